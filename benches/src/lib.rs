@@ -1,0 +1,1 @@
+//! Benchmarks of hashed-wheel and wheellock: see the folder `benches`.

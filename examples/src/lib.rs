@@ -1,0 +1,1 @@
+//! Programs that teach hashed-wheel and wheellock: see the folder `examples`.

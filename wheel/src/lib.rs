@@ -1,0 +1,1 @@
+//! A hashed timing wheel.
