@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, bounded, select};
+use crossbeam_channel::{Receiver, Select, Sender, bounded};
 use parking_lot::{Condvar, Mutex};
 
 /// A source of time that also owns waiting.
@@ -34,8 +34,8 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// Parks the calling thread until `parker` is unparked, `deadline` has come, or `interrupt` has a message or has
     /// lost its sender. Without a deadline the wait has no end of its own.
     ///
-    /// It consumes the parker's permit, never the message's meaning: a caller looks at its own state afterwards and
-    /// parks again if there is nothing to do. It may return early for no reason at all. Pass
+    /// It takes the parker's permit, and leaves the message where it is. A caller looks at its own state afterwards and
+    /// parks again if there is nothing to do: a park may return early for no reason at all. Pass
     /// [`crossbeam_channel::never`] for no interrupt.
     fn park(&self, parker: &Parker, deadline: Option<Instant>, interrupt: &Receiver<()>);
 
@@ -82,16 +82,41 @@ impl Parker {
     #[must_use]
     pub fn new() -> Self {
         let (give, permit) = bounded(1);
-        Self { inner: Arc::new(ParkerInner { give, permit, rest: Mutex::new(None) }) }
+        Self {
+            inner: Arc::new(ParkerInner {
+                give,
+                permit,
+                rest: Mutex::new(None),
+            }),
+        }
     }
 
     /// Gives the permit. The thread that is parked, or the next to park, goes on. A permit that is there already
     /// stays the only one. Never blocks.
     pub fn unpark(&self) {
-        // First: a thread that is owed a wake-up is not at rest, or `ManualClock::advance` would go on without it.
-        *self.inner.rest.lock() = None;
+        // A thread that is owed a wake-up is not at rest, or `ManualClock::advance` would go on without it. Both happen
+        // under the lock, so that no park comes between them.
+        let mut rest = self.inner.rest.lock();
+        *rest = None;
         // A full channel means that the permit is there, which is all that was wanted.
-        drop(self.inner.give.try_send(()));
+        let _already_there = self.inner.give.try_send(());
+    }
+
+    /// Sleeps on the operating system's clock, and takes the permit if it is there.
+    fn sleep(&self, deadline: Option<Instant>, interrupt: &Receiver<()>) {
+        let mut select = Select::new();
+        select.recv(&self.inner.permit);
+        select.recv(interrupt);
+        match deadline {
+            None => {
+                select.ready();
+            }
+            // Which of them it was does not matter: the caller looks at its own state.
+            Some(deadline) => {
+                let _either = select.ready_deadline(deadline);
+            }
+        }
+        let _taken = self.inner.permit.try_recv();
     }
 }
 
@@ -128,12 +153,7 @@ impl Clock for SystemClock {
     }
 
     fn park(&self, parker: &Parker, deadline: Option<Instant>, interrupt: &Receiver<()>) {
-        let timer = deadline.map_or_else(crossbeam_channel::never, crossbeam_channel::at);
-        select! {
-            recv(parker.inner.permit) -> _ => {}
-            recv(interrupt) -> _ => {}
-            recv(timer) -> _ => {}
-        }
+        parker.sleep(deadline, interrupt);
     }
 }
 
@@ -188,7 +208,10 @@ impl ManualClock {
     pub fn new() -> Self {
         Self {
             inner: Arc::new(ManualInner {
-                state: Mutex::new(ManualState { now: SystemClock.now(), parkers: Vec::new() }),
+                state: Mutex::new(ManualState {
+                    now: SystemClock.now(),
+                    parkers: Vec::new(),
+                }),
                 rested: Condvar::new(),
                 moving: Mutex::new(()),
             }),
@@ -206,7 +229,10 @@ impl ManualClock {
         let _moving = self.inner.moving.lock();
         self.settle();
         let target = self.now() + duration;
-        while let Some(deadline) = self.earliest_deadline().filter(|deadline| *deadline <= target) {
+        while let Some(deadline) = self
+            .earliest_deadline()
+            .filter(|deadline| *deadline <= target)
+        {
             self.move_to(deadline);
             self.settle();
         }
@@ -252,7 +278,9 @@ impl ManualClock {
                 return;
             }
             // A parker may be dropped without a word, so the wait is a short one.
-            self.inner.rested.wait_for(&mut state, Duration::from_millis(1));
+            self.inner
+                .rested
+                .wait_for(&mut state, Duration::from_millis(1));
             assert!(
                 SystemClock.now() < limit,
                 "{restless} thread(s) of a manual clock did not come to rest: they wait on something else"
@@ -310,10 +338,8 @@ impl Clock for ManualClock {
             *rest = Some(deadline.map_or(Rest::ForEver, Rest::Until));
             self.inner.rested.notify_all();
         }
-        select! {
-            recv(parker.inner.permit) -> _ => {}
-            recv(interrupt) -> _ => {}
-        }
+        // The clock's own mover wakes it when the deadline has come.
+        parker.sleep(None, interrupt);
         *parker.inner.rest.lock() = None;
     }
 }
@@ -326,6 +352,9 @@ impl Default for ManualClock {
 
 impl fmt::Debug for ManualClock {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("ManualClock").field("now", &self.now()).finish_non_exhaustive()
+        formatter
+            .debug_struct("ManualClock")
+            .field("now", &self.now())
+            .finish_non_exhaustive()
     }
 }

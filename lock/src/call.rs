@@ -1,0 +1,82 @@
+//! One call as its caller sees it: an operation is sent until it is answered, or patience ends.
+//!
+//! Every operation may be sent again, as `op` explains. What matters afterwards is the *doubt*: if an attempt went
+//! unanswered, a copy of it may still reach the server until its not-after.
+
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, TryRecvError};
+use hashed_wheel::{Clock, Parker};
+
+use crate::op::Operation;
+use crate::store::{Failure, Store};
+use crate::value::ServerTime;
+
+/// An answered call.
+#[derive(Debug)]
+pub(crate) struct Answer<R> {
+    pub(crate) reply: R,
+    /// Just before the attempt that was answered was sent.
+    pub(crate) sent_at: Instant,
+    /// Until when copies of earlier attempts may still arrive.
+    pub(crate) doubt: Option<ServerTime>,
+}
+
+/// A call that got no answer.
+#[derive(Debug)]
+pub(crate) struct GaveUp {
+    pub(crate) failure: Failure,
+    /// Until when copies of its attempts may still arrive.
+    pub(crate) doubt: Option<ServerTime>,
+}
+
+/// How long to keep trying.
+#[derive(Debug)]
+pub(crate) struct Patience<'a> {
+    /// No attempt is under way after this.
+    pub(crate) until: Instant,
+    /// One attempt may take this long.
+    pub(crate) attempt: Duration,
+    /// A message here ends the pauses between attempts. It stays in the channel.
+    pub(crate) cancel: &'a Receiver<()>,
+}
+
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// Sends `operation` until it is answered.
+pub(crate) fn call<O: Operation>(
+    store: &Store,
+    clock: &dyn Clock,
+    operation: &O,
+    patience: &Patience<'_>,
+) -> Result<Answer<O::Reply>, GaveUp> {
+    let mut doubt: Option<ServerTime> = None;
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let sent_at = clock.now();
+        let left = patience.until.saturating_duration_since(sent_at);
+        let failure = match store.run(operation, patience.attempt.min(left)) {
+            Ok(reply) => return Ok(Answer { reply, sent_at, doubt }),
+            Err(failure) => failure,
+        };
+        if let Failure::Unknown { not_after, .. } = &failure {
+            doubt = doubt.max(Some(*not_after));
+        }
+        let go_on_at = clock.now() + pause;
+        if !failure.passes() || go_on_at >= patience.until || is_cancelled(patience.cancel) {
+            return Err(GaveUp { failure, doubt });
+        }
+        clock.park(&Parker::new(), Some(go_on_at), patience.cancel);
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Whether there is a message, or nobody left to send one. Looks without taking.
+pub(crate) fn is_cancelled(cancel: &Receiver<()>) -> bool {
+    if !cancel.is_empty() {
+        return true;
+    }
+    // With an empty channel this takes nothing, and tells whether it is closed.
+    matches!(cancel.try_recv(), Err(TryRecvError::Disconnected) | Ok(()))
+}

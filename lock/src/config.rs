@@ -1,0 +1,90 @@
+//! The settings of a client, and what makes sense.
+
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::lease::{self, Lease};
+
+/// Every number that a client goes by. Defaults are Redisson's where Redisson has one; DESIGN.md gives the reasons.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// The lease of a watched hold.
+    pub(crate) watchdog_lease: Lease,
+    /// The longest that one attempt at one command may take.
+    pub(crate) command_timeout: Duration,
+    /// The wheel's resolution.
+    pub(crate) tick: Duration,
+    /// The longest that a waiter sleeps without asking the server, in case a message was lost.
+    pub(crate) poll_bound: Duration,
+    /// Connections at most, the subscription's and the renewals' included.
+    pub(crate) connections: usize,
+}
+
+/// Below ten ticks a third of the lease is not enough for a tick, the jitter and a round trip.
+const TICKS_PER_WATCHED_LEASE: u32 = 10;
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            watchdog_lease: lease::DEFAULT,
+            command_timeout: Duration::from_secs(3),
+            tick: Duration::from_millis(10),
+            poll_bound: Duration::from_secs(1),
+            connections: 64,
+        }
+    }
+}
+
+impl Settings {
+    /// How long a call keeps trying while the server gives no answer: one attempt that runs into its timeout, and one
+    /// more on a fresh connection.
+    pub(crate) fn patience(&self) -> Duration {
+        self.command_timeout * 2
+    }
+
+    pub(crate) fn set_watchdog_lease(&mut self, lease: Duration) -> Result<(), Error> {
+        let parsed = Lease::new(lease)?;
+        let shortest = self.tick * TICKS_PER_WATCHED_LEASE;
+        if parsed.duration() < shortest {
+            return Err(Error::InvalidLease {
+                lease,
+                reason: format!("the shortest that can be renewed in time is {shortest:?}"),
+            });
+        }
+        self.watchdog_lease = parsed;
+        Ok(())
+    }
+
+    pub(crate) fn set_command_timeout(&mut self, timeout: Duration) -> Result<(), Error> {
+        bounded("command_timeout", timeout, Duration::from_millis(10), Duration::from_secs(600))?;
+        self.command_timeout = timeout;
+        Ok(())
+    }
+
+    pub(crate) fn set_connections(&mut self, connections: usize) -> Result<(), Error> {
+        // One for the callers, one for the renewals, one for the subscriptions.
+        if !(3..=10_000).contains(&connections) {
+            return Err(Error::InvalidSetting {
+                setting: "max_connections",
+                reason: format!("{connections} is not between 3 and 10,000"),
+            });
+        }
+        self.connections = connections;
+        Ok(())
+    }
+}
+
+fn bounded(
+    setting: &'static str,
+    value: Duration,
+    least: Duration,
+    most: Duration,
+) -> Result<(), Error> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::InvalidSetting {
+        setting,
+        reason: format!("{value:?} is not between {least:?} and {most:?}"),
+    })
+}

@@ -1,0 +1,229 @@
+//! The one error type: what went wrong, whether to try again, and whether the command may have run.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Why a lock operation failed.
+///
+/// Contention is never an error: a `try_lock` that finds the lock taken answers `None`.
+///
+/// Two questions matter to a caller, and each has a method. [`is_retryable`](Self::is_retryable): may the same call
+/// succeed later? [`is_outcome_unknown`](Self::is_outcome_unknown): may the command have run on the server although no
+/// answer came? What an unknown outcome left behind is cleaned up in the background in either case.
+///
+/// ```
+/// use wheellock::{Client, Error};
+///
+/// let client = Client::in_memory();
+/// let error = client.lock("").try_lock().unwrap_err();
+/// assert!(matches!(error, Error::InvalidName { .. }));
+/// assert!(!error.is_retryable());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// The name cannot be a lock's. Permanent; nothing was sent.
+    InvalidName {
+        /// The name, cut short if it is long.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The lease is too short to be useful or too long to be kept. Permanent; nothing was sent.
+    InvalidLease {
+        /// The lease that was asked for.
+        lease: Duration,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A setting of the client makes no sense. Permanent; nothing was sent.
+    InvalidSetting {
+        /// The builder's method.
+        setting: &'static str,
+        /// What is wrong with its value.
+        reason: String,
+    },
+    /// The server's URL cannot be used. Permanent; nothing was sent. The text never holds the password.
+    InvalidUrl {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The operating system refused a thread. Transient.
+    Thread {
+        /// What it said.
+        reason: String,
+    },
+    /// No connection could be made, or none was free. Transient; the command did not run.
+    Unreachable {
+        /// The server, as host and port.
+        server: String,
+        /// What the last attempt met.
+        reason: String,
+    },
+    /// The server refused the user or the password. Permanent until somebody changes one of them.
+    Authentication {
+        /// The server, as host and port.
+        server: String,
+        /// What it answered.
+        reason: String,
+    },
+    /// The command was sent and no answer came: it may have run. Transient.
+    ///
+    /// From an acquire: the lock is not held by the caller, and what the command may have created is released in the
+    /// background. From a release: the release is finished in the background.
+    OutcomeUnknown {
+        /// The operation.
+        operation: &'static str,
+        /// What the last attempt met.
+        reason: String,
+    },
+    /// The server answered with an error, so the command did not take effect.
+    ///
+    /// Transient for the codes that pass by themselves: `LOADING`, `BUSY`, `READONLY`, `MASTERDOWN`, `TRYAGAIN`,
+    /// `CLUSTERDOWN`, `OOM`, `NOREPLICAS`, `MISCONF`. Permanent otherwise.
+    Refused {
+        /// The operation.
+        operation: &'static str,
+        /// The first word of the server's answer.
+        code: String,
+        /// The rest of it.
+        message: String,
+    },
+    /// The key of that name holds something that is not a lock. Permanent until it is removed; it was not touched.
+    WrongType {
+        /// The lock's name.
+        name: String,
+    },
+    /// The hold is over although its guard was not released. Permanent for that hold.
+    Lost {
+        /// The lock's name.
+        name: String,
+        /// How it was lost.
+        reason: LostReason,
+    },
+    /// The wait was cancelled by the caller. Nothing is held.
+    Cancelled {
+        /// The lock's name.
+        name: String,
+    },
+    /// The client has been shut down. Permanent for this client; nothing is held.
+    Shutdown,
+}
+
+/// How a hold ended without being released.
+///
+/// ```
+/// use wheellock::LostReason;
+///
+/// assert_eq!(LostReason::Deleted.to_string(), "its key was deleted");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LostReason {
+    /// The lease ran out: it was a lease without renewal, or the process stood still for too long.
+    Expired,
+    /// Renewals were sent, and none was answered before the lease ran out.
+    ServerUnreachable,
+    /// The key is gone: deleted, flushed, evicted or lost by a restart.
+    Deleted,
+    /// The key belongs to somebody else.
+    TakenOver,
+    /// The client was shut down.
+    Shutdown,
+    /// This process is a fork of the one that holds the lock.
+    Forked,
+}
+
+impl Error {
+    /// Whether the same call may succeed later without anything being changed by hand.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Thread { .. } | Self::Unreachable { .. } | Self::OutcomeUnknown { .. } => true,
+            Self::Refused { code, .. } => passes_by_itself(code) || code == "OOM",
+            _ => false,
+        }
+    }
+
+    /// Whether the command may have run on the server although no answer came.
+    #[must_use]
+    pub fn is_outcome_unknown(&self) -> bool {
+        matches!(self, Self::OutcomeUnknown { .. })
+    }
+}
+
+/// Whether a server's error is a state that it leaves by itself, so that sending again makes sense.
+pub(crate) fn passes_by_itself(code: &str) -> bool {
+    matches!(
+        code,
+        "LOADING"
+            | "BUSY"
+            | "READONLY"
+            | "MASTERDOWN"
+            | "TRYAGAIN"
+            | "CLUSTERDOWN"
+            | "NOREPLICAS"
+            | "MISCONF"
+    )
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InvalidName { name, reason } => {
+                write!(formatter, "{name:?} cannot name a lock: {reason}")
+            }
+            Self::InvalidLease { lease, reason } => {
+                write!(formatter, "a lease of {lease:?} cannot be used: {reason}")
+            }
+            Self::InvalidSetting { setting, reason } => write!(formatter, "{setting}: {reason}"),
+            Self::InvalidUrl { reason } => {
+                write!(formatter, "the server's URL cannot be used: {reason}")
+            }
+            Self::Thread { reason } => write!(formatter, "a thread could not be started: {reason}"),
+            Self::Unreachable { server, reason } => {
+                write!(formatter, "the server {server} cannot be reached: {reason}")
+            }
+            Self::Authentication { server, reason } => {
+                write!(formatter, "the server {server} refused the credentials: {reason}")
+            }
+            Self::OutcomeUnknown { operation, reason } => {
+                write!(formatter, "{operation}: no answer came, it may have run: {reason}")
+            }
+            Self::Refused { operation, code, message } => {
+                write!(formatter, "{operation}: the server answered {code} {message}")
+            }
+            Self::WrongType { name } => {
+                write!(formatter, "the key {name:?} holds something that is not a lock")
+            }
+            Self::Lost { name, reason } => write!(formatter, "the lock {name:?} was lost: {reason}"),
+            Self::Cancelled { name } => write!(formatter, "the wait for {name:?} was cancelled"),
+            Self::Shutdown => write!(formatter, "the client has been shut down"),
+        }
+    }
+}
+
+impl fmt::Display for LostReason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Expired => "its lease ran out",
+            Self::ServerUnreachable => "the server did not answer before its lease ran out",
+            Self::Deleted => "its key was deleted",
+            Self::TakenOver => "its key belongs to somebody else",
+            Self::Shutdown => "the client was shut down",
+            Self::Forked => "this process is a fork of the holder",
+        })
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// A text for messages: whole if it is short, else its beginning and its length.
+pub(crate) fn shortened(text: &str) -> String {
+    const SHOWN: usize = 80;
+    if text.chars().count() <= SHOWN {
+        return text.to_owned();
+    }
+    let beginning: String = text.chars().take(SHOWN).collect();
+    format!("{beginning}… ({} bytes)", text.len())
+}

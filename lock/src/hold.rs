@@ -1,0 +1,259 @@
+//! One hold: what its guards, its thread and the watchdog know of it; and the book of all holds of a client.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use hashed_wheel::TimerKey;
+use parking_lot::Mutex;
+
+use crate::error::LostReason;
+use crate::lease::Lease;
+use crate::name::LockName;
+use crate::owner::Owner;
+use crate::validity::Validity;
+use crate::value::ServerTime;
+
+/// From the first `lock()` of a thread to its last `unlock()`, with one owner.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) name: LockName,
+    pub(crate) owner: Owner,
+    pub(crate) thread: ThreadId,
+    validity: Validity,
+    counts: Mutex<Counts>,
+    /// Where it stands on the watchdog's wheel.
+    pub(crate) place: Mutex<Place>,
+    /// Whether a renewal went unanswered since the last that was answered.
+    pub(crate) unanswered: AtomicBool,
+    end: Mutex<End>,
+}
+
+/// How often it is nested, and who wants what.
+#[derive(Debug)]
+struct Counts {
+    guards: u32,
+    /// How many of the guards are watched; the hold is renewed while there is one.
+    watched: u32,
+    /// Whether one of them ever was.
+    was_watched: bool,
+    /// The lease that renewals ask for: that of the last watched guard.
+    lease: Lease,
+    /// The longest lease it was given: the server may keep its key that long.
+    longest: Lease,
+    /// Until when a copy of its acquire may still arrive.
+    doubt: Option<ServerTime>,
+}
+
+/// Where a hold stands on the wheel.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// Not yet there.
+    Nowhere,
+    On(TimerKey),
+    /// It will never stand there again.
+    Off,
+}
+
+/// How it ended, and who is to be told.
+#[derive(Debug, Default)]
+struct End {
+    lost: Option<LostReason>,
+    over: bool,
+    listeners: Vec<Sender<LostReason>>,
+}
+
+/// What is left of a hold after one guard is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// That many guards.
+    Guards(u32),
+    Nothing,
+}
+
+impl Hold {
+    pub(crate) fn new(
+        name: LockName,
+        owner: Owner,
+        lease: Lease,
+        watched: bool,
+        sent_at: Instant,
+        doubt: Option<ServerTime>,
+    ) -> Self {
+        Self {
+            name,
+            owner,
+            thread: std::thread::current().id(),
+            validity: Validity::new(sent_at, lease.valid_until(sent_at)),
+            counts: Mutex::new(Counts {
+                guards: 1,
+                watched: u32::from(watched),
+                was_watched: watched,
+                lease,
+                longest: lease,
+                doubt,
+            }),
+            place: Mutex::new(Place::Nowhere),
+            unanswered: AtomicBool::new(false),
+            end: Mutex::new(End::default()),
+        }
+    }
+
+    pub(crate) fn is_held(&self, now: Instant) -> bool {
+        self.validity.holds(now)
+    }
+
+    pub(crate) fn remaining(&self, now: Instant) -> Duration {
+        self.validity.remaining(now)
+    }
+
+    /// Until when it may be believed, unless it is over.
+    pub(crate) fn valid_until(&self) -> Option<Instant> {
+        self.validity.until()
+    }
+
+    /// A renewal or a nested acquire, sent at `sent_at`, was granted. False if the hold was over by then.
+    pub(crate) fn extend(&self, now: Instant, lease: Lease, sent_at: Instant) -> bool {
+        // Relaxed: it only chooses between two words of one report.
+        self.unanswered.store(false, Ordering::Relaxed);
+        self.validity.extend(now, lease.valid_until(sent_at))
+    }
+
+    pub(crate) fn guards(&self) -> u32 {
+        self.counts.lock().guards
+    }
+
+    /// One more guard.
+    pub(crate) fn nest(&self, lease: Lease, watched: bool) {
+        let mut counts = self.counts.lock();
+        counts.guards += 1;
+        counts.longest = counts.longest.max(lease);
+        if watched {
+            counts.watched += 1;
+            counts.was_watched = true;
+            counts.lease = lease;
+        }
+    }
+
+    /// One guard less.
+    pub(crate) fn leave(&self, watched: bool) -> Left {
+        let mut counts = self.counts.lock();
+        counts.guards = counts.guards.saturating_sub(1);
+        if watched {
+            counts.watched = counts.watched.saturating_sub(1);
+        }
+        if counts.guards == 0 { Left::Nothing } else { Left::Guards(counts.guards) }
+    }
+
+    /// The lease that a renewal should ask for, or `None` if no guard is watched.
+    pub(crate) fn watched_lease(&self) -> Option<Lease> {
+        let counts = self.counts.lock();
+        (counts.watched > 0).then_some(counts.lease)
+    }
+
+    /// Whether it was ever renewed or meant to be, so that the server may keep its key after its validity.
+    pub(crate) fn was_watched(&self) -> bool {
+        self.counts.lock().was_watched
+    }
+
+    pub(crate) fn longest_lease(&self) -> Lease {
+        self.counts.lock().longest
+    }
+
+    pub(crate) fn doubt(&self) -> Option<ServerTime> {
+        self.counts.lock().doubt
+    }
+
+    /// It is being released: from now on nobody believes in it. Answers whether it was valid until now.
+    pub(crate) fn finish(&self, now: Instant) -> bool {
+        let valid = self.validity.end(now);
+        let listeners = {
+            let mut end = self.end.lock();
+            end.over = true;
+            std::mem::take(&mut end.listeners)
+        };
+        // Their channels close without a message: released, not lost.
+        drop(listeners);
+        valid
+    }
+
+    /// It is lost: whoever listens is told. Only the first reason counts; false if it had ended before.
+    pub(crate) fn lose(&self, now: Instant, reason: LostReason) -> bool {
+        self.validity.end(now);
+        let listeners = {
+            let mut end = self.end.lock();
+            if end.over {
+                return false;
+            }
+            end.over = true;
+            end.lost = Some(reason);
+            std::mem::take(&mut end.listeners)
+        };
+        for listener in listeners {
+            // Room for one is all it needs. Nobody may be listening any more.
+            drop(listener.try_send(reason));
+        }
+        true
+    }
+
+    /// How it was lost, if it was told so already.
+    pub(crate) fn lost_reason(&self) -> Option<LostReason> {
+        self.end.lock().lost
+    }
+
+    /// A channel that gets the reason if the hold is lost, and closes without one if it is released.
+    pub(crate) fn listen(&self) -> Receiver<LostReason> {
+        let (tell, told) = bounded(1);
+        let mut end = self.end.lock();
+        if let Some(reason) = end.lost {
+            drop(tell.try_send(reason));
+        } else if !end.over {
+            end.listeners.push(tell);
+        }
+        told
+    }
+}
+
+/// All holds of one client, by name and thread.
+#[derive(Debug, Default)]
+pub(crate) struct Holds {
+    by_name: Mutex<HashMap<LockName, Vec<Arc<Hold>>>>,
+}
+
+impl Holds {
+    /// The hold of this name and thread.
+    pub(crate) fn find(&self, name: &LockName, thread: ThreadId) -> Option<Arc<Hold>> {
+        let by_name = self.by_name.lock();
+        by_name.get(name)?.iter().find(|hold| hold.thread == thread).cloned()
+    }
+
+    pub(crate) fn of_name(&self, name: &LockName) -> Vec<Arc<Hold>> {
+        self.by_name.lock().get(name).cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn insert(&self, hold: &Arc<Hold>) {
+        self.by_name.lock().entry(hold.name.clone()).or_default().push(Arc::clone(hold));
+    }
+
+    /// Strikes it out. Doing so twice does no harm.
+    pub(crate) fn remove(&self, hold: &Arc<Hold>) {
+        let mut by_name = self.by_name.lock();
+        if let Some(holds) = by_name.get_mut(&hold.name) {
+            holds.retain(|other| !Arc::ptr_eq(other, hold));
+            if holds.is_empty() {
+                by_name.remove(&hold.name);
+            }
+        }
+    }
+
+    pub(crate) fn drain(&self) -> Vec<Arc<Hold>> {
+        std::mem::take(&mut *self.by_name.lock()).into_values().flatten().collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_name.lock().values().map(Vec::len).sum()
+    }
+}

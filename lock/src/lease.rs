@@ -1,0 +1,107 @@
+//! The arithmetic of a lease: how long a holder may believe in it, and when to renew it. Pure; time is an argument.
+//!
+//! A lease is counted from *before* its request was sent, on the holder's clock. The server counts from when the
+//! request arrived, which is later. So as long as both clocks run at the same rate, the holder stops believing first;
+//! the drift margin covers clocks that do not.
+
+use std::time::{Duration, Instant};
+
+use crate::error::Error;
+
+/// How long a hold lasts unless it is renewed, in whole milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Lease(Duration);
+
+/// Below it, drift and the round trip leave nothing to work in.
+const SHORTEST: Duration = Duration::from_millis(10);
+/// A hundred years. Redis adds the wall clock to it, and `Instant` the time since boot; both stay far from overflow.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// Redisson's `lockWatchdogTimeout`: renewed every ten seconds, and a dead process's locks are free after thirty.
+pub(crate) const DEFAULT: Lease = Lease(Duration::from_secs(30));
+
+impl Lease {
+    pub(crate) fn new(lease: Duration) -> Result<Self, Error> {
+        let reason = if lease < SHORTEST {
+            format!("the shortest is {SHORTEST:?}")
+        } else if lease > LONGEST {
+            "the longest is a hundred years".to_owned()
+        } else {
+            // A part of a millisecond cannot be sent. Cut off here, it is not believed in either.
+            let millis = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
+            return Ok(Self(Duration::from_millis(millis)));
+        };
+        Err(Error::InvalidLease { lease, reason })
+    }
+
+    pub(crate) fn duration(self) -> Duration {
+        self.0
+    }
+
+    pub(crate) fn millis(self) -> u64 {
+        u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Until when a holder may believe in a lease that was granted to a request sent at `sent_at`.
+    pub(crate) fn valid_until(self, sent_at: Instant) -> Instant {
+        sent_at + self.0.saturating_sub(self.drift())
+    }
+
+    /// One hundredth and 2 ms: the clocks' difference in rate, and Redis's habit of counting whole milliseconds.
+    fn drift(self) -> Duration {
+        self.0 / 100 + Duration::from_millis(2)
+    }
+
+    /// When to renew: two ticks before a third of the lease, so that the renewal is on the server before the third is
+    /// over, and up to a thirtieth earlier, so that locks taken in one burst are not renewed in one burst for ever.
+    /// `jitter` is in 0..=255.
+    pub(crate) fn renew_at(self, sent_at: Instant, tick: Duration, jitter: u8) -> Instant {
+        let early = tick * 2 + self.0 / 30 * u32::from(jitter) / 255;
+        sent_at + (self.0 / 3).saturating_sub(early)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::clock::origin;
+
+    #[test]
+    fn a_lease_out_of_bounds_is_refused_by_its_length() {
+        for wrong in [Duration::ZERO, Duration::from_millis(9), LONGEST * 2, Duration::MAX] {
+            let error = Lease::new(wrong).unwrap_err();
+            assert!(matches!(error, Error::InvalidLease { lease, .. } if lease == wrong));
+        }
+        assert!(Lease::new(SHORTEST).is_ok());
+        assert!(Lease::new(LONGEST).is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn a_holder_stops_believing_before_the_server_does(
+            millis in 10_u64..=3_153_600_000_000,
+            sent_after in 0_u64..1_000_000,
+            trip in 0_u64..1_000_000,
+        ) {
+            let lease = Lease::new(Duration::from_millis(millis)).unwrap();
+            let sent_at = origin() + Duration::from_nanos(sent_after);
+            let arrived = sent_at + Duration::from_nanos(trip);
+            prop_assert!(lease.valid_until(sent_at) < arrived + lease.duration());
+            prop_assert!(lease.valid_until(sent_at) > sent_at);
+        }
+
+        #[test]
+        fn a_renewal_is_due_within_a_third_of_the_lease(
+            millis in 100_u64..=3_153_600_000_000,
+            jitter: u8,
+        ) {
+            let lease = Lease::new(Duration::from_millis(millis)).unwrap();
+            let sent_at = origin();
+            let due = lease.renew_at(sent_at, Duration::from_millis(10), jitter);
+            prop_assert!(due >= sent_at);
+            prop_assert!(due <= sent_at + lease.duration() / 3);
+        }
+    }
+}

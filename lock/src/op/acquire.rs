@@ -1,0 +1,72 @@
+//! Acquire: takes a free lock for a new owner, or says how long it is busy.
+
+use std::time::Duration;
+
+use super::operation::{Form, Operation, Script};
+use crate::keyspace::Keyspace;
+use crate::lease::Lease;
+use crate::name::LockName;
+use crate::owner::Owner;
+use crate::value::{ServerTime, Unexpected, Value};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Acquire {
+    pub(crate) name: LockName,
+    pub(crate) owner: Owner,
+    pub(crate) lease: Lease,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Acquired {
+    Granted,
+    /// Somebody else holds it, for this long unless it is renewed; `None` if its key has no expiry.
+    Busy(Option<Duration>),
+}
+
+static SCRIPT: Script = Script::new(include_str!("acquire.lua"));
+
+impl Operation for Acquire {
+    type Reply = Acquired;
+    const NAME: &'static str = "acquire";
+    const FORM: Form = Form::Script(&SCRIPT);
+
+    fn keys(&self) -> Vec<&str> {
+        vec![self.name.as_str()]
+    }
+
+    fn arguments(&self, not_after: ServerTime) -> Vec<String> {
+        vec![
+            not_after.0.to_string(),
+            self.owner.as_str().to_owned(),
+            self.lease.millis().to_string(),
+        ]
+    }
+
+    fn decode(&self, value: Value) -> Result<Acquired, Unexpected> {
+        match value {
+            Value::Nil => Ok(Acquired::Granted),
+            Value::Integer(millis) => {
+                Ok(Acquired::Busy(u64::try_from(millis).ok().map(Duration::from_millis)))
+            }
+            other => Err(Unexpected(other)),
+        }
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace, not_after: ServerTime) -> Value {
+        if keyspace.now() > not_after {
+            return Value::late(keyspace.now());
+        }
+        let (key, owner) = (self.name.as_str(), self.owner.as_str());
+        match keyspace.hash_has(key, owner) {
+            Err(_) => return Value::wrong_type(),
+            Ok(false) if keyspace.exists(key) => return Value::Integer(keyspace.time_to_live(key)),
+            Ok(_) => {}
+        }
+        if keyspace.hash_set(key, owner, 1).is_err() {
+            return Value::wrong_type();
+        }
+        let lease = i64::try_from(self.lease.millis()).unwrap_or(i64::MAX);
+        keyspace.prolong(key, lease);
+        Value::Nil
+    }
+}

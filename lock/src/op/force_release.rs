@@ -1,0 +1,56 @@
+//! Force release: ends whatever holds the lock.
+
+use super::operation::{Form, Operation, Script};
+use super::{PUBLISH, UNLOCKED};
+use crate::keyspace::Keyspace;
+use crate::name::LockName;
+use crate::value::{ServerTime, Unexpected, Value};
+
+#[derive(Clone, Debug)]
+pub(crate) struct ForceRelease {
+    name: LockName,
+}
+
+static SCRIPT: Script = Script::new(include_str!("force_release.lua"));
+
+impl ForceRelease {
+    pub(crate) fn new(name: LockName) -> Self {
+        Self { name }
+    }
+}
+
+impl Operation for ForceRelease {
+    /// Whether there was something.
+    type Reply = bool;
+    const NAME: &'static str = "force release";
+    const FORM: Form = Form::Script(&SCRIPT);
+
+    fn keys(&self) -> Vec<&str> {
+        vec![self.name.as_str(), self.name.channel()]
+    }
+
+    fn arguments(&self, not_after: ServerTime) -> Vec<String> {
+        vec![not_after.0.to_string(), UNLOCKED.to_owned(), PUBLISH.to_owned()]
+    }
+
+    fn decode(&self, value: Value) -> Result<bool, Unexpected> {
+        match value {
+            Value::Integer(ended @ (0 | 1)) => Ok(ended == 1),
+            other => Err(Unexpected(other)),
+        }
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace, not_after: ServerTime) -> Value {
+        if keyspace.now() > not_after {
+            return Value::late(keyspace.now());
+        }
+        if keyspace.hash_has(self.name.as_str(), "").is_err() {
+            return Value::wrong_type();
+        }
+        let ended = keyspace.delete(self.name.as_str());
+        if ended {
+            keyspace.publish(self.name.channel(), UNLOCKED);
+        }
+        Value::Integer(i64::from(ended))
+    }
+}

@@ -1,0 +1,28 @@
+//! What a server can be asked: one file for each operation, with its script, its reply and its effect in memory.
+//!
+//! The wire format stands in these files and nowhere else. Every operation may be sent more than once: counts are
+//! written absolutely, an owner is never used again, and whatever creates or prolongs something carries a *not-after*,
+//! a moment by the server's clock after which a copy that arrives is refused. So sending again has the effect of
+//! sending once, and a copy that a network kept back does nothing.
+
+mod acquire;
+mod force_release;
+mod operation;
+mod query;
+mod recount;
+mod release;
+mod renew;
+
+pub(crate) use acquire::{Acquire, Acquired};
+pub(crate) use force_release::ForceRelease;
+pub(crate) use operation::{Form, Operation};
+pub(crate) use query::{Exists, TimeToLive};
+pub(crate) use recount::{Recount, Recounted};
+pub(crate) use release::{Found, Release};
+pub(crate) use renew::{Renew, Renewal, Renewed};
+
+/// The payload of a release, as Redisson sends it: one waiter of each process may try.
+const UNLOCKED: &str = "0";
+
+/// The command that publishes. A cluster with sharded channels would need the other one.
+const PUBLISH: &str = "PUBLISH";

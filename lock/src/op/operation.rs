@@ -1,0 +1,60 @@
+//! The form that every operation has.
+
+use std::fmt::Debug;
+use std::sync::OnceLock;
+
+use crate::keyspace::Keyspace;
+use crate::value::{ServerTime, Unexpected, Value};
+
+/// One request to a server, with its reply and its effect on a keyspace in memory.
+pub(crate) trait Operation: Debug {
+    /// What the caller learns.
+    type Reply;
+
+    /// The verb, for messages.
+    const NAME: &'static str;
+
+    /// A script, or a command of the server's own.
+    const FORM: Form;
+
+    /// The keys, channels included, in the order that the script expects.
+    fn keys(&self) -> Vec<&str>;
+
+    /// The arguments after the keys.
+    fn arguments(&self, not_after: ServerTime) -> Vec<String>;
+
+    /// Reads the reply. A `LATE` and a refusal do not come here.
+    fn decode(&self, value: Value) -> Result<Self::Reply, Unexpected>;
+
+    /// Does in memory what the script does on a server, and answers the same.
+    fn apply(&self, keyspace: &mut Keyspace, not_after: ServerTime) -> Value;
+}
+
+/// How an operation is sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Form {
+    Script(&'static Script),
+    Command(&'static str),
+}
+
+/// A Lua script. Its file opens with its keys, arguments and answers.
+#[derive(Debug)]
+pub(crate) struct Script {
+    source: &'static str,
+    hash: OnceLock<String>,
+}
+
+impl Script {
+    pub(crate) const fn new(source: &'static str) -> Self {
+        Self { source, hash: OnceLock::new() }
+    }
+
+    pub(crate) fn source(&self) -> &'static str {
+        self.source
+    }
+
+    /// The name under which a server knows it, worked out by `digest` once.
+    pub(crate) fn hash(&self, digest: impl FnOnce(&str) -> String) -> &str {
+        self.hash.get_or_init(|| digest(self.source))
+    }
+}

@@ -1,0 +1,23 @@
+-- Ends a hold, whatever its count, and tells the waiters. A stranger's release changes nothing.
+--
+-- KEYS[1]  the lock
+-- KEYS[2]  its channel
+-- ARGV[1]  owner
+-- ARGV[2]  message
+-- ARGV[3]  the command that publishes
+--
+-- Answers {1, now}: ended. {0, now}: there is no such key. {-1, now}: it is somebody else's, or no lock. `now` is the server's clock in ms: an owner whose
+-- acquire may still be on its way releases until `now` is past that acquire's not-after.
+--
+-- Atomic: Redis runs one script at a time. It needs no not-after: an owner is never used again. The first write is DEL,
+-- which is allowed on a server that is out of memory. A key of another type is not ours either.
+local answer = 0
+if redis.pcall('hexists', KEYS[1], ARGV[1]) == 1 then
+  redis.call('del', KEYS[1])
+  redis.call(ARGV[3], KEYS[2], ARGV[2])
+  answer = 1
+elseif redis.call('exists', KEYS[1]) == 1 then
+  answer = -1
+end
+local time = redis.call('time')
+return {answer, time[1] * 1000 + math.floor(time[2] / 1000)}

@@ -1,0 +1,81 @@
+//! Release: ends a hold, whatever its count, and tells the waiters.
+
+use super::operation::{Form, Operation, Script};
+use super::{PUBLISH, UNLOCKED};
+use crate::keyspace::Keyspace;
+use crate::name::LockName;
+use crate::owner::Owner;
+use crate::value::{ServerTime, Unexpected, Value};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Release {
+    name: LockName,
+    owner: Owner,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Released {
+    pub(crate) found: Found,
+    /// When the server looked.
+    pub(crate) at: ServerTime,
+}
+
+/// What the release found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// The owner's hold. It is ended.
+    Own,
+    Nothing,
+    SomebodyElses,
+}
+
+static SCRIPT: Script = Script::new(include_str!("release.lua"));
+
+impl Release {
+    pub(crate) fn new(name: LockName, owner: Owner) -> Self {
+        Self { name, owner }
+    }
+}
+
+impl Operation for Release {
+    type Reply = Released;
+    const NAME: &'static str = "release";
+    const FORM: Form = Form::Script(&SCRIPT);
+
+    fn keys(&self) -> Vec<&str> {
+        vec![self.name.as_str(), self.name.channel()]
+    }
+
+    fn arguments(&self, _not_after: ServerTime) -> Vec<String> {
+        vec![self.owner.as_str().to_owned(), UNLOCKED.to_owned(), PUBLISH.to_owned()]
+    }
+
+    fn decode(&self, value: Value) -> Result<Released, Unexpected> {
+        match value {
+            Value::Array(parts) => {
+                let (found, at) = match parts.as_slice() {
+                    [Value::Integer(1), Value::Integer(now)] => (Found::Own, *now),
+                    [Value::Integer(0), Value::Integer(now)] => (Found::Nothing, *now),
+                    [Value::Integer(-1), Value::Integer(now)] => (Found::SomebodyElses, *now),
+                    _ => return Err(Unexpected(Value::Array(parts))),
+                };
+                Ok(Released { found, at: ServerTime(at) })
+            }
+            other => Err(Unexpected(other)),
+        }
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace, _not_after: ServerTime) -> Value {
+        let key = self.name.as_str();
+        let answer = if keyspace.hash_has(key, self.owner.as_str()) == Ok(true) {
+            keyspace.delete(key);
+            keyspace.publish(self.name.channel(), UNLOCKED);
+            1
+        } else if keyspace.exists(key) {
+            -1
+        } else {
+            0
+        };
+        Value::Array(vec![Value::Integer(answer), Value::Integer(keyspace.now().0)])
+    }
+}

@@ -1,0 +1,86 @@
+//! Renew: prolongs many holds in one script, each if it is still its owner's.
+
+use super::operation::{Form, Operation, Script};
+use crate::keyspace::Keyspace;
+use crate::lease::Lease;
+use crate::name::LockName;
+use crate::owner::Owner;
+use crate::value::{ServerTime, Unexpected, Value};
+
+/// The holds that one script renews.
+#[derive(Clone, Debug)]
+pub(crate) struct Renew(pub(crate) Vec<Renewal>);
+
+/// One hold that should be prolonged.
+#[derive(Clone, Debug)]
+pub(crate) struct Renewal {
+    pub(crate) name: LockName,
+    pub(crate) owner: Owner,
+    pub(crate) lease: Lease,
+}
+
+/// What the server said of one hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Renewed {
+    Prolonged,
+    Deleted,
+    TakenOver,
+}
+
+static SCRIPT: Script = Script::new(include_str!("renew.lua"));
+
+impl Operation for Renew {
+    type Reply = Vec<Renewed>;
+    const NAME: &'static str = "renew";
+    const FORM: Form = Form::Script(&SCRIPT);
+
+    fn keys(&self) -> Vec<&str> {
+        self.0.iter().map(|renewal| renewal.name.as_str()).collect()
+    }
+
+    fn arguments(&self, not_after: ServerTime) -> Vec<String> {
+        let mut arguments = Vec::with_capacity(1 + 2 * self.0.len());
+        arguments.push(not_after.0.to_string());
+        for renewal in &self.0 {
+            arguments.push(renewal.owner.as_str().to_owned());
+            arguments.push(renewal.lease.millis().to_string());
+        }
+        arguments
+    }
+
+    fn decode(&self, value: Value) -> Result<Vec<Renewed>, Unexpected> {
+        let Value::Array(parts) = value else { return Err(Unexpected(value)) };
+        let answers: Option<Vec<Renewed>> = parts
+            .iter()
+            .map(|part| match part {
+                Value::Integer(1) => Some(Renewed::Prolonged),
+                Value::Integer(0) => Some(Renewed::Deleted),
+                Value::Integer(-1) => Some(Renewed::TakenOver),
+                _ => None,
+            })
+            .collect();
+        match answers {
+            Some(answers) if answers.len() == self.0.len() => Ok(answers),
+            _ => Err(Unexpected(Value::Array(parts))),
+        }
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace, not_after: ServerTime) -> Value {
+        if keyspace.now() > not_after {
+            return Value::late(keyspace.now());
+        }
+        let answers = self.0.iter().map(|renewal| {
+            let key = renewal.name.as_str();
+            match keyspace.hash_has(key, renewal.owner.as_str()) {
+                Ok(true) => {
+                    let lease = i64::try_from(renewal.lease.millis()).unwrap_or(i64::MAX);
+                    keyspace.prolong(key, lease);
+                    1
+                }
+                Ok(false) if !keyspace.exists(key) => 0,
+                _ => -1,
+            }
+        });
+        Value::Array(answers.map(Value::Integer).collect())
+    }
+}

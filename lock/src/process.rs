@@ -1,0 +1,252 @@
+//! What a client is in one process: an identity, a store, the holds, the waiters and the watchdog.
+//!
+//! A fork copies the memory and not the threads, and shares the sockets. So nothing of a parent's is touched in a
+//! child: the child finds that its process id differs, and makes everything anew, with an identity of its own.
+
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use hashed_wheel::Clock;
+
+use crate::call::{Answer, GaveUp, Patience, call};
+use crate::config::Settings;
+use crate::error::{Error, LostReason};
+use crate::hold::{Hold, Holds, Left};
+use crate::name::LockName;
+use crate::op::{Found, Operation, Recount, Recounted, Release};
+use crate::owner::ClientId;
+use crate::store::{Address, Failure, Listener, Memory, Redis, Store};
+use crate::wait::Channels;
+use crate::watchdog::Watchdog;
+
+/// Where a client's locks are.
+#[derive(Clone, Debug)]
+pub(crate) enum Target {
+    Memory(Memory),
+    Redis(Address),
+}
+
+/// One client in one process.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pid: u32,
+    pub(crate) id: ClientId,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) settings: Settings,
+    pub(crate) store: Arc<Store>,
+    pub(crate) holds: Arc<Holds>,
+    pub(crate) channels: Arc<Channels>,
+    pub(crate) watchdog: Watchdog,
+    target: Target,
+    /// What this client is in a child of this process. Only a child ever fills it in.
+    child: OnceLock<Result<Arc<Process>, Error>>,
+}
+
+impl Process {
+    /// Starts a client. With `connect`, a server that cannot be reached is an error at once.
+    pub(crate) fn start(
+        target: Target,
+        clock: Arc<dyn Clock>,
+        settings: Settings,
+        connect: bool,
+    ) -> Result<Self, Error> {
+        let channels = Arc::new(Channels::new(Arc::clone(&clock), settings.poll_bound));
+        let listener: Weak<dyn Listener> = Arc::downgrade(&channels) as Weak<dyn Listener>;
+        let store = match &target {
+            Target::Memory(memory) => Store::memory(memory, listener),
+            Target::Redis(address) => {
+                let timeout = settings.command_timeout;
+                let redis = Redis::new(address.clone(), timeout, settings.connections, listener);
+                if connect {
+                    redis.connect(timeout).map_err(Failure::into_connect_error)?;
+                }
+                Store::redis(redis)
+            }
+        };
+        let store = Arc::new(store);
+        let holds = Arc::new(Holds::default());
+        let watchdog = Watchdog::start(
+            Arc::clone(&store),
+            Arc::clone(&clock),
+            settings.clone(),
+            Arc::clone(&holds),
+        )?;
+        Ok(Self {
+            pid: std::process::id(),
+            id: ClientId::random(),
+            clock,
+            settings,
+            store,
+            holds,
+            channels,
+            watchdog,
+            target,
+            child: OnceLock::new(),
+        })
+    }
+
+    /// Whether this is the process that runs now, and not a parent of it.
+    pub(crate) fn is_current(&self) -> bool {
+        self.pid == std::process::id()
+    }
+
+    /// What this client is in the process that runs now.
+    pub(crate) fn current(self: &Arc<Self>) -> Result<Arc<Self>, Error> {
+        let mut process = Arc::clone(self);
+        while !process.is_current() {
+            let child = process.child.get_or_init(|| {
+                let target = match &process.target {
+                    Target::Memory(memory) => Target::Memory(memory.forked()),
+                    Target::Redis(address) => Target::Redis(address.clone()),
+                };
+                let clock = Arc::clone(&process.clock);
+                Self::start(target, clock, process.settings.clone(), false).map(Arc::new)
+            });
+            let child = child.clone()?;
+            process = child;
+        }
+        Ok(process)
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// Sends `operation` until it is answered, for as long as a caller who waits for nothing else has patience.
+    pub(crate) fn call<O: Operation>(&self, operation: &O) -> Result<Answer<O::Reply>, GaveUp> {
+        self.call_for(operation, self.settings.patience())
+    }
+
+    fn call_for<O: Operation>(
+        &self,
+        operation: &O,
+        patience: Duration,
+    ) -> Result<Answer<O::Reply>, GaveUp> {
+        let patience = Patience {
+            until: self.now() + patience,
+            attempt: self.settings.command_timeout,
+            cancel: &crossbeam_channel::never(),
+        };
+        call(&self.store, &*self.clock, operation, &patience)
+    }
+
+    /// One guard of `hold` is gone. If it was the last, the hold is released: it is over for everybody before the
+    /// first byte is sent. What the server has not acknowledged when this returns is finished in the background.
+    pub(crate) fn leave(
+        &self,
+        hold: &Arc<Hold>,
+        watched: bool,
+        patience: Duration,
+    ) -> Result<(), Error> {
+        match hold.leave(watched) {
+            Left::Guards(count) => self.leave_nested(hold, count, patience),
+            Left::Nothing => self.release(hold, patience),
+        }
+    }
+
+    fn leave_nested(&self, hold: &Arc<Hold>, count: u32, patience: Duration) -> Result<(), Error> {
+        if !hold.is_held(self.now()) {
+            return Err(lost(hold, LostReason::Expired));
+        }
+        let (name, owner) = (hold.name.clone(), hold.owner.clone());
+        match self.call_for(&Recount { name, owner, count, lease: None }, patience) {
+            Ok(Answer { reply: Recounted::Written, .. }) => Ok(()),
+            Ok(Answer { reply: Recounted::Gone, .. }) => {
+                self.watchdog.lose(hold, LostReason::Deleted);
+                Err(lost(hold, LostReason::Deleted))
+            }
+            // The count on the server is one too high. The last release deletes whatever count it finds.
+            Err(gave_up) => Err(gave_up.failure.into_error::<Recount>(&hold.name)),
+        }
+    }
+
+    fn release(&self, hold: &Arc<Hold>, patience: Duration) -> Result<(), Error> {
+        self.watchdog.forget(hold);
+        self.holds.remove(hold);
+        let valid_until = hold.valid_until();
+        if !hold.finish(self.now()) {
+            let error = lost(hold, LostReason::Expired);
+            // If the watchdog was first, it owes the release already.
+            if hold.lost_reason().is_none() && (hold.was_watched() || hold.doubt().is_some()) {
+                self.owe_release(hold);
+            }
+            return Err(error);
+        }
+        let release = Release::new(hold.name.clone(), hold.owner.clone());
+        let answer = match self.call_for(&release, patience) {
+            Ok(answer) => answer,
+            Err(gave_up) => {
+                self.owe_release(hold);
+                return Err(gave_up.failure.into_error::<Release>(&hold.name));
+            }
+        };
+        if hold.doubt().is_some_and(|doubt| doubt >= answer.reply.at) {
+            self.owe_release(hold);
+        }
+        match answer.reply.found {
+            Found::Own => Ok(()),
+            // An earlier copy of this very release may have found it. While the lease ran, it was nobody else's.
+            Found::Nothing | Found::SomebodyElses if answer.doubt.is_some() => {
+                if valid_until.is_some_and(|end| self.now() < end) {
+                    Ok(())
+                } else {
+                    Err(Error::OutcomeUnknown {
+                        operation: Release::NAME,
+                        reason: "its first copy was not answered while the lease ran".to_owned(),
+                    })
+                }
+            }
+            Found::Nothing => Err(lost(hold, LostReason::Deleted)),
+            Found::SomebodyElses => Err(lost(hold, LostReason::TakenOver)),
+        }
+    }
+
+    fn owe_release(&self, hold: &Hold) {
+        self.watchdog.owe_release(
+            hold.name.clone(),
+            hold.owner.clone(),
+            hold.longest_lease(),
+            hold.doubt(),
+        );
+    }
+
+    /// Ends the client: waiters are woken, holds are released, until `timeout`. Answers the locks whose release no
+    /// server has acknowledged, and how many were released.
+    pub(crate) fn shut_down(&self, timeout: Duration) -> (usize, Vec<LockName>) {
+        let now = self.now();
+        let deadline = now.checked_add(timeout).unwrap_or(now + Duration::from_secs(86_400));
+        self.channels.close();
+        let holds = self.holds.drain();
+        for hold in &holds {
+            self.watchdog.forget(hold);
+            if hold.lose(self.now(), LostReason::Shutdown) {
+                self.owe_release(hold);
+            }
+        }
+        let unreleased = self.watchdog.finish_releases(deadline);
+        (holds.len().saturating_sub(unreleased.len()), unreleased)
+    }
+
+    /// Whether it was shut down.
+    pub(crate) fn is_shut_down(&self) -> bool {
+        self.channels.is_closed()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if !self.is_current() {
+            // A child's copy: the threads are not here, and the sockets are the parent's.
+            self.watchdog.abandon();
+            return;
+        }
+        self.channels.close();
+        self.watchdog.stop();
+        self.store.close();
+    }
+}
+
+/// How a hold was lost, if that is known, else `reason`.
+pub(crate) fn lost(hold: &Hold, reason: LostReason) -> Error {
+    Error::Lost { name: hold.name.shown(), reason: hold.lost_reason().unwrap_or(reason) }
+}

@@ -1,0 +1,61 @@
+//! Why an operation gave no reply, and what is known of it: whether it ran.
+
+use crate::error::{Error, passes_by_itself, shortened};
+use crate::name::LockName;
+use crate::op::Operation;
+use crate::value::{ServerTime, Unexpected};
+
+/// An attempt at one operation that gave no reply.
+#[derive(Clone, Debug)]
+pub(crate) enum Failure {
+    /// It was not sent. It did not run and never will.
+    NotSent { server: String, reason: String },
+    /// The server refused the user or the password. It did not run.
+    Unauthenticated { server: String, reason: String },
+    /// It was sent. It may have run, or may still run until the server's clock is past `not_after`.
+    Unknown { not_after: ServerTime, reason: String },
+    /// The server answered an error. It did not take effect.
+    Refused { code: String, message: String },
+    /// The client was closed.
+    Closed,
+}
+
+impl Failure {
+    /// A reply that cannot be read: it ran, and told us nothing.
+    pub(crate) fn unexpected(Unexpected(reply): Unexpected) -> Self {
+        let message = format!("reply {}", shortened(&format!("{reply:?}")));
+        Self::Refused { code: "UNEXPECTED".to_owned(), message }
+    }
+
+    /// Whether the same operation may get a reply if it is sent again.
+    pub(crate) fn passes(&self) -> bool {
+        match self {
+            Self::NotSent { .. } | Self::Unknown { .. } => true,
+            Self::Refused { code, .. } => passes_by_itself(code),
+            Self::Unauthenticated { .. } | Self::Closed => false,
+        }
+    }
+
+    /// What the caller is told of an attempt to connect.
+    pub(crate) fn into_connect_error(self) -> Error {
+        self.told("connect", None)
+    }
+
+    /// What the caller is told of an operation on the lock `name`.
+    pub(crate) fn into_error<O: Operation>(self, name: &LockName) -> Error {
+        self.told(O::NAME, Some(name))
+    }
+
+    fn told(self, operation: &'static str, name: Option<&LockName>) -> Error {
+        match self {
+            Self::NotSent { server, reason } => Error::Unreachable { server, reason },
+            Self::Unauthenticated { server, reason } => Error::Authentication { server, reason },
+            Self::Unknown { reason, .. } => Error::OutcomeUnknown { operation, reason },
+            Self::Refused { code, message } => match name {
+                Some(name) if code == "WRONGTYPE" => Error::WrongType { name: name.shown() },
+                _ => Error::Refused { operation, code, message },
+            },
+            Self::Closed => Error::Shutdown,
+        }
+    }
+}

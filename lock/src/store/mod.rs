@@ -1,0 +1,101 @@
+//! Where operations run: on a server, or in memory. Both execute the same operations and deliver the same messages.
+
+mod failure;
+mod listener;
+mod memory;
+mod redis;
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+pub(crate) use failure::Failure;
+pub(crate) use listener::Listener;
+pub use memory::Memory;
+pub(crate) use redis::{Address, Redis};
+
+use crate::op::Operation;
+
+/// One of the two stores. A client has one for its life.
+#[derive(Debug)]
+pub(crate) enum Store {
+    Memory(memory::Session),
+    Redis(Arc<Redis>),
+}
+
+impl Store {
+    pub(crate) fn memory(memory: &Memory, listener: Weak<dyn Listener>) -> Self {
+        Self::Memory(memory.session(listener))
+    }
+
+    pub(crate) fn redis(redis: Redis) -> Self {
+        Self::Redis(Arc::new(redis))
+    }
+
+    /// Sends one operation once, waits for its reply for at most `timeout`, and gives the reply.
+    ///
+    /// It answers within the timeout, however the server behaves.
+    pub(crate) fn run<O: Operation>(
+        &self,
+        operation: &O,
+        timeout: Duration,
+    ) -> Result<O::Reply, Failure> {
+        let value = match self {
+            Self::Memory(session) => session.execute(operation, timeout),
+            Self::Redis(redis) => redis.execute(operation, timeout),
+        }?;
+        operation.decode(value).map_err(Failure::unexpected)
+    }
+
+    /// Sends many operations at once on one connection and waits for all replies for at most `timeout` in all.
+    pub(crate) fn run_all<O: Operation>(
+        &self,
+        operations: &[O],
+        timeout: Duration,
+    ) -> Vec<Result<O::Reply, Failure>> {
+        let values = match self {
+            Self::Memory(session) => {
+                operations.iter().map(|operation| session.execute(operation, timeout)).collect()
+            }
+            Self::Redis(redis) => redis.execute_all(operations, timeout),
+        };
+        values
+            .into_iter()
+            .zip(operations)
+            .map(|(value, operation)| operation.decode(value?).map_err(Failure::unexpected))
+            .collect()
+    }
+
+    /// Wishes for the messages of a channel. Returns at once; [`Listener::live`] says when they come. Call
+    /// [`flush`](Self::flush) afterwards, with no lock held.
+    pub(crate) fn subscribe(&self, channel: &Arc<str>) {
+        match self {
+            Self::Memory(session) => session.subscribe(channel),
+            Self::Redis(redis) => redis.subscription().want(channel),
+        }
+    }
+
+    /// Takes the wish back. Returns at once. Call [`flush`](Self::flush) afterwards, with no lock held.
+    pub(crate) fn unsubscribe(&self, channel: &Arc<str>) {
+        match self {
+            Self::Memory(session) => session.unsubscribe(channel),
+            Self::Redis(redis) => redis.subscription().drop_want(channel),
+        }
+    }
+
+    /// Acts on the wishes, in the order in which they were made. May block for a short while; never fails: what cannot
+    /// be subscribed is polled.
+    pub(crate) fn flush(&self) {
+        match self {
+            Self::Memory(session) => session.flush(),
+            Self::Redis(redis) => redis.subscription().flush(),
+        }
+    }
+
+    /// Closes the connections. What is under way ends with a failure.
+    pub(crate) fn close(&self) {
+        match self {
+            Self::Memory(_) => {}
+            Self::Redis(redis) => redis.close(),
+        }
+    }
+}

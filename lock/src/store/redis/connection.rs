@@ -1,0 +1,166 @@
+//! One connection to a server: bytes out, replies in, each within a deadline.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
+
+use hashed_wheel::{Clock, SystemClock};
+use redis::{Parser, Value as Wire};
+use socket2::{SockRef, TcpKeepalive};
+
+use crate::value::Value;
+
+/// A connection that has seen nothing but replies. After any error of its own it must be dropped: what is left in it
+/// belongs to a command that was given up.
+pub(super) struct Connection {
+    stream: TcpStream,
+    parser: Parser,
+    /// What the socket's timeouts are set to, so that they need not be set for each command.
+    read_timeout: Duration,
+    write_timeout: Duration,
+}
+
+/// Why a command got no reply.
+#[derive(Debug)]
+pub(super) enum Broken {
+    /// The command did not leave whole, so it can never run.
+    NotSent(io::Error),
+    /// It left, and may have run.
+    Unanswered(io::Error),
+}
+
+impl Connection {
+    /// Takes a connected socket over. `timeout` is the longest that sent bytes may go unacknowledged.
+    pub(super) fn new(stream: TcpStream, timeout: Duration) -> io::Result<Self> {
+        let socket = SockRef::from(&stream);
+        socket.set_tcp_nodelay(true)?;
+        socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(Duration::from_secs(15)))?;
+        // Without it, a peer that vanished keeps bytes in our kernel for a quarter of an hour, to be delivered when it
+        // comes back.
+        #[cfg(target_os = "linux")]
+        socket.set_tcp_user_timeout(Some(timeout))?;
+        stream.set_read_timeout(Some(timeout))?;
+        stream.set_write_timeout(Some(timeout))?;
+        Ok(Self { stream, parser: Parser::new(), read_timeout: timeout, write_timeout: timeout })
+    }
+
+    /// Sends one command and waits for its reply.
+    pub(super) fn call(&mut self, packed: &[u8], deadline: Instant) -> Result<Value, Broken> {
+        self.send(packed, deadline).map_err(Broken::NotSent)?;
+        self.receive(deadline).map_err(Broken::Unanswered)
+    }
+
+    pub(super) fn send(&mut self, packed: &[u8], deadline: Instant) -> io::Result<()> {
+        let mut rest = packed;
+        while !rest.is_empty() {
+            let left = time_left(deadline)?;
+            if out_of_step(self.write_timeout, left) {
+                self.stream.set_write_timeout(Some(left))?;
+                self.write_timeout = left;
+            }
+            match (&self.stream).write(rest) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => rest = rest.get(written..).unwrap_or_default(),
+                Err(error) if passes(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn receive(&mut self, deadline: Instant) -> io::Result<Value> {
+        let reader = DeadlineReader {
+            stream: &self.stream,
+            timeout: &mut self.read_timeout,
+            deadline,
+        };
+        receive(&mut self.parser, reader)
+    }
+
+    /// The two halves for a connection that only listens: the parser may have read ahead.
+    pub(super) fn into_parts(self) -> (TcpStream, Parser) {
+        (self.stream, self.parser)
+    }
+}
+
+/// Parses one reply from `reader`.
+pub(super) fn receive(parser: &mut Parser, reader: impl Read) -> io::Result<Value> {
+    match parser.parse_value(reader) {
+        Ok(wire) => Ok(value(wire)),
+        Err(error) if error.is_timeout() => Err(io::ErrorKind::TimedOut.into()),
+        Err(error) => Err(io::Error::other(error.to_string())),
+    }
+}
+
+/// Closes a socket for whoever reads or writes it, on this thread or another.
+pub(super) fn shut(stream: &TcpStream) {
+    // It fails if the peer was faster. Then it is closed already.
+    drop(stream.shutdown(Shutdown::Both));
+}
+
+/// Reads until the deadline, whatever the socket's own timeout is.
+struct DeadlineReader<'a> {
+    stream: &'a TcpStream,
+    timeout: &'a mut Duration,
+    deadline: Instant,
+}
+
+impl Read for DeadlineReader<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let left = time_left(self.deadline)?;
+            if out_of_step(*self.timeout, left) {
+                self.stream.set_read_timeout(Some(left))?;
+                *self.timeout = left;
+            }
+            match self.stream.read(buffer) {
+                Err(error) if passes(&error) => {}
+                result => return result,
+            }
+        }
+    }
+}
+
+fn time_left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(SystemClock.now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+/// Whether a socket's timeout would overshoot the deadline, or wake so much earlier that setting it is cheaper.
+fn out_of_step(set: Duration, left: Duration) -> bool {
+    set > left + Duration::from_millis(1) || set < left / 2
+}
+
+/// Whether a system call ended for no reason but its own timeout or a signal.
+pub(super) fn passes(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
+    )
+}
+
+fn value(wire: Wire) -> Value {
+    match wire {
+        Wire::Nil => Value::Nil,
+        Wire::Int(number) => Value::Integer(number),
+        Wire::BulkString(bytes) => Value::Text(String::from_utf8_lossy(&bytes).into_owned()),
+        Wire::SimpleString(text) => Value::Text(text),
+        Wire::Okay => Value::Text("OK".to_owned()),
+        Wire::Array(parts) => Value::Array(parts.into_iter().map(value).collect()),
+        Wire::ServerError(error) => {
+            refusal(error.code(), error.details().unwrap_or_default())
+        }
+        // RESP3, which this client does not ask for.
+        other => Value::Text(format!("{other:?}")),
+    }
+}
+
+/// Before Redis 7, an error inside a script is wrapped in a sentence. The code is what follows the script's line.
+fn refusal(code: &str, message: &str) -> Value {
+    const WRAPPED: [&str; 4] = ["WRONGTYPE", "OOM", "READONLY", "NOREPLICAS"];
+    let inner = WRAPPED
+        .into_iter()
+        .find(|inner| code == "ERR" && message.contains(&format!(": {inner} ")))
+        .or_else(|| (code == "ERR" && message.contains(": -OOM ")).then_some("OOM"));
+    Value::Refusal { code: inner.unwrap_or(code).to_owned(), message: message.to_owned() }
+}

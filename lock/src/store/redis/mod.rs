@@ -1,0 +1,18 @@
+//! The store on a Redis or Valkey server. This folder is the only one that names the redis crate, which serves as the
+//! codec: it packs commands and parses replies.
+//!
+//! Connections, their pool and the subscription are our own, because the crate's wait without a deadline, keep a
+//! connection after an error, or lose messages. The rules: every wait on a socket has a deadline; a connection that saw
+//! anything but a server's reply is dropped.
+
+mod address;
+mod connection;
+mod pool;
+mod resolve;
+mod server;
+mod server_clock;
+mod store;
+mod subscription;
+
+pub(crate) use address::Address;
+pub(crate) use store::Redis;

@@ -1,0 +1,121 @@
+//! The connections that callers share: the last one used is the next one taken, and their number is bounded.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use hashed_wheel::{Clock, SystemClock};
+use parking_lot::{Condvar, Mutex};
+
+use super::connection::Connection;
+use super::server::Server;
+use crate::store::Failure;
+
+/// Last in, first out: the connection that was used last is the one whose memory is warm, and the rest can idle away.
+pub(super) struct Pool {
+    server: Arc<Server>,
+    limit: usize,
+    state: Mutex<State>,
+    /// Signalled when a connection comes back or a place becomes free.
+    freed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    idle: Vec<Connection>,
+    /// Idle, in use, or being opened.
+    open: usize,
+    closed: bool,
+}
+
+impl Pool {
+    pub(super) fn new(server: Arc<Server>, limit: usize) -> Self {
+        Self { server, limit, state: Mutex::new(State::default()), freed: Condvar::new() }
+    }
+
+    /// A connection, by the deadline. Bring it back with [`give_back`](Self::give_back), or report it with
+    /// [`discard`](Self::discard).
+    pub(super) fn take(&self, deadline: Instant) -> Result<Connection, Failure> {
+        {
+            let mut state = self.state.lock();
+            loop {
+                if state.closed {
+                    return Err(Failure::Closed);
+                }
+                if let Some(connection) = state.idle.pop() {
+                    return Ok(connection);
+                }
+                if state.open < self.limit {
+                    state.open += 1;
+                    break;
+                }
+                let left = deadline.saturating_duration_since(SystemClock.now());
+                if left.is_zero() {
+                    let error = io::Error::new(
+                        io::ErrorKind::TimedOut,
+                        format!("all {} connections are in use", self.limit),
+                    );
+                    return Err(self.server.not_sent(&error));
+                }
+                self.freed.wait_for(&mut state, left);
+            }
+        }
+        // The place is taken; the connection is opened with the pool unlocked.
+        self.server.connect(deadline).inspect_err(|_| self.vacate())
+    }
+
+    /// For a connection that has seen nothing but replies.
+    pub(super) fn give_back(&self, connection: Connection) {
+        let mut state = self.state.lock();
+        if state.closed {
+            state.open -= 1;
+        } else {
+            state.idle.push(connection);
+        }
+        drop(state);
+        self.freed.notify_one();
+    }
+
+    /// For a connection that broke. Those that lie idle are closed with it: they lead to the same server, and each
+    /// would cost its taker a failed attempt.
+    pub(super) fn discard(&self, connection: Connection) {
+        let idle = {
+            let mut state = self.state.lock();
+            let idle = std::mem::take(&mut state.idle);
+            state.open -= idle.len() + 1;
+            idle
+        };
+        self.freed.notify_all();
+        drop((connection, idle));
+    }
+
+    pub(super) fn close(&self) {
+        let idle = {
+            let mut state = self.state.lock();
+            state.closed = true;
+            let idle = std::mem::take(&mut state.idle);
+            state.open -= idle.len();
+            idle
+        };
+        self.freed.notify_all();
+        drop(idle);
+    }
+
+    fn vacate(&self) {
+        self.state.lock().open -= 1;
+        self.freed.notify_one();
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state.lock();
+        formatter
+            .debug_struct("Pool")
+            .field("open", &state.open)
+            .field("idle", &state.idle.len())
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,132 @@
+//! How to reach the server: resolve, connect, authenticate, all within one deadline.
+
+use std::io;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use hashed_wheel::{Clock, SystemClock};
+use redis::Cmd;
+
+use super::address::Address;
+use super::connection::{Broken, Connection};
+use super::resolve::Resolver;
+use super::server_clock::ServerClock;
+use crate::store::Failure;
+use crate::value::{ServerTime, Value};
+
+/// One server, and what has been learnt of it.
+#[derive(Debug)]
+pub(super) struct Server {
+    address: Address,
+    resolver: Resolver,
+    pub(super) clock: ServerClock,
+    pub(super) command_timeout: Duration,
+}
+
+impl Server {
+    pub(super) fn new(address: Address, command_timeout: Duration) -> Self {
+        Self {
+            address,
+            resolver: Resolver::default(),
+            clock: ServerClock::new(),
+            command_timeout,
+        }
+    }
+
+    /// A connection that is ready for commands, or a failure by the deadline.
+    pub(super) fn connect(&self, deadline: Instant) -> Result<Connection, Failure> {
+        let mut connection = self.open(deadline).map_err(|error| self.not_sent(&error))?;
+        self.shake_hands(&mut connection, deadline)?;
+        Ok(connection)
+    }
+
+    pub(super) fn not_sent(&self, error: &io::Error) -> Failure {
+        Failure::NotSent { server: self.address.to_string(), reason: error.to_string() }
+    }
+
+    fn open(&self, deadline: Instant) -> io::Result<Connection> {
+        let left = || deadline.saturating_duration_since(SystemClock.now());
+        let addresses = self.resolver.resolve(&self.address.host, self.address.port, left())?;
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for address in addresses {
+            // A timeout of zero is an error of the caller's, says the standard library.
+            if left().is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            match TcpStream::connect_timeout(&address, left()) {
+                Ok(stream) => return Connection::new(stream, self.command_timeout),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// Says who we are, selects the database and asks for the time, in one round trip.
+    fn shake_hands(&self, connection: &mut Connection, deadline: Instant) -> Result<(), Failure> {
+        let mut packed = Vec::new();
+        let mut replies = 0;
+        let mut add = |command: &Cmd| {
+            command.write_packed_command(&mut packed);
+            replies += 1;
+        };
+        if let Some(password) = &self.address.password {
+            let mut authenticate = redis::cmd("AUTH");
+            if let Some(username) = &self.address.username {
+                authenticate.arg(username);
+            }
+            add(authenticate.arg(password));
+        }
+        if self.address.database != 0 {
+            add(redis::cmd("SELECT").arg(self.address.database));
+        }
+        add(&redis::cmd("TIME"));
+
+        connection.send(&packed, deadline).map_err(|error| self.not_sent(&error))?;
+        for last in (0..replies).rev() {
+            let reply = connection.receive(deadline).map_err(|error| self.not_sent(&error))?;
+            match reply {
+                Value::Refusal { code, message } => return Err(self.refused(code, message)),
+                reply if last == 0 => {
+                    if let Some(now) = server_time(&reply) {
+                        self.clock.learn(now);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn refused(&self, code: String, message: String) -> Failure {
+        let server = self.address.to_string();
+        match code.as_str() {
+            "NOAUTH" | "WRONGPASS" | "NOPERM" => {
+                Failure::Unauthenticated { server, reason: format!("{code} {message}") }
+            }
+            // How Redis answers AUTH when it has no password; the text names the command.
+            "ERR" if message.contains("AUTH") => {
+                Failure::Unauthenticated { server, reason: message }
+            }
+            _ => Failure::Refused { code, message },
+        }
+    }
+
+    /// What an attempt that broke is to its caller.
+    pub(super) fn failure(&self, broken: Broken, not_after: ServerTime) -> Failure {
+        match broken {
+            Broken::NotSent(error) => self.not_sent(&error),
+            Broken::Unanswered(error) => {
+                let reason = format!("{}: {error}", self.address);
+                Failure::Unknown { not_after, reason }
+            }
+        }
+    }
+}
+
+/// Reads the answer of `TIME`: seconds and microseconds.
+fn server_time(reply: &Value) -> Option<ServerTime> {
+    let Value::Array(parts) = reply else { return None };
+    let [Value::Text(seconds), Value::Text(micros)] = parts.as_slice() else { return None };
+    let (seconds, micros): (i64, i64) = (seconds.parse().ok()?, micros.parse().ok()?);
+    Some(ServerTime(seconds.checked_mul(1000)? + micros / 1000))
+}

@@ -1,0 +1,257 @@
+//! One server as a store: an operation is packed, sent on a connection of the pool, and its reply read.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use hashed_wheel::{Clock, SystemClock};
+use parking_lot::Mutex;
+
+use super::address::Address;
+use super::connection::{Broken, Connection};
+use super::pool::Pool;
+use super::server::Server;
+use super::subscription::Subscription;
+use crate::op::{Form, Operation};
+use crate::store::{Failure, Listener};
+use crate::value::{ServerTime, Value};
+
+/// A single server.
+pub(crate) struct Redis {
+    server: Arc<Server>,
+    pool: Pool,
+    /// The connection for many operations at once. It is apart from the pool, so that a renewal never waits behind
+    /// callers.
+    bulk: Mutex<Option<Connection>>,
+    subscription: Subscription,
+}
+
+/// How often one call is packed anew because the server did not know the script, or our idea of its time was wrong.
+/// Each cures itself by the first answer; more than this means that somebody flushes scripts or sets clocks in a loop.
+const ROUNDS: usize = 4;
+
+impl Redis {
+    pub(crate) fn new(
+        address: Address,
+        command_timeout: Duration,
+        connections: usize,
+        listener: Weak<dyn Listener>,
+    ) -> Self {
+        let server = Arc::new(Server::new(address, command_timeout));
+        Self {
+            pool: Pool::new(Arc::clone(&server), connections.saturating_sub(2).max(1)),
+            bulk: Mutex::new(None),
+            subscription: Subscription::new(Arc::clone(&server), listener),
+            server,
+        }
+    }
+
+    /// Makes a connection and keeps it for the first caller.
+    pub(crate) fn connect(&self, timeout: Duration) -> Result<(), Failure> {
+        let connection = self.pool.take(SystemClock.now() + timeout)?;
+        self.pool.give_back(connection);
+        Ok(())
+    }
+
+    pub(crate) fn subscription(&self) -> &Subscription {
+        &self.subscription
+    }
+
+    pub(crate) fn close(&self) {
+        self.pool.close();
+        self.subscription.close();
+        *self.bulk.lock() = None;
+    }
+
+    pub(crate) fn execute<O: Operation>(
+        &self,
+        operation: &O,
+        timeout: Duration,
+    ) -> Result<Value, Failure> {
+        let deadline = SystemClock.now() + timeout;
+        let mut connection = self.pool.take(deadline)?;
+        let mut whole = false;
+        for _ in 0..ROUNDS {
+            let not_after = self.not_after(deadline);
+            let packed = pack(operation, not_after, whole);
+            let value = match connection.call(&packed, deadline) {
+                Ok(value) => value,
+                Err(broken) => {
+                    self.pool.discard(connection);
+                    return Err(self.server.failure(broken, not_after));
+                }
+            };
+            match self.judge(value) {
+                Verdict::Answer(value) => {
+                    self.pool.give_back(connection);
+                    return Ok(value);
+                }
+                Verdict::SendWhole => whole = true,
+                Verdict::SendAgain => {}
+                Verdict::Refused { code, message } => {
+                    // A replica that was promoted away from us says READONLY: look for the master anew.
+                    if code == "READONLY" {
+                        self.pool.discard(connection);
+                    } else {
+                        self.pool.give_back(connection);
+                    }
+                    return Err(Failure::Refused { code, message });
+                }
+            }
+        }
+        self.pool.give_back(connection);
+        Err(unsettled())
+    }
+
+    /// All at once on one connection: written together, then the replies read in order.
+    pub(crate) fn execute_all<O: Operation>(
+        &self,
+        operations: &[O],
+        timeout: Duration,
+    ) -> Vec<Result<Value, Failure>> {
+        let deadline = SystemClock.now() + timeout;
+        let mut results: Vec<Result<Value, Failure>> =
+            operations.iter().map(|_| Err(unsettled())).collect();
+        let mut bulk = self.bulk.lock();
+        // The places in `operations` that still want an answer, and whether to send the script's text.
+        let mut open: Vec<(usize, bool)> = (0..operations.len()).map(|place| (place, false)).collect();
+        for _ in 0..ROUNDS {
+            if open.is_empty() {
+                break;
+            }
+            let mut connection = match bulk.take().map_or_else(|| self.server.connect(deadline), Ok)
+            {
+                Ok(connection) => connection,
+                Err(failure) => {
+                    fail(&mut results, &open, &failure);
+                    return results;
+                }
+            };
+            let not_after = self.not_after(deadline);
+            let packed: Vec<u8> = open
+                .iter()
+                .filter_map(|&(place, whole)| Some((operations.get(place)?, whole)))
+                .flat_map(|(operation, whole)| pack(operation, not_after, whole))
+                .collect();
+            if let Err(error) = connection.send(&packed, deadline) {
+                // The first of them may have left whole.
+                let failure = self.server.failure(Broken::Unanswered(error), not_after);
+                fail(&mut results, &open, &failure);
+                return results;
+            }
+            let mut again = Vec::new();
+            for (answered, &(place, whole)) in open.iter().enumerate() {
+                let value = match connection.receive(deadline) {
+                    Ok(value) => value,
+                    Err(error) => {
+                        let failure = self.server.failure(Broken::Unanswered(error), not_after);
+                        fail(&mut results, open.get(answered..).unwrap_or_default(), &failure);
+                        fail(&mut results, &again, &unsettled());
+                        return results;
+                    }
+                };
+                let result = match self.judge(value) {
+                    Verdict::Answer(value) => Ok(value),
+                    Verdict::Refused { code, message } => Err(Failure::Refused { code, message }),
+                    Verdict::SendWhole => {
+                        again.push((place, true));
+                        continue;
+                    }
+                    Verdict::SendAgain => {
+                        again.push((place, whole));
+                        continue;
+                    }
+                };
+                if let Some(slot) = results.get_mut(place) {
+                    *slot = result;
+                }
+            }
+            *bulk = Some(connection);
+            open = again;
+        }
+        results
+    }
+
+    fn not_after(&self, deadline: Instant) -> ServerTime {
+        self.server.clock.after(deadline.saturating_duration_since(SystemClock.now()))
+    }
+
+    /// What a reply asks of the sender.
+    fn judge(&self, value: Value) -> Verdict {
+        if let Some(now) = value.as_late() {
+            self.server.clock.learn(now);
+            return Verdict::SendAgain;
+        }
+        match value {
+            Value::Refusal { code, .. } if code == "NOSCRIPT" => Verdict::SendWhole,
+            Value::Refusal { code, message } => Verdict::Refused { code, message },
+            value => Verdict::Answer(value),
+        }
+    }
+}
+
+/// Every way in which a reply can go on. NOSCRIPT and LATE both mean that nothing ran, so sending again is safe.
+enum Verdict {
+    Answer(Value),
+    SendWhole,
+    SendAgain,
+    Refused { code: String, message: String },
+}
+
+fn fail(results: &mut [Result<Value, Failure>], places: &[(usize, bool)], failure: &Failure) {
+    for &(place, _) in places {
+        if let Some(slot) = results.get_mut(place) {
+            *slot = Err(failure.clone());
+        }
+    }
+}
+
+/// Nothing ran, and trying again at once did not help.
+fn unsettled() -> Failure {
+    Failure::Refused {
+        code: "TRYAGAIN".to_owned(),
+        message: "the server's scripts or clock kept changing".to_owned(),
+    }
+}
+
+/// The bytes of one operation: by the script's hash, or whole, which also teaches the server the script.
+fn pack<O: Operation>(operation: &O, not_after: ServerTime, whole: bool) -> Vec<u8> {
+    let keys = operation.keys();
+    let mut command = match O::FORM {
+        Form::Command(verb) => redis::cmd(verb),
+        Form::Script(script) => {
+            let mut command = if whole {
+                let mut command = redis::cmd("EVAL");
+                command.arg(script.source());
+                command
+            } else {
+                let mut command = redis::cmd("EVALSHA");
+                command.arg(script.hash(digest));
+                command
+            };
+            command.arg(keys.len());
+            command
+        }
+    };
+    for key in keys {
+        command.arg(key);
+    }
+    for argument in operation.arguments(not_after) {
+        command.arg(argument);
+    }
+    command.get_packed_command()
+}
+
+fn digest(source: &str) -> String {
+    redis::Script::new(source).get_hash().to_owned()
+}
+
+impl std::fmt::Debug for Redis {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Redis")
+            .field("server", &self.server)
+            .field("pool", &self.pool)
+            .field("subscription", &self.subscription)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,335 @@
+//! The one connection that listens: any number of channels, any number of threads.
+//!
+//! One thread reads. Any thread may wish for a channel or take the wish back; wishes are put in a row at once and
+//! written by [`flush`](Subscription::flush), in that order. The server confirms each SUBSCRIBE. They are counted, for
+//! a channel may be left and wished for again before the first confirmation is there, and only the last one says that
+//! messages come. When the connection breaks, the thread makes a new one and wishes for everything again; until then
+//! the waiters poll. Nothing here ever fails a caller.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Duration;
+
+use hashed_wheel::{Clock, SystemClock};
+use parking_lot::{Condvar, Mutex};
+use redis::Parser;
+
+use super::connection::{Connection, passes, receive, shut};
+use super::server::Server;
+use crate::store::Listener;
+use crate::value::Value;
+
+/// A handle on the listening thread. It starts with the first wish.
+pub(crate) struct Subscription {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    server: Arc<Server>,
+    listener: Weak<dyn Listener>,
+    /// Taken before `state`, and held while bytes are written: what is taken from the row first is written first.
+    writer: Mutex<Option<TcpStream>>,
+    state: Mutex<State>,
+    /// Signalled when there is a first wish, and at the end.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    wanted: HashSet<Arc<str>>,
+    /// Changes that the present connection has not been told of.
+    row: Vec<Change>,
+    /// Channels that were left and wished for again before the server was told of either.
+    still_live: Vec<Arc<str>>,
+    /// SUBSCRIBEs that the present connection was sent and the server has not confirmed.
+    unconfirmed: HashMap<Arc<str>, u32>,
+    running: bool,
+    closed: bool,
+}
+
+enum Change {
+    Subscribe(Arc<str>),
+    Unsubscribe(Arc<str>),
+}
+
+/// Names in one SUBSCRIBE when all are wished for anew. A command of this size is written and read at once.
+const CHANNELS_PER_COMMAND: usize = 1000;
+/// Channels that may be left without the server being told, while others keep the thread busy.
+const LEFT_CHANNELS: usize = 64;
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+impl Subscription {
+    pub(super) fn new(server: Arc<Server>, listener: Weak<dyn Listener>) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                server,
+                listener,
+                writer: Mutex::new(None),
+                state: Mutex::new(State::default()),
+                changed: Condvar::new(),
+            }),
+        }
+    }
+
+    pub(crate) fn want(&self, channel: &Arc<str>) {
+        let mut state = self.shared.state.lock();
+        state.wanted.insert(Arc::clone(channel));
+        let before = state.row.len();
+        state.row.retain(|change| !matches!(change, Change::Unsubscribe(left) if left == channel));
+        if state.row.len() == before {
+            state.row.push(Change::Subscribe(Arc::clone(channel)));
+        } else if !state.unconfirmed.contains_key(channel) {
+            // It was left a moment ago, the server has not been told, and its messages have never stopped.
+            state.still_live.push(Arc::clone(channel));
+        }
+    }
+
+    /// The server is told with the next wish, or by the thread when it has nothing else to do. A channel that is
+    /// wished for again meanwhile costs nothing.
+    pub(crate) fn drop_want(&self, channel: &Arc<str>) {
+        let mut state = self.shared.state.lock();
+        state.wanted.remove(channel);
+        state.still_live.retain(|live| live != channel);
+        let before = state.row.len();
+        state.row.retain(|change| !matches!(change, Change::Subscribe(wish) if wish == channel));
+        if state.row.len() == before {
+            state.row.push(Change::Unsubscribe(Arc::clone(channel)));
+        }
+    }
+
+    pub(crate) fn flush(&self) {
+        self.start();
+        self.shared.flush();
+        let still_live = std::mem::take(&mut self.shared.state.lock().still_live);
+        if let Some(listener) = self.shared.listener.upgrade() {
+            for channel in still_live {
+                listener.live(&channel);
+            }
+        }
+    }
+
+    /// Ends the thread. It may take a moment to see it.
+    pub(super) fn close(&self) {
+        {
+            let mut state = self.shared.state.lock();
+            state.closed = true;
+            self.shared.changed.notify_all();
+        }
+        if let Some(stream) = self.shared.writer.lock().take() {
+            shut(&stream);
+        }
+    }
+
+    fn start(&self) {
+        let mut state = self.shared.state.lock();
+        self.shared.changed.notify_all();
+        if state.running || state.closed || state.wanted.is_empty() {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        // Without a thread there are no messages, and the waiters poll. The next wish tries again.
+        state.running = thread::Builder::new()
+            .name("lock-subscription".to_owned())
+            .spawn(move || shared.listen())
+            .is_ok();
+    }
+}
+
+impl Shared {
+    /// Writes the row, if there is a connection. If there is none, the one to come starts with all wishes.
+    fn flush(&self) {
+        let mut writer = self.writer.lock();
+        let Some(stream) = writer.as_mut() else { return };
+        let mut packed = Vec::new();
+        {
+            let mut state = self.state.lock();
+            for change in std::mem::take(&mut state.row) {
+                match change {
+                    Change::Subscribe(channel) => {
+                        pack("SUBSCRIBE", std::slice::from_ref(&channel), &mut packed);
+                        *state.unconfirmed.entry(channel).or_default() += 1;
+                    }
+                    Change::Unsubscribe(channel) => {
+                        pack("UNSUBSCRIBE", std::slice::from_ref(&channel), &mut packed);
+                    }
+                }
+            }
+        }
+        // The socket has a write timeout, so this ends. After half a command nothing sensible can follow.
+        if stream.write_all(&packed).is_err() {
+            shut(stream);
+            *writer = None;
+        }
+    }
+
+    /// The thread: connect, listen until the connection breaks, and again.
+    fn listen(self: Arc<Self>) {
+        let mut pause = FIRST_PAUSE;
+        while self.wait_for_a_wish() {
+            let connected = self.connect().and_then(|(stream, parser)| {
+                pause = FIRST_PAUSE;
+                self.read(&stream, parser)
+            });
+            *self.writer.lock() = None;
+            // It ends well only when nobody is left to listen.
+            if connected.is_ok() || !self.sleep(pause) {
+                break;
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+        self.state.lock().running = false;
+    }
+
+    /// Returns once there is something to listen for. False at the end.
+    fn wait_for_a_wish(&self) -> bool {
+        let mut state = self.state.lock();
+        while state.wanted.is_empty() && !state.closed {
+            self.changed.wait(&mut state);
+        }
+        !state.closed
+    }
+
+    /// Sleeps unless and until it is the end. False at the end.
+    fn sleep(&self, pause: Duration) -> bool {
+        let deadline = SystemClock.now() + pause;
+        let mut state = self.state.lock();
+        while !state.closed {
+            let left = deadline.saturating_duration_since(SystemClock.now());
+            if left.is_zero() {
+                break;
+            }
+            self.changed.wait_for(&mut state, left);
+        }
+        !state.closed
+    }
+
+    /// A new connection that has been told all wishes.
+    fn connect(&self) -> io::Result<(TcpStream, Parser)> {
+        let timeout = self.server.command_timeout;
+        let connection: Connection = self
+            .server
+            .connect(SystemClock.now() + timeout)
+            .map_err(|failure| io::Error::other(format!("{failure:?}")))?;
+        let (stream, parser) = connection.into_parts();
+        stream.set_read_timeout(Some(timeout))?;
+        stream.set_write_timeout(Some(timeout))?;
+
+        let mut writer = self.writer.lock();
+        let mut packed = Vec::new();
+        {
+            let mut state = self.state.lock();
+            if state.closed {
+                return Err(io::ErrorKind::ConnectionAborted.into());
+            }
+            state.row.clear();
+            state.still_live.clear();
+            state.unconfirmed = state.wanted.iter().map(|channel| (Arc::clone(channel), 1)).collect();
+            let wanted: Vec<Arc<str>> = state.wanted.iter().cloned().collect();
+            for channels in wanted.chunks(CHANNELS_PER_COMMAND) {
+                pack("SUBSCRIBE", channels, &mut packed);
+            }
+        }
+        (&stream).write_all(&packed)?;
+        *writer = Some(stream.try_clone()?);
+        Ok((stream, parser))
+    }
+
+    /// Reads until the connection breaks.
+    fn read(&self, stream: &TcpStream, mut parser: Parser) -> io::Result<()> {
+        let mut reader = Watched { stream, shared: self, asked: false };
+        loop {
+            let push = receive(&mut parser, &mut reader)?;
+            let Some(listener) = self.listener.upgrade() else { return Ok(()) };
+            let Value::Array(parts) = push else { continue };
+            match parts.as_slice() {
+                [Value::Text(kind), Value::Text(channel), ..]
+                    if kind == "subscribe" && self.confirm(channel) =>
+                {
+                    listener.live(channel);
+                }
+                [Value::Text(kind), Value::Text(channel), Value::Text(payload)]
+                    if kind == "message" =>
+                {
+                    listener.message(channel, payload);
+                }
+                // Other confirmations, and pongs.
+                _ => {}
+            }
+            if self.state.lock().row.len() > LEFT_CHANNELS {
+                self.flush();
+            }
+        }
+    }
+
+    /// Counts a confirmation. Whether it was the last one owed for a channel that is still wished for.
+    fn confirm(&self, channel: &str) -> bool {
+        let mut state = self.state.lock();
+        let Some(owed) = state.unconfirmed.get_mut(channel) else { return false };
+        *owed -= 1;
+        if *owed > 0 {
+            return false;
+        }
+        state.unconfirmed.remove(channel);
+        state.wanted.contains(channel)
+    }
+}
+
+/// Reads without a deadline, but not from a dead connection: when nothing came for one timeout it asks whether anybody
+/// is there, and after another it gives up.
+struct Watched<'a> {
+    stream: &'a TcpStream,
+    shared: &'a Shared,
+    asked: bool,
+}
+
+impl Read for Watched<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let result = self.stream.read(buffer);
+            match result {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if passes(&error) && self.asked => {
+                    return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "no pong came"));
+                }
+                Err(error) if passes(&error) => {
+                    self.shared.flush();
+                    let mut writer = self.shared.writer.lock();
+                    let Some(stream) = writer.as_mut() else {
+                        return Err(io::ErrorKind::ConnectionAborted.into());
+                    };
+                    stream.write_all(&redis::cmd("PING").get_packed_command())?;
+                    self.asked = true;
+                }
+                Ok(read) => {
+                    self.asked = false;
+                    return Ok(read);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+fn pack(verb: &str, channels: &[Arc<str>], packed: &mut Vec<u8>) {
+    let mut command = redis::cmd(verb);
+    for channel in channels {
+        command.arg(channel.as_bytes());
+    }
+    command.write_packed_command(packed);
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.shared.state.lock();
+        formatter
+            .debug_struct("Subscription")
+            .field("wanted", &state.wanted.len())
+            .field("running", &state.running)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,247 @@
+//! The one blocking loop: every primitive that waits, waits here.
+//!
+//! Try; if refused, subscribe; when the subscription is confirmed, try again, for a message may have been published
+//! before; then sleep until a message, the end of the rival's lease, the poll bound, the deadline or a cancellation.
+//! [`queue`] says who may try and when. This file parks the threads and carries the messages to them.
+
+mod queue;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Receiver;
+use hashed_wheel::{Clock, Parker};
+use parking_lot::Mutex;
+
+use crate::call::is_cancelled;
+use crate::store::{Listener, Store};
+use queue::{Queue, Step, Ticket, Wakes};
+
+/// What one try came to.
+#[derive(Debug)]
+pub(crate) enum Attempt<G> {
+    Granted(G),
+    /// Refused, for that long unless something changes; `None` if nothing is known.
+    Busy(Option<Duration>),
+}
+
+/// How a wait ended.
+#[derive(Debug)]
+pub(crate) enum Waited<G> {
+    Granted(G),
+    TimedOut,
+    Cancelled,
+    Closed,
+}
+
+/// What ends a wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Until<'a> {
+    /// `None`: wait for ever.
+    pub(crate) deadline: Option<Instant>,
+    /// A message, or the end of its senders, cancels.
+    pub(crate) cancel: &'a Receiver<()>,
+}
+
+/// The channels that threads of this client wait on.
+#[derive(Debug)]
+pub(crate) struct Channels {
+    clock: Arc<dyn Clock>,
+    poll_bound: Duration,
+    closed: AtomicBool,
+    by_name: Mutex<HashMap<Arc<str>, Channel>>,
+}
+
+#[derive(Debug)]
+struct Channel {
+    queue: Queue,
+    parkers: BTreeMap<Ticket, Parker>,
+    subscribed: bool,
+}
+
+impl Channels {
+    pub(crate) fn new(clock: Arc<dyn Clock>, poll_bound: Duration) -> Self {
+        Self {
+            clock,
+            poll_bound,
+            closed: AtomicBool::new(false),
+            by_name: Mutex::new(HashMap::new()),
+        }
+    }
+
+    /// Waits until `attempt` is granted something, or `until` says to stop.
+    ///
+    /// `attempt` runs on the calling thread, with no lock held. Its error ends the wait at once.
+    pub(crate) fn wait<G, E>(
+        &self,
+        store: &Store,
+        channel: &Arc<str>,
+        until: Until<'_>,
+        mut attempt: impl FnMut() -> Result<Attempt<G>, E>,
+    ) -> Result<Waited<G>, E> {
+        let waiter = Waiter::join(self, store, channel);
+        let mut tried = false;
+        loop {
+            if self.closed.load(Ordering::Acquire) {
+                return Ok(Waited::Closed);
+            }
+            if is_cancelled(until.cancel) {
+                return Ok(Waited::Cancelled);
+            }
+            let now = self.clock.now();
+            let in_time = until.deadline.is_none_or(|deadline| now < deadline);
+            match waiter.step(now) {
+                Step::Try(seen) if in_time || !tried => {
+                    tried = true;
+                    match attempt()? {
+                        Attempt::Granted(granted) => {
+                            waiter.granted(seen);
+                            return Ok(Waited::Granted(granted));
+                        }
+                        Attempt::Busy(busy) => {
+                            waiter.refused(seen, busy);
+                            waiter.subscribe();
+                        }
+                    }
+                }
+                Step::Sleep(wake_at) if in_time => {
+                    let wake_at = wake_at.into_iter().chain(until.deadline).min();
+                    self.clock.park(&waiter.parker, wake_at, until.cancel);
+                }
+                Step::Try(_) | Step::Sleep(_) => return Ok(Waited::TimedOut),
+            }
+        }
+    }
+
+    /// Ends every wait, now and later.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        for channel in self.by_name.lock().values() {
+            channel.parkers.values().for_each(Parker::unpark);
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Threads that wait.
+    pub(crate) fn waiters(&self) -> usize {
+        self.by_name.lock().values().map(|channel| channel.parkers.len()).sum()
+    }
+
+    fn wake(&self, channel: &str) {
+        let now = self.clock.now();
+        if let Some(channel) = self.by_name.lock().get_mut(channel) {
+            channel.queue.wake();
+            if let Some(acting) = channel.queue.acting_ticket(now) {
+                channel.unpark(acting);
+            }
+        }
+    }
+}
+
+impl Listener for Channels {
+    fn live(&self, channel: &str) {
+        self.wake(channel);
+    }
+
+    fn message(&self, channel: &str, _payload: &str) {
+        self.wake(channel);
+    }
+}
+
+impl Channel {
+    fn unpark(&self, ticket: Ticket) {
+        if let Some(parker) = self.parkers.get(&ticket) {
+            parker.unpark();
+        }
+    }
+}
+
+/// A thread's place in a channel's line. Dropping it leaves the line, on every way out.
+struct Waiter<'a> {
+    channels: &'a Channels,
+    store: &'a Store,
+    channel: &'a Arc<str>,
+    ticket: Ticket,
+    parker: Parker,
+}
+
+impl<'a> Waiter<'a> {
+    fn join(channels: &'a Channels, store: &'a Store, channel: &'a Arc<str>) -> Self {
+        let parker = Parker::new();
+        let mut by_name = channels.by_name.lock();
+        let line = by_name.entry(Arc::clone(channel)).or_insert_with(|| Channel {
+            queue: Queue::new(channels.poll_bound),
+            parkers: BTreeMap::new(),
+            subscribed: false,
+        });
+        let ticket = line.queue.join();
+        line.parkers.insert(ticket, parker.clone());
+        drop(by_name);
+        Self { channels, store, channel, ticket, parker }
+    }
+
+    fn step(&self, now: Instant) -> Step {
+        self.with_line(Step::Sleep(None), |line| {
+            let step = line.queue.step(self.ticket, now);
+            // It acts although others stand before it, who are stuck. Whoever stands behind it has to watch it now.
+            let takes_over = line.queue.tickets().next() != Some(self.ticket);
+            if takes_over && matches!(step, Step::Try(_)) {
+                line.queue.attentive(now).for_each(|ticket| line.unpark(ticket));
+            }
+            step
+        })
+    }
+
+    fn refused(&self, seen: Wakes, busy: Option<Duration>) {
+        let now = self.channels.clock.now();
+        self.with_line((), |line| line.queue.refused(self.ticket, seen, busy, now));
+    }
+
+    fn granted(&self, seen: Wakes) {
+        let now = self.channels.clock.now();
+        self.with_line((), |line| line.queue.granted(self.ticket, seen, now));
+    }
+
+    fn subscribe(&self) {
+        let first = self.with_line(false, |line| {
+            let first = !line.subscribed;
+            line.subscribed = true;
+            if first {
+                self.store.subscribe(self.channel);
+            }
+            first
+        });
+        // With the lines unlocked: a message may be on its way to them.
+        if first {
+            self.store.flush();
+        }
+    }
+
+    fn with_line<R>(&self, otherwise: R, act: impl FnOnce(&mut Channel) -> R) -> R {
+        self.channels.by_name.lock().get_mut(self.channel).map_or(otherwise, act)
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        let now = self.channels.clock.now();
+        let mut by_name = self.channels.by_name.lock();
+        let Some(line) = by_name.get_mut(self.channel) else { return };
+        line.queue.leave(self.ticket);
+        line.parkers.remove(&self.ticket);
+        if !line.queue.is_empty() {
+            line.queue.attentive(now).for_each(|ticket| line.unpark(ticket));
+            return;
+        }
+        let subscribed = line.subscribed;
+        by_name.remove(self.channel);
+        if subscribed {
+            self.store.unsubscribe(self.channel);
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Who of a channel's waiters may try, and when: the rules, with time as an argument.
+//!
+//! Waiters stand in line in the order in which they came. Only the *acting* one asks the server: the first that is not
+//! stuck in a call. So a thousand threads cost one try for each release, and one for each poll bound in case a message
+//! was lost. A waiter that is refused keeps its place.
+//!
+//! Messages are counted. Each try notes the count from before it was sent; while the count is higher than what the
+//! last answered try noted, there is something to try for. So a message that arrives between a reply and the sleep
+//! that follows is not lost, nor one whose addressee left the line: the next acting waiter sees the same numbers.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// A waiter's ticket in one line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Ticket(u64);
+
+/// The line of one channel.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    line: VecDeque<Place>,
+    next_ticket: u64,
+    /// How many wakes have come.
+    wakes: u64,
+    /// The wakes that the last answered try took into account.
+    covered: u64,
+    /// When to try although nothing has come.
+    poll_at: Option<Instant>,
+    poll_bound: Duration,
+}
+
+#[derive(Debug)]
+struct Place {
+    ticket: Ticket,
+    /// Since when it has been waiting for an answer of the server.
+    calling_since: Option<Instant>,
+}
+
+/// What a waiter is to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Ask the server, then report with the number given here.
+    Try(Wakes),
+    /// Sleep until then, or until woken.
+    Sleep(Option<Instant>),
+}
+
+/// A number of wakes, as seen before a try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wakes(u64);
+
+impl Queue {
+    pub(crate) fn new(poll_bound: Duration) -> Self {
+        // One wake to begin with: the first in line tries at once.
+        Self {
+            line: VecDeque::new(),
+            next_ticket: 0,
+            wakes: 1,
+            covered: 0,
+            poll_at: None,
+            poll_bound,
+        }
+    }
+
+    pub(crate) fn join(&mut self) -> Ticket {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        self.line.push_back(Place { ticket, calling_since: None });
+        ticket
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.line.is_empty()
+    }
+
+    /// What the holder of `ticket` is to do at `now`. A `Try` starts its call.
+    pub(crate) fn step(&mut self, ticket: Ticket, now: Instant) -> Step {
+        let Some(place) = self.line.iter().position(|place| place.ticket == ticket) else {
+            return Step::Sleep(None);
+        };
+        if self.acting(now) != Some(place) {
+            return Step::Sleep(self.look_again_at(place, now));
+        }
+        let due = self.wakes > self.covered || self.poll_at.is_none_or(|at| at <= now);
+        if !due {
+            return Step::Sleep(self.poll_at);
+        }
+        if let Some(place) = self.line.get_mut(place) {
+            place.calling_since = Some(now);
+        }
+        Step::Try(Wakes(self.wakes))
+    }
+
+    /// The try of `ticket` was refused; the lock is busy for `busy`, if that is known.
+    pub(crate) fn refused(
+        &mut self,
+        ticket: Ticket,
+        seen: Wakes,
+        busy: Option<Duration>,
+        now: Instant,
+    ) {
+        self.answered(ticket, seen);
+        // A time to live of zero is a millisecond that is not over yet.
+        let pause = busy.map_or(self.poll_bound, |busy| busy.max(Duration::from_millis(1)));
+        self.poll_at = Some(now + pause.min(self.poll_bound));
+    }
+
+    /// The try of `ticket` was granted. It leaves, and who comes next knows that the lock is taken.
+    pub(crate) fn granted(&mut self, ticket: Ticket, seen: Wakes, now: Instant) {
+        self.answered(ticket, seen);
+        self.poll_at = Some(now + self.poll_bound);
+        self.leave(ticket);
+    }
+
+    /// Leaves without a lock. What it was woken for is left to the others: a try that got no answer covers nothing.
+    pub(crate) fn leave(&mut self, ticket: Ticket) {
+        self.line.retain(|place| place.ticket != ticket);
+    }
+
+    /// Something may have become free.
+    pub(crate) fn wake(&mut self) {
+        self.wakes += 1;
+    }
+
+    /// The one that may try.
+    pub(crate) fn acting_ticket(&self, now: Instant) -> Option<Ticket> {
+        self.line.get(self.acting(now)?).map(|place| place.ticket)
+    }
+
+    /// Who is to be woken after a change of the line: the acting waiter, and the one behind it, which watches it.
+    pub(crate) fn attentive(&self, now: Instant) -> impl Iterator<Item = Ticket> + use<'_> {
+        let acting = self.acting(now).unwrap_or(self.line.len());
+        self.line.iter().skip(acting).take(2).map(|place| place.ticket)
+    }
+
+    pub(crate) fn tickets(&self) -> impl Iterator<Item = Ticket> + use<'_> {
+        self.line.iter().map(|place| place.ticket)
+    }
+
+    /// The first in line that is not stuck in a call.
+    fn acting(&self, now: Instant) -> Option<usize> {
+        self.line.iter().position(|place| {
+            place.calling_since.is_none_or(|since| now.saturating_duration_since(since) < self.poll_bound)
+        })
+    }
+
+    /// The waiter behind the acting one looks now and then whether that is stuck in a call. All others sleep until they
+    /// are woken.
+    fn look_again_at(&self, place: usize, now: Instant) -> Option<Instant> {
+        let before = place.checked_sub(1)?;
+        if self.acting(now) != Some(before) {
+            return None;
+        }
+        let since = self.line.get(before)?.calling_since.unwrap_or(now);
+        Some(since + self.poll_bound)
+    }
+
+    fn answered(&mut self, ticket: Ticket, seen: Wakes) {
+        // Answers of two callers may come in any order; what one covered stays covered.
+        self.covered = self.covered.max(seen.0);
+        if let Some(place) = self.line.iter_mut().find(|place| place.ticket == ticket) {
+            place.calling_since = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::origin;
+
+    const BOUND: Duration = Duration::from_secs(1);
+    const LONG: Option<Duration> = Some(Duration::from_secs(30));
+
+    fn tries(step: Step) -> Wakes {
+        match step {
+            Step::Try(seen) => seen,
+            Step::Sleep(until) => panic!("it sleeps until {until:?}"),
+        }
+    }
+
+    #[test]
+    fn only_the_first_in_line_tries() {
+        let now = origin();
+        let mut queue = Queue::new(BOUND);
+        let (first, second, third) = (queue.join(), queue.join(), queue.join());
+        let seen = tries(queue.step(first, now));
+        queue.refused(first, seen, LONG, now);
+        assert_eq!(queue.step(first, now), Step::Sleep(Some(now + BOUND)));
+        assert_eq!(queue.step(second, now), Step::Sleep(Some(now + BOUND)));
+        assert_eq!(queue.step(third, now), Step::Sleep(None));
+    }
+
+    #[test]
+    fn a_message_between_the_reply_and_the_sleep_is_not_lost() {
+        let now = origin();
+        let mut queue = Queue::new(BOUND);
+        let first = queue.join();
+        let seen = tries(queue.step(first, now));
+        queue.wake();
+        queue.refused(first, seen, LONG, now);
+        tries(queue.step(first, now));
+    }
+
+    #[test]
+    fn a_wake_whose_addressee_leaves_is_the_next_ones() {
+        let now = origin();
+        let mut queue = Queue::new(BOUND);
+        let (first, second) = (queue.join(), queue.join());
+        let seen = tries(queue.step(first, now));
+        queue.refused(first, seen, LONG, now);
+        queue.wake();
+        queue.leave(first);
+        tries(queue.step(second, now));
+    }
+
+    #[test]
+    fn a_try_without_an_answer_is_tried_again_by_the_next() {
+        let now = origin();
+        let mut queue = Queue::new(BOUND);
+        let (first, second) = (queue.join(), queue.join());
+        tries(queue.step(first, now));
+        queue.leave(first);
+        tries(queue.step(second, now));
+    }
+
+    #[test]
+    fn after_a_grant_the_next_waits_for_a_message_or_the_poll_bound() {
+        let now = origin();
+        let mut queue = Queue::new(BOUND);
+        let (first, second) = (queue.join(), queue.join());
+        let seen = tries(queue.step(first, now));
+        queue.granted(first, seen, now);
+        assert_eq!(queue.step(second, now), Step::Sleep(Some(now + BOUND)));
+        tries(queue.step(second, now + BOUND));
+    }
+
+    #[test]
+    fn a_short_time_to_live_is_waited_for_instead_of_the_poll_bound() {
+        let now = origin();
+        let busy = Duration::from_millis(30);
+        let mut queue = Queue::new(BOUND);
+        let first = queue.join();
+        let seen = tries(queue.step(first, now));
+        queue.refused(first, seen, Some(busy), now);
+        assert_eq!(queue.step(first, now), Step::Sleep(Some(now + busy)));
+        tries(queue.step(first, now + busy));
+    }
+
+    #[test]
+    fn a_waiter_stuck_in_a_call_hands_on() {
+        let now = origin();
+        let mut queue = Queue::new(BOUND);
+        let (first, second) = (queue.join(), queue.join());
+        tries(queue.step(first, now));
+        assert_eq!(queue.step(second, now), Step::Sleep(Some(now + BOUND)));
+        tries(queue.step(second, now + BOUND));
+    }
+}

@@ -1,0 +1,297 @@
+//! The watchdog: every hold stands on the wheel, at its next renewal or at the end of its validity.
+//!
+//! The wheel's ticker never touches a socket. What is due for renewal it hands to the renewal thread, and puts the hold
+//! back at the end of its validity, so that a loss is told in time even while a renewal hangs. What has come to its end
+//! it declares lost. The renewal thread sends the renewals in scripts of many keys, several in flight, and finishes
+//! the releases that are owed.
+
+mod releases;
+mod renewal;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use hashed_wheel::{BatchTimer, Clock, HashedWheelTimer, Parker};
+use parking_lot::Mutex;
+
+use crate::config::Settings;
+use crate::error::{Error, LostReason};
+use crate::hold::{Hold, Holds, Place};
+use crate::lease::Lease;
+use crate::name::LockName;
+use crate::owner::Owner;
+use crate::store::Store;
+use crate::value::ServerTime;
+use releases::Releases;
+
+/// Renews the holds of one client and says when one is lost.
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    shared: Arc<Shared>,
+    timer: Option<Arc<BatchTimer<Arc<Hold>>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    store: Arc<Store>,
+    clock: Arc<dyn Clock>,
+    settings: Settings,
+    holds: Arc<Holds>,
+    /// Weak: the timer's handler holds this structure.
+    timer: OnceLock<Weak<BatchTimer<Arc<Hold>>>>,
+    /// What the renewal thread has to renew.
+    due: Mutex<Vec<Arc<Hold>>>,
+    releases: Mutex<Releases>,
+    /// What the renewal thread sleeps on.
+    renewal: Parker,
+    /// Whoever waits for the releases to be done.
+    flusher: Mutex<Option<Parker>>,
+    stopping: AtomicBool,
+    counters: Counters,
+}
+
+/// Counted always; each is a plain sum.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) renewed: AtomicU64,
+    pub(crate) unanswered: AtomicU64,
+    pub(crate) lost: AtomicU64,
+    pub(crate) panics: AtomicU64,
+}
+
+/// Buckets of the wheel: at ten milliseconds a tick one lap is ten seconds, the renewal interval of the default lease.
+const BUCKETS: usize = 1024;
+
+impl Watchdog {
+    pub(crate) fn start(
+        store: Arc<Store>,
+        clock: Arc<dyn Clock>,
+        settings: Settings,
+        holds: Arc<Holds>,
+    ) -> Result<Self, Error> {
+        let tick = settings.tick;
+        let shared = Arc::new(Shared {
+            store,
+            clock: Arc::clone(&clock),
+            settings,
+            holds,
+            timer: OnceLock::new(),
+            due: Mutex::new(Vec::new()),
+            releases: Mutex::new(Releases::default()),
+            renewal: Parker::new(),
+            flusher: Mutex::new(None),
+            stopping: AtomicBool::new(false),
+            counters: Counters::default(),
+        });
+        let handler = Arc::clone(&shared);
+        let timer = HashedWheelTimer::builder()
+            .tick_duration(tick)
+            .ticks_per_wheel(BUCKETS)
+            .thread_name("lock-ticker")
+            .clock(clock)
+            .build_batch(move |due: &mut Vec<Arc<Hold>>| handler.on_due(due))
+            .map_err(|error| Error::Thread { reason: error.to_string() })?;
+        let timer = Arc::new(timer);
+        // Set once, here.
+        drop(shared.timer.set(Arc::downgrade(&timer)));
+        let worker = Arc::clone(&shared);
+        let thread = thread::Builder::new()
+            .name("lock-renewal".to_owned())
+            .spawn(move || renewal::run(&worker))
+            .map_err(|error| Error::Thread { reason: error.to_string() })?;
+        Ok(Self { shared, timer: Some(timer), thread: Some(thread) })
+    }
+
+    /// Takes a hold on, granted to a request that was sent at `sent_at`; or moves one that was nested.
+    pub(crate) fn watch(&self, hold: &Arc<Hold>, sent_at: Instant) {
+        self.shared.place_after_grant(hold, sent_at);
+    }
+
+    /// Forgets a hold. Before its release is sent: from now on no renewal of it is begun, and one that is under way
+    /// finds nothing to extend.
+    pub(crate) fn forget(&self, hold: &Hold) {
+        self.shared.take_off(hold);
+    }
+
+    /// A hold turned out to be lost.
+    pub(crate) fn lose(&self, hold: &Arc<Hold>, reason: LostReason) {
+        self.shared.lose(hold, reason);
+    }
+
+    /// Owes the server a release, which the renewal thread finishes.
+    pub(crate) fn owe_release(
+        &self,
+        name: LockName,
+        owner: Owner,
+        lease: Lease,
+        doubt: Option<ServerTime>,
+    ) {
+        self.shared.owe(name, owner, lease, doubt);
+    }
+
+    /// Waits for the releases that are owed, until `deadline`. Answers the names that no server has acknowledged.
+    pub(crate) fn finish_releases(&self, deadline: Instant) -> Vec<LockName> {
+        let parker = Parker::new();
+        *self.shared.flusher.lock() = Some(parker.clone());
+        self.shared.renewal.unpark();
+        loop {
+            let names = self.shared.releases.lock().names();
+            if names.is_empty() || self.shared.clock.now() >= deadline {
+                *self.shared.flusher.lock() = None;
+                return names;
+            }
+            self.shared.clock.park(&parker, Some(deadline), &crossbeam_channel::never());
+        }
+    }
+
+    pub(crate) fn owed_releases(&self) -> usize {
+        self.shared.releases.lock().len()
+    }
+
+    pub(crate) fn abandoned_releases(&self) -> u64 {
+        self.shared.releases.lock().abandoned
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    /// Ends both threads. A renewal that is under way is waited for.
+    pub(crate) fn stop(&mut self) {
+        self.shared.stopping.store(true, Ordering::Release);
+        self.shared.renewal.unpark();
+        // The last handle: dropping it ends the ticker.
+        drop(self.timer.take());
+        if let Some(thread) = self.thread.take() {
+            if thread.thread().id() != thread::current().id() {
+                // It catches its panics, so there is nothing in its result.
+                drop(thread.join());
+            }
+        }
+    }
+
+    /// For a forked child, which has the handles of threads that it does not have: lets go without waiting.
+    pub(crate) fn abandon(&mut self) {
+        std::mem::forget(self.timer.take());
+        std::mem::forget(self.thread.take());
+    }
+}
+
+impl Shared {
+    /// On the ticker: these have come to a renewal or to their end.
+    fn on_due(&self, due: &mut Vec<Arc<Hold>>) {
+        let now = self.clock.now();
+        let mut renewals = Vec::new();
+        for hold in due.drain(..) {
+            if self.was_moved(&hold) {
+                continue;
+            }
+            match hold.valid_until().filter(|_| hold.is_held(now)) {
+                None => self.lose(&hold, self.reason_of_end(&hold)),
+                Some(end) => {
+                    self.place(&hold, end);
+                    if hold.watched_lease().is_some() {
+                        renewals.push(hold);
+                    }
+                }
+            }
+        }
+        if !renewals.is_empty() {
+            self.due.lock().append(&mut renewals);
+            self.renewal.unpark();
+        }
+    }
+
+    /// Whether it stands on the wheel elsewhere by now, or never will again: then this firing is an old one.
+    fn was_moved(&self, hold: &Hold) -> bool {
+        match &*hold.place.lock() {
+            Place::Nowhere => false,
+            Place::Off => true,
+            Place::On(key) => self.timer().is_none_or(|timer| timer.deadline(*key).is_some()),
+        }
+    }
+
+    fn reason_of_end(&self, hold: &Hold) -> LostReason {
+        if hold.unanswered.load(Ordering::Relaxed) {
+            LostReason::ServerUnreachable
+        } else {
+            LostReason::Expired
+        }
+    }
+
+    /// Puts a hold where it belongs after a grant of a request sent at `sent_at`.
+    fn place_after_grant(&self, hold: &Arc<Hold>, sent_at: Instant) {
+        let Some(end) = hold.valid_until() else {
+            self.lose(hold, LostReason::Expired);
+            return;
+        };
+        let at = hold.watched_lease().map_or(end, |lease| {
+            lease.renew_at(sent_at, self.settings.tick, jitter(&hold.owner)).min(end)
+        });
+        self.place(hold, at);
+    }
+
+    /// Moves a hold to `at` on the wheel.
+    fn place(&self, hold: &Arc<Hold>, at: Instant) {
+        let Some(timer) = self.timer() else { return };
+        let mut place = hold.place.lock();
+        match &*place {
+            Place::Off => return,
+            Place::On(key) if timer.reschedule(*key, at) => return,
+            Place::On(_) | Place::Nowhere => {}
+        }
+        // The wheel has no bound and is stopped only at the end, when validity ends by itself.
+        if let Ok(key) = timer.schedule_at(at, Arc::clone(hold)) {
+            *place = Place::On(key);
+        }
+    }
+
+    fn take_off(&self, hold: &Hold) {
+        let place = std::mem::replace(&mut *hold.place.lock(), Place::Off);
+        if let (Place::On(key), Some(timer)) = (place, self.timer()) {
+            drop(timer.cancel(key));
+        }
+    }
+
+    fn lose(&self, hold: &Arc<Hold>, reason: LostReason) {
+        self.take_off(hold);
+        self.holds.remove(hold);
+        if !hold.lose(self.clock.now(), reason) {
+            return;
+        }
+        self.counters.lost.fetch_add(1, Ordering::Relaxed);
+        let gone = matches!(reason, LostReason::Deleted | LostReason::TakenOver);
+        let ends_by_itself = !hold.was_watched();
+        if hold.doubt().is_some() || !(gone || ends_by_itself) {
+            self.owe(hold.name.clone(), hold.owner.clone(), hold.longest_lease(), hold.doubt());
+        }
+    }
+
+    fn owe(&self, name: LockName, owner: Owner, lease: Lease, doubt: Option<ServerTime>) {
+        self.releases.lock().owe(self.clock.now(), name, owner, lease, doubt);
+        self.renewal.unpark();
+    }
+
+    fn timer(&self) -> Option<Arc<BatchTimer<Arc<Hold>>>> {
+        self.timer.get()?.upgrade()
+    }
+
+    /// How long one attempt at a renewal may take: a tenth of the lease, within reason.
+    fn attempt_timeout(&self, lease: Lease) -> Duration {
+        const LEAST: Duration = Duration::from_millis(250);
+        (lease.duration() / 10).max(LEAST).min(self.settings.command_timeout)
+    }
+}
+
+/// Spreads holds that were taken together. The owner's number is different for each, and that is all it takes.
+fn jitter(owner: &Owner) -> u8 {
+    // FNV-1a over the owner's bytes: a few nanoseconds, and neighbouring numbers come out far apart.
+    let hash = owner
+        .as_str()
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    hash.to_le_bytes().into_iter().fold(0, |folded, byte| folded ^ byte)
+}

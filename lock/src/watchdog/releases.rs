@@ -1,0 +1,172 @@
+//! Releases that are still owed to the server: the rules, with time as an argument.
+//!
+//! A release is owed when its call got no answer, when a hold was lost while the server may still keep it, and when a
+//! copy of an acquire may still be on its way. It is owed until the server has acknowledged it at a moment past that
+//! copy's not-after, or until whatever it would release must have ended by itself.
+
+use std::time::{Duration, Instant};
+
+use crate::lease::Lease;
+use crate::name::LockName;
+use crate::op::Release;
+use crate::owner::Owner;
+use crate::value::ServerTime;
+
+/// One release that is owed.
+#[derive(Debug)]
+pub(super) struct Owed {
+    pub(super) name: LockName,
+    pub(super) release: Release,
+    /// Until when a copy of the acquire may arrive.
+    doubt: Option<ServerTime>,
+    due: Instant,
+    pause: Duration,
+    /// When nothing can be left to release.
+    ends: Instant,
+    acknowledged: bool,
+}
+
+/// The releases that are owed.
+#[derive(Debug, Default)]
+pub(super) struct Releases {
+    owed: Vec<Owed>,
+    /// Given up: the book was full, or the lease has ended by itself.
+    pub(super) abandoned: u64,
+}
+
+/// More than this many means that the server has been away for long. Then leases end by themselves.
+const MOST: usize = 65_536;
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// How long after the end of its lease a key is surely gone.
+const GRACE: Duration = Duration::from_secs(10);
+
+impl Releases {
+    /// Owes a release of `owner`, which was last given `lease` before `now`.
+    pub(super) fn owe(
+        &mut self,
+        now: Instant,
+        name: LockName,
+        owner: Owner,
+        lease: Lease,
+        doubt: Option<ServerTime>,
+    ) {
+        if self.owed.len() >= MOST {
+            self.abandoned += 1;
+            return;
+        }
+        self.owed.push(Owed {
+            release: Release::new(name.clone(), owner),
+            name,
+            doubt,
+            due: now,
+            pause: FIRST_PAUSE,
+            ends: now + lease.duration() + GRACE,
+            acknowledged: false,
+        });
+    }
+
+    /// Takes up to `most` that are due.
+    pub(super) fn take_due(&mut self, now: Instant, most: usize) -> Vec<Owed> {
+        let mut due = Vec::new();
+        let mut place = 0;
+        while due.len() < most {
+            match self.owed.get(place) {
+                None => break,
+                Some(owed) if owed.due <= now => due.push(self.owed.swap_remove(place)),
+                Some(_) => place += 1,
+            }
+        }
+        due
+    }
+
+    /// The server did it when its clock was at `at`. It may have to be done again.
+    pub(super) fn acknowledged(&mut self, now: Instant, mut owed: Owed, at: ServerTime) {
+        if let Some(doubt) = owed.doubt.filter(|doubt| *doubt >= at) {
+            let wait = u64::try_from(doubt.0.saturating_sub(at.0)).unwrap_or_default() + 1;
+            owed.acknowledged = true;
+            owed.due = now + Duration::from_millis(wait);
+            self.owed.push(owed);
+        }
+    }
+
+    /// No answer came, or an error.
+    pub(super) fn unanswered(&mut self, now: Instant, mut owed: Owed) {
+        if now >= owed.ends {
+            self.abandoned += 1;
+            return;
+        }
+        owed.due = now + owed.pause;
+        owed.pause = (owed.pause * 2).min(LONGEST_PAUSE);
+        self.owed.push(owed);
+    }
+
+    /// When to look again.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.owed.iter().map(|owed| owed.due).min()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.owed.len()
+    }
+
+    /// The locks whose release has never been acknowledged.
+    pub(super) fn names(&self) -> Vec<LockName> {
+        self.owed.iter().filter(|owed| !owed.acknowledged).map(|owed| owed.name.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::origin;
+    use crate::owner::ClientId;
+
+    fn owing(now: Instant, doubt: Option<i64>) -> Releases {
+        let mut releases = Releases::default();
+        let name = LockName::parse("a").unwrap();
+        let lease = Lease::new(Duration::from_secs(30)).unwrap();
+        releases.owe(now, name, ClientId::random().draw(), lease, doubt.map(ServerTime));
+        releases
+    }
+
+    #[test]
+    fn an_acknowledged_release_is_done() {
+        let now = origin();
+        let mut releases = owing(now, None);
+        let owed = releases.take_due(now, 9).remove(0);
+        releases.acknowledged(now, owed, ServerTime(5));
+        assert_eq!(releases.len(), 0);
+    }
+
+    #[test]
+    fn a_release_is_owed_again_after_the_acquires_not_after() {
+        let now = origin();
+        let mut releases = owing(now, Some(1000));
+        let owed = releases.take_due(now, 9).remove(0);
+        releases.acknowledged(now, owed, ServerTime(400));
+        assert!(releases.names().is_empty());
+        let again = now + Duration::from_millis(601);
+        assert_eq!(releases.next_due(), Some(again));
+        let owed = releases.take_due(again, 9).remove(0);
+        releases.acknowledged(again, owed, ServerTime(1001));
+        assert_eq!(releases.len(), 0);
+    }
+
+    #[test]
+    fn an_unanswered_release_is_tried_until_its_lease_has_surely_ended() {
+        let mut now = origin();
+        let end = now + Duration::from_secs(41);
+        let mut releases = owing(now, None);
+        let mut tries = 0;
+        while now < end {
+            for owed in releases.take_due(now, 9) {
+                tries += 1;
+                releases.unanswered(now, owed);
+            }
+            now += Duration::from_millis(50);
+        }
+        assert_eq!((releases.len(), releases.abandoned), (0, 1));
+        assert!((20..40).contains(&tries), "{tries} tries");
+    }
+}

@@ -1,0 +1,120 @@
+//! When the ticker wakes next, and who may bring that forward.
+//!
+//! Each shard has a *plan*: the tick by which the ticker looks at it next. Nothing in the shard is due before its plan.
+//! The ticker sleeps to the earliest plan. Who schedules something earlier brings the plan of the shard forward, under
+//! the shard's lock, and wakes the ticker if it would sleep beyond.
+//!
+//! A plan is moved back only by the ticker, when it has been reached. If cancelling moved it back, then scheduling and
+//! cancelling on an idle timer, the usual life of a timeout, would wake the ticker each time.
+//!
+//! No wake-up is lost. The caller writes the plan, then reads how long the ticker sleeps; the ticker writes how long it
+//! is going to sleep, then reads the plans again. All four are sequentially consistent, so at least one of the two
+//! sees what the other wrote: the caller unparks, or the ticker does not park. An unpark that comes between the
+//! ticker's last look and its sleep leaves a permit, and the park returns at once.
+
+use std::fmt;
+use std::sync::Weak;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::clock::Parker;
+use crate::wheel::tick::NEVER;
+
+/// What the ticker and those who schedule know of each other.
+pub(crate) struct Alarm {
+    /// The tick to which the ticker sleeps; [`AWAKE`] while it does not.
+    sleeps_until: AtomicU64,
+    stopping: AtomicBool,
+    /// The ticker alone keeps its parker alive: a manual clock waits for every parker there is, and a ticker that has
+    /// ended never parks again.
+    parker: Weak<Parker>,
+}
+
+impl Alarm {
+    pub(crate) fn new(parker: Weak<Parker>) -> Self {
+        Self {
+            sleeps_until: AtomicU64::new(AWAKE),
+            stopping: AtomicBool::new(false),
+            parker,
+        }
+    }
+
+    /// Wakes the ticker if it sleeps beyond `tick`. The plan of the shard must have been brought forward before.
+    pub(crate) fn bring_forward(&self, tick: u64) {
+        if tick < self.sleeps_until.load(Ordering::SeqCst) {
+            // A note to the callers after this one, until the ticker wakes: it is on its way. Awake, it has the lowest
+            // value already and keeps it.
+            self.sleeps_until.fetch_min(tick, Ordering::SeqCst);
+            self.wake();
+        }
+    }
+
+    /// Says that the ticker is about to sleep to `tick`. It must look at the plans once more before it does.
+    pub(crate) fn fall_asleep(&self, tick: u64) {
+        self.sleeps_until.store(tick, Ordering::SeqCst);
+    }
+
+    pub(crate) fn awake(&self) {
+        self.sleeps_until.store(AWAKE, Ordering::SeqCst);
+    }
+
+    /// Tells the ticker to end.
+    pub(crate) fn stop(&self) {
+        // Before the permit, which the ticker takes and then looks here.
+        self.stopping.store(true, Ordering::SeqCst);
+        self.wake();
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    fn wake(&self) {
+        if let Some(parker) = self.parker.upgrade() {
+            parker.unpark();
+        }
+    }
+}
+
+impl fmt::Debug for Alarm {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Alarm")
+            .field("sleeps_until", &self.sleeps_until)
+            .field("stopping", &self.stopping)
+            .finish_non_exhaustive()
+    }
+}
+
+/// No tick is earlier, so nobody wakes a ticker that is awake.
+const AWAKE: u64 = 0;
+
+/// The tick by which the ticker looks at a shard next; [`NEVER`] if it need not.
+///
+/// Written under the lock of the shard only, so that no change is lost; read by the ticker without it.
+#[derive(Debug)]
+pub(crate) struct Plan(AtomicU64);
+
+impl Plan {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicU64::new(NEVER))
+    }
+
+    pub(crate) fn tick(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// Makes the plan `tick` if that is earlier, and returns whether it was.
+    pub(crate) fn bring_forward(&self, tick: u64) -> bool {
+        // Relaxed: only holders of the lock write, and the caller is one.
+        let earlier = tick < self.0.load(Ordering::Relaxed);
+        if earlier {
+            self.0.store(tick, Ordering::SeqCst);
+        }
+        earlier
+    }
+
+    /// For the ticker, when the plan has been reached.
+    pub(crate) fn renew(&self, next_due: Option<u64>) {
+        self.0.store(next_due.unwrap_or(NEVER), Ordering::SeqCst);
+    }
+}

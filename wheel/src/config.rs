@@ -1,0 +1,157 @@
+//! The settings of a timer, checked in one place.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{Clock, SystemClock};
+use crate::error::BuildError;
+use crate::wheel::Wheel;
+use crate::wheel::tick::TickDuration;
+
+/// What is called with the payload of a panic.
+pub(crate) type PanicHook = Arc<dyn Fn(&(dyn Any + Send)) + Send + Sync>;
+
+/// The settings of a timer. [`HashedWheelTimer::builder`](crate::HashedWheelTimer::builder) gives the defaults.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use hashed_wheel::{HashedWheelTimer, ManualClock};
+///
+/// let timer = HashedWheelTimer::builder()
+///     .tick_duration(Duration::from_millis(1))
+///     .ticks_per_wheel(16_384)
+///     .max_pending_timeouts(100_000)
+///     .thread_name("request-timeouts")
+///     .clock(Arc::new(ManualClock::new()))
+///     .build()?;
+/// assert_eq!(timer.pending_timeouts(), 0);
+/// # Ok::<(), hashed_wheel::BuildError>(())
+/// ```
+#[derive(Clone)]
+#[must_use = "a builder does nothing until it builds"]
+pub struct TimerBuilder {
+    tick_duration: Duration,
+    ticks_per_wheel: usize,
+    max_pending_timeouts: Option<usize>,
+    thread_name: String,
+    clock: Arc<dyn Clock>,
+    panic_hook: Option<PanicHook>,
+}
+
+/// Settings that passed the check.
+pub(crate) struct Config {
+    pub(crate) tick_duration: TickDuration,
+    /// A number for which a wheel can be made.
+    pub(crate) ticks_per_wheel: usize,
+    pub(crate) max_pending_timeouts: Option<usize>,
+    pub(crate) thread_name: String,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) panic_hook: Option<PanicHook>,
+}
+
+impl TimerBuilder {
+    pub(crate) fn new() -> Self {
+        Self {
+            tick_duration: DEFAULT_TICK_DURATION,
+            ticks_per_wheel: DEFAULT_TICKS_PER_WHEEL,
+            max_pending_timeouts: None,
+            thread_name: String::from("hashed-wheel"),
+            clock: Arc::new(SystemClock),
+            panic_hook: None,
+        }
+    }
+
+    /// How long a tick is: 10 ms unless set. A timeout is late by at most this, and timeouts that fall into one tick
+    /// are run in one go.
+    ///
+    /// Netty's default is 100 ms, because its ticker wakes at every tick. This one wakes only when something is due,
+    /// so a fine tick costs nothing while nothing is due. Zero is an error when the timer is built.
+    pub const fn tick_duration(mut self, duration: Duration) -> Self {
+        self.tick_duration = duration;
+        self
+    }
+
+    /// How many buckets each of the timer's eight wheels has, rounded up to a power of two: 4096 unless set, which with
+    /// the default tick makes laps of 41 s. A bucket takes 8 bytes.
+    ///
+    /// A lap should be longer than most delays: within a lap, scheduling and cancelling take constant time. Beyond it
+    /// they take logarithmic time in the number of distinct due ticks; nothing else changes. Zero, or more than
+    /// [`TICKS_PER_WHEEL_MAX`](crate::TICKS_PER_WHEEL_MAX), is an error when the timer is built.
+    pub const fn ticks_per_wheel(mut self, count: usize) -> Self {
+        self.ticks_per_wheel = count;
+        self
+    }
+
+    /// How many timeouts may be pending at once: as many as memory holds unless set. What comes beyond the bound is
+    /// handed back with [`ScheduleError::Full`](crate::ScheduleError::Full). The bound is never exceeded, and never
+    /// refuses what would fit.
+    ///
+    /// A bound costs one counter that all scheduling threads share. Zero is an error when the timer is built.
+    pub const fn max_pending_timeouts(mut self, count: usize) -> Self {
+        self.max_pending_timeouts = Some(count);
+        self
+    }
+
+    /// The name of the ticker thread: `hashed-wheel` unless set. A null byte in it is an error when the timer is built.
+    pub fn thread_name(mut self, name: impl Into<String>) -> Self {
+        self.thread_name = name.into();
+        self
+    }
+
+    /// The clock that the timer goes by: [`SystemClock`] unless set. Tests pass a [`ManualClock`](crate::ManualClock).
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// What is called with the payload when a task, a handler or the destructor of one of its values panics. Such a
+    /// panic is counted and does no further harm; without a hook it is seen only in the count, and in what the
+    /// process-wide panic hook prints.
+    ///
+    /// The hook runs on the ticker thread with no lock held. What it does delays the timeouts behind it. If it panics
+    /// itself, that panic is dropped.
+    pub fn on_panic(mut self, hook: impl Fn(&(dyn Any + Send)) + Send + Sync + 'static) -> Self {
+        self.panic_hook = Some(Arc::new(hook));
+        self
+    }
+
+    /// Checks everything, so that nothing later has to.
+    pub(crate) fn check(self) -> Result<Config, BuildError> {
+        if self.max_pending_timeouts == Some(0) {
+            return Err(BuildError::MaxPendingTimeouts);
+        }
+        if self.thread_name.contains('\0') {
+            return Err(BuildError::ThreadName);
+        }
+        Ok(Config {
+            tick_duration: TickDuration::try_from(self.tick_duration)?,
+            ticks_per_wheel: Wheel::<()>::bucket_count(self.ticks_per_wheel)?,
+            max_pending_timeouts: self.max_pending_timeouts,
+            thread_name: self.thread_name,
+            clock: self.clock,
+            panic_hook: self.panic_hook,
+        })
+    }
+}
+
+impl fmt::Debug for TimerBuilder {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("TimerBuilder")
+            .field("tick_duration", &self.tick_duration)
+            .field("ticks_per_wheel", &self.ticks_per_wheel)
+            .field("max_pending_timeouts", &self.max_pending_timeouts)
+            .field("thread_name", &self.thread_name)
+            .field("clock", &self.clock)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Fine enough for a lease of seconds, coarse enough that 100,000 timers of some seconds share their wake-ups.
+const DEFAULT_TICK_DURATION: Duration = Duration::from_millis(10);
+
+/// Laps of 41 s at the default tick: the common timeouts, of up to half a minute, are within the lap. 256 KiB a timer.
+const DEFAULT_TICKS_PER_WHEEL: usize = 4096;
