@@ -194,7 +194,7 @@ impl Hold {
         };
         for listener in listeners {
             // Room for one is all it needs. Nobody may be listening any more.
-            drop(listener.try_send(reason));
+            let _gone = listener.try_send(reason);
         }
         true
     }
@@ -209,7 +209,7 @@ impl Hold {
         let (tell, told) = bounded(1);
         let mut end = self.end.lock();
         if let Some(reason) = end.lost {
-            drop(tell.try_send(reason));
+            let _fits = tell.try_send(reason);
         } else if !end.over {
             end.listeners.push(tell);
         }
