@@ -1,1 +1,25 @@
-//! Benchmarks of hashed-wheel and wheellock: see the folder `benches`.
+//! What the benchmarks share: the floors, the peers, and the measuring of several contenders in turn.
+//!
+//! The benchmarks themselves are in the folder `benches`; `README.md` says how each figure is reproduced.
+
+#![expect(
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    reason = "a benchmark that cannot measure ends, with a message that says what went wrong"
+)]
+
+mod clock;
+mod contender;
+mod hand_over;
+mod lock_unlock;
+mod machine;
+mod raw;
+mod rounds;
+
+pub use clock::{now, pause};
+pub use contender::Contender;
+pub use hand_over::{CLIENTS, RAW_CHAIN, RLOCK_POLLING, hand_overs, slow_hand_overs};
+pub use lock_unlock::{TWO_EVALSHA, WATCHED, lock_unlocks, slow_lock_unlocks};
+pub use machine::{describe, pin};
+pub use raw::RawLock;
+pub use rounds::{Figures, measure_in_turn, table};

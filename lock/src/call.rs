@@ -57,7 +57,13 @@ pub(crate) fn call<O: Operation>(
         let sent_at = clock.now();
         let left = patience.until.saturating_duration_since(sent_at);
         let failure = match store.run(operation, patience.attempt.min(left)) {
-            Ok(reply) => return Ok(Answer { reply, sent_at, doubt }),
+            Ok(reply) => {
+                return Ok(Answer {
+                    reply,
+                    sent_at,
+                    doubt,
+                });
+            }
             Err(failure) => failure,
         };
         if let Failure::Unknown { not_after, .. } = &failure {
@@ -65,6 +71,11 @@ pub(crate) fn call<O: Operation>(
         }
         let go_on_at = clock.now() + pause;
         if !failure.passes() || go_on_at >= patience.until || is_cancelled(patience.cancel) {
+            let failure = match doubt {
+                // Whatever the last attempt met, an earlier one may have run.
+                Some(not_after) if failure.passes() => failure.in_doubt(not_after),
+                _ => failure,
+            };
             return Err(GaveUp { failure, doubt });
         }
         clock.park(&Parker::new(), Some(go_on_at), patience.cancel);

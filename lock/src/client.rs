@@ -56,7 +56,10 @@ impl Client {
     pub fn in_memory() -> Self {
         match Self::builder().in_memory(&Memory::new()).build() {
             Ok(client) => client,
-            #[expect(clippy::panic, reason = "documented; the builder is the way without a panic")]
+            #[expect(
+                clippy::panic,
+                reason = "documented; the builder is the way without a panic"
+            )]
             Err(error) => panic!("{error}"),
         }
     }
@@ -86,7 +89,9 @@ impl Client {
     /// What the client has and has done. Cheap.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let Ok(process) = self.process.current() else { return Stats::default() };
+        let Ok(process) = self.process.current() else {
+            return Stats::default();
+        };
         let counters = process.watchdog.counters();
         Stats {
             held: process.holds.len(),
@@ -106,10 +111,18 @@ impl Client {
     ///
     /// Calling it again does no harm. From a forked child it ends the child's client, not the parent's.
     pub fn shutdown(&self, timeout: Duration) -> ShutdownReport {
-        let Ok(process) = self.process.current() else { return ShutdownReport::default() };
+        let Ok(process) = self.process.current() else {
+            return ShutdownReport::default();
+        };
         let (released, unreleased) = process.shut_down(timeout);
-        let unreleased = unreleased.iter().map(crate::name::LockName::shown).collect();
-        ShutdownReport { released, unreleased }
+        let unreleased = unreleased
+            .iter()
+            .map(crate::name::LockName::shown)
+            .collect();
+        ShutdownReport {
+            released,
+            unreleased,
+        }
     }
 }
 
@@ -271,6 +284,8 @@ impl ClientBuilder {
         };
         let clock = self.clock.unwrap_or(default_clock);
         let process = Process::start(target, clock, settings, true)?;
-        Ok(Client { process: Arc::new(process) })
+        Ok(Client {
+            process: Arc::new(process),
+        })
     }
 }

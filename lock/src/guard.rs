@@ -47,7 +47,14 @@ pub struct LockGuard {
 
 impl LockGuard {
     pub(crate) fn new(process: Arc<Process>, hold: Arc<Hold>, watched: bool) -> Self {
-        Self { process, hold, watched, done: false, told: OnceLock::new(), _thread: PhantomData }
+        Self {
+            process,
+            hold,
+            watched,
+            done: false,
+            told: OnceLock::new(),
+            _thread: PhantomData,
+        }
     }
 
     /// Whether the lock is held for certain. Local: no round trip.
@@ -94,7 +101,7 @@ impl LockGuard {
             }
             // The parent's hold is not touched here: its locks may have been taken when the fork copied them.
             let (tell, told) = crossbeam_channel::bounded(1);
-            drop(tell.try_send(LostReason::Forked));
+            let _fits = tell.try_send(LostReason::Forked);
             told
         })
     }
@@ -127,9 +134,13 @@ impl LockGuard {
         self.done = true;
         if !self.process.is_current() {
             // Only what never changes is read of the parent's hold.
-            return Err(Error::Lost { name: self.name(), reason: LostReason::Forked });
+            return Err(Error::Lost {
+                name: self.name(),
+                reason: LostReason::Forked,
+            });
         }
-        self.process.leave(&self.hold, self.watched, self.process.settings.patience())
+        self.process
+            .leave(&self.hold, self.watched, self.process.settings.patience())
     }
 }
 

@@ -38,8 +38,8 @@ struct Counts {
     guards: u32,
     /// How many of the guards are watched; the hold is renewed while there is one.
     watched: u32,
-    /// Whether one of them ever was.
-    was_watched: bool,
+    /// Whether the server may keep its key after its validity.
+    may_outlive: bool,
     /// The lease that renewals ask for: that of the last watched guard.
     lease: Lease,
     /// The longest lease it was given: the server may keep its key that long.
@@ -91,7 +91,7 @@ impl Hold {
             counts: Mutex::new(Counts {
                 guards: 1,
                 watched: u32::from(watched),
-                was_watched: watched,
+                may_outlive: watched,
                 lease,
                 longest: lease,
                 doubt,
@@ -126,14 +126,12 @@ impl Hold {
         self.counts.lock().guards
     }
 
-    /// One more guard.
+    /// One more guard, whose lease was [asked for](Self::ask_for).
     pub(crate) fn nest(&self, lease: Lease, watched: bool) {
         let mut counts = self.counts.lock();
         counts.guards += 1;
-        counts.longest = counts.longest.max(lease);
         if watched {
             counts.watched += 1;
-            counts.was_watched = true;
             counts.lease = lease;
         }
     }
@@ -145,7 +143,11 @@ impl Hold {
         if watched {
             counts.watched = counts.watched.saturating_sub(1);
         }
-        if counts.guards == 0 { Left::Nothing } else { Left::Guards(counts.guards) }
+        if counts.guards == 0 {
+            Left::Nothing
+        } else {
+            Left::Guards(counts.guards)
+        }
     }
 
     /// The lease that a renewal should ask for, or `None` if no guard is watched.
@@ -154,9 +156,17 @@ impl Hold {
         (counts.watched > 0).then_some(counts.lease)
     }
 
-    /// Whether it was ever renewed or meant to be, so that the server may keep its key after its validity.
-    pub(crate) fn was_watched(&self) -> bool {
-        self.counts.lock().was_watched
+    /// The server is about to be asked for `lease`. Whatever the answer, and if there is none, it may keep the key that
+    /// long from now on.
+    pub(crate) fn ask_for(&self, lease: Lease) {
+        let mut counts = self.counts.lock();
+        counts.longest = counts.longest.max(lease);
+        counts.may_outlive = true;
+    }
+
+    /// Whether the server may keep its key after its validity: it was renewed, or meant to be, or nested.
+    pub(crate) fn may_outlive(&self) -> bool {
+        self.counts.lock().may_outlive
     }
 
     pub(crate) fn longest_lease(&self) -> Lease {
@@ -227,7 +237,11 @@ impl Holds {
     /// The hold of this name and thread.
     pub(crate) fn find(&self, name: &LockName, thread: ThreadId) -> Option<Arc<Hold>> {
         let by_name = self.by_name.lock();
-        by_name.get(name)?.iter().find(|hold| hold.thread == thread).cloned()
+        by_name
+            .get(name)?
+            .iter()
+            .find(|hold| hold.thread == thread)
+            .cloned()
     }
 
     pub(crate) fn of_name(&self, name: &LockName) -> Vec<Arc<Hold>> {
@@ -235,7 +249,11 @@ impl Holds {
     }
 
     pub(crate) fn insert(&self, hold: &Arc<Hold>) {
-        self.by_name.lock().entry(hold.name.clone()).or_default().push(Arc::clone(hold));
+        self.by_name
+            .lock()
+            .entry(hold.name.clone())
+            .or_default()
+            .push(Arc::clone(hold));
     }
 
     /// Strikes it out. Doing so twice does no harm.
@@ -250,7 +268,10 @@ impl Holds {
     }
 
     pub(crate) fn drain(&self) -> Vec<Arc<Hold>> {
-        std::mem::take(&mut *self.by_name.lock()).into_values().flatten().collect()
+        std::mem::take(&mut *self.by_name.lock())
+            .into_values()
+            .flatten()
+            .collect()
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -12,7 +12,9 @@ use crate::guard::LockGuard;
 use crate::hold::Hold;
 use crate::lease::Lease;
 use crate::name::LockName;
-use crate::op::{Acquire, Acquired, Exists, ForceRelease, Operation, Recount, Recounted, TimeToLive};
+use crate::op::{
+    Acquire, Acquired, Exists, ForceRelease, Operation, Recount, Recounted, TimeToLive,
+};
 use crate::owner::Owner;
 use crate::process::Process;
 use crate::value::ServerTime;
@@ -60,8 +62,15 @@ type Acquisition = Result<Option<LockGuard>, Error>;
 
 impl Lock {
     pub(crate) fn new(process: Arc<Process>, name: &str) -> Self {
-        let terms = Terms { lease: process.settings.watchdog_lease, watched: true };
-        Self { process, name: LockName::parse(name), terms: Ok(terms) }
+        let terms = Terms {
+            lease: process.settings.watchdog_lease,
+            watched: true,
+        };
+        Self {
+            process,
+            name: LockName::parse(name),
+            terms: Ok(terms),
+        }
     }
 
     /// The same lock, with holds that last for `lease` and are not renewed.
@@ -73,7 +82,10 @@ impl Lock {
     /// renewed as long as that guard is there.
     #[must_use]
     pub fn with_lease(mut self, lease: Duration) -> Self {
-        self.terms = Lease::new(lease).map(|lease| Terms { lease, watched: false });
+        self.terms = Lease::new(lease).map(|lease| Terms {
+            lease,
+            watched: false,
+        });
         self
     }
 
@@ -153,7 +165,9 @@ impl Lock {
         match self.acquire_or_nest(&process, None, cancel, true)? {
             Some(guard) => Ok(guard),
             // A wait without a deadline does not end by time.
-            None => Err(Error::Cancelled { name: self.name()?.shown() }),
+            None => Err(Error::Cancelled {
+                name: self.name()?.shown(),
+            }),
         }
     }
 
@@ -200,7 +214,9 @@ impl Lock {
     /// How many guards of this lock the calling thread has; zero if its hold was lost. Local: no round trip.
     #[must_use]
     pub fn hold_count(&self) -> u32 {
-        let (Ok(process), Ok(name)) = (self.process.current(), &self.name) else { return 0 };
+        let (Ok(process), Ok(name)) = (self.process.current(), &self.name) else {
+            return 0;
+        };
         process
             .holds
             .find(name, thread::current().id())
@@ -221,10 +237,9 @@ impl Lock {
         let process = self.current()?;
         let own = process.holds.of_name(&name);
         let ended = self.ask(&ForceRelease::new(name))?;
-        if ended {
-            for hold in own {
-                process.watchdog.lose(&hold, LostReason::Deleted);
-            }
+        // Also if there was nothing: then an earlier copy of the command has ended it, or it was gone before.
+        for hold in own {
+            process.watchdog.lose(&hold, LostReason::Deleted);
         }
         Ok(ended)
     }
@@ -235,7 +250,11 @@ impl Lock {
 
     fn current(&self) -> Result<Arc<Process>, Error> {
         let process = self.process.current()?;
-        if process.is_shut_down() { Err(Error::Shutdown) } else { Ok(process) }
+        if process.is_shut_down() {
+            Err(Error::Shutdown)
+        } else {
+            Ok(process)
+        }
     }
 
     fn ask<O: Operation>(&self, operation: &O) -> Result<O::Reply, Error> {
@@ -255,25 +274,30 @@ impl Lock {
         waits: bool,
     ) -> Acquisition {
         let (name, terms) = (self.name()?, self.terms.clone()?);
+        // Until when one call goes on trying.
+        let until = || {
+            let patience = process.now() + process.settings.patience();
+            deadline.filter(|_| waits).map_or(patience, |deadline| patience.min(deadline))
+        };
         // If the old hold turns out to be lost, it has been told so. Whoever asks now gets a new one, or waits for it.
         if let Some(hold) = process.holds.find(&name, thread::current().id())
-            && let Some(guard) = nest(process, &hold, terms)?
+            && let Some(guard) = nest(process, &hold, terms, until(), cancel)?
         {
             return Ok(Some(guard));
         }
         let mut acquirer = Acquirer::new(process, name.clone(), terms);
         if !waits {
-            let patience = process.now() + process.settings.patience();
-            return match acquirer.attempt(patience, cancel)? {
+            return match acquirer.attempt(until(), cancel)? {
                 Attempt::Granted(guard) => Ok(Some(guard)),
                 Attempt::Busy(_) => Ok(None),
             };
         }
-        let until = Until { deadline, cancel };
-        let waited = process.channels.wait(&process.store, name.channel(), until, || {
-            let patience = process.now() + process.settings.patience();
-            acquirer.attempt(deadline.map_or(patience, |deadline| patience.min(deadline)), cancel)
-        })?;
+        let end = Until { deadline, cancel };
+        let waited = process
+            .channels
+            .wait(&process.store, name.channel(), end, || {
+                acquirer.attempt(until(), cancel)
+            })?;
         match waited {
             Waited::Granted(guard) => Ok(Some(guard)),
             Waited::TimedOut => Ok(None),
@@ -295,7 +319,13 @@ struct Acquirer<'a> {
 
 impl<'a> Acquirer<'a> {
     fn new(process: &'a Arc<Process>, name: LockName, terms: Terms) -> Self {
-        Self { process, terms, name, owner: process.id.draw(), doubt: None }
+        Self {
+            process,
+            terms,
+            name,
+            owner: process.id.draw(),
+            doubt: None,
+        }
     }
 
     fn attempt(
@@ -310,7 +340,11 @@ impl<'a> Acquirer<'a> {
             lease: self.terms.lease,
         };
         let attempt = process.settings.command_timeout;
-        let patience = Patience { until, attempt, cancel };
+        let patience = Patience {
+            until,
+            attempt,
+            cancel,
+        };
         let answer = match call(&process.store, &*process.clock, &acquire, &patience) {
             Ok(answer) => answer,
             Err(gave_up) => {
@@ -340,7 +374,10 @@ impl<'a> Acquirer<'a> {
         }
         // Granted, and over before the answer was here. Unlocking it says so, and cleans up.
         guard.unlock()?;
-        Err(Error::Lost { name: self.name.shown(), reason: LostReason::Expired })
+        Err(Error::Lost {
+            name: self.name.shown(),
+            reason: LostReason::Expired,
+        })
     }
 }
 
@@ -348,13 +385,21 @@ impl Drop for Acquirer<'_> {
     fn drop(&mut self) {
         if let Some(doubt) = self.doubt {
             let (name, owner) = (self.name.clone(), self.owner.clone());
-            self.process.watchdog.owe_release(name, owner, self.terms.lease, Some(doubt));
+            self.process
+                .watchdog
+                .owe_release(name, owner, self.terms.lease, Some(doubt));
         }
     }
 }
 
 /// One more guard of a hold that this thread has. `None` if it turns out to be lost.
-fn nest(process: &Arc<Process>, hold: &Arc<Hold>, terms: Terms) -> Acquisition {
+fn nest(
+    process: &Arc<Process>,
+    hold: &Arc<Hold>,
+    terms: Terms,
+    until: Instant,
+    cancel: &Receiver<()>,
+) -> Acquisition {
     let Terms { lease, watched } = terms;
     if !hold.is_held(process.now()) {
         process.watchdog.lose(hold, LostReason::Expired);
@@ -366,7 +411,15 @@ fn nest(process: &Arc<Process>, hold: &Arc<Hold>, terms: Terms) -> Acquisition {
         count: hold.guards() + 1,
         lease: Some(lease),
     };
-    let answer = match process.call(&recount) {
+    // Before it is sent: the hold may end before the answer is here.
+    hold.ask_for(lease);
+    let attempt = process.settings.command_timeout;
+    let patience = Patience {
+        until,
+        attempt,
+        cancel,
+    };
+    let answer = match call(&process.store, &*process.clock, &recount, &patience) {
         Ok(answer) => answer,
         // The count on the server may be one too high. No decision reads it.
         Err(gave_up) => return Err(gave_up.failure.into_error::<Recount>(&hold.name)),
@@ -376,13 +429,15 @@ fn nest(process: &Arc<Process>, hold: &Arc<Hold>, terms: Terms) -> Acquisition {
         return Ok(None);
     }
     if !hold.extend(process.now(), lease, answer.sent_at) {
-        // It ended while the answer was on its way, and the server has just been told to keep it.
+        // It ended while the answer was on its way. Whoever saw that first owes its release.
         process.watchdog.lose(hold, LostReason::Expired);
-        let (name, owner) = (hold.name.clone(), hold.owner.clone());
-        process.watchdog.owe_release(name, owner, hold.longest_lease().max(lease), hold.doubt());
         return Ok(None);
     }
     hold.nest(lease, watched);
     process.watchdog.watch(hold, answer.sent_at);
-    Ok(Some(LockGuard::new(Arc::clone(process), Arc::clone(hold), watched)))
+    Ok(Some(LockGuard::new(
+        Arc::clone(process),
+        Arc::clone(hold),
+        watched,
+    )))
 }

@@ -58,7 +58,9 @@ impl Process {
                 let timeout = settings.command_timeout;
                 let redis = Redis::new(address.clone(), timeout, settings.connections, listener);
                 if connect {
-                    redis.connect(timeout).map_err(Failure::into_connect_error)?;
+                    redis
+                        .connect(timeout)
+                        .map_err(Failure::into_connect_error)?;
                 }
                 Store::redis(redis)
             }
@@ -149,9 +151,23 @@ impl Process {
             return Err(lost(hold, LostReason::Expired));
         }
         let (name, owner) = (hold.name.clone(), hold.owner.clone());
-        match self.call_for(&Recount { name, owner, count, lease: None }, patience) {
-            Ok(Answer { reply: Recounted::Written, .. }) => Ok(()),
-            Ok(Answer { reply: Recounted::Gone, .. }) => {
+        match self.call_for(
+            &Recount {
+                name,
+                owner,
+                count,
+                lease: None,
+            },
+            patience,
+        ) {
+            Ok(Answer {
+                reply: Recounted::Written,
+                ..
+            }) => Ok(()),
+            Ok(Answer {
+                reply: Recounted::Gone,
+                ..
+            }) => {
                 self.watchdog.lose(hold, LostReason::Deleted);
                 Err(lost(hold, LostReason::Deleted))
             }
@@ -167,7 +183,7 @@ impl Process {
         if !hold.finish(self.now()) {
             let error = lost(hold, LostReason::Expired);
             // If the watchdog was first, it owes the release already.
-            if hold.lost_reason().is_none() && (hold.was_watched() || hold.doubt().is_some()) {
+            if hold.lost_reason().is_none() && (hold.may_outlive() || hold.doubt().is_some()) {
                 self.owe_release(hold);
             }
             return Err(error);
@@ -214,7 +230,9 @@ impl Process {
     /// server has acknowledged, and how many were released.
     pub(crate) fn shut_down(&self, timeout: Duration) -> (usize, Vec<LockName>) {
         let now = self.now();
-        let deadline = now.checked_add(timeout).unwrap_or(now + Duration::from_secs(86_400));
+        let deadline = now
+            .checked_add(timeout)
+            .unwrap_or(now + Duration::from_secs(86_400));
         self.channels.close();
         let holds = self.holds.drain();
         for hold in &holds {
@@ -248,5 +266,8 @@ impl Drop for Process {
 
 /// How a hold was lost, if that is known, else `reason`.
 pub(crate) fn lost(hold: &Hold, reason: LostReason) -> Error {
-    Error::Lost { name: hold.name.shown(), reason: hold.lost_reason().unwrap_or(reason) }
+    Error::Lost {
+        name: hold.name.shown(),
+        reason: hold.lost_reason().unwrap_or(reason),
+    }
 }

@@ -21,8 +21,13 @@ const ENDED: u64 = 0;
 impl Validity {
     /// Valid until `until`. `origin` is any instant that is not after it.
     pub(crate) fn new(origin: Instant, until: Instant) -> Self {
-        let validity = Self { origin, until: AtomicU64::new(ENDED) };
-        validity.until.store(validity.word(until), Ordering::Release);
+        let validity = Self {
+            origin,
+            until: AtomicU64::new(ENDED),
+        };
+        validity
+            .until
+            .store(validity.word(until), Ordering::Release);
         validity
     }
 

@@ -1,4 +1,86 @@
 //! A hashed timing wheel with rounds, and a timer with a dedicated, tickless thread on top of it.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//! use hashed_wheel::{HashedWheelTimer, ManualClock};
+//!
+//! let clock = ManualClock::new(); // for the example; without it the timer goes by the system's clock
+//! let timer = HashedWheelTimer::builder().clock(Arc::new(clock.clone())).build()?;
+//! let (sender, receiver) = crossbeam_channel::unbounded();
+//! let late = sender.clone();
+//! timer.schedule(Duration::from_secs(5), move || late.send("too late").unwrap())?;
+//! let other = timer.schedule(Duration::from_secs(5), move || sender.send("cancelled").unwrap())?;
+//! assert!(other.cancel());
+//! clock.advance(Duration::from_secs(6));
+//! assert_eq!(receiver.iter().collect::<Vec<_>>(), ["too late"]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What it does not do
+//!
+//! * It is not exact. A task runs up to a tick late, plus what the operating system takes to wake a thread, plus the
+//!   time of the tasks before it.
+//! * It is not real time. Tasks run one after the other on one thread: a task that waits holds up all others.
+//! * It keeps no order between timeouts of different threads that are due at one time.
+//! * It does not notice what [`Instant`](std::time::Instant) does not: on Linux, that clock stands still while the
+//!   machine is suspended. A [`Clock`] of your own may go by another one.
+//! * It gives memory back only when it is dropped: a wheel stays as large as the most it ever held.
+//!
+//! # What it guarantees
+//!
+//! * *Never early.* A deadline is rounded up to a tick, in one place.
+//! * *Idle is idle.* While nothing is due the thread sleeps, whatever is pending. It is woken only for something that
+//!   is due earlier than what it sleeps to.
+//! * *No walk.* Nothing that is pending is looked at before it is due, be it a million entries in the same bucket.
+//! * *One winner.* Of [`Timeout::cancel`], the ticker and [`HashedWheelTimer::stop`] exactly one gets the task.
+//!   Cancelling frees the task at once.
+//! * *No lock is held* while a task, a handler, a hook or a destructor of yours runs.
+//! * *A panic stops nothing.* It is caught, counted and reported to [`TimerBuilder::on_panic`].
+//! * *Bounded work.* At most 1024 entries are taken at a time, and what is scheduled during a turn is due after it.
+//! * *Bounded memory*, if asked for: [`TimerBuilder::max_pending_timeouts`] is never exceeded, and whatever is refused
+//!   is handed back.
+//! * *Nothing gets lost.* What was pending when the timer is stopped is given back.
+//!
+//! # Ticks, buckets, rounds
+//!
+//! Time is cut into *ticks*. A wheel has a fixed number of *buckets* and a hand that stands at one of them; each tick
+//! moves it on by one. What is due at tick *n* stands in bucket *n mod buckets*. What is due more than a lap ahead
+//! shares its bucket with what is due sooner, and is told from it by its *round*: how often the hand passes before.
+//!
+//! Scheduling and cancelling take constant time, however much is pending, which a heap or a tree does not give. The
+//! idea is scheme 6 in George Varghese and Tony Lauck, *Hashed and Hierarchical Timing Wheels* (SOSP 1987). The names,
+//! and the shape of the timer, are those of Netty's `HashedWheelTimer`. In two things this one is unlike Netty's: it
+//! keeps the later rounds of a bucket apart, so that passing a bucket does not mean walking through it, and its thread
+//! does not tick while nothing is due.
+//!
+//! # Three levels
+//!
+//! * [`HashedWheelTimer`] runs closures, each with a [`Timeout`] to cancel it by. Begin here.
+//! * [`BatchTimer`] hands values of one type to one handler in batches. Nothing is boxed. For a program with very many
+//!   timeouts of one kind.
+//! * [`Wheel`] is plain data, with no thread and no clock. For an event loop that has its own.
+//!
+//! # Choosing the tick and the size of the wheel
+//!
+//! The *tick* is how late a timeout may be, and how often the thread wakes at most: 10 ms unless set. As nothing ticks
+//! while nothing is due, a finer tick costs only when timeouts are many and spread out: with 100,000 timeouts a second,
+//! a tick of 1 ms wakes the thread 1000 times for 100 each, and a tick of 10 ms wakes it 100 times for 1000 each.
+//!
+//! The *size* should make a lap longer than most delays: 4096 ticks unless set, 41 s at the default tick. What is due
+//! within a lap takes constant time to schedule; beyond it, a search in a tree of the distinct due ticks is added.
+//! Nothing gets late or wrong with a wheel that is too small. A bucket takes 8 bytes, in each of the eight wheels of a
+//! timer.
+//!
+//! # Errors
+//!
+//! [`ScheduleError`] hands back what was to be scheduled and says whether a later try may succeed. [`BuildError`] says
+//! which setting is out of range. [`StopError`] says that a task tried to stop its own timer.
+//!
+//! # Testing
+//!
+//! A [`ManualClock`] stands still until the test moves it. [`ManualClock::advance`] returns when everything that was
+//! due has run, so a test of hours takes no time, needs no sleep and comes out the same each time.
 
 mod alarm;
 mod batch;

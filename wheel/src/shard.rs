@@ -163,6 +163,8 @@ impl<T> Shard<T> {
             state.wheel.advance(u64::MAX, usize::MAX, |due, value| {
                 unprocessed.push((due, value));
             });
+            // Handles may keep the shard alive for long after.
+            state.wheel.retire();
             keys.sort_unstable_by_key(|(_, key)| *key);
             state.unprocessed = keys.into_iter().map(|(_, key)| key).collect();
         }

@@ -47,7 +47,8 @@ impl Timeout {
     }
 
     /// Cancels the task if the ticker has not taken it to be run, and returns whether this call did so. Of all calls
-    /// of `cancel`, the ticker and [`HashedWheelTimer::stop`](crate::HashedWheelTimer::stop), exactly one gets the task.
+    /// of `cancel`, the ticker and [`HashedWheelTimer::stop`](crate::HashedWheelTimer::stop), exactly one gets the
+    /// task.
     ///
     /// The task is dropped before this returns, on the calling thread, with no lock held.
     pub fn cancel(&self) -> bool {

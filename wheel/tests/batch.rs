@@ -270,6 +270,23 @@ fn stop_returns_the_values_and_refuses_the_handler() {
 }
 
 #[test]
+fn stop_returns_the_values_of_all_threads_in_the_order_of_their_ticks() {
+    let (_clock, timer, _batches) = timer(|builder| builder);
+    for thread in 0..4_u32 {
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for seconds in [9 - thread, 20 + thread] {
+                    timer
+                        .schedule(SECOND * seconds, u64::from(seconds))
+                        .unwrap();
+                }
+            });
+        });
+    }
+    assert_eq!(timer.stop(), Ok(vec![6, 7, 8, 9, 20, 21, 22, 23]));
+}
+
+#[test]
 fn a_stop_in_the_middle_of_a_backlog_loses_and_doubles_nothing() {
     let clock = ManualClock::new();
     let (sender, receiver) = unbounded();

@@ -414,7 +414,7 @@ fn agree(wheel: &Wheel<u64>, model: &Model, keys: &[Key]) -> Result<(), TestCase
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
     fn a_wheel_does_what_a_sorted_map_does(

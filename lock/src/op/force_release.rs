@@ -1,7 +1,6 @@
 //! Force release: ends whatever holds the lock.
 
-use super::operation::{Form, Operation, Script};
-use super::{PUBLISH, UNLOCKED};
+use super::operation::{Form, Operation, PUBLISH, Script, UNLOCKED};
 use crate::keyspace::Keyspace;
 use crate::name::LockName;
 use crate::value::{ServerTime, Unexpected, Value};
@@ -30,7 +29,11 @@ impl Operation for ForceRelease {
     }
 
     fn arguments(&self, not_after: ServerTime) -> Vec<String> {
-        vec![not_after.0.to_string(), UNLOCKED.to_owned(), PUBLISH.to_owned()]
+        vec![
+            not_after.0.to_string(),
+            UNLOCKED.to_owned(),
+            PUBLISH.to_owned(),
+        ]
     }
 
     fn decode(&self, value: Value) -> Result<bool, Unexpected> {

@@ -20,9 +20,3 @@ pub(crate) use query::{Exists, TimeToLive};
 pub(crate) use recount::{Recount, Recounted};
 pub(crate) use release::{Found, Release};
 pub(crate) use renew::{Renew, Renewal, Renewed};
-
-/// The payload of a release, as Redisson sends it: one waiter of each process may try.
-const UNLOCKED: &str = "0";
-
-/// The command that publishes. A cluster with sharded channels would need the other one.
-const PUBLISH: &str = "PUBLISH";

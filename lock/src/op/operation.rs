@@ -46,7 +46,10 @@ pub(crate) struct Script {
 
 impl Script {
     pub(crate) const fn new(source: &'static str) -> Self {
-        Self { source, hash: OnceLock::new() }
+        Self {
+            source,
+            hash: OnceLock::new(),
+        }
     }
 
     pub(crate) fn source(&self) -> &'static str {
@@ -58,3 +61,9 @@ impl Script {
         self.hash.get_or_init(|| digest(self.source))
     }
 }
+
+/// The payload of a release, as Redisson sends it: one waiter of each process may try.
+pub(super) const UNLOCKED: &str = "0";
+
+/// The command that publishes. A cluster with sharded channels would need the other one.
+pub(super) const PUBLISH: &str = "PUBLISH";

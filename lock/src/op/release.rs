@@ -1,7 +1,6 @@
 //! Release: ends a hold, whatever its count, and tells the waiters.
 
-use super::operation::{Form, Operation, Script};
-use super::{PUBLISH, UNLOCKED};
+use super::operation::{Form, Operation, PUBLISH, Script, UNLOCKED};
 use crate::keyspace::Keyspace;
 use crate::name::LockName;
 use crate::owner::Owner;
@@ -47,7 +46,11 @@ impl Operation for Release {
     }
 
     fn arguments(&self, _not_after: ServerTime) -> Vec<String> {
-        vec![self.owner.as_str().to_owned(), UNLOCKED.to_owned(), PUBLISH.to_owned()]
+        vec![
+            self.owner.as_str().to_owned(),
+            UNLOCKED.to_owned(),
+            PUBLISH.to_owned(),
+        ]
     }
 
     fn decode(&self, value: Value) -> Result<Released, Unexpected> {
@@ -59,7 +62,10 @@ impl Operation for Release {
                     [Value::Integer(-1), Value::Integer(now)] => (Found::SomebodyElses, *now),
                     _ => return Err(Unexpected(Value::Array(parts))),
                 };
-                Ok(Released { found, at: ServerTime(at) })
+                Ok(Released {
+                    found,
+                    at: ServerTime(at),
+                })
             }
             other => Err(Unexpected(other)),
         }
@@ -76,6 +82,9 @@ impl Operation for Release {
         } else {
             0
         };
-        Value::Array(vec![Value::Integer(answer), Value::Integer(keyspace.now().0)])
+        Value::Array(vec![
+            Value::Integer(answer),
+            Value::Integer(keyspace.now().0),
+        ])
     }
 }

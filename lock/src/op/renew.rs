@@ -49,7 +49,9 @@ impl Operation for Renew {
     }
 
     fn decode(&self, value: Value) -> Result<Vec<Renewed>, Unexpected> {
-        let Value::Array(parts) = value else { return Err(Unexpected(value)) };
+        let Value::Array(parts) = value else {
+            return Err(Unexpected(value));
+        };
         let answers: Option<Vec<Renewed>> = parts
             .iter()
             .map(|part| match part {

@@ -13,7 +13,10 @@ pub(crate) enum Failure {
     /// The server refused the user or the password. It did not run.
     Unauthenticated { server: String, reason: String },
     /// It was sent. It may have run, or may still run until the server's clock is past `not_after`.
-    Unknown { not_after: ServerTime, reason: String },
+    Unknown {
+        not_after: ServerTime,
+        reason: String,
+    },
     /// The server answered an error. It did not take effect.
     Refused { code: String, message: String },
     /// The client was closed.
@@ -24,7 +27,10 @@ impl Failure {
     /// A reply that cannot be read: it ran, and told us nothing.
     pub(crate) fn unexpected(Unexpected(reply): Unexpected) -> Self {
         let message = format!("reply {}", shortened(&format!("{reply:?}")));
-        Self::Refused { code: "UNEXPECTED".to_owned(), message }
+        Self::Refused {
+            code: "UNEXPECTED".to_owned(),
+            message,
+        }
     }
 
     /// Whether the same operation may get a reply if it is sent again.
@@ -34,6 +40,16 @@ impl Failure {
             Self::Refused { code, .. } => passes_by_itself(code),
             Self::Unauthenticated { .. } | Self::Closed => false,
         }
+    }
+
+    /// The same, after an earlier attempt that may have run.
+    pub(crate) fn in_doubt(self, not_after: ServerTime) -> Self {
+        let reason = match self {
+            Self::NotSent { server, reason } => format!("{server}: {reason}"),
+            Self::Refused { code, message } => format!("{code} {message}"),
+            known => return known,
+        };
+        Self::Unknown { not_after, reason }
     }
 
     /// What the caller is told of an attempt to connect.
@@ -53,7 +69,11 @@ impl Failure {
             Self::Unknown { reason, .. } => Error::OutcomeUnknown { operation, reason },
             Self::Refused { code, message } => match name {
                 Some(name) if code == "WRONGTYPE" => Error::WrongType { name: name.shown() },
-                _ => Error::Refused { operation, code, message },
+                _ => Error::Refused {
+                    operation,
+                    code,
+                    message,
+                },
             },
             Self::Closed => Error::Shutdown,
         }

@@ -129,7 +129,11 @@ impl Channels {
 
     /// Threads that wait.
     pub(crate) fn waiters(&self) -> usize {
-        self.by_name.lock().values().map(|channel| channel.parkers.len()).sum()
+        self.by_name
+            .lock()
+            .values()
+            .map(|channel| channel.parkers.len())
+            .sum()
     }
 
     fn wake(&self, channel: &str) {
@@ -174,15 +178,23 @@ impl<'a> Waiter<'a> {
     fn join(channels: &'a Channels, store: &'a Store, channel: &'a Arc<str>) -> Self {
         let parker = Parker::new();
         let mut by_name = channels.by_name.lock();
-        let line = by_name.entry(Arc::clone(channel)).or_insert_with(|| Channel {
-            queue: Queue::new(channels.poll_bound),
-            parkers: BTreeMap::new(),
-            subscribed: false,
-        });
+        let line = by_name
+            .entry(Arc::clone(channel))
+            .or_insert_with(|| Channel {
+                queue: Queue::new(channels.poll_bound),
+                parkers: BTreeMap::new(),
+                subscribed: false,
+            });
         let ticket = line.queue.join();
         line.parkers.insert(ticket, parker.clone());
         drop(by_name);
-        Self { channels, store, channel, ticket, parker }
+        Self {
+            channels,
+            store,
+            channel,
+            ticket,
+            parker,
+        }
     }
 
     fn step(&self, now: Instant) -> Step {
@@ -191,7 +203,9 @@ impl<'a> Waiter<'a> {
             // It acts although others stand before it, who are stuck. Whoever stands behind it has to watch it now.
             let takes_over = line.queue.tickets().next() != Some(self.ticket);
             if takes_over && matches!(step, Step::Try(_)) {
-                line.queue.attentive(now).for_each(|ticket| line.unpark(ticket));
+                line.queue
+                    .attentive(now)
+                    .for_each(|ticket| line.unpark(ticket));
             }
             step
         })
@@ -223,7 +237,11 @@ impl<'a> Waiter<'a> {
     }
 
     fn with_line<R>(&self, otherwise: R, act: impl FnOnce(&mut Channel) -> R) -> R {
-        self.channels.by_name.lock().get_mut(self.channel).map_or(otherwise, act)
+        self.channels
+            .by_name
+            .lock()
+            .get_mut(self.channel)
+            .map_or(otherwise, act)
     }
 }
 
@@ -231,11 +249,15 @@ impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let now = self.channels.clock.now();
         let mut by_name = self.channels.by_name.lock();
-        let Some(line) = by_name.get_mut(self.channel) else { return };
+        let Some(line) = by_name.get_mut(self.channel) else {
+            return;
+        };
         line.queue.leave(self.ticket);
         line.parkers.remove(&self.ticket);
         if !line.queue.is_empty() {
-            line.queue.attentive(now).for_each(|ticket| line.unpark(ticket));
+            line.queue
+                .attentive(now)
+                .for_each(|ticket| line.unpark(ticket));
             return;
         }
         let subscribed = line.subscribed;

@@ -65,7 +65,10 @@ impl Queue {
     pub(crate) fn join(&mut self) -> Ticket {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        self.line.push_back(Place { ticket, calling_since: None });
+        self.line.push_back(Place {
+            ticket,
+            calling_since: None,
+        });
         ticket
     }
 
@@ -130,7 +133,11 @@ impl Queue {
     /// Who is to be woken after a change of the line: the acting waiter, and the one behind it, which watches it.
     pub(crate) fn attentive(&self, now: Instant) -> impl Iterator<Item = Ticket> + use<'_> {
         let acting = self.acting(now).unwrap_or(self.line.len());
-        self.line.iter().skip(acting).take(2).map(|place| place.ticket)
+        self.line
+            .iter()
+            .skip(acting)
+            .take(2)
+            .map(|place| place.ticket)
     }
 
     pub(crate) fn tickets(&self) -> impl Iterator<Item = Ticket> + use<'_> {
@@ -140,7 +147,9 @@ impl Queue {
     /// The first in line that is not stuck in a call.
     fn acting(&self, now: Instant) -> Option<usize> {
         self.line.iter().position(|place| {
-            place.calling_since.is_none_or(|since| now.saturating_duration_since(since) < self.poll_bound)
+            place
+                .calling_since
+                .is_none_or(|since| now.saturating_duration_since(since) < self.poll_bound)
         })
     }
 

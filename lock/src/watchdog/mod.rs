@@ -93,7 +93,9 @@ impl Watchdog {
             .thread_name("lock-ticker")
             .clock(clock)
             .build_batch(move |due: &mut Vec<Arc<Hold>>| handler.on_due(due))
-            .map_err(|error| Error::Thread { reason: error.to_string() })?;
+            .map_err(|error| Error::Thread {
+                reason: error.to_string(),
+            })?;
         let timer = Arc::new(timer);
         // Set once, here.
         drop(shared.timer.set(Arc::downgrade(&timer)));
@@ -101,8 +103,14 @@ impl Watchdog {
         let thread = thread::Builder::new()
             .name("lock-renewal".to_owned())
             .spawn(move || renewal::run(&worker))
-            .map_err(|error| Error::Thread { reason: error.to_string() })?;
-        Ok(Self { shared, timer: Some(timer), thread: Some(thread) })
+            .map_err(|error| Error::Thread {
+                reason: error.to_string(),
+            })?;
+        Ok(Self {
+            shared,
+            timer: Some(timer),
+            thread: Some(thread),
+        })
     }
 
     /// Takes a hold on, granted to a request that was sent at `sent_at`; or moves one that was nested.
@@ -143,7 +151,9 @@ impl Watchdog {
                 *self.shared.flusher.lock() = None;
                 return names;
             }
-            self.shared.clock.park(&parker, Some(deadline), &crossbeam_channel::never());
+            self.shared
+                .clock
+                .park(&parker, Some(deadline), &crossbeam_channel::never());
         }
     }
 
@@ -210,7 +220,9 @@ impl Shared {
         match &*hold.place.lock() {
             Place::Nowhere => false,
             Place::Off => true,
-            Place::On(key) => self.timer().is_none_or(|timer| timer.deadline(*key).is_some()),
+            Place::On(key) => self
+                .timer()
+                .is_none_or(|timer| timer.deadline(*key).is_some()),
         }
     }
 
@@ -229,7 +241,9 @@ impl Shared {
             return;
         };
         let at = hold.watched_lease().map_or(end, |lease| {
-            lease.renew_at(sent_at, self.settings.tick, jitter(&hold.owner)).min(end)
+            lease
+                .renew_at(sent_at, self.settings.tick, jitter(&hold.owner))
+                .min(end)
         });
         self.place(hold, at);
     }
@@ -264,14 +278,21 @@ impl Shared {
         }
         self.counters.lost.fetch_add(1, Ordering::Relaxed);
         let gone = matches!(reason, LostReason::Deleted | LostReason::TakenOver);
-        let ends_by_itself = !hold.was_watched();
+        let ends_by_itself = !hold.may_outlive();
         if hold.doubt().is_some() || !(gone || ends_by_itself) {
-            self.owe(hold.name.clone(), hold.owner.clone(), hold.longest_lease(), hold.doubt());
+            self.owe(
+                hold.name.clone(),
+                hold.owner.clone(),
+                hold.longest_lease(),
+                hold.doubt(),
+            );
         }
     }
 
     fn owe(&self, name: LockName, owner: Owner, lease: Lease, doubt: Option<ServerTime>) {
-        self.releases.lock().owe(self.clock.now(), name, owner, lease, doubt);
+        self.releases
+            .lock()
+            .owe(self.clock.now(), name, owner, lease, doubt);
         self.renewal.unpark();
     }
 
@@ -282,16 +303,19 @@ impl Shared {
     /// How long one attempt at a renewal may take: a tenth of the lease, within reason.
     fn attempt_timeout(&self, lease: Lease) -> Duration {
         const LEAST: Duration = Duration::from_millis(250);
-        (lease.duration() / 10).max(LEAST).min(self.settings.command_timeout)
+        (lease.duration() / 10)
+            .max(LEAST)
+            .min(self.settings.command_timeout)
     }
 }
 
 /// Spreads holds that were taken together. The owner's number is different for each, and that is all it takes.
 fn jitter(owner: &Owner) -> u8 {
     // FNV-1a over the owner's bytes: a few nanoseconds, and neighbouring numbers come out far apart.
-    let hash = owner
-        .as_str()
-        .bytes()
-        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    hash.to_le_bytes().into_iter().fold(0, |folded, byte| folded ^ byte)
+    let hash = owner.as_str().bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
+    hash.to_le_bytes()
+        .into_iter()
+        .fold(0, |folded, byte| folded ^ byte)
 }

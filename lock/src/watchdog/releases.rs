@@ -30,6 +30,8 @@ pub(super) struct Owed {
 #[derive(Debug, Default)]
 pub(super) struct Releases {
     owed: Vec<Owed>,
+    /// Those of the round that is under way, and whether each was acknowledged once.
+    under_way: Vec<(LockName, bool)>,
     /// Given up: the book was full, or the lease has ended by itself.
     pub(super) abandoned: u64,
 }
@@ -66,7 +68,7 @@ impl Releases {
         });
     }
 
-    /// Takes up to `most` that are due.
+    /// Takes up to `most` that are due. They stay owed until [`round_over`](Self::round_over).
     pub(super) fn take_due(&mut self, now: Instant, most: usize) -> Vec<Owed> {
         let mut due = Vec::new();
         let mut place = 0;
@@ -77,7 +79,16 @@ impl Releases {
                 Some(_) => place += 1,
             }
         }
+        self.under_way = due
+            .iter()
+            .map(|owed| (owed.name.clone(), owed.acknowledged))
+            .collect();
         due
+    }
+
+    /// What was taken has been acknowledged, or is owed again.
+    pub(super) fn round_over(&mut self) {
+        self.under_way.clear();
     }
 
     /// The server did it when its clock was at `at`. It may have to be done again.
@@ -107,12 +118,20 @@ impl Releases {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.owed.len()
+        self.owed.len() + self.under_way.len()
     }
 
     /// The locks whose release has never been acknowledged.
     pub(super) fn names(&self) -> Vec<LockName> {
-        self.owed.iter().filter(|owed| !owed.acknowledged).map(|owed| owed.name.clone()).collect()
+        let owed = self.owed.iter().map(|owed| (&owed.name, owed.acknowledged));
+        let under_way = self
+            .under_way
+            .iter()
+            .map(|(name, acknowledged)| (name, *acknowledged));
+        owed.chain(under_way)
+            .filter(|(_, acknowledged)| !acknowledged)
+            .map(|(name, _)| name.clone())
+            .collect()
     }
 }
 
@@ -126,7 +145,13 @@ mod tests {
         let mut releases = Releases::default();
         let name = LockName::parse("a").unwrap();
         let lease = Lease::new(Duration::from_secs(30)).unwrap();
-        releases.owe(now, name, ClientId::random().draw(), lease, doubt.map(ServerTime));
+        releases.owe(
+            now,
+            name,
+            ClientId::random().draw(),
+            lease,
+            doubt.map(ServerTime),
+        );
         releases
     }
 
@@ -135,8 +160,10 @@ mod tests {
         let now = origin();
         let mut releases = owing(now, None);
         let owed = releases.take_due(now, 9).remove(0);
+        assert_eq!((releases.len(), releases.names().len()), (1, 1), "it is still owed");
         releases.acknowledged(now, owed, ServerTime(5));
-        assert_eq!(releases.len(), 0);
+        releases.round_over();
+        assert_eq!((releases.len(), releases.names().len()), (0, 0));
     }
 
     #[test]
@@ -145,18 +172,20 @@ mod tests {
         let mut releases = owing(now, Some(1000));
         let owed = releases.take_due(now, 9).remove(0);
         releases.acknowledged(now, owed, ServerTime(400));
+        releases.round_over();
         assert!(releases.names().is_empty());
         let again = now + Duration::from_millis(601);
         assert_eq!(releases.next_due(), Some(again));
         let owed = releases.take_due(again, 9).remove(0);
         releases.acknowledged(again, owed, ServerTime(1001));
+        releases.round_over();
         assert_eq!(releases.len(), 0);
     }
 
     #[test]
     fn an_unanswered_release_is_tried_until_its_lease_has_surely_ended() {
         let mut now = origin();
-        let end = now + Duration::from_secs(41);
+        let end = now + Duration::from_secs(43);
         let mut releases = owing(now, None);
         let mut tries = 0;
         while now < end {
@@ -164,6 +193,7 @@ mod tests {
                 tries += 1;
                 releases.unanswered(now, owed);
             }
+            releases.round_over();
             now += Duration::from_millis(50);
         }
         assert_eq!((releases.len(), releases.abandoned), (0, 1));

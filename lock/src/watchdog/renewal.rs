@@ -41,7 +41,9 @@ pub(super) fn run(shared: &Shared) {
             shared.counters.panics.fetch_add(1, Ordering::Relaxed);
         }
         let next = shared.releases.lock().next_due();
-        shared.clock.park(&shared.renewal, next, &crossbeam_channel::never());
+        shared
+            .clock
+            .park(&shared.renewal, next, &crossbeam_channel::never());
     }
 }
 
@@ -49,7 +51,11 @@ fn turn(shared: &Shared) {
     let mut due = std::mem::take(&mut *shared.due.lock());
     // Earliest end first: if the server is slow, those that can wait do.
     due.sort_by_cached_key(|hold| hold.valid_until());
-    let keys = if due.len() > BEHIND { KEYS_WHEN_BEHIND } else { KEYS_IN_STEADY_STATE };
+    let keys = if due.len() > BEHIND {
+        KEYS_WHEN_BEHIND
+    } else {
+        KEYS_IN_STEADY_STATE
+    };
     for together in due.chunks(keys * IN_FLIGHT) {
         renew(shared, together, keys);
     }
@@ -61,7 +67,12 @@ fn renew(shared: &Shared, due: &[Arc<Hold>], keys: usize) {
         .iter()
         // Released or lost since it was handed over.
         .filter(|hold| !matches!(*hold.place.lock(), Place::Off))
-        .filter_map(|hold| Some(Sent { lease: hold.watched_lease()?, hold: Arc::clone(hold) }))
+        .filter_map(|hold| {
+            Some(Sent {
+                lease: hold.watched_lease()?,
+                hold: Arc::clone(hold),
+            })
+        })
         .fold(Vec::new(), |mut batches: Vec<Vec<Sent>>, sent| {
             match batches.last_mut() {
                 Some(batch) if batch.len() < keys => batch.push(sent),
@@ -69,10 +80,14 @@ fn renew(shared: &Shared, due: &[Arc<Hold>], keys: usize) {
             }
             batches
         });
-    let Some(shortest) = batches.iter().flatten().map(|sent| sent.lease).min() else { return };
+    let Some(shortest) = batches.iter().flatten().map(|sent| sent.lease).min() else {
+        return;
+    };
     let scripts: Vec<Renew> = batches.iter().map(|batch| script(batch)).collect();
     let sent_at = shared.clock.now();
-    let answers = shared.store.run_all(&scripts, shared.attempt_timeout(shortest));
+    let answers = shared
+        .store
+        .run_all(&scripts, shared.attempt_timeout(shortest));
     for (batch, answer) in batches.iter().zip(answers) {
         match answer {
             Ok(answers) => {
@@ -125,7 +140,9 @@ fn retry(shared: &Shared, batch: &[Sent], failure: &Failure) {
         sent.hold.unanswered.store(true, Ordering::Relaxed);
         if let Some(end) = sent.hold.valid_until() {
             let left = end.saturating_duration_since(now);
-            let pause = (left / 8).min(sent.lease.duration() / 10).max(SHORTEST_PAUSE);
+            let pause = (left / 8)
+                .min(sent.lease.duration() / 10)
+                .max(SHORTEST_PAUSE);
             shared.place(&sent.hold, (now + pause).min(end));
         }
     }
@@ -133,7 +150,10 @@ fn retry(shared: &Shared, batch: &[Sent], failure: &Failure) {
 
 /// One round of the releases that are owed.
 fn release(shared: &Shared) {
-    let due = shared.releases.lock().take_due(shared.clock.now(), RELEASES_AT_ONCE);
+    let due = shared
+        .releases
+        .lock()
+        .take_due(shared.clock.now(), RELEASES_AT_ONCE);
     if !due.is_empty() {
         let scripts: Vec<_> = due.iter().map(|owed| owed.release.clone()).collect();
         let timeout = RELEASE_TIMEOUT.min(shared.settings.command_timeout);
@@ -146,6 +166,7 @@ fn release(shared: &Shared) {
                 Err(_) => book.unanswered(now, owed),
             }
         }
+        book.round_over();
     }
     if let Some(flusher) = &*shared.flusher.lock() {
         flusher.unpark();

@@ -184,6 +184,13 @@ impl<T> Wheel<T> {
         self.len() == 0
     }
 
+    /// Gives the memory of the slots back. For a wheel that is empty and takes nothing in any more: keys that it has
+    /// handed out could come to name something else.
+    pub(crate) fn retire(&mut self) {
+        debug_assert!(self.is_empty(), "only an empty wheel is retired");
+        self.slab = Slab::new();
+    }
+
     /// Whether [`insert`](Self::insert) would panic.
     pub(crate) fn is_full(&self) -> bool {
         self.slab.is_full()

@@ -41,7 +41,12 @@ impl Connection {
         socket.set_tcp_user_timeout(Some(timeout))?;
         stream.set_read_timeout(Some(timeout))?;
         stream.set_write_timeout(Some(timeout))?;
-        Ok(Self { stream, parser: Parser::new(), read_timeout: timeout, write_timeout: timeout })
+        Ok(Self {
+            stream,
+            parser: Parser::new(),
+            read_timeout: timeout,
+            write_timeout: timeout,
+        })
     }
 
     /// Sends one command and waits for its reply.
@@ -123,7 +128,11 @@ impl Read for DeadlineReader<'_> {
 
 fn time_left(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_duration_since(SystemClock.now());
-    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+    if left.is_zero() {
+        Err(io::ErrorKind::TimedOut.into())
+    } else {
+        Ok(left)
+    }
 }
 
 /// Whether a socket's timeout would overshoot the deadline, or wake so much earlier that setting it is cheaper.
@@ -147,9 +156,7 @@ fn value(wire: Wire) -> Value {
         Wire::SimpleString(text) => Value::Text(text),
         Wire::Okay => Value::Text("OK".to_owned()),
         Wire::Array(parts) => Value::Array(parts.into_iter().map(value).collect()),
-        Wire::ServerError(error) => {
-            refusal(error.code(), error.details().unwrap_or_default())
-        }
+        Wire::ServerError(error) => refusal(error.code(), error.details().unwrap_or_default()),
         // RESP3, which this client does not ask for.
         other => Value::Text(format!("{other:?}")),
     }
@@ -162,5 +169,8 @@ fn refusal(code: &str, message: &str) -> Value {
         .into_iter()
         .find(|inner| code == "ERR" && message.contains(&format!(": {inner} ")))
         .or_else(|| (code == "ERR" && message.contains(": -OOM ")).then_some("OOM"));
-    Value::Refusal { code: inner.unwrap_or(code).to_owned(), message: message.to_owned() }
+    Value::Refusal {
+        code: inner.unwrap_or(code).to_owned(),
+        message: message.to_owned(),
+    }
 }

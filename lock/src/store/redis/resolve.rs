@@ -39,13 +39,17 @@ impl Resolver {
                 *self.running.lock() = None;
                 addresses
             }
-            Err(RecvTimeoutError::Timeout) => {
-                Err(io::Error::new(io::ErrorKind::TimedOut, "the name was not resolved in time"))
-            }
+            Err(RecvTimeoutError::Timeout) => Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "the name was not resolved in time",
+            )),
             // Another caller took the answer, or the thread died: the next call starts afresh.
             Err(RecvTimeoutError::Disconnected) => {
                 *self.running.lock() = None;
-                Err(io::Error::new(io::ErrorKind::Interrupted, "the resolver gave no answer"))
+                Err(io::Error::new(
+                    io::ErrorKind::Interrupted,
+                    "the resolver gave no answer",
+                ))
             }
         }
     }
@@ -53,10 +57,14 @@ impl Resolver {
 
 fn start(host: String, port: u16) -> io::Result<Receiver<io::Result<Vec<SocketAddr>>>> {
     let (tell, answer) = bounded(1);
-    thread::Builder::new().name("lock-resolver".to_owned()).spawn(move || {
-        let addresses = (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
-        // Nobody waits any more if the deadline has passed, and the next caller takes the answer.
-        drop(tell.send(addresses));
-    })?;
+    thread::Builder::new()
+        .name("lock-resolver".to_owned())
+        .spawn(move || {
+            let addresses = (host.as_str(), port)
+                .to_socket_addrs()
+                .map(Iterator::collect);
+            // Nobody waits any more if the deadline has passed, and the next caller takes the answer.
+            drop(tell.send(addresses));
+        })?;
     Ok(answer)
 }

@@ -41,12 +41,17 @@ impl Server {
     }
 
     pub(super) fn not_sent(&self, error: &io::Error) -> Failure {
-        Failure::NotSent { server: self.address.to_string(), reason: error.to_string() }
+        Failure::NotSent {
+            server: self.address.to_string(),
+            reason: error.to_string(),
+        }
     }
 
     fn open(&self, deadline: Instant) -> io::Result<Connection> {
         let left = || deadline.saturating_duration_since(SystemClock.now());
-        let addresses = self.resolver.resolve(&self.address.host, self.address.port, left())?;
+        let addresses = self
+            .resolver
+            .resolve(&self.address.host, self.address.port, left())?;
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in addresses {
             // A timeout of zero is an error of the caller's, says the standard library.
@@ -81,9 +86,13 @@ impl Server {
         }
         add(&redis::cmd("TIME"));
 
-        connection.send(&packed, deadline).map_err(|error| self.not_sent(&error))?;
+        connection
+            .send(&packed, deadline)
+            .map_err(|error| self.not_sent(&error))?;
         for last in (0..replies).rev() {
-            let reply = connection.receive(deadline).map_err(|error| self.not_sent(&error))?;
+            let reply = connection
+                .receive(deadline)
+                .map_err(|error| self.not_sent(&error))?;
             match reply {
                 Value::Refusal { code, message } => return Err(self.refused(code, message)),
                 reply if last == 0 => {
@@ -100,13 +109,15 @@ impl Server {
     fn refused(&self, code: String, message: String) -> Failure {
         let server = self.address.to_string();
         match code.as_str() {
-            "NOAUTH" | "WRONGPASS" | "NOPERM" => {
-                Failure::Unauthenticated { server, reason: format!("{code} {message}") }
-            }
+            "NOAUTH" | "WRONGPASS" | "NOPERM" => Failure::Unauthenticated {
+                server,
+                reason: format!("{code} {message}"),
+            },
             // How Redis answers AUTH when it has no password; the text names the command.
-            "ERR" if message.contains("AUTH") => {
-                Failure::Unauthenticated { server, reason: message }
-            }
+            "ERR" if message.contains("AUTH") => Failure::Unauthenticated {
+                server,
+                reason: message,
+            },
             _ => Failure::Refused { code, message },
         }
     }
@@ -125,8 +136,12 @@ impl Server {
 
 /// Reads the answer of `TIME`: seconds and microseconds.
 fn server_time(reply: &Value) -> Option<ServerTime> {
-    let Value::Array(parts) = reply else { return None };
-    let [Value::Text(seconds), Value::Text(micros)] = parts.as_slice() else { return None };
+    let Value::Array(parts) = reply else {
+        return None;
+    };
+    let [Value::Text(seconds), Value::Text(micros)] = parts.as_slice() else {
+        return None;
+    };
     let (seconds, micros): (i64, i64) = (seconds.parse().ok()?, micros.parse().ok()?);
     Some(ServerTime(seconds.checked_mul(1000)? + micros / 1000))
 }

@@ -113,12 +113,15 @@ impl Redis {
             operations.iter().map(|_| Err(unsettled())).collect();
         let mut bulk = self.bulk.lock();
         // The places in `operations` that still want an answer, and whether to send the script's text.
-        let mut open: Vec<(usize, bool)> = (0..operations.len()).map(|place| (place, false)).collect();
+        let mut open: Vec<(usize, bool)> =
+            (0..operations.len()).map(|place| (place, false)).collect();
         for _ in 0..ROUNDS {
             if open.is_empty() {
                 break;
             }
-            let mut connection = match bulk.take().map_or_else(|| self.server.connect(deadline), Ok)
+            let mut connection = match bulk
+                .take()
+                .map_or_else(|| self.server.connect(deadline), Ok)
             {
                 Ok(connection) => connection,
                 Err(failure) => {
@@ -144,7 +147,11 @@ impl Redis {
                     Ok(value) => value,
                     Err(error) => {
                         let failure = self.server.failure(Broken::Unanswered(error), not_after);
-                        fail(&mut results, open.get(answered..).unwrap_or_default(), &failure);
+                        fail(
+                            &mut results,
+                            open.get(answered..).unwrap_or_default(),
+                            &failure,
+                        );
                         fail(&mut results, &again, &unsettled());
                         return results;
                     }
@@ -172,7 +179,9 @@ impl Redis {
     }
 
     fn not_after(&self, deadline: Instant) -> ServerTime {
-        self.server.clock.after(deadline.saturating_duration_since(SystemClock.now()))
+        self.server
+            .clock
+            .after(deadline.saturating_duration_since(SystemClock.now()))
     }
 
     /// What a reply asks of the sender.

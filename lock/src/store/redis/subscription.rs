@@ -80,7 +80,9 @@ impl Subscription {
         let mut state = self.shared.state.lock();
         state.wanted.insert(Arc::clone(channel));
         let before = state.row.len();
-        state.row.retain(|change| !matches!(change, Change::Unsubscribe(left) if left == channel));
+        state
+            .row
+            .retain(|change| !matches!(change, Change::Unsubscribe(left) if left == channel));
         if state.row.len() == before {
             state.row.push(Change::Subscribe(Arc::clone(channel)));
         } else if !state.unconfirmed.contains_key(channel) {
@@ -96,7 +98,9 @@ impl Subscription {
         state.wanted.remove(channel);
         state.still_live.retain(|live| live != channel);
         let before = state.row.len();
-        state.row.retain(|change| !matches!(change, Change::Subscribe(wish) if wish == channel));
+        state
+            .row
+            .retain(|change| !matches!(change, Change::Subscribe(wish) if wish == channel));
         if state.row.len() == before {
             state.row.push(Change::Unsubscribe(Arc::clone(channel)));
         }
@@ -144,7 +148,9 @@ impl Shared {
     /// Writes the row, if there is a connection. If there is none, the one to come starts with all wishes.
     fn flush(&self) {
         let mut writer = self.writer.lock();
-        let Some(stream) = writer.as_mut() else { return };
+        let Some(stream) = writer.as_mut() else {
+            return;
+        };
         let mut packed = Vec::new();
         {
             let mut state = self.state.lock();
@@ -228,7 +234,11 @@ impl Shared {
             }
             state.row.clear();
             state.still_live.clear();
-            state.unconfirmed = state.wanted.iter().map(|channel| (Arc::clone(channel), 1)).collect();
+            state.unconfirmed = state
+                .wanted
+                .iter()
+                .map(|channel| (Arc::clone(channel), 1))
+                .collect();
             let wanted: Vec<Arc<str>> = state.wanted.iter().cloned().collect();
             for channels in wanted.chunks(CHANNELS_PER_COMMAND) {
                 pack("SUBSCRIBE", channels, &mut packed);
@@ -241,10 +251,16 @@ impl Shared {
 
     /// Reads until the connection breaks.
     fn read(&self, stream: &TcpStream, mut parser: Parser) -> io::Result<()> {
-        let mut reader = Watched { stream, shared: self, asked: false };
+        let mut reader = Watched {
+            stream,
+            shared: self,
+            asked: false,
+        };
         loop {
             let push = receive(&mut parser, &mut reader)?;
-            let Some(listener) = self.listener.upgrade() else { return Ok(()) };
+            let Some(listener) = self.listener.upgrade() else {
+                return Ok(());
+            };
             let Value::Array(parts) = push else { continue };
             match parts.as_slice() {
                 [Value::Text(kind), Value::Text(channel), ..]
@@ -252,9 +268,11 @@ impl Shared {
                 {
                     listener.live(channel);
                 }
-                [Value::Text(kind), Value::Text(channel), Value::Text(payload)]
-                    if kind == "message" =>
-                {
+                [
+                    Value::Text(kind),
+                    Value::Text(channel),
+                    Value::Text(payload),
+                ] if kind == "message" => {
                     listener.message(channel, payload);
                 }
                 // Other confirmations, and pongs.
@@ -269,7 +287,9 @@ impl Shared {
     /// Counts a confirmation. Whether it was the last one owed for a channel that is still wished for.
     fn confirm(&self, channel: &str) -> bool {
         let mut state = self.state.lock();
-        let Some(owed) = state.unconfirmed.get_mut(channel) else { return false };
+        let Some(owed) = state.unconfirmed.get_mut(channel) else {
+            return false;
+        };
         *owed -= 1;
         if *owed > 0 {
             return false;
@@ -294,7 +314,10 @@ impl Read for Watched<'_> {
             match result {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if passes(&error) && self.asked => {
-                    return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "no pong came"));
+                    return Err(io::Error::new(
+                        io::ErrorKind::ConnectionAborted,
+                        "no pong came",
+                    ));
                 }
                 Err(error) if passes(&error) => {
                     self.shared.flush();

@@ -1,0 +1,56 @@
+//! Prints what a lock costs: floors, this crate and peers, measured in turn, with ratios.
+//!
+//! `lock_report [lock] [hand-over] [--rounds N] [--server-core N]`; without a word it does both. Run it under `taskset`
+//! to keep the benchmark on one core.
+
+#![expect(clippy::print_stdout, reason = "it is a report")]
+
+use std::env;
+
+use wheellock_benches::{
+    describe, hand_overs, lock_unlocks, measure_in_turn, pin, slow_hand_overs, slow_lock_unlocks,
+    table,
+};
+use wheellock_fixture::Server;
+
+fn main() {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let value = |name: &str| {
+        let place = arguments.iter().position(|argument| argument == name)?;
+        arguments.get(place + 1)
+    };
+    let says = |word: &str| arguments.iter().any(|argument| argument == word);
+    let rounds = value("--rounds").and_then(|rounds| rounds.parse().ok()).unwrap_or(100);
+    let both = !says("lock") && !says("hand-over");
+
+    let server = Server::start();
+    if let Some(core) = value("--server-core") {
+        pin(&server, core);
+    }
+    println!("{}", describe(&server));
+    if both || says("lock") {
+        lock_report(&server, rounds);
+    }
+    if both || says("hand-over") {
+        hand_over_report(&server, rounds);
+    }
+}
+
+fn lock_report(server: &Server, rounds: usize) {
+    let mut fast = lock_unlocks(server);
+    println!("{}", table("lock + unlock", &measure_in_turn(&mut fast, rounds, 200)));
+    // The floor once more, as these meet another machine than the first ones did.
+    let mut slow = lock_unlocks(server);
+    slow.truncate(1);
+    slow.extend(slow_lock_unlocks(server));
+    println!("{}", table("lock + unlock, slow peers", &measure_in_turn(&mut slow, rounds, 20)));
+}
+
+fn hand_over_report(server: &Server, rounds: usize) {
+    let mut fast = hand_overs(server);
+    println!("{}", table("hand-over", &measure_in_turn(&mut fast, rounds, 20)));
+    let mut slow = hand_overs(server);
+    slow.truncate(1);
+    slow.extend(slow_hand_overs(server));
+    println!("{}", table("hand-over, polling peer", &measure_in_turn(&mut slow, 20, 1)));
+}

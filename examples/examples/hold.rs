@@ -1,0 +1,274 @@
+//! Holds a lock for as long as it is told to, and says how it went. From a shell it makes any two commands exclude each
+//! other, and it is what one kills, stops and starts again to see what a lock does then.
+//!
+//! Three things to look at. [`keep`] waits for four events at once: the lock is lost, a signal came, the time is over.
+//! [`take`] can be cancelled while it waits. The end of [`keep`] believes what `unlock` says, not where the code is.
+//!
+//! ```text
+//! cargo run --example hold -- --redis redis://127.0.0.1/ orders:42 10
+//! ```
+
+use std::env;
+use std::error::Error;
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, after, bounded, never, select};
+use wheellock::{Client, Error as LockError, LockGuard, LostReason};
+
+const USAGE: &str = "\
+usage: hold [--redis URL] NAME [SECONDS] [--wait S] [--watchdog S | --lease S]
+
+Takes the lock NAME, holds it for SECONDS, and releases it. Without SECONDS it
+holds until a signal: SIGINT, SIGTERM and SIGHUP release the lock first.
+
+  --redis URL    the server; without it, the environment variable REDIS_URL
+  --wait S       wait for the lock for S seconds at most; without it, no limit
+  --watchdog S   hold with a lease of S seconds that is renewed (30)
+  --lease S      hold with a lease of S seconds that is not renewed
+  --             what follows is not an option, even if it begins with a dash
+
+Seconds are decimals. Lines on the standard output:
+
+  held NAME owner=OWNER
+  released
+  lost: REASON
+  not acquired: REASON
+
+Exit codes:
+
+  0  held, and released
+  1  an error: what it was is on the standard error
+  2  the command line cannot be used
+  3  not acquired: somebody else held it all the time, or a signal ended the wait
+  4  lost: the lock was no longer held before it was released";
+
+const RELEASED: u8 = 0;
+const FAILED: u8 = 1;
+const MISUSED: u8 = 2;
+const NOT_ACQUIRED: u8 = 3;
+const LOST: u8 = 4;
+
+fn main() -> ExitCode {
+    let code = match Order::parse(env::args_os().skip(1), env::var("REDIS_URL").ok()) {
+        Ok(Some(order)) => carry_out(&order).unwrap_or_else(|error| {
+            // Of a lease that is too short or too long only the client knows the bounds.
+            let misused = matches!(
+                error.downcast_ref::<LockError>(),
+                Some(LockError::InvalidLease { .. })
+            );
+            complain(&format!("hold: {error}"));
+            if misused { MISUSED } else { FAILED }
+        }),
+        Ok(None) => say(USAGE).map_or(FAILED, |()| RELEASED),
+        Err(misuse) => {
+            complain(&format!("hold: {misuse}\n\n{USAGE}"));
+            MISUSED
+        }
+    };
+    ExitCode::from(code)
+}
+
+fn carry_out(order: &Order) -> Result<u8, Box<dyn Error>> {
+    // Before anything can be held, so that no signal ends the process with the lock in its hands.
+    let signal = signals()?;
+    let mut builder = Client::builder().url(&order.url);
+    if let Term::Watched(Some(lease)) = order.term {
+        builder = builder.watchdog_lease(lease);
+    }
+    let client = builder.build()?;
+    let code = match take(&client, order, &signal) {
+        Ok(Some(guard)) => keep(guard, order, &signal)?,
+        Ok(None) => {
+            say("not acquired: somebody else held it all the time")?;
+            NOT_ACQUIRED
+        }
+        Err(LockError::Cancelled { .. }) => {
+            say("not acquired: a signal ended the wait")?;
+            NOT_ACQUIRED
+        }
+        Err(error) => return Err(error.into()),
+    };
+    // A release that the server has not acknowledged yet gets a last chance. There is rarely one.
+    client.shutdown(Duration::from_secs(1));
+    Ok(code)
+}
+
+/// Waits for the lock. `None` if the time was over first.
+fn take(
+    client: &Client,
+    order: &Order,
+    signal: &Receiver<()>,
+) -> Result<Option<LockGuard>, LockError> {
+    let mut lock = client.lock(&order.name);
+    if let Term::Leased(lease) = order.term {
+        lock = lock.with_lease(lease);
+    }
+    // A message in the channel ends the wait, from whatever thread it comes.
+    match order.wait {
+        Some(wait) => lock.try_lock_for_or_cancel(wait, signal),
+        None => lock.lock_or_cancel(signal).map(Some),
+    }
+}
+
+/// Holds the lock until its time is over, a signal comes, or it is lost.
+fn keep(guard: LockGuard, order: &Order, signal: &Receiver<()>) -> Result<u8, Box<dyn Error>> {
+    say(&format!(
+        "held {} owner={}",
+        printable(&order.name),
+        guard.owner()
+    ))?;
+    let over = order.hold.map_or_else(never, after);
+    select! {
+        // Told at once, not at the next look: work that must not go on without the lock stops here.
+        recv(guard.lost()) -> reason => {
+            let reason = reason.unwrap_or(LostReason::Expired);
+            say(&format!("lost: {reason}"))?;
+            return Ok(LOST);
+        }
+        recv(signal) -> _ => {}
+        recv(over) -> _ => {}
+    }
+    // It may have been lost in this very moment. `unlock` knows.
+    match guard.unlock() {
+        Ok(()) => {
+            say("released")?;
+            Ok(RELEASED)
+        }
+        Err(LockError::Lost { reason, .. }) => {
+            say(&format!("lost: {reason}"))?;
+            Ok(LOST)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A channel that gets a message at the first SIGINT, SIGTERM or SIGHUP.
+fn signals() -> Result<Receiver<()>, ctrlc::Error> {
+    let (sender, signal) = bounded(1);
+    ctrlc::set_handler(move || {
+        // A full channel means that a signal has been seen already.
+        sender.try_send(()).ok();
+    })?;
+    Ok(signal)
+}
+
+/// What the command line asks for.
+struct Order {
+    url: String,
+    name: String,
+    hold: Option<Duration>,
+    wait: Option<Duration>,
+    term: Term,
+}
+
+/// How a hold lasts.
+#[derive(Clone, Copy)]
+enum Term {
+    /// It is renewed, with this lease or the client's own.
+    Watched(Option<Duration>),
+    /// It ends by itself.
+    Leased(Duration),
+}
+
+impl Order {
+    /// `None` if help is asked for.
+    fn parse(
+        arguments: impl Iterator<Item = OsString>,
+        url_of_environment: Option<String>,
+    ) -> Result<Option<Self>, String> {
+        let mut url = url_of_environment.filter(|url| !url.is_empty());
+        let (mut wait, mut watchdog, mut lease) = (None, None, None);
+        let mut words = Vec::new();
+        let mut options_end = false;
+        let mut arguments = arguments.map(|argument| {
+            argument
+                .into_string()
+                .map_err(|argument| format!("{} is not UTF-8", argument.display()))
+        });
+        while let Some(argument) = arguments.next() {
+            let argument = argument?;
+            if options_end || !argument.starts_with('-') {
+                words.push(argument);
+                continue;
+            }
+            let (option, value) = match argument.split_once('=') {
+                Some((option, value)) => (option, Some(value.to_owned())),
+                None => (argument.as_str(), None),
+            };
+            let mut value = || match value.clone() {
+                Some(value) => Ok(value),
+                None => arguments
+                    .next()
+                    .unwrap_or_else(|| Err(format!("{option} needs a value"))),
+            };
+            match option {
+                "--help" | "-h" => return Ok(None),
+                "--" => options_end = true,
+                "--redis" => url = Some(value()?),
+                "--wait" => wait = Some(seconds(option, &value()?)?),
+                "--watchdog" => watchdog = Some(seconds(option, &value()?)?),
+                "--lease" => lease = Some(seconds(option, &value()?)?),
+                _ => return Err(format!("there is no option {option}")),
+            }
+        }
+        let term = match (watchdog, lease) {
+            (Some(_), Some(_)) => {
+                return Err("a hold has a --watchdog or a --lease, not both".to_owned());
+            }
+            (watchdog, None) => Term::Watched(watchdog),
+            (None, Some(lease)) => Term::Leased(lease),
+        };
+        let mut words = words.into_iter();
+        let name = words.next().ok_or("which lock? NAME is missing")?;
+        let hold = words
+            .next()
+            .map(|text| seconds("SECONDS", &text))
+            .transpose()?;
+        if let Some(word) = words.next() {
+            return Err(format!("{word:?} is one word too many"));
+        }
+        let url = url.ok_or("which server? Give --redis URL or set REDIS_URL")?;
+        Ok(Some(Self {
+            url,
+            name,
+            hold,
+            wait,
+            term,
+        }))
+    }
+}
+
+/// Seconds as a decimal. What is negative, not a number or beyond all measure is refused.
+fn seconds(what: &str, text: &str) -> Result<Duration, String> {
+    text.parse()
+        .ok()
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| format!("{what}: {text:?} is not a number of seconds"))
+}
+
+/// A name in one line, whatever is in it.
+fn printable(name: &str) -> String {
+    let shown = |letter: char| {
+        if letter.is_control() {
+            letter.escape_default().collect()
+        } else {
+            String::from(letter)
+        }
+    };
+    name.chars().map(shown).collect()
+}
+
+/// Writes a line and lets it go at once: somebody waits for it. A reader that is gone is an error, not a panic.
+fn say(line: &str) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    writeln!(output, "{line}")?;
+    output.flush()
+}
+
+fn complain(line: &str) {
+    // There is nobody left to tell.
+    writeln!(io::stderr(), "{line}").ok();
+}

@@ -1,0 +1,39 @@
+//! How a test runs an example.
+
+#![expect(clippy::panic, reason = "a test that cannot run fails, and says why")]
+
+use std::env;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+/// Long beside anything that a program here does, so that only a hang reaches it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A command that runs the example `name`, with nothing of this process's settings.
+pub(crate) fn example<A: AsRef<str>>(name: &str, arguments: &[A]) -> Command {
+    let program = program(name);
+    assert!(
+        program.is_file(),
+        "the example {name} is not built; build it with\n\n    cargo build --examples\n"
+    );
+    let mut command = Command::new(program);
+    command
+        .args(arguments.iter().map(AsRef::as_ref))
+        .env_remove("REDIS_URL");
+    command
+}
+
+/// Cargo builds tests into the folder `deps`, and examples into its neighbour.
+fn program(name: &str) -> PathBuf {
+    let test = env::current_exe().unwrap_or_else(|error| panic!("where is this test? {error}"));
+    let built = test
+        .ancestors()
+        .nth(2)
+        .map(PathBuf::from)
+        .unwrap_or_default();
+    built
+        .join("examples")
+        .join(name)
+        .with_extension(env::consts::EXE_EXTENSION)
+}

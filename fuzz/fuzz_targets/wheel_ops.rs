@@ -1,0 +1,274 @@
+//! Operations on a `Wheel`, held against a model that is too simple to be wrong: a sorted map.
+//!
+//! With a fuzzer: `cargo fuzz run wheel_ops`. Without one, `cargo run --bin wheel_ops` replays the corpus, and
+//! `cargo run --bin wheel_ops FILE..` replays files, such as one that the fuzzer found.
+//!
+//! # The input
+//!
+//! The first byte is the number of buckets. Then come operations, each a byte that is divided by six, with the
+//! remainder as its kind, and its operands:
+//!
+//! | kind | operation | operands |
+//! |---|---|---|
+//! | 0, 1 | insert | tick |
+//! | 2 | cancel | key |
+//! | 3 | reschedule | key, tick |
+//! | 4 | advance as far as it goes | tick |
+//! | 5 | advance, and take a few at most | tick, a byte: how many |
+//!
+//! A key is a byte: an index into all keys ever given out, so that old ones are used too. A tick is a byte and what
+//! follows from it; see [`Input::tick`]. Where the input ends, so do the operations.
+
+#![cfg_attr(fuzzing, no_main)]
+
+use std::collections::BTreeMap;
+
+use hashed_wheel::{Key, Wheel};
+
+#[cfg(not(fuzzing))]
+mod replay;
+
+#[cfg(fuzzing)]
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    run(bytes);
+});
+
+#[cfg(not(fuzzing))]
+fn main() -> std::process::ExitCode {
+    replay::main("wheel_ops", run)
+}
+
+/// Does what the bytes say, and answers how many operations that were.
+///
+/// # Panics
+///
+/// If the wheel and the model differ.
+fn run(bytes: &[u8]) -> usize {
+    let mut input = Input(bytes);
+    let Some(buckets) = input.byte() else {
+        return 0;
+    };
+    let Ok(wheel) = Wheel::new(usize::from(buckets).max(1)) else {
+        return 0;
+    };
+    let mut pair = Pair {
+        wheel,
+        model: Model::default(),
+        keys: Vec::new(),
+    };
+    let mut operations = 0;
+    while pair.step(&mut input).is_some() {
+        pair.compare();
+        operations += 1;
+    }
+    pair.finish();
+    operations
+}
+
+/// The wheel and its model, which are told the same.
+struct Pair {
+    wheel: Wheel<u32>,
+    model: Model,
+    /// Every key ever given out. The value is its index here.
+    keys: Vec<Key>,
+}
+
+impl Pair {
+    /// One operation. `None` at the end of the input.
+    fn step(&mut self, input: &mut Input<'_>) -> Option<()> {
+        let now = self.wheel.now();
+        let lap = self.wheel.buckets() as u64;
+        match input.byte()? % 6 {
+            0 | 1 => {
+                let deadline = input.tick(now, lap)?;
+                let value = u32::try_from(self.keys.len()).ok()?;
+                self.keys.push(self.wheel.insert(deadline, value));
+                self.model.insert(deadline, value);
+            }
+            2 => {
+                let (key, value) = self.key(input)?;
+                assert_eq!(self.wheel.get(key).copied(), self.model.get(value));
+                assert_eq!(
+                    self.wheel.cancel(key),
+                    self.model.cancel(value),
+                    "cancel {value}"
+                );
+            }
+            3 => {
+                let (key, value) = self.key(input)?;
+                let deadline = input.tick(now, lap)?;
+                let moved = self.wheel.reschedule(key, deadline);
+                assert_eq!(
+                    moved,
+                    self.model.reschedule(value, deadline),
+                    "reschedule {value}"
+                );
+                assert_eq!(self.wheel.deadline(key), self.model.deadline(value));
+            }
+            4 => {
+                let to = input.tick(now, lap)?;
+                self.advance(to, usize::MAX);
+            }
+            _ => {
+                let to = input.tick(now, lap)?;
+                self.advance(to, usize::from(input.byte()?));
+            }
+        }
+        Some(())
+    }
+
+    fn advance(&mut self, to: u64, limit: usize) {
+        let mut taken = Vec::new();
+        let finished = self
+            .wheel
+            .advance(to, limit, |tick, value| taken.push((tick, value)));
+        let (expected, expected_finished) = self.model.advance(to, limit);
+        assert_eq!(taken, expected, "advance to {to}, {limit} at most");
+        assert_eq!(
+            finished, expected_finished,
+            "advance to {to}, {limit} at most: finished"
+        );
+    }
+
+    fn key(&self, input: &mut Input<'_>) -> Option<(Key, u32)> {
+        let index = usize::from(input.byte()?).checked_rem(self.keys.len())?;
+        Some((self.keys[index], u32::try_from(index).ok()?))
+    }
+
+    /// Everything that can be seen of both without changing them.
+    fn compare(&self) {
+        assert_eq!(self.wheel.now(), self.model.now);
+        assert_eq!(self.wheel.len(), self.model.pending.len());
+        assert_eq!(self.wheel.is_empty(), self.model.pending.is_empty());
+        assert_eq!(self.wheel.next_due(), self.model.next_due());
+    }
+
+    /// Takes all that is left, so that nothing hides in the wheel.
+    fn finish(&mut self) {
+        let mut left: Vec<_> = self
+            .wheel
+            .iter()
+            .map(|(_, due, value)| (due, *value))
+            .collect();
+        left.sort_unstable();
+        let mut expected: Vec<_> = self
+            .model
+            .pending
+            .iter()
+            .map(|((due, _), value)| (*due, *value))
+            .collect();
+        expected.sort_unstable();
+        assert_eq!(left, expected);
+        self.advance(u64::MAX, usize::MAX);
+        self.compare();
+        for (key, value) in self.keys.iter().zip(0..) {
+            assert_eq!(
+                self.wheel.cancel(*key),
+                None,
+                "the old key of {value} does nothing"
+            );
+        }
+    }
+}
+
+/// The same as a wheel, slowly: what is pending by due tick, and among those of one tick by when it was put there.
+#[derive(Default)]
+struct Model {
+    pending: BTreeMap<(u64, u64), u32>,
+    places: BTreeMap<u32, (u64, u64)>,
+    now: u64,
+    turn: u64,
+}
+
+impl Model {
+    fn insert(&mut self, deadline: u64, value: u32) {
+        // Never a tick that has come already; at the end of time there is no later one.
+        let place = (deadline.max(self.now.saturating_add(1)), self.turn);
+        self.turn += 1;
+        self.pending.insert(place, value);
+        self.places.insert(value, place);
+    }
+
+    fn cancel(&mut self, value: u32) -> Option<u32> {
+        let place = self.places.remove(&value)?;
+        self.pending.remove(&place)
+    }
+
+    fn reschedule(&mut self, value: u32, deadline: u64) -> bool {
+        let pending = self.cancel(value).is_some();
+        if pending {
+            self.insert(deadline, value);
+        }
+        pending
+    }
+
+    fn advance(&mut self, to: u64, limit: usize) -> (Vec<(u64, u32)>, bool) {
+        self.now = self.now.max(to);
+        let mut taken = Vec::new();
+        while taken.len() < limit {
+            let Some(first) = self.pending.first_entry() else {
+                break;
+            };
+            let due = first.key().0;
+            if due > self.now {
+                break;
+            }
+            let value = first.remove();
+            self.places.remove(&value);
+            taken.push((due, value));
+        }
+        (taken, self.next_due().is_none_or(|due| due > self.now))
+    }
+
+    fn next_due(&self) -> Option<u64> {
+        self.pending.first_key_value().map(|((due, _), _)| *due)
+    }
+
+    fn deadline(&self, value: u32) -> Option<u64> {
+        self.places.get(&value).map(|place| place.0)
+    }
+
+    fn get(&self, value: u32) -> Option<u32> {
+        self.places.contains_key(&value).then_some(value)
+    }
+}
+
+/// What is left of the input.
+struct Input<'a>(&'a [u8]);
+
+impl Input<'_> {
+    fn byte(&mut self) -> Option<u8> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    /// A tick, most often one where something may go wrong: near now, whole laps away, at the end of time.
+    fn tick(&mut self, now: u64, lap: u64) -> Option<u64> {
+        let kind = self.byte()?;
+        let small = u64::from(kind & 0x1f);
+        Some(match kind >> 5 {
+            // Soon.
+            0 | 1 => now.saturating_add(small),
+            // Around a lap from now.
+            2 => now
+                .saturating_add(lap)
+                .saturating_add(small)
+                .saturating_sub(16),
+            // Whole laps from now.
+            3 => now.saturating_add(lap.saturating_mul(small)),
+            // Past.
+            4 => now.saturating_sub(small),
+            // The end of time.
+            5 => u64::MAX - small,
+            // A power of two from now.
+            6 => now.saturating_add(1 << (2 * small)),
+            // Any tick at all.
+            _ => {
+                let (bytes, rest) = self.0.split_first_chunk()?;
+                self.0 = rest;
+                u64::from_le_bytes(*bytes)
+            }
+        })
+    }
+}

@@ -1,0 +1,263 @@
+//! What the tests of faults share: a server, a proxy before it, and aims at the library's own scripts.
+
+#![expect(
+    clippy::allow_attributes,
+    reason = "what one test file uses another does not, so there is nothing to expect"
+)]
+#![allow(
+    dead_code,
+    reason = "every test file compiles all of this and uses a part"
+)]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use wheellock::{Client, ClientBuilder, Clock, SystemClock};
+use wheellock_fixture::{Aim, Fault, Proxy, Reply, Request, Server, wait_until};
+
+/// How long to wait for what must happen. Nothing waits that long unless it fails.
+pub(crate) const SOON: Duration = Duration::from_secs(10);
+
+/// The command timeout of clients that are meant to run into it.
+pub(crate) const TIMEOUT: Duration = Duration::from_millis(250);
+
+/// What a busy machine may add to a time limit.
+pub(crate) const SLACK: Duration = Duration::from_millis(500);
+
+/// The library's scripts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Script {
+    Acquire,
+    Recount,
+    Release,
+    Renew,
+    ForceRelease,
+}
+
+impl Script {
+    const ALL: [Self; 5] = [
+        Self::Acquire,
+        Self::Recount,
+        Self::Release,
+        Self::Renew,
+        Self::ForceRelease,
+    ];
+
+    fn source(self) -> &'static str {
+        match self {
+            Self::Acquire => include_str!("../../src/op/acquire.lua"),
+            Self::Recount => include_str!("../../src/op/recount.lua"),
+            Self::Release => include_str!("../../src/op/release.lua"),
+            Self::Renew => include_str!("../../src/op/renew.lua"),
+            Self::ForceRelease => include_str!("../../src/op/force_release.lua"),
+        }
+    }
+}
+
+/// A server, and a proxy that leads to it.
+pub(crate) struct World {
+    // Before the server: it ends first.
+    pub(crate) proxy: Proxy,
+    pub(crate) server: Server,
+    hashes: [(Script, String); 5],
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self::with(Server::start())
+    }
+
+    pub(crate) fn with(server: Server) -> Self {
+        let proxy = Proxy::start(server.address());
+        // The library need not send a script's text first: each operation is one request.
+        let hashes = Script::ALL.map(|script| {
+            (
+                script,
+                server.command(&["SCRIPT", "LOAD", script.source()]).text(),
+            )
+        });
+        Self {
+            proxy,
+            server,
+            hashes,
+        }
+    }
+
+    /// A client behind the proxy, which gives an attempt up after [`TIMEOUT`].
+    pub(crate) fn client(&self) -> Client {
+        built(self.builder())
+    }
+
+    /// A client behind the proxy whose attempts take as long as they take.
+    pub(crate) fn patient(&self) -> Client {
+        built(self.builder().command_timeout(Duration::from_secs(3)))
+    }
+
+    pub(crate) fn builder(&self) -> ClientBuilder {
+        Client::builder()
+            .url(&self.proxy.url())
+            .command_timeout(TIMEOUT)
+    }
+
+    /// A client that the proxy does not see.
+    pub(crate) fn rival(&self) -> Client {
+        built(Client::builder().url(&self.server.url()))
+    }
+
+    /// Whether a request is this script for this key.
+    pub(crate) fn is(
+        &self,
+        script: Script,
+        name: &str,
+    ) -> impl Fn(&Request) -> bool + Send + use<> {
+        let hash = self
+            .hashes
+            .iter()
+            .find(|(known, _)| *known == script)
+            .map_or_else(String::new, |(_, hash)| hash.clone());
+        let name = name.as_bytes().to_vec();
+        move |request| {
+            let is_script = match request.name().as_str() {
+                "EVALSHA" => request.argument(1) == hash,
+                "EVAL" => request.argument(1) == script.source(),
+                _ => false,
+            };
+            is_script && request.arguments.iter().any(|argument| *argument == name)
+        }
+    }
+
+    /// Aims a fault at the next run of a script on this key.
+    pub(crate) fn on(&self, script: Script, name: &str, fault: Fault) -> Aim {
+        self.proxy.on(self.is(script, name), fault)
+    }
+
+    /// Keeps the next run of a script on this key back.
+    pub(crate) fn keep_back(&self, script: Script, name: &str) -> Kept {
+        let is = self.is(script, name);
+        let request = Arc::new(Mutex::new(None));
+        let seen = Arc::clone(&request);
+        let matcher = move |candidate: &Request| {
+            let matches = is(candidate);
+            if matches {
+                *seen.lock() = Some(candidate.clone());
+            }
+            matches
+        };
+        let keys = if matches!(script, Script::Release | Script::ForceRelease) {
+            2
+        } else {
+            1
+        };
+        Kept {
+            aim: self.proxy.on(matcher, Fault::HoldRequest),
+            request,
+            keys,
+        }
+    }
+
+    /// The server's clock in milliseconds.
+    pub(crate) fn now(&self) -> i64 {
+        let parts: Vec<i64> = self
+            .server
+            .command(&["TIME"])
+            .texts()
+            .iter()
+            .map(|part| part.parse().unwrap_or_default())
+            .collect();
+        parts[0] * 1000 + parts[1] / 1000
+    }
+
+    /// The hash behind a name as owner and count. Empty when there is none.
+    pub(crate) fn hash(&self, name: &str) -> Vec<(String, String)> {
+        let flat = self.server.command(&["HGETALL", name]).texts();
+        flat.chunks(2)
+            .map(|pair| (pair[0].clone(), pair[1].clone()))
+            .collect()
+    }
+
+    /// The count of a hash with one owner.
+    pub(crate) fn count(&self, name: &str) -> String {
+        let hash = self.hash(name);
+        assert_eq!(hash.len(), 1, "one owner is expected: {hash:?}");
+        hash[0].1.clone()
+    }
+
+    /// As PTTL has it.
+    pub(crate) fn ttl(&self, name: &str) -> i64 {
+        self.server.command(&["PTTL", name]).integer()
+    }
+
+    pub(crate) fn exists(&self, name: &str) -> bool {
+        self.server.command(&["EXISTS", name]).integer() == 1
+    }
+
+    /// Waits until nothing is left of a name, long before its lease ends by itself.
+    pub(crate) fn wait_until_gone(&self, name: &str) {
+        wait_until(&format!("{name:?} is gone"), SOON, || !self.exists(name));
+    }
+}
+
+/// A request that is kept back.
+pub(crate) struct Kept {
+    aim: Aim,
+    request: Arc<Mutex<Option<Request>>>,
+    keys: usize,
+}
+
+impl Kept {
+    pub(crate) fn wait(&self) {
+        self.aim.wait_for_hit(SOON);
+    }
+
+    /// Delivers it now.
+    pub(crate) fn deliver(&self) -> Reply {
+        self.aim.deliver().remove(0)
+    }
+
+    /// Delivers it when its not-after has passed.
+    pub(crate) fn deliver_late(&self, world: &World) -> Reply {
+        let not_after = self.not_after();
+        wait_until("the not-after has passed", SOON, || world.now() > not_after);
+        self.deliver()
+    }
+
+    pub(crate) fn not_after(&self) -> i64 {
+        let request = self.request.lock();
+        // Name, script and number of keys come before the keys.
+        let not_after = request
+            .as_ref()
+            .map(|request| request.argument(3 + self.keys));
+        not_after
+            .and_then(|text| text.parse().ok())
+            .unwrap_or_default()
+    }
+}
+
+pub(crate) fn built(builder: ClientBuilder) -> Client {
+    match builder.build() {
+        Ok(client) => client,
+        Err(error) => panic!("no client: {error}"),
+    }
+}
+
+pub(crate) fn now() -> Instant {
+    SystemClock.now()
+}
+
+/// Does something and says how long it took.
+pub(crate) fn timed<T>(action: impl FnOnce() -> T) -> (T, Duration) {
+    let start = now();
+    let result = action();
+    (result, now().saturating_duration_since(start))
+}
+
+/// Lets time pass. Not to wait for an effect, but to leave room for one that must not come.
+pub(crate) fn pause(length: Duration) {
+    let _nothing = crossbeam_channel::never::<()>().recv_timeout(length);
+}
+
+/// Whether a reply is a script's refusal of a copy that came too late.
+pub(crate) fn is_late(reply: &Reply) -> bool {
+    matches!(reply, Reply::Array(parts) if parts.first() == Some(&Reply::Text(b"LATE".to_vec())))
+}
