@@ -1,5 +1,6 @@
 //! A lock going from one holder to the next: from just before the release until a waiter on another thread owns it.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -39,22 +40,24 @@ pub fn slow_hand_overs(server: &Server) -> Vec<Contender> {
 }
 
 fn raw_chain(server: &Server) -> Contender {
-    const NAME: &str = "bench:chain";
+    // Its own name each time: the listener of an earlier chain lives as long as the server.
+    static CHAINS: AtomicUsize = AtomicUsize::new(0);
+    let name = format!("bench:chai{}", CHAINS.fetch_add(1, Ordering::Relaxed));
     let (wake, woken) = bounded::<()>(1);
     let (owns, owned) = bounded::<Instant>(1);
     let mut listener = server.connection();
     // It listens for as long as the benchmark runs.
     listener.set_deadline(Duration::from_secs(3600));
-    listener.command(&["SUBSCRIBE", &channel(NAME)]);
+    listener.command(&["SUBSCRIBE", channel(&name).as_str()]);
     spawn("bench-listener", move || {
-        // The first to fail is this one, when the server ends.
+        // It fails when the server ends.
         while listener.receive().is_ok() {
             if wake.send(()).is_err() {
                 break;
             }
         }
     });
-    let mut waiter = RawLock::new(server.address(), NAME);
+    let mut waiter = RawLock::new(server.address(), &name);
     spawn("bench-waiter", move || {
         for () in woken {
             waiter.acquire();
@@ -65,10 +68,10 @@ fn raw_chain(server: &Server) -> Contender {
             waiter.delete();
         }
     });
-    let mut holder = RawLock::new(server.address(), NAME);
+    let mut holder = RawLock::new(server.address(), &name);
     let mut watch = server.connection();
     Contender::new(RAW_CHAIN, move || {
-        wait_until("the last waiter is done", LIMIT, || watch.command(&["EXISTS", NAME]).integer() == 0);
+        wait_until("the last waiter is done", LIMIT, || watch.command(&["EXISTS", name.as_str()]).integer() == 0);
         holder.acquire();
         pause(SETTLED);
         let start = now();

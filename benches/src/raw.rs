@@ -2,8 +2,10 @@
 //!
 //! The requests are encoded beforehand, and a reply is compared and not parsed. That is honest for a floor: what a
 //! client adds to it is exactly its own work. The server does the same work as for the client: the same scripts, keys,
-//! channel and message, and an owner of the same length. There are no timeouts on the socket and no deadline.
+//! channel and message, and an owner of the same length, whose number is a new one for each hold, because the server
+//! keeps texts that it has just seen. There are no timeouts on the socket and no deadline.
 
+use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
@@ -13,10 +15,10 @@ use wheellock_fixture::RawConnection;
 #[derive(Debug)]
 pub struct RawLock {
     stream: TcpStream,
-    acquire: Vec<u8>,
-    release: Vec<u8>,
-    delete: Vec<u8>,
-    buffer: [u8; 256],
+    acquire: Request,
+    release: Request,
+    delete: Request,
+    hold: usize,
 }
 
 const ACQUIRE: &str = include_str!("../../lock/src/op/acquire.lua");
@@ -27,13 +29,10 @@ const FAR_IN_THE_FUTURE: &str = "9000000000000";
 const LEASE_MILLIS: &str = "30000";
 const UNLOCKED: &str = "0";
 /// As long as a client's: a UUID and the number of a hold.
-const OWNER: &str = "00000000-0000-4000-8000-000000000000:100000";
-
-const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
-const PONG: &[u8] = b"+PONG\r\n";
-const GRANTED: &[u8] = b"$-1\r\n";
-/// The start of `{1, now}`: the lock was ours and is free.
-const RELEASED: &[u8] = b"*2\r\n:1\r\n";
+const OWNER: &str = "00000000-0000-4000-8000-000000000000:000000";
+/// What stands before the number.
+const CLIENT: &str = "-8000-000000000000:";
+const DIGITS: usize = 6;
 
 impl RawLock {
     /// Connects, and teaches the server the scripts.
@@ -43,42 +42,41 @@ impl RawLock {
         let acquire = loader.command(&["SCRIPT", "LOAD", ACQUIRE]).text();
         let release = loader.command(&["SCRIPT", "LOAD", RELEASE]).text();
         let channel = channel(name);
+        let acquire = ["EVALSHA", &acquire, "1", name, FAR_IN_THE_FUTURE, OWNER, LEASE_MILLIS];
+        let release = ["EVALSHA", &release, "2", name, &channel, OWNER, UNLOCKED, "PUBLISH"];
         let stream = TcpStream::connect(address).expect("the server listens");
         stream.set_nodelay(true).expect("a socket has the option");
         Self {
             stream,
-            acquire: encode(&[
-                "EVALSHA", &acquire, "1", name, FAR_IN_THE_FUTURE, OWNER, LEASE_MILLIS,
-            ]),
-            release: encode(&[
-                "EVALSHA", &release, "2", name, &channel, OWNER, UNLOCKED, "PUBLISH",
-            ]),
-            delete: encode(&["DEL", name]),
-            buffer: [0; 256],
+            acquire: Request::new(&acquire),
+            release: Request::new(&release),
+            delete: Request::new(&["DEL", name]),
+            hold: 0,
         }
     }
 
-    /// One round trip: takes the lock, which must be free.
+    /// One round trip: takes the lock, which must be free, for an owner that never was.
     pub fn acquire(&mut self) {
-        let Self { stream, acquire, buffer, .. } = self;
-        round_trip(stream, acquire, buffer, GRANTED);
+        self.hold += 1;
+        self.acquire.set_hold(self.hold);
+        self.release.set_hold(self.hold);
+        round_trip(&mut self.stream, &self.acquire.bytes, b"$-1\r\n");
     }
 
     /// One round trip: releases the lock, and publishes that.
     pub fn release(&mut self) {
-        let Self { stream, release, buffer, .. } = self;
-        round_trip(stream, release, buffer, RELEASED);
+        // The start of `{1, now}`: it was ours.
+        round_trip(&mut self.stream, &self.release.bytes, b"*2\r\n:1\r\n");
     }
 
     /// One round trip: removes the lock without a word to anybody.
     pub fn delete(&mut self) {
-        let Self { stream, delete, buffer, .. } = self;
-        round_trip(stream, delete, buffer, b":1\r\n");
+        round_trip(&mut self.stream, &self.delete.bytes, b":1\r\n");
     }
 
     /// One round trip that asks nothing of the server.
     pub fn ping(&mut self) {
-        round_trip(&mut self.stream, PING, &mut self.buffer, PONG);
+        round_trip(&mut self.stream, b"*1\r\n$4\r\nPING\r\n", b"+PONG\r\n");
     }
 }
 
@@ -87,18 +85,40 @@ pub(crate) fn channel(name: &str) -> String {
     format!("redisson_lock__channel:{{{name}}}")
 }
 
-/// The replies are a few bytes, which the server writes at once and the system delivers at once.
-fn round_trip(stream: &mut TcpStream, request: &[u8], buffer: &mut [u8], expected: &[u8]) {
-    stream.write_all(request).expect("the server is there");
-    let length = stream.read(buffer).expect("the server is there");
-    let reply = buffer.get(..length).unwrap_or_default();
-    assert!(reply.starts_with(expected), "the server answered {}", reply.escape_ascii());
+/// One encoded command, in which the number of the hold can be written over the last one.
+#[derive(Debug)]
+struct Request {
+    bytes: Vec<u8>,
+    /// Where the digits stand, in a command that names an owner.
+    digits: Option<usize>,
 }
 
-fn encode(arguments: &[&str]) -> Vec<u8> {
-    let mut request = format!("*{}\r\n", arguments.len());
-    for argument in arguments {
-        request.push_str(&format!("${}\r\n{argument}\r\n", argument.len()));
+impl Request {
+    fn new(arguments: &[&str]) -> Self {
+        let mut text = format!("*{}\r\n", arguments.len());
+        for argument in arguments {
+            // Writing to a string does not fail.
+            write!(text, "${}\r\n{argument}\r\n", argument.len()).ok();
+        }
+        let digits = text.find(CLIENT).map(|place| place + CLIENT.len());
+        Self { bytes: text.into_bytes(), digits }
     }
-    request.into_bytes()
+
+    fn set_hold(&mut self, hold: usize) {
+        let Some(start) = self.digits else { return };
+        let mut rest = hold;
+        for digit in self.bytes.iter_mut().skip(start).take(DIGITS).rev() {
+            *digit = b"0123456789"[rest % 10];
+            rest /= 10;
+        }
+    }
+}
+
+/// A reply is a few bytes, which the server writes at once and the system delivers at once.
+fn round_trip(stream: &mut TcpStream, request: &[u8], expected: &[u8]) {
+    let mut buffer = [0; 64];
+    stream.write_all(request).expect("the server is there");
+    let length = stream.read(&mut buffer).expect("the server is there");
+    let reply = buffer.get(..length).unwrap_or_default();
+    assert!(reply.starts_with(expected), "the server answered {}", reply.escape_ascii());
 }

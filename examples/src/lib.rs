@@ -1,1 +1,11 @@
 //! Programs that teach hashed-wheel and wheellock: see the folder `examples`.
+
+/// The examples in the README files, which compile and run as tests of the documentation.
+#[cfg(doctest)]
+mod readme {
+    #[doc = include_str!("../../README.md")]
+    pub struct Root;
+
+    #[doc = include_str!("../../lock/README.md")]
+    pub struct Lock;
+}

@@ -1,6 +1,9 @@
 //! The example `hold` as its users meet it: real processes, real signals, a real server, exit codes and lines.
 
-#![expect(clippy::panic, reason = "a test that meets what it cannot read fails, and says why")]
+#![expect(
+    clippy::panic,
+    reason = "a test that meets what it cannot read fails, and says why"
+)]
 
 mod support;
 

@@ -56,12 +56,12 @@ fn replay(files: &[PathBuf], run: impl Fn(&[u8]) -> usize) -> io::Result<Replaye
     for file in files {
         let bytes = fs::read(file).map_err(|error| about(file, &error))?;
         // Nothing of a run is used after it has failed.
-        match catch_unwind(AssertUnwindSafe(|| run(&bytes))) {
-            Ok(operations) => replayed.operations += operations,
-            Err(_) => {
-                eprintln!("{} failed", file.display());
-                replayed.failures += 1;
-            }
+        let outcome = catch_unwind(AssertUnwindSafe(|| run(&bytes)));
+        if let Ok(operations) = outcome {
+            replayed.operations += operations;
+        } else {
+            eprintln!("{} failed", file.display());
+            replayed.failures += 1;
         }
     }
     Ok(replayed)

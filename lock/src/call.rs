@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, TryRecvError};
+use crossbeam_channel::{Receiver, Select};
 use hashed_wheel::{Clock, Parker};
 
 use crate::op::Operation;
@@ -30,6 +30,15 @@ pub(crate) struct GaveUp {
     pub(crate) doubt: Option<ServerTime>,
 }
 
+/// How often to try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attempts {
+    /// As often as patience allows.
+    UntilAnswered,
+    /// Once: the caller finishes in another way what this does not.
+    One,
+}
+
 /// How long to keep trying.
 #[derive(Debug)]
 pub(crate) struct Patience<'a> {
@@ -37,6 +46,7 @@ pub(crate) struct Patience<'a> {
     pub(crate) until: Instant,
     /// One attempt may take this long.
     pub(crate) attempt: Duration,
+    pub(crate) attempts: Attempts,
     /// A message here ends the pauses between attempts. It stays in the channel.
     pub(crate) cancel: &'a Receiver<()>,
 }
@@ -70,7 +80,8 @@ pub(crate) fn call<O: Operation>(
             doubt = doubt.max(Some(*not_after));
         }
         let go_on_at = clock.now() + pause;
-        if !failure.passes() || go_on_at >= patience.until || is_cancelled(patience.cancel) {
+        let last = patience.attempts == Attempts::One || go_on_at >= patience.until;
+        if last || !failure.passes() || is_cancelled(patience.cancel) {
             let failure = match doubt {
                 // Whatever the last attempt met, an earlier one may have run.
                 Some(not_after) if failure.passes() => failure.in_doubt(not_after),
@@ -83,11 +94,9 @@ pub(crate) fn call<O: Operation>(
     }
 }
 
-/// Whether there is a message, or nobody left to send one. Looks without taking.
+/// Whether there is a message, or nobody left to send one. Looks without taking: others may wait on the same channel.
 pub(crate) fn is_cancelled(cancel: &Receiver<()>) -> bool {
-    if !cancel.is_empty() {
-        return true;
-    }
-    // With an empty channel this takes nothing, and tells whether it is closed.
-    matches!(cancel.try_recv(), Err(TryRecvError::Disconnected) | Ok(()))
+    let mut look = Select::new();
+    look.recv(cancel);
+    look.try_ready().is_ok()
 }

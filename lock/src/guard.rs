@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 
+use crate::call::Attempts;
 use crate::error::{Error, LostReason};
 use crate::hold::Hold;
 use crate::process::Process;
@@ -132,29 +133,31 @@ impl LockGuard {
     ///   release within twice the command timeout. It is finished in the background; at worst the lease ends it.
     pub fn unlock(mut self) -> Result<(), Error> {
         self.done = true;
+        let patience = self.process.settings.patience();
+        self.leave(patience, Attempts::UntilAnswered)
+    }
+
+    fn leave(&self, patience: Duration, attempts: Attempts) -> Result<(), Error> {
         if !self.process.is_current() {
-            // Only what never changes is read of the parent's hold.
+            // A child of a fork: the hold is the parent's, and so are the locks inside these structures. Only what
+            // never changes is read of them, and nothing is dropped.
+            std::mem::forget((Arc::clone(&self.process), Arc::clone(&self.hold)));
             return Err(Error::Lost {
                 name: self.name(),
                 reason: LostReason::Forked,
             });
         }
         self.process
-            .leave(&self.hold, self.watched, self.process.settings.patience())
+            .leave(&self.hold, self.watched, patience, attempts)
     }
 }
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        if !self.process.is_current() {
-            // A child of a fork: the hold is the parent's, and so are the locks inside these structures.
-            std::mem::forget((Arc::clone(&self.process), Arc::clone(&self.hold)));
-            return;
-        }
         if !self.done {
-            // One attempt. A failure is not lost: the release is owed, and finished by the renewal thread.
+            // A failure is not lost: the release is owed, and finished by the renewal thread.
             let patience = self.process.settings.command_timeout;
-            drop(self.process.leave(&self.hold, self.watched, patience));
+            drop(self.leave(patience, Attempts::One));
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, never};
 
-use crate::call::{Patience, call};
+use crate::call::{Attempts, Patience, call};
 use crate::error::{Error, LostReason};
 use crate::guard::LockGuard;
 use crate::hold::Hold;
@@ -277,7 +277,9 @@ impl Lock {
         // Until when one call goes on trying.
         let until = || {
             let patience = process.now() + process.settings.patience();
-            deadline.filter(|_| waits).map_or(patience, |deadline| patience.min(deadline))
+            deadline
+                .filter(|_| waits)
+                .map_or(patience, |deadline| patience.min(deadline))
         };
         // If the old hold turns out to be lost, it has been told so. Whoever asks now gets a new one, or waits for it.
         if let Some(hold) = process.holds.find(&name, thread::current().id())
@@ -342,6 +344,7 @@ impl<'a> Acquirer<'a> {
         let attempt = process.settings.command_timeout;
         let patience = Patience {
             until,
+            attempts: Attempts::UntilAnswered,
             attempt,
             cancel,
         };
@@ -368,8 +371,13 @@ impl<'a> Acquirer<'a> {
         let hold = Arc::new(Hold::new(name, owner, lease, watched, sent_at, doubt));
         process.holds.insert(&hold);
         process.watchdog.watch(&hold, sent_at);
+        let in_time = hold.is_held(process.now());
         let guard = LockGuard::new(Arc::clone(process), hold, watched);
-        if guard.is_held() {
+        if process.is_shut_down() {
+            // The shutdown may have ended all holds before this one was among them. Dropping the guard releases it.
+            return Err(Error::Shutdown);
+        }
+        if in_time {
             return Ok(guard);
         }
         // Granted, and over before the answer was here. Unlocking it says so, and cleans up.
@@ -416,6 +424,7 @@ fn nest(
     let attempt = process.settings.command_timeout;
     let patience = Patience {
         until,
+        attempts: Attempts::UntilAnswered,
         attempt,
         cancel,
     };

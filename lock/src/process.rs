@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use hashed_wheel::Clock;
 
-use crate::call::{Answer, GaveUp, Patience, call};
+use crate::call::{Answer, Attempts, GaveUp, Patience, call};
 use crate::config::Settings;
 use crate::error::{Error, LostReason};
 use crate::hold::{Hold, Holds, Left};
@@ -116,16 +116,18 @@ impl Process {
 
     /// Sends `operation` until it is answered, for as long as a caller who waits for nothing else has patience.
     pub(crate) fn call<O: Operation>(&self, operation: &O) -> Result<Answer<O::Reply>, GaveUp> {
-        self.call_for(operation, self.settings.patience())
+        self.call_for(operation, self.settings.patience(), Attempts::UntilAnswered)
     }
 
     fn call_for<O: Operation>(
         &self,
         operation: &O,
         patience: Duration,
+        attempts: Attempts,
     ) -> Result<Answer<O::Reply>, GaveUp> {
         let patience = Patience {
             until: self.now() + patience,
+            attempts,
             attempt: self.settings.command_timeout,
             cancel: &crossbeam_channel::never(),
         };
@@ -139,14 +141,21 @@ impl Process {
         hold: &Arc<Hold>,
         watched: bool,
         patience: Duration,
+        attempts: Attempts,
     ) -> Result<(), Error> {
         match hold.leave(watched) {
-            Left::Guards(count) => self.leave_nested(hold, count, patience),
-            Left::Nothing => self.release(hold, patience),
+            Left::Guards(count) => self.leave_nested(hold, count, patience, attempts),
+            Left::Nothing => self.release(hold, patience, attempts),
         }
     }
 
-    fn leave_nested(&self, hold: &Arc<Hold>, count: u32, patience: Duration) -> Result<(), Error> {
+    fn leave_nested(
+        &self,
+        hold: &Arc<Hold>,
+        count: u32,
+        patience: Duration,
+        attempts: Attempts,
+    ) -> Result<(), Error> {
         if !hold.is_held(self.now()) {
             return Err(lost(hold, LostReason::Expired));
         }
@@ -159,6 +168,7 @@ impl Process {
                 lease: None,
             },
             patience,
+            attempts,
         ) {
             Ok(Answer {
                 reply: Recounted::Written,
@@ -176,7 +186,12 @@ impl Process {
         }
     }
 
-    fn release(&self, hold: &Arc<Hold>, patience: Duration) -> Result<(), Error> {
+    fn release(
+        &self,
+        hold: &Arc<Hold>,
+        patience: Duration,
+        attempts: Attempts,
+    ) -> Result<(), Error> {
         self.watchdog.forget(hold);
         self.holds.remove(hold);
         let valid_until = hold.valid_until();
@@ -189,7 +204,7 @@ impl Process {
             return Err(error);
         }
         let release = Release::new(hold.name.clone(), hold.owner.clone());
-        let answer = match self.call_for(&release, patience) {
+        let answer = match self.call_for(&release, patience, attempts) {
             Ok(answer) => answer,
             Err(gave_up) => {
                 self.owe_release(hold);

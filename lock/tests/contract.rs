@@ -1,5 +1,7 @@
 //! What a lock does, on both stores: one suite, run in memory and on a real server.
 
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 use std::time::Duration;
 
 use wheellock::{Client, Error, LostReason, Memory};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::operation::{Form, Operation, Script};
+use super::operation::{Argument, Form, Operation, Script};
 use crate::keyspace::Keyspace;
 use crate::lease::Lease;
 use crate::name::LockName;
@@ -34,11 +34,11 @@ impl Operation for Acquire {
         vec![self.name.as_str()]
     }
 
-    fn arguments(&self, not_after: ServerTime) -> Vec<String> {
+    fn arguments(&self, not_after: ServerTime) -> Vec<Argument<'_>> {
         vec![
-            not_after.0.to_string(),
-            self.owner.as_str().to_owned(),
-            self.lease.millis().to_string(),
+            Argument::Number(not_after.0),
+            Argument::Text(self.owner.as_str()),
+            Argument::millis(self.lease.millis()),
         ]
     }
 

@@ -1,6 +1,6 @@
 //! Force release: ends whatever holds the lock.
 
-use super::operation::{Form, Operation, PUBLISH, Script, UNLOCKED};
+use super::operation::{Argument, Form, Operation, PUBLISH, Script, UNLOCKED};
 use crate::keyspace::Keyspace;
 use crate::name::LockName;
 use crate::value::{ServerTime, Unexpected, Value};
@@ -28,11 +28,11 @@ impl Operation for ForceRelease {
         vec![self.name.as_str(), self.name.channel()]
     }
 
-    fn arguments(&self, not_after: ServerTime) -> Vec<String> {
+    fn arguments(&self, not_after: ServerTime) -> Vec<Argument<'_>> {
         vec![
-            not_after.0.to_string(),
-            UNLOCKED.to_owned(),
-            PUBLISH.to_owned(),
+            Argument::Number(not_after.0),
+            Argument::Text(UNLOCKED),
+            Argument::Text(PUBLISH),
         ]
     }
 

@@ -21,13 +21,27 @@ pub(crate) trait Operation: Debug {
     fn keys(&self) -> Vec<&str>;
 
     /// The arguments after the keys.
-    fn arguments(&self, not_after: ServerTime) -> Vec<String>;
+    fn arguments(&self, not_after: ServerTime) -> Vec<Argument<'_>>;
 
     /// Reads the reply. A `LATE` and a refusal do not come here.
     fn decode(&self, value: Value) -> Result<Self::Reply, Unexpected>;
 
     /// Does in memory what the script does on a server, and answers the same.
     fn apply(&self, keyspace: &mut Keyspace, not_after: ServerTime) -> Value;
+}
+
+/// One argument of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Argument<'a> {
+    Text(&'a str),
+    Number(i64),
+}
+
+impl Argument<'_> {
+    /// A length of time, in milliseconds.
+    pub(super) fn millis(millis: u64) -> Self {
+        Self::Number(i64::try_from(millis).unwrap_or(i64::MAX))
+    }
 }
 
 /// How an operation is sent.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::operation::{Form, Operation};
+use super::operation::{Argument, Form, Operation};
 use crate::keyspace::Keyspace;
 use crate::name::LockName;
 use crate::value::{ServerTime, Unexpected, Value};
@@ -20,7 +20,7 @@ impl Operation for Exists {
         vec![self.0.as_str()]
     }
 
-    fn arguments(&self, _not_after: ServerTime) -> Vec<String> {
+    fn arguments(&self, _not_after: ServerTime) -> Vec<Argument<'_>> {
         Vec::new()
     }
 
@@ -49,7 +49,7 @@ impl Operation for TimeToLive {
         vec![self.0.as_str()]
     }
 
-    fn arguments(&self, _not_after: ServerTime) -> Vec<String> {
+    fn arguments(&self, _not_after: ServerTime) -> Vec<Argument<'_>> {
         Vec::new()
     }
 

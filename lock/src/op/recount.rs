@@ -1,6 +1,6 @@
 //! Recount: writes the count of a hold that is there, when it is nested or a nested guard is released.
 
-use super::operation::{Form, Operation, Script};
+use super::operation::{Argument, Form, Operation, Script};
 use crate::keyspace::Keyspace;
 use crate::lease::Lease;
 use crate::name::LockName;
@@ -40,12 +40,12 @@ impl Operation for Recount {
         vec![self.name.as_str()]
     }
 
-    fn arguments(&self, not_after: ServerTime) -> Vec<String> {
+    fn arguments(&self, not_after: ServerTime) -> Vec<Argument<'_>> {
         vec![
-            not_after.0.to_string(),
-            self.owner.as_str().to_owned(),
-            self.count.to_string(),
-            self.lease_millis().to_string(),
+            Argument::Number(not_after.0),
+            Argument::Text(self.owner.as_str()),
+            Argument::Number(i64::from(self.count)),
+            Argument::millis(self.lease_millis()),
         ]
     }
 

@@ -1,6 +1,6 @@
 //! Release: ends a hold, whatever its count, and tells the waiters.
 
-use super::operation::{Form, Operation, PUBLISH, Script, UNLOCKED};
+use super::operation::{Argument, Form, Operation, PUBLISH, Script, UNLOCKED};
 use crate::keyspace::Keyspace;
 use crate::name::LockName;
 use crate::owner::Owner;
@@ -45,11 +45,11 @@ impl Operation for Release {
         vec![self.name.as_str(), self.name.channel()]
     }
 
-    fn arguments(&self, _not_after: ServerTime) -> Vec<String> {
+    fn arguments(&self, _not_after: ServerTime) -> Vec<Argument<'_>> {
         vec![
-            self.owner.as_str().to_owned(),
-            UNLOCKED.to_owned(),
-            PUBLISH.to_owned(),
+            Argument::Text(self.owner.as_str()),
+            Argument::Text(UNLOCKED),
+            Argument::Text(PUBLISH),
         ]
     }
 

@@ -1,6 +1,6 @@
 //! Renew: prolongs many holds in one script, each if it is still its owner's.
 
-use super::operation::{Form, Operation, Script};
+use super::operation::{Argument, Form, Operation, Script};
 use crate::keyspace::Keyspace;
 use crate::lease::Lease;
 use crate::name::LockName;
@@ -38,12 +38,12 @@ impl Operation for Renew {
         self.0.iter().map(|renewal| renewal.name.as_str()).collect()
     }
 
-    fn arguments(&self, not_after: ServerTime) -> Vec<String> {
+    fn arguments(&self, not_after: ServerTime) -> Vec<Argument<'_>> {
         let mut arguments = Vec::with_capacity(1 + 2 * self.0.len());
-        arguments.push(not_after.0.to_string());
+        arguments.push(Argument::Number(not_after.0));
         for renewal in &self.0 {
-            arguments.push(renewal.owner.as_str().to_owned());
-            arguments.push(renewal.lease.millis().to_string());
+            arguments.push(Argument::Text(renewal.owner.as_str()));
+            arguments.push(Argument::millis(renewal.lease.millis()));
         }
         arguments
     }

@@ -81,7 +81,7 @@ impl Channels {
         until: Until<'_>,
         mut attempt: impl FnMut() -> Result<Attempt<G>, E>,
     ) -> Result<Waited<G>, E> {
-        let waiter = Waiter::join(self, store, channel);
+        let mut waiter = Waiter::join(self, store, channel);
         let mut tried = false;
         loop {
             if self.closed.load(Ordering::Acquire) {
@@ -106,10 +106,14 @@ impl Channels {
                         }
                     }
                 }
-                Step::Sleep(wake_at) if in_time => {
-                    let wake_at = wake_at.into_iter().chain(until.deadline).min();
-                    self.clock.park(&waiter.parker, wake_at, until.cancel);
-                }
+                Step::Sleep(wake_at) if in_time => match &waiter.parker {
+                    Some(parker) => {
+                        let wake_at = wake_at.into_iter().chain(until.deadline).min();
+                        self.clock.park(parker, wake_at, until.cancel);
+                    }
+                    // Most never sleep. Who does looks again first: a message may have come before it could be woken.
+                    None => waiter.can_be_woken(),
+                },
                 Step::Try(_) | Step::Sleep(_) => return Ok(Waited::TimedOut),
             }
         }
@@ -127,7 +131,7 @@ impl Channels {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Threads that wait.
+    /// Threads that sleep here, or have slept and are about to try again.
     pub(crate) fn waiters(&self) -> usize {
         self.by_name
             .lock()
@@ -171,12 +175,11 @@ struct Waiter<'a> {
     store: &'a Store,
     channel: &'a Arc<str>,
     ticket: Ticket,
-    parker: Parker,
+    parker: Option<Parker>,
 }
 
 impl<'a> Waiter<'a> {
     fn join(channels: &'a Channels, store: &'a Store, channel: &'a Arc<str>) -> Self {
-        let parker = Parker::new();
         let mut by_name = channels.by_name.lock();
         let line = by_name
             .entry(Arc::clone(channel))
@@ -186,15 +189,22 @@ impl<'a> Waiter<'a> {
                 subscribed: false,
             });
         let ticket = line.queue.join();
-        line.parkers.insert(ticket, parker.clone());
         drop(by_name);
         Self {
             channels,
             store,
             channel,
             ticket,
-            parker,
+            parker: None,
         }
+    }
+
+    fn can_be_woken(&mut self) {
+        let parker = Parker::new();
+        self.with_line((), |line| {
+            line.parkers.insert(self.ticket, parker.clone());
+        });
+        self.parker = Some(parker);
     }
 
     fn step(&self, now: Instant) -> Step {

@@ -99,6 +99,12 @@ impl Watchdog {
         let timer = Arc::new(timer);
         // Set once, here.
         drop(shared.timer.set(Arc::downgrade(&timer)));
+        // A park that returns at once: a manual clock knows the thread before it runs, and does not go on without it.
+        shared.clock.park(
+            &shared.renewal,
+            Some(shared.clock.now()),
+            &crossbeam_channel::never(),
+        );
         let worker = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("lock-renewal".to_owned())
@@ -175,11 +181,14 @@ impl Watchdog {
         self.shared.renewal.unpark();
         // The last handle: dropping it ends the ticker.
         drop(self.timer.take());
-        if let Some(thread) = self.thread.take() {
-            if thread.thread().id() != thread::current().id() {
-                // It catches its panics, so there is nothing in its result.
-                drop(thread.join());
-            }
+        let own = thread::current().id();
+        if let Some(thread) = self
+            .thread
+            .take()
+            .filter(|thread| thread.thread().id() != own)
+        {
+            // It catches its panics, so there is nothing in its result.
+            drop(thread.join());
         }
     }
 
@@ -200,7 +209,7 @@ impl Shared {
                 continue;
             }
             match hold.valid_until().filter(|_| hold.is_held(now)) {
-                None => self.lose(&hold, self.reason_of_end(&hold)),
+                None => self.lose(&hold, reason_of_end(&hold)),
                 Some(end) => {
                     self.place(&hold, end);
                     if hold.watched_lease().is_some() {
@@ -223,14 +232,6 @@ impl Shared {
             Place::On(key) => self
                 .timer()
                 .is_none_or(|timer| timer.deadline(*key).is_some()),
-        }
-    }
-
-    fn reason_of_end(&self, hold: &Hold) -> LostReason {
-        if hold.unanswered.load(Ordering::Relaxed) {
-            LostReason::ServerUnreachable
-        } else {
-            LostReason::Expired
         }
     }
 
@@ -306,6 +307,15 @@ impl Shared {
         (lease.duration() / 10)
             .max(LEAST)
             .min(self.settings.command_timeout)
+    }
+}
+
+fn reason_of_end(hold: &Hold) -> LostReason {
+    // Relaxed: it only chooses between two words of one report.
+    if hold.unanswered.load(Ordering::Relaxed) {
+        LostReason::ServerUnreachable
+    } else {
+        LostReason::Expired
     }
 }
 

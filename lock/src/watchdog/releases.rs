@@ -160,7 +160,11 @@ mod tests {
         let now = origin();
         let mut releases = owing(now, None);
         let owed = releases.take_due(now, 9).remove(0);
-        assert_eq!((releases.len(), releases.names().len()), (1, 1), "it is still owed");
+        assert_eq!(
+            (releases.len(), releases.names().len()),
+            (1, 1),
+            "it is still owed"
+        );
         releases.acknowledged(now, owed, ServerTime(5));
         releases.round_over();
         assert_eq!((releases.len(), releases.names().len()), (0, 0));

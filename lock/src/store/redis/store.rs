@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 
 use hashed_wheel::{Clock, SystemClock};
 use parking_lot::Mutex;
+use redis::Cmd;
 
 use super::address::Address;
 use super::connection::{Broken, Connection};
 use super::pool::Pool;
 use super::server::Server;
 use super::subscription::Subscription;
-use crate::op::{Form, Operation};
+use crate::op::{Argument, Form, Operation};
 use crate::store::{Failure, Listener};
 use crate::value::{ServerTime, Value};
 
@@ -225,27 +226,32 @@ fn unsettled() -> Failure {
 /// The bytes of one operation: by the script's hash, or whole, which also teaches the server the script.
 fn pack<O: Operation>(operation: &O, not_after: ServerTime, whole: bool) -> Vec<u8> {
     let keys = operation.keys();
-    let mut command = match O::FORM {
-        Form::Command(verb) => redis::cmd(verb),
-        Form::Script(script) => {
-            let mut command = if whole {
-                let mut command = redis::cmd("EVAL");
-                command.arg(script.source());
-                command
-            } else {
-                let mut command = redis::cmd("EVALSHA");
-                command.arg(script.hash(digest));
-                command
-            };
-            command.arg(keys.len());
-            command
+    let arguments = operation.arguments(not_after);
+    let texts: usize = keys.iter().map(|key| key.len()).sum();
+    // The verb, the hash and the number of keys come first; a number or an owner takes less than 64 bytes.
+    let parts = 3 + keys.len() + arguments.len();
+    let mut command = Cmd::with_capacity(parts, texts + 64 * parts);
+    match O::FORM {
+        Form::Command(verb) => {
+            command.arg(verb);
         }
-    };
+        Form::Script(script) => {
+            if whole {
+                command.arg("EVAL").arg(script.source());
+            } else {
+                command.arg("EVALSHA").arg(script.hash(digest));
+            }
+            command.arg(keys.len());
+        }
+    }
     for key in keys {
         command.arg(key);
     }
-    for argument in operation.arguments(not_after) {
-        command.arg(argument);
+    for argument in arguments {
+        match argument {
+            Argument::Text(text) => command.arg(text),
+            Argument::Number(number) => command.arg(number),
+        };
     }
     command.get_packed_command()
 }

@@ -1,0 +1,939 @@
+//! A server or a network in trouble: bounded time, typed errors, nothing lost or doubled, and no restart of the client.
+
+#![expect(clippy::panic, reason = "the helpers of a test fail it with a message")]
+
+mod common;
+
+use std::net::TcpListener;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use common::{SLACK, SOON, Script, TIMEOUT, World, built, pause, timed};
+use wheellock::{Client, Error, LostReason};
+use wheellock_fixture::{Aim, Fault, RawConnection, Server, wait_until};
+
+/// What can happen to one command, so that its sender gets no answer in time.
+fn faults() -> Vec<Fault> {
+    let mut faults = vec![
+        Fault::DropRequest,
+        Fault::SwallowRequest,
+        Fault::ResetBeforeRequest,
+        Fault::SwallowReply,
+        Fault::HoldReply,
+        Fault::ResetBeforeReply,
+        Fault::DelayRequest(TIMEOUT * 2),
+        Fault::DelayReply(TIMEOUT * 2),
+        Fault::AnswerInstead(b"nonsense\r\n".to_vec()),
+    ];
+    faults.extend([0, 1, 2, 3, 5, 8].map(Fault::CutReplyAfter));
+    faults
+}
+
+/// Runs a scene for every fault at once, each with a client and a lock of its own.
+fn for_each_fault(scene: impl Fn(&World, &str, &Fault) + Sync) {
+    let world = World::new();
+    thread::scope(|scope| {
+        for (number, fault) in faults().into_iter().enumerate() {
+            let (world, scene) = (&world, &scene);
+            scope.spawn(move || {
+                let name = format!("lock-{number}-{fault:?}");
+                scene(world, &name, &fault);
+                // Nothing is left, and everybody can go on.
+                world.wait_until_gone(&name);
+            });
+        }
+    });
+}
+
+/// A call tries for twice the command timeout.
+fn assert_bounded(took: Duration, what: &str) {
+    assert!(took < TIMEOUT * 2 + SLACK, "{what} took {took:?}");
+}
+
+fn assert_usable(client: &Client, name: &str) {
+    let guard = client.lock(name).try_lock_for(SOON).unwrap().unwrap();
+    assert!(guard.is_held());
+    guard.unlock().unwrap();
+    wait_until("nothing is owed", SOON, || {
+        client.stats().owed_releases == 0
+    });
+}
+
+#[test]
+fn an_acquire_that_meets_a_fault_once_succeeds_and_counts_once() {
+    for_each_fault(|world, name, fault| {
+        let client = world.client();
+        let aim = world.on(Script::Acquire, name, fault.clone());
+        let (guard, took) = timed(|| client.lock(name).lock().unwrap());
+        assert_bounded(took, name);
+        assert_eq!(aim.hits(), 1);
+        assert_eq!(
+            world.hash(name),
+            [(guard.owner().to_owned(), "1".to_owned())],
+            "{name}"
+        );
+        assert!(
+            world.rival().lock(name).try_lock().unwrap().is_none(),
+            "{name}"
+        );
+        guard.unlock().unwrap();
+        assert_usable(&client, name);
+    });
+}
+
+#[test]
+fn an_acquire_that_meets_a_fault_each_time_fails_and_leaves_nothing() {
+    for_each_fault(|world, name, fault| {
+        let client = world.client();
+        let aim = world.on(Script::Acquire, name, fault.clone()).always();
+        let (result, took) = timed(|| client.lock(name).lock());
+        assert_bounded(took, name);
+        let error = result.unwrap_err();
+        assert!(
+            error.is_outcome_unknown() && error.is_retryable(),
+            "{name}: {error}"
+        );
+        assert_eq!(client.lock(name).hold_count(), 0);
+        world.wait_until_gone(name);
+        aim.withdraw();
+        assert_usable(&client, name);
+    });
+}
+
+#[test]
+fn a_nested_acquire_and_its_release_that_meet_a_fault_once_count_once() {
+    for_each_fault(|world, name, fault| {
+        let client = world.client();
+        let lock = client.lock(name);
+        let outer = lock.lock().unwrap();
+        world.on(Script::Recount, name, fault.clone());
+        let (inner, took) = timed(|| lock.lock().unwrap());
+        assert_bounded(took, name);
+        assert_eq!(
+            (lock.hold_count(), world.count(name).as_str()),
+            (2, "2"),
+            "{name}"
+        );
+        world.on(Script::Recount, name, fault.clone());
+        let (result, took) = timed(|| inner.unlock());
+        assert_bounded(took, name);
+        result.unwrap();
+        assert_eq!(
+            (lock.hold_count(), world.count(name).as_str()),
+            (1, "1"),
+            "{name}"
+        );
+        assert!(outer.is_held());
+        assert!(
+            world.rival().lock(name).try_lock().unwrap().is_none(),
+            "{name}"
+        );
+        outer.unlock().unwrap();
+        assert!(!world.exists(name), "{name}");
+        assert_usable(&client, name);
+    });
+}
+
+#[test]
+fn a_nested_acquire_and_its_release_that_meet_a_fault_each_time_leave_the_outer_hold_alone() {
+    for_each_fault(|world, name, fault| {
+        let client = world.client();
+        let lock = client.lock(name);
+        let outer = lock.lock().unwrap();
+        let aim = world.on(Script::Recount, name, fault.clone()).always();
+        let (result, took) = timed(|| lock.lock());
+        assert_bounded(took, name);
+        assert!(result.unwrap_err().is_outcome_unknown(), "{name}");
+        assert_eq!(lock.hold_count(), 1, "{name}");
+        aim.withdraw();
+
+        let inner = lock.lock().unwrap();
+        let aim = world.on(Script::Recount, name, fault.clone()).always();
+        let (result, took) = timed(|| inner.unlock());
+        assert_bounded(took, name);
+        assert!(result.unwrap_err().is_outcome_unknown(), "{name}");
+        assert_eq!(lock.hold_count(), 1, "{name}");
+        aim.withdraw();
+
+        assert!(outer.is_held(), "{name}");
+        assert!(
+            world.rival().lock(name).try_lock().unwrap().is_none(),
+            "{name}"
+        );
+        outer.unlock().unwrap();
+        assert!(!world.exists(name), "{name}");
+        assert_usable(&client, name);
+    });
+}
+
+#[test]
+fn a_release_that_meets_a_fault_once_is_clean() {
+    for_each_fault(|world, name, fault| {
+        let client = world.client();
+        let guard = client.lock(name).lock().unwrap();
+        let aim = world.on(Script::Release, name, fault.clone());
+        let (result, took) = timed(|| guard.unlock());
+        assert_bounded(took, name);
+        result.unwrap();
+        assert_eq!(aim.hits(), 1);
+        assert!(!world.exists(name), "{name}");
+        assert_usable(&client, name);
+    });
+}
+
+#[test]
+fn a_release_that_meets_a_fault_each_time_is_finished_in_the_background() {
+    for_each_fault(|world, name, fault| {
+        let client = world.client();
+        let lock = client.lock(name);
+        let guard = lock.lock().unwrap();
+        let aim = world.on(Script::Release, name, fault.clone()).always();
+        let (result, took) = timed(|| guard.unlock());
+        assert_bounded(took, name);
+        let error = result.unwrap_err();
+        assert!(
+            error.is_outcome_unknown() && error.is_retryable(),
+            "{name}: {error}"
+        );
+        assert_eq!(lock.hold_count(), 0, "{name}");
+        assert_eq!(client.stats().owed_releases, 1, "{name}");
+        aim.withdraw();
+        world.wait_until_gone(name);
+        assert_usable(&client, name);
+    });
+}
+
+#[test]
+fn a_renewal_that_meets_a_fault_once_loses_nothing() {
+    for_each_fault(|world, name, fault| {
+        let client = built(world.builder().watchdog_lease(Duration::from_secs(2)));
+        let aim = world.on(Script::Renew, name, fault.clone());
+        let guard = client.lock(name).lock().unwrap();
+        aim.wait_for_hit(SOON);
+        wait_until("it is renewed", SOON, || client.stats().renewed > 0);
+        assert!(guard.is_held(), "{name}");
+        assert_eq!(
+            world.hash(name),
+            [(guard.owner().to_owned(), "1".to_owned())],
+            "{name}"
+        );
+        assert!(
+            world.rival().lock(name).try_lock().unwrap().is_none(),
+            "{name}"
+        );
+        assert_eq!(client.stats().lost, 0, "{name}");
+        guard.unlock().unwrap();
+        assert_usable(&client, name);
+    });
+}
+
+#[test]
+fn a_hold_whose_renewals_meet_a_fault_each_time_is_told_before_a_rival_gets_in() {
+    for_each_fault(|world, name, fault| {
+        let client = built(world.builder().watchdog_lease(Duration::from_millis(1200)));
+        let aim = world.on(Script::Renew, name, fault.clone()).always();
+        let guard = client.lock(name).lock().unwrap();
+        thread::scope(|scope| {
+            let (guard, world) = (&guard, &world);
+            scope.spawn(move || {
+                let theirs = world.rival().lock(name).lock().unwrap();
+                assert!(!guard.is_held(), "{name}");
+                theirs.unlock().unwrap();
+            });
+            assert_eq!(
+                guard.lost().recv_timeout(SOON),
+                Ok(LostReason::ServerUnreachable),
+                "{name}"
+            );
+        });
+        aim.withdraw();
+        assert!(matches!(guard.unlock(), Err(Error::Lost { .. })), "{name}");
+        world.wait_until_gone(name);
+        assert_usable(&client, name);
+    });
+}
+
+#[test]
+fn where_nothing_listens_connecting_is_refused_at_once() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let (result, took) = timed(|| Client::connect(&format!("redis://{address}/")));
+    let error = result.unwrap_err();
+    assert!(
+        matches!(&error, Error::Unreachable { server, .. } if *server == address.to_string()),
+        "{error}"
+    );
+    assert!(error.is_retryable() && !error.is_outcome_unknown());
+    assert!(took < SLACK, "{took:?}");
+}
+
+#[test]
+fn a_client_whose_server_goes_away_says_so_and_works_again_when_it_is_back() {
+    let world = World::new();
+    let client = world.client();
+    let lock = client.lock("a");
+    lock.lock().unwrap().unlock().unwrap();
+    world.server.kill();
+
+    let (result, took) = timed(|| lock.try_lock());
+    assert!(result.unwrap_err().is_retryable());
+    assert_bounded(took, "try_lock");
+    let (result, took) = timed(|| lock.try_lock());
+    assert!(
+        matches!(result, Err(Error::Unreachable { .. })),
+        "{result:?}"
+    );
+    assert_bounded(took, "try_lock");
+    let (result, took) = timed(|| lock.try_lock_for(TIMEOUT / 2));
+    assert!(result.unwrap_err().is_retryable());
+    assert!(took < TIMEOUT / 2 + SLACK, "{took:?}");
+    let (result, took) = timed(|| lock.is_locked());
+    assert!(result.unwrap_err().is_retryable());
+    assert_bounded(took, "is_locked");
+
+    world.server.start_again();
+    assert_usable(&client, "a");
+}
+
+#[test]
+fn a_handshake_that_hangs_ends_with_the_command_timeout() {
+    let world = World::new();
+    world.proxy.hang_new_connections(true);
+    let (result, took) = timed(|| world.builder().build());
+    let error = result.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+    assert!(took >= TIMEOUT && took < TIMEOUT + SLACK, "{took:?}");
+}
+
+#[test]
+fn a_client_whose_new_connections_hang_is_bounded_and_recovers() {
+    let world = World::new();
+    let client = world.client();
+    world.proxy.hang_new_connections(true);
+    world.proxy.cut_all();
+    let (result, took) = timed(|| client.lock("a").try_lock());
+    assert!(result.unwrap_err().is_retryable());
+    assert_bounded(took, "try_lock");
+    world.proxy.hang_new_connections(false);
+    assert_usable(&client, "a");
+}
+
+#[test]
+fn a_wait_ends_on_time_while_the_server_hangs() {
+    let world = World::new();
+    let client = world.patient();
+    let lock = client.lock("a");
+    let wait = Duration::from_millis(500);
+    world.server.pause();
+    let (result, took) = timed(|| lock.try_lock_for(wait));
+    world.server.resume();
+    assert!(result.unwrap_err().is_outcome_unknown());
+    assert!(took <= wait + SLACK / 2, "{took:?}");
+    world.wait_until_gone("a");
+    assert_usable(&client, "a");
+}
+
+#[test]
+fn a_nested_wait_ends_on_time_while_the_server_hangs() {
+    let world = World::new();
+    let client = world.patient();
+    let lock = client.lock("a");
+    let outer = lock.lock().unwrap();
+    let wait = Duration::from_millis(400);
+    world.server.pause();
+    let (result, took) = timed(|| lock.try_lock_for(wait));
+    world.server.resume();
+    assert!(result.unwrap_err().is_outcome_unknown());
+    assert!(took <= wait + SLACK / 2, "{took:?}");
+    assert!(outer.is_held());
+    outer.unlock().unwrap();
+    world.wait_until_gone("a");
+}
+
+#[test]
+fn all_waits_in_a_line_end_on_time_while_the_server_hangs() {
+    let world = World::new();
+    let client = world.patient();
+    let rival = world.rival();
+    let theirs = rival.lock("a").lock().unwrap();
+    let wait = Duration::from_millis(600);
+    thread::scope(|scope| {
+        let waiters: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| timed(|| client.lock("a").try_lock_for(wait).map(|_| ()))))
+            .collect();
+        wait_until("all wait", SOON, || client.stats().waiters == 4);
+        world.server.pause();
+        for waiter in waiters {
+            // Who asked last may have been told that it is taken, or nothing. Nobody has it.
+            let (_, took) = waiter.join().unwrap();
+            assert!(took <= wait + SLACK / 2, "{took:?}");
+        }
+        world.server.resume();
+    });
+    assert_eq!(client.lock("a").hold_count(), 0);
+    assert_eq!(
+        world.hash("a"),
+        [(theirs.owner().to_owned(), "1".to_owned())]
+    );
+    theirs.unlock().unwrap();
+    assert_usable(&client, "a");
+}
+
+#[test]
+fn flushed_scripts_cost_nobody_the_lock() {
+    let world = World::new();
+    let clients = [world.patient(), world.patient()];
+    let done = AtomicBool::new(false);
+    let counter = AtomicU64::new(0);
+    thread::scope(|scope| {
+        let flusher = scope.spawn(|| {
+            let mut connection = world.server.connection();
+            while !done.load(Ordering::Acquire) {
+                connection.command(&["SCRIPT", "FLUSH"]);
+            }
+        });
+        let workers: Vec<_> = (0..4)
+            .map(|worker| {
+                let lock = clients[worker % 2].lock("a");
+                let counter = &counter;
+                scope.spawn(move || {
+                    for _ in 0..40 {
+                        let guard = lock.lock().unwrap();
+                        increment(counter);
+                        guard.unlock().unwrap();
+                    }
+                })
+            })
+            .collect();
+        for worker in workers {
+            worker.join().unwrap();
+        }
+        done.store(true, Ordering::Release);
+        flusher.join().unwrap();
+    });
+    assert_eq!(counter.into_inner(), 160);
+    assert!(!world.exists("a"));
+}
+
+/// Not atomic on purpose: two at once would lose one.
+fn increment(counter: &AtomicU64) {
+    let seen = counter.load(Ordering::Relaxed);
+    thread::yield_now();
+    counter.store(seen + 1, Ordering::Relaxed);
+}
+
+#[test]
+fn killed_connections_cost_nobody_the_lock() {
+    let world = World::new();
+    let clients = [world.patient(), world.patient(), world.patient()];
+    let done = AtomicBool::new(false);
+    let counter = AtomicU64::new(0);
+    thread::scope(|scope| {
+        let killer = scope.spawn(|| {
+            let mut connection = world.server.connection();
+            while !done.load(Ordering::Acquire) {
+                for kind in ["pubsub", "normal"] {
+                    connection.command(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]);
+                    pause(Duration::from_millis(15));
+                }
+            }
+        });
+        let workers: Vec<_> = (0..6)
+            .map(|worker| {
+                let lock = clients[worker % 3].lock("a");
+                let counter = &counter;
+                scope.spawn(move || {
+                    for _ in 0..8 {
+                        let guard = lock.lock().unwrap();
+                        increment(counter);
+                        guard.unlock().unwrap();
+                    }
+                })
+            })
+            .collect();
+        for worker in workers {
+            worker.join().unwrap();
+        }
+        done.store(true, Ordering::Release);
+        killer.join().unwrap();
+    });
+    assert_eq!(counter.into_inner(), 48);
+    for client in &clients {
+        wait_until("nothing is owed", SOON, || {
+            client.stats().owed_releases == 0
+        });
+    }
+    assert!(!world.exists("a"));
+}
+
+#[test]
+fn after_an_empty_restart_the_holder_is_told_and_a_waiter_gets_in() {
+    let world = World::new();
+    let client = built(world.builder().watchdog_lease(Duration::from_secs(2)));
+    let guard = client.lock("a").lock().unwrap();
+    let waiting = world.client();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            // The server may be away for longer than one call has patience.
+            loop {
+                match waiting.lock("a").lock() {
+                    Ok(theirs) => break theirs.unlock().unwrap(),
+                    Err(error) => assert!(error.is_retryable(), "{error}"),
+                }
+            }
+        });
+        wait_until("it waits", SOON, || waiting.stats().waiters == 1);
+        world.server.restart();
+        waiter.join().unwrap();
+        let reason = guard.lost().recv_timeout(SOON).unwrap();
+        assert!(
+            matches!(reason, LostReason::Deleted | LostReason::TakenOver),
+            "{reason}"
+        );
+    });
+    assert!(!guard.is_held());
+    assert!(matches!(guard.unlock(), Err(Error::Lost { .. })));
+    assert_usable(&client, "a");
+}
+
+/// The codes of states that a server leaves by itself.
+const PASSING: [&str; 5] = ["LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN"];
+
+fn answer(world: &World, script: Script, name: &str, code: &str) -> Aim {
+    let line = format!("-{code} it is so\r\n");
+    world.on(script, name, Fault::AnswerInstead(line.into_bytes()))
+}
+
+#[test]
+fn what_passes_by_itself_is_waited_for() {
+    let world = World::new();
+    for code in PASSING {
+        let client = world.client();
+        let lock = client.lock(code);
+        let acquire = answer(&world, Script::Acquire, code, code).times(2);
+        let nested = answer(&world, Script::Recount, code, code).times(2);
+        let release = answer(&world, Script::Release, code, code).times(2);
+        let outer = lock.lock().unwrap();
+        lock.lock().unwrap().unlock().unwrap();
+        outer.unlock().unwrap();
+        assert_eq!(
+            [acquire.hits(), nested.hits(), release.hits()],
+            [2, 2, 2],
+            "{code}"
+        );
+        assert!(!world.exists(code));
+    }
+}
+
+#[test]
+fn what_does_not_pass_in_time_is_an_error_with_its_code() {
+    let world = World::new();
+    thread::scope(|scope| {
+        for code in PASSING {
+            let world = &world;
+            scope.spawn(move || {
+                let client = world.client();
+                let aim = answer(world, Script::Acquire, code, code).always();
+                let (result, took) = timed(|| client.lock(code).lock());
+                assert_bounded(took, code);
+                let error = result.unwrap_err();
+                assert!(matches!(&error, Error::Refused { code: told, .. } if told == code));
+                assert!(
+                    error.is_retryable() && !error.is_outcome_unknown(),
+                    "{error}"
+                );
+                aim.withdraw();
+
+                let guard = client.lock(code).lock().unwrap();
+                let aim = answer(world, Script::Release, code, code).always();
+                let (result, took) = timed(|| guard.unlock());
+                assert_bounded(took, code);
+                let error = result.unwrap_err();
+                assert!(matches!(&error, Error::Refused { code: told, .. } if told == code));
+                assert!(world.exists(code));
+                aim.withdraw();
+                world.wait_until_gone(code);
+                assert_usable(&client, code);
+            });
+        }
+    });
+}
+
+#[test]
+fn what_does_not_pass_is_an_error_at_once() {
+    let world = World::new();
+    let client = world.client();
+    for (code, retryable) in [("OOM", true), ("NOPERM", false), ("ERR", false)] {
+        let aim = answer(&world, Script::Acquire, code, code);
+        let error = client.lock(code).lock().unwrap_err();
+        assert!(
+            matches!(&error, Error::Refused { code: told, .. } if told == code),
+            "{error}"
+        );
+        assert_eq!(error.is_retryable(), retryable, "{error}");
+        assert_eq!(aim.hits(), 1);
+        assert_usable(&client, code);
+    }
+}
+
+#[test]
+fn an_answer_that_no_script_of_ours_gives_is_never_a_lock() {
+    let world = World::new();
+    let client = world.client();
+    for reply in ["+OK\r\n", "*0\r\n", "$5\r\nhello\r\n", "*1\r\n:1\r\n"] {
+        let fault = Fault::AnswerInstead(reply.as_bytes().to_vec());
+        world.on(Script::Acquire, "a", fault);
+        let result = client.lock("a").lock();
+        assert!(result.is_err(), "{reply:?} gave {result:?}");
+        assert_usable(&client, "a");
+    }
+}
+
+#[test]
+fn a_renewal_that_is_refused_for_a_while_loses_nothing() {
+    for code in ["LOADING", "READONLY", "BUSY", "OOM"] {
+        let world = World::new();
+        let client = built(world.builder().watchdog_lease(Duration::from_millis(1500)));
+        let aim = answer(&world, Script::Renew, "a", code).times(3);
+        let guard = client.lock("a").lock().unwrap();
+        aim.wait_for_hits(3, SOON);
+        wait_until("it is renewed", SOON, || client.stats().renewed > 0);
+        assert!(guard.is_held(), "{code}");
+        guard.unlock().unwrap();
+    }
+}
+
+#[test]
+fn a_replica_is_waited_out_until_it_is_a_master() {
+    let world = World::new();
+    let client = world.patient();
+    let held = client.lock("held").lock().unwrap();
+    world.server.command(&["REPLICAOF", "127.0.0.1", "1"]);
+    let aim = world.on(Script::Acquire, "a", Fault::PassOn).always();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            aim.wait_for_hits(3, SOON);
+            world.server.command(&["REPLICAOF", "NO", "ONE"]);
+        });
+        client.lock("a").lock().unwrap().unlock().unwrap();
+    });
+    assert!(held.is_held());
+    held.unlock().unwrap();
+    assert!(!world.exists("a") && !world.exists("held"));
+}
+
+#[test]
+fn a_busy_server_is_waited_out() {
+    let world = World::with(Server::builder().argument("--lua-time-limit", "20").start());
+    let client = world.patient();
+    let held = client.lock("held").lock().unwrap();
+    let mut busy = world.server.connection();
+    busy.send(&["EVAL", "while true do end", "0"]).unwrap();
+    let aim = world.on(Script::Acquire, "a", Fault::PassOn).always();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            aim.wait_for_hits(3, SOON);
+            world.server.command(&["SCRIPT", "KILL"]);
+        });
+        client.lock("a").lock().unwrap().unlock().unwrap();
+    });
+    held.unlock().unwrap();
+}
+
+#[test]
+fn a_full_server_renews_nests_and_releases_but_grants_nothing_new() {
+    let world = World::new();
+    let client = built(
+        world
+            .builder()
+            .watchdog_lease(Duration::from_secs(1))
+            .command_timeout(SOON / 4),
+    );
+    let lock = client.lock("a");
+    let outer = lock.lock().unwrap();
+    world
+        .server
+        .command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    world.server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let (result, took) = timed(|| client.lock("b").lock());
+    let error = result.unwrap_err();
+    assert!(
+        matches!(&error, Error::Refused { code, .. } if code == "OOM"),
+        "{error}"
+    );
+    assert!(
+        error.is_retryable() && took < SLACK,
+        "{error} after {took:?}"
+    );
+    assert!(!world.exists("b"));
+
+    let renewed = client.stats().renewed;
+    wait_until("it is renewed", SOON, || {
+        client.stats().renewed >= renewed + 2
+    });
+    let inner = lock.lock().unwrap();
+    assert_eq!(world.count("a"), "2");
+    inner.unlock().unwrap();
+    assert_eq!(world.count("a"), "1");
+    assert!(outer.is_held());
+    outer.unlock().unwrap();
+    assert!(!world.exists("a"));
+    world.server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert_usable(&client, "b");
+}
+
+#[test]
+fn a_server_with_too_many_clients_is_unreachable_and_recovers() {
+    let world = World::with(Server::builder().argument("--maxclients", "8").start());
+    let client = world.client();
+    let others: Vec<_> = (0..8)
+        .map_while(|_| RawConnection::open(world.server.address()).ok())
+        .collect();
+    wait_until("it is full", SOON, || {
+        world
+            .server
+            .try_command(&["PING"])
+            .map_or(true, |reply| reply.is_error())
+    });
+    let error = world.builder().build().unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+    assert!(error.is_retryable());
+    drop(others);
+    wait_until("there is room", SOON, || {
+        world
+            .server
+            .try_command(&["PING"])
+            .is_ok_and(|reply| !reply.is_error())
+    });
+    assert_usable(&client, "a");
+    built(world.builder());
+}
+
+#[test]
+fn dropping_a_guard_is_bounded_while_the_server_hangs() {
+    let world = World::new();
+    let client = world.client();
+    let guard = client.lock("a").lock().unwrap();
+    world.server.pause();
+    let ((), took) = timed(|| drop(guard));
+    world.server.resume();
+    assert!(took < TIMEOUT + SLACK, "{took:?}");
+    assert_eq!(client.lock("a").hold_count(), 0);
+    world.wait_until_gone("a");
+}
+
+#[test]
+fn a_panic_releases_the_lock_and_does_not_abort() {
+    let world = World::new();
+    let client = world.client();
+    for hangs in [false, true] {
+        let (result, took) = timed(|| {
+            catch_unwind(AssertUnwindSafe(|| {
+                let _outer = client.lock("a").lock().unwrap();
+                let _inner = client.lock("a").lock().unwrap();
+                if hangs {
+                    world.server.pause();
+                }
+                panic!("on purpose");
+            }))
+        });
+        if hangs {
+            world.server.resume();
+        }
+        assert!(result.is_err());
+        // Two guards, each within one command timeout.
+        assert!(took < TIMEOUT * 2 + SLACK, "{took:?}");
+        assert_eq!(client.lock("a").hold_count(), 0);
+        world.wait_until_gone("a");
+        assert_usable(&client, "a");
+    }
+}
+
+#[test]
+fn credentials_that_the_server_refuses_are_named_without_the_password() {
+    let server = Server::builder().argument("--requirepass", "right").start();
+    let address = server.address();
+    let open = Server::start();
+    let wrong = [
+        format!("redis://:s3cret@{address}/"),
+        format!("redis://ann:s3cret@{address}/"),
+        format!("redis://{address}/"),
+        format!("redis://:s3cret@{}/", open.address()),
+    ];
+    for url in wrong {
+        let error = Client::connect(&url).unwrap_err();
+        assert!(
+            matches!(error, Error::Authentication { .. }),
+            "{url}: {error}"
+        );
+        assert!(!error.is_retryable());
+        assert!(!format!("{error} {error:?}").contains("s3cret"), "{error}");
+    }
+    let client = Client::connect(&server.url()).unwrap();
+    assert!(!format!("{client:?}").contains("right"));
+    assert_usable(&client, "a");
+}
+
+#[test]
+fn a_password_that_changes_under_a_client_is_an_error_and_no_hang() {
+    let world = World::new();
+    let client = world.client();
+    assert_usable(&client, "a");
+    let mut operator = world.server.connection();
+    operator.command(&["CONFIG", "SET", "requirepass", "new"]);
+    operator.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    let error = client.lock("a").lock().unwrap_err();
+    // The first attempt met the end of its connection, and may have run for all that is known.
+    assert!(matches!(error, Error::Authentication { .. }), "{error}");
+    operator.command(&["AUTH", "new"]);
+    operator.command(&["CONFIG", "SET", "requirepass", ""]);
+    assert_usable(&client, "a");
+}
+
+#[test]
+fn a_url_that_is_none_is_an_error_that_sends_nothing() {
+    for url in [
+        "",
+        "redis",
+        "http://127.0.0.1/",
+        "redis://",
+        "rediss://127.0.0.1/",
+        "redis://127.0.0.1:99999/",
+        "redis://127.0.0.1/database",
+        "unix:///tmp/redis.sock",
+    ] {
+        let (result, took) = timed(|| Client::connect(url));
+        assert!(took < SLACK, "{url:?} took {took:?}");
+        let error = result.unwrap_err();
+        assert!(
+            matches!(error, Error::InvalidUrl { .. }),
+            "{url:?}: {error}"
+        );
+        assert!(!error.is_retryable());
+    }
+}
+
+#[test]
+fn a_key_of_another_type_is_named_and_not_touched() {
+    let world = World::new();
+    let client = world.client();
+    let lock = client.lock("data");
+    world.server.command(&["SET", "data", "precious"]);
+    let is_named = |error: &Error| matches!(error, Error::WrongType { name } if name == "data");
+    for error in [
+        lock.lock().unwrap_err(),
+        lock.try_lock().unwrap_err(),
+        lock.try_lock_for(TIMEOUT).unwrap_err(),
+        lock.force_unlock().unwrap_err(),
+    ] {
+        assert!(is_named(&error) && !error.is_retryable(), "{error}");
+    }
+    assert_eq!(world.server.command(&["GET", "data"]).text(), "precious");
+    assert_eq!(world.ttl("data"), -1);
+    let stats = client.stats();
+    assert_eq!((stats.held, stats.waiters, stats.owed_releases), (0, 0, 0));
+}
+
+#[test]
+fn a_key_that_becomes_data_under_a_hold_is_not_touched_by_its_end() {
+    let world = World::new();
+    let client = built(world.builder().watchdog_lease(Duration::from_secs(1)));
+    let overwritten = |name: &str| {
+        world.server.command(&["SET", name, "precious"]);
+    };
+    let is_intact = |name: &str| {
+        assert_eq!(world.server.command(&["GET", name]).text(), "precious");
+        assert_eq!(world.ttl(name), -1);
+    };
+    let guard = client.lock("a").lock().unwrap();
+    overwritten("a");
+    let error = guard.unlock().unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::Lost {
+                reason: LostReason::TakenOver,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    is_intact("a");
+
+    let guard = client.lock("b").lock().unwrap();
+    let beside = client.lock("c").lock().unwrap();
+    overwritten("b");
+    assert_eq!(guard.lost().recv_timeout(SOON), Ok(LostReason::TakenOver));
+    drop(guard);
+    is_intact("b");
+    // Renewed in the same script.
+    assert!(beside.is_held());
+    beside.unlock().unwrap();
+}
+
+#[test]
+fn a_release_that_arrives_after_the_lease_says_that_it_ran_out() {
+    let world = World::new();
+    let client = world.patient();
+    let lease = Duration::from_millis(300);
+    let guard = client.lock("a").with_lease(lease).lock().unwrap();
+    world.on(Script::Release, "a", Fault::DelayRequest(lease * 2));
+    let error = guard.unlock().unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::Lost {
+                reason: LostReason::Expired,
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_lock_that_is_granted_after_its_client_was_shut_down_is_given_back() {
+    let world = World::new();
+    let client = world.patient();
+    let aim = world.on(Script::Acquire, "a", Fault::HoldReply);
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| client.lock("a").lock().map(|guard| guard.is_held()));
+        aim.wait_for_hit(SOON);
+        client.shutdown(TIMEOUT);
+        aim.deliver();
+        assert_eq!(waiter.join().unwrap(), Err(Error::Shutdown));
+    });
+    world.wait_until_gone("a");
+}
+
+#[test]
+fn a_shutdown_waits_for_the_releases_that_are_under_way() {
+    let world = World::new();
+    let client = world.patient();
+    let _guard = client.lock("a").lock().unwrap();
+    world.on(Script::Release, "a", Fault::DelayRequest(TIMEOUT));
+    let report = client.shutdown(SOON);
+    assert!(!world.exists("a"));
+    assert_eq!((report.released, report.unreleased), (1, vec![]));
+}
+
+#[test]
+fn a_shutdown_is_bounded_and_names_what_no_server_acknowledged() {
+    let world = World::new();
+    let client = world.client();
+    let guard = client.lock("a").lock().unwrap();
+    world.server.pause();
+    let (report, took) = timed(|| client.shutdown(TIMEOUT));
+    assert!(took < TIMEOUT + SLACK, "{took:?}");
+    assert_eq!(
+        (report.released, report.unreleased),
+        (0, vec!["a".to_owned()])
+    );
+    assert!(!guard.is_held());
+    assert_eq!(guard.lost().recv_timeout(SOON), Ok(LostReason::Shutdown));
+    world.server.resume();
+    world.wait_until_gone("a");
+}
