@@ -101,6 +101,13 @@ impl Keyspace {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn persist(&mut self, key: &str) {
+        if let Some(entry) = self.live(key) {
+            entry.expires_at = None;
+        }
+    }
+
     pub(crate) fn delete(&mut self, key: &str) -> bool {
         self.expire_if_due(key);
         self.keys.remove(key).is_some()

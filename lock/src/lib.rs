@@ -1,4 +1,57 @@
 //! Distributed locks on Redis and Valkey for threaded programs: blocking calls, no async runtime.
+//!
+//! ```no_run
+//! use wheellock::Client;
+//!
+//! let client = Client::connect("redis://127.0.0.1/")?;
+//! let lock = client.lock("orders:42");
+//! {
+//!     let guard = lock.lock()?; // waits; renewed until dropped
+//!     assert!(guard.is_held()); // local, no round trip
+//! } // released
+//! # Ok::<(), wheellock::Error>(())
+//! ```
+//!
+//! # What a holder may rely on
+//!
+//! 1. Two holders never both see [`is_held() == true`](LockGuard::is_held) at one instant, **as long as** the holders'
+//!    clocks and the server's run at the same rate within one hundredth and are not set, no hypervisor pauses the
+//!    machine, and the server keeps every key that it acknowledged until the time that it acknowledged: no
+//!    [`force_unlock`](Lock::force_unlock), `DEL`, `FLUSHALL`, eviction, loss by failover or restart, and nobody who
+//!    shortens a time to live. Once it is false for a hold, it is never true again.
+//! 2. A holder that lost its lock is told: by [`LockGuard::is_held`], by [`LockGuard::lost`], by
+//!    [`LockGuard::unlock`].
+//! 3. A process that dies leaves its lock to others after at most the longest lease that the hold was given.
+//! 4. No call waits longer than it says, also when the server hangs or vanishes.
+//!
+//! # What it does not do
+//!
+//! * It does not stop a holder. Code between two looks at `is_held` can run after the lock is lost. Where that must not
+//!   happen, the protected resource has to refuse stale writers by a fencing token.
+//! * It is no safer than its server. A Redis that fails over or restarts without its keys has lost the locks.
+//! * [`Client::in_memory`] excludes the threads of one process only.
+//!
+//! # Terms
+//!
+//! *Lease*: how long a hold lasts unless it is renewed. *Watchdog*: what renews it, every third of the lease, on a
+//! [hashed timing wheel](hashed_wheel). *Owner*: the client's identity and a number that is drawn anew for every
+//! outermost hold. *Guard*: the proof of holding; a hold that is nested has several.
+//!
+//! # Errors
+//!
+//! There is one [`Error`]. It says whether it [may pass](Error::is_retryable) and whether the command
+//! [may have run](Error::is_outcome_unknown). Contention is never an error.
+//!
+//! # Tests of your own program
+//!
+//! Build the client on a [`Memory`] with a [`ManualClock`]: leases of an hour end when the test says so, and the server
+//! fails when the test says so.
+//!
+//! # Where it comes from
+//!
+//! Keys, messages and the watchdog are those of Redisson's `RLock`, with which it shares locks. The lease's arithmetic
+//! follows Gray and Cheriton (Leases, 1989); why a lock alone does not fence is Martin Kleppmann's (How to do
+//! distributed locking, 2016). `DESIGN.md` in the repository gives the reasons for everything else.
 
 mod call;
 mod client;

@@ -25,6 +25,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "force_release",
             "query",
             "mod",
+            "differential",
         ],
     ),
     ("store", &["failure", "listener", "memory", "redis", "mod"]),

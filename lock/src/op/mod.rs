@@ -6,6 +6,8 @@
 //! sending once, and a copy that a network kept back does nothing.
 
 mod acquire;
+#[cfg(test)]
+mod differential;
 mod force_release;
 mod operation;
 mod query;
