@@ -276,10 +276,11 @@ impl Lock {
         let (name, terms) = (self.name()?, self.terms.clone()?);
         // Until when one call goes on trying.
         let until = || {
-            let patience = process.now() + process.settings.patience();
+            let now = process.now();
+            let patience = now + process.settings.patience();
             deadline
                 .filter(|_| waits)
-                .map_or(patience, |deadline| patience.min(deadline))
+                .map_or(patience, |deadline| patience.min(deadline.max(now + SHORTEST_CALL)))
         };
         // If the old hold turns out to be lost, it has been told so. Whoever asks now gets a new one, or waits for it.
         if let Some(hold) = process.holds.find(&name, thread::current().id())
@@ -308,6 +309,9 @@ impl Lock {
         }
     }
 }
+
+/// A call that is begun just before a deadline has at least this long, so that a short wait is not an error.
+const SHORTEST_CALL: Duration = Duration::from_millis(10);
 
 /// One acquire of a new hold, over all its attempts. If it ends without a guard although a copy of an attempt may
 /// still reach the server, a release is owed.

@@ -27,7 +27,7 @@ use crossbeam_channel::never;
 use fork::{Fork, fork, waitpid_nohang};
 use hashed_wheel::Parker;
 use wheellock::{Client, Clock, Error, LockGuard, LostReason, SystemClock};
-use wheellock_fixture::{RawConnection, Reply, Server, TestProcess, wait_until};
+use wheellock_fixture::{Proxy, RawConnection, Reply, Server, TestProcess, wait_until};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// The watchdog's lease in the children, so that a killed one is soon made up for.
@@ -240,6 +240,39 @@ fn a_process_stopped_past_its_lease_knows_at_once_that_it_holds_nothing_and_spoi
     assert!(guard.is_held());
     assert_eq!(owners(&server, "a"), [guard.owner()]);
     guard.unlock().unwrap();
+}
+
+#[test]
+fn a_lease_counts_from_before_its_request_was_sent() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.address());
+    let client = connect_with_lease(&proxy.url(), LEASE);
+    let delay = LEASE / 5;
+    proxy.delay_replies(delay);
+    let guard = client.lock("a").lock().unwrap();
+    assert!(
+        guard.remaining() <= LEASE - delay,
+        "{:?}",
+        guard.remaining()
+    );
+    let mut most = Duration::ZERO;
+    wait_until("it was renewed", LIMIT, || {
+        most = most.max(guard.remaining());
+        client.stats().renewed >= 2
+    });
+    assert!(most <= LEASE - delay, "{most:?}");
+    // Over before the answer is here: then it was never held.
+    let late = client.lock("b").with_lease(delay).lock().map(drop);
+    assert!(
+        matches!(
+            late,
+            Err(Error::Lost {
+                reason: LostReason::Expired,
+                ..
+            })
+        ),
+        "{late:?}"
+    );
 }
 
 // Fork.

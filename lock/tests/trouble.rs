@@ -27,7 +27,8 @@ fn faults() -> Vec<Fault> {
         Fault::DelayReply(TIMEOUT * 2),
         Fault::AnswerInstead(b"nonsense\r\n".to_vec()),
     ];
-    faults.extend([0, 1, 2, 3, 5, 8].map(Fault::CutReplyAfter));
+    // The shortest reply has four bytes.
+    faults.extend([0, 1, 2, 3].map(Fault::CutReplyAfter));
     faults
 }
 
@@ -238,7 +239,12 @@ fn a_hold_whose_renewals_meet_a_fault_each_time_is_told_before_a_rival_gets_in()
         thread::scope(|scope| {
             let (guard, world) = (&guard, &world);
             scope.spawn(move || {
-                let theirs = world.rival().lock(name).lock().unwrap();
+                let theirs = world
+                    .rival()
+                    .lock(name)
+                    .try_lock_for(SOON)
+                    .unwrap()
+                    .unwrap();
                 assert!(!guard.is_held(), "{name}");
                 theirs.unlock().unwrap();
             });

@@ -202,6 +202,32 @@ fn a_release_while_the_subscription_is_broken_costs_at_most_the_poll_bound() {
 }
 
 #[test]
+fn a_release_before_the_subscription_is_made_up_for_when_it_is_confirmed() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.address());
+    let (holder, waiter) = (connect(&server), Client::connect(&proxy.url()).unwrap());
+    let guard = holder.lock("a").lock().unwrap();
+    let aim = proxy.on(|request| request.name() == "SUBSCRIBE", Fault::HoldRequest);
+    thread::scope(|scope| {
+        let waiting = start(scope, || {
+            let guard = waiter.lock("a").lock().unwrap();
+            let owned_at = now();
+            guard.unlock().unwrap();
+            owned_at
+        });
+        aim.wait_for_hit(LIMIT);
+        let released_at = now();
+        guard.unlock().unwrap();
+        aim.deliver();
+        let delay = waiting
+            .join()
+            .unwrap()
+            .saturating_duration_since(released_at);
+        assert!(delay < AT_ONCE, "{delay:?}");
+    });
+}
+
+#[test]
 fn a_subscription_that_was_broken_is_made_again() {
     let server = Server::start();
     let (holder, waiter) = (connect(&server), connect(&server));
@@ -331,6 +357,24 @@ fn the_threads_of_two_clients_all_get_the_lock_and_each_client_tries_once_per_re
         crowd.tries,
         crowd.took
     );
+}
+
+#[test]
+fn threads_of_one_client_that_contend_with_nobody_else_hand_over_at_once() {
+    let server = Server::start();
+    let client = connect(&server);
+    let begun = now();
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            start(scope, || {
+                for _ in 0..50 {
+                    client.lock("a").lock().unwrap().unlock().unwrap();
+                }
+            });
+        }
+    });
+    // Four hundred hand-overs, of which not one may be left to the poll bound.
+    assert!(since(begun) < SECOND * 3, "{:?}", since(begun));
 }
 
 #[test]

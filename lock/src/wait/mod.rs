@@ -82,7 +82,8 @@ impl Channels {
         mut attempt: impl FnMut() -> Result<Attempt<G>, E>,
     ) -> Result<Waited<G>, E> {
         let mut waiter = Waiter::join(self, store, channel);
-        let mut tried = false;
+        // How long the last try took, once there was one.
+        let mut trip: Option<Duration> = None;
         loop {
             if self.closed.load(Ordering::Acquire) {
                 return Ok(Waited::Closed);
@@ -91,11 +92,16 @@ impl Channels {
                 return Ok(Waited::Cancelled);
             }
             let now = self.clock.now();
-            let in_time = until.deadline.is_none_or(|deadline| now < deadline);
+            let left = until.deadline.map(|deadline| deadline.saturating_duration_since(now));
+            // The first try is made in any case. Later ones only if their answer can be here in time: what is cut off
+            // by the deadline would be an error, where the truth is that somebody else holds the lock.
+            let worth_it = left.zip(trip).is_none_or(|(left, trip)| left > trip);
+            let in_time = left.is_none_or(|left| !left.is_zero());
             match waiter.step(now) {
-                Step::Try(seen) if in_time || !tried => {
-                    tried = true;
-                    match attempt()? {
+                Step::Try(seen) if worth_it && (in_time || trip.is_none()) => {
+                    let attempted = attempt()?;
+                    trip = Some(self.clock.now().saturating_duration_since(now));
+                    match attempted {
                         Attempt::Granted(granted) => {
                             waiter.granted(seen);
                             return Ok(Waited::Granted(granted));
@@ -114,7 +120,12 @@ impl Channels {
                     // Most never sleep. Who does looks again first: a message may have come before it could be woken.
                     None => waiter.can_be_woken(),
                 },
-                Step::Try(_) | Step::Sleep(_) => return Ok(Waited::TimedOut),
+                Step::Try(_) | Step::Sleep(_) => {
+                    // Others may try meanwhile. What is left is less than one round trip.
+                    drop(waiter);
+                    self.clock.park(&Parker::new(), until.deadline, until.cancel);
+                    return Ok(Waited::TimedOut);
+                }
             }
         }
     }
@@ -228,7 +239,13 @@ impl<'a> Waiter<'a> {
 
     fn granted(&self, seen: Wakes) {
         let now = self.channels.clock.now();
-        self.with_line((), |line| line.queue.granted(self.ticket, seen, now));
+        self.with_line((), |line| {
+            line.queue.granted(self.ticket, seen, now);
+            if !line.subscribed {
+                // Nobody was refused so far, so no message will come. The next in line tries, is refused and subscribes.
+                line.queue.wake();
+            }
+        });
     }
 
     fn subscribe(&self) {
