@@ -33,6 +33,13 @@ use crate::process::Process;
 /// guard.unlock()?;
 /// # Ok::<(), wheellock::Error>(())
 /// ```
+///
+/// It stays on its thread:
+///
+/// ```compile_fail,E0277
+/// let guard = wheellock::Client::in_memory().lock("orders:42").lock().unwrap();
+/// std::thread::spawn(move || drop(guard));
+/// ```
 #[must_use = "the lock is released as soon as the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct LockGuard {
