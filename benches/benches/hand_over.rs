@@ -1,2 +1,42 @@
-//! x
-fn main(){}
+//! A lock handed from one client to a waiter of another: the raw chain, this crate, and a peer that polls.
+//!
+//! Criterion runs them one after the other. For the ratio run `lock_report`, which runs them in turn.
+
+#![expect(missing_docs, reason = "criterion's macros write the functions")]
+
+use std::time::Duration;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use wheellock_benches::{Contender, hand_overs, slow_hand_overs};
+use wheellock_fixture::Server;
+
+fn hand_over(criterion: &mut Criterion) {
+    let server = Server::start();
+    let mut group = criterion.benchmark_group("hand_over");
+    // Each hand-over is preceded by a pause, in which everybody falls asleep.
+    group
+        .sample_size(20)
+        .warm_up_time(Duration::from_millis(500));
+    for mut contender in hand_overs(&server) {
+        group.bench_function(contender.name(), |bencher| {
+            bencher.iter_custom(|times| total(&mut contender, times));
+        });
+    }
+    group
+        .sample_size(10)
+        .measurement_time(Duration::from_secs(1));
+    group.warm_up_time(Duration::from_millis(1));
+    for mut contender in slow_hand_overs(&server) {
+        group.bench_function(contender.name(), |bencher| {
+            bencher.iter_custom(|times| total(&mut contender, times));
+        });
+    }
+    group.finish();
+}
+
+fn total(contender: &mut Contender, times: u64) -> Duration {
+    (0..times).map(|_| contender.sample()).sum()
+}
+
+criterion_group!(benches, hand_over);
+criterion_main!(benches);

@@ -23,7 +23,10 @@ impl Contender {
 
     /// A contender that measures itself: `sample` answers how long the part that matters took.
     pub fn new(name: &'static str, sample: impl FnMut() -> Duration + 'static) -> Self {
-        Self { name, sample: Box::new(sample) }
+        Self {
+            name,
+            sample: Box::new(sample),
+        }
     }
 
     /// What it is called in tables.
@@ -40,6 +43,9 @@ impl Contender {
 
 impl fmt::Debug for Contender {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Contender").field("name", &self.name).finish_non_exhaustive()
+        formatter
+            .debug_struct("Contender")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }

@@ -15,6 +15,7 @@ mod lock_unlock;
 mod machine;
 mod raw;
 mod rounds;
+mod timers;
 
 pub use clock::{now, pause};
 pub use contender::Contender;
@@ -23,3 +24,4 @@ pub use lock_unlock::{TWO_EVALSHA, WATCHED, lock_unlocks, slow_lock_unlocks};
 pub use machine::{describe, pin};
 pub use raw::RawLock;
 pub use rounds::{Figures, measure_in_turn, table};
+pub use timers::{After, Batch, Boxed, Floor, OrderedMap, Timer};

@@ -24,7 +24,11 @@ pub struct Figures {
 
 /// Runs every contender for `samples` in each of `rounds`, in an order that turns from round to round. The first
 /// contender is the floor.
-pub fn measure_in_turn(contenders: &mut [Contender], rounds: usize, samples: usize) -> Vec<Figures> {
+pub fn measure_in_turn(
+    contenders: &mut [Contender],
+    rounds: usize,
+    samples: usize,
+) -> Vec<Figures> {
     let mut medians: Vec<Vec<Duration>> = vec![Vec::new(); contenders.len()];
     let last = contenders.len().saturating_sub(1);
     for round in 0..rounds {
@@ -52,11 +56,25 @@ pub fn measure_in_turn(contenders: &mut [Contender], rounds: usize, samples: usi
 /// The figures as a table, ratios to the first of them.
 #[must_use]
 pub fn table(title: &str, figures: &[Figures]) -> String {
-    let mut table = format!("{title:<32} {:>10} {:>10} {:>10} {:>8}\n", "median", "10%", "90%", "ratio");
-    for Figures { name, median, spread, ratio } in figures {
+    let mut table = format!(
+        "{title:<32} {:>10} {:>10} {:>10} {:>8}\n",
+        "median", "10%", "90%", "ratio"
+    );
+    for Figures {
+        name,
+        median,
+        spread,
+        ratio,
+    } in figures
+    {
         let (low, high) = (micros(spread.0), micros(spread.1));
         // Writing to a string does not fail.
-        writeln!(table, "{name:<32} {:>10} {low:>10} {high:>10} {ratio:>8.3}", micros(*median)).ok();
+        writeln!(
+            table,
+            "{name:<32} {:>10} {low:>10} {high:>10} {ratio:>8.3}",
+            micros(*median)
+        )
+        .ok();
     }
     table
 }
@@ -87,7 +105,10 @@ fn figures(name: &'static str, medians: &[Duration], floor: &[Duration]) -> Figu
 )]
 fn at<T: Copy>(sorted: &[T], part: f64) -> T {
     let place = (sorted.len().saturating_sub(1) as f64 * part).round() as usize;
-    sorted.get(place).copied().expect("there is at least one round and one sample")
+    sorted
+        .get(place)
+        .copied()
+        .expect("there is at least one round and one sample")
 }
 
 fn micros(duration: Duration) -> String {

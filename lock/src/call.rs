@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Select};
+use crossbeam_channel::{Receiver, Select, never};
 use hashed_wheel::{Clock, Parker};
 
 use crate::op::Operation;
@@ -48,7 +48,7 @@ pub(crate) struct Patience<'a> {
     pub(crate) attempt: Duration,
     pub(crate) attempts: Attempts,
     /// A message here ends the pauses between attempts. It stays in the channel.
-    pub(crate) cancel: &'a Receiver<()>,
+    pub(crate) cancel: Option<&'a Receiver<()>>,
 }
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -89,14 +89,29 @@ pub(crate) fn call<O: Operation>(
             };
             return Err(GaveUp { failure, doubt });
         }
-        clock.park(&Parker::new(), Some(go_on_at), patience.cancel);
+        park(clock, &Parker::new(), Some(go_on_at), patience.cancel);
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
 /// Whether there is a message, or nobody left to send one. Looks without taking: others may wait on the same channel.
-pub(crate) fn is_cancelled(cancel: &Receiver<()>) -> bool {
-    let mut look = Select::new();
-    look.recv(cancel);
-    look.try_ready().is_ok()
+pub(crate) fn is_cancelled(cancel: Option<&Receiver<()>>) -> bool {
+    cancel.is_some_and(|cancel| {
+        let mut look = Select::new();
+        look.recv(cancel);
+        look.try_ready().is_ok()
+    })
+}
+
+/// Parks on a clock until `deadline`, unless woken or cancelled.
+pub(crate) fn park(
+    clock: &dyn Clock,
+    parker: &Parker,
+    deadline: Option<Instant>,
+    cancel: Option<&Receiver<()>>,
+) {
+    match cancel {
+        Some(cancel) => clock.park(parker, deadline, cancel),
+        None => clock.park(parker, deadline, &never()),
+    }
 }

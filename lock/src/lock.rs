@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, never};
+use crossbeam_channel::Receiver;
 
 use crate::call::{Attempts, Patience, call};
 use crate::error::{Error, LostReason};
@@ -105,7 +105,7 @@ impl Lock {
     /// * [`Error::Lost`] - it was granted too late: the lease was over when the answer came.
     /// * [`Error::Shutdown`] - the client was shut down.
     pub fn lock(&self) -> Result<LockGuard, Error> {
-        self.lock_or_cancel(&never())
+        self.lock_with(None)
     }
 
     /// Takes the lock if it is free. `None` if somebody else holds it.
@@ -115,7 +115,7 @@ impl Lock {
     /// As [`lock`](Self::lock).
     pub fn try_lock(&self) -> Acquisition {
         let process = self.current()?;
-        self.acquire_or_nest(&process, Some(process.now()), &never(), false)
+        self.acquire_or_nest(&process, None, None, false)
     }
 
     /// Takes the lock, and waits for it for at most `wait`, by a monotonic clock. `None` if somebody else held it all
@@ -125,7 +125,7 @@ impl Lock {
     ///
     /// As [`lock`](Self::lock), and by the end of the wait: a server that does not answer by then is an error.
     pub fn try_lock_for(&self, wait: Duration) -> Acquisition {
-        self.try_lock_for_or_cancel(wait, &never())
+        self.try_lock_with(wait, None)
     }
 
     /// Takes the lock, and waits for it until `deadline`. `None` if somebody else held it all the time. A `deadline`
@@ -161,6 +161,10 @@ impl Lock {
     ///
     /// As [`lock`](Self::lock), and [`Error::Cancelled`].
     pub fn lock_or_cancel(&self, cancel: &Receiver<()>) -> Result<LockGuard, Error> {
+        self.lock_with(Some(cancel))
+    }
+
+    fn lock_with(&self, cancel: Option<&Receiver<()>>) -> Result<LockGuard, Error> {
         let process = self.current()?;
         match self.acquire_or_nest(&process, None, cancel, true)? {
             Some(guard) => Ok(guard),
@@ -177,6 +181,10 @@ impl Lock {
     ///
     /// As [`try_lock_for`](Self::try_lock_for), and [`Error::Cancelled`].
     pub fn try_lock_for_or_cancel(&self, wait: Duration, cancel: &Receiver<()>) -> Acquisition {
+        self.try_lock_with(wait, Some(cancel))
+    }
+
+    fn try_lock_with(&self, wait: Duration, cancel: Option<&Receiver<()>>) -> Acquisition {
         if wait.is_zero() {
             return self.try_lock();
         }
@@ -270,7 +278,7 @@ impl Lock {
         &self,
         process: &Arc<Process>,
         deadline: Option<Instant>,
-        cancel: &Receiver<()>,
+        cancel: Option<&Receiver<()>>,
         waits: bool,
     ) -> Acquisition {
         let (name, terms) = (self.name()?, self.terms.clone()?);
@@ -278,9 +286,9 @@ impl Lock {
         let until = || {
             let now = process.now();
             let patience = now + process.settings.patience();
-            deadline
-                .filter(|_| waits)
-                .map_or(patience, |deadline| patience.min(deadline.max(now + SHORTEST_CALL)))
+            deadline.filter(|_| waits).map_or(patience, |deadline| {
+                patience.min(deadline.max(now + SHORTEST_CALL))
+            })
         };
         // If the old hold turns out to be lost, it has been told so. Whoever asks now gets a new one, or waits for it.
         if let Some(hold) = process.holds.find(&name, thread::current().id())
@@ -337,7 +345,7 @@ impl<'a> Acquirer<'a> {
     fn attempt(
         &mut self,
         until: Instant,
-        cancel: &Receiver<()>,
+        cancel: Option<&Receiver<()>>,
     ) -> Result<Attempt<LockGuard>, Error> {
         let process = self.process;
         let acquire = Acquire {
@@ -410,7 +418,7 @@ fn nest(
     hold: &Arc<Hold>,
     terms: Terms,
     until: Instant,
-    cancel: &Receiver<()>,
+    cancel: Option<&Receiver<()>>,
 ) -> Acquisition {
     let Terms { lease, watched } = terms;
     if !hold.is_held(process.now()) {

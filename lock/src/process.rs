@@ -129,7 +129,7 @@ impl Process {
             until: self.now() + patience,
             attempts,
             attempt: self.settings.command_timeout,
-            cancel: &crossbeam_channel::never(),
+            cancel: None,
         };
         call(&self.store, &*self.clock, operation, &patience)
     }
@@ -226,6 +226,10 @@ impl Process {
                         reason: "its first copy was not answered while the lease ran".to_owned(),
                     })
                 }
+            }
+            // It left in time and arrived too late.
+            Found::Nothing if valid_until.is_none_or(|end| end <= self.now()) => {
+                Err(lost(hold, LostReason::Expired))
             }
             Found::Nothing => Err(lost(hold, LostReason::Deleted)),
             Found::SomebodyElses => Err(lost(hold, LostReason::TakenOver)),

@@ -255,7 +255,7 @@ fn a_waiter_follows_a_lease_that_ends_by_itself_without_waiting_for_the_poll_bou
     let next = waiter.lock("a").lock().unwrap();
     let delay = since(taken_at);
     // The poll bound alone would ask at 1 s and at 2 s.
-    assert!(delay >= lease - Duration::from_millis(1), "{delay:?}");
+    assert!(delay + Duration::from_millis(1) >= lease, "{delay:?}");
     assert!(delay < lease + AT_ONCE, "{delay:?}");
     assert!(!guard.is_held());
     assert!(matches!(guard.unlock(), Err(Error::Lost { .. })));
@@ -382,20 +382,20 @@ fn the_waiters_of_one_client_are_served_in_the_order_in_which_they_came() {
     let server = Server::start();
     let (holder, client) = (connect(&server), connect(&server));
     let guard = holder.lock("a").lock().unwrap();
-    let served = Mutex::new(Vec::new());
+    let order = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for number in 0..50 {
-            let (served, client) = (&served, &client);
+            let (order, client) = (&order, &client);
             start(scope, move || {
                 let guard = client.lock("a").lock().unwrap();
-                served.lock().push(number);
+                order.lock().push(number);
                 guard.unlock().unwrap();
             });
             wait_for_waiters(&server, client, "a", number + 1);
         }
         guard.unlock().unwrap();
     });
-    assert_eq!(served.into_inner(), (0..50).collect::<Vec<_>>());
+    assert_eq!(order.into_inner(), (0..50).collect::<Vec<_>>());
 }
 
 /// Measures five waits that come to nothing. Answers how late they usually end; not one may end early.
@@ -409,7 +409,7 @@ fn lateness(wait: Duration, mut run: impl FnMut(Duration)) -> Duration {
                 took >= wait,
                 "a wait of {wait:?} ended early, after {took:?}"
             );
-            took - wait
+            took.saturating_sub(wait)
         })
         .collect();
     middle(late)
@@ -424,7 +424,7 @@ fn a_timed_wait_ends_on_time() {
     for millis in [1, 20, 150, 350] {
         let wait = Duration::from_millis(millis);
         let late = lateness(wait, |wait| {
-            assert!(lock.try_lock_for(wait).unwrap().is_none())
+            assert!(lock.try_lock_for(wait).unwrap().is_none());
         });
         assert!(
             late < Duration::from_millis(50),
@@ -616,6 +616,38 @@ fn one_message_cancels_all_who_share_it_however_closely_they_look() {
         });
         assert_eq!(receiver.len(), 1, "the message was taken");
     }
+}
+
+#[test]
+fn a_cancel_while_the_server_hangs_waits_for_one_command_timeout_at_most() {
+    let server = Server::start();
+    let timeout = SECOND / 2;
+    let client = Client::builder()
+        .url(&server.url())
+        .command_timeout(timeout)
+        .build()
+        .unwrap();
+    server.pause();
+    let (sender, receiver) = bounded(1);
+    thread::scope(|scope| {
+        let waiting = start(scope, || {
+            let outcome = client.lock("a").lock_or_cancel(&receiver).map(Some);
+            (outcome.is_err(), now())
+        });
+        wait_until("the thread waits", LIMIT, || client.stats().waiters == 1);
+        let cancelled_at = now();
+        sender.send(()).unwrap();
+        let (gave_up, back_at) = waiting.join().unwrap();
+        assert!(gave_up);
+        let delay = back_at.saturating_duration_since(cancelled_at);
+        assert!(delay < timeout + AT_ONCE, "{delay:?}");
+    });
+    server.resume();
+    // What the attempt may have taken is released in the background.
+    wait_until("nothing is owed", LIMIT, || {
+        client.stats().owed_releases == 0
+    });
+    assert!(client.lock("a").try_lock().unwrap().is_some());
 }
 
 #[test]

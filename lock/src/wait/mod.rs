@@ -15,7 +15,7 @@ use crossbeam_channel::Receiver;
 use hashed_wheel::{Clock, Parker};
 use parking_lot::Mutex;
 
-use crate::call::is_cancelled;
+use crate::call::{is_cancelled, park};
 use crate::store::{Listener, Store};
 use queue::{Queue, Step, Ticket, Wakes};
 
@@ -42,7 +42,7 @@ pub(crate) struct Until<'a> {
     /// `None`: wait for ever.
     pub(crate) deadline: Option<Instant>,
     /// A message, or the end of its senders, cancels.
-    pub(crate) cancel: &'a Receiver<()>,
+    pub(crate) cancel: Option<&'a Receiver<()>>,
 }
 
 /// The channels that threads of this client wait on.
@@ -92,7 +92,9 @@ impl Channels {
                 return Ok(Waited::Cancelled);
             }
             let now = self.clock.now();
-            let left = until.deadline.map(|deadline| deadline.saturating_duration_since(now));
+            let left = until
+                .deadline
+                .map(|deadline| deadline.saturating_duration_since(now));
             // The first try is made in any case. Later ones only if their answer can be here in time: what is cut off
             // by the deadline would be an error, where the truth is that somebody else holds the lock.
             let worth_it = left.zip(trip).is_none_or(|(left, trip)| left > trip);
@@ -100,14 +102,15 @@ impl Channels {
             match waiter.step(now) {
                 Step::Try(seen) if worth_it && (in_time || trip.is_none()) => {
                     let attempted = attempt()?;
-                    trip = Some(self.clock.now().saturating_duration_since(now));
+                    let answered = self.clock.now();
+                    trip = Some(answered.saturating_duration_since(now));
                     match attempted {
                         Attempt::Granted(granted) => {
-                            waiter.granted(seen);
+                            waiter.granted(seen, answered);
                             return Ok(Waited::Granted(granted));
                         }
                         Attempt::Busy(busy) => {
-                            waiter.refused(seen, busy);
+                            waiter.refused(seen, busy, answered);
                             waiter.subscribe();
                         }
                     }
@@ -115,7 +118,7 @@ impl Channels {
                 Step::Sleep(wake_at) if in_time => match &waiter.parker {
                     Some(parker) => {
                         let wake_at = wake_at.into_iter().chain(until.deadline).min();
-                        self.clock.park(parker, wake_at, until.cancel);
+                        park(&*self.clock, parker, wake_at, until.cancel);
                     }
                     // Most never sleep. Who does looks again first: a message may have come before it could be woken.
                     None => waiter.can_be_woken(),
@@ -123,7 +126,7 @@ impl Channels {
                 Step::Try(_) | Step::Sleep(_) => {
                     // Others may try meanwhile. What is left is less than one round trip.
                     drop(waiter);
-                    self.clock.park(&Parker::new(), until.deadline, until.cancel);
+                    park(&*self.clock, &Parker::new(), until.deadline, until.cancel);
                     return Ok(Waited::TimedOut);
                 }
             }
@@ -232,13 +235,11 @@ impl<'a> Waiter<'a> {
         })
     }
 
-    fn refused(&self, seen: Wakes, busy: Option<Duration>) {
-        let now = self.channels.clock.now();
+    fn refused(&self, seen: Wakes, busy: Option<Duration>, now: Instant) {
         self.with_line((), |line| line.queue.refused(self.ticket, seen, busy, now));
     }
 
-    fn granted(&self, seen: Wakes) {
-        let now = self.channels.clock.now();
+    fn granted(&self, seen: Wakes, now: Instant) {
         self.with_line((), |line| {
             line.queue.granted(self.ticket, seen, now);
             if !line.subscribed {
@@ -274,7 +275,6 @@ impl<'a> Waiter<'a> {
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        let now = self.channels.clock.now();
         let mut by_name = self.channels.by_name.lock();
         let Some(line) = by_name.get_mut(self.channel) else {
             return;
@@ -282,6 +282,7 @@ impl Drop for Waiter<'_> {
         line.queue.leave(self.ticket);
         line.parkers.remove(&self.ticket);
         if !line.queue.is_empty() {
+            let now = self.channels.clock.now();
             line.queue
                 .attentive(now)
                 .for_each(|ticket| line.unpark(ticket));

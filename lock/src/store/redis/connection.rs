@@ -20,6 +20,47 @@ pub(super) struct Connection {
     write_timeout: Duration,
 }
 
+/// Until when something may take.
+///
+/// Reading the clock is a good part of what a short command costs, so it remembers when the clock was read last: what
+/// is answered at once does not ask again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limit {
+    read_at: Instant,
+    deadline: Instant,
+}
+
+impl Limit {
+    /// From now on, for that long.
+    pub(super) fn after(timeout: Duration) -> Self {
+        let read_at = SystemClock.now();
+        Self {
+            read_at,
+            deadline: read_at + timeout,
+        }
+    }
+
+    pub(super) fn deadline(self) -> Instant {
+        self.deadline
+    }
+
+    /// What was left when the clock was read last. A wait that is set to it ends late by what has passed since.
+    pub(super) fn left(self) -> io::Result<Duration> {
+        let left = self.deadline.saturating_duration_since(self.read_at);
+        if left.is_zero() {
+            Err(io::ErrorKind::TimedOut.into())
+        } else {
+            Ok(left)
+        }
+    }
+
+    /// Reads the clock. After whatever may have taken long.
+    pub(super) fn refresh(&mut self) -> Self {
+        self.read_at = SystemClock.now();
+        *self
+    }
+}
+
 /// Why a command got no reply.
 #[derive(Debug)]
 pub(super) enum Broken {
@@ -50,15 +91,15 @@ impl Connection {
     }
 
     /// Sends one command and waits for its reply.
-    pub(super) fn call(&mut self, packed: &[u8], deadline: Instant) -> Result<Value, Broken> {
-        self.send(packed, deadline).map_err(Broken::NotSent)?;
-        self.receive(deadline).map_err(Broken::Unanswered)
+    pub(super) fn call(&mut self, packed: &[u8], limit: &mut Limit) -> Result<Value, Broken> {
+        self.send(packed, limit).map_err(Broken::NotSent)?;
+        self.receive(limit).map_err(Broken::Unanswered)
     }
 
-    pub(super) fn send(&mut self, packed: &[u8], deadline: Instant) -> io::Result<()> {
+    pub(super) fn send(&mut self, packed: &[u8], limit: &mut Limit) -> io::Result<()> {
         let mut rest = packed;
-        while !rest.is_empty() {
-            let left = time_left(deadline)?;
+        let mut left = limit.left()?;
+        loop {
             if out_of_step(self.write_timeout, left) {
                 self.stream.set_write_timeout(Some(left))?;
                 self.write_timeout = left;
@@ -69,15 +110,18 @@ impl Connection {
                 Err(error) if passes(&error) => {}
                 Err(error) => return Err(error),
             }
+            if rest.is_empty() {
+                return Ok(());
+            }
+            left = limit.refresh().left()?;
         }
-        Ok(())
     }
 
-    pub(super) fn receive(&mut self, deadline: Instant) -> io::Result<Value> {
+    pub(super) fn receive(&mut self, limit: &mut Limit) -> io::Result<Value> {
         let reader = DeadlineReader {
             stream: &self.stream,
             timeout: &mut self.read_timeout,
-            deadline,
+            limit,
         };
         receive(&mut self.parser, reader)
     }
@@ -107,13 +151,13 @@ pub(super) fn shut(stream: &TcpStream) {
 struct DeadlineReader<'a> {
     stream: &'a TcpStream,
     timeout: &'a mut Duration,
-    deadline: Instant,
+    limit: &'a mut Limit,
 }
 
 impl Read for DeadlineReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut left = self.limit.left()?;
         loop {
-            let left = time_left(self.deadline)?;
             if out_of_step(*self.timeout, left) {
                 self.stream.set_read_timeout(Some(left))?;
                 *self.timeout = left;
@@ -122,16 +166,8 @@ impl Read for DeadlineReader<'_> {
                 Err(error) if passes(&error) => {}
                 result => return result,
             }
+            left = self.limit.refresh().left()?;
         }
-    }
-}
-
-fn time_left(deadline: Instant) -> io::Result<Duration> {
-    let left = deadline.saturating_duration_since(SystemClock.now());
-    if left.is_zero() {
-        Err(io::ErrorKind::TimedOut.into())
-    } else {
-        Ok(left)
     }
 }
 

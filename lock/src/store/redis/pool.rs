@@ -3,12 +3,10 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
 
-use hashed_wheel::{Clock, SystemClock};
 use parking_lot::{Condvar, Mutex};
 
-use super::connection::Connection;
+use super::connection::{Connection, Limit};
 use super::server::Server;
 use crate::store::Failure;
 
@@ -39,9 +37,9 @@ impl Pool {
         }
     }
 
-    /// A connection, by the deadline. Bring it back with [`give_back`](Self::give_back), or report it with
+    /// A connection, within the limit. Bring it back with [`give_back`](Self::give_back), or report it with
     /// [`discard`](Self::discard).
-    pub(super) fn take(&self, deadline: Instant) -> Result<Connection, Failure> {
+    pub(super) fn take(&self, limit: &mut Limit) -> Result<Connection, Failure> {
         {
             let mut state = self.state.lock();
             loop {
@@ -55,19 +53,19 @@ impl Pool {
                     state.open += 1;
                     break;
                 }
-                let left = deadline.saturating_duration_since(SystemClock.now());
-                if left.is_zero() {
+                let Ok(left) = limit.refresh().left() else {
                     let error = io::Error::new(
                         io::ErrorKind::TimedOut,
                         format!("all {} connections are in use", self.limit),
                     );
                     return Err(self.server.not_sent(&error));
-                }
+                };
                 self.freed.wait_for(&mut state, left);
+                limit.refresh();
             }
         }
         // The place is taken; the connection is opened with the pool unlocked.
-        self.server.connect(deadline).inspect_err(|_| self.vacate())
+        self.server.connect(limit).inspect_err(|_| self.vacate())
     }
 
     /// For a connection that has seen nothing but replies.

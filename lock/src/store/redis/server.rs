@@ -2,13 +2,12 @@
 
 use std::io;
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use hashed_wheel::{Clock, SystemClock};
 use redis::Cmd;
 
 use super::address::Address;
-use super::connection::{Broken, Connection};
+use super::connection::{Broken, Connection, Limit};
 use super::resolve::Resolver;
 use super::server_clock::ServerClock;
 use crate::store::Failure;
@@ -34,9 +33,9 @@ impl Server {
     }
 
     /// A connection that is ready for commands, or a failure by the deadline.
-    pub(super) fn connect(&self, deadline: Instant) -> Result<Connection, Failure> {
-        let mut connection = self.open(deadline).map_err(|error| self.not_sent(&error))?;
-        self.shake_hands(&mut connection, deadline)?;
+    pub(super) fn connect(&self, limit: &mut Limit) -> Result<Connection, Failure> {
+        let mut connection = self.open(limit).map_err(|error| self.not_sent(&error))?;
+        self.shake_hands(&mut connection, limit)?;
         Ok(connection)
     }
 
@@ -47,18 +46,13 @@ impl Server {
         }
     }
 
-    fn open(&self, deadline: Instant) -> io::Result<Connection> {
-        let left = || deadline.saturating_duration_since(SystemClock.now());
-        let addresses = self
-            .resolver
-            .resolve(&self.address.host, self.address.port, left())?;
+    fn open(&self, limit: &mut Limit) -> io::Result<Connection> {
+        let addresses =
+            self.resolver
+                .resolve(&self.address.host, self.address.port, limit.left()?)?;
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in addresses {
-            // A timeout of zero is an error of the caller's, says the standard library.
-            if left().is_zero() {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            match TcpStream::connect_timeout(&address, left()) {
+            match TcpStream::connect_timeout(&address, limit.refresh().left()?) {
                 Ok(stream) => return Connection::new(stream, self.command_timeout),
                 Err(error) => last = error,
             }
@@ -67,7 +61,7 @@ impl Server {
     }
 
     /// Says who we are, selects the database and asks for the time, in one round trip.
-    fn shake_hands(&self, connection: &mut Connection, deadline: Instant) -> Result<(), Failure> {
+    fn shake_hands(&self, connection: &mut Connection, limit: &mut Limit) -> Result<(), Failure> {
         let mut packed = Vec::new();
         let mut replies = 0;
         let mut add = |command: &Cmd| {
@@ -86,13 +80,15 @@ impl Server {
         }
         add(&redis::cmd("TIME"));
 
+        limit.refresh();
         connection
-            .send(&packed, deadline)
+            .send(&packed, limit)
             .map_err(|error| self.not_sent(&error))?;
         for last in (0..replies).rev() {
             let reply = connection
-                .receive(deadline)
+                .receive(limit)
                 .map_err(|error| self.not_sent(&error))?;
+            limit.refresh();
             match reply {
                 Value::Refusal { code, message } => return Err(self.refused(code, message)),
                 reply if last == 0 => {
@@ -115,6 +111,11 @@ impl Server {
             },
             // How Redis answers AUTH when it has no password; the text names the command.
             "ERR" if message.contains("AUTH") => Failure::Unauthenticated {
+                server,
+                reason: message,
+            },
+            // The server closes the connection after it, so it is no answer to a command. It passes.
+            "ERR" if message.contains("max number of clients") => Failure::NotSent {
                 server,
                 reason: message,
             },

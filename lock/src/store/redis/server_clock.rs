@@ -33,12 +33,10 @@ impl ServerClock {
             .store(server.0.saturating_sub(self.elapsed()), Ordering::Relaxed);
     }
 
-    /// The server's time after `ahead` from now.
-    pub(super) fn after(&self, ahead: Duration) -> ServerTime {
-        let now = self
-            .elapsed()
-            .saturating_add(self.offset.load(Ordering::Relaxed));
-        ServerTime(now.saturating_add(millis(ahead)))
+    /// The server's time when ours is `instant`.
+    pub(super) fn at(&self, instant: Instant) -> ServerTime {
+        let since = millis(instant.saturating_duration_since(self.origin));
+        ServerTime(since.saturating_add(self.offset.load(Ordering::Relaxed)))
     }
 
     fn elapsed(&self) -> i64 {

@@ -1,14 +1,13 @@
 //! One server as a store: an operation is packed, sent on a connection of the pool, and its reply read.
 
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use hashed_wheel::{Clock, SystemClock};
 use parking_lot::Mutex;
 use redis::Cmd;
 
 use super::address::Address;
-use super::connection::{Broken, Connection};
+use super::connection::{Broken, Connection, Limit};
 use super::pool::Pool;
 use super::server::Server;
 use super::subscription::Subscription;
@@ -48,7 +47,7 @@ impl Redis {
 
     /// Makes a connection and keeps it for the first caller.
     pub(crate) fn connect(&self, timeout: Duration) -> Result<(), Failure> {
-        let connection = self.pool.take(SystemClock.now() + timeout)?;
+        let connection = self.pool.take(&mut Limit::after(timeout))?;
         self.pool.give_back(connection);
         Ok(())
     }
@@ -68,13 +67,13 @@ impl Redis {
         operation: &O,
         timeout: Duration,
     ) -> Result<Value, Failure> {
-        let deadline = SystemClock.now() + timeout;
-        let mut connection = self.pool.take(deadline)?;
+        let mut limit = Limit::after(timeout);
+        let mut connection = self.pool.take(&mut limit)?;
         let mut whole = false;
         for _ in 0..ROUNDS {
-            let not_after = self.not_after(deadline);
+            let not_after = self.server.clock.at(limit.deadline());
             let packed = pack(operation, not_after, whole);
-            let value = match connection.call(&packed, deadline) {
+            let value = match connection.call(&packed, &mut limit) {
                 Ok(value) => value,
                 Err(broken) => {
                     self.pool.discard(connection);
@@ -98,6 +97,7 @@ impl Redis {
                     return Err(Failure::Refused { code, message });
                 }
             }
+            limit.refresh();
         }
         self.pool.give_back(connection);
         Err(unsettled())
@@ -109,7 +109,7 @@ impl Redis {
         operations: &[O],
         timeout: Duration,
     ) -> Vec<Result<Value, Failure>> {
-        let deadline = SystemClock.now() + timeout;
+        let mut limit = Limit::after(timeout);
         let mut results: Vec<Result<Value, Failure>> =
             operations.iter().map(|_| Err(unsettled())).collect();
         let mut bulk = self.bulk.lock();
@@ -122,7 +122,7 @@ impl Redis {
             }
             let mut connection = match bulk
                 .take()
-                .map_or_else(|| self.server.connect(deadline), Ok)
+                .map_or_else(|| self.server.connect(&mut limit), Ok)
             {
                 Ok(connection) => connection,
                 Err(failure) => {
@@ -130,13 +130,13 @@ impl Redis {
                     return results;
                 }
             };
-            let not_after = self.not_after(deadline);
+            let not_after = self.server.clock.at(limit.deadline());
             let packed: Vec<u8> = open
                 .iter()
                 .filter_map(|&(place, whole)| Some((operations.get(place)?, whole)))
                 .flat_map(|(operation, whole)| pack(operation, not_after, whole))
                 .collect();
-            if let Err(error) = connection.send(&packed, deadline) {
+            if let Err(error) = connection.send(&packed, &mut limit) {
                 // The first of them may have left whole.
                 let failure = self.server.failure(Broken::Unanswered(error), not_after);
                 fail(&mut results, &open, &failure);
@@ -144,7 +144,7 @@ impl Redis {
             }
             let mut again = Vec::new();
             for (answered, &(place, whole)) in open.iter().enumerate() {
-                let value = match connection.receive(deadline) {
+                let value = match connection.receive(&mut limit) {
                     Ok(value) => value,
                     Err(error) => {
                         let failure = self.server.failure(Broken::Unanswered(error), not_after);
@@ -157,6 +157,7 @@ impl Redis {
                         return results;
                     }
                 };
+                limit.refresh();
                 let result = match self.judge(value) {
                     Verdict::Answer(value) => Ok(value),
                     Verdict::Refused { code, message } => Err(Failure::Refused { code, message }),
@@ -177,12 +178,6 @@ impl Redis {
             open = again;
         }
         results
-    }
-
-    fn not_after(&self, deadline: Instant) -> ServerTime {
-        self.server
-            .clock
-            .after(deadline.saturating_duration_since(SystemClock.now()))
     }
 
     /// What a reply asks of the sender.

@@ -18,7 +18,7 @@ use hashed_wheel::{Clock, SystemClock};
 use parking_lot::{Condvar, Mutex};
 use redis::Parser;
 
-use super::connection::{Connection, passes, receive, shut};
+use super::connection::{Connection, Limit, passes, receive, shut};
 use super::server::Server;
 use crate::store::Listener;
 use crate::value::Value;
@@ -219,7 +219,7 @@ impl Shared {
         let timeout = self.server.command_timeout;
         let connection: Connection = self
             .server
-            .connect(SystemClock.now() + timeout)
+            .connect(&mut Limit::after(timeout))
             .map_err(|failure| io::Error::other(format!("{failure:?}")))?;
         let (stream, parser) = connection.into_parts();
         stream.set_read_timeout(Some(timeout))?;
