@@ -2,8 +2,6 @@
 //!
 //! Criterion runs them one after the other. For the ratio run `lock_report`, which runs them in turn.
 
-#![expect(missing_docs, reason = "criterion's macros write the functions")]
-
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};

@@ -2,8 +2,6 @@
 //!
 //! Criterion runs them one after the other. For the ratio run `lock_report`, which runs them in turn.
 
-#![expect(missing_docs, reason = "criterion's macros write the functions")]
-
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -15,7 +13,7 @@ fn lock_unlock(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("lock_unlock");
     for mut contender in lock_unlocks(&server) {
         group.bench_function(contender.name(), |bencher| {
-            bencher.iter(|| contender.sample())
+            bencher.iter(|| contender.sample());
         });
     }
     // Every lock of the slow peers costs a thread or two connections, and a connection leaves its port behind for a
@@ -26,7 +24,7 @@ fn lock_unlock(criterion: &mut Criterion) {
     group.warm_up_time(Duration::from_millis(200));
     for mut contender in slow_lock_unlocks(&server) {
         group.bench_function(contender.name(), |bencher| {
-            bencher.iter(|| contender.sample())
+            bencher.iter(|| contender.sample());
         });
     }
     group.finish();

@@ -1,6 +1,6 @@
 //! What a timeout costs: scheduled and cancelled on one thread and on two, and scheduled while a million are pending.
 
-#![expect(missing_docs, reason = "criterion's macros write the functions")]
+#![expect(clippy::expect_used, reason = "a benchmark that cannot measure ends")]
 
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -19,7 +19,10 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 fn schedule_and_cancel(criterion: &mut Criterion) {
     for threads in [1, 2] {
         let mut group = criterion.benchmark_group(format!("schedule_cancel/{threads}_threads"));
-        pairs::<Floor>(&mut group, threads);
+        // With a thread more it would be one lock that two fight for, and no floor.
+        if threads == 1 {
+            pairs::<Floor>(&mut group, threads);
+        }
         pairs::<Batch>(&mut group, threads);
         pairs::<Boxed>(&mut group, threads);
         pairs::<OrderedMap>(&mut group, threads);
@@ -57,14 +60,18 @@ fn pairs<T: Timer>(group: &mut BenchmarkGroup<'_, WallTime>, threads: usize) {
                         }
                         barrier.wait();
                     };
-                    thread::Builder::new().spawn(worker).ok()
+                    thread::Builder::new()
+                        .spawn(worker)
+                        .expect("the system gives a thread")
                 })
                 .collect();
             barrier.wait();
             let start = now();
             barrier.wait();
             let took = now() - start;
-            drop(workers);
+            for worker in workers {
+                worker.join().expect("it does not panic");
+            }
             took
         });
     });

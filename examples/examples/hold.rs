@@ -79,21 +79,29 @@ fn carry_out(order: &Order) -> Result<u8, Box<dyn Error>> {
         builder = builder.watchdog_lease(lease);
     }
     let client = builder.build()?;
-    let code = match take(&client, order, &signal) {
-        Ok(Some(guard)) => keep(guard, order, &signal)?,
+    let outcome = take_and_keep(&client, order, &signal);
+    // A release that the server has not acknowledged gets a last chance. There is rarely one.
+    client.shutdown(Duration::from_secs(1));
+    outcome
+}
+
+fn take_and_keep(
+    client: &Client,
+    order: &Order,
+    signal: &Receiver<()>,
+) -> Result<u8, Box<dyn Error>> {
+    match take(client, order, signal) {
+        Ok(Some(guard)) => keep(guard, order, signal),
         Ok(None) => {
             say("not acquired: somebody else held it all the time")?;
-            NOT_ACQUIRED
+            Ok(NOT_ACQUIRED)
         }
         Err(LockError::Cancelled { .. }) => {
             say("not acquired: a signal ended the wait")?;
-            NOT_ACQUIRED
+            Ok(NOT_ACQUIRED)
         }
-        Err(error) => return Err(error.into()),
-    };
-    // A release that the server has not acknowledged yet gets a last chance. There is rarely one.
-    client.shutdown(Duration::from_secs(1));
-    Ok(code)
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Waits for the lock. `None` if the time was over first.

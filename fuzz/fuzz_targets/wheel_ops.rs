@@ -82,8 +82,13 @@ impl Pair {
             0 | 1 => {
                 let deadline = input.tick(now, lap)?;
                 let value = u32::try_from(self.keys.len()).ok()?;
-                self.keys.push(self.wheel.insert(deadline, value));
+                let key = self.wheel.insert(deadline, value);
+                self.keys.push(key);
                 self.model.insert(deadline, value);
+                let due = self.model.deadline(value);
+                assert_eq!(self.wheel.deadline(key), due);
+                let bucket = self.wheel.bucket(key).map(|bucket| bucket as u64);
+                assert_eq!(bucket, due.map(|due| due % lap), "the bucket is the tick's");
             }
             2 => {
                 let (key, value) = self.key(input)?;

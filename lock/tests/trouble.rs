@@ -1,6 +1,9 @@
 //! A server or a network in trouble: bounded time, typed errors, nothing lost or doubled, and no restart of the client.
 
-#![expect(clippy::panic, reason = "the helpers of a test fail it with a message")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "the helpers of a test may fail it as the test itself may"
+)]
 
 mod common;
 
@@ -399,6 +402,8 @@ fn flushed_scripts_cost_nobody_the_lock() {
             let mut connection = world.server.connection();
             while !done.load(Ordering::Acquire) {
                 connection.command(&["SCRIPT", "FLUSH"]);
+                // Without it the server does nothing else on a machine that is busy.
+                pause(Duration::from_micros(200));
             }
         });
         let workers: Vec<_> = (0..4)

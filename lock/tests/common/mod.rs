@@ -1,9 +1,6 @@
 //! What the tests of faults share: a server, a proxy before it, and aims at the library's own scripts.
 
-#![expect(
-    clippy::allow_attributes,
-    reason = "what one test file uses another does not, so there is nothing to expect"
-)]
+#![expect(clippy::panic, reason = "the helpers of a test fail it with a message")]
 #![allow(
     dead_code,
     reason = "every test file compiles all of this and uses a part"
@@ -123,7 +120,7 @@ impl World {
                 "EVAL" => request.argument(1) == script.source(),
                 _ => false,
             };
-            is_script && request.arguments.iter().any(|argument| *argument == name)
+            is_script && request.arguments.contains(&name)
         }
     }
 
