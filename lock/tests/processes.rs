@@ -177,8 +177,9 @@ fn a_killed_holders_lock_lives_no_longer_than_the_longest_lease_of_its_nested_ho
 
 fn be_stopped(client: &Client) {
     let guard = client.lock("a").lock().unwrap();
-    println!("holds {}", guard.owner());
+    // Before the line is printed, for the stop may come right after it.
     let mut last = now();
+    println!("holds {}", guard.owner());
     loop {
         let at = now();
         let held = guard.is_held();

@@ -643,6 +643,9 @@ fn a_busy_server_is_waited_out() {
     let held = client.lock("held").lock().unwrap();
     let mut busy = world.server.connection();
     busy.send(&["EVAL", "while true do end", "0"]).unwrap();
+    wait_until("it is busy", SOON, || {
+        world.server.command(&["PING"]).is_error()
+    });
     let aim = world.on(Script::Acquire, "a", Fault::PassOn).always();
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -947,4 +950,52 @@ fn a_shutdown_is_bounded_and_names_what_no_server_acknowledged() {
     assert_eq!(guard.lost().recv_timeout(SOON), Ok(LostReason::Shutdown));
     world.server.resume();
     world.wait_until_gone("a");
+}
+
+#[test]
+fn a_confirmation_that_is_not_the_last_one_owed_makes_no_channel_live() {
+    let world = World::new();
+    let (client, rival) = (world.patient(), world.rival());
+    let (a, b) = (
+        rival.lock("a").lock().unwrap(),
+        rival.lock("b").lock().unwrap(),
+    );
+    let subscribe = |name: &str, fault| {
+        let channel = format!("redisson_lock__channel:{{{name}}}");
+        world.proxy.on(
+            move |request| request.name() == "SUBSCRIBE" && request.contains(&channel),
+            fault,
+        )
+    };
+    let first = subscribe("a", Fault::HoldRequest);
+    let second = subscribe("a", Fault::HoldRequest);
+    let other = subscribe("b", Fault::PassOn);
+    let tries = world.on(Script::Acquire, "b", Fault::PassOn).always();
+    thread::scope(|scope| {
+        // It is subscribed to, left, and, as the server is told of another channel, really given up.
+        assert!(
+            client
+                .lock("a")
+                .try_lock_for(TIMEOUT / 2)
+                .unwrap()
+                .is_none()
+        );
+        first.wait_for_hit(SOON);
+        scope.spawn(|| client.lock("b").lock().unwrap().unlock().unwrap());
+        other.wait_for_hit(SOON);
+        // It is wished for again before anything was confirmed.
+        let waiter = scope.spawn(|| client.lock("a").lock().unwrap().unlock().unwrap());
+        second.wait_for_hit(SOON);
+        first.deliver();
+        // After the old confirmation comes that of the other channel, and a try.
+        tries.wait_for_hits(2, SOON);
+        // Nobody hears this. Only the last confirmation says that there may be something to try for.
+        a.unlock().unwrap();
+        let ((), took) = timed(|| {
+            second.deliver();
+            waiter.join().unwrap();
+        });
+        b.unlock().unwrap();
+        assert!(took < SLACK, "it waited for the poll bound: {took:?}");
+    });
 }
