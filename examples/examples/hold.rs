@@ -30,42 +30,35 @@ holds until a signal: SIGINT, SIGTERM and SIGHUP release the lock first.
   --lease S      hold with a lease of S seconds that is not renewed
   --             what follows is not an option, even if it begins with a dash
 
-Seconds are decimals. Lines on the standard output:
+Seconds are decimals. Lines on the standard output (the reasons are on the standard error):
 
   held NAME owner=OWNER
   released
-  lost: REASON
-  not acquired: REASON
+  lost
+  not acquired
 
 Exit codes:
 
   0  held, and released
-  1  an error: what it was is on the standard error
-  2  the command line cannot be used
+  1  an error, also of the command line
   3  not acquired: somebody else held it all the time, or a signal ended the wait
   4  lost: the lock was no longer held before it was released";
 
 const RELEASED: u8 = 0;
 const FAILED: u8 = 1;
-const MISUSED: u8 = 2;
 const NOT_ACQUIRED: u8 = 3;
 const LOST: u8 = 4;
 
 fn main() -> ExitCode {
     let code = match Order::parse(env::args_os().skip(1), env::var("REDIS_URL").ok()) {
         Ok(Some(order)) => carry_out(&order).unwrap_or_else(|error| {
-            // Of a lease that is too short or too long only the client knows the bounds.
-            let misused = matches!(
-                error.downcast_ref::<LockError>(),
-                Some(LockError::InvalidLease { .. })
-            );
             complain(&format!("hold: {error}"));
-            if misused { MISUSED } else { FAILED }
+            FAILED
         }),
         Ok(None) => say(USAGE).map_or(FAILED, |()| RELEASED),
         Err(misuse) => {
             complain(&format!("hold: {misuse}\n\n{USAGE}"));
-            MISUSED
+            FAILED
         }
     };
     ExitCode::from(code)
@@ -92,14 +85,8 @@ fn take_and_keep(
 ) -> Result<u8, Box<dyn Error>> {
     match take(client, order, signal) {
         Ok(Some(guard)) => keep(guard, order, signal),
-        Ok(None) => {
-            say("not acquired: somebody else held it all the time")?;
-            Ok(NOT_ACQUIRED)
-        }
-        Err(LockError::Cancelled { .. }) => {
-            say("not acquired: a signal ended the wait")?;
-            Ok(NOT_ACQUIRED)
-        }
+        Ok(None) => not_acquired("somebody else held it all the time"),
+        Err(LockError::Cancelled { .. }) => not_acquired("a signal ended the wait"),
         Err(error) => Err(error.into()),
     }
 }
@@ -133,8 +120,7 @@ fn keep(guard: LockGuard, order: &Order, signal: &Receiver<()>) -> Result<u8, Bo
         // Told at once, not at the next look: work that must not go on without the lock stops here.
         recv(guard.lost()) -> reason => {
             let reason = reason.unwrap_or(LostReason::Expired);
-            say(&format!("lost: {reason}"))?;
-            return Ok(LOST);
+            return lost(reason);
         }
         recv(signal) -> _ => {}
         recv(over) -> _ => {}
@@ -145,12 +131,21 @@ fn keep(guard: LockGuard, order: &Order, signal: &Receiver<()>) -> Result<u8, Bo
             say("released")?;
             Ok(RELEASED)
         }
-        Err(LockError::Lost { reason, .. }) => {
-            say(&format!("lost: {reason}"))?;
-            Ok(LOST)
-        }
+        Err(LockError::Lost { reason, .. }) => lost(reason),
         Err(error) => Err(error.into()),
     }
+}
+
+fn not_acquired(reason: &str) -> Result<u8, Box<dyn Error>> {
+    complain(&format!("hold: {reason}"));
+    say("not acquired")?;
+    Ok(NOT_ACQUIRED)
+}
+
+fn lost(reason: LostReason) -> Result<u8, Box<dyn Error>> {
+    complain(&format!("hold: {reason}"));
+    say("lost")?;
+    Ok(LOST)
 }
 
 /// A channel that gets a message at the first SIGINT, SIGTERM or SIGHUP.

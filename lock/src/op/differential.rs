@@ -78,13 +78,13 @@ fn action() -> impl Strategy<Value = Action> {
     let owner = 0..OWNERS;
     let late = prop::bool::weighted(0.1);
     prop_oneof![
-        6 => (name.clone(), owner.clone(), 1..6_u32, late.clone())
+        6 => (name.clone(), owner.clone(), 1..6_u32, late)
             .prop_map(|(name, owner, steps, late)| Action::Acquire { name, owner, steps, late }),
-        4 => (name.clone(), owner.clone(), 1..9_u32, 0..6_u32, late.clone()).prop_map(
+        4 => (name.clone(), owner.clone(), 1..9_u32, 0..6_u32, late).prop_map(
             |(name, owner, count, steps, late)| Action::Recount { name, owner, count, steps, late }
         ),
         3 => (name.clone(), owner.clone()).prop_map(|(name, owner)| Action::Release { name, owner }),
-        3 => (prop::collection::vec((name.clone(), owner, 1..6_u32), 1..5), late.clone())
+        3 => (prop::collection::vec((name.clone(), owner, 1..6_u32), 1..5), late)
             .prop_map(|(renewals, late)| Action::Renew { renewals, late }),
         1 => (name.clone(), late).prop_map(|(name, late)| Action::ForceRelease { name, late }),
         1 => name.clone().prop_map(|name| Action::Exists { name }),
