@@ -3,6 +3,7 @@
 //! Every operation may be sent again, as `op` explains. What matters afterwards is the *doubt*: if an attempt went
 //! unanswered, a copy of it may still reach the server until its not-after.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Select, never};
@@ -47,8 +48,20 @@ pub(crate) struct Patience<'a> {
     /// One attempt may take this long.
     pub(crate) attempt: Duration,
     pub(crate) attempts: Attempts,
+    /// Once true, there is no further attempt.
+    pub(crate) closed: Option<&'a AtomicBool>,
     /// A message here ends the pauses between attempts. It stays in the channel.
     pub(crate) cancel: Option<&'a Receiver<()>>,
+}
+
+impl Patience<'_> {
+    /// Whether the caller wants no more attempts.
+    fn is_over(&self) -> bool {
+        let closed = self
+            .closed
+            .is_some_and(|closed| closed.load(Ordering::Acquire));
+        closed || is_cancelled(self.cancel)
+    }
 }
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -80,8 +93,10 @@ pub(crate) fn call<O: Operation>(
             doubt = doubt.max(Some(*not_after));
         }
         let go_on_at = clock.now() + pause;
-        let last = patience.attempts == Attempts::One || go_on_at >= patience.until;
-        if last || !failure.passes() || is_cancelled(patience.cancel) {
+        let last = patience.attempts == Attempts::One
+            || go_on_at >= patience.until
+            || !store.may_recover_by_itself();
+        if last || !failure.passes() || patience.is_over() {
             let failure = match doubt {
                 // Whatever the last attempt met, an earlier one may have run.
                 Some(not_after) if failure.passes() => failure.in_doubt(not_after),

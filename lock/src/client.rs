@@ -17,7 +17,9 @@ use crate::store::{Address, Memory};
 /// are the same client.
 ///
 /// A client has a ticker thread and a renewal thread, and a third for messages once somebody waits. It ends with its
-/// last clone, lock and guard; [`shutdown`](Self::shutdown) ends it sooner and says what could not be released.
+/// last clone, lock and guard. Whoever drops that waits for what the renewal thread is doing, and for one more try at
+/// the releases that are owed: seconds at worst, while the server hangs. [`shutdown`](Self::shutdown) ends it sooner and
+/// says what could not be released.
 ///
 /// After a `fork` the child's clones work too: with connections, threads and an identity of the child's own. Guards
 /// that the child inherited are inert there.
@@ -195,15 +197,16 @@ pub struct ShutdownReport {
 #[derive(Clone, Debug, Default)]
 #[must_use = "a builder does nothing until `build`"]
 pub struct ClientBuilder {
-    target: Option<Place>,
+    target: Option<Locks>,
     clock: Option<Arc<dyn Clock>>,
     watchdog_lease: Option<Duration>,
     command_timeout: Option<Duration>,
     max_connections: Option<usize>,
 }
 
+/// Where the locks are.
 #[derive(Clone, Debug)]
-enum Place {
+enum Locks {
     Memory(Memory),
     /// Parsed already, so that no password stands in a `Debug`.
     Url(Result<Address, Error>),
@@ -212,13 +215,13 @@ enum Place {
 impl ClientBuilder {
     /// A single server: `redis://[user][:password@]host[:port][/database]`, or `valkey://`.
     pub fn url(mut self, url: &str) -> Self {
-        self.target = Some(Place::Url(Address::parse(url)));
+        self.target = Some(Locks::Url(Address::parse(url)));
         self
     }
 
     /// A server inside this process. Unless [`clock`](Self::clock) is set too, its clock is the client's.
     pub fn in_memory(mut self, memory: &Memory) -> Self {
-        self.target = Some(Place::Memory(memory.clone()));
+        self.target = Some(Locks::Memory(memory.clone()));
         self
     }
 
@@ -270,8 +273,8 @@ impl ClientBuilder {
             settings.set_connections(connections)?;
         }
         let (target, default_clock): (Target, Arc<dyn Clock>) = match self.target {
-            Some(Place::Url(address)) => (Target::Redis(address?), Arc::new(SuspendClock::new())),
-            Some(Place::Memory(memory)) => {
+            Some(Locks::Url(address)) => (Target::Redis(address?), Arc::new(SuspendClock::new())),
+            Some(Locks::Memory(memory)) => {
                 let clock = memory.clock();
                 (Target::Memory(memory), clock)
             }

@@ -177,36 +177,49 @@ impl Hold {
         self.counts.lock().doubt
     }
 
-    /// It is being released: from now on nobody believes in it. Answers whether it was valid until now.
-    pub(crate) fn finish(&self, now: Instant) -> bool {
-        let valid = self.validity.end(now);
-        let listeners = {
+    /// It is being released: from now on nobody believes in it. If it was over before, that is a loss, and whoever
+    /// listens is told.
+    pub(crate) fn finish(&self, now: Instant) -> Result<(), LostReason> {
+        let (result, listeners) = {
             let mut end = self.end.lock();
-            end.over = true;
-            std::mem::take(&mut end.listeners)
+            let valid = self.validity.end(now);
+            let first = !std::mem::replace(&mut end.over, true);
+            if first && !valid {
+                end.lost = Some(self.reason_of_end());
+            }
+            let result = end.lost.map_or(Ok(()), Err);
+            (result, std::mem::take(&mut end.listeners))
         };
-        // Their channels close without a message: released, not lost.
-        drop(listeners);
-        valid
+        if let Err(reason) = result {
+            tell(listeners, reason);
+        }
+        // Else their channels close without a message: released, not lost.
+        result
     }
 
     /// It is lost: whoever listens is told. Only the first reason counts; false if it had ended before.
     pub(crate) fn lose(&self, now: Instant, reason: LostReason) -> bool {
-        self.validity.end(now);
         let listeners = {
             let mut end = self.end.lock();
-            if end.over {
+            self.validity.end(now);
+            if std::mem::replace(&mut end.over, true) {
                 return false;
             }
-            end.over = true;
             end.lost = Some(reason);
             std::mem::take(&mut end.listeners)
         };
-        for listener in listeners {
-            // Room for one is all it needs. Nobody may be listening any more.
-            let _gone = listener.try_send(reason);
-        }
+        tell(listeners, reason);
         true
+    }
+
+    /// Why its validity ended, if nobody ended it.
+    pub(crate) fn reason_of_end(&self) -> LostReason {
+        // Relaxed: it only chooses between two words of one report.
+        if self.unanswered.load(Ordering::Relaxed) {
+            LostReason::ServerUnreachable
+        } else {
+            LostReason::Expired
+        }
     }
 
     /// How it was lost, if it was told so already.
@@ -224,6 +237,13 @@ impl Hold {
             end.listeners.push(tell);
         }
         told
+    }
+}
+
+fn tell(listeners: Vec<Sender<LostReason>>, reason: LostReason) {
+    for listener in listeners {
+        // Room for one is all it needs. Nobody may be listening any more.
+        let _gone = listener.try_send(reason);
     }
 }
 

@@ -118,8 +118,9 @@ impl Lock {
         self.acquire_or_nest(&process, None, None, false)
     }
 
-    /// Takes the lock, and waits for it for at most `wait`, by a monotonic clock. `None` if somebody else held it all
-    /// the time. A `wait` of zero is a [`try_lock`](Self::try_lock).
+    /// Takes the lock, and waits for it for at most `wait`, by a monotonic clock. `None` if it could not be had in that
+    /// time, because somebody else held it or stood before this thread in the line. A `wait` of zero is a
+    /// [`try_lock`](Self::try_lock).
     ///
     /// # Errors
     ///
@@ -128,8 +129,8 @@ impl Lock {
         self.try_lock_with(wait, None)
     }
 
-    /// Takes the lock, and waits for it until `deadline`. `None` if somebody else held it all the time. A `deadline`
-    /// that has passed makes it a [`try_lock`](Self::try_lock).
+    /// Takes the lock, and waits for it until `deadline`, as [`try_lock_for`](Self::try_lock_for) does. A `deadline` that
+    /// has passed makes it a [`try_lock`](Self::try_lock).
     ///
     /// # Errors
     ///
@@ -140,7 +141,8 @@ impl Lock {
     }
 
     /// Takes the lock, and waits for it until `cancel` has a message or has lost its senders. The message stays in the
-    /// channel, so that it cancels every wait on it. Any thread may send it; it takes effect at once.
+    /// channel, so that it cancels every wait on it. Any thread may send it. It takes effect at once, except that a command
+    /// that is under way is waited for, for one command timeout at most.
     ///
     /// ```
     /// use wheellock::{Client, Error, Memory};
@@ -358,6 +360,7 @@ impl<'a> Acquirer<'a> {
             until,
             attempts: Attempts::UntilAnswered,
             attempt,
+            closed: Some(process.channels.closed()),
             cancel,
         };
         let answer = match call(&process.store, &*process.clock, &acquire, &patience) {
@@ -381,9 +384,13 @@ impl<'a> Acquirer<'a> {
         let doubt = self.doubt.take();
         let (name, owner) = (self.name.clone(), self.owner.clone());
         let hold = Arc::new(Hold::new(name, owner, lease, watched, sent_at, doubt));
+        let in_time = hold.is_held(process.now());
+        if !in_time {
+            // The server counts from when the request arrived, and that was late.
+            hold.ask_for(lease);
+        }
         process.holds.insert(&hold);
         process.watchdog.watch(&hold, sent_at);
-        let in_time = hold.is_held(process.now());
         let guard = LockGuard::new(Arc::clone(process), hold, watched);
         if process.is_shut_down() {
             // The shutdown may have ended all holds before this one was among them. Dropping the guard releases it.
@@ -422,7 +429,7 @@ fn nest(
 ) -> Acquisition {
     let Terms { lease, watched } = terms;
     if !hold.is_held(process.now()) {
-        process.watchdog.lose(hold, LostReason::Expired);
+        process.watchdog.lose(hold, hold.reason_of_end());
         return Ok(None);
     }
     let recount = Recount {
@@ -438,6 +445,7 @@ fn nest(
         until,
         attempts: Attempts::UntilAnswered,
         attempt,
+        closed: Some(process.channels.closed()),
         cancel,
     };
     let answer = match call(&process.store, &*process.clock, &recount, &patience) {
@@ -451,7 +459,7 @@ fn nest(
     }
     if !hold.extend(process.now(), lease, answer.sent_at) {
         // It ended while the answer was on its way. Whoever saw that first owes its release.
-        process.watchdog.lose(hold, LostReason::Expired);
+        process.watchdog.lose(hold, hold.reason_of_end());
         return Ok(None);
     }
     hold.nest(lease, watched);

@@ -3,6 +3,7 @@
 //! A fork copies the memory and not the threads, and shares the sockets. So nothing of a parent's is touched in a
 //! child: the child finds that its process id differs, and makes everything anew, with an identity of its own.
 
+use std::collections::HashSet;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use crate::error::{Error, LostReason};
 use crate::hold::{Hold, Holds, Left};
 use crate::name::LockName;
 use crate::op::{Found, Operation, Recount, Recounted, Release};
-use crate::owner::ClientId;
+use crate::owner::{ClientId, Owner};
 use crate::store::{Address, Failure, Listener, Memory, Redis, Store};
 use crate::wait::Channels;
 use crate::watchdog::Watchdog;
@@ -129,6 +130,7 @@ impl Process {
             until: self.now() + patience,
             attempts,
             attempt: self.settings.command_timeout,
+            closed: None,
             cancel: None,
         };
         call(&self.store, &*self.clock, operation, &patience)
@@ -157,7 +159,7 @@ impl Process {
         attempts: Attempts,
     ) -> Result<(), Error> {
         if !hold.is_held(self.now()) {
-            return Err(lost(hold, LostReason::Expired));
+            return Err(lost(hold, hold.reason_of_end()));
         }
         let (name, owner) = (hold.name.clone(), hold.owner.clone());
         match self.call_for(
@@ -195,58 +197,59 @@ impl Process {
         self.watchdog.forget(hold);
         self.holds.remove(hold);
         let valid_until = hold.valid_until();
-        if !hold.finish(self.now()) {
-            let error = lost(hold, LostReason::Expired);
-            // If the watchdog was first, it owes the release already.
-            if hold.lost_reason().is_none() && (hold.may_outlive() || hold.doubt().is_some()) {
-                self.owe_release(hold);
+        let known_lost = hold.lost_reason().is_some();
+        if let Err(reason) = hold.finish(self.now()) {
+            // If the watchdog was first, it has counted it, and owes the release already.
+            if !known_lost {
+                self.watchdog.count_loss();
+                if hold.may_outlive() || hold.doubt().is_some() {
+                    self.owe_release(hold);
+                }
             }
-            return Err(error);
+            return Err(lost(hold, reason));
         }
+        self.watchdog.releasing(hold);
         let release = Release::new(hold.name.clone(), hold.owner.clone());
-        let answer = match self.call_for(&release, patience, attempts) {
-            Ok(answer) => answer,
-            Err(gave_up) => {
-                self.owe_release(hold);
-                return Err(gave_up.failure.into_error::<Release>(&hold.name));
-            }
+        let answer = self.call_for(&release, patience, attempts);
+        let unfinished = match &answer {
+            Ok(answer) => hold.doubt().is_some_and(|doubt| doubt >= answer.reply.at),
+            Err(_) => true,
         };
-        if hold.doubt().is_some_and(|doubt| doubt >= answer.reply.at) {
+        if unfinished {
             self.owe_release(hold);
         }
+        self.watchdog.released(hold);
+        let answer = answer.map_err(|gave_up| gave_up.failure.into_error::<Release>(&hold.name))?;
+        let in_time = valid_until.is_some_and(|end| self.now() < end);
         match answer.reply.found {
             Found::Own => Ok(()),
             // An earlier copy of this very release may have found it. While the lease ran, it was nobody else's.
+            Found::Nothing | Found::SomebodyElses if answer.doubt.is_some() && in_time => Ok(()),
             Found::Nothing | Found::SomebodyElses if answer.doubt.is_some() => {
-                if valid_until.is_some_and(|end| self.now() < end) {
-                    Ok(())
-                } else {
-                    Err(Error::OutcomeUnknown {
-                        operation: Release::NAME,
-                        reason: "its first copy was not answered while the lease ran".to_owned(),
-                    })
-                }
+                Err(Error::OutcomeUnknown {
+                    operation: Release::NAME,
+                    reason: "its first copy was not answered while the lease ran".to_owned(),
+                })
             }
             // It left in time and arrived too late.
-            Found::Nothing if valid_until.is_none_or(|end| end <= self.now()) => {
-                Err(lost(hold, LostReason::Expired))
-            }
+            Found::Nothing if !in_time => Err(lost(hold, LostReason::Expired)),
             Found::Nothing => Err(lost(hold, LostReason::Deleted)),
             Found::SomebodyElses => Err(lost(hold, LostReason::TakenOver)),
         }
     }
 
-    fn owe_release(&self, hold: &Hold) {
+    /// False if so many are owed that the lease has to end by itself.
+    fn owe_release(&self, hold: &Hold) -> bool {
         self.watchdog.owe_release(
             hold.name.clone(),
             hold.owner.clone(),
             hold.longest_lease(),
             hold.doubt(),
-        );
+        )
     }
 
-    /// Ends the client: waiters are woken, holds are released, until `timeout`. Answers the locks whose release no
-    /// server has acknowledged, and how many were released.
+    /// Ends the client: waiters are woken, holds are released, until `timeout`. Answers how many were released, and the
+    /// locks whose release no server has acknowledged, whoever sent it.
     pub(crate) fn shut_down(&self, timeout: Duration) -> (usize, Vec<LockName>) {
         let now = self.now();
         let deadline = now
@@ -254,14 +257,23 @@ impl Process {
             .unwrap_or(now + Duration::from_secs(86_400));
         self.channels.close();
         let holds = self.holds.drain();
+        let mut unreleased = Vec::new();
         for hold in &holds {
             self.watchdog.forget(hold);
-            if hold.lose(self.now(), LostReason::Shutdown) {
-                self.owe_release(hold);
+            if hold.lose(self.now(), LostReason::Shutdown) && !self.owe_release(hold) {
+                unreleased.push((hold.name.clone(), hold.owner.clone()));
             }
         }
-        let unreleased = self.watchdog.finish_releases(deadline);
-        (holds.len().saturating_sub(unreleased.len()), unreleased)
+        unreleased.extend(self.watchdog.finish_releases(deadline));
+        let open: HashSet<&Owner> = unreleased.iter().map(|(_, owner)| owner).collect();
+        let released = holds
+            .iter()
+            .filter(|hold| !open.contains(&hold.owner))
+            .count();
+        (
+            released,
+            unreleased.into_iter().map(|(name, _)| name).collect(),
+        )
     }
 
     /// Whether it was shut down.

@@ -102,6 +102,12 @@ impl Parker {
         let _already_there = self.inner.give.try_send(());
     }
 
+    /// Whether the two share one permit.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// Sleeps on the operating system's clock, and takes the permit if it is there.
     fn sleep(&self, deadline: Option<Instant>, interrupt: &Receiver<()>) {
         let mut select = Select::new();

@@ -75,7 +75,7 @@ impl Store {
         }
     }
 
-    /// Takes the wish back. Returns at once. Call [`flush`](Self::flush) afterwards, with no lock held.
+    /// Takes the wish back. Returns at once; the server is told with the next wish, or when there is nothing else to do.
     pub(crate) fn unsubscribe(&self, channel: &Arc<str>) {
         match self {
             Self::Memory(session) => session.unsubscribe(channel),
@@ -90,6 +90,12 @@ impl Store {
             Self::Memory(session) => session.flush(),
             Self::Redis(redis) => redis.subscription().flush(),
         }
+    }
+
+    /// Whether what fails now may succeed a moment later. A server comes back; a fault of the store in memory stays until
+    /// the test takes it away, and waiting for that on a manual clock would be waiting for oneself.
+    pub(crate) fn may_recover_by_itself(&self) -> bool {
+        matches!(self, Self::Redis(_))
     }
 
     /// Closes the connections. What is under way ends with a failure.

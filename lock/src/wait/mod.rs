@@ -19,6 +19,9 @@ use crate::call::{is_cancelled, park};
 use crate::store::{Listener, Store};
 use queue::{Queue, Step, Ticket, Wakes};
 
+/// A round trip longer than this is a server that stalled, and not one to plan with.
+const LONGEST_TRIP: Duration = Duration::from_millis(250);
+
 /// What one try came to.
 #[derive(Debug)]
 pub(crate) enum Attempt<G> {
@@ -101,9 +104,16 @@ impl Channels {
             let in_time = left.is_none_or(|left| !left.is_zero());
             match waiter.step(now) {
                 Step::Try(seen) if worth_it && (in_time || trip.is_none()) => {
-                    let attempted = attempt()?;
+                    let attempted = match attempt() {
+                        // What ended it was not the server. What it left behind is cleaned up by whoever sent it.
+                        Err(_) if self.is_closed() => return Ok(Waited::Closed),
+                        Err(_) if is_cancelled(until.cancel) => return Ok(Waited::Cancelled),
+                        attempted => attempted?,
+                    };
                     let answered = self.clock.now();
-                    trip = Some(answered.saturating_duration_since(now));
+                    let took = answered.saturating_duration_since(now);
+                    // The quickest so far: one that was held up says nothing about the next.
+                    trip = Some(trip.map_or(took, |trip| trip.min(took)).min(LONGEST_TRIP));
                     match attempted {
                         Attempt::Granted(granted) => {
                             waiter.granted(seen, answered);
@@ -124,12 +134,30 @@ impl Channels {
                     None => waiter.can_be_woken(),
                 },
                 Step::Try(_) | Step::Sleep(_) => {
-                    // Others may try meanwhile. What is left is less than one round trip.
+                    // Others may try meanwhile.
                     drop(waiter);
-                    park(&*self.clock, &Parker::new(), until.deadline, until.cancel);
-                    return Ok(Waited::TimedOut);
+                    return Ok(self.wait_out(until));
                 }
             }
+        }
+    }
+
+    /// The rest of a wait in which no answer can come any more: less than one round trip.
+    fn wait_out<G>(&self, until: Until<'_>) -> Waited<G> {
+        loop {
+            if self.is_closed() {
+                return Waited::Closed;
+            }
+            if is_cancelled(until.cancel) {
+                return Waited::Cancelled;
+            }
+            if until
+                .deadline
+                .is_none_or(|deadline| deadline <= self.clock.now())
+            {
+                return Waited::TimedOut;
+            }
+            park(&*self.clock, &Parker::new(), until.deadline, until.cancel);
         }
     }
 
@@ -139,6 +167,11 @@ impl Channels {
         for channel in self.by_name.lock().values() {
             channel.parkers.values().for_each(Parker::unpark);
         }
+    }
+
+    /// True from [`close`](Self::close) on.
+    pub(crate) fn closed(&self) -> &AtomicBool {
+        &self.closed
     }
 
     pub(crate) fn is_closed(&self) -> bool {

@@ -18,7 +18,7 @@ pub(crate) struct Ticket(u64);
 /// The line of one channel.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    line: VecDeque<Place>,
+    line: VecDeque<Waiting>,
     next_ticket: u64,
     /// How many wakes have come.
     wakes: u64,
@@ -30,7 +30,7 @@ pub(crate) struct Queue {
 }
 
 #[derive(Debug)]
-struct Place {
+struct Waiting {
     ticket: Ticket,
     /// Since when it has been waiting for an answer of the server.
     calling_since: Option<Instant>,
@@ -65,7 +65,7 @@ impl Queue {
     pub(crate) fn join(&mut self) -> Ticket {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        self.line.push_back(Place {
+        self.line.push_back(Waiting {
             ticket,
             calling_since: None,
         });

@@ -47,8 +47,8 @@ struct Shared {
     releases: Mutex<Releases>,
     /// What the renewal thread sleeps on.
     renewal: Parker,
-    /// Whoever waits for the releases to be done.
-    flusher: Mutex<Option<Parker>>,
+    /// Those who wait for releases to be acknowledged.
+    flushers: Mutex<Vec<Parker>>,
     stopping: AtomicBool,
     counters: Counters,
 }
@@ -82,7 +82,7 @@ impl Watchdog {
             due: Mutex::new(Vec::new()),
             releases: Mutex::new(Releases::default()),
             renewal: Parker::new(),
-            flusher: Mutex::new(None),
+            flushers: Mutex::new(Vec::new()),
             stopping: AtomicBool::new(false),
             counters: Counters::default(),
         });
@@ -135,32 +135,60 @@ impl Watchdog {
         self.shared.lose(hold, reason);
     }
 
-    /// Owes the server a release, which the renewal thread finishes.
+    /// Counts a loss that the watchdog was not the first to see.
+    pub(crate) fn count_loss(&self) {
+        self.shared.counters.lost.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Owes the server a release, which the renewal thread finishes. False if so many are owed that the lease has to
+    /// end by itself.
     pub(crate) fn owe_release(
         &self,
         name: LockName,
         owner: Owner,
         lease: Lease,
         doubt: Option<ServerTime>,
-    ) {
-        self.shared.owe(name, owner, lease, doubt);
+    ) -> bool {
+        self.shared.owe(name, owner, lease, doubt)
     }
 
-    /// Waits for the releases that are owed, until `deadline`. Answers the names that no server has acknowledged.
-    pub(crate) fn finish_releases(&self, deadline: Instant) -> Vec<LockName> {
+    /// Notes that a caller releases `hold` itself, until [`released`](Self::released).
+    pub(crate) fn releasing(&self, hold: &Hold) {
+        self.shared
+            .releases
+            .lock()
+            .begin(hold.name.clone(), hold.owner.clone());
+    }
+
+    pub(crate) fn released(&self, hold: &Hold) {
+        self.shared.releases.lock().end(&hold.owner);
+        self.shared.wake_flushers();
+    }
+
+    /// Waits for the releases that are under way or owed, until `deadline`. Answers those that no server has
+    /// acknowledged.
+    pub(crate) fn finish_releases(&self, deadline: Instant) -> Vec<(LockName, Owner)> {
         let parker = Parker::new();
-        *self.shared.flusher.lock() = Some(parker.clone());
+        self.shared.flushers.lock().push(parker.clone());
         self.shared.renewal.unpark();
-        loop {
-            let names = self.shared.releases.lock().names();
-            if names.is_empty() || self.shared.clock.now() >= deadline {
-                *self.shared.flusher.lock() = None;
-                return names;
+        // The first wake comes at the end of a round of the renewal thread's, or of a caller's release.
+        let mut rounds = 0;
+        let unacknowledged = loop {
+            let open = self.shared.releases.lock().unacknowledged();
+            let patient = self.shared.store.may_recover_by_itself() || rounds < 2;
+            if open.is_empty() || !patient || self.shared.clock.now() >= deadline {
+                break open;
             }
             self.shared
                 .clock
                 .park(&parker, Some(deadline), &crossbeam_channel::never());
-        }
+            rounds += 1;
+        };
+        self.shared
+            .flushers
+            .lock()
+            .retain(|other| !other.is(&parker));
+        unacknowledged
     }
 
     pub(crate) fn owed_releases(&self) -> usize {
@@ -209,7 +237,7 @@ impl Shared {
                 continue;
             }
             match hold.valid_until().filter(|_| hold.is_held(now)) {
-                None => self.lose(&hold, reason_of_end(&hold)),
+                None => self.lose(&hold, hold.reason_of_end()),
                 Some(end) => {
                     self.place(&hold, end);
                     if hold.watched_lease().is_some() {
@@ -281,6 +309,7 @@ impl Shared {
         let gone = matches!(reason, LostReason::Deleted | LostReason::TakenOver);
         let ends_by_itself = !hold.may_outlive();
         if hold.doubt().is_some() || !(gone || ends_by_itself) {
+            // If too many are owed already, that is counted, and the lease ends by itself.
             self.owe(
                 hold.name.clone(),
                 hold.owner.clone(),
@@ -290,32 +319,35 @@ impl Shared {
         }
     }
 
-    fn owe(&self, name: LockName, owner: Owner, lease: Lease, doubt: Option<ServerTime>) {
-        self.releases
+    fn owe(&self, name: LockName, owner: Owner, lease: Lease, doubt: Option<ServerTime>) -> bool {
+        // A copy of a command may be under way for as long as its attempt may take.
+        let lease_and_copies = lease.duration() + self.settings.patience();
+        let now = self.clock.now();
+        let owed = self
+            .releases
             .lock()
-            .owe(self.clock.now(), name, owner, lease, doubt);
+            .owe(now, name, owner, lease_and_copies, doubt);
         self.renewal.unpark();
+        owed
+    }
+
+    fn wake_flushers(&self) {
+        self.flushers.lock().iter().for_each(Parker::unpark);
     }
 
     fn timer(&self) -> Option<Arc<BatchTimer<Arc<Hold>>>> {
         self.timer.get()?.upgrade()
     }
 
-    /// How long one attempt at a renewal may take: a tenth of the lease, within reason.
+    /// How long one attempt at a renewal may take: a tenth of the lease, and at least a slow round trip, but never so
+    /// long that a second attempt would come too late.
     fn attempt_timeout(&self, lease: Lease) -> Duration {
-        const LEAST: Duration = Duration::from_millis(250);
-        (lease.duration() / 10)
-            .max(LEAST)
+        const SLOW: Duration = Duration::from_millis(250);
+        let lease = lease.duration();
+        (lease / 10)
+            .max(SLOW)
+            .min(lease / 4)
             .min(self.settings.command_timeout)
-    }
-}
-
-fn reason_of_end(hold: &Hold) -> LostReason {
-    // Relaxed: it only chooses between two words of one report.
-    if hold.unanswered.load(Ordering::Relaxed) {
-        LostReason::ServerUnreachable
-    } else {
-        LostReason::Expired
     }
 }
 

@@ -1,12 +1,12 @@
-//! Releases that are still owed to the server: the rules, with time as an argument.
+//! Releases that the server has not acknowledged: the rules, with time as an argument.
 //!
 //! A release is owed when its call got no answer, when a hold was lost while the server may still keep it, and when a
 //! copy of an acquire may still be on its way. It is owed until the server has acknowledged it at a moment past that
-//! copy's not-after, or until whatever it would release must have ended by itself.
+//! copy's not-after, or until whatever it would release must have ended by itself. The book also names those that
+//! callers are sending themselves, so that a shutdown knows of all.
 
 use std::time::{Duration, Instant};
 
-use crate::lease::Lease;
 use crate::name::LockName;
 use crate::op::Release;
 use crate::owner::Owner;
@@ -15,7 +15,8 @@ use crate::value::ServerTime;
 /// One release that is owed.
 #[derive(Debug)]
 pub(super) struct Owed {
-    pub(super) name: LockName,
+    name: LockName,
+    owner: Owner,
     pub(super) release: Release,
     /// Until when a copy of the acquire may arrive.
     doubt: Option<ServerTime>,
@@ -26,12 +27,14 @@ pub(super) struct Owed {
     acknowledged: bool,
 }
 
-/// The releases that are owed.
+/// The releases that are owed or under way.
 #[derive(Debug, Default)]
 pub(super) struct Releases {
     owed: Vec<Owed>,
-    /// Those of the round that is under way, and whether each was acknowledged once.
-    under_way: Vec<(LockName, bool)>,
+    /// Those of the renewal thread's round. Whether each was acknowledged once.
+    in_round: Vec<(LockName, Owner, bool)>,
+    /// Those that callers send themselves.
+    by_callers: Vec<(LockName, Owner)>,
     /// Given up: the book was full, or the lease has ended by itself.
     pub(super) abandoned: u64,
 }
@@ -44,28 +47,30 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const GRACE: Duration = Duration::from_secs(10);
 
 impl Releases {
-    /// Owes a release of `owner`, which was last given `lease` before `now`.
+    /// Owes a release of `owner`, whose key is gone by itself after `lasts`. False if too many are owed.
     pub(super) fn owe(
         &mut self,
         now: Instant,
         name: LockName,
         owner: Owner,
-        lease: Lease,
+        lasts: Duration,
         doubt: Option<ServerTime>,
-    ) {
+    ) -> bool {
         if self.owed.len() >= MOST {
             self.abandoned += 1;
-            return;
+            return false;
         }
         self.owed.push(Owed {
-            release: Release::new(name.clone(), owner),
+            release: Release::new(name.clone(), owner.clone()),
             name,
+            owner,
             doubt,
             due: now,
             pause: FIRST_PAUSE,
-            ends: now + lease.duration() + GRACE,
+            ends: now + lasts + GRACE,
             acknowledged: false,
         });
+        true
     }
 
     /// Takes up to `most` that are due. They stay owed until [`round_over`](Self::round_over).
@@ -79,16 +84,16 @@ impl Releases {
                 Some(_) => place += 1,
             }
         }
-        self.under_way = due
+        self.in_round = due
             .iter()
-            .map(|owed| (owed.name.clone(), owed.acknowledged))
+            .map(|owed| (owed.name.clone(), owed.owner.clone(), owed.acknowledged))
             .collect();
         due
     }
 
     /// What was taken has been acknowledged, or is owed again.
     pub(super) fn round_over(&mut self) {
-        self.under_way.clear();
+        self.in_round.clear();
     }
 
     /// The server did it when its clock was at `at`. It may have to be done again.
@@ -117,20 +122,48 @@ impl Releases {
         self.owed.iter().map(|owed| owed.due).min()
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.owed.len() + self.under_way.len()
+    /// When the last of those that have never been acknowledged is due; `None` if there are none.
+    pub(super) fn last_due(&self) -> Option<Instant> {
+        self.owed
+            .iter()
+            .filter(|owed| !owed.acknowledged)
+            .map(|owed| owed.due)
+            .max()
     }
 
-    /// The locks whose release has never been acknowledged.
-    pub(super) fn names(&self) -> Vec<LockName> {
-        let owed = self.owed.iter().map(|owed| (&owed.name, owed.acknowledged));
-        let under_way = self
-            .under_way
+    /// A caller sends a release itself.
+    pub(super) fn begin(&mut self, name: LockName, owner: Owner) {
+        self.by_callers.push((name, owner));
+    }
+
+    /// It has an answer, or it is owed.
+    pub(super) fn end(&mut self, owner: &Owner) {
+        self.by_callers.retain(|(_, other)| other != owner);
+    }
+
+    /// How many are owed.
+    pub(super) fn len(&self) -> usize {
+        self.owed.len() + self.in_round.len()
+    }
+
+    /// Those that have never been acknowledged.
+    pub(super) fn unacknowledged(&self) -> Vec<(LockName, Owner)> {
+        let owed = self
+            .owed
             .iter()
-            .map(|(name, acknowledged)| (name, *acknowledged));
-        owed.chain(under_way)
-            .filter(|(_, acknowledged)| !acknowledged)
-            .map(|(name, _)| name.clone())
+            .map(|owed| (&owed.name, &owed.owner, owed.acknowledged));
+        let in_round = self
+            .in_round
+            .iter()
+            .map(|(name, owner, done)| (name, owner, *done));
+        let by_callers = self
+            .by_callers
+            .iter()
+            .map(|(name, owner)| (name, owner, false));
+        owed.chain(in_round)
+            .chain(by_callers)
+            .filter(|(_, _, acknowledged)| !acknowledged)
+            .map(|(name, owner, _)| (name.clone(), owner.clone()))
             .collect()
     }
 }
@@ -144,12 +177,12 @@ mod tests {
     fn owing(now: Instant, doubt: Option<i64>) -> Releases {
         let mut releases = Releases::default();
         let name = LockName::parse("a").unwrap();
-        let lease = Lease::new(Duration::from_secs(30)).unwrap();
+        let lasts = Duration::from_secs(30);
         releases.owe(
             now,
             name,
             ClientId::random().draw(),
-            lease,
+            lasts,
             doubt.map(ServerTime),
         );
         releases
@@ -161,13 +194,13 @@ mod tests {
         let mut releases = owing(now, None);
         let owed = releases.take_due(now, 9).remove(0);
         assert_eq!(
-            (releases.len(), releases.names().len()),
+            (releases.len(), releases.unacknowledged().len()),
             (1, 1),
             "it is still owed"
         );
         releases.acknowledged(now, owed, ServerTime(5));
         releases.round_over();
-        assert_eq!((releases.len(), releases.names().len()), (0, 0));
+        assert_eq!((releases.len(), releases.unacknowledged().len()), (0, 0));
     }
 
     #[test]
@@ -177,7 +210,7 @@ mod tests {
         let owed = releases.take_due(now, 9).remove(0);
         releases.acknowledged(now, owed, ServerTime(400));
         releases.round_over();
-        assert!(releases.names().is_empty());
+        assert!(releases.unacknowledged().is_empty());
         let again = now + Duration::from_millis(601);
         assert_eq!(releases.next_due(), Some(again));
         let owed = releases.take_due(again, 9).remove(0);

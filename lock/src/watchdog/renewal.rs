@@ -45,6 +45,9 @@ pub(super) fn run(shared: &Shared) {
             .clock
             .park(&shared.renewal, next, &crossbeam_channel::never());
     }
+    if catch_unwind(AssertUnwindSafe(|| send_last_releases(shared))).is_err() {
+        shared.counters.panics.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 fn turn(shared: &Shared) {
@@ -59,7 +62,7 @@ fn turn(shared: &Shared) {
     for together in due.chunks(keys * IN_FLIGHT) {
         renew(shared, together, keys);
     }
-    release(shared);
+    send_owed_releases(shared, shared.clock.now());
 }
 
 fn renew(shared: &Shared, due: &[Arc<Hold>], keys: usize) {
@@ -148,12 +151,10 @@ fn retry(shared: &Shared, batch: &[Sent], failure: &Failure) {
     }
 }
 
-/// One round of the releases that are owed.
-fn release(shared: &Shared) {
-    let due = shared
-        .releases
-        .lock()
-        .take_due(shared.clock.now(), RELEASES_AT_ONCE);
+/// Sends the releases that are owed and due, and answers whether there were any and the server answered.
+fn send_owed_releases(shared: &Shared, now: Instant) -> bool {
+    let due = shared.releases.lock().take_due(now, RELEASES_AT_ONCE);
+    let mut answered = false;
     if !due.is_empty() {
         let scripts: Vec<_> = due.iter().map(|owed| owed.release.clone()).collect();
         let timeout = RELEASE_TIMEOUT.min(shared.settings.command_timeout);
@@ -162,13 +163,30 @@ fn release(shared: &Shared) {
         let mut book = shared.releases.lock();
         for (owed, answer) in due.into_iter().zip(answers) {
             match answer {
-                Ok(released) => book.acknowledged(now, owed, released.at),
+                Ok(released) => {
+                    answered = true;
+                    book.acknowledged(now, owed, released.at);
+                }
                 Err(_) => book.unanswered(now, owed),
             }
         }
         book.round_over();
     }
-    if let Some(flusher) = &*shared.flusher.lock() {
-        flusher.unpark();
+    shared.wake_flushers();
+    answered
+}
+
+/// At the end: every release that is owed gets its chance, as long as the server answers. Without an answer there is a
+/// second one, on a new connection: the first may have met one that the server had closed. What a copy that is still
+/// on its way may create is left to its lease.
+fn send_last_releases(shared: &Shared) {
+    let mut unanswered = 0;
+    while unanswered < 2 {
+        let Some(last) = shared.releases.lock().last_due() else {
+            return;
+        };
+        if !send_owed_releases(shared, last) {
+            unanswered += 1;
+        }
     }
 }

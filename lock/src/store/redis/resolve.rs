@@ -2,17 +2,28 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
-use parking_lot::Mutex;
+use hashed_wheel::{Clock, SystemClock};
+use parking_lot::{Condvar, Mutex};
 
-/// Resolves one host. At most one thread of it runs at a time: a resolver that hangs is waited for, not piled up.
+/// Resolves one host. At most one thread of it runs at a time: a resolver that hangs is waited for, not piled up. All
+/// who ask while it runs share its answer, and nobody who asks later.
 #[derive(Debug, Default)]
 pub(super) struct Resolver {
-    running: Mutex<Option<Receiver<io::Result<Vec<SocketAddr>>>>>,
+    latest: Mutex<Option<Arc<Resolution>>>,
 }
+
+#[derive(Debug, Default)]
+struct Resolution {
+    answer: Mutex<Option<Answer>>,
+    answered: Condvar,
+}
+
+/// The addresses, or what the system said.
+type Answer = Result<Vec<SocketAddr>, String>;
 
 impl Resolver {
     /// The addresses of `host`, or an error within `timeout`.
@@ -25,46 +36,78 @@ impl Resolver {
         if let Ok(address) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(address, port)]);
         }
-        let answer = {
-            let mut running = self.running.lock();
-            if let Some(answer) = &*running {
-                answer.clone()
-            } else {
-                let answer = start(host.to_owned(), port)?;
-                running.insert(answer).clone()
+        let resolution = {
+            let mut latest = self.latest.lock();
+            match &*latest {
+                Some(running) if running.answer.lock().is_none() => Arc::clone(running),
+                _ => Arc::clone(latest.insert(start(host.to_owned(), port)?)),
             }
         };
-        match answer.recv_timeout(timeout) {
-            Ok(addresses) => {
-                *self.running.lock() = None;
-                addresses
+        resolution.wait(timeout)
+    }
+}
+
+impl Resolution {
+    fn wait(&self, timeout: Duration) -> io::Result<Vec<SocketAddr>> {
+        let deadline = SystemClock.now() + timeout;
+        let mut answer = self.answer.lock();
+        loop {
+            match &*answer {
+                Some(Ok(addresses)) => return Ok(addresses.clone()),
+                Some(Err(reason)) => return Err(io::Error::other(reason.clone())),
+                None => {}
             }
-            Err(RecvTimeoutError::Timeout) => Err(io::Error::new(
-                io::ErrorKind::TimedOut,
-                "the name was not resolved in time",
-            )),
-            // Another caller took the answer, or the thread died: the next call starts afresh.
-            Err(RecvTimeoutError::Disconnected) => {
-                *self.running.lock() = None;
-                Err(io::Error::new(
-                    io::ErrorKind::Interrupted,
-                    "the resolver gave no answer",
-                ))
+            let left = deadline.saturating_duration_since(SystemClock.now());
+            if left.is_zero() {
+                let reason = "the name was not resolved in time";
+                return Err(io::Error::new(io::ErrorKind::TimedOut, reason));
             }
+            self.answered.wait_for(&mut answer, left);
         }
     }
 }
 
-fn start(host: String, port: u16) -> io::Result<Receiver<io::Result<Vec<SocketAddr>>>> {
-    let (tell, answer) = bounded(1);
+fn start(host: String, port: u16) -> io::Result<Arc<Resolution>> {
+    let resolution = Arc::new(Resolution::default());
+    let running = Arc::clone(&resolution);
     thread::Builder::new()
         .name("lock-resolver".to_owned())
         .spawn(move || {
-            let addresses = (host.as_str(), port)
+            let answer = (host.as_str(), port)
                 .to_socket_addrs()
-                .map(Iterator::collect);
-            // Nobody waits any more if the deadline has passed, and the next caller takes the answer.
-            drop(tell.send(addresses));
+                .map(Iterator::collect)
+                .map_err(|error| error.to_string());
+            *running.answer.lock() = Some(answer);
+            running.answered.notify_all();
         })?;
-    Ok(answer)
+    Ok(resolution)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn all_who_ask_at_once_get_the_addresses() {
+        let resolver = Resolver::default();
+        thread::scope(|scope| {
+            let askers: Vec<_> = (0..16)
+                .map(|_| scope.spawn(|| resolver.resolve("localhost", 7000, LIMIT)))
+                .collect();
+            for asker in askers {
+                let addresses = asker.join().unwrap().unwrap();
+                assert!(addresses.iter().all(|address| address.ip().is_loopback()));
+                assert!(!addresses.is_empty());
+            }
+        });
+    }
+
+    #[test]
+    fn an_address_needs_no_resolution() {
+        let resolver = Resolver::default();
+        let addresses = resolver.resolve("::1", 7000, Duration::ZERO).unwrap();
+        assert_eq!(addresses, ["[::1]:7000".parse().unwrap()]);
+    }
 }

@@ -13,6 +13,9 @@ use super::server_clock::ServerClock;
 use crate::store::Failure;
 use crate::value::{ServerTime, Value};
 
+/// The standard library refuses a timeout of zero.
+const SHORTEST_CONNECT: Duration = Duration::from_millis(1);
+
 /// One server, and what has been learnt of it.
 #[derive(Debug)]
 pub(super) struct Server {
@@ -51,8 +54,12 @@ impl Server {
             self.resolver
                 .resolve(&self.address.host, self.address.port, limit.left()?)?;
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        let mut untried = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
         for address in addresses {
-            match TcpStream::connect_timeout(&address, limit.refresh().left()?) {
+            // Each gets its share, or one that swallows packets would leave nothing for the next.
+            let share = limit.refresh().left()? / untried.max(1);
+            untried = untried.saturating_sub(1);
+            match TcpStream::connect_timeout(&address, share.max(SHORTEST_CONNECT)) {
                 Ok(stream) => return Connection::new(stream, self.command_timeout),
                 Err(error) => last = error,
             }
