@@ -170,19 +170,22 @@ impl Watchdog {
     pub(crate) fn finish_releases(&self, deadline: Instant) -> Vec<(LockName, Owner)> {
         let parker = Parker::new();
         self.shared.flushers.lock().push(parker.clone());
-        self.shared.renewal.unpark();
-        // The first wake comes at the end of a round of the renewal thread's, or of a caller's release.
-        let mut rounds = 0;
+        // Wakes come at the end of a round of the renewal thread's, and of a caller's release. The first round may have
+        // begun before this call; the second has not.
+        let mut wakes = 0;
         let unacknowledged = loop {
             let open = self.shared.releases.lock().unacknowledged();
-            let patient = self.shared.store.may_recover_by_itself() || rounds < 2;
+            let patient = self.shared.store.may_recover_by_itself() || wakes < 2;
             if open.is_empty() || !patient || self.shared.clock.now() >= deadline {
                 break open;
+            }
+            if wakes < 2 {
+                self.shared.renewal.unpark();
             }
             self.shared
                 .clock
                 .park(&parker, Some(deadline), &crossbeam_channel::never());
-            rounds += 1;
+            wakes += 1;
         };
         self.shared
             .flushers
