@@ -12,17 +12,13 @@ fn hand_over(criterion: &mut Criterion) {
     let server = Server::start();
     let mut group = criterion.benchmark_group("hand_over");
     // Each hand-over is preceded by a pause, in which everybody falls asleep.
-    group
-        .sample_size(20)
-        .warm_up_time(Duration::from_millis(500));
+    group.sample_size(20).warm_up_time(Duration::from_millis(500));
     for mut contender in hand_overs(&server) {
         group.bench_function(contender.name(), |bencher| {
             bencher.iter_custom(|times| total(&mut contender, times));
         });
     }
-    group
-        .sample_size(10)
-        .measurement_time(Duration::from_secs(1));
+    group.sample_size(10).measurement_time(Duration::from_secs(1));
     group.warm_up_time(Duration::from_millis(1));
     for mut contender in slow_hand_overs(&server) {
         group.bench_function(contender.name(), |bencher| {

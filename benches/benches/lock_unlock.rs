@@ -18,9 +18,7 @@ fn lock_unlock(criterion: &mut Criterion) {
     }
     // Every lock of the slow peers costs a thread or two connections, and a connection leaves its port behind for a
     // minute. So there are few of them.
-    group
-        .sample_size(10)
-        .measurement_time(Duration::from_secs(1));
+    group.sample_size(10).measurement_time(Duration::from_secs(1));
     group.warm_up_time(Duration::from_millis(200));
     for mut contender in slow_lock_unlocks(&server) {
         group.bench_function(contender.name(), |bencher| {

@@ -60,9 +60,7 @@ fn pairs<T: Timer>(group: &mut BenchmarkGroup<'_, WallTime>, threads: usize) {
                         }
                         barrier.wait();
                     };
-                    thread::Builder::new()
-                        .spawn(worker)
-                        .expect("the system gives a thread")
+                    thread::Builder::new().spawn(worker).expect("the system gives a thread")
                 })
                 .collect();
             barrier.wait();

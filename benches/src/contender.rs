@@ -23,10 +23,7 @@ impl Contender {
 
     /// A contender that measures itself: `sample` answers how long the part that matters took.
     pub fn new(name: &'static str, sample: impl FnMut() -> Duration + 'static) -> Self {
-        Self {
-            name,
-            sample: Box::new(sample),
-        }
+        Self { name, sample: Box::new(sample) }
     }
 
     /// What it is called in tables.
@@ -43,9 +40,6 @@ impl Contender {
 
 impl fmt::Debug for Contender {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Contender")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
+        formatter.debug_struct("Contender").field("name", &self.name).finish_non_exhaustive()
     }
 }

@@ -107,9 +107,7 @@ fn clients(server: &Server) -> Contender {
         guard.unlock().expect("it was held");
         let took = owned.recv().expect("the waiter acquires") - start;
         // So that the next round does not find the waiter's own release on its way.
-        wait_until("the waiter is done", LIMIT, || {
-            watch.command(&["EXISTS", NAME]).integer() == 0
-        });
+        wait_until("the waiter is done", LIMIT, || watch.command(&["EXISTS", NAME]).integer() == 0);
         took
     })
 }
@@ -126,9 +124,7 @@ fn rlock_polling(server: &Server) -> Contender {
     let mut watch = server.connection();
     let mut turn = 0;
     Contender::new(RLOCK_POLLING, move || {
-        wait_until("the waiter is done", LIMIT, || {
-            watch.command(&["EXISTS", NAME]).integer() == 0
-        });
+        wait_until("the waiter is done", LIMIT, || watch.command(&["EXISTS", NAME]).integer() == 0);
         let mut guard = holder.acquire_mutex(NAME).expect("nobody else wants it");
         waits.send(()).expect("the waiter is there");
         // At another point of its interval each time, as a release knows nothing of who polls.
@@ -156,10 +152,7 @@ fn waiter_thread(
 
 fn subscribed(watch: &mut RawConnection, name: &str) -> bool {
     let reply = watch.command(&["PUBSUB", "NUMSUB", &channel(name)]);
-    reply
-        .array()
-        .get(1)
-        .is_some_and(|subscribers| subscribers.integer() == 1)
+    reply.array().get(1).is_some_and(|subscribers| subscribers.integer() == 1)
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) {

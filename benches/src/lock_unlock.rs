@@ -33,10 +33,7 @@ pub fn lock_unlocks(server: &Server) -> Vec<Contender> {
 /// The peers that need a thread or two connections for each lock.
 #[must_use]
 pub fn slow_lock_unlocks(server: &Server) -> Vec<Contender> {
-    vec![
-        rlock(server, "rlock 0.2, renewed", RenewalMode::Auto),
-        redlock(server),
-    ]
+    vec![rlock(server, "rlock 0.2, renewed", RenewalMode::Auto), redlock(server)]
 }
 
 fn two_evalsha(server: &Server) -> Contender {
@@ -58,11 +55,8 @@ fn two_pings(server: &Server) -> Contender {
 fn wheellock(server: &Server, watched: bool) -> Contender {
     let client = Client::connect(&server.url()).expect("the server is there");
     let lock = client.lock("bench:wheel");
-    let (name, lock) = if watched {
-        (WATCHED, lock)
-    } else {
-        ("wheellock, with_lease", lock.with_lease(LEASE))
-    };
+    let (name, lock) =
+        if watched { (WATCHED, lock) } else { ("wheellock, with_lease", lock.with_lease(LEASE)) };
     Contender::timed(name, move || {
         let guard = lock.lock().expect("nobody else wants it");
         guard.unlock().expect("it was held");
@@ -71,10 +65,7 @@ fn wheellock(server: &Server, watched: bool) -> Contender {
 
 fn rlock(server: &Server, name: &'static str, renewal: RenewalMode) -> Contender {
     let manager = RLock::new(server.url().as_str()).expect("the server is there");
-    let options = AcquireOptions::builder()
-        .ttl(LEASE)
-        .renewal_mode(renewal)
-        .build();
+    let options = AcquireOptions::builder().ttl(LEASE).renewal_mode(renewal).build();
     let options = options.expect("the options are valid");
     Contender::timed(name, move || {
         let mut guard = manager

@@ -9,16 +9,11 @@ use wheellock_fixture::Server;
 #[must_use]
 pub fn describe(server: &Server) -> String {
     let cpu = field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".to_owned());
-    let cores = fs::read_to_string("/proc/cpuinfo").map_or(0, |text| {
-        text.lines()
-            .filter(|line| line.starts_with("processor"))
-            .count()
-    });
+    let cores = fs::read_to_string("/proc/cpuinfo")
+        .map_or(0, |text| text.lines().filter(|line| line.starts_with("processor")).count());
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let info = server.command(&["INFO", "server"]).text();
-    let version = info
-        .lines()
-        .find_map(|line| line.strip_prefix("redis_version:"));
+    let version = info.lines().find_map(|line| line.strip_prefix("redis_version:"));
     format!(
         "processor: {cpu}, {cores} cores\nkernel: {} {}\nserver: {}\ncores allowed: benchmark {}, server {}\n",
         std::env::consts::OS,
@@ -32,13 +27,7 @@ pub fn describe(server: &Server) -> String {
 /// Keeps all threads of the server on one core, with the system's `taskset`.
 pub fn pin(server: &Server, core: &str) {
     let pinned = Command::new("taskset")
-        .args([
-            "--all-tasks",
-            "--cpu-list",
-            "--pid",
-            core,
-            &server.process_id().to_string(),
-        ])
+        .args(["--all-tasks", "--cpu-list", "--pid", core, &server.process_id().to_string()])
         .output()
         .is_ok_and(|output| output.status.success());
     assert!(pinned, "taskset does not pin the server to core {core}");

@@ -42,18 +42,8 @@ impl RawLock {
         let acquire = loader.command(&["SCRIPT", "LOAD", ACQUIRE]).text();
         let release = loader.command(&["SCRIPT", "LOAD", RELEASE]).text();
         let channel = channel(name);
-        let acquire = [
-            "EVALSHA",
-            &acquire,
-            "1",
-            name,
-            FAR_IN_THE_FUTURE,
-            OWNER,
-            LEASE_MILLIS,
-        ];
-        let release = [
-            "EVALSHA", &release, "2", name, &channel, OWNER, UNLOCKED, "PUBLISH",
-        ];
+        let acquire = ["EVALSHA", &acquire, "1", name, FAR_IN_THE_FUTURE, OWNER, LEASE_MILLIS];
+        let release = ["EVALSHA", &release, "2", name, &channel, OWNER, UNLOCKED, "PUBLISH"];
         let stream = TcpStream::connect(address).expect("the server listens");
         stream.set_nodelay(true).expect("a socket has the option");
         Self {
@@ -111,10 +101,7 @@ impl Request {
             write!(text, "${}\r\n{argument}\r\n", argument.len()).ok();
         }
         let digits = text.find(CLIENT).map(|place| place + CLIENT.len());
-        Self {
-            bytes: text.into_bytes(),
-            digits,
-        }
+        Self { bytes: text.into_bytes(), digits }
     }
 
     fn set_hold(&mut self, hold: usize) {
@@ -133,9 +120,5 @@ fn round_trip(stream: &mut TcpStream, request: &[u8], expected: &[u8]) {
     stream.write_all(request).expect("the server is there");
     let length = stream.read(&mut buffer).expect("the server is there");
     let reply = buffer.get(..length).unwrap_or_default();
-    assert!(
-        reply.starts_with(expected),
-        "the server answered {}",
-        reply.escape_ascii()
-    );
+    assert!(reply.starts_with(expected), "the server answered {}", reply.escape_ascii());
 }

@@ -56,25 +56,13 @@ pub fn measure_in_turn(
 /// The figures as a table, ratios to the first of them.
 #[must_use]
 pub fn table(title: &str, figures: &[Figures]) -> String {
-    let mut table = format!(
-        "{title:<32} {:>10} {:>10} {:>10} {:>8}\n",
-        "median", "10%", "90%", "ratio"
-    );
-    for Figures {
-        name,
-        median,
-        spread,
-        ratio,
-    } in figures
-    {
+    let mut table =
+        format!("{title:<32} {:>10} {:>10} {:>10} {:>8}\n", "median", "10%", "90%", "ratio");
+    for Figures { name, median, spread, ratio } in figures {
         let (low, high) = (micros(spread.0), micros(spread.1));
         // Writing to a string does not fail.
-        writeln!(
-            table,
-            "{name:<32} {:>10} {low:>10} {high:>10} {ratio:>8.3}",
-            micros(*median)
-        )
-        .ok();
+        writeln!(table, "{name:<32} {:>10} {low:>10} {high:>10} {ratio:>8.3}", micros(*median))
+            .ok();
     }
     table
 }
@@ -105,10 +93,7 @@ fn figures(name: &'static str, medians: &[Duration], floor: &[Duration]) -> Figu
 )]
 fn at<T: Copy>(sorted: &[T], part: f64) -> T {
     let place = (sorted.len().saturating_sub(1) as f64 * part).round() as usize;
-    sorted
-        .get(place)
-        .copied()
-        .expect("there is at least one round and one sample")
+    sorted.get(place).copied().expect("there is at least one round and one sample")
 }
 
 fn micros(duration: Duration) -> String {

@@ -82,11 +82,7 @@ impl Timer for Boxed {
     const NAME: &'static str = "HashedWheelTimer";
 
     fn start() -> Self {
-        Self(
-            HashedWheelTimer::builder()
-                .build()
-                .expect("the system gives a thread"),
-        )
+        Self(HashedWheelTimer::builder().build().expect("the system gives a thread"))
     }
 
     fn schedule(&self, delay: Duration) -> Timeout {
@@ -132,20 +128,13 @@ impl Timer for OrderedMap {
         let ticker = Arc::clone(&shared);
         let thread = thread::Builder::new().spawn(move || ticker.run());
         let thread = Some(thread.expect("the system gives a thread"));
-        Self {
-            shared,
-            next: AtomicU64::new(0),
-            thread,
-        }
+        Self { shared, next: AtomicU64::new(0), thread }
     }
 
     fn schedule(&self, delay: Duration) -> (Instant, u64) {
         let key = (now() + delay, self.next.fetch_add(1, Ordering::Relaxed));
         let mut state = self.shared.state.lock();
-        let first = state
-            .pending
-            .first_key_value()
-            .is_none_or(|(first, _)| key < *first);
+        let first = state.pending.first_key_value().is_none_or(|(first, _)| key < *first);
         state.pending.insert(key, 7);
         drop(state);
         if first {
@@ -155,12 +144,7 @@ impl Timer for OrderedMap {
     }
 
     fn cancel(&self, handle: (Instant, u64)) {
-        self.shared
-            .state
-            .lock()
-            .pending
-            .remove(&handle)
-            .expect("it is pending");
+        self.shared.state.lock().pending.remove(&handle).expect("it is pending");
     }
 }
 

@@ -110,11 +110,7 @@ fn take(
 
 /// Holds the lock until its time is over, a signal comes, or it is lost.
 fn keep(guard: LockGuard, order: &Order, signal: &Receiver<()>) -> Result<u8, Box<dyn Error>> {
-    say(&format!(
-        "held {} owner={}",
-        printable(&order.name),
-        guard.owner()
-    ))?;
+    say(&format!("held {} owner={}", printable(&order.name), guard.owner()))?;
     let over = order.hold.map_or_else(never, after);
     select! {
         // Told at once, not at the next look: work that must not go on without the lock stops here.
@@ -203,9 +199,7 @@ impl Order {
             };
             let mut value = || match value.clone() {
                 Some(value) => Ok(value),
-                None => arguments
-                    .next()
-                    .unwrap_or_else(|| Err(format!("{option} needs a value"))),
+                None => arguments.next().unwrap_or_else(|| Err(format!("{option} needs a value"))),
             };
             match option {
                 "--help" | "-h" => return Ok(None),
@@ -226,21 +220,12 @@ impl Order {
         };
         let mut words = words.into_iter();
         let name = words.next().ok_or("which lock? NAME is missing")?;
-        let hold = words
-            .next()
-            .map(|text| seconds("SECONDS", &text))
-            .transpose()?;
+        let hold = words.next().map(|text| seconds("SECONDS", &text)).transpose()?;
         if let Some(word) = words.next() {
             return Err(format!("{word:?} is one word too many"));
         }
         let url = url.ok_or("which server? Give --redis URL or set REDIS_URL")?;
-        Ok(Some(Self {
-            url,
-            name,
-            hold,
-            wait,
-            term,
-        }))
+        Ok(Some(Self { url, name, hold, wait, term }))
     }
 }
 
@@ -255,11 +240,7 @@ fn seconds(what: &str, text: &str) -> Result<Duration, String> {
 /// A name in one line, whatever is in it.
 fn printable(name: &str) -> String {
     let shown = |letter: char| {
-        if letter.is_control() {
-            letter.escape_default().collect()
-        } else {
-            String::from(letter)
-        }
+        if letter.is_control() { letter.escape_default().collect() } else { String::from(letter) }
     };
     name.chars().map(shown).collect()
 }

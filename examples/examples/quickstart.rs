@@ -7,11 +7,7 @@
 //! cargo run --example quickstart
 //! ```
 
-#![expect(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "an example shows what it does"
-)]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example shows what it does")]
 
 use std::env;
 use std::error::Error;
@@ -34,10 +30,8 @@ usage: quickstart [--redis URL | --spawn]
 const LEASE: Duration = Duration::from_millis(1500);
 
 fn main() -> ExitCode {
-    let arguments: Vec<_> = env::args_os()
-        .skip(1)
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
+    let arguments: Vec<_> =
+        env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
     let url = env::var("REDIS_URL").ok().filter(|url| !url.is_empty());
     let told = match (arguments.as_slice(), url) {
@@ -81,10 +75,7 @@ fn on_a_server(url: &str, why: &str) -> Result<(), Box<dyn Error>> {
 
 fn on_a_temporary_server() -> Result<(), Box<dyn Error>> {
     let server = Server::try_start()?;
-    println!(
-        "Locks: on a Redis server at {}, started for this run.",
-        server.address()
-    );
+    println!("Locks: on a Redis server at {}, started for this run.", server.address());
     println!("They exclude the threads of all processes that use this server.");
     tell(&Place::Server(server.url()))
 }
@@ -93,9 +84,7 @@ fn on_a_temporary_server() -> Result<(), Box<dyn Error>> {
 fn tell(place: &Place) -> Result<(), Box<dyn Error>> {
     let (ann, ben) = (place.client()?, place.client()?);
     let name = format!("quickstart:{}", ann.id());
-    let time = Timeline {
-        start: SystemClock.now(),
-    };
+    let time = Timeline { start: SystemClock.now() };
 
     chapter("Taken");
     let guard = ann.lock(&name).lock()?;
@@ -143,18 +132,12 @@ fn renewed(
         };
         let what = if left > before { "renewed" } else { "" };
         let bar = "#".repeat(usize::try_from(left.as_millis() / 50)?);
-        time.line(
-            "Ann",
-            &format!("{:>5} ms left {bar:<30} {what}", left.as_millis()),
-        );
+        time.line("Ann", &format!("{:>5} ms left {bar:<30} {what}", left.as_millis()));
         before = left;
         pause(Duration::from_millis(200));
     }
     let renewals = ann.stats().renewed;
-    time.line(
-        "Ann",
-        &format!("holds it: {}, after {renewals} renewals", guard.is_held()),
-    );
+    time.line("Ann", &format!("holds it: {}, after {renewals} renewals", guard.is_held()));
     Ok(())
 }
 
@@ -185,10 +168,7 @@ fn handed_over(
         guard.unlock()?;
         let granted = waiter.join().map_err(|_| "the waiter panicked")??;
         let between = granted.saturating_duration_since(released);
-        time.line(
-            "Ben",
-            &format!("had it {between:.1?} after Ann's release began"),
-        );
+        time.line("Ben", &format!("had it {between:.1?} after Ann's release began"));
         Ok(())
     })
 }
@@ -200,17 +180,11 @@ fn nested(time: &Timeline, ben: &Client, name: &str) -> Result<(), Box<dyn Error
     let outer = lock.lock()?;
     time.line("Ben", &format!("takes it: count {}", lock.hold_count()));
     let inner = lock.lock()?;
-    time.line(
-        "Ben",
-        &format!("takes it again: count {}", lock.hold_count()),
-    );
+    time.line("Ben", &format!("takes it again: count {}", lock.hold_count()));
     inner.unlock()?;
     time.line("Ben", &format!("releases one: count {}", lock.hold_count()));
     outer.unlock()?;
-    time.line(
-        "Ben",
-        &format!("releases the other: locked: {}", lock.is_locked()?),
-    );
+    time.line("Ben", &format!("releases the other: locked: {}", lock.is_locked()?));
     Ok(())
 }
 
@@ -230,10 +204,7 @@ fn recovered(
             std::mem::forget(cleo.lock(name).with_lease(LEASE).lock()?);
             time.line("Cleo", "takes it");
             let died = SystemClock.now();
-            time.line(
-                "Cleo",
-                "forgets the guard, which stands for a process that dies",
-            );
+            time.line("Cleo", "forgets the guard, which stands for a process that dies");
             died
         }
         Place::Server(url) => {
@@ -248,10 +219,7 @@ fn recovered(
     time.line("Ben", "waits");
     let guard = ben.lock(name).lock()?;
     let waited = SystemClock.now() - died;
-    time.line(
-        "Ben",
-        &format!("has it {waited:.1?} later: the lease of {LEASE:?} had ended"),
-    );
+    time.line("Ben", &format!("has it {waited:.1?} later: the lease of {LEASE:?} had ended"));
     guard.unlock()?;
     Ok(())
 }
@@ -291,11 +259,7 @@ impl Victim {
         let victim = Self { process };
         let mut line = String::new();
         BufReader::new(output.ok_or("no pipe")?).read_line(&mut line)?;
-        if line.trim() == "held" {
-            Ok(victim)
-        } else {
-            Err("the other process has no lock".into())
-        }
+        if line.trim() == "held" { Ok(victim) } else { Err("the other process has no lock".into()) }
     }
 }
 
@@ -323,10 +287,7 @@ struct Timeline {
 impl Timeline {
     fn line(&self, who: &str, what: &str) {
         let seconds = (SystemClock.now() - self.start).as_secs_f64();
-        println!(
-            "{}",
-            format!("{seconds:7.3} s  {who:<4}  {what}").trim_end()
-        );
+        println!("{}", format!("{seconds:7.3} s  {who:<4}  {what}").trim_end());
     }
 }
 
@@ -334,10 +295,7 @@ fn chapter(title: &str) {
     println!("\n{title}");
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the timeline shows real time pass"
-)]
+#[expect(clippy::disallowed_methods, reason = "the timeline shows real time pass")]
 fn pause(duration: Duration) {
     thread::sleep(duration);
 }

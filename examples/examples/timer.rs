@@ -24,9 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn on_the_systems_clock() -> Result<(), Box<dyn Error>> {
-    let timer = HashedWheelTimer::builder()
-        .tick_duration(Duration::from_millis(1))
-        .build()?;
+    let timer = HashedWheelTimer::builder().tick_duration(Duration::from_millis(1)).build()?;
     let clock = Arc::clone(timer.clock());
     let start = clock.now();
     let (sender, done) = unbounded();
@@ -44,11 +42,7 @@ fn on_the_systems_clock() -> Result<(), Box<dyn Error>> {
 
     // Cancel. The task is dropped unrun, here and now, and the answer says whether this call was in time.
     let request = timer.schedule(Duration::from_secs(30), || println!("  never printed"))?;
-    println!(
-        "  cancel: in time: {}, pending: {}",
-        request.cancel(),
-        timer.pending_timeouts()
-    );
+    println!("  cancel: in time: {}, pending: {}", request.cancel(), timer.pending_timeouts());
     println!("  cancel again: in time: {}", request.cancel());
 
     // Reschedule. The same task, another deadline; here it is brought forward.
@@ -61,10 +55,7 @@ fn on_the_systems_clock() -> Result<(), Box<dyn Error>> {
     let moved = clock.now();
     later.reschedule(moved + Duration::from_millis(10));
     let ran = done.recv()?.duration_since(moved);
-    println!(
-        "  reschedule: from an hour to 10ms, ran after {ran:.1?}: {}",
-        later.is_expired()
-    );
+    println!("  reschedule: from an hour to 10ms, ran after {ran:.1?}: {}", later.is_expired());
 
     // Stop. Nothing is forgotten: what has not run is handed back, in the order in which it was due.
     timer.schedule(Duration::from_secs(120), || {
@@ -79,20 +70,13 @@ fn on_the_systems_clock() -> Result<(), Box<dyn Error>> {
         task.run();
     }
     let refused = timer.schedule(Duration::ZERO, || println!("  never printed"));
-    println!(
-        "  after stop: {}",
-        refused
-            .err()
-            .map_or_else(String::new, |error| error.to_string())
-    );
+    println!("  after stop: {}", refused.err().map_or_else(String::new, |error| error.to_string()));
     Ok(())
 }
 
 fn on_a_manual_clock() -> Result<(), Box<dyn Error>> {
     let clock = ManualClock::new();
-    let timer = HashedWheelTimer::builder()
-        .clock(Arc::new(clock.clone()))
-        .build()?;
+    let timer = HashedWheelTimer::builder().clock(Arc::new(clock.clone())).build()?;
     let (sender, done) = unbounded();
     let report = |text: &'static str| {
         let sender = sender.clone();
@@ -107,20 +91,14 @@ fn on_a_manual_clock() -> Result<(), Box<dyn Error>> {
 
     // `advance` returns when the timer's thread has done all that became due: no sleep, no luck.
     clock.advance(Duration::from_secs(8 * 3600 - 1));
-    println!(
-        "  a second before: breakfast has run: {}",
-        breakfast.is_expired()
-    );
+    println!("  a second before: breakfast has run: {}", breakfast.is_expired());
     clock.advance(Duration::from_secs(1));
     println!("  on time: breakfast has run: {}", breakfast.is_expired());
 
     println!("  lunch is cancelled: {}", lunch.cancel());
     dinner.reschedule(clock.now() + Duration::from_secs(24 * 3600));
     clock.advance(Duration::from_secs(23 * 3600));
-    println!(
-        "  dinner is a day later, and has run: {}",
-        dinner.is_expired()
-    );
+    println!("  dinner is a day later, and has run: {}", dinner.is_expired());
 
     println!("  what ran: {:?}", done.try_iter().collect::<Vec<_>>());
     println!("  stop: {} task had not run", timer.stop()?.len());

@@ -6,6 +6,9 @@ mod readme {
     #[doc = include_str!("../../README.md")]
     pub struct Root;
 
+    #[doc = include_str!("../../wheel/README.md")]
+    pub mod wheel {}
+
     #[doc = include_str!("../../lock/README.md")]
     pub struct Lock;
 }

@@ -1,9 +1,6 @@
 //! The example `hold` as its users meet it: real processes, real signals, a real server, exit codes and lines.
 
-#![expect(
-    clippy::panic,
-    reason = "a test that meets what it cannot read fails, and says why"
-)]
+#![expect(clippy::panic, reason = "a test that meets what it cannot read fails, and says why")]
 
 mod support;
 
@@ -54,12 +51,7 @@ fn ends_with(mut process: TestProcess, end: &str, code: i32) {
 }
 
 fn fails_with(mut process: TestProcess, complaint: &str, code: i32) {
-    assert_eq!(
-        process.wait_for_exit(PATIENCE),
-        code,
-        "{}",
-        process.output()
-    );
+    assert_eq!(process.wait_for_exit(PATIENCE), code, "{}", process.output());
     wait_until(complaint, PATIENCE, || process.output().contains(complaint));
 }
 
@@ -90,10 +82,7 @@ fn the_lease_is_thirty_seconds_unless_it_is_given() {
     ] {
         let (process, _) = holding(&server, option);
         let left = server.command(&["PTTL", NAME]).integer();
-        assert!(
-            (most - 2_000..=most).contains(&left),
-            "{option:?}: {left} ms"
-        );
+        assert!((most - 2_000..=most).contains(&left), "{option:?}: {left} ms");
         process.terminate();
         ends_with(process, "released", RELEASED);
     }
@@ -137,11 +126,7 @@ fn a_wait_ends_when_its_time_is_over() {
     let server = Server::start();
     let (_holder, owner) = holding(&server, &[]);
     for wait in ["0", "0.25"] {
-        ends_with(
-            hold(&server, &["--wait", wait]),
-            "not acquired: somebody else",
-            NOT_ACQUIRED,
-        );
+        ends_with(hold(&server, &["--wait", wait]), "not acquired: somebody else", NOT_ACQUIRED);
     }
     assert!(is_owned_by(&server, &owner));
 }
@@ -237,17 +222,9 @@ fn a_release_that_no_server_acknowledges_is_an_error() {
 #[test]
 fn what_goes_wrong_is_an_error() {
     let nowhere = ["--redis", "redis://127.0.0.1:1/", NAME];
-    fails_with(
-        TestProcess::spawn(&mut example("hold", &nowhere)),
-        "cannot be reached",
-        FAILED,
-    );
+    fails_with(TestProcess::spawn(&mut example("hold", &nowhere)), "cannot be reached", FAILED);
     let nonsense = ["--redis", "nonsense", NAME];
-    fails_with(
-        TestProcess::spawn(&mut example("hold", &nonsense)),
-        "the server's URL",
-        FAILED,
-    );
+    fails_with(TestProcess::spawn(&mut example("hold", &nonsense)), "the server's URL", FAILED);
     let server = Server::start();
     server.command(&["SET", NAME, "somebody's data"]);
     fails_with(hold(&server, &[]), "something that is not a lock", FAILED);
@@ -278,12 +255,7 @@ fn a_command_line_that_makes_no_sense_is_refused_and_takes_nothing() {
         &["--quickly"],
     ] {
         let mut process = hold(&server, wrong);
-        assert_eq!(
-            process.wait_for_exit(PATIENCE),
-            FAILED,
-            "{wrong:?}: {}",
-            process.output()
-        );
+        assert_eq!(process.wait_for_exit(PATIENCE), FAILED, "{wrong:?}: {}", process.output());
         assert!(!is_locked(&server), "{wrong:?}");
     }
     for incomplete in [&["--redis", &server.url()][..], &[NAME]] {
@@ -311,9 +283,5 @@ fn the_server_may_stand_in_the_environment_and_a_name_may_be_anything() {
 
 #[test]
 fn help_is_no_error() {
-    ends_with(
-        TestProcess::spawn(&mut example("hold", &["--help"])),
-        "usage",
-        RELEASED,
-    );
+    ends_with(TestProcess::spawn(&mut example("hold", &["--help"])), "usage", RELEASED);
 }

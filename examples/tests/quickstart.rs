@@ -11,14 +11,7 @@ use crate::support::{PATIENCE, example};
 fn tells_its_story(command: &mut Command, beginning: &str) {
     let mut process = TestProcess::spawn(command);
     process.wait_for_line(beginning, PATIENCE);
-    for chapter in [
-        "Taken",
-        "Contended",
-        "Renewed",
-        "Handed over",
-        "Nested",
-        "Recovered",
-    ] {
+    for chapter in ["Taken", "Contended", "Renewed", "Handed over", "Nested", "Recovered"] {
         process.wait_for_line(chapter, PATIENCE);
     }
     assert_eq!(process.wait_for_exit(PATIENCE), 0, "{}", process.output());
@@ -50,10 +43,7 @@ fn it_runs_in_memory_without_a_server_and_says_what_that_is_good_for() {
 fn it_runs_on_the_server_it_is_given() {
     let server = Server::start();
     let mut command = example("quickstart", &["--redis", &server.url()]);
-    tells_its_story(
-        &mut command,
-        "Locks: on a Redis server, because --redis names it",
-    );
+    tells_its_story(&mut command, "Locks: on a Redis server, because --redis names it");
     assert_eq!(server.command(&["DBSIZE"]).integer(), 0, "nothing is left");
 }
 
@@ -62,10 +52,7 @@ fn it_runs_on_the_server_of_the_environment() {
     let server = Server::start();
     let mut command = example::<&str>("quickstart", &[]);
     command.env("REDIS_URL", server.url());
-    tells_its_story(
-        &mut command,
-        "Locks: on a Redis server, because REDIS_URL names it",
-    );
+    tells_its_story(&mut command, "Locks: on a Redis server, because REDIS_URL names it");
 }
 
 #[test]
@@ -81,18 +68,12 @@ fn without_a_server_program_it_says_what_to_install() {
     let mut command = example("quickstart", &["--spawn"]);
     let mut process = TestProcess::spawn(command.env("REDIS_SERVER", "no-such-program"));
     assert_eq!(process.wait_for_exit(PATIENCE), 1);
-    wait_until("it says so", PATIENCE, || {
-        process.output().contains("apt-get install")
-    });
+    wait_until("it says so", PATIENCE, || process.output().contains("apt-get install"));
 }
 
 #[test]
 fn unknown_arguments_are_refused() {
-    for wrong in [
-        &["--loud"][..],
-        &["--redis"],
-        &["--spawn", "--redis", "redis://127.0.0.1/"],
-    ] {
+    for wrong in [&["--loud"][..], &["--redis"], &["--spawn", "--redis", "redis://127.0.0.1/"]] {
         let mut process = TestProcess::spawn(&mut example("quickstart", wrong));
         assert_eq!(process.wait_for_exit(PATIENCE), 2, "{wrong:?}");
         wait_until("it shows its usage", PATIENCE, || {

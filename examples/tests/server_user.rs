@@ -1,9 +1,6 @@
 //! What the README says a user of the server needs is enough, and all of it is needed.
 
-#![expect(
-    clippy::panic,
-    reason = "a test that meets what it cannot read fails, and says why"
-)]
+#![expect(clippy::panic, reason = "a test that meets what it cannot read fails, and says why")]
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -51,18 +48,14 @@ fn the_commands_that_the_readme_names_are_enough() -> Result<(), Error> {
     let pings = server.command_calls("ping");
     thread::scope(|scope| {
         let waiter = scope.spawn(|| ben.lock("orders:42").lock()?.unlock());
-        wait_until(
-            "somebody waits, and asks whether the server is there",
-            PATIENCE,
-            || ben.stats().waiters == 1 && server.command_calls("ping") > pings,
-        );
+        wait_until("somebody waits, and asks whether the server is there", PATIENCE, || {
+            ben.stats().waiters == 1 && server.command_calls("ping") > pings
+        });
         guard.unlock()?;
         waiter.join().unwrap_or(Err(Error::Shutdown))
     })?;
     // A channel that nobody waits on is given up after a while, or when its connection is asked.
-    wait_until("a channel is given up", PATIENCE, || {
-        server.command_calls("unsubscribe") > 0
-    });
+    wait_until("a channel is given up", PATIENCE, || server.command_calls("unsubscribe") > 0);
 
     let _guard = ann.lock("orders:42").lock()?;
     assert!(ben.lock("orders:42").force_unlock()?);
@@ -76,10 +69,7 @@ fn the_commands_that_the_readme_names_are_enough() -> Result<(), Error> {
         .filter_map(|word| word.strip_prefix('+'))
         .map(str::to_owned)
         .collect();
-    let unused: Vec<_> = named
-        .iter()
-        .filter(|name| server.command_calls(name) == 0)
-        .collect();
+    let unused: Vec<_> = named.iter().filter(|name| server.command_calls(name) == 0).collect();
     assert!(unused.is_empty(), "{unused:?} are named and not used");
     Ok(())
 }

@@ -51,11 +51,7 @@ fn run(bytes: &[u8]) -> usize {
     let Ok(wheel) = Wheel::new(usize::from(buckets).max(1)) else {
         return 0;
     };
-    let mut pair = Pair {
-        wheel,
-        model: Model::default(),
-        keys: Vec::new(),
-    };
+    let mut pair = Pair { wheel, model: Model::default(), keys: Vec::new() };
     let mut operations = 0;
     while pair.step(&mut input).is_some() {
         pair.compare();
@@ -93,21 +89,13 @@ impl Pair {
             2 => {
                 let (key, value) = self.key(input)?;
                 assert_eq!(self.wheel.get(key).copied(), self.model.get(value));
-                assert_eq!(
-                    self.wheel.cancel(key),
-                    self.model.cancel(value),
-                    "cancel {value}"
-                );
+                assert_eq!(self.wheel.cancel(key), self.model.cancel(value), "cancel {value}");
             }
             3 => {
                 let (key, value) = self.key(input)?;
                 let deadline = input.tick(now, lap)?;
                 let moved = self.wheel.reschedule(key, deadline);
-                assert_eq!(
-                    moved,
-                    self.model.reschedule(value, deadline),
-                    "reschedule {value}"
-                );
+                assert_eq!(moved, self.model.reschedule(value, deadline), "reschedule {value}");
                 assert_eq!(self.wheel.deadline(key), self.model.deadline(value));
             }
             4 => {
@@ -124,15 +112,10 @@ impl Pair {
 
     fn advance(&mut self, to: u64, limit: usize) {
         let mut taken = Vec::new();
-        let finished = self
-            .wheel
-            .advance(to, limit, |tick, value| taken.push((tick, value)));
+        let finished = self.wheel.advance(to, limit, |tick, value| taken.push((tick, value)));
         let (expected, expected_finished) = self.model.advance(to, limit);
         assert_eq!(taken, expected, "advance to {to}, {limit} at most");
-        assert_eq!(
-            finished, expected_finished,
-            "advance to {to}, {limit} at most: finished"
-        );
+        assert_eq!(finished, expected_finished, "advance to {to}, {limit} at most: finished");
     }
 
     fn key(&self, input: &mut Input<'_>) -> Option<(Key, u32)> {
@@ -150,28 +133,16 @@ impl Pair {
 
     /// Takes all that is left, so that nothing hides in the wheel.
     fn finish(&mut self) {
-        let mut left: Vec<_> = self
-            .wheel
-            .iter()
-            .map(|(_, due, value)| (due, *value))
-            .collect();
+        let mut left: Vec<_> = self.wheel.iter().map(|(_, due, value)| (due, *value)).collect();
         left.sort_unstable();
-        let mut expected: Vec<_> = self
-            .model
-            .pending
-            .iter()
-            .map(|((due, _), value)| (*due, *value))
-            .collect();
+        let mut expected: Vec<_> =
+            self.model.pending.iter().map(|((due, _), value)| (*due, *value)).collect();
         expected.sort_unstable();
         assert_eq!(left, expected);
         self.advance(u64::MAX, usize::MAX);
         self.compare();
         for (key, value) in self.keys.iter().zip(0..) {
-            assert_eq!(
-                self.wheel.cancel(*key),
-                None,
-                "the old key of {value} does nothing"
-            );
+            assert_eq!(self.wheel.cancel(*key), None, "the old key of {value} does nothing");
         }
     }
 }
@@ -256,10 +227,7 @@ impl Input<'_> {
             // Soon.
             0 | 1 => now.saturating_add(small),
             // Around a lap from now.
-            2 => now
-                .saturating_add(lap)
-                .saturating_add(small)
-                .saturating_sub(16),
+            2 => now.saturating_add(lap).saturating_add(small).saturating_sub(16),
             // Whole laps from now.
             3 => now.saturating_add(lap.saturating_mul(small)),
             // Past.

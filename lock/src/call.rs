@@ -57,9 +57,7 @@ pub(crate) struct Patience<'a> {
 impl Patience<'_> {
     /// Whether the caller wants no more attempts.
     fn is_over(&self) -> bool {
-        let closed = self
-            .closed
-            .is_some_and(|closed| closed.load(Ordering::Acquire));
+        let closed = self.closed.is_some_and(|closed| closed.load(Ordering::Acquire));
         closed || is_cancelled(self.cancel)
     }
 }
@@ -81,11 +79,7 @@ pub(crate) fn call<O: Operation>(
         let left = patience.until.saturating_duration_since(sent_at);
         let failure = match store.run(operation, patience.attempt.min(left)) {
             Ok(reply) => {
-                return Ok(Answer {
-                    reply,
-                    sent_at,
-                    doubt,
-                });
+                return Ok(Answer { reply, sent_at, doubt });
             }
             Err(failure) => failure,
         };

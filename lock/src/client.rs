@@ -58,10 +58,7 @@ impl Client {
     pub fn in_memory() -> Self {
         match Self::builder().in_memory(&Memory::new()).build() {
             Ok(client) => client,
-            #[expect(
-                clippy::panic,
-                reason = "documented; the builder is the way without a panic"
-            )]
+            #[expect(clippy::panic, reason = "documented; the builder is the way without a panic")]
             Err(error) => panic!("{error}"),
         }
     }
@@ -117,14 +114,8 @@ impl Client {
             return ShutdownReport::default();
         };
         let (released, unreleased) = process.shut_down(timeout);
-        let unreleased = unreleased
-            .iter()
-            .map(crate::name::LockName::shown)
-            .collect();
-        ShutdownReport {
-            released,
-            unreleased,
-        }
+        let unreleased = unreleased.iter().map(crate::name::LockName::shown).collect();
+        ShutdownReport { released, unreleased }
     }
 }
 
@@ -287,8 +278,6 @@ impl ClientBuilder {
         };
         let clock = self.clock.unwrap_or(default_clock);
         let process = Process::start(target, clock, settings, true)?;
-        Ok(Client {
-            process: Arc::new(process),
-        })
+        Ok(Client { process: Arc::new(process) })
     }
 }

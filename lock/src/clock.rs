@@ -17,10 +17,7 @@ pub(crate) struct SuspendClock {
 
 impl SuspendClock {
     pub(crate) fn new() -> Self {
-        Self {
-            anchor: SystemClock.now(),
-            boot_at_anchor: since_boot(),
-        }
+        Self { anchor: SystemClock.now(), boot_at_anchor: since_boot() }
     }
 }
 

@@ -56,12 +56,7 @@ impl Settings {
     }
 
     pub(crate) fn set_command_timeout(&mut self, timeout: Duration) -> Result<(), Error> {
-        bounded(
-            "command_timeout",
-            timeout,
-            Duration::from_millis(10),
-            Duration::from_secs(600),
-        )?;
+        bounded("command_timeout", timeout, Duration::from_millis(10), Duration::from_secs(600))?;
         self.command_timeout = timeout;
         Ok(())
     }

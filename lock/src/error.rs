@@ -185,32 +185,16 @@ impl fmt::Display for Error {
                 write!(formatter, "the server {server} cannot be reached: {reason}")
             }
             Self::Authentication { server, reason } => {
-                write!(
-                    formatter,
-                    "the server {server} refused the credentials: {reason}"
-                )
+                write!(formatter, "the server {server} refused the credentials: {reason}")
             }
             Self::OutcomeUnknown { operation, reason } => {
-                write!(
-                    formatter,
-                    "{operation}: no answer came, it may have run: {reason}"
-                )
+                write!(formatter, "{operation}: no answer came, it may have run: {reason}")
             }
-            Self::Refused {
-                operation,
-                code,
-                message,
-            } => {
-                write!(
-                    formatter,
-                    "{operation}: the server answered {code} {message}"
-                )
+            Self::Refused { operation, code, message } => {
+                write!(formatter, "{operation}: the server answered {code} {message}")
             }
             Self::WrongType { name } => {
-                write!(
-                    formatter,
-                    "the key {name:?} holds something that is not a lock"
-                )
+                write!(formatter, "the key {name:?} holds something that is not a lock")
             }
             Self::Lost { name, reason } => {
                 write!(formatter, "the lock {name:?} was lost: {reason}")

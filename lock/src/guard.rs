@@ -55,14 +55,7 @@ pub struct LockGuard {
 
 impl LockGuard {
     pub(crate) fn new(process: Arc<Process>, hold: Arc<Hold>, watched: bool) -> Self {
-        Self {
-            process,
-            hold,
-            watched,
-            done: false,
-            told: OnceLock::new(),
-            _thread: PhantomData,
-        }
+        Self { process, hold, watched, done: false, told: OnceLock::new(), _thread: PhantomData }
     }
 
     /// Whether the lock is held for certain. Local: no round trip.
@@ -149,13 +142,9 @@ impl LockGuard {
             // A child of a fork: the hold is the parent's, and so are the locks inside these structures. Only what
             // never changes is read of them, and nothing is dropped.
             std::mem::forget((Arc::clone(&self.process), Arc::clone(&self.hold)));
-            return Err(Error::Lost {
-                name: self.name(),
-                reason: LostReason::Forked,
-            });
+            return Err(Error::Lost { name: self.name(), reason: LostReason::Forked });
         }
-        self.process
-            .leave(&self.hold, self.watched, patience, attempts)
+        self.process.leave(&self.hold, self.watched, patience, attempts)
     }
 }
 

@@ -143,11 +143,7 @@ impl Hold {
         if watched {
             counts.watched = counts.watched.saturating_sub(1);
         }
-        if counts.guards == 0 {
-            Left::Nothing
-        } else {
-            Left::Guards(counts.guards)
-        }
+        if counts.guards == 0 { Left::Nothing } else { Left::Guards(counts.guards) }
     }
 
     /// The lease that a renewal should ask for, or `None` if no guard is watched.
@@ -257,11 +253,7 @@ impl Holds {
     /// The hold of this name and thread.
     pub(crate) fn find(&self, name: &LockName, thread: ThreadId) -> Option<Arc<Hold>> {
         let by_name = self.by_name.lock();
-        by_name
-            .get(name)?
-            .iter()
-            .find(|hold| hold.thread == thread)
-            .cloned()
+        by_name.get(name)?.iter().find(|hold| hold.thread == thread).cloned()
     }
 
     pub(crate) fn of_name(&self, name: &LockName) -> Vec<Arc<Hold>> {
@@ -269,11 +261,7 @@ impl Holds {
     }
 
     pub(crate) fn insert(&self, hold: &Arc<Hold>) {
-        self.by_name
-            .lock()
-            .entry(hold.name.clone())
-            .or_default()
-            .push(Arc::clone(hold));
+        self.by_name.lock().entry(hold.name.clone()).or_default().push(Arc::clone(hold));
     }
 
     /// Strikes it out. Doing so twice does no harm.
@@ -288,10 +276,7 @@ impl Holds {
     }
 
     pub(crate) fn drain(&self) -> Vec<Arc<Hold>> {
-        std::mem::take(&mut *self.by_name.lock())
-            .into_values()
-            .flatten()
-            .collect()
+        std::mem::take(&mut *self.by_name.lock()).into_values().flatten().collect()
     }
 
     pub(crate) fn len(&self) -> usize {

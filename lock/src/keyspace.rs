@@ -62,10 +62,10 @@ impl Keyspace {
 
     pub(crate) fn hash_set(&mut self, key: &str, field: &str, value: u64) -> Result<(), WrongType> {
         self.expire_if_due(key);
-        let entry = self.keys.entry(key.to_owned()).or_insert_with(|| Entry {
-            content: Content::Hash(BTreeMap::new()),
-            expires_at: None,
-        });
+        let entry = self
+            .keys
+            .entry(key.to_owned())
+            .or_insert_with(|| Entry { content: Content::Hash(BTreeMap::new()), expires_at: None });
         match &mut entry.content {
             Content::Hash(fields) => {
                 fields.insert(field.to_owned(), value.to_string());
@@ -77,19 +77,14 @@ impl Keyspace {
 
     /// Stores a text, whatever was there. It has no reader: it stands for a key that is not a lock.
     pub(crate) fn text_set(&mut self, key: &str) {
-        let entry = Entry {
-            content: Content::Text,
-            expires_at: None,
-        };
+        let entry = Entry { content: Content::Text, expires_at: None };
         self.keys.insert(key.to_owned(), entry);
     }
 
     /// The time to live as Redis gives it: -2 without the key, -1 without an expiry, else milliseconds.
     pub(crate) fn time_to_live(&mut self, key: &str) -> i64 {
         let now = self.now;
-        self.live(key).map_or(-2, |entry| {
-            entry.expires_at.map_or(-1, |at| (at - now).max(0))
-        })
+        self.live(key).map_or(-2, |entry| entry.expires_at.map_or(-1, |at| (at - now).max(0)))
     }
 
     /// Gives a key `millis` to live, unless it has longer. With zero, it stays as it is.
@@ -114,10 +109,7 @@ impl Keyspace {
     }
 
     pub(crate) fn publish(&mut self, channel: &str, payload: &str) {
-        let publication = Publication {
-            channel: channel.to_owned(),
-            payload: payload.to_owned(),
-        };
+        let publication = Publication { channel: channel.to_owned(), payload: payload.to_owned() };
         self.published.push(publication);
     }
 
@@ -132,10 +124,9 @@ impl Keyspace {
     /// The fields of a hash, in order; empty if there is none.
     pub(crate) fn fields(&mut self, key: &str) -> Vec<(String, String)> {
         match self.live(key).map(|entry| &entry.content) {
-            Some(Content::Hash(fields)) => fields
-                .iter()
-                .map(|(field, value)| (field.clone(), value.clone()))
-                .collect(),
+            Some(Content::Hash(fields)) => {
+                fields.iter().map(|(field, value)| (field.clone(), value.clone())).collect()
+            }
             Some(Content::Text) | None => Vec::new(),
         }
     }

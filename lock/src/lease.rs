@@ -70,12 +70,7 @@ mod tests {
 
     #[test]
     fn a_lease_out_of_bounds_is_refused_by_its_length() {
-        for wrong in [
-            Duration::ZERO,
-            Duration::from_millis(9),
-            LONGEST * 2,
-            Duration::MAX,
-        ] {
+        for wrong in [Duration::ZERO, Duration::from_millis(9), LONGEST * 2, Duration::MAX] {
             let error = Lease::new(wrong).unwrap_err();
             assert!(matches!(error, Error::InvalidLease { lease, .. } if lease == wrong));
         }

@@ -62,15 +62,8 @@ type Acquisition = Result<Option<LockGuard>, Error>;
 
 impl Lock {
     pub(crate) fn new(process: Arc<Process>, name: &str) -> Self {
-        let terms = Terms {
-            lease: process.settings.watchdog_lease,
-            watched: true,
-        };
-        Self {
-            process,
-            name: LockName::parse(name),
-            terms: Ok(terms),
-        }
+        let terms = Terms { lease: process.settings.watchdog_lease, watched: true };
+        Self { process, name: LockName::parse(name), terms: Ok(terms) }
     }
 
     /// The same lock, with holds that last for `lease` and are not renewed.
@@ -82,10 +75,7 @@ impl Lock {
     /// renewed as long as that guard is there.
     #[must_use]
     pub fn with_lease(mut self, lease: Duration) -> Self {
-        self.terms = Lease::new(lease).map(|lease| Terms {
-            lease,
-            watched: false,
-        });
+        self.terms = Lease::new(lease).map(|lease| Terms { lease, watched: false });
         self
     }
 
@@ -171,9 +161,7 @@ impl Lock {
         match self.acquire_or_nest(&process, None, cancel, true)? {
             Some(guard) => Ok(guard),
             // A wait without a deadline does not end by time.
-            None => Err(Error::Cancelled {
-                name: self.name()?.shown(),
-            }),
+            None => Err(Error::Cancelled { name: self.name()?.shown() }),
         }
     }
 
@@ -260,11 +248,7 @@ impl Lock {
 
     fn current(&self) -> Result<Arc<Process>, Error> {
         let process = self.process.current()?;
-        if process.is_shut_down() {
-            Err(Error::Shutdown)
-        } else {
-            Ok(process)
-        }
+        if process.is_shut_down() { Err(Error::Shutdown) } else { Ok(process) }
     }
 
     fn ask<O: Operation>(&self, operation: &O) -> Result<O::Reply, Error> {
@@ -288,9 +272,9 @@ impl Lock {
         let until = || {
             let now = process.now();
             let patience = now + process.settings.patience();
-            deadline.filter(|_| waits).map_or(patience, |deadline| {
-                patience.min(deadline.max(now + SHORTEST_CALL))
-            })
+            deadline
+                .filter(|_| waits)
+                .map_or(patience, |deadline| patience.min(deadline.max(now + SHORTEST_CALL)))
         };
         // If the old hold turns out to be lost, it has been told so. Whoever asks now gets a new one, or waits for it.
         if let Some(hold) = process.holds.find(&name, thread::current().id())
@@ -308,9 +292,7 @@ impl Lock {
         let end = Until { deadline, cancel };
         let waited = process
             .channels
-            .wait(&process.store, name.channel(), end, || {
-                acquirer.attempt(until(), cancel)
-            })?;
+            .wait(&process.store, name.channel(), end, || acquirer.attempt(until(), cancel))?;
         match waited {
             Waited::Granted(guard) => Ok(Some(guard)),
             Waited::TimedOut => Ok(None),
@@ -335,13 +317,7 @@ struct Acquirer<'a> {
 
 impl<'a> Acquirer<'a> {
     fn new(process: &'a Arc<Process>, name: LockName, terms: Terms) -> Self {
-        Self {
-            process,
-            terms,
-            name,
-            owner: process.id.draw(),
-            doubt: None,
-        }
+        Self { process, terms, name, owner: process.id.draw(), doubt: None }
     }
 
     fn attempt(
@@ -350,11 +326,8 @@ impl<'a> Acquirer<'a> {
         cancel: Option<&Receiver<()>>,
     ) -> Result<Attempt<LockGuard>, Error> {
         let process = self.process;
-        let acquire = Acquire {
-            name: self.name.clone(),
-            owner: self.owner.clone(),
-            lease: self.terms.lease,
-        };
+        let acquire =
+            Acquire { name: self.name.clone(), owner: self.owner.clone(), lease: self.terms.lease };
         let attempt = process.settings.command_timeout;
         let patience = Patience {
             until,
@@ -401,10 +374,7 @@ impl<'a> Acquirer<'a> {
         }
         // Granted, and over before the answer was here. Unlocking it says so, and cleans up.
         guard.unlock()?;
-        Err(Error::Lost {
-            name: self.name.shown(),
-            reason: LostReason::Expired,
-        })
+        Err(Error::Lost { name: self.name.shown(), reason: LostReason::Expired })
     }
 }
 
@@ -412,9 +382,7 @@ impl Drop for Acquirer<'_> {
     fn drop(&mut self) {
         if let Some(doubt) = self.doubt {
             let (name, owner) = (self.name.clone(), self.owner.clone());
-            self.process
-                .watchdog
-                .owe_release(name, owner, self.terms.lease, Some(doubt));
+            self.process.watchdog.owe_release(name, owner, self.terms.lease, Some(doubt));
         }
     }
 }
@@ -464,9 +432,5 @@ fn nest(
     }
     hold.nest(lease, watched);
     process.watchdog.watch(hold, answer.sent_at);
-    Ok(Some(LockGuard::new(
-        Arc::clone(process),
-        Arc::clone(hold),
-        watched,
-    )))
+    Ok(Some(LockGuard::new(Arc::clone(process), Arc::clone(hold), watched)))
 }

@@ -30,10 +30,7 @@ impl LockName {
                 channel: Arc::from(prefixed("redisson_lock__channel", name)),
             })));
         };
-        Err(Error::InvalidName {
-            name: shortened(name),
-            reason,
-        })
+        Err(Error::InvalidName { name: shortened(name), reason })
     }
 
     pub(crate) fn as_str(&self) -> &str {
@@ -74,11 +71,7 @@ impl fmt::Debug for LockName {
 /// Redisson's `prefixName`: a name without braces is put in braces, so that in a cluster all keys of one lock share
 /// a slot. It only asks whether there is a `{`, not whether the tag is well formed, and so do we.
 fn prefixed(prefix: &str, name: &str) -> String {
-    if name.contains('{') {
-        format!("{prefix}:{name}")
-    } else {
-        format!("{prefix}:{{{name}}}")
-    }
+    if name.contains('{') { format!("{prefix}:{name}") } else { format!("{prefix}:{{{name}}}") }
 }
 
 #[cfg(test)]

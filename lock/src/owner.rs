@@ -19,10 +19,7 @@ pub(crate) struct ClientId {
 
 impl ClientId {
     pub(crate) fn random() -> Self {
-        Self {
-            text: Uuid::new_v4().to_string(),
-            drawn: AtomicU64::new(0),
-        }
+        Self { text: Uuid::new_v4().to_string(), drawn: AtomicU64::new(0) }
     }
 
     pub(crate) fn as_str(&self) -> &str {

@@ -59,9 +59,7 @@ impl Process {
                 let timeout = settings.command_timeout;
                 let redis = Redis::new(address.clone(), timeout, settings.connections, listener);
                 if connect {
-                    redis
-                        .connect(timeout)
-                        .map_err(Failure::into_connect_error)?;
+                    redis.connect(timeout).map_err(Failure::into_connect_error)?;
                 }
                 Store::redis(redis)
             }
@@ -162,24 +160,9 @@ impl Process {
             return Err(lost(hold, hold.reason_of_end()));
         }
         let (name, owner) = (hold.name.clone(), hold.owner.clone());
-        match self.call_for(
-            &Recount {
-                name,
-                owner,
-                count,
-                lease: None,
-            },
-            patience,
-            attempts,
-        ) {
-            Ok(Answer {
-                reply: Recounted::Written,
-                ..
-            }) => Ok(()),
-            Ok(Answer {
-                reply: Recounted::Gone,
-                ..
-            }) => {
+        match self.call_for(&Recount { name, owner, count, lease: None }, patience, attempts) {
+            Ok(Answer { reply: Recounted::Written, .. }) => Ok(()),
+            Ok(Answer { reply: Recounted::Gone, .. }) => {
                 self.watchdog.lose(hold, LostReason::Deleted);
                 Err(lost(hold, LostReason::Deleted))
             }
@@ -252,9 +235,7 @@ impl Process {
     /// locks whose release no server has acknowledged, whoever sent it.
     pub(crate) fn shut_down(&self, timeout: Duration) -> (usize, Vec<LockName>) {
         let now = self.now();
-        let deadline = now
-            .checked_add(timeout)
-            .unwrap_or(now + Duration::from_secs(86_400));
+        let deadline = now.checked_add(timeout).unwrap_or(now + Duration::from_secs(86_400));
         self.channels.close();
         let holds = self.holds.drain();
         let mut unreleased = Vec::new();
@@ -266,14 +247,8 @@ impl Process {
         }
         unreleased.extend(self.watchdog.finish_releases(deadline));
         let open: HashSet<&Owner> = unreleased.iter().map(|(_, owner)| owner).collect();
-        let released = holds
-            .iter()
-            .filter(|hold| !open.contains(&hold.owner))
-            .count();
-        (
-            released,
-            unreleased.into_iter().map(|(name, _)| name).collect(),
-        )
+        let released = holds.iter().filter(|hold| !open.contains(&hold.owner)).count();
+        (released, unreleased.into_iter().map(|(name, _)| name).collect())
     }
 
     /// Whether it was shut down.
@@ -297,8 +272,5 @@ impl Drop for Process {
 
 /// How a hold was lost, if that is known, else `reason`.
 pub(crate) fn lost(hold: &Hold, reason: LostReason) -> Error {
-    Error::Lost {
-        name: hold.name.shown(),
-        reason: hold.lost_reason().unwrap_or(reason),
-    }
+    Error::Lost { name: hold.name.shown(), reason: hold.lost_reason().unwrap_or(reason) }
 }

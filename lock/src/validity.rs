@@ -21,13 +21,8 @@ const ENDED: u64 = 0;
 impl Validity {
     /// Valid until `until`. `origin` is any instant that is not after it.
     pub(crate) fn new(origin: Instant, until: Instant) -> Self {
-        let validity = Self {
-            origin,
-            until: AtomicU64::new(ENDED),
-        };
-        validity
-            .until
-            .store(validity.word(until), Ordering::Release);
+        let validity = Self { origin, until: AtomicU64::new(ENDED) };
+        validity.until.store(validity.word(until), Ordering::Release);
         validity
     }
 
@@ -50,10 +45,7 @@ impl Validity {
                 return left;
             }
             // A failed exchange means that it was extended or ended meanwhile: look again.
-            if self
-                .until
-                .compare_exchange(seen, ENDED, Ordering::AcqRel, Ordering::Acquire)
-                .is_ok()
+            if self.until.compare_exchange(seen, ENDED, Ordering::AcqRel, Ordering::Acquire).is_ok()
             {
                 return Duration::ZERO;
             }

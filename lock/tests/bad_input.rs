@@ -1,9 +1,6 @@
 //! Names, leases and waits that nobody should use, and a few that only look that way.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "the helpers of a test may fail it as the test itself may"
-)]
+#![expect(clippy::unwrap_used, reason = "the helpers of a test may fail it as the test itself may")]
 
 mod common;
 
@@ -65,36 +62,18 @@ fn any_other_name_is_the_key_byte_for_byte_and_tags_its_channel() {
         ("}{", "redisson_lock__channel:}{".to_owned()),
         ("{}", "redisson_lock__channel:{}".to_owned()),
         ("}", "redisson_lock__channel:{}}".to_owned()),
-        (
-            "a name\twith\r\nspaces ",
-            "redisson_lock__channel:{a name\twith\r\nspaces }".to_owned(),
-        ),
-        (
-            "nul\0in\0it",
-            "redisson_lock__channel:{nul\0in\0it}".to_owned(),
-        ),
+        ("a name\twith\r\nspaces ", "redisson_lock__channel:{a name\twith\r\nspaces }".to_owned()),
+        ("nul\0in\0it", "redisson_lock__channel:{nul\0in\0it}".to_owned()),
         ("\0", "redisson_lock__channel:{\0}".to_owned()),
-        (
-            "Grüße, 世界 🔒",
-            "redisson_lock__channel:{Grüße, 世界 🔒}".to_owned(),
-        ),
+        ("Grüße, 世界 🔒", "redisson_lock__channel:{Grüße, 世界 🔒}".to_owned()),
         ("*?[a]\\", "redisson_lock__channel:{*?[a]\\}".to_owned()),
-        (
-            "$6\r\nfoobar",
-            "redisson_lock__channel:{$6\r\nfoobar}".to_owned(),
-        ),
+        ("$6\r\nfoobar", "redisson_lock__channel:{$6\r\nfoobar}".to_owned()),
         (long.as_str(), format!("redisson_lock__channel:{{{long}}}")),
-        (
-            longest.as_str(),
-            format!("redisson_lock__channel:{{{longest}}}"),
-        ),
+        (longest.as_str(), format!("redisson_lock__channel:{{{longest}}}")),
     ] {
         let guard = client.lock(name).lock().unwrap();
         assert_eq!(world.server.command(&["DBSIZE"]).integer(), 1);
-        assert_eq!(
-            world.hash(name),
-            [(guard.owner().to_owned(), "1".to_owned())]
-        );
+        assert_eq!(world.hash(name), [(guard.owner().to_owned(), "1".to_owned())]);
         thread::scope(|scope| {
             let waiter = scope.spawn(|| {
                 let (guard, took) = timed(|| waiting.lock(name).lock().unwrap());
@@ -117,10 +96,8 @@ fn names_that_look_alike_are_different_locks() {
     let world = World::new();
     let client = world.client();
     let names = ["a", "A", "a ", " a", "a\0", "{a}", "á", "a\u{301}"];
-    let guards: Vec<_> = names
-        .iter()
-        .map(|name| client.lock(name).try_lock().unwrap().unwrap())
-        .collect();
+    let guards: Vec<_> =
+        names.iter().map(|name| client.lock(name).try_lock().unwrap().unwrap()).collect();
     assert_eq!(world.server.command(&["DBSIZE"]).integer(), 8);
     for guard in guards {
         guard.unlock().unwrap();
@@ -177,11 +154,7 @@ fn a_lease_at_its_bounds_works() {
     assert!(!world.exists("long"));
 
     // Ten milliseconds may be over before the answer is here. Then that is what it says.
-    match client
-        .lock("short")
-        .with_lease(Duration::from_millis(10))
-        .lock()
-    {
+    match client.lock("short").with_lease(Duration::from_millis(10)).lock() {
         Ok(guard) => assert!(guard.remaining() < Duration::from_millis(10)),
         Err(error) => assert!(matches!(error, Error::Lost { .. }), "{error}"),
     }
@@ -204,15 +177,9 @@ fn a_wait_of_zero_or_in_the_past_is_one_try() {
     let client = world.client();
     let rival = world.rival();
     let lock = client.lock("a");
-    let past = now()
-        .checked_sub(Duration::from_secs(1))
-        .unwrap_or_else(now);
+    let past = now().checked_sub(Duration::from_secs(1)).unwrap_or_else(now);
     let theirs = rival.lock("a").lock().unwrap();
-    for wait in [
-        Duration::ZERO,
-        Duration::from_nanos(1),
-        Duration::from_micros(1),
-    ] {
+    for wait in [Duration::ZERO, Duration::from_nanos(1), Duration::from_micros(1)] {
         let (result, took) = timed(|| lock.try_lock_for(wait));
         // A wait that is shorter than a round trip may end without an answer.
         assert!(!matches!(result, Ok(Some(_))), "{wait:?} gave {result:?}");
@@ -220,19 +187,9 @@ fn a_wait_of_zero_or_in_the_past_is_one_try() {
     }
     assert!(lock.try_lock_until(past).unwrap().is_none());
     theirs.unlock().unwrap();
-    lock.try_lock_for(Duration::ZERO)
-        .unwrap()
-        .unwrap()
-        .unlock()
-        .unwrap();
-    lock.try_lock_until(past)
-        .unwrap()
-        .unwrap()
-        .unlock()
-        .unwrap();
-    wait_until("nothing is owed", SOON, || {
-        client.stats().owed_releases == 0
-    });
+    lock.try_lock_for(Duration::ZERO).unwrap().unwrap().unlock().unwrap();
+    lock.try_lock_until(past).unwrap().unwrap().unlock().unwrap();
+    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
     assert_nothing_happened(&world, &client);
 }
 
@@ -286,13 +243,7 @@ fn the_last_instant_there_is_can_be_waited_for() {
     let theirs = rival.lock("a").lock().unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| {
-            client
-                .lock("a")
-                .try_lock_until(last)
-                .unwrap()
-                .unwrap()
-                .unlock()
-                .unwrap();
+            client.lock("a").try_lock_until(last).unwrap().unwrap().unlock().unwrap();
         });
         wait_until("it waits", SOON, || client.stats().waiters == 1);
         theirs.unlock().unwrap();
@@ -304,44 +255,21 @@ fn the_last_instant_there_is_can_be_waited_for() {
 fn a_setting_out_of_its_bounds_is_named() {
     let world = World::new();
     for timeout in [Duration::ZERO, Duration::from_millis(9), Duration::MAX] {
-        let error = world
-            .builder()
-            .command_timeout(timeout)
-            .build()
-            .unwrap_err();
+        let error = world.builder().command_timeout(timeout).build().unwrap_err();
         assert!(
-            matches!(
-                error,
-                Error::InvalidSetting {
-                    setting: "command_timeout",
-                    ..
-                }
-            ),
+            matches!(error, Error::InvalidSetting { setting: "command_timeout", .. }),
             "{error}"
         );
     }
     for connections in [0, 2, usize::MAX] {
-        let error = world
-            .builder()
-            .max_connections(connections)
-            .build()
-            .unwrap_err();
+        let error = world.builder().max_connections(connections).build().unwrap_err();
         assert!(
-            matches!(
-                error,
-                Error::InvalidSetting {
-                    setting: "max_connections",
-                    ..
-                }
-            ),
+            matches!(error, Error::InvalidSetting { setting: "max_connections", .. }),
             "{error}"
         );
     }
     let error = Client::builder().build().unwrap_err();
-    assert!(
-        matches!(error, Error::InvalidSetting { setting: "url", .. }),
-        "{error}"
-    );
+    assert!(matches!(error, Error::InvalidSetting { setting: "url", .. }), "{error}");
 }
 
 #[test]

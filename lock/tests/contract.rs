@@ -28,10 +28,7 @@ impl World {
             Self::Memory(memory) => memory.fields(key),
             Self::Redis(server) => {
                 let texts = server.command(&["HGETALL", key]).texts();
-                texts
-                    .chunks(2)
-                    .map(|pair| (pair[0].clone(), pair[1].clone()))
-                    .collect()
+                texts.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
             }
         }
     }
@@ -93,20 +90,13 @@ const LEASE: Duration = Duration::from_secs(30);
 
 /// The number in an owner, after the client's identity.
 fn number(client: &Client, owner: &str) -> u64 {
-    owner
-        .strip_prefix(&format!("{}:", client.id()))
-        .unwrap()
-        .parse()
-        .unwrap()
+    owner.strip_prefix(&format!("{}:", client.id())).unwrap().parse().unwrap()
 }
 
 /// Whether a thread of its own gets the lock at once.
 fn is_free_for_another_thread(client: &Client, name: &str) -> bool {
     std::thread::scope(|scope| {
-        scope
-            .spawn(|| client.lock(name).try_lock().unwrap().is_some())
-            .join()
-            .unwrap()
+        scope.spawn(|| client.lock(name).try_lock().unwrap().is_some()).join().unwrap()
     })
 }
 

@@ -17,21 +17,13 @@ fn exists(server: &Server, key: &str) -> bool {
 }
 
 fn connect(url: &str) -> Client {
-    Client::builder()
-        .url(url)
-        .command_timeout(Duration::from_secs(1))
-        .build()
-        .unwrap()
+    Client::builder().url(url).command_timeout(Duration::from_secs(1)).build().unwrap()
 }
 
 #[test]
 fn a_release_that_is_owed_when_the_last_handle_goes_is_sent_before_the_client_ends() {
     let server = Server::start();
-    let guard = connect(&server.url())
-        .lock("a")
-        .with_lease(LIMIT * 100)
-        .lock()
-        .unwrap();
+    let guard = connect(&server.url()).lock("a").with_lease(LIMIT * 100).lock().unwrap();
     // The guard's one attempt meets a connection that the server has closed.
     drop(server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]));
     drop(guard);
@@ -48,9 +40,7 @@ fn a_leased_grant_that_comes_too_late_leaves_no_key_behind() {
     thread::scope(|scope| {
         let caller = scope.spawn(|| lock.lock().map(drop));
         let stopped = SystemClock.now();
-        wait_until("the lease is over", LIMIT, || {
-            SystemClock.now() - stopped > lease * 2
-        });
+        wait_until("the lease is over", LIMIT, || SystemClock.now() - stopped > lease * 2);
         server.resume();
         let error = caller.join().unwrap().unwrap_err();
         let (name, reason) = ("a".to_owned(), LostReason::Expired);
@@ -68,13 +58,8 @@ fn a_timed_wait_whose_first_try_stalled_still_gets_the_lock_when_it_is_released(
     server.pause();
     thread::scope(|scope| {
         let start = SystemClock.now();
-        let waiting = scope.spawn(|| {
-            waiter
-                .lock("a")
-                .try_lock_for(Duration::from_secs(2))
-                .unwrap()
-                .is_some()
-        });
+        let waiting = scope
+            .spawn(|| waiter.lock("a").try_lock_for(Duration::from_secs(2)).unwrap().is_some());
         wait_until("half a second is over", LIMIT, || {
             SystemClock.now() - start > Duration::from_millis(800)
         });
@@ -123,18 +108,12 @@ fn a_shutdown_names_the_release_that_another_thread_is_still_sending() {
         });
         is_locked.recv().unwrap();
         let release = proxy
-            .on(
-                |request| request.contains("redisson_lock__channel"),
-                Fault::SwallowRequest,
-            )
+            .on(|request| request.contains("redisson_lock__channel"), Fault::SwallowRequest)
             .always();
         go.send(()).unwrap();
         release.wait_for_hit(LIMIT);
         let report = client.shutdown(Duration::from_millis(100));
-        assert_eq!(
-            (report.released, report.unreleased),
-            (0, vec!["a".to_owned()])
-        );
+        assert_eq!((report.released, report.unreleased), (0, vec!["a".to_owned()]));
         assert!(caller.join().unwrap().is_err());
         release.withdraw();
     });
@@ -144,9 +123,8 @@ fn a_shutdown_names_the_release_that_another_thread_is_still_sending() {
 fn two_shutdowns_at_once_both_end_when_the_work_is_done() {
     let server = Server::start();
     let client = connect(&server.url());
-    let _guards: Vec<_> = (0..100)
-        .map(|number| client.lock(&number.to_string()).lock().unwrap())
-        .collect();
+    let _guards: Vec<_> =
+        (0..100).map(|number| client.lock(&number.to_string()).lock().unwrap()).collect();
     let start = SystemClock.now();
     thread::scope(|scope| {
         let reports = [(); 2].map(|()| scope.spawn(|| client.shutdown(LIMIT)));
@@ -169,13 +147,7 @@ fn an_unlock_that_is_the_first_to_see_the_end_tells_the_lost_channel_too() {
         let lost = guard.lost().clone();
         clock.advance(guard.remaining());
         let reason = LostReason::Expired;
-        assert_eq!(
-            guard.unlock(),
-            Err(Error::Lost {
-                name: "a".to_owned(),
-                reason
-            })
-        );
+        assert_eq!(guard.unlock(), Err(Error::Lost { name: "a".to_owned(), reason }));
         assert_eq!(lost.recv(), Ok(reason));
         clock.advance(lease);
     }
@@ -189,14 +161,8 @@ fn a_fault_of_the_store_in_memory_never_hangs_a_call_on_a_clock_that_stands_stil
     let guard = client.lock("held").lock().unwrap();
     let dropped = client.lock("dropped").lock().unwrap();
     memory.set_unreachable(true);
-    assert!(matches!(
-        client.lock("a").try_lock(),
-        Err(Error::Unreachable { .. })
-    ));
-    assert!(matches!(
-        client.lock("a").lock(),
-        Err(Error::Unreachable { .. })
-    ));
+    assert!(matches!(client.lock("a").try_lock(), Err(Error::Unreachable { .. })));
+    assert!(matches!(client.lock("a").lock(), Err(Error::Unreachable { .. })));
     assert!(matches!(guard.unlock(), Err(Error::Unreachable { .. })));
     drop(dropped);
     let report = client.shutdown(LIMIT);

@@ -83,8 +83,7 @@ fn names_after<'a>(line: &'a str, root: &str) -> Vec<&'a str> {
     line.match_indices(root)
         .filter_map(|(at, _)| {
             let rest = &line[at + root.len()..];
-            rest.split(|letter: char| !letter.is_alphanumeric() && letter != '_')
-                .next()
+            rest.split(|letter: char| !letter.is_alphanumeric() && letter != '_').next()
         })
         .collect()
 }
@@ -119,13 +118,7 @@ fn files_import_only_what_stands_above_them() {
     let mut wrong = Vec::new();
     for path in files() {
         let within = path.strip_prefix(source()).unwrap().with_extension("");
-        let module = within
-            .components()
-            .next()
-            .unwrap()
-            .as_os_str()
-            .to_string_lossy()
-            .into_owned();
+        let module = within.components().next().unwrap().as_os_str().to_string_lossy().into_owned();
         let folder = within.parent().unwrap().to_string_lossy().into_owned();
         for (number, line) in code(&path) {
             for used in names_after(&line, "crate::") {

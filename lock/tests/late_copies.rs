@@ -36,10 +36,7 @@ fn an_acquire_whose_reply_is_lost_is_sent_again_and_counts_once() {
     let aim = world.on(Script::Acquire, "a", Fault::SwallowReply);
     let guard = world.client().lock("a").lock().unwrap();
     assert_eq!(aim.hits(), 1);
-    assert_eq!(
-        world.hash("a"),
-        [(guard.owner().to_owned(), "1".to_owned())]
-    );
+    assert_eq!(world.hash("a"), [(guard.owner().to_owned(), "1".to_owned())]);
     guard.unlock().unwrap();
     assert!(!world.exists("a"));
 }
@@ -77,13 +74,8 @@ fn an_acquire_that_arrives_after_the_release_but_in_time_is_cleaned_up() {
     assert_eq!(kept.deliver(), Reply::Nil, "the copy was to be granted");
     assert!(world.exists("a"));
     world.wait_until_gone("a");
-    assert!(
-        world.now() <= kept.not_after() + 2000,
-        "the clean-up comes right after the not-after"
-    );
-    wait_until("nothing is owed", SOON, || {
-        client.stats().owed_releases == 0
-    });
+    assert!(world.now() <= kept.not_after() + 2000, "the clean-up comes right after the not-after");
+    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
     assert!(world.rival().lock("a").try_lock().unwrap().is_some());
 }
 
@@ -100,10 +92,7 @@ fn an_acquire_that_arrives_in_time_beside_its_own_hold_changes_nothing() {
         client.lock("a").lock().unwrap()
     });
     assert_eq!(kept.deliver(), Reply::Nil);
-    assert_eq!(
-        world.hash("a"),
-        [(guard.owner().to_owned(), "1".to_owned())]
-    );
+    assert_eq!(world.hash("a"), [(guard.owner().to_owned(), "1".to_owned())]);
     guard.unlock().unwrap();
     assert!(!world.exists("a"));
 }
@@ -112,11 +101,7 @@ fn an_acquire_that_arrives_in_time_beside_its_own_hold_changes_nothing() {
 fn a_late_acquire_touches_no_newer_hold_of_the_same_thread() {
     for in_time in [true, false] {
         let world = World::new();
-        let client = if in_time {
-            patient(&world)
-        } else {
-            world.client()
-        };
+        let client = if in_time { patient(&world) } else { world.client() };
         let lock = client.lock("a");
         let kept = world.keep_back(Script::Acquire, "a");
         let first = thread::scope(|scope| {
@@ -134,22 +119,13 @@ fn a_late_acquire_touches_no_newer_hold_of_the_same_thread() {
         assert_ne!(second.owner(), first_owner);
 
         let before = world.ttl("a");
-        let reply = if in_time {
-            kept.deliver()
-        } else {
-            kept.deliver_late(&world)
-        };
+        let reply = if in_time { kept.deliver() } else { kept.deliver_late(&world) };
         assert!(is_late(&reply) != in_time, "{reply:?}");
-        assert_eq!(
-            world.hash("a"),
-            [(second.owner().to_owned(), "1".to_owned())]
-        );
+        assert_eq!(world.hash("a"), [(second.owner().to_owned(), "1".to_owned())]);
         assert!((1..=before).contains(&world.ttl("a")));
         second.unlock().unwrap();
         // The clean-up of the first hold runs meanwhile, and touches nothing either.
-        wait_until("nothing is owed", SOON, || {
-            client.stats().owed_releases == 0
-        });
+        wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
         assert!(!world.exists("a"));
     }
 }
@@ -164,10 +140,7 @@ fn a_late_acquire_does_not_enter_beside_a_rival() {
     let theirs = rival.lock("a").lock().unwrap();
     assert!(is_late(&kept.deliver_late(&world)));
     assert!(theirs.is_held());
-    assert_eq!(
-        world.hash("a"),
-        [(theirs.owner().to_owned(), "1".to_owned())]
-    );
+    assert_eq!(world.hash("a"), [(theirs.owner().to_owned(), "1".to_owned())]);
     assert!(client.lock("a").try_lock().unwrap().is_none());
     theirs.unlock().unwrap();
 }
@@ -178,24 +151,13 @@ fn an_acquire_that_was_given_up_leaves_nothing_when_its_replies_are_lost() {
     let client = world.client();
     let aim = world.on(Script::Acquire, "a", Fault::SwallowReply).always();
     let error = client.lock("a").try_lock_for(TIMEOUT).unwrap_err();
-    assert!(
-        error.is_outcome_unknown() && error.is_retryable(),
-        "{error}"
-    );
+    assert!(error.is_outcome_unknown() && error.is_retryable(), "{error}");
     assert!(aim.hits() > 0);
     world.wait_until_gone("a");
-    wait_until("nothing is owed", SOON, || {
-        client.stats().owed_releases == 0
-    });
+    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
 
     aim.withdraw();
-    client
-        .lock("a")
-        .try_lock()
-        .unwrap()
-        .unwrap()
-        .unlock()
-        .unwrap();
+    client.lock("a").try_lock().unwrap().unwrap().unlock().unwrap();
 }
 
 #[test]
@@ -207,9 +169,7 @@ fn an_acquire_that_was_given_up_leaves_nothing_when_it_arrives_late() {
     assert!(error.is_outcome_unknown(), "{error}");
     assert!(is_late(&kept.deliver_late(&world)));
     assert!(!world.exists("a"));
-    wait_until("nothing is owed", SOON, || {
-        client.stats().owed_releases == 0
-    });
+    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
 }
 
 #[test]
@@ -231,9 +191,7 @@ fn an_acquire_that_was_given_up_leaves_nothing_when_it_arrives_in_time() {
     assert!(world.exists("a"));
     world.proxy.refuse(false);
     world.wait_until_gone("a");
-    wait_until("nothing is owed", SOON, || {
-        client.stats().owed_releases == 0
-    });
+    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
 }
 
 #[test]
@@ -246,10 +204,7 @@ fn a_late_release_touches_no_newer_hold_of_the_same_thread() {
     first.unlock().unwrap();
     let second = lock.lock().unwrap();
     assert_eq!(kept.deliver().array()[0], Reply::Integer(-1));
-    assert_eq!(
-        world.hash("a"),
-        [(second.owner().to_owned(), "1".to_owned())]
-    );
+    assert_eq!(world.hash("a"), [(second.owner().to_owned(), "1".to_owned())]);
     assert!(world.rival().lock("a").try_lock().unwrap().is_none());
     second.unlock().unwrap();
 }
@@ -264,10 +219,7 @@ fn a_late_release_touches_no_rival() {
     let rival = world.rival();
     let theirs = rival.lock("a").lock().unwrap();
     assert_eq!(kept.deliver().array()[0], Reply::Integer(-1));
-    assert_eq!(
-        world.hash("a"),
-        [(theirs.owner().to_owned(), "1".to_owned())]
-    );
+    assert_eq!(world.hash("a"), [(theirs.owner().to_owned(), "1".to_owned())]);
     assert!(client.lock("a").try_lock().unwrap().is_none());
     theirs.unlock().unwrap();
 }
@@ -296,9 +248,7 @@ fn a_release_that_was_given_up_is_finished_in_the_background() {
     assert_eq!(client.stats().owed_releases, 1);
     aim.withdraw();
     world.wait_until_gone("a");
-    wait_until("nothing is owed", SOON, || {
-        client.stats().owed_releases == 0
-    });
+    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
 }
 
 #[test]
@@ -306,12 +256,7 @@ fn a_late_renewal_extends_no_lease() {
     for in_time in [true, false] {
         let world = World::new();
         let lease = Duration::from_secs(6);
-        let client = built(
-            world
-                .builder()
-                .watchdog_lease(lease)
-                .command_timeout(SOON / 4),
-        );
+        let client = built(world.builder().watchdog_lease(lease).command_timeout(SOON / 4));
         let kept = world.keep_back(Script::Renew, "a");
         let guard = client.lock("a").lock().unwrap();
         kept.wait();
@@ -320,20 +265,13 @@ fn a_late_renewal_extends_no_lease() {
         let theirs = rival.lock("a").with_lease(lease / 2).lock().unwrap();
 
         let before = world.ttl("a");
-        let reply = if in_time {
-            kept.deliver()
-        } else {
-            kept.deliver_late(&world)
-        };
+        let reply = if in_time { kept.deliver() } else { kept.deliver_late(&world) };
         if in_time {
             assert_eq!(reply, Reply::Array(vec![Reply::Integer(-1)]));
         } else {
             assert!(is_late(&reply), "{reply:?}");
         }
-        assert_eq!(
-            world.hash("a"),
-            [(theirs.owner().to_owned(), "1".to_owned())]
-        );
+        assert_eq!(world.hash("a"), [(theirs.owner().to_owned(), "1".to_owned())]);
         assert!((1..=before).contains(&world.ttl("a")));
         theirs.unlock().unwrap();
         assert_eq!(client.stats().lost, 0, "what was released cannot be lost");
@@ -348,11 +286,7 @@ fn a_late_renewal_extends_nothing_of_the_next_hold_of_the_same_thread() {
     let first = client.lock("a").lock().unwrap();
     kept.wait();
     first.unlock().unwrap();
-    let second = client
-        .lock("a")
-        .with_lease(Duration::from_secs(1))
-        .lock()
-        .unwrap();
+    let second = client.lock("a").with_lease(Duration::from_secs(1)).lock().unwrap();
     let before = world.ttl("a");
     kept.deliver();
     assert!((1..=before).contains(&world.ttl("a")));
@@ -367,38 +301,20 @@ fn a_hold_whose_renewals_are_all_kept_back_is_lost_and_stays_lost() {
     let client = built(world.builder().watchdog_lease(lease));
     let aim = world.on(Script::Renew, "a", Fault::HoldRequest).always();
     let guard = client.lock("a").lock().unwrap();
-    assert_eq!(
-        guard.lost().recv_timeout(SOON),
-        Ok(LostReason::ServerUnreachable)
-    );
+    assert_eq!(guard.lost().recv_timeout(SOON), Ok(LostReason::ServerUnreachable));
     assert!(!guard.is_held());
     world.wait_until_gone("a");
     let rival = world.rival();
     let theirs = rival.lock("a").lock().unwrap();
     let before = world.ttl("a");
     for reply in aim.deliver() {
-        assert!(
-            is_late(&reply) || reply == Reply::Array(vec![Reply::Integer(-1)]),
-            "{reply:?}"
-        );
+        assert!(is_late(&reply) || reply == Reply::Array(vec![Reply::Integer(-1)]), "{reply:?}");
     }
     assert!(world.ttl("a") <= before);
     assert!(!guard.is_held());
     let error = guard.unlock().unwrap_err();
-    assert!(
-        matches!(
-            error,
-            Error::Lost {
-                reason: LostReason::ServerUnreachable,
-                ..
-            }
-        ),
-        "{error}"
-    );
-    assert_eq!(
-        world.hash("a"),
-        [(theirs.owner().to_owned(), "1".to_owned())]
-    );
+    assert!(matches!(error, Error::Lost { reason: LostReason::ServerUnreachable, .. }), "{error}");
+    assert_eq!(world.hash("a"), [(theirs.owner().to_owned(), "1".to_owned())]);
     theirs.unlock().unwrap();
 }
 
@@ -406,11 +322,7 @@ fn a_hold_whose_renewals_are_all_kept_back_is_lost_and_stays_lost() {
 fn a_late_partial_release_undercuts_nothing() {
     for in_time in [true, false] {
         let world = World::new();
-        let client = if in_time {
-            patient(&world)
-        } else {
-            world.client()
-        };
+        let client = if in_time { patient(&world) } else { world.client() };
         let lock = client.lock("a");
         let outer = lock.lock().unwrap();
         let inner = lock.lock().unwrap();
@@ -429,18 +341,11 @@ fn a_late_partial_release_undercuts_nothing() {
         let inner = lock.clone().with_lease(LONG).lock().unwrap();
         assert_eq!(world.count("a"), "2");
         let before = world.ttl("a");
-        let reply = if in_time {
-            kept.deliver()
-        } else {
-            kept.deliver_late(&world)
-        };
+        let reply = if in_time { kept.deliver() } else { kept.deliver_late(&world) };
         assert!(is_late(&reply) != in_time, "{reply:?}");
         // The count on the server may be wrong now. Nothing hangs on it.
         let after = world.ttl("a");
-        assert!(
-            after > before - 2000 && after <= before,
-            "{before} became {after}"
-        );
+        assert!(after > before - 2000 && after <= before, "{before} became {after}");
         inner.unlock().unwrap();
         assert!(outer.is_held());
         assert!(world.rival().lock("a").try_lock().unwrap().is_none());
@@ -468,10 +373,7 @@ fn a_late_partial_release_of_an_old_hold_touches_no_newer_hold() {
     let rival = world.rival();
     let theirs = rival.lock("a").lock().unwrap();
     assert_eq!(kept.deliver(), Reply::Integer(0));
-    assert_eq!(
-        world.hash("a"),
-        [(theirs.owner().to_owned(), "1".to_owned())]
-    );
+    assert_eq!(world.hash("a"), [(theirs.owner().to_owned(), "1".to_owned())]);
     theirs.unlock().unwrap();
     assert!(!world.exists("a"));
 }
@@ -480,11 +382,7 @@ fn a_late_partial_release_of_an_old_hold_touches_no_newer_hold() {
 fn a_late_nested_acquire_never_creates() {
     for in_time in [true, false] {
         let world = World::new();
-        let client = if in_time {
-            patient(&world)
-        } else {
-            world.client()
-        };
+        let client = if in_time { patient(&world) } else { world.client() };
         let lock = client.lock("a");
         let outer = lock.lock().unwrap();
         let kept = world.keep_back(Script::Recount, "a");
@@ -501,11 +399,7 @@ fn a_late_nested_acquire_never_creates() {
         inner.unlock().unwrap();
         outer.unlock().unwrap();
         assert!(!world.exists("a"));
-        let reply = if in_time {
-            kept.deliver()
-        } else {
-            kept.deliver_late(&world)
-        };
+        let reply = if in_time { kept.deliver() } else { kept.deliver_late(&world) };
         assert!(is_late(&reply) || reply == Reply::Integer(0), "{reply:?}");
         assert!(!world.exists("a"));
     }
@@ -531,11 +425,7 @@ fn a_nested_acquire_that_was_given_up_leaves_no_lease_behind() {
     // lease is not the end of the key.
     let world = World::new();
     let client = world.client();
-    let outer = client
-        .lock("a")
-        .with_lease(Duration::from_millis(1500))
-        .lock()
-        .unwrap();
+    let outer = client.lock("a").with_lease(Duration::from_millis(1500)).lock().unwrap();
     let aim = world.on(Script::Recount, "a", Fault::SwallowReply).always();
     let error = client.lock("a").with_lease(LONG).try_lock().unwrap_err();
     assert!(error.is_outcome_unknown(), "{error}");
@@ -544,9 +434,7 @@ fn a_nested_acquire_that_was_given_up_leaves_no_lease_behind() {
     assert_eq!(outer.lost().recv_timeout(SOON), Ok(LostReason::Expired));
     world.wait_until_gone("a");
     assert!(outer.unlock().is_err());
-    wait_until("nothing is owed", SOON, || {
-        client.stats().owed_releases == 0
-    });
+    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
 }
 
 #[test]
@@ -582,10 +470,7 @@ fn a_late_force_release_ends_nobodys_hold() {
     assert!(first.unlock().is_err());
     let second = rival.lock("a").lock().unwrap();
     assert!(is_late(&kept.deliver_late(&world)));
-    assert_eq!(
-        world.hash("a"),
-        [(second.owner().to_owned(), "1".to_owned())]
-    );
+    assert_eq!(world.hash("a"), [(second.owner().to_owned(), "1".to_owned())]);
     second.unlock().unwrap();
 }
 
@@ -630,8 +515,6 @@ fn while_a_granted_copy_is_cleaned_up_a_waiting_rival_gets_in_once() {
             });
         }
     });
-    wait_until("nothing is owed", SOON, || {
-        client.stats().owed_releases == 0
-    });
+    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
     assert!(!world.exists("a"));
 }

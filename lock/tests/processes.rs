@@ -50,11 +50,7 @@ fn connect(server: &Server) -> Client {
 }
 
 fn connect_with_lease(url: &str, lease: Duration) -> Client {
-    Client::builder()
-        .url(url)
-        .watchdog_lease(lease)
-        .build()
-        .unwrap()
+    Client::builder().url(url).watchdog_lease(lease).build().unwrap()
 }
 
 /// Starts a child process.
@@ -112,9 +108,7 @@ fn time_to_live(server: &Server, key: &str) -> Duration {
 fn hold(client: &Client) {
     let _guard = client.lock("a").lock().unwrap();
     println!("holds");
-    wait_until("the lock was renewed", LIMIT, || {
-        client.stats().renewed >= 3
-    });
+    wait_until("the lock was renewed", LIMIT, || client.stats().renewed >= 3);
     println!("renewed");
     rest()
 }
@@ -186,10 +180,7 @@ fn be_stopped(client: &Client) {
         // Stopped before `at`: what `held` says was asked after that. Stopped between the two: it says no already.
         let was_stopped = at.saturating_duration_since(last) > LEASE / 2;
         if was_stopped || !held {
-            assert!(
-                since(last) > LEASE / 2,
-                "it was lost without having been stopped"
-            );
+            assert!(since(last) > LEASE / 2, "it was lost without having been stopped");
             println!("woke held={held} remaining={:?}", guard.remaining());
             break;
         }
@@ -213,31 +204,18 @@ fn a_process_stopped_past_its_lease_knows_at_once_that_it_holds_nothing_and_spoi
     assert_eq!(owners(&server, "a"), [old_owner.as_str()]);
     stopped.pause();
     let client = connect(&server);
-    let guard = client
-        .lock("a")
-        .try_lock_for(LIMIT)
-        .unwrap()
-        .expect("the lease ends");
+    let guard = client.lock("a").try_lock_for(LIMIT).unwrap().expect("the lease ends");
     assert_eq!(owners(&server, "a"), [guard.owner()]);
     // From here until the new owner's unlock, the old one must never believe in its hold.
     stopped.resume();
     let woke = stopped.wait_for_line("", LIMIT);
-    assert!(
-        woke.starts_with("woke held=false remaining=0"),
-        "{}",
-        stopped.output()
-    );
+    assert!(woke.starts_with("woke held=false remaining=0"), "{}", stopped.output());
     let told = stopped.wait_for_line("told", LIMIT);
     assert!(
-        ["Expired", "TakenOver", "ServerUnreachable"]
-            .iter()
-            .any(|why| told.contains(why)),
+        ["Expired", "TakenOver", "ServerUnreachable"].iter().any(|why| told.contains(why)),
         "{told}"
     );
-    assert_eq!(
-        stopped.wait_for_line("ever again", LIMIT),
-        "ever again=false"
-    );
+    assert_eq!(stopped.wait_for_line("ever again", LIMIT), "ever again=false");
     let unlocked = stopped.wait_for_line("unlock", LIMIT);
     assert!(unlocked.starts_with("unlock Err(Lost"), "{unlocked}");
     stopped.wait_for_line("ended", LIMIT);
@@ -256,11 +234,7 @@ fn a_lease_counts_from_before_its_request_was_sent() {
     let delay = LEASE / 10;
     proxy.delay_replies(delay);
     let guard = client.lock("a").lock().unwrap();
-    assert!(
-        guard.remaining() + delay <= lease,
-        "{:?}",
-        guard.remaining()
-    );
+    assert!(guard.remaining() + delay <= lease, "{:?}", guard.remaining());
     let mut most = Duration::ZERO;
     wait_until("it was renewed", LIMIT, || {
         most = most.max(guard.remaining());
@@ -278,11 +252,8 @@ fn a_lease_counts_from_before_its_request_was_sent() {
 
 /// In the child process that a test started, which is the parent of a fork.
 fn fork_and_go_on(client: &Client, url: &str) {
-    let address: SocketAddr = url
-        .trim_start_matches("redis://")
-        .trim_end_matches('/')
-        .parse()
-        .unwrap();
+    let address: SocketAddr =
+        url.trim_start_matches("redis://").trim_end_matches('/').parse().unwrap();
     let other = connect_with_lease(url, LEASE);
     let blocker = other.lock("contended").lock().unwrap();
     thread::scope(|scope| {
@@ -334,10 +305,7 @@ fn fork_and_go_on(client: &Client, url: &str) {
         assert!(took < AT_ONCE, "four hand-overs took {took:?}");
     });
     let stats = client.stats();
-    assert_eq!(
-        (stats.lost, stats.unanswered_renewals, stats.panics),
-        (0, 0, 0)
-    );
+    assert_eq!((stats.lost, stats.unanswered_renewals, stats.panics), (0, 0, 0));
     assert_eq!(client.shutdown(LIMIT).released, 0);
     println!("fork survived");
 }
@@ -378,32 +346,17 @@ fn look_from_a_fork(client: &Client, guards: [LockGuard; 2], address: SocketAddr
     let reason = LostReason::Forked;
     assert_eq!(inner.unlock(), Err(Error::Lost { name, reason }));
     drop(outer);
-    assert_eq!(
-        count_of(address, "a", &owner),
-        2,
-        "the fork changed the parent's hold"
-    );
+    assert_eq!(count_of(address, "a", &owner), 2, "the fork changed the parent's hold");
 
     // The client works, as somebody else.
     let id = client.id();
     assert_eq!(id.len(), 36);
     assert!(!owner.starts_with(&id));
     let lock = client.lock("a");
-    assert_eq!(
-        (lock.hold_count(), lock.is_held_by_current_thread()),
-        (0, false)
-    );
+    assert_eq!((lock.hold_count(), lock.is_held_by_current_thread()), (0, false));
     assert!(lock.try_lock().unwrap().is_none());
-    assert!(
-        lock.try_lock_for(Duration::from_millis(100))
-            .unwrap()
-            .is_none()
-    );
-    assert_eq!(
-        client.stats().waiters,
-        0,
-        "the parent's waiters are not the fork's"
-    );
+    assert!(lock.try_lock_for(Duration::from_millis(100)).unwrap().is_none());
+    assert_eq!(client.stats().waiters, 0, "the parent's waiters are not the fork's");
     let own = client.lock("the fork's").lock().unwrap();
     assert!(own.owner().starts_with(&id));
     assert!(own.is_held());
@@ -428,9 +381,7 @@ fn look_from_a_fork(client: &Client, guards: [LockGuard; 2], address: SocketAddr
             assert_eq!(status, Some(0), "the second fork failed");
         }
     }
-    wait_until("the fork renews its lock", LIMIT / 4, || {
-        client.stats().renewed >= 1
-    });
+    wait_until("the fork renews its lock", LIMIT / 4, || client.stats().renewed >= 1);
     own.unlock().unwrap();
     let _left_behind = client.lock("left behind").lock().unwrap();
     assert_eq!(client.shutdown(SECOND).released, 1);
@@ -475,10 +426,7 @@ impl Book {
             }
             let text = fs::read_to_string(&path).unwrap();
             // A line is written by one call, so a kill leaves it whole or out.
-            assert!(
-                text.is_empty() || text.ends_with('\n'),
-                "a torn line in {thread}"
-            );
+            assert!(text.is_empty() || text.ends_with('\n'), "a torn line in {thread}");
             let of_kind = text.lines().filter_map(|line| line.strip_prefix(kind));
             entries.extend(of_kind.map(|number| (number.trim().parse().unwrap(), thread.clone())));
         }
@@ -521,17 +469,9 @@ fn count(client: &Client) {
 
 fn count_on_one_thread(client: &Client, directory: &Path, thread: usize) {
     let log = directory.join(format!("log-{}-{thread}", process::id()));
-    let mut log = OpenOptions::new()
-        .create_new(true)
-        .append(true)
-        .open(log)
-        .unwrap();
+    let mut log = OpenOptions::new().create_new(true).append(true).open(log).unwrap();
     let counter = directory.join("counter");
-    let counter = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(counter)
-        .unwrap();
+    let counter = OpenOptions::new().read(true).write(true).open(counter).unwrap();
     let stop = directory.join("stop");
     let lock = client.lock("counter");
     while !stop.exists() {
@@ -542,9 +482,7 @@ fn count_on_one_thread(client: &Client, directory: &Path, thread: usize) {
         if !guard.is_held() {
             continue;
         }
-        counter
-            .write_all_at(format!("{next:020}").as_bytes(), 0)
-            .unwrap();
+        counter.write_all_at(format!("{next:020}").as_bytes(), 0).unwrap();
         log.write_all(format!("did {next}\n").as_bytes()).unwrap();
         drop(guard);
     }
@@ -561,13 +499,7 @@ fn processes_that_are_killed_at_random_never_spoil_a_plain_counter() {
     println!("WHEELLOCK_SEED={seed}");
     let server = Server::start();
     let book = Book::new();
-    let start = || {
-        child(
-            "count",
-            &server,
-            &[("BOOK", book.directory.to_str().unwrap())],
-        )
-    };
+    let start = || child("count", &server, &[("BOOK", book.directory.to_str().unwrap())]);
     let mut living: Vec<TestProcess> = (0..PROCESSES).map(|_| start()).collect();
     let mut killed = BTreeSet::new();
     for _ in 0..KILLS {
@@ -593,22 +525,12 @@ fn processes_that_are_killed_at_random_never_spoil_a_plain_counter() {
         did.entry(number).or_default().push(thread);
     }
     for (number, threads) in &did {
-        assert_eq!(
-            threads.len(),
-            1,
-            "seed {seed}: {number} was written by {threads:?}"
-        );
-        assert!(
-            (1..=counted).contains(number),
-            "seed {seed}: {number} of {counted} was lost"
-        );
+        assert_eq!(threads.len(), 1, "seed {seed}: {number} was written by {threads:?}");
+        assert!((1..=counted).contains(number), "seed {seed}: {number} of {counted} was lost");
     }
     // A number that nobody has confirmed was written by a thread that was killed between writing and confirming.
     let mut in_flight = book.entries("will");
-    in_flight.retain(|entry| {
-        did.get(&entry.0)
-            .is_none_or(|threads| !threads.contains(&entry.1))
-    });
+    in_flight.retain(|entry| did.get(&entry.0).is_none_or(|threads| !threads.contains(&entry.1)));
     for number in (1..=counted).filter(|number| !did.contains_key(number)) {
         let explained = in_flight.iter().any(|(will, thread)| {
             let process = thread.split('-').nth(1).unwrap();
@@ -629,11 +551,9 @@ fn processes_that_are_killed_at_random_never_spoil_a_plain_counter() {
         (confirmed..=confirmed + unconfirmed).contains(&counted),
         "seed {seed}: {confirmed} confirmed, {unconfirmed} in flight, {counted} counted"
     );
-    wait_until(
-        "the lock of the last victim is free",
-        LEASE + AT_ONCE,
-        || !exists(&server, "counter"),
-    );
+    wait_until("the lock of the last victim is free", LEASE + AT_ONCE, || {
+        !exists(&server, "counter")
+    });
 }
 
 /// Small and good enough for choosing victims. The seed is new each time, or that of `WHEELLOCK_SEED`.
@@ -676,11 +596,7 @@ struct Expiry<'a> {
 
 impl<'a> Expiry<'a> {
     fn new(server: &Server, key: &'a str) -> Self {
-        Self {
-            connection: server.connection(),
-            key,
-            ends: None,
-        }
+        Self { connection: server.connection(), key, ends: None }
     }
 
     fn look(&mut self, what: &str) -> Duration {
@@ -726,9 +642,7 @@ fn mixed_holds_never_shorten_a_time_to_live() {
         guard.unlock().unwrap();
         expiry.look("an inner unlock");
     }
-    wait_until("only the watchdog's lease is left", LIMIT, || {
-        expiry.look("a renewal") < LEASE
-    });
+    wait_until("only the watchdog's lease is left", LIMIT, || expiry.look("a renewal") < LEASE);
     assert!(first.is_held());
     first.unlock().unwrap();
     assert!(!exists(&server, "a"));
@@ -751,10 +665,7 @@ fn two_thirds_of_a_watched_lease_are_always_left() {
         let client = connect_with_lease(&server.url(), lease);
         (lease, client.clone(), client.lock(&format!("{lease:?}")))
     });
-    let guards: Vec<_> = clients
-        .iter()
-        .map(|(_, _, lock)| lock.lock().unwrap())
-        .collect();
+    let guards: Vec<_> = clients.iter().map(|(_, _, lock)| lock.lock().unwrap()).collect();
     let mut connection = server.connection();
     let mut left = |guard: &LockGuard| {
         let millis = connection.command(&["PTTL", &guard.name()]).integer();
@@ -762,10 +673,7 @@ fn two_thirds_of_a_watched_lease_are_always_left() {
     };
     for (guard, lease) in guards.iter().zip(leases) {
         let left = left(guard);
-        assert!(
-            left <= lease && left + AT_ONCE >= lease,
-            "{left:?} of {lease:?}"
-        );
+        assert!(left <= lease && left + AT_ONCE >= lease, "{left:?} of {lease:?}");
     }
     // Until the default lease was renewed once, and the short one ten times.
     let start = now();

@@ -4,10 +4,7 @@
 //! threads make of it is up to the machine.
 
 #![expect(clippy::print_stderr, reason = "the harness shows it with a failure")]
-#![expect(
-    clippy::unwrap_used,
-    reason = "the helpers of a test may fail it as the test itself may"
-)]
+#![expect(clippy::unwrap_used, reason = "the helpers of a test may fail it as the test itself may")]
 
 mod common;
 
@@ -36,29 +33,18 @@ struct Protected {
 
 impl Protected {
     fn enter(&self, guard: &LockGuard, dice: &mut Dice) {
-        assert!(
-            !self.occupied.swap(true, Ordering::SeqCst),
-            "two are inside at once"
-        );
+        assert!(!self.occupied.swap(true, Ordering::SeqCst), "two are inside at once");
         let seen = self.counter.load(Ordering::SeqCst);
         pause(Duration::from_micros(dice.below(2000)));
-        assert!(
-            guard.is_held(),
-            "it was lost, although no fault is as long as its lease"
-        );
+        assert!(guard.is_held(), "it was lost, although no fault is as long as its lease");
         self.counter.store(seen + 1, Ordering::SeqCst);
-        assert!(
-            self.occupied.swap(false, Ordering::SeqCst),
-            "two were inside at once"
-        );
+        assert!(self.occupied.swap(false, Ordering::SeqCst), "two were inside at once");
     }
 }
 
 #[test]
 fn under_any_schedule_of_faults_one_is_inside_at_a_time() {
-    let seed = env::var("WHEELLOCK_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok());
+    let seed = env::var("WHEELLOCK_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed: u64 = seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
     eprintln!("WHEELLOCK_SEED={seed}");
 
@@ -81,35 +67,20 @@ fn under_any_schedule_of_faults_one_is_inside_at_a_time() {
         let trouble = scope.spawn(|| trouble(&world, Dice::new(seed), &over));
         let troubled = trouble.join();
         over.store(true, Ordering::SeqCst);
-        let entered = workers
-            .into_iter()
-            .map(|worker| worker.join().unwrap())
-            .sum();
+        let entered = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
         troubled.unwrap();
         entered
     });
     assert_eq!(protected.counter.into_inner(), entered, "seed {seed}");
     assert!(entered >= 20, "only {entered} got in, seed {seed}");
     for client in &clients {
-        wait_until("nothing is owed", SOON, || {
-            client.stats().owed_releases == 0
-        });
+        wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
         let stats = client.stats();
-        assert_eq!(
-            (stats.held, stats.waiters, stats.lost, stats.panics),
-            (0, 0, 0, 0)
-        );
+        assert_eq!((stats.held, stats.waiters, stats.lost, stats.panics), (0, 0, 0, 0));
         assert_eq!(stats.abandoned_releases, 0, "seed {seed}");
     }
     world.wait_until_gone(NAME);
-    world
-        .rival()
-        .lock(NAME)
-        .try_lock()
-        .unwrap()
-        .unwrap()
-        .unlock()
-        .unwrap();
+    world.rival().lock(NAME).try_lock().unwrap().unwrap().unlock().unwrap();
 }
 
 /// Takes the lock again and again, in every way, and says how often it was inside.
@@ -124,11 +95,7 @@ fn work(
     let leased = watched.clone().with_lease(Duration::from_secs(3));
     let mut entered = 0;
     while !over.load(Ordering::SeqCst) {
-        let lock = if dice.below(2) == number % 2 {
-            &watched
-        } else {
-            &leased
-        };
+        let lock = if dice.below(2) == number % 2 { &watched } else { &leased };
         let guard = match lock.try_lock_for(TIMEOUT * 2) {
             Ok(Some(guard)) => guard,
             Ok(None) => continue,
@@ -161,12 +128,7 @@ fn work(
 
 /// Makes trouble for a while. No single one lasts as long as a lease.
 fn trouble(world: &World, mut dice: Dice, over: &AtomicBool) {
-    const SCRIPTS: [Script; 4] = [
-        Script::Acquire,
-        Script::Recount,
-        Script::Release,
-        Script::Renew,
-    ];
+    const SCRIPTS: [Script; 4] = [Script::Acquire, Script::Recount, Script::Release, Script::Renew];
     let end = now() + LENGTH;
     let mut keeping: Vec<Aim> = Vec::new();
     while now() < end && !over.load(Ordering::SeqCst) {

@@ -1,9 +1,6 @@
 //! A server or a network in trouble: bounded time, typed errors, nothing lost or doubled, and no restart of the client.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "the helpers of a test may fail it as the test itself may"
-)]
+#![expect(clippy::unwrap_used, reason = "the helpers of a test may fail it as the test itself may")]
 
 mod common;
 
@@ -60,9 +57,7 @@ fn assert_usable(client: &Client, name: &str) {
     let guard = client.lock(name).try_lock_for(SOON).unwrap().unwrap();
     assert!(guard.is_held());
     guard.unlock().unwrap();
-    wait_until("nothing is owed", SOON, || {
-        client.stats().owed_releases == 0
-    });
+    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
 }
 
 #[test]
@@ -73,15 +68,8 @@ fn an_acquire_that_meets_a_fault_once_succeeds_and_counts_once() {
         let (guard, took) = timed(|| client.lock(name).lock().unwrap());
         assert_bounded(took, name);
         assert_eq!(aim.hits(), 1);
-        assert_eq!(
-            world.hash(name),
-            [(guard.owner().to_owned(), "1".to_owned())],
-            "{name}"
-        );
-        assert!(
-            world.rival().lock(name).try_lock().unwrap().is_none(),
-            "{name}"
-        );
+        assert_eq!(world.hash(name), [(guard.owner().to_owned(), "1".to_owned())], "{name}");
+        assert!(world.rival().lock(name).try_lock().unwrap().is_none(), "{name}");
         guard.unlock().unwrap();
         assert_usable(&client, name);
     });
@@ -95,10 +83,7 @@ fn an_acquire_that_meets_a_fault_each_time_fails_and_leaves_nothing() {
         let (result, took) = timed(|| client.lock(name).lock());
         assert_bounded(took, name);
         let error = result.unwrap_err();
-        assert!(
-            error.is_outcome_unknown() && error.is_retryable(),
-            "{name}: {error}"
-        );
+        assert!(error.is_outcome_unknown() && error.is_retryable(), "{name}: {error}");
         assert_eq!(client.lock(name).hold_count(), 0);
         world.wait_until_gone(name);
         aim.withdraw();
@@ -115,25 +100,14 @@ fn a_nested_acquire_and_its_release_that_meet_a_fault_once_count_once() {
         world.on(Script::Recount, name, fault.clone());
         let (inner, took) = timed(|| lock.lock().unwrap());
         assert_bounded(took, name);
-        assert_eq!(
-            (lock.hold_count(), world.count(name).as_str()),
-            (2, "2"),
-            "{name}"
-        );
+        assert_eq!((lock.hold_count(), world.count(name).as_str()), (2, "2"), "{name}");
         world.on(Script::Recount, name, fault.clone());
         let (result, took) = timed(|| inner.unlock());
         assert_bounded(took, name);
         result.unwrap();
-        assert_eq!(
-            (lock.hold_count(), world.count(name).as_str()),
-            (1, "1"),
-            "{name}"
-        );
+        assert_eq!((lock.hold_count(), world.count(name).as_str()), (1, "1"), "{name}");
         assert!(outer.is_held());
-        assert!(
-            world.rival().lock(name).try_lock().unwrap().is_none(),
-            "{name}"
-        );
+        assert!(world.rival().lock(name).try_lock().unwrap().is_none(), "{name}");
         outer.unlock().unwrap();
         assert!(!world.exists(name), "{name}");
         assert_usable(&client, name);
@@ -162,10 +136,7 @@ fn a_nested_acquire_and_its_release_that_meet_a_fault_each_time_leave_the_outer_
         aim.withdraw();
 
         assert!(outer.is_held(), "{name}");
-        assert!(
-            world.rival().lock(name).try_lock().unwrap().is_none(),
-            "{name}"
-        );
+        assert!(world.rival().lock(name).try_lock().unwrap().is_none(), "{name}");
         outer.unlock().unwrap();
         assert!(!world.exists(name), "{name}");
         assert_usable(&client, name);
@@ -197,10 +168,7 @@ fn a_release_that_meets_a_fault_each_time_is_finished_in_the_background() {
         let (result, took) = timed(|| guard.unlock());
         assert_bounded(took, name);
         let error = result.unwrap_err();
-        assert!(
-            error.is_outcome_unknown() && error.is_retryable(),
-            "{name}: {error}"
-        );
+        assert!(error.is_outcome_unknown() && error.is_retryable(), "{name}: {error}");
         assert_eq!(lock.hold_count(), 0, "{name}");
         assert_eq!(client.stats().owed_releases, 1, "{name}");
         aim.withdraw();
@@ -218,15 +186,8 @@ fn a_renewal_that_meets_a_fault_once_loses_nothing() {
         aim.wait_for_hit(SOON);
         wait_until("it is renewed", SOON, || client.stats().renewed > 0);
         assert!(guard.is_held(), "{name}");
-        assert_eq!(
-            world.hash(name),
-            [(guard.owner().to_owned(), "1".to_owned())],
-            "{name}"
-        );
-        assert!(
-            world.rival().lock(name).try_lock().unwrap().is_none(),
-            "{name}"
-        );
+        assert_eq!(world.hash(name), [(guard.owner().to_owned(), "1".to_owned())], "{name}");
+        assert!(world.rival().lock(name).try_lock().unwrap().is_none(), "{name}");
         assert_eq!(client.stats().lost, 0, "{name}");
         guard.unlock().unwrap();
         assert_usable(&client, name);
@@ -242,12 +203,7 @@ fn a_hold_whose_renewals_meet_a_fault_each_time_is_told_before_a_rival_gets_in()
         thread::scope(|scope| {
             let (guard, world) = (&guard, &world);
             scope.spawn(move || {
-                let theirs = world
-                    .rival()
-                    .lock(name)
-                    .try_lock_for(SOON)
-                    .unwrap()
-                    .unwrap();
+                let theirs = world.rival().lock(name).try_lock_for(SOON).unwrap().unwrap();
                 assert!(!guard.is_held(), "{name}");
                 theirs.unlock().unwrap();
             });
@@ -291,10 +247,7 @@ fn a_client_whose_server_goes_away_says_so_and_works_again_when_it_is_back() {
     assert!(result.unwrap_err().is_retryable());
     assert_bounded(took, "try_lock");
     let (result, took) = timed(|| lock.try_lock());
-    assert!(
-        matches!(result, Err(Error::Unreachable { .. })),
-        "{result:?}"
-    );
+    assert!(matches!(result, Err(Error::Unreachable { .. })), "{result:?}");
     assert_bounded(took, "try_lock");
     let (result, took) = timed(|| lock.try_lock_for(TIMEOUT / 2));
     assert!(result.unwrap_err().is_retryable());
@@ -383,10 +336,7 @@ fn all_waits_in_a_line_end_on_time_while_the_server_hangs() {
         world.server.resume();
     });
     assert_eq!(client.lock("a").hold_count(), 0);
-    assert_eq!(
-        world.hash("a"),
-        [(theirs.owner().to_owned(), "1".to_owned())]
-    );
+    assert_eq!(world.hash("a"), [(theirs.owner().to_owned(), "1".to_owned())]);
     theirs.unlock().unwrap();
     assert_usable(&client, "a");
 }
@@ -473,9 +423,7 @@ fn killed_connections_cost_nobody_the_lock() {
     });
     assert_eq!(counter.into_inner(), 48);
     for client in &clients {
-        wait_until("nothing is owed", SOON, || {
-            client.stats().owed_releases == 0
-        });
+        wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
     }
     assert!(!world.exists("a"));
 }
@@ -500,10 +448,7 @@ fn after_an_empty_restart_the_holder_is_told_and_a_waiter_gets_in() {
         world.server.restart();
         waiter.join().unwrap();
         let reason = guard.lost().recv_timeout(SOON).unwrap();
-        assert!(
-            matches!(reason, LostReason::Deleted | LostReason::TakenOver),
-            "{reason}"
-        );
+        assert!(matches!(reason, LostReason::Deleted | LostReason::TakenOver), "{reason}");
     });
     assert!(!guard.is_held());
     assert!(matches!(guard.unlock(), Err(Error::Lost { .. })));
@@ -530,11 +475,7 @@ fn what_passes_by_itself_is_waited_for() {
         let outer = lock.lock().unwrap();
         lock.lock().unwrap().unlock().unwrap();
         outer.unlock().unwrap();
-        assert_eq!(
-            [acquire.hits(), nested.hits(), release.hits()],
-            [2, 2, 2],
-            "{code}"
-        );
+        assert_eq!([acquire.hits(), nested.hits(), release.hits()], [2, 2, 2], "{code}");
         assert!(!world.exists(code));
     }
 }
@@ -552,10 +493,7 @@ fn what_does_not_pass_in_time_is_an_error_with_its_code() {
                 assert_bounded(took, code);
                 let error = result.unwrap_err();
                 assert!(matches!(&error, Error::Refused { code: told, .. } if told == code));
-                assert!(
-                    error.is_retryable() && !error.is_outcome_unknown(),
-                    "{error}"
-                );
+                assert!(error.is_retryable() && !error.is_outcome_unknown(), "{error}");
                 aim.withdraw();
 
                 let guard = client.lock(code).lock().unwrap();
@@ -580,10 +518,7 @@ fn what_does_not_pass_is_an_error_at_once() {
     for (code, retryable) in [("OOM", true), ("NOPERM", false), ("ERR", false)] {
         let aim = answer(&world, Script::Acquire, code, code);
         let error = client.lock(code).lock().unwrap_err();
-        assert!(
-            matches!(&error, Error::Refused { code: told, .. } if told == code),
-            "{error}"
-        );
+        assert!(matches!(&error, Error::Refused { code: told, .. } if told == code), "{error}");
         assert_eq!(error.is_retryable(), retryable, "{error}");
         assert_eq!(aim.hits(), 1);
         assert_usable(&client, code);
@@ -643,9 +578,7 @@ fn a_busy_server_is_waited_out() {
     let held = client.lock("held").lock().unwrap();
     let mut busy = world.server.connection();
     busy.send(&["EVAL", "while true do end", "0"]).unwrap();
-    wait_until("it is busy", SOON, || {
-        world.server.command(&["PING"]).is_error()
-    });
+    wait_until("it is busy", SOON, || world.server.command(&["PING"]).is_error());
     let aim = world.on(Script::Acquire, "a", Fault::PassOn).always();
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -660,34 +593,20 @@ fn a_busy_server_is_waited_out() {
 #[test]
 fn a_full_server_renews_nests_and_releases_but_grants_nothing_new() {
     let world = World::new();
-    let client = built(
-        world
-            .builder()
-            .watchdog_lease(Duration::from_secs(1))
-            .command_timeout(SOON / 4),
-    );
+    let client =
+        built(world.builder().watchdog_lease(Duration::from_secs(1)).command_timeout(SOON / 4));
     let lock = client.lock("a");
     let outer = lock.lock().unwrap();
-    world
-        .server
-        .command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    world.server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
     world.server.command(&["CONFIG", "SET", "maxmemory", "1"]);
     let (result, took) = timed(|| client.lock("b").lock());
     let error = result.unwrap_err();
-    assert!(
-        matches!(&error, Error::Refused { code, .. } if code == "OOM"),
-        "{error}"
-    );
-    assert!(
-        error.is_retryable() && took < SLACK,
-        "{error} after {took:?}"
-    );
+    assert!(matches!(&error, Error::Refused { code, .. } if code == "OOM"), "{error}");
+    assert!(error.is_retryable() && took < SLACK, "{error} after {took:?}");
     assert!(!world.exists("b"));
 
     let renewed = client.stats().renewed;
-    wait_until("it is renewed", SOON, || {
-        client.stats().renewed >= renewed + 2
-    });
+    wait_until("it is renewed", SOON, || client.stats().renewed >= renewed + 2);
     let inner = lock.lock().unwrap();
     assert_eq!(world.count("a"), "2");
     inner.unlock().unwrap();
@@ -703,24 +622,17 @@ fn a_full_server_renews_nests_and_releases_but_grants_nothing_new() {
 fn a_server_with_too_many_clients_is_unreachable_and_recovers() {
     let world = World::with(Server::builder().argument("--maxclients", "8").start());
     let client = world.client();
-    let others: Vec<_> = (0..8)
-        .map_while(|_| RawConnection::open(world.server.address()).ok())
-        .collect();
+    let others: Vec<_> =
+        (0..8).map_while(|_| RawConnection::open(world.server.address()).ok()).collect();
     wait_until("it is full", SOON, || {
-        world
-            .server
-            .try_command(&["PING"])
-            .map_or(true, |reply| reply.is_error())
+        world.server.try_command(&["PING"]).map_or(true, |reply| reply.is_error())
     });
     let error = world.builder().build().unwrap_err();
     assert!(matches!(error, Error::Unreachable { .. }), "{error}");
     assert!(error.is_retryable());
     drop(others);
     wait_until("there is room", SOON, || {
-        world
-            .server
-            .try_command(&["PING"])
-            .is_ok_and(|reply| !reply.is_error())
+        world.server.try_command(&["PING"]).is_ok_and(|reply| !reply.is_error())
     });
     assert_usable(&client, "a");
     built(world.builder());
@@ -779,10 +691,7 @@ fn credentials_that_the_server_refuses_are_named_without_the_password() {
     ];
     for url in wrong {
         let error = Client::connect(&url).unwrap_err();
-        assert!(
-            matches!(error, Error::Authentication { .. }),
-            "{url}: {error}"
-        );
+        assert!(matches!(error, Error::Authentication { .. }), "{url}: {error}");
         assert!(!error.is_retryable());
         assert!(!format!("{error} {error:?}").contains("s3cret"), "{error}");
     }
@@ -822,10 +731,7 @@ fn a_url_that_is_none_is_an_error_that_sends_nothing() {
         let (result, took) = timed(|| Client::connect(url));
         assert!(took < SLACK, "{url:?} took {took:?}");
         let error = result.unwrap_err();
-        assert!(
-            matches!(error, Error::InvalidUrl { .. }),
-            "{url:?}: {error}"
-        );
+        assert!(matches!(error, Error::InvalidUrl { .. }), "{url:?}: {error}");
         assert!(!error.is_retryable());
     }
 }
@@ -865,16 +771,7 @@ fn a_key_that_becomes_data_under_a_hold_is_not_touched_by_its_end() {
     let guard = client.lock("a").lock().unwrap();
     overwritten("a");
     let error = guard.unlock().unwrap_err();
-    assert!(
-        matches!(
-            error,
-            Error::Lost {
-                reason: LostReason::TakenOver,
-                ..
-            }
-        ),
-        "{error}"
-    );
+    assert!(matches!(error, Error::Lost { reason: LostReason::TakenOver, .. }), "{error}");
     is_intact("a");
 
     let guard = client.lock("b").lock().unwrap();
@@ -896,16 +793,7 @@ fn a_release_that_arrives_after_the_lease_says_that_it_ran_out() {
     let guard = client.lock("a").with_lease(lease).lock().unwrap();
     world.on(Script::Release, "a", Fault::DelayRequest(lease * 2));
     let error = guard.unlock().unwrap_err();
-    assert!(
-        matches!(
-            error,
-            Error::Lost {
-                reason: LostReason::Expired,
-                ..
-            }
-        ),
-        "{error}"
-    );
+    assert!(matches!(error, Error::Lost { reason: LostReason::Expired, .. }), "{error}");
 }
 
 #[test]
@@ -942,10 +830,7 @@ fn a_shutdown_is_bounded_and_names_what_no_server_acknowledged() {
     world.server.pause();
     let (report, took) = timed(|| client.shutdown(TIMEOUT));
     assert!(took < TIMEOUT + SLACK, "{took:?}");
-    assert_eq!(
-        (report.released, report.unreleased),
-        (0, vec!["a".to_owned()])
-    );
+    assert_eq!((report.released, report.unreleased), (0, vec!["a".to_owned()]));
     assert!(!guard.is_held());
     assert_eq!(guard.lost().recv_timeout(SOON), Ok(LostReason::Shutdown));
     world.server.resume();
@@ -956,16 +841,12 @@ fn a_shutdown_is_bounded_and_names_what_no_server_acknowledged() {
 fn a_confirmation_that_is_not_the_last_one_owed_makes_no_channel_live() {
     let world = World::new();
     let (client, rival) = (world.patient(), world.rival());
-    let (a, b) = (
-        rival.lock("a").lock().unwrap(),
-        rival.lock("b").lock().unwrap(),
-    );
+    let (a, b) = (rival.lock("a").lock().unwrap(), rival.lock("b").lock().unwrap());
     let subscribe = |name: &str, fault| {
         let channel = format!("redisson_lock__channel:{{{name}}}");
-        world.proxy.on(
-            move |request| request.name() == "SUBSCRIBE" && request.contains(&channel),
-            fault,
-        )
+        world
+            .proxy
+            .on(move |request| request.name() == "SUBSCRIBE" && request.contains(&channel), fault)
     };
     let first = subscribe("a", Fault::HoldRequest);
     let second = subscribe("a", Fault::HoldRequest);
@@ -973,13 +854,7 @@ fn a_confirmation_that_is_not_the_last_one_owed_makes_no_channel_live() {
     let tries = world.on(Script::Acquire, "b", Fault::PassOn).always();
     thread::scope(|scope| {
         // It is subscribed to, left, and, as the server is told of another channel, really given up.
-        assert!(
-            client
-                .lock("a")
-                .try_lock_for(TIMEOUT / 2)
-                .unwrap()
-                .is_none()
-        );
+        assert!(client.lock("a").try_lock_for(TIMEOUT / 2).unwrap().is_none());
         first.wait_for_hit(SOON);
         scope.spawn(|| client.lock("b").lock().unwrap().unlock().unwrap());
         other.wait_for_hit(SOON);

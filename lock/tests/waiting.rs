@@ -42,10 +42,7 @@ fn start<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     run: impl FnOnce() -> T + Send + 'scope,
 ) -> ScopedJoinHandle<'scope, T> {
-    thread::Builder::new()
-        .stack_size(128 * 1024)
-        .spawn_scoped(scope, run)
-        .unwrap()
+    thread::Builder::new().stack_size(128 * 1024).spawn_scoped(scope, run).unwrap()
 }
 
 /// How many connections listen for the releases of a lock.
@@ -71,10 +68,15 @@ fn teach(server: &Server, client: &Client) {
 
 /// Waits until so many threads of the client wait, and messages reach them.
 fn wait_for_waiters(server: &Server, client: &Client, name: &str, count: usize) {
-    wait_until("the threads wait", LIMIT, || {
-        client.stats().waiters == count
-    });
+    wait_until("the threads wait", LIMIT, || client.stats().waiters == count);
     wait_until("they listen", LIMIT, || listeners(server, name) > 0);
+}
+
+/// Waits until the first thread that waits for a lock has been refused twice, before it listened and after. From then
+/// on it is up to a message or to the poll bound. `before` counts the scripts before it began.
+fn wait_for_the_head(server: &Server, client: &Client, name: &str, before: u64) {
+    wait_for_waiters(server, client, name, 1);
+    wait_until("it was refused twice", LIMIT, || scripts(server) >= before + 2);
 }
 
 /// Waits for a lock, and releases it at once. Answers when it was owned.
@@ -110,9 +112,10 @@ fn a_waiter_owns_the_lock_within_milliseconds_of_its_release() {
     for round in 0..21 {
         let name = format!("round {round}");
         let guard = holder.lock(&name).lock().unwrap();
+        let before = scripts(&server);
         thread::scope(|scope| {
             let waiting = start(scope, || take(&waiter, &name));
-            wait_for_waiters(&server, &waiter, &name, 1);
+            wait_for_the_head(&server, &waiter, &name, before);
             let released_at = now();
             guard.unlock().unwrap();
             let owned_at = waiting.join().unwrap();
@@ -122,10 +125,7 @@ fn a_waiter_owns_the_lock_within_milliseconds_of_its_release() {
     let slowest = delays.iter().max().unwrap();
     assert!(*slowest < AT_ONCE, "the slowest hand-over took {slowest:?}");
     let usual = middle(delays);
-    assert!(
-        usual < Duration::from_millis(10),
-        "a hand-over usually takes {usual:?}"
-    );
+    assert!(usual < Duration::from_millis(10), "a hand-over usually takes {usual:?}");
 }
 
 #[test]
@@ -145,10 +145,7 @@ fn a_waiter_asks_the_server_no_more_than_once_per_poll_bound() {
         // The try that follows the subscription may still have been on its way.
         let most = since(start).as_secs() + 1 + 1;
         assert!(asked <= most, "{asked} tries in {:?}", since(start));
-        assert!(
-            asked >= 2,
-            "{asked} tries: a lost message would never be made up for"
-        );
+        assert!(asked >= 2, "{asked} tries: a lost message would never be made up for");
         guard.unlock().unwrap();
         waiting.join().unwrap();
     });
@@ -160,16 +157,14 @@ fn a_lost_message_costs_at_most_the_poll_bound() {
     let proxy = Proxy::start(server.address());
     let (holder, waiter) = (connect(&server), Client::connect(&proxy.url()).unwrap());
     let guard = holder.lock("a").lock().unwrap();
+    let before = scripts(&server);
     thread::scope(|scope| {
         let waiting = start(scope, || take(&waiter, "a"));
-        wait_for_waiters(&server, &waiter, "a", 1);
+        wait_for_the_head(&server, &waiter, "a", before);
         proxy.lose_messages(true);
         let released_at = now();
         guard.unlock().unwrap();
-        let delay = waiting
-            .join()
-            .unwrap()
-            .saturating_duration_since(released_at);
+        let delay = waiting.join().unwrap().saturating_duration_since(released_at);
         assert!(delay < POLL_BOUND + AT_ONCE / 2, "{delay:?}");
     });
 }
@@ -180,16 +175,14 @@ fn a_release_while_the_subscription_is_broken_costs_at_most_the_poll_bound() {
     let (holder, waiter) = (connect(&server), connect(&server));
     for _ in 0..3 {
         let guard = holder.lock("a").lock().unwrap();
+        let before = scripts(&server);
         thread::scope(|scope| {
             let waiting = start(scope, || take(&waiter, "a"));
-            wait_for_waiters(&server, &waiter, "a", 1);
+            wait_for_the_head(&server, &waiter, "a", before);
             server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
             let released_at = now();
             guard.unlock().unwrap();
-            let delay = waiting
-                .join()
-                .unwrap()
-                .saturating_duration_since(released_at);
+            let delay = waiting.join().unwrap().saturating_duration_since(released_at);
             assert!(delay < POLL_BOUND + AT_ONCE / 2, "{delay:?}");
         });
     }
@@ -208,10 +201,7 @@ fn a_release_before_the_subscription_is_made_up_for_when_it_is_confirmed() {
         let released_at = now();
         guard.unlock().unwrap();
         aim.deliver();
-        let delay = waiting
-            .join()
-            .unwrap()
-            .saturating_duration_since(released_at);
+        let delay = waiting.join().unwrap().saturating_duration_since(released_at);
         assert!(delay < AT_ONCE, "{delay:?}");
     });
 }
@@ -226,9 +216,7 @@ fn a_subscription_that_was_broken_is_made_again() {
         wait_for_waiters(&server, &waiter, "a", 1);
         server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
         wait_until("nobody listens", LIMIT, || listeners(&server, "a") == 0);
-        wait_until("the waiter listens again", LIMIT, || {
-            listeners(&server, "a") == 1
-        });
+        wait_until("the waiter listens again", LIMIT, || listeners(&server, "a") == 1);
         guard.unlock().unwrap();
         waiting.join().unwrap();
     });
@@ -294,9 +282,7 @@ fn crowd(clients: usize, threads: usize) -> Crowd {
             wait_for_waiters(&server, client, "a", threads);
         }
         let all = i64::try_from(clients.len()).unwrap();
-        wait_until("every client listens", LIMIT, || {
-            listeners(&server, "a") >= all
-        });
+        wait_until("every client listens", LIMIT, || listeners(&server, "a") >= all);
         listening = listeners(&server, "a");
         guard.unlock().unwrap();
         for thread in waiting {
@@ -305,17 +291,9 @@ fn crowd(clients: usize, threads: usize) -> Crowd {
     });
     let took = since(begun);
     let everybody = u64::try_from(clients.len() * threads).unwrap();
-    assert_eq!(
-        counter.load(Ordering::Relaxed),
-        everybody,
-        "two were inside at once"
-    );
+    assert_eq!(counter.load(Ordering::Relaxed), everybody, "two were inside at once");
     let releases = everybody + 1;
-    Crowd {
-        took,
-        tries: scripts(&server) - before - releases,
-        listeners: listening,
-    }
+    Crowd { took, tries: scripts(&server) - before - releases, listeners: listening }
 }
 
 #[test]
@@ -326,12 +304,7 @@ fn a_thousand_threads_cost_one_subscription_and_one_try_per_release_or_poll_boun
     // The first in line tries once before it subscribes; then when the subscription is live; then for each message,
     // and for each poll bound.
     let most = 1 + 1 + releases + crowd.took.as_secs() + 1;
-    assert!(
-        crowd.tries <= most,
-        "{} tries in {:?}",
-        crowd.tries,
-        crowd.took
-    );
+    assert!(crowd.tries <= most, "{} tries in {:?}", crowd.tries, crowd.took);
 }
 
 #[test]
@@ -340,12 +313,7 @@ fn the_threads_of_two_clients_all_get_the_lock_and_each_client_tries_once_per_re
     assert_eq!(crowd.listeners, 2);
     let releases = 201;
     let most = 2 * (1 + 1 + releases + crowd.took.as_secs() + 1);
-    assert!(
-        crowd.tries <= most,
-        "{} tries in {:?}",
-        crowd.tries,
-        crowd.took
-    );
+    assert!(crowd.tries <= most, "{} tries in {:?}", crowd.tries, crowd.took);
 }
 
 #[test]
@@ -394,10 +362,7 @@ fn lateness(wait: Duration, mut run: impl FnMut(Duration)) -> Duration {
             let start = now();
             run(wait);
             let took = since(start);
-            assert!(
-                took >= wait,
-                "a wait of {wait:?} ended early, after {took:?}"
-            );
+            assert!(took >= wait, "a wait of {wait:?} ended early, after {took:?}");
             took.saturating_sub(wait)
         })
         .collect();
@@ -415,17 +380,11 @@ fn a_timed_wait_ends_on_time() {
         let late = lateness(wait, |wait| {
             assert!(lock.try_lock_for(wait).unwrap().is_none());
         });
-        assert!(
-            late < Duration::from_millis(50),
-            "try_lock_for({wait:?}) was late by {late:?}"
-        );
+        assert!(late < Duration::from_millis(50), "try_lock_for({wait:?}) was late by {late:?}");
         let late = lateness(wait, |wait| {
             assert!(lock.try_lock_until(now() + wait).unwrap().is_none());
         });
-        assert!(
-            late < Duration::from_millis(50),
-            "try_lock_until({wait:?}) was late by {late:?}"
-        );
+        assert!(late < Duration::from_millis(50), "try_lock_until({wait:?}) was late by {late:?}");
     }
 }
 
@@ -440,11 +399,7 @@ fn a_timed_wait_ends_on_time_behind_other_waiters() {
                 let start = now();
                 let wait = Duration::from_millis(700);
                 assert!(waiter.lock("a").try_lock_for(wait).unwrap().is_none());
-                assert!(
-                    (wait..wait + AT_ONCE).contains(&since(start)),
-                    "{:?}",
-                    since(start)
-                );
+                assert!((wait..wait + AT_ONCE).contains(&since(start)), "{:?}", since(start));
             });
         }
     });
@@ -459,18 +414,11 @@ fn a_timed_wait_ends_on_time_while_the_server_hangs() {
     let start = now();
     let outcome = client.lock("a").try_lock_for(wait);
     let took = since(start);
-    assert!(
-        matches!(&outcome, Err(error) if error.is_retryable()),
-        "{outcome:?}"
-    );
+    assert!(matches!(&outcome, Err(error) if error.is_retryable()), "{outcome:?}");
     assert!(took < wait + AT_ONCE / 2, "{took:?}");
     server.resume();
     // What the attempts left behind is released in the background.
-    let guard = client
-        .lock("a")
-        .try_lock_for(LIMIT)
-        .unwrap()
-        .expect("the lock comes free");
+    let guard = client.lock("a").try_lock_for(LIMIT).unwrap().expect("the lock comes free");
     assert!(guard.is_held());
 }
 
@@ -496,10 +444,7 @@ fn a_waiter_ends_on_time_if_the_server_hangs_while_it_waits() {
         for thread in threads {
             let (wait, took, got) = thread.join().unwrap();
             assert!(!got);
-            assert!(
-                took < wait + AT_ONCE / 2,
-                "a wait of {wait:?} took {took:?}"
-            );
+            assert!(took < wait + AT_ONCE / 2, "a wait of {wait:?} took {took:?}");
         }
         server.resume();
     });
@@ -516,13 +461,7 @@ fn try_lock_neither_waits_nor_subscribes() {
     let start = now();
     for _ in 0..100 {
         assert!(other.lock("a").try_lock().unwrap().is_none());
-        assert!(
-            other
-                .lock("a")
-                .try_lock_for(Duration::ZERO)
-                .unwrap()
-                .is_none()
-        );
+        assert!(other.lock("a").try_lock_for(Duration::ZERO).unwrap().is_none());
     }
     assert!(since(start) < SECOND, "200 tries took {:?}", since(start));
     assert_eq!(server.command_calls("subscribe"), 0);
@@ -560,19 +499,14 @@ fn a_message_or_a_dropped_sender_cancels_every_waiter_at_once() {
             let threads: Vec<_> = (0..6)
                 .map(|number| {
                     let (waiter, receiver) = (&waiter, &receiver);
-                    start(scope, move || {
-                        wait_for_cancel(waiter, receiver, number % 2 == 0)
-                    })
+                    start(scope, move || wait_for_cancel(waiter, receiver, number % 2 == 0))
                 })
                 .collect();
             wait_for_waiters(&server, &waiter, "a", 6);
             let cancelled_at = now();
             cancel(sender);
             for thread in threads {
-                let delay = thread
-                    .join()
-                    .unwrap()
-                    .saturating_duration_since(cancelled_at);
+                let delay = thread.join().unwrap().saturating_duration_since(cancelled_at);
                 assert!(delay < AT_ONCE, "{delay:?}");
             }
         });
@@ -597,9 +531,7 @@ fn one_message_cancels_all_who_share_it_however_closely_they_look() {
         thread::scope(|scope| {
             for number in 0..4 {
                 let (waiter, receiver) = (&waiter, &receiver);
-                start(scope, move || {
-                    wait_for_cancel(waiter, receiver, number % 2 == 0)
-                });
+                start(scope, move || wait_for_cancel(waiter, receiver, number % 2 == 0));
             }
             sender.send(()).unwrap();
         });
@@ -612,11 +544,7 @@ fn a_cancel_while_a_call_hangs_waits_for_one_command_timeout_at_most() {
     let server = Server::start();
     let proxy = Proxy::start(server.address());
     let timeout = SECOND / 2;
-    let client = Client::builder()
-        .url(&proxy.url())
-        .command_timeout(timeout)
-        .build()
-        .unwrap();
+    let client = Client::builder().url(&proxy.url()).command_timeout(timeout).build().unwrap();
     let aim = proxy.on(is_acquire, Fault::SwallowRequest).always();
     let (sender, receiver) = bounded(1);
     thread::scope(|scope| {
@@ -632,11 +560,7 @@ fn a_cancel_while_a_call_hangs_waits_for_one_command_timeout_at_most() {
         let delay = back_at.saturating_duration_since(cancelled_at);
         assert!(delay < timeout + AT_ONCE, "{delay:?}");
     });
-    assert_eq!(
-        aim.hits(),
-        1,
-        "it was tried again although it was cancelled"
-    );
+    assert_eq!(aim.hits(), 1, "it was tried again although it was cancelled");
     aim.withdraw();
     assert!(client.lock("a").try_lock().unwrap().is_some());
 }
@@ -646,10 +570,11 @@ fn a_cancelled_head_hands_on() {
     let server = Server::start();
     let (holder, waiter) = (connect(&server), connect(&server));
     let guard = holder.lock("a").lock().unwrap();
+    let before = scripts(&server);
     let (sender, receiver) = bounded(1);
     thread::scope(|scope| {
         let head = start(scope, || wait_for_cancel(&waiter, &receiver, false));
-        wait_for_waiters(&server, &waiter, "a", 1);
+        wait_for_the_head(&server, &waiter, "a", before);
         let next = start(scope, || take(&waiter, "a"));
         wait_for_waiters(&server, &waiter, "a", 2);
         sender.send(()).unwrap();
@@ -668,6 +593,7 @@ fn a_wake_is_not_lost_with_the_waiter_that_leaves_at_that_moment() {
     for round in 0..40 {
         let name = format!("round {round}");
         let guard = holder.lock(&name).lock().unwrap();
+        let before = scripts(&server);
         let (sender, receiver) = bounded(1);
         thread::scope(|scope| {
             start(scope, || {
@@ -677,7 +603,7 @@ fn a_wake_is_not_lost_with_the_waiter_that_leaves_at_that_moment() {
                     Err(error) => assert!(matches!(error, Error::Cancelled { .. }), "{error}"),
                 }
             });
-            wait_for_waiters(&server, &waiter, &name, 1);
+            wait_for_the_head(&server, &waiter, &name, before);
             let next = start(scope, || take(&waiter, &name));
             wait_for_waiters(&server, &waiter, &name, 2);
             let released_at = now();
@@ -703,22 +629,17 @@ fn a_head_whose_try_fails_hands_on_at_once() {
     let proxy = Proxy::start(server.address());
     let (holder, waiter) = (connect(&server), Client::connect(&proxy.url()).unwrap());
     let guard = holder.lock("a").lock().unwrap();
+    let before = scripts(&server);
     thread::scope(|scope| {
         let head = start(scope, || waiter.lock("a").lock().map(drop));
-        wait_for_waiters(&server, &waiter, "a", 1);
+        wait_for_the_head(&server, &waiter, "a", before);
         let next = start(scope, || take(&waiter, "a"));
         wait_for_waiters(&server, &waiter, "a", 2);
-        proxy.on(
-            is_acquire,
-            Fault::AnswerInstead(b"-BROKEN on purpose\r\n".to_vec()),
-        );
+        proxy.on(is_acquire, Fault::AnswerInstead(b"-BROKEN on purpose\r\n".to_vec()));
         let released_at = now();
         guard.unlock().unwrap();
         let error = head.join().unwrap().unwrap_err();
-        assert!(
-            matches!(&error, Error::Refused { code, .. } if code == "BROKEN"),
-            "{error}"
-        );
+        assert!(matches!(&error, Error::Refused { code, .. } if code == "BROKEN"), "{error}");
         let delay = next.join().unwrap().saturating_duration_since(released_at);
         assert!(delay < AT_ONCE, "{delay:?}");
     });
@@ -730,9 +651,10 @@ fn a_head_whose_try_hangs_hands_on_after_the_poll_bound() {
     let proxy = Proxy::start(server.address());
     let (holder, waiter) = (connect(&server), Client::connect(&proxy.url()).unwrap());
     let guard = holder.lock("a").lock().unwrap();
+    let before = scripts(&server);
     thread::scope(|scope| {
         let head = start(scope, || take(&waiter, "a"));
-        wait_for_waiters(&server, &waiter, "a", 1);
+        wait_for_the_head(&server, &waiter, "a", before);
         let next: Vec<_> = (0..2)
             .map(|place| {
                 let waiter = &waiter;
@@ -745,10 +667,7 @@ fn a_head_whose_try_hangs_hands_on_after_the_poll_bound() {
         let released_at = now();
         guard.unlock().unwrap();
         for thread in next {
-            let delay = thread
-                .join()
-                .unwrap()
-                .saturating_duration_since(released_at);
+            let delay = thread.join().unwrap().saturating_duration_since(released_at);
             assert!(delay < POLL_BOUND + AT_ONCE, "{delay:?}");
         }
         assert_eq!(aim.hits(), 1);
@@ -816,10 +735,7 @@ fn shutdown_wakes_the_waiters_and_releases_what_is_held() {
         assert_eq!(guard.lost().recv_timeout(SECOND), Ok(LostReason::Shutdown));
         let reason = LostReason::Shutdown;
         let name = name.to_owned();
-        assert!(
-            other.lock(&name).try_lock().unwrap().is_some(),
-            "{name} is free"
-        );
+        assert!(other.lock(&name).try_lock().unwrap().is_some(), "{name} is free");
         assert_eq!(guard.unlock(), Err(Error::Lost { name, reason }));
     }
     assert_eq!(client.lock("a").try_lock().map(drop), Err(Error::Shutdown));
@@ -859,9 +775,7 @@ fn a_lock_that_is_granted_while_the_client_shuts_down_is_not_handed_out() {
     teach(&server, &client);
     let aim = proxy.on(is_acquire, Fault::HoldReply);
     thread::scope(|scope| {
-        let taking = start(scope, || {
-            client.lock("a").lock().map(|guard| guard.is_held())
-        });
+        let taking = start(scope, || client.lock("a").lock().map(|guard| guard.is_held()));
         aim.wait_for_hit(LIMIT);
         client.shutdown(SECOND);
         aim.deliver();

@@ -27,11 +27,7 @@ impl World {
     }
 
     fn client_with_lease(&self, lease: Duration) -> Client {
-        Client::builder()
-            .in_memory(&self.memory)
-            .watchdog_lease(lease)
-            .build()
-            .unwrap()
+        Client::builder().in_memory(&self.memory).watchdog_lease(lease).build().unwrap()
     }
 
     fn time_to_live(&self, key: &str) -> Duration {
@@ -129,13 +125,7 @@ fn a_process_that_stood_still_past_its_lease_sees_it_at_once() {
     assert_eq!(guard.lost().try_recv(), Ok(LostReason::Expired));
     world.memory.set_unreachable(false);
     let next = rival.lock("a").try_lock().unwrap().unwrap();
-    assert!(matches!(
-        guard.unlock(),
-        Err(Error::Lost {
-            reason: LostReason::Expired,
-            ..
-        })
-    ));
+    assert!(matches!(guard.unlock(), Err(Error::Lost { reason: LostReason::Expired, .. })));
     assert!(next.is_held());
     assert_eq!(world.memory.fields("a").len(), 1);
 }
@@ -303,9 +293,8 @@ fn a_nested_lease_that_is_longer_prolongs_the_hold() {
 fn a_thousand_locks_are_renewed_in_few_scripts_and_not_all_at_once() {
     let world = World::new();
     let client = world.client();
-    let guards: Vec<_> = (0..1000)
-        .map(|number| client.lock(&format!("lock {number}")).lock().unwrap())
-        .collect();
+    let guards: Vec<_> =
+        (0..1000).map(|number| client.lock(&format!("lock {number}")).lock().unwrap()).collect();
     let mut most_at_once = 0;
     let mut before = 0;
     for _ in 0..3000 {
@@ -338,11 +327,7 @@ fn a_waiter_whose_message_is_lost_asks_again_after_the_poll_bound() {
         world.clock.advance(Duration::from_millis(1001));
         let (owned, unlocked) = waiter.join().unwrap();
         unlocked.unwrap();
-        assert!(
-            owned - released <= Duration::from_millis(1001),
-            "{:?}",
-            owned - released
-        );
+        assert!(owned - released <= Duration::from_millis(1001), "{:?}", owned - released);
     });
 }
 
@@ -354,11 +339,7 @@ fn a_timed_wait_ends_at_its_deadline_and_not_before() {
     let start = world.clock.now();
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| {
-            let refused = rival
-                .lock("a")
-                .try_lock_for(SECOND * 3600)
-                .unwrap()
-                .is_none();
+            let refused = rival.lock("a").try_lock_for(SECOND * 3600).unwrap().is_none();
             (world.clock.now() - start, refused)
         });
         wheellock_fixture::wait_until("it waits", SECOND * 20, || rival.stats().waiters == 1);

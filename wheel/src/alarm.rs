@@ -31,11 +31,7 @@ pub(crate) struct Alarm {
 
 impl Alarm {
     pub(crate) fn new(parker: Weak<Parker>) -> Self {
-        Self {
-            sleeps_until: AtomicU64::new(AWAKE),
-            stopping: AtomicBool::new(false),
-            parker,
-        }
+        Self { sleeps_until: AtomicU64::new(AWAKE), stopping: AtomicBool::new(false), parker }
     }
 
     /// Wakes the ticker if it sleeps beyond `tick`. The plan of the shard must have been brought forward before.

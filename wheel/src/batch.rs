@@ -110,18 +110,11 @@ impl TimerBuilder {
         let scale = TickScale::new(clock.now(), config.tick_duration);
         let parker = Arc::new(Parker::new());
         let alarm = Arc::new(Alarm::new(Arc::downgrade(&parker)));
-        let bound = config
-            .max_pending_timeouts
-            .map(|count| Arc::new(Bound::new(count)));
+        let bound = config.max_pending_timeouts.map(|count| Arc::new(Bound::new(count)));
         let shards = (0..SHARDS)
             .map(|_| {
                 let wheel = Wheel::new(config.ticks_per_wheel)?;
-                Ok(Arc::new(Shard::new(
-                    wheel,
-                    scale,
-                    Arc::clone(&alarm),
-                    bound.clone(),
-                )))
+                Ok(Arc::new(Shard::new(wheel, scale, Arc::clone(&alarm), bound.clone())))
             })
             .collect::<Result<Arc<[_]>, BuildError>>()?;
         let panics = Arc::new(Panics::new(config.panic_hook));
@@ -134,9 +127,7 @@ impl TimerBuilder {
             panics: Arc::clone(&panics),
             handler: Box::new(handler(Arc::clone(&panics))),
         };
-        let ticker = ticker
-            .start(config.thread_name)
-            .map_err(BuildError::ThreadSpawn)?;
+        let ticker = ticker.start(config.thread_name).map_err(BuildError::ThreadSpawn)?;
         let ticker_id = ticker.id();
         Ok(BatchTimer {
             shards,
@@ -226,10 +217,7 @@ impl<T: Send + 'static> BatchTimer<T> {
     /// As [`stop`](Self::stop), each value with its due instant.
     pub(crate) fn stop_with_deadlines(&self) -> Result<Vec<(Option<Instant>, T)>, StopError> {
         let unprocessed = self.stop_with_ticks()?;
-        Ok(unprocessed
-            .into_iter()
-            .map(|(tick, value)| (self.scale.instant(tick), value))
-            .collect())
+        Ok(unprocessed.into_iter().map(|(tick, value)| (self.scale.instant(tick), value)).collect())
     }
 
     fn stop_with_ticks(&self) -> Result<Vec<(u64, T)>, StopError> {

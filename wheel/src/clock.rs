@@ -82,13 +82,7 @@ impl Parker {
     #[must_use]
     pub fn new() -> Self {
         let (give, permit) = bounded(1);
-        Self {
-            inner: Arc::new(ParkerInner {
-                give,
-                permit,
-                rest: Mutex::new(None),
-            }),
-        }
+        Self { inner: Arc::new(ParkerInner { give, permit, rest: Mutex::new(None) }) }
     }
 
     /// Gives the permit. The thread that is parked, or the next to park, goes on. A permit that is there already
@@ -214,10 +208,7 @@ impl ManualClock {
     pub fn new() -> Self {
         Self {
             inner: Arc::new(ManualInner {
-                state: Mutex::new(ManualState {
-                    now: SystemClock.now(),
-                    parkers: Vec::new(),
-                }),
+                state: Mutex::new(ManualState { now: SystemClock.now(), parkers: Vec::new() }),
                 rested: Condvar::new(),
                 moving: Mutex::new(()),
             }),
@@ -235,10 +226,7 @@ impl ManualClock {
         let _moving = self.inner.moving.lock();
         self.settle();
         let target = self.now() + duration;
-        while let Some(deadline) = self
-            .earliest_deadline()
-            .filter(|deadline| *deadline <= target)
-        {
+        while let Some(deadline) = self.earliest_deadline().filter(|deadline| *deadline <= target) {
             self.move_to(deadline);
             self.settle();
         }
@@ -284,9 +272,7 @@ impl ManualClock {
                 return;
             }
             // A parker may be dropped without a word, so the wait is a short one.
-            self.inner
-                .rested
-                .wait_for(&mut state, Duration::from_millis(1));
+            self.inner.rested.wait_for(&mut state, Duration::from_millis(1));
             assert!(
                 SystemClock.now() < limit,
                 "{restless} thread(s) of a manual clock did not come to rest: they wait on something else"
@@ -358,9 +344,6 @@ impl Default for ManualClock {
 
 impl fmt::Debug for ManualClock {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("ManualClock")
-            .field("now", &self.now())
-            .finish_non_exhaustive()
+        formatter.debug_struct("ManualClock").field("now", &self.now()).finish_non_exhaustive()
     }
 }

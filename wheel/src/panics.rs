@@ -15,10 +15,7 @@ pub(crate) struct Panics {
 
 impl Panics {
     pub(crate) fn new(hook: Option<PanicHook>) -> Self {
-        Self {
-            count: AtomicU64::new(0),
-            hook,
-        }
+        Self { count: AtomicU64::new(0), hook }
     }
 
     pub(crate) fn count(&self) -> u64 {
@@ -53,9 +50,6 @@ impl Panics {
 
 impl fmt::Debug for Panics {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Panics")
-            .field("count", &self.count())
-            .finish_non_exhaustive()
+        formatter.debug_struct("Panics").field("count", &self.count()).finish_non_exhaustive()
     }
 }

@@ -57,18 +57,8 @@ impl<T> Shard<T> {
         alarm: Arc<Alarm>,
         bound: Option<Arc<Bound>>,
     ) -> Self {
-        let state = State {
-            wheel,
-            closed: false,
-            unprocessed: Vec::new(),
-        };
-        Self {
-            state: Mutex::new(state),
-            plan: Plan::new(),
-            alarm,
-            bound,
-            scale,
-        }
+        let state = State { wheel, closed: false, unprocessed: Vec::new() };
+        Self { state: Mutex::new(state), plan: Plan::new(), alarm, bound, scale }
     }
 
     pub(crate) fn schedule(&self, deadline: u64, value: T) -> Result<Key, ScheduleError<T>> {
@@ -140,9 +130,7 @@ impl<T> Shard<T> {
         let before = batch.len();
         {
             let mut state = self.state.lock();
-            state
-                .wheel
-                .advance(tick, limit, |_, value| batch.push(value));
+            state.wheel.advance(tick, limit, |_, value| batch.push(value));
             self.plan.renew(state.wheel.next_due());
         }
         self.give_back(batch.len() - before);
@@ -199,17 +187,13 @@ pub(crate) struct Bound {
 
 impl Bound {
     pub(crate) const fn new(count: usize) -> Self {
-        Self {
-            free: AtomicUsize::new(count),
-        }
+        Self { free: AtomicUsize::new(count) }
     }
 
     /// Takes a place if there is one. Relaxed: the number protects nothing but itself.
     fn reserve(&self) -> bool {
         self.free
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| {
-                free.checked_sub(1)
-            })
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| free.checked_sub(1))
             .is_ok()
     }
 

@@ -34,15 +34,9 @@ impl<T: Send + 'static> Ticker<T> {
         // Makes the clock know the parker before anyone can move a manual clock: it then waits for the ticker to come
         // to rest, however late the thread begins. The permit makes the park return at once.
         self.parker.unpark();
-        self.clock
-            .park(&self.parker, None, &crossbeam_channel::never());
-        let handle = thread::Builder::new()
-            .name(name)
-            .spawn(move || self.run())?;
-        Ok(TickerThread {
-            id: handle.thread().id(),
-            handle,
-        })
+        self.clock.park(&self.parker, None, &crossbeam_channel::never());
+        let handle = thread::Builder::new().name(name).spawn(move || self.run())?;
+        Ok(TickerThread { id: handle.thread().id(), handle })
     }
 
     fn run(mut self) {
@@ -91,18 +85,13 @@ impl<T: Send + 'static> Ticker<T> {
         if self.earliest_plan() >= wake && !self.alarm.is_stopping() {
             // No instant: nothing is planned, or for later than any clock can say.
             let deadline = self.scale.instant(wake);
-            self.clock
-                .park(&self.parker, deadline, &crossbeam_channel::never());
+            self.clock.park(&self.parker, deadline, &crossbeam_channel::never());
         }
         self.alarm.awake();
     }
 
     fn earliest_plan(&self) -> u64 {
-        self.shards
-            .iter()
-            .map(|shard| shard.plan())
-            .min()
-            .unwrap_or(NEVER)
+        self.shards.iter().map(|shard| shard.plan()).min().unwrap_or(NEVER)
     }
 }
 
@@ -134,9 +123,6 @@ impl TickerThread {
 
 impl fmt::Debug for TickerThread {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_tuple("TickerThread")
-            .field(&self.id)
-            .finish()
+        formatter.debug_tuple("TickerThread").field(&self.id).finish()
     }
 }

@@ -39,11 +39,7 @@ pub struct Timeout {
 
 impl Timeout {
     pub(crate) fn new(shard: Arc<Shard<Task>>, key: Key) -> Self {
-        Self {
-            shard,
-            key,
-            cancelled: AtomicBool::new(false),
-        }
+        Self { shard, key, cancelled: AtomicBool::new(false) }
     }
 
     /// Cancels the task if the ticker has not taken it to be run, and returns whether this call did so. Of all calls

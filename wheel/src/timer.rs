@@ -68,10 +68,7 @@ impl HashedWheelTimer {
         task: impl FnOnce() + Send + 'static,
     ) -> Result<Timeout, ScheduleError<Task>> {
         let (shard, key) = self.tasks.schedule_after(delay, Box::new(task))?;
-        Ok(Timeout::new(
-            Arc::clone(self.tasks.shard_numbered(shard)),
-            key,
-        ))
+        Ok(Timeout::new(Arc::clone(self.tasks.shard_numbered(shard)), key))
     }
 
     /// Runs `task` when the timer's clock shows `deadline`, as [`schedule`](Self::schedule) does. A deadline that has
@@ -86,10 +83,7 @@ impl HashedWheelTimer {
         task: impl FnOnce() + Send + 'static,
     ) -> Result<Timeout, ScheduleError<Task>> {
         let (shard, key) = self.tasks.schedule_by(deadline, Box::new(task))?;
-        Ok(Timeout::new(
-            Arc::clone(self.tasks.shard_numbered(shard)),
-            key,
-        ))
+        Ok(Timeout::new(Arc::clone(self.tasks.shard_numbered(shard)), key))
     }
 
     /// How many tasks are pending: scheduled, not cancelled, not yet taken to be run. Exact while no other thread
@@ -148,9 +142,6 @@ impl TimerBuilder {
 
 impl fmt::Debug for HashedWheelTimer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("HashedWheelTimer")
-            .field("tasks", &self.tasks)
-            .finish()
+        formatter.debug_struct("HashedWheelTimer").field("tasks", &self.tasks).finish()
     }
 }

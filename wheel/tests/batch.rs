@@ -26,9 +26,7 @@ fn timer(
 ) -> (ManualClock, BatchTimer<u64>, Receiver<Vec<u64>>) {
     let clock = ManualClock::new();
     let (sender, receiver) = unbounded();
-    let builder = HashedWheelTimer::builder()
-        .tick_duration(TICK)
-        .clock(Arc::new(clock.clone()));
+    let builder = HashedWheelTimer::builder().tick_duration(TICK).clock(Arc::new(clock.clone()));
     let timer = settings(builder)
         .build_batch(move |batch: &mut Vec<u64>| sender.send(mem::take(batch)).unwrap())
         .unwrap();
@@ -44,10 +42,7 @@ struct Counting {
 
 impl Counting {
     fn new() -> Self {
-        Self {
-            clock: ManualClock::new(),
-            parks: Arc::default(),
-        }
+        Self { clock: ManualClock::new(), parks: Arc::default() }
     }
 
     fn timer(&self) -> BatchTimer<u64> {
@@ -87,10 +82,7 @@ fn what_is_due_together_comes_in_one_batch() {
         timer.schedule(SECOND, value).unwrap();
     }
     clock.advance(SECOND);
-    assert_eq!(
-        batches.try_iter().collect::<Vec<_>>(),
-        [(0..10).collect::<Vec<_>>()]
-    );
+    assert_eq!(batches.try_iter().collect::<Vec<_>>(), [(0..10).collect::<Vec<_>>()]);
 }
 
 #[test]
@@ -101,10 +93,7 @@ fn a_batch_has_a_bounded_size_and_nothing_is_lost_between_batches() {
     }
     clock.advance(SECOND);
     let batches: Vec<_> = batches.try_iter().collect();
-    assert_eq!(
-        batches.iter().map(Vec::len).collect::<Vec<_>>(),
-        [1024, 1024, 1024, 1024, 904]
-    );
+    assert_eq!(batches.iter().map(Vec::len).collect::<Vec<_>>(), [1024, 1024, 1024, 1024, 904]);
     assert_eq!(batches.concat(), (0..5000).collect::<Vec<_>>());
 }
 
@@ -112,10 +101,7 @@ fn a_batch_has_a_bounded_size_and_nothing_is_lost_between_batches() {
 fn an_idle_timer_does_not_wake_up() {
     let counting = Counting::new();
     let timer = counting.timer();
-    assert_eq!(
-        counting.wake_ups(|| counting.clock.advance(SECOND * 3600)),
-        0
-    );
+    assert_eq!(counting.wake_ups(|| counting.clock.advance(SECOND * 3600)), 0);
     drop(timer);
 }
 
@@ -128,10 +114,7 @@ fn one_far_timeout_wakes_the_ticker_once_when_it_is_due() {
         timer.schedule(hours, 1).unwrap();
     });
     assert_eq!(wake_ups, 1, "it learns of the timeout");
-    assert_eq!(
-        counting.wake_ups(|| counting.clock.advance(TICK * 3_599_999)),
-        0
-    );
+    assert_eq!(counting.wake_ups(|| counting.clock.advance(TICK * 3_599_999)), 0);
     assert_eq!(counting.wake_ups(|| counting.clock.advance(TICK)), 1);
     assert_eq!(counting.wake_ups(|| counting.clock.advance(hours)), 0);
 }
@@ -258,10 +241,7 @@ fn stop_returns_the_values_and_refuses_the_handler() {
     built.schedule(SECOND * 9, 9).unwrap();
     built.schedule(SECOND * 5, 5).unwrap();
     clock.advance(SECOND);
-    assert_eq!(
-        receiver.try_iter().collect::<Vec<_>>(),
-        [Err(StopError::OnTickerThread)]
-    );
+    assert_eq!(receiver.try_iter().collect::<Vec<_>>(), [Err(StopError::OnTickerThread)]);
     assert_eq!(built.stop(), Ok(vec![5, 9]));
     assert_eq!(built.stop(), Ok(vec![]));
     let error = built.schedule(SECOND, 7).unwrap_err();
@@ -276,9 +256,7 @@ fn stop_returns_the_values_of_all_threads_in_the_order_of_their_ticks() {
         thread::scope(|scope| {
             scope.spawn(|| {
                 for seconds in [9 - thread, 20 + thread] {
-                    timer
-                        .schedule(SECOND * seconds, u64::from(seconds))
-                        .unwrap();
+                    timer.schedule(SECOND * seconds, u64::from(seconds)).unwrap();
                 }
             });
         });
@@ -462,16 +440,10 @@ fn check_fired(
         let fired = pending.remove(&value);
         prop_assert!(fired.is_some(), "{value} was not pending");
         let deadline = fired.and_then(|(_, deadline)| deadline);
-        prop_assert!(
-            deadline.is_some_and(|deadline| deadline <= now),
-            "{value} was early"
-        );
+        prop_assert!(deadline.is_some_and(|deadline| deadline <= now), "{value} was early");
     }
     for (value, (_, deadline)) in pending {
-        prop_assert!(
-            deadline.is_none_or(|deadline| deadline + TICK > now),
-            "{value} is late"
-        );
+        prop_assert!(deadline.is_none_or(|deadline| deadline + TICK > now), "{value} is late");
     }
     Ok(())
 }

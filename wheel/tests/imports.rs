@@ -1,10 +1,6 @@
 //! The order of the modules, ground to roof: a file imports only what stands above it in the list.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a helper that fails fails its test"
-)]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a helper that fails fails its test")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -70,16 +66,10 @@ fn imports(module: &str, line: &str) -> Vec<Result<String, String>> {
         if module == "lib" {
             found.push(Ok(first));
         } else if !first.starts_with(char::is_lowercase) {
-            found.push(Err(format!(
-                "{module} imports {first} from the root of the crate"
-            )));
+            found.push(Err(format!("{module} imports {first} from the root of the crate")));
         } else {
             let nested = format!("{first}/{}", segments.next().unwrap_or_default());
-            found.push(Ok(if ORDER.contains(&nested.as_str()) {
-                nested
-            } else {
-                first
-            }));
+            found.push(Ok(if ORDER.contains(&nested.as_str()) { nested } else { first }));
         }
     }
     for (start, _) in line.match_indices("super::") {
@@ -102,17 +92,12 @@ fn imports(module: &str, line: &str) -> Vec<Result<String, String>> {
 fn faults(module: &str, text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     // Tests stand at the bottom and may use all of the crate.
-    let lines = text
-        .lines()
-        .enumerate()
-        .take_while(|(_, line)| line.trim() != "#[cfg(test)]");
+    let lines = text.lines().enumerate().take_while(|(_, line)| line.trim() != "#[cfg(test)]");
     for (number, line) in lines {
         let code = line.split("//").next().unwrap_or_default();
         if code.trim_start().starts_with("pub(in") || code.contains("{crate::") {
-            faults.push(format!(
-                "{module}:{}: write the import so that it can be read",
-                number + 1
-            ));
+            faults
+                .push(format!("{module}:{}: write the import so that it can be read", number + 1));
         }
         for import in imports(module, code) {
             match import {
@@ -129,10 +114,8 @@ fn faults(module: &str, text: &str) -> Vec<String> {
 
 #[test]
 fn a_file_imports_only_what_stands_above_it() {
-    let faults: Vec<String> = sources()
-        .iter()
-        .flat_map(|(module, text)| faults(module, text))
-        .collect();
+    let faults: Vec<String> =
+        sources().iter().flat_map(|(module, text)| faults(module, text)).collect();
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
@@ -147,10 +130,7 @@ fn the_list_names_every_file_and_no_other() {
 #[test]
 fn every_file_says_its_idea_first_and_leaves_nothing_undone() {
     for (module, text) in sources() {
-        assert!(
-            text.starts_with("//! "),
-            "{module} does not begin with its idea"
-        );
+        assert!(text.starts_with("//! "), "{module} does not begin with its idea");
         for mark in ["FIXME", "TODO", "XXX", "HACK", "todo!", "unimplemented!"] {
             assert!(!text.contains(mark), "{module} still has a {mark}");
         }

@@ -33,17 +33,11 @@ impl World {
 
     fn with(settings: impl FnOnce(TimerBuilder) -> TimerBuilder) -> Self {
         let clock = ManualClock::new();
-        let builder = HashedWheelTimer::builder()
-            .tick_duration(TICK)
-            .clock(Arc::new(clock.clone()));
+        let builder =
+            HashedWheelTimer::builder().tick_duration(TICK).clock(Arc::new(clock.clone()));
         let timer = settings(builder).build().unwrap();
         let (sender, receiver) = unbounded();
-        Self {
-            clock,
-            timer,
-            sender,
-            receiver,
-        }
+        Self { clock, timer, sender, receiver }
     }
 
     /// A task that sends a number.
@@ -81,9 +75,7 @@ fn a_task_runs_not_before_its_delay_and_at_most_a_tick_after() {
     let deadline = world.timer.clock().now() + delay;
     assert!(timeout.deadline().unwrap() >= deadline);
     assert!(timeout.deadline().unwrap() < deadline + TICK);
-    world
-        .clock
-        .advance(delay.checked_sub(Duration::from_nanos(1)).unwrap());
+    world.clock.advance(delay.checked_sub(Duration::from_nanos(1)).unwrap());
     assert_eq!(world.sent(), []);
     assert!(!timeout.is_expired());
     assert_eq!(world.timer.pending_timeouts(), 1);
@@ -98,19 +90,8 @@ fn a_task_runs_not_before_its_delay_and_at_most_a_tick_after() {
 #[test]
 fn tasks_of_one_thread_run_by_tick_and_then_in_the_order_of_scheduling() {
     let world = World::new();
-    for (number, ticks) in [
-        (0, 3),
-        (1, 1),
-        (2, 3),
-        (3, 2),
-        (4, 1),
-        (5, 100_000),
-        (6, 5000),
-    ] {
-        world
-            .timer
-            .schedule(TICK * ticks, world.send(number))
-            .unwrap();
+    for (number, ticks) in [(0, 3), (1, 1), (2, 3), (3, 2), (4, 1), (5, 100_000), (6, 5000)] {
+        world.timer.schedule(TICK * ticks, world.send(number)).unwrap();
     }
     // One jump: all of it is due in one turn.
     world.clock.jump(TICK * 100_000);
@@ -123,14 +104,8 @@ fn a_deadline_that_has_passed_and_a_zero_delay_run_at_the_next_tick_at_the_lates
     world.clock.advance(SECOND);
     let now = world.timer.clock().now();
     world.timer.schedule(Duration::ZERO, world.send(1)).unwrap();
-    world
-        .timer
-        .schedule_at(now.checked_sub(SECOND).unwrap(), world.send(2))
-        .unwrap();
-    world
-        .timer
-        .schedule_at(now.checked_sub(SECOND * 100).unwrap_or(now), world.send(3))
-        .unwrap();
+    world.timer.schedule_at(now.checked_sub(SECOND).unwrap(), world.send(2)).unwrap();
+    world.timer.schedule_at(now.checked_sub(SECOND * 100).unwrap_or(now), world.send(3)).unwrap();
     world.clock.advance(TICK);
     let mut sent = world.sent();
     sent.sort_unstable();
@@ -202,20 +177,8 @@ fn of_cancel_and_expiry_exactly_one_wins() {
         });
         world.clock.settle();
         assert_eq!(won + ran.load(Ordering::SeqCst), TASKS);
-        assert_eq!(
-            timeouts
-                .iter()
-                .filter(|timeout| timeout.is_cancelled())
-                .count(),
-            won
-        );
-        assert_eq!(
-            timeouts
-                .iter()
-                .filter(|timeout| timeout.is_expired())
-                .count(),
-            TASKS - won
-        );
+        assert_eq!(timeouts.iter().filter(|timeout| timeout.is_cancelled()).count(), won);
+        assert_eq!(timeouts.iter().filter(|timeout| timeout.is_expired()).count(), TASKS - won);
     }
 }
 
@@ -243,19 +206,13 @@ fn a_panic_stops_neither_the_rest_of_its_batch_nor_the_timer() {
     let hook_seen = Arc::clone(&seen);
     let world = World::with(|builder| {
         builder.on_panic(move |payload| {
-            let message = payload
-                .downcast_ref::<&str>()
-                .copied()
-                .unwrap_or("not a text");
+            let message = payload.downcast_ref::<&str>().copied().unwrap_or("not a text");
             hook_seen.lock().push(message);
         })
     });
     world.timer.schedule(TICK, world.send(1)).unwrap();
     // `resume_unwind` spares the test's output the message of a real panic.
-    world
-        .timer
-        .schedule(TICK, || panic::resume_unwind(Box::new("on purpose")))
-        .unwrap();
+    world.timer.schedule(TICK, || panic::resume_unwind(Box::new("on purpose"))).unwrap();
     world.timer.schedule(TICK, world.send(2)).unwrap();
     world.timer.schedule(TICK * 2, world.send(3)).unwrap();
     world.clock.advance(TICK);
@@ -275,19 +232,13 @@ fn a_panic_hook_that_panics_and_a_payload_that_does_are_contained_too() {
         }
     }
     let world = World::with(|builder| builder.on_panic(|_| panic::resume_unwind(Box::new("hook"))));
-    world
-        .timer
-        .schedule(TICK, || panic::resume_unwind(Box::new("task")))
-        .unwrap();
+    world.timer.schedule(TICK, || panic::resume_unwind(Box::new("task"))).unwrap();
     world.timer.schedule(TICK * 2, world.send(1)).unwrap();
     world.clock.advance(TICK * 2);
     assert_eq!(world.sent(), [1]);
 
     let world = World::new();
-    world
-        .timer
-        .schedule(TICK, || panic::resume_unwind(Box::new(Bomb)))
-        .unwrap();
+    world.timer.schedule(TICK, || panic::resume_unwind(Box::new(Bomb))).unwrap();
     world.timer.schedule(TICK * 2, world.send(2)).unwrap();
     world.clock.advance(TICK * 2);
     assert_eq!(world.sent(), [2]);
@@ -297,23 +248,16 @@ fn a_panic_hook_that_panics_and_a_payload_that_does_are_contained_too() {
 #[test]
 fn a_task_may_schedule_and_cancel_on_its_own_timer() {
     let clock = ManualClock::new();
-    let timer = HashedWheelTimer::builder()
-        .clock(Arc::new(clock.clone()))
-        .build()
-        .unwrap();
+    let timer = HashedWheelTimer::builder().clock(Arc::new(clock.clone())).build().unwrap();
     let timer = Arc::new(timer);
     let (sender, receiver) = unbounded();
-    let victim = timer
-        .schedule(SECOND * 9, || unreachable!("it is cancelled"))
-        .unwrap();
+    let victim = timer.schedule(SECOND * 9, || unreachable!("it is cancelled")).unwrap();
     let inner = Arc::clone(&timer);
     timer
         .schedule(SECOND, move || {
             assert!(victim.cancel());
             let sent = sender.clone();
-            inner
-                .schedule(SECOND, move || sent.send("second").unwrap())
-                .unwrap();
+            inner.schedule(SECOND, move || sent.send("second").unwrap()).unwrap();
             sender.send("first").unwrap();
         })
         .unwrap();
@@ -337,9 +281,7 @@ fn a_task_that_schedules_itself_with_no_delay_does_not_hold_up_the_clock() {
             .unwrap();
     }
     let clock = ManualClock::new();
-    let timer = HashedWheelTimer::builder()
-        .tick_duration(TICK)
-        .clock(Arc::new(clock.clone()));
+    let timer = HashedWheelTimer::builder().tick_duration(TICK).clock(Arc::new(clock.clone()));
     let timer = Arc::new(timer.build().unwrap());
     let runs = Arc::new(AtomicUsize::new(0));
     again(&timer, &runs);
@@ -353,10 +295,7 @@ fn a_task_that_schedules_itself_with_no_delay_does_not_hold_up_the_clock() {
 #[test]
 fn a_task_may_drop_the_timer_that_runs_it() {
     let clock = ManualClock::new();
-    let timer = HashedWheelTimer::builder()
-        .clock(Arc::new(clock.clone()))
-        .build()
-        .unwrap();
+    let timer = HashedWheelTimer::builder().clock(Arc::new(clock.clone())).build().unwrap();
     let place = Arc::new(Mutex::new(None));
     let (sender, receiver) = unbounded();
     let (flag, dropped) = flag();
@@ -372,10 +311,7 @@ fn a_task_may_drop_the_timer_that_runs_it() {
     *place.lock() = Some(timer);
     clock.advance(SECOND * 3);
     assert_eq!(receiver.recv_timeout(SECOND * 10), Ok("dropped"));
-    assert!(
-        dropped.load(Ordering::SeqCst),
-        "what was pending was dropped with the timer"
-    );
+    assert!(dropped.load(Ordering::SeqCst), "what was pending was dropped with the timer");
     assert!(pending.is_cancelled());
 }
 
@@ -384,10 +320,7 @@ fn stop_returns_the_unprocessed_exactly_and_in_order() {
     let world = World::new();
     let start = world.timer.clock().now();
     for (number, seconds) in [(1, 1), (2, 9), (3, 3), (4, 5)] {
-        world
-            .timer
-            .schedule(SECOND * seconds, world.send(number))
-            .unwrap();
+        world.timer.schedule(SECOND * seconds, world.send(number)).unwrap();
     }
     let cancelled = world.timer.schedule(SECOND * 4, world.send(5)).unwrap();
     let never = world.timer.schedule(Duration::MAX, world.send(6)).unwrap();
@@ -424,18 +357,13 @@ fn stop_is_idempotent_and_time_goes_on_without_the_timer() {
 #[test]
 fn stop_in_a_task_is_an_error_and_stops_nothing() {
     let clock = ManualClock::new();
-    let timer = HashedWheelTimer::builder()
-        .clock(Arc::new(clock.clone()))
-        .build()
-        .unwrap();
+    let timer = HashedWheelTimer::builder().clock(Arc::new(clock.clone())).build().unwrap();
     let timer = Arc::new(timer);
     let (sender, receiver) = unbounded();
     for seconds in 1..=2 {
         let (inner, sender) = (Arc::downgrade(&timer), sender.clone());
         let task = move || {
-            sender
-                .send(inner.upgrade().unwrap().stop().map(|_| ()))
-                .unwrap();
+            sender.send(inner.upgrade().unwrap().stop().map(|_| ())).unwrap();
         };
         timer.schedule(SECOND * seconds, task).unwrap();
     }
@@ -572,16 +500,11 @@ fn the_ticker_thread_has_the_name_it_was_given() {
     let world = World::with(|builder| builder.thread_name("timeouts of the test"));
     let (sender, receiver) = unbounded();
     let task = move || {
-        sender
-            .send(thread::current().name().map(String::from))
-            .unwrap();
+        sender.send(thread::current().name().map(String::from)).unwrap();
     };
     world.timer.schedule(TICK, task).unwrap();
     world.clock.advance(TICK);
-    assert_eq!(
-        receiver.try_recv().unwrap().as_deref(),
-        Some("timeouts of the test")
-    );
+    assert_eq!(receiver.try_recv().unwrap().as_deref(), Some("timeouts of the test"));
 }
 
 #[test]
@@ -597,10 +520,7 @@ fn no_task_of_many_threads_is_lost() {
                 scope.spawn(move || {
                     for number in 0..TASKS {
                         let delay = Duration::from_micros(u64::from(number * 37 % 50_000));
-                        world
-                            .timer
-                            .schedule(delay, world.send(thread * TASKS + number))
-                            .unwrap();
+                        world.timer.schedule(delay, world.send(thread * TASKS + number)).unwrap();
                     }
                 })
             })

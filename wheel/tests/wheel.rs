@@ -24,10 +24,7 @@ fn the_textbook_example_of_eight_buckets() {
     let soon = wheel.insert(5, "soon");
     let later = wheel.insert(17, "later");
     assert_eq!((wheel.bucket(soon), wheel.round(soon)), (Some(5), Some(0)));
-    assert_eq!(
-        (wheel.bucket(later), wheel.round(later)),
-        (Some(1), Some(2))
-    );
+    assert_eq!((wheel.bucket(later), wheel.round(later)), (Some(1), Some(2)));
 
     let mut passes_of_bucket_1 = 0;
     for tick in 1..=17 {
@@ -41,11 +38,7 @@ fn the_textbook_example_of_eight_buckets() {
             _ => assert!(due.is_empty(), "tick {tick}"),
         }
         if (1..17).contains(&tick) {
-            assert_eq!(
-                wheel.round(later),
-                Some(2 - passes_of_bucket_1),
-                "tick {tick}"
-            );
+            assert_eq!(wheel.round(later), Some(2 - passes_of_bucket_1), "tick {tick}");
         }
     }
     assert_eq!(passes_of_bucket_1, 3);
@@ -56,16 +49,7 @@ fn every_deadline_is_due_at_its_own_tick_around_the_boundaries_of_laps() {
     for buckets in [1, 2, 8, 64, 128] {
         let lap = buckets as u64;
         for start in [0, 1, lap - 1, lap, lap + 1, 1_000_003] {
-            for delay in [
-                1,
-                lap - 1,
-                lap,
-                lap + 1,
-                2 * lap - 1,
-                2 * lap,
-                2 * lap + 1,
-                10 * lap,
-            ] {
+            for delay in [1, lap - 1, lap, lap + 1, 2 * lap - 1, 2 * lap, 2 * lap + 1, 10 * lap] {
                 let delay = delay.max(1);
                 let mut wheel = wheel(buckets);
                 due_by::<()>(&mut wheel, start);
@@ -122,10 +106,7 @@ fn a_turn_takes_up_where_its_limit_stopped_it() {
     assert!(!wheel.advance(30, 2, |tick, _| due.push(tick)));
     assert_eq!(wheel.next_due(), Some(30));
     assert!(!wheel.advance(30, 0, |tick, _| due.push(tick)));
-    assert!(
-        wheel.advance(30, 1, |tick, _| due.push(tick)),
-        "the limit was reached with the last"
-    );
+    assert!(wheel.advance(30, 1, |tick, _| due.push(tick)), "the limit was reached with the last");
     assert_eq!(due, [3, 3, 3, 30, 30]);
     assert_eq!(wheel.len(), 1);
 }
@@ -160,15 +141,9 @@ fn the_last_tick_there_is_is_a_tick_like_any_other() {
     assert_eq!(wheel.round(last), Some((u64::MAX - 1) / 8));
     assert_eq!(due_by(&mut wheel, u64::MAX - 2), []);
     assert_eq!(wheel.deadline(other), Some(u64::MAX - 1));
-    assert_eq!(
-        due_by(&mut wheel, u64::MAX - 1),
-        [(u64::MAX - 1, "last but one")]
-    );
+    assert_eq!(due_by(&mut wheel, u64::MAX - 1), [(u64::MAX - 1, "last but one")]);
     wheel.insert(5, "in the past");
-    assert_eq!(
-        due_by(&mut wheel, u64::MAX),
-        [(u64::MAX, "last"), (u64::MAX, "in the past")]
-    );
+    assert_eq!(due_by(&mut wheel, u64::MAX), [(u64::MAX, "last"), (u64::MAX, "in the past")]);
     let key = wheel.insert(0, "after the end");
     assert_eq!(wheel.deadline(key), Some(u64::MAX));
     assert_eq!(wheel.round(key), Some(0));
@@ -247,16 +222,8 @@ fn the_number_of_buckets_is_rounded_up_to_a_power_of_two_and_has_limits() {
     for (asked, given) in [(1, 1), (2, 2), (3, 4), (512, 512), (513, 1024)] {
         assert_eq!(wheel::<()>(asked).buckets(), given);
     }
-    assert_eq!(
-        wheel::<()>(TICKS_PER_WHEEL_MAX).buckets(),
-        TICKS_PER_WHEEL_MAX
-    );
-    for asked in [
-        0,
-        TICKS_PER_WHEEL_MAX + 1,
-        1 << (usize::BITS - 1),
-        usize::MAX,
-    ] {
+    assert_eq!(wheel::<()>(TICKS_PER_WHEEL_MAX).buckets(), TICKS_PER_WHEEL_MAX);
+    for asked in [0, TICKS_PER_WHEEL_MAX + 1, 1 << (usize::BITS - 1), usize::MAX] {
         let refused = Wheel::<()>::new(asked);
         assert!(matches!(refused, Err(BuildError::TicksPerWheel(count)) if count == asked));
     }
@@ -340,8 +307,7 @@ impl Model {
 
     fn insert(&mut self, deadline: u64, key: Key, value: u64) {
         self.sequence += 1;
-        self.pending
-            .insert((self.due(deadline), self.sequence), (key, value));
+        self.pending.insert((self.due(deadline), self.sequence), (key, value));
     }
 
     fn remove(&mut self, key: Key) -> Option<u64> {
@@ -350,20 +316,14 @@ impl Model {
     }
 
     fn place(&self, key: Key) -> Option<(u64, u64)> {
-        self.pending
-            .iter()
-            .find(|(_, (other, _))| *other == key)
-            .map(|(place, _)| *place)
+        self.pending.iter().find(|(_, (other, _))| *other == key).map(|(place, _)| *place)
     }
 
     fn advance(&mut self, to: u64, limit: usize) -> (bool, Vec<(u64, u64)>) {
         self.now = self.now.max(to);
         let mut due = Vec::new();
         while due.len() < limit {
-            let Some(entry) = self
-                .pending
-                .first_entry()
-                .filter(|entry| entry.key().0 <= self.now)
+            let Some(entry) = self.pending.first_entry().filter(|entry| entry.key().0 <= self.now)
             else {
                 break;
             };
@@ -384,15 +344,9 @@ fn agree(wheel: &Wheel<u64>, model: &Model, keys: &[Key]) -> Result<(), TestCase
     prop_assert_eq!(wheel.len(), model.pending.len());
     prop_assert_eq!(wheel.is_empty(), model.pending.is_empty());
     prop_assert_eq!(wheel.next_due(), model.next_due());
-    let mut listed: Vec<_> = wheel
-        .iter()
-        .map(|(key, due, value)| (key, due, *value))
-        .collect();
-    let mut expected: Vec<_> = model
-        .pending
-        .iter()
-        .map(|((due, _), (key, value))| (*key, *due, *value))
-        .collect();
+    let mut listed: Vec<_> = wheel.iter().map(|(key, due, value)| (key, due, *value)).collect();
+    let mut expected: Vec<_> =
+        model.pending.iter().map(|((due, _), (key, value))| (*key, *due, *value)).collect();
     listed.sort_unstable();
     expected.sort_unstable();
     prop_assert_eq!(listed, expected);
@@ -401,10 +355,7 @@ fn agree(wheel: &Wheel<u64>, model: &Model, keys: &[Key]) -> Result<(), TestCase
         let due = model.place(*key).map(|(due, _)| due);
         prop_assert_eq!(wheel.deadline(*key), due);
         prop_assert_eq!(wheel.get(*key).is_some(), due.is_some());
-        prop_assert_eq!(
-            wheel.bucket(*key).map(|bucket| bucket as u64),
-            due.map(|due| due % lap)
-        );
+        prop_assert_eq!(wheel.bucket(*key).map(|bucket| bucket as u64), due.map(|due| due % lap));
         if !model.mid_turn {
             let round = due.map(|due| due.saturating_sub(model.now).saturating_sub(1) / lap);
             prop_assert_eq!(wheel.round(*key), round);

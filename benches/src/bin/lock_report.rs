@@ -20,9 +20,7 @@ fn main() {
         arguments.get(place + 1)
     };
     let says = |word: &str| arguments.iter().any(|argument| argument == word);
-    let rounds = value("--rounds")
-        .and_then(|rounds| rounds.parse().ok())
-        .unwrap_or(100);
+    let rounds = value("--rounds").and_then(|rounds| rounds.parse().ok()).unwrap_or(100);
     let both = !says("lock") && !says("hand-over");
 
     let server = Server::start();
@@ -40,37 +38,19 @@ fn main() {
 
 fn lock_report(server: &Server, rounds: usize) {
     let mut fast = lock_unlocks(server);
-    println!(
-        "{}",
-        table("lock + unlock", &measure_in_turn(&mut fast, rounds, 200))
-    );
+    println!("{}", table("lock + unlock", &measure_in_turn(&mut fast, rounds, 200)));
     // The floor once more, as these meet another machine than the first ones did.
     let mut slow = lock_unlocks(server);
     slow.truncate(1);
     slow.extend(slow_lock_unlocks(server));
-    println!(
-        "{}",
-        table(
-            "lock + unlock, slow peers",
-            &measure_in_turn(&mut slow, rounds, 20)
-        )
-    );
+    println!("{}", table("lock + unlock, slow peers", &measure_in_turn(&mut slow, rounds, 20)));
 }
 
 fn hand_over_report(server: &Server, rounds: usize) {
     let mut fast = hand_overs(server);
-    println!(
-        "{}",
-        table("hand-over", &measure_in_turn(&mut fast, rounds, 20))
-    );
+    println!("{}", table("hand-over", &measure_in_turn(&mut fast, rounds, 20)));
     let mut slow = hand_overs(server);
     slow.truncate(1);
     slow.extend(slow_hand_overs(server));
-    println!(
-        "{}",
-        table(
-            "hand-over, polling peer",
-            &measure_in_turn(&mut slow, 20, 1)
-        )
-    );
+    println!("{}", table("hand-over, polling peer", &measure_in_turn(&mut slow, 20, 1)));
 }

@@ -18,22 +18,13 @@ pub(crate) fn example<A: AsRef<str>>(name: &str, arguments: &[A]) -> Command {
         "the example {name} is not built; build it with\n\n    cargo build --examples\n"
     );
     let mut command = Command::new(program);
-    command
-        .args(arguments.iter().map(AsRef::as_ref))
-        .env_remove("REDIS_URL");
+    command.args(arguments.iter().map(AsRef::as_ref)).env_remove("REDIS_URL");
     command
 }
 
 /// Cargo builds tests into the folder `deps`, and examples into its neighbour.
 fn program(name: &str) -> PathBuf {
     let test = env::current_exe().unwrap_or_else(|error| panic!("where is this test? {error}"));
-    let built = test
-        .ancestors()
-        .nth(2)
-        .map(PathBuf::from)
-        .unwrap_or_default();
-    built
-        .join("examples")
-        .join(name)
-        .with_extension(env::consts::EXE_EXTENSION)
+    let built = test.ancestors().nth(2).map(PathBuf::from).unwrap_or_default();
+    built.join("examples").join(name).with_extension(env::consts::EXE_EXTENSION)
 }

@@ -11,26 +11,14 @@ use std::process::ExitCode;
 /// none, or if they do nothing.
 pub fn main(target: &str, run: impl Fn(&[u8]) -> usize) -> ExitCode {
     let named: Vec<_> = env::args_os().skip(1).map(PathBuf::from).collect();
-    let files = if named.is_empty() {
-        corpus(target)
-    } else {
-        Ok(named)
-    };
+    let files = if named.is_empty() { corpus(target) } else { Ok(named) };
     let outcome = files.and_then(|files| replay(&files, run));
     match outcome {
-        Ok(Replayed {
-            inputs,
-            operations,
-            failures: 0,
-        }) if operations > 0 => {
+        Ok(Replayed { inputs, operations, failures: 0 }) if operations > 0 => {
             println!("{target}: {inputs} inputs, {operations} operations, no difference");
             ExitCode::SUCCESS
         }
-        Ok(Replayed {
-            inputs,
-            operations,
-            failures,
-        }) => {
+        Ok(Replayed { inputs, operations, failures }) => {
             eprintln!("{target}: {failures} of {inputs} inputs failed, {operations} operations");
             ExitCode::FAILURE
         }
@@ -48,11 +36,7 @@ struct Replayed {
 }
 
 fn replay(files: &[PathBuf], run: impl Fn(&[u8]) -> usize) -> io::Result<Replayed> {
-    let mut replayed = Replayed {
-        inputs: files.len(),
-        operations: 0,
-        failures: 0,
-    };
+    let mut replayed = Replayed { inputs: files.len(), operations: 0, failures: 0 };
     for file in files {
         let bytes = fs::read(file).map_err(|error| about(file, &error))?;
         // Nothing of a run is used after it has failed.
@@ -69,15 +53,9 @@ fn replay(files: &[PathBuf], run: impl Fn(&[u8]) -> usize) -> io::Result<Replaye
 
 /// The files of the corpus, in the order of their names.
 fn corpus(target: &str) -> io::Result<Vec<PathBuf>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("corpus")
-        .join(target);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
     let mut files = fs::read_dir(&folder)
-        .and_then(|entries| {
-            entries
-                .map(|entry| Ok(entry?.path()))
-                .collect::<io::Result<Vec<_>>>()
-        })
+        .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>())
         .map_err(|error| about(&folder, &error))?;
     files.sort_unstable();
     Ok(files)

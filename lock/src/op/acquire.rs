@@ -45,9 +45,9 @@ impl Operation for Acquire {
     fn decode(&self, value: Value) -> Result<Acquired, Unexpected> {
         match value {
             Value::Nil => Ok(Acquired::Granted),
-            Value::Integer(millis) => Ok(Acquired::Busy(
-                u64::try_from(millis).ok().map(Duration::from_millis),
-            )),
+            Value::Integer(millis) => {
+                Ok(Acquired::Busy(u64::try_from(millis).ok().map(Duration::from_millis)))
+            }
             other => Err(Unexpected(other)),
         }
     }

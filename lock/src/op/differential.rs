@@ -28,49 +28,17 @@ const TOLERANCE_MILLIS: i64 = 5000;
 
 #[derive(Clone, Debug)]
 enum Action {
-    Acquire {
-        name: usize,
-        owner: usize,
-        steps: u32,
-        late: bool,
-    },
-    Recount {
-        name: usize,
-        owner: usize,
-        count: u32,
-        steps: u32,
-        late: bool,
-    },
-    Release {
-        name: usize,
-        owner: usize,
-    },
-    Renew {
-        renewals: Vec<(usize, usize, u32)>,
-        late: bool,
-    },
-    ForceRelease {
-        name: usize,
-        late: bool,
-    },
-    Exists {
-        name: usize,
-    },
-    TimeToLive {
-        name: usize,
-    },
-    Delete {
-        name: usize,
-    },
-    PutText {
-        name: usize,
-    },
-    Persist {
-        name: usize,
-    },
-    Pass {
-        steps: u32,
-    },
+    Acquire { name: usize, owner: usize, steps: u32, late: bool },
+    Recount { name: usize, owner: usize, count: u32, steps: u32, late: bool },
+    Release { name: usize, owner: usize },
+    Renew { renewals: Vec<(usize, usize, u32)>, late: bool },
+    ForceRelease { name: usize, late: bool },
+    Exists { name: usize },
+    TimeToLive { name: usize },
+    Delete { name: usize },
+    PutText { name: usize },
+    Persist { name: usize },
+    Pass { steps: u32 },
 }
 
 fn action() -> impl Strategy<Value = Action> {
@@ -125,42 +93,18 @@ impl Worlds {
         let lease = |steps: u32| Lease::new(STEP * steps).unwrap();
         let owner = |owner: usize| self.owners[owner].clone();
         match action {
-            Action::Acquire {
-                name: at,
-                owner: by,
-                steps,
-                late,
-            } => {
-                let acquire = Acquire {
-                    name: name(*at),
-                    owner: owner(*by),
-                    lease: lease(*steps),
-                };
+            Action::Acquire { name: at, owner: by, steps, late } => {
+                let acquire = Acquire { name: name(*at), owner: owner(*by), lease: lease(*steps) };
                 self.compare(&acquire, *late)
             }
-            Action::Recount {
-                name: at,
-                owner: by,
-                count,
-                steps,
-                late,
-            } => {
+            Action::Recount { name: at, owner: by, count, steps, late } => {
                 let lease = (*steps > 0).then(|| lease(*steps));
                 let (name, owner, count) = (name(*at), owner(*by), *count);
-                self.compare(
-                    &Recount {
-                        name,
-                        owner,
-                        count,
-                        lease,
-                    },
-                    *late,
-                )
+                self.compare(&Recount { name, owner, count, lease }, *late)
             }
-            Action::Release {
-                name: at,
-                owner: by,
-            } => self.compare(&Release::new(name(*at), owner(*by)), false),
+            Action::Release { name: at, owner: by } => {
+                self.compare(&Release::new(name(*at), owner(*by)), false)
+            }
             Action::Renew { renewals, late } => {
                 let renewals = renewals.iter().map(|&(at, by, steps)| Renewal {
                     name: name(at),
@@ -229,15 +173,10 @@ impl Worlds {
             ],
         };
         words.extend(operation.keys().into_iter().map(str::to_owned));
-        words.extend(
-            operation
-                .arguments(not_after)
-                .into_iter()
-                .map(|argument| match argument {
-                    Argument::Text(text) => text.to_owned(),
-                    Argument::Number(number) => number.to_string(),
-                }),
-        );
+        words.extend(operation.arguments(not_after).into_iter().map(|argument| match argument {
+            Argument::Text(text) => text.to_owned(),
+            Argument::Number(number) => number.to_string(),
+        }));
         value(self.server.command(&words))
     }
 
@@ -269,10 +208,7 @@ impl Worlds {
             let left = self.server.command(&["PTTL", name]).integer();
             if left >= 0 {
                 // Zero or less deletes the key, as its end would.
-                drop(
-                    self.server
-                        .command(&["PEXPIRE", name, &(left - millis).to_string()]),
-                );
+                drop(self.server.command(&["PEXPIRE", name, &(left - millis).to_string()]));
             }
         }
     }
@@ -317,10 +253,7 @@ fn same(left: &Value, right: &Value) -> bool {
         }
         (Value::Array(left), Value::Array(right)) => {
             left.len() == right.len()
-                && left
-                    .iter()
-                    .zip(right)
-                    .all(|(left, right)| same(left, right))
+                && left.iter().zip(right).all(|(left, right)| same(left, right))
         }
         (Value::Refusal { code: left, .. }, Value::Refusal { code: right, .. }) => left == right,
         _ => left == right,
@@ -330,11 +263,7 @@ fn same(left: &Value, right: &Value) -> bool {
 #[test]
 fn every_operation_does_in_memory_what_its_script_does_on_a_server() {
     let server = Server::start();
-    let config = Config {
-        cases: 256,
-        source_file: Some(file!()),
-        ..Config::default()
-    };
+    let config = Config { cases: 256, source_file: Some(file!()), ..Config::default() };
     let histories = prop::collection::vec(action(), 1..60);
     TestRunner::new(config)
         .run(&histories, |history| {

@@ -29,11 +29,7 @@ impl Operation for ForceRelease {
     }
 
     fn arguments(&self, not_after: ServerTime) -> Vec<Argument<'_>> {
-        vec![
-            Argument::Number(not_after.0),
-            Argument::Text(UNLOCKED),
-            Argument::Text(PUBLISH),
-        ]
+        vec![Argument::Number(not_after.0), Argument::Text(UNLOCKED), Argument::Text(PUBLISH)]
     }
 
     fn decode(&self, value: Value) -> Result<bool, Unexpected> {

@@ -60,10 +60,7 @@ pub(crate) struct Script {
 
 impl Script {
     pub(crate) const fn new(source: &'static str) -> Self {
-        Self {
-            source,
-            hash: OnceLock::new(),
-        }
+        Self { source, hash: OnceLock::new() }
     }
 
     pub(crate) fn source(&self) -> &'static str {

@@ -46,11 +46,7 @@ impl Operation for Release {
     }
 
     fn arguments(&self, _not_after: ServerTime) -> Vec<Argument<'_>> {
-        vec![
-            Argument::Text(self.owner.as_str()),
-            Argument::Text(UNLOCKED),
-            Argument::Text(PUBLISH),
-        ]
+        vec![Argument::Text(self.owner.as_str()), Argument::Text(UNLOCKED), Argument::Text(PUBLISH)]
     }
 
     fn decode(&self, value: Value) -> Result<Released, Unexpected> {
@@ -62,10 +58,7 @@ impl Operation for Release {
                     [Value::Integer(-1), Value::Integer(now)] => (Found::SomebodyElses, *now),
                     _ => return Err(Unexpected(Value::Array(parts))),
                 };
-                Ok(Released {
-                    found,
-                    at: ServerTime(at),
-                })
+                Ok(Released { found, at: ServerTime(at) })
             }
             other => Err(Unexpected(other)),
         }
@@ -82,9 +75,6 @@ impl Operation for Release {
         } else {
             0
         };
-        Value::Array(vec![
-            Value::Integer(answer),
-            Value::Integer(keyspace.now().0),
-        ])
+        Value::Array(vec![Value::Integer(answer), Value::Integer(keyspace.now().0)])
     }
 }

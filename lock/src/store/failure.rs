@@ -13,10 +13,7 @@ pub(crate) enum Failure {
     /// The server refused the user or the password. It did not run.
     Unauthenticated { server: String, reason: String },
     /// It was sent. It may have run, or may still run until the server's clock is past `not_after`.
-    Unknown {
-        not_after: ServerTime,
-        reason: String,
-    },
+    Unknown { not_after: ServerTime, reason: String },
     /// The server answered an error. It did not take effect.
     Refused { code: String, message: String },
     /// The client was closed.
@@ -27,10 +24,7 @@ impl Failure {
     /// A reply that cannot be read: it ran, and told us nothing.
     pub(crate) fn unexpected(Unexpected(reply): Unexpected) -> Self {
         let message = format!("reply {}", shortened(&format!("{reply:?}")));
-        Self::Refused {
-            code: "UNEXPECTED".to_owned(),
-            message,
-        }
+        Self::Refused { code: "UNEXPECTED".to_owned(), message }
     }
 
     /// Whether the same operation may get a reply if it is sent again.
@@ -69,11 +63,7 @@ impl Failure {
             Self::Unknown { reason, .. } => Error::OutcomeUnknown { operation, reason },
             Self::Refused { code, message } => match name {
                 Some(name) if code == "WRONGTYPE" => Error::WrongType { name: name.shown() },
-                _ => Error::Refused {
-                    operation,
-                    code,
-                    message,
-                },
+                _ => Error::Refused { operation, code, message },
             },
             Self::Closed => Error::Shutdown,
         }

@@ -80,13 +80,7 @@ impl Memory {
     #[must_use]
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
         let created = clock.now();
-        Self {
-            world: Arc::new(World {
-                clock,
-                created,
-                state: Mutex::new(State::default()),
-            }),
-        }
+        Self { world: Arc::new(World { clock, created, state: Mutex::new(State::default()) }) }
     }
 
     /// From now on no operation reaches it (`true`), or they do again (`false`). What it holds stays and expires.
@@ -128,9 +122,7 @@ impl Memory {
     /// How long a key has to live: `None` if it is not there, or has no expiry.
     #[must_use]
     pub fn time_to_live(&self, key: &str) -> Option<Duration> {
-        let millis = self
-            .world
-            .with_keyspace(|keyspace| keyspace.time_to_live(key));
+        let millis = self.world.with_keyspace(|keyspace| keyspace.time_to_live(key));
         u64::try_from(millis).ok().map(Duration::from_millis)
     }
 
@@ -153,10 +145,7 @@ impl Memory {
             channels: HashSet::new(),
             unconfirmed: Vec::new(),
         });
-        Session {
-            world: Arc::clone(&self.world),
-            id,
-        }
+        Session { world: Arc::clone(&self.world), id }
     }
 }
 
@@ -168,20 +157,13 @@ impl Default for Memory {
 
 impl fmt::Debug for Memory {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Memory")
-            .field("clock", &self.world.clock)
-            .finish_non_exhaustive()
+        formatter.debug_struct("Memory").field("clock", &self.world.clock).finish_non_exhaustive()
     }
 }
 
 impl World {
     fn now(&self) -> ServerTime {
-        let since = self
-            .clock
-            .now()
-            .saturating_duration_since(self.created)
-            .as_millis();
+        let since = self.clock.now().saturating_duration_since(self.created).as_millis();
         ServerTime(EPOCH + i64::try_from(since).unwrap_or(i64::MAX - EPOCH))
     }
 
@@ -218,11 +200,8 @@ impl Session {
             state.keyspace.set_now(now);
             let value = operation.apply(&mut state.keyspace, not_after);
             let published = state.keyspace.take_published();
-            let deliveries = if state.loses_messages {
-                Vec::new()
-            } else {
-                state.deliveries(&published)
-            };
+            let deliveries =
+                if state.loses_messages { Vec::new() } else { state.deliveries(&published) };
             if state.loses_replies {
                 let reason = "its reply was lost".to_owned();
                 (Err(Failure::Unknown { not_after, reason }), deliveries)
@@ -250,9 +229,7 @@ impl Session {
     pub(super) fn unsubscribe(&self, channel: &Arc<str>) {
         self.with_subscriber(|subscriber| {
             subscriber.channels.remove(channel);
-            subscriber
-                .unconfirmed
-                .retain(|unconfirmed| unconfirmed != channel);
+            subscriber.unconfirmed.retain(|unconfirmed| unconfirmed != channel);
         });
     }
 
@@ -260,10 +237,7 @@ impl Session {
         let mut confirmed = None;
         self.with_subscriber(|subscriber| {
             let channels = std::mem::take(&mut subscriber.unconfirmed);
-            confirmed = subscriber
-                .listener
-                .upgrade()
-                .map(|listener| (listener, channels));
+            confirmed = subscriber.listener.upgrade().map(|listener| (listener, channels));
         });
         if let Some((listener, channels)) = confirmed {
             for channel in channels {
@@ -274,11 +248,7 @@ impl Session {
 
     fn with_subscriber(&self, change: impl FnOnce(&mut Subscriber)) {
         let mut state = self.world.state.lock();
-        if let Some(own) = state
-            .subscribers
-            .iter_mut()
-            .find(|other| other.id == self.id)
-        {
+        if let Some(own) = state.subscribers.iter_mut().find(|other| other.id == self.id) {
             change(own);
         }
     }
@@ -301,19 +271,12 @@ impl State {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.world
-            .state
-            .lock()
-            .subscribers
-            .retain(|subscriber| subscriber.id != self.id);
+        self.world.state.lock().subscribers.retain(|subscriber| subscriber.id != self.id);
     }
 }
 
 impl fmt::Debug for Session {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Session")
-            .field("id", &self.id)
-            .finish_non_exhaustive()
+        formatter.debug_struct("Session").field("id", &self.id).finish_non_exhaustive()
     }
 }

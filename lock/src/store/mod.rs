@@ -53,10 +53,9 @@ impl Store {
         timeout: Duration,
     ) -> Vec<Result<O::Reply, Failure>> {
         let values = match self {
-            Self::Memory(session) => operations
-                .iter()
-                .map(|operation| session.execute(operation, timeout))
-                .collect(),
+            Self::Memory(session) => {
+                operations.iter().map(|operation| session.execute(operation, timeout)).collect()
+            }
             Self::Redis(redis) => redis.execute_all(operations, timeout),
         };
         values

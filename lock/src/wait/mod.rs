@@ -95,9 +95,7 @@ impl Channels {
                 return Ok(Waited::Cancelled);
             }
             let now = self.clock.now();
-            let left = until
-                .deadline
-                .map(|deadline| deadline.saturating_duration_since(now));
+            let left = until.deadline.map(|deadline| deadline.saturating_duration_since(now));
             // The first try is made in any case. Later ones only if their answer can be here in time: what is cut off
             // by the deadline would be an error, where the truth is that somebody else holds the lock.
             let worth_it = left.zip(trip).is_none_or(|(left, trip)| left > trip);
@@ -151,10 +149,7 @@ impl Channels {
             if is_cancelled(until.cancel) {
                 return Waited::Cancelled;
             }
-            if until
-                .deadline
-                .is_none_or(|deadline| deadline <= self.clock.now())
-            {
+            if until.deadline.is_none_or(|deadline| deadline <= self.clock.now()) {
                 return Waited::TimedOut;
             }
             park(&*self.clock, &Parker::new(), until.deadline, until.cancel);
@@ -180,11 +175,7 @@ impl Channels {
 
     /// Threads that sleep here, or have slept and are about to try again.
     pub(crate) fn waiters(&self) -> usize {
-        self.by_name
-            .lock()
-            .values()
-            .map(|channel| channel.parkers.len())
-            .sum()
+        self.by_name.lock().values().map(|channel| channel.parkers.len()).sum()
     }
 
     fn wake(&self, channel: &str) {
@@ -228,22 +219,14 @@ struct Waiter<'a> {
 impl<'a> Waiter<'a> {
     fn join(channels: &'a Channels, store: &'a Store, channel: &'a Arc<str>) -> Self {
         let mut by_name = channels.by_name.lock();
-        let line = by_name
-            .entry(Arc::clone(channel))
-            .or_insert_with(|| Channel {
-                queue: Queue::new(channels.poll_bound),
-                parkers: BTreeMap::new(),
-                subscribed: false,
-            });
+        let line = by_name.entry(Arc::clone(channel)).or_insert_with(|| Channel {
+            queue: Queue::new(channels.poll_bound),
+            parkers: BTreeMap::new(),
+            subscribed: false,
+        });
         let ticket = line.queue.join();
         drop(by_name);
-        Self {
-            channels,
-            store,
-            channel,
-            ticket,
-            parker: None,
-        }
+        Self { channels, store, channel, ticket, parker: None }
     }
 
     fn can_be_woken(&mut self) {
@@ -260,9 +243,7 @@ impl<'a> Waiter<'a> {
             // It acts although others stand before it, who are stuck. Whoever stands behind it has to watch it now.
             let takes_over = line.queue.tickets().next() != Some(self.ticket);
             if takes_over && matches!(step, Step::Try(_)) {
-                line.queue
-                    .attentive(now)
-                    .for_each(|ticket| line.unpark(ticket));
+                line.queue.attentive(now).for_each(|ticket| line.unpark(ticket));
             }
             step
         })
@@ -298,11 +279,7 @@ impl<'a> Waiter<'a> {
     }
 
     fn with_line<R>(&self, otherwise: R, act: impl FnOnce(&mut Channel) -> R) -> R {
-        self.channels
-            .by_name
-            .lock()
-            .get_mut(self.channel)
-            .map_or(otherwise, act)
+        self.channels.by_name.lock().get_mut(self.channel).map_or(otherwise, act)
     }
 }
 
@@ -316,9 +293,7 @@ impl Drop for Waiter<'_> {
         line.parkers.remove(&self.ticket);
         if !line.queue.is_empty() {
             let now = self.channels.clock.now();
-            line.queue
-                .attentive(now)
-                .for_each(|ticket| line.unpark(ticket));
+            line.queue.attentive(now).for_each(|ticket| line.unpark(ticket));
             return;
         }
         let subscribed = line.subscribed;

@@ -65,10 +65,7 @@ impl Queue {
     pub(crate) fn join(&mut self) -> Ticket {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        self.line.push_back(Waiting {
-            ticket,
-            calling_since: None,
-        });
+        self.line.push_back(Waiting { ticket, calling_since: None });
         ticket
     }
 
@@ -133,11 +130,7 @@ impl Queue {
     /// Who is to be woken after a change of the line: the acting waiter, and the one behind it, which watches it.
     pub(crate) fn attentive(&self, now: Instant) -> impl Iterator<Item = Ticket> + use<'_> {
         let acting = self.acting(now).unwrap_or(self.line.len());
-        self.line
-            .iter()
-            .skip(acting)
-            .take(2)
-            .map(|place| place.ticket)
+        self.line.iter().skip(acting).take(2).map(|place| place.ticket)
     }
 
     pub(crate) fn tickets(&self) -> impl Iterator<Item = Ticket> + use<'_> {

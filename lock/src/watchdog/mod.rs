@@ -93,30 +93,18 @@ impl Watchdog {
             .thread_name("lock-ticker")
             .clock(clock)
             .build_batch(move |due: &mut Vec<Arc<Hold>>| handler.on_due(due))
-            .map_err(|error| Error::Thread {
-                reason: error.to_string(),
-            })?;
+            .map_err(|error| Error::Thread { reason: error.to_string() })?;
         let timer = Arc::new(timer);
         // Set once, here.
         drop(shared.timer.set(Arc::downgrade(&timer)));
         // A park that returns at once: a manual clock knows the thread before it runs, and does not go on without it.
-        shared.clock.park(
-            &shared.renewal,
-            Some(shared.clock.now()),
-            &crossbeam_channel::never(),
-        );
+        shared.clock.park(&shared.renewal, Some(shared.clock.now()), &crossbeam_channel::never());
         let worker = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("lock-renewal".to_owned())
             .spawn(move || renewal::run(&worker))
-            .map_err(|error| Error::Thread {
-                reason: error.to_string(),
-            })?;
-        Ok(Self {
-            shared,
-            timer: Some(timer),
-            thread: Some(thread),
-        })
+            .map_err(|error| Error::Thread { reason: error.to_string() })?;
+        Ok(Self { shared, timer: Some(timer), thread: Some(thread) })
     }
 
     /// Takes a hold on, granted to a request that was sent at `sent_at`; or moves one that was nested.
@@ -154,10 +142,7 @@ impl Watchdog {
 
     /// Notes that a caller releases `hold` itself, until [`released`](Self::released).
     pub(crate) fn releasing(&self, hold: &Hold) {
-        self.shared
-            .releases
-            .lock()
-            .begin(hold.name.clone(), hold.owner.clone());
+        self.shared.releases.lock().begin(hold.name.clone(), hold.owner.clone());
     }
 
     pub(crate) fn released(&self, hold: &Hold) {
@@ -182,15 +167,10 @@ impl Watchdog {
             if wakes < 2 {
                 self.shared.renewal.unpark();
             }
-            self.shared
-                .clock
-                .park(&parker, Some(deadline), &crossbeam_channel::never());
+            self.shared.clock.park(&parker, Some(deadline), &crossbeam_channel::never());
             wakes += 1;
         };
-        self.shared
-            .flushers
-            .lock()
-            .retain(|other| !other.is(&parker));
+        self.shared.flushers.lock().retain(|other| !other.is(&parker));
         unacknowledged
     }
 
@@ -213,11 +193,7 @@ impl Watchdog {
         // The last handle: dropping it ends the ticker.
         drop(self.timer.take());
         let own = thread::current().id();
-        if let Some(thread) = self
-            .thread
-            .take()
-            .filter(|thread| thread.thread().id() != own)
-        {
+        if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != own) {
             // It catches its panics, so there is nothing in its result.
             drop(thread.join());
         }
@@ -260,9 +236,7 @@ impl Shared {
         match &*hold.place.lock() {
             Place::Nowhere => false,
             Place::Off => true,
-            Place::On(key) => self
-                .timer()
-                .is_none_or(|timer| timer.deadline(*key).is_some()),
+            Place::On(key) => self.timer().is_none_or(|timer| timer.deadline(*key).is_some()),
         }
     }
 
@@ -273,9 +247,7 @@ impl Shared {
             return;
         };
         let at = hold.watched_lease().map_or(end, |lease| {
-            lease
-                .renew_at(sent_at, self.settings.tick, jitter(&hold.owner))
-                .min(end)
+            lease.renew_at(sent_at, self.settings.tick, jitter(&hold.owner)).min(end)
         });
         self.place(hold, at);
     }
@@ -313,12 +285,7 @@ impl Shared {
         let ends_by_itself = !hold.may_outlive();
         if hold.doubt().is_some() || !(gone || ends_by_itself) {
             // If too many are owed already, that is counted, and the lease ends by itself.
-            self.owe(
-                hold.name.clone(),
-                hold.owner.clone(),
-                hold.longest_lease(),
-                hold.doubt(),
-            );
+            self.owe(hold.name.clone(), hold.owner.clone(), hold.longest_lease(), hold.doubt());
         }
     }
 
@@ -326,10 +293,7 @@ impl Shared {
         // A copy of a command may be under way for as long as its attempt may take.
         let lease_and_copies = lease.duration() + self.settings.patience();
         let now = self.clock.now();
-        let owed = self
-            .releases
-            .lock()
-            .owe(now, name, owner, lease_and_copies, doubt);
+        let owed = self.releases.lock().owe(now, name, owner, lease_and_copies, doubt);
         self.renewal.unpark();
         owed
     }
@@ -347,20 +311,16 @@ impl Shared {
     fn attempt_timeout(&self, lease: Lease) -> Duration {
         const SLOW: Duration = Duration::from_millis(250);
         let lease = lease.duration();
-        (lease / 10)
-            .max(SLOW)
-            .min(lease / 4)
-            .min(self.settings.command_timeout)
+        (lease / 10).max(SLOW).min(lease / 4).min(self.settings.command_timeout)
     }
 }
 
 /// Spreads holds that were taken together. The owner's number is different for each, and that is all it takes.
 fn jitter(owner: &Owner) -> u8 {
     // FNV-1a over the owner's bytes: a few nanoseconds, and neighbouring numbers come out far apart.
-    let hash = owner.as_str().bytes().fold(0x811c_9dc5_u32, |hash, byte| {
-        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-    });
-    hash.to_le_bytes()
-        .into_iter()
-        .fold(0, |folded, byte| folded ^ byte)
+    let hash = owner
+        .as_str()
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    hash.to_le_bytes().into_iter().fold(0, |folded, byte| folded ^ byte)
 }

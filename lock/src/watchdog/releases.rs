@@ -124,11 +124,7 @@ impl Releases {
 
     /// When the last of those that have never been acknowledged is due; `None` if there are none.
     pub(super) fn last_due(&self) -> Option<Instant> {
-        self.owed
-            .iter()
-            .filter(|owed| !owed.acknowledged)
-            .map(|owed| owed.due)
-            .max()
+        self.owed.iter().filter(|owed| !owed.acknowledged).map(|owed| owed.due).max()
     }
 
     /// A caller sends a release itself.
@@ -148,18 +144,9 @@ impl Releases {
 
     /// Those that have never been acknowledged.
     pub(super) fn unacknowledged(&self) -> Vec<(LockName, Owner)> {
-        let owed = self
-            .owed
-            .iter()
-            .map(|owed| (&owed.name, &owed.owner, owed.acknowledged));
-        let in_round = self
-            .in_round
-            .iter()
-            .map(|(name, owner, done)| (name, owner, *done));
-        let by_callers = self
-            .by_callers
-            .iter()
-            .map(|(name, owner)| (name, owner, false));
+        let owed = self.owed.iter().map(|owed| (&owed.name, &owed.owner, owed.acknowledged));
+        let in_round = self.in_round.iter().map(|(name, owner, done)| (name, owner, *done));
+        let by_callers = self.by_callers.iter().map(|(name, owner)| (name, owner, false));
         owed.chain(in_round)
             .chain(by_callers)
             .filter(|(_, _, acknowledged)| !acknowledged)
@@ -178,13 +165,7 @@ mod tests {
         let mut releases = Releases::default();
         let name = LockName::parse("a").unwrap();
         let lasts = Duration::from_secs(30);
-        releases.owe(
-            now,
-            name,
-            ClientId::random().draw(),
-            lasts,
-            doubt.map(ServerTime),
-        );
+        releases.owe(now, name, ClientId::random().draw(), lasts, doubt.map(ServerTime));
         releases
     }
 
@@ -193,11 +174,7 @@ mod tests {
         let now = origin();
         let mut releases = owing(now, None);
         let owed = releases.take_due(now, 9).remove(0);
-        assert_eq!(
-            (releases.len(), releases.unacknowledged().len()),
-            (1, 1),
-            "it is still owed"
-        );
+        assert_eq!((releases.len(), releases.unacknowledged().len()), (1, 1), "it is still owed");
         releases.acknowledged(now, owed, ServerTime(5));
         releases.round_over();
         assert_eq!((releases.len(), releases.unacknowledged().len()), (0, 0));

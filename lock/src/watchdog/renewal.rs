@@ -41,9 +41,7 @@ pub(super) fn run(shared: &Shared) {
             shared.counters.panics.fetch_add(1, Ordering::Relaxed);
         }
         let next = shared.releases.lock().next_due();
-        shared
-            .clock
-            .park(&shared.renewal, next, &crossbeam_channel::never());
+        shared.clock.park(&shared.renewal, next, &crossbeam_channel::never());
     }
     if catch_unwind(AssertUnwindSafe(|| send_last_releases(shared))).is_err() {
         shared.counters.panics.fetch_add(1, Ordering::Relaxed);
@@ -54,11 +52,7 @@ fn turn(shared: &Shared) {
     let mut due = std::mem::take(&mut *shared.due.lock());
     // Earliest end first: if the server is slow, those that can wait do.
     due.sort_by_cached_key(|hold| hold.valid_until());
-    let keys = if due.len() > BEHIND {
-        KEYS_WHEN_BEHIND
-    } else {
-        KEYS_IN_STEADY_STATE
-    };
+    let keys = if due.len() > BEHIND { KEYS_WHEN_BEHIND } else { KEYS_IN_STEADY_STATE };
     for together in due.chunks(keys * IN_FLIGHT) {
         renew(shared, together, keys);
     }
@@ -70,12 +64,7 @@ fn renew(shared: &Shared, due: &[Arc<Hold>], keys: usize) {
         .iter()
         // Released or lost since it was handed over.
         .filter(|hold| !matches!(*hold.place.lock(), Place::Off))
-        .filter_map(|hold| {
-            Some(Sent {
-                lease: hold.watched_lease()?,
-                hold: Arc::clone(hold),
-            })
-        })
+        .filter_map(|hold| Some(Sent { lease: hold.watched_lease()?, hold: Arc::clone(hold) }))
         .fold(Vec::new(), |mut batches: Vec<Vec<Sent>>, sent| {
             match batches.last_mut() {
                 Some(batch) if batch.len() < keys => batch.push(sent),
@@ -88,9 +77,7 @@ fn renew(shared: &Shared, due: &[Arc<Hold>], keys: usize) {
     };
     let scripts: Vec<Renew> = batches.iter().map(|batch| script(batch)).collect();
     let sent_at = shared.clock.now();
-    let answers = shared
-        .store
-        .run_all(&scripts, shared.attempt_timeout(shortest));
+    let answers = shared.store.run_all(&scripts, shared.attempt_timeout(shortest));
     for (batch, answer) in batches.iter().zip(answers) {
         match answer {
             Ok(answers) => {
@@ -143,9 +130,7 @@ fn retry(shared: &Shared, batch: &[Sent], failure: &Failure) {
         sent.hold.unanswered.store(true, Ordering::Relaxed);
         if let Some(end) = sent.hold.valid_until() {
             let left = end.saturating_duration_since(now);
-            let pause = (left / 8)
-                .min(sent.lease.duration() / 10)
-                .max(SHORTEST_PAUSE);
+            let pause = (left / 8).min(sent.lease.duration() / 10).max(SHORTEST_PAUSE);
             shared.place(&sent.hold, (now + pause).min(end));
         }
     }

@@ -1,10 +1,7 @@
 //! What the tests of faults share: a server, a proxy before it, and aims at the library's own scripts.
 
 #![expect(clippy::panic, reason = "the helpers of a test fail it with a message")]
-#![allow(
-    dead_code,
-    reason = "every test file compiles all of this and uses a part"
-)]
+#![allow(dead_code, reason = "every test file compiles all of this and uses a part")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,13 +30,8 @@ pub(crate) enum Script {
 }
 
 impl Script {
-    const ALL: [Self; 5] = [
-        Self::Acquire,
-        Self::Recount,
-        Self::Release,
-        Self::Renew,
-        Self::ForceRelease,
-    ];
+    const ALL: [Self; 5] =
+        [Self::Acquire, Self::Recount, Self::Release, Self::Renew, Self::ForceRelease];
 
     fn source(self) -> &'static str {
         match self {
@@ -68,17 +60,9 @@ impl World {
     pub(crate) fn with(server: Server) -> Self {
         let proxy = Proxy::start(server.address());
         // The library need not send a script's text first: each operation is one request.
-        let hashes = Script::ALL.map(|script| {
-            (
-                script,
-                server.command(&["SCRIPT", "LOAD", script.source()]).text(),
-            )
-        });
-        Self {
-            proxy,
-            server,
-            hashes,
-        }
+        let hashes = Script::ALL
+            .map(|script| (script, server.command(&["SCRIPT", "LOAD", script.source()]).text()));
+        Self { proxy, server, hashes }
     }
 
     /// A client behind the proxy, which gives an attempt up after [`TIMEOUT`].
@@ -92,9 +76,7 @@ impl World {
     }
 
     pub(crate) fn builder(&self) -> ClientBuilder {
-        Client::builder()
-            .url(&self.proxy.url())
-            .command_timeout(TIMEOUT)
+        Client::builder().url(&self.proxy.url()).command_timeout(TIMEOUT)
     }
 
     /// A client that the proxy does not see.
@@ -141,16 +123,8 @@ impl World {
             }
             matches
         };
-        let keys = if matches!(script, Script::Release | Script::ForceRelease) {
-            2
-        } else {
-            1
-        };
-        Kept {
-            aim: self.proxy.on(matcher, Fault::HoldRequest),
-            request,
-            keys,
-        }
+        let keys = if matches!(script, Script::Release | Script::ForceRelease) { 2 } else { 1 };
+        Kept { aim: self.proxy.on(matcher, Fault::HoldRequest), request, keys }
     }
 
     /// The server's clock in milliseconds.
@@ -168,9 +142,7 @@ impl World {
     /// The hash behind a name as owner and count. Empty when there is none.
     pub(crate) fn hash(&self, name: &str) -> Vec<(String, String)> {
         let flat = self.server.command(&["HGETALL", name]).texts();
-        flat.chunks(2)
-            .map(|pair| (pair[0].clone(), pair[1].clone()))
-            .collect()
+        flat.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
     }
 
     /// The count of a hash with one owner.
@@ -222,12 +194,8 @@ impl Kept {
     pub(crate) fn not_after(&self) -> i64 {
         let request = self.request.lock();
         // Name, script and number of keys come before the keys.
-        let not_after = request
-            .as_ref()
-            .map(|request| request.argument(3 + self.keys));
-        not_after
-            .and_then(|text| text.parse().ok())
-            .unwrap_or_default()
+        let not_after = request.as_ref().map(|request| request.argument(3 + self.keys));
+        not_after.and_then(|text| text.parse().ok()).unwrap_or_default()
     }
 }
 

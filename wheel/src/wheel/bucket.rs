@@ -11,10 +11,7 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    pub(super) const EMPTY: Self = Self {
-        head: NOWHERE,
-        tail: NOWHERE,
-    };
+    pub(super) const EMPTY: Self = Self { head: NOWHERE, tail: NOWHERE };
 
     pub(super) const fn is_empty(self) -> bool {
         self.head == NOWHERE
@@ -46,10 +43,7 @@ impl Bucket {
         let slot = slab.slot(index);
         let (previous, next) = (slot.previous, slot.next);
         if previous == NOWHERE {
-            debug_assert_eq!(
-                self.head, index,
-                "an entry without a predecessor is the first"
-            );
+            debug_assert_eq!(self.head, index, "an entry without a predecessor is the first");
             self.head = next;
         } else {
             slab.slot_mut(previous).next = next;

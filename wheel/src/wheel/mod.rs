@@ -224,10 +224,7 @@ impl<T> Wheel<T> {
     /// While a turn is unfinished, the hand stands where the turn stopped, not at [`now`](Self::now).
     #[must_use]
     pub fn round(&self, key: Key) -> Option<u64> {
-        let ahead = self
-            .deadline(key)?
-            .saturating_sub(self.hand)
-            .saturating_sub(1);
+        let ahead = self.deadline(key)?.saturating_sub(self.hand).saturating_sub(1);
         Some(ahead / self.lap())
     }
 
@@ -252,10 +249,7 @@ impl<T> Wheel<T> {
         let due = self.next_due().filter(|due| *due <= self.now)?;
         // Nothing is due before, so nothing is passed over. Not `due` itself: more may stand there.
         self.hand = self.hand.max(due.saturating_sub(1));
-        let index = self
-            .rounds
-            .front(due)
-            .or_else(|| self.buckets[self.bucket_of(due)].front())?;
+        let index = self.rounds.front(due).or_else(|| self.buckets[self.bucket_of(due)].front())?;
         self.unlink(index);
         Some((due, self.slab.remove(index)?))
     }

@@ -15,10 +15,7 @@ pub(super) struct Occupancy {
 impl Occupancy {
     pub(super) fn new(buckets: usize) -> Self {
         let words = buckets.div_ceil(BITS);
-        Self {
-            words: Words::new(words),
-            summary: Words::new(words.div_ceil(BITS)),
-        }
+        Self { words: Words::new(words), summary: Words::new(words.div_ceil(BITS)) }
     }
 
     pub(super) fn set(&mut self, bucket: usize) {
@@ -117,11 +114,7 @@ mod tests {
             }
             for start in (0..buckets).step_by(7).chain(spots.clone()) {
                 let expected = spots.iter().find(|spot| **spot >= start).or(spots.first());
-                assert_eq!(
-                    occupancy.next_from(start).as_ref(),
-                    expected,
-                    "{buckets} from {start}"
-                );
+                assert_eq!(occupancy.next_from(start).as_ref(), expected, "{buckets} from {start}");
             }
             for spot in &spots {
                 occupancy.clear(*spot);

@@ -22,9 +22,7 @@ pub(super) struct Rounds {
 
 impl Rounds {
     pub(super) const fn new() -> Self {
-        Self {
-            by_tick: BTreeMap::new(),
-        }
+        Self { by_tick: BTreeMap::new() }
     }
 
     /// The lowest tick at which anything in here is due.
@@ -34,19 +32,12 @@ impl Rounds {
 
     /// The entry that has stood longest under the tick `due`.
     pub(super) fn front(&self, due: u64) -> Option<u32> {
-        self.by_tick
-            .first_key_value()
-            .filter(|(tick, _)| **tick == due)?
-            .1
-            .front()
+        self.by_tick.first_key_value().filter(|(tick, _)| **tick == due)?.1.front()
     }
 
     pub(super) fn push_back<T>(&mut self, slab: &mut Slab<T>, index: u32) {
         let due = slab.slot(index).due;
-        self.by_tick
-            .entry(due)
-            .or_insert(Bucket::EMPTY)
-            .push_back(slab, index);
+        self.by_tick.entry(due).or_insert(Bucket::EMPTY).push_back(slab, index);
     }
 
     pub(super) fn unlink<T>(&mut self, slab: &mut Slab<T>, index: u32) {

@@ -51,11 +51,7 @@ pub(super) struct Slot<T> {
 
 impl<T> Slab<T> {
     pub(super) const fn new() -> Self {
-        Self {
-            slots: Vec::new(),
-            free: Vec::new(),
-            len: 0,
-        }
+        Self { slots: Vec::new(), free: Vec::new(), len: 0 }
     }
 
     pub(super) const fn len(&self) -> usize {
@@ -84,13 +80,7 @@ impl<T> Slab<T> {
             assert!(index != NOWHERE, "a wheel holds at most 2^32 - 1 entries");
             let generation = NonZeroU32::MIN;
             let value = Some(value);
-            self.slots.push(Slot {
-                due,
-                previous: NOWHERE,
-                next: NOWHERE,
-                generation,
-                value,
-            });
+            self.slots.push(Slot { due, previous: NOWHERE, next: NOWHERE, generation, value });
             (index, generation)
         };
         self.len += 1;
@@ -135,10 +125,7 @@ impl<T> Slab<T> {
     pub(super) fn iter(&self) -> impl Iterator<Item = (Key, u64, &T)> {
         // Slots and indexes end together: `insert` sees to it that no index is beyond 32 bits.
         (0..NOWHERE).zip(&self.slots).filter_map(|(index, slot)| {
-            let key = Key {
-                index,
-                generation: slot.generation,
-            };
+            let key = Key { index, generation: slot.generation };
             slot.value.as_ref().map(|value| (key, slot.due, value))
         })
     }
@@ -172,10 +159,7 @@ mod tests {
         let mut slab = Slab::new();
         let first = slab.insert(0, 'a');
         slab.slot_mut(first.index).generation = NonZeroU32::MAX;
-        let last = Key {
-            index: first.index,
-            generation: NonZeroU32::MAX,
-        };
+        let last = Key { index: first.index, generation: NonZeroU32::MAX };
         assert_eq!(slab.remove(last.index), Some('a'));
         let other = slab.insert(0, 'b');
         assert_ne!(other.index, first.index);

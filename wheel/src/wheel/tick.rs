@@ -53,9 +53,7 @@ impl TickScale {
     /// The last tick that has come at `now`: it rounds down, the other half of never being early. Not [`NEVER`], ever.
     pub(crate) fn elapsed_ticks(&self, now: Instant) -> u64 {
         let nanos = now.saturating_duration_since(self.start).as_nanos();
-        u64::try_from(nanos / u128::from(self.tick.0.get()))
-            .unwrap_or(NEVER)
-            .min(NEVER - 1)
+        u64::try_from(nanos / u128::from(self.tick.0.get())).unwrap_or(NEVER).min(NEVER - 1)
     }
 
     /// The instant of `tick`; none for [`NEVER`], and if it lies beyond what an `Instant` can hold.
@@ -97,11 +95,7 @@ mod tests {
             (19_999_999, 2, 1),
             (20_000_000, 2, 2),
         ] {
-            assert_eq!(
-                scale.deadline_tick(after(nanos)),
-                deadline,
-                "deadline {nanos} ns"
-            );
+            assert_eq!(scale.deadline_tick(after(nanos)), deadline, "deadline {nanos} ns");
             assert_eq!(scale.elapsed_ticks(after(nanos)), elapsed, "now {nanos} ns");
         }
     }

@@ -33,10 +33,7 @@ impl Address {
         let settings = info.redis_settings();
         Ok(Self {
             // An IPv6 literal comes in brackets, which are the URL's and not the address's.
-            host: host
-                .trim_start_matches('[')
-                .trim_end_matches(']')
-                .to_owned(),
+            host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
             port: *port,
             database: settings.db(),
             username: settings.username().map(str::to_owned),
@@ -77,22 +74,14 @@ mod tests {
         assert_eq!(address.database, 3);
         assert_eq!(address.username.as_deref(), Some("ann"));
         assert_eq!(address.password.as_deref(), Some("s3cret"));
-        assert_eq!(
-            Address::parse("redis://[::1]:7000").unwrap().to_string(),
-            "[::1]:7000"
-        );
+        assert_eq!(Address::parse("redis://[::1]:7000").unwrap().to_string(), "[::1]:7000");
     }
 
     #[test]
     fn no_message_holds_the_password() {
         let address = Address::parse("redis://:s3cret@example.org").unwrap();
         assert!(!format!("{address:?} {address}").contains("s3cret"));
-        for wrong in [
-            "redis://:s3cret@host:99999/",
-            "s3cret",
-            "rediss://:s3cret@host/",
-            "",
-        ] {
+        for wrong in ["redis://:s3cret@host:99999/", "s3cret", "rediss://:s3cret@host/", ""] {
             let error = Address::parse(wrong).unwrap_err();
             assert!(matches!(error, Error::InvalidUrl { .. }));
             assert!(!error.to_string().contains("s3cret"), "{error}");

@@ -34,10 +34,7 @@ impl Limit {
     /// From now on, for that long.
     pub(super) fn after(timeout: Duration) -> Self {
         let read_at = SystemClock.now();
-        Self {
-            read_at,
-            deadline: read_at + timeout,
-        }
+        Self { read_at, deadline: read_at + timeout }
     }
 
     pub(super) fn deadline(self) -> Instant {
@@ -47,11 +44,7 @@ impl Limit {
     /// What was left when the clock was read last. A wait that is set to it ends late by what has passed since.
     pub(super) fn left(self) -> io::Result<Duration> {
         let left = self.deadline.saturating_duration_since(self.read_at);
-        if left.is_zero() {
-            Err(io::ErrorKind::TimedOut.into())
-        } else {
-            Ok(left)
-        }
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
     }
 
     /// Reads the clock. After whatever may have taken long.
@@ -82,12 +75,7 @@ impl Connection {
         socket.set_tcp_user_timeout(Some(timeout))?;
         stream.set_read_timeout(Some(timeout))?;
         stream.set_write_timeout(Some(timeout))?;
-        Ok(Self {
-            stream,
-            parser: Parser::new(),
-            read_timeout: timeout,
-            write_timeout: timeout,
-        })
+        Ok(Self { stream, parser: Parser::new(), read_timeout: timeout, write_timeout: timeout })
     }
 
     /// Sends one command and waits for its reply.
@@ -118,11 +106,8 @@ impl Connection {
     }
 
     pub(super) fn receive(&mut self, limit: &mut Limit) -> io::Result<Value> {
-        let reader = DeadlineReader {
-            stream: &self.stream,
-            timeout: &mut self.read_timeout,
-            limit,
-        };
+        let reader =
+            DeadlineReader { stream: &self.stream, timeout: &mut self.read_timeout, limit };
         receive(&mut self.parser, reader)
     }
 
@@ -205,8 +190,5 @@ fn refusal(code: &str, message: &str) -> Value {
         .into_iter()
         .find(|inner| code == "ERR" && message.contains(&format!(": {inner} ")))
         .or_else(|| (code == "ERR" && message.contains(": -OOM ")).then_some("OOM"));
-    Value::Refusal {
-        code: inner.unwrap_or(code).to_owned(),
-        message: message.to_owned(),
-    }
+    Value::Refusal { code: inner.unwrap_or(code).to_owned(), message: message.to_owned() }
 }

@@ -29,12 +29,7 @@ struct State {
 
 impl Pool {
     pub(super) fn new(server: Arc<Server>, limit: usize) -> Self {
-        Self {
-            server,
-            limit,
-            state: Mutex::new(State::default()),
-            freed: Condvar::new(),
-        }
+        Self { server, limit, state: Mutex::new(State::default()), freed: Condvar::new() }
     }
 
     /// A connection, within the limit. Bring it back with [`give_back`](Self::give_back), or report it with

@@ -70,16 +70,14 @@ impl Resolution {
 fn start(host: String, port: u16) -> io::Result<Arc<Resolution>> {
     let resolution = Arc::new(Resolution::default());
     let running = Arc::clone(&resolution);
-    thread::Builder::new()
-        .name("lock-resolver".to_owned())
-        .spawn(move || {
-            let answer = (host.as_str(), port)
-                .to_socket_addrs()
-                .map(Iterator::collect)
-                .map_err(|error| error.to_string());
-            *running.answer.lock() = Some(answer);
-            running.answered.notify_all();
-        })?;
+    thread::Builder::new().name("lock-resolver".to_owned()).spawn(move || {
+        let answer = (host.as_str(), port)
+            .to_socket_addrs()
+            .map(Iterator::collect)
+            .map_err(|error| error.to_string());
+        *running.answer.lock() = Some(answer);
+        running.answered.notify_all();
+    })?;
     Ok(resolution)
 }
 

@@ -27,12 +27,7 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) fn new(address: Address, command_timeout: Duration) -> Self {
-        Self {
-            address,
-            resolver: Resolver::default(),
-            clock: ServerClock::new(),
-            command_timeout,
-        }
+        Self { address, resolver: Resolver::default(), clock: ServerClock::new(), command_timeout }
     }
 
     /// A connection that is ready for commands, or a failure by the deadline.
@@ -43,16 +38,12 @@ impl Server {
     }
 
     pub(super) fn not_sent(&self, error: &io::Error) -> Failure {
-        Failure::NotSent {
-            server: self.address.to_string(),
-            reason: error.to_string(),
-        }
+        Failure::NotSent { server: self.address.to_string(), reason: error.to_string() }
     }
 
     fn open(&self, limit: &mut Limit) -> io::Result<Connection> {
         let addresses =
-            self.resolver
-                .resolve(&self.address.host, self.address.port, limit.left()?)?;
+            self.resolver.resolve(&self.address.host, self.address.port, limit.left()?)?;
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         let mut untried = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
         for address in addresses {
@@ -88,13 +79,9 @@ impl Server {
         add(&redis::cmd("TIME"));
 
         limit.refresh();
-        connection
-            .send(&packed, limit)
-            .map_err(|error| self.not_sent(&error))?;
+        connection.send(&packed, limit).map_err(|error| self.not_sent(&error))?;
         for last in (0..replies).rev() {
-            let reply = connection
-                .receive(limit)
-                .map_err(|error| self.not_sent(&error))?;
+            let reply = connection.receive(limit).map_err(|error| self.not_sent(&error))?;
             limit.refresh();
             match reply {
                 Value::Refusal { code, message } => return Err(self.refused(code, message)),
@@ -112,20 +99,17 @@ impl Server {
     fn refused(&self, code: String, message: String) -> Failure {
         let server = self.address.to_string();
         match code.as_str() {
-            "NOAUTH" | "WRONGPASS" | "NOPERM" => Failure::Unauthenticated {
-                server,
-                reason: format!("{code} {message}"),
-            },
+            "NOAUTH" | "WRONGPASS" | "NOPERM" => {
+                Failure::Unauthenticated { server, reason: format!("{code} {message}") }
+            }
             // How Redis answers AUTH when it has no password; the text names the command.
-            "ERR" if message.contains("AUTH") => Failure::Unauthenticated {
-                server,
-                reason: message,
-            },
+            "ERR" if message.contains("AUTH") => {
+                Failure::Unauthenticated { server, reason: message }
+            }
             // The server closes the connection after it, so it is no answer to a command. It passes.
-            "ERR" if message.contains("max number of clients") => Failure::NotSent {
-                server,
-                reason: message,
-            },
+            "ERR" if message.contains("max number of clients") => {
+                Failure::NotSent { server, reason: message }
+            }
             _ => Failure::Refused { code, message },
         }
     }

@@ -20,17 +20,13 @@ pub(super) struct ServerClock {
 
 impl ServerClock {
     pub(super) fn new() -> Self {
-        Self {
-            origin: SystemClock.now(),
-            offset: AtomicI64::new(0),
-        }
+        Self { origin: SystemClock.now(), offset: AtomicI64::new(0) }
     }
 
     /// Takes in what a reply told of the server's time.
     pub(super) fn learn(&self, server: ServerTime) {
         // Relaxed: the number stands alone.
-        self.offset
-            .store(server.0.saturating_sub(self.elapsed()), Ordering::Relaxed);
+        self.offset.store(server.0.saturating_sub(self.elapsed()), Ordering::Relaxed);
     }
 
     /// The server's time when ours is `instant`.

@@ -120,16 +120,14 @@ impl Redis {
             if open.is_empty() {
                 break;
             }
-            let mut connection = match bulk
-                .take()
-                .map_or_else(|| self.server.connect(&mut limit), Ok)
-            {
-                Ok(connection) => connection,
-                Err(failure) => {
-                    fail(&mut results, &open, &failure);
-                    return results;
-                }
-            };
+            let mut connection =
+                match bulk.take().map_or_else(|| self.server.connect(&mut limit), Ok) {
+                    Ok(connection) => connection,
+                    Err(failure) => {
+                        fail(&mut results, &open, &failure);
+                        return results;
+                    }
+                };
             let not_after = self.server.clock.at(limit.deadline());
             let packed: Vec<u8> = open
                 .iter()
@@ -148,11 +146,7 @@ impl Redis {
                     Ok(value) => value,
                     Err(error) => {
                         let failure = self.server.failure(Broken::Unanswered(error), not_after);
-                        fail(
-                            &mut results,
-                            open.get(answered..).unwrap_or_default(),
-                            &failure,
-                        );
+                        fail(&mut results, open.get(answered..).unwrap_or_default(), &failure);
                         fail(&mut results, &again, &unsettled());
                         return results;
                     }

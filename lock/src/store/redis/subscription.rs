@@ -80,9 +80,7 @@ impl Subscription {
         let mut state = self.shared.state.lock();
         state.wanted.insert(Arc::clone(channel));
         let before = state.row.len();
-        state
-            .row
-            .retain(|change| !matches!(change, Change::Unsubscribe(left) if left == channel));
+        state.row.retain(|change| !matches!(change, Change::Unsubscribe(left) if left == channel));
         if state.row.len() == before {
             state.row.push(Change::Subscribe(Arc::clone(channel)));
         } else if !state.unconfirmed.contains_key(channel) {
@@ -98,9 +96,7 @@ impl Subscription {
         state.wanted.remove(channel);
         state.still_live.retain(|live| live != channel);
         let before = state.row.len();
-        state
-            .row
-            .retain(|change| !matches!(change, Change::Subscribe(wish) if wish == channel));
+        state.row.retain(|change| !matches!(change, Change::Subscribe(wish) if wish == channel));
         if state.row.len() == before {
             state.row.push(Change::Unsubscribe(Arc::clone(channel)));
         }
@@ -234,11 +230,8 @@ impl Shared {
             }
             state.row.clear();
             state.still_live.clear();
-            state.unconfirmed = state
-                .wanted
-                .iter()
-                .map(|channel| (Arc::clone(channel), 1))
-                .collect();
+            state.unconfirmed =
+                state.wanted.iter().map(|channel| (Arc::clone(channel), 1)).collect();
             let wanted: Vec<Arc<str>> = state.wanted.iter().cloned().collect();
             for channels in wanted.chunks(CHANNELS_PER_COMMAND) {
                 pack("SUBSCRIBE", channels, &mut packed);
@@ -251,11 +244,7 @@ impl Shared {
 
     /// Reads until the connection breaks.
     fn read(&self, stream: &TcpStream, mut parser: Parser) -> io::Result<()> {
-        let mut reader = Watched {
-            stream,
-            shared: self,
-            asked: false,
-        };
+        let mut reader = Watched { stream, shared: self, asked: false };
         loop {
             let push = receive(&mut parser, &mut reader)?;
             let Some(listener) = self.listener.upgrade() else {
@@ -268,11 +257,9 @@ impl Shared {
                 {
                     listener.live(channel);
                 }
-                [
-                    Value::Text(kind),
-                    Value::Text(channel),
-                    Value::Text(payload),
-                ] if kind == "message" => {
+                [Value::Text(kind), Value::Text(channel), Value::Text(payload)]
+                    if kind == "message" =>
+                {
                     listener.message(channel, payload);
                 }
                 // Other confirmations, and pongs.
@@ -314,10 +301,7 @@ impl Read for Watched<'_> {
             match result {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if passes(&error) && self.asked => {
-                    return Err(io::Error::new(
-                        io::ErrorKind::ConnectionAborted,
-                        "no pong came",
-                    ));
+                    return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "no pong came"));
                 }
                 Err(error) if passes(&error) => {
                     self.shared.flush();
