@@ -7,7 +7,7 @@ mod readme {
     pub struct Root;
 
     #[doc = include_str!("../../wheel/README.md")]
-    pub mod wheel {}
+    pub struct Wheel;
 
     #[doc = include_str!("../../lock/README.md")]
     pub struct Lock;
