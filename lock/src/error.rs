@@ -70,7 +70,8 @@ pub enum Error {
     /// The command was sent and no answer came: it may have run. Transient.
     ///
     /// From an acquire: the lock is not held by the caller, and what the command may have created is released in the
-    /// background. From a release: the release is finished in the background.
+    /// background. From a release: the hold is over, and what the server has not acknowledged is finished in the
+    /// background.
     OutcomeUnknown {
         /// The operation.
         operation: &'static str,

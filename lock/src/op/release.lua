@@ -6,8 +6,9 @@
 -- ARGV[2]  message
 -- ARGV[3]  the command that publishes
 --
--- Answers {1, now}: ended. {0, now}: there is no such key. {-1, now}: it is somebody else's, or no lock. `now` is the server's clock in ms: an owner whose
--- acquire may still be on its way releases until `now` is past that acquire's not-after.
+-- Answers {1, now}: ended. {0, now}: there is no such key. {-1, now}: it is somebody else's, or no lock. `now` is the
+-- server's clock in ms: an owner whose acquire may still be on its way releases until `now` is past that acquire's
+-- not-after.
 --
 -- Atomic: Redis runs one script at a time. It needs no not-after: an owner is never used again. The first write is DEL,
 -- which is allowed on a server that is out of memory. A key of another type is not ours either.

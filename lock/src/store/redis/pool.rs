@@ -10,7 +10,8 @@ use super::connection::{Connection, Limit};
 use super::server::Server;
 use crate::store::Failure;
 
-/// Last in, first out: the connection that was used last is the one whose memory is warm, and the rest can idle away.
+/// Last in, first out: the connection that was used last is the one whose memory is warm. The rest lie idle until they
+/// are needed, or one breaks.
 pub(super) struct Pool {
     server: Arc<Server>,
     limit: usize,
