@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::value::ServerTime;
+use crate::value::{ServerTime, Value};
 
 /// Keys with their values and expiries, at one moment.
 #[derive(Debug, Default)]
@@ -46,6 +46,11 @@ impl Keyspace {
 
     pub(crate) fn now(&self) -> ServerTime {
         ServerTime(self.now)
+    }
+
+    /// The answer to a command that came after its not-after; `None` if it came in time.
+    pub(crate) fn late(&self, not_after: ServerTime) -> Option<Value> {
+        (self.now() > not_after).then(|| Value::late(self.now()))
     }
 
     pub(crate) fn exists(&mut self, key: &str) -> bool {

@@ -328,14 +328,7 @@ impl<'a> Acquirer<'a> {
         let process = self.process;
         let acquire =
             Acquire { name: self.name.clone(), owner: self.owner.clone(), lease: self.terms.lease };
-        let attempt = process.settings.command_timeout;
-        let patience = Patience {
-            until,
-            attempts: Attempts::UntilAnswered,
-            attempt,
-            closed: Some(process.channels.closed()),
-            cancel,
-        };
+        let patience = patience(process, until, cancel);
         let answer = match call(&process.store, &*process.clock, &acquire, &patience) {
             Ok(answer) => answer,
             Err(gave_up) => {
@@ -387,6 +380,21 @@ impl Drop for Acquirer<'_> {
     }
 }
 
+/// What an acquire keeps trying for: until its end, a cancellation or a shutdown.
+fn patience<'a>(
+    process: &'a Process,
+    until: Instant,
+    cancel: Option<&'a Receiver<()>>,
+) -> Patience<'a> {
+    Patience {
+        until,
+        attempt: process.settings.command_timeout,
+        attempts: Attempts::UntilAnswered,
+        closed: Some(process.channels.closed()),
+        cancel,
+    }
+}
+
 /// One more guard of a hold that this thread has. `None` if it turns out to be lost.
 fn nest(
     process: &Arc<Process>,
@@ -408,14 +416,7 @@ fn nest(
     };
     // Before it is sent: the hold may end before the answer is here.
     hold.ask_for(lease);
-    let attempt = process.settings.command_timeout;
-    let patience = Patience {
-        until,
-        attempts: Attempts::UntilAnswered,
-        attempt,
-        closed: Some(process.channels.closed()),
-        cancel,
-    };
+    let patience = patience(process, until, cancel);
     let answer = match call(&process.store, &*process.clock, &recount, &patience) {
         Ok(answer) => answer,
         // The count on the server may be one too high. No decision reads it.

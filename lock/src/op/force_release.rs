@@ -40,8 +40,8 @@ impl Operation for ForceRelease {
     }
 
     fn apply(&self, keyspace: &mut Keyspace, not_after: ServerTime) -> Value {
-        if keyspace.now() > not_after {
-            return Value::late(keyspace.now());
+        if let Some(late) = keyspace.late(not_after) {
+            return late;
         }
         if keyspace.hash_has(self.name.as_str(), "").is_err() {
             return Value::wrong_type();

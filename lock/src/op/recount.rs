@@ -58,8 +58,8 @@ impl Operation for Recount {
     }
 
     fn apply(&self, keyspace: &mut Keyspace, not_after: ServerTime) -> Value {
-        if keyspace.now() > not_after {
-            return Value::late(keyspace.now());
+        if let Some(late) = keyspace.late(not_after) {
+            return late;
         }
         let (key, owner) = (self.name.as_str(), self.owner.as_str());
         match keyspace.hash_has(key, owner) {

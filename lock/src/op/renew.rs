@@ -68,8 +68,8 @@ impl Operation for Renew {
     }
 
     fn apply(&self, keyspace: &mut Keyspace, not_after: ServerTime) -> Value {
-        if keyspace.now() > not_after {
-            return Value::late(keyspace.now());
+        if let Some(late) = keyspace.late(not_after) {
+            return late;
         }
         let answers = self.0.iter().map(|renewal| {
             let key = renewal.name.as_str();
