@@ -402,3 +402,18 @@ fn a_lock_held_under_redissons_rules_by_somebody_else_excludes_us_and_wakes_us()
         waiter.join().unwrap().unwrap();
     });
 }
+
+#[test]
+fn a_key_that_a_server_lost_is_told_at_the_next_renewal() {
+    let server = Server::start();
+    let lease = Duration::from_millis(900);
+    let client = Client::builder().url(&server.url()).watchdog_lease(lease).build().unwrap();
+    for order in [&["DEL", "a"][..], &["FLUSHALL"]] {
+        let guard = client.lock("a").lock().unwrap();
+        drop(server.command(order));
+        // A third of the lease would do; two thirds leave room for a slow machine, and the lease's own end comes later.
+        assert_eq!(guard.lost().recv_timeout(lease * 2 / 3), Ok(LostReason::Deleted));
+        assert!(!guard.is_held());
+        assert!(guard.unlock().is_err());
+    }
+}
