@@ -6,13 +6,14 @@ mod common;
 
 use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use common::{SLACK, SOON, Script, TIMEOUT, World, built, pause, timed};
 use wheellock::{Client, Error, LostReason};
-use wheellock_fixture::{Aim, Fault, RawConnection, Server, wait_until};
+use wheellock_fixture::{Aim, Fault, Proxy, RawConnection, Server, wait_until};
 
 /// What can happen to one command, so that its sender gets no answer in time.
 fn faults() -> Vec<Fault> {
@@ -873,4 +874,30 @@ fn a_confirmation_that_is_not_the_last_one_owed_makes_no_channel_live() {
         b.unlock().unwrap();
         assert!(took < SLACK, "it waited for the poll bound: {took:?}");
     });
+}
+
+#[test]
+fn connections_that_broke_while_they_lay_idle_cost_one_attempt_and_not_one_each() {
+    const IDLE: usize = 24;
+    let server = Server::start();
+    let proxy = Proxy::start(server.address());
+    let timeout = Duration::from_secs(1);
+    let client = Client::builder().url(&proxy.url()).command_timeout(timeout).build().unwrap();
+    // All at once, each while the others wait for their replies.
+    proxy.delay_replies(Duration::from_millis(100));
+    let together = Barrier::new(IDLE);
+    thread::scope(|scope| {
+        for number in 0..IDLE {
+            let (client, together) = (&client, &together);
+            scope.spawn(move || {
+                together.wait();
+                client.lock(&number.to_string()).lock().unwrap().unlock().unwrap();
+            });
+        }
+    });
+    proxy.delay_replies(Duration::ZERO);
+    assert!(proxy.accepted() >= IDLE / 2, "{} connections", proxy.accepted());
+    proxy.cut_all();
+    // One attempt for each of them would take longer than a call has patience.
+    client.lock("a").lock().unwrap().unlock().unwrap();
 }

@@ -212,7 +212,8 @@ impl Shared {
         let now = self.clock.now();
         let mut renewals = Vec::new();
         for hold in due.drain(..) {
-            if self.was_moved(&hold) {
+            // Released or lost since the wheel gave it out. If it was moved meanwhile, it is renewed a little early.
+            if matches!(*hold.place.lock(), Place::Off) {
                 continue;
             }
             match hold.valid_until().filter(|_| hold.is_held(now)) {
@@ -228,15 +229,6 @@ impl Shared {
         if !renewals.is_empty() {
             self.due.lock().append(&mut renewals);
             self.renewal.unpark();
-        }
-    }
-
-    /// Whether it stands on the wheel elsewhere by now, or never will again: then this firing is an old one.
-    fn was_moved(&self, hold: &Hold) -> bool {
-        match &*hold.place.lock() {
-            Place::Nowhere => false,
-            Place::Off => true,
-            Place::On(key) => self.timer().is_none_or(|timer| timer.deadline(*key).is_some()),
         }
     }
 
