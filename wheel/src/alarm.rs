@@ -24,6 +24,8 @@ pub(crate) struct Alarm {
     /// The tick to which the ticker sleeps; [`AWAKE`] while it does not.
     sleeps_until: AtomicU64,
     stopping: AtomicBool,
+    /// The ticker is to take one more turn and end.
+    draining: AtomicBool,
     /// The ticker alone keeps its parker alive: a manual clock waits for every parker there is, and a ticker that has
     /// ended never parks again.
     parker: Weak<Parker>,
@@ -31,7 +33,12 @@ pub(crate) struct Alarm {
 
 impl Alarm {
     pub(crate) fn new(parker: Weak<Parker>) -> Self {
-        Self { sleeps_until: AtomicU64::new(AWAKE), stopping: AtomicBool::new(false), parker }
+        Self {
+            sleeps_until: AtomicU64::new(AWAKE),
+            stopping: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
+            parker,
+        }
     }
 
     /// Wakes the ticker if it sleeps beyond `tick`. The plan of the shard must have been brought forward before.
@@ -58,6 +65,21 @@ impl Alarm {
         // Before the permit, which the ticker takes and then looks here.
         self.stopping.store(true, Ordering::SeqCst);
         self.wake();
+    }
+
+    /// Tells the ticker to end after one more turn.
+    pub(crate) fn drain(&self) {
+        self.draining.store(true, Ordering::SeqCst);
+        self.wake();
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::SeqCst)
+    }
+
+    /// Whether the ticker is to end, now or after one more turn: no time to sleep.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_stopping() || self.is_draining()
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

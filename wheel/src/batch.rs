@@ -1,18 +1,22 @@
 //! The typed timer: one handler is given everything that is due, in batches, and nothing is boxed.
 
 use std::fmt;
-use std::sync::Arc;
+use std::mem;
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use crate::alarm::Alarm;
+use crate::census::{MANY_TIMERS, Resident};
 use crate::clock::{Clock, Parker};
 use crate::config::TimerBuilder;
 use crate::error::{BuildError, ScheduleError, StopError};
+use crate::firing::Firing;
 use crate::panics::Panics;
-use crate::shard::{Bound, SHARDS, Shard, home};
+use crate::shard::{Bound, Due, SHARDS, Shard, home};
+use crate::statistics::{Record, Statistics};
 use crate::ticker::{Ticker, TickerThread};
 use crate::wheel::tick::{NEVER, TickScale};
 use crate::wheel::{Key, Wheel};
@@ -58,12 +62,20 @@ use crate::wheel::{Key, Wheel};
 pub struct BatchTimer<T> {
     shards: Arc<[Arc<Shard<T>>]>,
     alarm: Arc<Alarm>,
-    clock: Arc<dyn Clock>,
-    scale: TickScale,
-    panics: Arc<Panics>,
-    ticker_id: ThreadId,
-    /// Some until the thread was told to end and has done so.
-    ticker: Mutex<Option<TickerThread>>,
+    firing: Arc<Firing>,
+    /// Set when the thread has been started.
+    ticker_id: OnceLock<ThreadId>,
+    ticker: Mutex<Stand<T>>,
+    _resident: Resident,
+}
+
+/// Where the ticker is.
+enum Stand<T> {
+    /// It waits for the first timeout, to be started under this name.
+    Waiting(Box<Ticker<T>>, String),
+    Running(TickerThread),
+    /// It was told to end and has done so, or was never started.
+    Ended,
 }
 
 /// Names one timeout of one [`BatchTimer`], for as long as it is pending and never anything else afterwards.
@@ -97,17 +109,25 @@ impl TimerBuilder {
         self,
         handler: impl FnMut(&mut Vec<T>) + Send + 'static,
     ) -> Result<BatchTimer<T>, BuildError> {
-        self.build_batch_with(|_| handler)
+        let mut handler = handler;
+        let handle = |firing: Arc<Firing>| {
+            move |due: &mut Due<T>| {
+                let begun = firing.clock.now();
+                firing.fired_all(&due.ticks, begun);
+                firing.run(begun, || handler(&mut due.values));
+            }
+        };
+        self.build_batch_with(handle, |_| false)
     }
 
-    /// As [`build_batch`](Self::build_batch), with a handler that may contain panics itself.
-    pub(crate) fn build_batch_with<T: Send + 'static, H: FnMut(&mut Vec<T>) + Send + 'static>(
+    /// As [`build_batch`](Self::build_batch), with a handler that notes for itself what it fires.
+    pub(crate) fn build_batch_with<T: Send + 'static, H: FnMut(&mut Due<T>) + Send + 'static>(
         self,
-        handler: impl FnOnce(Arc<Panics>) -> H,
+        handler: impl FnOnce(Arc<Firing>) -> H,
+        keeps_place: fn(&T) -> bool,
     ) -> Result<BatchTimer<T>, BuildError> {
         let config = self.check()?;
-        let clock = config.clock;
-        let scale = TickScale::new(clock.now(), config.tick_duration);
+        let scale = TickScale::new(config.clock.now(), config.tick_duration);
         let parker = Arc::new(Parker::new());
         let alarm = Arc::new(Alarm::new(Arc::downgrade(&parker)));
         let bound = config.max_pending_timeouts.map(|count| Arc::new(Bound::new(count)));
@@ -117,27 +137,36 @@ impl TimerBuilder {
                 Ok(Arc::new(Shard::new(wheel, scale, Arc::clone(&alarm), bound.clone())))
             })
             .collect::<Result<Arc<[_]>, BuildError>>()?;
-        let panics = Arc::new(Panics::new(config.panic_hook));
+        let firing = Arc::new(Firing {
+            clock: config.clock,
+            scale,
+            panics: Panics::new(config.panic_hook),
+            record: Record::new(),
+        });
         let ticker = Ticker {
             shards: Arc::clone(&shards),
             alarm: Arc::clone(&alarm),
             parker,
-            clock: Arc::clone(&clock),
-            scale,
-            panics: Arc::clone(&panics),
-            handler: Box::new(handler(Arc::clone(&panics))),
+            firing: Arc::clone(&firing),
+            handler: Box::new(handler(Arc::clone(&firing))),
+            keeps_place,
         };
-        let ticker = ticker.start(config.thread_name).map_err(BuildError::ThreadSpawn)?;
-        let ticker_id = ticker.id();
-        Ok(BatchTimer {
+        let (resident, living) = Resident::new();
+        let timer = BatchTimer {
             shards,
             alarm,
-            clock,
-            scale,
-            panics,
-            ticker_id,
-            ticker: Mutex::new(Some(ticker)),
-        })
+            firing,
+            ticker_id: OnceLock::new(),
+            ticker: Mutex::new(Stand::Waiting(Box::new(ticker), config.thread_name)),
+            _resident: resident,
+        };
+        if !config.starts_lazily {
+            timer.start()?;
+        }
+        if let Some(hook) = config.crowd_hook.filter(|_| living > MANY_TIMERS) {
+            timer.firing.panics.contain(|| hook(living));
+        }
+        Ok(timer)
     }
 }
 
@@ -192,12 +221,68 @@ impl<T: Send + 'static> BatchTimer<T> {
 
     /// How many panics of the handler, and of destructors of what it left, have been caught.
     pub fn panics(&self) -> u64 {
-        self.panics.count()
+        self.firing.panics.count()
+    }
+
+    /// What the timer has done so far, and how late it was.
+    pub fn statistics(&self) -> Statistics {
+        let mut statistics = self.firing.record.statistics();
+        statistics.panicked = self.firing.panics.count();
+        for shard in &*self.shards {
+            let counts = shard.counts();
+            statistics.scheduled += counts.scheduled;
+            statistics.cancelled += counts.cancelled;
+            statistics.rejected += counts.rejected;
+            statistics.pending += counts.pending;
+        }
+        statistics
     }
 
     /// The clock that the timer goes by.
     pub fn clock(&self) -> &Arc<dyn Clock> {
-        &self.clock
+        &self.firing.clock
+    }
+
+    /// Starts the ticker thread of a timer that was to [start lazily](TimerBuilder::start_lazily), instead of leaving
+    /// that to the first timeout. Without effect if it runs, and after a stop.
+    ///
+    /// # Errors
+    ///
+    /// [`BuildError::ThreadSpawn`], transient: the operating system gave no thread. A later call, or the next timeout,
+    /// tries again.
+    pub fn start(&self) -> Result<(), BuildError> {
+        let mut stand = self.ticker.lock();
+        match mem::replace(&mut *stand, Stand::Ended) {
+            Stand::Waiting(ticker, name) => match ticker.start(name.clone()) {
+                Ok(thread) => {
+                    // Nobody else sets it: this happens once, under the lock.
+                    let _set = self.ticker_id.set(thread.id());
+                    *stand = Stand::Running(thread);
+                    Ok(())
+                }
+                Err((error, ticker)) => {
+                    *stand = Stand::Waiting(ticker, name);
+                    Err(BuildError::ThreadSpawn(error))
+                }
+            },
+            other => {
+                *stand = other;
+                Ok(())
+            }
+        }
+    }
+
+    /// Hands over everything that is already due, then stops as [`stop`](Self::stop) does and gives back the rest.
+    ///
+    /// From the beginning of the call nothing new is taken in. It waits until everything is handed over that was due
+    /// when it was called, however much that is.
+    ///
+    /// # Errors
+    ///
+    /// [`StopError::OnTickerThread`], if the handler calls it. Nothing is stopped then.
+    pub fn drain(&self) -> Result<Vec<T>, StopError> {
+        let unprocessed = self.end_with_ticks(Ending::Drain)?;
+        Ok(unprocessed.into_iter().map(|(_, value)| value).collect())
     }
 
     /// Stops the timer and gives back what was pending, in the order of the ticks at which it was due. Every value
@@ -210,27 +295,49 @@ impl<T: Send + 'static> BatchTimer<T> {
     ///
     /// [`StopError::OnTickerThread`], if the handler calls it. Nothing is stopped then.
     pub fn stop(&self) -> Result<Vec<T>, StopError> {
-        let unprocessed = self.stop_with_ticks()?;
+        let unprocessed = self.end_with_ticks(Ending::Stop)?;
         Ok(unprocessed.into_iter().map(|(_, value)| value).collect())
     }
 
-    /// As [`stop`](Self::stop), each value with its due instant.
-    pub(crate) fn stop_with_deadlines(&self) -> Result<Vec<(Option<Instant>, T)>, StopError> {
-        let unprocessed = self.stop_with_ticks()?;
-        Ok(unprocessed.into_iter().map(|(tick, value)| (self.scale.instant(tick), value)).collect())
+    /// Stops or drains, and gives each value back with its due instant.
+    pub(crate) fn end_with_deadlines(
+        &self,
+        ending: Ending,
+    ) -> Result<Vec<(Option<Instant>, T)>, StopError> {
+        let scale = self.firing.scale;
+        let unprocessed = self.end_with_ticks(ending)?;
+        Ok(unprocessed.into_iter().map(|(tick, value)| (scale.instant(tick), value)).collect())
     }
 
-    fn stop_with_ticks(&self) -> Result<Vec<(u64, T)>, StopError> {
+    fn end_with_ticks(&self, ending: Ending) -> Result<Vec<(u64, T)>, StopError> {
         if self.is_on_ticker_thread() {
             return Err(StopError::OnTickerThread);
         }
         // Held while the thread ends: who calls at the same time must not return before it has.
-        let mut ticker = self.ticker.lock();
-        let unprocessed = self.close();
-        if let Some(ticker) = ticker.take() {
-            ticker.join();
+        let mut stand = self.ticker.lock();
+        let running = match mem::replace(&mut *stand, Stand::Ended) {
+            Stand::Running(thread) => Some(thread),
+            Stand::Waiting(..) | Stand::Ended => None,
+        };
+        match ending {
+            Ending::Stop => {
+                let unprocessed = self.close();
+                if let Some(thread) = running {
+                    thread.join();
+                }
+                Ok(unprocessed)
+            }
+            Ending::Drain => {
+                for shard in &*self.shards {
+                    shard.refuse();
+                }
+                self.alarm.drain();
+                if let Some(thread) = running {
+                    thread.join();
+                }
+                Ok(self.close())
+            }
         }
-        Ok(unprocessed)
     }
 
     /// Schedules in the calling thread's home shard, and says which shard that is.
@@ -239,7 +346,7 @@ impl<T: Send + 'static> BatchTimer<T> {
         delay: Duration,
         value: T,
     ) -> Result<(u8, Key), ScheduleError<T>> {
-        match self.clock.now().checked_add(delay) {
+        match self.firing.clock.now().checked_add(delay) {
             Some(deadline) => self.schedule_by(deadline, value),
             None => self.schedule_tick(NEVER, value),
         }
@@ -251,10 +358,13 @@ impl<T: Send + 'static> BatchTimer<T> {
         deadline: Instant,
         value: T,
     ) -> Result<(u8, Key), ScheduleError<T>> {
-        self.schedule_tick(self.scale.deadline_tick(deadline), value)
+        self.schedule_tick(self.firing.scale.deadline_tick(deadline), value)
     }
 
-    fn schedule_tick(&self, tick: u64, value: T) -> Result<(u8, Key), ScheduleError<T>> {
+    pub(crate) fn schedule_tick(&self, tick: u64, value: T) -> Result<(u8, Key), ScheduleError<T>> {
+        if self.ticker_id.get().is_none() && self.start().is_err() {
+            return Err(ScheduleError::NotStarted(value));
+        }
         let number = home();
         let key = self.shards[usize::from(number)].schedule(tick, value)?;
         Ok((number, key))
@@ -270,9 +380,22 @@ impl<T: Send + 'static> BatchTimer<T> {
     }
 }
 
+/// How a timer ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// At once, but for the batch that the ticker has.
+    Stop,
+    /// When everything that is already due has been handed over.
+    Drain,
+}
+
 impl<T> BatchTimer<T> {
+    pub(crate) fn firing(&self) -> &Arc<Firing> {
+        &self.firing
+    }
+
     fn is_on_ticker_thread(&self) -> bool {
-        thread::current().id() == self.ticker_id
+        self.ticker_id.get().is_some_and(|id| thread::current().id() == *id)
     }
 
     /// Closes every shard and tells the ticker to end.
@@ -291,10 +414,11 @@ impl<T> BatchTimer<T> {
 impl<T> Drop for BatchTimer<T> {
     fn drop(&mut self) {
         let unprocessed = self.close();
-        if let Some(ticker) = self.ticker.get_mut().take()
+        let stand = mem::replace(self.ticker.get_mut(), Stand::Ended);
+        if let Stand::Running(thread) = stand
             && !self.is_on_ticker_thread()
         {
-            ticker.join();
+            thread.join();
         }
         // Last: these destructors are foreign code, and by now nothing of the timer is left to be in their way.
         drop(unprocessed);
@@ -305,10 +429,9 @@ impl<T> fmt::Debug for BatchTimer<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("BatchTimer")
-            .field("clock", &self.clock)
+            .field("clock", &self.firing.clock)
             .field("alarm", &self.alarm)
-            .field("panics", &self.panics)
-            .field("ticker", &self.ticker)
+            .field("panics", &self.firing.panics)
             .finish_non_exhaustive()
     }
 }

@@ -7,8 +7,12 @@ use std::time::Duration;
 
 use crate::clock::{Clock, SystemClock};
 use crate::error::BuildError;
+use crate::task::Executor;
 use crate::wheel::Wheel;
 use crate::wheel::tick::TickDuration;
+
+/// What is called with the number of living timers when there are many.
+pub(crate) type CrowdHook = Arc<dyn Fn(usize) + Send + Sync>;
 
 /// What is called with the payload of a panic.
 pub(crate) type PanicHook = Arc<dyn Fn(&(dyn Any + Send)) + Send + Sync>;
@@ -38,7 +42,10 @@ pub struct TimerBuilder {
     max_pending_timeouts: Option<usize>,
     thread_name: String,
     clock: Arc<dyn Clock>,
+    executor: Option<Arc<dyn Executor>>,
+    starts_lazily: bool,
     panic_hook: Option<PanicHook>,
+    crowd_hook: Option<CrowdHook>,
 }
 
 /// Settings that passed the check.
@@ -49,7 +56,9 @@ pub(crate) struct Config {
     pub(crate) max_pending_timeouts: Option<usize>,
     pub(crate) thread_name: String,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) starts_lazily: bool,
     pub(crate) panic_hook: Option<PanicHook>,
+    pub(crate) crowd_hook: Option<CrowdHook>,
 }
 
 impl TimerBuilder {
@@ -60,7 +69,10 @@ impl TimerBuilder {
             max_pending_timeouts: None,
             thread_name: String::from("hashed-wheel"),
             clock: Arc::new(SystemClock),
+            executor: None,
+            starts_lazily: false,
             panic_hook: None,
+            crowd_hook: None,
         }
     }
 
@@ -107,6 +119,38 @@ impl TimerBuilder {
         self
     }
 
+    /// Where tasks run: on the ticker thread unless set. With an executor, a task that takes long, or waits, holds up
+    /// nothing but what the executor itself runs after it. For [`build`](Self::build) only: a
+    /// [`BatchTimer`](crate::BatchTimer) has a handler, which may hand on what it is given.
+    ///
+    /// [`Executor`] says what is asked of it, with an example.
+    pub fn executor(mut self, executor: impl Executor) -> Self {
+        self.executor = Some(Arc::new(executor));
+        self
+    }
+
+    /// Lets the ticker thread start with the first timeout, or with
+    /// [`HashedWheelTimer::start`](crate::HashedWheelTimer::start), instead of when the timer is built: for a timer that
+    /// may never be needed.
+    ///
+    /// The system may then have no thread to give when the first timeout is scheduled, which is
+    /// [`ScheduleError::NotStarted`](crate::ScheduleError::NotStarted).
+    pub const fn start_lazily(mut self) -> Self {
+        self.starts_lazily = true;
+        self
+    }
+
+    /// What is called when more than 64 timers live in this process as this one is built, with how many there are. One
+    /// timer serves a whole program, and each has a thread, so so many are mostly an error: a timer for each connection,
+    /// say. (Netty logs the same.)
+    ///
+    /// The hook runs on the building thread, before the timer is returned. A panic in it is caught, and counted and
+    /// reported as that of a task.
+    pub fn on_many_timers(mut self, hook: impl Fn(usize) + Send + Sync + 'static) -> Self {
+        self.crowd_hook = Some(Arc::new(hook));
+        self
+    }
+
     /// What is called with the payload when a task, a handler or the destructor of one of its values panics. Such a
     /// panic is counted and does no further harm; without a hook it is seen only in the count, and in what the
     /// process-wide panic hook prints.
@@ -116,6 +160,10 @@ impl TimerBuilder {
     pub fn on_panic(mut self, hook: impl Fn(&(dyn Any + Send)) + Send + Sync + 'static) -> Self {
         self.panic_hook = Some(Arc::new(hook));
         self
+    }
+
+    pub(crate) fn take_executor(&mut self) -> Option<Arc<dyn Executor>> {
+        self.executor.take()
     }
 
     /// Checks everything, so that nothing later has to.
@@ -132,7 +180,9 @@ impl TimerBuilder {
             max_pending_timeouts: self.max_pending_timeouts,
             thread_name: self.thread_name,
             clock: self.clock,
+            starts_lazily: self.starts_lazily,
             panic_hook: self.panic_hook,
+            crowd_hook: self.crowd_hook,
         })
     }
 }
@@ -146,6 +196,8 @@ impl fmt::Debug for TimerBuilder {
             .field("max_pending_timeouts", &self.max_pending_timeouts)
             .field("thread_name", &self.thread_name)
             .field("clock", &self.clock)
+            .field("executor", &self.executor.is_some())
+            .field("starts_lazily", &self.starts_lazily)
             .finish_non_exhaustive()
     }
 }

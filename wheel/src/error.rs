@@ -78,21 +78,29 @@ pub enum ScheduleError<T> {
     Full(T),
     /// The timer was stopped. Permanent.
     Stopped(T),
+    /// The timer was to start with its first timeout, and the operating system gave no thread. Transient: it may have
+    /// one later. [`HashedWheelTimer::start`](crate::HashedWheelTimer::start) says what the system's reason is.
+    NotStarted(T),
+    /// The period of a periodic task is zero: it would run without end. Permanent.
+    ZeroPeriod(T),
 }
 
 impl<T> ScheduleError<T> {
     /// The value that was to be scheduled.
     pub fn into_inner(self) -> T {
         match self {
-            Self::Full(value) | Self::Stopped(value) => value,
+            Self::Full(value)
+            | Self::Stopped(value)
+            | Self::NotStarted(value)
+            | Self::ZeroPeriod(value) => value,
         }
     }
 
     /// Whether the same call may succeed later.
     pub const fn is_transient(&self) -> bool {
         match self {
-            Self::Full(_) => true,
-            Self::Stopped(_) => false,
+            Self::Full(_) | Self::NotStarted(_) => true,
+            Self::Stopped(_) | Self::ZeroPeriod(_) => false,
         }
     }
 
@@ -101,6 +109,8 @@ impl<T> ScheduleError<T> {
         match self {
             Self::Full(value) => ScheduleError::Full(change(value)),
             Self::Stopped(value) => ScheduleError::Stopped(change(value)),
+            Self::NotStarted(value) => ScheduleError::NotStarted(change(value)),
+            Self::ZeroPeriod(value) => ScheduleError::ZeroPeriod(change(value)),
         }
     }
 }
@@ -111,6 +121,8 @@ impl<T> fmt::Debug for ScheduleError<T> {
         formatter.write_str(match self {
             Self::Full(_) => "Full(..)",
             Self::Stopped(_) => "Stopped(..)",
+            Self::NotStarted(_) => "NotStarted(..)",
+            Self::ZeroPeriod(_) => "ZeroPeriod(..)",
         })
     }
 }
@@ -120,6 +132,8 @@ impl<T> fmt::Display for ScheduleError<T> {
         formatter.write_str(match self {
             Self::Full(_) => "the timer holds as many pending timeouts as it may",
             Self::Stopped(_) => "the timer is stopped",
+            Self::NotStarted(_) => "the ticker thread could not be started",
+            Self::ZeroPeriod(_) => "a period of zero would never end",
         })
     }
 }

@@ -35,9 +35,32 @@ pub(crate) struct Shard<T> {
 #[derive(Debug)]
 struct State<T> {
     wheel: Wheel<T>,
+    /// Nothing new is taken in.
     closed: bool,
+    /// What was pending has been given back. Nothing at all is taken in.
+    emptied: bool,
+    scheduled: u64,
+    cancelled: u64,
+    rejected: u64,
     /// What was pending when the shard was closed, sorted.
     unprocessed: Vec<Key>,
+}
+
+/// What was taken out of shards because it is due, in the order in which it was taken.
+#[derive(Debug)]
+pub(crate) struct Due<T> {
+    pub(crate) values: Vec<T>,
+    /// The tick at which each of them was due.
+    pub(crate) ticks: Vec<u64>,
+}
+
+/// What happened in one shard.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counts {
+    pub(crate) scheduled: u64,
+    pub(crate) cancelled: u64,
+    pub(crate) rejected: u64,
+    pub(crate) pending: usize,
 }
 
 /// Where a timeout is in its life.
@@ -57,7 +80,15 @@ impl<T> Shard<T> {
         alarm: Arc<Alarm>,
         bound: Option<Arc<Bound>>,
     ) -> Self {
-        let state = State { wheel, closed: false, unprocessed: Vec::new() };
+        let state = State {
+            wheel,
+            closed: false,
+            emptied: false,
+            scheduled: 0,
+            cancelled: 0,
+            rejected: 0,
+            unprocessed: Vec::new(),
+        };
         Self { state: Mutex::new(state), plan: Plan::new(), alarm, bound, scale }
     }
 
@@ -67,8 +98,10 @@ impl<T> Shard<T> {
             return Err(ScheduleError::Stopped(value));
         }
         if state.wheel.is_full() || !self.bound.as_ref().is_none_or(|bound| bound.reserve()) {
+            state.rejected += 1;
             return Err(ScheduleError::Full(value));
         }
+        state.scheduled += 1;
         let key = state.wheel.insert(deadline, value);
         self.see_to(state, key);
         Ok(key)
@@ -82,6 +115,7 @@ impl<T> Shard<T> {
     pub(crate) fn cancel_with(&self, key: Key, note: impl FnOnce()) -> Option<T> {
         let mut state = self.state.lock();
         let value = state.wheel.cancel(key)?;
+        state.cancelled += 1;
         note();
         drop(state);
         self.give_back(1);
@@ -126,14 +160,64 @@ impl<T> Shard<T> {
 
     /// For the ticker: moves at most `limit` values that are due at `tick` to `batch`, and renews the plan. If more
     /// are due, the plan says so.
-    pub(crate) fn take_due(&self, tick: u64, limit: usize, batch: &mut Vec<T>) {
-        let before = batch.len();
+    ///
+    /// Of values for which `keeps_place` says so, the place under the bound stays taken.
+    pub(crate) fn take_due(
+        &self,
+        tick: u64,
+        limit: usize,
+        keeps_place: fn(&T) -> bool,
+        due: &mut Due<T>,
+    ) {
+        let mut free = 0;
         {
             let mut state = self.state.lock();
-            state.wheel.advance(tick, limit, |_, value| batch.push(value));
+            state.wheel.advance(tick, limit, |tick, value| {
+                free += usize::from(!keeps_place(&value));
+                due.ticks.push(tick);
+                due.values.push(value);
+            });
             self.plan.renew(state.wheel.next_due());
         }
-        self.give_back(batch.len() - before);
+        self.give_back(free);
+    }
+
+    /// Puts back what kept its place, to be due again. Gives it back if nothing is taken in any more, and its place is
+    /// then still taken.
+    pub(crate) fn rearm(&self, deadline: u64, value: T) -> Result<Key, T> {
+        let mut state = self.state.lock();
+        if state.emptied || state.wheel.is_full() {
+            return Err(value);
+        }
+        let key = state.wheel.insert(deadline, value);
+        self.see_to(state, key);
+        Ok(key)
+    }
+
+    /// Gives back the place of a value that kept it.
+    pub(crate) fn give_back_place(&self) {
+        self.give_back(1);
+    }
+
+    /// Whether the entry was pending when the timer was stopped.
+    pub(crate) fn is_unprocessed(&self, key: Key) -> bool {
+        self.stage(key) == Stage::Unprocessed
+    }
+
+    /// What happened here.
+    pub(crate) fn counts(&self) -> Counts {
+        let state = self.state.lock();
+        Counts {
+            scheduled: state.scheduled,
+            cancelled: state.cancelled,
+            rejected: state.rejected,
+            pending: state.wheel.len(),
+        }
+    }
+
+    /// Takes nothing new in any more. What is pending stays, and periodic tasks come back.
+    pub(crate) fn refuse(&self) {
+        self.state.lock().closed = true;
     }
 
     /// Takes nothing in any more, and gives everything that is pending to `unprocessed`, each with its due tick. The
@@ -143,6 +227,7 @@ impl<T> Shard<T> {
         {
             let mut state = self.state.lock();
             state.closed = true;
+            state.emptied = true;
             let mut keys: Vec<(u64, Key)> =
                 state.wheel.iter().map(|(key, due, _)| (due, key)).collect();
             if keys.is_empty() {

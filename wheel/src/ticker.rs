@@ -5,14 +5,16 @@ use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle, ThreadId};
 
+use parking_lot::Mutex;
+
 use crate::alarm::Alarm;
-use crate::clock::{Clock, Parker};
-use crate::panics::Panics;
-use crate::shard::Shard;
-use crate::wheel::tick::{NEVER, TickScale};
+use crate::clock::Parker;
+use crate::firing::Firing;
+use crate::shard::{Due, Shard};
+use crate::wheel::tick::NEVER;
 
 /// What is called with what is due. It takes the values out; what it leaves is dropped.
-pub(crate) type Handler<T> = Box<dyn FnMut(&mut Vec<T>) + Send>;
+pub(crate) type Handler<T> = Box<dyn FnMut(&mut Due<T>) + Send>;
 
 /// The most values that are taken under one lock, and handed over in one call: few enough that a caller who waits for
 /// the lock waits for microseconds, many enough that the lock and the call do not count.
@@ -22,35 +24,54 @@ pub(crate) struct Ticker<T> {
     pub(crate) shards: Arc<[Arc<Shard<T>>]>,
     pub(crate) alarm: Arc<Alarm>,
     pub(crate) parker: Arc<Parker>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) scale: TickScale,
-    pub(crate) panics: Arc<Panics>,
+    pub(crate) firing: Arc<Firing>,
     pub(crate) handler: Handler<T>,
+    /// Of which values the place under the bound stays taken when they are due.
+    pub(crate) keeps_place: fn(&T) -> bool,
 }
 
 impl<T: Send + 'static> Ticker<T> {
-    /// Starts the thread.
-    pub(crate) fn start(self, name: String) -> io::Result<TickerThread> {
+    /// Starts the thread. If the system gives none, the ticker is handed back, to be started another time.
+    pub(crate) fn start(self, name: String) -> Result<TickerThread, (io::Error, Box<Self>)> {
         // Makes the clock know the parker before anyone can move a manual clock: it then waits for the ticker to come
         // to rest, however late the thread begins. The permit makes the park return at once.
         self.parker.unpark();
-        self.clock.park(&self.parker, None, &crossbeam_channel::never());
-        let handle = thread::Builder::new().name(name).spawn(move || self.run())?;
-        Ok(TickerThread { id: handle.thread().id(), handle })
+        self.firing.clock.park(&self.parker, None, &crossbeam_channel::never());
+        // A closure that could not be given a thread is dropped, and must not take the ticker with it.
+        let seat = Arc::new(Mutex::new(Some(Box::new(self))));
+        let passenger = Arc::clone(&seat);
+        let body = move || {
+            let ticker = passenger.lock().take();
+            if let Some(ticker) = ticker {
+                ticker.run();
+            }
+        };
+        match thread::Builder::new().name(name).spawn(body) {
+            Ok(handle) => Ok(TickerThread { id: handle.thread().id(), handle }),
+            Err(error) => match seat.lock().take() {
+                Some(ticker) => Err((error, ticker)),
+                None => unreachable!("no thread was there to take it"),
+            },
+        }
     }
 
     fn run(mut self) {
-        let mut batch = Vec::new();
+        let mut due = Due { values: Vec::new(), ticks: Vec::new() };
         while !self.alarm.is_stopping() {
-            let tick = self.scale.elapsed_ticks(self.clock.now());
-            self.turn(tick, &mut batch);
+            // Before the turn: what was due when the draining began is then in it.
+            let last = self.alarm.is_draining();
+            let tick = self.firing.scale.elapsed_ticks(self.firing.clock.now());
+            self.turn(tick, &mut due);
+            if last {
+                break;
+            }
             self.sleep();
         }
     }
 
     /// Hands over everything that was due at `tick` when the turn began. What is scheduled during the turn is due at
     /// the next tick at the earliest, so the turn has an end.
-    fn turn(&mut self, tick: u64, batch: &mut Vec<T>) {
+    fn turn(&mut self, tick: u64, due: &mut Due<T>) {
         loop {
             let mut full = false;
             // One batch from each shard in turn, so that a long backlog in one does not hold up the others.
@@ -58,10 +79,10 @@ impl<T: Send + 'static> Ticker<T> {
                 if shard.plan() > tick {
                     continue;
                 }
-                shard.take_due(tick, BATCH_MAX - batch.len(), batch);
-                if batch.len() == BATCH_MAX {
+                shard.take_due(tick, BATCH_MAX - due.values.len(), self.keeps_place, due);
+                if due.values.len() == BATCH_MAX {
                     full = true;
-                    hand_over(&mut self.handler, &self.panics, batch);
+                    hand_over(&mut self.handler, &self.firing, due);
                 }
             }
             if !full {
@@ -72,8 +93,8 @@ impl<T: Send + 'static> Ticker<T> {
                 break;
             }
         }
-        if !batch.is_empty() {
-            hand_over(&mut self.handler, &self.panics, batch);
+        if !due.values.is_empty() {
+            hand_over(&mut self.handler, &self.firing, due);
         }
     }
 
@@ -82,10 +103,10 @@ impl<T: Send + 'static> Ticker<T> {
         let wake = self.earliest_plan();
         self.alarm.fall_asleep(wake);
         // Once more, now that those who schedule know how long the sleep is to be.
-        if self.earliest_plan() >= wake && !self.alarm.is_stopping() {
+        if self.earliest_plan() >= wake && !self.alarm.is_ending() {
             // No instant: nothing is planned, or for later than any clock can say.
-            let deadline = self.scale.instant(wake);
-            self.clock.park(&self.parker, deadline, &crossbeam_channel::never());
+            let deadline = self.firing.scale.instant(wake);
+            self.firing.clock.park(&self.parker, deadline, &crossbeam_channel::never());
         }
         self.alarm.awake();
     }
@@ -96,10 +117,11 @@ impl<T: Send + 'static> Ticker<T> {
 }
 
 /// Calls the handler, with no lock held. Not a method, as the shards are borrowed meanwhile.
-fn hand_over<T>(handler: &mut Handler<T>, panics: &Panics, batch: &mut Vec<T>) {
-    panics.contain(|| handler(batch));
+fn hand_over<T>(handler: &mut Handler<T>, firing: &Firing, due: &mut Due<T>) {
+    firing.panics.contain(|| handler(due));
+    due.ticks.clear();
     // Apart from the call, because the destructors of what was left may panic as well.
-    panics.contain(|| batch.clear());
+    firing.panics.contain(|| due.values.clear());
 }
 
 /// The running thread, seen from outside.

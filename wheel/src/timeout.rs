@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use crate::job::{BoxedJob, Job};
 use crate::shard::{Shard, Stage};
+use crate::task::Task;
 use crate::wheel::Key;
-
-/// What a timer runs.
-pub type Task = Box<dyn FnOnce() + Send>;
 
 /// One scheduled task: a handle to cancel it, to give it another deadline, and to see what became of it.
 ///
@@ -30,7 +29,7 @@ pub type Task = Box<dyn FnOnce() + Send>;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Timeout {
-    shard: Arc<Shard<Task>>,
+    shard: Arc<Shard<BoxedJob>>,
     key: Key,
     /// Whether a cancel through this handle, the only one there is, has won. Written under the shard's lock, which
     /// orders it; so it is accessed relaxed.
@@ -38,7 +37,7 @@ pub struct Timeout {
 }
 
 impl Timeout {
-    pub(crate) fn new(shard: Arc<Shard<Task>>, key: Key) -> Self {
+    pub(crate) fn new(shard: Arc<Shard<BoxedJob>>, key: Key) -> Self {
         Self { shard, key, cancelled: AtomicBool::new(false) }
     }
 
@@ -48,9 +47,36 @@ impl Timeout {
     ///
     /// The task is dropped before this returns, on the calling thread, with no lock held.
     pub fn cancel(&self) -> bool {
-        let note = || self.cancelled.store(true, Ordering::Relaxed);
         // Dropped here, with the lock released: its destructor is foreign code.
-        self.shard.cancel_with(self.key, note).is_some()
+        self.take_job().is_some()
+    }
+
+    /// As [`cancel`](Self::cancel), but gives the task back instead of dropping it. None if this call has not won.
+    ///
+    /// It is what a cancel callback is for elsewhere: what is to happen on a cancel, the canceller does with the task in
+    /// hand. What must happen on every end without a run belongs into the destructor of something that the task owns.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use hashed_wheel::HashedWheelTimer;
+    ///
+    /// let timer = HashedWheelTimer::builder().build()?;
+    /// let (sender, receiver) = crossbeam_channel::bounded(1);
+    /// let timeout = timer.schedule(Duration::from_secs(60), move || sender.send("now").unwrap())?;
+    /// if let Some(task) = timeout.take() {
+    ///     task();
+    /// }
+    /// assert!(timeout.is_cancelled());
+    /// assert_eq!(receiver.try_recv()?, "now");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn take(&self) -> Option<Task> {
+        self.take_job().map(Job::into_task)
+    }
+
+    fn take_job(&self) -> Option<BoxedJob> {
+        let note = || self.cancelled.store(true, Ordering::Relaxed);
+        self.shard.cancel_with(self.key, note)
     }
 
     /// Gives the task another deadline, an instant of the timer's clock. False, and nothing happens, if the task is

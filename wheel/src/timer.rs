@@ -1,14 +1,23 @@
 //! The timer that runs closures.
 
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::batch::BatchTimer;
+use crate::batch::{BatchTimer, Ending};
 use crate::clock::Clock;
 use crate::config::TimerBuilder;
 use crate::error::{BuildError, ScheduleError, StopError};
-use crate::timeout::{Task, Timeout, UnprocessedTask};
+use crate::firing::Firing;
+use crate::job::{BoxedJob, Job, Once};
+use crate::period::Period;
+use crate::periodic::{Periodic, PeriodicTimeout};
+use crate::shard::{Due, home};
+use crate::statistics::Statistics;
+use crate::task::{Executor, Task};
+use crate::timeout::{Timeout, UnprocessedTask};
+use crate::wheel::tick::NEVER;
 
 /// A timer that runs closures on a thread of its own when their time has come.
 ///
@@ -46,7 +55,7 @@ use crate::timeout::{Task, Timeout, UnprocessedTask};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct HashedWheelTimer {
-    tasks: BatchTimer<Task>,
+    tasks: BatchTimer<BoxedJob>,
 }
 
 impl HashedWheelTimer {
@@ -67,8 +76,10 @@ impl HashedWheelTimer {
         delay: Duration,
         task: impl FnOnce() + Send + 'static,
     ) -> Result<Timeout, ScheduleError<Task>> {
-        let (shard, key) = self.tasks.schedule_after(delay, Box::new(task))?;
-        Ok(Timeout::new(Arc::clone(self.tasks.shard_numbered(shard)), key))
+        match self.tasks.schedule_after(delay, Box::new(Once(task))) {
+            Ok((shard, key)) => Ok(Timeout::new(Arc::clone(self.tasks.shard_numbered(shard)), key)),
+            Err(error) => Err(error.map(Job::into_task)),
+        }
     }
 
     /// Runs `task` when the timer's clock shows `deadline`, as [`schedule`](Self::schedule) does. A deadline that has
@@ -82,8 +93,80 @@ impl HashedWheelTimer {
         deadline: Instant,
         task: impl FnOnce() + Send + 'static,
     ) -> Result<Timeout, ScheduleError<Task>> {
-        let (shard, key) = self.tasks.schedule_by(deadline, Box::new(task))?;
-        Ok(Timeout::new(Arc::clone(self.tasks.shard_numbered(shard)), key))
+        match self.tasks.schedule_by(deadline, Box::new(Once(task))) {
+            Ok((shard, key)) => Ok(Timeout::new(Arc::clone(self.tasks.shard_numbered(shard)), key)),
+            Err(error) => Err(error.map(Job::into_task)),
+        }
+    }
+
+    /// Runs `task` when `first` has passed, and then again and again as `period` says, each run as
+    /// [`schedule`](Self::schedule) does it. Two runs never overlap: the next is scheduled when one has ended.
+    ///
+    /// It goes on until it is [cancelled](PeriodicTimeout::cancel) or the timer ends. A run that panics is caught,
+    /// counted and reported, and the next takes place. Between runs the task counts as pending; under a
+    /// [bound](TimerBuilder::max_pending_timeouts) it holds its place during a run as well, so that it can always come
+    /// back. When the timer is stopped it is given back once, if it was pending; a run that is under way then is the
+    /// last.
+    ///
+    /// # Errors
+    ///
+    /// [`ScheduleError`], with the task: `Full` or `NotStarted` (transient), `Stopped` or `ZeroPeriod` (permanent).
+    pub fn schedule_periodic(
+        &self,
+        first: Duration,
+        period: Period,
+        mut task: impl FnMut() + Send + 'static,
+    ) -> Result<PeriodicTimeout, ScheduleError<Task>> {
+        self.schedule_while(first, period, move || {
+            task();
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// As [`schedule_periodic`](Self::schedule_periodic), for a task that can end itself: it runs again for as long as
+    /// it returns [`ControlFlow::Continue`].
+    ///
+    /// # Errors
+    ///
+    /// As [`schedule_periodic`](Self::schedule_periodic).
+    ///
+    /// ```
+    /// use std::ops::ControlFlow;
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    /// use hashed_wheel::{HashedWheelTimer, ManualClock, Period};
+    ///
+    /// let clock = ManualClock::new();
+    /// let timer = HashedWheelTimer::builder().clock(Arc::new(clock.clone())).build()?;
+    /// let mut left = 3;
+    /// let pause = Duration::from_secs(1);
+    /// let countdown = timer.schedule_while(pause, Period::fixed_delay(pause), move || {
+    ///     left -= 1;
+    ///     if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    /// })?;
+    /// clock.advance(Duration::from_secs(60));
+    /// assert_eq!(countdown.runs(), 3);
+    /// assert!(countdown.is_ended());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn schedule_while(
+        &self,
+        first: Duration,
+        period: Period,
+        task: impl FnMut() -> ControlFlow<()> + Send + 'static,
+    ) -> Result<PeriodicTimeout, ScheduleError<Task>> {
+        let firing = self.tasks.firing();
+        let due = firing.clock.now().checked_add(first);
+        let tick = due.map_or(NEVER, |due| firing.scale.deadline_tick(due));
+        let shard = Arc::clone(self.tasks.shard_numbered(home()));
+        let (job, timeout) = Periodic::new(task, period, due, shard, Arc::clone(firing));
+        if period.length().is_zero() {
+            return Err(ScheduleError::ZeroPeriod(job.into_task()));
+        }
+        timeout
+            .admit(|| self.tasks.schedule_tick(tick, job).map(|(_, key)| key))
+            .map_err(|error| error.map(Job::into_task))?;
+        Ok(timeout)
     }
 
     /// How many tasks are pending: scheduled, not cancelled, not yet taken to be run. Exact while no other thread
@@ -95,6 +178,11 @@ impl HashedWheelTimer {
     /// How many panics of tasks have been caught.
     pub fn panics(&self) -> u64 {
         self.tasks.panics()
+    }
+
+    /// What the timer has done so far, and how late it was.
+    pub fn statistics(&self) -> Statistics {
+        self.tasks.statistics()
     }
 
     /// The clock that the timer goes by.
@@ -113,10 +201,55 @@ impl HashedWheelTimer {
     ///
     /// [`StopError::OnTickerThread`], if a task calls it. Nothing is stopped then.
     pub fn stop(&self) -> Result<Vec<UnprocessedTask>, StopError> {
-        let unprocessed = self.tasks.stop_with_deadlines()?;
+        self.end(Ending::Stop)
+    }
+
+    /// Runs every task that is already due, then stops as [`stop`](Self::stop) does and gives back the rest.
+    ///
+    /// From the beginning of the call nothing new can be scheduled. It waits until every task has run that was due when
+    /// it was called, or was handed to the executor.
+    ///
+    /// # Errors
+    ///
+    /// [`StopError::OnTickerThread`], if a task calls it. Nothing is stopped then.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use hashed_wheel::HashedWheelTimer;
+    ///
+    /// let timer = HashedWheelTimer::builder().build()?;
+    /// timer.schedule(Duration::from_secs(60), || {})?;
+    /// assert_eq!(timer.drain()?.len(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn drain(&self) -> Result<Vec<UnprocessedTask>, StopError> {
+        self.end(Ending::Drain)
+    }
+
+    /// Starts the ticker thread of a timer that was to [start lazily](TimerBuilder::start_lazily), instead of leaving
+    /// that to the first task. Without effect if it runs, and after a stop.
+    ///
+    /// # Errors
+    ///
+    /// [`BuildError::ThreadSpawn`], transient: the operating system gave no thread. A later call, or the next task,
+    /// tries again.
+    ///
+    /// ```
+    /// use hashed_wheel::HashedWheelTimer;
+    ///
+    /// let timer = HashedWheelTimer::builder().start_lazily().build()?;
+    /// timer.start()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn start(&self) -> Result<(), BuildError> {
+        self.tasks.start()
+    }
+
+    fn end(&self, ending: Ending) -> Result<Vec<UnprocessedTask>, StopError> {
+        let unprocessed = self.tasks.end_with_deadlines(ending)?;
         Ok(unprocessed
             .into_iter()
-            .map(|(deadline, task)| UnprocessedTask::new(deadline, task))
+            .map(|(deadline, job)| UnprocessedTask::new(deadline, job.into_task()))
             .collect())
     }
 }
@@ -127,17 +260,39 @@ impl TimerBuilder {
     /// # Errors
     ///
     /// [`BuildError`], if a setting is out of range (permanent) or the operating system gives no thread (transient).
-    pub fn build(self) -> Result<HashedWheelTimer, BuildError> {
-        let tasks = self.build_batch_with(|panics| {
-            move |batch: &mut Vec<Task>| {
-                for task in batch.drain(..) {
-                    // Each by itself, so that a panic stops no other task of the batch.
-                    panics.contain(task);
-                }
-            }
-        })?;
+    pub fn build(mut self) -> Result<HashedWheelTimer, BuildError> {
+        let executor = self.take_executor();
+        let handler =
+            |firing| move |due: &mut Due<BoxedJob>| run_all(&firing, executor.as_ref(), due);
+        let tasks = self.build_batch_with(handler, |job| job.keeps_place())?;
         Ok(HashedWheelTimer { tasks })
     }
+}
+
+/// Runs each task by itself, so that a panic stops no other task of the batch.
+fn run_all(firing: &Arc<Firing>, executor: Option<&Arc<dyn Executor>>, due: &mut Due<BoxedJob>) {
+    // One look at the clock between two tasks says how long the one took and how late the other is.
+    let mut begun = firing.clock.now();
+    for (mut job, tick) in due.values.drain(..).zip(&due.ticks) {
+        firing.record.fired(firing.scale.nanos_after(*tick, begun), 1);
+        job.taken();
+        begun = match executor {
+            None => firing.run(begun, || job.run()),
+            Some(executor) => {
+                let task = on_executor(Arc::clone(firing), job);
+                firing.panics.contain(|| executor.execute(task));
+                firing.clock.now()
+            }
+        };
+    }
+}
+
+/// The task as an executor gets it: the panic of the closure is the timer's to count, on whichever thread it runs.
+fn on_executor(firing: Arc<Firing>, job: BoxedJob) -> Task {
+    Box::new(move || {
+        let begun = firing.clock.now();
+        firing.run(begun, || job.run());
+    })
 }
 
 impl fmt::Debug for HashedWheelTimer {

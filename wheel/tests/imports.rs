@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Ground first.
-const ORDER: [&str; 17] = [
+const ORDER: [&str; 26] = [
     "error",
     "wheel/tick",
     "wheel/slab",
@@ -15,14 +15,23 @@ const ORDER: [&str; 17] = [
     "wheel/rounds",
     "wheel",
     "clock",
+    "task",
+    "period",
     "config",
     "panics",
+    "histogram",
+    "statistics",
+    "firing",
     "alarm",
     "shard",
     "ticker",
+    "census",
     "batch",
+    "job",
     "timeout",
+    "periodic",
     "timer",
+    "channel",
     "lib",
 ];
 

@@ -56,6 +56,13 @@ impl TickScale {
         u64::try_from(nanos / u128::from(self.tick.0.get())).unwrap_or(NEVER).min(NEVER - 1)
     }
 
+    /// How many nanoseconds `now` is after `tick`: zero if it is not.
+    pub(crate) fn nanos_after(&self, tick: u64, now: Instant) -> u64 {
+        let now = now.saturating_duration_since(self.start).as_nanos();
+        let now = u64::try_from(now).unwrap_or(u64::MAX);
+        now.saturating_sub(tick.saturating_mul(self.tick.0.get()))
+    }
+
     /// The instant of `tick`; none for [`NEVER`], and if it lies beyond what an `Instant` can hold.
     pub(crate) fn instant(&self, tick: u64) -> Option<Instant> {
         const NANOS_PER_SECOND: u128 = 1_000_000_000;

@@ -1,0 +1,166 @@
+//! How a timer begins and ends: at once or with its first timeout; now, or when what is due has run.
+
+#![expect(clippy::unwrap_used, reason = "a helper that fails fails its test")]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, unbounded};
+use hashed_wheel::{
+    Clock, HashedWheelTimer, ManualClock, Parker, Period, ScheduleError, StopError, SystemClock,
+};
+use parking_lot::Mutex;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A clock that stands still and knows who has parked on it.
+#[derive(Clone, Debug)]
+struct Watched {
+    manual: ManualClock,
+    parks: Arc<Mutex<usize>>,
+}
+
+impl Clock for Watched {
+    fn now(&self) -> Instant {
+        self.manual.now()
+    }
+
+    fn park(&self, parker: &Parker, deadline: Option<Instant>, interrupt: &Receiver<()>) {
+        *self.parks.lock() += 1;
+        self.manual.park(parker, deadline, interrupt);
+    }
+}
+
+fn watched() -> Watched {
+    Watched { manual: ManualClock::new(), parks: Arc::default() }
+}
+
+#[test]
+fn a_lazy_timer_has_no_thread_before_its_first_timeout() {
+    let clock = watched();
+    let timer =
+        HashedWheelTimer::builder().clock(Arc::new(clock.clone())).start_lazily().build().unwrap();
+    clock.manual.advance(SECOND);
+    assert_eq!(*clock.parks.lock(), 0);
+    let (sender, receiver) = unbounded();
+    timer.schedule(SECOND, move || sender.send(()).unwrap()).unwrap();
+    assert_ne!(*clock.parks.lock(), 0);
+    clock.manual.advance(SECOND * 2);
+    assert_eq!(receiver.try_iter().count(), 1);
+}
+
+#[test]
+fn a_lazy_timer_can_be_started_by_hand_and_twice() {
+    let clock = watched();
+    let timer =
+        HashedWheelTimer::builder().clock(Arc::new(clock.clone())).start_lazily().build().unwrap();
+    timer.start().unwrap();
+    assert_ne!(*clock.parks.lock(), 0);
+    timer.start().unwrap();
+    timer.schedule(SECOND, || {}).unwrap();
+    assert_eq!(timer.stop().unwrap().len(), 1);
+}
+
+#[test]
+fn a_lazy_timer_that_never_started_stops_and_stays_stopped() {
+    let timer = HashedWheelTimer::builder().start_lazily().build().unwrap();
+    assert!(timer.stop().unwrap().is_empty());
+    timer.start().unwrap();
+    assert!(matches!(timer.schedule(SECOND, || {}), Err(ScheduleError::Stopped(_))));
+    drop(HashedWheelTimer::builder().start_lazily().build().unwrap());
+    assert!(
+        HashedWheelTimer::builder().start_lazily().build().unwrap().drain().unwrap().is_empty()
+    );
+}
+
+#[test]
+fn drain_runs_what_is_due_and_gives_back_the_rest() {
+    // A clock that nobody moves step by step: what is due was not yet seen by the ticker when the draining begins.
+    let clock = watched();
+    let timer =
+        Arc::new(HashedWheelTimer::builder().clock(Arc::new(clock.clone())).build().unwrap());
+    let (sender, receiver) = unbounded();
+    let (entered, running) = unbounded();
+    let (release, held) = unbounded::<()>();
+    timer
+        .schedule(SECOND, move || {
+            entered.send(()).unwrap();
+            held.recv().unwrap();
+        })
+        .unwrap();
+    for number in 0..3000_u32 {
+        let sender = sender.clone();
+        timer.schedule(SECOND, move || sender.send(number).unwrap()).unwrap();
+    }
+    let late = sender.clone();
+    timer.schedule(SECOND * 60, move || late.send(u32::MAX).unwrap()).unwrap();
+    let mover = {
+        let clock = clock.manual.clone();
+        std::thread::Builder::new().spawn(move || clock.jump(SECOND * 2)).unwrap()
+    };
+    running.recv().unwrap();
+    let drainer = {
+        let timer = Arc::clone(&timer);
+        std::thread::Builder::new().spawn(move || timer.drain().unwrap()).unwrap()
+    };
+    // From the beginning of the draining on nothing is taken in.
+    while timer.schedule(SECOND * 60, || {}).map(|timeout| timeout.cancel()).is_ok() {
+        std::thread::yield_now();
+    }
+    assert!(receiver.is_empty());
+    release.send(()).unwrap();
+    let rest = drainer.join().unwrap();
+    mover.join().unwrap();
+    assert_eq!(receiver.try_iter().collect::<Vec<_>>(), (0..3000).collect::<Vec<_>>());
+    assert_eq!(rest.len(), 1);
+}
+
+#[test]
+fn a_periodic_task_comes_back_from_a_drain_with_its_next_run_ahead() {
+    let clock = ManualClock::new();
+    let timer = HashedWheelTimer::builder().clock(Arc::new(clock.clone())).build().unwrap();
+    let timeout = timer.schedule_periodic(SECOND, Period::fixed_rate(SECOND), || {}).unwrap();
+    clock.advance(SECOND);
+    let rest = timer.drain().unwrap();
+    assert_eq!((timeout.runs(), rest.len()), (1, 1));
+    assert!(timeout.is_ended());
+    assert!(timer.drain().unwrap().is_empty() && timer.stop().unwrap().is_empty());
+}
+
+#[test]
+fn drain_in_a_task_is_an_error_and_ends_nothing() {
+    let clock = ManualClock::new();
+    let timer =
+        Arc::new(HashedWheelTimer::builder().clock(Arc::new(clock.clone())).build().unwrap());
+    let (sender, receiver) = unbounded();
+    let own = Arc::downgrade(&timer);
+    timer
+        .schedule(SECOND, move || sender.send(own.upgrade().unwrap().drain().err()).unwrap())
+        .unwrap();
+    clock.advance(SECOND * 2);
+    assert_eq!(receiver.try_recv().unwrap(), Some(StopError::OnTickerThread));
+    timer.schedule(SECOND, || {}).unwrap();
+}
+
+#[test]
+fn the_hook_hears_of_many_timers_and_may_panic() {
+    let timers: Vec<_> =
+        (0..64).map(|_| HashedWheelTimer::builder().start_lazily().build().unwrap()).collect();
+    let (sender, receiver) = unbounded();
+    let build = || {
+        let sender = sender.clone();
+        HashedWheelTimer::builder()
+            .clock(Arc::new(SystemClock))
+            .on_many_timers(move |living| {
+                sender.send(living).unwrap();
+                std::panic::resume_unwind(Box::new("quietly"));
+            })
+            .build()
+            .unwrap()
+    };
+    let one_more = build();
+    // The other tests of this file have timers too.
+    assert!(receiver.try_recv().unwrap() > 64);
+    assert_eq!(one_more.panics(), 1);
+    drop(timers);
+}
