@@ -1,7 +1,5 @@
 //! How a timer begins and ends: at once or with its first timeout; now, or when what is due has run.
 
-#![expect(clippy::unwrap_used, reason = "a helper that fails fails its test")]
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
