@@ -14,7 +14,7 @@
 //! | 2 | cancel | key |
 //! | 3 | reschedule | key, tick |
 //! | 4 | advance as far as it goes | tick |
-//! | 5 | advance, and take a few at most | tick, a byte: how many |
+//! | 5 | advance, and take a few at most | tick, a byte: how many, and from 128 on: 128 less, and panic then |
 //!
 //! A key is a byte: an index into all keys ever given out, so that old ones are used too. A tick is a byte and what
 //! follows from it; see [`Input::tick`]. Where the input ends, so do the operations.
@@ -22,6 +22,7 @@
 #![cfg_attr(fuzzing, no_main)]
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use hashed_wheel::{Key, Wheel};
 
@@ -89,6 +90,8 @@ impl Pair {
             2 => {
                 let (key, value) = self.key(input)?;
                 assert_eq!(self.wheel.get(key).copied(), self.model.get(value));
+                assert_eq!(self.wheel.get_mut(key).copied(), self.model.get(value));
+                self.compare_round(key, value);
                 assert_eq!(self.wheel.cancel(key), self.model.cancel(value), "cancel {value}");
             }
             3 => {
@@ -104,7 +107,10 @@ impl Pair {
             }
             _ => {
                 let to = input.tick(now, lap)?;
-                self.advance(to, usize::from(input.byte()?));
+                match usize::from(input.byte()?) {
+                    limit @ 0..=128 => self.advance(to, limit),
+                    count => self.advance_and_panic(to, count - 128),
+                }
             }
         }
         Some(())
@@ -118,6 +124,33 @@ impl Pair {
         assert_eq!(finished, expected_finished, "advance to {to}, {limit} at most: finished");
     }
 
+    /// Without a call of the hook by which a fuzzer hears of panics.
+    fn advance_and_panic(&mut self, to: u64, count: usize) {
+        let mut taken = Vec::new();
+        let turn = AssertUnwindSafe(|| {
+            self.wheel.advance(to, usize::MAX, |tick, value| {
+                taken.push((tick, value));
+                if taken.len() == count {
+                    resume_unwind(Box::new("take panics"));
+                }
+            });
+        });
+        assert_eq!(catch_unwind(turn).is_err(), taken.len() == count);
+        let (expected, _) = self.model.advance(to, count);
+        assert_eq!(taken, expected, "advance to {to}, panic after {count}");
+    }
+
+    /// The round, counted from now: the hand may be behind, and is not to be seen.
+    fn compare_round(&self, key: Key, value: u32) {
+        let lap = self.wheel.buckets() as u64;
+        let rounds = self.wheel.round(key);
+        assert_eq!(rounds.is_some(), self.model.get(value).is_some());
+        if let (Some(rounds), Some(due)) = (rounds, self.model.deadline(value)) {
+            let from_now = due.saturating_sub(self.model.now).saturating_sub(1) / lap;
+            assert!(rounds >= from_now && rounds <= due.saturating_sub(1) / lap);
+        }
+    }
+
     fn key(&self, input: &mut Input<'_>) -> Option<(Key, u32)> {
         let index = usize::from(input.byte()?).checked_rem(self.keys.len())?;
         Some((self.keys[index], u32::try_from(index).ok()?))
@@ -129,6 +162,10 @@ impl Pair {
         assert_eq!(self.wheel.len(), self.model.pending.len());
         assert_eq!(self.wheel.is_empty(), self.model.pending.is_empty());
         assert_eq!(self.wheel.next_due(), self.model.next_due());
+        let due: Vec<_> = self.model.pending.keys().map(|(due, _)| *due).take(16).collect();
+        let shown = format!("due: {due:?}, due_later: {}, ..", self.wheel.len() - due.len());
+        let debug = format!("{:?}", self.wheel);
+        assert!(debug.contains(&shown), "{debug} instead of {shown}");
     }
 
     /// Takes all that is left, so that nothing hides in the wheel.

@@ -8,15 +8,19 @@
 //! cancelling on an idle timer, the usual life of a timeout, would wake the ticker each time.
 //!
 //! No wake-up is lost. The caller writes the plan, then reads how long the ticker sleeps; the ticker writes how long it
-//! is going to sleep, then reads the plans again. All four are sequentially consistent, so at least one of the two
-//! sees what the other wrote: the caller unparks, or the ticker does not park. An unpark that comes between the
-//! ticker's last look and its sleep leaves a permit, and the park returns at once.
+//! is going to sleep, then reads the plans again. Between the writing and the reading each has a fence. Of two fences
+//! one comes first, and who passes the second sees what was written before the first: the caller unparks, or the
+//! ticker does not park. An unpark that comes between the ticker's last look and its sleep leaves a permit, and the
+//! park returns at once.
+//!
+//! The atomics themselves are relaxed: what is in a shard is ordered by its lock, and for all else there are the
+//! fences. (Fences, not sequentially consistent loads and stores, because loom knows the former exactly.)
 
 use std::fmt;
 use std::sync::Weak;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::clock::Parker;
+use crate::sync::{AtomicBool, AtomicU64, Ordering, fence};
 use crate::wheel::tick::NEVER;
 
 /// What the ticker and those who schedule know of each other.
@@ -43,38 +47,40 @@ impl Alarm {
 
     /// Wakes the ticker if it sleeps beyond `tick`. The plan of the shard must have been brought forward before.
     pub(crate) fn bring_forward(&self, tick: u64) {
-        if tick < self.sleeps_until.load(Ordering::SeqCst) {
+        fence(Ordering::SeqCst);
+        if tick < self.sleeps_until.load(Ordering::Relaxed) {
             // A note to the callers after this one, until the ticker wakes: it is on its way. Awake, it has the lowest
             // value already and keeps it.
-            self.sleeps_until.fetch_min(tick, Ordering::SeqCst);
+            self.sleeps_until.fetch_min(tick, Ordering::Relaxed);
             self.wake();
         }
     }
 
     /// Says that the ticker is about to sleep to `tick`. It must look at the plans once more before it does.
     pub(crate) fn fall_asleep(&self, tick: u64) {
-        self.sleeps_until.store(tick, Ordering::SeqCst);
+        self.sleeps_until.store(tick, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
     }
 
     pub(crate) fn awake(&self) {
-        self.sleeps_until.store(AWAKE, Ordering::SeqCst);
+        self.sleeps_until.store(AWAKE, Ordering::Relaxed);
     }
 
     /// Tells the ticker to end.
     pub(crate) fn stop(&self) {
         // Before the permit, which the ticker takes and then looks here.
-        self.stopping.store(true, Ordering::SeqCst);
+        self.stopping.store(true, Ordering::Relaxed);
         self.wake();
     }
 
     /// Tells the ticker to end after one more turn.
     pub(crate) fn drain(&self) {
-        self.draining.store(true, Ordering::SeqCst);
+        self.draining.store(true, Ordering::Relaxed);
         self.wake();
     }
 
     pub(crate) fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::SeqCst)
+        self.draining.load(Ordering::Relaxed)
     }
 
     /// Whether the ticker is to end, now or after one more turn: no time to sleep.
@@ -83,7 +89,7 @@ impl Alarm {
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::SeqCst)
+        self.stopping.load(Ordering::Relaxed)
     }
 
     fn wake(&self) {
@@ -113,26 +119,26 @@ const AWAKE: u64 = 0;
 pub(crate) struct Plan(AtomicU64);
 
 impl Plan {
-    pub(crate) const fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(AtomicU64::new(NEVER))
     }
 
     pub(crate) fn tick(&self) -> u64 {
-        self.0.load(Ordering::SeqCst)
+        self.0.load(Ordering::Relaxed)
     }
 
     /// Makes the plan `tick` if that is earlier, and returns whether it was.
     pub(crate) fn bring_forward(&self, tick: u64) -> bool {
-        // Relaxed: only holders of the lock write, and the caller is one.
+        // The latest there is: only holders of the lock write, and the caller is one.
         let earlier = tick < self.0.load(Ordering::Relaxed);
         if earlier {
-            self.0.store(tick, Ordering::SeqCst);
+            self.0.store(tick, Ordering::Relaxed);
         }
         earlier
     }
 
-    /// For the ticker, when the plan has been reached.
+    /// For the ticker, under the lock, when the plan has been reached.
     pub(crate) fn renew(&self, next_due: Option<u64>) {
-        self.0.store(next_due.unwrap_or(NEVER), Ordering::SeqCst);
+        self.0.store(next_due.unwrap_or(NEVER), Ordering::Relaxed);
     }
 }

@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::alarm::Alarm;
+use crate::bound::Bound;
 use crate::census::{MANY_TIMERS, Resident};
 use crate::clock::{Clock, Parker};
 use crate::config::TimerBuilder;
 use crate::error::{BuildError, ScheduleError, StopError};
 use crate::firing::Firing;
 use crate::panics::Panics;
-use crate::shard::{Bound, Due, SHARDS, Shard, home};
+use crate::shard::{Due, SHARDS, Shard, home};
 use crate::statistics::{Record, Statistics};
 use crate::ticker::{Ticker, TickerThread};
 use crate::wheel::tick::{NEVER, TickScale};
@@ -366,7 +367,7 @@ impl<T: Send + 'static> BatchTimer<T> {
             return Err(ScheduleError::NotStarted(value));
         }
         let number = home();
-        let key = self.shards[usize::from(number)].schedule(tick, value)?;
+        let key = self.shards[usize::from(number)].schedule(tick, value, &self.shards)?;
         Ok((number, key))
     }
 

@@ -11,8 +11,10 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Select, Sender, bounded};
+use crossbeam_channel::Receiver;
 use parking_lot::{Condvar, Mutex};
+
+use crate::sync::{Mutex as RestLock, Permit};
 
 /// A source of time that also owns waiting.
 ///
@@ -65,10 +67,9 @@ pub struct Parker {
 }
 
 struct ParkerInner {
-    give: Sender<()>,
-    permit: Receiver<()>,
+    permit: Permit,
     /// Some while the thread sleeps on a manual clock: until when, or for ever.
-    rest: Mutex<Option<Rest>>,
+    rest: RestLock<Option<Rest>>,
 }
 
 #[derive(Clone, Copy)]
@@ -81,8 +82,8 @@ impl Parker {
     /// A parker without a permit.
     #[must_use]
     pub fn new() -> Self {
-        let (give, permit) = bounded(1);
-        Self { inner: Arc::new(ParkerInner { give, permit, rest: Mutex::new(None) }) }
+        let inner = ParkerInner { permit: Permit::new(), rest: RestLock::new(None) };
+        Self { inner: Arc::new(inner) }
     }
 
     /// Gives the permit. The thread that is parked, or the next to park, goes on. A permit that is there already
@@ -92,8 +93,7 @@ impl Parker {
         // under the lock, so that no park comes between them.
         let mut rest = self.inner.rest.lock();
         *rest = None;
-        // A full channel means that the permit is there, which is all that was wanted.
-        let _already_there = self.inner.give.try_send(());
+        self.inner.permit.give();
     }
 
     /// Whether the two share one permit.
@@ -104,19 +104,7 @@ impl Parker {
 
     /// Sleeps on the operating system's clock, and takes the permit if it is there.
     fn sleep(&self, deadline: Option<Instant>, interrupt: &Receiver<()>) {
-        let mut select = Select::new();
-        select.recv(&self.inner.permit);
-        select.recv(interrupt);
-        match deadline {
-            None => {
-                select.ready();
-            }
-            // Which of them it was does not matter: the caller looks at its own state.
-            Some(deadline) => {
-                let _either = select.ready_deadline(deadline);
-            }
-        }
-        let _taken = self.inner.permit.try_recv();
+        self.inner.permit.wait(deadline, interrupt);
     }
 }
 
@@ -130,7 +118,7 @@ impl fmt::Debug for Parker {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Parker")
-            .field("permit", &!self.inner.permit.is_empty())
+            .field("permit", &self.inner.permit.is_there())
             .finish_non_exhaustive()
     }
 }
@@ -324,7 +312,7 @@ impl Clock for ManualClock {
             }
             let mut rest = parker.inner.rest.lock();
             // With the rest lock held: an unpark that comes later takes the mark away again.
-            if parker.inner.permit.try_recv().is_ok() {
+            if parker.inner.permit.take() {
                 return;
             }
             *rest = Some(deadline.map_or(Rest::ForEver, Rest::Until));

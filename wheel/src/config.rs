@@ -98,10 +98,10 @@ impl TimerBuilder {
     }
 
     /// How many timeouts may be pending at once: as many as memory holds unless set. What comes beyond the bound is
-    /// handed back with [`ScheduleError::Full`](crate::ScheduleError::Full). The bound is never exceeded, and never
-    /// refuses what would fit.
+    /// handed back with [`ScheduleError::Full`](crate::ScheduleError::Full). The bound is never exceeded. Nothing
+    /// that fits is refused, unless other threads schedule and cancel at the same moment.
     ///
-    /// A bound costs one counter that all scheduling threads share. Zero is an error when the timer is built.
+    /// A bound of 1024 or more costs next to nothing. A smaller one costs a counter that all threads share. Zero is an error when the timer is built.
     pub const fn max_pending_timeouts(mut self, count: usize) -> Self {
         self.max_pending_timeouts = Some(count);
         self

@@ -82,8 +82,11 @@
 //! A [`ManualClock`] stands still until the test moves it. [`ManualClock::advance`] returns when everything that was
 //! due has run, so a test of hours takes no time, needs no sleep and comes out the same each time.
 
+extern crate alloc;
+
 mod alarm;
 mod batch;
+mod bound;
 mod census;
 mod channel;
 mod clock;
@@ -92,11 +95,14 @@ mod error;
 mod firing;
 mod histogram;
 mod job;
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod panics;
 mod period;
 mod periodic;
 mod shard;
 mod statistics;
+mod sync;
 mod task;
 mod ticker;
 mod timeout;

@@ -9,13 +9,13 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
 
-use parking_lot::{Mutex, MutexGuard};
-
 use crate::alarm::{Alarm, Plan};
+use crate::bound::{Allowance, Bound};
 use crate::error::ScheduleError;
+use crate::sync::{Mutex, MutexGuard};
 use crate::wheel::tick::TickScale;
 use crate::wheel::{Key, Wheel};
 
@@ -39,11 +39,13 @@ struct State<T> {
     closed: bool,
     /// What was pending has been given back. Nothing at all is taken in.
     emptied: bool,
+    /// What was pending when the shard was closed, sorted.
+    unprocessed: Vec<Key>,
+    /// The places that this shard was lent, if there is a bound.
+    allowance: Allowance,
     scheduled: u64,
     cancelled: u64,
     rejected: u64,
-    /// What was pending when the shard was closed, sorted.
-    unprocessed: Vec<Key>,
 }
 
 /// What was taken out of shards because it is due, in the order in which it was taken.
@@ -54,11 +56,19 @@ pub(crate) struct Due<T> {
     pub(crate) ticks: Vec<u64>,
 }
 
-/// What happened in one shard.
-#[derive(Clone, Copy, Debug)]
+impl<T> Due<T> {
+    pub(crate) const fn new() -> Self {
+        Self { values: Vec::new(), ticks: Vec::new() }
+    }
+}
+
+/// What one shard has seen so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Counts {
+    /// Taken in by [`Shard::schedule`].
     pub(crate) scheduled: u64,
     pub(crate) cancelled: u64,
+    /// Refused because there was no place.
     pub(crate) rejected: u64,
     pub(crate) pending: usize,
 }
@@ -84,20 +94,40 @@ impl<T> Shard<T> {
             wheel,
             closed: false,
             emptied: false,
+            unprocessed: Vec::new(),
+            allowance: Allowance::default(),
             scheduled: 0,
             cancelled: 0,
             rejected: 0,
-            unprocessed: Vec::new(),
         };
         Self { state: Mutex::new(state), plan: Plan::new(), alarm, bound, scale }
     }
 
-    pub(crate) fn schedule(&self, deadline: u64, value: T) -> Result<Key, ScheduleError<T>> {
+    /// Takes a value in. `all` are the shards of the timer: what they hold of the bound is collected before a value is
+    /// refused.
+    pub(crate) fn schedule(
+        &self,
+        deadline: u64,
+        value: T,
+        all: &[Arc<Self>],
+    ) -> Result<Key, ScheduleError<T>> {
         let mut state = self.state.lock();
+        if !state.closed && !self.take_place(&mut state) {
+            // Unlocked meanwhile: nobody holds two of these locks.
+            drop(state);
+            let found = self.collect_place(all);
+            state = self.state.lock();
+            self.put_places(&mut state, usize::from(found));
+            if !state.closed && !self.take_place(&mut state) {
+                state.rejected += 1;
+                return Err(ScheduleError::Full(value));
+            }
+        }
         if state.closed {
             return Err(ScheduleError::Stopped(value));
         }
-        if state.wheel.is_full() || !self.bound.as_ref().is_none_or(|bound| bound.reserve()) {
+        if state.wheel.is_full() {
+            self.put_places(&mut state, 1);
             state.rejected += 1;
             return Err(ScheduleError::Full(value));
         }
@@ -105,6 +135,25 @@ impl<T> Shard<T> {
         let key = state.wheel.insert(deadline, value);
         self.see_to(state, key);
         Ok(key)
+    }
+
+    /// Takes a value in again that has kept its place when it was taken out. Gives it back, and leaves the place with
+    /// the caller, if nothing is taken in any more.
+    pub(crate) fn rearm(&self, deadline: u64, value: T) -> Result<Key, T> {
+        let mut state = self.state.lock();
+        if state.emptied || state.wheel.is_full() {
+            return Err(value);
+        }
+        let key = state.wheel.insert(deadline, value);
+        self.see_to(state, key);
+        Ok(key)
+    }
+
+    /// Gives back the place of a value that had kept it when it was taken out.
+    pub(crate) fn give_back_place(&self) {
+        if self.bound.is_some() {
+            self.put_places(&mut self.state.lock(), 1);
+        }
     }
 
     pub(crate) fn cancel(&self, key: Key) -> Option<T> {
@@ -115,10 +164,9 @@ impl<T> Shard<T> {
     pub(crate) fn cancel_with(&self, key: Key, note: impl FnOnce()) -> Option<T> {
         let mut state = self.state.lock();
         let value = state.wheel.cancel(key)?;
-        state.cancelled += 1;
         note();
-        drop(state);
-        self.give_back(1);
+        state.cancelled += 1;
+        self.put_places(&mut state, 1);
         Some(value)
     }
 
@@ -153,58 +201,11 @@ impl<T> Shard<T> {
         self.state.lock().wheel.len()
     }
 
-    /// The tick by which the ticker must look here again.
-    pub(crate) fn plan(&self) -> u64 {
-        self.plan.tick()
-    }
-
-    /// For the ticker: moves at most `limit` values that are due at `tick` to `batch`, and renews the plan. If more
-    /// are due, the plan says so.
-    ///
-    /// Of values for which `keeps_place` says so, the place under the bound stays taken.
-    pub(crate) fn take_due(
-        &self,
-        tick: u64,
-        limit: usize,
-        keeps_place: fn(&T) -> bool,
-        due: &mut Due<T>,
-    ) {
-        let mut free = 0;
-        {
-            let mut state = self.state.lock();
-            state.wheel.advance(tick, limit, |tick, value| {
-                free += usize::from(!keeps_place(&value));
-                due.ticks.push(tick);
-                due.values.push(value);
-            });
-            self.plan.renew(state.wheel.next_due());
-        }
-        self.give_back(free);
-    }
-
-    /// Puts back what kept its place, to be due again. Gives it back if nothing is taken in any more, and its place is
-    /// then still taken.
-    pub(crate) fn rearm(&self, deadline: u64, value: T) -> Result<Key, T> {
-        let mut state = self.state.lock();
-        if state.emptied || state.wheel.is_full() {
-            return Err(value);
-        }
-        let key = state.wheel.insert(deadline, value);
-        self.see_to(state, key);
-        Ok(key)
-    }
-
-    /// Gives back the place of a value that kept it.
-    pub(crate) fn give_back_place(&self) {
-        self.give_back(1);
-    }
-
     /// Whether the entry was pending when the timer was stopped.
     pub(crate) fn is_unprocessed(&self, key: Key) -> bool {
         self.stage(key) == Stage::Unprocessed
     }
 
-    /// What happened here.
     pub(crate) fn counts(&self) -> Counts {
         let state = self.state.lock();
         Counts {
@@ -215,7 +216,37 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Takes nothing new in any more. What is pending stays, and periodic tasks come back.
+    /// The tick by which the ticker must look here again.
+    pub(crate) fn plan(&self) -> u64 {
+        self.plan.tick()
+    }
+
+    /// For the ticker: moves at most `limit` values that are due at `tick` to `due`, and renews the plan. If more
+    /// are due, the plan says so.
+    ///
+    /// A value that `keeps_place` has its place in the bound until [`give_back_place`](Self::give_back_place).
+    pub(crate) fn take_due(
+        &self,
+        tick: u64,
+        limit: usize,
+        due: &mut Due<T>,
+        keeps_place: fn(&T) -> bool,
+    ) {
+        let before = due.values.len();
+        let mut state = self.state.lock();
+        state.wheel.advance(tick, limit, |tick, value| {
+            due.ticks.push(tick);
+            due.values.push(value);
+        });
+        self.plan.renew(state.wheel.next_due());
+        if self.bound.is_some() {
+            let taken = &due.values[before..];
+            let freed = taken.iter().filter(|value| !keeps_place(value)).count();
+            self.put_places(&mut state, freed);
+        }
+    }
+
+    /// Takes nothing new in any more. What is pending stays, and what is to be rearmed comes back.
     pub(crate) fn refuse(&self) {
         self.state.lock().closed = true;
     }
@@ -223,25 +254,19 @@ impl<T> Shard<T> {
     /// Takes nothing in any more, and gives everything that is pending to `unprocessed`, each with its due tick. The
     /// second time there is nothing left to give.
     pub(crate) fn close(&self, unprocessed: &mut Vec<(u64, T)>) {
-        let before = unprocessed.len();
-        {
-            let mut state = self.state.lock();
-            state.closed = true;
-            state.emptied = true;
-            let mut keys: Vec<(u64, Key)> =
-                state.wheel.iter().map(|(key, due, _)| (due, key)).collect();
-            if keys.is_empty() {
-                return;
-            }
-            state.wheel.advance(u64::MAX, usize::MAX, |due, value| {
-                unprocessed.push((due, value));
-            });
-            // Handles may keep the shard alive for long after.
-            state.wheel.retire();
-            keys.sort_unstable_by_key(|(_, key)| *key);
-            state.unprocessed = keys.into_iter().map(|(_, key)| key).collect();
+        let mut state = self.state.lock();
+        state.closed = true;
+        state.emptied = true;
+        let mut keys: Vec<Key> = state.wheel.iter().map(|(key, _, _)| key).collect();
+        if keys.is_empty() {
+            return;
         }
-        self.give_back(unprocessed.len() - before);
+        state.wheel.advance(u64::MAX, usize::MAX, |due, value| unprocessed.push((due, value)));
+        // Handles may keep the shard alive for long after.
+        state.wheel.retire();
+        keys.sort_unstable();
+        self.put_places(&mut state, keys.len());
+        state.unprocessed = keys;
     }
 
     /// Sees to it that the ticker comes in time for an entry that was just put in.
@@ -257,33 +282,25 @@ impl<T> Shard<T> {
         }
     }
 
-    fn give_back(&self, count: usize) {
+    /// Takes a place for one more; there always is one without a bound.
+    fn take_place(&self, state: &mut State<T>) -> bool {
+        self.bound.as_ref().is_none_or(|bound| bound.take(&mut state.allowance))
+    }
+
+    fn put_places(&self, state: &mut State<T>, count: usize) {
         if let Some(bound) = &self.bound {
-            bound.give_back(count);
+            bound.put(&mut state.allowance, count);
         }
     }
-}
 
-/// The places that the shards of one timer share.
-#[derive(Debug)]
-pub(crate) struct Bound {
-    free: AtomicUsize,
-}
-
-impl Bound {
-    pub(crate) const fn new(count: usize) -> Self {
-        Self { free: AtomicUsize::new(count) }
-    }
-
-    /// Takes a place if there is one. Relaxed: the number protects nothing but itself.
-    fn reserve(&self) -> bool {
-        self.free
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| free.checked_sub(1))
-            .is_ok()
-    }
-
-    fn give_back(&self, count: usize) {
-        self.free.fetch_add(count, Ordering::Relaxed);
+    /// Takes back what the shards were lent, until there is a place for the caller, who must hold no lock.
+    ///
+    /// It takes that place along: among the shared ones, another shard could be quicker, and find them all in vain.
+    #[cold]
+    fn collect_place(&self, all: &[Arc<Self>]) -> bool {
+        self.bound.as_ref().filter(|bound| bound.is_lent()).is_some_and(|bound| {
+            all.iter().any(|shard| bound.collect(&mut shard.state.lock().allowance))
+        })
     }
 }
 
@@ -301,4 +318,91 @@ pub(crate) fn home() -> u8 {
             number
         })
     })
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use std::sync::Weak;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock::{Clock, SystemClock};
+    use crate::wheel::tick::TickDuration;
+
+    /// Two shards of one timer, with no ticker.
+    fn pair(bound: Bound) -> Vec<Arc<Shard<u32>>> {
+        let tick = TickDuration::try_from(Duration::from_millis(1)).unwrap();
+        let scale = TickScale::new(SystemClock.now(), tick);
+        let alarm = Arc::new(Alarm::new(Weak::new()));
+        let bound = Arc::new(bound);
+        (0..2)
+            .map(|_| {
+                let wheel = Wheel::new(8).unwrap();
+                Arc::new(Shard::new(wheel, scale, Arc::clone(&alarm), Some(Arc::clone(&bound))))
+            })
+            .collect()
+    }
+
+    fn fill(shard: &Shard<u32>, all: &[Arc<Shard<u32>>]) -> Vec<Key> {
+        std::iter::from_fn(|| shard.schedule(1, 0, all).ok()).collect()
+    }
+
+    #[test]
+    fn what_one_shard_holds_is_collected_before_another_refuses() {
+        const PLACES: usize = 1500;
+        let shards = pair(Bound::new(PLACES));
+        let keys = fill(&shards[0], &shards);
+        assert_eq!(keys.len(), PLACES);
+        for key in &keys[..50] {
+            assert!(shards[0].cancel(*key).is_some());
+        }
+        assert_eq!(fill(&shards[1], &shards).len(), 50);
+        assert_eq!(
+            shards[0].counts(),
+            Counts { scheduled: 1500, cancelled: 50, rejected: 1, pending: PLACES - 50 }
+        );
+        assert_eq!(
+            shards[1].counts(),
+            Counts { scheduled: 50, cancelled: 0, rejected: 1, pending: 50 }
+        );
+    }
+
+    #[test]
+    fn every_way_out_gives_the_place_back() {
+        for held_max in [0, 4] {
+            let shards = pair(Bound::lending(10, held_max));
+            let mut due = Due::new();
+            assert_eq!(fill(&shards[0], &shards).len(), 10);
+            shards[0].take_due(1, 3, &mut due, |_| false);
+            assert_eq!(fill(&shards[1], &shards).len(), 3);
+            shards[0].close(&mut Vec::new());
+            assert_eq!(fill(&shards[1], &shards).len(), 7);
+            assert!(matches!(shards[0].schedule(1, 0, &shards), Err(ScheduleError::Stopped(0))));
+        }
+    }
+
+    #[test]
+    fn a_value_keeps_its_place_while_it_is_run_if_it_is_to_come_again() {
+        let shards = pair(Bound::new(2));
+        let mut due = Due::new();
+        for value in [1, 2] {
+            shards[0].schedule(1, value, &shards).unwrap();
+        }
+        shards[0].take_due(1, 9, &mut due, |value| *value == 1);
+        assert_eq!(due.values, [1, 2]);
+        assert_eq!(fill(&shards[1], &shards).len(), 1, "the place of the other one");
+        let key = shards[0].rearm(2, 1).unwrap();
+        assert!(shards[1].schedule(1, 3, &shards).is_err());
+        assert_eq!(shards[0].counts().scheduled, 2);
+        assert_eq!(shards[0].cancel(key), Some(1));
+        assert_eq!(fill(&shards[1], &shards).len(), 1);
+
+        shards[1].take_due(1, 1, &mut due, |_| true);
+        assert!(shards[0].schedule(1, 3, &shards).is_err());
+        shards[1].give_back_place();
+        assert!(shards[0].schedule(1, 3, &shards).is_ok());
+        shards[1].close(&mut Vec::new());
+        assert_eq!(shards[1].rearm(1, 7), Err(7));
+    }
 }

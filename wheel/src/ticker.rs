@@ -55,8 +55,8 @@ impl<T: Send + 'static> Ticker<T> {
         }
     }
 
-    fn run(mut self) {
-        let mut due = Due { values: Vec::new(), ticks: Vec::new() };
+    pub(crate) fn run(mut self) {
+        let mut due = Due::new();
         while !self.alarm.is_stopping() {
             // Before the turn: what was due when the draining began is then in it.
             let last = self.alarm.is_draining();
@@ -79,7 +79,7 @@ impl<T: Send + 'static> Ticker<T> {
                 if shard.plan() > tick {
                     continue;
                 }
-                shard.take_due(tick, BATCH_MAX - due.values.len(), self.keeps_place, due);
+                shard.take_due(tick, BATCH_MAX - due.values.len(), due, self.keeps_place);
                 if due.values.len() == BATCH_MAX {
                     full = true;
                     hand_over(&mut self.handler, &self.firing, due);

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a helper that fails fails its test")]
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use hashed_wheel::{BuildError, Key, TICKS_PER_WHEEL_MAX, Wheel};
 use proptest::prelude::*;
@@ -229,6 +230,94 @@ fn the_number_of_buckets_is_rounded_up_to_a_power_of_two_and_has_limits() {
     }
 }
 
+#[test]
+fn a_turn_that_its_limit_stops_within_the_last_tick_goes_on_there() {
+    let mut wheel = wheel(8);
+    for value in 0..3 {
+        wheel.insert(u64::MAX, value);
+    }
+    let mut due = Vec::new();
+    assert!(!wheel.advance(u64::MAX, 1, |_, value| due.push(value)));
+    assert_eq!(wheel.next_due(), Some(u64::MAX));
+    wheel.insert(0, 3);
+    assert!(!wheel.advance(u64::MAX, 2, |_, value| due.push(value)));
+    wheel.insert(u64::MAX, 4);
+    assert!(wheel.advance(u64::MAX, usize::MAX, |_, value| due.push(value)));
+    assert_eq!(due, [0, 1, 2, 3, 4]);
+    assert_eq!(wheel.next_due(), None);
+}
+
+#[test]
+fn a_wheel_that_gets_crowded_keeps_its_buckets_its_rounds_and_its_order() {
+    let mut wheel = wheel(8);
+    let mut expected = Vec::new();
+    // The first are far away for so few entries, the last are not: they change places in between.
+    for value in 0..1000 {
+        let tick = 17 + value % 50 * 8;
+        let key = wheel.insert(tick, value);
+        assert_eq!((wheel.bucket(key), wheel.round(key)), (Some(1), Some((tick - 1) / 8)));
+        expected.push((tick, value));
+    }
+    assert_eq!(wheel.buckets(), 8);
+    assert_eq!(wheel.next_due(), Some(17));
+    expected.sort_unstable();
+    assert_eq!(due_by(&mut wheel, 17 + 49 * 8), expected);
+}
+
+/// Moves to `to` and lets `take` panic with the `count`th value that it is given. The hook that prints panics is not
+/// called.
+fn advance_and_panic<T>(wheel: &mut Wheel<T>, to: u64, count: usize) -> (bool, Vec<(u64, T)>) {
+    let mut due = Vec::new();
+    let turn = AssertUnwindSafe(|| {
+        wheel.advance(to, usize::MAX, |tick, value| {
+            due.push((tick, value));
+            if due.len() == count {
+                resume_unwind(Box::new("take panics"));
+            }
+        });
+    });
+    let panicked = catch_unwind(turn).is_err();
+    (panicked, due)
+}
+
+#[test]
+fn a_panicking_take_loses_no_entry_but_the_one_it_was_given() {
+    let mut wheel = wheel(8);
+    for (tick, value) in [(3, 'a'), (3, 'b'), (20, 'c'), (20, 'd'), (21, 'e')] {
+        wheel.insert(tick, value);
+    }
+    for (to, due) in [(3, (3, 'a')), (3, (3, 'b')), (30, (20, 'c')), (30, (20, 'd'))] {
+        let left = wheel.len() - 1;
+        assert_eq!(advance_and_panic(&mut wheel, to, 1), (true, vec![due]));
+        assert_eq!((wheel.len(), wheel.iter().count(), wheel.now()), (left, left, to));
+    }
+    assert_eq!(wheel.next_due(), Some(21));
+    wheel.insert(0, 'f');
+    assert_eq!(due_by(&mut wheel, 31), [(21, 'e'), (31, 'f')]);
+}
+
+#[test]
+fn debug_shows_what_is_due_first_whatever_the_values_are() {
+    struct NoDebug;
+    let mut wheel = wheel(8);
+    assert_eq!(
+        format!("{wheel:?}"),
+        "Wheel { now: 0, len: 0, buckets: 8, next_due: None, due: [], due_later: 0, .. }"
+    );
+    for tick in [900, 5, 17, 5] {
+        wheel.insert(tick, NoDebug);
+    }
+    assert_eq!(
+        format!("{wheel:?}"),
+        "Wheel { now: 0, len: 4, buckets: 8, next_due: Some(5), due: [5, 5, 17, 900], due_later: 0, .. }"
+    );
+    for _ in 0..100 {
+        wheel.insert(16, NoDebug);
+    }
+    let shown = format!("{wheel:?}");
+    assert!(shown.contains(&format!("due: [5, 5{}], due_later: 88", ", 16".repeat(14))), "{shown}");
+}
+
 #[derive(Clone, Debug)]
 enum Operation {
     Insert(Tick),
@@ -236,6 +325,7 @@ enum Operation {
     Reschedule(prop::sample::Index, Tick),
     Change(prop::sample::Index),
     Advance(Tick, usize),
+    AdvanceAndPanic(Tick, usize),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -287,6 +377,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         2 => (any::<prop::sample::Index>(), tick()).prop_map(|(at, to)| Operation::Reschedule(at, to)),
         1 => any::<prop::sample::Index>().prop_map(Operation::Change),
         5 => (step(), limit).prop_map(|(to, limit)| Operation::Advance(to, limit)),
+        1 => (step(), 1_usize..6).prop_map(|(to, count)| Operation::AdvanceAndPanic(to, count)),
     ]
 }
 
@@ -294,7 +385,7 @@ fn operation() -> impl Strategy<Value = Operation> {
 #[derive(Default)]
 struct Model {
     now: u64,
-    /// Whether the limit stopped the last turn, so that the hand is not at `now` yet.
+    /// Whether the limit or a panic stopped the last turn, so that the hand is not at `now` yet.
     mid_turn: bool,
     sequence: u64,
     pending: BTreeMap<(u64, u64), (Key, u64)>,
@@ -350,11 +441,17 @@ fn agree(wheel: &Wheel<u64>, model: &Model, keys: &[Key]) -> Result<(), TestCase
     listed.sort_unstable();
     expected.sort_unstable();
     prop_assert_eq!(listed, expected);
+    let earliest: Vec<_> = model.pending.keys().map(|(due, _)| *due).take(16).collect();
+    let shown =
+        format!("due: {earliest:?}, due_later: {}, ..", model.pending.len() - earliest.len());
+    let debug = format!("{wheel:?}");
+    prop_assert!(debug.contains(&shown), "{} instead of {}", debug, shown);
     let lap = wheel.buckets() as u64;
     for key in keys {
-        let due = model.place(*key).map(|(due, _)| due);
+        let place = model.place(*key);
+        let due = place.map(|(due, _)| due);
         prop_assert_eq!(wheel.deadline(*key), due);
-        prop_assert_eq!(wheel.get(*key).is_some(), due.is_some());
+        prop_assert_eq!(wheel.get(*key), place.map(|place| &model.pending[&place].1));
         prop_assert_eq!(wheel.bucket(*key).map(|bucket| bucket as u64), due.map(|due| due % lap));
         if !model.mid_turn {
             let round = due.map(|due| due.saturating_sub(model.now).saturating_sub(1) / lap);
@@ -415,9 +512,67 @@ proptest! {
                     let finished = wheel.advance(tick, limit, |tick, value| due.push((tick, value)));
                     prop_assert_eq!((finished, due), model.advance(tick, limit));
                 }
+                Operation::AdvanceAndPanic(tick, count) => {
+                    let tick = tick.resolve(&wheel);
+                    let (panicked, due) = advance_and_panic(&mut wheel, tick, count);
+                    prop_assert_eq!(panicked, due.len() == count);
+                    prop_assert_eq!(due, model.advance(tick, count).1);
+                    model.mid_turn |= panicked;
+                }
                 _ => {}
             }
             agree(&wheel, &model, &keys)?;
         }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Thousands of entries, so that slots are let again in every way, and the wheel makes room for many rounds.
+    #[test]
+    fn a_crowded_wheel_does_what_a_sorted_map_does(
+        buckets in prop_oneof![Just(1_usize), Just(8), Just(512)],
+        span in prop_oneof![Just(50_u64), Just(3_000), Just(100_000)],
+        numbers in prop::collection::vec(any::<u64>(), 3_000..6_000),
+    ) {
+        let mut wheel = Wheel::new(buckets).unwrap();
+        let mut model = Model::default();
+        let mut keys: Vec<Key> = Vec::new();
+        for (number, value) in numbers.iter().copied().zip(0..) {
+            let tick = wheel.now() + (number >> 8) % span;
+            let at = usize::try_from(number >> 40).unwrap() % keys.len().max(1);
+            // It fills up first, and then it empties.
+            let inserts = if value < 2_000 { 12 } else { 4 };
+            match number % 16 {
+                kind if kind < inserts || keys.is_empty() => {
+                    let key = wheel.insert(tick, value);
+                    model.insert(tick, key, value);
+                    keys.push(key);
+                }
+                0..14 => {
+                    let key = keys.swap_remove(at);
+                    prop_assert_eq!(wheel.cancel(key), model.remove(key));
+                }
+                14 => {
+                    let value = model.remove(keys[at]);
+                    prop_assert_eq!(wheel.reschedule(keys[at], tick), value.is_some());
+                    if let Some(value) = value {
+                        model.insert(tick, keys[at], value);
+                    }
+                }
+                _ => {
+                    let tick = wheel.now() + (number >> 8) % (span / 50 + 1);
+                    let mut due = Vec::new();
+                    let finished = wheel.advance(tick, 20, |tick, value| due.push((tick, value)));
+                    prop_assert_eq!((finished, due), model.advance(tick, 20));
+                }
+            }
+            prop_assert_eq!((wheel.len(), wheel.next_due()), (model.pending.len(), model.next_due()));
+        }
+        agree(&wheel, &model, &keys[..keys.len().min(50)])?;
+        let mut due = Vec::new();
+        prop_assert!(wheel.advance(u64::MAX, usize::MAX, |tick, value| due.push((tick, value))));
+        prop_assert_eq!(due, model.advance(u64::MAX, usize::MAX).1);
     }
 }

@@ -2,27 +2,33 @@
 //!
 //! Invariants.
 //!
-//! * `hand <= now`. Everything that is due at or before `hand` has been taken. The two differ only while a turn is
-//!   unfinished, and `next_due` is then at most `now`.
-//! * Whatever is inserted is due after `now`, so a turn has an end however much is inserted while it lasts.
-//! * A bucket holds what is due within one lap of the hand: ticks from `hand + 1` to `hand + buckets`. Each bucket
-//!   stands for exactly one of these ticks, so all of it is due at once and nothing in it is looked at before.
-//! * What was further away when it was inserted stands in [`rounds`], and stays there. All of it under a tick came
-//!   before all in the bucket of that tick, as the hand only moves forward: first one, then the other is the order of
-//!   insertion.
+//! * `hand <= now`, and `hand < u64::MAX`. Everything that is due at or before `hand` has been taken. Apart from the
+//!   end of time the two differ only while a turn is unfinished, and `next_due` is then at most `now`.
+//! * Whatever is inserted is due after `hand`, and after `now` except at the end of time, so a turn has an end however
+//!   much is inserted while it lasts.
+//! * The [`table`] holds what is due within one lap of it: ticks from `hand + 1` to `hand + lap`. Each list in it stands
+//!   for exactly one of these ticks, so all of it is due at once and nothing in it is looked at before.
+//! * What was further away when it was inserted stands in [`rounds`], and stays there until it is due or the table gets
+//!   longer. All of it under a tick came before all in the table under that tick, as the hand only moves forward: first
+//!   one, then the other is the order of insertion.
+//! * A lap of the table is one of the wheel or a power of two of them, and never gets shorter. Only what the public
+//!   calls name by bucket and round goes by the number of buckets that was asked for.
 
-mod bucket;
-mod occupancy;
+mod bits;
+mod free;
+mod list;
 mod rounds;
 mod slab;
+mod table;
 pub(crate) mod tick;
 
-use std::fmt;
+use alloc::vec::Vec;
+use core::fmt;
+use core::num::NonZeroU64;
 
-use self::bucket::Bucket;
-use self::occupancy::Occupancy;
 use self::rounds::Rounds;
-use self::slab::Slab;
+use self::slab::{Links, Slab};
+use self::table::Table;
 use crate::error::BuildError;
 
 pub use self::slab::Key;
@@ -40,8 +46,8 @@ pub const TICKS_PER_WHEEL_MAX: usize = 1 << 24;
 /// Netty's `HashedWheelTimer` made known. It differs in what a turn costs: no entry is visited before it is due, and
 /// the hand jumps over empty buckets, so holding a million entries costs nothing and a gap of hours is one step.
 ///
-/// * [`insert`](Self::insert) and [`cancel`](Self::cancel) take constant time within a lap, logarithmic time in the
-///   number of distinct due ticks beyond it.
+/// * [`insert`](Self::insert) and [`cancel`](Self::cancel) take constant time within a lap, and within twice as many
+///   ticks as there are entries pending; beyond both, logarithmic time in the number of distinct due ticks there.
 /// * Entries are taken in the order of their due ticks, and those of one tick in the order in which they were inserted
 ///   or rescheduled.
 /// * Ticks are `u64`, and all of them are usable, `u64::MAX` included.
@@ -65,9 +71,10 @@ pub const TICKS_PER_WHEEL_MAX: usize = 1 << 24;
 /// ```
 pub struct Wheel<T> {
     slab: Slab<T>,
-    buckets: Box<[Bucket]>,
-    occupancy: Occupancy,
+    table: Table,
     rounds: Rounds,
+    /// A power of two, as is the lap of the table, which is no shorter.
+    buckets: usize,
     hand: u64,
     now: u64,
 }
@@ -75,18 +82,20 @@ pub struct Wheel<T> {
 impl<T> Wheel<T> {
     /// An empty wheel at tick 0, with `buckets` rounded up to a power of two.
     ///
-    /// A bucket takes 8 bytes. More buckets make laps longer, and what is due within a lap is cheaper to insert.
+    /// A bucket takes 8 bytes. More buckets make laps longer, and what is due within a lap is cheaper to insert. A wheel
+    /// that holds much sees to that itself: with `n` entries pending, what is due within `2 * n` ticks is as cheap as
+    /// within a lap, whatever the number of buckets, for 32 bytes per entry at most.
     ///
     /// # Errors
     ///
     /// [`BuildError::TicksPerWheel`], permanent: no bucket, or more than [`TICKS_PER_WHEEL_MAX`].
     pub fn new(buckets: usize) -> Result<Self, BuildError> {
-        let count = Self::bucket_count(buckets)?;
+        let buckets = Self::bucket_count(buckets)?;
         Ok(Self {
             slab: Slab::new(),
-            buckets: vec![Bucket::EMPTY; count].into_boxed_slice(),
-            occupancy: Occupancy::new(count),
+            table: Table::new(buckets),
             rounds: Rounds::new(),
+            buckets,
             hand: 0,
             now: 0,
         })
@@ -107,28 +116,31 @@ impl<T> Wheel<T> {
     ///
     /// If 2^32 - 1 entries are pending, which takes more than 130 GB.
     pub fn insert(&mut self, deadline: u64, value: T) -> Key {
-        let key = self.slab.insert(self.due(deadline), value);
-        self.link(key.index());
+        let due = self.due(deadline);
+        let key = self.slab.insert(due, value);
+        self.link(due, key.index());
         key
     }
 
     /// Takes the entry out and gives it back; none if it is not pending any more.
     pub fn cancel(&mut self, key: Key) -> Option<T> {
-        let index = self.slab.index(key)?;
-        self.unlink(index);
-        self.slab.remove(index)
+        let (tenant, links) = self.slab.remove(key)?;
+        self.close_gap(tenant.due, key.index(), links);
+        Some(tenant.value)
     }
 
     /// Makes the entry due at another tick, by the rule of [`insert`](Self::insert): at the next tick if `deadline` is
     /// not after [`now`](Self::now), and behind all others of its tick, even if the tick is the one it had. False if
     /// the entry is not pending any more. The key stays good.
     pub fn reschedule(&mut self, key: Key, deadline: u64) -> bool {
-        let Some(index) = self.slab.index(key) else {
+        let due = self.due(deadline);
+        let Some(tenant) = self.slab.tenant_mut(key) else {
             return false;
         };
-        self.unlink(index);
-        self.slab.slot_mut(index).due = self.due(deadline);
-        self.link(index);
+        let before = core::mem::replace(&mut tenant.due, due);
+        let links = self.slab.links(key.index());
+        self.close_gap(before, key.index(), links);
+        self.link(due, key.index());
         true
     }
 
@@ -142,15 +154,21 @@ impl<T> Wheel<T> {
     /// What is inserted between such calls is due after `to`, so the calls come to an end.
     pub fn advance(&mut self, to: u64, limit: usize, mut take: impl FnMut(u64, T)) -> bool {
         self.now = self.now.max(to);
-        for _ in 0..limit {
-            let Some((due, value)) = self.take_due() else {
-                break;
-            };
-            take(due, value);
+        let mut left = limit;
+        while left > 0
+            && let Some(due) = self.next_due().filter(|due| *due <= self.now)
+        {
+            // Nothing is due before, so nothing is passed over. Not `due` itself: more may stand there.
+            self.hand = self.hand.max(due.saturating_sub(1));
+            // Its tick is within the lap now.
+            if let Some((tick, list)) = self.rounds.take_first(due) {
+                self.table.push_front(&mut self.slab, tick, list);
+            }
+            left -= self.table.drain(&mut self.slab, due, left, &mut take);
         }
         let finished = self.next_due().is_none_or(|due| due > self.now);
         if finished {
-            self.hand = self.now;
+            self.hand = self.now.min(u64::MAX - 1);
         }
         finished
     }
@@ -160,7 +178,7 @@ impl<T> Wheel<T> {
     /// It is at most [`now`](Self::now) only if [`advance`](Self::advance) reached its limit.
     #[must_use]
     pub fn next_due(&self) -> Option<u64> {
-        match (self.next_within_lap(), self.rounds.first()) {
+        match (self.table.next_from(self.hand + 1), self.rounds.first()) {
             (Some(near), Some(far)) => Some(near.min(far)),
             (near, far) => near.or(far),
         }
@@ -184,11 +202,12 @@ impl<T> Wheel<T> {
         self.len() == 0
     }
 
-    /// Gives the memory of the slots back. For a wheel that is empty and takes nothing in any more: keys that it has
+    /// Gives the memory of the entries back. For a wheel that is empty and takes nothing in any more: keys that it has
     /// handed out could come to name something else.
     pub(crate) fn retire(&mut self) {
         debug_assert!(self.is_empty(), "only an empty wheel is retired");
         self.slab = Slab::new();
+        self.table = Table::new(self.buckets);
     }
 
     /// Whether [`insert`](Self::insert) would panic.
@@ -199,24 +218,24 @@ impl<T> Wheel<T> {
     /// The entry, while it is pending.
     #[must_use]
     pub fn get(&self, key: Key) -> Option<&T> {
-        self.slab.value(self.slab.index(key)?)
+        self.slab.tenant(key).map(|tenant| &tenant.value)
     }
 
     /// The entry, while it is pending, to be changed.
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
-        self.slab.value_mut(self.slab.index(key)?)
+        self.slab.tenant_mut(key).map(|tenant| &mut tenant.value)
     }
 
     /// The tick at which the entry is due, while it is pending.
     #[must_use]
     pub fn deadline(&self, key: Key) -> Option<u64> {
-        Some(self.slab.slot(self.slab.index(key)?).due)
+        self.slab.tenant(key).map(|tenant| tenant.due.get())
     }
 
     /// The bucket in which the entry stands: its due tick modulo the number of buckets.
     #[must_use]
     pub fn bucket(&self, key: Key) -> Option<usize> {
-        Some(self.bucket_of(self.deadline(key)?))
+        usize::try_from(self.deadline(key)? % self.buckets as u64).ok()
     }
 
     /// How often the hand passes the entry's bucket before the entry is due: 0 if it is due at the next pass.
@@ -225,13 +244,13 @@ impl<T> Wheel<T> {
     #[must_use]
     pub fn round(&self, key: Key) -> Option<u64> {
         let ahead = self.deadline(key)?.saturating_sub(self.hand).saturating_sub(1);
-        Some(ahead / self.lap())
+        Some(ahead / self.buckets as u64)
     }
 
     /// The number of buckets.
     #[must_use]
     pub const fn buckets(&self) -> usize {
-        self.buckets.len()
+        self.buckets
     }
 
     /// Everything pending with its key and its due tick, in no particular order.
@@ -239,86 +258,96 @@ impl<T> Wheel<T> {
         self.slab.iter()
     }
 
+    /// The ticks at which the first `most` entries are due, lowest first. One tick comes as often as it has entries.
+    pub(crate) fn earliest(&self, most: usize) -> Vec<u64> {
+        let first = self.hand + 1;
+        let mut near = self.table.next_from(first);
+        let mut far = self.rounds.iter().peekable();
+        let mut ticks = Vec::new();
+        while ticks.len() < most {
+            // Of the same tick, what was far comes first. In what is told here it makes no difference.
+            let from_far = far.next_if(|(tick, _)| near.is_none_or(|near| *tick < near));
+            let (tick, list) = match (from_far, near) {
+                (Some(tick_and_list), _) => tick_and_list,
+                (None, Some(tick)) => {
+                    near = self.table.next_after(tick, first);
+                    (tick, self.table.list(tick))
+                }
+                (None, None) => break,
+            };
+            ticks.extend(list.iter(&self.slab).take(most - ticks.len()).map(|_| tick));
+        }
+        ticks
+    }
+
     /// The tick at which something with this deadline is due: never one that has come already.
-    fn due(&self, deadline: u64) -> u64 {
-        deadline.max(self.now.saturating_add(1))
+    fn due(&self, deadline: u64) -> NonZeroU64 {
+        let next = NonZeroU64::MIN.saturating_add(self.now);
+        NonZeroU64::new(deadline).map_or(next, |deadline| deadline.max(next))
     }
 
-    /// Takes the first entry that is due at or before `now`.
-    fn take_due(&mut self) -> Option<(u64, T)> {
-        let due = self.next_due().filter(|due| *due <= self.now)?;
-        // Nothing is due before, so nothing is passed over. Not `due` itself: more may stand there.
-        self.hand = self.hand.max(due.saturating_sub(1));
-        let index = self.rounds.front(due).or_else(|| self.buckets[self.bucket_of(due)].front())?;
-        self.unlink(index);
-        Some((due, self.slab.remove(index)?))
-    }
-
-    fn link(&mut self, index: u32) {
-        let due = self.slab.slot(index).due;
-        if self.is_within_lap(due) {
-            let bucket = self.bucket_of(due);
-            self.buckets[bucket].push_back(&mut self.slab, index);
-            self.occupancy.set(bucket);
+    /// Puts an entry that stands in no list behind all others of its tick.
+    fn link(&mut self, due: NonZeroU64, index: u32) {
+        let due = due.get();
+        let ahead = due - self.hand;
+        if ahead > self.table.lap() && !self.lengthen(ahead) {
+            self.rounds.push_back(&mut self.slab, due, index);
         } else {
-            self.rounds.push_back(&mut self.slab, index);
+            self.table.push_back(&mut self.slab, due, index);
         }
     }
 
-    fn unlink(&mut self, index: u32) {
+    /// Closes the gap that an entry has left in its list.
+    fn close_gap(&mut self, due: NonZeroU64, index: u32, links: Links) {
         // An entry that was far away when it came is still in the rounds, though its tick may be within the lap by
         // now. Which list it is in matters only at an end of the list, and the end tells.
-        let bucket = self.bucket_of(self.slab.slot(index).due);
-        let list = &mut self.buckets[bucket];
-        if list.has_at_an_end(index) {
-            list.unlink(&mut self.slab, index);
-            if list.is_empty() {
-                self.occupancy.clear(bucket);
-            }
-        } else if self.slab.slot(index).has_neighbours_on_both_sides() {
-            bucket::join_neighbours(&mut self.slab, index);
-        } else {
-            self.rounds.unlink(&mut self.slab, index);
+        if !links.close_gap(&mut self.slab)
+            && !self.table.close_gap(&mut self.slab, due.get(), index, links)
+        {
+            self.rounds.close_gap(&mut self.slab, due.get(), links);
         }
     }
 
-    /// The lowest tick of a bucket that holds anything.
-    fn next_within_lap(&self) -> Option<u64> {
-        // The hand is at the last tick only if no tick is left for a bucket to stand for.
-        let first = self.hand.checked_add(1)?;
-        let start = self.bucket_of(first);
-        let bucket = self.occupancy.next_from(start)?;
-        let ahead = bucket.wrapping_sub(start) & (self.buckets.len() - 1);
-        // No overflow: a bucket is filled only with ticks that exist.
-        Some(first + ahead as u64)
+    /// Makes the table long enough for what is due in `ahead` ticks, unless that is far away for so few entries. Then
+    /// it is false.
+    fn lengthen(&mut self, ahead: u64) -> bool {
+        let len = self.slab.len() as u64;
+        // At most four lists per entry after the rounding up, of 8 bytes each. It cannot pay off often: each time, the
+        // table gets twice as long at least, and the entries that allow for it must have come first.
+        ahead <= 2 * len && ahead <= TICKS_PER_WHEEL_MAX as u64 && {
+            self.lengthen_to(ahead);
+            true
+        }
     }
 
-    /// False for a tick that has come, as happens at the very last one.
-    fn is_within_lap(&self, due: u64) -> bool {
-        due > self.hand && due - self.hand <= self.lap()
-    }
-
-    const fn lap(&self) -> u64 {
-        self.buckets.len() as u64
-    }
-
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the remainder is less than the number of buckets, which is a usize"
-    )]
-    const fn bucket_of(&self, tick: u64) -> usize {
-        (tick & (self.lap() - 1)) as usize
+    #[cold]
+    fn lengthen_to(&mut self, ahead: u64) {
+        let Ok(len) = usize::try_from(ahead.next_power_of_two()) else {
+            return;
+        };
+        self.table = self.table.lengthened(len, self.hand + 1);
+        let last = self.hand.saturating_add(self.table.lap());
+        while let Some((tick, list)) = self.rounds.take_first(last) {
+            self.table.push_front(&mut self.slab, tick, list);
+        }
     }
 }
 
+/// How many of the pending entries `Debug` shows.
+const SHOWN: usize = 16;
+
+/// Shows when the first entries are due, and how many come after them. It takes the same time whatever is pending.
 impl<T> fmt::Debug for Wheel<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let earliest = self.earliest(SHOWN);
         formatter
             .debug_struct("Wheel")
             .field("now", &self.now)
             .field("len", &self.len())
             .field("buckets", &self.buckets())
             .field("next_due", &self.next_due())
+            .field("due", &earliest)
+            .field("due_later", &(self.len() - earliest.len()))
             .finish_non_exhaustive()
     }
 }

@@ -10,14 +10,16 @@
 //! its neighbours do. The price is a search in the tree, over the distinct ticks that are more than a lap away, for an
 //! entry that is the first or the last of its tick. What is due within the lap, the usual case, never comes here.
 
-use std::collections::BTreeMap;
+use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
 
-use super::bucket::Bucket;
-use super::slab::Slab;
+use super::list::List;
+use super::slab::{Links, Slab};
 
+/// No list in here is empty.
 #[derive(Debug)]
 pub(super) struct Rounds {
-    by_tick: BTreeMap<u64, Bucket>,
+    by_tick: BTreeMap<u64, List>,
 }
 
 impl Rounds {
@@ -30,23 +32,28 @@ impl Rounds {
         self.by_tick.first_key_value().map(|(tick, _)| *tick)
     }
 
-    /// The entry that has stood longest under the tick `due`.
-    pub(super) fn front(&self, due: u64) -> Option<u32> {
-        self.by_tick.first_key_value().filter(|(tick, _)| **tick == due)?.1.front()
+    /// Takes the list of the lowest tick out, if that tick is `last` or before it.
+    pub(super) fn take_first(&mut self, last: u64) -> Option<(u64, List)> {
+        let first = self.by_tick.first_entry().filter(|first| *first.key() <= last)?;
+        Some(first.remove_entry())
     }
 
-    pub(super) fn push_back<T>(&mut self, slab: &mut Slab<T>, index: u32) {
-        let due = slab.slot(index).due;
-        self.by_tick.entry(due).or_insert(Bucket::EMPTY).push_back(slab, index);
+    pub(super) fn push_back<T>(&mut self, slab: &mut Slab<T>, due: u64, index: u32) {
+        self.by_tick.entry(due).or_insert(List::EMPTY).push_back(slab, index);
     }
 
-    pub(super) fn unlink<T>(&mut self, slab: &mut Slab<T>, index: u32) {
-        let due = slab.slot(index).due;
-        if let Some(bucket) = self.by_tick.get_mut(&due) {
-            bucket.unlink(slab, index);
-            if bucket.is_empty() {
-                self.by_tick.remove(&due);
+    /// Closes the gap that an entry has left which was due at `due`.
+    pub(super) fn close_gap<T>(&mut self, slab: &mut Slab<T>, due: u64, links: Links) {
+        if let Entry::Occupied(mut list) = self.by_tick.entry(due) {
+            list.get_mut().close_gap(slab, links);
+            if list.get().is_empty() {
+                list.remove();
             }
         }
+    }
+
+    /// The lists and their ticks, in the order of the ticks.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, List)> {
+        self.by_tick.iter().map(|(tick, list)| (*tick, *list))
     }
 }

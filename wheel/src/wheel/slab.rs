@@ -3,11 +3,11 @@
 //! A key names a slot and the generation of its tenant. A freed slot goes to its next generation, so the key of an
 //! entry that is gone finds nothing, for ever: a slot whose generations are used up is not let again. (That costs one
 //! slot every 2^32 entries.)
-//!
-//! Free slots stand on a dense stack of their own. Linked through the slots they would cost a cache miss per insertion,
-//! and the next free slot would be known only after it.
 
-use std::num::NonZeroU32;
+use alloc::vec::Vec;
+use core::num::{NonZeroU32, NonZeroU64};
+
+use super::free::Free;
 
 /// Names one entry of one [`Wheel`](crate::Wheel), for as long as it is pending and never anything else afterwards.
 ///
@@ -35,23 +35,37 @@ pub(super) const NOWHERE: u32 = u32::MAX;
 #[derive(Debug)]
 pub(super) struct Slab<T> {
     slots: Vec<Slot<T>>,
-    free: Vec<u32>,
+    free: Free,
     len: usize,
 }
 
-/// One entry, or the place of one. `previous` and `next` belong to the list in which the entry stands.
+/// The place of one entry: 32 bytes with a `u64` in it, half a cache line.
 #[derive(Debug)]
-pub(super) struct Slot<T> {
-    pub(super) due: u64,
+struct Slot<T> {
+    generation: NonZeroU32,
+    /// Belongs to the list in which the entry stands, and means nothing in a free slot.
+    links: Links,
+    tenant: Option<Tenant<T>>,
+}
+
+/// The neighbours of an entry in its list.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Links {
     pub(super) previous: u32,
     pub(super) next: u32,
-    generation: NonZeroU32,
-    value: Option<T>,
+}
+
+/// An entry. That nothing is due at tick 0, where a wheel begins, spares the eight bytes that an `Option` of this would
+/// take to say that it is none.
+#[derive(Debug)]
+pub(super) struct Tenant<T> {
+    pub(super) due: NonZeroU64,
+    pub(super) value: T,
 }
 
 impl<T> Slab<T> {
     pub(super) const fn new() -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), len: 0 }
+        Self { slots: Vec::new(), free: Free::new(), len: 0 }
     }
 
     pub(super) const fn len(&self) -> usize {
@@ -60,7 +74,7 @@ impl<T> Slab<T> {
 
     /// Whether every index that exists is taken.
     pub(super) fn is_full(&self) -> bool {
-        self.free.is_empty() && self.slots.len() >= NOWHERE as usize
+        self.slots.len() >= NOWHERE as usize && self.free.is_empty()
     }
 
     /// Gives `value` a slot that stands in no list yet.
@@ -68,57 +82,83 @@ impl<T> Slab<T> {
     /// # Panics
     ///
     /// If the slab is full.
-    pub(super) fn insert(&mut self, due: u64, value: T) -> Key {
-        let (index, generation) = if let Some(index) = self.free.pop() {
+    pub(super) fn insert(&mut self, due: NonZeroU64, value: T) -> Key {
+        let tenant = Some(Tenant { due, value });
+        let key = if let Some(index) = self.free.take() {
             let slot = &mut self.slots[index as usize];
-            debug_assert!(slot.value.is_none(), "a free slot holds nothing");
-            slot.due = due;
-            slot.value = Some(value);
-            (index, slot.generation)
+            debug_assert!(slot.tenant.is_none(), "a free slot holds nothing");
+            slot.tenant = tenant;
+            Key { index, generation: slot.generation }
         } else {
             let index = u32::try_from(self.slots.len()).unwrap_or(NOWHERE);
             assert!(index != NOWHERE, "a wheel holds at most 2^32 - 1 entries");
+            if self.slots.len() == self.slots.capacity() {
+                self.grow();
+            }
             let generation = NonZeroU32::MIN;
-            let value = Some(value);
-            self.slots.push(Slot { due, previous: NOWHERE, next: NOWHERE, generation, value });
-            (index, generation)
+            let links = Links { previous: NOWHERE, next: NOWHERE };
+            self.slots.push(Slot { generation, links, tenant });
+            Key { index, generation }
         };
         self.len += 1;
-        Key { index, generation }
+        key
     }
 
-    /// Empties the slot, which must stand in no list any more.
-    pub(super) fn remove(&mut self, index: u32) -> Option<T> {
+    /// Makes room for more slots, and for each of them in the set of free ones: freeing a slot never allocates.
+    #[cold]
+    fn grow(&mut self) {
+        self.slots.reserve(1);
+        self.free.grow(self.slots.capacity());
+    }
+
+    /// Takes the entry out of its slot, and tells what its neighbours were: the gap in its list is still to be closed.
+    pub(super) fn remove(&mut self, key: Key) -> Option<(Tenant<T>, Links)> {
+        let slot = self.slots.get_mut(key.index as usize)?;
+        if slot.generation != key.generation {
+            return None;
+        }
+        let tenant = slot.tenant.take()?;
+        let links = slot.links;
+        self.vacate(key.index);
+        Some((tenant, links))
+    }
+
+    /// As [`remove`](Self::remove), of the entry that stands at `index`.
+    pub(super) fn remove_at(&mut self, index: u32) -> Option<(Tenant<T>, Links)> {
         let slot = &mut self.slots[index as usize];
-        let value = slot.value.take()?;
+        let tenant = slot.tenant.take()?;
+        let links = slot.links;
+        self.vacate(index);
+        Some((tenant, links))
+    }
+
+    /// Sees to the slot of an entry that has gone.
+    fn vacate(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
         self.len -= 1;
         if let Some(generation) = slot.generation.checked_add(1) {
             slot.generation = generation;
-            self.free.push(index);
+            self.free.put(index);
         }
-        Some(value)
     }
 
-    /// The index of the entry that `key` names, if it is still there.
-    pub(super) fn index(&self, key: Key) -> Option<u32> {
+    /// The entry that `key` names, if it is still there.
+    pub(super) fn tenant(&self, key: Key) -> Option<&Tenant<T>> {
         let slot = self.slots.get(key.index as usize)?;
-        (slot.generation == key.generation && slot.value.is_some()).then_some(key.index)
+        slot.tenant.as_ref().filter(|_| slot.generation == key.generation)
     }
 
-    pub(super) fn slot(&self, index: u32) -> &Slot<T> {
-        &self.slots[index as usize]
+    pub(super) fn tenant_mut(&mut self, key: Key) -> Option<&mut Tenant<T>> {
+        let slot = self.slots.get_mut(key.index as usize)?;
+        slot.tenant.as_mut().filter(|_| slot.generation == key.generation)
     }
 
-    pub(super) fn slot_mut(&mut self, index: u32) -> &mut Slot<T> {
-        &mut self.slots[index as usize]
+    pub(super) fn links(&self, index: u32) -> Links {
+        self.slots[index as usize].links
     }
 
-    pub(super) fn value(&self, index: u32) -> Option<&T> {
-        self.slots[index as usize].value.as_ref()
-    }
-
-    pub(super) fn value_mut(&mut self, index: u32) -> Option<&mut T> {
-        self.slots[index as usize].value.as_mut()
+    pub(super) fn links_mut(&mut self, index: u32) -> &mut Links {
+        &mut self.slots[index as usize].links
     }
 
     /// Every entry, in the order of the slots, which means nothing.
@@ -126,15 +166,22 @@ impl<T> Slab<T> {
         // Slots and indexes end together: `insert` sees to it that no index is beyond 32 bits.
         (0..NOWHERE).zip(&self.slots).filter_map(|(index, slot)| {
             let key = Key { index, generation: slot.generation };
-            slot.value.as_ref().map(|value| (key, slot.due, value))
+            slot.tenant.as_ref().map(|tenant| (key, tenant.due.get(), &tenant.value))
         })
     }
 }
 
-impl<T> Slot<T> {
-    /// Whether taking this entry out of its list leaves the list's ends as they are.
-    pub(super) const fn has_neighbours_on_both_sides(&self) -> bool {
-        self.previous != NOWHERE && self.next != NOWHERE
+impl Links {
+    /// Closes the gap that an entry has left which was neither the first nor the last of its list, whichever list that
+    /// is. False, and nothing done, if it was at an end.
+    pub(super) fn close_gap<T>(self, slab: &mut Slab<T>) -> bool {
+        let Self { previous, next } = self;
+        let inside = previous != NOWHERE && next != NOWHERE;
+        if inside {
+            slab.links_mut(previous).next = next;
+            slab.links_mut(next).previous = previous;
+        }
+        inside
     }
 }
 
@@ -146,7 +193,17 @@ impl Key {
 
 #[cfg(test)]
 mod tests {
+    use alloc::boxed::Box;
+
     use super::*;
+
+    fn insert<T>(slab: &mut Slab<T>, value: T) -> Key {
+        slab.insert(NonZeroU64::MIN, value)
+    }
+
+    fn remove<T>(slab: &mut Slab<T>, key: Key) -> Option<T> {
+        slab.remove(key).map(|(tenant, _)| tenant.value)
+    }
 
     #[test]
     fn a_key_and_an_optional_key_take_eight_bytes() {
@@ -155,26 +212,32 @@ mod tests {
     }
 
     #[test]
+    fn a_slot_takes_half_a_cache_line() {
+        assert_eq!(size_of::<Slot<u64>>(), 32);
+        assert!(size_of::<Slot<Box<dyn FnOnce() + Send>>>() <= 40);
+    }
+
+    #[test]
     fn a_slot_whose_generations_are_used_up_is_not_let_again() {
         let mut slab = Slab::new();
-        let first = slab.insert(0, 'a');
-        slab.slot_mut(first.index).generation = NonZeroU32::MAX;
+        let first = insert(&mut slab, 'a');
+        slab.slots[first.index as usize].generation = NonZeroU32::MAX;
         let last = Key { index: first.index, generation: NonZeroU32::MAX };
-        assert_eq!(slab.remove(last.index), Some('a'));
-        let other = slab.insert(0, 'b');
+        assert_eq!(remove(&mut slab, last), Some('a'));
+        let other = insert(&mut slab, 'b');
         assert_ne!(other.index, first.index);
-        assert_eq!(slab.index(last), None);
-        assert_eq!(slab.index(first), None);
+        assert!(slab.tenant(last).is_none() && slab.tenant(first).is_none());
+        assert_eq!(remove(&mut slab, last), None);
         assert_eq!(slab.len(), 1);
     }
 
     #[test]
     fn a_freed_slot_is_the_next_to_be_let() {
         let mut slab = Slab::new();
-        let first = slab.insert(0, 'a');
-        slab.insert(0, 'b');
-        slab.remove(first.index);
-        let third = slab.insert(0, 'c');
+        let first = insert(&mut slab, 'a');
+        insert(&mut slab, 'b');
+        remove(&mut slab, first);
+        let third = insert(&mut slab, 'c');
         assert_eq!(third.index, first.index);
         assert_ne!(third.generation, first.generation);
     }

@@ -1,7 +1,8 @@
 //! The tick: how an instant becomes a whole number, rounded so that nothing fires early.
 
-use std::num::NonZeroU64;
-use std::time::{Duration, Instant};
+use core::num::NonZeroU64;
+use core::time::Duration;
+use std::time::Instant;
 
 use crate::error::BuildError;
 
