@@ -16,6 +16,7 @@ mod machine;
 mod raw;
 mod rounds;
 mod timers;
+mod timing;
 
 pub use clock::{now, pause};
 pub use contender::Contender;
@@ -25,3 +26,4 @@ pub use machine::{describe, pin};
 pub use raw::RawLock;
 pub use rounds::{Figures, measure_in_turn, table};
 pub use timers::{After, Batch, Boxed, Floor, OrderedMap, Timer};
+pub use timing::{measure_one, timer_report};

@@ -8,20 +8,24 @@ use wheellock_fixture::Server;
 /// The processor, the system and the server, and which cores they may use, on one line each.
 #[must_use]
 pub fn describe(server: &Server) -> String {
-    let cpu = field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".to_owned());
-    let cores = fs::read_to_string("/proc/cpuinfo")
-        .map_or(0, |text| text.lines().filter(|line| line.starts_with("processor")).count());
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let info = server.command(&["INFO", "server"]).text();
     let version = info.lines().find_map(|line| line.strip_prefix("redis_version:"));
     format!(
-        "processor: {cpu}, {cores} cores\nkernel: {} {}\nserver: {}\ncores allowed: benchmark {}, server {}\n",
-        std::env::consts::OS,
-        kernel.trim(),
+        "{}server: {}\ncores allowed: benchmark {}, server {}\n",
+        describe_machine(),
         version.unwrap_or("unknown"),
         allowed("self"),
         allowed(&server.process_id().to_string()),
     )
+}
+
+/// The processor and the system, on one line each.
+pub(crate) fn describe_machine() -> String {
+    let cpu = field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".to_owned());
+    let cores = fs::read_to_string("/proc/cpuinfo")
+        .map_or(0, |text| text.lines().filter(|line| line.starts_with("processor")).count());
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!("processor: {cpu}, {cores} cores\nkernel: {} {}\n", std::env::consts::OS, kernel.trim())
 }
 
 /// Keeps all threads of the server on one core, with the system's `taskset`.

@@ -1,0 +1,73 @@
+//! When each timeout fired. A measured process has one record, so that a closure need hold no more than a number.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::clock::now;
+
+static RECORD: OnceLock<Record> = OnceLock::new();
+
+/// The firings of a process.
+#[derive(Debug)]
+pub(crate) struct Record {
+    origin: Instant,
+    /// By the number of the timeout: nanoseconds from the origin, zero if it has not fired.
+    times: Box<[AtomicU64]>,
+    fired: AtomicU64,
+}
+
+impl Record {
+    /// Begins to record; before, firings are let go.
+    pub(crate) fn begin(timeouts: u32) -> &'static Self {
+        RECORD.get_or_init(|| Self {
+            origin: now(),
+            times: (0..timeouts).map(|_| AtomicU64::new(0)).collect(),
+            fired: AtomicU64::new(0),
+        })
+    }
+
+    pub(crate) fn fired(&self) -> u64 {
+        self.fired.load(Ordering::Relaxed)
+    }
+
+    /// When the timeout with a number fired, counted from `origin`; none if it has not.
+    pub(crate) fn times(&self) -> impl Iterator<Item = Option<Instant>> + '_ {
+        self.times.iter().map(|time| match time.load(Ordering::Relaxed) {
+            0 => None,
+            nanos => Some(self.origin + Duration::from_nanos(nanos)),
+        })
+    }
+
+    fn note(&self, number: u64, at: Instant) {
+        let nanos = at.saturating_duration_since(self.origin).as_nanos();
+        let place = usize::try_from(number).ok().and_then(|number| self.times.get(number));
+        if let Some(time) = place {
+            time.store(u64::try_from(nanos).unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
+    }
+
+    /// One thread fires, so this need not be one step.
+    fn count(&self, firings: u64) {
+        self.fired.store(self.fired() + firings, Ordering::Relaxed);
+    }
+}
+
+/// What each callback does: read the clock and keep what it shows.
+pub(crate) fn fired(number: u64) {
+    if let Some(record) = RECORD.get() {
+        record.note(number, now());
+        record.count(1);
+    }
+}
+
+/// What a handler of batches does: read the clock once for all.
+pub(crate) fn fired_batch(numbers: &[u64]) {
+    if let Some(record) = RECORD.get() {
+        let at = now();
+        for &number in numbers {
+            record.note(number, at);
+        }
+        record.count(u64::try_from(numbers.len()).unwrap_or(0));
+    }
+}
