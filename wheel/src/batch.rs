@@ -426,13 +426,32 @@ impl<T> Drop for BatchTimer<T> {
     }
 }
 
+/// How many of the timeouts that are due first `Debug` shows.
+const SHOWN: usize = 16;
+
 impl<T> fmt::Debug for BatchTimer<T> {
+    /// Shows how many timeouts are pending, and how long it is until the first 16 of them are due. It looks at no more
+    /// than these, so it may be used with a million pending.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Firing { clock, scale, panics, .. } = &*self.firing;
+        let pending: usize = self.shards.iter().map(|shard| shard.pending()).sum();
+        let mut ticks: Vec<u64> =
+            self.shards.iter().flat_map(|shard| shard.earliest(SHOWN)).collect();
+        ticks.sort_unstable();
+        ticks.truncate(SHOWN);
+        let now = clock.now();
+        // None is for what never comes.
+        let due_in: Vec<Option<Duration>> = ticks
+            .into_iter()
+            .map(|tick| Some(scale.instant(tick)?.saturating_duration_since(now)))
+            .collect();
         formatter
             .debug_struct("BatchTimer")
-            .field("clock", &self.firing.clock)
+            .field("clock", clock)
+            .field("pending", &pending)
+            .field("due_in", &due_in)
             .field("alarm", &self.alarm)
-            .field("panics", &self.firing.panics)
+            .field("panics", panics)
             .finish_non_exhaustive()
     }
 }

@@ -216,6 +216,11 @@ impl<T> Shard<T> {
         }
     }
 
+    /// The ticks at which the first `most` entries are due, lowest first.
+    pub(crate) fn earliest(&self, most: usize) -> Vec<u64> {
+        self.state.lock().wheel.earliest(most)
+    }
+
     /// The tick by which the ticker must look here again.
     pub(crate) fn plan(&self) -> u64 {
         self.plan.tick()

@@ -149,3 +149,16 @@ fn a_cancelled_task_can_be_had_back() {
     task();
     assert_eq!(receiver.try_recv(), Ok(7));
 }
+
+#[test]
+fn debug_shows_how_many_are_pending_and_when_the_first_are_due() {
+    let (_clock, timer) = timer(|builder| builder);
+    for seconds in 1..=40 {
+        timer.schedule(SECOND * (41 - seconds), || {}).unwrap();
+    }
+    timer.schedule(Duration::MAX, || {}).unwrap();
+    let shown = format!("{timer:?}");
+    assert!(shown.contains("pending: 41"), "{shown}");
+    assert!(shown.contains("due_in: [Some(1s), Some(2s), Some(3s)"), "{shown}");
+    assert!(shown.contains("Some(16s)]"), "{shown}");
+}
