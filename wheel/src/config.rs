@@ -89,8 +89,8 @@ impl TimerBuilder {
     /// How many buckets each of the timer's eight wheels has, rounded up to a power of two: 4096 unless set, which with
     /// the default tick makes laps of 41 s. A bucket takes 8 bytes.
     ///
-    /// A lap should be longer than most delays: within a lap, scheduling and cancelling take constant time. Beyond it
-    /// they take logarithmic time in the number of distinct due ticks; nothing else changes. Zero, or more than
+    /// A wheel that holds much gives itself longer laps inside, so this matters little. What is due far beyond a lap takes
+    /// logarithmic time in the number of distinct due ticks; nothing else changes. Zero, or more than
     /// [`TICKS_PER_WHEEL_MAX`](crate::TICKS_PER_WHEEL_MAX), is an error when the timer is built.
     pub const fn ticks_per_wheel(mut self, count: usize) -> Self {
         self.ticks_per_wheel = count;
@@ -101,7 +101,8 @@ impl TimerBuilder {
     /// handed back with [`ScheduleError::Full`](crate::ScheduleError::Full). The bound is never exceeded. Nothing
     /// that fits is refused, unless other threads schedule and cancel at the same moment.
     ///
-    /// A bound of 1024 or more costs next to nothing. A smaller one costs a counter that all threads share. Zero is an error when the timer is built.
+    /// A bound of 1024 or more costs next to nothing. A smaller one costs a counter that all threads share. Zero is an
+    /// error when the timer is built.
     pub const fn max_pending_timeouts(mut self, count: usize) -> Self {
         self.max_pending_timeouts = Some(count);
         self

@@ -40,7 +40,8 @@
 //! * *Bounded work.* At most 1024 entries are taken at a time, and what is scheduled during a turn is due after it.
 //! * *Bounded memory*, if asked for: [`TimerBuilder::max_pending_timeouts`] is never exceeded, and whatever is refused
 //!   is handed back.
-//! * *Nothing gets lost.* What was pending when the timer is stopped is given back.
+//! * *Nothing gets lost.* What was pending when the timer is stopped is given back. What the ticker has taken by then,
+//!   1024 tasks at most, still runs, and is not given back.
 //!
 //! # Ticks, buckets, rounds
 //!
@@ -54,6 +55,19 @@
 //! keeps the later rounds of a bucket apart, so that passing a bucket does not mean walking through it, and its thread
 //! does not tick while nothing is due.
 //!
+//! A wheel of eight buckets at tick 0, with a delay of 5 and one of 17:
+//!
+//! ```text
+//!  hand
+//!   v
+//!   0    1    2    3    4    5    6    7      bucket
+//!        |                   |
+//!        17: round 2         5: round 0
+//!            due when the        due when the hand comes
+//!            hand is here        here for the first time
+//!            a third time
+//! ```
+//!
 //! # Three levels
 //!
 //! * [`HashedWheelTimer`] runs closures, each with a [`Timeout`] to cancel it by. Begin here.
@@ -61,20 +75,37 @@
 //!   timeouts of one kind.
 //! * [`Wheel`] is plain data, with no thread and no clock. For an event loop that has its own.
 //!
+//! # What else the timer does
+//!
+//! * [`schedule_periodic`](HashedWheelTimer::schedule_periodic) runs a task at a fixed rate or with a fixed delay, and
+//!   [`MissedRuns`] says what becomes of the runs that were missed.
+//! * [`after`](HashedWheelTimer::after) and [`interval`](HashedWheelTimer::interval) are channels for `select!`.
+//! * [`TimerBuilder::executor`] runs the tasks elsewhere, so that a slow one holds up no other.
+//! * [`Timeout::take`] cancels and gives the task back. [`HashedWheelTimer::drain`] runs what is due, then stops.
+//! * [`statistics`](HashedWheelTimer::statistics) says how much was done and how late, always.
+//!
+//! # How lateness comes about
+//!
+//! A deadline is rounded up to a tick: on average half a tick late, at most one. Then the operating system wakes the
+//! thread, usually within 0.1 ms. Then the tasks before it run, one after the other. A task that blocks for a second
+//! delays all that is due in that second; [`Statistics::lateness_max`] and [`Statistics::longest_task`] name it. With an
+//! executor the ticker only hands tasks on, and what a task takes delays none but those that the executor runs after it.
+//!
 //! # Choosing the tick and the size of the wheel
 //!
 //! The *tick* is how late a timeout may be, and how often the thread wakes at most: 10 ms unless set. As nothing ticks
 //! while nothing is due, a finer tick costs only when timeouts are many and spread out: with 100,000 timeouts a second,
 //! a tick of 1 ms wakes the thread 1000 times for 100 each, and a tick of 10 ms wakes it 100 times for 1000 each.
 //!
-//! The *size* should make a lap longer than most delays: 4096 ticks unless set, 41 s at the default tick. What is due
-//! within a lap takes constant time to schedule; beyond it, a search in a tree of the distinct due ticks is added.
-//! Nothing gets late or wrong with a wheel that is too small. A bucket takes 8 bytes, in each of the eight wheels of a
-//! timer.
+//! The *size* matters little: 4096 ticks unless set, 41 s at the default tick. A wheel that holds much gives itself
+//! longer laps inside, so that the usual delays are found in constant time; what is still further away costs a search in
+//! a tree of the distinct due ticks. Nothing gets late or wrong with a wheel that is too small. A bucket takes 8 bytes,
+//! in each of the eight wheels of a timer.
 //!
 //! # Errors
 //!
-//! [`ScheduleError`] hands back what was to be scheduled and says whether a later try may succeed. [`BuildError`] says
+//! [`ScheduleError`] hands back what was to be scheduled and says whether a later try may succeed: a full timer and a
+//! thread that could not be started are transient, a stopped timer and a period of zero are not. [`BuildError`] says
 //! which setting is out of range. [`StopError`] says that a task tried to stop its own timer.
 //!
 //! # Testing
