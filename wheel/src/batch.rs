@@ -252,6 +252,10 @@ impl<T: Send + 'static> BatchTimer<T> {
     /// [`BuildError::ThreadSpawn`], transient: the operating system gave no thread. A later call, or the next timeout,
     /// tries again.
     pub fn start(&self) -> Result<(), BuildError> {
+        if self.ticker_id.get().is_some() {
+            // Not a look under the lock: a task may ask while another thread, which holds it, waits for the task's end.
+            return Ok(());
+        }
         let mut stand = self.ticker.lock();
         match mem::replace(&mut *stand, Stand::Ended) {
             Stand::Waiting(ticker, name) => match ticker.start(name.clone()) {

@@ -71,11 +71,16 @@ impl PeriodicTimeout {
     #[expect(clippy::must_use_candidate, reason = "ending the task is what it is called for")]
     pub fn cancel(&self) -> bool {
         let place = mem::replace(&mut *self.shared.place.lock(), Place::Ended);
-        if let Place::InWheel(key) = place {
-            // None if the ticker has just taken it. It then finds the task ended and drops it.
-            drop(self.shared.shard.cancel(key));
+        match place {
+            Place::InWheel(key) => {
+                let cancelled = self.shared.shard.cancel(key);
+                // If it is not there, either the end of the timer was first, or the ticker has just taken it. That then
+                // finds the task ended and drops it.
+                cancelled.is_some() || !self.shared.shard.is_unprocessed(key)
+            }
+            Place::Out => true,
+            Place::Ended => false,
         }
-        place != Place::Ended
     }
 
     /// Whether the task runs no more: it was cancelled, has ended itself, or its timer is gone.

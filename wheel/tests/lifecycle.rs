@@ -162,3 +162,26 @@ fn the_hook_hears_of_many_timers_and_may_panic() {
     assert_eq!(one_more.panics(), 1);
     drop(timers);
 }
+
+#[test]
+fn a_task_that_starts_its_timer_while_it_is_stopped_hangs_nobody() {
+    let clock = ManualClock::new();
+    let timer =
+        Arc::new(HashedWheelTimer::builder().clock(Arc::new(clock.clone())).build().unwrap());
+    let (entered, running) = unbounded();
+    let own = Arc::clone(&timer);
+    timer
+        .schedule(SECOND, move || {
+            entered.send(()).unwrap();
+            // Until the other thread is in the middle of stopping, and waits for this task.
+            while own.schedule(SECOND, || {}).is_ok() {
+                std::thread::yield_now();
+            }
+            own.start().unwrap();
+        })
+        .unwrap();
+    let mover = std::thread::Builder::new().spawn(move || clock.advance(SECOND)).unwrap();
+    running.recv().unwrap();
+    timer.stop().unwrap();
+    mover.join().unwrap();
+}

@@ -70,6 +70,7 @@ fn runs_after_a_slow_one(period: Period) -> Vec<u128> {
         })
         .unwrap();
     clock.manual.advance(Duration::from_millis(3600));
+    assert_eq!(timer.statistics().longest_task, Duration::from_millis(3500));
     receiver.try_iter().collect()
 }
 
@@ -243,7 +244,7 @@ fn stop_gives_a_periodic_task_back_once() {
     let timeout = timer.schedule_periodic(SECOND, Period::fixed_rate(SECOND), task).unwrap();
     clock.advance(SECOND * 2);
     let mut unprocessed = timer.stop().unwrap();
-    assert!(timeout.is_ended());
+    assert!(timeout.is_ended() && !timeout.cancel());
     assert_eq!(unprocessed.len(), 1);
     unprocessed.remove(0).run();
     assert_eq!((count.load(Ordering::SeqCst), Arc::strong_count(&count)), (3, 1));
