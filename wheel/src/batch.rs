@@ -177,7 +177,7 @@ impl<T: Send + 'static> BatchTimer<T> {
     ///
     /// # Errors
     ///
-    /// [`ScheduleError`], with the value: `Full` (transient) or `Stopped` (permanent).
+    /// [`ScheduleError`], with the value: `Full` or `NotStarted` (transient) or `Stopped` (permanent).
     pub fn schedule(&self, delay: Duration, value: T) -> Result<TimerKey, ScheduleError<T>> {
         let (shard, key) = self.schedule_after(delay, value)?;
         Ok(TimerKey { key, shard })
@@ -190,7 +190,7 @@ impl<T: Send + 'static> BatchTimer<T> {
     ///
     /// # Errors
     ///
-    /// [`ScheduleError`], with the value: `Full` (transient) or `Stopped` (permanent).
+    /// [`ScheduleError`], with the value: `Full` or `NotStarted` (transient) or `Stopped` (permanent).
     pub fn schedule_at(&self, deadline: Instant, value: T) -> Result<TimerKey, ScheduleError<T>> {
         let (shard, key) = self.schedule_by(deadline, value)?;
         Ok(TimerKey { key, shard })
@@ -320,29 +320,35 @@ impl<T: Send + 'static> BatchTimer<T> {
         }
         // Held while the thread ends: who calls at the same time must not return before it has.
         let mut stand = self.ticker.lock();
-        let running = match mem::replace(&mut *stand, Stand::Ended) {
-            Stand::Running(thread) => Some(thread),
-            Stand::Waiting(..) | Stand::Ended => None,
+        let (running, unstarted) = match mem::replace(&mut *stand, Stand::Ended) {
+            Stand::Running(thread) => (Some(thread), None),
+            Stand::Waiting(ticker, _) => (None, Some(ticker)),
+            Stand::Ended => (None, None),
         };
-        match ending {
+        let join = || {
+            if let Some(thread) = running {
+                thread.join();
+            }
+        };
+        let unprocessed = match ending {
             Ending::Stop => {
                 let unprocessed = self.close();
-                if let Some(thread) = running {
-                    thread.join();
-                }
-                Ok(unprocessed)
+                join();
+                unprocessed
             }
             Ending::Drain => {
                 for shard in &*self.shards {
                     shard.refuse();
                 }
                 self.alarm.drain();
-                if let Some(thread) = running {
-                    thread.join();
-                }
-                Ok(self.close())
+                join();
+                self.close()
             }
-        }
+        };
+        drop(stand);
+        // With no lock held, as the handler's destructor is foreign code.
+        self.firing.panics.contain(|| drop(unstarted));
+        Ok(unprocessed)
     }
 
     /// Schedules in the calling thread's home shard, and says which shard that is.
@@ -426,7 +432,9 @@ impl<T> Drop for BatchTimer<T> {
             thread.join();
         }
         // Last: these destructors are foreign code, and by now nothing of the timer is left to be in their way.
-        drop(unprocessed);
+        for (_, value) in unprocessed {
+            self.firing.panics.contain(|| drop(value));
+        }
     }
 }
 

@@ -11,7 +11,8 @@ use crate::timer::HashedWheelTimer;
 
 impl HashedWheelTimer {
     /// A channel that gets one message when `delay` has passed: the instant at which it was sent. After that, or when
-    /// the timer is stopped or dropped before, the channel is disconnected.
+    /// the timer is dropped before, the channel is disconnected. After a stop it is so when what
+    /// [`stop`](Self::stop) gave back is dropped.
     ///
     /// It is [`crossbeam_channel::after`] on the timer's clock, so on a manual clock it comes when the test says so.
     /// Dropping the receiver leaves the timeout pending until it is due.
@@ -49,8 +50,8 @@ impl HashedWheelTimer {
     /// holds one message: what comes while that one has not been received is left out, as with
     /// [`crossbeam_channel::tick`].
     ///
-    /// It ends at the first message after the receiver was dropped. When the timer is stopped or dropped, the channel is
-    /// disconnected.
+    /// It ends at the first message after the receiver was dropped. When the timer is dropped, the channel is disconnected;
+    /// after a stop, when what [`stop`](Self::stop) gave back is dropped.
     ///
     /// # Errors
     ///

@@ -156,7 +156,7 @@ impl TimerBuilder {
     /// panic is counted and does no further harm; without a hook it is seen only in the count, and in what the
     /// process-wide panic hook prints.
     ///
-    /// The hook runs on the ticker thread with no lock held. What it does delays the timeouts behind it. If it panics
+    /// The hook runs where the panic was, on the ticker thread or a thread of the executor's, with no lock held. What it does delays the timeouts behind it. If it panics
     /// itself, that panic is dropped.
     pub fn on_panic(mut self, hook: impl Fn(&(dyn Any + Send)) + Send + Sync + 'static) -> Self {
         self.panic_hook = Some(Arc::new(hook));

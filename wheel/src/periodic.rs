@@ -66,8 +66,8 @@ impl PeriodicTimeout {
     /// Ends the task: no run begins after this. A run that is under way on another thread goes on to its end. Returns
     /// whether this call ended it.
     ///
-    /// The closure is dropped on the calling thread, with no lock held; if a run is under way, after that run and on its
-    /// thread. A run may cancel its own task.
+    /// The closure is dropped on the calling thread, with no lock held; if it was taken to be run, on the thread that was
+    /// to run it, after the run if one is under way. A run may cancel its own task.
     #[expect(clippy::must_use_candidate, reason = "ending the task is what it is called for")]
     pub fn cancel(&self) -> bool {
         let place = mem::replace(&mut *self.shared.place.lock(), Place::Ended);

@@ -264,6 +264,7 @@ impl<T> Shard<T> {
         state.emptied = true;
         let mut keys: Vec<Key> = state.wheel.iter().map(|(key, _, _)| key).collect();
         if keys.is_empty() {
+            state.wheel.retire();
             return;
         }
         state.wheel.advance(u64::MAX, usize::MAX, |due, value| unprocessed.push((due, value)));

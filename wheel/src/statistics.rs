@@ -33,7 +33,7 @@ pub struct Statistics {
     /// How many timeouts were taken in. A periodic task counts once, and rescheduling does not count.
     pub scheduled: u64,
     /// How often something that was due was run, or handed to the executor or the handler. Each run of a periodic task
-    /// counts.
+    /// counts, also one that was cancelled after it was taken to be run.
     pub fired: u64,
     /// How many pending timeouts were cancelled, one by one. What was pending when the timer was stopped is not among
     /// them.

@@ -83,13 +83,13 @@ impl<T: Send + 'static> Ticker<T> {
                 if due.values.len() == BATCH_MAX {
                     full = true;
                     hand_over(&mut self.handler, &self.firing, due);
+                    if self.alarm.is_stopping() {
+                        // Whoever stops the timer takes the rest.
+                        return;
+                    }
                 }
             }
             if !full {
-                break;
-            }
-            if self.alarm.is_stopping() {
-                // Whoever stops the timer takes the rest.
                 break;
             }
         }
@@ -121,7 +121,10 @@ fn hand_over<T>(handler: &mut Handler<T>, firing: &Firing, due: &mut Due<T>) {
     firing.panics.contain(|| handler(due));
     due.ticks.clear();
     // Apart from the call, because the destructors of what was left may panic as well.
-    firing.panics.contain(|| due.values.clear());
+    for left in due.values.drain(..) {
+        // One by one: a second destructor that panics while the first unwinds would end the process.
+        firing.panics.contain(|| drop(left));
+    }
 }
 
 /// The running thread, seen from outside.

@@ -32,6 +32,9 @@ use crate::wheel::tick::NEVER;
 /// All methods take `&self`; share a timer in an [`Arc`]. One timer serves a whole program: it takes one thread, and a
 /// second one is needed only to keep slow tasks away from others.
 ///
+/// With an [executor](TimerBuilder::executor) a task runs on a thread of that one's, and must neither stop nor drop the
+/// timer if the executor waits for its own threads: the ticker ends last of all by dropping the executor.
+///
 /// Dropping the timer drops the pending tasks unrun and waits for the ticker thread to end, which finishes the tasks
 /// that it has taken. If a task drops the timer, nothing is waited for. Do not drop it while holding what a task waits
 /// for.
@@ -70,7 +73,7 @@ impl HashedWheelTimer {
     ///
     /// # Errors
     ///
-    /// [`ScheduleError`], with the task: `Full` (transient) or `Stopped` (permanent).
+    /// [`ScheduleError`], with the task: `Full` or `NotStarted` (transient) or `Stopped` (permanent).
     pub fn schedule(
         &self,
         delay: Duration,
@@ -87,7 +90,7 @@ impl HashedWheelTimer {
     ///
     /// # Errors
     ///
-    /// [`ScheduleError`], with the task: `Full` (transient) or `Stopped` (permanent).
+    /// [`ScheduleError`], with the task: `Full` or `NotStarted` (transient) or `Stopped` (permanent).
     pub fn schedule_at(
         &self,
         deadline: Instant,
@@ -272,10 +275,13 @@ impl TimerBuilder {
 /// Runs each task by itself, so that a panic stops no other task of the batch.
 fn run_all(firing: &Arc<Firing>, executor: Option<&Arc<dyn Executor>>, due: &mut Due<BoxedJob>) {
     // One look at the clock between two tasks says how long the one took and how late the other is.
-    let mut begun = firing.clock.now();
-    for (mut job, tick) in due.values.drain(..).zip(&due.ticks) {
-        firing.record.fired(firing.scale.nanos_after(*tick, begun), 1);
+    for job in &mut due.values {
+        // All before anything foreign is called: whatever happens to the batch, their places come back.
         job.taken();
+    }
+    let mut begun = firing.clock.now();
+    for (job, tick) in due.values.drain(..).zip(&due.ticks) {
+        firing.record.fired(firing.scale.nanos_after(*tick, begun), 1);
         begun = match executor {
             None => firing.run(begun, || job.run()),
             Some(executor) => {

@@ -447,3 +447,27 @@ fn check_fired(
     }
     Ok(())
 }
+
+#[test]
+fn destructors_that_panic_one_after_the_other_are_contained_one_by_one() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic::resume_unwind(Box::new("quietly"));
+        }
+    }
+    let clock = ManualClock::new();
+    let timer = HashedWheelTimer::builder()
+        .clock(Arc::new(clock.clone()))
+        .on_panic(|_| {})
+        .build_batch(|_: &mut Vec<Bomb>| {})
+        .unwrap();
+    for _ in 0..3 {
+        assert!(timer.schedule(Duration::from_secs(1), Bomb).is_ok());
+        assert!(timer.schedule(Duration::from_secs(60), Bomb).is_ok());
+    }
+    clock.advance(Duration::from_secs(2));
+    assert_eq!(timer.panics(), 3);
+    // What is pending goes the same way, and no panic comes out of the drop.
+    drop(timer);
+}
