@@ -21,7 +21,7 @@ use std::sync::Weak;
 
 use crate::clock::Parker;
 use crate::sync::{AtomicBool, AtomicU64, Ordering, fence};
-use crate::wheel::tick::NEVER;
+use crate::tick::NEVER;
 
 /// What the ticker and those who schedule know of each other.
 pub(crate) struct Alarm {

@@ -18,8 +18,8 @@ use crate::firing::Firing;
 use crate::panics::Panics;
 use crate::shard::{Due, SHARDS, Shard, home};
 use crate::statistics::{Record, Statistics};
+use crate::tick::TickScale;
 use crate::ticker::{Ticker, TickerThread};
-use crate::wheel::tick::{NEVER, TickScale};
 use crate::wheel::{Key, Wheel};
 
 /// A timer that hands values to one handler when they are due.
@@ -173,7 +173,7 @@ impl TimerBuilder {
 
 impl<T: Send + 'static> BatchTimer<T> {
     /// Hands `value` over when `delay` has passed from now: not before, and at most a tick and the operating system's
-    /// wake-up after. A delay beyond all that an [`Instant`] can hold never ends, but can be cancelled.
+    /// wake-up after. A delay of 584 years or more never ends, but can be cancelled.
     ///
     /// # Errors
     ///
@@ -357,10 +357,8 @@ impl<T: Send + 'static> BatchTimer<T> {
         delay: Duration,
         value: T,
     ) -> Result<(u8, Key), ScheduleError<T>> {
-        match self.firing.clock.now().checked_add(delay) {
-            Some(deadline) => self.schedule_by(deadline, value),
-            None => self.schedule_tick(NEVER, value),
-        }
+        let Firing { clock, scale, .. } = &*self.firing;
+        self.schedule_tick(scale.tick_after(clock.now(), delay), value)
     }
 
     /// As [`schedule_after`](Self::schedule_after), for an instant.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::clock::{Clock, SystemClock};
 use crate::error::BuildError;
 use crate::task::Executor;
+use crate::tick::TickDuration;
 use crate::wheel::Wheel;
-use crate::wheel::tick::TickDuration;
 
 /// What is called with the number of living timers when there are many.
 pub(crate) type CrowdHook = Arc<dyn Fn(usize) + Send + Sync>;

@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::clock::Clock;
 use crate::panics::Panics;
 use crate::statistics::Record;
-use crate::wheel::tick::TickScale;
+use crate::tick::TickScale;
 
 /// What the handlers of a timer share with it.
 #[derive(Debug)]

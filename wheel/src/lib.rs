@@ -135,6 +135,7 @@ mod shard;
 mod statistics;
 mod sync;
 mod task;
+mod tick;
 mod ticker;
 mod timeout;
 mod timer;

@@ -21,8 +21,8 @@ use crate::panics::Panics;
 use crate::shard::{Counts, Due, Shard};
 use crate::statistics::Record;
 use crate::sync::{AtomicUsize, Mutex, Ordering};
+use crate::tick::{NEVER, TickDuration, TickScale};
 use crate::ticker::Ticker;
-use crate::wheel::tick::{NEVER, TickDuration, TickScale};
 use crate::wheel::{Key, Wheel};
 
 const TICK: Duration = Duration::from_secs(1);

@@ -17,8 +17,8 @@ use crate::job::{BoxedJob, Job};
 use crate::period::Period;
 use crate::shard::Shard;
 use crate::task::Task;
+use crate::tick::NEVER;
 use crate::wheel::Key;
-use crate::wheel::tick::NEVER;
 
 /// A handle of a task that runs again and again, to end it and to see how often it ran.
 ///

@@ -16,7 +16,7 @@ use crate::alarm::{Alarm, Plan};
 use crate::bound::{Allowance, Bound};
 use crate::error::ScheduleError;
 use crate::sync::{Mutex, MutexGuard};
-use crate::wheel::tick::TickScale;
+use crate::tick::TickScale;
 use crate::wheel::{Key, Wheel};
 
 pub(crate) const SHARDS: u8 = 8;
@@ -132,8 +132,9 @@ impl<T> Shard<T> {
             return Err(ScheduleError::Full(value));
         }
         state.scheduled += 1;
+        let due = state.wheel.due(deadline).get();
         let key = state.wheel.insert(deadline, value);
-        self.see_to(state, key);
+        self.see_to(state, due);
         Ok(key)
     }
 
@@ -144,8 +145,9 @@ impl<T> Shard<T> {
         if state.emptied || state.wheel.is_full() {
             return Err(value);
         }
+        let due = state.wheel.due(deadline).get();
         let key = state.wheel.insert(deadline, value);
-        self.see_to(state, key);
+        self.see_to(state, due);
         Ok(key)
     }
 
@@ -173,9 +175,10 @@ impl<T> Shard<T> {
     pub(crate) fn reschedule(&self, key: Key, deadline: Instant) -> bool {
         let deadline = self.scale.deadline_tick(deadline);
         let mut state = self.state.lock();
+        let due = state.wheel.due(deadline).get();
         let pending = state.wheel.reschedule(key, deadline);
         if pending {
-            self.see_to(state, key);
+            self.see_to(state, due);
         }
         pending
     }
@@ -275,11 +278,8 @@ impl<T> Shard<T> {
         state.unprocessed = keys;
     }
 
-    /// Sees to it that the ticker comes in time for an entry that was just put in.
-    fn see_to(&self, state: MutexGuard<'_, State<T>>, key: Key) {
-        let Some(due) = state.wheel.deadline(key) else {
-            return;
-        };
+    /// Sees to it that the ticker comes in time for an entry that was just put in and is due at this tick.
+    fn see_to(&self, state: MutexGuard<'_, State<T>>, due: u64) {
         let earlier = self.plan.bring_forward(due);
         // Unlocked before the ticker is woken, or it would wake only to wait for the lock.
         drop(state);
@@ -334,7 +334,7 @@ mod tests {
 
     use super::*;
     use crate::clock::{Clock, SystemClock};
-    use crate::wheel::tick::TickDuration;
+    use crate::tick::TickDuration;
 
     /// Two shards of one timer, with no ticker.
     fn pair(bound: Bound) -> Vec<Arc<Shard<u32>>> {

@@ -19,50 +19,82 @@ pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering
 
 #[cfg(not(loom))]
 mod real {
+    use std::mem;
     use std::time::Instant;
 
-    use crossbeam_channel::{Receiver, Select, Sender, bounded};
+    use crossbeam_channel::{Receiver, Select, Sender, bounded, never};
+    use parking_lot::{Condvar, Mutex};
 
     /// One permit: given by any thread, taken by the one that waits for it.
+    ///
+    /// Who waits for nothing else sleeps on a condition variable, at once. A `select` sleeps only after a while of
+    /// spinning and yielding, which for a thread that wakes a thousand times a second is half of all it does; so it is
+    /// for those alone who wait for an interrupt as well.
     pub(crate) struct Permit {
-        give: Sender<()>,
-        permit: Receiver<()>,
+        there: Mutex<bool>,
+        given: Condvar,
+        /// Rung with each permit, for those in a `select`. It may ring on when the permit has been taken.
+        bell: Sender<()>,
+        rung: Receiver<()>,
     }
 
     impl Permit {
         pub(crate) fn new() -> Self {
-            let (give, permit) = bounded(1);
-            Self { give, permit }
+            let (bell, rung) = bounded(1);
+            Self { there: Mutex::new(false), given: Condvar::new(), bell, rung }
         }
 
         pub(crate) fn give(&self) {
-            // A full channel means that the permit is there, which is all that was wanted.
-            let _already_there = self.give.try_send(());
+            *self.there.lock() = true;
+            self.given.notify_one();
+            // A full channel means that it rings already, which is all that was wanted.
+            let _rings_already = self.bell.try_send(());
         }
 
         /// Takes the permit if it is there, and returns whether it was.
         pub(crate) fn take(&self) -> bool {
-            self.permit.try_recv().is_ok()
+            mem::take(&mut self.there.lock())
         }
 
         pub(crate) fn is_there(&self) -> bool {
-            !self.permit.is_empty()
+            *self.there.lock()
         }
 
-        /// Waits for the permit, the deadline or the interrupt, and takes the permit if it is there.
+        /// Waits for the permit, the deadline or the interrupt, and takes the permit if it is there. It may return
+        /// early for no reason.
         pub(crate) fn wait(&self, deadline: Option<Instant>, interrupt: &Receiver<()>) {
-            let mut select = Select::new();
-            select.recv(&self.permit);
-            select.recv(interrupt);
-            match deadline {
-                None => {
-                    select.ready();
-                }
-                // Which of them it was does not matter: the caller looks at its own state.
-                Some(deadline) => {
-                    let _either = select.ready_deadline(deadline);
+            if interrupt.same_channel(&never()) {
+                self.wait_alone(deadline);
+            } else {
+                self.wait_for_either(deadline, interrupt);
+            }
+        }
+
+        fn wait_alone(&self, deadline: Option<Instant>) {
+            let mut there = self.there.lock();
+            if !*there {
+                match deadline {
+                    None => self.given.wait(&mut there),
+                    // Which of the two it was does not matter: the caller looks at its own state.
+                    Some(deadline) => drop(self.given.wait_until(&mut there, deadline)),
                 }
             }
+            *there = false;
+        }
+
+        fn wait_for_either(&self, deadline: Option<Instant>, interrupt: &Receiver<()>) {
+            if self.take() {
+                return;
+            }
+            let mut select = Select::new();
+            select.recv(&self.rung);
+            select.recv(interrupt);
+            match deadline {
+                None => drop(select.ready()),
+                Some(deadline) => drop(select.ready_deadline(deadline)),
+            }
+            // Before the permit: a bell that rings after this belongs to a permit that is still there.
+            let _rung = self.rung.try_recv();
             self.take();
         }
     }

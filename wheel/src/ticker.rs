@@ -11,7 +11,7 @@ use crate::alarm::Alarm;
 use crate::clock::Parker;
 use crate::firing::Firing;
 use crate::shard::{Due, Shard};
-use crate::wheel::tick::NEVER;
+use crate::tick::NEVER;
 
 /// What is called with what is due. It takes the values out; what it leaves is dropped.
 pub(crate) type Handler<T> = Box<dyn FnMut(&mut Due<T>) + Send>;

@@ -16,8 +16,8 @@ use crate::periodic::{Periodic, PeriodicTimeout};
 use crate::shard::{Due, home};
 use crate::statistics::Statistics;
 use crate::task::{Executor, Task};
+use crate::tick::NEVER;
 use crate::timeout::{Timeout, UnprocessedTask};
-use crate::wheel::tick::NEVER;
 
 /// A timer that runs closures on a thread of its own when their time has come.
 ///
@@ -68,8 +68,8 @@ impl HashedWheelTimer {
     }
 
     /// Runs `task` when `delay` has passed from now: not before, and at most a tick and the operating system's wake-up
-    /// after, if no other task holds up the ticker thread. A delay beyond all that an [`Instant`] can hold never ends,
-    /// but can be cancelled.
+    /// after, if no other task holds up the ticker thread. A delay of 584 years or more never ends, but can be
+    /// cancelled.
     ///
     /// # Errors
     ///

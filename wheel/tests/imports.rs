@@ -6,17 +6,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Ground first.
-const ORDER: [&str; 31] = [
+const ORDER: [&str; 32] = [
     "sync",
     "error",
-    "wheel/tick",
     "wheel/bits",
     "wheel/free",
+    "wheel/fresh",
     "wheel/slab",
     "wheel/list",
     "wheel/table",
     "wheel/rounds",
     "wheel",
+    "tick",
     "clock",
     "task",
     "period",
@@ -161,7 +162,7 @@ fn the_rules_find_what_they_forbid() {
         ("shard", "use crate::timer::HashedWheelTimer;"),
         ("shard", "let timer = crate::timer::make();"),
         ("wheel", "use crate::clock::Clock;"),
-        ("error", "use crate::wheel::tick::TickScale;"),
+        ("error", "use crate::tick::TickScale;"),
         ("wheel/slab", "use super::list::List;"),
         ("wheel/slab", "use super::Wheel;"),
         ("shard", "use crate::Key;"),

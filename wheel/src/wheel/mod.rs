@@ -11,21 +11,24 @@
 //! * What was further away when it was inserted stands in [`rounds`], and stays there until it is due or the table gets
 //!   longer. All of it under a tick came before all in the table under that tick, as the hand only moves forward: first
 //!   one, then the other is the order of insertion.
+//! * What came last is [`fresh`] and in neither of them. It goes there, in the order of insertion, before the hand moves
+//!   and when there is no room for more; so all of it came after everything in the lists.
 //! * A lap of the table is one of the wheel or a power of two of them, and never gets shorter. Only what the public
 //!   calls name by bucket and round goes by the number of buckets that was asked for.
 
 mod bits;
 mod free;
+mod fresh;
 mod list;
 mod rounds;
 mod slab;
 mod table;
-pub(crate) mod tick;
 
 use alloc::vec::Vec;
 use core::fmt;
 use core::num::NonZeroU64;
 
+use self::fresh::Fresh;
 use self::rounds::Rounds;
 use self::slab::{Links, Slab};
 use self::table::Table;
@@ -71,6 +74,7 @@ pub const TICKS_PER_WHEEL_MAX: usize = 1 << 24;
 /// ```
 pub struct Wheel<T> {
     slab: Slab<T>,
+    fresh: Fresh,
     table: Table,
     rounds: Rounds,
     /// A power of two, as is the lap of the table, which is no shorter.
@@ -93,6 +97,7 @@ impl<T> Wheel<T> {
         let buckets = Self::bucket_count(buckets)?;
         Ok(Self {
             slab: Slab::new(),
+            fresh: Fresh::new(),
             table: Table::new(buckets),
             rounds: Rounds::new(),
             buckets,
@@ -114,11 +119,11 @@ impl<T> Wheel<T> {
     ///
     /// # Panics
     ///
-    /// If 2^32 - 1 entries are pending, which takes more than 130 GB.
+    /// If 2^32 - 2 entries are pending, which takes more than 130 GB.
     pub fn insert(&mut self, deadline: u64, value: T) -> Key {
         let due = self.due(deadline);
         let key = self.slab.insert(due, value);
-        self.link(due, key.index());
+        self.welcome(due, key.index());
         key
     }
 
@@ -140,7 +145,7 @@ impl<T> Wheel<T> {
         let before = core::mem::replace(&mut tenant.due, due);
         let links = self.slab.links(key.index());
         self.close_gap(before, key.index(), links);
-        self.link(due, key.index());
+        self.welcome(due, key.index());
         true
     }
 
@@ -153,6 +158,7 @@ impl<T> Wheel<T> {
     ///
     /// What is inserted between such calls is due after `to`, so the calls come to an end.
     pub fn advance(&mut self, to: u64, limit: usize, mut take: impl FnMut(u64, T)) -> bool {
+        self.settle();
         self.now = self.now.max(to);
         let mut left = limit;
         while left > 0
@@ -178,10 +184,8 @@ impl<T> Wheel<T> {
     /// It is at most [`now`](Self::now) only if [`advance`](Self::advance) reached its limit.
     #[must_use]
     pub fn next_due(&self) -> Option<u64> {
-        match (self.table.next_from(self.hand + 1), self.rounds.first()) {
-            (Some(near), Some(far)) => Some(near.min(far)),
-            (near, far) => near.or(far),
-        }
+        let near = self.table.next_from(self.hand + 1);
+        near.into_iter().chain(self.rounds.first()).chain(self.fresh.ticks()).min()
     }
 
     /// The tick to which the wheel was moved last.
@@ -277,13 +281,35 @@ impl<T> Wheel<T> {
             };
             ticks.extend(list.iter(&self.slab).take(most - ticks.len()).map(|_| tick));
         }
+        ticks.extend(self.fresh.ticks());
+        ticks.sort_unstable();
+        ticks.truncate(most);
         ticks
     }
 
     /// The tick at which something with this deadline is due: never one that has come already.
-    fn due(&self, deadline: u64) -> NonZeroU64 {
+    pub(crate) fn due(&self, deadline: u64) -> NonZeroU64 {
         let next = NonZeroU64::MIN.saturating_add(self.now);
         NonZeroU64::new(deadline).map_or(next, |deadline| deadline.max(next))
+    }
+
+    /// Puts an entry that stands in no list behind all others.
+    #[inline]
+    fn welcome(&mut self, due: NonZeroU64, index: u32) {
+        if self.fresh.is_full() {
+            self.settle();
+        }
+        let place = self.fresh.push((due, index));
+        *self.slab.links_mut(index) = Links::fresh(place);
+    }
+
+    /// Puts what is fresh into lists.
+    fn settle(&mut self) {
+        if !self.fresh.is_empty() {
+            for (due, index) in self.fresh.take_all() {
+                self.link(due, index);
+            }
+        }
     }
 
     /// Puts an entry that stands in no list behind all others of its tick.
@@ -297,8 +323,13 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Closes the gap that an entry has left in its list.
+    /// Closes the gap that an entry has left, in its list or among the fresh ones.
+    #[inline]
     fn close_gap(&mut self, due: NonZeroU64, index: u32, links: Links) {
+        if let Some(place) = links.fresh_place() {
+            self.fresh.remove(place);
+            return;
+        }
         // An entry that was far away when it came is still in the rounds, though its tick may be within the lap by
         // now. Which list it is in matters only at an end of the list, and the end tells.
         if !links.close_gap(&mut self.slab)

@@ -24,13 +24,17 @@ use super::free::Free;
 /// # Ok::<(), hashed_wheel::BuildError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
-    index: u32,
-    generation: NonZeroU32,
-}
+pub struct Key(
+    /// The index above, the generation below. In one piece, as a processor waits when it is to read in one what it has
+    /// just written in two.
+    NonZeroU64,
+);
 
 /// The index that names no slot: the end of a list.
 pub(super) const NOWHERE: u32 = u32::MAX;
+
+/// The index that names no slot either: what has it for a neighbour is in no list yet.
+const FRESH: u32 = u32::MAX - 1;
 
 #[derive(Debug)]
 pub(super) struct Slab<T> {
@@ -74,7 +78,7 @@ impl<T> Slab<T> {
 
     /// Whether every index that exists is taken.
     pub(super) fn is_full(&self) -> bool {
-        self.slots.len() >= NOWHERE as usize && self.free.is_empty()
+        self.slots.len() >= FRESH as usize && self.free.is_empty()
     }
 
     /// Gives `value` a slot that stands in no list yet.
@@ -88,17 +92,17 @@ impl<T> Slab<T> {
             let slot = &mut self.slots[index as usize];
             debug_assert!(slot.tenant.is_none(), "a free slot holds nothing");
             slot.tenant = tenant;
-            Key { index, generation: slot.generation }
+            Key::new(index, slot.generation)
         } else {
-            let index = u32::try_from(self.slots.len()).unwrap_or(NOWHERE);
-            assert!(index != NOWHERE, "a wheel holds at most 2^32 - 1 entries");
+            let index = u32::try_from(self.slots.len()).unwrap_or(FRESH);
+            assert!(index < FRESH, "a wheel holds at most 2^32 - 2 entries");
             if self.slots.len() == self.slots.capacity() {
                 self.grow();
             }
             let generation = NonZeroU32::MIN;
             let links = Links { previous: NOWHERE, next: NOWHERE };
             self.slots.push(Slot { generation, links, tenant });
-            Key { index, generation }
+            Key::new(index, generation)
         };
         self.len += 1;
         key
@@ -113,13 +117,13 @@ impl<T> Slab<T> {
 
     /// Takes the entry out of its slot, and tells what its neighbours were: the gap in its list is still to be closed.
     pub(super) fn remove(&mut self, key: Key) -> Option<(Tenant<T>, Links)> {
-        let slot = self.slots.get_mut(key.index as usize)?;
-        if slot.generation != key.generation {
+        let slot = self.slots.get_mut(key.index() as usize)?;
+        if slot.generation.get() != key.generation() {
             return None;
         }
         let tenant = slot.tenant.take()?;
         let links = slot.links;
-        self.vacate(key.index);
+        self.vacate(key.index());
         Some((tenant, links))
     }
 
@@ -144,13 +148,13 @@ impl<T> Slab<T> {
 
     /// The entry that `key` names, if it is still there.
     pub(super) fn tenant(&self, key: Key) -> Option<&Tenant<T>> {
-        let slot = self.slots.get(key.index as usize)?;
-        slot.tenant.as_ref().filter(|_| slot.generation == key.generation)
+        let slot = self.slots.get(key.index() as usize)?;
+        slot.tenant.as_ref().filter(|_| slot.generation.get() == key.generation())
     }
 
     pub(super) fn tenant_mut(&mut self, key: Key) -> Option<&mut Tenant<T>> {
-        let slot = self.slots.get_mut(key.index as usize)?;
-        slot.tenant.as_mut().filter(|_| slot.generation == key.generation)
+        let slot = self.slots.get_mut(key.index() as usize)?;
+        slot.tenant.as_mut().filter(|_| slot.generation.get() == key.generation())
     }
 
     pub(super) fn links(&self, index: u32) -> Links {
@@ -165,13 +169,24 @@ impl<T> Slab<T> {
     pub(super) fn iter(&self) -> impl Iterator<Item = (Key, u64, &T)> {
         // Slots and indexes end together: `insert` sees to it that no index is beyond 32 bits.
         (0..NOWHERE).zip(&self.slots).filter_map(|(index, slot)| {
-            let key = Key { index, generation: slot.generation };
+            let key = Key::new(index, slot.generation);
             slot.tenant.as_ref().map(|tenant| (key, tenant.due.get(), &tenant.value))
         })
     }
 }
 
 impl Links {
+    /// What stands for a list while an entry is not in one yet: its place among the [fresh](super::fresh) ones.
+    #[expect(clippy::cast_possible_truncation, reason = "there are a few places only")]
+    pub(super) const fn fresh(place: usize) -> Self {
+        Self { previous: FRESH, next: place as u32 }
+    }
+
+    /// The place among the fresh ones; none if the entry is in a list.
+    pub(super) const fn fresh_place(self) -> Option<usize> {
+        if self.previous == FRESH { Some(self.next as usize) } else { None }
+    }
+
     /// Closes the gap that an entry has left which was neither the first nor the last of its list, whichever list that
     /// is. False, and nothing done, if it was at an end.
     pub(super) fn close_gap<T>(self, slab: &mut Slab<T>) -> bool {
@@ -186,8 +201,20 @@ impl Links {
 }
 
 impl Key {
+    #[inline]
+    fn new(index: u32, generation: NonZeroU32) -> Self {
+        Self(NonZeroU64::from(generation) | (u64::from(index) << u32::BITS))
+    }
+
+    #[inline]
     pub(super) const fn index(self) -> u32 {
-        self.index
+        (self.0.get() >> u32::BITS) as u32
+    }
+
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "it takes the lower half")]
+    const fn generation(self) -> u32 {
+        self.0.get() as u32
     }
 }
 
@@ -221,11 +248,11 @@ mod tests {
     fn a_slot_whose_generations_are_used_up_is_not_let_again() {
         let mut slab = Slab::new();
         let first = insert(&mut slab, 'a');
-        slab.slots[first.index as usize].generation = NonZeroU32::MAX;
-        let last = Key { index: first.index, generation: NonZeroU32::MAX };
+        slab.slots[first.index() as usize].generation = NonZeroU32::MAX;
+        let last = Key::new(first.index(), NonZeroU32::MAX);
         assert_eq!(remove(&mut slab, last), Some('a'));
         let other = insert(&mut slab, 'b');
-        assert_ne!(other.index, first.index);
+        assert_ne!(other.index(), first.index());
         assert!(slab.tenant(last).is_none() && slab.tenant(first).is_none());
         assert_eq!(remove(&mut slab, last), None);
         assert_eq!(slab.len(), 1);
@@ -238,7 +265,7 @@ mod tests {
         insert(&mut slab, 'b');
         remove(&mut slab, first);
         let third = insert(&mut slab, 'c');
-        assert_eq!(third.index, first.index);
-        assert_ne!(third.generation, first.generation);
+        assert_eq!(third.index(), first.index());
+        assert_ne!(third.generation(), first.generation());
     }
 }
