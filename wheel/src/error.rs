@@ -1,8 +1,8 @@
 //! What can go wrong, and what a caller can do about it.
 
-use std::error::Error;
-use std::fmt;
-use std::io;
+use core::error::Error;
+use core::fmt;
+use core::time::Duration;
 
 /// Why a timer or a [`Wheel`](crate::Wheel) could not be built. Permanent, except for
 /// [`ThreadSpawn`](Self::ThreadSpawn): the same settings fail again.
@@ -18,7 +18,7 @@ use std::io;
 #[non_exhaustive]
 pub enum BuildError {
     /// The tick is zero, or longer than 2^64 - 1 nanoseconds (584 years).
-    TickDuration(std::time::Duration),
+    TickDuration(Duration),
     /// The wheel has no bucket, or more than [`TICKS_PER_WHEEL_MAX`](crate::TICKS_PER_WHEEL_MAX).
     TicksPerWheel(usize),
     /// The bound on pending timeouts is zero: nothing could ever be scheduled.
@@ -26,7 +26,8 @@ pub enum BuildError {
     /// The thread's name has a null byte in it, which no operating system takes.
     ThreadName,
     /// The operating system gave no thread. Transient: it may have one later.
-    ThreadSpawn(io::Error),
+    #[cfg(feature = "std")]
+    ThreadSpawn(std::io::Error),
 }
 
 impl fmt::Display for BuildError {
@@ -44,6 +45,7 @@ impl fmt::Display for BuildError {
                 formatter.write_str("a timer that may hold 0 pending timeouts can do nothing")
             }
             Self::ThreadName => formatter.write_str("the thread name contains a null byte"),
+            #[cfg(feature = "std")]
             Self::ThreadSpawn(_) => formatter.write_str("the ticker thread could not be started"),
         }
     }
@@ -52,6 +54,7 @@ impl fmt::Display for BuildError {
 impl Error for BuildError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
+            #[cfg(feature = "std")]
             Self::ThreadSpawn(error) => Some(error),
             _ => None,
         }

@@ -73,7 +73,8 @@
 //! * [`HashedWheelTimer`] runs closures, each with a [`Timeout`] to cancel it by. Begin here.
 //! * [`BatchTimer`] hands values of one type to one handler in batches. Nothing is boxed. For a program with very many
 //!   timeouts of one kind.
-//! * [`Wheel`] is plain data, with no thread and no clock. For an event loop that has its own.
+//! * [`Wheel`] is plain data, with no thread and no clock. For an event loop that has its own. It needs an allocator and
+//!   no standard library: with `default-features = false` it is what is left of this crate, and it has no dependency.
 //!
 //! # What else the timer does
 //!
@@ -113,42 +114,74 @@
 //! A [`ManualClock`] stands still until the test moves it. [`ManualClock::advance`] returns when everything that was
 //! due has run, so a test of hours takes no time, needs no sleep and comes out the same each time.
 
+#![cfg_attr(not(feature = "std"), no_std)]
+
 extern crate alloc;
 
+#[cfg(feature = "std")]
 mod alarm;
+#[cfg(feature = "std")]
 mod batch;
+#[cfg(feature = "std")]
 mod bound;
+#[cfg(feature = "std")]
 mod census;
+#[cfg(feature = "std")]
 mod channel;
+#[cfg(feature = "std")]
 mod clock;
+#[cfg(feature = "std")]
 mod config;
 mod error;
+#[cfg(feature = "std")]
 mod firing;
+#[cfg(feature = "std")]
 mod histogram;
+#[cfg(feature = "std")]
 mod job;
 #[cfg(all(test, loom))]
 mod loom_tests;
+#[cfg(feature = "std")]
 mod panics;
+#[cfg(feature = "std")]
 mod period;
+#[cfg(feature = "std")]
 mod periodic;
+#[cfg(feature = "std")]
 mod shard;
+#[cfg(feature = "std")]
 mod statistics;
+#[cfg(feature = "std")]
 mod sync;
+#[cfg(feature = "std")]
 mod task;
+#[cfg(feature = "std")]
 mod tick;
+#[cfg(feature = "std")]
 mod ticker;
+#[cfg(feature = "std")]
 mod timeout;
+#[cfg(feature = "std")]
 mod timer;
 mod wheel;
 
+#[cfg(feature = "std")]
 pub use crate::batch::{BatchTimer, TimerKey};
+#[cfg(feature = "std")]
 pub use crate::clock::{Clock, ManualClock, Parker, SystemClock};
+#[cfg(feature = "std")]
 pub use crate::config::TimerBuilder;
 pub use crate::error::{BuildError, ScheduleError, StopError};
+#[cfg(feature = "std")]
 pub use crate::period::{MissedRuns, Period};
+#[cfg(feature = "std")]
 pub use crate::periodic::PeriodicTimeout;
+#[cfg(feature = "std")]
 pub use crate::statistics::Statistics;
+#[cfg(feature = "std")]
 pub use crate::task::{Executor, Task};
+#[cfg(feature = "std")]
 pub use crate::timeout::{Timeout, UnprocessedTask};
+#[cfg(feature = "std")]
 pub use crate::timer::HashedWheelTimer;
 pub use crate::wheel::{Key, TICKS_PER_WHEEL_MAX, Wheel};

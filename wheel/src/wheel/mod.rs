@@ -208,6 +208,7 @@ impl<T> Wheel<T> {
 
     /// Gives the memory of the entries back. For a wheel that is empty and takes nothing in any more: keys that it has
     /// handed out could come to name something else.
+    #[cfg(feature = "std")]
     pub(crate) fn retire(&mut self) {
         debug_assert!(self.is_empty(), "only an empty wheel is retired");
         self.slab = Slab::new();
@@ -215,7 +216,8 @@ impl<T> Wheel<T> {
     }
 
     /// Whether [`insert`](Self::insert) would panic.
-    pub(crate) fn is_full(&self) -> bool {
+    #[must_use]
+    pub fn is_full(&self) -> bool {
         self.slab.is_full()
     }
 
