@@ -6,12 +6,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Ground first.
-const ORDER: [&str; 32] = [
+const ORDER: [&str; 33] = [
     "sync",
     "error",
     "wheel/bits",
     "wheel/free",
     "wheel/fresh",
+    "wheel/gone",
     "wheel/slab",
     "wheel/list",
     "wheel/table",

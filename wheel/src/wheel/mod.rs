@@ -13,12 +13,15 @@
 //!   one, then the other is the order of insertion.
 //! * What came last is [`fresh`] and in neither of them. It goes there, in the order of insertion, before the hand moves
 //!   and when there is no room for more; so all of it came after everything in the lists.
+//! * What was cancelled is out of the slab at once, and out of its list before the hand moves, and before too much of it
+//!   is [`gone`]. Until then its slot is not let again, and who looks along a list steps over it.
 //! * A lap of the table is one of the wheel or a power of two of them, and never gets shorter. Only what the public
 //!   calls name by bucket and round goes by the number of buckets that was asked for.
 
 mod bits;
 mod free;
 mod fresh;
+mod gone;
 mod list;
 mod rounds;
 mod slab;
@@ -29,6 +32,8 @@ use core::fmt;
 use core::num::NonZeroU64;
 
 use self::fresh::Fresh;
+use self::gone::Gone;
+use self::list::List;
 use self::rounds::Rounds;
 use self::slab::{Links, Slab};
 use self::table::Table;
@@ -75,6 +80,7 @@ pub const TICKS_PER_WHEEL_MAX: usize = 1 << 24;
 pub struct Wheel<T> {
     slab: Slab<T>,
     fresh: Fresh,
+    gone: Gone,
     table: Table,
     rounds: Rounds,
     /// A power of two, as is the lap of the table, which is no shorter.
@@ -98,6 +104,7 @@ impl<T> Wheel<T> {
         Ok(Self {
             slab: Slab::new(),
             fresh: Fresh::new(),
+            gone: Gone::new(),
             table: Table::new(buckets),
             rounds: Rounds::new(),
             buckets,
@@ -119,7 +126,7 @@ impl<T> Wheel<T> {
     ///
     /// # Panics
     ///
-    /// If 2^32 - 2 entries are pending, which takes more than 130 GB.
+    /// If it [is full](Self::is_full).
     pub fn insert(&mut self, deadline: u64, value: T) -> Key {
         let due = self.due(deadline);
         let key = self.slab.insert(due, value);
@@ -130,7 +137,15 @@ impl<T> Wheel<T> {
     /// Takes the entry out and gives it back; none if it is not pending any more.
     pub fn cancel(&mut self, key: Key) -> Option<T> {
         let (tenant, links) = self.slab.remove(key)?;
-        self.close_gap(tenant.due, key.index(), links);
+        if let Some(place) = links.fresh_place() {
+            self.fresh.remove(place);
+            self.slab.vacate(key.index());
+        } else {
+            if self.gone.is_full() {
+                self.close_gaps();
+            }
+            self.gone.push((tenant.due, key.index()));
+        }
         Some(tenant.value)
     }
 
@@ -143,8 +158,7 @@ impl<T> Wheel<T> {
             return false;
         };
         let before = core::mem::replace(&mut tenant.due, due);
-        let links = self.slab.links(key.index());
-        self.close_gap(before, key.index(), links);
+        self.close_gap(before, key.index());
         self.welcome(due, key.index());
         true
     }
@@ -184,8 +198,14 @@ impl<T> Wheel<T> {
     /// It is at most [`now`](Self::now) only if [`advance`](Self::advance) reached its limit.
     #[must_use]
     pub fn next_due(&self) -> Option<u64> {
-        let near = self.table.next_from(self.hand + 1);
-        near.into_iter().chain(self.rounds.first()).chain(self.fresh.ticks()).min()
+        let first = self.hand + 1;
+        let mut near = self.table.next_from(first);
+        // Among those that are stepped over there are no more than have gone of late.
+        while let Some(tick) = near.filter(|tick| !self.has_any(self.table.list(*tick))) {
+            near = self.table.next_after(tick, first);
+        }
+        let far = self.rounds.iter().find(|(_, list)| self.has_any(*list)).map(|(tick, _)| tick);
+        near.into_iter().chain(far).chain(self.fresh.ticks()).min()
     }
 
     /// The tick to which the wheel was moved last.
@@ -212,10 +232,12 @@ impl<T> Wheel<T> {
     pub(crate) fn retire(&mut self) {
         debug_assert!(self.is_empty(), "only an empty wheel is retired");
         self.slab = Slab::new();
+        self.gone = Gone::new();
+        self.rounds = Rounds::new();
         self.table = Table::new(self.buckets);
     }
 
-    /// Whether [`insert`](Self::insert) would panic.
+    /// Whether there is no slot for one more entry: with 2^32 - 66 pending at the earliest, which takes more than 100 GB.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.slab.is_full()
@@ -281,7 +303,8 @@ impl<T> Wheel<T> {
                 }
                 (None, None) => break,
             };
-            ticks.extend(list.iter(&self.slab).take(most - ticks.len()).map(|_| tick));
+            let pending = list.iter(&self.slab).filter(|index| self.slab.is_let(*index));
+            ticks.extend(pending.take(most - ticks.len()).map(|_| tick));
         }
         ticks.extend(self.fresh.ticks());
         ticks.sort_unstable();
@@ -305,8 +328,9 @@ impl<T> Wheel<T> {
         *self.slab.links_mut(index) = Links::fresh(place);
     }
 
-    /// Puts what is fresh into lists.
+    /// Takes what has gone out of its lists, and puts what is fresh into them.
     fn settle(&mut self) {
+        self.close_gaps();
         if !self.fresh.is_empty() {
             for (due, index) in self.fresh.take_all() {
                 self.link(due, index);
@@ -325,9 +349,22 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Closes the gap that an entry has left, in its list or among the fresh ones.
-    #[inline]
-    fn close_gap(&mut self, due: NonZeroU64, index: u32, links: Links) {
+    /// Whether anything in a list is pending.
+    fn has_any(&self, list: List) -> bool {
+        list.iter(&self.slab).any(|index| self.slab.is_let(index))
+    }
+
+    /// Takes what has gone out of its lists, and lets its slots.
+    fn close_gaps(&mut self) {
+        while let Some((due, index)) = self.gone.pop() {
+            self.close_gap(due, index);
+            self.slab.vacate(index);
+        }
+    }
+
+    /// Takes an entry out of its list, or from among the fresh ones.
+    fn close_gap(&mut self, due: NonZeroU64, index: u32) {
+        let links = self.slab.links(index);
         if let Some(place) = links.fresh_place() {
             self.fresh.remove(place);
             return;

@@ -27,11 +27,6 @@ impl Rounds {
         Self { by_tick: BTreeMap::new() }
     }
 
-    /// The lowest tick at which anything in here is due.
-    pub(super) fn first(&self) -> Option<u64> {
-        self.by_tick.first_key_value().map(|(tick, _)| *tick)
-    }
-
     /// Takes the list of the lowest tick out, if that tick is `last` or before it.
     pub(super) fn take_first(&mut self, last: u64) -> Option<(u64, List)> {
         let first = self.by_tick.first_entry().filter(|first| *first.key() <= last)?;

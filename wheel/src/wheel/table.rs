@@ -95,10 +95,15 @@ impl Table {
         let place = self.place(due);
         let list = &mut self.lists[place];
         for taken in 0..limit {
-            let Some((tenant, links)) = list.front().and_then(|index| slab.remove_at(index)) else {
+            let Some(index) = list.front() else {
                 return taken;
             };
+            let Some(tenant) = slab.remove_at(index) else {
+                unreachable!("what has gone is out of its list before anything is taken")
+            };
+            let links = slab.links(index);
             list.close_gap(slab, links);
+            slab.vacate(index);
             if list.is_empty() {
                 self.occupied.remove(place);
             }
