@@ -125,6 +125,7 @@ fn floors() -> Workload {
             floor("floor: Instant::now", "clock"),
             floor("floor: a lock that is free, locked and unlocked", "lock"),
             floor("floor: a closure of 8 bytes, boxed and dropped", "closure"),
+            floor("floor: a word changed at random in 32 MB, behind a lock", "memory"),
         ],
     }
 }
@@ -164,7 +165,7 @@ fn pairs() -> [Workload; 2] {
 
 fn fills() -> [Workload; 2] {
     let all = all_of(&[&OURS, &OURS_FEW, &NETTY, &[TOKIO_ENTRY], &PEERS]);
-    let fill = |name, titles: [&'static str; 6]| Workload {
+    let fill = |name, titles: [&'static str; 7]| Workload {
         name,
         contestants: all.clone(),
         side_by_side: 1,
@@ -186,8 +187,9 @@ fn fills() -> [Workload; 2] {
                 "ns",
                 both(Limit::TimesNetty(0.3), Limit::TimesNetty(0.5)),
             ),
-            measure("4", titles[4], "cancel-fresh", "ns", Vec::new()),
-            measure("4", titles[5], "cancel-call", "ns", Vec::new()),
+            measure("4", titles[4], "cancel-let-go", "ns", Vec::new()),
+            measure("4", titles[5], "cancel-fresh", "ns", Vec::new()),
+            measure("4", titles[6], "cancel-call", "ns", Vec::new()),
         ],
     };
     [
@@ -198,6 +200,7 @@ fn fills() -> [Workload; 2] {
                 "schedule a million, 1 thread, fresh: processor time each, until absorbed",
                 "schedule a million, 1 thread: time of the call",
                 "cancel a million in random order, 1 thread: processor time each, until freed",
+                "cancel a million in random order, 1 thread: processor time each, until the timer has let go of them",
                 "cancel a million in random order, 1 thread, fresh: processor time each, until freed",
                 "cancel a million in random order, 1 thread: time of the call",
             ],
@@ -209,6 +212,7 @@ fn fills() -> [Workload; 2] {
                 "schedule a million, 2 threads, fresh: processor time each, until absorbed",
                 "schedule a million, 2 threads: time of the call on each thread",
                 "cancel a million in random order, 2 threads: processor time each, until freed",
+                "cancel a million in random order, 2 threads: processor time each, until the timer has let go of them",
                 "cancel a million in random order, 2 threads, fresh: processor time each, until freed",
                 "cancel a million in random order, 2 threads: time of the call on each thread",
             ],
@@ -293,7 +297,7 @@ fn fire() -> Workload {
             lateness(
                 "a million due within a second: lateness, 99 of 100",
                 "p99",
-                both(Limit::AtMostOrTimesNetty(1.5, 0.7), Limit::AtMostOrTimesNetty(1.5, 0.7)),
+                vec![Bar { whose: TYPED, limit: Limit::AtMostOrTimesNetty(1.5, 0.7) }],
             ),
             lateness("a million due within a second: lateness, the worst", "max", Vec::new()),
         ],
@@ -301,7 +305,7 @@ fn fire() -> Workload {
 }
 
 fn burst() -> Workload {
-    let bars = both(Limit::AtLeast(20.0), Limit::AtLeast(20.0));
+    let bars = vec![Bar { whose: TYPED, limit: Limit::AtLeast(20.0) }];
     let title = "a million due at one instant: fired a second";
     Workload { name: "burst", measures: vec![measure("7", title, "burst", "M/s", bars)], ..fire() }
 }

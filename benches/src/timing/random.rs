@@ -25,11 +25,16 @@ impl Random {
         Duration::from_micros(from * 1_000_000 + (((self.next() >> 40) * micros) >> 24))
     }
 
+    /// A number below `count`, which is not zero.
+    pub(crate) fn below(&mut self, count: usize) -> usize {
+        let count = u64::try_from(count).unwrap_or(u64::MAX);
+        usize::try_from((self.next() >> 32) % count).unwrap_or(0)
+    }
+
     /// Puts a list in random order.
     pub(crate) fn shuffle<T>(&mut self, list: &mut [T]) {
         for length in (2..=list.len()).rev() {
-            let count = u64::try_from(length).unwrap_or(u64::MAX);
-            let place = usize::try_from((self.next() >> 32) % count).unwrap_or(0);
+            let place = self.below(length);
             list.swap(length - 1, place);
         }
     }

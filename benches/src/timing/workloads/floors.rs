@@ -5,13 +5,21 @@ use std::hint::black_box;
 use parking_lot::Mutex;
 
 use crate::clock::now;
+use crate::timing::random::Random;
 use crate::timing::workloads::{Numbers, median, nanos_each};
 
 const TIMES: u32 = 1_000_000;
 const ROUNDS: usize = 5;
 
-/// Reading the clock, taking a free lock, and boxing a closure of 8 bytes and dropping it, in nanoseconds.
+/// Words in 32 MB, what a million timeouts take at least.
+const WORDS: usize = 1 << 22;
+
+/// Reading the clock, taking a free lock, boxing a closure of 8 bytes and dropping it, and changing a word at random in
+/// 32 MB, each behind a lock as a timer's slots are; in nanoseconds.
 pub(crate) fn floors() -> Numbers {
+    let mut random = Random::new(1);
+    let places: Vec<usize> = (0..TIMES).map(|_| random.below(WORDS)).collect();
+    let words = Mutex::new(vec![1_u64; WORDS]);
     let lock = Mutex::new(0_u64);
     vec![
         (
@@ -28,6 +36,13 @@ pub(crate) fn floors() -> Numbers {
                     black_box(number);
                 });
                 drop(black_box(boxed));
+            }),
+        ),
+        (
+            "memory",
+            each(|number| {
+                let place = usize::try_from(number).map_or(0, |number| places[number]);
+                black_box(&words).lock()[place] += 1;
             }),
         ),
     ]

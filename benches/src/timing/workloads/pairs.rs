@@ -13,7 +13,7 @@ use crate::timing::workloads::{Numbers, median, nanos_each};
 /// Few enough that peers which keep what is cancelled do not run out of memory.
 const PAIRS: u32 = 500_000;
 /// The first is a warm-up.
-const ROUNDS: usize = 4;
+const ROUNDS: usize = 8;
 
 /// The time of a pair on each of the threads, and the processor time of the whole process.
 pub(super) fn pairs<S: Subject>(subject: &S, threads: u32) -> Numbers {
