@@ -90,11 +90,10 @@ impl<T> Slab<T> {
     ///
     /// If the slab is full.
     pub(super) fn insert(&mut self, due: NonZeroU64, value: T) -> Key {
-        let tenant = Some(Tenant { due, value });
         let key = if let Some(index) = self.free.take() {
             let empty = &mut self.tenants[index as usize];
             debug_assert!(empty.is_none(), "a free slot holds nothing");
-            *empty = tenant;
+            *empty = Some(Tenant { due, value });
             Key::new(index, self.slots[index as usize].generation)
         } else {
             let index = u32::try_from(self.slots.len()).unwrap_or(FRESH);
@@ -105,7 +104,7 @@ impl<T> Slab<T> {
             let generation = NonZeroU32::MIN;
             let links = Links { previous: NOWHERE, next: NOWHERE };
             self.slots.push(Slot { generation, links });
-            self.tenants.push(tenant);
+            self.tenants.push(Some(Tenant { due, value }));
             Key::new(index, generation)
         };
         self.len += 1;
