@@ -2,6 +2,7 @@
 //!
 //! Each measurement is a process of its own, so that memory and processor time are those of one timer and no other.
 
+mod closeness;
 mod contestant;
 mod crates;
 mod figures;

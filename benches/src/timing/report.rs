@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::clock::now;
 use crate::machine::describe_machine;
+use crate::timing::closeness::closeness_table;
 use crate::timing::contestant::{Contestant, Timer};
 use crate::timing::figures::Figures;
 use crate::timing::measure::{Workload, workloads};
@@ -59,6 +60,7 @@ pub fn timer_report(
         }
     }
     writeln!(text, "### The bars\n\n{}", bar_table(&bars)).unwrap_or(());
+    writeln!(text, "### How close to the floor\n\n{}", closeness_table(&figures)).unwrap_or(());
     for failure in failures {
         writeln!(text, "failed: {failure}").unwrap_or(());
     }
