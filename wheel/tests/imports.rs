@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Ground first.
-const ORDER: [&str; 32] = [
+const ORDER: [&str; 33] = [
     "sync",
     "error",
     "wheel/bits",
@@ -31,6 +31,7 @@ const ORDER: [&str; 32] = [
     "shard",
     "ticker",
     "loom_tests",
+    "lifecycle",
     "census",
     "batch",
     "job",
