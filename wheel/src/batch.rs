@@ -1,12 +1,8 @@
 //! The typed timer: one handler is given everything that is due, in batches, and nothing is boxed.
 
 use std::fmt;
-use std::mem;
-use std::sync::{Arc, OnceLock};
-use std::thread::{self, ThreadId};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-use parking_lot::Mutex;
 
 use crate::alarm::Alarm;
 use crate::bound::Bound;
@@ -15,11 +11,12 @@ use crate::clock::{Clock, Parker};
 use crate::config::TimerBuilder;
 use crate::error::{BuildError, ScheduleError, StopError};
 use crate::firing::Firing;
+use crate::lifecycle::{Ending, Lifecycle};
 use crate::panics::Panics;
 use crate::shard::{Due, SHARDS, Shard, home};
 use crate::statistics::{Record, Statistics};
 use crate::tick::TickScale;
-use crate::ticker::{Ticker, TickerThread};
+use crate::ticker::Ticker;
 use crate::wheel::{Key, Wheel};
 
 /// A timer that hands values to one handler when they are due.
@@ -61,22 +58,10 @@ use crate::wheel::{Key, Wheel};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct BatchTimer<T> {
+    lifecycle: Lifecycle<T>,
     shards: Arc<[Arc<Shard<T>>]>,
-    alarm: Arc<Alarm>,
     firing: Arc<Firing>,
-    /// Set when the thread has been started.
-    ticker_id: OnceLock<ThreadId>,
-    ticker: Mutex<Stand<T>>,
     _resident: Resident,
-}
-
-/// Where the ticker is.
-enum Stand<T> {
-    /// It waits for the first timeout, to be started under this name.
-    Waiting(Box<Ticker<T>>, String),
-    Running(TickerThread),
-    /// It was told to end and has done so, or was never started.
-    Ended,
 }
 
 /// Names one timeout of one [`BatchTimer`], for as long as it is pending and never anything else afterwards.
@@ -113,7 +98,7 @@ impl TimerBuilder {
         let mut handler = handler;
         let handle = |firing: Arc<Firing>| {
             move |due: &mut Due<T>| {
-                let begun = firing.clock.now();
+                let begun = firing.now();
                 firing.fired_all(&due.ticks, begun);
                 firing.run(begun, || handler(&mut due.values));
             }
@@ -146,7 +131,7 @@ impl TimerBuilder {
         });
         let ticker = Ticker {
             shards: Arc::clone(&shards),
-            alarm: Arc::clone(&alarm),
+            alarm,
             parker,
             firing: Arc::clone(&firing),
             handler: Box::new(handler(Arc::clone(&firing))),
@@ -154,11 +139,9 @@ impl TimerBuilder {
         };
         let (resident, living) = Resident::new();
         let timer = BatchTimer {
+            lifecycle: Lifecycle::new(ticker, config.thread_name),
             shards,
-            alarm,
             firing,
-            ticker_id: OnceLock::new(),
-            ticker: Mutex::new(Stand::Waiting(Box::new(ticker), config.thread_name)),
             _resident: resident,
         };
         if !config.starts_lazily {
@@ -220,7 +203,7 @@ impl<T: Send + 'static> BatchTimer<T> {
         self.shards.iter().map(|shard| shard.pending()).sum()
     }
 
-    /// How many panics of the handler, and of destructors of what it left, have been caught.
+    /// How many panics have been caught: of the handler, of destructors, of the clock on the ticker thread.
     pub fn panics(&self) -> u64 {
         self.firing.panics.count()
     }
@@ -252,29 +235,7 @@ impl<T: Send + 'static> BatchTimer<T> {
     /// [`BuildError::ThreadSpawn`], transient: the operating system gave no thread. A later call, or the next timeout,
     /// tries again.
     pub fn start(&self) -> Result<(), BuildError> {
-        if self.ticker_id.get().is_some() {
-            // Not a look under the lock: a task may ask while another thread, which holds it, waits for the task's end.
-            return Ok(());
-        }
-        let mut stand = self.ticker.lock();
-        match mem::replace(&mut *stand, Stand::Ended) {
-            Stand::Waiting(ticker, name) => match ticker.start(name.clone()) {
-                Ok(thread) => {
-                    // Nobody else sets it: this happens once, under the lock.
-                    let _set = self.ticker_id.set(thread.id());
-                    *stand = Stand::Running(thread);
-                    Ok(())
-                }
-                Err((error, ticker)) => {
-                    *stand = Stand::Waiting(ticker, name);
-                    Err(BuildError::ThreadSpawn(error))
-                }
-            },
-            other => {
-                *stand = other;
-                Ok(())
-            }
-        }
+        self.lifecycle.start()
     }
 
     /// Hands over everything that is already due, then stops as [`stop`](Self::stop) does and gives back the rest.
@@ -286,7 +247,7 @@ impl<T: Send + 'static> BatchTimer<T> {
     ///
     /// [`StopError::OnTickerThread`], if the handler calls it. Nothing is stopped then.
     pub fn drain(&self) -> Result<Vec<T>, StopError> {
-        let unprocessed = self.end_with_ticks(Ending::Drain)?;
+        let unprocessed = self.lifecycle.end(Ending::Drain)?;
         Ok(unprocessed.into_iter().map(|(_, value)| value).collect())
     }
 
@@ -300,7 +261,7 @@ impl<T: Send + 'static> BatchTimer<T> {
     ///
     /// [`StopError::OnTickerThread`], if the handler calls it. Nothing is stopped then.
     pub fn stop(&self) -> Result<Vec<T>, StopError> {
-        let unprocessed = self.end_with_ticks(Ending::Stop)?;
+        let unprocessed = self.lifecycle.end(Ending::Stop)?;
         Ok(unprocessed.into_iter().map(|(_, value)| value).collect())
     }
 
@@ -310,45 +271,8 @@ impl<T: Send + 'static> BatchTimer<T> {
         ending: Ending,
     ) -> Result<Vec<(Option<Instant>, T)>, StopError> {
         let scale = self.firing.scale;
-        let unprocessed = self.end_with_ticks(ending)?;
+        let unprocessed = self.lifecycle.end(ending)?;
         Ok(unprocessed.into_iter().map(|(tick, value)| (scale.instant(tick), value)).collect())
-    }
-
-    fn end_with_ticks(&self, ending: Ending) -> Result<Vec<(u64, T)>, StopError> {
-        if self.is_on_ticker_thread() {
-            return Err(StopError::OnTickerThread);
-        }
-        // Held while the thread ends: who calls at the same time must not return before it has.
-        let mut stand = self.ticker.lock();
-        let (running, unstarted) = match mem::replace(&mut *stand, Stand::Ended) {
-            Stand::Running(thread) => (Some(thread), None),
-            Stand::Waiting(ticker, _) => (None, Some(ticker)),
-            Stand::Ended => (None, None),
-        };
-        let join = || {
-            if let Some(thread) = running {
-                thread.join();
-            }
-        };
-        let unprocessed = match ending {
-            Ending::Stop => {
-                let unprocessed = self.close();
-                join();
-                unprocessed
-            }
-            Ending::Drain => {
-                for shard in &*self.shards {
-                    shard.refuse();
-                }
-                self.alarm.drain();
-                join();
-                self.close()
-            }
-        };
-        drop(stand);
-        // With no lock held, as the handler's destructor is foreign code.
-        self.firing.panics.contain(|| drop(unstarted));
-        Ok(unprocessed)
     }
 
     /// Schedules in the calling thread's home shard, and says which shard that is.
@@ -371,7 +295,7 @@ impl<T: Send + 'static> BatchTimer<T> {
     }
 
     pub(crate) fn schedule_tick(&self, tick: u64, value: T) -> Result<(u8, Key), ScheduleError<T>> {
-        if self.ticker_id.get().is_none() && self.start().is_err() {
+        if !self.lifecycle.is_started() && self.start().is_err() {
             return Err(ScheduleError::NotStarted(value));
         }
         let number = home();
@@ -389,50 +313,9 @@ impl<T: Send + 'static> BatchTimer<T> {
     }
 }
 
-/// How a timer ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
-    /// At once, but for the batch that the ticker has.
-    Stop,
-    /// When everything that is already due has been handed over.
-    Drain,
-}
-
 impl<T> BatchTimer<T> {
     pub(crate) fn firing(&self) -> &Arc<Firing> {
         &self.firing
-    }
-
-    fn is_on_ticker_thread(&self) -> bool {
-        self.ticker_id.get().is_some_and(|id| thread::current().id() == *id)
-    }
-
-    /// Closes every shard and tells the ticker to end.
-    fn close(&self) -> Vec<(u64, T)> {
-        self.alarm.stop();
-        let mut unprocessed = Vec::new();
-        for shard in &*self.shards {
-            shard.close(&mut unprocessed);
-        }
-        // Stable, so that what one thread has scheduled for one tick stays in order.
-        unprocessed.sort_by_key(|(tick, _)| *tick);
-        unprocessed
-    }
-}
-
-impl<T> Drop for BatchTimer<T> {
-    fn drop(&mut self) {
-        let unprocessed = self.close();
-        let stand = mem::replace(self.ticker.get_mut(), Stand::Ended);
-        if let Stand::Running(thread) = stand
-            && !self.is_on_ticker_thread()
-        {
-            thread.join();
-        }
-        // Last: these destructors are foreign code, and by now nothing of the timer is left to be in their way.
-        for (_, value) in unprocessed {
-            self.firing.panics.contain(|| drop(value));
-        }
     }
 }
 
@@ -460,7 +343,7 @@ impl<T> fmt::Debug for BatchTimer<T> {
             .field("clock", clock)
             .field("pending", &pending)
             .field("due_in", &due_in)
-            .field("alarm", &self.alarm)
+            .field("alarm", self.lifecycle.alarm())
             .field("panics", panics)
             .finish_non_exhaustive()
     }

@@ -20,6 +20,12 @@ use crate::sync::{Mutex as RestLock, Permit};
 ///
 /// Implement it to run a timer on a time of your own. `now` must not go back.
 ///
+/// Neither method should panic. A panic in a call of yours, such as scheduling, is yours, and the call has done nothing.
+/// On the ticker thread it is caught, counted and reported like that of a task. While something is fired it costs no
+/// run; only a periodic task that cannot learn when it is due next has had its last. Between two turns it ends the
+/// ticker: the timer then refuses everything with [`ScheduleError::Stopped`](crate::ScheduleError::Stopped), and
+/// stopping it gives back what is pending.
+///
 /// ```
 /// use std::time::Duration;
 /// use hashed_wheel::{Clock, ManualClock};

@@ -152,12 +152,13 @@ impl TimerBuilder {
         self
     }
 
-    /// What is called with the payload when a task, a handler or the destructor of one of its values panics. Such a
-    /// panic is counted and does no further harm; without a hook it is seen only in the count, and in what the
-    /// process-wide panic hook prints.
+    /// What is called with the payload when a task, a handler, the destructor of one of its values or the handler's own
+    /// panics. Such a panic is counted and does no further harm; without a hook it is seen only in the count, and in
+    /// what the process-wide panic hook prints. The same holds for a panic of the [`Clock`], which may end the timer.
     ///
-    /// The hook runs where the panic was, on the ticker thread or a thread of the executor's, with no lock held. What it does delays the timeouts behind it. If it panics
-    /// itself, that panic is dropped.
+    /// The hook runs where the panic was, with no lock held: on the ticker thread, on one of the executor's, or where the
+    /// timer is ended. What it does on the ticker thread delays the timeouts behind it. If it panics itself, that panic
+    /// is dropped.
     pub fn on_panic(mut self, hook: impl Fn(&(dyn Any + Send)) + Send + Sync + 'static) -> Self {
         self.panic_hook = Some(Arc::new(hook));
         self

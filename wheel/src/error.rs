@@ -79,7 +79,7 @@ pub enum ScheduleError<T> {
     /// As many timeouts are pending as the timer may hold. Transient: a slot is free again as soon as one of them
     /// is due or cancelled.
     Full(T),
-    /// The timer was stopped. Permanent.
+    /// The timer was stopped, or a panic of its [`Clock`](crate::Clock) has ended it. Permanent.
     Stopped(T),
     /// The timer was to start with its first timeout, and the operating system gave no thread. Transient: it may have
     /// one later. [`HashedWheelTimer::start`](crate::HashedWheelTimer::start) says what the system's reason is.

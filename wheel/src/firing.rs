@@ -18,10 +18,18 @@ pub(crate) struct Firing {
 }
 
 impl Firing {
+    /// What the clock shows. If it panics, when the timer was built: only figures are made of it, and a wrong figure is
+    /// better than a task that was taken and is not run.
+    pub(crate) fn now(&self) -> Instant {
+        let mut now = self.scale.start();
+        self.panics.contain(|| now = self.clock.now());
+        now
+    }
+
     /// Calls `foreign`, which began at `begun`, notes how long it took, and says when it ended.
     pub(crate) fn run(&self, begun: Instant, foreign: impl FnOnce()) -> Instant {
         self.panics.contain(foreign);
-        let ended = self.clock.now();
+        let ended = self.now();
         self.record.took(ended.saturating_duration_since(begun));
         ended
     }

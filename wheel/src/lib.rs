@@ -36,7 +36,8 @@
 //! * *One winner.* Of [`Timeout::cancel`], the ticker and [`HashedWheelTimer::stop`] exactly one gets the task.
 //!   Cancelling frees the task at once.
 //! * *No lock is held* while a task, a handler, a hook or a destructor of yours runs.
-//! * *A panic stops nothing.* It is caught, counted and reported to [`TimerBuilder::on_panic`].
+//! * *A panic stops nothing.* It is caught, counted and reported to [`TimerBuilder::on_panic`]. Only that of a [`Clock`]
+//!   of your own may end the timer, which then refuses what it could not fire.
 //! * *Bounded work.* At most 1024 entries are taken at a time, and what is scheduled during a turn is due after it.
 //! * *Bounded memory*, if asked for: [`TimerBuilder::max_pending_timeouts`] is never exceeded, and whatever is refused
 //!   is handed back.
@@ -139,6 +140,8 @@ mod firing;
 mod histogram;
 #[cfg(feature = "std")]
 mod job;
+#[cfg(feature = "std")]
+mod lifecycle;
 #[cfg(all(test, loom))]
 mod loom_tests;
 #[cfg(feature = "std")]

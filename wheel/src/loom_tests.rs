@@ -85,7 +85,7 @@ impl World {
     fn start(self, last: usize) -> Running {
         let handed = Arc::new(Mutex::new(Vec::new()));
         let (seen, alarm) = (Arc::clone(&handed), Arc::clone(&self.alarm));
-        let ticker = Ticker {
+        let mut ticker = Ticker {
             shards: Arc::clone(&self.shards),
             alarm: Arc::clone(&self.alarm),
             parker: self.parker,

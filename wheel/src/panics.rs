@@ -33,8 +33,9 @@ impl Panics {
         }
     }
 
+    /// Counts and reports what somebody else has caught.
     #[cold]
-    fn report(&self, payload: Box<dyn Any + Send>) {
+    pub(crate) fn report(&self, payload: Box<dyn Any + Send>) {
         self.count.fetch_add(1, Ordering::Relaxed);
         let last = catch_unwind(AssertUnwindSafe(|| {
             if let Some(hook) = &self.hook {

@@ -64,6 +64,10 @@ impl TickScale {
         Self { start, tick }
     }
 
+    pub(crate) const fn start(&self) -> Instant {
+        self.start
+    }
+
     /// The first tick that does not come before `deadline`: 0 for an instant before the start, [`NEVER`] for one out of
     /// reach.
     #[inline]

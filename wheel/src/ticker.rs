@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle, ThreadId};
 
-use parking_lot::Mutex;
+use crossbeam_channel::{Sender, bounded, never};
 
 use crate::alarm::Alarm;
 use crate::clock::Parker;
@@ -31,31 +32,35 @@ pub(crate) struct Ticker<T> {
 }
 
 impl<T: Send + 'static> Ticker<T> {
-    /// Starts the thread. If the system gives none, the ticker is handed back, to be started another time.
-    pub(crate) fn start(self, name: String) -> Result<TickerThread, (io::Error, Box<Self>)> {
-        // Makes the clock know the parker before anyone can move a manual clock: it then waits for the ticker to come
-        // to rest, however late the thread begins. The permit makes the park return at once.
+    /// Makes the clock know the parker, before anyone can move a manual clock: that then waits for the ticker to come to
+    /// rest, however late its thread begins. A panic of the clock is the caller's.
+    pub(crate) fn register(&self) {
+        // The permit makes the park return at once.
         self.parker.unpark();
-        self.firing.clock.park(&self.parker, None, &crossbeam_channel::never());
-        // A closure that could not be given a thread is dropped, and must not take the ticker with it.
-        let seat = Arc::new(Mutex::new(Some(Box::new(self))));
-        let passenger = Arc::clone(&seat);
-        let body = move || {
-            let ticker = passenger.lock().take();
-            if let Some(ticker) = ticker {
-                ticker.run();
-            }
-        };
-        match thread::Builder::new().name(name).spawn(body) {
-            Ok(handle) => Ok(TickerThread { id: handle.thread().id(), handle }),
-            Err(error) => match seat.lock().take() {
-                Some(ticker) => Err((error, ticker)),
-                None => unreachable!("no thread was there to take it"),
-            },
-        }
+        self.firing.clock.park(&self.parker, None, &never());
     }
 
-    pub(crate) fn run(mut self) {
+    /// What the thread does, from its beginning to its end.
+    fn live(mut self) {
+        // The panic is that of the clock: all else that is foreign is contained in the turn. Nothing is half done then,
+        // as the clock is called between two turns, with no lock held.
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.run()));
+        // Nobody comes for what is scheduled from now on. Before the report, so that who hears of the panic can rely on
+        // it; what is pending stays until the timer is stopped. After a stop all this is so already.
+        for shard in &*self.shards {
+            shard.refuse();
+        }
+        if let Err(payload) = outcome {
+            self.firing.panics.report(payload);
+        }
+        let Self { parker, firing, handler, .. } = self;
+        // First, so that no manual clock waits for the handler's destructor. That one is foreign code as well.
+        drop(parker);
+        firing.panics.contain(|| drop(handler));
+    }
+
+    /// Takes turns and sleeps, until it is told to end.
+    pub(crate) fn run(&mut self) {
         let mut due = Due::new();
         while !self.alarm.is_stopping() {
             // Before the turn: what was due when the draining began is then in it.
@@ -106,7 +111,7 @@ impl<T: Send + 'static> Ticker<T> {
         if self.earliest_plan() >= wake && !self.alarm.is_ending() {
             // No instant: nothing is planned, or for later than any clock can say.
             let deadline = self.firing.scale.instant(wake);
-            self.firing.clock.park(&self.parker, deadline, &crossbeam_channel::never());
+            self.firing.clock.park(&self.parker, deadline, &never());
         }
         self.alarm.awake();
     }
@@ -134,14 +139,27 @@ pub(crate) struct TickerThread {
 }
 
 impl TickerThread {
+    /// Starts a thread that waits for the ticker to be sent to it, and ends if none comes.
+    pub(crate) fn spawn<T: Send + 'static>(
+        name: String,
+    ) -> io::Result<(Self, Sender<Box<Ticker<T>>>)> {
+        let (seat, seated) = bounded::<Box<Ticker<T>>>(1);
+        let body = move || {
+            if let Ok(ticker) = seated.recv() {
+                ticker.live();
+            }
+        };
+        let handle = thread::Builder::new().name(name).spawn(body)?;
+        Ok((Self { id: handle.thread().id(), handle }, seat))
+    }
+
     pub(crate) fn id(&self) -> ThreadId {
         self.id
     }
 
     /// Waits until the thread has ended. It must have been told to, and must not be the caller's.
     pub(crate) fn join(self) {
-        // The thread contains every panic of foreign code but the clock's. That one has been printed by the panic
-        // hook, and all that can be done for who stops the timer is to let it stop.
+        // The thread contains every panic, and there is no other result.
         drop(self.handle.join());
     }
 }
@@ -149,5 +167,59 @@ impl TickerThread {
 impl fmt::Debug for TickerThread {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_tuple("TickerThread").field(&self.id).finish()
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock::{Clock, ManualClock};
+    use crate::panics::Panics;
+    use crate::statistics::Record;
+    use crate::tick::{TickDuration, TickScale};
+    use crate::wheel::Wheel;
+
+    #[test]
+    fn a_ticker_that_is_told_to_end_takes_no_other_batch_of_its_backlog() {
+        let clock = Arc::new(ManualClock::new());
+        let scale =
+            TickScale::new(clock.now(), TickDuration::try_from(Duration::from_secs(1)).unwrap());
+        let parker = Arc::new(Parker::new());
+        let alarm = Arc::new(Alarm::new(Arc::downgrade(&parker)));
+        let shard =
+            || Arc::new(Shard::new(Wheel::new(8).unwrap(), scale, Arc::clone(&alarm), None));
+        let shards: Arc<[_]> = Arc::new([shard(), shard()]);
+        for value in 0..3000 {
+            shards[value % 2].schedule(1, value, &shards).unwrap();
+        }
+        clock.jump(Duration::from_secs(1));
+        let (sender, batches) = bounded(3);
+        // Through the timer's face this cannot be seen for sure: a stop also takes what is left, and how far it has
+        // come with that when the handler returns is a matter of chance.
+        let stopper = Arc::clone(&alarm);
+        let handler = move |due: &mut Due<usize>| {
+            sender.send(due.values.len()).unwrap();
+            stopper.stop();
+        };
+        let mut ticker = Ticker {
+            shards: Arc::clone(&shards),
+            alarm,
+            parker,
+            firing: Arc::new(Firing {
+                clock,
+                scale,
+                panics: Panics::new(None),
+                record: Record::new(),
+            }),
+            handler: Box::new(handler),
+            keeps_place: |_| false,
+        };
+        ticker.run();
+        assert_eq!(batches.try_iter().collect::<Vec<_>>(), [BATCH_MAX]);
+        let left: usize = shards.iter().map(|shard| shard.pending()).sum();
+        assert_eq!(left, 3000 - BATCH_MAX);
     }
 }

@@ -5,12 +5,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::batch::{BatchTimer, Ending};
+use crate::batch::BatchTimer;
 use crate::clock::Clock;
 use crate::config::TimerBuilder;
 use crate::error::{BuildError, ScheduleError, StopError};
 use crate::firing::Firing;
 use crate::job::{BoxedJob, Job, Once};
+use crate::lifecycle::Ending;
 use crate::period::Period;
 use crate::periodic::{Periodic, PeriodicTimeout};
 use crate::shard::{Due, home};
@@ -178,7 +179,7 @@ impl HashedWheelTimer {
         self.tasks.pending_timeouts()
     }
 
-    /// How many panics of tasks have been caught.
+    /// How many panics have been caught: of tasks, of their destructors, of the clock on the ticker thread.
     pub fn panics(&self) -> u64 {
         self.tasks.panics()
     }
@@ -279,7 +280,7 @@ fn run_all(firing: &Arc<Firing>, executor: Option<&Arc<dyn Executor>>, due: &mut
         // All before anything foreign is called: whatever happens to the batch, their places come back.
         job.taken();
     }
-    let mut begun = firing.clock.now();
+    let mut begun = firing.now();
     for (job, tick) in due.values.drain(..).zip(&due.ticks) {
         firing.record.fired(firing.scale.nanos_after(*tick, begun), 1);
         begun = match executor {
@@ -287,7 +288,7 @@ fn run_all(firing: &Arc<Firing>, executor: Option<&Arc<dyn Executor>>, due: &mut
             Some(executor) => {
                 let task = on_executor(Arc::clone(firing), job);
                 firing.panics.contain(|| executor.execute(task));
-                firing.clock.now()
+                firing.now()
             }
         };
     }
@@ -296,7 +297,7 @@ fn run_all(firing: &Arc<Firing>, executor: Option<&Arc<dyn Executor>>, due: &mut
 /// The task as an executor gets it: the panic of the closure is the timer's to count, on whichever thread it runs.
 fn on_executor(firing: Arc<Firing>, job: BoxedJob) -> Task {
     Box::new(move || {
-        let begun = firing.clock.now();
+        let begun = firing.now();
         firing.run(begun, || job.run());
     })
 }

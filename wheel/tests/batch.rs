@@ -295,6 +295,40 @@ fn a_stop_in_the_middle_of_a_backlog_loses_and_doubles_nothing() {
 }
 
 #[test]
+fn of_a_backlog_no_more_runs_after_a_stop_than_the_batch_that_the_handler_has() {
+    let clock = ManualClock::new();
+    let (sender, receiver) = unbounded();
+    let (entered, wait_entered) = unbounded();
+    let (release, released) = unbounded::<()>();
+    let timer = HashedWheelTimer::builder()
+        .clock(Arc::new(clock.clone()))
+        .build_batch(move |batch: &mut Vec<u64>| {
+            entered.send(()).unwrap();
+            released.recv().ok();
+            sender.send(batch.split_off(0)).unwrap();
+        })
+        .unwrap();
+    for value in 0..3000 {
+        timer.schedule(SECOND, value).unwrap();
+    }
+    let mut unprocessed = thread::scope(|scope| {
+        scope.spawn(|| clock.advance(SECOND));
+        wait_entered.recv().unwrap();
+        let stopper = scope.spawn(|| timer.stop().unwrap());
+        // Until the other thread is in the middle of stopping, and waits for the handler.
+        while timer.schedule(Duration::MAX, u64::MAX).map(|key| timer.cancel(key)).is_ok() {
+            thread::yield_now();
+        }
+        drop(release);
+        stopper.join().unwrap()
+    });
+    assert_eq!(receiver.try_iter().collect::<Vec<_>>(), [(0..1024).collect::<Vec<_>>()]);
+    // The stop may have come between the scheduling of a probe and its cancelling.
+    unprocessed.retain(|value| *value != u64::MAX);
+    assert_eq!(unprocessed, (1024..3000).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_key_works_from_any_thread() {
     let (_clock, timer, _batches) = timer(|builder| builder);
     let key = timer.schedule(SECOND, 7).unwrap();

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Ground first.
-const ORDER: [&str; 33] = [
+const ORDER: [&str; 34] = [
     "sync",
     "error",
     "wheel/bits",
@@ -32,6 +32,7 @@ const ORDER: [&str; 33] = [
     "shard",
     "ticker",
     "loom_tests",
+    "lifecycle",
     "census",
     "batch",
     "job",

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, unbounded};
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use hashed_wheel::{
-    Clock, HashedWheelTimer, ManualClock, Parker, Period, ScheduleError, StopError, SystemClock,
+    BuildError, Clock, HashedWheelTimer, ManualClock, Parker, Period, ScheduleError, StopError,
+    SystemClock,
 };
 use parking_lot::Mutex;
 
@@ -184,4 +185,94 @@ fn a_task_that_starts_its_timer_while_it_is_stopped_hangs_nobody() {
     running.recv().unwrap();
     timer.stop().unwrap();
     mover.join().unwrap();
+}
+
+/// Set in a process of a test's own that gets no more threads.
+const THREADLESS: &str = "HASHED_WHEEL_TEST_THREADLESS";
+
+#[test]
+fn a_thread_that_cannot_be_started_is_waited_for_by_nobody() {
+    if std::env::var_os(THREADLESS).is_none() {
+        // A stack for which no machine has the address space: the system refuses every thread that is asked for.
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "--test-threads=1"])
+            .arg("a_thread_that_cannot_be_started_is_waited_for_by_nobody")
+            .env("RUST_MIN_STACK", (usize::MAX / 2).to_string())
+            .env(THREADLESS, "")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.contains("1 passed"), "{said}");
+        return;
+    }
+    let clock = ManualClock::new();
+    let builder = HashedWheelTimer::builder().clock(Arc::new(clock.clone()));
+    assert!(matches!(builder.clone().build(), Err(BuildError::ThreadSpawn(_))));
+    let timer = builder.start_lazily().max_pending_timeouts(1).build().unwrap();
+    for _ in 0..2 {
+        let error = timer.schedule(SECOND, || {}).unwrap_err();
+        assert!(matches!(error, ScheduleError::NotStarted(_)) && error.is_transient());
+        assert!(matches!(timer.start(), Err(BuildError::ThreadSpawn(_))));
+    }
+    // It would panic after half a minute if it waited for a ticker that is not there.
+    clock.advance(SECOND);
+    assert!(timer.stop().unwrap().is_empty());
+    assert!(matches!(timer.schedule(SECOND, || {}), Err(ScheduleError::Stopped(_))));
+}
+
+#[test]
+fn a_handler_whose_destructor_panics_ends_as_quietly_as_any_other() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            std::panic::resume_unwind(Box::new("quietly"));
+        }
+    }
+    let (sender, reports) = unbounded();
+    let build = |lazy: bool| {
+        let (sender, bomb) = (sender.clone(), Bomb);
+        let builder = HashedWheelTimer::builder().on_panic(move |_| sender.send(()).unwrap());
+        let builder = if lazy { builder.start_lazily() } else { builder };
+        builder
+            .build_batch(move |_: &mut Vec<u32>| {
+                let _own = &bomb;
+            })
+            .unwrap()
+    };
+    for lazy in [true, false] {
+        let timer = build(lazy);
+        timer.stop().unwrap();
+        assert_eq!((timer.panics(), reports.try_iter().count()), (1, 1));
+        drop(build(lazy));
+        assert_eq!(reports.try_iter().count(), 1);
+    }
+}
+
+#[test]
+fn a_manual_clock_does_not_wait_for_the_destructor_of_a_handler() {
+    struct Slow(Sender<()>, Receiver<()>);
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            self.0.send(()).unwrap();
+            self.1.recv().ok();
+        }
+    }
+    let clock = ManualClock::new();
+    let (entered, dropping) = unbounded();
+    let (release, held) = unbounded::<()>();
+    let slow = Slow(entered, held);
+    let timer = HashedWheelTimer::builder()
+        .clock(Arc::new(clock.clone()))
+        .build_batch(move |_: &mut Vec<u32>| {
+            let _own = &slow;
+        })
+        .unwrap();
+    std::thread::scope(|scope| {
+        // In here, so that it is dropped if the clock does wait and gives up.
+        let release = release;
+        scope.spawn(|| timer.stop().unwrap());
+        dropping.recv().unwrap();
+        clock.advance(SECOND);
+        drop(release);
+    });
 }

@@ -1,0 +1,191 @@
+//! When a hold is renewed next. Pure; time is an argument.
+//!
+//! A renewal is due two ticks before a third of the lease, so that it is on the server before the third is over. That
+//! is the latest; three things bring it forward.
+//!
+//! * *Spread.* Holds that were taken together, or renewed together after an outage, would stay together for ever. So the
+//!   next renewal of each is put anywhere in the last three quarters of the interval, evenly: their places are the
+//!   multiples of the golden ratio, of which any that follow each other lie apart. From then on each keeps its place.
+//! * *Gathering.* A script for each hold costs the server and the client most. So a renewal is brought forward to the
+//!   beginning of its *turn*, with all that are due in the same turn. A turn is as long as it takes to fill one script,
+//!   a twentieth of the interval at most, and a tick at least.
+//! * A hold that is alone is not brought forward at all.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::lease::Lease;
+
+/// How renewals are laid out in time.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    /// What turns are counted from.
+    origin: Instant,
+    tick: Duration,
+    /// How many holds fill one script.
+    batch: usize,
+    /// How many were spread so far.
+    spread: AtomicU64,
+}
+
+/// What is known of the moment at which a hold is put on the wheel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Company {
+    /// So many others came with it that they are to be spread.
+    Crowd,
+    /// It keeps its place.
+    Few,
+}
+
+/// The most turns in one interval.
+const TURNS: u32 = 20;
+
+impl Schedule {
+    pub(super) fn new(origin: Instant, tick: Duration, batch: usize) -> Self {
+        Self { origin, tick, batch, spread: AtomicU64::new(0) }
+    }
+
+    /// When to renew a hold whose last request was sent at `sent_at`, if the client has `held` holds.
+    pub(super) fn renew_at(
+        &self,
+        lease: Lease,
+        sent_at: Instant,
+        held: usize,
+        company: Company,
+    ) -> Instant {
+        let interval = lease.renewal_interval(self.tick);
+        let wait = match company {
+            Company::Crowd if held > self.batch => {
+                interval / 4 + self.next_part_of(interval / 4 * 3)
+            }
+            Company::Crowd | Company::Few => interval,
+        };
+        let due = sent_at + wait;
+        if held <= 1 {
+            return due;
+        }
+        let turn = self.turn(interval, held).as_nanos().max(1);
+        let into_turn = due.saturating_duration_since(self.origin).as_nanos() % turn;
+        let early = Duration::from_nanos(u64::try_from(into_turn).unwrap_or(0));
+        due.checked_sub(early).map_or(due, |early| early.max(sent_at))
+    }
+
+    /// Whether so many renewals in one turn are a crowd: twice what a turn carries if all are spread evenly, and more
+    /// than one script.
+    pub(super) fn company(&self, lease: Lease, in_turn: usize, held: usize) -> Company {
+        let interval = lease.renewal_interval(self.tick);
+        let turns = interval.as_nanos() / self.turn(interval, held).as_nanos().max(1);
+        let average = held / usize::try_from(turns).unwrap_or(usize::MAX).max(1);
+        if in_turn > (2 * average).max(self.batch) { Company::Crowd } else { Company::Few }
+    }
+
+    /// How long a turn is.
+    fn turn(&self, interval: Duration, held: usize) -> Duration {
+        let held = u32::try_from(held.max(1)).unwrap_or(u32::MAX);
+        let batch = u32::try_from(self.batch).unwrap_or(u32::MAX);
+        let fills_a_script = interval.saturating_mul(batch) / held;
+        fills_a_script.min(interval / TURNS).max(self.tick.min(interval / TURNS))
+    }
+
+    /// The next of a sequence of parts of `whole` that lie evenly in it, however many there are.
+    fn next_part_of(&self, whole: Duration) -> Duration {
+        const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+        // Relaxed: each number is drawn once, and nothing hangs on the order.
+        let number = self.spread.fetch_add(1, Ordering::Relaxed);
+        let part = u128::from(number.wrapping_mul(GOLDEN));
+        let nanos = (whole.as_nanos() * part) >> u64::BITS;
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::clock::origin;
+
+    const TICK: Duration = Duration::from_millis(10);
+
+    fn lease(millis: u64) -> Lease {
+        Lease::new(Duration::from_millis(millis)).unwrap()
+    }
+
+    /// The number of holds in each tick, when `count` that were taken at one instant are placed for the `period`th time.
+    fn turns(count: usize, lease: Lease, periods: usize) -> BTreeMap<u128, usize> {
+        let schedule = Schedule::new(origin(), TICK, 25);
+        let mut sent: Vec<Instant> = vec![origin(); count];
+        for period in 0..periods {
+            let company = if period == 0 { Company::Crowd } else { Company::Few };
+            for sent_at in &mut sent {
+                *sent_at = schedule.renew_at(lease, *sent_at, count, company);
+            }
+        }
+        sent.into_iter().fold(BTreeMap::new(), |mut turns, due| {
+            *turns.entry((due - origin()).as_nanos() / TICK.as_nanos()).or_default() += 1;
+            turns
+        })
+    }
+
+    #[test]
+    fn after_two_periods_no_turn_carries_more_than_twice_the_average_or_one_script() {
+        for count in [2, 25, 26, 100, 1000, 10_000, 100_000] {
+            for millis in [3000, 30_000] {
+                let lease = lease(millis);
+                let interval = lease.renewal_interval(TICK);
+                let schedule = Schedule::new(origin(), TICK, 25);
+                let of_a_turn = schedule.turn(interval, count);
+                let average = count as u128 * of_a_turn.as_nanos() / interval.as_nanos();
+                let most = turns(count, lease, 2).into_values().max().unwrap();
+                assert!(most as u128 <= (2 * average).max(25), "{most} of {count}, {average}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_hold_alone_is_renewed_at_the_end_of_its_interval() {
+        let schedule = Schedule::new(origin(), TICK, 25);
+        let due = schedule.renew_at(lease(30_000), origin(), 1, Company::Crowd);
+        assert_eq!(due - origin(), Duration::from_millis(9980));
+    }
+
+    #[test]
+    fn a_few_that_fall_due_soon_after_each_other_are_gathered() {
+        let schedule = Schedule::new(origin(), TICK, 25);
+        // A twentieth of the interval is 499 ms.
+        let dues: Vec<Instant> = (0..20)
+            .map(|number| {
+                let sent_at = origin() + TICK * number;
+                schedule.renew_at(lease(30_000), sent_at, 20, Company::Few)
+            })
+            .collect();
+        assert!(dues.windows(2).all(|pair| pair[0] == pair[1]), "{dues:?}");
+    }
+
+    #[test]
+    fn what_is_renewed_together_after_an_outage_is_a_crowd() {
+        let schedule = Schedule::new(origin(), TICK, 25);
+        assert_eq!(schedule.company(lease(30_000), 25, 10_000), Company::Few);
+        assert_eq!(schedule.company(lease(30_000), 10_000, 10_000), Company::Crowd);
+        assert_eq!(schedule.company(lease(30_000), 25, 25), Company::Few);
+    }
+
+    proptest! {
+        #[test]
+        fn a_renewal_is_never_later_than_the_interval_allows_and_never_before_the_last(
+            millis in 100_u64..=3_153_600_000_000,
+            after in 0_u64..1_000_000_000_000,
+            held in 1_usize..200_000,
+            crowd: bool,
+        ) {
+            let (lease, sent_at) = (lease(millis), origin() + Duration::from_nanos(after));
+            let schedule = Schedule::new(origin(), TICK, 25);
+            let company = if crowd { Company::Crowd } else { Company::Few };
+            let due = schedule.renew_at(lease, sent_at, held, company);
+            prop_assert!(due >= sent_at);
+            prop_assert!(due <= sent_at + lease.duration() / 3);
+        }
+    }
+}
