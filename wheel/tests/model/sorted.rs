@@ -1,0 +1,342 @@
+//! The model of the timer that runs closures: a sorted map of what is pending, and what the documentation says of it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::mem;
+use std::time::{Duration, Instant};
+
+use hashed_wheel::{MissedRuns, Period, StopError};
+
+use crate::model::{Point, TICK, instant, tick_of};
+use crate::tasks::{Action, Event, Outcome, Refusal};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rule {
+    FixedDelay,
+    FixedRate(MissedRuns),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Repeat {
+    pub(crate) length: Duration,
+    pub(crate) rule: Rule,
+}
+
+impl Repeat {
+    pub(crate) fn period(self) -> Period {
+        match self.rule {
+            // Means nothing there, so it must do nothing.
+            Rule::FixedDelay => Period::fixed_delay(self.length).missed(MissedRuns::CatchUp),
+            Rule::FixedRate(MissedRuns::Skip) => Period::fixed_rate(self.length),
+            Rule::FixedRate(missed) => Period::fixed_rate(self.length).missed(missed),
+        }
+    }
+
+    /// When the run is due after the one that was due at `due` and ended at `now`, as the documentation of `Period`
+    /// and `MissedRuns` has it. One that is due at the very end of the run before counts as missed.
+    fn next(self, due: i128, now: i128) -> i128 {
+        let length = i128::try_from(self.length.as_nanos()).unwrap();
+        let on_time = due + length;
+        match self.rule {
+            Rule::FixedRate(MissedRuns::CatchUp) => on_time,
+            Rule::FixedRate(_) if on_time > now => on_time,
+            Rule::FixedRate(MissedRuns::Skip) => due + ((now - due) / length + 1) * length,
+            Rule::FixedDelay | Rule::FixedRate(_) => now + length,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Pending(u64, u64),
+    /// Taken to be run, or being run.
+    Taken,
+    /// It ran, and it runs no more.
+    Ran,
+    Cancelled,
+    /// It was pending at the end of the timer.
+    Unprocessed,
+}
+
+/// A periodic task as the model has it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Series {
+    pub(crate) repeat: Repeat,
+    /// When its run is due, not rounded.
+    pub(crate) due: i128,
+    /// It ends itself after so many runs.
+    pub(crate) left: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Inbox {
+    pub(crate) holds: Option<Instant>,
+    pub(crate) is_heard: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) action: Action,
+    pub(crate) series: Option<Series>,
+    pub(crate) inbox: Option<Inbox>,
+    /// A task scheduled it. Between threads there is no order.
+    pub(crate) of_ticker: bool,
+    pub(crate) state: State,
+    pub(crate) runs: u64,
+}
+
+impl Entry {
+    pub(crate) fn new(action: Action) -> Self {
+        let state = State::Taken;
+        Self { action, series: None, inbox: None, of_ticker: false, state, runs: 0 }
+    }
+
+    /// It keeps its place under the bound while it runs.
+    fn has_place(&self) -> bool {
+        match self.state {
+            State::Pending(..) => true,
+            State::Taken => self.series.is_some(),
+            State::Ran | State::Cancelled | State::Unprocessed => false,
+        }
+    }
+}
+
+/// What a timer is, written down without a wheel, a shard or a thread. The events say in which order the tasks ran
+/// where that is open; the model says whether they might.
+#[derive(Default)]
+pub(crate) struct Model {
+    pub(crate) start: Option<Instant>,
+    pub(crate) bound: Option<usize>,
+    pub(crate) buckets: usize,
+    /// In nanoseconds from the start on.
+    pub(crate) now: u64,
+    pub(crate) sequence: u64,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) pending: BTreeMap<(u64, u64), usize>,
+    /// Periodic tasks that were cancelled when they had been taken, and are not dropped yet: they hold a place.
+    pub(crate) ghosts: usize,
+    pub(crate) draining: bool,
+    pub(crate) scheduled: u64,
+    pub(crate) fired: u64,
+    pub(crate) cancelled: u64,
+    pub(crate) rejected: u64,
+    pub(crate) panicked: u64,
+    pub(crate) longest: u64,
+    /// In nanoseconds; none once something ran at once, of which the tick is not told.
+    pub(crate) lateness: Option<u64>,
+}
+
+impl Model {
+    pub(crate) fn elapsed(&self) -> u64 {
+        self.now / TICK
+    }
+
+    pub(crate) fn instant(&self, tick: u64) -> Option<Instant> {
+        instant(self.start.unwrap(), tick)
+    }
+
+    fn present(&self) -> Instant {
+        self.start.unwrap() + Duration::from_nanos(self.now)
+    }
+
+    pub(crate) fn put(&mut self, task: usize, tick: u64) {
+        self.sequence += 1;
+        self.pending.insert((tick, self.sequence), task);
+        self.entries[task].state = State::Pending(tick, self.sequence);
+    }
+
+    /// As [`put`](Self::put), for something of which the deadline was told, by a task. What is due already is due at
+    /// the next tick at the latest.
+    fn put_told(&mut self, task: usize, at: Option<i128>, told: Option<Instant>) {
+        let tick = tick_of(at);
+        if tick > self.elapsed() {
+            assert_eq!(told, self.instant(tick));
+            self.put(task, tick);
+        } else {
+            let nanos = (told.unwrap() - self.start.unwrap()).as_nanos();
+            let told = u64::try_from(nanos).unwrap() / TICK;
+            assert_eq!(u128::from(told * TICK), nanos);
+            assert!((tick..=self.elapsed() + 1).contains(&told));
+            self.put(task, told);
+        }
+    }
+
+    pub(crate) fn places(&self) -> usize {
+        self.entries.iter().filter(|entry| entry.has_place()).count()
+    }
+
+    pub(crate) fn cancel(&mut self, task: usize) -> bool {
+        let entry = &mut self.entries[task];
+        if entry.inbox.is_some() {
+            return false;
+        }
+        match entry.state {
+            State::Pending(tick, sequence) => {
+                self.pending.remove(&(tick, sequence));
+                self.cancelled += 1;
+            }
+            // It was not pending, so it is not counted.
+            State::Taken if entry.series.is_some() => self.ghosts += 1,
+            State::Taken | State::Ran | State::Cancelled | State::Unprocessed => return false,
+        }
+        entry.state = State::Cancelled;
+        true
+    }
+
+    /// Takes a task out to give it another deadline. Whether it was pending, and can be given one.
+    pub(crate) fn lift(&mut self, task: usize) -> bool {
+        match self.entries[task] {
+            Entry { state: State::Pending(tick, sequence), series: None, inbox: None, .. } => {
+                self.pending.remove(&(tick, sequence)).is_some()
+            }
+            _ => false,
+        }
+    }
+
+    /// Turns until nothing is due.
+    pub(crate) fn settle(&mut self, events: &mut VecDeque<Event>) {
+        while self.pending.first_key_value().is_some_and(|((due, _), _)| *due <= self.elapsed()) {
+            self.turn(events);
+        }
+    }
+
+    /// Lets time pass, with a stop at each tick at which something is due.
+    pub(crate) fn advance(&mut self, passes: u64, events: &mut VecDeque<Event>) {
+        let mut left = passes;
+        loop {
+            self.settle(events);
+            let due = self.pending.first_key_value().map(|((due, _), _)| due.saturating_mul(TICK));
+            let Some(wait) = due.map(|due| due - self.now).filter(|wait| *wait <= left) else {
+                break;
+            };
+            self.now += wait;
+            left -= wait;
+        }
+        self.now += left;
+        self.settle(events);
+    }
+
+    /// Takes all that is due, and runs one after the other.
+    pub(crate) fn turn(&mut self, events: &mut VecDeque<Event>) {
+        let turn = self.elapsed();
+        let later = self.pending.split_off(&(turn + 1, 0));
+        let mut batch = [VecDeque::new(), VecDeque::new()];
+        for ((due, _), task) in mem::replace(&mut self.pending, later) {
+            self.fired += 1;
+            self.entries[task].state = State::Taken;
+            batch[usize::from(self.entries[task].of_ticker)].push_back((due, task));
+        }
+        loop {
+            // Channels, and what was cancelled meanwhile: of these no event tells.
+            for queue in &mut batch {
+                while let Some((due, task)) = queue.pop_front() {
+                    if self.entries[task].state == State::Cancelled {
+                        self.ghosts -= 1;
+                        self.note_lateness(due);
+                    } else if self.entries[task].inbox.is_some() {
+                        self.note_lateness(due);
+                        self.send(task, turn);
+                    } else {
+                        queue.push_front((due, task));
+                        break;
+                    }
+                }
+            }
+            if batch.iter().all(VecDeque::is_empty) {
+                return;
+            }
+            let event = events.pop_front().unwrap();
+            let queue = usize::from(self.entries[event.task].of_ticker);
+            let (due, task) = batch[queue].pop_front().unwrap();
+            assert_eq!((event.task, event.at), (task, self.present()));
+            self.note_lateness(due);
+            self.run(turn, &event);
+        }
+    }
+
+    fn note_lateness(&mut self, due: u64) {
+        self.lateness = self.lateness.map(|lateness| lateness.max(self.now - due * TICK));
+    }
+
+    fn send(&mut self, task: usize, turn: u64) {
+        let now = self.present();
+        let inbox = self.entries[task].inbox.as_mut().unwrap();
+        let is_heard = inbox.is_heard;
+        if is_heard {
+            inbox.holds.get_or_insert(now);
+        }
+        self.run_ended(task, turn, is_heard);
+    }
+
+    fn run(&mut self, turn: u64, event: &Event) {
+        let task = event.task;
+        let is_first = self.entries[task].runs == 0;
+        let at = |point: Point| point.nanos(self.now, self.buckets);
+        match (self.entries[task].action, &event.outcome) {
+            (Action::Nothing, Outcome::Nothing) => {}
+            (Action::Schedule(point), Outcome::Scheduled(result)) => {
+                let (at, places) = (at(point), self.places());
+                match result {
+                    Ok(told) => {
+                        assert!(!self.draining);
+                        assert!(self.bound.is_none_or(|bound| places < bound));
+                        let task = self.entries.len();
+                        let new = Entry { of_ticker: true, ..Entry::new(Action::Nothing) };
+                        self.entries.push(new);
+                        self.scheduled += 1;
+                        self.put_told(task, at, *told);
+                    }
+                    Err(refusal) if self.draining => assert_eq!(*refusal, Refusal::Stopped),
+                    Err(refusal) => {
+                        assert_eq!(*refusal, Refusal::Full);
+                        assert!(self.bound.is_some_and(|bound| places + self.ghosts >= bound));
+                        self.rejected += 1;
+                    }
+                }
+            }
+            (Action::Cancel(_), Outcome::Cancelled(other, cancelled)) => {
+                assert_eq!(*cancelled, self.cancel(*other));
+            }
+            (Action::Reschedule(_, point), Outcome::Rescheduled(other, moved, told)) => {
+                let at = at(point);
+                assert_eq!(*moved, self.lift(*other));
+                if *moved {
+                    self.put_told(*other, at, *told);
+                }
+            }
+            (Action::StopTheTimer, Outcome::Stopped(stop, drain)) => {
+                assert_eq!((*stop, *drain), (Some(StopError::OnTickerThread), *stop));
+            }
+            (Action::Panic, Outcome::Panicked) => self.panicked += 1,
+            (Action::Take(nanos), Outcome::Took(took)) if is_first => {
+                assert_eq!(nanos, *took);
+                self.now += took;
+                self.longest = self.longest.max(*took);
+            }
+            (Action::Take(_), Outcome::Nothing) if !is_first => {}
+            (action, outcome) => unreachable!("{outcome:?} comes of {action:?}"),
+        }
+        let left = self.entries[task].series.as_mut().and_then(|series| series.left.as_mut());
+        let is_last = left.is_some_and(|left| {
+            *left = left.saturating_sub(1);
+            *left == 0
+        });
+        // After a run that panics the next one takes place.
+        self.run_ended(task, turn, !is_last || event.outcome == Outcome::Panicked);
+    }
+
+    fn run_ended(&mut self, task: usize, turn: u64, goes_on: bool) {
+        let now = self.now.into();
+        let entry = &mut self.entries[task];
+        entry.runs += 1;
+        match &mut entry.series {
+            _ if entry.state == State::Cancelled => self.ghosts -= 1,
+            Some(series) if goes_on => {
+                series.due = series.repeat.next(series.due, now);
+                // One run a tick at most.
+                let tick = tick_of(Some(series.due)).max(turn + 1);
+                self.put(task, tick);
+            }
+            _ => entry.state = State::Ran,
+        }
+    }
+}
