@@ -156,7 +156,7 @@ impl TimerBuilder {
 
 impl<T: Send + 'static> BatchTimer<T> {
     /// Hands `value` over when `delay` has passed from now: not before, and at most a tick and the operating system's
-    /// wake-up after. A delay of 584 years or more never ends, but can be cancelled.
+    /// wake-up after. A delay that would end 584 years after the timer's start never ends, but can be cancelled.
     ///
     /// # Errors
     ///

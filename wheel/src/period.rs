@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// nothing drifts. With a *fixed delay* a run is due one period after the run before has ended. In both, two runs never
 /// overlap. (The words are those of Java's `ScheduledExecutorService`.)
 ///
-/// A run that ends after the next was due has missed it. What happens then at a fixed rate is for [`MissedRuns`] to say:
+/// A run that ends when the next is due, or after, has missed it. What happens then at a fixed rate is for [`MissedRuns`] to say:
 /// [`Skip`](MissedRuns::Skip) unless set. A period shorter than a tick gives one run a tick.
 ///
 /// ```

@@ -20,16 +20,20 @@ pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering
 #[cfg(not(loom))]
 mod real {
     use std::mem;
-    use std::time::Instant;
+    use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+    use std::time::{Duration, Instant};
 
     use crossbeam_channel::{Receiver, Select, Sender, bounded, never};
-    use parking_lot::{Condvar, Mutex};
 
     /// One permit: given by any thread, taken by the one that waits for it.
     ///
     /// Who waits for nothing else sleeps on a condition variable, at once. A `select` sleeps only after a while of
     /// spinning and yielding, which for a thread that wakes a thousand times a second is half of all it does; so it is
     /// for those alone who wait for an interrupt as well.
+    ///
+    /// The lock and the condition variable are the standard library's: they are a word each, while `parking_lot`'s keep
+    /// those who sleep in a table that all share, and a `fork` that comes while a sleeper is being entered there would
+    /// leave the child with a table that stays locked.
     pub(crate) struct Permit {
         there: Mutex<bool>,
         given: Condvar,
@@ -45,7 +49,7 @@ mod real {
         }
 
         pub(crate) fn give(&self) {
-            *self.there.lock() = true;
+            *self.there() = true;
             self.given.notify_one();
             // A full channel means that it rings already, which is all that was wanted.
             let _rings_already = self.bell.try_send(());
@@ -53,11 +57,15 @@ mod real {
 
         /// Takes the permit if it is there, and returns whether it was.
         pub(crate) fn take(&self) -> bool {
-            mem::take(&mut self.there.lock())
+            mem::take(&mut self.there())
         }
 
         pub(crate) fn is_there(&self) -> bool {
-            *self.there.lock()
+            *self.there()
+        }
+
+        fn there(&self) -> MutexGuard<'_, bool> {
+            self.there.lock().unwrap_or_else(PoisonError::into_inner)
         }
 
         /// Waits for the permit, the deadline or the interrupt, and takes the permit if it is there. It may return
@@ -71,13 +79,17 @@ mod real {
         }
 
         fn wait_alone(&self, deadline: Option<Instant>) {
-            let mut there = self.there.lock();
+            let mut there = self.there();
             if !*there {
-                match deadline {
-                    None => self.given.wait(&mut there),
-                    // Which of the two it was does not matter: the caller looks at its own state.
-                    Some(deadline) => drop(self.given.wait_until(&mut there, deadline)),
-                }
+                there = match deadline {
+                    None => self.given.wait(there).unwrap_or_else(PoisonError::into_inner),
+                    Some(deadline) => {
+                        let left = time_left(deadline);
+                        let woken = self.given.wait_timeout(there, left);
+                        // Which of the two it was does not matter: the caller looks at its own state.
+                        woken.unwrap_or_else(PoisonError::into_inner).0
+                    }
+                };
             }
             *there = false;
         }
@@ -97,6 +109,12 @@ mod real {
             let _rung = self.rung.try_recv();
             self.take();
         }
+    }
+
+    /// By the clock of the operating system, by which it wakes a thread too.
+    #[expect(clippy::disallowed_methods, reason = "the wait itself goes by this clock")]
+    fn time_left(deadline: Instant) -> Duration {
+        deadline.saturating_duration_since(Instant::now())
     }
 }
 

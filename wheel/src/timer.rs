@@ -69,8 +69,8 @@ impl HashedWheelTimer {
     }
 
     /// Runs `task` when `delay` has passed from now: not before, and at most a tick and the operating system's wake-up
-    /// after, if no other task holds up the ticker thread. A delay of 584 years or more never ends, but can be
-    /// cancelled.
+    /// after, if no other task holds up the ticker thread. A delay that would end 584 years after the
+    /// timer's start never ends, but can be cancelled.
     ///
     /// # Errors
     ///
