@@ -16,12 +16,20 @@ pub(crate) struct Settings {
     pub(crate) tick: Duration,
     /// The longest that a waiter sleeps without asking the server, in case a message was lost.
     pub(crate) poll_bound: Duration,
+    /// Keys in one script of renewals while all is well. A script of a hundred keys holds the server long enough to nearly
+    /// double everybody else's slowest hundredth.
+    pub(crate) renewal_keys: usize,
+    /// Keys in one script of renewals when more is due than a few scripts carry.
+    pub(crate) renewal_keys_behind: usize,
     /// Connections at most, the subscription's and the renewals' included.
     pub(crate) connections: usize,
 }
 
 /// Below ten ticks a third of the lease is not enough for a tick, the jitter and a round trip.
 const TICKS_PER_WATCHED_LEASE: u32 = 10;
+
+/// Redis gives a script room for some thousands of arguments, and a renewal has two.
+const MOST_KEYS: usize = 1000;
 
 impl Default for Settings {
     fn default() -> Self {
@@ -30,6 +38,8 @@ impl Default for Settings {
             command_timeout: Duration::from_secs(3),
             tick: Duration::from_millis(10),
             poll_bound: Duration::from_secs(1),
+            renewal_keys: 25,
+            renewal_keys_behind: 100,
             connections: 64,
         }
     }
@@ -58,6 +68,20 @@ impl Settings {
     pub(crate) fn set_command_timeout(&mut self, timeout: Duration) -> Result<(), Error> {
         bounded("command_timeout", timeout, Duration::from_millis(10), Duration::from_secs(600))?;
         self.command_timeout = timeout;
+        Ok(())
+    }
+
+    pub(crate) fn set_renewal_batch(&mut self, keys: usize, behind: usize) -> Result<(), Error> {
+        if keys == 0 || behind < keys || behind > MOST_KEYS {
+            return Err(Error::InvalidSetting {
+                setting: "renewal_batch",
+                reason: format!(
+                    "{keys} and {behind} are not at least 1 and at most {MOST_KEYS}, in this order"
+                ),
+            });
+        }
+        self.renewal_keys = keys;
+        self.renewal_keys_behind = behind;
         Ok(())
     }
 

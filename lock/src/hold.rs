@@ -1,8 +1,9 @@
 //! One hold: what its guards, its thread and the watchdog know of it; and the book of all holds of a client.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
@@ -244,42 +245,83 @@ fn tell(listeners: Vec<Sender<LostReason>>, reason: LostReason) {
 }
 
 /// All holds of one client, by name and thread.
-#[derive(Debug, Default)]
+///
+/// In many small books: no two threads wait for each other unless their names fall into the same one, and when a book
+/// grows it is one of many.
+#[derive(Debug)]
 pub(crate) struct Holds {
-    by_name: Mutex<HashMap<LockName, Vec<Arc<Hold>>>>,
+    books: [Mutex<HashMap<LockName, Vec<Arc<Hold>>>>; BOOKS],
+    names: RandomState,
+    /// How many there are in all.
+    count: AtomicUsize,
+}
+
+const BOOKS: usize = 64;
+
+impl Default for Holds {
+    fn default() -> Self {
+        Self {
+            books: std::array::from_fn(|_| Mutex::default()),
+            names: RandomState::new(),
+            count: AtomicUsize::new(0),
+        }
+    }
 }
 
 impl Holds {
     /// The hold of this name and thread.
     pub(crate) fn find(&self, name: &LockName, thread: ThreadId) -> Option<Arc<Hold>> {
-        let by_name = self.by_name.lock();
-        by_name.get(name)?.iter().find(|hold| hold.thread == thread).cloned()
+        let book = self.book(name).lock();
+        book.get(name)?.iter().find(|hold| hold.thread == thread).cloned()
     }
 
     pub(crate) fn of_name(&self, name: &LockName) -> Vec<Arc<Hold>> {
-        self.by_name.lock().get(name).cloned().unwrap_or_default()
+        self.book(name).lock().get(name).cloned().unwrap_or_default()
     }
 
     pub(crate) fn insert(&self, hold: &Arc<Hold>) {
-        self.by_name.lock().entry(hold.name.clone()).or_default().push(Arc::clone(hold));
+        let mut book = self.book(&hold.name).lock();
+        book.entry(hold.name.clone()).or_default().push(Arc::clone(hold));
+        // Relaxed, here and below: it protects nothing, and whoever looks at it expects no more than about so many.
+        self.count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Strikes it out. Doing so twice does no harm.
     pub(crate) fn remove(&self, hold: &Arc<Hold>) {
-        let mut by_name = self.by_name.lock();
-        if let Some(holds) = by_name.get_mut(&hold.name) {
+        let mut book = self.book(&hold.name).lock();
+        if let Some(holds) = book.get_mut(&hold.name) {
+            let before = holds.len();
             holds.retain(|other| !Arc::ptr_eq(other, hold));
+            self.count.fetch_sub(before - holds.len(), Ordering::Relaxed);
             if holds.is_empty() {
-                by_name.remove(&hold.name);
+                book.remove(&hold.name);
             }
         }
     }
 
+    pub(crate) fn all(&self) -> Vec<Arc<Hold>> {
+        self.books
+            .iter()
+            .flat_map(|book| book.lock().values().flatten().cloned().collect::<Vec<_>>())
+            .collect()
+    }
+
     pub(crate) fn drain(&self) -> Vec<Arc<Hold>> {
-        std::mem::take(&mut *self.by_name.lock()).into_values().flatten().collect()
+        let drained: Vec<Arc<Hold>> = self
+            .books
+            .iter()
+            .flat_map(|book| std::mem::take(&mut *book.lock()).into_values().flatten())
+            .collect();
+        self.count.fetch_sub(drained.len(), Ordering::Relaxed);
+        drained
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.by_name.lock().values().map(Vec::len).sum()
+        self.count.load(Ordering::Relaxed)
+    }
+
+    fn book(&self, name: &LockName) -> &Mutex<HashMap<LockName, Vec<Arc<Hold>>>> {
+        let hash = usize::try_from(self.names.hash_one(name) % BOOKS as u64).unwrap_or(0);
+        &self.books[hash]
     }
 }

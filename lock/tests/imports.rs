@@ -44,7 +44,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("wait", &["queue", "mod"]),
-    ("watchdog", &["releases", "mod", "renewal"]),
+    ("watchdog", &["releases", "round_trip", "schedule", "mod", "renewal"]),
 ];
 
 /// What a folder's files use of its face by a path through the crate: types that the face only re-exports from files

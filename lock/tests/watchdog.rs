@@ -289,24 +289,61 @@ fn a_nested_lease_that_is_longer_prolongs_the_hold() {
     assert!(!short.is_held());
 }
 
-#[test]
-fn a_thousand_locks_are_renewed_in_few_scripts_and_not_all_at_once() {
-    let world = World::new();
-    let client = world.client();
-    let guards: Vec<_> =
-        (0..1000).map(|number| client.lock(&format!("lock {number}")).lock().unwrap()).collect();
-    let mut most_at_once = 0;
-    let mut before = 0;
-    for _ in 0..3000 {
-        world.clock.advance(Duration::from_millis(10));
+/// The most renewals in one tick, while the clock moves on by `duration`.
+fn most_in_a_tick(world: &World, client: &Client, duration: Duration) -> u64 {
+    const TICK: Duration = Duration::from_millis(10);
+    let mut before = client.stats().renewed;
+    let mut most = 0;
+    for _ in 0..duration.as_millis() / TICK.as_millis() {
+        world.clock.advance(TICK);
         let renewed = client.stats().renewed;
-        most_at_once = most_at_once.max(renewed - before);
+        most = most.max(renewed - before);
         before = renewed;
     }
-    assert!((3000..=3400).contains(&before), "{before} renewals");
-    // Spread over the jitter of one second, a tick would carry ten.
-    assert!(most_at_once <= 100, "{most_at_once} in one tick");
+    most
+}
+
+fn many(client: &Client, count: usize) -> Vec<wheellock::LockGuard> {
+    (0..count).map(|number| client.lock(&format!("lock {number}")).lock().unwrap()).collect()
+}
+
+#[test]
+fn a_few_locks_share_a_script_and_many_come_two_scripts_at_a_time_at_most() {
+    for (count, most) in [(20, 20), (1000, 50)] {
+        let world = World::new();
+        let client = world.client();
+        let guards = many(&client, count);
+        world.clock.advance(SECOND * 20);
+        let before = client.stats();
+        let at_once = most_in_a_tick(&world, &client, SECOND * 20);
+        assert!(at_once <= most, "{at_once} of {count} in one tick");
+        let scripts = client.stats().renewal_scripts - before.renewal_scripts;
+        let renewed = client.stats().renewed - before.renewed;
+        assert!(scripts <= renewed / 15, "{renewed} renewals in {scripts} scripts");
+        assert!(guards.iter().all(wheellock::LockGuard::is_held));
+    }
+}
+
+#[test]
+fn after_two_periods_a_burst_of_ten_thousand_is_spread_to_at_most_twice_the_average() {
+    let world = World::new();
+    let client = world.client();
+    let guards = many(&client, 10_000);
+    world.clock.advance(SECOND * 20);
+    // A turn of 25 ms carries 25 on average.
+    let at_once = most_in_a_tick(&world, &client, SECOND * 12);
+    assert!(at_once <= 50, "{at_once} in one tick");
+
+    // A process that stood still has them all due at once.
+    let before = client.stats().renewed;
+    world.clock.jump(SECOND * 15);
+    let together = client.stats().renewed - before;
+    assert!(together > 9000, "{together} together");
+    world.clock.advance(SECOND * 20);
+    let at_once = most_in_a_tick(&world, &client, SECOND * 12);
+    assert!(at_once <= 50, "{at_once} in one tick");
     assert!(guards.iter().all(wheellock::LockGuard::is_held));
+    assert_eq!(client.stats().lost, 0);
 }
 
 #[test]

@@ -7,6 +7,8 @@
 
 mod releases;
 mod renewal;
+mod round_trip;
+mod schedule;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -25,6 +27,8 @@ use crate::owner::Owner;
 use crate::store::Store;
 use crate::value::ServerTime;
 use releases::Releases;
+use round_trip::RoundTrip;
+use schedule::{Company, Schedule};
 
 /// Renews the holds of one client and says when one is lost.
 #[derive(Debug)]
@@ -40,6 +44,8 @@ struct Shared {
     clock: Arc<dyn Clock>,
     settings: Settings,
     holds: Arc<Holds>,
+    schedule: Schedule,
+    round_trip: RoundTrip,
     /// Weak: the timer's handler holds this structure.
     timer: OnceLock<Weak<BatchTimer<Arc<Hold>>>>,
     /// What the renewal thread has to renew.
@@ -57,6 +63,7 @@ struct Shared {
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) renewed: AtomicU64,
+    pub(crate) scripts: AtomicU64,
     pub(crate) unanswered: AtomicU64,
     pub(crate) lost: AtomicU64,
     pub(crate) panics: AtomicU64,
@@ -74,6 +81,8 @@ impl Watchdog {
     ) -> Result<Self, Error> {
         let tick = settings.tick;
         let shared = Arc::new(Shared {
+            schedule: Schedule::new(clock.now(), tick, settings.renewal_keys),
+            round_trip: RoundTrip::default(),
             store,
             clock: Arc::clone(&clock),
             settings,
@@ -107,9 +116,10 @@ impl Watchdog {
         Ok(Self { shared, timer: Some(timer), thread: Some(thread) })
     }
 
-    /// Takes a hold on, granted to a request that was sent at `sent_at`; or moves one that was nested.
+    /// Takes a hold on, granted to a request that was sent at `sent_at`; or moves one that was nested. It may be one of
+    /// many that are taken in one burst.
     pub(crate) fn watch(&self, hold: &Arc<Hold>, sent_at: Instant) {
-        self.shared.place_after_grant(hold, sent_at);
+        self.shared.place_after_grant(hold, sent_at, Company::Crowd);
     }
 
     /// Forgets a hold. Before its release is sent: from now on no renewal of it is begun, and one that is under way
@@ -233,13 +243,13 @@ impl Shared {
     }
 
     /// Puts a hold where it belongs after a grant of a request sent at `sent_at`.
-    fn place_after_grant(&self, hold: &Arc<Hold>, sent_at: Instant) {
+    fn place_after_grant(&self, hold: &Arc<Hold>, sent_at: Instant, company: Company) {
         let Some(end) = hold.valid_until() else {
             self.lose(hold, LostReason::Expired);
             return;
         };
         let at = hold.watched_lease().map_or(end, |lease| {
-            lease.renew_at(sent_at, self.settings.tick, jitter(&hold.owner)).min(end)
+            self.schedule.renew_at(lease, sent_at, self.holds.len(), company).min(end)
         });
         self.place(hold, at);
     }
@@ -298,21 +308,27 @@ impl Shared {
         self.timer.get()?.upgrade()
     }
 
-    /// How long one attempt at a renewal may take: a tenth of the lease, and at least a slow round trip, but never so
-    /// long that a second attempt would come too late.
-    fn attempt_timeout(&self, lease: Lease) -> Duration {
-        const SLOW: Duration = Duration::from_millis(250);
-        let lease = lease.duration();
-        (lease / 10).max(SLOW).min(lease / 4).min(self.settings.command_timeout)
+    /// Nobody renews any more.
+    fn lose_all_watched(&self) {
+        let watched = self.holds.all().into_iter().filter(|hold| hold.watched_lease().is_some());
+        watched.for_each(|hold| self.lose(&hold, hold.reason_of_end()));
     }
-}
 
-/// Spreads holds that were taken together. The owner's number is different for each, and that is all it takes.
-fn jitter(owner: &Owner) -> u8 {
-    // FNV-1a over the owner's bytes: a few nanoseconds, and neighbouring numbers come out far apart.
-    let hash = owner
-        .as_str()
-        .bytes()
-        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    hash.to_le_bytes().into_iter().fold(0, |folded, byte| folded ^ byte)
+    /// How long one attempt at renewals may take, if the last of them ends in `left`: a tenth of the shortest lease, and
+    /// at least some round trips as they were of late, and what a slow one takes. Beyond what is left there is nothing to
+    /// win.
+    fn attempt_timeout(&self, shortest: Lease, left: Duration) -> Duration {
+        const SLOW: Duration = Duration::from_millis(250);
+        const LONGEST: Duration = Duration::from_secs(3);
+        let patient = (self.round_trip.recent() * 4).max(SLOW);
+        let timeout = (shortest.duration() / 10).max(patient).min(LONGEST);
+        timeout.min(self.settings.command_timeout).min(left.max(self.settings.tick))
+    }
+
+    /// How long the releases that are owed may take together. Renewals wait for them, so it is a small part of a lease.
+    fn release_timeout(&self) -> Duration {
+        const LONGEST: Duration = Duration::from_secs(1);
+        let part = self.settings.watchdog_lease.duration() / 12;
+        part.max(self.settings.tick).min(LONGEST).min(self.settings.command_timeout)
+    }
 }

@@ -1,31 +1,33 @@
 //! The renewal thread: renews what is due, then finishes releases that are owed. No error can end it.
+//!
+//! A turn renews everything that has come due since the last one, earliest end of validity first, in scripts of many
+//! keys, several in flight. A script that the server refuses is cut in two and both halves are sent again, until the one
+//! key that it refuses stands alone; the others never notice. While the server does not answer at all, one pipeline asks
+//! it, and everything else waits with it.
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::Shared;
+use super::schedule::Places;
 use crate::error::LostReason;
 use crate::hold::{Hold, Place};
 use crate::lease::Lease;
 use crate::op::{Renew, Renewal, Renewed};
 use crate::store::Failure;
 
-/// Keys in one script while all is well. A script of a hundred keys holds the server long enough to nearly double
-/// everybody else's slowest hundredth.
-const KEYS_IN_STEADY_STATE: usize = 25;
-/// Keys in one script when more is due than a few scripts carry.
-const KEYS_WHEN_BEHIND: usize = 100;
-const BEHIND: usize = 4 * KEYS_IN_STEADY_STATE;
 /// Scripts that are sent before the first answer is read.
 const IN_FLIGHT: usize = 10;
 /// Releases that are sent together.
 const RELEASES_AT_ONCE: usize = 100;
-/// A release in the background may take this long, so that it does not keep renewals waiting.
-const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The shortest pause between two attempts to renew one hold.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+
+/// Holds whose renewals go in one script.
+type Batch = Vec<Arc<Hold>>;
 
 /// One hold, as it is sent.
 struct Sent {
@@ -34,10 +36,12 @@ struct Sent {
 }
 
 pub(super) fn run(shared: &Shared) {
+    let _farewell = Farewell(shared);
+    let mut places = Places::default();
     while !shared.stopping.load(Ordering::Acquire) {
         // Whatever goes wrong in one turn must not end renewal: a hold whose renewal was cut short is still on the
         // wheel, at the end of its validity, so at worst it is lost and told so.
-        if catch_unwind(AssertUnwindSafe(|| turn(shared))).is_err() {
+        if catch_unwind(AssertUnwindSafe(|| turn(shared, &mut places))).is_err() {
             shared.counters.panics.fetch_add(1, Ordering::Relaxed);
         }
         let next = shared.releases.lock().next_due();
@@ -48,46 +52,99 @@ pub(super) fn run(shared: &Shared) {
     }
 }
 
-fn turn(shared: &Shared) {
+/// If the thread ends before it is told to (its clock panicked, which nothing else here can), nobody renews any more.
+/// Every watched hold is then lost, and told so, rather than believed in until it happens to be looked at.
+struct Farewell<'a>(&'a Shared);
+
+impl Drop for Farewell<'_> {
+    fn drop(&mut self) {
+        if !self.0.stopping.load(Ordering::Acquire) {
+            self.0.lose_all_watched();
+        }
+    }
+}
+
+fn turn(shared: &Shared, places: &mut Places) {
     let mut due = std::mem::take(&mut *shared.due.lock());
     // Earliest end first: if the server is slow, those that can wait do.
     due.sort_by_cached_key(|hold| hold.valid_until());
-    let keys = if due.len() > BEHIND { KEYS_WHEN_BEHIND } else { KEYS_IN_STEADY_STATE };
-    for together in due.chunks(keys * IN_FLIGHT) {
-        renew(shared, together, keys);
+    let settings = &shared.settings;
+    let behind = due.len() > settings.renewal_keys * IN_FLIGHT;
+    let keys = if behind { settings.renewal_keys_behind } else { settings.renewal_keys };
+    // Of equal size, and about so large: two keys too many for one script are no reason for a second one.
+    let scripts = if behind { due.len().div_ceil(keys) } else { (due.len() + keys / 2) / keys };
+    let scripts = scripts.max(1);
+    let size = due.len().div_ceil(scripts).max(1);
+    let mut batches: VecDeque<Batch> = due.chunks(size).map(<[_]>::to_vec).collect();
+    while !batches.is_empty() {
+        let together = batches.drain(..batches.len().min(IN_FLIGHT)).collect();
+        match renew(shared, together, places) {
+            Served::Yes { refused } => batches.extend(refused),
+            Served::No => batches.drain(..).for_each(|batch| put_off(shared, &batch)),
+        }
     }
     send_owed_releases(shared, shared.clock.now());
 }
 
-fn renew(shared: &Shared, due: &[Arc<Hold>], keys: usize) {
-    let batches: Vec<Vec<Sent>> = due
-        .iter()
-        // Released or lost since it was handed over.
-        .filter(|hold| !matches!(*hold.place.lock(), Place::Off))
-        .filter_map(|hold| Some(Sent { lease: hold.watched_lease()?, hold: Arc::clone(hold) }))
-        .fold(Vec::new(), |mut batches: Vec<Vec<Sent>>, sent| {
-            match batches.last_mut() {
-                Some(batch) if batch.len() < keys => batch.push(sent),
-                _ => batches.push(vec![sent]),
-            }
-            batches
-        });
-    let Some(shortest) = batches.iter().flatten().map(|sent| sent.lease).min() else {
-        return;
+/// What a pipeline of scripts came to.
+enum Served {
+    /// The server answers. These halves of batches that it refused are to be sent once more.
+    Yes { refused: Vec<Batch> },
+    /// It does not, or refuses everything for a while.
+    No,
+}
+
+fn renew(shared: &Shared, batches: Vec<Batch>, places: &mut Places) -> Served {
+    let batches: Vec<Vec<Sent>> =
+        batches.into_iter().map(to_be_sent).filter(|batch| !batch.is_empty()).collect();
+    let all = || batches.iter().flatten();
+    let Some(shortest) = all().map(|sent| sent.lease).min() else {
+        return Served::Yes { refused: Vec::new() };
     };
+    let last_end = all().filter_map(|sent| sent.hold.valid_until()).max();
     let scripts: Vec<Renew> = batches.iter().map(|batch| script(batch)).collect();
+    shared.counters.scripts.fetch_add(scripts.len() as u64, Ordering::Relaxed);
     let sent_at = shared.clock.now();
-    let answers = shared.store.run_all(&scripts, shared.attempt_timeout(shortest));
+    let left = last_end.map_or(Duration::ZERO, |end| end.saturating_duration_since(sent_at));
+    let answers = shared.store.run_all(&scripts, shared.attempt_timeout(shortest, left));
+    if answers.iter().all(Result::is_ok) {
+        shared.round_trip.learn(shared.clock.now().saturating_duration_since(sent_at));
+    }
+    let served = answers.iter().any(|answer| match answer {
+        Ok(_) => true,
+        Err(failure) => failure.is_of_the_request(),
+    });
+    let mut refused = Vec::new();
     for (batch, answer) in batches.iter().zip(answers) {
         match answer {
             Ok(answers) => {
                 for (sent, answer) in batch.iter().zip(answers) {
-                    settle(shared, sent, answer, sent_at);
+                    settle(shared, sent, answer, sent_at, places);
                 }
             }
-            Err(failure) => retry(shared, batch, &failure),
+            Err(Failure::Closed) => {}
+            Err(failure) => {
+                shared.counters.unanswered.fetch_add(1, Ordering::Relaxed);
+                let holds: Batch = batch.iter().map(|sent| Arc::clone(&sent.hold)).collect();
+                if failure.is_of_the_request() && holds.len() > 1 {
+                    let (first, second) = holds.split_at(holds.len() / 2);
+                    refused.extend([first.to_vec(), second.to_vec()]);
+                } else {
+                    put_off(shared, &holds);
+                }
+            }
         }
     }
+    if served { Served::Yes { refused } } else { Served::No }
+}
+
+/// Those that were not released or lost since they came due.
+fn to_be_sent(batch: Batch) -> Vec<Sent> {
+    batch
+        .into_iter()
+        .filter(|hold| !matches!(*hold.place.lock(), Place::Off))
+        .filter_map(|hold| Some(Sent { lease: hold.watched_lease()?, hold }))
+        .collect()
 }
 
 fn script(batch: &[Sent]) -> Renew {
@@ -104,13 +161,15 @@ fn script(batch: &[Sent]) -> Renew {
 }
 
 /// The server has spoken of one hold.
-fn settle(shared: &Shared, sent: &Sent, answer: Renewed, sent_at: Instant) {
+fn settle(shared: &Shared, sent: &Sent, answer: Renewed, sent_at: Instant, places: &mut Places) {
     match answer {
         Renewed::Prolonged => {
             shared.counters.renewed.fetch_add(1, Ordering::Relaxed);
             // Too late if its validity ended meanwhile: lost is final, and the ticker says so.
             if sent.hold.extend(shared.clock.now(), sent.lease, sent_at) {
-                shared.place_after_grant(&sent.hold, sent_at);
+                let held = shared.holds.len();
+                let company = shared.schedule.company(sent.lease, sent_at, held, places);
+                shared.place_after_grant(&sent.hold, sent_at, company);
             }
         }
         Renewed::Deleted => shared.lose(&sent.hold, LostReason::Deleted),
@@ -118,20 +177,16 @@ fn settle(shared: &Shared, sent: &Sent, answer: Renewed, sent_at: Instant) {
     }
 }
 
-/// No answer, or an error for the whole script: nothing is known of these holds. They are tried again until their
-/// validity ends, in ever shorter pauses as it comes near.
-fn retry(shared: &Shared, batch: &[Sent], failure: &Failure) {
-    if matches!(failure, Failure::Closed) {
-        return;
-    }
-    shared.counters.unanswered.fetch_add(1, Ordering::Relaxed);
+/// Nothing is known of these holds. They are tried again until their validity ends, in ever shorter pauses as it comes
+/// near.
+fn put_off(shared: &Shared, holds: &[Arc<Hold>]) {
     let now = shared.clock.now();
-    for sent in batch {
-        sent.hold.unanswered.store(true, Ordering::Relaxed);
-        if let Some(end) = sent.hold.valid_until() {
+    for hold in holds {
+        hold.unanswered.store(true, Ordering::Relaxed);
+        if let (Some(end), Some(lease)) = (hold.valid_until(), hold.watched_lease()) {
             let left = end.saturating_duration_since(now);
-            let pause = (left / 8).min(sent.lease.duration() / 10).max(SHORTEST_PAUSE);
-            shared.place(&sent.hold, (now + pause).min(end));
+            let pause = (left / 8).min(lease.duration() / 10).max(SHORTEST_PAUSE);
+            shared.place(hold, (now + pause).min(end));
         }
     }
 }
@@ -142,7 +197,7 @@ fn send_owed_releases(shared: &Shared, now: Instant) -> bool {
     let mut answered = false;
     if !due.is_empty() {
         let scripts: Vec<_> = due.iter().map(|owed| owed.release.clone()).collect();
-        let timeout = RELEASE_TIMEOUT.min(shared.settings.command_timeout);
+        let timeout = shared.release_timeout();
         let answers = shared.store.run_all(&scripts, timeout);
         let now = shared.clock.now();
         let mut book = shared.releases.lock();

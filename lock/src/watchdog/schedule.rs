@@ -37,7 +37,14 @@ pub(super) enum Company {
     Few,
 }
 
-/// The most turns in one interval.
+/// The places that are left in the turn in which renewals were sent last.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    turn: Option<u128>,
+    left: usize,
+}
+
+/// The fewest turns in one interval.
 const TURNS: u32 = 20;
 
 impl Schedule {
@@ -64,26 +71,52 @@ impl Schedule {
         if held <= 1 {
             return due;
         }
-        let turn = self.turn(interval, held).as_nanos().max(1);
-        let into_turn = due.saturating_duration_since(self.origin).as_nanos() % turn;
-        let early = Duration::from_nanos(u64::try_from(into_turn).unwrap_or(0));
-        due.checked_sub(early).map_or(due, |early| early.max(sent_at))
+        let (_, into_turn) = self.turn_of(due, interval, held);
+        due.checked_sub(into_turn).map_or(due, |early| early.max(sent_at))
     }
 
-    /// Whether so many renewals in one turn are a crowd: twice what a turn carries if all are spread evenly, and more
-    /// than one script.
-    pub(super) fn company(&self, lease: Lease, in_turn: usize, held: usize) -> Company {
+    /// Whether a hold that was renewed by a request sent at `sent_at` keeps its place, which is one of `places`.
+    pub(super) fn company(
+        &self,
+        lease: Lease,
+        sent_at: Instant,
+        held: usize,
+        places: &mut Places,
+    ) -> Company {
         let interval = lease.renewal_interval(self.tick);
+        let (turn, _) = self.turn_of(sent_at, interval, held);
+        if places.turn != Some(turn) {
+            *places = Places { turn: Some(turn), left: self.places(interval, held) };
+        }
+        match places.left.checked_sub(1) {
+            Some(left) => {
+                places.left = left;
+                Company::Few
+            }
+            None => Company::Crowd,
+        }
+    }
+
+    /// How many holds of one turn may keep their places: a quarter more than a turn carries if all are spread evenly, or
+    /// one script.
+    fn places(&self, interval: Duration, held: usize) -> usize {
         let turns = interval.as_nanos() / self.turn(interval, held).as_nanos().max(1);
         let average = held / usize::try_from(turns).unwrap_or(usize::MAX).max(1);
-        if in_turn > (2 * average).max(self.batch) { Company::Crowd } else { Company::Few }
+        (average + average / 4).max(self.batch)
     }
 
-    /// How long a turn is.
+    /// The number of the turn in which an instant lies, and how far into it.
+    fn turn_of(&self, instant: Instant, interval: Duration, held: usize) -> (u128, Duration) {
+        let turn = self.turn(interval, held).as_nanos().max(1);
+        let nanos = instant.saturating_duration_since(self.origin).as_nanos();
+        (nanos / turn, Duration::from_nanos(u64::try_from(nanos % turn).unwrap_or(0)))
+    }
+
+    /// How long a turn is. A script that is four fifths full has room for those that come by chance.
     fn turn(&self, interval: Duration, held: usize) -> Duration {
         let held = u32::try_from(held.max(1)).unwrap_or(u32::MAX);
-        let batch = u32::try_from(self.batch).unwrap_or(u32::MAX);
-        let fills_a_script = interval.saturating_mul(batch) / held;
+        let mostly_full = u32::try_from(self.batch - self.batch / 5).unwrap_or(u32::MAX);
+        let fills_a_script = interval.saturating_mul(mostly_full) / held;
         fills_a_script.min(interval / TURNS).max(self.tick.min(interval / TURNS))
     }
 
@@ -115,8 +148,9 @@ mod tests {
 
     /// The number of holds in each tick, when `count` that were taken at one instant are placed for the `period`th time.
     fn turns(count: usize, lease: Lease, periods: usize) -> BTreeMap<u128, usize> {
-        let schedule = Schedule::new(origin(), TICK, 25);
-        let mut sent: Vec<Instant> = vec![origin(); count];
+        let origin = origin();
+        let schedule = Schedule::new(origin, TICK, 25);
+        let mut sent: Vec<Instant> = vec![origin; count];
         for period in 0..periods {
             let company = if period == 0 { Company::Crowd } else { Company::Few };
             for sent_at in &mut sent {
@@ -124,7 +158,7 @@ mod tests {
             }
         }
         sent.into_iter().fold(BTreeMap::new(), |mut turns, due| {
-            *turns.entry((due - origin()).as_nanos() / TICK.as_nanos()).or_default() += 1;
+            *turns.entry((due - origin).as_nanos() / TICK.as_nanos()).or_default() += 1;
             turns
         })
     }
@@ -146,18 +180,20 @@ mod tests {
 
     #[test]
     fn a_hold_alone_is_renewed_at_the_end_of_its_interval() {
-        let schedule = Schedule::new(origin(), TICK, 25);
-        let due = schedule.renew_at(lease(30_000), origin(), 1, Company::Crowd);
-        assert_eq!(due - origin(), Duration::from_millis(9980));
+        let origin = origin();
+        let schedule = Schedule::new(origin, TICK, 25);
+        let due = schedule.renew_at(lease(30_000), origin, 1, Company::Crowd);
+        assert_eq!(due - origin, Duration::from_millis(9980));
     }
 
     #[test]
     fn a_few_that_fall_due_soon_after_each_other_are_gathered() {
-        let schedule = Schedule::new(origin(), TICK, 25);
+        let origin = origin();
+        let schedule = Schedule::new(origin, TICK, 25);
         // A twentieth of the interval is 499 ms.
         let dues: Vec<Instant> = (0..20)
             .map(|number| {
-                let sent_at = origin() + TICK * number;
+                let sent_at = origin + TICK * number;
                 schedule.renew_at(lease(30_000), sent_at, 20, Company::Few)
             })
             .collect();
@@ -165,11 +201,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_renewed_together_after_an_outage_is_a_crowd() {
-        let schedule = Schedule::new(origin(), TICK, 25);
-        assert_eq!(schedule.company(lease(30_000), 25, 10_000), Company::Few);
-        assert_eq!(schedule.company(lease(30_000), 10_000, 10_000), Company::Crowd);
-        assert_eq!(schedule.company(lease(30_000), 25, 25), Company::Few);
+    fn of_what_is_renewed_in_one_turn_only_so_many_keep_their_places() {
+        let origin = origin();
+        let schedule = Schedule::new(origin, TICK, 25);
+        let mut places = Places::default();
+        for (held, most) in [(1, 25), (25, 25), (1000, 25), (10_000, 25), (100_000, 125)] {
+            // Two turns one after the other, with an hour between them.
+            for start in [origin, origin + Duration::from_secs(3600)] {
+                let few = (0..1000)
+                    .map(|_| schedule.company(lease(30_000), start, held, &mut places))
+                    .filter(|company| *company == Company::Few)
+                    .count();
+                assert_eq!(few, most, "of {held}");
+            }
+        }
     }
 
     proptest! {
@@ -180,8 +225,9 @@ mod tests {
             held in 1_usize..200_000,
             crowd: bool,
         ) {
-            let (lease, sent_at) = (lease(millis), origin() + Duration::from_nanos(after));
-            let schedule = Schedule::new(origin(), TICK, 25);
+            let origin = origin();
+            let (lease, sent_at) = (lease(millis), origin + Duration::from_nanos(after));
+            let schedule = Schedule::new(origin, TICK, 25);
             let company = if crowd { Company::Crowd } else { Company::Few };
             let due = schedule.renew_at(lease, sent_at, held, company);
             prop_assert!(due >= sent_at);
