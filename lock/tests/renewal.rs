@@ -1,0 +1,108 @@
+//! How renewals are sent: what a real server is asked, and what one hold's trouble costs the others.
+
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use wheellock::{Client, Error, LockGuard, LostReason, ManualClock, Memory};
+use wheellock_fixture::{Server, wait_until};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn all_held(guards: &[LockGuard]) -> bool {
+    guards.iter().all(LockGuard::is_held)
+}
+
+#[test]
+fn a_key_for_which_the_server_refuses_the_whole_script_harms_no_other() {
+    let server = Server::start();
+    server.command(&["ACL", "SETUSER", "locks", "on", ">secret", "~*", "&*", "+@all"]);
+    let clock = ManualClock::new();
+    let client = Client::builder()
+        .url(&format!("redis://locks:secret@{}/", server.address()))
+        .clock(Arc::new(clock.clone()))
+        .build()
+        .unwrap();
+    let guards: Vec<_> =
+        (0..60).map(|number| client.lock(&format!("open:{number}")).lock().unwrap()).collect();
+    let forbidden = client.lock("forbidden").lock().unwrap();
+    // From now on any script with this key in it is refused as a whole.
+    server.command(&["ACL", "SETUSER", "locks", "resetkeys", "~open:*"]);
+
+    clock.advance(SECOND * 10);
+    assert_eq!(client.stats().renewed, 60);
+    assert!(forbidden.is_held(), "it may yet be allowed again");
+    clock.advance(SECOND * 20);
+    assert_eq!(forbidden.lost().try_recv(), Ok(LostReason::ServerUnreachable));
+    assert!(all_held(&guards));
+    assert_eq!(client.stats().lost, 1);
+}
+
+#[test]
+fn a_refusal_that_passes_is_outlived() {
+    let server = Server::start();
+    server.command(&["ACL", "SETUSER", "locks", "on", ">secret", "~*", "&*", "+@all"]);
+    let clock = ManualClock::new();
+    let client = Client::builder()
+        .url(&format!("redis://locks:secret@{}/", server.address()))
+        .clock(Arc::new(clock.clone()))
+        .build()
+        .unwrap();
+    let guard = client.lock("a").lock().unwrap();
+    server.command(&["ACL", "SETUSER", "locks", "resetkeys"]);
+    clock.advance(SECOND * 20);
+    assert!(client.stats().unanswered_renewals > 0);
+    server.command(&["ACL", "SETUSER", "locks", "~*"]);
+    clock.advance(SECOND * 60);
+    assert!(guard.is_held());
+    guard.unlock().unwrap();
+}
+
+#[test]
+fn the_size_of_a_script_is_a_setting() {
+    let server = Server::start();
+    let clock = ManualClock::new();
+    let client = Client::builder()
+        .url(&server.url())
+        .clock(Arc::new(clock.clone()))
+        .renewal_batch(5, 10)
+        .build()
+        .unwrap();
+    let guards: Vec<_> =
+        (0..200).map(|number| client.lock(&format!("lock {number}")).lock().unwrap()).collect();
+    // All due at once: in scripts for those that are behind.
+    clock.jump(SECOND * 15);
+    wait_until("all are renewed", SECOND * 10, || client.stats().renewed == 200);
+    assert_eq!(client.stats().renewal_scripts, 20);
+    assert!(all_held(&guards));
+}
+
+#[test]
+fn a_size_out_of_its_bounds_is_refused() {
+    for (keys, behind) in [(0, 10), (10, 9), (10, 1001)] {
+        let refused =
+            Client::builder().in_memory(&Memory::new()).renewal_batch(keys, behind).build();
+        assert!(
+            matches!(refused, Err(Error::InvalidSetting { setting: "renewal_batch", .. })),
+            "{keys}, {behind}"
+        );
+    }
+}
+
+#[test]
+fn a_thousand_holds_that_a_hanging_server_keeps_waiting_cost_one_pipeline_at_a_time() {
+    let clock = ManualClock::new();
+    let memory = Memory::with_clock(Arc::new(clock.clone()));
+    let client = Client::builder().in_memory(&memory).build().unwrap();
+    let guards: Vec<_> =
+        (0..1000).map(|number| client.lock(&format!("lock {number}")).lock().unwrap()).collect();
+    memory.set_unreachable(true);
+    clock.jump(SECOND * 15);
+    // Ten scripts asked; the others wait with them.
+    assert_eq!(client.stats().renewal_scripts, 10);
+    memory.set_unreachable(false);
+    clock.advance(SECOND * 10);
+    assert!(all_held(&guards));
+    assert!(client.stats().renewed >= 1000);
+}
