@@ -1,7 +1,6 @@
 //! The client: how it is built, what it makes, how it ends.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hashed_wheel::Clock;
@@ -11,6 +10,7 @@ use crate::config::Settings;
 use crate::error::Error;
 use crate::lock::Lock;
 use crate::process::{Process, Target};
+use crate::statistics::Stats;
 use crate::store::{Address, Memory};
 
 /// A connection to one lock server, with an identity of its own. Cheap to clone and to share between threads; clones
@@ -91,18 +91,16 @@ impl Client {
         let Ok(process) = self.process.current() else {
             return Stats::default();
         };
-        let counters = process.watchdog.counters();
-        Stats {
+        let mut stats = Stats {
             held: process.holds.len(),
             waiters: process.channels.waiters(),
-            renewed: counters.renewed.load(Ordering::Relaxed),
-            renewal_scripts: counters.scripts.load(Ordering::Relaxed),
-            unanswered_renewals: counters.unanswered.load(Ordering::Relaxed),
-            lost: counters.lost.load(Ordering::Relaxed),
             owed_releases: process.watchdog.owed_releases(),
             abandoned_releases: process.watchdog.abandoned_releases(),
-            panics: counters.panics.load(Ordering::Relaxed),
-        }
+            connections_made: process.store.connections_made(),
+            ..Stats::default()
+        };
+        process.watchdog.counters().fill(&mut stats);
+        stats
     }
 
     /// Ends the client for all its clones: every waiter returns [`Error::Shutdown`], every hold is released, and its
@@ -118,39 +116,6 @@ impl Client {
         let unreleased = unreleased.iter().map(crate::name::LockName::shown).collect();
         ShutdownReport { released, unreleased }
     }
-}
-
-/// What a client has and has done.
-///
-/// ```
-/// use wheellock::Client;
-///
-/// let client = Client::in_memory();
-/// let _guard = client.lock("orders:42").lock()?;
-/// assert_eq!(client.stats().held, 1);
-/// # Ok::<(), wheellock::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stats {
-    /// Holds of this client, lost ones left out.
-    pub held: usize,
-    /// Threads that wait.
-    pub waiters: usize,
-    /// Renewals that were granted, counted by hold.
-    pub renewed: u64,
-    /// Scripts of renewals that were sent.
-    pub renewal_scripts: u64,
-    /// Scripts of renewals that got no answer or an error.
-    pub unanswered_renewals: u64,
-    /// Holds that were lost.
-    pub lost: u64,
-    /// Releases that the server has not acknowledged yet.
-    pub owed_releases: usize,
-    /// Releases that were given up, because the lease had ended meanwhile or too many were owed.
-    pub abandoned_releases: u64,
-    /// Turns of the renewal thread that panicked. Anything but zero is a bug of this crate's.
-    pub panics: u64,
 }
 
 /// What a shutdown did.

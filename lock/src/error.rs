@@ -135,6 +135,35 @@ pub enum LostReason {
     Forked,
 }
 
+impl LostReason {
+    /// Every one of them, in the order of their numbers.
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Expired,
+        Self::ServerUnreachable,
+        Self::Deleted,
+        Self::TakenOver,
+        Self::Shutdown,
+        Self::Forked,
+    ];
+
+    pub(crate) const fn number(self) -> usize {
+        self as usize
+    }
+
+    /// One word, for the labels of metrics.
+    #[cfg(feature = "metrics")]
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::ServerUnreachable => "server_unreachable",
+            Self::Deleted => "deleted",
+            Self::TakenOver => "taken_over",
+            Self::Shutdown => "shutdown",
+            Self::Forked => "forked",
+        }
+    }
+}
+
 impl Error {
     /// Whether the same call may succeed later without anything being changed by hand.
     #[must_use]

@@ -54,7 +54,8 @@ struct Counts {
 pub(crate) enum Place {
     /// Not yet there.
     Nowhere,
-    On(TimerKey),
+    /// Due at this instant.
+    On(TimerKey, Instant),
     /// It will never stand there again.
     Off,
 }

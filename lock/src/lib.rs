@@ -67,16 +67,18 @@ mod name;
 mod op;
 mod owner;
 mod process;
+mod statistics;
 mod store;
 mod validity;
 mod value;
 mod wait;
 mod watchdog;
 
-pub use hashed_wheel::{Clock, ManualClock, SystemClock};
+pub use hashed_wheel::{Clock, ManualClock, Spread, SystemClock};
 
-pub use crate::client::{Client, ClientBuilder, ShutdownReport, Stats};
+pub use crate::client::{Client, ClientBuilder, ShutdownReport};
 pub use crate::error::{Error, LostReason};
 pub use crate::guard::LockGuard;
 pub use crate::lock::Lock;
+pub use crate::statistics::{Losses, Stats};
 pub use crate::store::Memory;

@@ -184,7 +184,7 @@ impl Process {
         if let Err(reason) = hold.finish(self.now()) {
             // If the watchdog was first, it has counted it, and owes the release already.
             if !known_lost {
-                self.watchdog.count_loss();
+                self.watchdog.count_loss(reason);
                 if hold.may_outlive() || hold.doubt().is_some() {
                     self.owe_release(hold);
                 }

@@ -7,8 +7,27 @@ use std::path::{Path, PathBuf};
 
 /// A folder stands for the files in it; its own order is below.
 const ORDER: &[&str] = &[
-    "error", "name", "owner", "clock", "lease", "validity", "config", "value", "keyspace", "op",
-    "store", "call", "hold", "wait", "watchdog", "process", "guard", "lock", "client", "lib",
+    "error",
+    "statistics",
+    "name",
+    "owner",
+    "clock",
+    "lease",
+    "validity",
+    "config",
+    "value",
+    "keyspace",
+    "op",
+    "store",
+    "call",
+    "hold",
+    "wait",
+    "watchdog",
+    "process",
+    "guard",
+    "lock",
+    "client",
+    "lib",
 ];
 
 /// The order inside each folder. `mod` is a face: it re-exports, and nothing beside it imports from it, unless it stands

@@ -1,7 +1,5 @@
 //! How renewals are sent: what a real server is asked, and what one hold's trouble costs the others.
 
-#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -105,4 +103,45 @@ fn a_thousand_holds_that_a_hanging_server_keeps_waiting_cost_one_pipeline_at_a_t
     clock.advance(SECOND * 10);
     assert!(all_held(&guards));
     assert!(client.stats().renewed >= 1000);
+}
+
+#[test]
+fn the_statistics_say_how_large_scripts_were_how_late_renewals_came_and_why_holds_were_lost() {
+    let clock = ManualClock::new();
+    let memory = Memory::with_clock(Arc::new(clock.clone()));
+    let client = Client::builder().in_memory(&memory).build().unwrap();
+    let guards: Vec<_> =
+        (0..200).map(|number| client.lock(&format!("lock {number}")).lock().unwrap()).collect();
+    assert_eq!(client.stats().renewal_lateness.count, 0);
+    // Due after ten seconds at the latest: late by what the process stood still beyond.
+    clock.jump(SECOND * 15);
+    let stats = client.stats();
+    assert_eq!((stats.renewed, stats.renewal_lateness.count), (200, 200));
+    assert!(stats.renewal_lateness.p50 > SECOND * 5, "{:?}", stats.renewal_lateness);
+    assert_eq!(stats.renewal_round_trip.count, 1);
+    assert_eq!((stats.renewal_keys_p50, stats.renewal_keys_max), (25, 25));
+
+    memory.delete("lock 7");
+    memory.set_unreachable(true);
+    clock.advance(SECOND * 25);
+    memory.set_unreachable(false);
+    assert!(client.stats().renewal_retries > 200);
+    clock.advance(SECOND * 10);
+    assert_eq!(client.stats().losses.because(LostReason::Deleted), 1);
+    memory.set_unreachable(true);
+    clock.advance(SECOND * 31);
+    let stats = client.stats();
+    assert_eq!(stats.losses.because(LostReason::ServerUnreachable), 199);
+    assert_eq!((stats.lost, stats.losses.total()), (200, 200));
+    assert!(!guards.iter().any(LockGuard::is_held));
+}
+
+#[test]
+fn connections_are_counted_so_that_it_shows_when_they_break() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).unwrap();
+    let before = client.stats().connections_made;
+    server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    client.lock("a").lock().unwrap().unlock().unwrap();
+    assert!(client.stats().connections_made > before);
 }

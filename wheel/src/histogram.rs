@@ -13,27 +13,47 @@ const PART_BITS: u32 = 3;
 const PARTS: u64 = 1 << PART_BITS;
 const COUNTERS: usize = 64 << PART_BITS;
 
-/// All accesses are relaxed: these are numbers to look at, nothing follows from them.
-pub(crate) struct Histogram {
+/// Counts values by their size, from any thread, without a lock.
+///
+/// The values are nanoseconds, or whatever whole numbers a caller likes. It takes 4 KB.
+///
+/// ```
+/// use std::time::Duration;
+/// use hashed_wheel::Histogram;
+///
+/// let histogram = Histogram::new();
+/// histogram.record(1_000, 99);
+/// histogram.record(50_000, 1);
+/// let spread = histogram.spread();
+/// assert_eq!(spread.count, 100);
+/// assert!(spread.p99 < Duration::from_nanos(1_125));
+/// assert_eq!(spread.max, Duration::from_micros(50));
+/// ```
+// All accesses are relaxed: these are numbers to look at, nothing follows from them.
+pub struct Histogram {
     counters: Box<[AtomicU64; COUNTERS]>,
     largest: AtomicU64,
 }
 
 impl Histogram {
-    pub(crate) fn new() -> Self {
+    /// An empty one.
+    #[must_use]
+    pub fn new() -> Self {
         let counters = Box::new(array::from_fn(|_| AtomicU64::new(0)));
         Self { counters, largest: AtomicU64::new(0) }
     }
 
     /// Counts `count` values of `nanos`.
-    pub(crate) fn record(&self, nanos: u64, count: u64) {
+    pub fn record(&self, nanos: u64, count: u64) {
         self.counters[counter(nanos)].fetch_add(count, Ordering::Relaxed);
         if nanos > self.largest.load(Ordering::Relaxed) {
             self.largest.fetch_max(nanos, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn snapshot(&self) -> Spread {
+    /// What was counted so far. While other threads count, the numbers are of slightly different moments.
+    #[must_use]
+    pub fn spread(&self) -> Spread {
         let counts: Vec<u64> =
             self.counters.iter().map(|counter| counter.load(Ordering::Relaxed)).collect();
         let largest = self.largest.load(Ordering::Relaxed);
@@ -57,17 +77,34 @@ impl Histogram {
 
 impl fmt::Debug for Histogram {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.snapshot().fmt(formatter)
+        self.spread().fmt(formatter)
     }
 }
 
-/// What a histogram says: how many values, and how large.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Spread {
-    pub(crate) count: u64,
-    pub(crate) p50: Duration,
-    pub(crate) p99: Duration,
-    pub(crate) max: Duration,
+impl Default for Histogram {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What a [`Histogram`] says: how many values, and how large.
+///
+/// ```
+/// use hashed_wheel::{Histogram, Spread};
+///
+/// assert_eq!(Histogram::new().spread(), Spread::default());
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Spread {
+    /// How many values.
+    pub count: u64,
+    /// Half of them were at most this large. Known to an eighth of itself, rounded up.
+    pub p50: Duration,
+    /// Of a hundred, 99 were at most this large. Known to an eighth of itself, rounded up.
+    pub p99: Duration,
+    /// The largest of all, exactly.
+    pub max: Duration,
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "at most 64 times 8")]
@@ -115,11 +152,11 @@ mod tests {
     #[test]
     fn the_shares_of_a_hundred_values() {
         let histogram = Histogram::new();
-        assert_eq!(histogram.snapshot().p99, Duration::ZERO);
+        assert_eq!(histogram.spread().p99, Duration::ZERO);
         histogram.record(1000, 50);
         histogram.record(2000, 49);
         histogram.record(9000, 1);
-        let spread = histogram.snapshot();
+        let spread = histogram.spread();
         assert_eq!(spread.count, 100);
         assert_eq!(spread.p50, Duration::from_nanos(upper_end(counter(1000))));
         assert_eq!(spread.p99, Duration::from_nanos(upper_end(counter(2000))));

@@ -176,6 +176,8 @@ pub use crate::clock::{Clock, ManualClock, Parker, SystemClock};
 pub use crate::config::TimerBuilder;
 pub use crate::error::{BuildError, ScheduleError, StopError};
 #[cfg(feature = "std")]
+pub use crate::histogram::{Histogram, Spread};
+#[cfg(feature = "std")]
 pub use crate::period::{MissedRuns, Period};
 #[cfg(feature = "std")]
 pub use crate::periodic::PeriodicTimeout;

@@ -84,7 +84,7 @@ impl Record {
 
     /// Everything that is noted here, and zeros for the rest.
     pub(crate) fn statistics(&self) -> Statistics {
-        let spread = self.lateness.snapshot();
+        let spread = self.lateness.spread();
         Statistics {
             scheduled: 0,
             fired: spread.count,

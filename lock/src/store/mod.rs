@@ -97,6 +97,14 @@ impl Store {
         matches!(self, Self::Redis(_))
     }
 
+    /// How many connections were made.
+    pub(crate) fn connections_made(&self) -> u64 {
+        match self {
+            Self::Memory(_) => 0,
+            Self::Redis(redis) => redis.connections_made(),
+        }
+    }
+
     /// Closes the connections. What is under way ends with a failure.
     pub(crate) fn close(&self) {
         match self {

@@ -10,7 +10,7 @@ mod renewal;
 mod round_trip;
 mod schedule;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -24,6 +24,7 @@ use crate::hold::{Hold, Holds, Place};
 use crate::lease::Lease;
 use crate::name::LockName;
 use crate::owner::Owner;
+use crate::statistics::Counters;
 use crate::store::Store;
 use crate::value::ServerTime;
 use releases::Releases;
@@ -49,7 +50,7 @@ struct Shared {
     /// Weak: the timer's handler holds this structure.
     timer: OnceLock<Weak<BatchTimer<Arc<Hold>>>>,
     /// What the renewal thread has to renew.
-    due: Mutex<Vec<Arc<Hold>>>,
+    due: Mutex<Vec<Due>>,
     releases: Mutex<Releases>,
     /// What the renewal thread sleeps on.
     renewal: Parker,
@@ -59,14 +60,12 @@ struct Shared {
     counters: Counters,
 }
 
-/// Counted always; each is a plain sum.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) renewed: AtomicU64,
-    pub(crate) scripts: AtomicU64,
-    pub(crate) unanswered: AtomicU64,
-    pub(crate) lost: AtomicU64,
-    pub(crate) panics: AtomicU64,
+/// A hold that is to be renewed.
+#[derive(Clone, Debug)]
+struct Due {
+    hold: Arc<Hold>,
+    /// When that was due.
+    at: Instant,
 }
 
 /// Buckets of the wheel: at ten milliseconds a tick one lap is ten seconds, the renewal interval of the default lease.
@@ -134,8 +133,8 @@ impl Watchdog {
     }
 
     /// Counts a loss that the watchdog was not the first to see.
-    pub(crate) fn count_loss(&self) {
-        self.shared.counters.lost.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn count_loss(&self, reason: LostReason) {
+        self.shared.counters.lost(reason);
     }
 
     /// Owes the server a release, which the renewal thread finishes. False if so many are owed that the lease has to
@@ -222,16 +221,19 @@ impl Shared {
         let now = self.clock.now();
         let mut renewals = Vec::new();
         for hold in due.drain(..) {
-            // Released or lost since the wheel gave it out. If it was moved meanwhile, it is renewed a little early.
-            if matches!(*hold.place.lock(), Place::Off) {
-                continue;
-            }
+            // If it was moved since the wheel gave it out, it is renewed a little early.
+            let at = match *hold.place.lock() {
+                Place::On(_, at) => at.min(now),
+                Place::Nowhere => now,
+                // Released or lost.
+                Place::Off => continue,
+            };
             match hold.valid_until().filter(|_| hold.is_held(now)) {
                 None => self.lose(&hold, hold.reason_of_end()),
                 Some(end) => {
                     self.place(&hold, end);
                     if hold.watched_lease().is_some() {
-                        renewals.push(hold);
+                        renewals.push(Due { hold, at });
                     }
                 }
             }
@@ -260,18 +262,21 @@ impl Shared {
         let mut place = hold.place.lock();
         match &*place {
             Place::Off => return,
-            Place::On(key) if timer.reschedule(*key, at) => return,
-            Place::On(_) | Place::Nowhere => {}
+            Place::On(key, _) if timer.reschedule(*key, at) => {
+                *place = Place::On(*key, at);
+                return;
+            }
+            Place::On(..) | Place::Nowhere => {}
         }
         // The wheel has no bound and is stopped only at the end, when validity ends by itself.
         if let Ok(key) = timer.schedule_at(at, Arc::clone(hold)) {
-            *place = Place::On(key);
+            *place = Place::On(key, at);
         }
     }
 
     fn take_off(&self, hold: &Hold) {
         let place = std::mem::replace(&mut *hold.place.lock(), Place::Off);
-        if let (Place::On(key), Some(timer)) = (place, self.timer()) {
+        if let (Place::On(key, _), Some(timer)) = (place, self.timer()) {
             drop(timer.cancel(key));
         }
     }
@@ -282,7 +287,7 @@ impl Shared {
         if !hold.lose(self.clock.now(), reason) {
             return;
         }
-        self.counters.lost.fetch_add(1, Ordering::Relaxed);
+        self.counters.lost(reason);
         let gone = matches!(reason, LostReason::Deleted | LostReason::TakenOver);
         let ends_by_itself = !hold.may_outlive();
         if hold.doubt().is_some() || !(gone || ends_by_itself) {

@@ -7,14 +7,13 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::Shared;
 use super::schedule::Places;
+use super::{Due, Shared};
 use crate::error::LostReason;
-use crate::hold::{Hold, Place};
+use crate::hold::Place;
 use crate::lease::Lease;
 use crate::op::{Renew, Renewal, Renewed};
 use crate::store::Failure;
@@ -27,11 +26,11 @@ const RELEASES_AT_ONCE: usize = 100;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 
 /// Holds whose renewals go in one script.
-type Batch = Vec<Arc<Hold>>;
+type Batch = Vec<Due>;
 
 /// One hold, as it is sent.
 struct Sent {
-    hold: Arc<Hold>,
+    due: Due,
     lease: Lease,
 }
 
@@ -42,13 +41,13 @@ pub(super) fn run(shared: &Shared) {
         // Whatever goes wrong in one turn must not end renewal: a hold whose renewal was cut short is still on the
         // wheel, at the end of its validity, so at worst it is lost and told so.
         if catch_unwind(AssertUnwindSafe(|| turn(shared, &mut places))).is_err() {
-            shared.counters.panics.fetch_add(1, Ordering::Relaxed);
+            shared.counters.panicked();
         }
         let next = shared.releases.lock().next_due();
         shared.clock.park(&shared.renewal, next, &crossbeam_channel::never());
     }
     if catch_unwind(AssertUnwindSafe(|| send_last_releases(shared))).is_err() {
-        shared.counters.panics.fetch_add(1, Ordering::Relaxed);
+        shared.counters.panicked();
     }
 }
 
@@ -67,7 +66,7 @@ impl Drop for Farewell<'_> {
 fn turn(shared: &Shared, places: &mut Places) {
     let mut due = std::mem::take(&mut *shared.due.lock());
     // Earliest end first: if the server is slow, those that can wait do.
-    due.sort_by_cached_key(|hold| hold.valid_until());
+    due.sort_by_cached_key(|due| due.hold.valid_until());
     let settings = &shared.settings;
     let behind = due.len() > settings.renewal_keys * IN_FLIGHT;
     let keys = if behind { settings.renewal_keys_behind } else { settings.renewal_keys };
@@ -101,14 +100,18 @@ fn renew(shared: &Shared, batches: Vec<Batch>, places: &mut Places) -> Served {
     let Some(shortest) = all().map(|sent| sent.lease).min() else {
         return Served::Yes { refused: Vec::new() };
     };
-    let last_end = all().filter_map(|sent| sent.hold.valid_until()).max();
+    let last_end = all().filter_map(|sent| sent.due.hold.valid_until()).max();
     let scripts: Vec<Renew> = batches.iter().map(|batch| script(batch)).collect();
-    shared.counters.scripts.fetch_add(scripts.len() as u64, Ordering::Relaxed);
+    for batch in &batches {
+        shared.counters.script(batch.len());
+    }
     let sent_at = shared.clock.now();
     let left = last_end.map_or(Duration::ZERO, |end| end.saturating_duration_since(sent_at));
     let answers = shared.store.run_all(&scripts, shared.attempt_timeout(shortest, left));
     if answers.iter().all(Result::is_ok) {
-        shared.round_trip.learn(shared.clock.now().saturating_duration_since(sent_at));
+        let took = shared.clock.now().saturating_duration_since(sent_at);
+        shared.round_trip.learn(took);
+        shared.counters.round_trip(took);
     }
     let served = answers.iter().any(|answer| match answer {
         Ok(_) => true,
@@ -124,13 +127,13 @@ fn renew(shared: &Shared, batches: Vec<Batch>, places: &mut Places) -> Served {
             }
             Err(Failure::Closed) => {}
             Err(failure) => {
-                shared.counters.unanswered.fetch_add(1, Ordering::Relaxed);
-                let holds: Batch = batch.iter().map(|sent| Arc::clone(&sent.hold)).collect();
-                if failure.is_of_the_request() && holds.len() > 1 {
-                    let (first, second) = holds.split_at(holds.len() / 2);
+                shared.counters.unanswered();
+                let batch: Batch = batch.iter().map(|sent| sent.due.clone()).collect();
+                if failure.is_of_the_request() && batch.len() > 1 {
+                    let (first, second) = batch.split_at(batch.len() / 2);
                     refused.extend([first.to_vec(), second.to_vec()]);
                 } else {
-                    put_off(shared, &holds);
+                    put_off(shared, &batch);
                 }
             }
         }
@@ -142,8 +145,8 @@ fn renew(shared: &Shared, batches: Vec<Batch>, places: &mut Places) -> Served {
 fn to_be_sent(batch: Batch) -> Vec<Sent> {
     batch
         .into_iter()
-        .filter(|hold| !matches!(*hold.place.lock(), Place::Off))
-        .filter_map(|hold| Some(Sent { lease: hold.watched_lease()?, hold }))
+        .filter(|due| !matches!(*due.hold.place.lock(), Place::Off))
+        .filter_map(|due| Some(Sent { lease: due.hold.watched_lease()?, due }))
         .collect()
 }
 
@@ -152,8 +155,8 @@ fn script(batch: &[Sent]) -> Renew {
         batch
             .iter()
             .map(|sent| Renewal {
-                name: sent.hold.name.clone(),
-                owner: sent.hold.owner.clone(),
+                name: sent.due.hold.name.clone(),
+                owner: sent.due.hold.owner.clone(),
                 lease: sent.lease,
             })
             .collect(),
@@ -162,26 +165,29 @@ fn script(batch: &[Sent]) -> Renew {
 
 /// The server has spoken of one hold.
 fn settle(shared: &Shared, sent: &Sent, answer: Renewed, sent_at: Instant, places: &mut Places) {
+    let hold = &sent.due.hold;
     match answer {
         Renewed::Prolonged => {
-            shared.counters.renewed.fetch_add(1, Ordering::Relaxed);
+            let now = shared.clock.now();
+            shared.counters.renewed(now.saturating_duration_since(sent.due.at));
             // Too late if its validity ended meanwhile: lost is final, and the ticker says so.
-            if sent.hold.extend(shared.clock.now(), sent.lease, sent_at) {
-                let held = shared.holds.len();
-                let company = shared.schedule.company(sent.lease, sent_at, held, places);
-                shared.place_after_grant(&sent.hold, sent_at, company);
+            if hold.extend(now, sent.lease, sent_at) {
+                let company =
+                    shared.schedule.company(sent.lease, sent_at, shared.holds.len(), places);
+                shared.place_after_grant(hold, sent_at, company);
             }
         }
-        Renewed::Deleted => shared.lose(&sent.hold, LostReason::Deleted),
-        Renewed::TakenOver => shared.lose(&sent.hold, LostReason::TakenOver),
+        Renewed::Deleted => shared.lose(hold, LostReason::Deleted),
+        Renewed::TakenOver => shared.lose(hold, LostReason::TakenOver),
     }
 }
 
 /// Nothing is known of these holds. They are tried again until their validity ends, in ever shorter pauses as it comes
 /// near.
-fn put_off(shared: &Shared, holds: &[Arc<Hold>]) {
+fn put_off(shared: &Shared, batch: &[Due]) {
     let now = shared.clock.now();
-    for hold in holds {
+    shared.counters.retries(batch.len());
+    for Due { hold, .. } in batch {
         hold.unanswered.store(true, Ordering::Relaxed);
         if let (Some(end), Some(lease)) = (hold.valid_until(), hold.watched_lease()) {
             let left = end.saturating_duration_since(now);

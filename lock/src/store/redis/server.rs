@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::Cmd;
@@ -23,17 +24,26 @@ pub(super) struct Server {
     resolver: Resolver,
     pub(super) clock: ServerClock,
     pub(super) command_timeout: Duration,
+    /// How many connections were made. Relaxed: a number to look at.
+    pub(super) connections: AtomicU64,
 }
 
 impl Server {
     pub(super) fn new(address: Address, command_timeout: Duration) -> Self {
-        Self { address, resolver: Resolver::default(), clock: ServerClock::new(), command_timeout }
+        Self {
+            address,
+            resolver: Resolver::default(),
+            clock: ServerClock::new(),
+            command_timeout,
+            connections: AtomicU64::new(0),
+        }
     }
 
     /// A connection that is ready for commands, or a failure by the deadline.
     pub(super) fn connect(&self, limit: &mut Limit) -> Result<Connection, Failure> {
         let mut connection = self.open(limit).map_err(|error| self.not_sent(&error))?;
         self.shake_hands(&mut connection, limit)?;
+        self.connections.fetch_add(1, Ordering::Relaxed);
         Ok(connection)
     }
 

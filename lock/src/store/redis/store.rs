@@ -1,5 +1,6 @@
 //! One server as a store: an operation is packed, sent on a connection of the pool, and its reply read.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -54,6 +55,10 @@ impl Redis {
 
     pub(crate) fn subscription(&self) -> &Subscription {
         &self.subscription
+    }
+
+    pub(crate) fn connections_made(&self) -> u64 {
+        self.server.connections.load(Ordering::Relaxed)
     }
 
     pub(crate) fn close(&self) {
