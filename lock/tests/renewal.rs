@@ -92,12 +92,12 @@ fn a_size_out_of_its_bounds_is_refused() {
 fn a_thousand_holds_that_a_hanging_server_keeps_waiting_cost_one_pipeline_at_a_time() {
     let clock = ManualClock::new();
     let memory = Memory::with_clock(Arc::new(clock.clone()));
-    let client = Client::builder().in_memory(&memory).build().unwrap();
+    let client = Client::builder().in_memory(&memory).renewal_batch(5, 10).build().unwrap();
     let guards: Vec<_> =
         (0..1000).map(|number| client.lock(&format!("lock {number}")).lock().unwrap()).collect();
     memory.set_unreachable(true);
     clock.jump(SECOND * 15);
-    // Ten scripts asked; the others wait with them.
+    // Ten scripts of ten asked; the other ninety wait with them.
     assert_eq!(client.stats().renewal_scripts, 10);
     memory.set_unreachable(false);
     clock.advance(SECOND * 10);
