@@ -37,6 +37,39 @@
 //! [hashed timing wheel](hashed_wheel). *Owner*: the client's identity and a number that is drawn anew for every
 //! outermost hold. *Guard*: the proof of holding; a hold that is nested has several.
 //!
+//! # The watchdog
+//!
+//! A hold without a lease of its own is *watched*: renewed for as long as a guard of it lives. With the default lease of
+//! 30 s:
+//!
+//! * *When it renews.* At the latest 9.98 s after the request that granted or renewed it last was sent: two ticks before
+//!   a third of the lease. Mostly somewhat earlier: holds that were taken together are spread over the whole interval,
+//!   and what falls due within a twentieth of it goes in one script, of about 25 holds; of up to 100 when many are behind
+//!   ([`ClientBuilder::renewal_batch`]). Up to ten scripts are under way at a time, on a connection of their own. So 20 s
+//!   of every lease are left for trouble.
+//! * *What the server answers* is one of three things for each hold. *Renewed*: valid for another lease, less one
+//!   hundredth and 2 ms, counted from before the renewal was sent. *Not yours*: the key is gone or somebody else's, and
+//!   the hold is lost at once. *No answer*, or an error for the whole script: nothing is known. A script that is refused
+//!   is cut in two until the one key that is to blame stands alone; what was not answered is tried again, after an eighth
+//!   of the time that is left, 3 s at most and 50 ms at least. An attempt takes a tenth of the lease at most, or four
+//!   round trips as they were of late or 250 ms if that is longer, and never more than 3 s.
+//! * *When it gives up.* When the validity ends, 29.698 s after the request of the last renewal that was answered. The
+//!   hold is then lost for good, also if an answer comes later. The server may still keep the key; its release is tried
+//!   until it is acknowledged or the lease must have ended.
+//! * *What the holder sees.* [`LockGuard::is_held`] turns false at that instant, whatever any thread does; the message
+//!   of [`LockGuard::lost`] comes within a tick of 10 ms, also while a renewal hangs.
+//!
+//! It takes two threads for any number of holds: a ticker, which never touches a socket, and one that sends renewals. A
+//! third reads messages as soon as somebody has waited.
+//!
+//! # Counts
+//!
+//! [`Client::stats`] says what a client has done; it is always counted. With the cargo feature `metrics` the same goes to
+//! the recorder of the `metrics` crate: the counters `wheellock_renewals_total`, `wheellock_renewal_scripts_total`,
+//! `wheellock_renewal_scripts_unanswered_total`, `wheellock_renewal_retries_total`, `wheellock_panics_total` and
+//! `wheellock_lost_total` with the label `reason`, and the histograms `wheellock_renewal_lateness_seconds` and
+//! `wheellock_renewal_round_trip_seconds`.
+//!
 //! # Errors
 //!
 //! There is one [`Error`]. It says whether it [may pass](Error::is_retryable) and whether the command

@@ -104,6 +104,26 @@
 //! a tree of the distinct due ticks. Nothing gets late or wrong with a wheel that is too small. A bucket takes 8 bytes,
 //! in each of the eight wheels of a timer.
 //!
+//! # Beside other timers
+//!
+//! | | this | Netty 4.2 | tokio `sleep` | `hierarchical_hash_wheel_timer` | `timer` | crossbeam `after` |
+//! |---|---|---|---|---|---|---|
+//! | needs | a thread | a JVM, a thread | a runtime | a thread | two threads | nothing |
+//! | while nothing is due | sleeps | wakes each tick | sleeps | sleeps; spins before something is due | sleeps | sleeps |
+//! | fires early | never | never | never | up to 2 ms | never | never |
+//! | a cancelled task is freed | at once | at the next tick | at once | when it was due | when it was due | at once |
+//! | a cancel gives the task back | yes | no | no | no | no | nothing is run |
+//! | another deadline in place | yes | no | yes | no | no | no |
+//! | periodic, with a policy for missed runs | yes | no | yes | periodic | periodic | `tick` |
+//! | bound on what is pending | hands the task back | throws | no | no | no | no |
+//! | a task that panics | is contained | is contained | is contained | ends the thread | ends the thread | nothing is run |
+//! | tasks elsewhere | executor | executor | the runtime | no | no | nothing is run |
+//! | stop gives back what is pending | yes | yes | no | no | no | no |
+//! | time in tests | manual clock | no | `pause`, one thread | simulation | no | no |
+//! | statistics | yes | number pending | no | no | no | no |
+//!
+//! What they cost is measured side by side, by one command: see `benches/README.md` in the repository.
+//!
 //! # Errors
 //!
 //! [`ScheduleError`] hands back what was to be scheduled and says whether a later try may succeed: a full timer and a
