@@ -10,7 +10,9 @@ use crate::error::Error;
 
 /// How long a hold lasts unless it is renewed, in whole milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Lease(Duration);
+pub(crate) struct Lease {
+    millis: u64,
+}
 
 /// Below it, drift and the round trip leave nothing to work in.
 const SHORTEST: Duration = Duration::from_millis(10);
@@ -18,7 +20,7 @@ const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Redisson's `lockWatchdogTimeout`: renewed every ten seconds, and a dead process's locks are free after thirty.
-pub(crate) const DEFAULT: Lease = Lease(Duration::from_secs(30));
+pub(crate) const DEFAULT: Lease = Lease { millis: 30_000 };
 
 impl Lease {
     pub(crate) fn new(lease: Duration) -> Result<Self, Error> {
@@ -28,34 +30,33 @@ impl Lease {
             "the longest is a hundred years".to_owned()
         } else {
             // A part of a millisecond cannot be sent. Cut off here, it is not believed in either.
-            let millis = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
-            return Ok(Self(Duration::from_millis(millis)));
+            return Ok(Self { millis: u64::try_from(lease.as_millis()).unwrap_or(u64::MAX) });
         };
         Err(Error::InvalidLease { lease, reason })
     }
 
     pub(crate) fn duration(self) -> Duration {
-        self.0
+        Duration::from_millis(self.millis)
     }
 
     pub(crate) fn millis(self) -> u64 {
-        u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)
+        self.millis
     }
 
     /// Until when a holder may believe in a lease that was granted to a request sent at `sent_at`.
     pub(crate) fn valid_until(self, sent_at: Instant) -> Instant {
-        sent_at + self.0.saturating_sub(self.drift())
+        sent_at + self.duration().saturating_sub(self.drift())
     }
 
     /// One hundredth and 2 ms: the clocks' difference in rate, and Redis's habit of counting whole milliseconds.
     fn drift(self) -> Duration {
-        self.0 / 100 + Duration::from_millis(2)
+        self.duration() / 100 + Duration::from_millis(2)
     }
 
     /// The longest time from one request to the next renewal: two ticks less than a third of the lease, so that the
     /// renewal is on the server before the third is over.
     pub(crate) fn renewal_interval(self, tick: Duration) -> Duration {
-        (self.0 / 3).saturating_sub(tick * 2)
+        (self.duration() / 3).saturating_sub(tick * 2)
     }
 }
 

@@ -290,9 +290,10 @@ impl Lock {
             };
         }
         let end = Until { deadline, cancel };
+        let channel = name.channel();
         let waited = process
             .channels
-            .wait(&process.store, name.channel(), end, || acquirer.attempt(until(), cancel))?;
+            .wait(&process.store, &channel, end, || acquirer.attempt(until(), cancel))?;
         match waited {
             Waited::Granted(guard) => Ok(Some(guard)),
             Waited::TimedOut => Ok(None),

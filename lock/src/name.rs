@@ -1,19 +1,13 @@
 //! A lock's name, and the names that follow from it.
 
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use crate::error::{Error, shortened};
 
 /// A name that can be a lock's. It is the key on the server, byte for byte.
-#[derive(Clone)]
-pub(crate) struct LockName(Arc<Names>);
-
-struct Names {
-    key: String,
-    channel: Arc<str>,
-}
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct LockName(Arc<str>);
 
 /// Longer names are a mistake more often than a wish, and every wait would send them again and again.
 const LONGEST: usize = 64 * 1024;
@@ -25,40 +19,24 @@ impl LockName {
         } else if name.len() > LONGEST {
             format!("it is longer than {LONGEST} bytes")
         } else {
-            return Ok(Self(Arc::new(Names {
-                key: name.to_owned(),
-                channel: Arc::from(prefixed("redisson_lock__channel", name)),
-            })));
+            return Ok(Self(Arc::from(name)));
         };
         Err(Error::InvalidName { name: shortened(name), reason })
     }
 
     pub(crate) fn as_str(&self) -> &str {
-        &self.0.key
+        &self.0
     }
 
     /// The name for messages: a long one is cut short.
     pub(crate) fn shown(&self) -> String {
-        shortened(&self.0.key)
+        shortened(&self.0)
     }
 
-    /// The channel on which the lock's releases are published, as Redisson names it.
-    pub(crate) fn channel(&self) -> &Arc<str> {
-        &self.0.channel
-    }
-}
-
-impl PartialEq for LockName {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.key == other.0.key
-    }
-}
-
-impl Eq for LockName {}
-
-impl Hash for LockName {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.key.hash(state);
+    /// The channel on which the lock's releases are published, as Redisson names it. Made anew each time: a hundred
+    /// thousand holds need theirs only when they end.
+    pub(crate) fn channel(&self) -> Arc<str> {
+        Arc::from(prefixed("redisson_lock__channel", &self.0))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Force release: ends whatever holds the lock.
 
+use std::sync::Arc;
+
 use super::operation::{Argument, Form, Operation, PUBLISH, Script, UNLOCKED};
 use crate::keyspace::Keyspace;
 use crate::name::LockName;
@@ -8,13 +10,14 @@ use crate::value::{ServerTime, Unexpected, Value};
 #[derive(Clone, Debug)]
 pub(crate) struct ForceRelease {
     name: LockName,
+    channel: Arc<str>,
 }
 
 static SCRIPT: Script = Script::new(include_str!("force_release.lua"));
 
 impl ForceRelease {
     pub(crate) fn new(name: LockName) -> Self {
-        Self { name }
+        Self { channel: name.channel(), name }
     }
 }
 
@@ -25,7 +28,7 @@ impl Operation for ForceRelease {
     const FORM: Form = Form::Script(&SCRIPT);
 
     fn keys(&self) -> Vec<&str> {
-        vec![self.name.as_str(), self.name.channel()]
+        vec![self.name.as_str(), &self.channel]
     }
 
     fn arguments(&self, not_after: ServerTime) -> Vec<Argument<'_>> {
@@ -48,7 +51,7 @@ impl Operation for ForceRelease {
         }
         let ended = keyspace.delete(self.name.as_str());
         if ended {
-            keyspace.publish(self.name.channel(), UNLOCKED);
+            keyspace.publish(&self.channel, UNLOCKED);
         }
         Value::Integer(i64::from(ended))
     }

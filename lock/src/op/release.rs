@@ -1,5 +1,7 @@
 //! Release: ends a hold, whatever its count, and tells the waiters.
 
+use std::sync::Arc;
+
 use super::operation::{Argument, Form, Operation, PUBLISH, Script, UNLOCKED};
 use crate::keyspace::Keyspace;
 use crate::name::LockName;
@@ -9,6 +11,7 @@ use crate::value::{ServerTime, Unexpected, Value};
 #[derive(Clone, Debug)]
 pub(crate) struct Release {
     name: LockName,
+    channel: Arc<str>,
     owner: Owner,
 }
 
@@ -32,7 +35,7 @@ static SCRIPT: Script = Script::new(include_str!("release.lua"));
 
 impl Release {
     pub(crate) fn new(name: LockName, owner: Owner) -> Self {
-        Self { name, owner }
+        Self { channel: name.channel(), name, owner }
     }
 }
 
@@ -42,7 +45,7 @@ impl Operation for Release {
     const FORM: Form = Form::Script(&SCRIPT);
 
     fn keys(&self) -> Vec<&str> {
-        vec![self.name.as_str(), self.name.channel()]
+        vec![self.name.as_str(), &self.channel]
     }
 
     fn arguments(&self, _not_after: ServerTime) -> Vec<Argument<'_>> {
@@ -68,7 +71,7 @@ impl Operation for Release {
         let key = self.name.as_str();
         let answer = if keyspace.hash_has(key, self.owner.as_str()) == Ok(true) {
             keyspace.delete(key);
-            keyspace.publish(self.name.channel(), UNLOCKED);
+            keyspace.publish(&self.channel, UNLOCKED);
             1
         } else if keyspace.exists(key) {
             -1
