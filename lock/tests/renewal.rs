@@ -1,9 +1,13 @@
 //! How renewals are sent: what a real server is asked, and what one hold's trouble costs the others.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use wheellock::{Client, Error, LockGuard, LostReason, ManualClock, Memory};
+use crossbeam_channel::Receiver;
+use hashed_wheel::Parker;
+use wheellock::{Client, Clock, Error, LockGuard, LostReason, ManualClock, Memory, SystemClock};
 use wheellock_fixture::{Server, wait_until};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -144,4 +148,43 @@ fn connections_are_counted_so_that_it_shows_when_they_break() {
     server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     client.lock("a").lock().unwrap().unlock().unwrap();
     assert!(client.stats().connections_made > before);
+}
+
+/// The system's clock, until it breaks on the renewal thread.
+#[derive(Debug, Default)]
+struct Fragile {
+    broken: AtomicBool,
+}
+
+impl Clock for Fragile {
+    fn now(&self) -> Instant {
+        SystemClock.now()
+    }
+
+    fn park(&self, parker: &Parker, deadline: Option<Instant>, interrupt: &Receiver<()>) {
+        let here = thread::current();
+        assert!(
+            here.name() != Some("lock-renewal") || !self.broken.load(Ordering::SeqCst),
+            "the clock breaks, as this test wants it"
+        );
+        SystemClock.park(parker, deadline, interrupt);
+    }
+}
+
+#[test]
+fn if_the_renewal_thread_is_gone_every_watched_hold_is_lost_at_once_and_no_leased_one() {
+    let clock = Arc::new(Fragile::default());
+    let memory = Memory::with_clock(clock.clone());
+    let client =
+        Client::builder().in_memory(&memory).watchdog_lease(SECOND * 3600).build().unwrap();
+    let watched = client.lock("a").lock().unwrap();
+    let leased = client.lock("b").with_lease(SECOND * 3600).lock().unwrap();
+    let other = client.lock("c").lock().unwrap();
+    clock.broken.store(true, Ordering::SeqCst);
+    // A release that gets no answer is the renewal thread's to finish. It wakes, and breaks when it sleeps again.
+    memory.set_unreachable(true);
+    drop(other);
+    assert!(watched.lost().recv_timeout(SECOND * 20).is_ok());
+    assert!(!watched.is_held() && leased.is_held());
+    assert_eq!(client.stats().panics, 1);
 }

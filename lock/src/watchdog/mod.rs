@@ -315,8 +315,11 @@ impl Shared {
 
     /// Nobody renews any more.
     fn lose_all_watched(&self) {
-        let watched = self.holds.all().into_iter().filter(|hold| hold.watched_lease().is_some());
-        watched.for_each(|hold| self.lose(&hold, hold.reason_of_end()));
+        for hold in self.holds.all() {
+            if hold.watched_lease().is_some() {
+                self.lose(&hold, hold.reason_of_end());
+            }
+        }
     }
 
     /// How long one attempt at renewals may take, if the last of them ends in `left`: a tenth of the shortest lease, and

@@ -58,7 +58,9 @@ struct Farewell<'a>(&'a Shared);
 impl Drop for Farewell<'_> {
     fn drop(&mut self) {
         if !self.0.stopping.load(Ordering::Acquire) {
-            self.0.lose_all_watched();
+            self.0.counters.panicked();
+            // The same clock may panic once more.
+            drop(catch_unwind(AssertUnwindSafe(|| self.0.lose_all_watched())));
         }
     }
 }
