@@ -10,10 +10,16 @@
 
 mod clock;
 mod contender;
+mod figures;
 mod hand_over;
+mod line_plot;
 mod lock_unlock;
 mod machine;
+mod maven;
+mod plot;
+mod process;
 mod raw;
+mod renewing;
 mod rounds;
 mod timers;
 mod timing;
@@ -24,6 +30,7 @@ pub use hand_over::{CLIENTS, RAW_CHAIN, RLOCK_POLLING, hand_overs, slow_hand_ove
 pub use lock_unlock::{TWO_EVALSHA, WATCHED, lock_unlocks, slow_lock_unlocks};
 pub use machine::{describe, pin};
 pub use raw::RawLock;
+pub use renewing::{Sweeps, keep_one, watchdog_report};
 pub use rounds::{Figures, measure_in_turn, table};
 pub use timers::{After, Batch, Boxed, Floor, OrderedMap, Timer};
 pub use timing::{measure_one, timer_report};

@@ -25,7 +25,7 @@ const ACQUIRE: &str = include_str!("../../lock/src/op/acquire.lua");
 const RELEASE: &str = include_str!("../../lock/src/op/release.lua");
 
 /// By the server's clock, in milliseconds: in the year 2255.
-const FAR_IN_THE_FUTURE: &str = "9000000000000";
+pub(crate) const FAR_IN_THE_FUTURE: &str = "9000000000000";
 const LEASE_MILLIS: &str = "30000";
 const UNLOCKED: &str = "0";
 /// As long as a client's: a UUID and the number of a hold.
@@ -85,6 +85,16 @@ pub(crate) fn channel(name: &str) -> String {
     format!("redisson_lock__channel:{{{name}}}")
 }
 
+/// A command as a client writes it.
+pub(crate) fn encode(arguments: &[&str]) -> String {
+    let mut text = format!("*{}\r\n", arguments.len());
+    for argument in arguments {
+        // Writing to a string does not fail.
+        write!(text, "${}\r\n{argument}\r\n", argument.len()).ok();
+    }
+    text
+}
+
 /// One encoded command, in which the number of the hold can be written over the last one.
 #[derive(Debug)]
 struct Request {
@@ -95,11 +105,7 @@ struct Request {
 
 impl Request {
     fn new(arguments: &[&str]) -> Self {
-        let mut text = format!("*{}\r\n", arguments.len());
-        for argument in arguments {
-            // Writing to a string does not fail.
-            write!(text, "${}\r\n{argument}\r\n", argument.len()).ok();
-        }
+        let text = encode(arguments);
         let digits = text.find(CLIENT).map(|place| place + CLIENT.len());
         Self { bytes: text.into_bytes(), digits }
     }

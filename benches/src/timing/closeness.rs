@@ -2,10 +2,9 @@
 
 use std::fmt::Write;
 
+use crate::figures::{Figures, number};
 use crate::timing::contestant::Contestant;
-use crate::timing::figures::Figures;
 use crate::timing::measure::{BOXED, FLOORS, TYPED};
-use crate::timing::table::number;
 
 /// A figure, and the parts of its floor.
 struct Floor {
@@ -42,7 +41,7 @@ const FLOORS_OF: [Floor; 6] = [
 ];
 
 /// The figures in parts of their floors, in Markdown. Those that were not measured are left out.
-pub(crate) fn closeness_table(figures: &Figures) -> String {
+pub(crate) fn closeness_table(figures: &Figures<Contestant>) -> String {
     let mut text =
         "| one thread | timer | figure | floor | | times the floor |\n|---|---|---:|---:|---|---:|\n"
             .to_owned();

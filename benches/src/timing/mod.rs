@@ -5,13 +5,11 @@
 mod closeness;
 mod contestant;
 mod crates;
-mod figures;
 mod heap;
 mod measure;
 mod netty;
 mod own;
-mod plot;
-mod process;
+mod plots;
 mod random;
 mod record;
 mod report;

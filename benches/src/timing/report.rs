@@ -7,13 +7,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::clock::now;
+use crate::figures::Figures;
 use crate::machine::describe_machine;
 use crate::timing::closeness::closeness_table;
 use crate::timing::contestant::{Contestant, Timer};
-use crate::timing::figures::Figures;
 use crate::timing::measure::{Workload, workloads};
 use crate::timing::netty::Netty;
-use crate::timing::plot::write_plots;
+use crate::timing::plots::write_plots;
 use crate::timing::runs::run;
 use crate::timing::table::{bar_table, measure_table, verdicts};
 

@@ -6,8 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::clock::{now, pause};
+use crate::figures::Figures;
 use crate::timing::contestant::{Contestant, Timer};
-use crate::timing::figures::Figures;
 use crate::timing::measure::Workload;
 use crate::timing::netty::Netty;
 
@@ -19,7 +19,7 @@ pub(crate) fn run(
     workload: &Workload,
     times: usize,
     netty: Option<&Netty>,
-    figures: &mut Figures,
+    figures: &mut Figures<Contestant>,
     failures: &mut Vec<String>,
 ) {
     let mut order: Vec<Contestant> = Vec::new();

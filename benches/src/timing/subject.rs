@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::clock::now;
-use crate::timing::process::wait_until_quiet;
+use crate::process::wait_until_quiet;
 
 /// How long after each firing a timeout that is armed again is due once more.
 pub(crate) const PERIOD: Duration = Duration::from_secs(1);

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
+use crate::figures::{Figures, Summary, number};
 use crate::timing::contestant::{Contestant, Timer};
-use crate::timing::figures::{Figures, Summary};
 use crate::timing::measure::{Bar, Limit, Measure, NETTY, Workload};
 
 /// One bar, and what was reached.
@@ -26,7 +26,7 @@ pub(crate) struct Verdict {
 pub(crate) fn measure_table(
     workload: &Workload,
     measure: &Measure,
-    figures: &Figures,
+    figures: &Figures<Contestant>,
 ) -> Option<String> {
     let mut text = format!(
         "### {}. {} ({})\n\n| | median | least | most | to Netty 512 | to Netty 65,536 |\n|---|---:|---:|---:|---:|---:|\n",
@@ -61,7 +61,11 @@ pub(crate) fn measure_table(
 }
 
 /// What became of the bars of a measure.
-pub(crate) fn verdicts(workload: &Workload, measure: &Measure, figures: &Figures) -> Vec<Verdict> {
+pub(crate) fn verdicts(
+    workload: &Workload,
+    measure: &Measure,
+    figures: &Figures<Contestant>,
+) -> Vec<Verdict> {
     let judge = |bar: &Bar| judge(*bar, workload, measure, figures);
     measure.bars.iter().filter_map(judge).collect()
 }
@@ -84,7 +88,12 @@ pub(crate) fn bar_table(verdicts: &[Verdict]) -> String {
     text
 }
 
-fn judge(bar: Bar, workload: &Workload, measure: &Measure, figures: &Figures) -> Option<Verdict> {
+fn judge(
+    bar: Bar,
+    workload: &Workload,
+    measure: &Measure,
+    figures: &Figures<Contestant>,
+) -> Option<Verdict> {
     let own = figures.summary(bar.whose, workload.name, measure.name)?;
     let of = |contestant: Contestant| {
         figures.summary(contestant, workload.name, measure.name).map(|summary| summary.median)
@@ -142,21 +151,9 @@ fn ratio_to(
     own: Summary,
     workload: &Workload,
     measure: &Measure,
-    figures: &Figures,
+    figures: &Figures<Contestant>,
 ) -> Option<f64> {
     debug_assert_eq!(netty.timer, Timer::Netty, "it is what others are compared with");
     let netty = figures.summary(netty, workload.name, measure.name)?;
     (netty.median != 0.0).then(|| own.median / netty.median)
-}
-
-/// With three digits that say something.
-pub(crate) fn number(number: f64) -> String {
-    let digits = match number.abs() {
-        0.0 => 0,
-        size if size >= 100.0 => 0,
-        size if size >= 10.0 => 1,
-        size if size >= 1.0 => 2,
-        _ => 3,
-    };
-    format!("{number:.digits$}")
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use crate::clock::now;
-use crate::timing::process::{processor_time, processor_time_since};
+use crate::process::{processor_time, processor_time_since};
 use crate::timing::random::Random;
 use crate::timing::subject::Subject;
 use crate::timing::workloads::{MILLION, Numbers, nanos_each};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::clock::pause;
-use crate::timing::process::sleeps;
+use crate::process::sleeps;
 use crate::timing::subject::Subject;
 use crate::timing::workloads::Numbers;
 

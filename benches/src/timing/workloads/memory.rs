@@ -1,6 +1,6 @@
 //! What a pending timeout takes of memory, beside the handle that the caller keeps.
 
-use crate::timing::process::resident_bytes;
+use crate::process::resident_bytes;
 use crate::timing::random::Random;
 use crate::timing::subject::Subject;
 use crate::timing::workloads::{MILLION, Numbers};

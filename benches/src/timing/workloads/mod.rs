@@ -15,7 +15,7 @@ use std::time::Duration;
 pub(crate) use floors::floors;
 
 use crate::clock::{now, pause};
-use crate::timing::process::{processor_time, processor_time_since};
+use crate::process::{processor_time, processor_time_since};
 use crate::timing::subject::Subject;
 
 /// What was measured, each by its name.

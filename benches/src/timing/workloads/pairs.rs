@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::clock::now;
-use crate::timing::process::{processor_time, processor_time_since};
+use crate::process::{processor_time, processor_time_since};
 use crate::timing::random::Random;
 use crate::timing::subject::Subject;
 use crate::timing::workloads::{Numbers, median, nanos_each};

@@ -1,17 +1,21 @@
 //! All that was measured: for each contestant and workload, the numbers of every run.
 
-use crate::timing::contestant::Contestant;
-
 /// The runs so far.
-#[derive(Debug, Default)]
-pub(crate) struct Figures(Vec<Figure>);
+#[derive(Debug)]
+pub(crate) struct Figures<Contestant>(Vec<Figure<Contestant>>);
 
 #[derive(Debug)]
-struct Figure {
+struct Figure<Contestant> {
     contestant: Contestant,
     workload: &'static str,
     name: String,
     number: f64,
+}
+
+impl<Contestant> Default for Figures<Contestant> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
 }
 
 /// One contestant's figure: the median of its runs, and the least and the most of them.
@@ -22,7 +26,7 @@ pub(crate) struct Summary {
     pub(crate) most: f64,
 }
 
-impl Figures {
+impl<Contestant: Copy + PartialEq> Figures<Contestant> {
     /// Takes in the line of a process, `name=number name=number`.
     pub(crate) fn add(&mut self, contestant: Contestant, workload: &'static str, line: &str) {
         for word in line.split_whitespace() {
@@ -61,4 +65,24 @@ impl Figures {
             most: *numbers.last()?,
         })
     }
+}
+
+/// With three digits that say something.
+pub(crate) fn number(number: f64) -> String {
+    let digits = match number.abs() {
+        0.0 => 0,
+        size if size >= 100.0 => 0,
+        size if size >= 10.0 => 1,
+        size if size >= 1.0 => 2,
+        _ => 3,
+    };
+    format!("{number:.digits$}")
+}
+
+/// With a comma between thousands.
+pub(crate) fn grouped(number: usize) -> String {
+    if number < 1000 {
+        return number.to_string();
+    }
+    format!("{},{:03}", grouped(number / 1000), number % 1000)
 }

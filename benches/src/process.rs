@@ -43,6 +43,11 @@ pub(crate) fn sleeps(thread_name: Option<&str>) -> f64 {
         .sum()
 }
 
+/// How many threads there are.
+pub(crate) fn threads() -> usize {
+    fs::read_dir("/proc/self/task").expect("the system has /proc").count()
+}
+
 /// Waits until no thread of this process works any more, for a second at most.
 pub(crate) fn wait_until_quiet() {
     let mut quiet = 0;

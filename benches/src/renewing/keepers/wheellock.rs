@@ -1,0 +1,106 @@
+//! This crate's client, which renews what it holds; and the same with a lease so long that it need not.
+
+use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
+
+use wheellock::{Client, LockGuard};
+use wheellock_fixture::RawConnection;
+
+use crate::clock::now;
+use crate::renewing::keepers::{Keeper, Numbers, Target, lock_name, url};
+
+/// Longer than any measuring.
+const LONG: Duration = Duration::from_secs(3600);
+const PINGS: usize = 101;
+
+/// A client with its watchdog.
+#[derive(Debug)]
+pub(crate) struct Wheellock {
+    client: Client,
+    guards: Vec<LockGuard>,
+    address: SocketAddr,
+}
+
+impl Keeper for Wheellock {
+    fn start(target: &Target) -> Self {
+        let client = Client::builder()
+            .url(&url(target.address))
+            .watchdog_lease(target.lease)
+            .build()
+            .expect("the server is there");
+        drop(client.lock("bench:warm-up").lock().expect("nobody else wants it"));
+        Self { client, guards: Vec::new(), address: target.address }
+    }
+
+    fn take(&mut self, held: usize) {
+        self.guards.reserve_exact(held);
+        for number in 0..held {
+            let guard = self.client.lock(&lock_name(number)).lock();
+            self.guards.push(guard.expect("nobody else wants it"));
+        }
+        start_subscription(&self.client);
+    }
+
+    fn lost(&self) -> usize {
+        let believed = self.guards.iter().filter(|guard| guard.is_held()).count();
+        self.guards.len() - believed
+    }
+
+    /// Here the client's own figures go: once `stats()` has a histogram of the renewals' lateness, its hundredth from
+    /// above in milliseconds, as `lateness`. The table and the bar are there.
+    fn more(&self) -> Numbers {
+        let stats = self.client.stats();
+        assert!(stats.panics == 0, "a turn of the renewal thread panicked");
+        vec![("round-trip", round_trip(self.address).as_secs_f64() * 1000.0)]
+    }
+}
+
+/// A client starts its thread for messages with the first waiter. So there is one, which waits in vain and is gone.
+fn start_subscription(client: &Client) {
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let waited = client.lock(&lock_name(0)).try_lock_for(Duration::from_millis(50));
+            assert!(waited.is_ok_and(|guard| guard.is_none()), "the other thread holds it");
+        });
+    });
+}
+
+/// The median of some PINGs.
+fn round_trip(address: SocketAddr) -> Duration {
+    let mut connection = RawConnection::open(address).expect("the server listens");
+    let mut took: Vec<Duration> = (0..PINGS)
+        .map(|_| {
+            let start = now();
+            connection.command(&["PING"]);
+            now() - start
+        })
+        .collect();
+    took.sort_unstable();
+    took.get(PINGS / 2).copied().unwrap_or_default()
+}
+
+/// The same holds, and no renewals.
+#[derive(Debug)]
+pub(crate) struct Unrenewed {
+    client: Client,
+    guards: Vec<LockGuard>,
+}
+
+impl Keeper for Unrenewed {
+    fn start(target: &Target) -> Self {
+        let client = Client::connect(&url(target.address)).expect("the server is there");
+        Self { client, guards: Vec::new() }
+    }
+
+    fn take(&mut self, held: usize) {
+        self.guards.extend((0..held).map(|number| {
+            let lock = self.client.lock(&lock_name(number)).with_lease(LONG);
+            lock.lock().expect("nobody else wants it")
+        }));
+    }
+
+    fn lost(&self) -> usize {
+        0
+    }
+}
