@@ -3,6 +3,8 @@
 #![expect(clippy::panic, reason = "the helpers of a test fail it with a message")]
 #![allow(dead_code, reason = "every test file compiles all of this and uses a part")]
 
+pub(crate) mod fleet;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -90,19 +92,22 @@ impl World {
         script: Script,
         name: &str,
     ) -> impl Fn(&Request) -> bool + Send + use<> {
+        let is_script = self.is_any(script);
+        let name = name.as_bytes().to_vec();
+        move |request| is_script(request) && request.arguments.contains(&name)
+    }
+
+    /// Whether a request is this script, whatever its keys.
+    pub(crate) fn is_any(&self, script: Script) -> impl Fn(&Request) -> bool + Send + use<> {
         let hash = self
             .hashes
             .iter()
             .find(|(known, _)| *known == script)
             .map_or_else(String::new, |(_, hash)| hash.clone());
-        let name = name.as_bytes().to_vec();
-        move |request| {
-            let is_script = match request.name().as_str() {
-                "EVALSHA" => request.argument(1) == hash,
-                "EVAL" => request.argument(1) == script.source(),
-                _ => false,
-            };
-            is_script && request.arguments.contains(&name)
+        move |request| match request.name().as_str() {
+            "EVALSHA" => request.argument(1) == hash,
+            "EVAL" => request.argument(1) == script.source(),
+            _ => false,
         }
     }
 
