@@ -152,8 +152,6 @@ fn a_server_that_is_stopped_for_all_of_the_lease_costs_all_and_all_are_told_befo
     assert_eq!(lost(&reasons), MANY);
 }
 
-// FAILS as of 5e9a41e: thousands end as `Expired`. What is due is sent a thousand keys at a time, one attempt after the
-// other, and each attempt takes its whole timeout: ten of them take as long as the lease.
 #[test]
 fn no_hold_ends_untried_while_the_server_hangs() {
     let reasons = stop_the_server(|_, told| told == MANY);
