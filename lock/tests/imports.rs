@@ -7,8 +7,30 @@ use std::path::{Path, PathBuf};
 
 /// A folder stands for the files in it; its own order is below.
 const ORDER: &[&str] = &[
-    "error", "name", "owner", "clock", "lease", "validity", "config", "value", "keyspace", "op",
-    "store", "call", "hold", "wait", "watchdog", "process", "guard", "lock", "client", "lib",
+    "error",
+    "name",
+    "owner",
+    "clock",
+    "lease",
+    "validity",
+    "report",
+    "callbacks",
+    "config",
+    "value",
+    "keyspace",
+    "op",
+    "store",
+    "call",
+    "trace",
+    "teller",
+    "hold",
+    "wait",
+    "watchdog",
+    "process",
+    "guard",
+    "lock",
+    "client",
+    "lib",
 ];
 
 /// The order inside each folder. `mod` is a face: it re-exports, and nothing beside it imports from it, unless it stands
@@ -34,6 +56,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
         &[
             "address",
             "connection",
+            "eviction",
             "resolve",
             "server_clock",
             "server",
@@ -44,7 +67,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("wait", &["queue", "mod"]),
-    ("watchdog", &["releases", "mod", "renewal"]),
+    ("watchdog", &["jumps", "releases", "mod", "renewal"]),
 ];
 
 /// What a folder's files use of its face by a path through the crate: types that the face only re-exports from files

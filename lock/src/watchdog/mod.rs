@@ -5,6 +5,7 @@
 //! it declares lost. The renewal thread sends the renewals in scripts of many keys, several in flight, and finishes
 //! the releases that are owed.
 
+mod jumps;
 mod releases;
 mod renewal;
 
@@ -23,7 +24,9 @@ use crate::lease::Lease;
 use crate::name::LockName;
 use crate::owner::Owner;
 use crate::store::Store;
+use crate::teller::Teller;
 use crate::value::ServerTime;
+use jumps::{Jumps, Reading};
 use releases::Releases;
 
 /// Renews the holds of one client and says when one is lost.
@@ -40,6 +43,8 @@ struct Shared {
     clock: Arc<dyn Clock>,
     settings: Settings,
     holds: Arc<Holds>,
+    teller: Arc<Teller>,
+    jumps: Mutex<Jumps>,
     /// Weak: the timer's handler holds this structure.
     timer: OnceLock<Weak<BatchTimer<Arc<Hold>>>>,
     /// What the renewal thread has to renew.
@@ -71,6 +76,7 @@ impl Watchdog {
         clock: Arc<dyn Clock>,
         settings: Settings,
         holds: Arc<Holds>,
+        teller: Arc<Teller>,
     ) -> Result<Self, Error> {
         let tick = settings.tick;
         let shared = Arc::new(Shared {
@@ -78,6 +84,8 @@ impl Watchdog {
             clock: Arc::clone(&clock),
             settings,
             holds,
+            teller,
+            jumps: Mutex::new(Jumps::default()),
             timer: OnceLock::new(),
             due: Mutex::new(Vec::new()),
             releases: Mutex::new(Releases::default()),
@@ -123,9 +131,9 @@ impl Watchdog {
         self.shared.lose(hold, reason);
     }
 
-    /// Counts a loss that the watchdog was not the first to see.
-    pub(crate) fn count_loss(&self) {
-        self.shared.counters.lost.fetch_add(1, Ordering::Relaxed);
+    /// Counts a loss that the watchdog was not the first to see, and tells of it.
+    pub(crate) fn tell_loss(&self, hold: &Hold, reason: LostReason) {
+        self.shared.tell_loss(hold, reason);
     }
 
     /// Owes the server a release, which the renewal thread finishes. False if so many are owed that the lease has to
@@ -219,8 +227,15 @@ impl Shared {
             match hold.valid_until().filter(|_| hold.is_held(now)) {
                 None => self.lose(&hold, hold.reason_of_end()),
                 Some(end) => {
-                    self.place(&hold, end);
-                    if hold.watched_lease().is_some() {
+                    self.tell_if_long(&hold, now);
+                    let renews = hold.lease_to_renew(now, self.settings.max_hold).is_some();
+                    // What is not renewed needs no look before its end, but perhaps it is to be told of.
+                    let long_at = hold.long_at(self.settings.long_hold).filter(|_| !renews);
+                    self.place(&hold, long_at.map_or(end, |long_at| long_at.min(end)));
+                    if renews {
+                        // Until an answer says otherwise. Not only once it is sent: while the server hangs, it waits
+                        // behind attempts at others.
+                        hold.unanswered.store(true, Ordering::Relaxed);
                         renewals.push(hold);
                     }
                 }
@@ -238,10 +253,12 @@ impl Shared {
             self.lose(hold, LostReason::Expired);
             return;
         };
-        let at = hold.watched_lease().map_or(end, |lease| {
-            lease.renew_at(sent_at, self.settings.tick, jitter(&hold.owner)).min(end)
-        });
-        self.place(hold, at);
+        let at = hold.watched_lease().map_or_else(
+            // Nothing to be done before its end, but perhaps to be told.
+            || hold.long_at(self.settings.long_hold).unwrap_or(end),
+            |lease| lease.renew_at(sent_at, self.settings.tick, jitter(&hold.owner)),
+        );
+        self.place(hold, at.min(end));
     }
 
     /// Moves a hold to `at` on the wheel.
@@ -272,12 +289,32 @@ impl Shared {
         if !hold.lose(self.clock.now(), reason) {
             return;
         }
-        self.counters.lost.fetch_add(1, Ordering::Relaxed);
+        self.tell_loss(hold, reason);
         let gone = matches!(reason, LostReason::Deleted | LostReason::TakenOver);
         let ends_by_itself = !hold.may_outlive();
         if hold.doubt().is_some() || !(gone || ends_by_itself) {
             // If too many are owed already, that is counted, and the lease ends by itself.
             self.owe(hold.name.clone(), hold.owner.clone(), hold.longest_lease(), hold.doubt());
+        }
+    }
+
+    fn tell_loss(&self, hold: &Hold, reason: LostReason) {
+        self.counters.lost.fetch_add(1, Ordering::Relaxed);
+        self.teller.lost(|| hold.as_lost(self.clock.now(), reason));
+    }
+
+    /// An answered renewal told of the server's time.
+    fn look_at_clock(&self, reading: Reading) {
+        let lease = self.settings.watchdog_lease.duration();
+        let warning = self.jumps.lock().look(lease, reading);
+        if let Some(warning) = warning {
+            self.teller.warn(warning);
+        }
+    }
+
+    fn tell_if_long(&self, hold: &Hold, now: Instant) {
+        if let Some(held) = hold.tell_long(now, self.settings.long_hold) {
+            self.teller.long_hold(|| held);
         }
     }
 

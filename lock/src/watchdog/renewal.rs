@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::Shared;
+use super::{Reading, Shared};
 use crate::error::LostReason;
 use crate::hold::{Hold, Place};
 use crate::lease::Lease;
@@ -60,11 +60,16 @@ fn turn(shared: &Shared) {
 }
 
 fn renew(shared: &Shared, due: &[Arc<Hold>], keys: usize) {
+    // Before the limit of a hold is looked at: a grant counts from here, so it cannot come to lie beyond.
+    let sent_at = shared.clock.now();
+    let longest = shared.settings.max_hold;
     let batches: Vec<Vec<Sent>> = due
         .iter()
         // Released or lost since it was handed over.
         .filter(|hold| !matches!(*hold.place.lock(), Place::Off))
-        .filter_map(|hold| Some(Sent { lease: hold.watched_lease()?, hold: Arc::clone(hold) }))
+        .filter_map(|hold| {
+            Some(Sent { lease: hold.lease_to_renew(sent_at, longest)?, hold: Arc::clone(hold) })
+        })
         .fold(Vec::new(), |mut batches: Vec<Vec<Sent>>, sent| {
             match batches.last_mut() {
                 Some(batch) if batch.len() < keys => batch.push(sent),
@@ -76,12 +81,13 @@ fn renew(shared: &Shared, due: &[Arc<Hold>], keys: usize) {
         return;
     };
     let scripts: Vec<Renew> = batches.iter().map(|batch| script(batch)).collect();
-    let sent_at = shared.clock.now();
     let answers = shared.store.run_all(&scripts, shared.attempt_timeout(shortest));
+    let answered_at = shared.clock.now();
     for (batch, answer) in batches.iter().zip(answers) {
         match answer {
-            Ok(answers) => {
-                for (sent, answer) in batch.iter().zip(answers) {
+            Ok(reply) => {
+                shared.look_at_clock(Reading { server: reply.at, sent_at, answered_at });
+                for (sent, answer) in batch.iter().zip(reply.answers) {
                     settle(shared, sent, answer, sent_at);
                 }
             }
