@@ -5,21 +5,24 @@ use std::time::Duration;
 
 use hashed_wheel::Clock;
 
+use crate::callbacks::Callbacks;
 use crate::clock::SuspendClock;
 use crate::config::Settings;
 use crate::error::Error;
 use crate::lock::Lock;
-use crate::process::{Process, Target};
+use crate::process::{Birth, Process, Target};
+use crate::report::{HeldLock, LostLock, Warning};
 use crate::statistics::Stats;
 use crate::store::{Address, Memory};
 
 /// A connection to one lock server, with an identity of its own. Cheap to clone and to share between threads; clones
 /// are the same client.
 ///
-/// A client has a ticker thread and a renewal thread, and a third for messages once somebody waits. It ends with its
-/// last clone, lock and guard. Whoever drops that waits for what the renewal thread is doing, and for one more try at
-/// the releases that are owed: seconds at worst, while the server hangs. [`shutdown`](Self::shutdown) ends it sooner and
-/// says what could not be released.
+/// A client has a ticker thread and a renewal thread, a third for messages once somebody waits, and one more for
+/// callbacks if it was given any. It ends with its last clone, lock and guard. Whoever drops that waits for what the
+/// renewal thread is doing, for one more try at the releases that are owed, and for callbacks that are still to be
+/// called: seconds at worst, while the server or a callback hangs. [`shutdown`](Self::shutdown) ends it sooner and says
+/// what could not be released.
 ///
 /// After a `fork` the child's clones work too: with connections, threads and an identity of the child's own. Guards
 /// that the child inherited are inert there.
@@ -97,15 +100,34 @@ impl Client {
             owed_releases: process.watchdog.owed_releases(),
             abandoned_releases: process.watchdog.abandoned_releases(),
             connections_made: process.store.connections_made(),
+            unreported: process.teller.unreported(),
+            callback_panics: process.teller.panics(),
             ..Stats::default()
         };
         process.watchdog.counters().fill(&mut stats);
         stats
     }
 
+    /// What was found out about the server that endangers locks: each warning once, oldest first, the last 64 at most.
+    /// Local: no round trip.
+    ///
+    /// ```
+    /// use wheellock::Client;
+    ///
+    /// assert!(Client::in_memory().warnings().is_empty());
+    /// ```
+    #[must_use]
+    pub fn warnings(&self) -> Vec<Warning> {
+        self.process.current().map(|process| process.teller.warnings()).unwrap_or_default()
+    }
+
     /// Ends the client for all its clones: every waiter returns [`Error::Shutdown`], every hold is released, and its
     /// guards are told [`LostReason::Shutdown`](crate::LostReason::Shutdown). Waits for the server's answers for at
-    /// most `timeout`.
+    /// most `timeout`, and in what is left of it for callbacks that are still to be called.
+    ///
+    /// A hold that is released here is not reported to [`on_lost`](ClientBuilder::on_lost). What was reported before is
+    /// still delivered, for at most 5 s, on the callbacks' thread, which then ends. A callback may call this; it does
+    /// not wait for itself.
     ///
     /// Calling it again does no harm. From a forked child it ends the child's client, not the parent's.
     pub fn shutdown(&self, timeout: Duration) -> ShutdownReport {
@@ -162,6 +184,10 @@ pub struct ClientBuilder {
     command_timeout: Option<Duration>,
     max_connections: Option<usize>,
     renewal_batch: Option<(usize, usize)>,
+    max_hold: Option<Duration>,
+    long_hold: Option<Duration>,
+    refuse_eviction: bool,
+    callbacks: Callbacks,
 }
 
 /// Where the locks are.
@@ -218,6 +244,65 @@ impl ClientBuilder {
         self
     }
 
+    /// The longest that a watched hold is renewed: no renewal makes it valid beyond `longest` after it was granted. It
+    /// then ends with its lease, as lost with [`LostReason::Expired`](crate::LostReason::Expired), between `longest` and
+    /// a third of the lease earlier. Unset, a hold is renewed for as long as it has a guard. At least the watchdog's
+    /// lease.
+    ///
+    /// It frees a lock whose holder hangs but lives. Holds with a lease of their own are not touched by it.
+    pub fn max_hold(mut self, longest: Duration) -> Self {
+        self.max_hold = Some(longest);
+        self
+    }
+
+    /// Calls `callback` once for each hold that is lost, whoever finds it out: the watchdog, a renewal, a guard's
+    /// `check` or `unlock`, or a `lock` whose grant came too late. A hold that [`shutdown`](Client::shutdown) releases is not lost. A second
+    /// call replaces the first.
+    ///
+    /// It runs on the thread `lock-callbacks`, one report after the other, with no lock of the client held. It may
+    /// block, call the client and drop its last handle; meanwhile up to 65,536 reports wait, and those beyond are
+    /// counted ([`Stats::unreported`]). A panic in it is caught and counted ([`Stats::callback_panics`]). It must not
+    /// wait for a [`ManualClock`](crate::ManualClock) to be moved, as whoever moves that waits for the callback. A
+    /// callback that owns a handle of its client keeps the client alive.
+    ///
+    /// The child of a fork has its own thread once it uses the client; the parent's holds are not reported there.
+    pub fn on_lost(mut self, callback: impl Fn(&LostLock) + Send + Sync + 'static) -> Self {
+        self.callbacks.set_lost(callback);
+        self
+    }
+
+    /// Calls `callback` once for each hold that has lasted for `long`, counted from when its acquire was sent. It is
+    /// noticed when the watchdog next looks at the hold: at most a third of the lease late if the hold is watched, at
+    /// most a tick late if not. A hold that is released or lost before is not reported. More than zero. A second call
+    /// replaces the first.
+    ///
+    /// It runs as [`on_lost`](Self::on_lost)'s does.
+    pub fn on_long_hold(
+        mut self,
+        long: Duration,
+        callback: impl Fn(&HeldLock) + Send + Sync + 'static,
+    ) -> Self {
+        self.long_hold = Some(long);
+        self.callbacks.set_long_hold(callback);
+        self
+    }
+
+    /// Calls `callback` when something about the server endangers locks. What was found while the client was built is
+    /// told too. A second call replaces the first.
+    ///
+    /// It runs as [`on_lost`](Self::on_lost)'s does.
+    pub fn on_warning(mut self, callback: impl Fn(&Warning) + Send + Sync + 'static) -> Self {
+        self.callbacks.set_warning(callback);
+        self
+    }
+
+    /// Makes a server that may evict locks an [`Error::Eviction`] of [`build`](Self::build). Without it, it is a
+    /// [`Warning::Eviction`]. A server that does not say what it does, because `INFO` is refused, is neither.
+    pub fn refuse_eviction(mut self) -> Self {
+        self.refuse_eviction = true;
+        self
+    }
+
     /// The clock that leases and waits are measured on. Unless set, it is one that runs on while the machine is
     /// suspended (`CLOCK_BOOTTIME` on Linux, else [`SystemClock`](crate::SystemClock)).
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
@@ -229,8 +314,8 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// As [`Client::connect`], and [`Error::InvalidSetting`] or [`Error::InvalidLease`] for a setting out of its
-    /// bounds.
+    /// As [`Client::connect`], [`Error::InvalidSetting`] or [`Error::InvalidLease`] for a setting out of its bounds, and
+    /// [`Error::Eviction`] if the server may evict locks and [`refuse_eviction`](Self::refuse_eviction) was said.
     pub fn build(self) -> Result<Client, Error> {
         let mut settings = Settings::default();
         if let Some(lease) = self.watchdog_lease {
@@ -245,6 +330,14 @@ impl ClientBuilder {
         if let Some((keys, behind)) = self.renewal_batch {
             settings.set_renewal_batch(keys, behind)?;
         }
+        if let Some(longest) = self.max_hold {
+            settings.set_max_hold(longest)?;
+        }
+        if let Some(long) = self.long_hold {
+            settings.set_long_hold(long)?;
+        }
+        settings.refuse_eviction = self.refuse_eviction;
+        settings.callbacks = self.callbacks;
         let (target, default_clock): (Target, Arc<dyn Clock>) = match self.target {
             Some(Locks::Url(address)) => (Target::Redis(address?), Arc::new(SuspendClock::new())),
             Some(Locks::Memory(memory)) => {
@@ -259,7 +352,7 @@ impl ClientBuilder {
             }
         };
         let clock = self.clock.unwrap_or(default_clock);
-        let process = Process::start(target, clock, settings, true)?;
+        let process = Process::start(target, clock, settings, Birth::Built)?;
         Ok(Client { process: Arc::new(process) })
     }
 }

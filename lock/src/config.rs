@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::callbacks::Callbacks;
 use crate::error::Error;
 use crate::lease::{self, Lease};
 
@@ -23,6 +24,14 @@ pub(crate) struct Settings {
     pub(crate) renewal_keys_behind: usize,
     /// Connections at most, the subscription's and the renewals' included.
     pub(crate) connections: usize,
+    /// A watched hold is not renewed beyond this.
+    pub(crate) max_hold: Option<Duration>,
+    /// A hold that lasts for longer is reported.
+    pub(crate) long_hold: Option<Duration>,
+    /// Whether a server that may evict locks is an error.
+    pub(crate) refuse_eviction: bool,
+    /// Whom to tell.
+    pub(crate) callbacks: Callbacks,
 }
 
 /// Below ten ticks a third of the lease is not enough for a tick, the jitter and a round trip.
@@ -41,6 +50,10 @@ impl Default for Settings {
             renewal_keys: 25,
             renewal_keys_behind: 100,
             connections: 64,
+            max_hold: None,
+            long_hold: None,
+            refuse_eviction: false,
+            callbacks: Callbacks::default(),
         }
     }
 }
@@ -82,6 +95,31 @@ impl Settings {
         }
         self.renewal_keys = keys;
         self.renewal_keys_behind = behind;
+        Ok(())
+    }
+
+    /// After the watchdog's lease.
+    pub(crate) fn set_max_hold(&mut self, longest: Duration) -> Result<(), Error> {
+        let lease = self.watchdog_lease.duration();
+        // The shortest lease is more than zero, so zero is refused too.
+        if longest < lease {
+            return Err(Error::InvalidSetting {
+                setting: "max_hold",
+                reason: format!("{longest:?} is shorter than the watchdog's lease of {lease:?}"),
+            });
+        }
+        self.max_hold = Some(longest);
+        Ok(())
+    }
+
+    pub(crate) fn set_long_hold(&mut self, long: Duration) -> Result<(), Error> {
+        if long.is_zero() {
+            return Err(Error::InvalidSetting {
+                setting: "on_long_hold",
+                reason: "every hold is longer than zero".to_owned(),
+            });
+        }
+        self.long_hold = Some(long);
         Ok(())
     }
 

@@ -67,6 +67,12 @@ pub enum Error {
         /// What it answered.
         reason: String,
     },
+    /// The server may evict locks, and the client was told to [refuse](crate::ClientBuilder::refuse_eviction) such a
+    /// server. Permanent until its `maxmemory-policy` is `noeviction`; no lock was taken.
+    Eviction {
+        /// The server's policy.
+        policy: String,
+    },
     /// The command was sent and no answer came: it may have run. Transient.
     ///
     /// From an acquire: the lock is not held by the caller, and what the command may have created is released in the
@@ -121,10 +127,14 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LostReason {
-    /// The lease ran out: it was a lease without renewal, or the process stood still for too long.
+    /// The lease ran out as it was meant to: it was a lease without renewal, or the hold had come to
+    /// [`max_hold`](crate::ClientBuilder::max_hold).
     Expired,
-    /// Renewals were sent, and none was answered before the lease ran out.
+    /// Renewals were due, and none was answered before the lease ran out.
     ServerUnreachable,
+    /// The lease ran out although no renewal went unanswered: this process did not come to one. It was stopped, or had
+    /// no processor for too long.
+    Paused,
     /// The key is gone: deleted, flushed, evicted or lost by a restart.
     Deleted,
     /// The key belongs to somebody else.
@@ -137,9 +147,10 @@ pub enum LostReason {
 
 impl LostReason {
     /// Every one of them, in the order of their numbers.
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Expired,
         Self::ServerUnreachable,
+        Self::Paused,
         Self::Deleted,
         Self::TakenOver,
         Self::Shutdown,
@@ -155,6 +166,7 @@ impl LostReason {
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Expired => "expired",
+            Self::Paused => "paused",
             Self::ServerUnreachable => "server_unreachable",
             Self::Deleted => "deleted",
             Self::TakenOver => "taken_over",
@@ -217,6 +229,9 @@ impl fmt::Display for Error {
             Self::Authentication { server, reason } => {
                 write!(formatter, "the server {server} refused the credentials: {reason}")
             }
+            Self::Eviction { policy } => {
+                write!(formatter, "the server may evict locks: its maxmemory-policy is {policy}")
+            }
             Self::OutcomeUnknown { operation, reason } => {
                 write!(formatter, "{operation}: no answer came, it may have run: {reason}")
             }
@@ -240,6 +255,7 @@ impl fmt::Display for LostReason {
         formatter.write_str(match self {
             Self::Expired => "its lease ran out",
             Self::ServerUnreachable => "the server did not answer before its lease ran out",
+            Self::Paused => "this process stood still until its lease had run out",
             Self::Deleted => "its key was deleted",
             Self::TakenOver => "its key belongs to somebody else",
             Self::Shutdown => "the client was shut down",

@@ -19,7 +19,8 @@ use crate::process::Process;
 /// [`is_held`](Self::is_held).
 ///
 /// **Believe the guard, not the code's position.** A process can be stopped for longer than its lease, and a server can
-/// lose a key. Ask `is_held` before each step that must not happen twice, or select on [`lost`](Self::lost).
+/// lose a key. Ask `is_held`, or [`check`](Self::check), before each step that must not happen twice, or select on
+/// [`lost`](Self::lost).
 ///
 /// Dropping it sends the release and waits for the answer, for at most one command timeout. It never panics. A release
 /// that is not answered is finished in the background. [`unlock`](Self::unlock) does the same and says how it went.
@@ -66,6 +67,35 @@ impl LockGuard {
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.process.is_current() && self.hold.is_held(self.process.now())
+    }
+
+    /// An error unless the lock is held for certain: [`is_held`](Self::is_held) in a form for `?`, before each step that
+    /// must not happen twice. Local: no round trip.
+    ///
+    /// ```
+    /// use wheellock::{Client, Error, LockGuard};
+    ///
+    /// fn two_steps(guard: &LockGuard) -> Result<(), Error> {
+    ///     guard.check()?;
+    ///     // the first step
+    ///     guard.check()?;
+    ///     // the second step
+    ///     Ok(())
+    /// }
+    ///
+    /// let client = Client::in_memory();
+    /// two_steps(&client.lock("orders:42").lock()?)?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] - it is not held any more, and why.
+    pub fn check(&self) -> Result<(), Error> {
+        if !self.process.is_current() {
+            return Err(Error::Lost { name: self.name(), reason: LostReason::Forked });
+        }
+        self.process.check(&self.hold)
     }
 
     /// How long the lock is held for certain, without a renewal to come. Zero once it is lost. Local: no round trip.

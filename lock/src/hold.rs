@@ -16,6 +16,7 @@ use crate::error::LostReason;
 use crate::lease::Lease;
 use crate::name::LockName;
 use crate::owner::Owner;
+use crate::report::{HeldLock, LostLock};
 use crate::validity::Validity;
 use crate::value::ServerTime;
 
@@ -29,8 +30,12 @@ pub(crate) struct Hold {
     counts: Mutex<Counts>,
     /// Where it stands on the watchdog's wheel.
     pub(crate) place: Mutex<Place>,
-    /// Whether a renewal went unanswered since the last that was answered.
+    /// Whether a renewal was due since the last that was answered: it went unanswered, or is not answered yet.
     pub(crate) unanswered: AtomicBool,
+    /// Whether a renewal was left out since then, because it would have gone beyond the longest hold.
+    at_limit: AtomicBool,
+    /// Whether somebody was told that it lasts for long.
+    told_long: AtomicBool,
     end: Mutex<End>,
 }
 
@@ -77,6 +82,14 @@ pub(crate) enum Left {
     Nothing,
 }
 
+/// How a hold was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Loss {
+    pub(crate) reason: LostReason,
+    /// Whether nobody had found it out before.
+    pub(crate) first: bool,
+}
+
 impl Hold {
     pub(crate) fn new(
         name: LockName,
@@ -101,6 +114,8 @@ impl Hold {
             }),
             place: Mutex::new(Place::Nowhere),
             unanswered: AtomicBool::new(false),
+            at_limit: AtomicBool::new(false),
+            told_long: AtomicBool::new(false),
             end: Mutex::new(End::default()),
         }
     }
@@ -120,9 +135,13 @@ impl Hold {
 
     /// A renewal or a nested acquire, sent at `sent_at`, was granted. False if the hold was over by then.
     pub(crate) fn extend(&self, now: Instant, lease: Lease, sent_at: Instant) -> bool {
-        // Relaxed: it only chooses between two words of one report.
-        self.unanswered.store(false, Ordering::Relaxed);
-        self.validity.extend(now, lease.valid_until(sent_at))
+        let valid = self.validity.extend(now, lease.valid_until(sent_at));
+        if valid {
+            // Relaxed: they only choose between the words of one report.
+            self.unanswered.store(false, Ordering::Relaxed);
+            self.at_limit.store(false, Ordering::Relaxed);
+        }
+        valid
     }
 
     pub(crate) fn guards(&self) -> u32 {
@@ -155,6 +174,56 @@ impl Hold {
         (counts.watched > 0).then_some(counts.lease)
     }
 
+    /// The lease that a renewal sent at `now` should ask for, or `None` if there should be none: no guard is watched, or
+    /// the hold would be valid for longer than `max_hold` after it was granted.
+    pub(crate) fn lease_to_renew(&self, now: Instant, max_hold: Option<Duration>) -> Option<Lease> {
+        let lease = self.watched_lease()?;
+        let limit = max_hold.and_then(|longest| self.since().checked_add(longest));
+        if limit.is_some_and(|limit| lease.valid_until(now) > limit) {
+            // Relaxed: it only chooses between two words of one report.
+            self.at_limit.store(true, Ordering::Relaxed);
+            return None;
+        }
+        Some(lease)
+    }
+
+    /// When its acquire was sent.
+    pub(crate) fn since(&self) -> Instant {
+        self.validity.origin()
+    }
+
+    fn held_for(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.since())
+    }
+
+    /// When it has lasted for `long`, unless somebody was told so already.
+    pub(crate) fn long_at(&self, long: Option<Duration>) -> Option<Instant> {
+        let at = self.since().checked_add(long?)?;
+        (!self.told_long.load(Ordering::Relaxed)).then_some(at)
+    }
+
+    /// What is told of it if it has lasted for `long` at `now`. Only once.
+    pub(crate) fn tell_long(&self, now: Instant, long: Option<Duration>) -> Option<HeldLock> {
+        self.long_at(long).filter(|at| *at <= now)?;
+        // Relaxed: a mark that only the first sets. Nothing else hangs on it.
+        let told = self.told_long.swap(true, Ordering::Relaxed);
+        (!told).then(|| HeldLock {
+            name: self.name.clone(),
+            owner: self.owner.clone(),
+            held_for: self.held_for(now),
+        })
+    }
+
+    /// What is told of its loss.
+    pub(crate) fn as_lost(&self, now: Instant, reason: LostReason) -> LostLock {
+        LostLock {
+            name: self.name.clone(),
+            owner: self.owner.clone(),
+            reason,
+            held_for: self.held_for(now),
+        }
+    }
+
     /// The server is about to be asked for `lease`. Whatever the answer, and if there is none, it may keep the key that
     /// long from now on.
     pub(crate) fn ask_for(&self, lease: Lease) {
@@ -178,7 +247,7 @@ impl Hold {
 
     /// It is being released: from now on nobody believes in it. If it was over before, that is a loss, and whoever
     /// listens is told.
-    pub(crate) fn finish(&self, now: Instant) -> Result<(), LostReason> {
+    pub(crate) fn finish(&self, now: Instant) -> Result<(), Loss> {
         let (result, listeners) = {
             let mut end = self.end.lock();
             let valid = self.validity.end(now);
@@ -186,11 +255,11 @@ impl Hold {
             if first && !valid {
                 end.lost = Some(self.reason_of_end());
             }
-            let result = end.lost.map_or(Ok(()), Err);
+            let result = end.lost.map_or(Ok(()), |reason| Err(Loss { reason, first }));
             (result, std::mem::take(&mut end.listeners))
         };
-        if let Err(reason) = result {
-            tell(listeners, reason);
+        if let Err(loss) = result {
+            tell(listeners, loss.reason);
         }
         // Else their channels close without a message: released, not lost.
         result
@@ -213,11 +282,17 @@ impl Hold {
 
     /// Why its validity ended, if nobody ended it.
     pub(crate) fn reason_of_end(&self) -> LostReason {
-        // Relaxed: it only chooses between two words of one report.
-        if self.unanswered.load(Ordering::Relaxed) {
-            LostReason::ServerUnreachable
-        } else {
+        // Relaxed: they only choose between the words of one report.
+        if self.watched_lease().is_none() {
+            // Nobody was to renew it.
             LostReason::Expired
+        } else if self.unanswered.load(Ordering::Relaxed) {
+            LostReason::ServerUnreachable
+        } else if self.at_limit.load(Ordering::Relaxed) {
+            LostReason::Expired
+        } else {
+            // It should have been renewed, and nobody came to it.
+            LostReason::Paused
         }
     }
 
@@ -359,5 +434,93 @@ impl Holds {
     fn book(&self, name: &LockName) -> &Mutex<Book> {
         let hash = usize::try_from(self.names.hash_one(name) % BOOKS as u64).unwrap_or(0);
         &self.books[hash]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::origin;
+    use crate::owner::ClientId;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn hold(watched: bool) -> Hold {
+        let name = LockName::parse("a").unwrap();
+        let lease = Lease::new(SECOND * 30).unwrap();
+        Hold::new(name, ClientId::random().draw(), lease, watched, origin(), None)
+    }
+
+    #[test]
+    fn a_hold_that_nobody_was_to_renew_expired_whatever_happened_before() {
+        let leased = hold(false);
+        assert_eq!(leased.reason_of_end(), LostReason::Expired);
+        let left = hold(true);
+        left.nest(left.longest_lease(), false);
+        left.unanswered.store(true, Ordering::Relaxed);
+        assert_eq!(left.leave(true), Left::Guards(1));
+        assert_eq!(left.reason_of_end(), LostReason::Expired);
+    }
+
+    #[test]
+    fn a_watched_hold_whose_renewal_is_not_answered_was_lost_by_the_server() {
+        let watched = hold(true);
+        watched.unanswered.store(true, Ordering::Relaxed);
+        assert_eq!(watched.reason_of_end(), LostReason::ServerUnreachable);
+    }
+
+    #[test]
+    fn an_answer_that_comes_after_the_end_was_none() {
+        let watched = hold(true);
+        let (since, lease) = (watched.since(), watched.longest_lease());
+        watched.unanswered.store(true, Ordering::Relaxed);
+        assert!(!watched.extend(since + SECOND * 30, lease, since + SECOND * 10));
+        assert_eq!(watched.reason_of_end(), LostReason::ServerUnreachable);
+    }
+
+    #[test]
+    fn a_watched_hold_that_nobody_came_to_was_paused_also_after_an_answer() {
+        let watched = hold(true);
+        assert_eq!(watched.reason_of_end(), LostReason::Paused);
+        let (since, lease) = (watched.since(), watched.longest_lease());
+        watched.unanswered.store(true, Ordering::Relaxed);
+        assert!(watched.extend(since + SECOND * 10, lease, since + SECOND * 10));
+        assert_eq!(watched.reason_of_end(), LostReason::Paused);
+    }
+
+    #[test]
+    fn a_watched_hold_at_its_limit_expired_unless_its_renewal_was_not_answered_before() {
+        let watched = hold(true);
+        let late = watched.since() + SECOND * 40;
+        assert!(watched.lease_to_renew(late, Some(SECOND * 60)).is_none());
+        assert_eq!(watched.reason_of_end(), LostReason::Expired);
+        watched.unanswered.store(true, Ordering::Relaxed);
+        assert_eq!(watched.reason_of_end(), LostReason::ServerUnreachable);
+    }
+
+    #[test]
+    fn a_renewal_is_left_out_if_it_would_be_valid_beyond_the_limit() {
+        let watched = hold(true);
+        let since = watched.since();
+        let renews =
+            |after: Duration, limit| watched.lease_to_renew(since + after, limit).is_some();
+        // A lease of 30 s is valid for 29.698 s.
+        assert!(renews(Duration::from_millis(30_302), Some(SECOND * 60)));
+        assert!(!renews(Duration::from_millis(30_303), Some(SECOND * 60)));
+        assert!(renews(SECOND * 3600, None));
+        assert!(renews(SECOND * 3600, Some(Duration::MAX)));
+        assert!(hold(false).lease_to_renew(since, None).is_none());
+    }
+
+    #[test]
+    fn a_long_hold_is_told_once_and_not_before() {
+        let hold = hold(true);
+        let (since, long) = (hold.since(), Some(SECOND * 5));
+        assert!(hold.tell_long(since + SECOND * 4, long).is_none());
+        assert!(hold.tell_long(since + SECOND * 9, None).is_none());
+        assert!(hold.tell_long(since + SECOND * 9, Some(Duration::MAX)).is_none());
+        let told = hold.tell_long(since + SECOND * 5, long).map(|held| held.held_for());
+        assert_eq!(told, Some(SECOND * 5));
+        assert!(hold.tell_long(since + SECOND * 9, long).is_none());
     }
 }

@@ -19,8 +19,8 @@
 //!    machine, and the server keeps every key that it acknowledged until the time that it acknowledged: no
 //!    [`force_unlock`](Lock::force_unlock), `DEL`, `FLUSHALL`, eviction, loss by failover or restart, and nobody who
 //!    shortens a time to live. Once it is false for a hold, it is never true again.
-//! 2. A holder that lost its lock is told: by [`LockGuard::is_held`], by [`LockGuard::lost`], by
-//!    [`LockGuard::unlock`].
+//! 2. A holder that lost its lock is told: by [`LockGuard::is_held`], by [`LockGuard::check`], by [`LockGuard::lost`],
+//!    by [`LockGuard::unlock`]; and the whole client by [`ClientBuilder::on_lost`].
 //! 3. A process that dies leaves its lock to others after at most the longest lease that the hold was given.
 //! 4. No call waits longer than it says, also when the server hangs or vanishes.
 //!
@@ -30,6 +30,24 @@
 //!   happen, the protected resource has to refuse stale writers by a fencing token.
 //! * It is no safer than its server. A Redis that fails over or restarts without its keys has lost the locks.
 //! * [`Client::in_memory`] excludes the threads of one process only.
+//!
+//! # Being told
+//!
+//! A client can be given callbacks: for every hold that is lost ([`on_lost`](ClientBuilder::on_lost)), for holds that
+//! last for long ([`on_long_hold`](ClientBuilder::on_long_hold)) and for a server that endangers locks
+//! ([`on_warning`](ClientBuilder::on_warning)). They run on a thread of their own.
+//!
+//! With the cargo feature `tracing` the same reports are events, all of level `WARN` and target `wheellock`:
+//!
+//! | event | fields |
+//! |---|---|
+//! | `lock_lost` | `lock`, `owner`, `reason`, `held_for` |
+//! | `lock_held_long` | `lock`, `owner`, `held_for` |
+//! | `server_evicts` | `policy` |
+//! | `server_clock_jumped` | `by`, `forward` |
+//!
+//! They are emitted on the same thread, which then every client has, so they reach the global subscriber. One that
+//! blocks or panics harms no lock.
 //!
 //! # Terms
 //!
@@ -87,6 +105,7 @@
 //! distributed locking, 2016). `DESIGN.md` in the repository gives the reasons for everything else.
 
 mod call;
+mod callbacks;
 mod client;
 mod clock;
 mod config;
@@ -100,8 +119,11 @@ mod name;
 mod op;
 mod owner;
 mod process;
+mod report;
 mod statistics;
 mod store;
+mod teller;
+mod trace;
 mod validity;
 mod value;
 mod wait;
@@ -113,5 +135,6 @@ pub use crate::client::{Client, ClientBuilder, ShutdownReport};
 pub use crate::error::{Error, LostReason};
 pub use crate::guard::LockGuard;
 pub use crate::lock::Lock;
+pub use crate::report::{HeldLock, LostLock, Warning};
 pub use crate::statistics::{Losses, Stats};
 pub use crate::store::Memory;

@@ -12,11 +12,13 @@ use hashed_wheel::Clock;
 use crate::call::{Answer, Attempts, GaveUp, Patience, call};
 use crate::config::Settings;
 use crate::error::{Error, LostReason};
-use crate::hold::{Hold, Holds, Left};
+use crate::hold::{Hold, Holds, Left, Loss};
 use crate::name::LockName;
 use crate::op::{Found, Operation, Recount, Recounted, Release};
 use crate::owner::{ClientId, Owner};
+use crate::report::Warning;
 use crate::store::{Address, Failure, Listener, Memory, Redis, Store};
+use crate::teller::Teller;
 use crate::wait::Channels;
 use crate::watchdog::Watchdog;
 
@@ -25,6 +27,15 @@ use crate::watchdog::Watchdog;
 pub(crate) enum Target {
     Memory(Memory),
     Redis(Address),
+}
+
+/// How a client comes to be.
+#[derive(Clone, Debug)]
+pub(crate) enum Birth {
+    /// It is built: it connects first, and looks at the server.
+    Built,
+    /// It is a child's, whose parent has looked at the server.
+    Forked { eviction: Option<String> },
 }
 
 /// One client in one process.
@@ -38,40 +49,57 @@ pub(crate) struct Process {
     pub(crate) holds: Arc<Holds>,
     pub(crate) channels: Arc<Channels>,
     pub(crate) watchdog: Watchdog,
+    pub(crate) teller: Arc<Teller>,
     target: Target,
+    /// The server's policy, if it may evict locks. Set before any fork and never changed, so that a child may read it.
+    eviction: Option<String>,
     /// What this client is in a child of this process. Only a child ever fills it in.
     child: OnceLock<Result<Arc<Process>, Error>>,
 }
 
 impl Process {
-    /// Starts a client. With `connect`, a server that cannot be reached is an error at once.
+    /// Starts a client. If it is built, a server that cannot be reached is an error at once.
     pub(crate) fn start(
         target: Target,
         clock: Arc<dyn Clock>,
         settings: Settings,
-        connect: bool,
+        birth: Birth,
     ) -> Result<Self, Error> {
         let channels = Arc::new(Channels::new(Arc::clone(&clock), settings.poll_bound));
         let listener: Weak<dyn Listener> = Arc::downgrade(&channels) as Weak<dyn Listener>;
+        let mut eviction = None;
         let store = match &target {
+            // It never evicts.
             Target::Memory(memory) => Store::memory(memory, listener),
             Target::Redis(address) => {
                 let timeout = settings.command_timeout;
                 let redis = Redis::new(address.clone(), timeout, settings.connections, listener);
-                if connect {
-                    redis.connect(timeout).map_err(Failure::into_connect_error)?;
-                }
+                eviction = match birth {
+                    Birth::Built => {
+                        redis.connect(timeout).map_err(Failure::into_connect_error)?;
+                        redis.eviction(timeout)
+                    }
+                    Birth::Forked { eviction } => eviction,
+                };
                 Store::redis(redis)
             }
         };
+        if let Some(policy) = eviction.clone().filter(|_| settings.refuse_eviction) {
+            return Err(Error::Eviction { policy });
+        }
         let store = Arc::new(store);
         let holds = Arc::new(Holds::default());
+        let teller = Arc::new(Teller::start(settings.callbacks.clone(), Arc::clone(&clock))?);
         let watchdog = Watchdog::start(
             Arc::clone(&store),
             Arc::clone(&clock),
             settings.clone(),
             Arc::clone(&holds),
+            Arc::clone(&teller),
         )?;
+        if let Some(policy) = eviction.clone() {
+            teller.warn(Warning::Eviction { policy });
+        }
         Ok(Self {
             pid: std::process::id(),
             id: ClientId::random(),
@@ -81,7 +109,9 @@ impl Process {
             holds,
             channels,
             watchdog,
+            teller,
             target,
+            eviction,
             child: OnceLock::new(),
         })
     }
@@ -101,7 +131,8 @@ impl Process {
                     Target::Redis(address) => Target::Redis(address.clone()),
                 };
                 let clock = Arc::clone(&process.clock);
-                Self::start(target, clock, process.settings.clone(), false).map(Arc::new)
+                let birth = Birth::Forked { eviction: process.eviction.clone() };
+                Self::start(target, clock, process.settings.clone(), birth).map(Arc::new)
             });
             let child = child.clone()?;
             process = child;
@@ -134,6 +165,16 @@ impl Process {
         call(&self.store, &*self.clock, operation, &patience)
     }
 
+    /// An error if `hold` is over. Whoever finds that out first has told everybody.
+    pub(crate) fn check(&self, hold: &Arc<Hold>) -> Result<(), Error> {
+        if hold.is_held(self.now()) {
+            return Ok(());
+        }
+        let reason = hold.reason_of_end();
+        self.watchdog.lose(hold, reason);
+        Err(lost(hold, reason))
+    }
+
     /// One guard of `hold` is gone. If it was the last, the hold is released: it is over for everybody before the
     /// first byte is sent. What the server has not acknowledged when this returns is finished in the background.
     pub(crate) fn leave(
@@ -156,9 +197,7 @@ impl Process {
         patience: Duration,
         attempts: Attempts,
     ) -> Result<(), Error> {
-        if !hold.is_held(self.now()) {
-            return Err(lost(hold, hold.reason_of_end()));
-        }
+        self.check(hold)?;
         let (name, owner) = (hold.name.clone(), hold.owner.clone());
         match self.call_for(&Recount { name, owner, count, lease: None }, patience, attempts) {
             Ok(Answer { reply: Recounted::Written, .. }) => Ok(()),
@@ -180,11 +219,10 @@ impl Process {
         self.watchdog.forget(hold);
         self.holds.remove(hold);
         let valid_until = hold.valid_until();
-        let known_lost = hold.lost_reason().is_some();
-        if let Err(reason) = hold.finish(self.now()) {
-            // If the watchdog was first, it has counted it, and owes the release already.
-            if !known_lost {
-                self.watchdog.count_loss(reason);
+        if let Err(Loss { reason, first }) = hold.finish(self.now()) {
+            // If the watchdog was first, it has told of it, and owes the release already.
+            if first {
+                self.watchdog.tell_loss(hold, reason);
                 if hold.may_outlive() || hold.doubt().is_some() {
                     self.owe_release(hold);
                 }
@@ -204,21 +242,26 @@ impl Process {
         self.watchdog.released(hold);
         let answer = answer.map_err(|gave_up| gave_up.failure.into_error::<Release>(&hold.name))?;
         let in_time = valid_until.is_some_and(|end| self.now() < end);
-        match answer.reply.found {
-            Found::Own => Ok(()),
+        let reason = match answer.reply.found {
+            Found::Own => return Ok(()),
             // An earlier copy of this very release may have found it. While the lease ran, it was nobody else's.
-            Found::Nothing | Found::SomebodyElses if answer.doubt.is_some() && in_time => Ok(()),
+            Found::Nothing | Found::SomebodyElses if answer.doubt.is_some() && in_time => {
+                return Ok(());
+            }
             Found::Nothing | Found::SomebodyElses if answer.doubt.is_some() => {
-                Err(Error::OutcomeUnknown {
+                return Err(Error::OutcomeUnknown {
                     operation: Release::NAME,
                     reason: "its first copy was not answered while the lease ran".to_owned(),
-                })
+                });
             }
             // It left in time and arrived too late.
-            Found::Nothing if !in_time => Err(lost(hold, LostReason::Expired)),
-            Found::Nothing => Err(lost(hold, LostReason::Deleted)),
-            Found::SomebodyElses => Err(lost(hold, LostReason::TakenOver)),
-        }
+            Found::Nothing if !in_time => LostReason::Expired,
+            Found::Nothing => LostReason::Deleted,
+            Found::SomebodyElses => LostReason::TakenOver,
+        };
+        // Nobody else can have told of it: for everybody else the hold was released.
+        self.watchdog.tell_loss(hold, reason);
+        Err(lost(hold, reason))
     }
 
     /// False if so many are owed that the lease has to end by itself.
@@ -240,6 +283,10 @@ impl Process {
         let holds = self.holds.drain();
         let mut unreleased = Vec::new();
         for hold in &holds {
+            if self.check(hold).is_err() {
+                // It was over before, and that is a loss.
+                continue;
+            }
             self.watchdog.forget(hold);
             if hold.lose(self.now(), LostReason::Shutdown) && !self.owe_release(hold) {
                 unreleased.push((hold.name.clone(), hold.owner.clone()));
@@ -247,7 +294,12 @@ impl Process {
         }
         unreleased.extend(self.watchdog.finish_releases(deadline));
         let open: HashSet<&Owner> = unreleased.iter().map(|(_, owner)| owner).collect();
-        let released = holds.iter().filter(|hold| !open.contains(&hold.owner)).count();
+        let released = holds
+            .iter()
+            .filter(|hold| hold.lost_reason() == Some(LostReason::Shutdown))
+            .filter(|hold| !open.contains(&hold.owner))
+            .count();
+        self.teller.stop(deadline.saturating_duration_since(self.now()));
         (released, unreleased.into_iter().map(|(name, _)| name).collect())
     }
 
@@ -266,6 +318,7 @@ impl Drop for Process {
         }
         self.channels.close();
         self.watchdog.stop();
+        self.teller.stop(self.settings.command_timeout);
         self.store.close();
     }
 }

@@ -148,6 +148,11 @@ pub struct Stats {
     pub abandoned_releases: u64,
     /// Turns of the renewal thread that panicked. Anything but zero is a bug of this crate's.
     pub panics: u64,
+    /// Reports to callbacks that nobody was told of: more than 65,536 waited for a slow callback, or the client ended
+    /// meanwhile.
+    pub unreported: u64,
+    /// Callbacks that panicked.
+    pub callback_panics: u64,
 }
 
 /// How many holds a client has lost, by reason.

@@ -81,6 +81,11 @@ impl Validity {
         seen != ENDED && self.instant(seen) > now
     }
 
+    /// The instant that it was made with.
+    pub(crate) fn origin(&self) -> Instant {
+        self.origin
+    }
+
     /// The deadline, unless it is over.
     pub(crate) fn until(&self) -> Option<Instant> {
         let seen = self.until.load(Ordering::Acquire);

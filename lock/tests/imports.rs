@@ -14,12 +14,16 @@ const ORDER: &[&str] = &[
     "clock",
     "lease",
     "validity",
+    "report",
+    "callbacks",
     "config",
     "value",
     "keyspace",
     "op",
     "store",
     "call",
+    "trace",
+    "teller",
     "hold",
     "wait",
     "watchdog",
@@ -53,6 +57,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
         &[
             "address",
             "connection",
+            "eviction",
             "resolve",
             "server_clock",
             "server",
@@ -63,7 +68,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("wait", &["queue", "mod"]),
-    ("watchdog", &["releases", "round_trip", "schedule", "mod", "renewal"]),
+    ("watchdog", &["jumps", "releases", "round_trip", "schedule", "mod", "renewal"]),
 ];
 
 /// What a folder's files use of its face by a path through the crate: types that the face only re-exports from files

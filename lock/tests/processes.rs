@@ -212,7 +212,7 @@ fn a_process_stopped_past_its_lease_knows_at_once_that_it_holds_nothing_and_spoi
     assert!(woke.starts_with("woke held=false remaining=0"), "{}", stopped.output());
     let told = stopped.wait_for_line("told", LIMIT);
     assert!(
-        ["Expired", "TakenOver", "ServerUnreachable"].iter().any(|why| told.contains(why)),
+        ["Paused", "TakenOver", "ServerUnreachable"].iter().any(|why| told.contains(why)),
         "{told}"
     );
     assert_eq!(stopped.wait_for_line("ever again", LIMIT), "ever again=false");

@@ -122,10 +122,10 @@ fn a_process_that_stood_still_past_its_lease_sees_it_at_once() {
     world.memory.set_unreachable(true);
     world.clock.jump(SECOND * 31);
     assert!(!guard.is_held());
-    assert_eq!(guard.lost().try_recv(), Ok(LostReason::Expired));
+    assert_eq!(guard.lost().try_recv(), Ok(LostReason::Paused));
     world.memory.set_unreachable(false);
     let next = rival.lock("a").try_lock().unwrap().unwrap();
-    assert!(matches!(guard.unlock(), Err(Error::Lost { reason: LostReason::Expired, .. })));
+    assert!(matches!(guard.unlock(), Err(Error::Lost { reason: LostReason::Paused, .. })));
     assert!(next.is_held());
     assert_eq!(world.memory.fields("a").len(), 1);
 }

@@ -5,8 +5,8 @@
 -- ARGV[2 * i]      the owner that should hold lock i
 -- ARGV[2 * i + 1]  its lease, in ms
 --
--- Answers a number for each key: 1 prolonged, 0 the key is gone, -1 it is somebody else's or no lock at all. Or
--- {'LATE', now}: arrived too late, did nothing.
+-- Answers {now, ..}: the server's clock in ms, then a number for each key: 1 prolonged, 0 the key is gone, -1 it is
+-- somebody else's or no lock at all. Or {'LATE', now}: arrived too late, did nothing.
 --
 -- Atomic: Redis runs one script at a time. A key of the wrong type is caught and harms no other. A time to live never
 -- shrinks. PEXPIRE is allowed on a server that is out of memory.
@@ -15,15 +15,15 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now > tonumber(ARGV[1]) then
   return {'LATE', now}
 end
-local answers = {}
+local answers = {now}
 for i, key in ipairs(KEYS) do
   if redis.pcall('hexists', key, ARGV[2 * i]) == 1 then
     redis.call('pexpire', key, math.max(redis.call('pttl', key), tonumber(ARGV[2 * i + 1])))
-    answers[i] = 1
+    answers[i + 1] = 1
   elseif redis.call('exists', key) == 0 then
-    answers[i] = 0
+    answers[i + 1] = 0
   else
-    answers[i] = -1
+    answers[i + 1] = -1
   end
 end
 return answers

@@ -19,6 +19,15 @@ pub(crate) struct Renewal {
     pub(crate) lease: Lease,
 }
 
+/// What the server said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Renewals {
+    /// When it was.
+    pub(crate) at: ServerTime,
+    /// One answer for each hold, in their order.
+    pub(crate) answers: Vec<Renewed>,
+}
+
 /// What the server said of one hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Renewed {
@@ -30,7 +39,7 @@ pub(crate) enum Renewed {
 static SCRIPT: Script = Script::new(include_str!("renew.lua"));
 
 impl Operation for Renew {
-    type Reply = Vec<Renewed>;
+    type Reply = Renewals;
     const NAME: &'static str = "renew";
     const FORM: Form = Form::Script(&SCRIPT);
 
@@ -48,11 +57,15 @@ impl Operation for Renew {
         arguments
     }
 
-    fn decode(&self, value: Value) -> Result<Vec<Renewed>, Unexpected> {
+    fn decode(&self, value: Value) -> Result<Renewals, Unexpected> {
         let Value::Array(parts) = value else {
             return Err(Unexpected(value));
         };
-        let answers: Option<Vec<Renewed>> = parts
+        let Some((Value::Integer(at), answers)) = parts.split_first() else {
+            return Err(Unexpected(Value::Array(parts)));
+        };
+        let at = ServerTime(*at);
+        let answers: Option<Vec<Renewed>> = answers
             .iter()
             .map(|part| match part {
                 Value::Integer(1) => Some(Renewed::Prolonged),
@@ -62,7 +75,7 @@ impl Operation for Renew {
             })
             .collect();
         match answers {
-            Some(answers) if answers.len() == self.0.len() => Ok(answers),
+            Some(answers) if answers.len() == self.0.len() => Ok(Renewals { at, answers }),
             _ => Err(Unexpected(Value::Array(parts))),
         }
     }
@@ -71,6 +84,7 @@ impl Operation for Renew {
         if let Some(late) = keyspace.late(not_after) {
             return late;
         }
+        let now = keyspace.now();
         let answers = self.0.iter().map(|renewal| {
             let key = renewal.name.as_str();
             match keyspace.hash_has(key, renewal.owner.as_str()) {
@@ -83,6 +97,6 @@ impl Operation for Renew {
                 _ => -1,
             }
         });
-        Value::Array(answers.map(Value::Integer).collect())
+        Value::Array(std::iter::once(now.0).chain(answers).map(Value::Integer).collect())
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -45,6 +46,8 @@ pub struct Memory {
 struct World {
     clock: Arc<dyn Clock>,
     created: Instant,
+    /// How far its clock was set from the one that it runs on, in milliseconds.
+    set_by: AtomicI64,
     state: Mutex<State>,
 }
 
@@ -80,7 +83,8 @@ impl Memory {
     #[must_use]
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
         let created = clock.now();
-        Self { world: Arc::new(World { clock, created, state: Mutex::new(State::default()) }) }
+        let (set_by, state) = (AtomicI64::new(0), Mutex::new(State::default()));
+        Self { world: Arc::new(World { clock, created, set_by, state }) }
     }
 
     /// From now on no operation reaches it (`true`), or they do again (`false`). What it holds stays and expires.
@@ -96,6 +100,16 @@ impl Memory {
     /// From now on messages are lost (`true`), or not (`false`). Waiters then find out by asking.
     pub fn lose_messages(&self, lose: bool) {
         self.world.state.lock().loses_messages = lose;
+    }
+
+    /// Sets the server's clock forward, as an operator would: every lock ends sooner by as much.
+    pub fn set_clock_forward(&self, by: Duration) {
+        self.world.set_clock(i64::try_from(by.as_millis()).unwrap_or(i64::MAX));
+    }
+
+    /// Sets the server's clock back: every lock ends later by as much.
+    pub fn set_clock_back(&self, by: Duration) {
+        self.world.set_clock(i64::try_from(by.as_millis()).map_or(i64::MIN, |by| -by));
     }
 
     /// Deletes a key, as an operator or an eviction would. Nobody is told.
@@ -164,7 +178,16 @@ impl fmt::Debug for Memory {
 impl World {
     fn now(&self) -> ServerTime {
         let since = self.clock.now().saturating_duration_since(self.created).as_millis();
-        ServerTime(EPOCH + i64::try_from(since).unwrap_or(i64::MAX - EPOCH))
+        // Relaxed: it is written and read with the keyspace locked.
+        let set_by = self.set_by.load(Ordering::Relaxed);
+        let since = i64::try_from(since).unwrap_or(i64::MAX);
+        ServerTime(EPOCH.saturating_add(since).saturating_add(set_by))
+    }
+
+    fn set_clock(&self, by: i64) {
+        let _state = self.state.lock();
+        let set_by = self.set_by.load(Ordering::Relaxed).saturating_add(by);
+        self.set_by.store(set_by, Ordering::Relaxed);
     }
 
     fn with_keyspace<R>(&self, change: impl FnOnce(&mut Keyspace) -> R) -> R {

@@ -5,6 +5,7 @@
 //! it declares lost. The renewal thread sends the renewals in scripts of many keys, several in flight, and finishes
 //! the releases that are owed.
 
+mod jumps;
 mod releases;
 mod renewal;
 mod round_trip;
@@ -26,7 +27,9 @@ use crate::name::LockName;
 use crate::owner::Owner;
 use crate::statistics::Counters;
 use crate::store::Store;
+use crate::teller::Teller;
 use crate::value::ServerTime;
+use jumps::{Jumps, Reading};
 use releases::Releases;
 use round_trip::RoundTrip;
 use schedule::{Company, Schedule};
@@ -47,6 +50,8 @@ struct Shared {
     holds: Arc<Holds>,
     schedule: Schedule,
     round_trip: RoundTrip,
+    teller: Arc<Teller>,
+    jumps: Mutex<Jumps>,
     /// Weak: the timer's handler holds this structure.
     timer: OnceLock<Weak<BatchTimer<Arc<Hold>>>>,
     /// What the renewal thread has to renew.
@@ -77,6 +82,7 @@ impl Watchdog {
         clock: Arc<dyn Clock>,
         settings: Settings,
         holds: Arc<Holds>,
+        teller: Arc<Teller>,
     ) -> Result<Self, Error> {
         let tick = settings.tick;
         let shared = Arc::new(Shared {
@@ -86,6 +92,8 @@ impl Watchdog {
             clock: Arc::clone(&clock),
             settings,
             holds,
+            teller,
+            jumps: Mutex::new(Jumps::default()),
             timer: OnceLock::new(),
             due: Mutex::new(Vec::new()),
             releases: Mutex::new(Releases::default()),
@@ -132,9 +140,9 @@ impl Watchdog {
         self.shared.lose(hold, reason);
     }
 
-    /// Counts a loss that the watchdog was not the first to see.
-    pub(crate) fn count_loss(&self, reason: LostReason) {
-        self.shared.counters.lost(reason);
+    /// Counts a loss that the watchdog was not the first to see, and tells of it.
+    pub(crate) fn tell_loss(&self, hold: &Hold, reason: LostReason) {
+        self.shared.tell_loss(hold, reason);
     }
 
     /// Owes the server a release, which the renewal thread finishes. False if so many are owed that the lease has to
@@ -231,8 +239,15 @@ impl Shared {
             match hold.valid_until().filter(|_| hold.is_held(now)) {
                 None => self.lose(&hold, hold.reason_of_end()),
                 Some(end) => {
-                    self.place(&hold, end);
-                    if hold.watched_lease().is_some() {
+                    self.tell_if_long(&hold, now);
+                    let renews = hold.lease_to_renew(now, self.settings.max_hold).is_some();
+                    // What is not renewed needs no look before its end, but perhaps it is to be told of.
+                    let long_at = hold.long_at(self.settings.long_hold).filter(|_| !renews);
+                    self.place(&hold, long_at.map_or(end, |long_at| long_at.min(end)));
+                    if renews {
+                        // Until an answer says otherwise. Not only once it is sent: while the server hangs, it waits
+                        // behind attempts at others.
+                        hold.unanswered.store(true, Ordering::Relaxed);
                         renewals.push(Due { hold, at });
                     }
                 }
@@ -250,10 +265,12 @@ impl Shared {
             self.lose(hold, LostReason::Expired);
             return;
         };
-        let at = hold.watched_lease().map_or(end, |lease| {
-            self.schedule.renew_at(lease, sent_at, self.holds.len(), company).min(end)
-        });
-        self.place(hold, at);
+        let at = hold.watched_lease().map_or_else(
+            // Nothing to be done before its end, but perhaps to be told.
+            || hold.long_at(self.settings.long_hold).unwrap_or(end),
+            |lease| self.schedule.renew_at(lease, sent_at, self.holds.len(), company),
+        );
+        self.place(hold, at.min(end));
     }
 
     /// Moves a hold to `at` on the wheel.
@@ -287,12 +304,32 @@ impl Shared {
         if !hold.lose(self.clock.now(), reason) {
             return;
         }
-        self.counters.lost(reason);
+        self.tell_loss(hold, reason);
         let gone = matches!(reason, LostReason::Deleted | LostReason::TakenOver);
         let ends_by_itself = !hold.may_outlive();
         if hold.doubt().is_some() || !(gone || ends_by_itself) {
             // If too many are owed already, that is counted, and the lease ends by itself.
             self.owe(hold.name.clone(), hold.owner.clone(), hold.longest_lease(), hold.doubt());
+        }
+    }
+
+    fn tell_loss(&self, hold: &Hold, reason: LostReason) {
+        self.counters.lost(reason);
+        self.teller.lost(|| hold.as_lost(self.clock.now(), reason));
+    }
+
+    /// An answered renewal told of the server's time.
+    fn look_at_clock(&self, reading: Reading) {
+        let lease = self.settings.watchdog_lease.duration();
+        let warning = self.jumps.lock().look(lease, reading);
+        if let Some(warning) = warning {
+            self.teller.warn(warning);
+        }
+    }
+
+    fn tell_if_long(&self, hold: &Hold, now: Instant) {
+        if let Some(held) = hold.tell_long(now, self.settings.long_hold) {
+            self.teller.long_hold(|| held);
         }
     }
 

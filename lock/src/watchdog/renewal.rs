@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::schedule::Places;
-use super::{Due, Shared};
+use super::{Due, Reading, Shared};
 use crate::error::LostReason;
 use crate::hold::Place;
 use crate::lease::Lease;
@@ -96,8 +96,13 @@ enum Served {
 }
 
 fn renew(shared: &Shared, batches: Vec<Batch>, places: &mut Places) -> Served {
-    let batches: Vec<Vec<Sent>> =
-        batches.into_iter().map(to_be_sent).filter(|batch| !batch.is_empty()).collect();
+    // Before the limit of a hold is looked at: a grant counts from here, so it cannot come to lie beyond.
+    let sent_at = shared.clock.now();
+    let batches: Vec<Vec<Sent>> = batches
+        .into_iter()
+        .map(|batch| to_be_sent(shared, batch, sent_at))
+        .filter(|batch| !batch.is_empty())
+        .collect();
     let all = || batches.iter().flatten();
     let Some(shortest) = all().map(|sent| sent.lease).min() else {
         return Served::Yes { refused: Vec::new() };
@@ -107,11 +112,11 @@ fn renew(shared: &Shared, batches: Vec<Batch>, places: &mut Places) -> Served {
     for batch in &batches {
         shared.counters.script(batch.len());
     }
-    let sent_at = shared.clock.now();
     let left = last_end.map_or(Duration::ZERO, |end| end.saturating_duration_since(sent_at));
     let answers = shared.store.run_all(&scripts, shared.attempt_timeout(shortest, left));
+    let answered_at = shared.clock.now();
     if answers.iter().all(Result::is_ok) {
-        let took = shared.clock.now().saturating_duration_since(sent_at);
+        let took = answered_at.saturating_duration_since(sent_at);
         shared.round_trip.learn(took);
         shared.counters.round_trip(took);
     }
@@ -122,8 +127,9 @@ fn renew(shared: &Shared, batches: Vec<Batch>, places: &mut Places) -> Served {
     let mut refused = Vec::new();
     for (batch, answer) in batches.iter().zip(answers) {
         match answer {
-            Ok(answers) => {
-                for (sent, answer) in batch.iter().zip(answers) {
+            Ok(reply) => {
+                shared.look_at_clock(Reading { server: reply.at, sent_at, answered_at });
+                for (sent, answer) in batch.iter().zip(reply.answers) {
                     settle(shared, sent, answer, sent_at, places);
                 }
             }
@@ -144,11 +150,12 @@ fn renew(shared: &Shared, batches: Vec<Batch>, places: &mut Places) -> Served {
 }
 
 /// Those that were not released or lost since they came due.
-fn to_be_sent(batch: Batch) -> Vec<Sent> {
+fn to_be_sent(shared: &Shared, batch: Batch, now: Instant) -> Vec<Sent> {
+    let longest = shared.settings.max_hold;
     batch
         .into_iter()
         .filter(|due| !matches!(*due.hold.place.lock(), Place::Off))
-        .filter_map(|due| Some(Sent { lease: due.hold.watched_lease()?, due }))
+        .filter_map(|due| Some(Sent { lease: due.hold.lease_to_renew(now, longest)?, due }))
         .collect()
 }
 

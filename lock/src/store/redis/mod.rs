@@ -7,6 +7,7 @@
 
 mod address;
 mod connection;
+mod eviction;
 mod pool;
 mod resolve;
 mod server;

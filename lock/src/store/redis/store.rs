@@ -9,6 +9,7 @@ use redis::Cmd;
 
 use super::address::Address;
 use super::connection::{Broken, Connection, Limit};
+use super::eviction;
 use super::pool::Pool;
 use super::server::Server;
 use super::subscription::Subscription;
@@ -51,6 +52,18 @@ impl Redis {
         let connection = self.pool.take(&mut Limit::after(timeout))?;
         self.pool.give_back(connection);
         Ok(())
+    }
+
+    /// The policy of a server that may evict locks. `None` if it never evicts or does not say, within `timeout`.
+    pub(crate) fn eviction(&self, timeout: Duration) -> Option<String> {
+        let mut limit = Limit::after(timeout);
+        let mut connection = self.pool.take(&mut limit).ok()?;
+        if let Ok(policy) = eviction::ask(&mut connection, &mut limit) {
+            self.pool.give_back(connection);
+            return policy;
+        }
+        self.pool.discard(connection);
+        None
     }
 
     pub(crate) fn subscription(&self) -> &Subscription {

@@ -1,0 +1,740 @@
+//! What holders and clients are told: losses with their reasons, long holds, a server that endangers locks.
+//!
+//! On a manual clock the callbacks have run when `advance` returns.
+
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod common;
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use common::{SLACK, SOON, Script, TIMEOUT, built, pause, timed};
+use crossbeam_channel::{Receiver, bounded, unbounded};
+use parking_lot::Mutex;
+use wheellock::{
+    Client, ClientBuilder, Error, LockGuard, LostLock, LostReason, ManualClock, Memory, Warning,
+};
+use wheellock_fixture::{Fault, Server, wait_until};
+
+const SECOND: Duration = Duration::from_secs(1);
+const TICK: Duration = Duration::from_millis(10);
+
+/// A server in memory and its clock.
+struct World {
+    clock: ManualClock,
+    memory: Memory,
+}
+
+impl World {
+    fn new() -> Self {
+        let clock = ManualClock::new();
+        let memory = Memory::with_clock(Arc::new(clock.clone()));
+        Self { clock, memory }
+    }
+
+    fn builder(&self) -> ClientBuilder {
+        Client::builder().in_memory(&self.memory)
+    }
+
+    /// A client, and the losses that it reports.
+    fn client(&self) -> (Client, Receiver<LostLock>) {
+        let (tell, told) = unbounded();
+        let client = built(self.builder().on_lost(move |lost| tell.send(lost.clone()).unwrap()));
+        (client, told)
+    }
+}
+
+/// What a report says, but for the time.
+fn said(lost: &LostLock) -> (String, String, LostReason) {
+    (lost.name().to_owned(), lost.owner().to_owned(), lost.reason())
+}
+
+/// The losses that were reported since the last look.
+fn all(told: &Receiver<LostLock>) -> Vec<(String, String, LostReason)> {
+    told.try_iter().map(|lost| said(&lost)).collect()
+}
+
+fn expected(guard: &LockGuard, reason: LostReason) -> (String, String, LostReason) {
+    (guard.name(), guard.owner().to_owned(), reason)
+}
+
+fn lost_error(name: &str, reason: LostReason) -> Error {
+    Error::Lost { name: name.to_owned(), reason }
+}
+
+// Asking.
+
+#[test]
+fn a_check_passes_while_the_lock_is_held_and_then_says_why_it_is_not() {
+    let world = World::new();
+    let client = built(world.builder());
+    let leased = client.lock("leased").with_lease(SECOND * 10).lock().unwrap();
+    let watched = client.lock("watched").lock().unwrap();
+    world.clock.advance(SECOND * 9);
+    assert_eq!((leased.check(), watched.check()), (Ok(()), Ok(())));
+    world.clock.advance(SECOND);
+    assert_eq!(leased.check(), Err(lost_error("leased", LostReason::Expired)));
+    assert_eq!(watched.check(), Ok(()));
+    world.memory.delete("watched");
+    // Local: nobody was asked.
+    assert_eq!(watched.check(), Ok(()));
+    world.clock.advance(SECOND * 10);
+    assert_eq!(watched.check(), Err(lost_error("watched", LostReason::Deleted)));
+    let report = client.shutdown(SECOND);
+    assert_eq!(report.released, 0);
+}
+
+#[test]
+fn a_check_after_a_shutdown_says_so() {
+    let world = World::new();
+    let client = built(world.builder());
+    let guard = client.lock("a").lock().unwrap();
+    client.shutdown(SECOND);
+    assert_eq!(guard.check(), Err(lost_error("a", LostReason::Shutdown)));
+}
+
+#[test]
+fn a_watched_hold_that_the_process_did_not_come_to_was_paused() {
+    let world = World::new();
+    let (client, told) = world.client();
+    let watched = client.lock("watched").lock().unwrap();
+    let leased = client.lock("leased").with_lease(SECOND * 20).lock().unwrap();
+    world.clock.jump(SECOND * 45);
+    assert_eq!(watched.check(), Err(lost_error("watched", LostReason::Paused)));
+    assert_eq!(leased.check(), Err(lost_error("leased", LostReason::Expired)));
+    let mut told = all(&told);
+    told.sort_by(|one, other| one.0.cmp(&other.0));
+    assert_eq!(
+        told,
+        [expected(&leased, LostReason::Expired), expected(&watched, LostReason::Paused)]
+    );
+}
+
+#[test]
+fn a_watched_hold_whose_renewal_was_not_answered_was_lost_by_the_server_although_paused_later() {
+    let world = World::new();
+    let (client, told) = world.client();
+    let guard = client.lock("a").lock().unwrap();
+    world.memory.set_unreachable(true);
+    world.clock.advance(SECOND * 15);
+    assert!(client.stats().unanswered_renewals > 0);
+    world.clock.jump(SECOND * 45);
+    assert_eq!(all(&told), [expected(&guard, LostReason::ServerUnreachable)]);
+}
+
+#[test]
+fn a_server_that_hangs_is_the_reason_also_for_holds_whose_turn_never_came() {
+    let server = Server::start();
+    let (tell, told) = unbounded();
+    let lease = SECOND * 2;
+    let builder = Client::builder().url(&server.url()).watchdog_lease(lease);
+    let client = built(
+        builder
+            .command_timeout(TIMEOUT)
+            .on_lost(move |lost| tell.send((lost.name().to_owned(), lost.reason())).unwrap()),
+    );
+    // More than can be tried, one thousand after the other, before their validity ends.
+    let guards: Vec<_> =
+        (0..9000).map(|number| client.lock(&number.to_string()).lock().unwrap()).collect();
+    server.pause();
+    wait_until("all are lost", SOON, || client.stats().held == 0);
+    server.resume();
+    client.shutdown(SOON);
+    let told: Vec<_> = told.try_iter().collect();
+    assert_eq!(told.len(), guards.len());
+    let wrong: Vec<_> =
+        told.iter().filter(|(_, reason)| *reason != LostReason::ServerUnreachable).collect();
+    assert!(wrong.is_empty(), "{} of {}: {:?}", wrong.len(), told.len(), wrong.first());
+    drop(guards);
+}
+
+// Being told of losses.
+
+#[test]
+fn whoever_finds_a_loss_it_is_told_exactly_once() {
+    let world = World::new();
+    let (client, told) = world.client();
+    let take = |name: &str| client.lock(name).with_lease(SECOND * 10).lock().unwrap();
+    let mut expect = Vec::new();
+
+    // The ticker.
+    let guard = take("ticker");
+    world.clock.advance(SECOND * 10);
+    expect.push(expected(&guard, LostReason::Expired));
+    assert_eq!(all(&told), expect);
+    assert!(guard.check().is_err() && guard.unlock().is_err());
+
+    // The renewal thread.
+    let guard = client.lock("renewal").lock().unwrap();
+    world.memory.delete("renewal");
+    world.clock.advance(SECOND * 10);
+    expect.push(expected(&guard, LostReason::Deleted));
+    drop(guard);
+
+    // A caller, before the ticker comes to it.
+    let guard = take("check");
+    world.clock.advance(guard.remaining());
+    assert!(guard.check().is_err());
+    expect.push(expected(&guard, LostReason::Expired));
+    world.clock.advance(TICK * 2);
+    drop(guard);
+
+    let guard = take("unlock");
+    world.clock.advance(guard.remaining());
+    expect.push(expected(&guard, LostReason::Expired));
+    assert_eq!(guard.unlock(), Err(lost_error("unlock", LostReason::Expired)));
+    world.clock.advance(TICK * 2);
+
+    let guard = take("nested");
+    world.clock.advance(guard.remaining());
+    world.memory.delete("nested");
+    let next = client.lock("nested").lock().unwrap();
+    assert_ne!(next.owner(), guard.owner());
+    expect.push(expected(&guard, LostReason::Expired));
+    world.clock.advance(TICK * 2);
+    next.unlock().unwrap();
+    drop(guard);
+
+    let guard = take("nested unlock");
+    let inner = take("nested unlock");
+    world.clock.advance(guard.remaining());
+    assert_eq!(inner.unlock(), Err(lost_error("nested unlock", LostReason::Expired)));
+    expect.push(expected(&guard, LostReason::Expired));
+    world.clock.advance(TICK * 2);
+    drop(guard);
+
+    let guard = take("forced");
+    client.lock("forced").force_unlock().unwrap();
+    expect.push(expected(&guard, LostReason::Deleted));
+    world.clock.advance(SECOND * 10);
+    assert!(guard.unlock().is_err());
+
+    // A caller whom the server tells.
+    let guard = take("gone");
+    world.memory.delete("gone");
+    expect.push(expected(&guard, LostReason::Deleted));
+    assert_eq!(guard.unlock(), Err(lost_error("gone", LostReason::Deleted)));
+
+    let guard = take("overwritten");
+    world.memory.put_text("overwritten");
+    expect.push(expected(&guard, LostReason::TakenOver));
+    drop(guard);
+
+    let guard = take("gone, nested");
+    world.memory.delete("gone, nested");
+    expect.push(expected(&guard, LostReason::Deleted));
+    let next = take("gone, nested");
+    drop(guard);
+    next.unlock().unwrap();
+
+    // Not one that is released.
+    take("released").unlock().unwrap();
+    drop(take("dropped"));
+
+    world.clock.advance(SECOND * 30);
+    client.shutdown(SECOND);
+    assert_eq!(all(&told), expect[1..]);
+    assert_eq!(client.stats().lost, 10);
+    assert_eq!((client.stats().unreported, client.stats().callback_panics), (0, 0));
+}
+
+#[test]
+fn a_loss_says_for_how_long_the_lock_had_been_held() {
+    let world = World::new();
+    let (client, told) = world.client();
+    let guard = client.lock("a").lock().unwrap();
+    world.clock.advance(SECOND * 100);
+    world.memory.flush_all();
+    world.clock.advance(SECOND * 10);
+    let held_for = told.try_recv().unwrap().held_for();
+    assert!(held_for > SECOND * 100 && held_for <= SECOND * 110, "{held_for:?}");
+    drop(guard);
+}
+
+#[test]
+fn what_a_shutdown_releases_is_no_loss_but_what_was_over_by_then_is() {
+    let world = World::new();
+    let (client, told) = world.client();
+    let held = client.lock("held").lock().unwrap();
+    let over = client.lock("over").with_lease(SECOND * 5).lock().unwrap();
+    // Within a tick: nobody has looked.
+    world.clock.advance(over.remaining());
+    let report = client.shutdown(SECOND);
+    assert_eq!(report.released, 1);
+    assert_eq!(all(&told), [expected(&over, LostReason::Expired)]);
+    assert_eq!(held.lost().recv(), Ok(LostReason::Shutdown));
+    assert_eq!(over.lost().recv(), Ok(LostReason::Expired));
+    drop((held, over));
+    assert!(told.is_empty());
+}
+
+#[test]
+fn a_lock_that_was_granted_too_late_is_told_once() {
+    let server = Server::start();
+    let (tell, told) = unbounded();
+    let client = built(
+        Client::builder().url(&server.url()).on_lost(move |lost| tell.send(lost.clone()).unwrap()),
+    );
+    server.pause();
+    thread::scope(|scope| {
+        let lock = client.lock("a").with_lease(Duration::from_millis(100));
+        let caller = scope.spawn(move || lock.lock().map(drop));
+        pause(Duration::from_millis(200));
+        server.resume();
+        assert_eq!(caller.join().unwrap(), Err(lost_error("a", LostReason::Expired)));
+    });
+    client.shutdown(SOON);
+    assert_eq!(told.len(), 1);
+}
+
+// The thread of the callbacks.
+
+/// Takes a lock and loses it at once.
+fn lose(client: &Client, name: &str) {
+    let guard = client.lock(name).lock().unwrap();
+    client.lock(name).force_unlock().unwrap();
+    assert!(!guard.is_held());
+}
+
+#[test]
+fn callbacks_run_on_a_thread_of_their_own_with_a_name() {
+    let (tell, told) = unbounded();
+    let client = built(Client::builder().in_memory(&Memory::new()).on_lost(move |_| {
+        tell.send(thread::current().name().map(str::to_owned)).unwrap();
+    }));
+    lose(&client, "a");
+    assert_eq!(told.recv_timeout(SOON), Ok(Some("lock-callbacks".to_owned())));
+}
+
+#[test]
+fn a_callback_that_panics_is_counted_and_the_next_report_is_delivered() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("on purpose, again");
+        }
+    }
+    let (tell, told) = unbounded();
+    let client =
+        built(Client::builder().in_memory(&Memory::new()).on_lost(move |lost| match lost.name() {
+            "panics" => panic!("on purpose"),
+            "bomb" => std::panic::panic_any(Bomb),
+            name => tell.send(name.to_owned()).unwrap(),
+        }));
+    for name in ["panics", "bomb", "fine"] {
+        lose(&client, name);
+    }
+    assert_eq!(told.recv_timeout(SOON).as_deref(), Ok("fine"));
+    assert_eq!((client.stats().callback_panics, client.stats().panics), (2, 0));
+}
+
+#[test]
+fn a_callback_that_hangs_delays_nobody_and_what_does_not_fit_the_queue_is_counted() {
+    const QUEUE: usize = 65_536;
+    const TOO_MANY: usize = 7;
+    let (go_on, gate) = bounded::<()>(0);
+    let (tell, told) = unbounded();
+    let client = built(Client::builder().in_memory(&Memory::new()).on_lost(move |_| {
+        tell.send(()).unwrap();
+        // Until the sender is dropped.
+        let _ended = gate.recv();
+    }));
+    lose(&client, "the one that hangs");
+    told.recv_timeout(SOON).unwrap();
+    for _ in 0..QUEUE + TOO_MANY {
+        lose(&client, "a");
+    }
+    let lost = u64::try_from(QUEUE + TOO_MANY + 1).unwrap();
+    assert_eq!(client.stats().lost, lost);
+    assert_eq!(client.stats().unreported, u64::try_from(TOO_MANY).unwrap());
+    drop(go_on);
+    client.shutdown(SOON);
+    assert_eq!(told.len(), QUEUE);
+    assert_eq!(client.stats().unreported, u64::try_from(TOO_MANY).unwrap());
+}
+
+#[test]
+fn when_a_client_is_dropped_what_is_queued_has_been_delivered() {
+    let (tell, told) = unbounded();
+    let (go_on, gate) = bounded::<()>(1);
+    let client = built(Client::builder().in_memory(&Memory::new()).on_lost(move |_| {
+        // The first waits for a message, the others for the end of the channel.
+        let _ended = gate.recv();
+        tell.send(()).unwrap();
+    }));
+    for _ in 0..100 {
+        lose(&client, "a");
+    }
+    assert!(told.is_empty());
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            // The drop comes first.
+            pause(TIMEOUT);
+            drop(go_on);
+        });
+        drop(client);
+        assert_eq!(told.len(), 100);
+    });
+}
+
+#[test]
+fn the_end_of_a_client_waits_for_a_callback_that_hangs_but_not_for_long() {
+    let (go_on, gate) = bounded::<()>(0);
+    let (tell, told) = unbounded();
+    let builder = Client::builder().in_memory(&Memory::new()).command_timeout(TIMEOUT);
+    let client = built(builder.on_lost(move |_| {
+        tell.send(()).unwrap();
+        let _ended = gate.recv();
+    }));
+    lose(&client, "a");
+    told.recv_timeout(SOON).unwrap();
+    let ((), took) = timed(|| drop(client.shutdown(TIMEOUT)));
+    assert!(took >= TIMEOUT && took < TIMEOUT + SLACK, "{took:?}");
+    let ((), took) = timed(|| drop(client));
+    assert!(took >= TIMEOUT && took < TIMEOUT + SLACK, "{took:?}");
+    drop(go_on);
+}
+
+#[test]
+fn after_a_shutdown_the_clock_goes_on_and_a_second_one_waits_for_nothing() {
+    let world = World::new();
+    let (client, told) = world.client();
+    lose(&client, "a");
+    client.shutdown(SECOND * 3600);
+    assert_eq!(told.len(), 1);
+    // The callbacks' thread has ended. A clock that still waited for it would panic.
+    world.clock.advance(SECOND * 3600);
+    let (_, took) = timed(|| client.shutdown(SECOND * 3600));
+    assert!(took < SLACK, "{took:?}");
+}
+
+#[test]
+fn a_callback_may_use_the_client_and_end_it() {
+    let memory = Memory::new();
+    let handle: Arc<Mutex<Option<Client>>> = Arc::default();
+    let (tell, told) = unbounded();
+    let own = Arc::clone(&handle);
+    let client = built(Client::builder().in_memory(&memory).on_lost(move |lost| {
+        let Some(client) = own.lock().take() else { return };
+        // A nested hold, the same lock, a shutdown, the last handle.
+        let guard = client.lock(lost.name()).lock().unwrap();
+        guard.unlock().unwrap();
+        let held = client.lock("held").lock().unwrap();
+        let (report, took) = timed(|| client.shutdown(SOON));
+        assert_eq!(report.released, 1);
+        // It does not wait for itself.
+        assert!(took < SECOND, "{took:?}");
+        drop(held);
+        drop(client);
+        tell.send(()).unwrap();
+    }));
+    // The last handle but this guard's and the callback's.
+    let guard = client.lock("a").lock().unwrap();
+    let lock = client.lock("a");
+    *handle.lock() = Some(client);
+    lock.force_unlock().unwrap();
+    drop((guard, lock));
+    told.recv_timeout(SOON).unwrap();
+    assert!(memory.fields("held").is_empty());
+    // The callbacks' thread ends and drops its closure, and with it the sender.
+    assert!(told.recv_timeout(SOON).is_err());
+    wait_until("the closure is dropped", SOON, || Arc::strong_count(&handle) == 1);
+}
+
+#[test]
+fn a_callback_may_drop_the_last_handle_without_a_shutdown() {
+    let handle: Arc<Mutex<Option<Client>>> = Arc::default();
+    let own = Arc::clone(&handle);
+    let (tell, told) = unbounded();
+    let client = built(Client::builder().in_memory(&Memory::new()).on_lost(move |_| {
+        drop(own.lock().take());
+        tell.send(()).unwrap();
+    }));
+    let (go_on, gate) = bounded::<()>(0);
+    *handle.lock() = Some(client.clone());
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            lose(&client, "a");
+            drop(client);
+            drop(go_on);
+        });
+        let _ended = gate.recv();
+    });
+    told.recv_timeout(SOON).unwrap();
+    wait_until("the closure is dropped", SOON, || Arc::strong_count(&handle) == 1);
+}
+
+// The longest hold.
+
+#[test]
+fn a_hold_is_not_renewed_beyond_the_longest_hold_and_then_expires() {
+    let world = World::new();
+    let (tell, told) = unbounded();
+    let longest = SECOND * 100;
+    let builder = world.builder().max_hold(longest);
+    let client = built(builder.on_lost(move |lost| tell.send(lost.clone()).unwrap()));
+    let guard = client.lock("a").lock().unwrap();
+    let steps = u32::try_from(longest.as_millis() / TICK.as_millis()).unwrap();
+    for step in 1..=steps {
+        world.clock.advance(TICK);
+        let valid_until = TICK * step + guard.remaining();
+        assert!(valid_until <= longest, "{valid_until:?}");
+    }
+    assert!(!guard.is_held());
+    world.clock.advance(TICK * 2);
+    let lost = told.try_recv().unwrap();
+    assert_eq!(lost.reason(), LostReason::Expired);
+    // At most an interval sooner.
+    assert!(lost.held_for() >= SECOND * 90, "{:?}", lost.held_for());
+    assert_eq!(guard.check(), Err(lost_error("a", LostReason::Expired)));
+    // The server is not left with the rest of the lease.
+    world.clock.advance(SECOND);
+    assert!(world.memory.fields("a").is_empty());
+}
+
+#[test]
+fn the_longest_hold_does_not_bind_a_hold_with_a_lease_of_its_own() {
+    let world = World::new();
+    let client = built(world.builder().max_hold(SECOND * 30));
+    let leased = client.lock("a").with_lease(SECOND * 100).lock().unwrap();
+    let watched = client.lock("b").lock().unwrap();
+    world.clock.advance(SECOND * 30);
+    assert!(!watched.is_held());
+    assert_eq!(client.stats().renewed, 0);
+    world.clock.advance(SECOND * 68);
+    assert!(leased.is_held());
+}
+
+#[test]
+fn a_longest_hold_below_the_lease_and_a_long_hold_of_nothing_are_refused() {
+    let refused = |builder: ClientBuilder| match builder.build().unwrap_err() {
+        Error::InvalidSetting { setting, .. } => setting,
+        other => panic!("{other}"),
+    };
+    let memory = Memory::new();
+    let builder = || Client::builder().in_memory(&memory).watchdog_lease(SECOND * 20);
+    assert_eq!(refused(builder().max_hold(Duration::ZERO)), "max_hold");
+    assert_eq!(refused(builder().max_hold(SECOND * 19)), "max_hold");
+    // Whichever is said first.
+    assert_eq!(
+        refused(
+            Client::builder().in_memory(&memory).max_hold(SECOND * 10).watchdog_lease(SECOND * 20)
+        ),
+        "max_hold"
+    );
+    assert_eq!(refused(builder().on_long_hold(Duration::ZERO, |_| ())), "on_long_hold");
+    drop(built(builder().max_hold(SECOND * 20)));
+    let longest = built(builder().max_hold(Duration::MAX).on_long_hold(Duration::MAX, |_| ()));
+    longest.lock("a").lock().unwrap().unlock().unwrap();
+}
+
+// Long holds.
+
+#[test]
+fn a_long_hold_is_told_once_at_most_a_third_of_the_lease_late() {
+    let world = World::new();
+    let (tell, told) = unbounded();
+    let builder = world.builder().on_long_hold(SECOND * 45, move |held| {
+        tell.send((held.name().to_owned(), held.owner().to_owned(), held.held_for())).unwrap();
+    });
+    let client = built(builder);
+    let guard = client.lock("a").lock().unwrap();
+    drop(client.lock("short").lock().unwrap());
+    world.clock.advance(SECOND * 44);
+    assert!(told.is_empty());
+    world.clock.advance(SECOND * 11);
+    let (name, owner, held_for) = told.try_recv().unwrap();
+    assert_eq!((name, owner.as_str()), ("a".to_owned(), guard.owner()));
+    assert!(held_for >= SECOND * 45 && held_for <= SECOND * 55, "{held_for:?}");
+    world.clock.advance(SECOND * 1000);
+    assert!(told.is_empty());
+    assert!(guard.is_held());
+    // The next hold of the same lock is another.
+    guard.unlock().unwrap();
+    let _guard = client.lock("a").lock().unwrap();
+    world.clock.advance(SECOND * 55);
+    assert_eq!(told.len(), 1);
+}
+
+#[test]
+fn a_long_hold_that_is_not_renewed_is_told_within_a_tick() {
+    let world = World::new();
+    let (tell, told) = unbounded();
+    let builder = world.builder().max_hold(SECOND * 60).on_long_hold(SECOND * 50, move |held| {
+        tell.send((held.name().to_owned(), held.held_for())).unwrap();
+    });
+    let client = built(builder);
+    let leased = client.lock("leased").with_lease(SECOND * 100).lock().unwrap();
+    let watched = client.lock("watched").lock().unwrap();
+    world.clock.advance(SECOND * 50 + TICK * 2);
+    let mut names: Vec<String> = told
+        .try_iter()
+        .map(|(name, held_for)| {
+            assert!(held_for >= SECOND * 50 && held_for <= SECOND * 50 + TICK * 2, "{held_for:?}");
+            name
+        })
+        .collect();
+    names.sort();
+    assert_eq!(names, ["leased", "watched"]);
+    world.clock.advance(SECOND * 40);
+    // It goes on to its own end.
+    assert!(leased.is_held() && !watched.is_held());
+    world.clock.advance(SECOND * 10);
+    assert_eq!(leased.lost().try_recv(), Ok(LostReason::Expired));
+    assert!(told.is_empty());
+}
+
+// A server that endangers locks.
+
+fn evicting() -> Server {
+    Server::builder().argument("--maxmemory-policy", "volatile-lru").start()
+}
+
+fn eviction() -> Warning {
+    Warning::Eviction { policy: "volatile-lru".to_owned() }
+}
+
+#[test]
+fn a_server_that_may_evict_locks_is_a_warning() {
+    let server = evicting();
+    let (tell, told) = unbounded();
+    let builder = Client::builder().url(&server.url());
+    let client = built(builder.on_warning(move |warning| tell.send(warning.clone()).unwrap()));
+    assert_eq!(told.recv_timeout(SOON), Ok(eviction()));
+    assert_eq!(client.warnings(), [eviction()]);
+    assert_eq!(Client::connect(&server.url()).unwrap().warnings(), [eviction()]);
+    client.shutdown(SOON);
+    assert!(told.is_empty());
+}
+
+#[test]
+fn a_server_that_may_evict_locks_is_an_error_to_a_client_that_refuses_it() {
+    let server = evicting();
+    let error = Client::builder().url(&server.url()).refuse_eviction().build().unwrap_err();
+    assert_eq!(error, Error::Eviction { policy: "volatile-lru".to_owned() });
+    assert!(!error.is_retryable() && !error.is_outcome_unknown());
+    assert!(error.to_string().contains("volatile-lru"), "{error}");
+    drop(server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]));
+    let client = built(Client::builder().url(&server.url()).refuse_eviction());
+    assert!(client.warnings().is_empty());
+}
+
+#[test]
+fn a_server_that_does_not_say_whether_it_evicts_is_neither_an_error_nor_a_warning() {
+    let server = evicting();
+    let user = ["ACL", "SETUSER", "limited", "on", ">secret", "~*", "&*", "+@all", "-info"];
+    drop(server.command(&user));
+    let url = server.url().replace("redis://", "redis://limited:secret@");
+    let client = built(Client::builder().url(&url).refuse_eviction());
+    assert!(client.warnings().is_empty());
+    client.lock("a").lock().unwrap().unlock().unwrap();
+}
+
+#[test]
+fn a_server_that_does_not_answer_what_it_evicts_costs_one_timeout_and_no_lock() {
+    // The late one would be taken for the answer to the next command.
+    let late = Fault::DelayReply(TIMEOUT * 3 / 2);
+    for fault in [Fault::SwallowReply, Fault::CutReplyAfter(9), Fault::ResetBeforeReply, late] {
+        let world = common::World::with(evicting());
+        world.proxy.on(|request| request.name() == "INFO", fault);
+        let (client, took) = timed(|| world.client());
+        assert!(took < TIMEOUT + SLACK, "{took:?}");
+        assert!(client.warnings().is_empty());
+        client.lock("a").lock().unwrap().unlock().unwrap();
+    }
+}
+
+/// What is warned of when the server's clock is set between two renewals.
+fn warned(set: impl Fn(&Memory)) -> Vec<Warning> {
+    let world = World::new();
+    let (tell, told) = unbounded();
+    let client = built(world.builder().on_warning(move |warning| {
+        tell.send(warning.clone()).unwrap();
+    }));
+    let guard = client.lock("a").lock().unwrap();
+    world.clock.advance(SECOND * 10);
+    set(&world.memory);
+    world.clock.advance(SECOND * 100);
+    assert!(guard.is_held());
+    let told: Vec<Warning> = told.try_iter().collect();
+    assert_eq!(client.warnings(), told);
+    told
+}
+
+#[test]
+fn a_server_clock_that_was_set_is_a_warning_with_its_direction_once() {
+    let by = SECOND * 5;
+    let forward = warned(|memory| memory.set_clock_forward(by));
+    assert_eq!(forward, [Warning::ServerClockJumped { by, forward: true }]);
+    let back = warned(|memory| memory.set_clock_back(by));
+    assert_eq!(back, [Warning::ServerClockJumped { by, forward: false }]);
+    // A twentieth of the lease.
+    let small = Duration::from_millis(1500);
+    assert_eq!(warned(|memory| memory.set_clock_forward(small)), []);
+    assert_eq!(warned(|memory| memory.set_clock_back(small)), []);
+}
+
+#[test]
+fn a_pause_of_this_process_is_no_jump_of_the_server_clock() {
+    let world = World::new();
+    let client = built(world.builder());
+    let guard = client.lock("a").lock().unwrap();
+    world.clock.advance(SECOND * 10);
+    for _ in 0..5 {
+        world.clock.jump(SECOND * 15);
+        world.clock.advance(SECOND);
+    }
+    assert!(guard.is_held());
+    drop(guard);
+    world.clock.jump(SECOND * 3600);
+    let _guard = client.lock("b").lock().unwrap();
+    world.clock.advance(SECOND * 20);
+    assert!(client.stats().renewed > 5);
+    assert_eq!(client.warnings(), []);
+}
+
+#[test]
+fn the_client_keeps_the_last_64_warnings_and_each_once() {
+    let world = World::new();
+    let client = built(world.builder());
+    let _guard = client.lock("a").lock().unwrap();
+    world.clock.advance(SECOND * 10);
+    let set_back = |millis| {
+        world.memory.set_clock_back(Duration::from_millis(millis));
+        world.clock.advance(SECOND * 10);
+    };
+    for _ in 0..3 {
+        set_back(5000);
+    }
+    assert_eq!(client.warnings().len(), 1);
+    for more in 1..=80 {
+        set_back(5000 + more);
+    }
+    let by =
+        |millis| Warning::ServerClockJumped { by: Duration::from_millis(millis), forward: false };
+    let last: Vec<Warning> = (17..=80).map(|more| by(5000 + more)).collect();
+    assert_eq!(client.warnings(), last);
+}
+
+#[test]
+fn a_real_servers_renewal_tells_its_time() {
+    let world = common::World::new();
+    let (tell, told) = unbounded();
+    let builder = world.builder().watchdog_lease(Duration::from_millis(1500));
+    let client = built(builder.on_warning(move |warning| tell.send(warning.clone()).unwrap()));
+    let guard = client.lock("a").lock().unwrap();
+    wait_until("it is renewed", SOON, || client.stats().renewed >= 3);
+    assert_eq!(client.warnings(), []);
+    let later = world.now() + 60_000;
+    let reply = format!("*2\r\n:{later}\r\n:1\r\n");
+    world.on(Script::Renew, "a", Fault::AnswerInstead(reply.into_bytes())).wait_for_hit(SOON);
+    let jumped = told.recv_timeout(SOON).unwrap();
+    let Warning::ServerClockJumped { by, forward: true } = jumped else { panic!("{jumped}") };
+    assert!(by > SECOND * 58 && by <= SECOND * 60, "{by:?}");
+    // And back, with the next true answer.
+    let jumped = told.recv_timeout(SOON).unwrap();
+    assert!(matches!(jumped, Warning::ServerClockJumped { forward: false, .. }), "{jumped}");
+    drop(guard);
+}
