@@ -22,7 +22,7 @@ use crate::wheel::{Key, Wheel};
 /// A timer that hands values to one handler when they are due.
 ///
 /// It is what [`HashedWheelTimer`](crate::HashedWheelTimer) is built on, for a program with many timeouts of one kind:
-/// leases to renew, requests to give up, connections to close. A pending value takes 20 bytes and its own size.
+/// leases to renew, requests to give up, connections to close. A pending value takes 20 bytes and its own size, rounded up to its alignment of 8.
 ///
 /// The handler runs on the ticker thread, with no lock held, and is given at most 1024 values at a time, in a vector
 /// that it empties; what it leaves in there is dropped. It may call the timer that runs it, and may drop it. What

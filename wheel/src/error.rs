@@ -8,11 +8,9 @@ use core::time::Duration;
 /// [`ThreadSpawn`](Self::ThreadSpawn): the same settings fail again.
 ///
 /// ```
-/// use std::time::Duration;
-/// use hashed_wheel::{BuildError, HashedWheelTimer};
+/// use hashed_wheel::{BuildError, Wheel};
 ///
-/// let refused = HashedWheelTimer::builder().tick_duration(Duration::ZERO).build();
-/// assert!(matches!(refused, Err(BuildError::TickDuration(Duration::ZERO))));
+/// assert!(matches!(Wheel::<u32>::new(0), Err(BuildError::TicksPerWheel(0))));
 /// ```
 #[derive(Debug)]
 #[non_exhaustive]
@@ -74,6 +72,7 @@ impl Error for BuildError {
 /// assert_eq!(error.into_inner(), 8);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[cfg(feature = "std")]
 #[non_exhaustive]
 pub enum ScheduleError<T> {
     /// As many timeouts are pending as the timer may hold. Transient: a slot is free again as soon as one of them
@@ -88,6 +87,7 @@ pub enum ScheduleError<T> {
     ZeroPeriod(T),
 }
 
+#[cfg(feature = "std")]
 impl<T> ScheduleError<T> {
     /// The value that was to be scheduled.
     pub fn into_inner(self) -> T {
@@ -119,6 +119,7 @@ impl<T> ScheduleError<T> {
 }
 
 // By hand: a closure has no `Debug`, and an error must have one.
+#[cfg(feature = "std")]
 impl<T> fmt::Debug for ScheduleError<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
@@ -130,6 +131,7 @@ impl<T> fmt::Debug for ScheduleError<T> {
     }
 }
 
+#[cfg(feature = "std")]
 impl<T> fmt::Display for ScheduleError<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
@@ -141,6 +143,7 @@ impl<T> fmt::Display for ScheduleError<T> {
     }
 }
 
+#[cfg(feature = "std")]
 impl<T> Error for ScheduleError<T> {}
 
 /// Why a timer could not be stopped.
@@ -151,6 +154,7 @@ impl<T> Error for ScheduleError<T> {}
 /// assert_eq!(StopError::OnTickerThread.to_string(), "a task cannot stop the timer that runs it");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg(feature = "std")]
 #[non_exhaustive]
 pub enum StopError {
     /// The call came from the ticker's own thread: from a task, a handler or the panic hook. Stopping waits for that
@@ -159,6 +163,7 @@ pub enum StopError {
     OnTickerThread,
 }
 
+#[cfg(feature = "std")]
 impl fmt::Display for StopError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -169,4 +174,5 @@ impl fmt::Display for StopError {
     }
 }
 
+#[cfg(feature = "std")]
 impl Error for StopError {}

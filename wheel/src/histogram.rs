@@ -45,6 +45,9 @@ impl Histogram {
 
     /// Counts `count` values of `nanos`.
     pub fn record(&self, nanos: u64, count: u64) {
+        if count == 0 {
+            return;
+        }
         self.counters[counter(nanos)].fetch_add(count, Ordering::Relaxed);
         if nanos > self.largest.load(Ordering::Relaxed) {
             self.largest.fetch_max(nanos, Ordering::Relaxed);
@@ -57,7 +60,7 @@ impl Histogram {
         let counts: Vec<u64> =
             self.counters.iter().map(|counter| counter.load(Ordering::Relaxed)).collect();
         let largest = self.largest.load(Ordering::Relaxed);
-        let count = counts.iter().sum();
+        let count = counts.iter().fold(0_u64, |sum, counted| sum.saturating_add(*counted));
         let at = |permille: u64| {
             // The first value at or above which this share of all lies at or below.
             let rank = (u128::from(count) * u128::from(permille)).div_ceil(1000).max(1);
@@ -153,6 +156,8 @@ mod tests {
     fn the_shares_of_a_hundred_values() {
         let histogram = Histogram::new();
         assert_eq!(histogram.spread().p99, Duration::ZERO);
+        histogram.record(5, 0);
+        assert_eq!(histogram.spread(), Spread::default());
         histogram.record(1000, 50);
         histogram.record(2000, 49);
         histogram.record(9000, 1);
@@ -161,5 +166,8 @@ mod tests {
         assert_eq!(spread.p50, Duration::from_nanos(upper_end(counter(1000))));
         assert_eq!(spread.p99, Duration::from_nanos(upper_end(counter(2000))));
         assert_eq!(spread.max, Duration::from_micros(9));
+        histogram.record(1, u64::MAX - 100);
+        histogram.record(2, 1000);
+        assert_eq!(histogram.spread().count, u64::MAX);
     }
 }

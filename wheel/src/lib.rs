@@ -25,13 +25,13 @@
 //! * It keeps no order between timeouts of different threads that are due at one time.
 //! * It does not notice what [`Instant`](std::time::Instant) does not: on Linux, that clock stands still while the
 //!   machine is suspended. A [`Clock`] of your own may go by another one.
-//! * It gives memory back only when it is dropped: a wheel stays as large as the most it ever held.
+//! * It gives memory back only when it is stopped or dropped: until then a wheel stays as large as the most it ever held.
 //!
 //! # What it guarantees
 //!
 //! * *Never early.* A deadline is rounded up to a tick, in one place.
 //! * *Idle is idle.* While nothing is due the thread sleeps, whatever is pending. It is woken only for something that
-//!   is due earlier than what it sleeps to.
+//!   is due earlier than what it sleeps to. A timeout that was cancelled may still wake it once, when it was due.
 //! * *No walk.* Nothing that is pending is looked at before it is due, be it a million entries in the same bucket.
 //! * *One winner.* Of [`Timeout::cancel`], the ticker and [`HashedWheelTimer::stop`] exactly one gets the task.
 //!   Cancelling frees the task at once.
@@ -75,7 +75,7 @@
 //! * [`BatchTimer`] hands values of one type to one handler in batches. Nothing is boxed. For a program with very many
 //!   timeouts of one kind.
 //! * [`Wheel`] is plain data, with no thread and no clock. For an event loop that has its own. It needs an allocator and
-//!   no standard library: with `default-features = false` it is what is left of this crate, and it has no dependency.
+//!   no standard library: with `default-features = false` it is all that is left of this crate, and there is no dependency.
 //!
 //! # What else the timer does
 //!
@@ -194,7 +194,9 @@ pub use crate::batch::{BatchTimer, TimerKey};
 pub use crate::clock::{Clock, ManualClock, Parker, SystemClock};
 #[cfg(feature = "std")]
 pub use crate::config::TimerBuilder;
-pub use crate::error::{BuildError, ScheduleError, StopError};
+pub use crate::error::BuildError;
+#[cfg(feature = "std")]
+pub use crate::error::{ScheduleError, StopError};
 #[cfg(feature = "std")]
 pub use crate::histogram::{Histogram, Spread};
 #[cfg(feature = "std")]

@@ -33,7 +33,7 @@ mod real {
     ///
     /// The lock and the condition variable are the standard library's: they are a word each, while `parking_lot`'s keep
     /// those who sleep in a table that all share, and a `fork` that comes while a sleeper is being entered there would
-    /// leave the child with a table that stays locked.
+    /// leave the child with a table that stays locked. (Locks that are free are safe; those of the shards mostly are.)
     pub(crate) struct Permit {
         there: Mutex<bool>,
         given: Condvar,

@@ -26,7 +26,7 @@ use crate::timeout::{Timeout, UnprocessedTask};
 /// not tick while nothing is due.
 ///
 /// Tasks run one after the other on the ticker thread, with no lock held. They may schedule and cancel, and may drop
-/// the timer that runs them; only [`stop`](Self::stop) they may not. A task that takes long, or waits, delays all
+/// the timer that runs them; only [`stop`](Self::stop) and [`drain`](Self::drain) they may not. A task that takes long, or waits, delays all
 /// behind it: hand such work to another thread. A task that panics harms no other: the panic is caught,
 /// [counted](Self::panics) and reported to [`TimerBuilder::on_panic`].
 ///

@@ -29,10 +29,6 @@ impl Fresh {
         self.len == FRESH_MAX
     }
 
-    pub(super) const fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// Adds an entry behind all others, and answers at which place. There must be room.
     #[inline]
     pub(super) fn push(&mut self, entry: Entry) -> usize {
@@ -55,10 +51,19 @@ impl Fresh {
         }
     }
 
-    /// Takes everything out, in the order of insertion.
-    pub(super) fn take_all(&mut self) -> impl Iterator<Item = Entry> + use<> {
-        let Self { places, len } = core::mem::replace(self, Self::new());
-        places.into_iter().take(len).flatten()
+    /// How many places are in use, holes included.
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// What stands at `place`; none if that is a hole.
+    pub(super) fn at(&self, place: usize) -> Option<Entry> {
+        self.places.get(place).copied().flatten()
+    }
+
+    /// Forgets everything, which has gone elsewhere.
+    pub(super) const fn clear(&mut self) {
+        self.len = 0;
     }
 
     /// The ticks at which these entries are due.
@@ -89,8 +94,12 @@ mod tests {
         fresh.remove(3);
         assert_eq!(fresh.push(entry(15)), 1, "the holes went with the last that stood behind them");
         assert_eq!(fresh.ticks().collect::<Vec<_>>(), [11, 16]);
-        assert_eq!(fresh.take_all().collect::<Vec<_>>(), [entry(10), entry(15)]);
-        assert_eq!(fresh.take_all().count(), 0);
+        assert_eq!(
+            (0..fresh.len()).map(|place| fresh.at(place)).collect::<Vec<_>>(),
+            [Some(entry(10)), Some(entry(15))]
+        );
+        fresh.clear();
+        assert_eq!(fresh.ticks().count(), 0);
         assert_eq!(fresh.push(entry(16)), 0);
     }
 
@@ -106,7 +115,8 @@ mod tests {
         assert!(fresh.is_full());
         fresh.remove(FRESH_MAX - 1);
         assert!(!fresh.is_full());
-        assert_eq!(fresh.take_all().count(), FRESH_MAX - 2);
-        assert!(!fresh.is_full());
+        assert_eq!(fresh.ticks().count(), FRESH_MAX - 2);
+        fresh.clear();
+        assert_eq!(fresh.len(), 0);
     }
 }

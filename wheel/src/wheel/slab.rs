@@ -97,7 +97,7 @@ impl<T> Slab<T> {
             Key::new(index, self.slots[index as usize].generation)
         } else {
             let index = u32::try_from(self.slots.len()).unwrap_or(FRESH);
-            assert!(index < FRESH, "a wheel holds at most 2^32 - 2 entries");
+            assert!(index < FRESH, "the wheel is full: it has no slot left");
             if self.slots.len() == self.slots.capacity() {
                 self.grow();
             }
