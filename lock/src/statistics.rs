@@ -53,7 +53,7 @@ impl Counters {
         outside::add("wheellock_renewal_retries_total", holds);
     }
 
-    /// All answers to scripts that were sent together came, so long after.
+    /// The answer to a script of renewals came so long after it was sent.
     pub(crate) fn round_trip(&self, took: Duration) {
         self.round_trip.record(nanos(took), 1);
         outside::observe("wheellock_renewal_round_trip_seconds", took);
@@ -134,7 +134,7 @@ pub struct Stats {
     pub renewal_keys_max: usize,
     /// From the moment at which a renewal was due until its answer was there.
     pub renewal_lateness: Spread,
-    /// From sending up to ten scripts of renewals together until all their answers were there.
+    /// From sending a script of renewals until its answer was there, with up to ten on their way.
     pub renewal_round_trip: Spread,
     /// Holds that were lost.
     pub lost: u64,

@@ -51,7 +51,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "differential",
         ],
     ),
-    ("store", &["failure", "listener", "memory", "redis", "mod"]),
+    ("store", &["failure", "listener", "stream", "memory", "redis", "mod"]),
     (
         "store/redis",
         &[
@@ -61,6 +61,8 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "resolve",
             "server_clock",
             "server",
+            "wire",
+            "pipeline",
             "pool",
             "subscription",
             "store",
@@ -68,7 +70,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("wait", &["queue", "mod"]),
-    ("watchdog", &["jumps", "releases", "round_trip", "schedule", "mod", "renewal"]),
+    ("watchdog", &["jumps", "releases", "round_trip", "schedule", "mod", "finishing", "renewal"]),
 ];
 
 /// What a folder's files use of its face by a path through the crate: types that the face only re-exports from files

@@ -20,5 +20,5 @@ pub(crate) use force_release::ForceRelease;
 pub(crate) use operation::{Argument, Form, Operation};
 pub(crate) use query::{Exists, TimeToLive};
 pub(crate) use recount::{Recount, Recounted};
-pub(crate) use release::{Found, Release};
-pub(crate) use renew::{Renew, Renewal, Renewed};
+pub(crate) use release::{Found, Release, Released};
+pub(crate) use renew::{Renew, Renewal, Renewals, Renewed};

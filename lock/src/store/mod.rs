@@ -4,6 +4,7 @@ mod failure;
 mod listener;
 mod memory;
 mod redis;
+mod stream;
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -12,6 +13,7 @@ pub(crate) use failure::Failure;
 pub(crate) use listener::Listener;
 pub use memory::Memory;
 pub(crate) use redis::{Address, Redis};
+pub(crate) use stream::{Request, Stream};
 
 use crate::op::Operation;
 
@@ -46,23 +48,19 @@ impl Store {
         operation.decode(value).map_err(Failure::unexpected)
     }
 
-    /// Sends many operations at once on one connection and waits for all replies for at most `timeout` in all.
-    pub(crate) fn run_all<O: Operation>(
-        &self,
-        operations: &[O],
-        timeout: Duration,
-    ) -> Vec<Result<O::Reply, Failure>> {
-        let values = match self {
+    /// Sends what the stream gives on a connection of its own, with at most so many at once under way, and hands it the
+    /// answers.
+    pub(crate) fn stream<S: Stream>(&self, stream: &mut S, at_once: usize) {
+        match self {
             Self::Memory(session) => {
-                operations.iter().map(|operation| session.execute(operation, timeout)).collect()
+                while let Some(Request { operation, note, timeout }) = stream.next() {
+                    let value = session.execute(&operation, timeout);
+                    let decode = |value| operation.decode(value).map_err(Failure::unexpected);
+                    stream.answered(note, value.and_then(decode));
+                }
             }
-            Self::Redis(redis) => redis.execute_all(operations, timeout),
-        };
-        values
-            .into_iter()
-            .zip(operations)
-            .map(|(value, operation)| operation.decode(value?).map_err(Failure::unexpected))
-            .collect()
+            Self::Redis(redis) => redis.stream(stream, at_once),
+        }
     }
 
     /// Wishes for the messages of a channel. Returns at once; [`Listener::live`] says when they come. Call

@@ -5,6 +5,7 @@
 //! it declares lost. The renewal thread sends the renewals in scripts of many keys, several in flight, and finishes
 //! the releases that are owed.
 
+mod finishing;
 mod jumps;
 mod releases;
 mod renewal;

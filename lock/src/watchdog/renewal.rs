@@ -10,18 +10,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::finishing::{send_last_releases, send_owed_releases};
 use super::schedule::Places;
 use super::{Due, Reading, Shared};
 use crate::error::LostReason;
 use crate::hold::Place;
 use crate::lease::Lease;
-use crate::op::{Renew, Renewal, Renewed};
-use crate::store::Failure;
+use crate::op::{Renew, Renewal, Renewals, Renewed};
+use crate::store::{Failure, Request, Stream};
 
 /// Scripts that are sent before the first answer is read.
 const IN_FLIGHT: usize = 10;
-/// Releases that are sent together.
-const RELEASES_AT_ONCE: usize = 100;
 /// The shortest pause between two attempts to renew one hold.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 
@@ -32,6 +31,12 @@ type Batch = Vec<Due>;
 struct Sent {
     due: Due,
     lease: Lease,
+}
+
+/// One script on its way.
+struct Script {
+    sent: Vec<Sent>,
+    sent_at: Instant,
 }
 
 pub(super) fn run(shared: &Shared) {
@@ -74,79 +79,115 @@ fn turn(shared: &Shared, places: &mut Places) {
     let keys = if behind { settings.renewal_keys_behind } else { settings.renewal_keys };
     // Of equal size, and about so large: two keys too many for one script are no reason for a second one.
     let scripts = if behind { due.len().div_ceil(keys) } else { (due.len() + keys / 2) / keys };
-    let scripts = scripts.max(1);
-    let size = due.len().div_ceil(scripts).max(1);
-    let mut batches: VecDeque<Batch> = due.chunks(size).map(<[_]>::to_vec).collect();
-    while !batches.is_empty() {
-        let together = batches.drain(..batches.len().min(IN_FLIGHT)).collect();
-        match renew(shared, together, places) {
-            Served::Yes { refused } => batches.extend(refused),
-            Served::No => batches.drain(..).for_each(|batch| put_off(shared, &batch)),
-        }
-    }
+    let size = due.len().div_ceil(scripts.max(1)).max(1);
+    let mut due = due.into_iter();
+    let batches = std::iter::from_fn(|| {
+        let batch: Batch = due.by_ref().take(size).collect();
+        (!batch.is_empty()).then_some(batch)
+    })
+    .collect();
+    let mut sweep = Sweep { shared, places, batches, over: false };
+    shared.store.stream(&mut sweep, IN_FLIGHT);
+    sweep.put_off_the_rest();
     send_owed_releases(shared, shared.clock.now());
 }
 
-/// What a pipeline of scripts came to.
-enum Served {
-    /// The server answers. These halves of batches that it refused are to be sent once more.
-    Yes { refused: Vec<Batch> },
-    /// It does not, or refuses everything for a while.
-    No,
+/// The renewals of one turn, on their way to the server and back.
+struct Sweep<'a> {
+    shared: &'a Shared,
+    places: &'a mut Places,
+    /// What is still to be sent.
+    batches: VecDeque<Batch>,
+    /// The server does not answer, or refuses everything for a while: nothing more is sent.
+    over: bool,
 }
 
-fn renew(shared: &Shared, batches: Vec<Batch>, places: &mut Places) -> Served {
-    // Before the limit of a hold is looked at: a grant counts from here, so it cannot come to lie beyond.
-    let sent_at = shared.clock.now();
-    let batches: Vec<Vec<Sent>> = batches
-        .into_iter()
-        .map(|batch| to_be_sent(shared, batch, sent_at))
-        .filter(|batch| !batch.is_empty())
-        .collect();
-    let all = || batches.iter().flatten();
-    let Some(shortest) = all().map(|sent| sent.lease).min() else {
-        return Served::Yes { refused: Vec::new() };
-    };
-    let last_end = all().filter_map(|sent| sent.due.hold.valid_until()).max();
-    let scripts: Vec<Renew> = batches.iter().map(|batch| script(batch)).collect();
-    for batch in &batches {
-        shared.counters.script(batch.len());
+impl Stream for Sweep<'_> {
+    type Operation = Renew;
+    type Note = Script;
+
+    fn next(&mut self) -> Option<Request<Renew, Script>> {
+        let shared = self.shared;
+        while !self.over
+            && let Some(batch) = self.batches.pop_front()
+        {
+            // Before the limit of a hold is looked at: a grant counts from here, so it cannot come to lie beyond.
+            let sent_at = shared.clock.now();
+            let sent = to_be_sent(shared, batch, sent_at);
+            if let Some(timeout) = attempt_timeout(shared, &sent, sent_at) {
+                shared.counters.script(sent.len());
+                let note = Script { sent, sent_at };
+                return Some(Request { operation: script(&note.sent), note, timeout });
+            }
+        }
+        None
     }
-    let left = last_end.map_or(Duration::ZERO, |end| end.saturating_duration_since(sent_at));
-    let answers = shared.store.run_all(&scripts, shared.attempt_timeout(shortest, left));
-    let answered_at = shared.clock.now();
-    if answers.iter().all(Result::is_ok) {
-        let took = answered_at.saturating_duration_since(sent_at);
-        shared.round_trip.learn(took);
-        shared.counters.round_trip(took);
-    }
-    let served = answers.iter().any(|answer| match answer {
-        Ok(_) => true,
-        Err(failure) => failure.is_of_the_request(),
-    });
-    let mut refused = Vec::new();
-    for (batch, answer) in batches.iter().zip(answers) {
+
+    fn answered(&mut self, script: Script, answer: Result<Renewals, Failure>) {
+        let shared = self.shared;
+        let Script { sent, sent_at } = script;
         match answer {
             Ok(reply) => {
+                let answered_at = shared.clock.now();
+                let took = answered_at.saturating_duration_since(sent_at);
+                shared.round_trip.learn(took);
+                shared.counters.round_trip(took);
                 shared.look_at_clock(Reading { server: reply.at, sent_at, answered_at });
-                for (sent, answer) in batch.iter().zip(reply.answers) {
-                    settle(shared, sent, answer, sent_at, places);
+                for (sent, answer) in sent.iter().zip(reply.answers) {
+                    self.settle(sent, answer, sent_at, answered_at);
                 }
             }
-            Err(Failure::Closed) => {}
+            Err(Failure::Closed) => self.over = true,
             Err(failure) => {
                 shared.counters.unanswered();
-                let batch: Batch = batch.iter().map(|sent| sent.due.clone()).collect();
-                if failure.is_of_the_request() && batch.len() > 1 {
+                let batch: Batch = sent.into_iter().map(|sent| sent.due).collect();
+                let to_blame = failure.is_of_the_request();
+                if to_blame && batch.len() > 1 {
                     let (first, second) = batch.split_at(batch.len() / 2);
-                    refused.extend([first.to_vec(), second.to_vec()]);
+                    self.batches.extend([first, second].map(<[_]>::to_vec));
                 } else {
+                    self.over |= !to_blame;
                     put_off(shared, &batch);
                 }
             }
         }
     }
-    if served { Served::Yes { refused } } else { Served::No }
+}
+
+impl Sweep<'_> {
+    /// The server has spoken of one hold.
+    fn settle(&mut self, sent: &Sent, answer: Renewed, sent_at: Instant, answered_at: Instant) {
+        let shared = self.shared;
+        let hold = &sent.due.hold;
+        match answer {
+            Renewed::Prolonged => {
+                shared.counters.renewed(answered_at.saturating_duration_since(sent.due.at));
+                // Too late if its validity ended meanwhile: lost is final, and the ticker says so.
+                if hold.extend(answered_at, sent.lease, sent_at) {
+                    let all = shared.holds.len();
+                    let company = shared.schedule.company(sent.lease, sent_at, all, self.places);
+                    shared.place_after_grant(hold, sent_at, company);
+                }
+            }
+            Renewed::Deleted => shared.lose(hold, LostReason::Deleted),
+            Renewed::TakenOver => shared.lose(hold, LostReason::TakenOver),
+        }
+    }
+
+    /// What was not sent waits with what was not answered.
+    fn put_off_the_rest(mut self) {
+        for batch in self.batches.drain(..) {
+            put_off(self.shared, &batch);
+        }
+    }
+}
+
+/// How long the answer to these may take; none if there are none.
+fn attempt_timeout(shared: &Shared, sent: &[Sent], now: Instant) -> Option<Duration> {
+    let shortest = sent.iter().map(|sent| sent.lease).min()?;
+    let last_end = sent.iter().filter_map(|sent| sent.due.hold.valid_until()).max();
+    let left = last_end.map_or(Duration::ZERO, |end| end.saturating_duration_since(now));
+    Some(shared.attempt_timeout(shortest, left))
 }
 
 /// Those that were not released or lost since they came due.
@@ -172,25 +213,6 @@ fn script(batch: &[Sent]) -> Renew {
     )
 }
 
-/// The server has spoken of one hold.
-fn settle(shared: &Shared, sent: &Sent, answer: Renewed, sent_at: Instant, places: &mut Places) {
-    let hold = &sent.due.hold;
-    match answer {
-        Renewed::Prolonged => {
-            let now = shared.clock.now();
-            shared.counters.renewed(now.saturating_duration_since(sent.due.at));
-            // Too late if its validity ended meanwhile: lost is final, and the ticker says so.
-            if hold.extend(now, sent.lease, sent_at) {
-                let company =
-                    shared.schedule.company(sent.lease, sent_at, shared.holds.len(), places);
-                shared.place_after_grant(hold, sent_at, company);
-            }
-        }
-        Renewed::Deleted => shared.lose(hold, LostReason::Deleted),
-        Renewed::TakenOver => shared.lose(hold, LostReason::TakenOver),
-    }
-}
-
 /// Nothing is known of these holds. They are tried again until their validity ends, in ever shorter pauses as it comes
 /// near.
 fn put_off(shared: &Shared, batch: &[Due]) {
@@ -202,46 +224,6 @@ fn put_off(shared: &Shared, batch: &[Due]) {
             let left = end.saturating_duration_since(now);
             let pause = (left / 8).min(lease.duration() / 10).max(SHORTEST_PAUSE);
             shared.place(hold, (now + pause).min(end));
-        }
-    }
-}
-
-/// Sends the releases that are owed and due, and answers whether there were any and the server answered.
-fn send_owed_releases(shared: &Shared, now: Instant) -> bool {
-    let due = shared.releases.lock().take_due(now, RELEASES_AT_ONCE);
-    let mut answered = false;
-    if !due.is_empty() {
-        let scripts: Vec<_> = due.iter().map(|owed| owed.release.clone()).collect();
-        let timeout = shared.release_timeout();
-        let answers = shared.store.run_all(&scripts, timeout);
-        let now = shared.clock.now();
-        let mut book = shared.releases.lock();
-        for (owed, answer) in due.into_iter().zip(answers) {
-            match answer {
-                Ok(released) => {
-                    answered = true;
-                    book.acknowledged(now, owed, released.at);
-                }
-                Err(_) => book.unanswered(now, owed),
-            }
-        }
-        book.round_over();
-    }
-    shared.wake_flushers();
-    answered
-}
-
-/// At the end: every release that is owed gets its chance, as long as the server answers. Without an answer there is a
-/// second one, on a new connection: the first may have met one that the server had closed. What a copy that is still
-/// on its way may create is left to its lease.
-fn send_last_releases(shared: &Shared) {
-    let mut unanswered = 0;
-    while unanswered < 2 {
-        let Some(last) = shared.releases.lock().last_due() else {
-            return;
-        };
-        if !send_owed_releases(shared, last) {
-            unanswered += 1;
         }
     }
 }

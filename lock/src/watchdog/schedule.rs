@@ -40,7 +40,7 @@ pub(super) enum Company {
 /// The places that are left in the turn in which renewals were sent last.
 #[derive(Debug, Default)]
 pub(super) struct Places {
-    turn: Option<u128>,
+    turn: Option<u64>,
     left: usize,
 }
 
@@ -100,16 +100,16 @@ impl Schedule {
     /// How many holds of one turn may keep their places: a quarter more than a turn carries if all are spread evenly, or
     /// one script.
     fn places(&self, interval: Duration, held: usize) -> usize {
-        let turns = interval.as_nanos() / self.turn(interval, held).as_nanos().max(1);
+        let turns = nanos(interval) / nanos(self.turn(interval, held)).max(1);
         let average = held / usize::try_from(turns).unwrap_or(usize::MAX).max(1);
         (average + average / 4).max(self.batch)
     }
 
     /// The number of the turn in which an instant lies, and how far into it.
-    fn turn_of(&self, instant: Instant, interval: Duration, held: usize) -> (u128, Duration) {
-        let turn = self.turn(interval, held).as_nanos().max(1);
-        let nanos = instant.saturating_duration_since(self.origin).as_nanos();
-        (nanos / turn, Duration::from_nanos(u64::try_from(nanos % turn).unwrap_or(0)))
+    fn turn_of(&self, instant: Instant, interval: Duration, held: usize) -> (u64, Duration) {
+        let turn = nanos(self.turn(interval, held)).max(1);
+        let nanos = nanos(instant.saturating_duration_since(self.origin));
+        (nanos / turn, Duration::from_nanos(nanos % turn))
     }
 
     /// How long a turn is. A script that is four fifths full has room for those that come by chance.
@@ -129,6 +129,11 @@ impl Schedule {
         let nanos = (whole.as_nanos() * part) >> u64::BITS;
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
     }
+}
+
+/// In 584 years it stops counting.
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -8,12 +8,14 @@
 mod address;
 mod connection;
 mod eviction;
+mod pipeline;
 mod pool;
 mod resolve;
 mod server;
 mod server_clock;
 mod store;
 mod subscription;
+mod wire;
 
 pub(crate) use address::Address;
 pub(crate) use store::Redis;

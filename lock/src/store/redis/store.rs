@@ -4,32 +4,25 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use redis::Cmd;
-
 use super::address::Address;
-use super::connection::{Broken, Connection, Limit};
+use super::connection::Limit;
 use super::eviction;
+use super::pipeline::Pipeline;
 use super::pool::Pool;
 use super::server::Server;
 use super::subscription::Subscription;
-use crate::op::{Argument, Form, Operation};
-use crate::store::{Failure, Listener};
-use crate::value::{ServerTime, Value};
+use super::wire::{ROUNDS, Verdict, judge, pack, unsettled};
+use crate::op::Operation;
+use crate::store::{Failure, Listener, Stream};
+use crate::value::Value;
 
 /// A single server.
 pub(crate) struct Redis {
     server: Arc<Server>,
     pool: Pool,
-    /// The connection for many operations at once. It is apart from the pool, so that a renewal never waits behind
-    /// callers.
-    bulk: Mutex<Option<Connection>>,
+    pipeline: Pipeline,
     subscription: Subscription,
 }
-
-/// How often one call is packed anew because the server did not know the script, or our idea of its time was wrong.
-/// Each cures itself by the first answer; more than this means that somebody flushes scripts or sets clocks in a loop.
-const ROUNDS: usize = 4;
 
 impl Redis {
     pub(crate) fn new(
@@ -41,7 +34,7 @@ impl Redis {
         let server = Arc::new(Server::new(address, command_timeout));
         Self {
             pool: Pool::new(Arc::clone(&server), connections.saturating_sub(2).max(1)),
-            bulk: Mutex::new(None),
+            pipeline: Pipeline::new(Arc::clone(&server)),
             subscription: Subscription::new(Arc::clone(&server), listener),
             server,
         }
@@ -77,7 +70,12 @@ impl Redis {
     pub(crate) fn close(&self) {
         self.pool.close();
         self.subscription.close();
-        *self.bulk.lock() = None;
+        self.pipeline.close();
+    }
+
+    /// Sends what the stream gives, with at most so many at once under way, and hands it the answers.
+    pub(crate) fn stream<S: Stream>(&self, stream: &mut S, at_once: usize) {
+        self.pipeline.run(stream, at_once);
     }
 
     pub(crate) fn execute<O: Operation>(
@@ -98,7 +96,7 @@ impl Redis {
                     return Err(self.server.failure(broken, not_after));
                 }
             };
-            match self.judge(value) {
+            match judge(&self.server.clock, value) {
                 Verdict::Answer(value) => {
                     self.pool.give_back(connection);
                     return Ok(value);
@@ -120,151 +118,6 @@ impl Redis {
         self.pool.give_back(connection);
         Err(unsettled())
     }
-
-    /// All at once on one connection: written together, then the replies read in order.
-    pub(crate) fn execute_all<O: Operation>(
-        &self,
-        operations: &[O],
-        timeout: Duration,
-    ) -> Vec<Result<Value, Failure>> {
-        let mut limit = Limit::after(timeout);
-        let mut results: Vec<Result<Value, Failure>> =
-            operations.iter().map(|_| Err(unsettled())).collect();
-        let mut bulk = self.bulk.lock();
-        // The places in `operations` that still want an answer, and whether to send the script's text.
-        let mut open: Vec<(usize, bool)> =
-            (0..operations.len()).map(|place| (place, false)).collect();
-        for _ in 0..ROUNDS {
-            if open.is_empty() {
-                break;
-            }
-            let mut connection =
-                match bulk.take().map_or_else(|| self.server.connect(&mut limit), Ok) {
-                    Ok(connection) => connection,
-                    Err(failure) => {
-                        fail(&mut results, &open, &failure);
-                        return results;
-                    }
-                };
-            let not_after = self.server.clock.at(limit.deadline());
-            let packed: Vec<u8> = open
-                .iter()
-                .filter_map(|&(place, whole)| Some((operations.get(place)?, whole)))
-                .flat_map(|(operation, whole)| pack(operation, not_after, whole))
-                .collect();
-            if let Err(error) = connection.send(&packed, &mut limit) {
-                // The first of them may have left whole.
-                let failure = self.server.failure(Broken::Unanswered(error), not_after);
-                fail(&mut results, &open, &failure);
-                return results;
-            }
-            let mut again = Vec::new();
-            for (answered, &(place, whole)) in open.iter().enumerate() {
-                let value = match connection.receive(&mut limit) {
-                    Ok(value) => value,
-                    Err(error) => {
-                        let failure = self.server.failure(Broken::Unanswered(error), not_after);
-                        fail(&mut results, open.get(answered..).unwrap_or_default(), &failure);
-                        fail(&mut results, &again, &unsettled());
-                        return results;
-                    }
-                };
-                limit.refresh();
-                let result = match self.judge(value) {
-                    Verdict::Answer(value) => Ok(value),
-                    Verdict::Refused { code, message } => Err(Failure::Refused { code, message }),
-                    Verdict::SendWhole => {
-                        again.push((place, true));
-                        continue;
-                    }
-                    Verdict::SendAgain => {
-                        again.push((place, whole));
-                        continue;
-                    }
-                };
-                if let Some(slot) = results.get_mut(place) {
-                    *slot = result;
-                }
-            }
-            *bulk = Some(connection);
-            open = again;
-        }
-        results
-    }
-
-    /// What a reply asks of the sender.
-    fn judge(&self, value: Value) -> Verdict {
-        if let Some(now) = value.as_late() {
-            self.server.clock.learn(now);
-            return Verdict::SendAgain;
-        }
-        match value {
-            Value::Refusal { code, .. } if code == "NOSCRIPT" => Verdict::SendWhole,
-            Value::Refusal { code, message } => Verdict::Refused { code, message },
-            value => Verdict::Answer(value),
-        }
-    }
-}
-
-/// Every way in which a reply can go on. NOSCRIPT and LATE both mean that nothing ran, so sending again is safe.
-enum Verdict {
-    Answer(Value),
-    SendWhole,
-    SendAgain,
-    Refused { code: String, message: String },
-}
-
-fn fail(results: &mut [Result<Value, Failure>], places: &[(usize, bool)], failure: &Failure) {
-    for &(place, _) in places {
-        if let Some(slot) = results.get_mut(place) {
-            *slot = Err(failure.clone());
-        }
-    }
-}
-
-/// Nothing ran, and trying again at once did not help.
-fn unsettled() -> Failure {
-    Failure::Refused {
-        code: "TRYAGAIN".to_owned(),
-        message: "the server's scripts or clock kept changing".to_owned(),
-    }
-}
-
-/// The bytes of one operation: by the script's hash, or whole, which also teaches the server the script.
-fn pack<O: Operation>(operation: &O, not_after: ServerTime, whole: bool) -> Vec<u8> {
-    let keys = operation.keys();
-    let arguments = operation.arguments(not_after);
-    let texts: usize = keys.iter().map(|key| key.len()).sum();
-    // The verb, the hash and the number of keys come first; a number or an owner takes less than 64 bytes.
-    let parts = 3 + keys.len() + arguments.len();
-    let mut command = Cmd::with_capacity(parts, texts + 64 * parts);
-    match O::FORM {
-        Form::Command(verb) => {
-            command.arg(verb);
-        }
-        Form::Script(script) => {
-            if whole {
-                command.arg("EVAL").arg(script.source());
-            } else {
-                command.arg("EVALSHA").arg(script.hash(digest));
-            }
-            command.arg(keys.len());
-        }
-    }
-    for key in keys {
-        command.arg(key);
-    }
-    for argument in arguments {
-        match argument {
-            Argument::Text(text) => command.arg(text),
-            Argument::Number(number) => command.arg(number),
-        };
-    }
-    command.get_packed_command()
-}
-
-fn digest(source: &str) -> String {
-    redis::Script::new(source).get_hash().to_owned()
 }
 
 impl std::fmt::Debug for Redis {

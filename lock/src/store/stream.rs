@@ -1,0 +1,31 @@
+//! Operations that follow each other on one connection, several of them under way at a time.
+
+use std::time::Duration;
+
+use super::failure::Failure;
+use crate::op::Operation;
+
+/// Who has many operations to be sent, and takes their answers.
+pub(crate) trait Stream {
+    type Operation: Operation;
+    /// What belongs to an operation and comes back with its answer.
+    type Note;
+
+    /// The next to be sent, if there is one for now. It is asked again after answers.
+    fn next(&mut self) -> Option<Request<Self::Operation, Self::Note>>;
+
+    /// An answer has come, or never will. After a failure of the connection nothing more is asked for.
+    fn answered(
+        &mut self,
+        note: Self::Note,
+        answer: Result<<Self::Operation as Operation>::Reply, Failure>,
+    );
+}
+
+/// One operation to be sent.
+pub(crate) struct Request<O, N> {
+    pub(crate) operation: O,
+    pub(crate) note: N,
+    /// How long its answer may take.
+    pub(crate) timeout: Duration,
+}
