@@ -72,6 +72,8 @@ struct Due {
     hold: Arc<Hold>,
     /// When that was due.
     at: Instant,
+    /// When it ends if it is not.
+    end: Instant,
 }
 
 /// Buckets of the wheel: at ten milliseconds a tick one lap is ten seconds, the renewal interval of the default lease.
@@ -249,7 +251,7 @@ impl Shared {
                         // Until an answer says otherwise. Not only once it is sent: while the server hangs, it waits
                         // behind attempts at others.
                         hold.unanswered.store(true, Ordering::Relaxed);
-                        renewals.push(Due { hold, at });
+                        renewals.push(Due { hold, at, end });
                     }
                 }
             }
@@ -272,6 +274,18 @@ impl Shared {
             |lease| self.schedule.renew_at(lease, sent_at, self.holds.len(), company),
         );
         self.place(hold, at.min(end));
+    }
+
+    /// Puts a hold where it is renewed next, after a renewal that was sent at `sent_at`.
+    fn place_after_renewal(
+        &self,
+        hold: &Arc<Hold>,
+        lease: Lease,
+        sent_at: Instant,
+        company: Company,
+    ) {
+        let at = self.schedule.renew_at(lease, sent_at, self.holds.len(), company);
+        self.place(hold, at.min(lease.valid_until(sent_at)));
     }
 
     /// Moves a hold to `at` on the wheel.

@@ -73,7 +73,7 @@ impl Drop for Farewell<'_> {
 fn turn(shared: &Shared, places: &mut Places) {
     let mut due = std::mem::take(&mut *shared.due.lock());
     // Earliest end first: if the server is slow, those that can wait do.
-    due.sort_by_cached_key(|due| due.hold.valid_until());
+    due.sort_by_key(|due| due.end);
     let settings = &shared.settings;
     let behind = due.len() > settings.renewal_keys * IN_FLIGHT;
     let keys = if behind { settings.renewal_keys_behind } else { settings.renewal_keys };
@@ -166,7 +166,7 @@ impl Sweep<'_> {
                 if hold.extend(answered_at, sent.lease, sent_at) {
                     let all = shared.holds.len();
                     let company = shared.schedule.company(sent.lease, sent_at, all, self.places);
-                    shared.place_after_grant(hold, sent_at, company);
+                    shared.place_after_renewal(hold, sent.lease, sent_at, company);
                 }
             }
             Renewed::Deleted => shared.lose(hold, LostReason::Deleted),
@@ -185,9 +185,8 @@ impl Sweep<'_> {
 /// How long the answer to these may take; none if there are none.
 fn attempt_timeout(shared: &Shared, sent: &[Sent], now: Instant) -> Option<Duration> {
     let shortest = sent.iter().map(|sent| sent.lease).min()?;
-    let last_end = sent.iter().filter_map(|sent| sent.due.hold.valid_until()).max();
-    let left = last_end.map_or(Duration::ZERO, |end| end.saturating_duration_since(now));
-    Some(shared.attempt_timeout(shortest, left))
+    let last_end = sent.iter().map(|sent| sent.due.end).max()?;
+    Some(shared.attempt_timeout(shortest, last_end.saturating_duration_since(now)))
 }
 
 /// Those that were not released or lost since they came due.
