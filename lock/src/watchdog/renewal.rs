@@ -19,7 +19,7 @@ use crate::lease::Lease;
 use crate::op::{Renew, Renewal, Renewals, Renewed};
 use crate::store::{Failure, Request, Stream};
 
-/// Scripts that are sent before the first answer is read.
+/// Scripts that are under way at a time, when there is something to catch up with.
 const IN_FLIGHT: usize = 10;
 /// The shortest pause between two attempts to renew one hold.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
@@ -86,8 +86,12 @@ fn turn(shared: &Shared, places: &mut Places) {
         (!batch.is_empty()).then_some(batch)
     })
     .collect();
+    // A server runs whatever it finds of one client before it looks at the next. So while there is time, one script goes
+    // after the other, and everybody else's commands between them.
+    let one_by_one = shared.round_trip.recent() * u32::try_from(scripts).unwrap_or(u32::MAX);
+    let at_once = if behind || one_by_one > settings.tick { IN_FLIGHT } else { 1 };
     let mut sweep = Sweep { shared, places, batches, over: false };
-    shared.store.stream(&mut sweep, IN_FLIGHT);
+    shared.store.stream(&mut sweep, at_once);
     sweep.put_off_the_rest();
     send_owed_releases(shared, shared.clock.now());
 }
