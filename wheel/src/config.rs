@@ -147,6 +147,15 @@ impl TimerBuilder {
     ///
     /// The hook runs on the building thread, before the timer is returned. A panic in it is caught, and counted and
     /// reported as that of a task.
+    ///
+    /// ```
+    /// use hashed_wheel::HashedWheelTimer;
+    ///
+    /// let timer = HashedWheelTimer::builder()
+    ///     .on_many_timers(|living| eprintln!("{living} timers, each with a thread"))
+    ///     .build()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn on_many_timers(mut self, hook: impl Fn(usize) + Send + Sync + 'static) -> Self {
         self.crowd_hook = Some(Arc::new(hook));
         self
@@ -159,6 +168,26 @@ impl TimerBuilder {
     /// The hook runs where the panic was, with no lock held: on the ticker thread, on one of the executor's, or where the
     /// timer is ended. What it does on the ticker thread delays the timeouts behind it. If it panics itself, that panic
     /// is dropped.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    /// use hashed_wheel::{HashedWheelTimer, ManualClock};
+    ///
+    /// let clock = ManualClock::new();
+    /// let (sender, messages) = crossbeam_channel::unbounded();
+    /// let timer = HashedWheelTimer::builder()
+    ///     .clock(Arc::new(clock.clone()))
+    ///     .on_panic(move |payload| {
+    ///         sender.send(payload.downcast_ref::<&str>().copied()).ok();
+    ///     })
+    ///     .build()?;
+    /// timer.schedule(Duration::from_secs(1), || panic!("a task's own mistake"))?;
+    /// clock.advance(Duration::from_secs(2));
+    /// assert_eq!(messages.try_recv()?, Some("a task's own mistake"));
+    /// assert_eq!(timer.panics(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn on_panic(mut self, hook: impl Fn(&(dyn Any + Send)) + Send + Sync + 'static) -> Self {
         self.panic_hook = Some(Arc::new(hook));
         self

@@ -81,6 +81,22 @@ impl Timeout {
 
     /// Gives the task another deadline, an instant of the timer's clock. False, and nothing happens, if the task is
     /// not pending any more.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    /// use hashed_wheel::{Clock, HashedWheelTimer, ManualClock};
+    ///
+    /// let clock = ManualClock::new();
+    /// let timer = HashedWheelTimer::builder().clock(Arc::new(clock.clone())).build()?;
+    /// let idle = timer.schedule(Duration::from_secs(30), || {})?;
+    /// clock.advance(Duration::from_secs(20));
+    /// // Something was heard: thirty seconds more.
+    /// assert!(idle.reschedule(clock.now() + Duration::from_secs(30)));
+    /// clock.advance(Duration::from_secs(20));
+    /// assert!(!idle.is_expired());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn reschedule(&self, deadline: Instant) -> bool {
         self.shard.reschedule(self.key, deadline)
     }

@@ -153,6 +153,17 @@ impl<T> Wheel<T> {
     /// Makes the entry due at another tick, by the rule of [`insert`](Self::insert): at the next tick if `deadline` is
     /// not after [`now`](Self::now), and behind all others of its tick, even if the tick is the one it had. False if
     /// the entry is not pending any more. The key stays good.
+    ///
+    /// ```
+    /// use hashed_wheel::Wheel;
+    ///
+    /// let mut wheel = Wheel::new(64)?;
+    /// let key = wheel.insert(10, "a lease");
+    /// assert!(wheel.reschedule(key, 500));
+    /// assert_eq!((wheel.deadline(key), wheel.bucket(key), wheel.round(key)), (Some(500), Some(52), Some(7)));
+    /// assert!(wheel.iter().eq([(key, 500, &"a lease")]));
+    /// # Ok::<(), hashed_wheel::BuildError>(())
+    /// ```
     pub fn reschedule(&mut self, key: Key, deadline: u64) -> bool {
         let due = self.due(deadline);
         let Some(tenant) = self.slab.tenant_mut(key) else {
@@ -172,6 +183,22 @@ impl<T> Wheel<T> {
     /// turns back.
     ///
     /// What is inserted between such calls is due after `to`, so the calls come to an end.
+    ///
+    /// ```
+    /// use hashed_wheel::Wheel;
+    ///
+    /// let mut wheel = Wheel::new(64)?;
+    /// for number in 0..5 {
+    ///     wheel.insert(10, number);
+    /// }
+    /// let mut taken = Vec::new();
+    /// // Two at a time, with a look at the sockets between.
+    /// while !wheel.advance(10, 2, |_, number| taken.push(number)) {
+    ///     assert_eq!(wheel.next_due(), Some(10));
+    /// }
+    /// assert_eq!(taken, [0, 1, 2, 3, 4]);
+    /// # Ok::<(), hashed_wheel::BuildError>(())
+    /// ```
     pub fn advance(&mut self, to: u64, limit: usize, mut take: impl FnMut(u64, T)) -> bool {
         self.settle();
         self.now = self.now.max(to);
