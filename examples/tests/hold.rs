@@ -176,7 +176,8 @@ fn a_holder_that_was_stopped_past_its_lease_knows_and_leaves_the_new_owner_alone
     sleeper.pause();
     let (successor, owner) = holding(&server, &["--wait", "5"]);
     sleeper.resume();
-    ends_with(sleeper, "lost: its lease ran out", LOST);
+    // Stopped between two renewals or, seldom, within one: two reasons, and one loss.
+    ends_with(sleeper, "lost: ", LOST);
     assert!(is_owned_by(&server, &owner));
     successor.terminate();
     ends_with(successor, "released", RELEASED);
