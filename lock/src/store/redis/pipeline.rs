@@ -39,7 +39,10 @@ impl Pipeline {
 
     /// Sends what the stream gives, with at most so many at once under way, and hands it the answers.
     pub(super) fn run<S: Stream>(&self, stream: &mut S, at_once: usize) {
-        let mut connection = self.connection.lock();
+        let mut kept = self.connection.lock();
+        // Taken out, and put back when every reply was read: if the stream panics, what is still to come must not be read
+        // as the reply to something else.
+        let mut connection = kept.take();
         let (mut under_way, mut again) = (VecDeque::new(), Vec::new());
         loop {
             // Half of them together: one call sends many, and the server does not run dry meanwhile.
@@ -52,12 +55,12 @@ impl Pipeline {
                 }
             }
             let (Some(mut first), Some(open)) = (under_way.pop_front(), connection.as_mut()) else {
+                *kept = connection;
                 return;
             };
             let value = match open.receive(&mut first.limit.refresh()) {
                 Ok(value) => value,
                 Err(error) => {
-                    *connection = None;
                     let not_after = self.server.clock.at(first.limit.deadline());
                     let failure = self.server.failure(Broken::Unanswered(error), not_after);
                     under_way.push_front(first);
@@ -117,11 +120,9 @@ impl Pipeline {
             Some(open) => open,
             None => connection.insert(self.server.connect(&mut limit)?),
         };
-        open.send(&packed, &mut limit).map_err(|error| {
-            *connection = None;
-            // The first of them may have left whole.
-            self.server.failure(Broken::Unanswered(error), not_after)
-        })
+        // The first of them may have left whole.
+        open.send(&packed, &mut limit)
+            .map_err(|error| self.server.failure(Broken::Unanswered(error), not_after))
     }
 }
 
