@@ -382,7 +382,8 @@ impl Holds {
     }
 
     pub(crate) fn insert(&self, hold: &Arc<Hold>) {
-        match self.book(&hold.name).lock().entry(hold.name.clone()) {
+        let mut book = self.book(&hold.name).lock();
+        match book.entry(hold.name.clone()) {
             Entry::Vacant(entry) => drop(entry.insert(Holders::One(Arc::clone(hold)))),
             Entry::Occupied(mut entry) => entry.get_mut().add(Arc::clone(hold)),
         }

@@ -189,20 +189,28 @@ impl Losses {
 /// What the rest of the program is told.
 #[cfg(feature = "metrics")]
 mod outside {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::time::Duration;
 
     use crate::error::LostReason;
 
+    /// The recorder is foreign code, on threads that must not end.
+    fn contain(record: impl FnOnce()) {
+        drop(catch_unwind(AssertUnwindSafe(record)));
+    }
+
     pub(super) fn add(name: &'static str, count: u64) {
-        metrics::counter!(name).increment(count);
+        contain(|| metrics::counter!(name).increment(count));
     }
 
     pub(super) fn observe(name: &'static str, value: Duration) {
-        metrics::histogram!(name).record(value.as_secs_f64());
+        contain(|| metrics::histogram!(name).record(value.as_secs_f64()));
     }
 
     pub(super) fn lost(reason: LostReason) {
-        metrics::counter!("wheellock_lost_total", "reason" => reason.word()).increment(1);
+        contain(|| {
+            metrics::counter!("wheellock_lost_total", "reason" => reason.word()).increment(1);
+        });
     }
 }
 

@@ -276,6 +276,19 @@ fn the_other_way_round_the_watched_guard_keeps_its_watchdog() {
 }
 
 #[test]
+fn nesting_short_leases_again_and_again_does_not_put_the_renewal_off() {
+    let world = World::new();
+    let client = world.client();
+    let watched = client.lock("a").lock().unwrap();
+    for _ in 0..30 {
+        world.clock.advance(SECOND * 5);
+        client.lock("a").with_lease(SECOND).lock().unwrap().unlock().unwrap();
+        assert!(watched.is_held());
+        assert!(world.time_to_live("a") >= SECOND * 15);
+    }
+}
+
+#[test]
 fn a_nested_lease_that_is_longer_prolongs_the_hold() {
     let world = World::new();
     let client = world.client();

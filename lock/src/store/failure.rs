@@ -39,7 +39,7 @@ impl Failure {
     /// Whether the server has refused this request, while another may be granted: not the server's state is to blame,
     /// but something in the request.
     pub(crate) fn is_of_the_request(&self) -> bool {
-        matches!(self, Self::Refused { code, .. } if !passes_by_itself(code) && code != "OOM")
+        matches!(self, Self::Refused { code, .. } if !passes_by_itself(code) && code != "OOM" && code != "NOAUTH")
     }
 
     /// The same, after an earlier attempt that may have run.

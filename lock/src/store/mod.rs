@@ -48,9 +48,8 @@ impl Store {
         operation.decode(value).map_err(Failure::unexpected)
     }
 
-    /// Sends what the stream gives on a connection of its own, with at most so many at once under way, and hands it the
-    /// answers.
-    pub(crate) fn stream<S: Stream>(&self, stream: &mut S, at_once: usize) {
+    /// Sends what the stream gives on a connection of its own, and hands it the answers.
+    pub(crate) fn stream<S: Stream>(&self, stream: &mut S) {
         match self {
             Self::Memory(session) => {
                 while let Some(Request { operation, note, timeout }) = stream.next() {
@@ -59,7 +58,7 @@ impl Store {
                     stream.answered(note, value.and_then(decode));
                 }
             }
-            Self::Redis(redis) => redis.stream(stream, at_once),
+            Self::Redis(redis) => redis.stream(stream),
         }
     }
 

@@ -11,6 +11,9 @@ pub(crate) trait Stream {
     /// What belongs to an operation and comes back with its answer.
     type Note;
 
+    /// How many may be under way at a time, from now on.
+    fn at_once(&self) -> usize;
+
     /// The next to be sent, if there is one for now. It is asked again after answers.
     fn next(&mut self) -> Option<Request<Self::Operation, Self::Note>>;
 

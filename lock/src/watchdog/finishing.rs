@@ -17,7 +17,7 @@ pub(super) fn send_owed_releases(shared: &Shared, now: Instant) -> bool {
     let any = !due.is_empty();
     let mut round = Round { shared, due: due.into(), answered: false };
     if any {
-        shared.store.stream(&mut round, AT_ONCE);
+        shared.store.stream(&mut round);
         let now = shared.clock.now();
         let mut book = shared.releases.lock();
         round.due.drain(..).for_each(|owed| book.unanswered(now, owed));
@@ -37,6 +37,10 @@ struct Round<'a> {
 impl Stream for Round<'_> {
     type Operation = Release;
     type Note = Owed;
+
+    fn at_once(&self) -> usize {
+        AT_ONCE
+    }
 
     fn next(&mut self) -> Option<Request<Release, Owed>> {
         let note = self.due.pop_front()?;

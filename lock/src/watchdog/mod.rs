@@ -271,7 +271,14 @@ impl Shared {
         let at = hold.watched_lease().map_or_else(
             // Nothing to be done before its end, but perhaps to be told.
             || hold.long_at(self.settings.long_hold).unwrap_or(end),
-            |lease| self.schedule.renew_at(lease, sent_at, self.holds.len(), company),
+            |lease| {
+                // A nested lease that is shorter has not moved the end. The next renewal counts from the request on
+                // which the end rests, or nesting often enough would put it off for ever.
+                let lasts = lease.valid_until(sent_at).saturating_duration_since(sent_at);
+                let rests_on = end.checked_sub(lasts).map_or(sent_at, |at| at.min(sent_at));
+                let company = if rests_on < sent_at { Company::Few } else { company };
+                self.schedule.renew_at(lease, rests_on, self.holds.len(), company)
+            },
         );
         self.place(hold, at.min(end));
     }
@@ -374,15 +381,15 @@ impl Shared {
         }
     }
 
-    /// How long one attempt at renewals may take, if the last of them ends in `left`: a tenth of the shortest lease, and
-    /// at least some round trips as they were of late, and what a slow one takes. Beyond what is left there is nothing to
-    /// win.
-    fn attempt_timeout(&self, shortest: Lease, left: Duration) -> Duration {
+    /// How long one attempt at renewals may take: a tenth of the shortest lease, and at least some round trips as they
+    /// were of late, and what a slow one takes. Not less for those that end sooner: an attempt that is given up costs
+    /// all others the connection, while an answer that comes too late costs nothing.
+    fn attempt_timeout(&self, shortest: Lease) -> Duration {
         const SLOW: Duration = Duration::from_millis(250);
         const LONGEST: Duration = Duration::from_secs(3);
         let patient = (self.round_trip.recent() * 4).max(SLOW);
         let timeout = (shortest.duration() / 10).max(patient).min(LONGEST);
-        timeout.min(self.settings.command_timeout).min(left.max(self.settings.tick))
+        timeout.min(self.settings.command_timeout).min(shortest.duration())
     }
 
     /// How long the releases that are owed may take together. Renewals wait for them, so it is a small part of a lease.

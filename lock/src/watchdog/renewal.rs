@@ -90,8 +90,8 @@ fn turn(shared: &Shared, places: &mut Places) {
     // after the other, and everybody else's commands between them.
     let one_by_one = shared.round_trip.recent() * u32::try_from(scripts).unwrap_or(u32::MAX);
     let at_once = if behind || one_by_one > settings.tick { IN_FLIGHT } else { 1 };
-    let mut sweep = Sweep { shared, places, batches, over: false };
-    shared.store.stream(&mut sweep, at_once);
+    let mut sweep = Sweep { shared, places, batches, at_once, answers: 0, over: false };
+    shared.store.stream(&mut sweep);
     sweep.put_off_the_rest();
     send_owed_releases(shared, shared.clock.now());
 }
@@ -102,6 +102,8 @@ struct Sweep<'a> {
     places: &'a mut Places,
     /// What is still to be sent.
     batches: VecDeque<Batch>,
+    at_once: usize,
+    answers: usize,
     /// The server does not answer, or refuses everything for a while: nothing more is sent.
     over: bool,
 }
@@ -109,6 +111,10 @@ struct Sweep<'a> {
 impl Stream for Sweep<'_> {
     type Operation = Renew;
     type Note = Script;
+
+    fn at_once(&self) -> usize {
+        self.at_once
+    }
 
     fn next(&mut self) -> Option<Request<Renew, Script>> {
         let shared = self.shared;
@@ -118,7 +124,8 @@ impl Stream for Sweep<'_> {
             // Before the limit of a hold is looked at: a grant counts from here, so it cannot come to lie beyond.
             let sent_at = shared.clock.now();
             let sent = to_be_sent(shared, batch, sent_at);
-            if let Some(timeout) = attempt_timeout(shared, &sent, sent_at) {
+            if let Some(shortest) = sent.iter().map(|sent| sent.lease).min() {
+                let timeout = shared.attempt_timeout(shortest);
                 shared.counters.script(sent.len());
                 let note = Script { sent, sent_at };
                 return Some(Request { operation: script(&note.sent), note, timeout });
@@ -134,7 +141,15 @@ impl Stream for Sweep<'_> {
             Ok(reply) => {
                 let answered_at = shared.clock.now();
                 let took = answered_at.saturating_duration_since(sent_at);
-                shared.round_trip.learn(took);
+                // Only from the first of a turn, which waited for no other.
+                if self.answers == 0 {
+                    shared.round_trip.learn(took);
+                }
+                self.answers += 1;
+                if took > shared.settings.tick {
+                    // One after the other would take too long.
+                    self.at_once = IN_FLIGHT;
+                }
                 shared.counters.round_trip(took);
                 shared.look_at_clock(Reading { server: reply.at, sent_at, answered_at });
                 for (sent, answer) in sent.iter().zip(reply.answers) {
@@ -184,13 +199,6 @@ impl Sweep<'_> {
             put_off(self.shared, &batch);
         }
     }
-}
-
-/// How long the answer to these may take; none if there are none.
-fn attempt_timeout(shared: &Shared, sent: &[Sent], now: Instant) -> Option<Duration> {
-    let shortest = sent.iter().map(|sent| sent.lease).min()?;
-    let last_end = sent.iter().map(|sent| sent.due.end).max()?;
-    Some(shared.attempt_timeout(shortest, last_end.saturating_duration_since(now)))
 }
 
 /// Those that were not released or lost since they came due.

@@ -37,8 +37,8 @@ impl Pipeline {
         *self.connection.lock() = None;
     }
 
-    /// Sends what the stream gives, with at most so many at once under way, and hands it the answers.
-    pub(super) fn run<S: Stream>(&self, stream: &mut S, at_once: usize) {
+    /// Sends what the stream gives, and hands it the answers.
+    pub(super) fn run<S: Stream>(&self, stream: &mut S) {
         let mut kept = self.connection.lock();
         // Taken out, and put back when every reply was read: if the stream panics, what is still to come must not be read
         // as the reply to something else.
@@ -46,9 +46,8 @@ impl Pipeline {
         let (mut under_way, mut again) = (VecDeque::new(), Vec::new());
         loop {
             // Half of them together: one call sends many, and the server does not run dry meanwhile.
-            if under_way.len() <= at_once / 2 {
-                let filled =
-                    self.fill(stream, at_once, &mut connection, &mut under_way, &mut again);
+            if under_way.len() <= stream.at_once() / 2 {
+                let filled = self.fill(stream, &mut connection, &mut under_way, &mut again);
                 if let Err(failure) = filled {
                     under_way.extend(again);
                     return fail(stream, under_way, &failure);
@@ -71,7 +70,17 @@ impl Pipeline {
             let Request { operation, note, timeout } = first.request;
             let answer = match judge(&self.server.clock, value) {
                 Verdict::Answer(value) => operation.decode(value).map_err(Failure::unexpected),
-                Verdict::Refused { code, message } => Err(Failure::Refused { code, message }),
+                Verdict::Refused { code, message } => {
+                    let moved = code == "READONLY";
+                    let failure = Failure::Refused { code, message };
+                    if moved {
+                        // A replica that was promoted away from us: look for the master anew.
+                        stream.answered(note, Err(failure.clone()));
+                        under_way.extend(again);
+                        return fail(stream, under_way, &failure);
+                    }
+                    Err(failure)
+                }
                 Verdict::SendWhole | Verdict::SendAgain if first.rounds + 1 >= ROUNDS => {
                     Err(unsettled())
                 }
@@ -93,14 +102,13 @@ impl Pipeline {
     fn fill<S: Stream>(
         &self,
         stream: &mut S,
-        at_once: usize,
         connection: &mut Option<Connection>,
         under_way: &mut VecDeque<UnderWay<S::Operation, S::Note>>,
         again: &mut Vec<UnderWay<S::Operation, S::Note>>,
     ) -> Result<(), Failure> {
         let mut packed = Vec::new();
         let mut last = None;
-        while under_way.len() < at_once {
+        while under_way.len() < stream.at_once() {
             let next = again.pop().or_else(|| {
                 let request = stream.next()?;
                 let limit = Limit::after(request.timeout);
@@ -116,9 +124,15 @@ impl Pipeline {
         let Some((mut limit, not_after)) = last else {
             return Ok(());
         };
-        let open = match connection {
-            Some(open) => open,
-            None => connection.insert(self.server.connect(&mut limit)?),
+        let open = if let Some(open) = connection {
+            open
+        } else {
+            let open = connection.insert(self.server.connect(&mut limit)?);
+            // What it took to connect is not theirs to bear.
+            for sent in under_way.iter_mut() {
+                sent.limit = Limit::after(sent.request.timeout);
+            }
+            open
         };
         // The first of them may have left whole.
         open.send(&packed, &mut limit)

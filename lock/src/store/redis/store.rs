@@ -73,9 +73,9 @@ impl Redis {
         self.pipeline.close();
     }
 
-    /// Sends what the stream gives, with at most so many at once under way, and hands it the answers.
-    pub(crate) fn stream<S: Stream>(&self, stream: &mut S, at_once: usize) {
-        self.pipeline.run(stream, at_once);
+    /// Sends what the stream gives, and hands it the answers.
+    pub(crate) fn stream<S: Stream>(&self, stream: &mut S) {
+        self.pipeline.run(stream);
     }
 
     pub(crate) fn execute<O: Operation>(
