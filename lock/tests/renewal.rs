@@ -1,7 +1,7 @@
 //! How renewals are sent: what a real server is asked, and what one hold's trouble costs the others.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -187,4 +187,54 @@ fn if_the_renewal_thread_is_gone_every_watched_hold_is_lost_at_once_and_no_lease
     assert!(watched.lost().recv_timeout(SECOND * 20).is_ok());
     assert!(!watched.is_held() && leased.is_held());
     assert_eq!(client.stats().panics, 1);
+}
+
+/// A manual clock that panics once on the renewal thread, when it has been read so often there.
+#[derive(Debug)]
+struct Trap {
+    clock: ManualClock,
+    /// Zero while it is not set.
+    readings: AtomicUsize,
+}
+
+impl Clock for Trap {
+    fn now(&self) -> Instant {
+        let here = thread::current();
+        if here.name() == Some("lock-renewal") {
+            let left = self.readings.load(Ordering::SeqCst);
+            self.readings.store(left.saturating_sub(1), Ordering::SeqCst);
+            assert!(left != 1, "the clock breaks once, as this test wants it");
+        }
+        self.clock.now()
+    }
+
+    fn park(&self, parker: &Parker, deadline: Option<Instant>, interrupt: &Receiver<()>) {
+        self.clock.park(parker, deadline, interrupt);
+    }
+}
+
+#[test]
+fn replies_that_a_panic_left_unread_are_never_taken_for_others() {
+    let server = Server::start();
+    let clock = ManualClock::new();
+    let trap = Arc::new(Trap { clock: clock.clone(), readings: AtomicUsize::new(0) });
+    let client = Client::builder()
+        .url(&server.url())
+        .clock(trap.clone())
+        .renewal_batch(5, 10)
+        .build()
+        .unwrap();
+    let _guards: Vec<_> =
+        (0..200).map(|number| client.lock(&format!("lock {number}")).lock().unwrap()).collect();
+    // Ten scripts are sent, each with a look at the clock. The next look is at the first answer.
+    trap.readings.store(11, Ordering::SeqCst);
+    clock.jump(SECOND * 15);
+    assert_eq!(client.stats().panics, 1);
+
+    let connections = client.stats().connections_made;
+    let guard = client.lock("later").lock().unwrap();
+    clock.advance(SECOND * 60);
+    assert!(guard.is_held());
+    assert_eq!(client.stats().unanswered_renewals, 0);
+    assert_eq!(client.stats().connections_made, connections + 1, "the old one was dropped");
 }
