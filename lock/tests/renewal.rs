@@ -238,3 +238,23 @@ fn replies_that_a_panic_left_unread_are_never_taken_for_others() {
     assert_eq!(client.stats().unanswered_renewals, 0);
     assert_eq!(client.stats().connections_made, connections + 1, "the old one was dropped");
 }
+
+#[test]
+fn a_server_that_has_become_a_replica_is_left_and_looked_for_anew() {
+    let server = Server::start();
+    let clock = ManualClock::new();
+    let client =
+        Client::builder().url(&server.url()).clock(Arc::new(clock.clone())).build().unwrap();
+    let guard = client.lock("a").lock().unwrap();
+    clock.advance(SECOND * 10);
+    assert_eq!(client.stats().renewed, 1);
+    let connections = client.stats().connections_made;
+    // Of nobody: it keeps its keys and refuses to write.
+    server.command(&["REPLICAOF", "127.0.0.1", "1"]);
+    clock.advance(SECOND * 10);
+    assert!(client.stats().unanswered_renewals > 0);
+    server.command(&["REPLICAOF", "NO", "ONE"]);
+    clock.advance(SECOND * 10);
+    assert!(guard.is_held());
+    assert!(client.stats().connections_made > connections, "whoever answers the name by then");
+}
