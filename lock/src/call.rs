@@ -66,7 +66,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// Sends `operation` until it is answered.
-pub(crate) fn call<O: Operation>(
+pub(crate) fn call<O: Operation + ?Sized>(
     store: &Store,
     clock: &dyn Clock,
     operation: &O,

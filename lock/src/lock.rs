@@ -251,11 +251,11 @@ impl Lock {
         if process.is_shut_down() { Err(Error::Shutdown) } else { Ok(process) }
     }
 
-    fn ask<O: Operation>(&self, operation: &O) -> Result<O::Reply, Error> {
+    fn ask<O: Operation + ?Sized>(&self, operation: &O) -> Result<O::Reply, Error> {
         let name = self.name()?;
         match self.current()?.call(operation) {
             Ok(answer) => Ok(answer.reply),
-            Err(gave_up) => Err(gave_up.failure.into_error::<O>(&name)),
+            Err(gave_up) => Err(gave_up.failure.into_error(operation.name(), &name)),
         }
     }
 
@@ -334,7 +334,7 @@ impl<'a> Acquirer<'a> {
             Ok(answer) => answer,
             Err(gave_up) => {
                 self.doubt = self.doubt.max(gave_up.doubt);
-                return Err(gave_up.failure.into_error::<Acquire>(&self.name));
+                return Err(gave_up.failure.into_error(acquire.name(), &self.name));
             }
         };
         self.doubt = self.doubt.max(answer.doubt);
@@ -421,7 +421,7 @@ fn nest(
     let answer = match call(&process.store, &*process.clock, &recount, &patience) {
         Ok(answer) => answer,
         // The count on the server may be one too high. No decision reads it.
-        Err(gave_up) => return Err(gave_up.failure.into_error::<Recount>(&hold.name)),
+        Err(gave_up) => return Err(gave_up.failure.into_error(recount.name(), &hold.name)),
     };
     if answer.reply == Recounted::Gone {
         process.watchdog.lose(hold, LostReason::Deleted);

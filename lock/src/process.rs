@@ -145,11 +145,11 @@ impl Process {
     }
 
     /// Sends `operation` until it is answered, for as long as a caller who waits for nothing else has patience.
-    pub(crate) fn call<O: Operation>(&self, operation: &O) -> Result<Answer<O::Reply>, GaveUp> {
+    pub(crate) fn call<O: Operation + ?Sized>(&self, operation: &O) -> Result<Answer<O::Reply>, GaveUp> {
         self.call_for(operation, self.settings.patience(), Attempts::UntilAnswered)
     }
 
-    fn call_for<O: Operation>(
+    fn call_for<O: Operation + ?Sized>(
         &self,
         operation: &O,
         patience: Duration,
@@ -199,14 +199,15 @@ impl Process {
     ) -> Result<(), Error> {
         self.check(hold)?;
         let (name, owner) = (hold.name.clone(), hold.owner.clone());
-        match self.call_for(&Recount { name, owner, count, lease: None }, patience, attempts) {
+        let recount = Recount { name, owner, count, lease: None };
+        match self.call_for(&recount, patience, attempts) {
             Ok(Answer { reply: Recounted::Written, .. }) => Ok(()),
             Ok(Answer { reply: Recounted::Gone, .. }) => {
                 self.watchdog.lose(hold, LostReason::Deleted);
                 Err(lost(hold, LostReason::Deleted))
             }
             // The count on the server is one too high. The last release deletes whatever count it finds.
-            Err(gave_up) => Err(gave_up.failure.into_error::<Recount>(&hold.name)),
+            Err(gave_up) => Err(gave_up.failure.into_error(recount.name(), &hold.name)),
         }
     }
 
@@ -240,7 +241,7 @@ impl Process {
             self.owe_release(hold);
         }
         self.watchdog.released(hold);
-        let answer = answer.map_err(|gave_up| gave_up.failure.into_error::<Release>(&hold.name))?;
+        let answer = answer.map_err(|gave_up| gave_up.failure.into_error(release.name(), &hold.name))?;
         let in_time = valid_until.is_some_and(|end| self.now() < end);
         let reason = match answer.reply.found {
             Found::Own => return Ok(()),
@@ -250,7 +251,7 @@ impl Process {
             }
             Found::Nothing | Found::SomebodyElses if answer.doubt.is_some() => {
                 return Err(Error::OutcomeUnknown {
-                    operation: Release::NAME,
+                    operation: release.name(),
                     reason: "its first copy was not answered while the lease ran".to_owned(),
                 });
             }

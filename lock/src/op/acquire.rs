@@ -27,8 +27,14 @@ static SCRIPT: Script = Script::new(include_str!("acquire.lua"));
 
 impl Operation for Acquire {
     type Reply = Acquired;
-    const NAME: &'static str = "acquire";
-    const FORM: Form = Form::Script(&SCRIPT);
+
+    fn name(&self) -> &'static str {
+        "acquire"
+    }
+
+    fn form(&self) -> Form {
+        Form::Script(&SCRIPT)
+    }
 
     fn keys(&self) -> Vec<&str> {
         vec![self.name.as_str()]

@@ -141,7 +141,7 @@ impl Worlds {
     }
 
     /// Runs one operation in both worlds and compares what came of it.
-    fn compare<O: Operation>(&mut self, operation: &O, late: bool) -> Result<(), TestCaseError> {
+    fn compare<O: Operation + ?Sized>(&mut self, operation: &O, late: bool) -> Result<(), TestCaseError> {
         let away = if late { -60_000 } else { 3_600_000 };
         let in_memory = operation.apply(&mut self.keyspace, ServerTime(self.now + away));
         let not_after = ServerTime(self.server_time() + away);
@@ -163,8 +163,8 @@ impl Worlds {
         Ok(())
     }
 
-    fn send<O: Operation>(&mut self, operation: &O, not_after: ServerTime) -> Value {
-        let mut words: Vec<String> = match O::FORM {
+    fn send<O: Operation + ?Sized>(&mut self, operation: &O, not_after: ServerTime) -> Value {
+        let mut words: Vec<String> = match operation.form() {
             Form::Command(verb) => vec![verb.to_owned()],
             Form::Script(script) => vec![
                 "EVAL".to_owned(),

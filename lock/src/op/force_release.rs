@@ -24,8 +24,14 @@ impl ForceRelease {
 impl Operation for ForceRelease {
     /// Whether there was something.
     type Reply = bool;
-    const NAME: &'static str = "force release";
-    const FORM: Form = Form::Script(&SCRIPT);
+
+    fn name(&self) -> &'static str {
+        "force release"
+    }
+
+    fn form(&self) -> Form {
+        Form::Script(&SCRIPT)
+    }
 
     fn keys(&self) -> Vec<&str> {
         vec![self.name.as_str(), &self.channel]

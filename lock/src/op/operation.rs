@@ -12,10 +12,10 @@ pub(crate) trait Operation: Debug {
     type Reply;
 
     /// The verb, for messages.
-    const NAME: &'static str;
+    fn name(&self) -> &'static str;
 
     /// A script, or a command of the server's own.
-    const FORM: Form;
+    fn form(&self) -> Form;
 
     /// The keys, channels included, in the order that the script expects.
     fn keys(&self) -> Vec<&str>;

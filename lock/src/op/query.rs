@@ -13,8 +13,14 @@ pub(crate) struct Exists(pub(crate) LockName);
 
 impl Operation for Exists {
     type Reply = bool;
-    const NAME: &'static str = "is locked";
-    const FORM: Form = Form::Command("EXISTS");
+
+    fn name(&self) -> &'static str {
+        "is locked"
+    }
+
+    fn form(&self) -> Form {
+        Form::Command("EXISTS")
+    }
 
     fn keys(&self) -> Vec<&str> {
         vec![self.0.as_str()]
@@ -42,8 +48,14 @@ pub(crate) struct TimeToLive(pub(crate) LockName);
 
 impl Operation for TimeToLive {
     type Reply = Option<Duration>;
-    const NAME: &'static str = "remaining lease";
-    const FORM: Form = Form::Command("PTTL");
+
+    fn name(&self) -> &'static str {
+        "remaining lease"
+    }
+
+    fn form(&self) -> Form {
+        Form::Command("PTTL")
+    }
 
     fn keys(&self) -> Vec<&str> {
         vec![self.0.as_str()]

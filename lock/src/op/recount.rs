@@ -33,8 +33,14 @@ impl Recount {
 
 impl Operation for Recount {
     type Reply = Recounted;
-    const NAME: &'static str = "recount";
-    const FORM: Form = Form::Script(&SCRIPT);
+
+    fn name(&self) -> &'static str {
+        "recount"
+    }
+
+    fn form(&self) -> Form {
+        Form::Script(&SCRIPT)
+    }
 
     fn keys(&self) -> Vec<&str> {
         vec![self.name.as_str()]

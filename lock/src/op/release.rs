@@ -41,8 +41,14 @@ impl Release {
 
 impl Operation for Release {
     type Reply = Released;
-    const NAME: &'static str = "release";
-    const FORM: Form = Form::Script(&SCRIPT);
+
+    fn name(&self) -> &'static str {
+        "release"
+    }
+
+    fn form(&self) -> Form {
+        Form::Script(&SCRIPT)
+    }
 
     fn keys(&self) -> Vec<&str> {
         vec![self.name.as_str(), &self.channel]

@@ -40,8 +40,14 @@ static SCRIPT: Script = Script::new(include_str!("renew.lua"));
 
 impl Operation for Renew {
     type Reply = Renewals;
-    const NAME: &'static str = "renew";
-    const FORM: Form = Form::Script(&SCRIPT);
+
+    fn name(&self) -> &'static str {
+        "renew"
+    }
+
+    fn form(&self) -> Form {
+        Form::Script(&SCRIPT)
+    }
 
     fn keys(&self) -> Vec<&str> {
         self.0.iter().map(|renewal| renewal.name.as_str()).collect()

@@ -2,7 +2,6 @@
 
 use crate::error::{Error, passes_by_itself, shortened};
 use crate::name::LockName;
-use crate::op::Operation;
 use crate::value::{ServerTime, Unexpected};
 
 /// An attempt at one operation that gave no reply.
@@ -58,8 +57,8 @@ impl Failure {
     }
 
     /// What the caller is told of an operation on the lock `name`.
-    pub(crate) fn into_error<O: Operation>(self, name: &LockName) -> Error {
-        self.told(O::NAME, Some(name))
+    pub(crate) fn into_error(self, operation: &'static str, name: &LockName) -> Error {
+        self.told(operation, Some(name))
     }
 
     fn told(self, operation: &'static str, name: Option<&LockName>) -> Error {

@@ -204,7 +204,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(super) fn execute<O: Operation>(
+    pub(super) fn execute<O: Operation + ?Sized>(
         &self,
         operation: &O,
         timeout: Duration,

@@ -36,7 +36,7 @@ impl Store {
     /// Sends one operation once, waits for its reply for at most `timeout`, and gives the reply.
     ///
     /// It answers within the timeout, however the server behaves.
-    pub(crate) fn run<O: Operation>(
+    pub(crate) fn run<O: Operation + ?Sized>(
         &self,
         operation: &O,
         timeout: Duration,

@@ -78,7 +78,7 @@ impl Redis {
         self.pipeline.run(stream);
     }
 
-    pub(crate) fn execute<O: Operation>(
+    pub(crate) fn execute<O: Operation + ?Sized>(
         &self,
         operation: &O,
         timeout: Duration,

@@ -40,14 +40,14 @@ pub(super) fn unsettled() -> Failure {
 }
 
 /// The bytes of one operation: by the script's hash, or whole, which also teaches the server the script.
-pub(super) fn pack<O: Operation>(operation: &O, not_after: ServerTime, whole: bool) -> Vec<u8> {
+pub(super) fn pack<O: Operation + ?Sized>(operation: &O, not_after: ServerTime, whole: bool) -> Vec<u8> {
     let keys = operation.keys();
     let arguments = operation.arguments(not_after);
     let texts: usize = keys.iter().map(|key| key.len()).sum();
     // The verb, the hash and the number of keys come first; a number or an owner takes less than 64 bytes.
     let parts = 3 + keys.len() + arguments.len();
     let mut command = Cmd::with_capacity(parts, texts + 64 * parts);
-    match O::FORM {
+    match operation.form() {
         Form::Command(verb) => {
             command.arg(verb);
         }
