@@ -3,7 +3,7 @@
 //! It knows nothing of locks. Each operation says in its own file what it does here, beside the script that does the
 //! same on a server, and one suite holds both to the same replies.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use crate::value::{ServerTime, Value};
 
@@ -28,10 +28,25 @@ struct Entry {
     expires_at: Option<i64>,
 }
 
+/// Redis's types, as far as locks need them. A collection that becomes empty is gone, with its key.
 #[derive(Debug)]
 enum Content {
     Hash(BTreeMap<String, String>),
-    Text,
+    Text(String),
+    List(VecDeque<String>),
+    /// Members with their scores, which here are whole numbers.
+    Sorted(BTreeMap<Vec<u8>, i64>),
+}
+
+impl Content {
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Hash(fields) => fields.is_empty(),
+            Self::Text(_) => false,
+            Self::List(items) => items.is_empty(),
+            Self::Sorted(members) => members.is_empty(),
+        }
+    }
 }
 
 /// The key holds a value of another type.
@@ -57,39 +72,176 @@ impl Keyspace {
         self.live(key).is_some()
     }
 
+    /// `HEXISTS`.
     pub(crate) fn hash_has(&mut self, key: &str, field: &str) -> Result<bool, WrongType> {
+        Ok(self.hash_get(key, field)?.is_some())
+    }
+
+    /// `HGET`.
+    pub(crate) fn hash_get(&mut self, key: &str, field: &str) -> Result<Option<String>, WrongType> {
         match self.live(key).map(|entry| &entry.content) {
-            None => Ok(false),
-            Some(Content::Hash(fields)) => Ok(fields.contains_key(field)),
-            Some(Content::Text) => Err(WrongType),
+            None => Ok(None),
+            Some(Content::Hash(fields)) => Ok(fields.get(field).cloned()),
+            Some(_) => Err(WrongType),
         }
     }
 
-    pub(crate) fn hash_set(&mut self, key: &str, field: &str, value: u64) -> Result<(), WrongType> {
-        self.expire_if_due(key);
-        let entry = self
-            .keys
-            .entry(key.to_owned())
-            .or_insert_with(|| Entry { content: Content::Hash(BTreeMap::new()), expires_at: None });
-        match &mut entry.content {
+    /// `HSET`.
+    pub(crate) fn hash_set(
+        &mut self,
+        key: &str,
+        field: &str,
+        value: impl ToString,
+    ) -> Result<(), WrongType> {
+        match self.content(key, || Content::Hash(BTreeMap::new())) {
             Content::Hash(fields) => {
                 fields.insert(field.to_owned(), value.to_string());
                 Ok(())
             }
-            Content::Text => Err(WrongType),
+            _ => Err(WrongType),
         }
     }
 
-    /// Stores a text, whatever was there. It has no reader: it stands for a key that is not a lock.
-    pub(crate) fn text_set(&mut self, key: &str) {
-        let entry = Entry { content: Content::Text, expires_at: None };
+    /// `HDEL`.
+    pub(crate) fn hash_delete(&mut self, key: &str, field: &str) -> Result<bool, WrongType> {
+        self.change(key, |content| match content {
+            Content::Hash(fields) => Ok(fields.remove(field).is_some()),
+            _ => Err(WrongType),
+        })
+    }
+
+    /// The fields of a hash, in order; empty if there is none.
+    pub(crate) fn fields(&mut self, key: &str) -> Vec<(String, String)> {
+        match self.live(key).map(|entry| &entry.content) {
+            Some(Content::Hash(fields)) => {
+                fields.iter().map(|(field, value)| (field.clone(), value.clone())).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// `GET`.
+    pub(crate) fn text_get(&mut self, key: &str) -> Result<Option<String>, WrongType> {
+        match self.live(key).map(|entry| &entry.content) {
+            None => Ok(None),
+            Some(Content::Text(text)) => Ok(Some(text.clone())),
+            Some(_) => Err(WrongType),
+        }
+    }
+
+    /// `SET`: whatever was there, and without an expiry.
+    pub(crate) fn text_set(&mut self, key: &str, text: impl ToString) {
+        let entry = Entry { content: Content::Text(text.to_string()), expires_at: None };
         self.keys.insert(key.to_owned(), entry);
+    }
+
+    /// `INCRBY`: a text that is a number is that number, none is zero. The expiry stays.
+    pub(crate) fn number_add(&mut self, key: &str, delta: i64) -> Result<i64, WrongType> {
+        match self.content(key, || Content::Text("0".to_owned())) {
+            Content::Text(text) => {
+                let sum = text.parse::<i64>().map_err(|_| WrongType)?.saturating_add(delta);
+                *text = sum.to_string();
+                Ok(sum)
+            }
+            _ => Err(WrongType),
+        }
+    }
+
+    /// `RPUSH`.
+    pub(crate) fn list_push(&mut self, key: &str, item: &str) -> Result<(), WrongType> {
+        match self.content(key, || Content::List(VecDeque::new())) {
+            Content::List(items) => {
+                items.push_back(item.to_owned());
+                Ok(())
+            }
+            _ => Err(WrongType),
+        }
+    }
+
+    /// `LRANGE` of all: the items, first to last; empty if there is no list.
+    pub(crate) fn list(&mut self, key: &str) -> Result<Vec<String>, WrongType> {
+        match self.live(key).map(|entry| &entry.content) {
+            None => Ok(Vec::new()),
+            Some(Content::List(items)) => Ok(items.iter().cloned().collect()),
+            Some(_) => Err(WrongType),
+        }
+    }
+
+    /// `LREM` of all that are equal to `item`.
+    pub(crate) fn list_remove(&mut self, key: &str, item: &str) -> Result<bool, WrongType> {
+        self.change(key, |content| match content {
+            Content::List(items) => {
+                let before = items.len();
+                items.retain(|other| other != item);
+                Ok(items.len() < before)
+            }
+            _ => Err(WrongType),
+        })
+    }
+
+    /// `ZSCORE`.
+    pub(crate) fn sorted_score(
+        &mut self,
+        key: &str,
+        member: &[u8],
+    ) -> Result<Option<i64>, WrongType> {
+        match self.live(key).map(|entry| &entry.content) {
+            None => Ok(None),
+            Some(Content::Sorted(members)) => Ok(members.get(member).copied()),
+            Some(_) => Err(WrongType),
+        }
+    }
+
+    /// `ZADD`.
+    pub(crate) fn sorted_set(
+        &mut self,
+        key: &str,
+        member: &[u8],
+        score: i64,
+    ) -> Result<(), WrongType> {
+        match self.content(key, || Content::Sorted(BTreeMap::new())) {
+            Content::Sorted(members) => {
+                members.insert(member.to_vec(), score);
+                Ok(())
+            }
+            _ => Err(WrongType),
+        }
+    }
+
+    /// `ZREM`.
+    pub(crate) fn sorted_remove(&mut self, key: &str, member: &[u8]) -> Result<bool, WrongType> {
+        self.change(key, |content| match content {
+            Content::Sorted(members) => Ok(members.remove(member).is_some()),
+            _ => Err(WrongType),
+        })
+    }
+
+    /// `ZRANGE` of all, with scores: the lowest first, and of equal ones in the order of their bytes.
+    pub(crate) fn sorted(&mut self, key: &str) -> Result<Vec<(Vec<u8>, i64)>, WrongType> {
+        match self.live(key).map(|entry| &entry.content) {
+            None => Ok(Vec::new()),
+            Some(Content::Sorted(members)) => {
+                let mut all: Vec<(Vec<u8>, i64)> =
+                    members.iter().map(|(member, score)| (member.clone(), *score)).collect();
+                all.sort_by_key(|(_, score)| *score);
+                Ok(all)
+            }
+            Some(_) => Err(WrongType),
+        }
     }
 
     /// The time to live as Redis gives it: -2 without the key, -1 without an expiry, else milliseconds.
     pub(crate) fn time_to_live(&mut self, key: &str) -> i64 {
         let now = self.now;
         self.live(key).map_or(-2, |entry| entry.expires_at.map_or(-1, |at| (at - now).max(0)))
+    }
+
+    /// `PEXPIRE`: gives a key `millis` to live, whatever it had. With zero or less, it is gone.
+    pub(crate) fn expire(&mut self, key: &str, millis: i64) {
+        let at = self.now.saturating_add(millis);
+        if let Some(entry) = self.live(key) {
+            entry.expires_at = Some(at);
+        }
     }
 
     /// Gives a key `millis` to live, unless it has longer. With zero, it stays as it is.
@@ -126,14 +278,27 @@ impl Keyspace {
         self.keys.clear();
     }
 
-    /// The fields of a hash, in order; empty if there is none.
-    pub(crate) fn fields(&mut self, key: &str) -> Vec<(String, String)> {
-        match self.live(key).map(|entry| &entry.content) {
-            Some(Content::Hash(fields)) => {
-                fields.iter().map(|(field, value)| (field.clone(), value.clone())).collect()
-            }
-            Some(Content::Text) | None => Vec::new(),
+    /// What is under a key; made if there is nothing.
+    fn content(&mut self, key: &str, make: impl FnOnce() -> Content) -> &mut Content {
+        self.expire_if_due(key);
+        let entry = self.keys.entry(key.to_owned());
+        &mut entry.or_insert_with(|| Entry { content: make(), expires_at: None }).content
+    }
+
+    /// Takes something out of what is under a key, if there is anything; false if not.
+    fn change(
+        &mut self,
+        key: &str,
+        take: impl FnOnce(&mut Content) -> Result<bool, WrongType>,
+    ) -> Result<bool, WrongType> {
+        let Some(entry) = self.live(key) else {
+            return Ok(false);
+        };
+        let taken = take(&mut entry.content)?;
+        if entry.content.is_empty() {
+            self.keys.remove(key);
         }
+        Ok(taken)
     }
 
     fn live(&mut self, key: &str) -> Option<&mut Entry> {

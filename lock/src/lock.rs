@@ -18,7 +18,7 @@ use crate::op::{
 use crate::owner::Owner;
 use crate::process::Process;
 use crate::value::ServerTime;
-use crate::wait::{Attempt, Until, Waited};
+use crate::wait::{self, Attempt, Others, Until, Waited};
 
 /// A reentrant lock of one name. Cheap to make, to clone and to share; it holds nothing by itself.
 ///
@@ -285,15 +285,16 @@ impl Lock {
         let mut acquirer = Acquirer::new(process, name.clone(), terms);
         if !waits {
             return match acquirer.attempt(until(), cancel)? {
-                Attempt::Granted(guard) => Ok(Some(guard)),
-                Attempt::Busy(_) => Ok(None),
+                Attempt::Granted(guard, _) => Ok(Some(guard)),
+                Attempt::Busy(..) => Ok(None),
             };
         }
         let end = Until { deadline, cancel };
         let channel = name.channel();
-        let waited = process
-            .channels
-            .wait(&process.store, &channel, end, || acquirer.attempt(until(), cancel))?;
+        let waited =
+            process.channels.wait(&process.store, &channel, wait::Kind::Exclusive, end, || {
+                acquirer.attempt(until(), cancel)
+            })?;
         match waited {
             Waited::Granted(guard) => Ok(Some(guard)),
             Waited::TimedOut => Ok(None),
@@ -339,8 +340,10 @@ impl<'a> Acquirer<'a> {
         };
         self.doubt = self.doubt.max(answer.doubt);
         match answer.reply {
-            Acquired::Busy(busy) => Ok(Attempt::Busy(busy)),
-            Acquired::Granted => self.granted(answer.sent_at).map(Attempt::Granted),
+            Acquired::Busy(busy) => Ok(Attempt::Busy(busy, Others::Wait)),
+            Acquired::Granted => {
+                self.granted(answer.sent_at).map(|guard| Attempt::Granted(guard, Others::Wait))
+            }
         }
     }
 

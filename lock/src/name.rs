@@ -33,10 +33,68 @@ impl LockName {
         shortened(&self.0)
     }
 
-    /// The channel on which the lock's releases are published, as Redisson names it. Made anew each time: a hundred
-    /// thousand holds need theirs only when they end.
+    /// The channel on which the lock's releases are published, as Redisson names it. Made anew each time, as all names
+    /// here: a hundred thousand holds need theirs only when they end.
     pub(crate) fn channel(&self) -> Arc<str> {
-        Arc::from(prefixed("redisson_lock__channel", &self.0))
+        self.prefixed("redisson_lock__channel")
+    }
+
+    /// The channel of read-write locks.
+    pub(crate) fn read_write_channel(&self) -> Arc<str> {
+        self.prefixed("redisson_rwlock")
+    }
+
+    /// The channel of semaphores.
+    pub(crate) fn semaphore_channel(&self) -> Arc<str> {
+        self.prefixed("redisson_sc")
+    }
+
+    /// The channel of latches. Redisson does not look whether there are braces, so a latch whose name has some is not of
+    /// one slot.
+    pub(crate) fn latch_channel(&self) -> Arc<str> {
+        Arc::from(format!("redisson_countdownlatch__channel__{{{}}}", self.0))
+    }
+
+    /// The counter of fencing tokens.
+    pub(crate) fn token(&self) -> Arc<str> {
+        self.prefixed("redisson_lock_token")
+    }
+
+    /// The list of those who wait for a fair lock.
+    pub(crate) fn queue(&self) -> Arc<str> {
+        self.prefixed("redisson_lock_queue")
+    }
+
+    /// Until when each of them is believed to live.
+    pub(crate) fn queue_deadlines(&self) -> Arc<str> {
+        self.prefixed("redisson_lock_timeout")
+    }
+
+    /// The leases of an expirable semaphore's permits.
+    pub(crate) fn permit_leases(&self) -> Arc<str> {
+        self.suffixed("timeout")
+    }
+
+    /// A name of this one's slot, with something before it. Redisson's `prefixName`: a name without braces is put in
+    /// braces, so that in a cluster all keys of one lock share a slot. It only asks whether there is a `{`, not whether
+    /// the tag is well formed, and so do we.
+    pub(crate) fn prefixed(&self, prefix: &str) -> Arc<str> {
+        let name = &self.0;
+        Arc::from(if name.contains('{') {
+            format!("{prefix}:{name}")
+        } else {
+            format!("{prefix}:{{{name}}}")
+        })
+    }
+
+    /// A name of this one's slot, with something behind it: Redisson's `suffixName`.
+    pub(crate) fn suffixed(&self, suffix: &str) -> Arc<str> {
+        let name = &self.0;
+        Arc::from(if name.contains('{') {
+            format!("{name}:{suffix}")
+        } else {
+            format!("{{{name}}}:{suffix}")
+        })
     }
 }
 
@@ -44,12 +102,6 @@ impl fmt::Debug for LockName {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.shown(), formatter)
     }
-}
-
-/// Redisson's `prefixName`: a name without braces is put in braces, so that in a cluster all keys of one lock share
-/// a slot. It only asks whether there is a `{`, not whether the tag is well formed, and so do we.
-fn prefixed(prefix: &str, name: &str) -> String {
-    if name.contains('{') { format!("{prefix}:{name}") } else { format!("{prefix}:{{{name}}}") }
 }
 
 #[cfg(test)]

@@ -145,7 +145,10 @@ impl Process {
     }
 
     /// Sends `operation` until it is answered, for as long as a caller who waits for nothing else has patience.
-    pub(crate) fn call<O: Operation + ?Sized>(&self, operation: &O) -> Result<Answer<O::Reply>, GaveUp> {
+    pub(crate) fn call<O: Operation + ?Sized>(
+        &self,
+        operation: &O,
+    ) -> Result<Answer<O::Reply>, GaveUp> {
         self.call_for(operation, self.settings.patience(), Attempts::UntilAnswered)
     }
 
@@ -241,7 +244,8 @@ impl Process {
             self.owe_release(hold);
         }
         self.watchdog.released(hold);
-        let answer = answer.map_err(|gave_up| gave_up.failure.into_error(release.name(), &hold.name))?;
+        let answer =
+            answer.map_err(|gave_up| gave_up.failure.into_error(release.name(), &hold.name))?;
         let in_time = valid_until.is_some_and(|end| self.now() < end);
         let reason = match answer.reply.found {
             Found::Own => return Ok(()),

@@ -34,6 +34,7 @@ pub(crate) trait Operation: Debug {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Argument<'a> {
     Text(&'a str),
+    Bytes(&'a [u8]),
     Number(i64),
 }
 

@@ -124,7 +124,7 @@ impl Memory {
 
     /// Puts a value that is not a lock under `key`.
     pub fn put_text(&self, key: &str) {
-        self.world.with_keyspace(|keyspace| keyspace.text_set(key));
+        self.world.with_keyspace(|keyspace| keyspace.text_set(key, "data"));
     }
 
     /// What is stored under a lock's name: its owners with their counts. Empty if nobody holds it.

@@ -17,7 +17,8 @@ use parking_lot::Mutex;
 
 use crate::call::{is_cancelled, park};
 use crate::store::{Listener, Store};
-use queue::{Queue, Step, Ticket, Wakes};
+pub(crate) use queue::Others;
+use queue::{Newcomer, Queue, Step, Ticket, Wakes};
 
 /// A round trip longer than this is a server that stalled, and not one to plan with.
 const LONGEST_TRIP: Duration = Duration::from_millis(250);
@@ -25,9 +26,20 @@ const LONGEST_TRIP: Duration = Duration::from_millis(250);
 /// What one try came to.
 #[derive(Debug)]
 pub(crate) enum Attempt<G> {
-    Granted(G),
+    Granted(G, Others),
     /// Refused, for that long unless something changes; `None` if nothing is known.
-    Busy(Option<Duration>),
+    Busy(Option<Duration>, Others),
+}
+
+/// What a line of waiters waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// One is let in at a time, and a message tells of the end.
+    Exclusive,
+    /// Several may be let in, and a message tells of a change.
+    Shared,
+    /// One is let in at a time, and no message tells of anything: each refusal says how long to sleep.
+    Polled,
 }
 
 /// How a wait ended.
@@ -81,10 +93,11 @@ impl Channels {
         &self,
         store: &Store,
         channel: &Arc<str>,
+        kind: Kind,
         until: Until<'_>,
         mut attempt: impl FnMut() -> Result<Attempt<G>, E>,
     ) -> Result<Waited<G>, E> {
-        let mut waiter = Waiter::join(self, store, channel);
+        let mut waiter = Waiter::join(self, store, channel, kind);
         // How long the last try took, once there was one.
         let mut trip: Option<Duration> = None;
         loop {
@@ -113,13 +126,15 @@ impl Channels {
                     // The quickest so far: one that was held up says nothing about the next.
                     trip = Some(trip.map_or(took, |trip| trip.min(took)).min(LONGEST_TRIP));
                     match attempted {
-                        Attempt::Granted(granted) => {
-                            waiter.granted(seen, answered);
+                        Attempt::Granted(granted, others) => {
+                            waiter.granted(seen, others, answered);
                             return Ok(Waited::Granted(granted));
                         }
-                        Attempt::Busy(busy) => {
-                            waiter.refused(seen, busy, answered);
-                            waiter.subscribe();
+                        Attempt::Busy(busy, others) => {
+                            waiter.refused(seen, busy, others, answered);
+                            if kind != Kind::Polled {
+                                waiter.subscribe();
+                            }
                         }
                     }
                 }
@@ -217,14 +232,18 @@ struct Waiter<'a> {
 }
 
 impl<'a> Waiter<'a> {
-    fn join(channels: &'a Channels, store: &'a Store, channel: &'a Arc<str>) -> Self {
+    fn join(channels: &'a Channels, store: &'a Store, channel: &'a Arc<str>, kind: Kind) -> Self {
+        let newcomer = match kind {
+            Kind::Exclusive | Kind::Polled => Newcomer::Queues,
+            Kind::Shared => Newcomer::TriesOnce,
+        };
         let mut by_name = channels.by_name.lock();
         let line = by_name.entry(Arc::clone(channel)).or_insert_with(|| Channel {
             queue: Queue::new(channels.poll_bound),
             parkers: BTreeMap::new(),
             subscribed: false,
         });
-        let ticket = line.queue.join();
+        let ticket = line.queue.join(newcomer);
         drop(by_name);
         Self { channels, store, channel, ticket, parker: None }
     }
@@ -249,13 +268,21 @@ impl<'a> Waiter<'a> {
         })
     }
 
-    fn refused(&self, seen: Wakes, busy: Option<Duration>, now: Instant) {
-        self.with_line((), |line| line.queue.refused(self.ticket, seen, busy, now));
+    fn refused(&self, seen: Wakes, busy: Option<Duration>, others: Others, now: Instant) {
+        self.with_line((), |line| {
+            line.queue.refused(self.ticket, seen, busy, others, now);
+            // The next may have something to try for, and be asleep since before this call.
+            if let Some(acting) =
+                line.queue.acting_ticket(now).filter(|acting| *acting != self.ticket)
+            {
+                line.unpark(acting);
+            }
+        });
     }
 
-    fn granted(&self, seen: Wakes, now: Instant) {
+    fn granted(&self, seen: Wakes, others: Others, now: Instant) {
         self.with_line((), |line| {
-            line.queue.granted(self.ticket, seen, now);
+            line.queue.granted(self.ticket, seen, others, now);
             if !line.subscribed {
                 // Nobody was refused so far, so no message will come. The next in line tries, is refused and subscribes.
                 line.queue.wake();

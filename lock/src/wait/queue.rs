@@ -4,6 +4,10 @@
 //! stuck in a call. So a thousand threads cost one try for each release, and one for each poll bound in case a message
 //! was lost. A waiter that is refused keeps its place.
 //!
+//! Where more than one can be let in, as with readers and permits, an answer may leave something to the others. Then the
+//! next in line tries too, each once for each wake; and who comes new does not queue behind those that were refused, but
+//! tries once at the next turn.
+//!
 //! Messages are counted. Each try notes the count from before it was sent; while the count is higher than what the
 //! last answered try noted, there is something to try for. So a message that arrives between a reply and the sleep
 //! that follows is not lost, nor one whose addressee left the line: the next acting waiter sees the same numbers.
@@ -34,6 +38,26 @@ struct Waiting {
     ticket: Ticket,
     /// Since when it has been waiting for an answer of the server.
     calling_since: Option<Instant>,
+    /// The wakes that its own last answered try took into account; none yet for one that tries without having queued.
+    tried: Option<u64>,
+}
+
+/// How a newcomer begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Newcomer {
+    /// It waits for its turn.
+    Queues,
+    /// It tries once, whatever those before it were told.
+    TriesOnce,
+}
+
+/// What an answer says of those who wait for the same thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Others {
+    /// They would be refused.
+    Wait,
+    /// There may be something for them.
+    MayTry,
 }
 
 /// What a waiter is to do now.
@@ -62,10 +86,14 @@ impl Queue {
         }
     }
 
-    pub(crate) fn join(&mut self) -> Ticket {
+    pub(crate) fn join(&mut self, newcomer: Newcomer) -> Ticket {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        self.line.push_back(Waiting { ticket, calling_since: None });
+        let tried = match newcomer {
+            Newcomer::Queues => Some(0),
+            Newcomer::TriesOnce => None,
+        };
+        self.line.push_back(Waiting { ticket, calling_since: None, tried });
         ticket
     }
 
@@ -81,14 +109,18 @@ impl Queue {
         if self.acting(now) != Some(place) {
             return Step::Sleep(self.look_again_at(place, now));
         }
-        let due = self.wakes > self.covered || self.poll_at.is_none_or(|at| at <= now);
-        if !due {
-            return Step::Sleep(self.poll_at);
+        if self.poll_at.is_none_or(|at| at <= now) {
+            // As if something had come: whoever may try after this one does.
+            self.wakes += 1;
+            self.poll_at = Some(now + self.poll_bound);
         }
-        if let Some(place) = self.line.get_mut(place) {
-            place.calling_since = Some(now);
+        match self.line.get_mut(place) {
+            Some(waiting) if waiting.is_due(self.wakes, self.covered) => {
+                waiting.calling_since = Some(now);
+                Step::Try(Wakes(self.wakes))
+            }
+            _ => Step::Sleep(self.poll_at),
         }
-        Step::Try(Wakes(self.wakes))
     }
 
     /// The try of `ticket` was refused; the lock is busy for `busy`, if that is known.
@@ -97,17 +129,18 @@ impl Queue {
         ticket: Ticket,
         seen: Wakes,
         busy: Option<Duration>,
+        others: Others,
         now: Instant,
     ) {
-        self.answered(ticket, seen);
+        self.answered(ticket, seen, others);
         // A time to live of zero is a millisecond that is not over yet.
         let pause = busy.map_or(self.poll_bound, |busy| busy.max(Duration::from_millis(1)));
         self.poll_at = Some(now + pause.min(self.poll_bound));
     }
 
     /// The try of `ticket` was granted. It leaves, and who comes next knows that the lock is taken.
-    pub(crate) fn granted(&mut self, ticket: Ticket, seen: Wakes, now: Instant) {
-        self.answered(ticket, seen);
+    pub(crate) fn granted(&mut self, ticket: Ticket, seen: Wakes, others: Others, now: Instant) {
+        self.answered(ticket, seen, others);
         self.poll_at = Some(now + self.poll_bound);
         self.leave(ticket);
     }
@@ -127,42 +160,71 @@ impl Queue {
         self.line.get(self.acting(now)?).map(|place| place.ticket)
     }
 
-    /// Who is to be woken after a change of the line: the acting waiter, and the one behind it, which watches it.
+    /// Who is to be woken after a change of the line: the acting waiter, and the one that watches it.
     pub(crate) fn attentive(&self, now: Instant) -> impl Iterator<Item = Ticket> + use<'_> {
-        let acting = self.acting(now).unwrap_or(self.line.len());
-        self.line.iter().skip(acting).take(2).map(|place| place.ticket)
+        let both = [self.acting(now), self.watching(now)];
+        both.into_iter()
+            .flatten()
+            .filter_map(|place| self.line.get(place))
+            .map(|place| place.ticket)
     }
 
     pub(crate) fn tickets(&self) -> impl Iterator<Item = Ticket> + use<'_> {
         self.line.iter().map(|place| place.ticket)
     }
 
-    /// The first in line that is not stuck in a call.
+    /// Of those that are not stuck in a call, the first that calls or has something to try for; else the first.
     fn acting(&self, now: Instant) -> Option<usize> {
-        self.line.iter().position(|place| {
+        let busy = |place: &Waiting| {
+            place.calling_since.is_some() || place.is_due(self.wakes, self.covered)
+        };
+        let mut able = self.able(now);
+        let first = able.next()?;
+        let (place, _) =
+            std::iter::once(first).chain(able).find(|(_, place)| busy(place)).unwrap_or(first);
+        Some(place)
+    }
+
+    /// The first of the others that is not stuck. It looks now and then whether the acting one is. All others sleep until
+    /// they are woken.
+    fn watching(&self, now: Instant) -> Option<usize> {
+        let acting = self.acting(now)?;
+        self.able(now).map(|(place, _)| place).find(|place| *place != acting)
+    }
+
+    /// Those that are not stuck in a call.
+    fn able(&self, now: Instant) -> impl Iterator<Item = (usize, &Waiting)> {
+        self.line.iter().enumerate().filter(move |(_, place)| {
             place
                 .calling_since
                 .is_none_or(|since| now.saturating_duration_since(since) < self.poll_bound)
         })
     }
 
-    /// The waiter behind the acting one looks now and then whether that is stuck in a call. All others sleep until they
-    /// are woken.
     fn look_again_at(&self, place: usize, now: Instant) -> Option<Instant> {
-        let before = place.checked_sub(1)?;
-        if self.acting(now) != Some(before) {
+        if self.watching(now) != Some(place) {
             return None;
         }
-        let since = self.line.get(before)?.calling_since.unwrap_or(now);
+        let since = self.line.get(self.acting(now)?)?.calling_since.unwrap_or(now);
         Some(since + self.poll_bound)
     }
 
-    fn answered(&mut self, ticket: Ticket, seen: Wakes) {
-        // Answers of two callers may come in any order; what one covered stays covered.
-        self.covered = self.covered.max(seen.0);
+    fn answered(&mut self, ticket: Ticket, seen: Wakes, others: Others) {
+        if others == Others::Wait {
+            // Answers of two callers may come in any order; what one covered stays covered.
+            self.covered = self.covered.max(seen.0);
+        }
         if let Some(place) = self.line.iter_mut().find(|place| place.ticket == ticket) {
             place.calling_since = None;
+            place.tried = place.tried.max(Some(seen.0));
         }
+    }
+}
+
+impl Waiting {
+    /// Whether there is something to try for that neither an answer for all nor its own last try has covered.
+    fn is_due(&self, wakes: u64, covered: u64) -> bool {
+        self.tried.is_none_or(|tried| wakes > covered.max(tried))
     }
 }
 
@@ -185,9 +247,13 @@ mod tests {
     fn only_the_first_in_line_tries() {
         let now = origin();
         let mut queue = Queue::new(BOUND);
-        let (first, second, third) = (queue.join(), queue.join(), queue.join());
+        let (first, second, third) = (
+            queue.join(Newcomer::Queues),
+            queue.join(Newcomer::Queues),
+            queue.join(Newcomer::Queues),
+        );
         let seen = tries(queue.step(first, now));
-        queue.refused(first, seen, LONG, now);
+        queue.refused(first, seen, LONG, Others::Wait, now);
         assert_eq!(queue.step(first, now), Step::Sleep(Some(now + BOUND)));
         assert_eq!(queue.step(second, now), Step::Sleep(Some(now + BOUND)));
         assert_eq!(queue.step(third, now), Step::Sleep(None));
@@ -197,10 +263,10 @@ mod tests {
     fn a_message_between_the_reply_and_the_sleep_is_not_lost() {
         let now = origin();
         let mut queue = Queue::new(BOUND);
-        let first = queue.join();
+        let first = queue.join(Newcomer::Queues);
         let seen = tries(queue.step(first, now));
         queue.wake();
-        queue.refused(first, seen, LONG, now);
+        queue.refused(first, seen, LONG, Others::Wait, now);
         tries(queue.step(first, now));
     }
 
@@ -208,9 +274,9 @@ mod tests {
     fn a_wake_whose_addressee_leaves_is_the_next_ones() {
         let now = origin();
         let mut queue = Queue::new(BOUND);
-        let (first, second) = (queue.join(), queue.join());
+        let (first, second) = (queue.join(Newcomer::Queues), queue.join(Newcomer::Queues));
         let seen = tries(queue.step(first, now));
-        queue.refused(first, seen, LONG, now);
+        queue.refused(first, seen, LONG, Others::Wait, now);
         queue.wake();
         queue.leave(first);
         tries(queue.step(second, now));
@@ -220,7 +286,7 @@ mod tests {
     fn a_try_without_an_answer_is_tried_again_by_the_next() {
         let now = origin();
         let mut queue = Queue::new(BOUND);
-        let (first, second) = (queue.join(), queue.join());
+        let (first, second) = (queue.join(Newcomer::Queues), queue.join(Newcomer::Queues));
         tries(queue.step(first, now));
         queue.leave(first);
         tries(queue.step(second, now));
@@ -230,9 +296,9 @@ mod tests {
     fn after_a_grant_the_next_waits_for_a_message_or_the_poll_bound() {
         let now = origin();
         let mut queue = Queue::new(BOUND);
-        let (first, second) = (queue.join(), queue.join());
+        let (first, second) = (queue.join(Newcomer::Queues), queue.join(Newcomer::Queues));
         let seen = tries(queue.step(first, now));
-        queue.granted(first, seen, now);
+        queue.granted(first, seen, Others::Wait, now);
         assert_eq!(queue.step(second, now), Step::Sleep(Some(now + BOUND)));
         tries(queue.step(second, now + BOUND));
     }
@@ -242,9 +308,9 @@ mod tests {
         let now = origin();
         let busy = Duration::from_millis(30);
         let mut queue = Queue::new(BOUND);
-        let first = queue.join();
+        let first = queue.join(Newcomer::Queues);
         let seen = tries(queue.step(first, now));
-        queue.refused(first, seen, Some(busy), now);
+        queue.refused(first, seen, Some(busy), Others::Wait, now);
         assert_eq!(queue.step(first, now), Step::Sleep(Some(now + busy)));
         tries(queue.step(first, now + busy));
     }
@@ -253,7 +319,7 @@ mod tests {
     fn a_waiter_stuck_in_a_call_hands_on() {
         let now = origin();
         let mut queue = Queue::new(BOUND);
-        let (first, second) = (queue.join(), queue.join());
+        let (first, second) = (queue.join(Newcomer::Queues), queue.join(Newcomer::Queues));
         tries(queue.step(first, now));
         assert_eq!(queue.step(second, now), Step::Sleep(Some(now + BOUND)));
         tries(queue.step(second, now + BOUND));

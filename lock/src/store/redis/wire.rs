@@ -40,7 +40,11 @@ pub(super) fn unsettled() -> Failure {
 }
 
 /// The bytes of one operation: by the script's hash, or whole, which also teaches the server the script.
-pub(super) fn pack<O: Operation + ?Sized>(operation: &O, not_after: ServerTime, whole: bool) -> Vec<u8> {
+pub(super) fn pack<O: Operation + ?Sized>(
+    operation: &O,
+    not_after: ServerTime,
+    whole: bool,
+) -> Vec<u8> {
     let keys = operation.keys();
     let arguments = operation.arguments(not_after);
     let texts: usize = keys.iter().map(|key| key.len()).sum();
@@ -66,6 +70,7 @@ pub(super) fn pack<O: Operation + ?Sized>(operation: &O, not_after: ServerTime, 
     for argument in arguments {
         match argument {
             Argument::Text(text) => command.arg(text),
+            Argument::Bytes(bytes) => command.arg(bytes),
             Argument::Number(number) => command.arg(number),
         };
     }
