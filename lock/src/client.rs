@@ -82,7 +82,7 @@ impl Client {
     #[must_use]
     pub fn id(&self) -> String {
         match self.process.current() {
-            Ok(process) => process.id.as_str().to_owned(),
+            Ok(process) => process.id.to_string(),
             // A child without threads has no client.
             Err(_) => String::new(),
         }

@@ -112,6 +112,7 @@ mod config;
 mod error;
 mod guard;
 mod hold;
+mod holds;
 mod keyspace;
 mod lease;
 mod lock;

@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::sync::OnceLock;
 
 use crate::keyspace::Keyspace;
+use crate::owner::Owner;
 use crate::value::{ServerTime, Unexpected, Value};
 
 /// One request to a server, with its reply and its effect on a keyspace in memory.
@@ -35,6 +36,8 @@ pub(crate) trait Operation: Debug {
 pub(crate) enum Argument<'a> {
     Text(&'a str),
     Bytes(&'a [u8]),
+    /// Its text.
+    Owner(&'a Owner),
     Number(i64),
 }
 

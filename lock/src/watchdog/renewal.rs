@@ -206,7 +206,7 @@ fn to_be_sent(shared: &Shared, batch: Batch, now: Instant) -> Vec<Sent> {
     let longest = shared.settings.max_hold;
     batch
         .into_iter()
-        .filter(|due| !matches!(*due.hold.place.lock(), Place::Off))
+        .filter(|due| !matches!(*due.hold.place(), Place::Off))
         .filter_map(|due| Some(Sent { lease: due.hold.lease_to_renew(now, longest)?, due }))
         .collect()
 }

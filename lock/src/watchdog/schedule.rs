@@ -8,7 +8,7 @@
 //!   multiples of the golden ratio, of which any that follow each other lie apart. From then on each keeps its place.
 //! * *Gathering.* A script for each hold costs the server and the client most. So a renewal is brought forward to the
 //!   beginning of its *turn*, with all that are due in the same turn. A turn is as long as it takes to fill one script,
-//!   a twentieth of the interval at most, and a tick at least.
+//!   a twentieth of the interval at most, and three ticks at least.
 //! * A hold that is alone is not brought forward at all.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,6 +46,8 @@ pub(super) struct Places {
 
 /// The fewest turns in one interval.
 const TURNS: u32 = 20;
+/// The fewest ticks in one turn. Each turn wakes two threads and the server, and that costs as much as a hundred renewals.
+const TICKS: u32 = 3;
 
 impl Schedule {
     pub(super) fn new(origin: Instant, tick: Duration, batch: usize) -> Self {
@@ -117,7 +119,7 @@ impl Schedule {
         let held = u32::try_from(held.max(1)).unwrap_or(u32::MAX);
         let mostly_full = u32::try_from(self.batch - self.batch / 5).unwrap_or(u32::MAX);
         let fills_a_script = interval.saturating_mul(mostly_full) / held;
-        fills_a_script.min(interval / TURNS).max(self.tick.min(interval / TURNS))
+        fills_a_script.min(interval / TURNS).max((self.tick * TICKS).min(interval / TURNS))
     }
 
     /// The next of a sequence of parts of `whole` that lie evenly in it, however many there are.

@@ -88,6 +88,7 @@ impl Worlds {
         words.extend(operation.arguments(not_after).into_iter().map(|argument| match argument {
             Argument::Text(text) => text.into(),
             Argument::Bytes(bytes) => bytes.into(),
+            Argument::Owner(owner) => owner.to_string().into(),
             Argument::Number(number) => number.to_string().into(),
         }));
         value(self.server.command(&words))

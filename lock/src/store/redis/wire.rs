@@ -1,6 +1,6 @@
 //! An operation as bytes, and what its reply asks of the sender.
 
-use redis::Cmd;
+use redis::{Cmd, RedisWrite};
 
 use super::server_clock::ServerClock;
 use crate::op::{Argument, Form, Operation};
@@ -69,10 +69,11 @@ pub(super) fn pack<O: Operation + ?Sized>(
     }
     for argument in arguments {
         match argument {
-            Argument::Text(text) => command.arg(text),
-            Argument::Bytes(bytes) => command.arg(bytes),
-            Argument::Number(number) => command.arg(number),
-        };
+            Argument::Text(text) => drop(command.arg(text)),
+            Argument::Bytes(bytes) => drop(command.arg(bytes)),
+            Argument::Owner(owner) => command.write_arg_fmt(owner),
+            Argument::Number(number) => drop(command.arg(number)),
+        }
     }
     command.get_packed_command()
 }
