@@ -9,6 +9,7 @@ use crate::callbacks::Callbacks;
 use crate::clock::SuspendClock;
 use crate::config::Settings;
 use crate::error::Error;
+use crate::kind::Kind;
 use crate::lock::Lock;
 use crate::process::{Birth, Process, Target};
 use crate::report::{HeldLock, LostLock, Warning};
@@ -75,7 +76,7 @@ impl Client {
     /// used. On the server it is the key, byte for byte.
     #[must_use]
     pub fn lock(&self, name: &str) -> Lock {
-        Lock::new(Arc::clone(&self.process), name)
+        Lock::new(Arc::clone(&self.process), Kind::Reentrant, name)
     }
 
     /// This client's identity, the first part of every owner: a random UUID. In the child of a fork it is another.

@@ -101,6 +101,18 @@ pub enum Error {
         /// The lock's name.
         name: String,
     },
+    /// Whoever asks holds the lock already, and it is of a kind that is not taken twice. Permanent while that hold lasts;
+    /// nothing was sent.
+    AlreadyHeld {
+        /// The lock's name.
+        name: String,
+    },
+    /// Whoever asks for the write lock holds the read lock: it would wait for itself. Permanent while that hold lasts;
+    /// nothing was sent. Release the read lock first; somebody else may write in between.
+    Upgrade {
+        /// The lock's name.
+        name: String,
+    },
     /// The hold is over although its guard was not released. Permanent for that hold.
     Lost {
         /// The lock's name.
@@ -240,6 +252,12 @@ impl fmt::Display for Error {
             }
             Self::WrongType { name } => {
                 write!(formatter, "the key {name:?} holds something that is not a lock")
+            }
+            Self::AlreadyHeld { name } => {
+                write!(formatter, "the lock {name:?} is held already, and cannot be taken twice")
+            }
+            Self::Upgrade { name } => {
+                write!(formatter, "the write lock of {name:?} would wait for its own read lock")
             }
             Self::Lost { name, reason } => {
                 write!(formatter, "the lock {name:?} was lost: {reason}")

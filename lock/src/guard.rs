@@ -2,15 +2,13 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::{Arc, MutexGuard, OnceLock};
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 
-use crate::call::Attempts;
 use crate::error::{Error, LostReason};
-use crate::hold::Hold;
-use crate::process::Process;
+use crate::grip::Grip;
 
 /// A held lock. Dropping it releases the lock.
 ///
@@ -44,27 +42,14 @@ use crate::process::Process;
 #[must_use = "the lock is released as soon as the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct LockGuard {
-    process: Arc<Process>,
-    hold: Arc<Hold>,
-    watched: bool,
-    /// Whether `unlock` has done what `drop` would do.
-    done: bool,
-    /// Boxed, as hardly any of a hundred thousand guards has it.
-    asked: OnceLock<Box<Asked>>,
+    grip: Grip,
     /// A standard guard can be shared but not sent, and so can this one.
     _thread: PhantomData<MutexGuard<'static, ()>>,
 }
 
-/// What was made of a guard when it was asked for.
-#[derive(Default)]
-struct Asked {
-    told: OnceLock<Receiver<LostReason>>,
-    owner: OnceLock<String>,
-}
-
 impl LockGuard {
-    pub(crate) fn new(process: Arc<Process>, hold: Arc<Hold>, watched: bool) -> Self {
-        Self { process, hold, watched, done: false, asked: OnceLock::new(), _thread: PhantomData }
+    pub(crate) fn new(grip: Grip) -> Self {
+        Self { grip, _thread: PhantomData }
     }
 
     /// Whether the lock is held for certain. Local: no round trip.
@@ -74,7 +59,7 @@ impl LockGuard {
     /// fork it is `false`: the parent holds the lock.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.process.is_current() && self.hold.is_held(self.process.now())
+        self.grip.is_held()
     }
 
     /// An error unless the lock is held for certain: [`is_held`](Self::is_held) in a form for `?`, before each step that
@@ -100,19 +85,13 @@ impl LockGuard {
     ///
     /// [`Error::Lost`] - it is not held any more, and why.
     pub fn check(&self) -> Result<(), Error> {
-        if !self.process.is_current() {
-            return Err(Error::Lost { name: self.name(), reason: LostReason::Forked });
-        }
-        self.process.check(&self.hold)
+        self.grip.check()
     }
 
     /// How long the lock is held for certain, without a renewal to come. Zero once it is lost. Local: no round trip.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        if !self.process.is_current() {
-            return Duration::ZERO;
-        }
-        self.hold.remaining(self.process.now())
+        self.grip.remaining()
     }
 
     /// A channel that gets one message if the hold is lost: the reason. It closes without one if it is released.
@@ -134,31 +113,19 @@ impl LockGuard {
     /// ```
     #[must_use]
     pub fn lost(&self) -> &Receiver<LostReason> {
-        self.asked().told.get_or_init(|| {
-            if self.process.is_current() {
-                return self.hold.listen();
-            }
-            // The parent's hold is not touched here: its locks may have been taken when the fork copied them.
-            let (tell, told) = crossbeam_channel::bounded(1);
-            let _fits = tell.try_send(LostReason::Forked);
-            told
-        })
+        self.grip.lost()
     }
 
     /// The lock's name, cut short if it is very long.
     #[must_use]
     pub fn name(&self) -> String {
-        self.hold.name.shown()
+        self.grip.name()
     }
 
     /// Who holds the lock, as it stands on the server: the client's identity and the number of this hold.
     #[must_use]
     pub fn owner(&self) -> &str {
-        self.asked().owner.get_or_init(|| self.hold.owner.to_string())
-    }
-
-    fn asked(&self) -> &Asked {
-        self.asked.get_or_init(Box::default)
+        self.grip.owner()
     }
 
     /// Releases the lock and says how it went. `Ok` means that it was held until now and is free.
@@ -173,40 +140,18 @@ impl LockGuard {
     ///   new owner's hold is not touched.
     /// * [`Error::OutcomeUnknown`], [`Error::Unreachable`] or [`Error::Refused`] - the server did not acknowledge the
     ///   release within twice the command timeout. It is finished in the background; at worst the lease ends it.
-    pub fn unlock(mut self) -> Result<(), Error> {
-        self.done = true;
-        let patience = self.process.settings.patience();
-        self.leave(patience, Attempts::UntilAnswered)
+    pub fn unlock(self) -> Result<(), Error> {
+        self.grip.let_go()
     }
 
-    fn leave(&self, patience: Duration, attempts: Attempts) -> Result<(), Error> {
-        if !self.process.is_current() {
-            // A child of a fork: the hold is the parent's, and so are the locks inside these structures. Only what
-            // never changes is read of them, and nothing is dropped.
-            std::mem::forget((Arc::clone(&self.process), Arc::clone(&self.hold)));
-            return Err(Error::Lost { name: self.name(), reason: LostReason::Forked });
-        }
-        self.process.leave(&self.hold, self.watched, patience, attempts)
-    }
-}
-
-impl Drop for LockGuard {
-    fn drop(&mut self) {
-        if !self.done {
-            // A failure is not lost: the release is owed, and finished by the renewal thread.
-            let patience = self.process.settings.command_timeout;
-            drop(self.leave(patience, Attempts::One));
-        }
+    /// What can be sent to another thread.
+    pub(crate) fn into_grip(self) -> Grip {
+        self.grip
     }
 }
 
 impl fmt::Debug for LockGuard {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("LockGuard")
-            .field("name", &self.hold.name)
-            .field("owner", &self.owner())
-            .field("remaining", &self.remaining())
-            .finish_non_exhaustive()
+        self.grip.fmt(formatter)
     }
 }

@@ -4,17 +4,18 @@
 //! instants count from its beginning, and one mutex does for everything.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use hashed_wheel::TimerKey;
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
+use crate::claim::Claim;
 use crate::error::LostReason;
+use crate::kind::Kind;
 use crate::lease::Lease;
 use crate::name::LockName;
-use crate::owner::Owner;
+use crate::owner::{Holder, Owner};
 use crate::report::{HeldLock, LostLock};
 use crate::validity::Validity;
 use crate::value::ServerTime;
@@ -24,7 +25,8 @@ use crate::value::ServerTime;
 pub(crate) struct Hold {
     pub(crate) name: LockName,
     pub(crate) owner: Owner,
-    pub(crate) thread: ThreadId,
+    pub(crate) holder: Holder,
+    pub(crate) kind: Kind,
     validity: Validity,
     /// Until when a copy of its acquire may still arrive. Boxed, as hardly any hold has one.
     doubt: Option<Box<ServerTime>>,
@@ -53,12 +55,18 @@ struct State {
     over: bool,
     /// How it ended, if it was lost.
     lost: Option<LostReason>,
-    /// Who is to be told if it is lost. Boxed, as hardly any hold has some.
-    listeners: Option<Box<Listeners>>,
+    /// Boxed, as hardly any hold has it.
+    rare: Option<Box<Rare>>,
 }
 
+/// What few holds have.
 #[derive(Debug, Default)]
-struct Listeners(Vec<Sender<LostReason>>);
+struct Rare {
+    /// Who is to be told if it is lost.
+    listeners: Vec<Sender<LostReason>>,
+    /// Its fencing token.
+    token: Option<u64>,
+}
 
 /// Where a hold stands on the wheel.
 #[derive(Debug)]
@@ -89,17 +97,19 @@ pub(crate) struct Loss {
 
 impl Hold {
     pub(crate) fn new(
-        name: LockName,
-        owner: Owner,
+        claim: Claim,
+        holder: Holder,
         lease: Lease,
         watched: bool,
         sent_at: Instant,
         doubt: Option<ServerTime>,
     ) -> Self {
+        let Claim { kind, name, owner } = claim;
         Self {
             name,
             owner,
-            thread: std::thread::current().id(),
+            holder,
+            kind,
             validity: Validity::new(sent_at, lease.valid_until(sent_at)),
             doubt: doubt.map(Box::new),
             state: Mutex::new(State {
@@ -111,12 +121,17 @@ impl Hold {
                 may_outlive: watched,
                 over: false,
                 lost: None,
-                listeners: None,
+                rare: None,
             }),
             unanswered: AtomicBool::new(false),
             at_limit: AtomicBool::new(false),
             told_long: AtomicBool::new(false),
         }
+    }
+
+    /// What it is to the server.
+    pub(crate) fn claim(&self) -> Claim {
+        Claim { kind: self.kind, name: self.name.clone(), owner: self.owner.clone() }
     }
 
     pub(crate) fn is_held(&self, now: Instant) -> bool {
@@ -244,6 +259,15 @@ impl Hold {
         self.doubt.as_deref().copied()
     }
 
+    /// Its fencing token, if it has one.
+    pub(crate) fn token(&self) -> Option<u64> {
+        self.state.lock().rare.as_ref()?.token
+    }
+
+    pub(crate) fn set_token(&self, token: u64) {
+        self.state.lock().rare.get_or_insert_default().token = Some(token);
+    }
+
     /// Where it stands on the watchdog's wheel. Nothing else may be asked of it meanwhile.
     pub(crate) fn place(&self) -> MappedMutexGuard<'_, Place> {
         MutexGuard::map(self.state.lock(), |state| &mut state.place)
@@ -271,7 +295,7 @@ impl Hold {
                 state.lost = Some(self.reason(&state));
             }
             let result = state.lost.map_or(Ok(()), |reason| Err(Loss { reason, first }));
-            (result, state.listeners.take())
+            (result, state.take_listeners())
         };
         if let Err(loss) = result {
             tell(listeners, loss.reason);
@@ -289,7 +313,7 @@ impl Hold {
                 return false;
             }
             state.lost = Some(reason);
-            state.listeners.take()
+            state.take_listeners()
         };
         tell(listeners, reason);
         true
@@ -327,14 +351,20 @@ impl Hold {
         if let Some(reason) = state.lost {
             let _fits = tell.try_send(reason);
         } else if !state.over {
-            state.listeners.get_or_insert_default().0.push(tell);
+            state.rare.get_or_insert_default().listeners.push(tell);
         }
         told
     }
 }
 
-fn tell(listeners: Option<Box<Listeners>>, reason: LostReason) {
-    for listener in listeners.into_iter().flat_map(|listeners| listeners.0) {
+impl State {
+    fn take_listeners(&mut self) -> Vec<Sender<LostReason>> {
+        self.rare.as_mut().map(|rare| std::mem::take(&mut rare.listeners)).unwrap_or_default()
+    }
+}
+
+fn tell(listeners: Vec<Sender<LostReason>>, reason: LostReason) {
+    for listener in listeners {
         // Room for one is all it needs. Nobody may be listening any more.
         let _gone = listener.try_send(reason);
     }
@@ -351,7 +381,8 @@ mod tests {
     fn hold(watched: bool) -> Hold {
         let name = LockName::parse("a").unwrap();
         let lease = Lease::new(SECOND * 30).unwrap();
-        Hold::new(name, ClientId::random().draw(), lease, watched, origin(), None)
+        let claim = Claim { kind: Kind::Reentrant, name, owner: ClientId::random().draw() };
+        Hold::new(claim, Holder::current_thread(), lease, watched, origin(), None)
     }
 
     #[test]

@@ -5,14 +5,15 @@ use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::ThreadId;
 
 use parking_lot::Mutex;
 
 use crate::hold::Hold;
+use crate::kind::Layout;
 use crate::name::LockName;
+use crate::owner::Holder;
 
-/// All holds of one client, by name and thread.
+/// All holds of one client, by name and holder.
 ///
 /// In many small books: no two threads wait for each other unless their names fall into the same one, and when a book
 /// grows it is one of many.
@@ -63,10 +64,16 @@ impl Default for Holds {
 }
 
 impl Holds {
-    /// The hold of this name and thread.
-    pub(crate) fn find(&self, name: &LockName, thread: ThreadId) -> Option<Arc<Hold>> {
+    /// The hold of this name, holder and layout.
+    pub(crate) fn find(
+        &self,
+        name: &LockName,
+        holder: &Holder,
+        layout: Layout,
+    ) -> Option<Arc<Hold>> {
         let book = self.book(name).lock();
-        book.get(name)?.all().iter().find(|hold| hold.thread == thread).cloned()
+        let is_it = |hold: &&Arc<Hold>| hold.holder == *holder && hold.kind.layout() == layout;
+        book.get(name)?.all().iter().find(is_it).cloned()
     }
 
     pub(crate) fn of_name(&self, name: &LockName) -> Vec<Arc<Hold>> {

@@ -104,21 +104,26 @@
 //! follows Gray and Cheriton (Leases, 1989); why a lock alone does not fence is Martin Kleppmann's (How to do
 //! distributed locking, 2016). `DESIGN.md` in the repository gives the reasons for everything else.
 
+mod back_off;
 mod call;
 mod callbacks;
+mod claim;
 mod client;
 mod clock;
 mod config;
 mod error;
+mod grip;
 mod guard;
 mod hold;
 mod holds;
 mod keyspace;
+mod kind;
 mod lease;
 mod lock;
 mod name;
 mod op;
 mod owner;
+mod plan;
 mod process;
 mod report;
 mod statistics;
@@ -132,6 +137,7 @@ mod watchdog;
 
 pub use hashed_wheel::{Clock, ManualClock, Spread, SystemClock};
 
+pub use crate::back_off::BackOff;
 pub use crate::client::{Client, ClientBuilder, ShutdownReport};
 pub use crate::error::{Error, LostReason};
 pub use crate::guard::LockGuard;

@@ -1,24 +1,19 @@
 //! The reentrant lock: take it, ask about it, force it open.
 
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 
-use crate::call::{Attempts, Patience, call};
+use crate::claim;
 use crate::error::{Error, LostReason};
 use crate::guard::LockGuard;
-use crate::hold::Hold;
-use crate::lease::Lease;
-use crate::name::LockName;
-use crate::op::{
-    Acquire, Acquired, Exists, ForceRelease, Operation, Recount, Recounted, TimeToLive,
-};
-use crate::owner::Owner;
+use crate::kind::Kind;
+use crate::op::TimeToLive;
+use crate::owner::Holder;
+use crate::plan::{Plan, Wait};
 use crate::process::Process;
-use crate::value::ServerTime;
-use crate::wait::{self, Attempt, Others, Until, Waited};
+use crate::wait::Until;
 
 /// A reentrant lock of one name. Cheap to make, to clone and to share; it holds nothing by itself.
 ///
@@ -45,25 +40,15 @@ use crate::wait::{self, Attempt, Others, Until, Waited};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Lock {
-    process: Arc<Process>,
-    name: Result<LockName, Error>,
-    terms: Result<Terms, Error>,
-}
-
-/// How a hold lasts.
-#[derive(Clone, Copy, Debug)]
-struct Terms {
-    lease: Lease,
-    watched: bool,
+    pub(crate) plan: Plan,
 }
 
 /// How an acquire ends, seen from its thread.
 type Acquisition = Result<Option<LockGuard>, Error>;
 
 impl Lock {
-    pub(crate) fn new(process: Arc<Process>, name: &str) -> Self {
-        let terms = Terms { lease: process.settings.watchdog_lease, watched: true };
-        Self { process, name: LockName::parse(name), terms: Ok(terms) }
+    pub(crate) fn new(process: Arc<Process>, kind: Kind, name: &str) -> Self {
+        Self { plan: Plan::new(process, kind, name) }
     }
 
     /// The same lock, with holds that last for `lease` and are not renewed.
@@ -75,7 +60,7 @@ impl Lock {
     /// renewed as long as that guard is there.
     #[must_use]
     pub fn with_lease(mut self, lease: Duration) -> Self {
-        self.terms = Lease::new(lease).map(|lease| Terms { lease, watched: false });
+        self.plan.set_lease(lease);
         self
     }
 
@@ -104,8 +89,7 @@ impl Lock {
     ///
     /// As [`lock`](Self::lock).
     pub fn try_lock(&self) -> Acquisition {
-        let process = self.current()?;
-        self.acquire_or_nest(&process, None, None, false)
+        self.carry_out(Wait::No)
     }
 
     /// Takes the lock, and waits for it for at most `wait`, by a monotonic clock. `None` if it could not be had in that
@@ -126,8 +110,7 @@ impl Lock {
     ///
     /// As [`try_lock_for`](Self::try_lock_for).
     pub fn try_lock_until(&self, deadline: Instant) -> Acquisition {
-        let process = self.current()?;
-        self.try_lock_for(process.clock.remaining(deadline))
+        self.try_lock_for(self.plan.process()?.clock.remaining(deadline))
     }
 
     /// Takes the lock, and waits for it until `cancel` has a message or has lost its senders. The message stays in the
@@ -157,11 +140,10 @@ impl Lock {
     }
 
     fn lock_with(&self, cancel: Option<&Receiver<()>>) -> Result<LockGuard, Error> {
-        let process = self.current()?;
-        match self.acquire_or_nest(&process, None, cancel, true)? {
+        match self.carry_out(Wait::For(Until { deadline: None, cancel }))? {
             Some(guard) => Ok(guard),
             // A wait without a deadline does not end by time.
-            None => Err(Error::Cancelled { name: self.name()?.shown() }),
+            None => Err(Error::Cancelled { name: self.plan.name()?.shown() }),
         }
     }
 
@@ -178,10 +160,9 @@ impl Lock {
         if wait.is_zero() {
             return self.try_lock();
         }
-        let process = self.current()?;
         // A deadline beyond what the clock can say is none.
-        let deadline = process.now().checked_add(wait);
-        self.acquire_or_nest(&process, deadline, cancel, true)
+        let deadline = self.plan.process()?.now().checked_add(wait);
+        self.carry_out(Wait::For(Until { deadline, cancel }))
     }
 
     /// Whether anybody holds the lock, as the server says. One round trip.
@@ -190,7 +171,7 @@ impl Lock {
     ///
     /// As [`lock`](Self::lock).
     pub fn is_locked(&self) -> Result<bool, Error> {
-        self.ask(&Exists(self.name()?))
+        self.plan.ask(&claim::is_locked(self.plan.kind, self.plan.name()?))
     }
 
     /// How long the lock is held unless it is renewed, whoever holds it, as the server says. `None` if nobody does;
@@ -200,7 +181,7 @@ impl Lock {
     ///
     /// As [`lock`](Self::lock).
     pub fn remaining_lease(&self) -> Result<Option<Duration>, Error> {
-        self.ask(&TimeToLive(self.name()?))
+        self.plan.ask(&TimeToLive(self.plan.name()?))
     }
 
     /// Whether the calling thread holds the lock for certain. Local: no round trip.
@@ -212,14 +193,7 @@ impl Lock {
     /// How many guards of this lock the calling thread has; zero if its hold was lost. Local: no round trip.
     #[must_use]
     pub fn hold_count(&self) -> u32 {
-        let (Ok(process), Ok(name)) = (self.process.current(), &self.name) else {
-            return 0;
-        };
-        process
-            .holds
-            .find(name, thread::current().id())
-            .filter(|hold| hold.is_held(process.now()))
-            .map_or(0, |hold| hold.guards())
+        self.plan.held_by(&Holder::current_thread()).map_or(0, |hold| hold.guards())
     }
 
     /// Ends whatever holds the lock, and wakes a waiter. Answers whether there was a hold.
@@ -231,211 +205,19 @@ impl Lock {
     ///
     /// As [`lock`](Self::lock).
     pub fn force_unlock(&self) -> Result<bool, Error> {
-        let name = self.name()?;
-        let process = self.current()?;
+        let (name, kind) = (self.plan.name()?, self.plan.kind);
+        let process = self.plan.process()?;
         let own = process.holds.of_name(&name);
-        let ended = self.ask(&ForceRelease::new(name))?;
+        let ended = self.plan.ask(&claim::force_release(kind, name))?;
         // Also if there was nothing: then an earlier copy of the command has ended it, or it was gone before.
-        for hold in own {
-            process.watchdog.lose(&hold, LostReason::Deleted);
+        for hold in own.iter().filter(|hold| hold.kind.layout() == kind.layout()) {
+            process.watchdog.lose(hold, LostReason::Deleted);
         }
         Ok(ended)
     }
 
-    fn name(&self) -> Result<LockName, Error> {
-        self.name.clone()
+    fn carry_out(&self, wait: Wait<'_>) -> Acquisition {
+        let grip = self.plan.carry_out(&Holder::current_thread(), wait)?;
+        Ok(grip.map(LockGuard::new))
     }
-
-    fn current(&self) -> Result<Arc<Process>, Error> {
-        let process = self.process.current()?;
-        if process.is_shut_down() { Err(Error::Shutdown) } else { Ok(process) }
-    }
-
-    fn ask<O: Operation + ?Sized>(&self, operation: &O) -> Result<O::Reply, Error> {
-        let name = self.name()?;
-        match self.current()?.call(operation) {
-            Ok(answer) => Ok(answer.reply),
-            Err(gave_up) => Err(gave_up.failure.into_error(operation.name(), &name)),
-        }
-    }
-
-    /// Re-enters a hold of this thread, or takes the lock anew.
-    fn acquire_or_nest(
-        &self,
-        process: &Arc<Process>,
-        deadline: Option<Instant>,
-        cancel: Option<&Receiver<()>>,
-        waits: bool,
-    ) -> Acquisition {
-        let (name, terms) = (self.name()?, self.terms.clone()?);
-        // Until when one call goes on trying.
-        let until = || {
-            let now = process.now();
-            let patience = now + process.settings.patience();
-            deadline
-                .filter(|_| waits)
-                .map_or(patience, |deadline| patience.min(deadline.max(now + SHORTEST_CALL)))
-        };
-        // If the old hold turns out to be lost, it has been told so. Whoever asks now gets a new one, or waits for it.
-        if let Some(hold) = process.holds.find(&name, thread::current().id())
-            && let Some(guard) = nest(process, &hold, terms, until(), cancel)?
-        {
-            return Ok(Some(guard));
-        }
-        let mut acquirer = Acquirer::new(process, name.clone(), terms);
-        if !waits {
-            return match acquirer.attempt(until(), cancel)? {
-                Attempt::Granted(guard, _) => Ok(Some(guard)),
-                Attempt::Busy(..) => Ok(None),
-            };
-        }
-        let end = Until { deadline, cancel };
-        let channel = name.channel();
-        let waited =
-            process.channels.wait(&process.store, &channel, wait::Kind::Exclusive, end, || {
-                acquirer.attempt(until(), cancel)
-            })?;
-        match waited {
-            Waited::Granted(guard) => Ok(Some(guard)),
-            Waited::TimedOut => Ok(None),
-            Waited::Cancelled => Err(Error::Cancelled { name: name.shown() }),
-            Waited::Closed => Err(Error::Shutdown),
-        }
-    }
-}
-
-/// A call that is begun just before a deadline has at least this long, so that a short wait is not an error.
-const SHORTEST_CALL: Duration = Duration::from_millis(10);
-
-/// One acquire of a new hold, over all its attempts. If it ends without a guard although a copy of an attempt may
-/// still reach the server, a release is owed.
-struct Acquirer<'a> {
-    process: &'a Arc<Process>,
-    terms: Terms,
-    name: LockName,
-    owner: Owner,
-    doubt: Option<ServerTime>,
-}
-
-impl<'a> Acquirer<'a> {
-    fn new(process: &'a Arc<Process>, name: LockName, terms: Terms) -> Self {
-        Self { process, terms, name, owner: process.id.draw(), doubt: None }
-    }
-
-    fn attempt(
-        &mut self,
-        until: Instant,
-        cancel: Option<&Receiver<()>>,
-    ) -> Result<Attempt<LockGuard>, Error> {
-        let process = self.process;
-        let acquire =
-            Acquire { name: self.name.clone(), owner: self.owner.clone(), lease: self.terms.lease };
-        let patience = patience(process, until, cancel);
-        let answer = match call(&process.store, &*process.clock, &acquire, &patience) {
-            Ok(answer) => answer,
-            Err(gave_up) => {
-                self.doubt = self.doubt.max(gave_up.doubt);
-                return Err(gave_up.failure.into_error(acquire.name(), &self.name));
-            }
-        };
-        self.doubt = self.doubt.max(answer.doubt);
-        match answer.reply {
-            Acquired::Busy(busy) => Ok(Attempt::Busy(busy, Others::Wait)),
-            Acquired::Granted => {
-                self.granted(answer.sent_at).map(|guard| Attempt::Granted(guard, Others::Wait))
-            }
-        }
-    }
-
-    fn granted(&mut self, sent_at: Instant) -> Result<LockGuard, Error> {
-        let process = self.process;
-        let Terms { lease, watched } = self.terms;
-        // From here on the hold answers for the doubt.
-        let doubt = self.doubt.take();
-        let (name, owner) = (self.name.clone(), self.owner.clone());
-        let hold = Arc::new(Hold::new(name, owner, lease, watched, sent_at, doubt));
-        let in_time = hold.is_held(process.now());
-        if !in_time {
-            // The server counts from when the request arrived, and that was late.
-            hold.ask_for(lease);
-        }
-        process.holds.insert(&hold);
-        process.watchdog.watch(&hold, sent_at);
-        let guard = LockGuard::new(Arc::clone(process), hold, watched);
-        if process.is_shut_down() {
-            // The shutdown may have ended all holds before this one was among them. Dropping the guard releases it.
-            return Err(Error::Shutdown);
-        }
-        if in_time {
-            return Ok(guard);
-        }
-        // Granted, and over before the answer was here. Unlocking it says so, and cleans up.
-        guard.unlock()?;
-        Err(Error::Lost { name: self.name.shown(), reason: LostReason::Expired })
-    }
-}
-
-impl Drop for Acquirer<'_> {
-    fn drop(&mut self) {
-        if let Some(doubt) = self.doubt {
-            let (name, owner) = (self.name.clone(), self.owner.clone());
-            self.process.watchdog.owe_release(name, owner, self.terms.lease, Some(doubt));
-        }
-    }
-}
-
-/// What an acquire keeps trying for: until its end, a cancellation or a shutdown.
-fn patience<'a>(
-    process: &'a Process,
-    until: Instant,
-    cancel: Option<&'a Receiver<()>>,
-) -> Patience<'a> {
-    Patience {
-        until,
-        attempt: process.settings.command_timeout,
-        attempts: Attempts::UntilAnswered,
-        closed: Some(process.channels.closed()),
-        cancel,
-    }
-}
-
-/// One more guard of a hold that this thread has. `None` if it turns out to be lost.
-fn nest(
-    process: &Arc<Process>,
-    hold: &Arc<Hold>,
-    terms: Terms,
-    until: Instant,
-    cancel: Option<&Receiver<()>>,
-) -> Acquisition {
-    let Terms { lease, watched } = terms;
-    if !hold.is_held(process.now()) {
-        process.watchdog.lose(hold, hold.reason_of_end());
-        return Ok(None);
-    }
-    let recount = Recount {
-        name: hold.name.clone(),
-        owner: hold.owner.clone(),
-        count: hold.guards() + 1,
-        lease: Some(lease),
-    };
-    // Before it is sent: the hold may end before the answer is here.
-    hold.ask_for(lease);
-    let patience = patience(process, until, cancel);
-    let answer = match call(&process.store, &*process.clock, &recount, &patience) {
-        Ok(answer) => answer,
-        // The count on the server may be one too high. No decision reads it.
-        Err(gave_up) => return Err(gave_up.failure.into_error(recount.name(), &hold.name)),
-    };
-    if answer.reply == Recounted::Gone {
-        process.watchdog.lose(hold, LostReason::Deleted);
-        return Ok(None);
-    }
-    if !hold.extend(process.now(), lease, answer.sent_at) {
-        // It ended while the answer was on its way. Whoever saw that first owes its release.
-        process.watchdog.lose(hold, hold.reason_of_end());
-        return Ok(None);
-    }
-    hold.nest(lease, watched);
-    process.watchdog.watch(hold, answer.sent_at);
-    Ok(Some(LockGuard::new(Arc::clone(process), Arc::clone(hold), watched)))
 }

@@ -6,7 +6,9 @@
 //! nothing to the next one.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, ThreadId};
 
 use uuid::Uuid;
 
@@ -53,6 +55,24 @@ impl fmt::Display for Owner {
 impl fmt::Debug for Owner {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "\"{self}\"")
+    }
+}
+
+/// Whose a hold is inside its client: who may nest it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Holder {
+    Thread(ThreadId),
+    /// Whoever says this name. Boxed twice, as hardly any hold has one.
+    Named(Arc<Box<str>>),
+}
+
+impl Holder {
+    pub(crate) fn current_thread() -> Self {
+        Self::Thread(thread::current().id())
+    }
+
+    pub(crate) fn named(name: &str) -> Self {
+        Self::Named(Arc::new(name.into()))
     }
 }
 

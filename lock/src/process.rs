@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 use hashed_wheel::Clock;
 
 use crate::call::{Answer, Attempts, GaveUp, Patience, call};
+use crate::claim::Claim;
 use crate::config::Settings;
 use crate::error::{Error, LostReason};
 use crate::hold::{Hold, Left, Loss};
 use crate::holds::Holds;
 use crate::name::LockName;
-use crate::op::{Found, Operation, Recount, Recounted, Release};
-use crate::owner::{ClientId, Owner};
+use crate::op::{Found, Operation, Recounted};
+use crate::owner::ClientId;
 use crate::report::Warning;
 use crate::store::{Address, Failure, Listener, Memory, Redis, Store};
 use crate::teller::Teller;
@@ -202,8 +203,7 @@ impl Process {
         attempts: Attempts,
     ) -> Result<(), Error> {
         self.check(hold)?;
-        let (name, owner) = (hold.name.clone(), hold.owner.clone());
-        let recount = Recount { name, owner, count, lease: None };
+        let recount = hold.claim().recount(count, None);
         match self.call_for(&recount, patience, attempts) {
             Ok(Answer { reply: Recounted::Written, .. }) => Ok(()),
             Ok(Answer { reply: Recounted::Gone, .. }) => {
@@ -235,7 +235,7 @@ impl Process {
             return Err(lost(hold, reason));
         }
         self.watchdog.releasing(hold);
-        let release = Release::new(hold.name.clone(), hold.owner.clone());
+        let release = hold.claim().release();
         let answer = self.call_for(&release, patience, attempts);
         let unfinished = match &answer {
             Ok(answer) => hold.doubt().is_some_and(|doubt| doubt >= answer.reply.at),
@@ -272,12 +272,7 @@ impl Process {
 
     /// False if so many are owed that the lease has to end by itself.
     fn owe_release(&self, hold: &Hold) -> bool {
-        self.watchdog.owe_release(
-            hold.name.clone(),
-            hold.owner.clone(),
-            hold.longest_lease(),
-            hold.doubt(),
-        )
+        self.watchdog.owe_release(hold.claim(), hold.longest_lease(), hold.doubt())
     }
 
     /// Ends the client: waiters are woken, holds are released, until `timeout`. Answers how many were released, and the
@@ -295,18 +290,18 @@ impl Process {
             }
             self.watchdog.forget(hold);
             if hold.lose(self.now(), LostReason::Shutdown) && !self.owe_release(hold) {
-                unreleased.push((hold.name.clone(), hold.owner.clone()));
+                unreleased.push(hold.claim());
             }
         }
         unreleased.extend(self.watchdog.finish_releases(deadline));
-        let open: HashSet<&Owner> = unreleased.iter().map(|(_, owner)| owner).collect();
+        let open: HashSet<&Claim> = unreleased.iter().collect();
         let released = holds
             .iter()
             .filter(|hold| hold.lost_reason() == Some(LostReason::Shutdown))
-            .filter(|hold| !open.contains(&hold.owner))
+            .filter(|hold| !open.contains(&hold.claim()))
             .count();
         self.teller.stop(deadline.saturating_duration_since(self.now()));
-        (released, unreleased.into_iter().map(|(name, _)| name).collect())
+        (released, unreleased.into_iter().map(|claim| claim.name).collect())
     }
 
     /// Whether it was shut down.

@@ -10,7 +10,9 @@ const ORDER: &[&str] = &[
     "error",
     "statistics",
     "name",
+    "kind",
     "owner",
+    "back_off",
     "clock",
     "lease",
     "validity",
@@ -24,12 +26,15 @@ const ORDER: &[&str] = &[
     "call",
     "trace",
     "teller",
+    "wait",
+    "claim",
     "hold",
     "holds",
-    "wait",
     "watchdog",
     "process",
+    "grip",
     "guard",
+    "plan",
     "lock",
     "client",
     "lib",
@@ -71,7 +76,10 @@ const FOLDERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("wait", &["queue", "mod"]),
-    ("watchdog", &["jumps", "releases", "round_trip", "schedule", "mod", "placing", "finishing", "renewal"]),
+    (
+        "watchdog",
+        &["jumps", "releases", "round_trip", "schedule", "mod", "placing", "finishing", "renewal"],
+    ),
 ];
 
 /// What a folder's files use of its face by a path through the crate: types that the face only re-exports from files

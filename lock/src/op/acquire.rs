@@ -19,6 +19,8 @@ pub(crate) struct Acquire {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Acquired {
     Granted,
+    /// With a fencing token.
+    Fenced(u64),
     /// Somebody else holds it, for this long unless it is renewed; `None` if its key has no expiry.
     Busy(Option<Duration>),
 }

@@ -17,7 +17,7 @@ mod renew;
 
 pub(crate) use acquire::{Acquire, Acquired};
 pub(crate) use force_release::ForceRelease;
-pub(crate) use operation::{Argument, Form, Operation};
+pub(crate) use operation::{Argument, Form, Operation, WRITE};
 pub(crate) use query::{Exists, TimeToLive};
 pub(crate) use recount::{Recount, Recounted};
 pub(crate) use release::{Found, Release, Released};

@@ -31,6 +31,35 @@ pub(crate) trait Operation: Debug {
     fn apply(&self, keyspace: &mut Keyspace, not_after: ServerTime) -> Value;
 }
 
+/// An operation of a kind that is chosen as the program runs.
+impl<O: Operation + ?Sized> Operation for Box<O> {
+    type Reply = O::Reply;
+
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+
+    fn form(&self) -> Form {
+        (**self).form()
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        (**self).keys()
+    }
+
+    fn arguments(&self, not_after: ServerTime) -> Vec<Argument<'_>> {
+        (**self).arguments(not_after)
+    }
+
+    fn decode(&self, value: Value) -> Result<Self::Reply, Unexpected> {
+        (**self).decode(value)
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace, not_after: ServerTime) -> Value {
+        (**self).apply(keyspace, not_after)
+    }
+}
+
 /// One argument of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Argument<'a> {
@@ -38,6 +67,8 @@ pub(crate) enum Argument<'a> {
     Bytes(&'a [u8]),
     /// Its text.
     Owner(&'a Owner),
+    /// Its text, with the ending that makes it a writer's.
+    Writer(&'a Owner),
     Number(i64),
 }
 
@@ -79,6 +110,12 @@ impl Script {
 
 /// The payload of a release, as Redisson sends it: one waiter of each process may try.
 pub(super) const UNLOCKED: &str = "0";
+
+/// The payload that makes Redisson wake every waiter, and latches close.
+pub(super) const ALL: &str = "1";
+
+/// The ending of a writer's field.
+pub(crate) const WRITE: &str = ":write";
 
 /// The command that publishes. A cluster with sharded channels would need the other one.
 pub(super) const PUBLISH: &str = "PUBLISH";

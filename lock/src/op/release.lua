@@ -1,7 +1,7 @@
 -- Ends a hold, whatever its count, and tells the waiters. A stranger's release changes nothing.
 --
 -- KEYS[1]  the lock
--- KEYS[2]  its channel
+-- KEYS[2]  its channel; none if its waiters poll
 -- ARGV[1]  owner
 -- ARGV[2]  message
 -- ARGV[3]  the command that publishes
@@ -15,7 +15,9 @@
 local answer = 0
 if redis.pcall('hexists', KEYS[1], ARGV[1]) == 1 then
   redis.call('del', KEYS[1])
-  redis.call(ARGV[3], KEYS[2], ARGV[2])
+  if KEYS[2] then
+    redis.call(ARGV[3], KEYS[2], ARGV[2])
+  end
   answer = 1
 elseif redis.call('exists', KEYS[1]) == 1 then
   answer = -1

@@ -11,7 +11,8 @@ use crate::value::{ServerTime, Unexpected, Value};
 #[derive(Clone, Debug)]
 pub(crate) struct Release {
     name: LockName,
-    channel: Arc<str>,
+    /// None of a lock whose waiters poll.
+    channel: Option<Arc<str>>,
     owner: Owner,
 }
 
@@ -35,7 +36,12 @@ static SCRIPT: Script = Script::new(include_str!("release.lua"));
 
 impl Release {
     pub(crate) fn new(name: LockName, owner: Owner) -> Self {
-        Self { channel: name.channel(), name, owner }
+        Self { channel: Some(name.channel()), name, owner }
+    }
+
+    /// A release that nobody is told of.
+    pub(crate) fn untold(name: LockName, owner: Owner) -> Self {
+        Self { channel: None, name, owner }
     }
 }
 
@@ -51,7 +57,7 @@ impl Operation for Release {
     }
 
     fn keys(&self) -> Vec<&str> {
-        vec![self.name.as_str(), &self.channel]
+        std::iter::once(self.name.as_str()).chain(self.channel.as_deref()).collect()
     }
 
     fn arguments(&self, _not_after: ServerTime) -> Vec<Argument<'_>> {
@@ -77,7 +83,9 @@ impl Operation for Release {
         let key = self.name.as_str();
         let answer = if keyspace.hash_has(key, &self.owner.to_string()) == Ok(true) {
             keyspace.delete(key);
-            keyspace.publish(&self.channel, UNLOCKED);
+            if let Some(channel) = &self.channel {
+                keyspace.publish(channel, UNLOCKED);
+            }
             1
         } else if keyspace.exists(key) {
             -1

@@ -2,14 +2,18 @@
 
 use super::operation::{Argument, Form, Operation, Script};
 use crate::keyspace::Keyspace;
+use crate::kind::Layout;
 use crate::lease::Lease;
 use crate::name::LockName;
 use crate::owner::Owner;
 use crate::value::{ServerTime, Unexpected, Value};
 
-/// The holds that one script renews.
+/// The holds that one script renews, all of one layout.
 #[derive(Clone, Debug)]
-pub(crate) struct Renew(pub(crate) Vec<Renewal>);
+pub(crate) struct Renew {
+    pub(crate) layout: Layout,
+    pub(crate) renewals: Vec<Renewal>,
+}
 
 /// One hold that should be prolonged.
 #[derive(Clone, Debug)]
@@ -50,14 +54,17 @@ impl Operation for Renew {
     }
 
     fn keys(&self) -> Vec<&str> {
-        self.0.iter().map(|renewal| renewal.name.as_str()).collect()
+        self.renewals.iter().map(|renewal| renewal.name.as_str()).collect()
     }
 
     fn arguments(&self, not_after: ServerTime) -> Vec<Argument<'_>> {
-        let mut arguments = Vec::with_capacity(1 + 2 * self.0.len());
+        let mut arguments = Vec::with_capacity(1 + 2 * self.renewals.len());
         arguments.push(Argument::Number(not_after.0));
-        for renewal in &self.0 {
-            arguments.push(Argument::Owner(&renewal.owner));
+        for renewal in &self.renewals {
+            arguments.push(match self.layout {
+                Layout::Writer => Argument::Writer(&renewal.owner),
+                _ => Argument::Owner(&renewal.owner),
+            });
             arguments.push(Argument::millis(renewal.lease.millis()));
         }
         arguments
@@ -81,7 +88,7 @@ impl Operation for Renew {
             })
             .collect();
         match answers {
-            Some(answers) if answers.len() == self.0.len() => Ok(Renewals { at, answers }),
+            Some(answers) if answers.len() == self.renewals.len() => Ok(Renewals { at, answers }),
             _ => Err(Unexpected(Value::Array(parts))),
         }
     }
@@ -91,7 +98,7 @@ impl Operation for Renew {
             return late;
         }
         let now = keyspace.now();
-        let answers = self.0.iter().map(|renewal| {
+        let answers = self.renewals.iter().map(|renewal| {
             let key = renewal.name.as_str();
             match keyspace.hash_has(key, &renewal.owner.to_string()) {
                 Ok(true) => {

@@ -69,8 +69,15 @@ pub(crate) struct Channels {
     by_name: Mutex<HashMap<Arc<str>, Channel>>,
 }
 
+/// Those who wait for one channel's messages. Readers and writers of one lock do, and neither stands in the other's way.
 #[derive(Debug)]
 struct Channel {
+    exclusive: Line,
+    shared: Line,
+}
+
+#[derive(Debug)]
+struct Line {
     queue: Queue,
     parkers: BTreeMap<Ticket, Parker>,
     subscribed: bool,
@@ -174,8 +181,8 @@ impl Channels {
     /// Ends every wait, now and later.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        for channel in self.by_name.lock().values() {
-            channel.parkers.values().for_each(Parker::unpark);
+        for line in self.by_name.lock().values().flat_map(Channel::lines) {
+            line.parkers.values().for_each(Parker::unpark);
         }
     }
 
@@ -190,15 +197,17 @@ impl Channels {
 
     /// Threads that sleep here, or have slept and are about to try again.
     pub(crate) fn waiters(&self) -> usize {
-        self.by_name.lock().values().map(|channel| channel.parkers.len()).sum()
+        self.by_name.lock().values().flat_map(Channel::lines).map(|line| line.parkers.len()).sum()
     }
 
     fn wake(&self, channel: &str) {
         let now = self.clock.now();
         if let Some(channel) = self.by_name.lock().get_mut(channel) {
-            channel.queue.wake();
-            if let Some(acting) = channel.queue.acting_ticket(now) {
-                channel.unpark(acting);
+            for line in [&mut channel.exclusive, &mut channel.shared] {
+                line.queue.wake();
+                if let Some(acting) = line.queue.acting_ticket(now) {
+                    line.unpark(acting);
+                }
             }
         }
     }
@@ -215,6 +224,27 @@ impl Listener for Channels {
 }
 
 impl Channel {
+    fn new(poll_bound: Duration) -> Self {
+        Self { exclusive: Line::new(poll_bound), shared: Line::new(poll_bound) }
+    }
+
+    fn lines(&self) -> [&Line; 2] {
+        [&self.exclusive, &self.shared]
+    }
+
+    fn line(&mut self, kind: Kind) -> &mut Line {
+        match kind {
+            Kind::Exclusive | Kind::Polled => &mut self.exclusive,
+            Kind::Shared => &mut self.shared,
+        }
+    }
+}
+
+impl Line {
+    fn new(poll_bound: Duration) -> Self {
+        Self { queue: Queue::new(poll_bound), parkers: BTreeMap::new(), subscribed: false }
+    }
+
     fn unpark(&self, ticket: Ticket) {
         if let Some(parker) = self.parkers.get(&ticket) {
             parker.unpark();
@@ -227,6 +257,7 @@ struct Waiter<'a> {
     channels: &'a Channels,
     store: &'a Store,
     channel: &'a Arc<str>,
+    kind: Kind,
     ticket: Ticket,
     parker: Option<Parker>,
 }
@@ -238,14 +269,11 @@ impl<'a> Waiter<'a> {
             Kind::Shared => Newcomer::TriesOnce,
         };
         let mut by_name = channels.by_name.lock();
-        let line = by_name.entry(Arc::clone(channel)).or_insert_with(|| Channel {
-            queue: Queue::new(channels.poll_bound),
-            parkers: BTreeMap::new(),
-            subscribed: false,
-        });
-        let ticket = line.queue.join(newcomer);
+        let entry = by_name.entry(Arc::clone(channel));
+        let lines = entry.or_insert_with(|| Channel::new(channels.poll_bound));
+        let ticket = lines.line(kind).queue.join(newcomer);
         drop(by_name);
-        Self { channels, store, channel, ticket, parker: None }
+        Self { channels, store, channel, kind, ticket, parker: None }
     }
 
     fn can_be_woken(&mut self) {
@@ -305,17 +333,19 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    fn with_line<R>(&self, otherwise: R, act: impl FnOnce(&mut Channel) -> R) -> R {
-        self.channels.by_name.lock().get_mut(self.channel).map_or(otherwise, act)
+    fn with_line<R>(&self, otherwise: R, act: impl FnOnce(&mut Line) -> R) -> R {
+        let mut by_name = self.channels.by_name.lock();
+        by_name.get_mut(self.channel).map_or(otherwise, |channel| act(channel.line(self.kind)))
     }
 }
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let mut by_name = self.channels.by_name.lock();
-        let Some(line) = by_name.get_mut(self.channel) else {
+        let Some(channel) = by_name.get_mut(self.channel) else {
             return;
         };
+        let line = channel.line(self.kind);
         line.queue.leave(self.ticket);
         line.parkers.remove(&self.ticket);
         if !line.queue.is_empty() {
@@ -323,10 +353,13 @@ impl Drop for Waiter<'_> {
             line.queue.attentive(now).for_each(|ticket| line.unpark(ticket));
             return;
         }
-        let subscribed = line.subscribed;
-        by_name.remove(self.channel);
-        if subscribed {
+        let subscribed = std::mem::take(&mut line.subscribed);
+        let [one, other] = channel.lines();
+        if subscribed && !one.subscribed && !other.subscribed {
             self.store.unsubscribe(self.channel);
+        }
+        if one.queue.is_empty() && other.queue.is_empty() {
+            by_name.remove(self.channel);
         }
     }
 }

@@ -21,13 +21,12 @@ use std::time::{Duration, Instant};
 use hashed_wheel::{Clock, HashedWheelTimer, Parker};
 use parking_lot::Mutex;
 
+use crate::claim::Claim;
 use crate::config::Settings;
 use crate::error::{Error, LostReason};
 use crate::hold::{Hold, Place};
 use crate::holds::Holds;
 use crate::lease::Lease;
-use crate::name::LockName;
-use crate::owner::Owner;
 use crate::statistics::Counters;
 use crate::store::Store;
 use crate::teller::Teller;
@@ -155,27 +154,26 @@ impl Watchdog {
     /// end by itself.
     pub(crate) fn owe_release(
         &self,
-        name: LockName,
-        owner: Owner,
+        claim: Claim,
         lease: Lease,
         doubt: Option<ServerTime>,
     ) -> bool {
-        self.shared.owe(name, owner, lease, doubt)
+        self.shared.owe(claim, lease, doubt)
     }
 
     /// Notes that a caller releases `hold` itself, until [`released`](Self::released).
     pub(crate) fn releasing(&self, hold: &Hold) {
-        self.shared.releases.lock().begin(hold.name.clone(), hold.owner.clone());
+        self.shared.releases.lock().begin(hold.claim());
     }
 
     pub(crate) fn released(&self, hold: &Hold) {
-        self.shared.releases.lock().end(&hold.owner);
+        self.shared.releases.lock().end(&hold.claim());
         self.shared.wake_flushers();
     }
 
     /// Waits for the releases that are under way or owed, until `deadline`. Answers those that no server has
     /// acknowledged.
-    pub(crate) fn finish_releases(&self, deadline: Instant) -> Vec<(LockName, Owner)> {
+    pub(crate) fn finish_releases(&self, deadline: Instant) -> Vec<Claim> {
         let parker = Parker::new();
         self.shared.flushers.lock().push(parker.clone());
         // Wakes come at the end of a round of the renewal thread's, and of a caller's release. The first round may have
@@ -276,7 +274,7 @@ impl Shared {
         let ends_by_itself = !hold.may_outlive();
         if hold.doubt().is_some() || !(gone || ends_by_itself) {
             // If too many are owed already, that is counted, and the lease ends by itself.
-            self.owe(hold.name.clone(), hold.owner.clone(), hold.longest_lease(), hold.doubt());
+            self.owe(hold.claim(), hold.longest_lease(), hold.doubt());
         }
     }
 
@@ -300,11 +298,11 @@ impl Shared {
         }
     }
 
-    fn owe(&self, name: LockName, owner: Owner, lease: Lease, doubt: Option<ServerTime>) -> bool {
+    fn owe(&self, claim: Claim, lease: Lease, doubt: Option<ServerTime>) -> bool {
         // A copy of a command may be under way for as long as its attempt may take.
         let lease_and_copies = lease.duration() + self.settings.patience();
         let now = self.clock.now();
-        let owed = self.releases.lock().owe(now, name, owner, lease_and_copies, doubt);
+        let owed = self.releases.lock().owe(now, claim, lease_and_copies, doubt);
         self.renewal.unpark();
         owed
     }

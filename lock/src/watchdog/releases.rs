@@ -7,17 +7,13 @@
 
 use std::time::{Duration, Instant};
 
-use crate::name::LockName;
-use crate::op::Release;
-use crate::owner::Owner;
+use crate::claim::Claim;
 use crate::value::ServerTime;
 
 /// One release that is owed.
 #[derive(Debug)]
 pub(super) struct Owed {
-    name: LockName,
-    owner: Owner,
-    pub(super) release: Release,
+    pub(super) claim: Claim,
     /// Until when a copy of the acquire may arrive.
     doubt: Option<ServerTime>,
     due: Instant,
@@ -32,9 +28,9 @@ pub(super) struct Owed {
 pub(super) struct Releases {
     owed: Vec<Owed>,
     /// Those of the renewal thread's round. Whether each was acknowledged once.
-    in_round: Vec<(LockName, Owner, bool)>,
+    in_round: Vec<(Claim, bool)>,
     /// Those that callers send themselves.
-    by_callers: Vec<(LockName, Owner)>,
+    by_callers: Vec<Claim>,
     /// Given up: the book was full, or the lease has ended by itself.
     pub(super) abandoned: u64,
 }
@@ -51,8 +47,7 @@ impl Releases {
     pub(super) fn owe(
         &mut self,
         now: Instant,
-        name: LockName,
-        owner: Owner,
+        claim: Claim,
         lasts: Duration,
         doubt: Option<ServerTime>,
     ) -> bool {
@@ -61,9 +56,7 @@ impl Releases {
             return false;
         }
         self.owed.push(Owed {
-            release: Release::new(name.clone(), owner.clone()),
-            name,
-            owner,
+            claim,
             doubt,
             due: now,
             pause: FIRST_PAUSE,
@@ -84,10 +77,7 @@ impl Releases {
                 Some(_) => place += 1,
             }
         }
-        self.in_round = due
-            .iter()
-            .map(|owed| (owed.name.clone(), owed.owner.clone(), owed.acknowledged))
-            .collect();
+        self.in_round = due.iter().map(|owed| (owed.claim.clone(), owed.acknowledged)).collect();
         due
     }
 
@@ -128,13 +118,13 @@ impl Releases {
     }
 
     /// A caller sends a release itself.
-    pub(super) fn begin(&mut self, name: LockName, owner: Owner) {
-        self.by_callers.push((name, owner));
+    pub(super) fn begin(&mut self, claim: Claim) {
+        self.by_callers.push(claim);
     }
 
     /// It has an answer, or it is owed.
-    pub(super) fn end(&mut self, owner: &Owner) {
-        self.by_callers.retain(|(_, other)| other != owner);
+    pub(super) fn end(&mut self, claim: &Claim) {
+        self.by_callers.retain(|other| other != claim);
     }
 
     /// How many are owed.
@@ -143,14 +133,14 @@ impl Releases {
     }
 
     /// Those that have never been acknowledged.
-    pub(super) fn unacknowledged(&self) -> Vec<(LockName, Owner)> {
-        let owed = self.owed.iter().map(|owed| (&owed.name, &owed.owner, owed.acknowledged));
-        let in_round = self.in_round.iter().map(|(name, owner, done)| (name, owner, *done));
-        let by_callers = self.by_callers.iter().map(|(name, owner)| (name, owner, false));
+    pub(super) fn unacknowledged(&self) -> Vec<Claim> {
+        let owed = self.owed.iter().map(|owed| (&owed.claim, owed.acknowledged));
+        let in_round = self.in_round.iter().map(|(claim, done)| (claim, *done));
+        let by_callers = self.by_callers.iter().map(|claim| (claim, false));
         owed.chain(in_round)
             .chain(by_callers)
-            .filter(|(_, _, acknowledged)| !acknowledged)
-            .map(|(name, owner, _)| (name.clone(), owner.clone()))
+            .filter(|(_, acknowledged)| !acknowledged)
+            .map(|(claim, _)| claim.clone())
             .collect()
     }
 }
@@ -159,13 +149,16 @@ impl Releases {
 mod tests {
     use super::*;
     use crate::clock::origin;
+    use crate::kind::Kind;
+    use crate::name::LockName;
     use crate::owner::ClientId;
 
     fn owing(now: Instant, doubt: Option<i64>) -> Releases {
         let mut releases = Releases::default();
         let name = LockName::parse("a").unwrap();
         let lasts = Duration::from_secs(30);
-        releases.owe(now, name, ClientId::random().draw(), lasts, doubt.map(ServerTime));
+        let claim = Claim { kind: Kind::Reentrant, name, owner: ClientId::random().draw() };
+        releases.owe(now, claim, lasts, doubt.map(ServerTime));
         releases
     }
 

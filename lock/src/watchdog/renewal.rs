@@ -15,8 +15,9 @@ use super::schedule::Places;
 use super::{Due, Reading, Shared};
 use crate::error::LostReason;
 use crate::hold::Place;
+use crate::kind::Layout;
 use crate::lease::Lease;
-use crate::op::{Renew, Renewal, Renewals, Renewed};
+use crate::op::{Renew, Renewals, Renewed};
 use crate::store::{Failure, Request, Stream};
 
 /// Scripts that are under way at a time, when there is something to catch up with.
@@ -80,12 +81,7 @@ fn turn(shared: &Shared, places: &mut Places) {
     // Of equal size, and about so large: two keys too many for one script are no reason for a second one.
     let scripts = if behind { due.len().div_ceil(keys) } else { (due.len() + keys / 2) / keys };
     let size = due.len().div_ceil(scripts.max(1)).max(1);
-    let mut due = due.into_iter();
-    let batches = std::iter::from_fn(|| {
-        let batch: Batch = due.by_ref().take(size).collect();
-        (!batch.is_empty()).then_some(batch)
-    })
-    .collect();
+    let batches = in_batches(due, size);
     // A server runs whatever it finds of one client before it looks at the next. So while there is time, one script goes
     // after the other, and everybody else's commands between them.
     let one_by_one = shared.round_trip.recent() * u32::try_from(scripts).unwrap_or(u32::MAX);
@@ -94,6 +90,29 @@ fn turn(shared: &Shared, places: &mut Places) {
     shared.store.stream(&mut sweep);
     sweep.put_off_the_rest();
     send_owed_releases(shared, shared.clock.now());
+}
+
+/// Cuts what is due in pieces of `size`, each of one layout.
+fn in_batches(due: Vec<Due>, size: usize) -> VecDeque<Batch> {
+    let mut batches: Vec<Batch> = Vec::new();
+    // Whichever is being filled. There are few layouts.
+    let mut open: Vec<(Layout, usize)> = Vec::new();
+    for due in due {
+        let layout = due.hold.kind.layout();
+        let place = open.iter().position(|(other, _)| *other == layout);
+        let batch = place.map_or(batches.len(), |place| open[place].1);
+        if batch == batches.len() || batches[batch].len() == size {
+            let started = (layout, batches.len());
+            match place {
+                Some(place) => open[place] = started,
+                None => open.push(started),
+            }
+            batches.push(vec![due]);
+        } else {
+            batches[batch].push(due);
+        }
+    }
+    batches.into()
 }
 
 /// The renewals of one turn, on their way to the server and back.
@@ -212,16 +231,9 @@ fn to_be_sent(shared: &Shared, batch: Batch, now: Instant) -> Vec<Sent> {
 }
 
 fn script(batch: &[Sent]) -> Renew {
-    Renew(
-        batch
-            .iter()
-            .map(|sent| Renewal {
-                name: sent.due.hold.name.clone(),
-                owner: sent.due.hold.owner.clone(),
-                lease: sent.lease,
-            })
-            .collect(),
-    )
+    let renewals = batch.iter().map(|sent| sent.due.hold.claim().renewal(sent.lease)).collect();
+    let layout = batch.first().map_or(Layout::Counted, |sent| sent.due.hold.kind.layout());
+    Renew { layout, renewals }
 }
 
 /// Nothing is known of these holds. They are tried again until their validity ends, in ever shorter pauses as it comes

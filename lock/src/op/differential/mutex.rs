@@ -5,6 +5,7 @@ use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use wheellock_fixture::Server;
 
 use super::worlds::{STEP, Worlds};
+use crate::kind::Layout;
 use crate::lease::Lease;
 use crate::name::LockName;
 use crate::op::{Acquire, Exists, ForceRelease, Recount, Release, Renew, Renewal, TimeToLive};
@@ -90,7 +91,10 @@ impl Cast {
                     owner: owner(by),
                     lease: lease(steps),
                 });
-                self.worlds.compare(&Renew(renewals.collect()), *late)
+                self.worlds.compare(
+                    &Renew { layout: Layout::Counted, renewals: renewals.collect() },
+                    *late,
+                )
             }
             Action::ForceRelease { name: at, late } => {
                 self.worlds.compare(&ForceRelease::new(name(*at)), *late)

@@ -11,7 +11,7 @@ use proptest::test_runner::TestCaseError;
 use wheellock_fixture::{RawConnection, Reply, Server};
 
 use crate::keyspace::Keyspace;
-use crate::op::operation::{Argument, Form, Operation};
+use crate::op::operation::{Argument, Form, Operation, WRITE};
 use crate::value::{ServerTime, Value};
 
 /// Leases and steps are whole tens of seconds: far more than a history takes, so no time to live comes out on the
@@ -89,6 +89,7 @@ impl Worlds {
             Argument::Text(text) => text.into(),
             Argument::Bytes(bytes) => bytes.into(),
             Argument::Owner(owner) => owner.to_string().into(),
+            Argument::Writer(owner) => format!("{owner}{WRITE}").into(),
             Argument::Number(number) => number.to_string().into(),
         }));
         value(self.server.command(&words))

@@ -3,7 +3,7 @@
 use redis::{Cmd, RedisWrite};
 
 use super::server_clock::ServerClock;
-use crate::op::{Argument, Form, Operation};
+use crate::op::{Argument, Form, Operation, WRITE};
 use crate::store::Failure;
 use crate::value::{ServerTime, Value};
 
@@ -72,6 +72,7 @@ pub(super) fn pack<O: Operation + ?Sized>(
             Argument::Text(text) => drop(command.arg(text)),
             Argument::Bytes(bytes) => drop(command.arg(bytes)),
             Argument::Owner(owner) => command.write_arg_fmt(owner),
+            Argument::Writer(owner) => command.write_arg_fmt(format_args!("{owner}{WRITE}")),
             Argument::Number(number) => drop(command.arg(number)),
         }
     }

@@ -1,0 +1,80 @@
+//! How long to pause between tries where no message tells of an end.
+
+use std::time::Duration;
+
+/// Pauses that double from the shortest to the longest, each somewhere between its half and its whole, so that those
+/// who began together do not go on together.
+///
+/// For locks without messages: [`spin_lock`](crate::Client::spin_lock) and [`simple_lock`](crate::Client::simple_lock).
+/// No pause is longer than one second, whatever is asked for. The idea is Redisson's (`LockOptions.ExponentialBackOff`).
+///
+/// ```
+/// use std::time::Duration;
+/// use wheellock::{BackOff, Client};
+///
+/// let patient = BackOff::new(Duration::from_millis(5), Duration::from_millis(250));
+/// let lock = Client::in_memory().spin_lock("orders:42").with_back_off(patient);
+/// # let _guard = lock.lock()?;
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackOff {
+    shortest: Duration,
+    longest: Duration,
+}
+
+/// Below it, a waiter would be a burden and not find out anything sooner.
+const LEAST: Duration = Duration::from_millis(1);
+
+impl BackOff {
+    /// Pauses from `shortest` to `longest`. One below a millisecond is a millisecond, and a `longest` below `shortest`
+    /// is `shortest`.
+    #[must_use]
+    pub fn new(shortest: Duration, longest: Duration) -> Self {
+        let shortest = shortest.max(LEAST);
+        Self { shortest, longest: longest.max(shortest) }
+    }
+
+    /// The pause after so many refusals before this one.
+    pub(crate) fn pause(self, refusals: u32) -> Duration {
+        let doubled =
+            2_u32.checked_pow(refusals).and_then(|times| self.shortest.checked_mul(times));
+        let whole = doubled.map_or(self.longest, |pause| pause.min(self.longest));
+        whole.mul_f64(0.5 + fastrand::f64() / 2.0)
+    }
+}
+
+impl Default for BackOff {
+    /// From 1 to 128 ms, as Redisson's.
+    fn default() -> Self {
+        Self::new(LEAST, Duration::from_millis(128))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_pause_lies_between_half_and_whole_of_a_doubling_that_ends(
+            shortest in 0_u64..5_000,
+            longest in 0_u64..5_000,
+            refusals: u32,
+        ) {
+            let (shortest, longest) = (Duration::from_millis(shortest), Duration::from_millis(longest));
+            let back_off = BackOff::new(shortest, longest);
+            let pause = back_off.pause(refusals);
+            prop_assert!(pause >= shortest.max(LEAST) / 2);
+            prop_assert!(pause <= longest.max(shortest).max(LEAST));
+            if refusals == 0 {
+                prop_assert!(pause <= shortest.max(LEAST));
+            }
+            if refusals > 20 {
+                prop_assert!(pause >= longest / 2);
+            }
+        }
+    }
+}
