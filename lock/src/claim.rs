@@ -6,8 +6,8 @@ use crate::kind::Kind;
 use crate::lease::Lease;
 use crate::name::LockName;
 use crate::op::{
-    Acquire, Acquired, Exists, ForceRelease, Operation, Recount, Recounted, Release, Released,
-    Renewal,
+    Acquire, Acquired, Exists, FencedAcquire, ForceRelease, Operation, Recount, Recounted, Release,
+    Released, Renewal, TextAcquire, TextForceRelease, TextRelease,
 };
 use crate::owner::Owner;
 use crate::wait::{self, Others};
@@ -29,7 +29,9 @@ impl Claim {
         let (name, owner) = (self.name.clone(), self.owner.clone());
         match self.kind {
             Kind::Reentrant | Kind::Spin => Box::new(Acquire { name, owner, lease }),
-            Kind::Fenced | Kind::Simple | Kind::Fair | Kind::Read | Kind::Write => todo!("{waits}"),
+            Kind::Fenced => Box::new(FencedAcquire::new(name, owner, lease)),
+            Kind::Simple => Box::new(TextAcquire { name, owner, lease }),
+            Kind::Fair | Kind::Read | Kind::Write => todo!("{waits}"),
         }
     }
 
@@ -37,8 +39,11 @@ impl Claim {
     pub(crate) fn recount(&self, count: u32, lease: Option<Lease>) -> Request<Recounted> {
         let (name, owner) = (self.name.clone(), self.owner.clone());
         match self.kind {
-            Kind::Reentrant | Kind::Spin => Box::new(Recount { name, owner, count, lease }),
-            _ => todo!(),
+            // A simple lock is not nested.
+            Kind::Reentrant | Kind::Spin | Kind::Fenced | Kind::Simple => {
+                Box::new(Recount { name, owner, count, lease })
+            }
+            Kind::Fair | Kind::Read | Kind::Write => todo!(),
         }
     }
 
@@ -46,9 +51,10 @@ impl Claim {
     pub(crate) fn release(&self) -> Request<Released> {
         let (name, owner) = (self.name.clone(), self.owner.clone());
         match self.kind {
-            Kind::Reentrant => Box::new(Release::new(name, owner)),
+            Kind::Reentrant | Kind::Fenced => Box::new(Release::new(name, owner)),
             Kind::Spin => Box::new(Release::untold(name, owner)),
-            Kind::Fenced | Kind::Simple | Kind::Fair | Kind::Read | Kind::Write => todo!(),
+            Kind::Simple => Box::new(TextRelease { name, owner }),
+            Kind::Fair | Kind::Read | Kind::Write => todo!(),
         }
     }
 
@@ -85,13 +91,18 @@ impl Claim {
 /// Ends whatever holds the lock.
 pub(crate) fn force_release(kind: Kind, name: LockName) -> Request<bool> {
     match kind {
-        _ => Box::new(ForceRelease::new(name)),
+        Kind::Simple => Box::new(TextForceRelease(name)),
+        Kind::Reentrant | Kind::Fenced | Kind::Spin => Box::new(ForceRelease::new(name)),
+        Kind::Fair | Kind::Read | Kind::Write => todo!(),
     }
 }
 
 /// Whether anybody holds the lock.
 pub(crate) fn is_locked(kind: Kind, name: LockName) -> Request<bool> {
     match kind {
-        _ => Box::new(Exists(name)),
+        Kind::Reentrant | Kind::Fair | Kind::Fenced | Kind::Spin | Kind::Simple => {
+            Box::new(Exists(name))
+        }
+        Kind::Read | Kind::Write => todo!(),
     }
 }

@@ -10,7 +10,8 @@ use crate::clock::SuspendClock;
 use crate::config::Settings;
 use crate::error::Error;
 use crate::kind::Kind;
-use crate::lock::Lock;
+use crate::lock::{FencedLock, Lock};
+use crate::plan::{Nesting, Plan};
 use crate::process::{Birth, Process, Target};
 use crate::report::{HeldLock, LostLock, Warning};
 use crate::statistics::Stats;
@@ -76,7 +77,89 @@ impl Client {
     /// used. On the server it is the key, byte for byte.
     #[must_use]
     pub fn lock(&self, name: &str) -> Lock {
-        Lock::new(Arc::clone(&self.process), Kind::Reentrant, name)
+        Lock::new(self.plan(Kind::Reentrant, name))
+    }
+
+    /// A lock that a thread takes once: asking for it again while holding it is an [`Error::AlreadyHeld`] instead of a
+    /// nested guard. On the server it is a [`lock`](Self::lock) like any other. Redisson's
+    /// `getNonReentrantLock`.
+    ///
+    /// ```
+    /// use wheellock::{Client, Error};
+    ///
+    /// let client = Client::in_memory();
+    /// let lock = client.non_reentrant_lock("orders:42");
+    /// let guard = lock.lock()?;
+    /// assert!(matches!(lock.lock(), Err(Error::AlreadyHeld { .. })));
+    /// # drop(guard);
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[must_use]
+    pub fn non_reentrant_lock(&self, name: &str) -> Lock {
+        let mut plan = self.plan(Kind::Reentrant, name);
+        plan.nesting = Nesting::Refused;
+        Lock::new(plan)
+    }
+
+    /// A lock whose guards carry a [fencing token](crate::FencedGuard::token): a number that is larger than that of every
+    /// hold before. For resources that can refuse who comes with a smaller one. Redisson's `RFencedLock`.
+    ///
+    /// The counter of tokens is a key of its own, `redisson_lock_token:{name}`, and has no expiry: it must outlive every
+    /// hold. A thread that holds the [`lock`](Self::lock) of the same name nests, and is then given a token.
+    #[must_use]
+    pub fn fenced_lock(&self, name: &str) -> FencedLock {
+        Lock::new(self.plan(Kind::Fenced, name))
+    }
+
+    /// A lock whose waiters poll, in [pauses](Lock::with_back_off) that double with each refusal, and are not woken by
+    /// messages. Of one client's waiters one polls for all. Redisson's `getSpinLock`.
+    ///
+    /// For servers or proxies on which publishing is dear or not possible. It excludes [`lock`](Self::lock)s of the same
+    /// name, but does not wake their waiters: those then find out within a second.
+    ///
+    /// ```
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let _guard = client.spin_lock("orders:42").lock()?;
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn spin_lock(&self, name: &str) -> Lock {
+        Lock::new(self.plan(Kind::Spin, name))
+    }
+
+    /// The simplest lock: its key is a text, the owner, as in `SET name owner NX PX lease`. It is not nested, and its
+    /// waiters poll as those of [`spin_lock`](Self::spin_lock) do. It is renewed like every other, or
+    /// [leased](Lock::with_lease); released only by its owner.
+    ///
+    /// Who holds it and asks again is refused like everybody else: `None` from a `try_lock`; and from a wait without a
+    /// deadline, which would wait for its own renewed hold for ever, [`Error::AlreadyHeld`].
+    ///
+    /// It does not exclude locks of other kinds: a key of another kind's under its name is an [`Error::WrongType`].
+    /// Redisson has none like it; it is the lock of Redis's own documentation (`SET`, Patterns).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let nightly = client.simple_lock("nightly report").with_lease(Duration::from_secs(3600));
+    /// if let Some(guard) = nightly.try_lock()? {
+    ///     // Only one of all processes comes here.
+    ///     guard.unlock()?;
+    /// }
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn simple_lock(&self, name: &str) -> Lock {
+        let mut plan = self.plan(Kind::Simple, name);
+        plan.nesting = Nesting::Contends;
+        Lock::new(plan)
+    }
+
+    fn plan(&self, kind: Kind, name: &str) -> Plan {
+        Plan::new(Arc::clone(&self.process), kind, name)
     }
 
     /// This client's identity, the first part of every owner: a random UUID. In the child of a fork it is another.

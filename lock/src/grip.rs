@@ -11,8 +11,8 @@ use crate::error::{Error, LostReason};
 use crate::hold::Hold;
 use crate::process::Process;
 
-/// One of the guards of a hold. Dropping it lets go.
-pub(crate) struct Grip {
+/// One of the guards of a hold. Dropping it lets go. Public only for a sealed trait: nobody outside can name it.
+pub struct Grip {
     process: Arc<Process>,
     hold: Arc<Hold>,
     watched: bool,

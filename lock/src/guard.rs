@@ -143,11 +143,6 @@ impl LockGuard {
     pub fn unlock(self) -> Result<(), Error> {
         self.grip.let_go()
     }
-
-    /// What can be sent to another thread.
-    pub(crate) fn into_grip(self) -> Grip {
-        self.grip
-    }
 }
 
 impl fmt::Debug for LockGuard {

@@ -253,7 +253,7 @@ impl Keyspace {
         }
     }
 
-    #[cfg(test)]
+    /// `PERSIST`.
     pub(crate) fn persist(&mut self, key: &str) {
         if let Some(entry) = self.live(key) {
             entry.expires_at = None;

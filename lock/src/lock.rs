@@ -1,18 +1,21 @@
 //! The reentrant lock: take it, ask about it, force it open.
 
-use std::sync::Arc;
+use std::fmt;
+use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 
+use crate::back_off::BackOff;
 use crate::claim;
 use crate::error::{Error, LostReason};
+use crate::fenced_guard::FencedGuard;
 use crate::guard::LockGuard;
-use crate::kind::Kind;
-use crate::op::TimeToLive;
+use crate::guards::Guard;
+use crate::op::{LastToken, TimeToLive};
+use crate::owned_guard::OwnedGuard;
 use crate::owner::Holder;
 use crate::plan::{Plan, Wait};
-use crate::process::Process;
 use crate::wait::Until;
 
 /// A reentrant lock of one name. Cheap to make, to clone and to share; it holds nothing by itself.
@@ -38,17 +41,29 @@ use crate::wait::Until;
 /// }
 /// # Ok::<(), wheellock::Error>(())
 /// ```
-#[derive(Clone, Debug)]
-pub struct Lock {
-    pub(crate) plan: Plan,
+pub struct Lock<G = LockGuard> {
+    plan: Plan,
+    /// `None`: the calling thread.
+    owner: Option<Holder>,
+    guards: PhantomData<fn() -> G>,
 }
 
-/// How an acquire ends, seen from its thread.
-type Acquisition = Result<Option<LockGuard>, Error>;
+/// A lock whose guards have a [fencing token](FencedGuard::token).
+///
+/// ```
+/// use wheellock::{Client, FencedLock};
+///
+/// let lock: FencedLock = Client::in_memory().fenced_lock("orders:42");
+/// let token = lock.lock()?.token();
+/// assert!(lock.lock()?.token() > token);
+/// assert!(lock.last_token()? > token);
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+pub type FencedLock = Lock<FencedGuard>;
 
-impl Lock {
-    pub(crate) fn new(process: Arc<Process>, kind: Kind, name: &str) -> Self {
-        Self { plan: Plan::new(process, kind, name) }
+impl<G: Guard> Lock<G> {
+    pub(crate) fn new(plan: Plan) -> Self {
+        Self { plan, owner: None, guards: PhantomData }
     }
 
     /// The same lock, with holds that last for `lease` and are not renewed.
@@ -79,7 +94,7 @@ impl Lock {
     ///   command may have created is released in the background.
     /// * [`Error::Lost`] - it was granted too late: the lease was over when the answer came.
     /// * [`Error::Shutdown`] - the client was shut down.
-    pub fn lock(&self) -> Result<LockGuard, Error> {
+    pub fn lock(&self) -> Result<G, Error> {
         self.lock_with(None)
     }
 
@@ -88,7 +103,7 @@ impl Lock {
     /// # Errors
     ///
     /// As [`lock`](Self::lock).
-    pub fn try_lock(&self) -> Acquisition {
+    pub fn try_lock(&self) -> Result<Option<G>, Error> {
         self.carry_out(Wait::No)
     }
 
@@ -99,7 +114,7 @@ impl Lock {
     /// # Errors
     ///
     /// As [`lock`](Self::lock), and by the end of the wait: a server that does not answer by then is an error.
-    pub fn try_lock_for(&self, wait: Duration) -> Acquisition {
+    pub fn try_lock_for(&self, wait: Duration) -> Result<Option<G>, Error> {
         self.try_lock_with(wait, None)
     }
 
@@ -109,7 +124,7 @@ impl Lock {
     /// # Errors
     ///
     /// As [`try_lock_for`](Self::try_lock_for).
-    pub fn try_lock_until(&self, deadline: Instant) -> Acquisition {
+    pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<G>, Error> {
         self.try_lock_for(self.plan.process()?.clock.remaining(deadline))
     }
 
@@ -135,11 +150,11 @@ impl Lock {
     /// # Errors
     ///
     /// As [`lock`](Self::lock), and [`Error::Cancelled`].
-    pub fn lock_or_cancel(&self, cancel: &Receiver<()>) -> Result<LockGuard, Error> {
+    pub fn lock_or_cancel(&self, cancel: &Receiver<()>) -> Result<G, Error> {
         self.lock_with(Some(cancel))
     }
 
-    fn lock_with(&self, cancel: Option<&Receiver<()>>) -> Result<LockGuard, Error> {
+    fn lock_with(&self, cancel: Option<&Receiver<()>>) -> Result<G, Error> {
         match self.carry_out(Wait::For(Until { deadline: None, cancel }))? {
             Some(guard) => Ok(guard),
             // A wait without a deadline does not end by time.
@@ -152,11 +167,19 @@ impl Lock {
     /// # Errors
     ///
     /// As [`try_lock_for`](Self::try_lock_for), and [`Error::Cancelled`].
-    pub fn try_lock_for_or_cancel(&self, wait: Duration, cancel: &Receiver<()>) -> Acquisition {
+    pub fn try_lock_for_or_cancel(
+        &self,
+        wait: Duration,
+        cancel: &Receiver<()>,
+    ) -> Result<Option<G>, Error> {
         self.try_lock_with(wait, Some(cancel))
     }
 
-    fn try_lock_with(&self, wait: Duration, cancel: Option<&Receiver<()>>) -> Acquisition {
+    fn try_lock_with(
+        &self,
+        wait: Duration,
+        cancel: Option<&Receiver<()>>,
+    ) -> Result<Option<G>, Error> {
         if wait.is_zero() {
             return self.try_lock();
         }
@@ -184,16 +207,16 @@ impl Lock {
         self.plan.ask(&TimeToLive(self.plan.name()?))
     }
 
-    /// Whether the calling thread holds the lock for certain. Local: no round trip.
+    /// Whether the calling thread, or the [owner](Self::with_owner), holds the lock for certain. Local: no round trip.
     #[must_use]
     pub fn is_held_by_current_thread(&self) -> bool {
         self.hold_count() > 0
     }
 
-    /// How many guards of this lock the calling thread has; zero if its hold was lost. Local: no round trip.
+    /// How many guards of this lock the calling thread, or the [owner](Self::with_owner), has; zero if its hold was lost. Local: no round trip.
     #[must_use]
     pub fn hold_count(&self) -> u32 {
-        self.plan.held_by(&Holder::current_thread()).map_or(0, |hold| hold.guards())
+        self.plan.held_by(&self.holder()).map_or(0, |hold| hold.guards())
     }
 
     /// Ends whatever holds the lock, and wakes a waiter. Answers whether there was a hold.
@@ -216,8 +239,69 @@ impl Lock {
         Ok(ended)
     }
 
-    fn carry_out(&self, wait: Wait<'_>) -> Acquisition {
-        let grip = self.plan.carry_out(&Holder::current_thread(), wait)?;
-        Ok(grip.map(LockGuard::new))
+    fn carry_out(&self, wait: Wait<'_>) -> Result<Option<G>, Error> {
+        let grip = self.plan.carry_out(&self.holder(), wait)?;
+        Ok(grip.map(G::from_grip))
+    }
+
+    fn holder(&self) -> Holder {
+        self.owner.clone().unwrap_or_else(Holder::current_thread)
+    }
+
+    /// The same lock for an owner of that name instead of the calling thread: its guards may be sent to other threads.
+    ///
+    /// Whoever asks for the lock under the same owner's name, on this client, has it already and nests. So a name should
+    /// stand for one task at a time. On the server an owner is still the client's identity and a number drawn anew for
+    /// each hold; the name stays here. Another client's owner of the same name is somebody else.
+    ///
+    /// ```
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let lock = client.lock("orders:42").with_owner("request 7");
+    /// let guard = lock.lock()?;
+    /// std::thread::spawn(move || drop(guard)).join().unwrap();
+    /// assert!(!lock.is_locked()?);
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_owner(self, owner: &str) -> Lock<OwnedGuard> {
+        let owner = Some(Holder::named(owner));
+        Lock { plan: self.plan, owner, guards: PhantomData }
+    }
+
+    /// The same lock with other pauses between tries. It matters to locks whose waiters poll:
+    /// [`spin_lock`](crate::Client::spin_lock) and [`simple_lock`](crate::Client::simple_lock); the others are woken.
+    #[must_use]
+    pub fn with_back_off(mut self, back_off: BackOff) -> Self {
+        self.plan.back_off = back_off;
+        self
+    }
+}
+
+impl Lock<FencedGuard> {
+    /// The last fencing token that anybody was given, zero if nobody was. One round trip.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock).
+    pub fn last_token(&self) -> Result<u64, Error> {
+        Ok(self.plan.ask(&LastToken::new(&self.plan.name()?))?.unwrap_or(0))
+    }
+}
+
+impl<G> Clone for Lock<G> {
+    fn clone(&self) -> Self {
+        Self { plan: self.plan.clone(), owner: self.owner.clone(), guards: PhantomData }
+    }
+}
+
+impl<G> fmt::Debug for Lock<G> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Lock")
+            .field("plan", &self.plan)
+            .field("owner", &self.owner)
+            .finish_non_exhaustive()
     }
 }

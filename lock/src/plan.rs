@@ -14,7 +14,7 @@ use crate::hold::Hold;
 use crate::kind::{Kind, Layout};
 use crate::lease::Lease;
 use crate::name::LockName;
-use crate::op::{Acquired, Operation, Recounted};
+use crate::op::{Acquired, DrawToken, Operation, Recounted};
 use crate::owner::{Holder, Owner};
 use crate::process::Process;
 use crate::value::ServerTime;
@@ -220,6 +220,17 @@ impl Plan {
             // It ended while the answer was on its way. Whoever saw that first owes its release.
             process.watchdog.lose(hold, hold.reason_of_end());
             return Ok(None);
+        }
+        if self.kind == Kind::Fenced && hold.token().is_none() {
+            // Taken as a lock without tokens. A copy that comes late draws one more, which does no harm.
+            let draw = DrawToken::new(hold.name.clone(), hold.owner.clone());
+            match self.ask(&draw)? {
+                Some(token) => hold.set_token(token),
+                None => {
+                    process.watchdog.lose(hold, LostReason::Deleted);
+                    return Ok(None);
+                }
+            }
         }
         hold.nest(lease, watched);
         process.watchdog.watch(hold, answer.sent_at);

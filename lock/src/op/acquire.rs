@@ -25,6 +25,11 @@ pub(crate) enum Acquired {
     Busy(Option<Duration>),
 }
 
+/// Reads a time to live.
+pub(super) fn busy(millis: i64) -> Acquired {
+    Acquired::Busy(u64::try_from(millis).ok().map(Duration::from_millis))
+}
+
 static SCRIPT: Script = Script::new(include_str!("acquire.lua"));
 
 impl Operation for Acquire {
@@ -53,9 +58,7 @@ impl Operation for Acquire {
     fn decode(&self, value: Value) -> Result<Acquired, Unexpected> {
         match value {
             Value::Nil => Ok(Acquired::Granted),
-            Value::Integer(millis) => {
-                Ok(Acquired::Busy(u64::try_from(millis).ok().map(Duration::from_millis)))
-            }
+            Value::Integer(millis) => Ok(busy(millis)),
             other => Err(Unexpected(other)),
         }
     }

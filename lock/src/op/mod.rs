@@ -8,17 +8,21 @@
 mod acquire;
 #[cfg(test)]
 mod differential;
+mod fenced;
 mod force_release;
 mod operation;
 mod query;
 mod recount;
 mod release;
 mod renew;
+mod text;
 
 pub(crate) use acquire::{Acquire, Acquired};
+pub(crate) use fenced::{DrawToken, FencedAcquire, LastToken};
 pub(crate) use force_release::ForceRelease;
 pub(crate) use operation::{Argument, Form, Operation, WRITE};
 pub(crate) use query::{Exists, TimeToLive};
 pub(crate) use recount::{Recount, Recounted};
 pub(crate) use release::{Found, Release, Released};
 pub(crate) use renew::{Renew, Renewal, Renewals, Renewed};
+pub(crate) use text::{TextAcquire, TextForceRelease, TextRelease};

@@ -32,6 +32,22 @@ pub(crate) enum Found {
     SomebodyElses,
 }
 
+/// Reads what every release answers.
+pub(super) fn read_released(value: Value) -> Result<Released, Unexpected> {
+    match value {
+        Value::Array(parts) => {
+            let (found, at) = match parts.as_slice() {
+                [Value::Integer(1), Value::Integer(now)] => (Found::Own, *now),
+                [Value::Integer(0), Value::Integer(now)] => (Found::Nothing, *now),
+                [Value::Integer(-1), Value::Integer(now)] => (Found::SomebodyElses, *now),
+                _ => return Err(Unexpected(Value::Array(parts))),
+            };
+            Ok(Released { found, at: ServerTime(at) })
+        }
+        other => Err(Unexpected(other)),
+    }
+}
+
 static SCRIPT: Script = Script::new(include_str!("release.lua"));
 
 impl Release {
@@ -65,18 +81,7 @@ impl Operation for Release {
     }
 
     fn decode(&self, value: Value) -> Result<Released, Unexpected> {
-        match value {
-            Value::Array(parts) => {
-                let (found, at) = match parts.as_slice() {
-                    [Value::Integer(1), Value::Integer(now)] => (Found::Own, *now),
-                    [Value::Integer(0), Value::Integer(now)] => (Found::Nothing, *now),
-                    [Value::Integer(-1), Value::Integer(now)] => (Found::SomebodyElses, *now),
-                    _ => return Err(Unexpected(Value::Array(parts))),
-                };
-                Ok(Released { found, at: ServerTime(at) })
-            }
-            other => Err(Unexpected(other)),
-        }
+        read_released(value)
     }
 
     fn apply(&self, keyspace: &mut Keyspace, _not_after: ServerTime) -> Value {

@@ -1,6 +1,6 @@
 //! Renew: prolongs many holds in one script, each if it is still its owner's.
 
-use super::operation::{Argument, Form, Operation, Script};
+use super::operation::{Argument, Form, Operation, Script, WRITE};
 use crate::keyspace::Keyspace;
 use crate::kind::Layout;
 use crate::lease::Lease;
@@ -40,7 +40,19 @@ pub(crate) enum Renewed {
     TakenOver,
 }
 
-static SCRIPT: Script = Script::new(include_str!("renew.lua"));
+static COUNTED: Script = Script::new(include_str!("renew.lua"));
+static TEXT: Script = Script::new(include_str!("text_renew.lua"));
+
+impl Renew {
+    fn is_there(&self, keyspace: &mut Keyspace, renewal: &Renewal) -> bool {
+        let (key, owner) = (renewal.name.as_str(), renewal.owner.to_string());
+        match self.layout {
+            Layout::Text => keyspace.text_get(key) == Ok(Some(owner)),
+            Layout::Writer => keyspace.hash_has(key, &format!("{owner}{WRITE}")) == Ok(true),
+            Layout::Counted | Layout::Reader => keyspace.hash_has(key, &owner) == Ok(true),
+        }
+    }
+}
 
 impl Operation for Renew {
     type Reply = Renewals;
@@ -50,7 +62,10 @@ impl Operation for Renew {
     }
 
     fn form(&self) -> Form {
-        Form::Script(&SCRIPT)
+        Form::Script(match self.layout {
+            Layout::Text => &TEXT,
+            _ => &COUNTED,
+        })
     }
 
     fn keys(&self) -> Vec<&str> {
@@ -100,14 +115,13 @@ impl Operation for Renew {
         let now = keyspace.now();
         let answers = self.renewals.iter().map(|renewal| {
             let key = renewal.name.as_str();
-            match keyspace.hash_has(key, &renewal.owner.to_string()) {
-                Ok(true) => {
-                    let lease = i64::try_from(renewal.lease.millis()).unwrap_or(i64::MAX);
-                    keyspace.prolong(key, lease);
-                    1
-                }
-                Ok(false) if !keyspace.exists(key) => 0,
-                _ => -1,
+            if self.is_there(keyspace, renewal) {
+                keyspace.prolong(key, renewal.lease.in_millis());
+                1
+            } else if keyspace.exists(key) {
+                -1
+            } else {
+                0
             }
         });
         Value::Array(std::iter::once(now.0).chain(answers).map(Value::Integer).collect())

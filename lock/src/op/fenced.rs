@@ -1,0 +1,209 @@
+//! What a fenced lock asks beside what every lock does: acquires with a token, tokens for holds without one, the last
+//! token.
+
+use std::sync::Arc;
+
+use super::acquire::{Acquired, busy};
+use super::operation::{Argument, Form, Operation, Script};
+use crate::keyspace::{Keyspace, WrongType};
+use crate::lease::Lease;
+use crate::name::LockName;
+use crate::owner::Owner;
+use crate::value::{ServerTime, Unexpected, Value};
+
+static ACQUIRE: Script = Script::new(include_str!("fenced_acquire.lua"));
+static DRAW: Script = Script::new(include_str!("draw_token.lua"));
+
+/// Takes a free lock for a new owner, with a token.
+#[derive(Clone, Debug)]
+pub(crate) struct FencedAcquire {
+    name: LockName,
+    tokens: Arc<str>,
+    owner: Owner,
+    lease: Lease,
+}
+
+impl FencedAcquire {
+    pub(crate) fn new(name: LockName, owner: Owner, lease: Lease) -> Self {
+        Self { tokens: name.token(), name, owner, lease }
+    }
+
+    fn take(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        let (key, owner) = (self.name.as_str(), self.owner.to_string());
+        let mine = keyspace.hash_has(key, &owner)?;
+        if !mine && keyspace.exists(key) {
+            return Ok(Value::Integer(keyspace.time_to_live(key)));
+        }
+        if !mine {
+            draw(keyspace, &self.tokens)?;
+        }
+        keyspace.persist(&self.tokens);
+        keyspace.hash_set(key, &owner, 1)?;
+        keyspace.prolong(key, self.lease.in_millis());
+        token(keyspace, &self.tokens)
+    }
+}
+
+impl Operation for FencedAcquire {
+    type Reply = Acquired;
+
+    fn name(&self) -> &'static str {
+        "acquire"
+    }
+
+    fn form(&self) -> Form {
+        Form::Script(&ACQUIRE)
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        vec![self.name.as_str(), &self.tokens]
+    }
+
+    fn arguments(&self, not_after: ServerTime) -> Vec<Argument<'_>> {
+        vec![
+            Argument::Number(not_after.0),
+            Argument::Owner(&self.owner),
+            Argument::Number(self.lease.in_millis()),
+        ]
+    }
+
+    fn decode(&self, value: Value) -> Result<Acquired, Unexpected> {
+        match value {
+            Value::Integer(millis) => Ok(busy(millis)),
+            other => read_token(other).map(Acquired::Fenced),
+        }
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace, not_after: ServerTime) -> Value {
+        if let Some(late) = keyspace.late(not_after) {
+            return late;
+        }
+        self.take(keyspace).unwrap_or_else(|WrongType| Value::wrong_type())
+    }
+}
+
+/// A token for a hold that was taken as a lock of another kind.
+#[derive(Clone, Debug)]
+pub(crate) struct DrawToken {
+    name: LockName,
+    tokens: Arc<str>,
+    owner: Owner,
+}
+
+impl DrawToken {
+    pub(crate) fn new(name: LockName, owner: Owner) -> Self {
+        Self { tokens: name.token(), name, owner }
+    }
+
+    fn take(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        if !keyspace.hash_has(self.name.as_str(), &self.owner.to_string())? {
+            return Ok(Value::Nil);
+        }
+        draw(keyspace, &self.tokens)?;
+        keyspace.persist(&self.tokens);
+        token(keyspace, &self.tokens)
+    }
+}
+
+impl Operation for DrawToken {
+    /// `None` if the hold is gone.
+    type Reply = Option<u64>;
+
+    fn name(&self) -> &'static str {
+        "draw token"
+    }
+
+    fn form(&self) -> Form {
+        Form::Script(&DRAW)
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        vec![self.name.as_str(), &self.tokens]
+    }
+
+    fn arguments(&self, not_after: ServerTime) -> Vec<Argument<'_>> {
+        vec![Argument::Number(not_after.0), Argument::Owner(&self.owner)]
+    }
+
+    fn decode(&self, value: Value) -> Result<Option<u64>, Unexpected> {
+        match value {
+            Value::Nil => Ok(None),
+            other => read_token(other).map(Some),
+        }
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace, not_after: ServerTime) -> Value {
+        if let Some(late) = keyspace.late(not_after) {
+            return late;
+        }
+        self.take(keyspace).unwrap_or_else(|WrongType| Value::wrong_type())
+    }
+}
+
+/// The last token that anybody was given; `None` if nobody was.
+#[derive(Clone, Debug)]
+pub(crate) struct LastToken(Arc<str>);
+
+impl LastToken {
+    pub(crate) fn new(name: &LockName) -> Self {
+        Self(name.token())
+    }
+}
+
+impl Operation for LastToken {
+    type Reply = Option<u64>;
+
+    fn name(&self) -> &'static str {
+        "last token"
+    }
+
+    fn form(&self) -> Form {
+        Form::Command("GET")
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        vec![&self.0]
+    }
+
+    fn arguments(&self, _not_after: ServerTime) -> Vec<Argument<'_>> {
+        Vec::new()
+    }
+
+    fn decode(&self, value: Value) -> Result<Option<u64>, Unexpected> {
+        match value {
+            Value::Nil => Ok(None),
+            text => read_token(Value::Array(vec![text])).map(Some),
+        }
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace, _not_after: ServerTime) -> Value {
+        match keyspace.text_get(&self.0) {
+            Ok(text) => text.map_or(Value::Nil, Value::Text),
+            Err(WrongType) => Value::wrong_type(),
+        }
+    }
+}
+
+/// One more than the last, and at least the clock in microseconds.
+fn draw(keyspace: &mut Keyspace, tokens: &str) -> Result<(), WrongType> {
+    let clock = keyspace.now().0.saturating_mul(1000);
+    if keyspace.number_add(tokens, 1)? < clock {
+        keyspace.text_set(tokens, clock);
+    }
+    Ok(())
+}
+
+fn token(keyspace: &mut Keyspace, tokens: &str) -> Result<Value, WrongType> {
+    let text = keyspace.text_get(tokens)?.unwrap_or_default();
+    Ok(Value::Array(vec![Value::Text(text)]))
+}
+
+fn read_token(value: Value) -> Result<u64, Unexpected> {
+    match &value {
+        Value::Array(parts) => match parts.as_slice() {
+            [Value::Text(text)] => text.parse().map_err(|_| Unexpected(value)),
+            _ => Err(Unexpected(value)),
+        },
+        _ => Err(Unexpected(value)),
+    }
+}
