@@ -1,0 +1,89 @@
+//! One kind of exclusive lock: what it is called in Java, what it is here, and how its waiters wait.
+
+use std::time::Duration;
+
+use wheellock::{Client, Error, Lock, LockGuard};
+
+/// A kind of exclusive lock that both sides have.
+#[derive(Clone, Copy)]
+pub(crate) struct Kind {
+    /// What the Java program calls it.
+    pub(crate) word: &'static str,
+    /// What the library has for it.
+    pub(crate) open: fn(&Client, &str) -> Box<dyn Exclusive>,
+    /// How many scripts a waiter runs in vain, on either side, before it sleeps until it is woken.
+    pub(crate) tries: u64,
+    /// Whether its holder may take it again.
+    pub(crate) reentrant: bool,
+    /// How long a hand-over may take, from the answer of the release.
+    pub(crate) at_once: Duration,
+}
+
+/// What all exclusive locks of the library can do.
+pub(crate) trait Exclusive: Send + Sync {
+    fn lock(&self) -> Result<Box<dyn Held>, Error>;
+    fn try_lock(&self) -> Result<Option<Box<dyn Held>>, Error>;
+    fn try_lock_for(&self, wait: Duration) -> Result<Option<Box<dyn Held>>, Error>;
+    fn leased(&self, lease: Duration) -> Box<dyn Exclusive>;
+    fn is_locked(&self) -> Result<bool, Error>;
+    fn remaining_lease(&self) -> Result<Option<Duration>, Error>;
+    fn hold_count(&self) -> u32;
+    fn force_unlock(&self) -> Result<bool, Error>;
+}
+
+/// What all guards of the library can do.
+pub(crate) trait Held {
+    fn is_held(&self) -> bool;
+    fn unlock(self: Box<Self>) -> Result<(), Error>;
+}
+
+/// A lock and its guard, by the methods that they have of their own.
+macro_rules! exclusive {
+    ($lock:ty, $guard:ty) => {
+        impl Exclusive for $lock {
+            fn lock(&self) -> Result<Box<dyn Held>, Error> {
+                Ok(Box::new(<$lock>::lock(self)?))
+            }
+
+            fn try_lock(&self) -> Result<Option<Box<dyn Held>>, Error> {
+                Ok(<$lock>::try_lock(self)?.map(|guard| Box::new(guard) as _))
+            }
+
+            fn try_lock_for(&self, wait: Duration) -> Result<Option<Box<dyn Held>>, Error> {
+                Ok(<$lock>::try_lock_for(self, wait)?.map(|guard| Box::new(guard) as _))
+            }
+
+            fn leased(&self, lease: Duration) -> Box<dyn Exclusive> {
+                Box::new(self.clone().with_lease(lease))
+            }
+
+            fn is_locked(&self) -> Result<bool, Error> {
+                <$lock>::is_locked(self)
+            }
+
+            fn remaining_lease(&self) -> Result<Option<Duration>, Error> {
+                <$lock>::remaining_lease(self)
+            }
+
+            fn hold_count(&self) -> u32 {
+                <$lock>::hold_count(self)
+            }
+
+            fn force_unlock(&self) -> Result<bool, Error> {
+                <$lock>::force_unlock(self)
+            }
+        }
+
+        impl Held for $guard {
+            fn is_held(&self) -> bool {
+                <$guard>::is_held(self)
+            }
+
+            fn unlock(self: Box<Self>) -> Result<(), Error> {
+                <$guard>::unlock(*self)
+            }
+        }
+    };
+}
+
+exclusive!(Lock, LockGuard);

@@ -1,0 +1,76 @@
+//! Redisson itself on the other side: what a Java program and this library do with one lock on one server.
+//!
+//! The Java program stands beside this file; its grammar opens `RedissonPeer.java`. `run-tests` builds it with Maven
+//! and runs these tests, which are ignored otherwise:
+//!
+//! ```text
+//! mvn -q -f lock/tests/redisson/pom.xml package dependency:copy-dependencies
+//! export REDISSON_PEER="$PWD/target/redisson-peer/redisson-peer.jar"
+//! cargo test --package wheellock --test redisson -- --include-ignored
+//! ```
+//!
+//! A test is a function of the kind of lock. The table at the end of this file makes tests of it: a kind is one line.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a helper that fails is a test that fails, and children tell by printing"
+)]
+
+mod agreement;
+mod child;
+mod counting;
+mod death;
+mod grammar;
+mod hand_over;
+mod kind;
+mod peer;
+mod shared;
+
+use std::time::Duration;
+
+use crate::kind::Kind;
+
+/// The tests of each kind of exclusive lock, and [`KINDS`].
+macro_rules! exclusive_locks {
+    ($($module:ident: $kind:expr;)+) => {
+        /// Every kind of exclusive lock that both sides have.
+        pub(crate) const KINDS: &[Kind] = &[$($kind),+];
+
+        $(mod $module {
+            use super::*;
+
+            const KIND: Kind = $kind;
+
+            exclusive_locks! { @tests
+                hand_over::a_release_in_java_hands_over_to_rust_at_once;
+                hand_over::a_release_in_rust_hands_over_to_java_at_once;
+                hand_over::a_wait_ends_in_time_on_both_sides;
+                agreement::a_hold_in_java_is_the_same_seen_from_rust;
+                agreement::a_hold_in_rust_is_the_same_seen_from_java;
+                agreement::a_hold_forced_open_on_one_side_is_gone_on_the_other;
+                agreement::a_lease_ends_on_both_sides;
+                counting::increments_of_two_java_and_two_rust_processes_all_count;
+            }
+        })+
+    };
+    (@tests $($file:ident::$test:ident;)+) => {
+        $(#[test]
+        #[ignore = "needs the Java program: ./run-tests builds it"]
+        fn $test() {
+            $file::$test(&KIND);
+        })+
+    };
+}
+
+exclusive_locks! {
+    reentrant: Kind {
+        word: "lock",
+        open: |client, name| Box::new(client.lock(name)),
+        reentrant: true,
+        // One, and one more when it has subscribed.
+        tries: 2,
+        at_once: Duration::from_millis(100),
+    };
+}

@@ -1,0 +1,106 @@
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import org.redisson.Redisson;
+import org.redisson.api.RBucket;
+import org.redisson.api.RLock;
+import org.redisson.api.RedissonClient;
+import org.redisson.client.codec.StringCodec;
+import org.redisson.config.Config;
+import org.redisson.config.SingleServerConfig;
+
+/** One Redisson client for each server, and the objects that commands name. */
+final class Servers {
+    private final List<RedissonClient> clients = new ArrayList<>();
+
+    Servers(Map<String, Long> settings, List<String> addresses) {
+        for (String address : addresses) {
+            clients.add(Redisson.create(config(settings, address)));
+        }
+    }
+
+    private static Config config(Map<String, Long> settings, String address) {
+        Config config = new Config();
+        SingleServerConfig server = config.useSingleServer().setAddress("redis://" + address);
+        // Connections are opened as they are needed: two dozen at the start are time that every test waits for.
+        server.setConnectionMinimumIdleSize(1);
+        settings.forEach((name, value) -> {
+            switch (name) {
+                case "lockWatchdogTimeout" -> config.setLockWatchdogTimeout(value);
+                case "fairLockWaitTimeout" -> config.setFairLockWaitTimeout(value);
+                case "timeout" -> server.setTimeout(value.intValue());
+                case "retryAttempts" -> server.setRetryAttempts(value.intValue());
+                default -> throw new IllegalArgumentException("there is no setting " + name);
+            }
+        });
+        return config;
+    }
+
+    RedissonClient first() {
+        return clients.get(0);
+    }
+
+    /** The client of the server that a name says. */
+    RedissonClient of(String name) {
+        int at = name.lastIndexOf('@');
+        return at < 0 ? first() : clients.get(Integer.parseInt(name.substring(at + 1)));
+    }
+
+    /** A name without its server. */
+    static String plain(String name) {
+        int at = name.lastIndexOf('@');
+        return at < 0 ? name : name.substring(0, at);
+    }
+
+    /** The lock that a command names. */
+    RLock lock(Command command) {
+        if (command.kind().equals("multi")) {
+            return first().getMultiLock(parts(command));
+        }
+        if (command.kind().equals("red")) {
+            return first().getRedLock(parts(command));
+        }
+        RedissonClient client = of(command.name());
+        String name = plain(command.name());
+        return switch (command.kind()) {
+            case "lock" -> client.getLock(name);
+            case "fair" -> client.getFairLock(name);
+            case "spin" -> client.getSpinLock(name);
+            case "nonreentrant" -> client.getNonReentrantLock(name);
+            case "nonreentrantfair" -> client.getNonReentrantFairLock(name);
+            case "fenced" -> client.getFencedLock(name);
+            case "read" -> client.getReadWriteLock(name).readLock();
+            case "write" -> client.getReadWriteLock(name).writeLock();
+            default -> throw new IllegalArgumentException("there is no kind " + command.kind());
+        };
+    }
+
+    private RLock[] parts(Command command) {
+        return command.names().stream().map(name -> of(name).getLock(plain(name))).toArray(RLock[]::new);
+    }
+
+    /** Runs the steps of a count, each between what `enter` and `leave` do. */
+    Object count(Command command, Enter enter) throws InterruptedException {
+        RBucket<String> counter = first().getBucket(command.text("counter"), StringCodec.INSTANCE);
+        int times = command.count("times");
+        for (int done = 0; done < times; done++) {
+            Runnable leave = enter.enter();
+            try {
+                String value = counter.get();
+                counter.set(String.valueOf(value == null ? 1 : Long.parseLong(value) + 1));
+            } finally {
+                leave.run();
+            }
+        }
+        return times;
+    }
+
+    void shutdown() {
+        clients.forEach(RedissonClient::shutdown);
+    }
+
+    /** Takes what guards a step, and answers what gives it back. */
+    interface Enter {
+        Runnable enter() throws InterruptedException;
+    }
+}
