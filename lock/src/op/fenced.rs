@@ -34,7 +34,7 @@ impl FencedAcquire {
         if !mine && keyspace.exists(key) {
             return Ok(Value::Integer(keyspace.time_to_live(key)));
         }
-        if !mine {
+        if !mine || !keyspace.exists(&self.tokens) {
             draw(keyspace, &self.tokens)?;
         }
         keyspace.persist(&self.tokens);

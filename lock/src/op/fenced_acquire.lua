@@ -21,7 +21,7 @@ local mine = redis.call('hexists', KEYS[1], ARGV[2]) == 1
 if not mine and redis.call('exists', KEYS[1]) == 1 then
   return redis.call('pttl', KEYS[1])
 end
-if not mine then
+if not mine or redis.call('exists', KEYS[2]) == 0 then
   local clock = time[1] * 1000000 + time[2]
   if redis.call('incr', KEYS[2]) < clock then
     redis.call('set', KEYS[2], string.format('%.0f', clock))

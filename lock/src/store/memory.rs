@@ -133,6 +133,12 @@ impl Memory {
         self.world.with_keyspace(|keyspace| keyspace.fields(key))
     }
 
+    /// What stands under a key that is a text: the owner of a simple lock, or a number.
+    #[must_use]
+    pub fn text(&self, key: &str) -> Option<String> {
+        self.world.with_keyspace(|keyspace| keyspace.text_get(key)).ok().flatten()
+    }
+
     /// How long a key has to live: `None` if it is not there, or has no expiry.
     #[must_use]
     pub fn time_to_live(&self, key: &str) -> Option<Duration> {

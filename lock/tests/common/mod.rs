@@ -1,9 +1,11 @@
 //! What the tests of faults share: a server, a proxy before it, and aims at the library's own scripts.
 
 #![expect(clippy::panic, reason = "the helpers of a test fail it with a message")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![allow(dead_code, reason = "every test file compiles all of this and uses a part")]
 
 pub(crate) mod fleet;
+pub(crate) mod world;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,6 +22,11 @@ pub(crate) const TIMEOUT: Duration = Duration::from_millis(250);
 
 /// What a busy machine may add to a time limit.
 pub(crate) const SLACK: Duration = Duration::from_millis(500);
+
+/// Waits until a thread of `client` sleeps for a lock.
+pub(crate) fn wait_for_a_waiter(client: &Client) {
+    wait_until("a waiter", SOON, || client.stats().waiters > 0);
+}
 
 /// The library's scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

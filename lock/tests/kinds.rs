@@ -1,0 +1,280 @@
+//! The kinds of locks beside the reentrant one: fenced, spin, simple and non-reentrant; and owners that are no threads.
+
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::world::{World, on_both_stores};
+use wheellock::{BackOff, Client, Error, LostReason, Memory};
+
+const LEASE: Duration = Duration::from_secs(30);
+
+/// What stands under a key that is a text.
+fn text(world: &World, key: &str) -> Option<String> {
+    match world {
+        World::Memory(memory) => memory.text(key),
+        World::Redis(server) => match server.command(&["GET", key]) {
+            wheellock_fixture::Reply::Text(bytes) => Some(String::from_utf8(bytes).unwrap()),
+            _ => None,
+        },
+    }
+}
+
+/// Whether a thread of its own gets a lock at once.
+fn is_free(lock: &wheellock::Lock) -> bool {
+    std::thread::scope(|scope| scope.spawn(|| lock.try_lock().unwrap().is_some()).join().unwrap())
+}
+
+on_both_stores! {
+    fn tokens_grow_from_hold_to_hold_and_from_client_to_client(world: &World) {
+        let (one, other) = (world.client(), world.client());
+        let mut last = 0;
+        for client in [&one, &other, &one, &one, &other] {
+            let lock = client.fenced_lock("a");
+            let guard = lock.lock().unwrap();
+            assert!(guard.token() > last);
+            last = guard.token();
+            assert_eq!(lock.last_token().unwrap(), last);
+            guard.unlock().unwrap();
+        }
+    }
+
+    fn a_nested_fenced_guard_has_the_token_of_its_hold(world: &World) {
+        let client = world.client();
+        let lock = client.fenced_lock("a");
+        let outer = lock.lock().unwrap();
+        let inner = lock.lock().unwrap();
+        assert_eq!(inner.token(), outer.token());
+        assert_eq!(lock.last_token().unwrap(), outer.token());
+        inner.unlock().unwrap();
+        let again = lock.try_lock().unwrap().unwrap();
+        assert_eq!(again.token(), outer.token());
+    }
+
+    fn a_lock_that_is_taken_again_as_a_fenced_one_is_given_a_token(world: &World) {
+        let client = world.client();
+        let last = client.fenced_lock("a").lock().unwrap().token();
+        let plain = client.lock("a").lock().unwrap();
+        let fenced = client.fenced_lock("a").lock().unwrap();
+        assert!(fenced.token() > last);
+        assert_eq!(fenced.owner(), plain.owner());
+        drop(plain);
+        assert!(fenced.is_held());
+    }
+
+    fn the_counter_of_tokens_outlives_every_lock_and_has_no_expiry(world: &World) {
+        let client = world.client();
+        client.fenced_lock("a").with_lease(Duration::from_secs(1)).lock().unwrap().unlock().unwrap();
+        let counter = "redisson_lock_token:{a}";
+        assert!(text(world, counter).is_some());
+        assert_eq!(world.time_to_live(counter), None);
+    }
+
+    fn no_token_was_drawn_for_a_name_that_was_never_fenced(world: &World) {
+        let client = world.client();
+        drop(client.lock("a").lock().unwrap());
+        assert_eq!(client.fenced_lock("a").last_token().unwrap(), 0);
+    }
+
+    fn fenced_spin_and_plain_locks_of_one_name_exclude_each_other(world: &World) {
+        let (one, other) = (world.client(), world.client());
+        let held = one.fenced_lock("a").lock().unwrap();
+        assert!(other.lock("a").try_lock().unwrap().is_none());
+        assert!(other.spin_lock("a").try_lock().unwrap().is_none());
+        assert!(other.non_reentrant_lock("a").try_lock().unwrap().is_none());
+        held.unlock().unwrap();
+        let held = one.spin_lock("a").lock().unwrap();
+        assert!(other.fenced_lock("a").try_lock().unwrap().is_none());
+        drop(held);
+        assert!(other.lock("a").try_lock().unwrap().is_some());
+    }
+
+    fn a_spin_lock_nests_and_its_waiter_comes_in_without_a_message(world: &World) {
+        let (one, other) = (world.client(), world.client());
+        let lock = one.spin_lock("a");
+        let outer = lock.lock().unwrap();
+        let inner = lock.lock().unwrap();
+        drop(outer);
+        assert!(inner.is_held());
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| other.spin_lock("a").lock().map(drop));
+            common::wait_for_a_waiter(&other);
+            drop(inner);
+            waiter.join().unwrap().unwrap();
+        });
+    }
+
+    fn a_non_reentrant_lock_that_is_held_is_an_error_for_its_thread_and_busy_for_others(world: &World) {
+        let client = world.client();
+        let lock = client.non_reentrant_lock("a");
+        let guard = lock.lock().unwrap();
+        for refused in [
+            lock.lock().map(drop),
+            lock.try_lock().map(drop),
+            lock.try_lock_for(LEASE).map(drop),
+        ] {
+            assert_eq!(refused, Err(Error::AlreadyHeld { name: "a".to_owned() }));
+        }
+        assert!(!is_free(&lock));
+        assert_eq!(lock.hold_count(), 1);
+        // Others of the kind that nests do nest.
+        drop(client.lock("a").lock().unwrap());
+        assert!(guard.is_held());
+        guard.unlock().unwrap();
+        assert!(is_free(&lock));
+    }
+
+    fn a_simple_lock_is_a_text_with_its_owner_and_a_time_to_live(world: &World) {
+        let client = world.client();
+        let guard = client.simple_lock("a").lock().unwrap();
+        assert_eq!(text(world, "a").as_deref(), Some(guard.owner()));
+        let left = world.time_to_live("a").unwrap();
+        assert!(left <= LEASE && left > LEASE * 5 / 6, "{left:?}");
+        assert!(client.simple_lock("a").is_locked().unwrap());
+        guard.unlock().unwrap();
+        assert_eq!(text(world, "a"), None);
+    }
+
+    fn a_simple_lock_is_refused_to_everybody_while_it_is_held(world: &World) {
+        let (one, other) = (world.client(), world.client());
+        let lock = one.simple_lock("a");
+        let guard = lock.lock().unwrap();
+        assert!(lock.try_lock().unwrap().is_none());
+        assert!(lock.try_lock_for(Duration::from_millis(50)).unwrap().is_none());
+        assert!(other.simple_lock("a").try_lock().unwrap().is_none());
+        assert!(!is_free(&lock));
+        assert_eq!(lock.lock().map(drop), Err(Error::AlreadyHeld { name: "a".to_owned() }));
+        guard.unlock().unwrap();
+        assert!(is_free(&lock));
+    }
+
+    fn who_waits_for_his_own_leased_simple_lock_gets_it_when_the_lease_is_over(world: &World) {
+        let client = world.client();
+        let lock = client.simple_lock("a").with_lease(Duration::from_millis(100));
+        let first = lock.lock().unwrap();
+        let second = lock.lock().unwrap();
+        assert!(!first.is_held());
+        assert!(second.is_held());
+        assert_eq!(
+            first.unlock(),
+            Err(Error::Lost { name: "a".to_owned(), reason: LostReason::Expired })
+        );
+        assert!(second.is_held());
+        second.unlock().unwrap();
+    }
+
+    fn a_simple_lock_is_released_by_its_owner_only(world: &World) {
+        let client = world.client();
+        let guard = client.simple_lock("a").lock().unwrap();
+        world.delete("a");
+        world.put_text("a");
+        assert_eq!(
+            guard.unlock(),
+            Err(Error::Lost { name: "a".to_owned(), reason: LostReason::TakenOver })
+        );
+        assert_eq!(text(world, "a").as_deref(), Some("data"));
+    }
+
+    fn a_simple_lock_can_be_forced_open(world: &World) {
+        let client = world.client();
+        let lock = client.simple_lock("a");
+        let guard = lock.lock().unwrap();
+        assert!(lock.force_unlock().unwrap());
+        assert!(!guard.is_held());
+        assert!(!lock.force_unlock().unwrap());
+    }
+
+    fn a_key_of_another_kind_is_an_error_and_stays(world: &World) {
+        let client = world.client();
+        let wrong = Err(Error::WrongType { name: "a".to_owned() });
+        let hash = client.lock("a").lock().unwrap();
+        assert_eq!(client.simple_lock("a").lock().map(drop), wrong);
+        assert_eq!(client.simple_lock("a").force_unlock().map(drop), wrong);
+        hash.unlock().unwrap();
+        let text = client.simple_lock("a").lock().unwrap();
+        assert_eq!(client.lock("a").lock().map(drop), wrong);
+        assert_eq!(client.fenced_lock("a").lock().map(drop), wrong);
+        assert!(text.is_held());
+        text.unlock().unwrap();
+    }
+
+    fn a_named_owner_nests_on_any_thread_and_excludes_others(world: &World) {
+        let client = world.client();
+        let lock = client.lock("a").with_owner("request 7");
+        let outer = lock.lock().unwrap();
+        let inner = std::thread::scope(|scope| scope.spawn(|| lock.lock().unwrap()).join().unwrap());
+        assert_eq!(inner.owner(), outer.owner());
+        assert_eq!(lock.hold_count(), 2);
+        assert!(client.lock("a").try_lock().unwrap().is_none());
+        assert!(client.lock("a").with_owner("request 8").try_lock().unwrap().is_none());
+        assert!(world.client().lock("a").with_owner("request 7").try_lock().unwrap().is_none());
+        std::thread::scope(|scope| scope.spawn(|| outer.unlock()).join().unwrap()).unwrap();
+        assert!(inner.is_held());
+        drop(inner);
+        assert!(is_free(&client.lock("a")));
+    }
+
+    fn a_named_owner_of_a_fenced_lock_has_its_token(world: &World) {
+        let client = world.client();
+        let lock = client.fenced_lock("a").with_owner("request 7");
+        let guard = lock.lock().unwrap();
+        assert_eq!(guard.token(), Some(client.fenced_lock("a").last_token().unwrap()));
+        assert_eq!(client.lock("b").with_owner("request 7").lock().unwrap().token(), None);
+    }
+
+    fn a_named_owner_is_told_of_its_loss(world: &World) {
+        let client = world.client();
+        let guard = client.lock("a").with_owner("request 7").lock().unwrap();
+        client.lock("a").force_unlock().unwrap();
+        assert_eq!(guard.lost().recv_timeout(common::SOON), Ok(LostReason::Deleted));
+        assert!(guard.check().is_err());
+    }
+}
+
+#[test]
+fn a_fenced_acquire_that_is_sent_twice_has_one_token() {
+    let memory = Memory::new();
+    let client = Client::builder().in_memory(&memory).build().unwrap();
+    let lock = client.fenced_lock("a");
+    memory.lose_replies(true);
+    lock.try_lock().unwrap_err();
+    memory.lose_replies(false);
+    let before = lock.last_token().unwrap();
+    assert!(before > 0, "it was drawn, though nobody heard of it");
+    drop(client);
+    let client = Client::builder().in_memory(&memory).build().unwrap();
+    let guard = client.fenced_lock("a").lock().unwrap();
+    assert!(guard.token() > before);
+}
+
+#[test]
+fn guards_of_named_owners_may_be_sent_and_shared() {
+    fn sent_and_shared<T: Send + Sync>() {}
+    sent_and_shared::<wheellock::OwnedGuard>();
+    sent_and_shared::<wheellock::Lock>();
+}
+
+#[test]
+fn waiters_of_one_client_poll_a_spin_lock_as_one() {
+    let server = wheellock_fixture::Server::start();
+    let client = Client::connect(&server.url()).unwrap();
+    let other = Client::connect(&server.url()).unwrap();
+    let pause = Duration::from_millis(100);
+    let held = other.spin_lock("a").lock().unwrap();
+    let before = server.command_calls("evalsha");
+    std::thread::scope(|scope| {
+        let lock = client.spin_lock("a").with_back_off(BackOff::new(pause, pause));
+        for _ in 0..50 {
+            let lock = lock.clone();
+            scope.spawn(move || lock.try_lock_for(Duration::from_secs(1)).unwrap().map(drop));
+        }
+    });
+    // A pause is between 50 and 100 ms, so that is 20 tries at most in a second; and each that gives up at the end makes
+    // its first.
+    let tries = server.command_calls("evalsha") - before;
+    assert!(tries <= 20 + 50, "{tries} tries");
+    assert!(tries >= 9, "{tries} tries");
+    drop(held);
+}
