@@ -1,4 +1,4 @@
-//! The reentrant lock: take it, ask about it, force it open.
+//! A lock, of whatever kind: take it, ask about it, force it open.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -18,11 +18,17 @@ use crate::owner::Holder;
 use crate::plan::{Plan, Wait};
 use crate::wait::Until;
 
-/// A reentrant lock of one name. Cheap to make, to clone and to share; it holds nothing by itself.
+/// A lock of one name. Cheap to make, to clone and to share; it holds nothing by itself.
 ///
-/// All locks of one name exclude each other: those of one client, of other processes, and Redisson's `RLock` in Java.
-/// A thread that holds it may take it again; it is free when the last of its guards is gone. Two `Lock` objects of one
-/// client and name on one thread are one hold.
+/// What kind it is depends on who made it: [`Client::lock`](crate::Client::lock) and its siblings. All kinds are taken,
+/// held, renewed and released in the same way, and give a guard `G`: a [`LockGuard`] that stays on its thread, a
+/// [`FencedGuard`] with a number, or, [for an owner that is no thread](Self::with_owner), an [`OwnedGuard`].
+///
+/// All locks of one name and kind exclude each other: those of one client, of other processes, and Redisson's in Java.
+/// [`lock`](crate::Client::lock), `fair_lock`, `fenced_lock`, `spin_lock` and the non-reentrant ones exclude each other
+/// too, for their keys are alike; but each wakes only the waiters of its own kind at once, and the others find out within
+/// a second. A thread that holds a lock may take it again, unless the kind says otherwise; it is free when the last of its
+/// guards is gone. Two `Lock` objects of one client and name on one thread are one hold.
 ///
 /// By default a hold is *watched*: its lease is renewed until its last guard is gone. [`with_lease`](Self::with_lease)
 /// makes a hold that ends by itself.

@@ -324,4 +324,55 @@ mod tests {
         assert_eq!(queue.step(second, now), Step::Sleep(Some(now + BOUND)));
         tries(queue.step(second, now + BOUND));
     }
+
+    #[test]
+    fn what_one_leaves_is_tried_for_by_each_of_the_others_once() {
+        let now = origin();
+        let mut queue = Queue::new(BOUND);
+        let all: Vec<Ticket> = (0..3).map(|_| queue.join(Newcomer::Queues)).collect();
+        for ticket in &all {
+            assert_eq!(queue.acting_ticket(now), Some(*ticket));
+            let seen = tries(queue.step(*ticket, now));
+            queue.refused(*ticket, seen, LONG, Others::MayTry, now);
+        }
+        for ticket in &all {
+            assert!(matches!(queue.step(*ticket, now), Step::Sleep(_)));
+        }
+        queue.wake();
+        let seen = tries(queue.step(all[0], now));
+        queue.granted(all[0], seen, Others::MayTry, now);
+        let seen = tries(queue.step(all[1], now));
+        queue.refused(all[1], seen, LONG, Others::Wait, now);
+        assert!(matches!(queue.step(all[2], now), Step::Sleep(_)), "there is nothing left");
+    }
+
+    #[test]
+    fn a_newcomer_that_tries_once_does_not_wait_for_those_who_were_refused() {
+        let now = origin();
+        let mut queue = Queue::new(BOUND);
+        let first = queue.join(Newcomer::TriesOnce);
+        let seen = tries(queue.step(first, now));
+        queue.refused(first, seen, LONG, Others::Wait, now);
+        let second = queue.join(Newcomer::TriesOnce);
+        assert_eq!(queue.acting_ticket(now), Some(second));
+        let seen = tries(queue.step(second, now));
+        queue.refused(second, seen, LONG, Others::Wait, now);
+        assert!(matches!(queue.step(second, now), Step::Sleep(_)));
+        let third = queue.join(Newcomer::Queues);
+        assert!(matches!(queue.step(third, now), Step::Sleep(_)));
+    }
+
+    #[test]
+    fn the_first_in_line_takes_over_from_a_newcomer_that_is_stuck() {
+        let now = origin();
+        let mut queue = Queue::new(BOUND);
+        let first = queue.join(Newcomer::TriesOnce);
+        let seen = tries(queue.step(first, now));
+        queue.refused(first, seen, LONG, Others::Wait, now);
+        let newcomer = queue.join(Newcomer::TriesOnce);
+        tries(queue.step(newcomer, now));
+        // It watches the newcomer's call meanwhile.
+        assert_eq!(queue.step(first, now), Step::Sleep(Some(now + BOUND)));
+        tries(queue.step(first, now + BOUND));
+    }
 }
