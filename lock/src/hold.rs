@@ -60,7 +60,8 @@ struct Counts {
 pub(crate) enum Place {
     /// Not yet there.
     Nowhere,
-    /// Due at this instant.
+    /// There, and what is to be done has been due since this instant, or will be then. While a renewal goes unanswered,
+    /// that is when it was tried first.
     On(TimerKey, Instant),
     /// It will never stand there again.
     Off,

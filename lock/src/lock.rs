@@ -94,6 +94,7 @@ impl Lock {
     ///   command may have created is released in the background.
     /// * [`Error::Lost`] - it was granted too late: the lease was over when the answer came.
     /// * [`Error::Shutdown`] - the client was shut down.
+    /// * [`Error::WatchdogGone`] - nobody would renew the hold.
     pub fn lock(&self) -> Result<LockGuard, Error> {
         self.lock_with(None)
     }
@@ -327,6 +328,7 @@ impl<'a> Acquirer<'a> {
         cancel: Option<&Receiver<()>>,
     ) -> Result<Attempt<LockGuard>, Error> {
         let process = self.process;
+        renewable(process, self.terms)?;
         let acquire =
             Acquire { name: self.name.clone(), owner: self.owner.clone(), lease: self.terms.lease };
         let patience = patience(process, until, cancel);
@@ -396,6 +398,11 @@ fn patience<'a>(
     }
 }
 
+/// An error if the hold would be watched, and nobody is there to renew it.
+fn renewable(process: &Process, terms: Terms) -> Result<(), Error> {
+    if terms.watched && process.watchdog.is_gone() { Err(Error::WatchdogGone) } else { Ok(()) }
+}
+
 /// One more guard of a hold that this thread has. `None` if it turns out to be lost.
 fn nest(
     process: &Arc<Process>,
@@ -409,6 +416,7 @@ fn nest(
         process.watchdog.lose(hold, hold.reason_of_end());
         return Ok(None);
     }
+    renewable(process, terms)?;
     let recount = Recount {
         name: hold.name.clone(),
         owner: hold.owner.clone(),
