@@ -22,9 +22,9 @@ use crate::store::{Address, Memory};
 ///
 /// A client has a ticker thread and a renewal thread, a third for messages once somebody waits, and one more for
 /// callbacks if it was given any. It ends with its last clone, lock and guard. Whoever drops that waits for what the
-/// renewal thread is doing, for one more try at the releases that are owed, and for callbacks that are still to be
-/// called: seconds at worst, while the server or a callback hangs. [`shutdown`](Self::shutdown) ends it sooner and says
-/// what could not be released.
+/// renewal thread is doing, for one more try at the releases that are owed, for 5 s at most in all, and for callbacks
+/// that are still to be called: seconds at worst, while the server or a callback hangs. What could not be released by
+/// then ends with its lease. [`shutdown`](Self::shutdown) ends it sooner and says what could not be released.
 ///
 /// After a `fork` the child's clones work too: with connections, threads and an identity of the child's own. Guards
 /// that the child inherited are inert there.
@@ -318,8 +318,8 @@ impl ClientBuilder {
         self
     }
 
-    /// How many holds one script renews: `keys` while all is well, and `keys_behind` when more than ten such scripts are
-    /// due at once, as after an outage. 25 and 100 unless set; at least 1 and at most 1000.
+    /// How many holds one script renews at most: `keys` while all is well, and `keys_behind` when more than ten such
+    /// scripts are due at once, as after an outage. 25 and 100 unless set; at least 1 and at most 1000.
     ///
     /// The server does nothing else while a script runs. A larger number costs it and the client less, and makes other
     /// callers wait longer.

@@ -53,6 +53,10 @@ pub enum Error {
         /// What it said.
         reason: String,
     },
+    /// The client's renewal thread has ended, because the [clock](crate::ClientBuilder::clock) that it was given
+    /// panicked, so a watched hold would not be renewed. Permanent for this client; nothing was sent. A hold with a
+    /// [lease of its own](crate::Lock::with_lease) can still be taken.
+    WatchdogGone,
     /// No connection could be made, or none was free. Transient; the command did not run.
     Unreachable {
         /// The server, as host and port.
@@ -235,6 +239,9 @@ impl fmt::Display for Error {
                 write!(formatter, "the server's URL cannot be used: {reason}")
             }
             Self::Thread { reason } => write!(formatter, "a thread could not be started: {reason}"),
+            Self::WatchdogGone => {
+                write!(formatter, "the client's renewal thread has ended, nothing would be renewed")
+            }
             Self::Unreachable { server, reason } => {
                 write!(formatter, "the server {server} cannot be reached: {reason}")
             }

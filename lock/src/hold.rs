@@ -73,7 +73,8 @@ struct Rare {
 pub(crate) enum Place {
     /// Not yet there.
     Nowhere,
-    /// Due so many nanoseconds [after its beginning](Hold::nanos_at).
+    /// There, and what is to be done has been due since so many nanoseconds [after its beginning](Hold::nanos_at), or will
+    /// be then. While a renewal goes unanswered, that is when it was tried first.
     On(TimerKey, u64),
     /// It will never stand there again.
     Off,

@@ -62,13 +62,14 @@
 //!
 //! * *When it renews.* At the latest 9.98 s after the request that granted or renewed it last was sent: two ticks before
 //!   a third of the lease. Mostly somewhat earlier: holds that were taken together are spread over the whole interval,
-//!   and what falls due within a twentieth of it goes in one script, of about 25 holds; of up to 100 when many are behind
+//!   and what falls due within a twentieth of it goes in one script, of 25 holds at most; of 100 when many are behind
 //!   ([`ClientBuilder::renewal_batch`]). Up to ten scripts are under way at a time, on a connection of their own. So 20 s
 //!   of every lease are left for trouble.
 //! * *What the server answers* is one of three things for each hold. *Renewed*: valid for another lease, less one
 //!   hundredth and 2 ms, counted from before the renewal was sent. *Not yours*: the key is gone or somebody else's, and
 //!   the hold is lost at once. *No answer*, or an error for the whole script: nothing is known. A script that is refused
-//!   is cut in two until the one key that is to blame stands alone; what was not answered is tried again, after an eighth
+//!   is cut in two until the one key that is to blame stands alone, unless the server refuses all of them; what was not
+//!   answered is tried again, after an eighth
 //!   of the time that is left, 3 s at most and 50 ms at least. An attempt takes a tenth of the lease at most, or four
 //!   round trips as they were of late or 250 ms if that is longer, and never more than 3 s.
 //! * *When it gives up.* When the validity ends, 29.698 s after the request of the last renewal that was answered. The

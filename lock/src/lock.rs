@@ -100,6 +100,7 @@ impl<G: Guard> Lock<G> {
     ///   command may have created is released in the background.
     /// * [`Error::Lost`] - it was granted too late: the lease was over when the answer came.
     /// * [`Error::Shutdown`] - the client was shut down.
+    /// * [`Error::WatchdogGone`] - nobody would renew the hold.
     pub fn lock(&self) -> Result<G, Error> {
         self.lock_with(None)
     }

@@ -203,6 +203,7 @@ impl Plan {
                 return Err(Error::AlreadyHeld { name: hold.name.shown() });
             }
         }
+        renewable(process, terms)?;
         let recount = hold.claim().recount(hold.guards() + 1, Some(lease));
         // Before it is sent: the hold may end before the answer is here.
         hold.ask_for(lease);
@@ -261,6 +262,7 @@ impl Acquirer<'_> {
         cancel: Option<&Receiver<()>>,
     ) -> Result<Attempt<Grip>, Error> {
         let process = self.process;
+        renewable(process, self.terms)?;
         let acquire = self.claim.acquire(self.terms.lease, self.waits);
         let patience = patience(process, until, cancel);
         let answer = match call(&process.store, &*process.clock, &acquire, &patience) {
@@ -327,6 +329,11 @@ impl Drop for Acquirer<'_> {
             self.process.watchdog.owe_release(self.claim.clone(), self.terms.lease, Some(doubt));
         }
     }
+}
+
+/// An error if the hold would be watched, and nobody is there to renew it.
+fn renewable(process: &Process, terms: Terms) -> Result<(), Error> {
+    if terms.watched && process.watchdog.is_gone() { Err(Error::WatchdogGone) } else { Ok(()) }
 }
 
 /// What an acquire keeps trying for: until its end, a cancellation or a shutdown.

@@ -119,8 +119,10 @@ impl HeldLock {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Warning {
-    /// The server may delete locks when it is out of memory: its `maxmemory-policy` is other than `noeviction`. Looked
-    /// at once, when the client is built. [`refuse_eviction`](crate::ClientBuilder::refuse_eviction) makes it an error.
+    /// The server may delete locks when it is out of memory: its `maxmemory-policy` is other than `noeviction`.
+    /// Looked at when the client is built, and again whenever the connection for renewals was made anew, as the server
+    /// may have been started anew. Told once for each policy.
+    /// [`refuse_eviction`](crate::ClientBuilder::refuse_eviction) makes it an error of building the client.
     Eviction {
         /// The policy.
         policy: String,

@@ -132,7 +132,7 @@ pub struct Stats {
     pub renewal_keys_p50: usize,
     /// The most keys that one of them had.
     pub renewal_keys_max: usize,
-    /// From the moment at which a renewal was due until its answer was there.
+    /// From the moment at which a renewal was due until its answer was there, however often it was tried.
     pub renewal_lateness: Spread,
     /// From sending a script of renewals until its answer was there, with up to ten on their way.
     pub renewal_round_trip: Spread,
@@ -146,7 +146,8 @@ pub struct Stats {
     pub owed_releases: usize,
     /// Releases that were given up, because the lease had ended meanwhile or too many were owed.
     pub abandoned_releases: u64,
-    /// Turns of the renewal thread that panicked. Anything but zero is a bug of this crate's.
+    /// Panics that the watchdog has caught on its threads. Anything but zero is a bug of this crate's, or of the
+    /// [clock](crate::ClientBuilder::clock) that it was given.
     pub panics: u64,
     /// Reports to callbacks that nobody was told of: more than 65,536 waited for a slow callback, or the client ended
     /// meanwhile.

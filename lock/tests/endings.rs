@@ -31,6 +31,29 @@ fn a_release_that_is_owed_when_the_last_handle_goes_is_sent_before_the_client_en
 }
 
 #[test]
+fn the_last_handle_waits_for_what_is_owed_for_5_s_at_most_however_much_that_is() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.address());
+    let client = Client::connect(&proxy.url()).unwrap();
+    let guards: Vec<_> = (0..2000)
+        .map(|number| client.lock(&number.to_string()).with_lease(LIMIT * 100).lock().unwrap())
+        .collect();
+    proxy.refuse(true);
+    proxy.cut_all();
+    drop(guards);
+    assert_eq!(client.stats().owed_releases, 2000);
+    proxy.refuse(false);
+    // A hundred in each round: eighteen seconds for all of them.
+    proxy.delay_replies(Duration::from_millis(900));
+    let start = SystemClock.now();
+    drop(client);
+    let took = SystemClock.now() - start;
+    assert!(took < Duration::from_secs(8), "{took:?}");
+    let left = server.command(&["DBSIZE"]).integer();
+    assert!((500..2000).contains(&left), "{left} are left to their leases");
+}
+
+#[test]
 fn a_leased_grant_that_comes_too_late_leaves_no_key_behind() {
     let server = Server::start();
     let client = Client::connect(&server.url()).unwrap();

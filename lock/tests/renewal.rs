@@ -1,13 +1,13 @@
 //! How renewals are sent: what a real server is asked, and what one hold's trouble costs the others.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+mod common;
 
-use crossbeam_channel::Receiver;
-use hashed_wheel::Parker;
-use wheellock::{Client, Clock, Error, LockGuard, LostReason, ManualClock, Memory, SystemClock};
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::in_memory::InMemory;
+use common::{built, limit_user, limited_user};
+use wheellock::{Client, Error, LockGuard, LostReason, ManualClock, Memory};
 use wheellock_fixture::{Server, wait_until};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -19,18 +19,14 @@ fn all_held(guards: &[LockGuard]) -> bool {
 #[test]
 fn a_key_for_which_the_server_refuses_the_whole_script_harms_no_other() {
     let server = Server::start();
-    server.command(&["ACL", "SETUSER", "locks", "on", ">secret", "~*", "&*", "+@all"]);
     let clock = ManualClock::new();
-    let client = Client::builder()
-        .url(&format!("redis://locks:secret@{}/", server.address()))
-        .clock(Arc::new(clock.clone()))
-        .build()
-        .unwrap();
+    let builder = Client::builder().url(&limited_user(&server, &[]));
+    let client = built(builder.clock(Arc::new(clock.clone())));
     let guards: Vec<_> =
         (0..60).map(|number| client.lock(&format!("open:{number}")).lock().unwrap()).collect();
     let forbidden = client.lock("forbidden").lock().unwrap();
     // From now on any script with this key in it is refused as a whole.
-    server.command(&["ACL", "SETUSER", "locks", "resetkeys", "~open:*"]);
+    limit_user(&server, &["resetkeys", "~open:*"]);
 
     clock.advance(SECOND * 10);
     assert_eq!(client.stats().renewed, 60);
@@ -44,21 +40,92 @@ fn a_key_for_which_the_server_refuses_the_whole_script_harms_no_other() {
 #[test]
 fn a_refusal_that_passes_is_outlived() {
     let server = Server::start();
-    server.command(&["ACL", "SETUSER", "locks", "on", ">secret", "~*", "&*", "+@all"]);
     let clock = ManualClock::new();
-    let client = Client::builder()
-        .url(&format!("redis://locks:secret@{}/", server.address()))
-        .clock(Arc::new(clock.clone()))
-        .build()
-        .unwrap();
+    let builder = Client::builder().url(&limited_user(&server, &[]));
+    let client = built(builder.clock(Arc::new(clock.clone())));
     let guard = client.lock("a").lock().unwrap();
-    server.command(&["ACL", "SETUSER", "locks", "resetkeys"]);
+    limit_user(&server, &["resetkeys"]);
     clock.advance(SECOND * 20);
     assert!(client.stats().unanswered_renewals > 0);
-    server.command(&["ACL", "SETUSER", "locks", "~*"]);
+    limit_user(&server, &["~*"]);
     clock.advance(SECOND * 60);
     assert!(guard.is_held());
     guard.unlock().unwrap();
+}
+
+#[test]
+fn a_server_that_refuses_everything_is_asked_little_more_than_once_for_each_script() {
+    let server = Server::start();
+    let clock = ManualClock::new();
+    let builder = Client::builder().url(&limited_user(&server, &[]));
+    let client = built(builder.clock(Arc::new(clock.clone())));
+    let guards: Vec<_> =
+        (0..1000).map(|number| client.lock(&number.to_string()).lock().unwrap()).collect();
+    limit_user(&server, &["resetkeys"]);
+    // Ten scripts of a hundred, and ten holds alone.
+    clock.jump(SECOND * 15);
+    assert_eq!(client.stats().renewal_scripts, 20);
+    // Once it is known to, one hold alone.
+    clock.jump(SECOND * 3);
+    assert_eq!(client.stats().renewal_scripts, 31);
+    limit_user(&server, &["~*"]);
+    clock.advance(SECOND * 3);
+    assert!(client.stats().renewed >= 1000, "{:?}", client.stats());
+    assert!(all_held(&guards));
+    assert_eq!(client.stats().lost, 0);
+}
+
+#[test]
+fn holds_that_stand_behind_many_that_are_refused_are_renewed_all_the_same() {
+    let server = Server::start();
+    let clock = ManualClock::new();
+    let builder = Client::builder().url(&limited_user(&server, &[])).renewal_batch(600, 600);
+    let client = built(builder.clock(Arc::new(clock.clone())));
+    let take = |name: &str| -> Vec<_> {
+        (0..300).map(|number| client.lock(&format!("{name}:{number}")).lock().unwrap()).collect()
+    };
+    let (closed, open) = (take("closed"), take("open"));
+    limit_user(&server, &["resetkeys", "~open:*"]);
+    // All in one script.
+    clock.jump(SECOND * 10);
+    clock.advance(SECOND * 15);
+    assert!(all_held(&closed) && all_held(&open));
+    clock.advance(SECOND * 10);
+    assert!(all_held(&open));
+    assert_eq!(client.stats().losses.because(LostReason::ServerUnreachable), 300);
+    assert_eq!(client.stats().lost, 300);
+}
+
+#[test]
+fn a_script_has_never_more_keys_than_the_setting_says() {
+    let world = InMemory::new();
+    let client = world.client();
+    // Twelve beyond a full script.
+    let guards: Vec<_> =
+        (0..37).map(|number| client.lock(&number.to_string()).lock().unwrap()).collect();
+    world.clock.jump(SECOND * 15);
+    let stats = client.stats();
+    assert_eq!((stats.renewed, stats.renewal_scripts, stats.renewal_keys_max), (37, 2, 19));
+    assert!(all_held(&guards));
+}
+
+#[test]
+fn a_renewal_is_late_since_it_was_due_first_however_often_it_was_tried() {
+    let world = InMemory::new();
+    let client = world.client();
+    let guard = client.lock("a").lock().unwrap();
+    world.memory.set_unreachable(true);
+    world.clock.advance(SECOND * 15);
+    assert!(client.stats().renewal_retries > 1);
+    world.memory.set_unreachable(false);
+    world.clock.advance(SECOND * 3);
+    let late = client.stats().renewal_lateness;
+    assert!(late.count == 1 && late.max >= SECOND * 5 && late.max < SECOND * 8, "{late:?}");
+    // The next is on time again.
+    world.clock.advance(SECOND * 20);
+    let late = client.stats().renewal_lateness;
+    assert!(late.count == 3 && late.p50 < SECOND / 10, "{late:?}");
+    assert!(guard.is_held());
 }
 
 #[test]
@@ -148,95 +215,6 @@ fn connections_are_counted_so_that_it_shows_when_they_break() {
     server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     client.lock("a").lock().unwrap().unlock().unwrap();
     assert!(client.stats().connections_made > before);
-}
-
-/// The system's clock, until it breaks on the renewal thread.
-#[derive(Debug, Default)]
-struct Fragile {
-    broken: AtomicBool,
-}
-
-impl Clock for Fragile {
-    fn now(&self) -> Instant {
-        SystemClock.now()
-    }
-
-    fn park(&self, parker: &Parker, deadline: Option<Instant>, interrupt: &Receiver<()>) {
-        let here = thread::current();
-        assert!(
-            here.name() != Some("lock-renewal") || !self.broken.load(Ordering::SeqCst),
-            "the clock breaks, as this test wants it"
-        );
-        SystemClock.park(parker, deadline, interrupt);
-    }
-}
-
-#[test]
-fn if_the_renewal_thread_is_gone_every_watched_hold_is_lost_at_once_and_no_leased_one() {
-    let clock = Arc::new(Fragile::default());
-    let memory = Memory::with_clock(clock.clone());
-    let client =
-        Client::builder().in_memory(&memory).watchdog_lease(SECOND * 3600).build().unwrap();
-    let watched = client.lock("a").lock().unwrap();
-    let leased = client.lock("b").with_lease(SECOND * 3600).lock().unwrap();
-    let other = client.lock("c").lock().unwrap();
-    clock.broken.store(true, Ordering::SeqCst);
-    // A release that gets no answer is the renewal thread's to finish. It wakes, and breaks when it sleeps again.
-    memory.set_unreachable(true);
-    drop(other);
-    assert!(watched.lost().recv_timeout(SECOND * 20).is_ok());
-    assert!(!watched.is_held() && leased.is_held());
-    assert_eq!(client.stats().panics, 1);
-}
-
-/// A manual clock that panics once on the renewal thread, when it has been read so often there.
-#[derive(Debug)]
-struct Trap {
-    clock: ManualClock,
-    /// Zero while it is not set.
-    readings: AtomicUsize,
-}
-
-impl Clock for Trap {
-    fn now(&self) -> Instant {
-        let here = thread::current();
-        if here.name() == Some("lock-renewal") {
-            let left = self.readings.load(Ordering::SeqCst);
-            self.readings.store(left.saturating_sub(1), Ordering::SeqCst);
-            assert!(left != 1, "the clock breaks once, as this test wants it");
-        }
-        self.clock.now()
-    }
-
-    fn park(&self, parker: &Parker, deadline: Option<Instant>, interrupt: &Receiver<()>) {
-        self.clock.park(parker, deadline, interrupt);
-    }
-}
-
-#[test]
-fn replies_that_a_panic_left_unread_are_never_taken_for_others() {
-    let server = Server::start();
-    let clock = ManualClock::new();
-    let trap = Arc::new(Trap { clock: clock.clone(), readings: AtomicUsize::new(0) });
-    let client = Client::builder()
-        .url(&server.url())
-        .clock(trap.clone())
-        .renewal_batch(5, 10)
-        .build()
-        .unwrap();
-    let _guards: Vec<_> =
-        (0..200).map(|number| client.lock(&format!("lock {number}")).lock().unwrap()).collect();
-    // Ten scripts are sent, each with a look at the clock. The next look is at the first answer.
-    trap.readings.store(11, Ordering::SeqCst);
-    clock.jump(SECOND * 15);
-    assert_eq!(client.stats().panics, 1);
-
-    let connections = client.stats().connections_made;
-    let guard = client.lock("later").lock().unwrap();
-    clock.advance(SECOND * 60);
-    assert!(guard.is_held());
-    assert_eq!(client.stats().unanswered_renewals, 0);
-    assert_eq!(client.stats().connections_made, connections + 1, "the old one was dropped");
 }
 
 #[test]

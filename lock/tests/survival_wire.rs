@@ -131,6 +131,32 @@ fn a_renewal_connection_that_is_killed_in_the_middle_of_a_batch_costs_nothing() 
     scene.end(fleet);
 }
 
+#[test]
+fn ten_milliseconds_more_for_each_round_trip_cost_nothing() {
+    let world = World::new();
+    let mut strangers = Strangers::take(&world.server, &other_names());
+    let patient = world.builder().command_timeout(Duration::from_secs(3));
+    // On the real clock, as it is the real time of a round trip that counts.
+    let mut fleet = Fleet::take(patient.watchdog_lease(LEASE / 5));
+    world.proxy.delay_replies(Duration::from_millis(10));
+    let renewed = fleet.client.stats().renewed + 3 * MANY as u64;
+    fleet.look_until("all were renewed three times", |fleet, toll| {
+        assert_eq!(toll, UNHARMED);
+        fleet.client.stats().renewed >= renewed
+    });
+    let stats = fleet.client.stats();
+    assert_eq!(stats.lost, 0, "{stats:?}");
+    println!(
+        "10 ms more: {} renewals in {} scripts, late {:?}, nothing lost",
+        stats.renewed, stats.renewal_scripts, stats.renewal_lateness,
+    );
+    world.proxy.delay_replies(Duration::ZERO);
+    fleet.assert_nobody_believes_without_a_key(&mut world.server.connection());
+    let ended = fleet.let_go();
+    assert_no_orphan(&world.server, &ended, &[&strangers]);
+    strangers.assert_intact();
+}
+
 /// The ids of the connections that the server has, but for that which asks.
 fn connections(server: &Server) -> BTreeSet<String> {
     let mut connection = server.connection();

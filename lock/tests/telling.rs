@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use common::{SLACK, SOON, Script, TIMEOUT, built, pause, timed};
+use common::in_memory::InMemory;
+use common::{SLACK, SOON, Script, TIMEOUT, World, built, limited_user, pause, timed};
 use crossbeam_channel::{Receiver, bounded, unbounded};
 use parking_lot::Mutex;
 use wheellock::{
@@ -21,29 +22,11 @@ use wheellock_fixture::{Fault, Server, wait_until};
 const SECOND: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(10);
 
-/// A server in memory and its clock.
-struct World {
-    clock: ManualClock,
-    memory: Memory,
-}
-
-impl World {
-    fn new() -> Self {
-        let clock = ManualClock::new();
-        let memory = Memory::with_clock(Arc::new(clock.clone()));
-        Self { clock, memory }
-    }
-
-    fn builder(&self) -> ClientBuilder {
-        Client::builder().in_memory(&self.memory)
-    }
-
-    /// A client, and the losses that it reports.
-    fn client(&self) -> (Client, Receiver<LostLock>) {
-        let (tell, told) = unbounded();
-        let client = built(self.builder().on_lost(move |lost| tell.send(lost.clone()).unwrap()));
-        (client, told)
-    }
+/// A client, and the losses that it reports.
+fn reporting(world: &InMemory) -> (Client, Receiver<LostLock>) {
+    let (tell, told) = unbounded();
+    let client = built(world.builder().on_lost(move |lost| tell.send(lost.clone()).unwrap()));
+    (client, told)
 }
 
 /// What a report says, but for the time.
@@ -68,7 +51,7 @@ fn lost_error(name: &str, reason: LostReason) -> Error {
 
 #[test]
 fn a_check_passes_while_the_lock_is_held_and_then_says_why_it_is_not() {
-    let world = World::new();
+    let world = InMemory::new();
     let client = built(world.builder());
     let leased = client.lock("leased").with_lease(SECOND * 10).lock().unwrap();
     let watched = client.lock("watched").lock().unwrap();
@@ -88,7 +71,7 @@ fn a_check_passes_while_the_lock_is_held_and_then_says_why_it_is_not() {
 
 #[test]
 fn a_check_after_a_shutdown_says_so() {
-    let world = World::new();
+    let world = InMemory::new();
     let client = built(world.builder());
     let guard = client.lock("a").lock().unwrap();
     client.shutdown(SECOND);
@@ -97,8 +80,8 @@ fn a_check_after_a_shutdown_says_so() {
 
 #[test]
 fn a_watched_hold_that_the_process_did_not_come_to_was_paused() {
-    let world = World::new();
-    let (client, told) = world.client();
+    let world = InMemory::new();
+    let (client, told) = reporting(&world);
     let watched = client.lock("watched").lock().unwrap();
     let leased = client.lock("leased").with_lease(SECOND * 20).lock().unwrap();
     world.clock.jump(SECOND * 45);
@@ -114,8 +97,8 @@ fn a_watched_hold_that_the_process_did_not_come_to_was_paused() {
 
 #[test]
 fn a_watched_hold_whose_renewal_was_not_answered_was_lost_by_the_server_although_paused_later() {
-    let world = World::new();
-    let (client, told) = world.client();
+    let world = InMemory::new();
+    let (client, told) = reporting(&world);
     let guard = client.lock("a").lock().unwrap();
     world.memory.set_unreachable(true);
     world.clock.advance(SECOND * 15);
@@ -154,8 +137,8 @@ fn a_server_that_hangs_is_the_reason_also_for_holds_whose_turn_never_came() {
 
 #[test]
 fn whoever_finds_a_loss_it_is_told_exactly_once() {
-    let world = World::new();
-    let (client, told) = world.client();
+    let world = InMemory::new();
+    let (client, told) = reporting(&world);
     let take = |name: &str| client.lock(name).with_lease(SECOND * 10).lock().unwrap();
     let mut expect = Vec::new();
 
@@ -242,8 +225,8 @@ fn whoever_finds_a_loss_it_is_told_exactly_once() {
 
 #[test]
 fn a_loss_says_for_how_long_the_lock_had_been_held() {
-    let world = World::new();
-    let (client, told) = world.client();
+    let world = InMemory::new();
+    let (client, told) = reporting(&world);
     let guard = client.lock("a").lock().unwrap();
     world.clock.advance(SECOND * 100);
     world.memory.flush_all();
@@ -255,8 +238,8 @@ fn a_loss_says_for_how_long_the_lock_had_been_held() {
 
 #[test]
 fn what_a_shutdown_releases_is_no_loss_but_what_was_over_by_then_is() {
-    let world = World::new();
-    let (client, told) = world.client();
+    let world = InMemory::new();
+    let (client, told) = reporting(&world);
     let held = client.lock("held").lock().unwrap();
     let over = client.lock("over").with_lease(SECOND * 5).lock().unwrap();
     // Within a tick: nobody has looked.
@@ -399,8 +382,8 @@ fn the_end_of_a_client_waits_for_a_callback_that_hangs_but_not_for_long() {
 
 #[test]
 fn after_a_shutdown_the_clock_goes_on_and_a_second_one_waits_for_nothing() {
-    let world = World::new();
-    let (client, told) = world.client();
+    let world = InMemory::new();
+    let (client, told) = reporting(&world);
     lose(&client, "a");
     client.shutdown(SECOND * 3600);
     assert_eq!(told.len(), 1);
@@ -470,7 +453,7 @@ fn a_callback_may_drop_the_last_handle_without_a_shutdown() {
 
 #[test]
 fn a_hold_is_not_renewed_beyond_the_longest_hold_and_then_expires() {
-    let world = World::new();
+    let world = InMemory::new();
     let (tell, told) = unbounded();
     let longest = SECOND * 100;
     let builder = world.builder().max_hold(longest);
@@ -496,7 +479,7 @@ fn a_hold_is_not_renewed_beyond_the_longest_hold_and_then_expires() {
 
 #[test]
 fn the_longest_hold_does_not_bind_a_hold_with_a_lease_of_its_own() {
-    let world = World::new();
+    let world = InMemory::new();
     let client = built(world.builder().max_hold(SECOND * 30));
     let leased = client.lock("a").with_lease(SECOND * 100).lock().unwrap();
     let watched = client.lock("b").lock().unwrap();
@@ -534,7 +517,7 @@ fn a_longest_hold_below_the_lease_and_a_long_hold_of_nothing_are_refused() {
 
 #[test]
 fn a_long_hold_is_told_once_at_most_a_third_of_the_lease_late() {
-    let world = World::new();
+    let world = InMemory::new();
     let (tell, told) = unbounded();
     let builder = world.builder().on_long_hold(SECOND * 45, move |held| {
         tell.send((held.name().to_owned(), held.owner().to_owned(), held.held_for())).unwrap();
@@ -560,7 +543,7 @@ fn a_long_hold_is_told_once_at_most_a_third_of_the_lease_late() {
 
 #[test]
 fn a_long_hold_that_is_not_renewed_is_told_within_a_tick() {
-    let world = World::new();
+    let world = InMemory::new();
     let (tell, told) = unbounded();
     let builder = world.builder().max_hold(SECOND * 60).on_long_hold(SECOND * 50, move |held| {
         tell.send((held.name().to_owned(), held.held_for())).unwrap();
@@ -624,9 +607,7 @@ fn a_server_that_may_evict_locks_is_an_error_to_a_client_that_refuses_it() {
 #[test]
 fn a_server_that_does_not_say_whether_it_evicts_is_neither_an_error_nor_a_warning() {
     let server = evicting();
-    let user = ["ACL", "SETUSER", "limited", "on", ">secret", "~*", "&*", "+@all", "-info"];
-    drop(server.command(&user));
-    let url = server.url().replace("redis://", "redis://limited:secret@");
+    let url = limited_user(&server, &["-info"]);
     let client = built(Client::builder().url(&url).refuse_eviction());
     assert!(client.warnings().is_empty());
     client.lock("a").lock().unwrap().unlock().unwrap();
@@ -637,7 +618,7 @@ fn a_server_that_does_not_answer_what_it_evicts_costs_one_timeout_and_no_lock() 
     // The late one would be taken for the answer to the next command.
     let late = Fault::DelayReply(TIMEOUT * 3 / 2);
     for fault in [Fault::SwallowReply, Fault::CutReplyAfter(9), Fault::ResetBeforeReply, late] {
-        let world = common::World::with(evicting());
+        let world = World::with(evicting());
         world.proxy.on(|request| request.name() == "INFO", fault);
         let (client, took) = timed(|| world.client());
         assert!(took < TIMEOUT + SLACK, "{took:?}");
@@ -646,9 +627,63 @@ fn a_server_that_does_not_answer_what_it_evicts_costs_one_timeout_and_no_lock() 
     }
 }
 
+#[test]
+fn a_policy_that_was_changed_is_told_once_when_the_renewals_have_a_new_connection() {
+    let server = Server::start();
+    let clock = ManualClock::new();
+    let (tell, told) = unbounded();
+    let builder = Client::builder().url(&server.url()).clock(Arc::new(clock.clone()));
+    let client = built(builder.on_warning(move |warning| tell.send(warning.clone()).unwrap()));
+    let guard = client.lock("a").lock().unwrap();
+    // A third of the lease, and the pause before a second attempt.
+    let renew = || clock.advance(SECOND * 14);
+    let set = |policy: &str| {
+        assert!(!server.command(&["CONFIG", "SET", "maxmemory-policy", policy]).is_error());
+    };
+    let reconnect = || {
+        server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        renew();
+    };
+    // The two clocks do not go together, and that is told too.
+    let of_eviction = |warning: &Warning| matches!(warning, Warning::Eviction { .. });
+    let all = || told.try_iter().filter(of_eviction).collect::<Vec<_>>();
+    let evicts = |policy: &str| Warning::Eviction { policy: policy.to_owned() };
+
+    renew();
+    assert_eq!(all(), []);
+    set("allkeys-lru");
+    renew();
+    assert_eq!(all(), [], "a server that goes on is not asked again");
+    reconnect();
+    assert_eq!(all(), [evicts("allkeys-lru")]);
+    reconnect();
+    assert_eq!(all(), []);
+    set("volatile-ttl");
+    reconnect();
+    assert_eq!(all(), [evicts("volatile-ttl")]);
+    let kept: Vec<_> = client.warnings().into_iter().filter(of_eviction).collect();
+    assert_eq!(kept, [evicts("allkeys-lru"), evicts("volatile-ttl")]);
+    assert!(guard.is_held());
+}
+
+#[test]
+fn a_server_that_does_not_answer_what_it_evicts_is_renewed_on_all_the_same_and_asked_no_more() {
+    let world = World::new();
+    let clock = ManualClock::new();
+    let asked = world.proxy.on(|request| request.name() == "INFO", Fault::SwallowReply).always();
+    let client = built(world.builder().clock(Arc::new(clock.clone())));
+    let guard = client.lock("a").lock().unwrap();
+    for _ in 0..3 {
+        world.server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        clock.advance(SECOND * 14);
+    }
+    assert!(guard.is_held() && client.stats().renewed >= 3);
+    assert_eq!(asked.hits(), 2, "once by the client that was built, once by its renewals");
+}
+
 /// What is warned of when the server's clock is set between two renewals.
 fn warned(set: impl Fn(&Memory)) -> Vec<Warning> {
-    let world = World::new();
+    let world = InMemory::new();
     let (tell, told) = unbounded();
     let client = built(world.builder().on_warning(move |warning| {
         tell.send(warning.clone()).unwrap();
@@ -678,7 +713,7 @@ fn a_server_clock_that_was_set_is_a_warning_with_its_direction_once() {
 
 #[test]
 fn a_pause_of_this_process_is_no_jump_of_the_server_clock() {
-    let world = World::new();
+    let world = InMemory::new();
     let client = built(world.builder());
     let guard = client.lock("a").lock().unwrap();
     world.clock.advance(SECOND * 10);
@@ -697,7 +732,7 @@ fn a_pause_of_this_process_is_no_jump_of_the_server_clock() {
 
 #[test]
 fn the_client_keeps_the_last_64_warnings_and_each_once() {
-    let world = World::new();
+    let world = InMemory::new();
     let client = built(world.builder());
     let _guard = client.lock("a").lock().unwrap();
     world.clock.advance(SECOND * 10);
@@ -720,7 +755,7 @@ fn the_client_keeps_the_last_64_warnings_and_each_once() {
 
 #[test]
 fn a_real_servers_renewal_tells_its_time() {
-    let world = common::World::new();
+    let world = World::new();
     let (tell, told) = unbounded();
     let builder = world.builder().watchdog_lease(Duration::from_millis(1500));
     let client = built(builder.on_warning(move |warning| tell.send(warning.clone()).unwrap()));

@@ -2,41 +2,17 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use std::sync::Arc;
+mod common;
+
 use std::time::Duration;
 
-use wheellock::{Client, Clock, Error, LostReason, ManualClock, Memory};
+use common::in_memory::InMemory;
+use wheellock::{Client, Clock, Error, LostReason};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A server and its clock.
-struct World {
-    clock: ManualClock,
-    memory: Memory,
-}
-
-impl World {
-    fn new() -> Self {
-        let clock = ManualClock::new();
-        let memory = Memory::with_clock(Arc::new(clock.clone()));
-        Self { clock, memory }
-    }
-
-    fn client(&self) -> Client {
-        Client::builder().in_memory(&self.memory).build().unwrap()
-    }
-
-    fn client_with_lease(&self, lease: Duration) -> Client {
-        Client::builder().in_memory(&self.memory).watchdog_lease(lease).build().unwrap()
-    }
-
-    fn time_to_live(&self, key: &str) -> Duration {
-        self.memory.time_to_live(key).unwrap_or_default()
-    }
-}
-
 /// Watches a held lock for ten leases and answers the least it had to live, looked at a thousand times.
-fn least_time_to_live(world: &World, lease: Duration) -> Duration {
+fn least_time_to_live(world: &InMemory, lease: Duration) -> Duration {
     let step = lease / 100;
     (0..1000)
         .map(|_| {
@@ -49,7 +25,7 @@ fn least_time_to_live(world: &World, lease: Duration) -> Duration {
 
 #[test]
 fn the_default_lease_of_30_s_is_renewed_every_10_s_so_20_s_are_always_left() {
-    let world = World::new();
+    let world = InMemory::new();
     let client = world.client();
     let guard = client.lock("a").lock().unwrap();
     let least = least_time_to_live(&world, SECOND * 30);
@@ -63,7 +39,7 @@ fn the_default_lease_of_30_s_is_renewed_every_10_s_so_20_s_are_always_left() {
 
 #[test]
 fn a_lease_of_60_s_is_renewed_every_20_s() {
-    let world = World::new();
+    let world = InMemory::new();
     let client = world.client_with_lease(SECOND * 60);
     let guard = client.lock("a").lock().unwrap();
     let least = least_time_to_live(&world, SECOND * 60);
@@ -75,7 +51,7 @@ fn a_lease_of_60_s_is_renewed_every_20_s() {
 
 #[test]
 fn the_shortest_watched_lease_is_held_too() {
-    let world = World::new();
+    let world = InMemory::new();
     let client = world.client_with_lease(Duration::from_millis(100));
     let guard = client.lock("a").lock().unwrap();
     assert!(least_time_to_live(&world, Duration::from_millis(100)) > Duration::ZERO);
@@ -84,7 +60,7 @@ fn the_shortest_watched_lease_is_held_too() {
 
 #[test]
 fn a_lease_of_its_own_is_never_renewed_and_ends_by_itself() {
-    let world = World::new();
+    let world = InMemory::new();
     let client = world.client();
     let guard = client.lock("a").with_lease(SECOND * 10).lock().unwrap();
     // The margin is one hundredth and 2 ms.
@@ -104,7 +80,7 @@ fn a_lease_of_its_own_is_never_renewed_and_ends_by_itself() {
 
 #[test]
 fn a_loss_is_told_within_a_tick_of_the_end() {
-    let world = World::new();
+    let world = InMemory::new();
     let client = world.client();
     let guard = client.lock("a").with_lease(SECOND * 10).lock().unwrap();
     let lost = guard.lost().clone();
@@ -116,7 +92,7 @@ fn a_loss_is_told_within_a_tick_of_the_end() {
 
 #[test]
 fn a_process_that_stood_still_past_its_lease_sees_it_at_once() {
-    let world = World::new();
+    let world = InMemory::new();
     let (client, rival) = (world.client(), world.client());
     let guard = client.lock("a").lock().unwrap();
     world.memory.set_unreachable(true);
@@ -132,7 +108,7 @@ fn a_process_that_stood_still_past_its_lease_sees_it_at_once() {
 
 #[test]
 fn a_key_that_was_deleted_or_flushed_is_told_at_the_next_renewal() {
-    let world = World::new();
+    let world = InMemory::new();
     let client = world.client();
     let guards = ["a", "b"].map(|name| client.lock(name).lock().unwrap());
     world.memory.delete("a");
@@ -149,7 +125,7 @@ fn a_key_that_was_deleted_or_flushed_is_told_at_the_next_renewal() {
 
 #[test]
 fn a_key_that_somebody_took_over_or_overwrote_is_told_and_harms_no_other() {
-    let world = World::new();
+    let world = InMemory::new();
     let (client, rival) = (world.client(), world.client());
     let guards = ["a", "b", "c"].map(|name| client.lock(name).lock().unwrap());
     world.memory.delete("a");
@@ -164,7 +140,7 @@ fn a_key_that_somebody_took_over_or_overwrote_is_told_and_harms_no_other() {
 
 #[test]
 fn a_server_that_does_not_answer_is_asked_until_validity_ends_and_then_the_lock_is_lost() {
-    let world = World::new();
+    let world = InMemory::new();
     let client = world.client();
     let guard = client.lock("a").lock().unwrap();
     world.memory.set_unreachable(true);
@@ -178,7 +154,7 @@ fn a_server_that_does_not_answer_is_asked_until_validity_ends_and_then_the_lock_
 
 #[test]
 fn a_server_that_comes_back_in_time_costs_nothing() {
-    let world = World::new();
+    let world = InMemory::new();
     let client = world.client();
     let guard = client.lock("a").lock().unwrap();
     world.memory.set_unreachable(true);
@@ -192,7 +168,7 @@ fn a_server_that_comes_back_in_time_costs_nothing() {
 
 #[test]
 fn renewals_whose_replies_are_lost_do_not_prolong_belief_and_the_key_is_freed_afterwards() {
-    let world = World::new();
+    let world = InMemory::new();
     let client = world.client();
     let guard = client.lock("a").lock().unwrap();
     world.memory.lose_replies(true);
@@ -213,7 +189,7 @@ fn renewals_whose_replies_are_lost_do_not_prolong_belief_and_the_key_is_freed_af
 
 #[test]
 fn an_acquire_whose_reply_is_lost_leaves_nothing_behind() {
-    let world = World::new();
+    let world = InMemory::new();
     let client = world.client();
     world.memory.lose_replies(true);
     let clock = world.clock.clone();
@@ -236,7 +212,7 @@ fn an_acquire_whose_reply_is_lost_leaves_nothing_behind() {
 
 #[test]
 fn after_an_unlock_nothing_is_renewed() {
-    let world = World::new();
+    let world = InMemory::new();
     let (client, rival) = (world.client(), world.client());
     client.lock("a").lock().unwrap().unlock().unwrap();
     let taken = rival.lock("a").with_lease(SECOND * 30).lock().unwrap();
@@ -248,7 +224,7 @@ fn after_an_unlock_nothing_is_renewed() {
 
 #[test]
 fn a_hold_is_renewed_as_long_as_one_of_its_guards_is_watched() {
-    let world = World::new();
+    let world = InMemory::new();
     let client = world.client();
     let leased = client.lock("a").with_lease(SECOND * 20).lock().unwrap();
     let watched = client.lock("a").lock().unwrap();
@@ -265,7 +241,7 @@ fn a_hold_is_renewed_as_long_as_one_of_its_guards_is_watched() {
 
 #[test]
 fn the_other_way_round_the_watched_guard_keeps_its_watchdog() {
-    let world = World::new();
+    let world = InMemory::new();
     let client = world.client();
     let watched = client.lock("a").lock().unwrap();
     let leased = client.lock("a").with_lease(SECOND).lock().unwrap();
@@ -277,7 +253,7 @@ fn the_other_way_round_the_watched_guard_keeps_its_watchdog() {
 
 #[test]
 fn nesting_short_leases_again_and_again_does_not_put_the_renewal_off() {
-    let world = World::new();
+    let world = InMemory::new();
     let client = world.client();
     let watched = client.lock("a").lock().unwrap();
     for _ in 0..30 {
@@ -290,7 +266,7 @@ fn nesting_short_leases_again_and_again_does_not_put_the_renewal_off() {
 
 #[test]
 fn a_nested_lease_that_is_longer_prolongs_the_hold() {
-    let world = World::new();
+    let world = InMemory::new();
     let client = world.client();
     let short = client.lock("a").with_lease(SECOND * 10).lock().unwrap();
     let long = client.lock("a").with_lease(SECOND * 50).lock().unwrap();
@@ -303,7 +279,7 @@ fn a_nested_lease_that_is_longer_prolongs_the_hold() {
 }
 
 /// The most renewals in one tick, while the clock moves on by `duration`.
-fn most_in_a_tick(world: &World, client: &Client, duration: Duration) -> u64 {
+fn most_in_a_tick(world: &InMemory, client: &Client, duration: Duration) -> u64 {
     const TICK: Duration = Duration::from_millis(10);
     let mut before = client.stats().renewed;
     let mut most = 0;
@@ -323,7 +299,7 @@ fn many(client: &Client, count: usize) -> Vec<wheellock::LockGuard> {
 #[test]
 fn a_few_locks_share_a_script_and_many_come_two_scripts_at_a_time_at_most() {
     for (count, most) in [(20, 20), (1000, 50)] {
-        let world = World::new();
+        let world = InMemory::new();
         let client = world.client();
         let guards = many(&client, count);
         world.clock.advance(SECOND * 20);
@@ -339,7 +315,7 @@ fn a_few_locks_share_a_script_and_many_come_two_scripts_at_a_time_at_most() {
 
 #[test]
 fn after_two_periods_a_burst_of_ten_thousand_is_spread_to_at_most_twice_the_average() {
-    let world = World::new();
+    let world = InMemory::new();
     let client = world.client();
     let guards = many(&client, 10_000);
     world.clock.advance(SECOND * 20);
@@ -361,7 +337,7 @@ fn after_two_periods_a_burst_of_ten_thousand_is_spread_to_at_most_twice_the_aver
 
 #[test]
 fn a_waiter_whose_message_is_lost_asks_again_after_the_poll_bound() {
-    let world = World::new();
+    let world = InMemory::new();
     let (client, rival) = (world.client(), world.client());
     let guard = client.lock("a").lock().unwrap();
     std::thread::scope(|scope| {
@@ -383,7 +359,7 @@ fn a_waiter_whose_message_is_lost_asks_again_after_the_poll_bound() {
 
 #[test]
 fn a_timed_wait_ends_at_its_deadline_and_not_before() {
-    let world = World::new();
+    let world = InMemory::new();
     let (client, rival) = (world.client(), world.client());
     let _guard = client.lock("a").lock().unwrap();
     let start = world.clock.now();

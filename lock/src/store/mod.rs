@@ -102,7 +102,17 @@ impl Store {
         }
     }
 
-    /// Closes the connections. What is under way ends with a failure.
+    /// The policy of a server that may evict locks, if the stream's connection was made since this was asked last.
+    /// Answers within `timeout`. Not while a stream is running.
+    pub(crate) fn eviction_of_new_server(&self, timeout: Duration) -> Option<String> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Redis(redis) => redis.eviction_of_new_server(timeout),
+        }
+    }
+
+    /// Closes the connections that lie idle and that of the subscriptions at once, those in use by callers when they
+    /// come back, and that of a stream once it is through, for which it waits. From then on callers get a failure.
     pub(crate) fn close(&self) {
         match self {
             Self::Memory(_) => {}

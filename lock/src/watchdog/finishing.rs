@@ -1,78 +1,92 @@
 //! Finishing the releases that are owed, on the renewal thread, between its turns.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use hashed_wheel::{Clock, SystemClock};
 
 use super::Shared;
-use super::releases::Owed;
-use crate::claim;
+use crate::claim::{self, Claim};
 use crate::op::Released;
 use crate::store::{Failure, Request, Stream};
 
 /// Releases that are sent together.
 const AT_ONCE: usize = 100;
+/// For how long, at the end, what is owed is still sent.
+const LAST_RELEASES: Duration = Duration::from_secs(5);
 
-/// Sends the releases that are owed and due, and answers whether there were any and the server answered.
-pub(super) fn send_owed_releases(shared: &Shared, now: Instant) -> bool {
-    let due = shared.releases.lock().take_due(now, AT_ONCE);
+/// Sends the releases that are owed and due, within `timeout`. Answers whether the server has answered any.
+pub(super) fn send_owed_releases(shared: &Shared, now: Instant, timeout: Duration) -> bool {
+    let due = shared.releases.lock().begin_round(now, AT_ONCE);
     let any = !due.is_empty();
-    let mut round = Round { shared, due: due.into(), answered: false };
+    let mut round = Round { shared, due: due.into(), timeout, now, answered: false };
     if any {
         shared.store.stream(&mut round);
-        let now = shared.clock.now();
-        let mut book = shared.releases.lock();
-        round.due.drain(..).for_each(|owed| book.unanswered(now, owed));
-        book.round_over();
+        round.now = shared.clock.now();
     }
-    shared.wake_flushers();
     round.answered
 }
 
 /// Releases on their way to the server and back.
 struct Round<'a> {
     shared: &'a Shared,
-    due: VecDeque<Owed>,
+    due: VecDeque<Claim>,
+    timeout: Duration,
+    /// When the clock was read last.
+    now: Instant,
     answered: bool,
 }
 
 impl Stream for Round<'_> {
     type Operation = claim::Request<Released>;
-    type Note = Owed;
+    type Note = Claim;
 
     fn at_once(&self) -> usize {
         AT_ONCE
     }
 
-    fn next(&mut self) -> Option<Request<Self::Operation, Owed>> {
+    fn next(&mut self) -> Option<Request<Self::Operation, Claim>> {
         let note = self.due.pop_front()?;
-        let timeout = self.shared.release_timeout();
-        Some(Request { operation: note.claim.release(), note, timeout })
+        Some(Request { operation: note.release(), note, timeout: self.timeout })
     }
 
-    fn answered(&mut self, owed: Owed, answer: Result<Released, Failure>) {
-        let now = self.shared.clock.now();
+    fn answered(&mut self, claim: Claim, answer: Result<Released, Failure>) {
+        self.now = self.shared.clock.now();
         let mut book = self.shared.releases.lock();
         match answer {
             Ok(released) => {
                 self.answered = true;
-                book.acknowledged(now, owed, released.at);
+                book.acknowledged(self.now, &claim, released.at);
             }
-            Err(_) => book.unanswered(now, owed),
+            Err(_) => book.unanswered(self.now, &claim),
         }
     }
 }
 
-/// At the end: every release that is owed gets its chance, as long as the server answers. Without an answer there is a
-/// second one, on a new connection: the first may have met one that the server had closed. What a copy that is still
-/// on its way may create is left to its lease.
+impl Drop for Round<'_> {
+    /// Also if it panicked: what got no answer stays owed, and nobody waits for a round that is over. The clock is not
+    /// asked, as it may be what has panicked.
+    fn drop(&mut self) {
+        self.shared.releases.lock().end_round(self.now);
+        self.shared.wake_flushers();
+    }
+}
+
+/// At the end: every release that is owed gets its chance, as long as the server answers, for [`LAST_RELEASES`] at
+/// most. By the system's clock: how long a server takes is the outside world's. Without an answer there is a second
+/// round, on a new connection: the first may have met one that the server had closed. What a copy that is still on its
+/// way may create is left to its lease, and so is what was not sent in time.
 pub(super) fn send_last_releases(shared: &Shared) {
+    let deadline = SystemClock.now() + LAST_RELEASES;
     let mut unanswered = 0;
     while unanswered < 2 {
-        let Some(last) = shared.releases.lock().last_due() else {
-            return;
+        let left = deadline.saturating_duration_since(SystemClock.now());
+        let Some(last) = shared.releases.lock().last_due().filter(|_| !left.is_zero()) else {
+            break;
         };
-        if !send_owed_releases(shared, last) {
+        if !send_owed_releases(shared, last, shared.release_timeout().min(left)) {
             unanswered += 1;
         }
     }
+    shared.releases.lock().abandon();
 }

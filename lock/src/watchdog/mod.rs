@@ -13,6 +13,7 @@ mod renewal;
 mod round_trip;
 mod schedule;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::{self, JoinHandle};
@@ -27,6 +28,7 @@ use crate::error::{Error, LostReason};
 use crate::hold::{Hold, Place};
 use crate::holds::Holds;
 use crate::lease::Lease;
+use crate::report::Warning;
 use crate::statistics::Counters;
 use crate::store::Store;
 use crate::teller::Teller;
@@ -65,6 +67,8 @@ struct Shared {
     /// Those who wait for releases to be acknowledged.
     flushers: Mutex<Vec<Parker>>,
     stopping: AtomicBool,
+    /// The renewal thread has ended before it was told to.
+    gone: AtomicBool,
     counters: Counters,
 }
 
@@ -105,6 +109,7 @@ impl Watchdog {
             renewal: Parker::new(),
             flushers: Mutex::new(Vec::new()),
             stopping: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
             counters: Counters::default(),
         });
         let handler = Arc::clone(&shared);
@@ -129,9 +134,18 @@ impl Watchdog {
     }
 
     /// Takes a hold on, granted to a request that was sent at `sent_at`; or moves one that was nested. It may be one of
-    /// many that are taken in one burst.
+    /// many that are taken in one burst. It stands in the book of holds already.
     pub(crate) fn watch(&self, hold: &Arc<Hold>, sent_at: Instant) {
         self.shared.place_after_grant(hold, sent_at, Company::Crowd);
+        // The thread may have ended since the request was sent. Whoever ends it says so before looking into the book.
+        if self.is_gone() && hold.watched_lease().is_some() {
+            self.shared.lose(hold, hold.reason_of_end());
+        }
+    }
+
+    /// Whether nobody renews any more, although the client has not ended.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.shared.gone.load(Ordering::Acquire)
     }
 
     /// Forgets a hold. Before its release is sent: from now on no renewal of it is begun, and one that is under way
@@ -147,7 +161,7 @@ impl Watchdog {
 
     /// Counts a loss that the watchdog was not the first to see, and tells of it.
     pub(crate) fn tell_loss(&self, hold: &Hold, reason: LostReason) {
-        self.shared.tell_loss(hold, reason);
+        self.shared.tell_loss(hold, self.shared.clock.now(), reason);
     }
 
     /// Owes the server a release, which the renewal thread finishes. False if so many are owed that the lease has to
@@ -158,7 +172,7 @@ impl Watchdog {
         lease: Lease,
         doubt: Option<ServerTime>,
     ) -> bool {
-        self.shared.owe(claim, lease, doubt)
+        self.shared.owe(self.shared.clock.now(), claim, lease, doubt)
     }
 
     /// Notes that a caller releases `hold` itself, until [`released`](Self::released).
@@ -182,7 +196,8 @@ impl Watchdog {
         let unacknowledged = loop {
             let open = self.shared.releases.lock().unacknowledged();
             let patient = self.shared.store.may_recover_by_itself() || wakes < 2;
-            if open.is_empty() || !patient || self.shared.clock.now() >= deadline {
+            let gone = self.is_gone();
+            if open.is_empty() || !patient || gone || self.shared.clock.now() >= deadline {
                 break open;
             }
             if wakes < 2 {
@@ -228,33 +243,17 @@ impl Watchdog {
 }
 
 impl Shared {
-    /// On the ticker: these have come to a renewal or to their end.
+    /// On the ticker: these have come to a renewal or to their end. A panic, which is the clock's, makes no hold
+    /// forgotten: it is looked at again in the next tick.
     fn on_due(&self, due: &mut Vec<Arc<Hold>>) {
-        let now = self.clock.now();
+        let now = self.contained(|| self.clock.now());
         let mut renewals = Vec::new();
         for hold in due.drain(..) {
-            // If it was moved since the wheel gave it out, it is renewed a little early.
-            let at = match *hold.place() {
-                Place::On(_, at) => hold.at_nanos(at).min(now),
-                Place::Nowhere => now,
-                // Released or lost.
-                Place::Off => continue,
-            };
-            match hold.valid_until().filter(|_| hold.is_held(now)) {
-                None => self.lose(&hold, hold.reason_of_end()),
-                Some(end) => {
-                    self.tell_if_long(&hold, now);
-                    let renews = hold.lease_to_renew(now, self.settings.max_hold).is_some();
-                    // What is not renewed needs no look before its end, but perhaps it is to be told of.
-                    let long_at = hold.long_at(self.settings.long_hold).filter(|_| !renews);
-                    self.place(&hold, long_at.map_or(end, |long_at| long_at.min(end)));
-                    if renews {
-                        // Until an answer says otherwise. Not only once it is sent: while the server hangs, it waits
-                        // behind attempts at others.
-                        hold.unanswered.store(true, Ordering::Relaxed);
-                        renewals.push(Due { hold, at, end });
-                    }
-                }
+            let looked = now.and_then(|now| {
+                self.contained(|| self.look_at(&hold, now)).map(|due| renewals.extend(due))
+            });
+            if looked.is_none() {
+                self.contained(|| self.look_again(&hold));
             }
         }
         if !renewals.is_empty() {
@@ -263,24 +262,73 @@ impl Shared {
         }
     }
 
+    /// What is to be renewed, if it is the hold's time for that.
+    fn look_at(&self, hold: &Arc<Hold>, now: Instant) -> Option<Due> {
+        // If it was moved since the wheel gave it out, it is renewed a little early.
+        let at = match *hold.place() {
+            Place::On(_, at) => hold.at_nanos(at).min(now),
+            Place::Nowhere => now,
+            // Released or lost.
+            Place::Off => return None,
+        };
+        let Some(end) = hold.valid_until().filter(|_| hold.is_held(now)) else {
+            self.lose_at(hold, now, hold.reason_of_end());
+            return None;
+        };
+        self.tell_if_long(hold, now);
+        let renews = hold.lease_to_renew(now, self.settings.max_hold).is_some();
+        if renews {
+            // Until an answer says otherwise. Not only once it is sent: while the server hangs, it waits behind
+            // attempts at others.
+            hold.unanswered.store(true, Ordering::Relaxed);
+        }
+        // What is not renewed needs no look before its end, but perhaps it is to be told of.
+        let long_at = hold.long_at(self.settings.long_hold).filter(|_| !renews);
+        self.place(hold, long_at.map_or(end, |long_at| long_at.min(end)));
+        renews.then(|| Due { hold: Arc::clone(hold), at, end })
+    }
+
+    /// Puts a hold back where it was. That is past, so it is due in the next tick.
+    fn look_again(&self, hold: &Arc<Hold>) {
+        let at = match *hold.place() {
+            Place::On(_, at) => hold.at_nanos(at),
+            Place::Nowhere | Place::Off => return,
+        };
+        self.place(hold, at);
+    }
+
+    /// Does something in which the clock may panic. That is counted, and there is no result.
+    fn contained<T>(&self, action: impl FnOnce() -> T) -> Option<T> {
+        // What it changes is changed under locks that know no poison, or not at all.
+        let result = catch_unwind(AssertUnwindSafe(action)).ok();
+        if result.is_none() {
+            self.counters.panicked();
+        }
+        result
+    }
+
     fn lose(&self, hold: &Arc<Hold>, reason: LostReason) {
+        self.lose_at(hold, self.clock.now(), reason);
+    }
+
+    fn lose_at(&self, hold: &Arc<Hold>, now: Instant, reason: LostReason) {
         self.take_off(hold);
         self.holds.remove(hold);
-        if !hold.lose(self.clock.now(), reason) {
+        if !hold.lose(now, reason) {
             return;
         }
-        self.tell_loss(hold, reason);
+        self.tell_loss(hold, now, reason);
         let gone = matches!(reason, LostReason::Deleted | LostReason::TakenOver);
         let ends_by_itself = !hold.may_outlive();
         if hold.doubt().is_some() || !(gone || ends_by_itself) {
             // If too many are owed already, that is counted, and the lease ends by itself.
-            self.owe(hold.claim(), hold.longest_lease(), hold.doubt());
+            self.owe(now, hold.claim(), hold.longest_lease(), hold.doubt());
         }
     }
 
-    fn tell_loss(&self, hold: &Hold, reason: LostReason) {
+    fn tell_loss(&self, hold: &Hold, now: Instant, reason: LostReason) {
         self.counters.lost(reason);
-        self.teller.lost(|| hold.as_lost(self.clock.now(), reason));
+        self.teller.lost(|| hold.as_lost(now, reason));
     }
 
     /// An answered renewal told of the server's time.
@@ -292,16 +340,25 @@ impl Shared {
         }
     }
 
+    /// The renewals' connection may lead to another server than before, or to one that was started anew.
+    fn look_at_eviction(&self) {
+        if let Some(policy) = self.store.eviction_of_new_server(self.release_timeout()) {
+            let warning = Warning::Eviction { policy };
+            if !self.teller.warnings().contains(&warning) {
+                self.teller.warn(warning);
+            }
+        }
+    }
+
     fn tell_if_long(&self, hold: &Hold, now: Instant) {
         if let Some(held) = hold.tell_long(now, self.settings.long_hold) {
             self.teller.long_hold(|| held);
         }
     }
 
-    fn owe(&self, claim: Claim, lease: Lease, doubt: Option<ServerTime>) -> bool {
+    fn owe(&self, now: Instant, claim: Claim, lease: Lease, doubt: Option<ServerTime>) -> bool {
         // A copy of a command may be under way for as long as its attempt may take.
         let lease_and_copies = lease.duration() + self.settings.patience();
-        let now = self.clock.now();
         let owed = self.releases.lock().owe(now, claim, lease_and_copies, doubt);
         self.renewal.unpark();
         owed
@@ -311,13 +368,18 @@ impl Shared {
         self.flushers.lock().iter().for_each(Parker::unpark);
     }
 
-    /// Nobody renews any more.
+    /// Nobody renews any more. A panic of the clock spares no hold: what it would have said matters only to a report.
     fn lose_all_watched(&self) {
-        for hold in self.holds.all() {
-            if hold.watched_lease().is_some() {
-                self.lose(&hold, hold.reason_of_end());
+        // Before the book is looked at: who enters a hold later sees it.
+        self.gone.store(true, Ordering::Release);
+        for hold in self.holds.all().iter().filter(|hold| hold.watched_lease().is_some()) {
+            let reason = hold.reason_of_end();
+            if self.contained(|| self.lose(hold, reason)).is_none() {
+                self.contained(|| self.lose_at(hold, hold.since(), reason));
             }
         }
+        // Nobody finishes what is owed either.
+        self.wake_flushers();
     }
 
     /// How long one attempt at renewals may take: a tenth of the shortest lease, and at least some round trips as they

@@ -1,6 +1,7 @@
 //! Where a hold stands on the wheel: at its next renewal, or at the end of its validity.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use hashed_wheel::BatchTimer;
@@ -52,18 +53,22 @@ impl Shared {
     pub(super) fn place(&self, hold: &Arc<Hold>, at: Instant) {
         let Some(timer) = self.timer() else { return };
         let mut place = hold.place();
-        let nanos = hold.nanos_at(at);
+        // While a renewal goes unanswered it has been due since the first try.
+        let due = match *place {
+            Place::On(_, due) if hold.unanswered.load(Ordering::Relaxed) => due,
+            Place::On(..) | Place::Nowhere | Place::Off => hold.nanos_at(at),
+        };
         match &*place {
             Place::Off => return,
             Place::On(key, _) if timer.reschedule(*key, at) => {
-                *place = Place::On(*key, nanos);
+                *place = Place::On(*key, due);
                 return;
             }
             Place::On(..) | Place::Nowhere => {}
         }
         // The wheel has no bound and is stopped only at the end, when validity ends by itself.
         if let Ok(key) = timer.schedule_at(at, Arc::clone(hold)) {
-            *place = Place::On(key, nanos);
+            *place = Place::On(key, due);
         }
     }
 

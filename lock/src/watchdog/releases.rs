@@ -13,7 +13,7 @@ use crate::value::ServerTime;
 /// One release that is owed.
 #[derive(Debug)]
 pub(super) struct Owed {
-    pub(super) claim: Claim,
+    claim: Claim,
     /// Until when a copy of the acquire may arrive.
     doubt: Option<ServerTime>,
     due: Instant,
@@ -27,11 +27,11 @@ pub(super) struct Owed {
 #[derive(Debug, Default)]
 pub(super) struct Releases {
     owed: Vec<Owed>,
-    /// Those of the renewal thread's round. Whether each was acknowledged once.
-    in_round: Vec<(Claim, bool)>,
+    /// Those of the renewal thread's round. They stay here, so that no end of the round can lose them.
+    in_round: Vec<Owed>,
     /// Those that callers send themselves.
     by_callers: Vec<Claim>,
-    /// Given up: the book was full, or the lease has ended by itself.
+    /// Given up: the book was full, the lease has ended by itself, or the client has.
     pub(super) abandoned: u64,
 }
 
@@ -66,28 +66,31 @@ impl Releases {
         true
     }
 
-    /// Takes up to `most` that are due. They stay owed until [`round_over`](Self::round_over).
-    pub(super) fn take_due(&mut self, now: Instant, most: usize) -> Vec<Owed> {
-        let mut due = Vec::new();
+    /// Takes up to `most` that are due into the round. They stay owed until they are acknowledged.
+    pub(super) fn begin_round(&mut self, now: Instant, most: usize) -> Vec<Claim> {
         let mut place = 0;
-        while due.len() < most {
+        while self.in_round.len() < most {
             match self.owed.get(place) {
                 None => break,
-                Some(owed) if owed.due <= now => due.push(self.owed.swap_remove(place)),
+                Some(owed) if owed.due <= now => {
+                    self.in_round.push(self.owed.swap_remove(place));
+                }
                 Some(_) => place += 1,
             }
         }
-        self.in_round = due.iter().map(|owed| (owed.claim.clone(), owed.acknowledged)).collect();
-        due
+        self.in_round.iter().map(|owed| owed.claim.clone()).collect()
     }
 
-    /// What was taken has been acknowledged, or is owed again.
-    pub(super) fn round_over(&mut self) {
-        self.in_round.clear();
+    /// Whatever of the round got no answer is owed again.
+    pub(super) fn end_round(&mut self, now: Instant) {
+        while let Some(owed) = self.in_round.pop() {
+            self.owe_again(now, owed);
+        }
     }
 
-    /// The server did it when its clock was at `at`. It may have to be done again.
-    pub(super) fn acknowledged(&mut self, now: Instant, mut owed: Owed, at: ServerTime) {
+    /// The server released that of `claim` when its clock was at `at`. It may have to be done again.
+    pub(super) fn acknowledged(&mut self, now: Instant, claim: &Claim, at: ServerTime) {
+        let Some(mut owed) = self.take_from_round(claim) else { return };
         if let Some(doubt) = owed.doubt.filter(|doubt| *doubt >= at) {
             let wait = u64::try_from(doubt.0.saturating_sub(at.0)).unwrap_or_default() + 1;
             owed.acknowledged = true;
@@ -97,7 +100,18 @@ impl Releases {
     }
 
     /// No answer came, or an error.
-    pub(super) fn unanswered(&mut self, now: Instant, mut owed: Owed) {
+    pub(super) fn unanswered(&mut self, now: Instant, claim: &Claim) {
+        if let Some(owed) = self.take_from_round(claim) {
+            self.owe_again(now, owed);
+        }
+    }
+
+    fn take_from_round(&mut self, claim: &Claim) -> Option<Owed> {
+        let place = self.in_round.iter().position(|owed| owed.claim == *claim)?;
+        Some(self.in_round.swap_remove(place))
+    }
+
+    fn owe_again(&mut self, now: Instant, mut owed: Owed) {
         if now >= owed.ends {
             self.abandoned += 1;
             return;
@@ -105,6 +119,12 @@ impl Releases {
         owed.due = now + owed.pause;
         owed.pause = (owed.pause * 2).min(LONGEST_PAUSE);
         self.owed.push(owed);
+    }
+
+    /// The client ends: those that have never been acknowledged never will be.
+    pub(super) fn abandon(&mut self) {
+        let left = self.owed.drain(..).filter(|owed| !owed.acknowledged).count();
+        self.abandoned += u64::try_from(left).unwrap_or(u64::MAX);
     }
 
     /// When to look again.
@@ -134,11 +154,10 @@ impl Releases {
 
     /// Those that have never been acknowledged.
     pub(super) fn unacknowledged(&self) -> Vec<Claim> {
-        let owed = self.owed.iter().map(|owed| (&owed.claim, owed.acknowledged));
-        let in_round = self.in_round.iter().map(|(claim, done)| (claim, *done));
+        let owed = self.owed.iter().chain(&self.in_round);
+        let owed = owed.map(|owed| (&owed.claim, owed.acknowledged));
         let by_callers = self.by_callers.iter().map(|claim| (claim, false));
-        owed.chain(in_round)
-            .chain(by_callers)
+        owed.chain(by_callers)
             .filter(|(_, acknowledged)| !acknowledged)
             .map(|(claim, _)| claim.clone())
             .collect()
@@ -166,10 +185,10 @@ mod tests {
     fn an_acknowledged_release_is_done() {
         let now = origin();
         let mut releases = owing(now, None);
-        let owed = releases.take_due(now, 9).remove(0);
+        let claim = releases.begin_round(now, 9).remove(0);
         assert_eq!((releases.len(), releases.unacknowledged().len()), (1, 1), "it is still owed");
-        releases.acknowledged(now, owed, ServerTime(5));
-        releases.round_over();
+        releases.acknowledged(now, &claim, ServerTime(5));
+        releases.end_round(now);
         assert_eq!((releases.len(), releases.unacknowledged().len()), (0, 0));
     }
 
@@ -177,15 +196,15 @@ mod tests {
     fn a_release_is_owed_again_after_the_acquires_not_after() {
         let now = origin();
         let mut releases = owing(now, Some(1000));
-        let owed = releases.take_due(now, 9).remove(0);
-        releases.acknowledged(now, owed, ServerTime(400));
-        releases.round_over();
+        let claim = releases.begin_round(now, 9).remove(0);
+        releases.acknowledged(now, &claim, ServerTime(400));
+        releases.end_round(now);
         assert!(releases.unacknowledged().is_empty());
         let again = now + Duration::from_millis(601);
         assert_eq!(releases.next_due(), Some(again));
-        let owed = releases.take_due(again, 9).remove(0);
-        releases.acknowledged(again, owed, ServerTime(1001));
-        releases.round_over();
+        let claim = releases.begin_round(again, 9).remove(0);
+        releases.acknowledged(again, &claim, ServerTime(1001));
+        releases.end_round(again);
         assert_eq!(releases.len(), 0);
     }
 
@@ -196,14 +215,47 @@ mod tests {
         let mut releases = owing(now, None);
         let mut tries = 0;
         while now < end {
-            for owed in releases.take_due(now, 9) {
+            for claim in releases.begin_round(now, 9) {
                 tries += 1;
-                releases.unanswered(now, owed);
+                releases.unanswered(now, &claim);
             }
-            releases.round_over();
+            releases.end_round(now);
             now += Duration::from_millis(50);
         }
         assert_eq!((releases.len(), releases.abandoned), (0, 1));
         assert!((20..40).contains(&tries), "{tries} tries");
+    }
+
+    #[test]
+    fn a_release_is_owed_once_whatever_becomes_of_its_round() {
+        let now = origin();
+        let mut releases = owing(now, None);
+        let claim = releases.begin_round(now, 9).remove(0);
+        releases.unanswered(now, &claim);
+        assert_eq!((releases.len(), releases.unacknowledged().len()), (1, 1), "in the round");
+        releases.end_round(now);
+        assert_eq!((releases.len(), releases.unacknowledged().len()), (1, 1), "after it");
+
+        let later = now + LONGEST_PAUSE;
+        assert_eq!(releases.begin_round(later, 9).len(), 1);
+        // Nobody has said what became of it.
+        releases.end_round(later);
+        assert_eq!((releases.len(), releases.unacknowledged().len()), (1, 1), "cut short");
+        assert!(releases.next_due() > Some(later));
+    }
+
+    #[test]
+    fn what_is_left_when_the_client_ends_is_abandoned_unless_it_was_acknowledged_once() {
+        let now = origin();
+        let mut releases = owing(now, Some(1000));
+        let claim = releases.begin_round(now, 9).remove(0);
+        releases.acknowledged(now, &claim, ServerTime(400));
+        releases.end_round(now);
+        let lasts = Duration::from_secs(30);
+        let name = LockName::parse("b").unwrap();
+        let claim = Claim { kind: Kind::Reentrant, name, owner: ClientId::random().draw() };
+        releases.owe(now, claim, lasts, None);
+        releases.abandon();
+        assert_eq!((releases.len(), releases.abandoned), (0, 1));
     }
 }

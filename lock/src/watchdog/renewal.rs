@@ -2,11 +2,13 @@
 //!
 //! A turn renews everything that has come due since the last one, earliest end of validity first, in scripts of many
 //! keys, several in flight. A script that the server refuses is cut in two and both halves are sent again, until the one
-//! key that it refuses stands alone; the others never notice. While the server does not answer at all, one pipeline asks
-//! it, and everything else waits with it.
+//! key that it refuses stands alone; the others never notice. If nothing was granted at all, a few holds from all over
+//! the turn go alone first, and if those are refused too, so is everything, and it is put off. While the server does
+//! not answer at all, one pipeline asks it, and everything else waits with it.
 
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -14,7 +16,7 @@ use super::finishing::{send_last_releases, send_owed_releases};
 use super::schedule::Places;
 use super::{Due, Reading, Shared};
 use crate::error::LostReason;
-use crate::hold::Place;
+use crate::hold::{Hold, Place};
 use crate::kind::Layout;
 use crate::lease::Lease;
 use crate::op::{Renew, Renewals, Renewed};
@@ -22,6 +24,8 @@ use crate::store::{Failure, Request, Stream};
 
 /// Scripts that are under way at a time, when there is something to catch up with.
 const IN_FLIGHT: usize = 10;
+/// Holds that are tried alone before a turn of which nothing was granted is cut to pieces.
+const PROBES: usize = 10;
 /// The shortest pause between two attempts to renew one hold.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 
@@ -40,21 +44,26 @@ struct Script {
     sent_at: Instant,
 }
 
+/// What one turn leaves to the next.
+#[derive(Default)]
+struct Memory {
+    places: Places,
+    /// Whether the server refused everything when something was last refused.
+    refuses_all: bool,
+}
+
 pub(super) fn run(shared: &Shared) {
     let _farewell = Farewell(shared);
-    let mut places = Places::default();
+    let mut memory = Memory::default();
     while !shared.stopping.load(Ordering::Acquire) {
-        // Whatever goes wrong in one turn must not end renewal: a hold whose renewal was cut short is still on the
-        // wheel, at the end of its validity, so at worst it is lost and told so.
-        if catch_unwind(AssertUnwindSafe(|| turn(shared, &mut places))).is_err() {
-            shared.counters.panicked();
+        // Whatever goes wrong in one turn must not end renewal.
+        if shared.contained(|| turn(shared, &mut memory)).is_none() {
+            shared.contained(|| put_off_what_was_left(shared));
         }
         let next = shared.releases.lock().next_due();
         shared.clock.park(&shared.renewal, next, &crossbeam_channel::never());
     }
-    if catch_unwind(AssertUnwindSafe(|| send_last_releases(shared))).is_err() {
-        shared.counters.panicked();
-    }
+    shared.contained(|| send_last_releases(shared));
 }
 
 /// If the thread ends before it is told to (its clock panicked, which nothing else here can), nobody renews any more.
@@ -65,31 +74,41 @@ impl Drop for Farewell<'_> {
     fn drop(&mut self) {
         if !self.0.stopping.load(Ordering::Acquire) {
             self.0.counters.panicked();
-            // The same clock may panic once more.
-            drop(catch_unwind(AssertUnwindSafe(|| self.0.lose_all_watched())));
+            self.0.lose_all_watched();
         }
     }
 }
 
-fn turn(shared: &Shared, places: &mut Places) {
+fn turn(shared: &Shared, memory: &mut Memory) {
     let mut due = std::mem::take(&mut *shared.due.lock());
     // Earliest end first: if the server is slow, those that can wait do.
     due.sort_by_key(|due| due.end);
     let settings = &shared.settings;
     let behind = due.len() > settings.renewal_keys * IN_FLIGHT;
     let keys = if behind { settings.renewal_keys_behind } else { settings.renewal_keys };
-    // Of equal size, and about so large: two keys too many for one script are no reason for a second one.
-    let scripts = if behind { due.len().div_ceil(keys) } else { (due.len() + keys / 2) / keys };
+    // As few as that takes, and of equal size: no script is longer than it must be.
+    let scripts = due.len().div_ceil(keys);
     let size = due.len().div_ceil(scripts.max(1)).max(1);
     let batches = in_batches(due, size);
     // A server runs whatever it finds of one client before it looks at the next. So while there is time, one script goes
     // after the other, and everybody else's commands between them.
     let one_by_one = shared.round_trip.recent() * u32::try_from(scripts).unwrap_or(u32::MAX);
     let at_once = if behind || one_by_one > settings.tick { IN_FLIGHT } else { 1 };
-    let mut sweep = Sweep { shared, places, batches, at_once, answers: 0, over: false };
+    let mut sweep = Sweep {
+        shared,
+        memory,
+        batches,
+        refused: Vec::new(),
+        probed: false,
+        in_flight: 0,
+        at_once,
+        answers: 0,
+        over: false,
+    };
     shared.store.stream(&mut sweep);
     sweep.put_off_the_rest();
-    send_owed_releases(shared, shared.clock.now());
+    send_owed_releases(shared, shared.clock.now(), shared.release_timeout());
+    shared.look_at_eviction();
 }
 
 /// Cuts what is due in pieces of `size`, each of one layout.
@@ -118,9 +137,14 @@ fn in_batches(due: Vec<Due>, size: usize) -> VecDeque<Batch> {
 /// The renewals of one turn, on their way to the server and back.
 struct Sweep<'a> {
     shared: &'a Shared,
-    places: &'a mut Places,
+    memory: &'a mut Memory,
     /// What is still to be sent.
     batches: VecDeque<Batch>,
+    /// What was refused and is to be cut, unless everything is refused.
+    refused: Vec<Batch>,
+    /// Whether some of that was tried alone.
+    probed: bool,
+    in_flight: usize,
     at_once: usize,
     answers: usize,
     /// The server does not answer, or refuses everything for a while: nothing more is sent.
@@ -138,7 +162,7 @@ impl Stream for Sweep<'_> {
     fn next(&mut self) -> Option<Request<Renew, Script>> {
         let shared = self.shared;
         while !self.over
-            && let Some(batch) = self.batches.pop_front()
+            && let Some(batch) = self.batches.pop_front().or_else(|| self.next_refused())
         {
             // Before the limit of a hold is looked at: a grant counts from here, so it cannot come to lie beyond.
             let sent_at = shared.clock.now();
@@ -146,6 +170,7 @@ impl Stream for Sweep<'_> {
             if let Some(shortest) = sent.iter().map(|sent| sent.lease).min() {
                 let timeout = shared.attempt_timeout(shortest);
                 shared.counters.script(sent.len());
+                self.in_flight += 1;
                 let note = Script { sent, sent_at };
                 return Some(Request { operation: script(&note.sent), note, timeout });
             }
@@ -156,6 +181,7 @@ impl Stream for Sweep<'_> {
     fn answered(&mut self, script: Script, answer: Result<Renewals, Failure>) {
         let shared = self.shared;
         let Script { sent, sent_at } = script;
+        self.in_flight -= 1;
         match answer {
             Ok(reply) => {
                 let answered_at = shared.clock.now();
@@ -165,6 +191,7 @@ impl Stream for Sweep<'_> {
                     shared.round_trip.learn(took);
                 }
                 self.answers += 1;
+                self.memory.refuses_all = false;
                 if took > shared.settings.tick {
                     // One after the other would take too long.
                     self.at_once = IN_FLIGHT;
@@ -181,8 +208,7 @@ impl Stream for Sweep<'_> {
                 let batch: Batch = sent.into_iter().map(|sent| sent.due).collect();
                 let to_blame = failure.is_of_the_request();
                 if to_blame && batch.len() > 1 {
-                    let (first, second) = batch.split_at(batch.len() / 2);
-                    self.batches.extend([first, second].map(<[_]>::to_vec));
+                    self.refused.push(batch);
                 } else {
                     self.over |= !to_blame;
                     put_off(shared, &batch);
@@ -203,7 +229,8 @@ impl Sweep<'_> {
                 // Too late if its validity ended meanwhile: lost is final, and the ticker says so.
                 if hold.extend(answered_at, sent.lease, sent_at) {
                     let all = shared.holds.len();
-                    let company = shared.schedule.company(sent.lease, sent_at, all, self.places);
+                    let places = &mut self.memory.places;
+                    let company = shared.schedule.company(sent.lease, sent_at, all, places);
                     shared.place_after_renewal(hold, sent.lease, sent_at, company);
                 }
             }
@@ -212,9 +239,50 @@ impl Sweep<'_> {
         }
     }
 
+    /// The next part of what was refused. A server that has granted something has refused the rest for what is in it,
+    /// and that is worth finding. One that has granted nothing may refuse everything, and then it is not.
+    fn next_refused(&mut self) -> Option<Batch> {
+        if self.answers == 0 {
+            if self.in_flight > 0 {
+                return None;
+            }
+            if self.probed {
+                self.memory.refuses_all = true;
+                self.over = true;
+                return None;
+            }
+            self.probed = !self.refused.is_empty();
+            self.take_probes();
+            return self.batches.pop_front();
+        }
+        let mut first = self.refused.pop()?;
+        if first.len() > 1 {
+            self.batches.push_back(first.split_off(first.len() / 2));
+        }
+        Some(first)
+    }
+
+    /// Takes some out to be tried alone. Drawn, as those that are to blame may stand together, or always come first.
+    fn take_probes(&mut self) {
+        let random = RandomState::new();
+        let draw = |number: usize, of: usize| {
+            usize::try_from(random.hash_one((number, of)) % of.max(1) as u64).unwrap_or(0)
+        };
+        for number in 0..if self.memory.refuses_all { 1 } else { PROBES } {
+            if self.refused.is_empty() {
+                return;
+            }
+            let mut batch = self.refused.swap_remove(draw(number, self.refused.len()));
+            self.batches.push_back(vec![batch.swap_remove(draw(number, batch.len()))]);
+            if !batch.is_empty() {
+                self.refused.push(batch);
+            }
+        }
+    }
+
     /// What was not sent waits with what was not answered.
     fn put_off_the_rest(mut self) {
-        for batch in self.batches.drain(..) {
+        for batch in self.batches.drain(..).chain(self.refused.drain(..)) {
             put_off(self.shared, &batch);
         }
     }
@@ -240,13 +308,28 @@ fn script(batch: &[Sent]) -> Renew {
 /// near.
 fn put_off(shared: &Shared, batch: &[Due]) {
     let now = shared.clock.now();
-    shared.counters.retries(batch.len());
-    for Due { hold, .. } in batch {
-        hold.unanswered.store(true, Ordering::Relaxed);
-        if let (Some(end), Some(lease)) = (hold.valid_until(), hold.watched_lease()) {
-            let left = end.saturating_duration_since(now);
-            let pause = (left / 8).min(lease.duration() / 10).max(SHORTEST_PAUSE);
-            shared.place(hold, (now + pause).min(end));
-        }
+    for due in batch {
+        try_again_later(shared, &due.hold, now);
     }
+    shared.counters.retries(batch.len());
+}
+
+fn try_again_later(shared: &Shared, hold: &Arc<Hold>, now: Instant) {
+    hold.unanswered.store(true, Ordering::Relaxed);
+    if let (Some(end), Some(lease)) = (hold.valid_until(), hold.watched_lease()) {
+        let left = end.saturating_duration_since(now);
+        let pause = (left / 8).min(lease.duration() / 10).max(SHORTEST_PAUSE);
+        shared.place(hold, (now + pause).min(end));
+    }
+}
+
+/// A turn was cut short. Of what it should have renewed nobody knows how far it came.
+fn put_off_what_was_left(shared: &Shared) {
+    let now = shared.clock.now();
+    let mut left = shared.holds.all();
+    left.retain(|hold| hold.unanswered.load(Ordering::Relaxed));
+    for hold in &left {
+        try_again_later(shared, hold, now);
+    }
+    shared.counters.retries(left.len());
 }

@@ -5,6 +5,7 @@
 #![allow(dead_code, reason = "every test file compiles all of this and uses a part")]
 
 pub(crate) mod fleet;
+pub(crate) mod in_memory;
 pub(crate) mod world;
 
 use std::sync::Arc;
@@ -220,6 +221,19 @@ pub(crate) fn built(builder: ClientBuilder) -> Client {
 
 pub(crate) fn now() -> Instant {
     SystemClock.now()
+}
+
+/// A user of the server who may do everything but what `rules` take away, and the URL by which he comes.
+pub(crate) fn limited_user(server: &Server, rules: &[&str]) -> String {
+    let user = ["ACL", "SETUSER", "limited", "on", ">secret", "~*", "&*", "+@all"];
+    assert!(!server.command(&[&user, rules].concat()).is_error(), "{rules:?}");
+    format!("redis://limited:secret@{}/", server.address())
+}
+
+/// Other rules for that user.
+pub(crate) fn limit_user(server: &Server, rules: &[&str]) {
+    let user = ["ACL", "SETUSER", "limited"];
+    assert!(!server.command(&[&user, rules].concat()).is_error(), "{rules:?}");
 }
 
 /// Does something and says how long it took.

@@ -3,10 +3,13 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use super::connection::{Broken, Connection, Limit};
+use super::eviction;
 use super::server::Server;
 use super::wire::{ROUNDS, Verdict, judge, pack, unsettled};
 use crate::op::Operation;
@@ -16,6 +19,10 @@ use crate::store::{Failure, Request, Stream};
 pub(super) struct Pipeline {
     server: Arc<Server>,
     connection: Mutex<Option<Connection>>,
+    /// Whether the connection is new, and the server behind it perhaps another.
+    is_new: AtomicBool,
+    /// Whether the server may be asked what it evicts: not after it has kept that question unanswered.
+    tells_eviction: AtomicBool,
 }
 
 /// One operation on its way.
@@ -30,11 +37,36 @@ struct UnderWay<O, N> {
 
 impl Pipeline {
     pub(super) fn new(server: Arc<Server>) -> Self {
-        Self { server, connection: Mutex::new(None) }
+        Self {
+            server,
+            connection: Mutex::new(None),
+            is_new: AtomicBool::new(false),
+            tells_eviction: AtomicBool::new(true),
+        }
     }
 
+    /// Waits for what is under way.
     pub(super) fn close(&self) {
         *self.connection.lock() = None;
+    }
+
+    /// The policy of a server that may evict locks, if the connection was made since this was asked last: the server
+    /// may have been started anew, or be another.
+    pub(super) fn eviction_of_new_server(&self, timeout: Duration) -> Option<String> {
+        // Relaxed, here and below: only the renewal thread streams and asks.
+        if !self.is_new.load(Ordering::Relaxed) || !self.tells_eviction.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut kept = self.connection.lock();
+        let mut connection = kept.take()?;
+        self.is_new.store(false, Ordering::Relaxed);
+        let Ok(policy) = eviction::ask(&mut connection, &mut Limit::after(timeout)) else {
+            // Else each new connection would end with the next question.
+            self.tells_eviction.store(false, Ordering::Relaxed);
+            return None;
+        };
+        *kept = Some(connection);
+        policy
     }
 
     /// Sends what the stream gives, and hands it the answers.
@@ -81,7 +113,11 @@ impl Pipeline {
                     }
                     Err(failure)
                 }
-                Verdict::SendWhole | Verdict::SendAgain if first.rounds + 1 >= ROUNDS => {
+                // Nothing ran. Its time is counted from when it was sent first, or some rounds would take as many times
+                // as long.
+                Verdict::SendWhole | Verdict::SendAgain
+                    if first.rounds + 1 >= ROUNDS || first.limit.refresh().left().is_err() =>
+                {
                     Err(unsettled())
                 }
                 verdict => {
@@ -106,38 +142,44 @@ impl Pipeline {
         under_way: &mut VecDeque<UnderWay<S::Operation, S::Note>>,
         again: &mut Vec<UnderWay<S::Operation, S::Note>>,
     ) -> Result<(), Failure> {
-        let mut packed = Vec::new();
-        let mut last = None;
+        let before = under_way.len();
         while under_way.len() < stream.at_once() {
             let next = again.pop().or_else(|| {
                 let request = stream.next()?;
                 let limit = Limit::after(request.timeout);
                 Some(UnderWay { request, whole: false, rounds: 0, limit })
             });
-            let Some(mut next) = next else { break };
-            next.limit = Limit::after(next.request.timeout);
-            let not_after = self.server.clock.at(next.limit.deadline());
-            packed.extend_from_slice(&pack(&next.request.operation, not_after, next.whole));
-            last = Some((next.limit, not_after));
+            let Some(next) = next else { break };
             under_way.push_back(next);
         }
-        let Some((mut limit, not_after)) = last else {
+        let Some(mut limit) = longest(under_way, before) else {
             return Ok(());
         };
-        let open = if let Some(open) = connection {
-            open
-        } else {
-            let open = connection.insert(self.server.connect(&mut limit)?);
+        if connection.is_none() {
+            *connection = Some(self.server.connect(&mut limit)?);
+            self.is_new.store(true, Ordering::Relaxed);
             // What it took to connect is not theirs to bear.
             for sent in under_way.iter_mut() {
                 sent.limit = Limit::after(sent.request.timeout);
             }
-            open
-        };
+            limit = longest(under_way, before).unwrap_or(limit);
+        }
+        let Some(open) = connection else { return Ok(()) };
+        let mut packed = Vec::new();
+        for next in under_way.range(before..) {
+            let not_after = self.server.clock.at(next.limit.deadline());
+            packed.extend_from_slice(&pack(&next.request.operation, not_after, next.whole));
+        }
+        let not_after = self.server.clock.at(limit.deadline());
         // The first of them may have left whole.
         open.send(&packed, &mut limit)
             .map_err(|error| self.server.failure(Broken::Unanswered(error), not_after))
     }
+}
+
+/// The limit of that which may take longest, of those from a place on.
+fn longest<O, N>(under_way: &VecDeque<UnderWay<O, N>>, from: usize) -> Option<Limit> {
+    under_way.range(from..).map(|next| next.limit).max_by_key(|limit| limit.deadline())
 }
 
 /// Whatever is under way gets no answer.

@@ -59,6 +59,11 @@ impl Redis {
         None
     }
 
+    /// The same for the renewals' connection, if that was made since it was asked last.
+    pub(crate) fn eviction_of_new_server(&self, timeout: Duration) -> Option<String> {
+        self.pipeline.eviction_of_new_server(timeout)
+    }
+
     pub(crate) fn subscription(&self) -> &Subscription {
         &self.subscription
     }

@@ -1,0 +1,221 @@
+//! A clock that panics on one of the client's threads: what that costs, and that whoever lost something knows.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{built, timed};
+use crossbeam_channel::Receiver;
+use hashed_wheel::Parker;
+use wheellock::{Client, Clock, Error, LockGuard, LostReason, ManualClock, Memory, SystemClock};
+use wheellock_fixture::Server;
+
+const SECOND: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_secs(30);
+const TICK: Duration = Duration::from_millis(10);
+
+fn is_here(name: &str) -> bool {
+    thread::current().name() == Some(name)
+}
+
+/// The system's clock, until it breaks on the renewal thread.
+#[derive(Debug, Default)]
+struct Fragile {
+    parks: AtomicBool,
+    tells: AtomicBool,
+}
+
+impl Clock for Fragile {
+    fn now(&self) -> Instant {
+        let broken = is_here("lock-renewal") && self.tells.load(Ordering::SeqCst);
+        assert!(!broken, "the clock breaks, as this test wants it");
+        SystemClock.now()
+    }
+
+    fn park(&self, parker: &Parker, deadline: Option<Instant>, interrupt: &Receiver<()>) {
+        let broken = is_here("lock-renewal") && self.parks.load(Ordering::SeqCst);
+        assert!(!broken, "the clock breaks, as this test wants it");
+        SystemClock.park(parker, deadline, interrupt);
+    }
+}
+
+#[test]
+fn if_the_renewal_thread_is_gone_every_watched_hold_is_lost_at_once_and_no_leased_one() {
+    let clock = Arc::new(Fragile::default());
+    let memory = Memory::with_clock(clock.clone());
+    let client = built(Client::builder().in_memory(&memory).watchdog_lease(SECOND * 3600));
+    let watched = client.lock("a").lock().unwrap();
+    let leased = client.lock("b").with_lease(SECOND * 3600).lock().unwrap();
+    let other = client.lock("c").lock().unwrap();
+    clock.parks.store(true, Ordering::SeqCst);
+    // A release that gets no answer is the renewal thread's to finish. It wakes, and breaks when it sleeps again.
+    memory.set_unreachable(true);
+    drop(other);
+    assert!(watched.lost().recv_timeout(SECOND * 20).is_ok());
+    assert!(!watched.is_held() && leased.is_held());
+    assert_eq!(client.stats().panics, 1);
+}
+
+#[test]
+fn a_clock_that_panics_again_and_again_spares_no_watched_hold_and_no_new_one_is_taken() {
+    let clock = Arc::new(Fragile::default());
+    let memory = Memory::with_clock(clock.clone());
+    let client = built(Client::builder().in_memory(&memory).watchdog_lease(SECOND * 3600));
+    let watched: Vec<_> = ["a", "b", "c"].map(|name| client.lock(name).lock().unwrap()).into();
+    let leased = client.lock("leased").with_lease(SECOND * 3600).lock().unwrap();
+    let owed = client.lock("owed").lock().unwrap();
+    clock.tells.store(true, Ordering::SeqCst);
+    clock.parks.store(true, Ordering::SeqCst);
+    memory.set_unreachable(true);
+    drop(owed);
+    for guard in &watched {
+        assert!(guard.lost().recv_timeout(SECOND * 20).is_ok(), "{}", guard.name());
+        assert!(!guard.is_held(), "{}", guard.name());
+    }
+    assert_eq!(client.stats().lost, 3);
+    memory.set_unreachable(false);
+
+    let refused = client.lock("new").try_lock().map(drop);
+    assert_eq!(refused, Err(Error::WatchdogGone));
+    assert_eq!(client.lock("a").lock().map(drop), Err(Error::WatchdogGone), "taken anew");
+    assert_eq!(client.lock("leased").lock().map(drop), Err(Error::WatchdogGone), "nested");
+    assert!(!Error::WatchdogGone.is_retryable());
+    assert!(leased.is_held());
+    let nested = client.lock("leased").with_lease(SECOND).lock().unwrap();
+    let other = client.lock("other").with_lease(SECOND * 3600).lock().unwrap();
+    assert!(nested.is_held() && other.is_held());
+    // Nobody is there to finish what is owed, so nobody waits for it.
+    let (report, took) = timed(|| client.shutdown(SECOND * 20));
+    assert!(took < SECOND * 10, "{took:?}");
+    assert!(report.unreleased.contains(&"owed".to_owned()), "{report:?}");
+}
+
+/// A manual clock that panics once on one thread, when it has been read so often there.
+#[derive(Debug)]
+struct Trap {
+    clock: ManualClock,
+    thread: &'static str,
+    /// Zero while it is not set.
+    readings: AtomicUsize,
+}
+
+impl Trap {
+    fn on(thread: &'static str, clock: &ManualClock) -> Arc<Self> {
+        Arc::new(Self { clock: clock.clone(), thread, readings: AtomicUsize::new(0) })
+    }
+
+    fn set(&self, readings: usize) {
+        self.readings.store(readings, Ordering::SeqCst);
+    }
+}
+
+impl Clock for Trap {
+    fn now(&self) -> Instant {
+        if is_here(self.thread) {
+            let left = self.readings.load(Ordering::SeqCst);
+            self.set(left.saturating_sub(1));
+            assert!(left != 1, "the clock breaks once, as this test wants it");
+        }
+        self.clock.now()
+    }
+
+    fn park(&self, parker: &Parker, deadline: Option<Instant>, interrupt: &Receiver<()>) {
+        self.clock.park(parker, deadline, interrupt);
+    }
+}
+
+fn in_memory(thread: &'static str) -> (Arc<Trap>, Memory, Client) {
+    let trap = Trap::on(thread, &ManualClock::new());
+    let memory = Memory::with_clock(trap.clone());
+    let client = built(Client::builder().in_memory(&memory));
+    (trap, memory, client)
+}
+
+#[test]
+fn replies_that_a_panic_left_unread_are_never_taken_for_others() {
+    let server = Server::start();
+    let clock = ManualClock::new();
+    let trap = Trap::on("lock-renewal", &clock);
+    let client =
+        built(Client::builder().url(&server.url()).clock(trap.clone()).renewal_batch(5, 10));
+    let _guards: Vec<_> =
+        (0..200).map(|number| client.lock(&format!("lock {number}")).lock().unwrap()).collect();
+    // Ten scripts are sent, each with a look at the clock. The next look is at the first answer.
+    trap.set(11);
+    clock.jump(SECOND * 15);
+    assert_eq!(client.stats().panics, 1);
+
+    let connections = client.stats().connections_made;
+    let guard = client.lock("later").lock().unwrap();
+    clock.advance(SECOND * 60);
+    assert!(guard.is_held());
+    assert_eq!(client.stats().unanswered_renewals, 0);
+    assert_eq!(client.stats().connections_made, connections + 1, "the old one was dropped");
+}
+
+#[test]
+fn a_panic_in_the_midst_of_a_turn_costs_no_hold_and_all_are_renewed_soon_after() {
+    // Eight scripts, each with a look before it is sent and one when it is answered.
+    for readings in 1..=16 {
+        let (trap, _memory, client) = in_memory("lock-renewal");
+        let guards: Vec<_> =
+            (0..200).map(|number| client.lock(&number.to_string()).lock().unwrap()).collect();
+        trap.set(readings);
+        trap.clock.jump(LEASE / 2);
+        assert_eq!(client.stats().panics, 1, "at reading {readings}");
+        // The longest pause before a second attempt.
+        trap.clock.advance(LEASE / 10 + TICK * 2);
+        let behind = guards.iter().filter(|guard| guard.remaining() < LEASE * 4 / 5).count();
+        assert_eq!(behind, 0, "at reading {readings}");
+        assert!(guards.iter().all(LockGuard::is_held));
+    }
+}
+
+#[test]
+fn a_panic_on_the_ticker_forgets_no_hold_that_was_due() {
+    let mut panics = 0;
+    // The first reading of a turn is the wheel's own, before it takes anything out.
+    for readings in 2..=5 {
+        let (trap, _memory, client) = in_memory("lock-ticker");
+        let lease = SECOND * 10;
+        let guards: Vec<_> = (0..3)
+            .map(|number| client.lock(&number.to_string()).with_lease(lease).lock().unwrap())
+            .collect();
+        trap.clock.settle();
+        trap.set(readings);
+        trap.clock.jump(lease);
+        trap.clock.advance(TICK * 2);
+        for guard in &guards {
+            assert_eq!(guard.lost().try_recv(), Ok(LostReason::Expired), "at reading {readings}");
+        }
+        panics += client.stats().panics;
+    }
+    assert!(panics > 0, "none of them was the watchdog's");
+}
+
+#[test]
+fn a_panic_in_a_round_of_owed_releases_leaves_them_owed() {
+    // One reading for the round, one for each answer, one for its end.
+    for readings in 1..=5 {
+        let (trap, memory, client) = in_memory("lock-renewal");
+        let names = ["a", "b", "c"];
+        let lock = |name| client.lock(name).with_lease(SECOND * 3600).lock().unwrap();
+        let guards = names.map(lock);
+        memory.set_unreachable(true);
+        drop(guards);
+        trap.clock.settle();
+        assert_eq!(client.stats().owed_releases, 3);
+        memory.set_unreachable(false);
+        trap.set(readings);
+        // The first pause is over.
+        trap.clock.advance(SECOND / 10);
+        let stats = client.stats();
+        assert!(stats.panics == 1 && stats.owed_releases <= 3, "at reading {readings}: {stats:?}");
+        trap.clock.advance(SECOND * 5);
+        let left = names.map(|name| memory.fields(name).len());
+        assert_eq!((left, client.stats().owed_releases), ([0; 3], 0), "at reading {readings}");
+    }
+}
