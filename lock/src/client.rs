@@ -318,7 +318,7 @@ impl ClientBuilder {
         self
     }
 
-    /// How many holds one script renews at most: `keys` while all is well, and `keys_behind` when more than ten such
+    /// How many holds one script renews at most: `keys` while all is well, and `keys_behind` when more than forty such
     /// scripts are due at once, as after an outage. 25 and 100 unless set; at least 1 and at most 1000.
     ///
     /// The server does nothing else while a script runs. A larger number costs it and the client less, and makes other

@@ -72,7 +72,7 @@ impl Holds {
         layout: Layout,
     ) -> Option<Arc<Hold>> {
         let book = self.book(name).lock();
-        let is_it = |hold: &&Arc<Hold>| hold.holder == *holder && hold.kind.layout() == layout;
+        let is_it = |hold: &&Arc<Hold>| hold.is_of(holder) && hold.kind.layout() == layout;
         book.get(name)?.all().iter().find(is_it).cloned()
     }
 

@@ -62,8 +62,8 @@ impl fmt::Debug for Owner {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Holder {
     Thread(ThreadId),
-    /// Whoever says this name. Boxed twice, as hardly any hold has one.
-    Named(Arc<Box<str>>),
+    /// Whoever says this name.
+    Named(Arc<str>),
 }
 
 impl Holder {
@@ -72,7 +72,7 @@ impl Holder {
     }
 
     pub(crate) fn named(name: &str) -> Self {
-        Self::Named(Arc::new(name.into()))
+        Self::Named(Arc::from(name))
     }
 }
 

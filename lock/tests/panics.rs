@@ -142,7 +142,7 @@ fn replies_that_a_panic_left_unread_are_never_taken_for_others() {
     let client =
         built(Client::builder().url(&server.url()).clock(trap.clone()).renewal_batch(5, 10));
     let _guards: Vec<_> =
-        (0..200).map(|number| client.lock(&format!("lock {number}")).lock().unwrap()).collect();
+        (0..300).map(|number| client.lock(&format!("lock {number}")).lock().unwrap()).collect();
     // Ten scripts are sent, each with a look at the clock. The next look is at the first answer.
     trap.set(11);
     clock.jump(SECOND * 15);
@@ -162,7 +162,7 @@ fn a_panic_in_the_midst_of_a_turn_costs_no_hold_and_all_are_renewed_soon_after()
     for readings in 1..=16 {
         let (trap, _memory, client) = in_memory("lock-renewal");
         let guards: Vec<_> =
-            (0..200).map(|number| client.lock(&number.to_string()).lock().unwrap()).collect();
+            (0..300).map(|number| client.lock(&number.to_string()).lock().unwrap()).collect();
         trap.set(readings);
         trap.clock.jump(LEASE / 2);
         assert_eq!(client.stats().panics, 1, "at reading {readings}");

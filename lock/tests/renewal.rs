@@ -139,11 +139,11 @@ fn the_size_of_a_script_is_a_setting() {
         .build()
         .unwrap();
     let guards: Vec<_> =
-        (0..200).map(|number| client.lock(&format!("lock {number}")).lock().unwrap()).collect();
+        (0..300).map(|number| client.lock(&format!("lock {number}")).lock().unwrap()).collect();
     // All due at once: in scripts for those that are behind.
     clock.jump(SECOND * 15);
-    wait_until("all are renewed", SECOND * 10, || client.stats().renewed == 200);
-    assert_eq!(client.stats().renewal_scripts, 20);
+    wait_until("all are renewed", SECOND * 10, || client.stats().renewed == 300);
+    assert_eq!(client.stats().renewal_scripts, 30);
     assert!(all_held(&guards));
 }
 

@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use hashed_wheel::{Clock, HashedWheelTimer, Parker};
+use hashed_wheel::{BatchTimer, Clock, HashedWheelTimer, Parker};
 use parking_lot::Mutex;
 
 use crate::claim::Claim;
@@ -34,10 +34,12 @@ use crate::store::Store;
 use crate::teller::Teller;
 use crate::value::ServerTime;
 use jumps::{Jumps, Reading};
-use placing::Timer;
 use releases::Releases;
 use round_trip::RoundTrip;
 use schedule::{Company, Schedule};
+
+/// The wheel with its ticker.
+type Timer = BatchTimer<Arc<Hold>>;
 
 /// Renews the holds of one client and says when one is lost.
 #[derive(Debug)]
@@ -248,6 +250,9 @@ impl Shared {
     fn on_due(&self, due: &mut Vec<Arc<Hold>>) {
         let now = self.contained(|| self.clock.now());
         let mut renewals = Vec::new();
+        for hold in due.iter() {
+            hold.fetch();
+        }
         for hold in due.drain(..) {
             let looked = now.and_then(|now| {
                 self.contained(|| self.look_at(&hold, now)).map(|due| renewals.extend(due))

@@ -4,16 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use hashed_wheel::BatchTimer;
-
-use super::Shared;
 use super::schedule::Company;
+use super::{Shared, Timer};
 use crate::error::LostReason;
 use crate::hold::{Hold, Place};
 use crate::lease::Lease;
-
-/// The wheel with its ticker.
-pub(super) type Timer = BatchTimer<Arc<Hold>>;
 
 impl Shared {
     /// Puts a hold where it belongs after a grant of a request sent at `sent_at`.

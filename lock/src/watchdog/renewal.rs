@@ -26,6 +26,10 @@ use crate::store::{Failure, Request, Stream};
 const IN_FLIGHT: usize = 10;
 /// Holds that are tried alone before a turn of which nothing was granted is cut to pieces.
 const PROBES: usize = 10;
+/// Scripts that go together otherwise, when all before them are answered.
+const TOGETHER: usize = 4;
+/// More scripts than these are something to catch up with: a turn of a hundred thousand holds has twenty.
+const MANY: usize = 40;
 /// The shortest pause between two attempts to renew one hold.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 
@@ -84,16 +88,17 @@ fn turn(shared: &Shared, memory: &mut Memory) {
     // Earliest end first: if the server is slow, those that can wait do.
     due.sort_by_key(|due| due.end);
     let settings = &shared.settings;
-    let behind = due.len() > settings.renewal_keys * IN_FLIGHT;
+    let behind = due.len() > settings.renewal_keys * MANY;
     let keys = if behind { settings.renewal_keys_behind } else { settings.renewal_keys };
     // As few as that takes, and of equal size: no script is longer than it must be.
     let scripts = due.len().div_ceil(keys);
     let size = due.len().div_ceil(scripts.max(1)).max(1);
     let batches = in_batches(due, size);
-    // A server runs whatever it finds of one client before it looks at the next. So while there is time, one script goes
-    // after the other, and everybody else's commands between them.
-    let one_by_one = shared.round_trip.recent() * u32::try_from(scripts).unwrap_or(u32::MAX);
-    let at_once = if behind || one_by_one > settings.tick { IN_FLIGHT } else { 1 };
+    // A server runs whatever it finds of one client before it looks at the next. So while there is time, only a few go
+    // together, and everybody else's commands between them. One after the other would wake both sides for each.
+    let groups = u32::try_from(scripts.div_ceil(TOGETHER)).unwrap_or(u32::MAX);
+    let in_groups = shared.round_trip.recent() * groups;
+    let at_once = if behind || in_groups > settings.tick { IN_FLIGHT } else { TOGETHER };
     let mut sweep = Sweep {
         shared,
         memory,
@@ -159,6 +164,10 @@ impl Stream for Sweep<'_> {
         self.at_once
     }
 
+    fn refill_at(&self) -> usize {
+        if self.at_once == TOGETHER { 0 } else { self.at_once / 2 }
+    }
+
     fn next(&mut self) -> Option<Request<Renew, Script>> {
         let shared = self.shared;
         while !self.over
@@ -193,7 +202,7 @@ impl Stream for Sweep<'_> {
                 self.answers += 1;
                 self.memory.refuses_all = false;
                 if took > shared.settings.tick {
-                    // One after the other would take too long.
+                    // One group after the other would take too long.
                     self.at_once = IN_FLIGHT;
                 }
                 shared.counters.round_trip(took);
@@ -291,6 +300,9 @@ impl Sweep<'_> {
 /// Those that were not released or lost since they came due.
 fn to_be_sent(shared: &Shared, batch: Batch, now: Instant) -> Vec<Sent> {
     let longest = shared.settings.max_hold;
+    for due in &batch {
+        due.hold.fetch();
+    }
     batch
         .into_iter()
         .filter(|due| !matches!(*due.hold.place(), Place::Off))
