@@ -82,7 +82,7 @@ impl Client {
     #[must_use]
     pub fn id(&self) -> String {
         match self.process.current() {
-            Ok(process) => process.id.as_str().to_owned(),
+            Ok(process) => process.id.to_string(),
             // A child without threads has no client.
             Err(_) => String::new(),
         }
@@ -234,8 +234,8 @@ impl ClientBuilder {
         self
     }
 
-    /// How many holds one script renews: `keys` while all is well, and `keys_behind` when more than ten such scripts are
-    /// due at once, as after an outage. 25 and 100 unless set; at least 1 and at most 1000.
+    /// How many holds one script renews: `keys` while all is well, and `keys_behind` when more than forty such scripts
+    /// are due at once, as after an outage. 25 and 100 unless set; at least 1 and at most 1000.
     ///
     /// The server does nothing else while a script runs. A larger number costs it and the client less, and makes other
     /// callers wait longer.

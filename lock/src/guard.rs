@@ -49,14 +49,22 @@ pub struct LockGuard {
     watched: bool,
     /// Whether `unlock` has done what `drop` would do.
     done: bool,
-    told: OnceLock<Receiver<LostReason>>,
+    /// Boxed, as hardly any of a hundred thousand guards has it.
+    asked: OnceLock<Box<Asked>>,
     /// A standard guard can be shared but not sent, and so can this one.
     _thread: PhantomData<MutexGuard<'static, ()>>,
 }
 
+/// What was made of a guard when it was asked for.
+#[derive(Default)]
+struct Asked {
+    told: OnceLock<Receiver<LostReason>>,
+    owner: OnceLock<String>,
+}
+
 impl LockGuard {
     pub(crate) fn new(process: Arc<Process>, hold: Arc<Hold>, watched: bool) -> Self {
-        Self { process, hold, watched, done: false, told: OnceLock::new(), _thread: PhantomData }
+        Self { process, hold, watched, done: false, asked: OnceLock::new(), _thread: PhantomData }
     }
 
     /// Whether the lock is held for certain. Local: no round trip.
@@ -126,7 +134,7 @@ impl LockGuard {
     /// ```
     #[must_use]
     pub fn lost(&self) -> &Receiver<LostReason> {
-        self.told.get_or_init(|| {
+        self.asked().told.get_or_init(|| {
             if self.process.is_current() {
                 return self.hold.listen();
             }
@@ -146,7 +154,11 @@ impl LockGuard {
     /// Who holds the lock, as it stands on the server: the client's identity and the number of this hold.
     #[must_use]
     pub fn owner(&self) -> &str {
-        self.hold.owner.as_str()
+        self.asked().owner.get_or_init(|| self.hold.owner.to_string())
+    }
+
+    fn asked(&self) -> &Asked {
+        self.asked.get_or_init(Box::default)
     }
 
     /// Releases the lock and says how it went. `Ok` means that it was held until now and is free.

@@ -63,8 +63,8 @@
 //! * *When it renews.* At the latest 9.98 s after the request that granted or renewed it last was sent: two ticks before
 //!   a third of the lease. Mostly somewhat earlier: holds that were taken together are spread over the whole interval,
 //!   and what falls due within a twentieth of it goes in one script, of about 25 holds; of up to 100 when many are behind
-//!   ([`ClientBuilder::renewal_batch`]). Up to ten scripts are under way at a time, on a connection of their own. So 20 s
-//!   of every lease are left for trouble.
+//!   ([`ClientBuilder::renewal_batch`]). Four scripts go together, and up to ten are under way when many are behind, on a
+//!   connection of their own. So 20 s of every lease are left for trouble.
 //! * *What the server answers* is one of three things for each hold. *Renewed*: valid for another lease, less one
 //!   hundredth and 2 ms, counted from before the renewal was sent. *Not yours*: the key is gone or somebody else's, and
 //!   the hold is lost at once. *No answer*, or an error for the whole script: nothing is known. A script that is refused
@@ -112,6 +112,7 @@ mod config;
 mod error;
 mod guard;
 mod hold;
+mod holds;
 mod keyspace;
 mod lease;
 mod lock;

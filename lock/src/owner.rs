@@ -5,7 +5,7 @@
 //! (the kernel sends again, a stopped server goes on, a proxy delivers) names a hold that no longer is, and can do
 //! nothing to the next one.
 
-use std::sync::Arc;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use uuid::Uuid;
@@ -13,34 +13,46 @@ use uuid::Uuid;
 /// One client of one process. It hands out owners.
 #[derive(Debug)]
 pub(crate) struct ClientId {
-    text: String,
+    uuid: Uuid,
     drawn: AtomicU64,
 }
 
 impl ClientId {
     pub(crate) fn random() -> Self {
-        Self { text: Uuid::new_v4().to_string(), drawn: AtomicU64::new(0) }
-    }
-
-    pub(crate) fn as_str(&self) -> &str {
-        &self.text
+        Self { uuid: Uuid::new_v4(), drawn: AtomicU64::new(0) }
     }
 
     /// An owner that has never been and never will be again.
     pub(crate) fn draw(&self) -> Owner {
         // Relaxed: the number only has to differ, and no other memory hangs on it.
         let number = self.drawn.fetch_add(1, Ordering::Relaxed) + 1;
-        Owner(Arc::from(format!("{}:{number}", self.text)))
+        Owner { client: self.uuid, number }
     }
 }
 
-/// The owner of one outermost hold, as it stands in the hash on the server.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Owner(Arc<str>);
+impl fmt::Display for ClientId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.uuid.hyphenated().fmt(formatter)
+    }
+}
 
-impl Owner {
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
+/// The owner of one outermost hold. Its text is what stands in the hash on the server; it is written only when it is
+/// sent or shown, as each of a hundred thousand holds would otherwise carry it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Owner {
+    client: Uuid,
+    number: u64,
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}:{}", self.client.hyphenated(), self.number)
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "\"{self}\"")
     }
 }
 
@@ -51,8 +63,8 @@ mod tests {
     #[test]
     fn an_owner_is_the_clients_uuid_and_a_number_never_used_again() {
         let client = ClientId::random();
-        assert_eq!(client.as_str().len(), 36);
-        assert_eq!(client.draw().as_str(), format!("{}:1", client.as_str()));
-        assert_eq!(client.draw().as_str(), format!("{}:2", client.as_str()));
+        assert_eq!(client.to_string().len(), 36);
+        assert_eq!(client.draw().to_string(), format!("{client}:1"));
+        assert_eq!(client.draw().to_string(), format!("{client}:2"));
     }
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::error::LostReason;
 use crate::name::LockName;
-use crate::owner::Owner;
 
 /// A hold that was lost, as [`on_lost`](crate::ClientBuilder::on_lost) is told of it.
 ///
@@ -26,7 +25,7 @@ use crate::owner::Owner;
 #[derive(Clone, Debug)]
 pub struct LostLock {
     pub(crate) name: LockName,
-    pub(crate) owner: Owner,
+    pub(crate) owner: String,
     pub(crate) reason: LostReason,
     pub(crate) held_for: Duration,
 }
@@ -41,7 +40,7 @@ impl LostLock {
     /// Who held it, as it stood on the server: what [`LockGuard::owner`](crate::LockGuard::owner) says.
     #[must_use]
     pub fn owner(&self) -> &str {
-        self.owner.as_str()
+        &self.owner
     }
 
     /// How it was lost.
@@ -84,7 +83,7 @@ impl LostLock {
 #[derive(Clone, Debug)]
 pub struct HeldLock {
     pub(crate) name: LockName,
-    pub(crate) owner: Owner,
+    pub(crate) owner: String,
     pub(crate) held_for: Duration,
 }
 
@@ -98,7 +97,7 @@ impl HeldLock {
     /// Who holds it, as it stands on the server: what [`LockGuard::owner`](crate::LockGuard::owner) says.
     #[must_use]
     pub fn owner(&self) -> &str {
-        self.owner.as_str()
+        &self.owner
     }
 
     /// From just before its acquire was sent until the watchdog looked, by the client's clock.

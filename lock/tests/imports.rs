@@ -25,6 +25,7 @@ const ORDER: &[&str] = &[
     "trace",
     "teller",
     "hold",
+    "holds",
     "wait",
     "watchdog",
     "process",
@@ -70,7 +71,10 @@ const FOLDERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("wait", &["queue", "mod"]),
-    ("watchdog", &["jumps", "releases", "round_trip", "schedule", "mod", "finishing", "renewal"]),
+    (
+        "watchdog",
+        &["jumps", "releases", "round_trip", "schedule", "mod", "placing", "finishing", "renewal"],
+    ),
 ];
 
 /// What a folder's files use of its face by a path through the crate: types that the face only re-exports from files

@@ -72,11 +72,11 @@ fn the_size_of_a_script_is_a_setting() {
         .build()
         .unwrap();
     let guards: Vec<_> =
-        (0..200).map(|number| client.lock(&format!("lock {number}")).lock().unwrap()).collect();
+        (0..300).map(|number| client.lock(&format!("lock {number}")).lock().unwrap()).collect();
     // All due at once: in scripts for those that are behind.
     clock.jump(SECOND * 15);
-    wait_until("all are renewed", SECOND * 10, || client.stats().renewed == 200);
-    assert_eq!(client.stats().renewal_scripts, 20);
+    wait_until("all are renewed", SECOND * 10, || client.stats().renewed == 300);
+    assert_eq!(client.stats().renewal_scripts, 30);
     assert!(all_held(&guards));
 }
 
@@ -225,7 +225,7 @@ fn replies_that_a_panic_left_unread_are_never_taken_for_others() {
         .build()
         .unwrap();
     let _guards: Vec<_> =
-        (0..200).map(|number| client.lock(&format!("lock {number}")).lock().unwrap()).collect();
+        (0..300).map(|number| client.lock(&format!("lock {number}")).lock().unwrap()).collect();
     // Ten scripts are sent, each with a look at the clock. The next look is at the first answer.
     trap.readings.store(11, Ordering::SeqCst);
     clock.jump(SECOND * 15);

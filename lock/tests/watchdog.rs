@@ -343,9 +343,9 @@ fn after_two_periods_a_burst_of_ten_thousand_is_spread_to_at_most_twice_the_aver
     let client = world.client();
     let guards = many(&client, 10_000);
     world.clock.advance(SECOND * 20);
-    // A turn of 25 ms carries 25 on average.
+    // A turn of 50 ms carries 50 on average, in one tick.
     let at_once = most_in_a_tick(&world, &client, SECOND * 12);
-    assert!(at_once <= 50, "{at_once} in one tick");
+    assert!(at_once <= 100, "{at_once} in one tick");
 
     // A process that stood still has them all due at once.
     let before = client.stats().renewed;
@@ -354,7 +354,7 @@ fn after_two_periods_a_burst_of_ten_thousand_is_spread_to_at_most_twice_the_aver
     assert!(together > 9000, "{together} together");
     world.clock.advance(SECOND * 20);
     let at_once = most_in_a_tick(&world, &client, SECOND * 12);
-    assert!(at_once <= 50, "{at_once} in one tick");
+    assert!(at_once <= 100, "{at_once} in one tick");
     assert!(guards.iter().all(wheellock::LockGuard::is_held));
     assert_eq!(client.stats().lost, 0);
 }

@@ -37,7 +37,7 @@ impl Operation for Acquire {
     fn arguments(&self, not_after: ServerTime) -> Vec<Argument<'_>> {
         vec![
             Argument::Number(not_after.0),
-            Argument::Text(self.owner.as_str()),
+            Argument::Owner(&self.owner),
             Argument::millis(self.lease.millis()),
         ]
     }
@@ -56,13 +56,13 @@ impl Operation for Acquire {
         if let Some(late) = keyspace.late(not_after) {
             return late;
         }
-        let (key, owner) = (self.name.as_str(), self.owner.as_str());
-        match keyspace.hash_has(key, owner) {
+        let (key, owner) = (self.name.as_str(), self.owner.to_string());
+        match keyspace.hash_has(key, &owner) {
             Err(_) => return Value::wrong_type(),
             Ok(false) if keyspace.exists(key) => return Value::Integer(keyspace.time_to_live(key)),
             Ok(_) => {}
         }
-        if keyspace.hash_set(key, owner, 1).is_err() {
+        if keyspace.hash_set(key, &owner, 1).is_err() {
             return Value::wrong_type();
         }
         let lease = i64::try_from(self.lease.millis()).unwrap_or(i64::MAX);

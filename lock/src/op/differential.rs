@@ -176,6 +176,7 @@ impl Worlds {
         words.extend(operation.arguments(not_after).into_iter().map(|argument| match argument {
             Argument::Text(text) => text.to_owned(),
             Argument::Number(number) => number.to_string(),
+            Argument::Owner(owner) => owner.to_string(),
         }));
         value(self.server.command(&words))
     }

@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::sync::OnceLock;
 
 use crate::keyspace::Keyspace;
+use crate::owner::Owner;
 use crate::value::{ServerTime, Unexpected, Value};
 
 /// One request to a server, with its reply and its effect on a keyspace in memory.
@@ -34,6 +35,8 @@ pub(crate) trait Operation: Debug {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Argument<'a> {
     Text(&'a str),
+    /// Its text.
+    Owner(&'a Owner),
     Number(i64),
 }
 

@@ -43,7 +43,7 @@ impl Operation for Recount {
     fn arguments(&self, not_after: ServerTime) -> Vec<Argument<'_>> {
         vec![
             Argument::Number(not_after.0),
-            Argument::Text(self.owner.as_str()),
+            Argument::Owner(&self.owner),
             Argument::Number(i64::from(self.count)),
             Argument::millis(self.lease_millis()),
         ]
@@ -61,14 +61,14 @@ impl Operation for Recount {
         if let Some(late) = keyspace.late(not_after) {
             return late;
         }
-        let (key, owner) = (self.name.as_str(), self.owner.as_str());
-        match keyspace.hash_has(key, owner) {
+        let (key, owner) = (self.name.as_str(), self.owner.to_string());
+        match keyspace.hash_has(key, &owner) {
             Err(_) => Value::wrong_type(),
             Ok(false) => Value::Integer(0),
             Ok(true) => {
                 let lease = i64::try_from(self.lease_millis()).unwrap_or(i64::MAX);
                 keyspace.prolong(key, lease);
-                match keyspace.hash_set(key, owner, u64::from(self.count)) {
+                match keyspace.hash_set(key, &owner, u64::from(self.count)) {
                     Ok(()) => Value::Integer(1),
                     Err(_) => Value::wrong_type(),
                 }

@@ -49,7 +49,7 @@ impl Operation for Release {
     }
 
     fn arguments(&self, _not_after: ServerTime) -> Vec<Argument<'_>> {
-        vec![Argument::Text(self.owner.as_str()), Argument::Text(UNLOCKED), Argument::Text(PUBLISH)]
+        vec![Argument::Owner(&self.owner), Argument::Text(UNLOCKED), Argument::Text(PUBLISH)]
     }
 
     fn decode(&self, value: Value) -> Result<Released, Unexpected> {
@@ -69,7 +69,7 @@ impl Operation for Release {
 
     fn apply(&self, keyspace: &mut Keyspace, _not_after: ServerTime) -> Value {
         let key = self.name.as_str();
-        let answer = if keyspace.hash_has(key, self.owner.as_str()) == Ok(true) {
+        let answer = if keyspace.hash_has(key, &self.owner.to_string()) == Ok(true) {
             keyspace.delete(key);
             keyspace.publish(&self.channel, UNLOCKED);
             1

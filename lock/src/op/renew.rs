@@ -51,7 +51,7 @@ impl Operation for Renew {
         let mut arguments = Vec::with_capacity(1 + 2 * self.0.len());
         arguments.push(Argument::Number(not_after.0));
         for renewal in &self.0 {
-            arguments.push(Argument::Text(renewal.owner.as_str()));
+            arguments.push(Argument::Owner(&renewal.owner));
             arguments.push(Argument::millis(renewal.lease.millis()));
         }
         arguments
@@ -87,7 +87,7 @@ impl Operation for Renew {
         let now = keyspace.now();
         let answers = self.0.iter().map(|renewal| {
             let key = renewal.name.as_str();
-            match keyspace.hash_has(key, renewal.owner.as_str()) {
+            match keyspace.hash_has(key, &renewal.owner.to_string()) {
                 Ok(true) => {
                     let lease = i64::try_from(renewal.lease.millis()).unwrap_or(i64::MAX);
                     keyspace.prolong(key, lease);

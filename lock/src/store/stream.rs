@@ -14,6 +14,12 @@ pub(crate) trait Stream {
     /// How many may be under way at a time, from now on.
     fn at_once(&self) -> usize;
 
+    /// With how many still under way more are sent. Half of them unless said otherwise: one call sends many, and the
+    /// server does not run dry meanwhile.
+    fn refill_at(&self) -> usize {
+        self.at_once() / 2
+    }
+
     /// The next to be sent, if there is one for now. It is asked again after answers.
     fn next(&mut self) -> Option<Request<Self::Operation, Self::Note>>;
 

@@ -7,6 +7,7 @@
 
 mod finishing;
 mod jumps;
+mod placing;
 mod releases;
 mod renewal;
 mod round_trip;
@@ -22,7 +23,8 @@ use parking_lot::Mutex;
 
 use crate::config::Settings;
 use crate::error::{Error, LostReason};
-use crate::hold::{Hold, Holds, Place};
+use crate::hold::{Hold, Place};
+use crate::holds::Holds;
 use crate::lease::Lease;
 use crate::name::LockName;
 use crate::owner::Owner;
@@ -35,11 +37,14 @@ use releases::Releases;
 use round_trip::RoundTrip;
 use schedule::{Company, Schedule};
 
+/// The wheel with its ticker.
+type Timer = BatchTimer<Arc<Hold>>;
+
 /// Renews the holds of one client and says when one is lost.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     shared: Arc<Shared>,
-    timer: Option<Arc<BatchTimer<Arc<Hold>>>>,
+    timer: Option<Arc<Timer>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -54,7 +59,7 @@ struct Shared {
     teller: Arc<Teller>,
     jumps: Mutex<Jumps>,
     /// Weak: the timer's handler holds this structure.
-    timer: OnceLock<Weak<BatchTimer<Arc<Hold>>>>,
+    timer: OnceLock<Weak<Timer>>,
     /// What the renewal thread has to renew.
     due: Mutex<Vec<Due>>,
     releases: Mutex<Releases>,
@@ -231,10 +236,13 @@ impl Shared {
     fn on_due(&self, due: &mut Vec<Arc<Hold>>) {
         let now = self.clock.now();
         let mut renewals = Vec::new();
+        for hold in due.iter() {
+            hold.fetch();
+        }
         for hold in due.drain(..) {
             // If it was moved since the wheel gave it out, it is renewed a little early.
-            let at = match *hold.place.lock() {
-                Place::On(_, at) => at.min(now),
+            let at = match *hold.place() {
+                Place::On(_, at) => hold.at_nanos(at).min(now),
                 Place::Nowhere => now,
                 // Released or lost.
                 Place::Off => continue,
@@ -259,64 +267,6 @@ impl Shared {
         if !renewals.is_empty() {
             self.due.lock().append(&mut renewals);
             self.renewal.unpark();
-        }
-    }
-
-    /// Puts a hold where it belongs after a grant of a request sent at `sent_at`.
-    fn place_after_grant(&self, hold: &Arc<Hold>, sent_at: Instant, company: Company) {
-        let Some(end) = hold.valid_until() else {
-            self.lose(hold, LostReason::Expired);
-            return;
-        };
-        let at = hold.watched_lease().map_or_else(
-            // Nothing to be done before its end, but perhaps to be told.
-            || hold.long_at(self.settings.long_hold).unwrap_or(end),
-            |lease| {
-                // A nested lease that is shorter has not moved the end. The next renewal counts from the request on
-                // which the end rests, or nesting often enough would put it off for ever.
-                let lasts = lease.valid_until(sent_at).saturating_duration_since(sent_at);
-                let rests_on = end.checked_sub(lasts).map_or(sent_at, |at| at.min(sent_at));
-                let company = if rests_on < sent_at { Company::Few } else { company };
-                self.schedule.renew_at(lease, rests_on, self.holds.len(), company)
-            },
-        );
-        self.place(hold, at.min(end));
-    }
-
-    /// Puts a hold where it is renewed next, after a renewal that was sent at `sent_at`.
-    fn place_after_renewal(
-        &self,
-        hold: &Arc<Hold>,
-        lease: Lease,
-        sent_at: Instant,
-        company: Company,
-    ) {
-        let at = self.schedule.renew_at(lease, sent_at, self.holds.len(), company);
-        self.place(hold, at.min(lease.valid_until(sent_at)));
-    }
-
-    /// Moves a hold to `at` on the wheel.
-    fn place(&self, hold: &Arc<Hold>, at: Instant) {
-        let Some(timer) = self.timer() else { return };
-        let mut place = hold.place.lock();
-        match &*place {
-            Place::Off => return,
-            Place::On(key, _) if timer.reschedule(*key, at) => {
-                *place = Place::On(*key, at);
-                return;
-            }
-            Place::On(..) | Place::Nowhere => {}
-        }
-        // The wheel has no bound and is stopped only at the end, when validity ends by itself.
-        if let Ok(key) = timer.schedule_at(at, Arc::clone(hold)) {
-            *place = Place::On(key, at);
-        }
-    }
-
-    fn take_off(&self, hold: &Hold) {
-        let place = std::mem::replace(&mut *hold.place.lock(), Place::Off);
-        if let (Place::On(key, _), Some(timer)) = (place, self.timer()) {
-            drop(timer.cancel(key));
         }
     }
 
@@ -366,10 +316,6 @@ impl Shared {
 
     fn wake_flushers(&self) {
         self.flushers.lock().iter().for_each(Parker::unpark);
-    }
-
-    fn timer(&self) -> Option<Arc<BatchTimer<Arc<Hold>>>> {
-        self.timer.get()?.upgrade()
     }
 
     /// Nobody renews any more.

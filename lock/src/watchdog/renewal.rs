@@ -21,6 +21,10 @@ use crate::store::{Failure, Request, Stream};
 
 /// Scripts that are under way at a time, when there is something to catch up with.
 const IN_FLIGHT: usize = 10;
+/// Scripts that go together otherwise, when all before them are answered.
+const TOGETHER: usize = 4;
+/// More scripts than these are something to catch up with: a turn of a hundred thousand holds has twenty.
+const MANY: usize = 40;
 /// The shortest pause between two attempts to renew one hold.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 
@@ -75,7 +79,7 @@ fn turn(shared: &Shared, places: &mut Places) {
     // Earliest end first: if the server is slow, those that can wait do.
     due.sort_by_key(|due| due.end);
     let settings = &shared.settings;
-    let behind = due.len() > settings.renewal_keys * IN_FLIGHT;
+    let behind = due.len() > settings.renewal_keys * MANY;
     let keys = if behind { settings.renewal_keys_behind } else { settings.renewal_keys };
     // Of equal size, and about so large: two keys too many for one script are no reason for a second one.
     let scripts = if behind { due.len().div_ceil(keys) } else { (due.len() + keys / 2) / keys };
@@ -86,10 +90,11 @@ fn turn(shared: &Shared, places: &mut Places) {
         (!batch.is_empty()).then_some(batch)
     })
     .collect();
-    // A server runs whatever it finds of one client before it looks at the next. So while there is time, one script goes
-    // after the other, and everybody else's commands between them.
-    let one_by_one = shared.round_trip.recent() * u32::try_from(scripts).unwrap_or(u32::MAX);
-    let at_once = if behind || one_by_one > settings.tick { IN_FLIGHT } else { 1 };
+    // A server runs whatever it finds of one client before it looks at the next. So while there is time, only a few go
+    // together, and everybody else's commands between them. One after the other would wake both sides for each.
+    let groups = u32::try_from(scripts.div_ceil(TOGETHER)).unwrap_or(u32::MAX);
+    let in_groups = shared.round_trip.recent() * groups;
+    let at_once = if behind || in_groups > settings.tick { IN_FLIGHT } else { TOGETHER };
     let mut sweep = Sweep { shared, places, batches, at_once, answers: 0, over: false };
     shared.store.stream(&mut sweep);
     sweep.put_off_the_rest();
@@ -114,6 +119,10 @@ impl Stream for Sweep<'_> {
 
     fn at_once(&self) -> usize {
         self.at_once
+    }
+
+    fn refill_at(&self) -> usize {
+        if self.at_once == TOGETHER { 0 } else { self.at_once / 2 }
     }
 
     fn next(&mut self) -> Option<Request<Renew, Script>> {
@@ -147,7 +156,7 @@ impl Stream for Sweep<'_> {
                 }
                 self.answers += 1;
                 if took > shared.settings.tick {
-                    // One after the other would take too long.
+                    // One group after the other would take too long.
                     self.at_once = IN_FLIGHT;
                 }
                 shared.counters.round_trip(took);
@@ -204,9 +213,12 @@ impl Sweep<'_> {
 /// Those that were not released or lost since they came due.
 fn to_be_sent(shared: &Shared, batch: Batch, now: Instant) -> Vec<Sent> {
     let longest = shared.settings.max_hold;
+    for due in &batch {
+        due.hold.fetch();
+    }
     batch
         .into_iter()
-        .filter(|due| !matches!(*due.hold.place.lock(), Place::Off))
+        .filter(|due| !matches!(*due.hold.place(), Place::Off))
         .filter_map(|due| Some(Sent { lease: due.hold.lease_to_renew(now, longest)?, due }))
         .collect()
 }

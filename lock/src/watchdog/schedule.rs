@@ -8,7 +8,7 @@
 //!   multiples of the golden ratio, of which any that follow each other lie apart. From then on each keeps its place.
 //! * *Gathering.* A script for each hold costs the server and the client most. So a renewal is brought forward to the
 //!   beginning of its *turn*, with all that are due in the same turn. A turn is as long as it takes to fill one script,
-//!   a twentieth of the interval at most, and a tick at least.
+//!   a twentieth of the interval at most, and five ticks at least.
 //! * A hold that is alone is not brought forward at all.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,6 +46,8 @@ pub(super) struct Places {
 
 /// The fewest turns in one interval.
 const TURNS: u32 = 20;
+/// The fewest ticks in one turn. Each turn wakes two threads and the server, which costs as much as many renewals.
+const TICKS: u32 = 5;
 
 impl Schedule {
     pub(super) fn new(origin: Instant, tick: Duration, batch: usize) -> Self {
@@ -117,7 +119,11 @@ impl Schedule {
         let held = u32::try_from(held.max(1)).unwrap_or(u32::MAX);
         let mostly_full = u32::try_from(self.batch - self.batch / 5).unwrap_or(u32::MAX);
         let fills_a_script = interval.saturating_mul(mostly_full) / held;
-        fills_a_script.min(interval / TURNS).max(self.tick.min(interval / TURNS))
+        let longest = interval / TURNS;
+        let turn = fills_a_script.max(self.tick * TICKS).min(longest);
+        // Whole ticks: a turn that began between two would be late by the rest.
+        let ticks = nanos(turn) / nanos(self.tick).max(1);
+        if ticks == 0 { turn } else { Duration::from_nanos(nanos(self.tick) * ticks) }
     }
 
     /// The next of a sequence of parts of `whole` that lie evenly in it, however many there are.
@@ -206,11 +212,24 @@ mod tests {
     }
 
     #[test]
+    fn a_turn_begins_with_a_tick_however_many_are_held() {
+        let origin = origin();
+        let schedule = Schedule::new(origin, TICK, 25);
+        for held in [2, 30, 700, 1300, 7000, 100_000] {
+            for company in [Company::Few, Company::Crowd] {
+                let sent_at = origin + Duration::from_micros(12_345_678);
+                let due = schedule.renew_at(lease(30_000), sent_at, held, company) - origin;
+                assert_eq!(due.as_nanos() % TICK.as_nanos(), 0, "of {held}: {due:?}");
+            }
+        }
+    }
+
+    #[test]
     fn of_what_is_renewed_in_one_turn_only_so_many_keep_their_places() {
         let origin = origin();
         let schedule = Schedule::new(origin, TICK, 25);
         let mut places = Places::default();
-        for (held, most) in [(1, 25), (25, 25), (1000, 25), (10_000, 25), (100_000, 125)] {
+        for (held, most) in [(1, 25), (25, 25), (1000, 25), (10_000, 62), (100_000, 627)] {
             // Two turns one after the other, with an hour between them.
             for start in [origin, origin + Duration::from_secs(3600)] {
                 let few = (0..1000)

@@ -45,8 +45,7 @@ impl Pipeline {
         let mut connection = kept.take();
         let (mut under_way, mut again) = (VecDeque::new(), Vec::new());
         loop {
-            // Half of them together: one call sends many, and the server does not run dry meanwhile.
-            if under_way.len() <= stream.at_once() / 2 {
+            if under_way.len() <= stream.refill_at() {
                 let filled = self.fill(stream, &mut connection, &mut under_way, &mut again);
                 if let Err(failure) = filled {
                     under_way.extend(again);

@@ -1,6 +1,6 @@
 //! An operation as bytes, and what its reply asks of the sender.
 
-use redis::Cmd;
+use redis::{Cmd, RedisWrite};
 
 use super::server_clock::ServerClock;
 use crate::op::{Argument, Form, Operation};
@@ -65,9 +65,10 @@ pub(super) fn pack<O: Operation>(operation: &O, not_after: ServerTime, whole: bo
     }
     for argument in arguments {
         match argument {
-            Argument::Text(text) => command.arg(text),
-            Argument::Number(number) => command.arg(number),
-        };
+            Argument::Text(text) => drop(command.arg(text)),
+            Argument::Owner(owner) => command.write_arg_fmt(owner),
+            Argument::Number(number) => drop(command.arg(number)),
+        }
     }
     command.get_packed_command()
 }

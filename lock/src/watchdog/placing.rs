@@ -1,0 +1,75 @@
+//! Where a hold stands on the wheel: at its next renewal, or at the end of its validity.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::schedule::Company;
+use super::{Shared, Timer};
+use crate::error::LostReason;
+use crate::hold::{Hold, Place};
+use crate::lease::Lease;
+
+impl Shared {
+    /// Puts a hold where it belongs after a grant of a request sent at `sent_at`.
+    pub(super) fn place_after_grant(&self, hold: &Arc<Hold>, sent_at: Instant, company: Company) {
+        let Some(end) = hold.valid_until() else {
+            self.lose(hold, LostReason::Expired);
+            return;
+        };
+        let at = hold.watched_lease().map_or_else(
+            // Nothing to be done before its end, but perhaps to be told.
+            || hold.long_at(self.settings.long_hold).unwrap_or(end),
+            |lease| {
+                // A nested lease that is shorter has not moved the end. The next renewal counts from the request on
+                // which the end rests, or nesting often enough would put it off for ever.
+                let lasts = lease.valid_until(sent_at).saturating_duration_since(sent_at);
+                let rests_on = end.checked_sub(lasts).map_or(sent_at, |at| at.min(sent_at));
+                let company = if rests_on < sent_at { Company::Few } else { company };
+                self.schedule.renew_at(lease, rests_on, self.holds.len(), company)
+            },
+        );
+        self.place(hold, at.min(end));
+    }
+
+    /// Puts a hold where it is renewed next, after a renewal that was sent at `sent_at`.
+    pub(super) fn place_after_renewal(
+        &self,
+        hold: &Arc<Hold>,
+        lease: Lease,
+        sent_at: Instant,
+        company: Company,
+    ) {
+        let at = self.schedule.renew_at(lease, sent_at, self.holds.len(), company);
+        self.place(hold, at.min(lease.valid_until(sent_at)));
+    }
+
+    /// Moves a hold to `at` on the wheel.
+    pub(super) fn place(&self, hold: &Arc<Hold>, at: Instant) {
+        let Some(timer) = self.timer() else { return };
+        let mut place = hold.place();
+        let nanos = hold.nanos_at(at);
+        match &*place {
+            Place::Off => return,
+            Place::On(key, _) if timer.reschedule(*key, at) => {
+                *place = Place::On(*key, nanos);
+                return;
+            }
+            Place::On(..) | Place::Nowhere => {}
+        }
+        // The wheel has no bound and is stopped only at the end, when validity ends by itself.
+        if let Ok(key) = timer.schedule_at(at, Arc::clone(hold)) {
+            *place = Place::On(key, nanos);
+        }
+    }
+
+    pub(super) fn take_off(&self, hold: &Hold) {
+        let place = std::mem::replace(&mut *hold.place(), Place::Off);
+        if let (Place::On(key, _), Some(timer)) = (place, self.timer()) {
+            drop(timer.cancel(key));
+        }
+    }
+
+    fn timer(&self) -> Option<Arc<Timer>> {
+        self.timer.get()?.upgrade()
+    }
+}
