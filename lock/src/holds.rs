@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -12,6 +11,7 @@ use crate::hold::Hold;
 use crate::kind::Layout;
 use crate::name::LockName;
 use crate::owner::Holder;
+use crate::statistics::Level;
 
 /// All holds of one client, by name and holder.
 ///
@@ -22,7 +22,7 @@ pub(crate) struct Holds {
     books: [Mutex<Book>; BOOKS],
     names: RandomState,
     /// How many there are in all.
-    count: AtomicUsize,
+    count: Level,
 }
 
 const BOOKS: usize = 64;
@@ -58,7 +58,7 @@ impl Default for Holds {
         Self {
             books: std::array::from_fn(|_| Mutex::default()),
             names: RandomState::new(),
-            count: AtomicUsize::new(0),
+            count: Level::new("wheellock_held"),
         }
     }
 }
@@ -86,8 +86,8 @@ impl Holds {
             Entry::Vacant(entry) => drop(entry.insert(Holders::One(Arc::clone(hold)))),
             Entry::Occupied(mut entry) => entry.get_mut().add(Arc::clone(hold)),
         }
-        // Relaxed, here and below: it protects nothing, and whoever looks at it expects no more than about so many.
-        self.count.fetch_add(1, Ordering::Relaxed);
+        // It protects nothing, and whoever looks at it expects no more than about so many.
+        self.count.up(1);
     }
 
     /// Strikes it out. Doing so twice does no harm.
@@ -99,7 +99,7 @@ impl Holds {
         let before = holders.all().len();
         let left: Box<[Arc<Hold>]> =
             holders.all().iter().filter(|other| !Arc::ptr_eq(other, hold)).cloned().collect();
-        self.count.fetch_sub(before - left.len(), Ordering::Relaxed);
+        self.count.down(before - left.len());
         if left.is_empty() {
             book.remove(&hold.name);
         } else {
@@ -123,12 +123,12 @@ impl Holds {
             .flat_map(|book| std::mem::take(&mut *book.lock()).into_values())
             .flat_map(|holders| holders.all().to_vec())
             .collect();
-        self.count.fetch_sub(drained.len(), Ordering::Relaxed);
+        self.count.down(drained.len());
         drained
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.count.load(Ordering::Relaxed)
+        self.count.now()
     }
 
     fn book(&self, name: &LockName) -> &Mutex<Book> {

@@ -86,8 +86,9 @@
 //! [`Client::stats`] says what a client has done; it is always counted. With the cargo feature `metrics` the same goes to
 //! the recorder of the `metrics` crate: the counters `wheellock_renewals_total`, `wheellock_renewal_scripts_total`,
 //! `wheellock_renewal_scripts_unanswered_total`, `wheellock_renewal_retries_total`, `wheellock_panics_total` and
-//! `wheellock_lost_total` with the label `reason`, and the histograms `wheellock_renewal_lateness_seconds` and
-//! `wheellock_renewal_round_trip_seconds`.
+//! `wheellock_lost_total` with the label `reason`; the histograms `wheellock_renewal_lateness_seconds` and
+//! `wheellock_renewal_round_trip_seconds`; and the gauges `wheellock_held`, `wheellock_waiters` and
+//! `wheellock_owed_releases`, each the sum over all clients of the program.
 //!
 //! # Errors
 //!

@@ -3,7 +3,7 @@
 //! With the feature `metrics` each count goes to the recorder of the `metrics` crate as well. The names stand in the
 //! crate's documentation.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hashed_wheel::{Histogram, Spread};
@@ -187,6 +187,45 @@ impl Losses {
     }
 }
 
+/// How many there are of something. It takes itself back when it goes.
+#[derive(Debug)]
+pub(crate) struct Level {
+    name: &'static str,
+    now: AtomicUsize,
+}
+
+impl Level {
+    /// Zero, under that name.
+    pub(crate) const fn new(name: &'static str) -> Self {
+        Self { name, now: AtomicUsize::new(0) }
+    }
+
+    pub(crate) fn now(&self) -> usize {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn up(&self, by: usize) {
+        self.now.fetch_add(by, Ordering::Relaxed);
+        outside::change(self.name, 0, by);
+    }
+
+    pub(crate) fn down(&self, by: usize) {
+        self.now.fetch_sub(by, Ordering::Relaxed);
+        outside::change(self.name, by, 0);
+    }
+
+    pub(crate) fn set(&self, to: usize) {
+        let from = self.now.swap(to, Ordering::Relaxed);
+        outside::change(self.name, from, to);
+    }
+}
+
+impl Drop for Level {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
 /// What the rest of the program is told.
 #[cfg(feature = "metrics")]
 mod outside {
@@ -208,6 +247,14 @@ mod outside {
         contain(|| metrics::histogram!(name).record(value.as_secs_f64()));
     }
 
+    /// A gauge stood higher or lower by the difference.
+    #[expect(clippy::cast_precision_loss, reason = "a gauge is a float, and these are counts")]
+    pub(super) fn change(name: &'static str, from: usize, to: usize) {
+        if from != to {
+            contain(|| metrics::gauge!(name).increment(to as f64 - from as f64));
+        }
+    }
+
     pub(super) fn lost(reason: LostReason) {
         contain(|| {
             metrics::counter!("wheellock_lost_total", "reason" => reason.word()).increment(1);
@@ -224,6 +271,8 @@ mod outside {
     pub(super) const fn add(_name: &'static str, _count: u64) {}
 
     pub(super) const fn observe(_name: &'static str, _value: Duration) {}
+
+    pub(super) const fn change(_name: &'static str, _from: usize, _to: usize) {}
 
     pub(super) const fn lost(_reason: LostReason) {}
 }

@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use metrics::{
-    Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
     SharedString, Unit,
 };
-use wheellock::{Client, ManualClock, Memory};
+use wheellock::{Client, ManualClock, Memory, SystemClock};
+use wheellock_fixture::wait_until;
 
 /// Adds everything up by name and labels.
 #[derive(Clone, Default)]
@@ -48,6 +49,18 @@ impl CounterFn for Sum {
     fn absolute(&self, _value: u64) {}
 }
 
+impl GaugeFn for Sum {
+    fn increment(&self, value: f64) {
+        self.0.add(&self.1, value);
+    }
+
+    fn decrement(&self, value: f64) {
+        self.0.add(&self.1, -value);
+    }
+
+    fn set(&self, _value: f64) {}
+}
+
 impl HistogramFn for Sum {
     fn record(&self, value: f64) {
         self.0.add(&self.1, value);
@@ -65,8 +78,8 @@ impl Recorder for Sums {
         Counter::from_arc(self.sum(key))
     }
 
-    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
-        Gauge::noop()
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(self.sum(key))
     }
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
@@ -96,4 +109,23 @@ fn renewals_and_losses_reach_the_recorder_under_their_documented_names() {
     memory.set_unreachable(false);
     clock.advance(Duration::from_secs(10));
     assert_eq!(sums.of("wheellock_lost_total reason=deleted").to_bits(), 1.0_f64.to_bits());
+    let level = |name: &str| sums.of(name).to_bits();
+    assert_eq!(level("wheellock_held"), 1.0_f64.to_bits());
+
+    let waiter = Client::builder().in_memory(&memory).clock(Arc::new(SystemClock)).build();
+    let waiter = waiter.unwrap_or_else(|error| panic!("{error}"));
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| waiter.lock("b").lock().map(drop));
+        wait_until("a waiter", Duration::from_secs(10), || waiter.stats().waiters == 1);
+        assert_eq!(level("wheellock_waiters"), 1.0_f64.to_bits());
+        memory.set_unreachable(true);
+        drop(guards);
+        assert_eq!(level("wheellock_owed_releases"), 1.0_f64.to_bits());
+        memory.set_unreachable(false);
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(level("wheellock_owed_releases"), 0.0_f64.to_bits());
+        assert!(waits.join().is_ok_and(|got| got.is_ok()));
+    });
+    assert_eq!(level("wheellock_waiters"), 0.0_f64.to_bits());
+    assert_eq!(level("wheellock_held"), 0.0_f64.to_bits());
 }

@@ -16,6 +16,7 @@ use hashed_wheel::{Clock, Parker};
 use parking_lot::Mutex;
 
 use crate::call::{is_cancelled, park};
+use crate::statistics::Level;
 use crate::store::{Listener, Store};
 pub(crate) use queue::Others;
 use queue::{Newcomer, Queue, Step, Ticket, Wakes};
@@ -67,6 +68,8 @@ pub(crate) struct Channels {
     poll_bound: Duration,
     closed: AtomicBool,
     by_name: Mutex<HashMap<Arc<str>, Channel>>,
+    /// Threads that sleep here, or have slept and are about to try again.
+    sleepers: Level,
 }
 
 /// Those who wait for one channel's messages. Readers and writers of one lock do, and neither stands in the other's way.
@@ -90,6 +93,7 @@ impl Channels {
             poll_bound,
             closed: AtomicBool::new(false),
             by_name: Mutex::new(HashMap::new()),
+            sleepers: Level::new("wheellock_waiters"),
         }
     }
 
@@ -197,7 +201,7 @@ impl Channels {
 
     /// Threads that sleep here, or have slept and are about to try again.
     pub(crate) fn waiters(&self) -> usize {
-        self.by_name.lock().values().flat_map(Channel::lines).map(|line| line.parkers.len()).sum()
+        self.sleepers.now()
     }
 
     fn wake(&self, channel: &str) {
@@ -281,6 +285,7 @@ impl<'a> Waiter<'a> {
         self.with_line((), |line| {
             line.parkers.insert(self.ticket, parker.clone());
         });
+        self.channels.sleepers.up(1);
         self.parker = Some(parker);
     }
 
@@ -341,6 +346,9 @@ impl<'a> Waiter<'a> {
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
+        if self.parker.is_some() {
+            self.channels.sleepers.down(1);
+        }
         let mut by_name = self.channels.by_name.lock();
         let Some(channel) = by_name.get_mut(self.channel) else {
             return;

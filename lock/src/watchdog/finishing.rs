@@ -67,7 +67,10 @@ impl Drop for Round<'_> {
     /// Also if it panicked: what got no answer stays owed, and nobody waits for a round that is over. The clock is not
     /// asked, as it may be what has panicked.
     fn drop(&mut self) {
-        self.shared.releases.lock().end_round(self.now);
+        let mut book = self.shared.releases.lock();
+        book.end_round(self.now);
+        self.shared.owed.set(book.len());
+        drop(book);
         self.shared.wake_flushers();
     }
 }
@@ -88,5 +91,7 @@ pub(super) fn send_last_releases(shared: &Shared) {
             unanswered += 1;
         }
     }
-    shared.releases.lock().abandon();
+    let mut book = shared.releases.lock();
+    book.abandon();
+    shared.owed.set(book.len());
 }

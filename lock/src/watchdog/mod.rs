@@ -29,7 +29,7 @@ use crate::hold::{Hold, Place};
 use crate::holds::Holds;
 use crate::lease::Lease;
 use crate::report::Warning;
-use crate::statistics::Counters;
+use crate::statistics::{Counters, Level};
 use crate::store::Store;
 use crate::teller::Teller;
 use crate::value::ServerTime;
@@ -64,6 +64,7 @@ struct Shared {
     /// What the renewal thread has to renew.
     due: Mutex<Vec<Due>>,
     releases: Mutex<Releases>,
+    owed: Level,
     /// What the renewal thread sleeps on.
     renewal: Parker,
     /// Those who wait for releases to be acknowledged.
@@ -108,6 +109,7 @@ impl Watchdog {
             timer: OnceLock::new(),
             due: Mutex::new(Vec::new()),
             releases: Mutex::new(Releases::default()),
+            owed: Level::new("wheellock_owed_releases"),
             renewal: Parker::new(),
             flushers: Mutex::new(Vec::new()),
             stopping: AtomicBool::new(false),
@@ -364,7 +366,12 @@ impl Shared {
     fn owe(&self, now: Instant, claim: Claim, lease: Lease, doubt: Option<ServerTime>) -> bool {
         // A copy of a command may be under way for as long as its attempt may take.
         let lease_and_copies = lease.duration() + self.settings.patience();
-        let owed = self.releases.lock().owe(now, claim, lease_and_copies, doubt);
+        let owed = {
+            let mut book = self.releases.lock();
+            let owed = book.owe(now, claim, lease_and_copies, doubt);
+            self.owed.set(book.len());
+            owed
+        };
         self.renewal.unpark();
         owed
     }
