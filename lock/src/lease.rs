@@ -43,6 +43,11 @@ impl Lease {
         self.millis
     }
 
+    /// In milliseconds, for arithmetic with a server's time. The longest fits many times.
+    pub(crate) fn as_i64(self) -> i64 {
+        i64::try_from(self.millis).unwrap_or(i64::MAX)
+    }
+
     /// Until when a holder may believe in a lease that was granted to a request sent at `sent_at`.
     pub(crate) fn valid_until(self, sent_at: Instant) -> Instant {
         sent_at + self.duration().saturating_sub(self.drift())

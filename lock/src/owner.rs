@@ -14,12 +14,16 @@ use uuid::Uuid;
 #[derive(Debug)]
 pub(crate) struct ClientId {
     text: String,
+    /// The half of the UUID of which most is random.
+    half: [u8; 8],
     drawn: AtomicU64,
 }
 
 impl ClientId {
     pub(crate) fn random() -> Self {
-        Self { text: Uuid::new_v4().to_string(), drawn: AtomicU64::new(0) }
+        let uuid = Uuid::new_v4();
+        let (_, half) = uuid.as_u64_pair();
+        Self { text: uuid.to_string(), half: half.to_be_bytes(), drawn: AtomicU64::new(0) }
     }
 
     pub(crate) fn as_str(&self) -> &str {
@@ -28,9 +32,21 @@ impl ClientId {
 
     /// An owner that has never been and never will be again.
     pub(crate) fn draw(&self) -> Owner {
+        Owner(Arc::from(format!("{}:{}", self.text, self.number())))
+    }
+
+    /// Sixteen bytes that have never been and never will be again: half of the identity, and a number.
+    pub(crate) fn draw_bytes(&self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        let (half, number) = bytes.split_at_mut(8);
+        half.copy_from_slice(&self.half);
+        number.copy_from_slice(&self.number().to_be_bytes());
+        bytes
+    }
+
+    fn number(&self) -> u64 {
         // Relaxed: the number only has to differ, and no other memory hangs on it.
-        let number = self.drawn.fetch_add(1, Ordering::Relaxed) + 1;
-        Owner(Arc::from(format!("{}:{number}", self.text)))
+        self.drawn.fetch_add(1, Ordering::Relaxed) + 1
     }
 }
 
@@ -54,5 +70,14 @@ mod tests {
         assert_eq!(client.as_str().len(), 36);
         assert_eq!(client.draw().as_str(), format!("{}:1", client.as_str()));
         assert_eq!(client.draw().as_str(), format!("{}:2", client.as_str()));
+    }
+
+    #[test]
+    fn sixteen_bytes_are_half_of_the_uuid_and_a_number_never_used_again() {
+        let client = ClientId::random();
+        let (first, second) = (client.draw_bytes(), client.draw_bytes());
+        assert_eq!(first[..8], second[..8]);
+        assert_eq!((first[15], second[15]), (1, 2));
+        assert_ne!(first[..8], ClientId::random().draw_bytes()[..8]);
     }
 }

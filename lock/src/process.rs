@@ -152,7 +152,8 @@ impl Process {
         self.call_for(operation, self.settings.patience(), Attempts::UntilAnswered)
     }
 
-    fn call_for<O: Operation + ?Sized>(
+    /// The same, for as long as `patience`.
+    pub(crate) fn call_for<O: Operation + ?Sized>(
         &self,
         operation: &O,
         patience: Duration,

@@ -2,89 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod common;
+
 use std::time::Duration;
 
-use wheellock::{Client, Clock, Error, LostReason, Memory, SystemClock};
+use common::stores::{World, on_both_stores};
+use wheellock::{Client, Clock, Error, LostReason, SystemClock};
 use wheellock_fixture::{Reply, Server};
-
-/// Somewhere that locks are kept, and how to look at them from outside.
-enum World {
-    Memory(Memory),
-    Redis(Box<Server>),
-}
-
-impl World {
-    fn client(&self) -> Client {
-        let builder = match self {
-            Self::Memory(memory) => Client::builder().in_memory(memory),
-            Self::Redis(server) => Client::builder().url(&server.url()),
-        };
-        builder.build().unwrap()
-    }
-
-    /// The owners stored under a key, with their counts.
-    fn fields(&self, key: &str) -> Vec<(String, String)> {
-        match self {
-            Self::Memory(memory) => memory.fields(key),
-            Self::Redis(server) => {
-                let texts = server.command(&["HGETALL", key]).texts();
-                texts.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
-            }
-        }
-    }
-
-    fn time_to_live(&self, key: &str) -> Option<Duration> {
-        match self {
-            Self::Memory(memory) => memory.time_to_live(key),
-            Self::Redis(server) => {
-                let millis = server.command(&["PTTL", key]).integer();
-                u64::try_from(millis).ok().map(Duration::from_millis)
-            }
-        }
-    }
-
-    fn delete(&self, key: &str) {
-        match self {
-            Self::Memory(memory) => memory.delete(key),
-            Self::Redis(server) => drop(server.command(&["DEL", key])),
-        }
-    }
-
-    fn put_text(&self, key: &str) {
-        match self {
-            Self::Memory(memory) => memory.put_text(key),
-            Self::Redis(server) => drop(server.command(&["SET", key, "data"])),
-        }
-    }
-
-    fn is_there(&self, key: &str) -> bool {
-        match self {
-            Self::Memory(memory) => {
-                !memory.fields(key).is_empty() || self.client().lock(key).is_locked().unwrap()
-            }
-            Self::Redis(server) => server.command(&["EXISTS", key]) == Reply::Integer(1),
-        }
-    }
-}
-
-/// Each function becomes two tests, one on each store.
-macro_rules! on_both_stores {
-    ($($(#[$attribute:meta])* fn $name:ident($world:ident: &World) $body:block)*) => {
-        $(fn $name($world: &World) $body)*
-
-        mod in_memory {
-            $(#[test] $(#[$attribute])* fn $name() {
-                super::$name(&super::World::Memory(super::Memory::new()));
-            })*
-        }
-
-        mod on_a_server {
-            $(#[test] $(#[$attribute])* fn $name() {
-                super::$name(&super::World::Redis(Box::new(super::Server::start())));
-            })*
-        }
-    };
-}
 
 const LEASE: Duration = Duration::from_secs(30);
 

@@ -1,7 +1,7 @@
 //! The form that every operation has.
 
 use std::fmt::Debug;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use crate::keyspace::Keyspace;
 use crate::value::{ServerTime, Unexpected, Value};
@@ -28,6 +28,35 @@ pub(crate) trait Operation: Debug {
 
     /// Does in memory what the script does on a server, and answers the same.
     fn apply(&self, keyspace: &mut Keyspace, not_after: ServerTime) -> Value;
+}
+
+/// What is shared is sent as what it is.
+impl<O: Operation + ?Sized> Operation for Arc<O> {
+    type Reply = O::Reply;
+
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+
+    fn form(&self) -> Form {
+        (**self).form()
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        (**self).keys()
+    }
+
+    fn arguments(&self, not_after: ServerTime) -> Vec<Argument<'_>> {
+        (**self).arguments(not_after)
+    }
+
+    fn decode(&self, value: Value) -> Result<Self::Reply, Unexpected> {
+        (**self).decode(value)
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace, not_after: ServerTime) -> Value {
+        (**self).apply(keyspace, not_after)
+    }
 }
 
 /// One argument of a request.

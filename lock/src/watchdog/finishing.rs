@@ -1,11 +1,12 @@
 //! Finishing the releases that are owed, on the renewal thread, between its turns.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::Shared;
-use super::releases::Owed;
-use crate::op::{Release, Released};
+use super::releases::{GivesBack, Owed};
+use crate::op::Released;
 use crate::store::{Failure, Request, Stream};
 
 /// Releases that are sent together.
@@ -35,17 +36,17 @@ struct Round<'a> {
 }
 
 impl Stream for Round<'_> {
-    type Operation = Release;
+    type Operation = GivesBack;
     type Note = Owed;
 
     fn at_once(&self) -> usize {
         AT_ONCE
     }
 
-    fn next(&mut self) -> Option<Request<Release, Owed>> {
+    fn next(&mut self) -> Option<Request<GivesBack, Owed>> {
         let note = self.due.pop_front()?;
         let timeout = self.shared.release_timeout();
-        Some(Request { operation: note.release.clone(), note, timeout })
+        Some(Request { operation: Arc::clone(&note.release), note, timeout })
     }
 
     fn answered(&mut self, owed: Owed, answer: Result<Released, Failure>) {

@@ -25,12 +25,14 @@ use crate::error::{Error, LostReason};
 use crate::hold::{Hold, Holds, Place};
 use crate::lease::Lease;
 use crate::name::LockName;
+use crate::op::Release;
 use crate::owner::Owner;
 use crate::statistics::Counters;
 use crate::store::Store;
 use crate::teller::Teller;
 use crate::value::ServerTime;
 use jumps::{Jumps, Reading};
+pub(crate) use releases::GivesBack;
 use releases::Releases;
 use round_trip::RoundTrip;
 use schedule::{Company, Schedule};
@@ -158,6 +160,18 @@ impl Watchdog {
         doubt: Option<ServerTime>,
     ) -> bool {
         self.shared.owe(name, owner, lease, doubt)
+    }
+
+    /// Owes the server what gives something back, under the name of one request; nothing needs it any more after `lasts`.
+    /// The renewal thread finishes it. False if too many are owed.
+    pub(crate) fn give_back_in_background(
+        &self,
+        name: LockName,
+        request: Owner,
+        gives_back: GivesBack,
+        lasts: Duration,
+    ) -> bool {
+        self.shared.owe_that(name, request, gives_back, lasts, None)
     }
 
     /// Notes that a caller releases `hold` itself, until [`released`](Self::released).
@@ -358,8 +372,20 @@ impl Shared {
     fn owe(&self, name: LockName, owner: Owner, lease: Lease, doubt: Option<ServerTime>) -> bool {
         // A copy of a command may be under way for as long as its attempt may take.
         let lease_and_copies = lease.duration() + self.settings.patience();
+        let release = Arc::new(Release::new(name.clone(), owner.clone()));
+        self.owe_that(name, owner, release, lease_and_copies, doubt)
+    }
+
+    fn owe_that(
+        &self,
+        name: LockName,
+        owner: Owner,
+        release: GivesBack,
+        lasts: Duration,
+        doubt: Option<ServerTime>,
+    ) -> bool {
         let now = self.clock.now();
-        let owed = self.releases.lock().owe(now, name, owner, lease_and_copies, doubt);
+        let owed = self.releases.lock().owe(now, name, owner, release, lasts, doubt);
         self.renewal.unpark();
         owed
     }

@@ -5,19 +5,23 @@
 //! copy's not-after, or until whatever it would release must have ended by itself. The book also names those that
 //! callers are sending themselves, so that a shutdown knows of all.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::name::LockName;
-use crate::op::Release;
+use crate::op::{Operation, Released};
 use crate::owner::Owner;
 use crate::value::ServerTime;
+
+/// Whatever gives something back, and may be sent any number of times.
+pub(crate) type GivesBack = Arc<dyn Operation<Reply = Released> + Send + Sync>;
 
 /// One release that is owed.
 #[derive(Debug)]
 pub(super) struct Owed {
     name: LockName,
     owner: Owner,
-    pub(super) release: Release,
+    pub(super) release: GivesBack,
     /// Until when a copy of the acquire may arrive.
     doubt: Option<ServerTime>,
     due: Instant,
@@ -47,12 +51,13 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const GRACE: Duration = Duration::from_secs(10);
 
 impl Releases {
-    /// Owes a release of `owner`, whose key is gone by itself after `lasts`. False if too many are owed.
+    /// Owes `release`, of `owner`. It is not needed any more after `lasts`. False if too many are owed.
     pub(super) fn owe(
         &mut self,
         now: Instant,
         name: LockName,
         owner: Owner,
+        release: GivesBack,
         lasts: Duration,
         doubt: Option<ServerTime>,
     ) -> bool {
@@ -61,7 +66,7 @@ impl Releases {
             return false;
         }
         self.owed.push(Owed {
-            release: Release::new(name.clone(), owner.clone()),
+            release,
             name,
             owner,
             doubt,
@@ -159,13 +164,16 @@ impl Releases {
 mod tests {
     use super::*;
     use crate::clock::origin;
+    use crate::op::Release;
     use crate::owner::ClientId;
 
     fn owing(now: Instant, doubt: Option<i64>) -> Releases {
         let mut releases = Releases::default();
         let name = LockName::parse("a").unwrap();
         let lasts = Duration::from_secs(30);
-        releases.owe(now, name, ClientId::random().draw(), lasts, doubt.map(ServerTime));
+        let owner = ClientId::random().draw();
+        let release = Arc::new(Release::new(name.clone(), owner.clone()));
+        releases.owe(now, name, owner, release, lasts, doubt.map(ServerTime));
         releases
     }
 

@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "every test file compiles all of this and uses a part")]
 
 pub(crate) mod fleet;
+pub(crate) mod stores;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

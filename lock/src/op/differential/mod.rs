@@ -1,5 +1,8 @@
 //! Every operation against its script: random histories run in memory and on a real server, and each reply, each
 //! message and what is stored in the end must be the same.
 
+mod latches;
 mod mutex;
+mod permits;
+mod semaphores;
 mod worlds;
