@@ -13,7 +13,7 @@ use crate::owner::Owner;
 use crate::wait::{self, Others};
 
 /// An operation with that reply, of whatever kind.
-pub(crate) type Request<R> = Box<dyn Operation<Reply = R> + Send>;
+pub(crate) type Request<R> = Arc<dyn Operation<Reply = R> + Send + Sync>;
 
 /// Who wants to hold, or holds, which lock of what kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -28,9 +28,9 @@ impl Claim {
     pub(crate) fn acquire(&self, lease: Lease, waits: bool) -> Request<Acquired> {
         let (name, owner) = (self.name.clone(), self.owner.clone());
         match self.kind {
-            Kind::Reentrant | Kind::Spin => Box::new(Acquire { name, owner, lease }),
-            Kind::Fenced => Box::new(FencedAcquire::new(name, owner, lease)),
-            Kind::Simple => Box::new(TextAcquire { name, owner, lease }),
+            Kind::Reentrant | Kind::Spin => Arc::new(Acquire { name, owner, lease }),
+            Kind::Fenced => Arc::new(FencedAcquire::new(name, owner, lease)),
+            Kind::Simple => Arc::new(TextAcquire { name, owner, lease }),
             Kind::Fair | Kind::Read | Kind::Write => todo!("{waits}"),
         }
     }
@@ -41,7 +41,7 @@ impl Claim {
         match self.kind {
             // A simple lock is not nested.
             Kind::Reentrant | Kind::Spin | Kind::Fenced | Kind::Simple => {
-                Box::new(Recount { name, owner, count, lease })
+                Arc::new(Recount { name, owner, count, lease })
             }
             Kind::Fair | Kind::Read | Kind::Write => todo!(),
         }
@@ -51,9 +51,9 @@ impl Claim {
     pub(crate) fn release(&self) -> Request<Released> {
         let (name, owner) = (self.name.clone(), self.owner.clone());
         match self.kind {
-            Kind::Reentrant | Kind::Fenced => Box::new(Release::new(name, owner)),
-            Kind::Spin => Box::new(Release::untold(name, owner)),
-            Kind::Simple => Box::new(TextRelease { name, owner }),
+            Kind::Reentrant | Kind::Fenced => Arc::new(Release::new(name, owner)),
+            Kind::Spin => Arc::new(Release::untold(name, owner)),
+            Kind::Simple => Arc::new(TextRelease { name, owner }),
             Kind::Fair | Kind::Read | Kind::Write => todo!(),
         }
     }
@@ -91,8 +91,8 @@ impl Claim {
 /// Ends whatever holds the lock.
 pub(crate) fn force_release(kind: Kind, name: LockName) -> Request<bool> {
     match kind {
-        Kind::Simple => Box::new(TextForceRelease(name)),
-        Kind::Reentrant | Kind::Fenced | Kind::Spin => Box::new(ForceRelease::new(name)),
+        Kind::Simple => Arc::new(TextForceRelease(name)),
+        Kind::Reentrant | Kind::Fenced | Kind::Spin => Arc::new(ForceRelease::new(name)),
         Kind::Fair | Kind::Read | Kind::Write => todo!(),
     }
 }
@@ -101,7 +101,7 @@ pub(crate) fn force_release(kind: Kind, name: LockName) -> Request<bool> {
 pub(crate) fn is_locked(kind: Kind, name: LockName) -> Request<bool> {
     match kind {
         Kind::Reentrant | Kind::Fair | Kind::Fenced | Kind::Spin | Kind::Simple => {
-            Box::new(Exists(name))
+            Arc::new(Exists(name))
         }
         Kind::Read | Kind::Write => todo!(),
     }

@@ -8,12 +8,15 @@ use hashed_wheel::Clock;
 use crate::callbacks::Callbacks;
 use crate::clock::SuspendClock;
 use crate::config::Settings;
+use crate::count_down_latch::CountDownLatch;
 use crate::error::Error;
+use crate::expirable_semaphore::ExpirableSemaphore;
 use crate::kind::Kind;
 use crate::lock::{FencedLock, Lock};
 use crate::plan::{Nesting, Plan};
 use crate::process::{Birth, Process, Target};
 use crate::report::{HeldLock, LostLock, Warning};
+use crate::semaphore::Semaphore;
 use crate::statistics::Stats;
 use crate::store::{Address, Memory};
 
@@ -160,6 +163,25 @@ impl Client {
 
     fn plan(&self, kind: Kind, name: &str) -> Plan {
         Plan::new(Arc::clone(&self.process), kind, name)
+    }
+
+    /// The semaphore `name`, whose permits are a number. Names are as those of [`lock`](Self::lock); one name is one key,
+    /// so a semaphore and a lock cannot have the same.
+    #[must_use]
+    pub fn semaphore(&self, name: &str) -> Semaphore {
+        Semaphore::new(Arc::clone(&self.process), name)
+    }
+
+    /// The semaphore `name`, whose permits have ids and leases. Names are as those of [`lock`](Self::lock).
+    #[must_use]
+    pub fn expirable_semaphore(&self, name: &str) -> ExpirableSemaphore {
+        ExpirableSemaphore::new(Arc::clone(&self.process), name)
+    }
+
+    /// The latch `name`. Names are as those of [`lock`](Self::lock).
+    #[must_use]
+    pub fn count_down_latch(&self, name: &str) -> CountDownLatch {
+        CountDownLatch::new(Arc::clone(&self.process), name)
     }
 
     /// This client's identity, the first part of every owner: a random UUID. In the child of a fork it is another.

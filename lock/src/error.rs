@@ -36,6 +36,18 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// A number of permits, or a count, that cannot be. Permanent; nothing was changed.
+    InvalidCount {
+        /// The number that was asked for.
+        count: i64,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The text cannot be a permit's id. Permanent; nothing was sent.
+    InvalidPermitId {
+        /// The text, cut short if it is long.
+        id: String,
+    },
     /// A setting of the client makes no sense. Permanent; nothing was sent.
     InvalidSetting {
         /// The builder's method.
@@ -233,6 +245,12 @@ impl fmt::Display for Error {
             }
             Self::InvalidLease { lease, reason } => {
                 write!(formatter, "a lease of {lease:?} cannot be used: {reason}")
+            }
+            Self::InvalidCount { count, reason } => {
+                write!(formatter, "a count of {count} cannot be used: {reason}")
+            }
+            Self::InvalidPermitId { id } => {
+                write!(formatter, "{id:?} is no permit's id: it has 32 hexadecimal digits")
             }
             Self::InvalidSetting { setting, reason } => write!(formatter, "{setting}: {reason}"),
             Self::InvalidUrl { reason } => {

@@ -135,6 +135,17 @@ impl Keyspace {
         self.keys.insert(key.to_owned(), entry);
     }
 
+    /// `SET` with `PX`: whatever was there, for `millis`.
+    pub(crate) fn text_set_for(&mut self, key: &str, text: impl ToString, millis: i64) {
+        self.text_set(key, text);
+        self.expire(key, millis);
+    }
+
+    /// `GET` of what has to be a number.
+    pub(crate) fn number(&mut self, key: &str) -> Result<Option<i64>, WrongType> {
+        self.text_get(key)?.map(|text| text.parse().map_err(|_| WrongType)).transpose()
+    }
+
     /// `INCRBY`: a text that is a number is that number, none is zero. The expiry stays.
     pub(crate) fn number_add(&mut self, key: &str, delta: i64) -> Result<i64, WrongType> {
         match self.content(key, || Content::Text("0".to_owned())) {
@@ -214,6 +225,27 @@ impl Keyspace {
             Content::Sorted(members) => Ok(members.remove(member).is_some()),
             _ => Err(WrongType),
         })
+    }
+
+    /// `ZREMRANGEBYSCORE` of all that are at most `highest`; how many those were.
+    pub(crate) fn sorted_remove_until(
+        &mut self,
+        key: &str,
+        highest: i64,
+    ) -> Result<i64, WrongType> {
+        let mut removed = 0;
+        self.change(key, |content| match content {
+            Content::Sorted(members) => {
+                members.retain(|_, score| {
+                    let stays = *score > highest;
+                    removed += i64::from(!stays);
+                    stays
+                });
+                Ok(removed > 0)
+            }
+            _ => Err(WrongType),
+        })?;
+        Ok(removed)
     }
 
     /// `ZRANGE` of all, with scores: the lowest first, and of equal ones in the order of their bytes.

@@ -75,6 +75,11 @@ impl LockName {
         self.suffixed("timeout")
     }
 
+    /// Where the server remembers what it answered to the request `id`, so that a copy of it counts once.
+    pub(crate) fn request(&self, id: impl fmt::Display) -> Arc<str> {
+        Arc::from(format!("{}:{id}", self.prefixed("wheellock_request")))
+    }
+
     /// A name of this one's slot, with something before it. Redisson's `prefixName`: a name without braces is put in
     /// braces, so that in a cluster all keys of one lock share a slot. It only asks whether there is a `{`, not whether
     /// the tag is well formed, and so do we.

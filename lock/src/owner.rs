@@ -26,9 +26,23 @@ impl ClientId {
 
     /// An owner that has never been and never will be again.
     pub(crate) fn draw(&self) -> Owner {
+        Owner { client: self.uuid, number: self.number() }
+    }
+
+    /// Sixteen bytes that have never been and never will be again: half of the identity, and a number.
+    pub(crate) fn draw_bytes(&self) -> [u8; 16] {
+        // The half of the UUID of which most is random.
+        let (_, half) = self.uuid.as_u64_pair();
+        let mut bytes = [0; 16];
+        let (first, last) = bytes.split_at_mut(8);
+        first.copy_from_slice(&half.to_be_bytes());
+        last.copy_from_slice(&self.number().to_be_bytes());
+        bytes
+    }
+
+    fn number(&self) -> u64 {
         // Relaxed: the number only has to differ, and no other memory hangs on it.
-        let number = self.drawn.fetch_add(1, Ordering::Relaxed) + 1;
-        Owner { client: self.uuid, number }
+        self.drawn.fetch_add(1, Ordering::Relaxed) + 1
     }
 }
 
@@ -86,5 +100,14 @@ mod tests {
         assert_eq!(client.to_string().len(), 36);
         assert_eq!(client.draw().to_string(), format!("{client}:1"));
         assert_eq!(client.draw().to_string(), format!("{client}:2"));
+    }
+
+    #[test]
+    fn sixteen_bytes_are_half_of_the_uuid_and_a_number_never_used_again() {
+        let client = ClientId::random();
+        let (first, second) = (client.draw_bytes(), client.draw_bytes());
+        assert_eq!(first[..8], second[..8]);
+        assert_eq!((first[15], second[15]), (1, 2));
+        assert_ne!(first[..8], ClientId::random().draw_bytes()[..8]);
     }
 }

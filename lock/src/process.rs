@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use hashed_wheel::Clock;
 
 use crate::call::{Answer, Attempts, GaveUp, Patience, call};
-use crate::claim::Claim;
 use crate::config::Settings;
 use crate::error::{Error, LostReason};
 use crate::hold::{Hold, Left, Loss};
@@ -22,7 +21,7 @@ use crate::report::Warning;
 use crate::store::{Address, Failure, Listener, Memory, Redis, Store};
 use crate::teller::Teller;
 use crate::wait::Channels;
-use crate::watchdog::Watchdog;
+use crate::watchdog::{Debt, Watchdog};
 
 /// Where a client's locks are.
 #[derive(Clone, Debug)]
@@ -154,7 +153,8 @@ impl Process {
         self.call_for(operation, self.settings.patience(), Attempts::UntilAnswered)
     }
 
-    fn call_for<O: Operation + ?Sized>(
+    /// The same, for as long as `patience`.
+    pub(crate) fn call_for<O: Operation + ?Sized>(
         &self,
         operation: &O,
         patience: Duration,
@@ -290,18 +290,18 @@ impl Process {
             }
             self.watchdog.forget(hold);
             if hold.lose(self.now(), LostReason::Shutdown) && !self.owe_release(hold) {
-                unreleased.push(hold.claim());
+                unreleased.push(Debt::from(&hold.claim()));
             }
         }
         unreleased.extend(self.watchdog.finish_releases(deadline));
-        let open: HashSet<&Claim> = unreleased.iter().collect();
+        let open: HashSet<&Debt> = unreleased.iter().collect();
         let released = holds
             .iter()
             .filter(|hold| hold.lost_reason() == Some(LostReason::Shutdown))
-            .filter(|hold| !open.contains(&hold.claim()))
+            .filter(|hold| !open.contains(&Debt::from(&hold.claim())))
             .count();
         self.teller.stop(deadline.saturating_duration_since(self.now()));
-        (released, unreleased.into_iter().map(|claim| claim.name).collect())
+        (released, unreleased.into_iter().map(|debt| debt.name).collect())
     }
 
     /// Whether it was shut down.

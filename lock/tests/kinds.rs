@@ -6,7 +6,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::world::{World, on_both_stores};
+use common::stores::{World, on_both_stores};
 use wheellock::{BackOff, Client, Error, LostReason, Memory};
 
 const LEASE: Duration = Duration::from_secs(30);

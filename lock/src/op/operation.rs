@@ -1,7 +1,7 @@
 //! The form that every operation has.
 
 use std::fmt::Debug;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use crate::keyspace::Keyspace;
 use crate::owner::Owner;
@@ -32,7 +32,7 @@ pub(crate) trait Operation: Debug {
 }
 
 /// An operation of a kind that is chosen as the program runs.
-impl<O: Operation + ?Sized> Operation for Box<O> {
+impl<O: Operation + ?Sized> Operation for Arc<O> {
     type Reply = O::Reply;
 
     fn name(&self) -> &'static str {

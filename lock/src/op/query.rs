@@ -1,4 +1,4 @@
-//! The two questions that change nothing: is it locked, and for how long.
+//! The questions that change nothing: is it locked, and for how long; what number is there.
 
 use std::time::Duration;
 
@@ -79,5 +79,45 @@ impl Operation for TimeToLive {
 
     fn apply(&self, keyspace: &mut Keyspace, _not_after: ServerTime) -> Value {
         Value::Integer(keyspace.time_to_live(self.0.as_str()))
+    }
+}
+
+/// The number under a key, zero if there is none: permits that are free, or a latch's count.
+#[derive(Clone, Debug)]
+pub(crate) struct Number(pub(crate) LockName);
+
+impl Operation for Number {
+    /// `None` if what is there is no number.
+    type Reply = Option<i64>;
+
+    fn name(&self) -> &'static str {
+        "ask for the number"
+    }
+
+    fn form(&self) -> Form {
+        Form::Command("GET")
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        vec![self.0.as_str()]
+    }
+
+    fn arguments(&self, _not_after: ServerTime) -> Vec<Argument<'_>> {
+        Vec::new()
+    }
+
+    fn decode(&self, value: Value) -> Result<Option<i64>, Unexpected> {
+        match value {
+            Value::Nil => Ok(Some(0)),
+            Value::Text(text) => Ok(text.parse().ok()),
+            other => Err(Unexpected(other)),
+        }
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace, _not_after: ServerTime) -> Value {
+        match keyspace.text_get(self.0.as_str()) {
+            Ok(text) => text.map_or(Value::Nil, Value::Text),
+            Err(_) => Value::wrong_type(),
+        }
     }
 }

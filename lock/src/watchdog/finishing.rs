@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use hashed_wheel::{Clock, SystemClock};
 
 use super::Shared;
-use crate::claim::{self, Claim};
+use super::releases::{Debt, GivesBack};
 use crate::op::Released;
 use crate::store::{Failure, Request, Stream};
 
@@ -30,7 +30,7 @@ pub(super) fn send_owed_releases(shared: &Shared, now: Instant, timeout: Duratio
 /// Releases on their way to the server and back.
 struct Round<'a> {
     shared: &'a Shared,
-    due: VecDeque<Claim>,
+    due: VecDeque<(Debt, GivesBack)>,
     timeout: Duration,
     /// When the clock was read last.
     now: Instant,
@@ -38,27 +38,27 @@ struct Round<'a> {
 }
 
 impl Stream for Round<'_> {
-    type Operation = claim::Request<Released>;
-    type Note = Claim;
+    type Operation = GivesBack;
+    type Note = Debt;
 
     fn at_once(&self) -> usize {
         AT_ONCE
     }
 
-    fn next(&mut self) -> Option<Request<Self::Operation, Claim>> {
-        let note = self.due.pop_front()?;
-        Some(Request { operation: note.release(), note, timeout: self.timeout })
+    fn next(&mut self) -> Option<Request<GivesBack, Debt>> {
+        let (note, operation) = self.due.pop_front()?;
+        Some(Request { operation, note, timeout: self.timeout })
     }
 
-    fn answered(&mut self, claim: Claim, answer: Result<Released, Failure>) {
+    fn answered(&mut self, debt: Debt, answer: Result<Released, Failure>) {
         self.now = self.shared.clock.now();
         let mut book = self.shared.releases.lock();
         match answer {
             Ok(released) => {
                 self.answered = true;
-                book.acknowledged(self.now, &claim, released.at);
+                book.acknowledged(self.now, &debt, released.at);
             }
-            Err(_) => book.unanswered(self.now, &claim),
+            Err(_) => book.unanswered(self.now, &debt),
         }
     }
 }

@@ -28,6 +28,8 @@ use crate::error::{Error, LostReason};
 use crate::hold::{Hold, Place};
 use crate::holds::Holds;
 use crate::lease::Lease;
+use crate::name::LockName;
+use crate::owner::Owner;
 use crate::report::Warning;
 use crate::statistics::{Counters, Level};
 use crate::store::Store;
@@ -35,6 +37,7 @@ use crate::teller::Teller;
 use crate::value::ServerTime;
 use jumps::{Jumps, Reading};
 use releases::Releases;
+pub(crate) use releases::{Debt, GivesBack};
 use round_trip::RoundTrip;
 use schedule::{Company, Schedule};
 
@@ -179,19 +182,32 @@ impl Watchdog {
         self.shared.owe(self.shared.clock.now(), claim, lease, doubt)
     }
 
+    /// Owes the server what gives something back, under the name of one request; nothing needs it any more after `lasts`.
+    /// The renewal thread finishes it. False if too many are owed.
+    pub(crate) fn give_back_in_background(
+        &self,
+        name: LockName,
+        request: Owner,
+        gives_back: GivesBack,
+        lasts: Duration,
+    ) -> bool {
+        let debt = Debt { kind: None, name, owner: request };
+        self.shared.owe_that(self.shared.clock.now(), debt, gives_back, lasts, None)
+    }
+
     /// Notes that a caller releases `hold` itself, until [`released`](Self::released).
     pub(crate) fn releasing(&self, hold: &Hold) {
-        self.shared.releases.lock().begin(hold.claim());
+        self.shared.releases.lock().begin((&hold.claim()).into());
     }
 
     pub(crate) fn released(&self, hold: &Hold) {
-        self.shared.releases.lock().end(&hold.claim());
+        self.shared.releases.lock().end(&(&hold.claim()).into());
         self.shared.wake_flushers();
     }
 
     /// Waits for the releases that are under way or owed, until `deadline`. Answers those that no server has
     /// acknowledged.
-    pub(crate) fn finish_releases(&self, deadline: Instant) -> Vec<Claim> {
+    pub(crate) fn finish_releases(&self, deadline: Instant) -> Vec<Debt> {
         let parker = Parker::new();
         self.shared.flushers.lock().push(parker.clone());
         // Wakes come at the end of a round of the renewal thread's, and of a caller's release. The first round may have
@@ -366,9 +382,21 @@ impl Shared {
     fn owe(&self, now: Instant, claim: Claim, lease: Lease, doubt: Option<ServerTime>) -> bool {
         // A copy of a command may be under way for as long as its attempt may take.
         let lease_and_copies = lease.duration() + self.settings.patience();
+        let (debt, release) = (Debt::from(&claim), claim.release());
+        self.owe_that(now, debt, release, lease_and_copies, doubt)
+    }
+
+    fn owe_that(
+        &self,
+        now: Instant,
+        debt: Debt,
+        release: GivesBack,
+        lasts: Duration,
+        doubt: Option<ServerTime>,
+    ) -> bool {
         let owed = {
             let mut book = self.releases.lock();
-            let owed = book.owe(now, claim, lease_and_copies, doubt);
+            let owed = book.owe(now, debt, release, lasts, doubt);
             self.owed.set(book.len());
             owed
         };

@@ -5,15 +5,40 @@
 //! copy's not-after, or until whatever it would release must have ended by itself. The book also names those that
 //! callers are sending themselves, so that a shutdown knows of all.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::claim::Claim;
+use crate::kind::Kind;
+use crate::name::LockName;
+use crate::op::{Operation, Released};
+use crate::owner::Owner;
 use crate::value::ServerTime;
+
+/// Whatever gives something back, and may be sent any number of times.
+pub(crate) type GivesBack = Arc<dyn Operation<Reply = Released> + Send + Sync>;
+
+/// What a release is owed for: a hold, or the request of a semaphore's.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Debt {
+    /// None of a semaphore's.
+    pub(crate) kind: Option<Kind>,
+    pub(crate) name: LockName,
+    pub(crate) owner: Owner,
+}
+
+impl From<&Claim> for Debt {
+    fn from(claim: &Claim) -> Self {
+        let Claim { kind, name, owner } = claim;
+        Self { kind: Some(*kind), name: name.clone(), owner: owner.clone() }
+    }
+}
 
 /// One release that is owed.
 #[derive(Debug)]
 pub(super) struct Owed {
-    claim: Claim,
+    debt: Debt,
+    release: GivesBack,
     /// Until when a copy of the acquire may arrive.
     doubt: Option<ServerTime>,
     due: Instant,
@@ -30,7 +55,7 @@ pub(super) struct Releases {
     /// Those of the renewal thread's round. They stay here, so that no end of the round can lose them.
     in_round: Vec<Owed>,
     /// Those that callers send themselves.
-    by_callers: Vec<Claim>,
+    by_callers: Vec<Debt>,
     /// Given up: the book was full, the lease has ended by itself, or the client has.
     pub(super) abandoned: u64,
 }
@@ -43,11 +68,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const GRACE: Duration = Duration::from_secs(10);
 
 impl Releases {
-    /// Owes a release of `owner`, whose key is gone by itself after `lasts`. False if too many are owed.
+    /// Owes `release`, of `owner`. It is not needed any more after `lasts`. False if too many are owed.
     pub(super) fn owe(
         &mut self,
         now: Instant,
-        claim: Claim,
+        debt: Debt,
+        release: GivesBack,
         lasts: Duration,
         doubt: Option<ServerTime>,
     ) -> bool {
@@ -56,7 +82,8 @@ impl Releases {
             return false;
         }
         self.owed.push(Owed {
-            claim,
+            debt,
+            release,
             doubt,
             due: now,
             pause: FIRST_PAUSE,
@@ -67,7 +94,7 @@ impl Releases {
     }
 
     /// Takes up to `most` that are due into the round. They stay owed until they are acknowledged.
-    pub(super) fn begin_round(&mut self, now: Instant, most: usize) -> Vec<Claim> {
+    pub(super) fn begin_round(&mut self, now: Instant, most: usize) -> Vec<(Debt, GivesBack)> {
         let mut place = 0;
         while self.in_round.len() < most {
             match self.owed.get(place) {
@@ -78,7 +105,7 @@ impl Releases {
                 Some(_) => place += 1,
             }
         }
-        self.in_round.iter().map(|owed| owed.claim.clone()).collect()
+        self.in_round.iter().map(|owed| (owed.debt.clone(), Arc::clone(&owed.release))).collect()
     }
 
     /// Whatever of the round got no answer is owed again.
@@ -88,9 +115,9 @@ impl Releases {
         }
     }
 
-    /// The server released that of `claim` when its clock was at `at`. It may have to be done again.
-    pub(super) fn acknowledged(&mut self, now: Instant, claim: &Claim, at: ServerTime) {
-        let Some(mut owed) = self.take_from_round(claim) else { return };
+    /// The server released that when its clock was at `at`. It may have to be done again.
+    pub(super) fn acknowledged(&mut self, now: Instant, debt: &Debt, at: ServerTime) {
+        let Some(mut owed) = self.take_from_round(debt) else { return };
         if let Some(doubt) = owed.doubt.filter(|doubt| *doubt >= at) {
             let wait = u64::try_from(doubt.0.saturating_sub(at.0)).unwrap_or_default() + 1;
             owed.acknowledged = true;
@@ -100,14 +127,14 @@ impl Releases {
     }
 
     /// No answer came, or an error.
-    pub(super) fn unanswered(&mut self, now: Instant, claim: &Claim) {
-        if let Some(owed) = self.take_from_round(claim) {
+    pub(super) fn unanswered(&mut self, now: Instant, debt: &Debt) {
+        if let Some(owed) = self.take_from_round(debt) {
             self.owe_again(now, owed);
         }
     }
 
-    fn take_from_round(&mut self, claim: &Claim) -> Option<Owed> {
-        let place = self.in_round.iter().position(|owed| owed.claim == *claim)?;
+    fn take_from_round(&mut self, debt: &Debt) -> Option<Owed> {
+        let place = self.in_round.iter().position(|owed| owed.debt == *debt)?;
         Some(self.in_round.swap_remove(place))
     }
 
@@ -138,13 +165,13 @@ impl Releases {
     }
 
     /// A caller sends a release itself.
-    pub(super) fn begin(&mut self, claim: Claim) {
-        self.by_callers.push(claim);
+    pub(super) fn begin(&mut self, debt: Debt) {
+        self.by_callers.push(debt);
     }
 
     /// It has an answer, or it is owed.
-    pub(super) fn end(&mut self, claim: &Claim) {
-        self.by_callers.retain(|other| other != claim);
+    pub(super) fn end(&mut self, debt: &Debt) {
+        self.by_callers.retain(|other| other != debt);
     }
 
     /// How many are owed.
@@ -153,13 +180,13 @@ impl Releases {
     }
 
     /// Those that have never been acknowledged.
-    pub(super) fn unacknowledged(&self) -> Vec<Claim> {
+    pub(super) fn unacknowledged(&self) -> Vec<Debt> {
         let owed = self.owed.iter().chain(&self.in_round);
-        let owed = owed.map(|owed| (&owed.claim, owed.acknowledged));
-        let by_callers = self.by_callers.iter().map(|claim| (claim, false));
+        let owed = owed.map(|owed| (&owed.debt, owed.acknowledged));
+        let by_callers = self.by_callers.iter().map(|debt| (debt, false));
         owed.chain(by_callers)
             .filter(|(_, acknowledged)| !acknowledged)
-            .map(|(claim, _)| claim.clone())
+            .map(|(debt, _)| debt.clone())
             .collect()
     }
 }
@@ -168,8 +195,6 @@ impl Releases {
 mod tests {
     use super::*;
     use crate::clock::origin;
-    use crate::kind::Kind;
-    use crate::name::LockName;
     use crate::owner::ClientId;
 
     fn owing(now: Instant, doubt: Option<i64>) -> Releases {
@@ -177,7 +202,8 @@ mod tests {
         let name = LockName::parse("a").unwrap();
         let lasts = Duration::from_secs(30);
         let claim = Claim { kind: Kind::Reentrant, name, owner: ClientId::random().draw() };
-        releases.owe(now, claim, lasts, doubt.map(ServerTime));
+        let (debt, release) = ((&claim).into(), claim.release());
+        releases.owe(now, debt, release, lasts, doubt.map(ServerTime));
         releases
     }
 
@@ -185,9 +211,9 @@ mod tests {
     fn an_acknowledged_release_is_done() {
         let now = origin();
         let mut releases = owing(now, None);
-        let claim = releases.begin_round(now, 9).remove(0);
+        let (debt, _) = releases.begin_round(now, 9).remove(0);
         assert_eq!((releases.len(), releases.unacknowledged().len()), (1, 1), "it is still owed");
-        releases.acknowledged(now, &claim, ServerTime(5));
+        releases.acknowledged(now, &debt, ServerTime(5));
         releases.end_round(now);
         assert_eq!((releases.len(), releases.unacknowledged().len()), (0, 0));
     }
@@ -196,14 +222,14 @@ mod tests {
     fn a_release_is_owed_again_after_the_acquires_not_after() {
         let now = origin();
         let mut releases = owing(now, Some(1000));
-        let claim = releases.begin_round(now, 9).remove(0);
-        releases.acknowledged(now, &claim, ServerTime(400));
+        let (debt, _) = releases.begin_round(now, 9).remove(0);
+        releases.acknowledged(now, &debt, ServerTime(400));
         releases.end_round(now);
         assert!(releases.unacknowledged().is_empty());
         let again = now + Duration::from_millis(601);
         assert_eq!(releases.next_due(), Some(again));
-        let claim = releases.begin_round(again, 9).remove(0);
-        releases.acknowledged(again, &claim, ServerTime(1001));
+        let (debt, _) = releases.begin_round(again, 9).remove(0);
+        releases.acknowledged(again, &debt, ServerTime(1001));
         releases.end_round(again);
         assert_eq!(releases.len(), 0);
     }
@@ -215,9 +241,9 @@ mod tests {
         let mut releases = owing(now, None);
         let mut tries = 0;
         while now < end {
-            for claim in releases.begin_round(now, 9) {
+            for (debt, _) in releases.begin_round(now, 9) {
                 tries += 1;
-                releases.unanswered(now, &claim);
+                releases.unanswered(now, &debt);
             }
             releases.end_round(now);
             now += Duration::from_millis(50);
@@ -230,8 +256,8 @@ mod tests {
     fn a_release_is_owed_once_whatever_becomes_of_its_round() {
         let now = origin();
         let mut releases = owing(now, None);
-        let claim = releases.begin_round(now, 9).remove(0);
-        releases.unanswered(now, &claim);
+        let (debt, _) = releases.begin_round(now, 9).remove(0);
+        releases.unanswered(now, &debt);
         assert_eq!((releases.len(), releases.unacknowledged().len()), (1, 1), "in the round");
         releases.end_round(now);
         assert_eq!((releases.len(), releases.unacknowledged().len()), (1, 1), "after it");
@@ -248,13 +274,14 @@ mod tests {
     fn what_is_left_when_the_client_ends_is_abandoned_unless_it_was_acknowledged_once() {
         let now = origin();
         let mut releases = owing(now, Some(1000));
-        let claim = releases.begin_round(now, 9).remove(0);
-        releases.acknowledged(now, &claim, ServerTime(400));
+        let (debt, _) = releases.begin_round(now, 9).remove(0);
+        releases.acknowledged(now, &debt, ServerTime(400));
         releases.end_round(now);
         let lasts = Duration::from_secs(30);
         let name = LockName::parse("b").unwrap();
         let claim = Claim { kind: Kind::Reentrant, name, owner: ClientId::random().draw() };
-        releases.owe(now, claim, lasts, None);
+        let (debt, release) = ((&claim).into(), claim.release());
+        releases.owe(now, debt, release, lasts, None);
         releases.abandon();
         assert_eq!((releases.len(), releases.abandoned), (0, 1));
     }

@@ -6,7 +6,7 @@
 
 pub(crate) mod fleet;
 pub(crate) mod in_memory;
-pub(crate) mod world;
+pub(crate) mod stores;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -2,6 +2,9 @@
 //! message and what is stored in the end must be the same.
 
 mod fenced;
+mod latches;
 mod mutex;
+mod permits;
+mod semaphores;
 mod text;
 mod worlds;

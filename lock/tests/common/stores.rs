@@ -1,4 +1,10 @@
-//! Where locks are kept: one suite runs in memory and on a real server.
+//! Both stores, for suites that run in memory and on a real server.
+
+#![allow(
+    unused_imports,
+    unused_macros,
+    reason = "every test file compiles all of this and uses a part"
+)]
 
 use std::time::Duration;
 
@@ -25,7 +31,7 @@ impl World {
             Self::Memory(memory) => Client::builder().in_memory(memory),
             Self::Redis(server) => Client::builder().url(&server.url()),
         };
-        builder.build().unwrap()
+        super::built(builder)
     }
 
     /// The owners stored under a key, with their counts.
@@ -66,7 +72,8 @@ impl World {
     pub(crate) fn is_there(&self, key: &str) -> bool {
         match self {
             Self::Memory(memory) => {
-                !memory.fields(key).is_empty() || self.client().lock(key).is_locked().unwrap()
+                let locked = self.client().lock(key).is_locked();
+                !memory.fields(key).is_empty() || locked.unwrap_or_else(|error| panic!("{error}"))
             }
             Self::Redis(server) => server.command(&["EXISTS", key]) == Reply::Integer(1),
         }
@@ -80,13 +87,13 @@ macro_rules! on_both_stores {
 
         mod in_memory {
             $(#[test] $(#[$attribute])* fn $name() {
-                super::$name(&$crate::common::world::World::in_memory());
+                super::$name(&$crate::common::stores::World::in_memory());
             })*
         }
 
         mod on_a_server {
             $(#[test] $(#[$attribute])* fn $name() {
-                super::$name(&$crate::common::world::World::on_a_server());
+                super::$name(&$crate::common::stores::World::on_a_server());
             })*
         }
     };

@@ -1,0 +1,40 @@
+-- Counts a latch down by one, and opens it at zero.
+--
+-- KEYS[1]  the latch: a number
+-- KEYS[2]  the request: what was answered
+-- ARGV[1]  not after, by the server's clock, in ms
+-- ARGV[2]  how long to remember the request, in ms
+-- ARGV[3]  the command that publishes
+-- ARGV[4]  its channel
+--
+-- Answers 1: counted. 0: there was nothing to count. {'LATE', now}: arrived too late, did nothing. A key that is no
+-- number is an error, and it stays.
+--
+-- Atomic: Redis runs one script at a time. The answer is remembered under the request, so a copy counts nothing. The
+-- message 0 opens Redisson's gate. The channel is no key: Redisson's name for it may be of another slot. The first
+-- write is DEL of what is not there: DEL is allowed on a server that is out of memory, DECR is not, and after a
+-- script's first write all are.
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if now > tonumber(ARGV[1]) then
+  return {'LATE', now}
+end
+local known = redis.call('get', KEYS[2])
+if known then
+  return tonumber(known)
+end
+local value = redis.call('get', KEYS[1])
+if value and not string.match(value, '^-?%d+$') then
+  return redis.error_reply('WRONGTYPE Operation against a key holding the wrong kind of value')
+end
+redis.call('del', KEYS[2])
+local answer = 0
+if value then
+  if redis.call('decr', KEYS[1]) <= 0 then
+    redis.call('del', KEYS[1])
+    redis.call(ARGV[3], ARGV[4], '0')
+  end
+  answer = 1
+end
+redis.call('set', KEYS[2], answer, 'px', ARGV[2])
+return answer

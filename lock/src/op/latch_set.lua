@@ -1,0 +1,36 @@
+-- Sets a latch's count, unless it has one.
+--
+-- KEYS[1]  the latch: a number
+-- KEYS[2]  the request: what was answered
+-- ARGV[1]  not after, by the server's clock, in ms
+-- ARGV[2]  count
+-- ARGV[3]  how long to remember the request, in ms
+-- ARGV[4]  the command that publishes
+-- ARGV[5]  its channel
+--
+-- Answers 1: set. 0: it has a count. {'LATE', now}: arrived too late, did nothing. A key that is no number is an error,
+-- and it stays.
+--
+-- Atomic: Redis runs one script at a time. The answer is remembered under the request, so a copy sets nothing. The
+-- message 1 closes Redisson's gate. The channel is no key: Redisson's name for it may be of another slot.
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if now > tonumber(ARGV[1]) then
+  return {'LATE', now}
+end
+local known = redis.call('get', KEYS[2])
+if known then
+  return tonumber(known)
+end
+local value = redis.call('get', KEYS[1])
+if value and not string.match(value, '^-?%d+$') then
+  return redis.error_reply('WRONGTYPE Operation against a key holding the wrong kind of value')
+end
+local answer = 0
+if not value then
+  redis.call('set', KEYS[1], ARGV[2])
+  redis.call(ARGV[4], ARGV[5], '1')
+  answer = 1
+end
+redis.call('set', KEYS[2], answer, 'px', ARGV[3])
+return answer

@@ -1,0 +1,31 @@
+-- Counts the permits that are free and those that are taken.
+--
+-- KEYS[1]  the semaphore: a number of permits that are free
+-- KEYS[2]  the leases: ids and when they end
+-- KEYS[3]  the channel
+-- ARGV[1]  the command that publishes
+--
+-- Answers {free, taken}; {0, 0} if there is no semaphore. A key of another type is an error, and it stays.
+--
+-- Atomic: Redis runs one script at a time. Permits whose leases have ended are free again first, which is right at any
+-- time, so it needs no not-after.
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local value = redis.call('get', KEYS[1])
+if value and not string.match(value, '^-?%d+$') then
+  return redis.error_reply('WRONGTYPE Operation against a key holding the wrong kind of value')
+end
+local left = tonumber(value or '0')
+if redis.call('zcount', KEYS[2], 0, now) > 0 then
+  local freed = redis.call('zremrangebyscore', KEYS[2], 0, now)
+  if value then
+    left = redis.call('incrby', KEYS[1], freed)
+    if left > 0 then
+      redis.call(ARGV[1], KEYS[3], left)
+    end
+  end
+end
+if not value then
+  return {0, 0}
+end
+return {left, redis.call('zcard', KEYS[2])}

@@ -1,0 +1,41 @@
+-- Sets how many permits there are in all, free and taken; makes the semaphore if there is none.
+--
+-- KEYS[1]  the semaphore: a number of permits that are free
+-- KEYS[2]  the leases: ids and when they end
+-- KEYS[3]  the channel
+-- KEYS[4]  the request: what was answered
+-- ARGV[1]  not after, by the server's clock, in ms
+-- ARGV[2]  permits
+-- ARGV[3]  how long to remember the request, in ms
+-- ARGV[4]  the command that publishes
+--
+-- Answers 1: done. {'LATE', now}: arrived too late, did nothing. A key of another type is an error, and it stays.
+--
+-- Atomic: Redis runs one script at a time. The answer is remembered under the request, so a copy does not undo what was
+-- set after it. If more are taken than there are to be, less than none are free until enough have come back.
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if now > tonumber(ARGV[1]) then
+  return {'LATE', now}
+end
+local known = redis.call('get', KEYS[4])
+if known then
+  return tonumber(known)
+end
+local value = redis.call('get', KEYS[1])
+if value and not string.match(value, '^-?%d+$') then
+  return redis.error_reply('WRONGTYPE Operation against a key holding the wrong kind of value')
+end
+if redis.call('zcount', KEYS[2], 0, now) > 0 then
+  redis.call('zremrangebyscore', KEYS[2], 0, now)
+end
+local left = tonumber(ARGV[2])
+if value then
+  left = left - redis.call('zcard', KEYS[2])
+end
+redis.call('incrby', KEYS[1], left - tonumber(value or '0'))
+if left > 0 then
+  redis.call(ARGV[4], KEYS[3], left)
+end
+redis.call('set', KEYS[4], 1, 'px', ARGV[3])
+return 1

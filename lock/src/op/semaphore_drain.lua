@@ -1,0 +1,31 @@
+-- Takes all permits that are left.
+--
+-- KEYS[1]  the semaphore: a number of permits
+-- KEYS[2]  the request: what was answered
+-- ARGV[1]  not after, by the server's clock, in ms
+-- ARGV[2]  how long to remember the request, in ms
+--
+-- Answers how many there were, which may be less than none. {'LATE', now}: arrived too late, did nothing. A key that is
+-- no number is an error, and it stays.
+--
+-- Atomic: Redis runs one script at a time. The answer is remembered under the request, so a copy takes nothing and says
+-- the same. A time to live stays.
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if now > tonumber(ARGV[1]) then
+  return {'LATE', now}
+end
+local known = redis.call('get', KEYS[2])
+if known then
+  return tonumber(known)
+end
+local value = redis.call('get', KEYS[1])
+if value and not string.match(value, '^-?%d+$') then
+  return redis.error_reply('WRONGTYPE Operation against a key holding the wrong kind of value')
+end
+local left = tonumber(value or '0')
+if left ~= 0 then
+  redis.call('decrby', KEYS[1], value)
+end
+redis.call('set', KEYS[2], left, 'px', ARGV[2])
+return left
