@@ -6,8 +6,8 @@ use crate::kind::Kind;
 use crate::lease::Lease;
 use crate::name::LockName;
 use crate::op::{
-    Acquire, Acquired, Exists, ForceRelease, Operation, Recount, Recounted, Release, Released,
-    Renewal,
+    Acquire, Acquired, Exists, FairAcquire, FairForceRelease, FairRelease, ForceRelease, Operation,
+    Recount, Recounted, Release, Released, Renewal,
 };
 use crate::owner::Owner;
 use crate::wait::{self, Others};
@@ -29,7 +29,8 @@ impl Claim {
         let (name, owner) = (self.name.clone(), self.owner.clone());
         match self.kind {
             Kind::Reentrant | Kind::Spin => Box::new(Acquire { name, owner, lease }),
-            Kind::Fenced | Kind::Simple | Kind::Fair | Kind::Read | Kind::Write => todo!("{waits}"),
+            Kind::Fair => Box::new(FairAcquire::new(name, owner, lease, waits)),
+            Kind::Fenced | Kind::Simple | Kind::Read | Kind::Write => todo!(),
         }
     }
 
@@ -37,7 +38,9 @@ impl Claim {
     pub(crate) fn recount(&self, count: u32, lease: Option<Lease>) -> Request<Recounted> {
         let (name, owner) = (self.name.clone(), self.owner.clone());
         match self.kind {
-            Kind::Reentrant | Kind::Spin => Box::new(Recount { name, owner, count, lease }),
+            Kind::Reentrant | Kind::Fair | Kind::Spin => {
+                Box::new(Recount { name, owner, count, lease })
+            }
             _ => todo!(),
         }
     }
@@ -48,7 +51,8 @@ impl Claim {
         match self.kind {
             Kind::Reentrant => Box::new(Release::new(name, owner)),
             Kind::Spin => Box::new(Release::untold(name, owner)),
-            Kind::Fenced | Kind::Simple | Kind::Fair | Kind::Read | Kind::Write => todo!(),
+            Kind::Fair => Box::new(FairRelease::new(name, owner)),
+            Kind::Fenced | Kind::Simple | Kind::Read | Kind::Write => todo!(),
         }
     }
 
@@ -70,10 +74,16 @@ impl Claim {
     /// How they wait.
     pub(crate) fn waits_as(&self) -> wait::Kind {
         match self.kind {
-            Kind::Reentrant | Kind::Fenced | Kind::Fair | Kind::Write => wait::Kind::Exclusive,
+            Kind::Reentrant | Kind::Fenced | Kind::Write => wait::Kind::Exclusive,
+            Kind::Fair => wait::Kind::Queued,
             Kind::Read => wait::Kind::Shared,
             Kind::Spin | Kind::Simple => wait::Kind::Polled,
         }
+    }
+
+    /// Whether a waiter stands in line on the server, and has to leave it when it gives up.
+    pub(crate) fn queues(&self) -> bool {
+        self.kind == Kind::Fair
     }
 
     /// What one who got in means for the others of that line.
@@ -85,6 +95,7 @@ impl Claim {
 /// Ends whatever holds the lock.
 pub(crate) fn force_release(kind: Kind, name: LockName) -> Request<bool> {
     match kind {
+        Kind::Fair => Box::new(FairForceRelease::new(name)),
         _ => Box::new(ForceRelease::new(name)),
     }
 }

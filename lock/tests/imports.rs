@@ -50,6 +50,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "acquire",
             "recount",
             "release",
+            "fair",
             "renew",
             "force_release",
             "query",

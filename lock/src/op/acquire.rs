@@ -27,6 +27,19 @@ pub(crate) enum Acquired {
 
 static SCRIPT: Script = Script::new(include_str!("acquire.lua"));
 
+impl Acquire {
+    /// Nil, or the time to sleep.
+    pub(super) fn read(value: Value) -> Result<Acquired, Unexpected> {
+        match value {
+            Value::Nil => Ok(Acquired::Granted),
+            Value::Integer(millis) => {
+                Ok(Acquired::Busy(u64::try_from(millis).ok().map(Duration::from_millis)))
+            }
+            other => Err(Unexpected(other)),
+        }
+    }
+}
+
 impl Operation for Acquire {
     type Reply = Acquired;
 
@@ -51,13 +64,7 @@ impl Operation for Acquire {
     }
 
     fn decode(&self, value: Value) -> Result<Acquired, Unexpected> {
-        match value {
-            Value::Nil => Ok(Acquired::Granted),
-            Value::Integer(millis) => {
-                Ok(Acquired::Busy(u64::try_from(millis).ok().map(Duration::from_millis)))
-            }
-            other => Err(Unexpected(other)),
-        }
+        Self::read(value)
     }
 
     fn apply(&self, keyspace: &mut Keyspace, not_after: ServerTime) -> Value {

@@ -8,6 +8,7 @@
 mod acquire;
 #[cfg(test)]
 mod differential;
+mod fair;
 mod force_release;
 mod operation;
 mod query;
@@ -16,6 +17,7 @@ mod release;
 mod renew;
 
 pub(crate) use acquire::{Acquire, Acquired};
+pub(crate) use fair::{FairAcquire, FairForceRelease, FairRelease};
 pub(crate) use force_release::ForceRelease;
 pub(crate) use operation::{Argument, Form, Operation, WRITE};
 pub(crate) use query::{Exists, TimeToLive};

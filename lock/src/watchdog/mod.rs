@@ -161,13 +161,13 @@ impl Watchdog {
         self.shared.owe(claim, lease, doubt)
     }
 
-    /// Notes that a caller releases `hold` itself, until [`released`](Self::released).
-    pub(crate) fn releasing(&self, hold: &Hold) {
-        self.shared.releases.lock().begin(hold.claim());
+    /// Notes that a caller releases this itself, or will if it is not granted, until [`released`](Self::released).
+    pub(crate) fn releasing(&self, claim: Claim) {
+        self.shared.releases.lock().begin(claim);
     }
 
-    pub(crate) fn released(&self, hold: &Hold) {
-        self.shared.releases.lock().end(&hold.claim());
+    pub(crate) fn released(&self, claim: &Claim) {
+        self.shared.releases.lock().end(claim);
         self.shared.wake_flushers();
     }
 
@@ -180,8 +180,12 @@ impl Watchdog {
         // begun before this call; the second has not.
         let mut wakes = 0;
         let unacknowledged = loop {
-            let open = self.shared.releases.lock().unacknowledged();
-            let patient = self.shared.store.may_recover_by_itself() || wakes < 2;
+            let (open, by_callers) = {
+                let book = self.shared.releases.lock();
+                (book.unacknowledged(), book.are_by_callers())
+            };
+            // What callers send ends by itself, on any store.
+            let patient = self.shared.store.may_recover_by_itself() || wakes < 2 || by_callers;
             if open.is_empty() || !patient || self.shared.clock.now() >= deadline {
                 break open;
             }

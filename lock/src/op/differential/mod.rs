@@ -1,5 +1,6 @@
 //! Every operation against its script: random histories run in memory and on a real server, and each reply, each
 //! message and what is stored in the end must be the same.
 
+mod fair;
 mod mutex;
 mod worlds;
