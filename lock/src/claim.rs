@@ -6,8 +6,9 @@ use crate::kind::Kind;
 use crate::lease::Lease;
 use crate::name::LockName;
 use crate::op::{
-    Acquire, Acquired, Exists, FencedAcquire, ForceRelease, Operation, Recount, Recounted, Release,
-    Released, Renewal, TextAcquire, TextForceRelease, TextRelease,
+    Acquire, Acquired, Exists, FairAcquire, FairForceRelease, FairRelease, FencedAcquire,
+    ForceRelease, Operation, Recount, Recounted, Release, Released, Renewal, TextAcquire,
+    TextForceRelease, TextRelease,
 };
 use crate::owner::Owner;
 use crate::wait::{self, Others};
@@ -29,9 +30,10 @@ impl Claim {
         let (name, owner) = (self.name.clone(), self.owner.clone());
         match self.kind {
             Kind::Reentrant | Kind::Spin => Arc::new(Acquire { name, owner, lease }),
+            Kind::Fair => Arc::new(FairAcquire::new(name, owner, lease, waits)),
             Kind::Fenced => Arc::new(FencedAcquire::new(name, owner, lease)),
             Kind::Simple => Arc::new(TextAcquire { name, owner, lease }),
-            Kind::Fair | Kind::Read | Kind::Write => todo!("{waits}"),
+            Kind::Read | Kind::Write => todo!(),
         }
     }
 
@@ -40,10 +42,10 @@ impl Claim {
         let (name, owner) = (self.name.clone(), self.owner.clone());
         match self.kind {
             // A simple lock is not nested.
-            Kind::Reentrant | Kind::Spin | Kind::Fenced | Kind::Simple => {
+            Kind::Reentrant | Kind::Fair | Kind::Spin | Kind::Fenced | Kind::Simple => {
                 Arc::new(Recount { name, owner, count, lease })
             }
-            Kind::Fair | Kind::Read | Kind::Write => todo!(),
+            Kind::Read | Kind::Write => todo!(),
         }
     }
 
@@ -52,9 +54,10 @@ impl Claim {
         let (name, owner) = (self.name.clone(), self.owner.clone());
         match self.kind {
             Kind::Reentrant | Kind::Fenced => Arc::new(Release::new(name, owner)),
+            Kind::Fair => Arc::new(FairRelease::new(name, owner)),
             Kind::Spin => Arc::new(Release::untold(name, owner)),
             Kind::Simple => Arc::new(TextRelease { name, owner }),
-            Kind::Fair | Kind::Read | Kind::Write => todo!(),
+            Kind::Read | Kind::Write => todo!(),
         }
     }
 
@@ -76,10 +79,16 @@ impl Claim {
     /// How they wait.
     pub(crate) fn waits_as(&self) -> wait::Kind {
         match self.kind {
-            Kind::Reentrant | Kind::Fenced | Kind::Fair | Kind::Write => wait::Kind::Exclusive,
+            Kind::Reentrant | Kind::Fenced | Kind::Write => wait::Kind::Exclusive,
+            Kind::Fair => wait::Kind::Queued,
             Kind::Read => wait::Kind::Shared,
             Kind::Spin | Kind::Simple => wait::Kind::Polled,
         }
+    }
+
+    /// Whether a waiter stands in line on the server, and has to leave it when it gives up.
+    pub(crate) fn queues(&self) -> bool {
+        self.kind == Kind::Fair
     }
 
     /// What one who got in means for the others of that line.
@@ -92,8 +101,9 @@ impl Claim {
 pub(crate) fn force_release(kind: Kind, name: LockName) -> Request<bool> {
     match kind {
         Kind::Simple => Arc::new(TextForceRelease(name)),
+        Kind::Fair => Arc::new(FairForceRelease::new(name)),
         Kind::Reentrant | Kind::Fenced | Kind::Spin => Arc::new(ForceRelease::new(name)),
-        Kind::Fair | Kind::Read | Kind::Write => todo!(),
+        Kind::Read | Kind::Write => todo!(),
     }
 }
 

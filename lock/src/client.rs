@@ -184,6 +184,53 @@ impl Client {
         CountDownLatch::new(Arc::clone(&self.process), name)
     }
 
+    /// The fair lock `name`: who waits gets it in the order in which the server heard of them, whatever their process,
+    /// Redisson's `RFairLock` included.
+    ///
+    /// It is the same lock as [`lock`](Self::lock)'s of that name, and a thread that holds the one may nest the other.
+    /// But who takes it with `lock` does not look at the line; so a name should be taken in one way only.
+    ///
+    /// [`Lock::try_lock`] does not stand in line, and gets the lock only if nobody does. A waiter that dies keeps the
+    /// line for at most 30 s after it asked last; a process that is stopped for longer than that may lose its place,
+    /// and stands at the end when it goes on. Whoever gives up leaves the line before the call returns, or in the
+    /// background if the server does not answer. A message that is lost costs a second at most for the first two in
+    /// line, 5 s for those behind them.
+    ///
+    /// It costs more than `lock`: each waiting thread has a channel of its own, and a place on the server.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let guard = client.fair_lock("orders:42").lock()?;
+    /// // Those who wait now get it in their order.
+    /// guard.unlock()?;
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn fair_lock(&self, name: &str) -> Lock {
+        Lock::new(self.plan(Kind::Fair, name))
+    }
+
+    /// The [`fair_lock`](Self::fair_lock) `name`, which a thread that holds it cannot take again: that is an
+    /// [`Error::AlreadyHeld`].
+    ///
+    /// ```
+    /// use wheellock::{Client, Error};
+    ///
+    /// let lock = Client::in_memory().non_reentrant_fair_lock("orders:42");
+    /// let _guard = lock.lock()?;
+    /// assert!(matches!(lock.lock(), Err(Error::AlreadyHeld { .. })));
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[must_use]
+    pub fn non_reentrant_fair_lock(&self, name: &str) -> Lock {
+        let mut plan = self.plan(Kind::Fair, name);
+        plan.nesting = Nesting::Refused;
+        Lock::new(plan)
+    }
+
     /// This client's identity, the first part of every owner: a random UUID. In the child of a fork it is another.
     #[must_use]
     pub fn id(&self) -> String {

@@ -40,13 +40,19 @@ const TICKS_PER_WATCHED_LEASE: u32 = 10;
 /// Redis gives a script room for some thousands of arguments, and a renewal has two.
 const MOST_KEYS: usize = 1000;
 
+/// The longest sleep of one whose turn may come next.
+pub(crate) const POLL_BOUND: Duration = Duration::from_secs(1);
+
+/// The longest sleep of one who stands in a line on the server, behind others who look.
+pub(crate) const LINE_POLL_BOUND: Duration = Duration::from_secs(5);
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
             watchdog_lease: lease::DEFAULT,
             command_timeout: Duration::from_secs(3),
             tick: Duration::from_millis(10),
-            poll_bound: Duration::from_secs(1),
+            poll_bound: POLL_BOUND,
             renewal_keys: 25,
             renewal_keys_behind: 100,
             connections: 64,

@@ -146,6 +146,8 @@ impl Plan {
             back_off: self.back_off,
             refusals: 0,
             doubt: None,
+            line: InLine::No,
+            answered: false,
         };
         let Wait::For(end) = wait else {
             return match acquirer.attempt(until(), cancel)? {
@@ -242,8 +244,17 @@ impl Plan {
 /// A call that is begun just before a deadline has at least this long, so that a short wait is not an error.
 const SHORTEST_CALL: Duration = Duration::from_millis(10);
 
-/// One acquire of a new hold, over all its attempts. If it ends without a guard although a copy of an attempt may
-/// still reach the server, a release is owed.
+/// Whether the owner of an acquire stands in line on the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum InLine {
+    No,
+    Perhaps,
+    /// A shutdown waits until it has left.
+    Yes,
+}
+
+/// One acquire of a new hold, over all its attempts. If it ends without a guard, however it ends, the line on the
+/// server is left; and if a copy of an attempt may still reach the server, a release is owed.
 struct Acquirer<'a> {
     process: &'a Arc<Process>,
     holder: &'a Holder,
@@ -253,6 +264,9 @@ struct Acquirer<'a> {
     back_off: BackOff,
     refusals: u32,
     doubt: Option<ServerTime>,
+    line: InLine,
+    /// Whether the last attempt was answered.
+    answered: bool,
 }
 
 impl Acquirer<'_> {
@@ -265,6 +279,11 @@ impl Acquirer<'_> {
         renewable(process, self.terms)?;
         let acquire = self.claim.acquire(self.terms.lease, self.waits);
         let patience = patience(process, until, cancel);
+        // Before it is sent: it may stand in line although no answer comes.
+        if self.line == InLine::No && self.waits && self.claim.queues() {
+            self.line = InLine::Perhaps;
+        }
+        self.answered = false;
         let answer = match call(&process.store, &*process.clock, &acquire, &patience) {
             Ok(answer) => answer,
             Err(gave_up) => {
@@ -272,10 +291,17 @@ impl Acquirer<'_> {
                 return Err(gave_up.failure.into_error(acquire.name(), &self.claim.name));
             }
         };
+        self.answered = true;
         self.doubt = self.doubt.max(answer.doubt);
         let others = self.claim.others();
         let token = match answer.reply {
-            Acquired::Busy(busy) => return Ok(Attempt::Busy(self.pause(busy), Others::Wait)),
+            Acquired::Busy(busy) => {
+                if self.line == InLine::Perhaps {
+                    self.line = InLine::Yes;
+                    process.watchdog.releasing(&self.claim);
+                }
+                return Ok(Attempt::Busy(self.pause(busy), Others::Wait));
+            }
             Acquired::Granted => None,
             Acquired::Fenced(token) => Some(token),
         };
@@ -295,8 +321,11 @@ impl Acquirer<'_> {
     fn granted(&mut self, sent_at: Instant, token: Option<u64>) -> Result<Grip, Error> {
         let process = self.process;
         let Terms { lease, watched } = self.terms;
-        // From here on the hold answers for the doubt.
+        // From here on the hold answers for the doubt, and who holds stands in no line.
         let doubt = self.doubt.take();
+        if std::mem::replace(&mut self.line, InLine::No) == InLine::Yes {
+            process.watchdog.released(&self.claim);
+        }
         let (claim, holder) = (self.claim.clone(), self.holder.clone());
         let hold = Arc::new(Hold::new(claim, holder, lease, watched, sent_at, doubt));
         if let Some(token) = token {
@@ -325,7 +354,10 @@ impl Acquirer<'_> {
 
 impl Drop for Acquirer<'_> {
     fn drop(&mut self) {
-        if let Some(doubt) = self.doubt {
+        if self.line != InLine::No {
+            // A server that did not answer just now is not asked again while a caller waits.
+            self.process.leave_line(&self.claim, self.terms.lease, self.doubt, self.answered);
+        } else if let Some(doubt) = self.doubt {
             self.process.watchdog.owe_release(self.claim.clone(), self.terms.lease, Some(doubt));
         }
     }

@@ -10,16 +10,19 @@ use std::time::{Duration, Instant};
 use hashed_wheel::Clock;
 
 use crate::call::{Answer, Attempts, GaveUp, Patience, call};
+use crate::claim::Claim;
 use crate::config::Settings;
 use crate::error::{Error, LostReason};
 use crate::hold::{Hold, Left, Loss};
 use crate::holds::Holds;
+use crate::lease::{self, Lease};
 use crate::name::LockName;
 use crate::op::{Found, Operation, Recounted};
 use crate::owner::ClientId;
 use crate::report::Warning;
 use crate::store::{Address, Failure, Listener, Memory, Redis, Store};
 use crate::teller::Teller;
+use crate::value::ServerTime;
 use crate::wait::Channels;
 use crate::watchdog::{Debt, Watchdog};
 
@@ -234,8 +237,9 @@ impl Process {
             }
             return Err(lost(hold, reason));
         }
-        self.watchdog.releasing(hold);
-        let release = hold.claim().release();
+        let claim = hold.claim();
+        self.watchdog.releasing(&claim);
+        let release = claim.release();
         let answer = self.call_for(&release, patience, attempts);
         let unfinished = match &answer {
             Ok(answer) => hold.doubt().is_some_and(|doubt| doubt >= answer.reply.at),
@@ -244,7 +248,7 @@ impl Process {
         if unfinished {
             self.owe_release(hold);
         }
-        self.watchdog.released(hold);
+        self.watchdog.released(&claim);
         let answer =
             answer.map_err(|gave_up| gave_up.failure.into_error(release.name(), &hold.name))?;
         let in_time = valid_until.is_some_and(|end| self.now() < end);
@@ -268,6 +272,28 @@ impl Process {
         // Nobody else can have told of it: for everybody else the hold was released.
         self.watchdog.tell_loss(hold, reason);
         Err(lost(hold, reason))
+    }
+
+    /// One who waited gives up, and leaves the line on the server: with one try, if there is one `now`, else in the
+    /// background.
+    pub(crate) fn leave_line(
+        &self,
+        claim: &Claim,
+        lease: Lease,
+        doubt: Option<ServerTime>,
+        now: bool,
+    ) {
+        self.watchdog.releasing(claim);
+        let patience = self.settings.command_timeout;
+        let left = now
+            .then(|| self.call_for(&claim.release(), patience, Attempts::One).ok())
+            .flatten()
+            .is_some_and(|answer| doubt.is_none_or(|doubt| doubt < answer.reply.at));
+        if !left {
+            // Who does not ask any more is believed to live for no longer than that.
+            self.watchdog.owe_release(claim.clone(), lease.max(lease::DEFAULT), doubt);
+        }
+        self.watchdog.released(claim);
     }
 
     /// False if so many are owed that the lease has to end by itself.

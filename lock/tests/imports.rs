@@ -61,6 +61,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "acquire",
             "recount",
             "release",
+            "fair",
             "renew",
             "fenced",
             "text",

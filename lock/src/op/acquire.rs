@@ -30,6 +30,15 @@ pub(super) fn busy(millis: i64) -> Acquired {
     Acquired::Busy(u64::try_from(millis).ok().map(Duration::from_millis))
 }
 
+/// Reads nil, or a time to sleep.
+pub(super) fn read_acquired(value: Value) -> Result<Acquired, Unexpected> {
+    match value {
+        Value::Nil => Ok(Acquired::Granted),
+        Value::Integer(millis) => Ok(busy(millis)),
+        other => Err(Unexpected(other)),
+    }
+}
+
 static SCRIPT: Script = Script::new(include_str!("acquire.lua"));
 
 impl Operation for Acquire {
@@ -56,11 +65,7 @@ impl Operation for Acquire {
     }
 
     fn decode(&self, value: Value) -> Result<Acquired, Unexpected> {
-        match value {
-            Value::Nil => Ok(Acquired::Granted),
-            Value::Integer(millis) => Ok(busy(millis)),
-            other => Err(Unexpected(other)),
-        }
+        read_acquired(value)
     }
 
     fn apply(&self, keyspace: &mut Keyspace, not_after: ServerTime) -> Value {

@@ -9,6 +9,7 @@
 mod acquire;
 #[cfg(test)]
 mod differential;
+mod fair;
 mod fenced;
 mod force_release;
 mod latch;
@@ -24,6 +25,7 @@ mod semaphore;
 mod text;
 
 pub(crate) use acquire::{Acquire, Acquired};
+pub(crate) use fair::{FairAcquire, FairForceRelease, FairRelease};
 pub(crate) use fenced::{DrawToken, FencedAcquire, LastToken};
 pub(crate) use force_release::ForceRelease;
 pub(crate) use latch::{Change, ChangeLatch};

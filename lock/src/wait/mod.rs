@@ -16,6 +16,7 @@ use hashed_wheel::{Clock, Parker};
 use parking_lot::Mutex;
 
 use crate::call::{is_cancelled, park};
+use crate::config::LINE_POLL_BOUND;
 use crate::statistics::Level;
 use crate::store::{Listener, Store};
 pub(crate) use queue::Others;
@@ -41,6 +42,9 @@ pub(crate) enum Kind {
     Shared,
     /// One is let in at a time, and no message tells of anything: each refusal says how long to sleep.
     Polled,
+    /// The line stands on the server, and here is one waiter of it. A message tells of the turn, and each refusal says
+    /// how long to sleep, which may be longer than elsewhere.
+    Queued,
 }
 
 /// How a wait ended.
@@ -238,7 +242,7 @@ impl Channel {
 
     fn line(&mut self, kind: Kind) -> &mut Line {
         match kind {
-            Kind::Exclusive | Kind::Polled => &mut self.exclusive,
+            Kind::Exclusive | Kind::Polled | Kind::Queued => &mut self.exclusive,
             Kind::Shared => &mut self.shared,
         }
     }
@@ -269,12 +273,16 @@ struct Waiter<'a> {
 impl<'a> Waiter<'a> {
     fn join(channels: &'a Channels, store: &'a Store, channel: &'a Arc<str>, kind: Kind) -> Self {
         let newcomer = match kind {
-            Kind::Exclusive | Kind::Polled => Newcomer::Queues,
+            Kind::Exclusive | Kind::Polled | Kind::Queued => Newcomer::Queues,
             Kind::Shared => Newcomer::TriesOnce,
+        };
+        let poll_bound = match kind {
+            Kind::Queued => LINE_POLL_BOUND,
+            Kind::Exclusive | Kind::Shared | Kind::Polled => channels.poll_bound,
         };
         let mut by_name = channels.by_name.lock();
         let entry = by_name.entry(Arc::clone(channel));
-        let lines = entry.or_insert_with(|| Channel::new(channels.poll_bound));
+        let lines = entry.or_insert_with(|| Channel::new(poll_bound));
         let ticket = lines.line(kind).queue.join(newcomer);
         drop(by_name);
         Self { channels, store, channel, kind, ticket, parker: None }

@@ -195,13 +195,13 @@ impl Watchdog {
         self.shared.owe_that(self.shared.clock.now(), debt, gives_back, lasts, None)
     }
 
-    /// Notes that a caller releases `hold` itself, until [`released`](Self::released).
-    pub(crate) fn releasing(&self, hold: &Hold) {
-        self.shared.releases.lock().begin((&hold.claim()).into());
+    /// Notes that a caller releases this itself, or will if it is not granted, until [`released`](Self::released).
+    pub(crate) fn releasing(&self, claim: &Claim) {
+        self.shared.releases.lock().begin(claim.into());
     }
 
-    pub(crate) fn released(&self, hold: &Hold) {
-        self.shared.releases.lock().end(&(&hold.claim()).into());
+    pub(crate) fn released(&self, claim: &Claim) {
+        self.shared.releases.lock().end(&claim.into());
         self.shared.wake_flushers();
     }
 
@@ -214,9 +214,13 @@ impl Watchdog {
         // begun before this call; the second has not.
         let mut wakes = 0;
         let unacknowledged = loop {
-            let open = self.shared.releases.lock().unacknowledged();
-            let patient = self.shared.store.may_recover_by_itself() || wakes < 2;
-            let gone = self.is_gone();
+            let (open, by_callers) = {
+                let book = self.shared.releases.lock();
+                (book.unacknowledged(), book.are_by_callers())
+            };
+            // What callers send ends by itself, on any store.
+            let patient = self.shared.store.may_recover_by_itself() || wakes < 2 || by_callers;
+            let gone = self.is_gone() && !by_callers;
             if open.is_empty() || !patient || gone || self.shared.clock.now() >= deadline {
                 break open;
             }

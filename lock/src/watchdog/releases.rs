@@ -174,6 +174,11 @@ impl Releases {
         self.by_callers.retain(|other| other != debt);
     }
 
+    /// Whether callers send any.
+    pub(super) fn are_by_callers(&self) -> bool {
+        !self.by_callers.is_empty()
+    }
+
     /// How many are owed.
     pub(super) fn len(&self) -> usize {
         self.owed.len() + self.in_round.len()

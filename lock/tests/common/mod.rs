@@ -37,11 +37,20 @@ pub(crate) enum Script {
     Release,
     Renew,
     ForceRelease,
+    FairAcquire,
+    FairRelease,
 }
 
 impl Script {
-    const ALL: [Self; 5] =
-        [Self::Acquire, Self::Recount, Self::Release, Self::Renew, Self::ForceRelease];
+    const ALL: [Self; 7] = [
+        Self::Acquire,
+        Self::Recount,
+        Self::Release,
+        Self::Renew,
+        Self::ForceRelease,
+        Self::FairAcquire,
+        Self::FairRelease,
+    ];
 
     fn source(self) -> &'static str {
         match self {
@@ -50,6 +59,8 @@ impl Script {
             Self::Release => include_str!("../../src/op/release.lua"),
             Self::Renew => include_str!("../../src/op/renew.lua"),
             Self::ForceRelease => include_str!("../../src/op/force_release.lua"),
+            Self::FairAcquire => include_str!("../../src/op/fair_acquire.lua"),
+            Self::FairRelease => include_str!("../../src/op/fair_release.lua"),
         }
     }
 }
@@ -59,7 +70,7 @@ pub(crate) struct World {
     // Before the server: it ends first.
     pub(crate) proxy: Proxy,
     pub(crate) server: Server,
-    hashes: [(Script, String); 5],
+    hashes: [(Script, String); 7],
 }
 
 impl World {
@@ -136,7 +147,11 @@ impl World {
             }
             matches
         };
-        let keys = if matches!(script, Script::Release | Script::ForceRelease) { 2 } else { 1 };
+        let keys = match script {
+            Script::Acquire | Script::Recount | Script::Renew => 1,
+            Script::Release | Script::ForceRelease => 2,
+            Script::FairAcquire | Script::FairRelease => 4,
+        };
         Kept { aim: self.proxy.on(matcher, Fault::HoldRequest), request, keys }
     }
 

@@ -1,0 +1,229 @@
+//! Histories of the fair lock, with strangers in its line that Redisson or an accident may have left.
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use wheellock_fixture::Server;
+
+use super::worlds::{STEP, Worlds};
+use crate::lease::Lease;
+use crate::name::LockName;
+use crate::op::{FairAcquire, FairForceRelease, FairRelease, Operation, Recount};
+use crate::owner::{ClientId, Owner};
+
+const NAMES: [&str; 2] = ["a", "ü {x"];
+const OWNERS: usize = 4;
+const STRANGERS: usize = 3;
+
+#[derive(Clone, Debug)]
+enum Action {
+    Acquire {
+        name: usize,
+        owner: usize,
+        steps: u32,
+        waits: bool,
+        late: bool,
+    },
+    Recount {
+        name: usize,
+        owner: usize,
+        count: u32,
+    },
+    Release {
+        name: usize,
+        owner: usize,
+    },
+    ForceRelease {
+        name: usize,
+        late: bool,
+    },
+    /// A stranger stands in line. Its moment is never a whole number of steps away, as ours are.
+    Stranger {
+        name: usize,
+        stranger: usize,
+        steps: u32,
+    },
+    /// A place without a moment.
+    OnlyInList {
+        name: usize,
+        stranger: usize,
+    },
+    /// A moment without a place.
+    OnlyInSet {
+        name: usize,
+        owner: usize,
+    },
+    DropPlace {
+        name: usize,
+        owner: usize,
+    },
+    DropMoment {
+        name: usize,
+        owner: usize,
+    },
+    Delete {
+        name: usize,
+    },
+    PutText {
+        name: usize,
+    },
+    Pass {
+        steps: u32,
+    },
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let name = 0..NAMES.len();
+    let owner = 0..OWNERS;
+    let stranger = 0..STRANGERS;
+    let late = prop::bool::weighted(0.1);
+    let waits = prop::bool::weighted(0.8);
+    prop_oneof![
+        12 => (name.clone(), owner.clone(), 1..6_u32, waits, late).prop_map(
+            |(name, owner, steps, waits, late)| Action::Acquire { name, owner, steps, waits, late }
+        ),
+        1 => (name.clone(), owner.clone(), 1..9_u32)
+            .prop_map(|(name, owner, count)| Action::Recount { name, owner, count }),
+        8 => (name.clone(), owner.clone()).prop_map(|(name, owner)| Action::Release { name, owner }),
+        1 => (name.clone(), late).prop_map(|(name, late)| Action::ForceRelease { name, late }),
+        3 => (name.clone(), stranger.clone(), 1..40_u32)
+            .prop_map(|(name, stranger, steps)| Action::Stranger { name, stranger, steps }),
+        1 => (name.clone(), stranger).prop_map(|(name, stranger)| Action::OnlyInList { name, stranger }),
+        1 => (name.clone(), owner.clone()).prop_map(|(name, owner)| Action::OnlyInSet { name, owner }),
+        1 => (name.clone(), owner.clone()).prop_map(|(name, owner)| Action::DropPlace { name, owner }),
+        1 => (name.clone(), owner).prop_map(|(name, owner)| Action::DropMoment { name, owner }),
+        1 => name.clone().prop_map(|name| Action::Delete { name }),
+        1 => name.prop_map(|name| Action::PutText { name }),
+        4 => (1..4_u32).prop_map(|steps| Action::Pass { steps }),
+    ]
+}
+
+fn parsed(name: usize) -> LockName {
+    LockName::parse(NAMES[name]).unwrap()
+}
+
+fn lease(steps: u32) -> Lease {
+    // One step is cut to a lease that is shorter than the longest sleep.
+    if steps == 1 { Lease::new(STEP / 4).unwrap() } else { Lease::new(STEP * steps).unwrap() }
+}
+
+/// The worlds, and who acts in them.
+struct Cast {
+    worlds: Worlds,
+    owners: Vec<Owner>,
+}
+
+impl Cast {
+    fn new(server: &Server) -> Self {
+        let client = ClientId::random();
+        let keys = (0..NAMES.len()).flat_map(|name| {
+            let name = parsed(name);
+            let (queue, deadlines) = (name.queue().to_string(), name.queue_deadlines().to_string());
+            [name.as_str().to_owned(), queue, deadlines]
+        });
+        Self {
+            worlds: Worlds::new(server, keys.collect()),
+            owners: (0..OWNERS).map(|_| client.draw()).collect(),
+        }
+    }
+
+    fn compare<O: Operation>(&mut self, operation: &O, late: bool) -> Result<(), TestCaseError> {
+        self.worlds.compare(operation, late)
+    }
+
+    /// A member with a moment so many steps and a half away.
+    fn put_moment(&mut self, name: usize, member: &str, steps: u32) {
+        let key = parsed(name).queue_deadlines();
+        let away = i64::try_from((STEP * steps + STEP / 2).as_millis()).unwrap();
+        let time = self.worlds.server.command(&["TIME"]).texts();
+        let on_server = (time[0].parse::<i64>().unwrap() * 1000 + away).to_string();
+        drop(self.worlds.server.command(&["ZADD", &key, &on_server, member]));
+        let in_memory = self.worlds.keyspace.now().0 + away;
+        self.worlds.keyspace.sorted_set(&key, member.as_bytes(), in_memory).unwrap();
+    }
+
+    fn put_place(&mut self, name: usize, member: &str) {
+        let key = parsed(name).queue();
+        drop(self.worlds.server.command(&["RPUSH", &key, member]));
+        self.worlds.keyspace.list_push(&key, member).unwrap();
+    }
+
+    fn perform(&mut self, action: &Action) -> Result<(), TestCaseError> {
+        let owner = |owner: usize| self.owners[owner].clone();
+        let stranger = |stranger: usize| format!("stranger:{stranger}");
+        match *action {
+            Action::Acquire { name, owner: by, steps, waits, late } => {
+                self.compare(&FairAcquire::new(parsed(name), owner(by), lease(steps), waits), late)
+            }
+            Action::Recount { name, owner: by, count } => {
+                let (name, owner) = (parsed(name), owner(by));
+                self.compare(&Recount { name, owner, count, lease: None }, false)
+            }
+            Action::Release { name, owner: by } => {
+                self.compare(&FairRelease::new(parsed(name), owner(by)), false)
+            }
+            Action::ForceRelease { name, late } => {
+                self.compare(&FairForceRelease::new(parsed(name)), late)
+            }
+            Action::Stranger { name, stranger: who, steps } => {
+                let key = parsed(name).queue();
+                let line = self.worlds.keyspace.list(&key).unwrap();
+                if !line.contains(&stranger(who)) {
+                    self.put_place(name, &stranger(who));
+                }
+                self.put_moment(name, &stranger(who), steps);
+                Ok(())
+            }
+            Action::OnlyInList { name, stranger: who } => {
+                self.put_place(name, &stranger(who));
+                Ok(())
+            }
+            Action::OnlyInSet { name, owner: who } => {
+                let member = owner(who).to_string();
+                self.put_moment(name, &member, 7);
+                Ok(())
+            }
+            Action::DropPlace { name, owner: who } => {
+                let (key, member) = (parsed(name).queue(), owner(who).to_string());
+                drop(self.worlds.server.command(&["LREM", &key, "0", &member]));
+                self.worlds.keyspace.list_remove(&key, &member).unwrap();
+                Ok(())
+            }
+            Action::DropMoment { name, owner: who } => {
+                let (key, member) = (parsed(name).queue_deadlines(), owner(who).to_string());
+                drop(self.worlds.server.command(&["ZREM", &key, &member]));
+                self.worlds.keyspace.sorted_remove(&key, member.as_bytes()).unwrap();
+                Ok(())
+            }
+            Action::Delete { name } => {
+                drop(self.worlds.server.command(&["DEL", NAMES[name]]));
+                self.worlds.keyspace.delete(NAMES[name]);
+                Ok(())
+            }
+            Action::PutText { name } => {
+                drop(self.worlds.server.command(&["SET", NAMES[name], "data"]));
+                self.worlds.keyspace.text_set(NAMES[name], "data");
+                Ok(())
+            }
+            Action::Pass { steps } => {
+                self.worlds.pass(STEP * steps);
+                Ok(())
+            }
+        }
+    }
+}
+
+#[test]
+fn every_operation_of_the_fair_lock_does_in_memory_what_its_script_does_on_a_server() {
+    let server = Server::start();
+    let config = Config { cases: 256, source_file: Some(file!()), ..Config::default() };
+    let histories = prop::collection::vec(action(), 1..60);
+    TestRunner::new(config)
+        .run(&histories, |history| {
+            let mut cast = Cast::new(&server);
+            for action in &history {
+                cast.perform(action)?;
+            }
+            cast.worlds.same_in_the_end()
+        })
+        .unwrap_or_else(|failure| panic!("{failure}"));
+}

@@ -1,0 +1,577 @@
+//! The line of a fair lock on a real server: who stands in it, what the dead leave, and what faults do to it.
+
+#![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
+
+mod common;
+
+use std::thread::{self, Scope, ScopedJoinHandle};
+use std::time::Duration;
+
+use common::{SLACK, SOON, Script, TIMEOUT, World, built, is_late, now, pause, timed};
+use crossbeam_channel::{bounded, unbounded};
+use wheellock::{Client, Error};
+use wheellock_fixture::{Fault, Reply, Server, wait_until};
+
+const POLL_BOUND: Duration = Duration::from_secs(1);
+/// How long one who asks no more is believed to live, in milliseconds.
+const BELIEVED: i64 = 30_000;
+
+fn queue(name: &str) -> String {
+    format!("redisson_lock_queue:{{{name}}}")
+}
+
+fn deadlines(name: &str) -> String {
+    format!("redisson_lock_timeout:{{{name}}}")
+}
+
+/// Who stands in line.
+fn line(server: &Server, name: &str) -> Vec<String> {
+    server.command(&["LRANGE", &queue(name), "0", "-1"]).texts()
+}
+
+/// Until when one in line is believed to live.
+fn deadline(server: &Server, name: &str, owner: &str) -> i64 {
+    server.command(&["ZSCORE", &deadlines(name), owner]).text().parse().unwrap()
+}
+
+/// Whether list and set are gone.
+fn no_trace(server: &Server, name: &str) -> bool {
+    server.command(&["EXISTS", &queue(name), &deadlines(name)]).integer() == 0
+}
+
+fn wait_for_no_trace(server: &Server, name: &str) {
+    wait_until("nobody stands in line", SOON, || no_trace(server, name));
+}
+
+fn wait_for_line(server: &Server, name: &str, length: usize) {
+    wait_until(&format!("{length} stand in line"), SOON, || line(server, name).len() == length);
+}
+
+/// The server's clock in milliseconds.
+fn time(server: &Server) -> i64 {
+    let parts = server.command(&["TIME"]).texts();
+    parts[0].parse::<i64>().unwrap() * 1000 + parts[1].parse::<i64>().unwrap() / 1000
+}
+
+/// Puts one in line who never asks, believed to live for so many milliseconds.
+fn put_in_line(server: &Server, name: &str, owner: &str, millis: i64) {
+    let moment = (time(server) + millis).to_string();
+    server.command(&["RPUSH", &queue(name), owner]);
+    server.command(&["ZADD", &deadlines(name), &moment, owner]);
+}
+
+/// How many scripts the server has run.
+fn scripts(server: &Server) -> u64 {
+    server.command_calls("evalsha") + server.command_calls("eval")
+}
+
+fn connect(server: &Server) -> Client {
+    built(Client::builder().url(&server.url()))
+}
+
+/// Starts a thread with a stack so small that a thousand of them are no burden.
+fn start<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    run: impl FnOnce() -> T + Send + 'scope,
+) -> ScopedJoinHandle<'scope, T> {
+    thread::Builder::new().stack_size(128 * 1024).spawn_scoped(scope, run).unwrap()
+}
+
+/// Takes a lock in turn and releases it.
+fn take(client: &Client, name: &str) {
+    client.fair_lock(name).lock().unwrap().unlock().unwrap();
+}
+
+#[test]
+fn the_script_that_takes_a_fair_lock_answers_as_its_head_says() {
+    let server = Server::start();
+    let acquire = include_str!("../src/op/fair_acquire.lua");
+    let release = include_str!("../src/op/fair_release.lua");
+    let (queue, deadlines) = (queue("a"), deadlines("a"));
+    let keys = ["4", "a", &queue, &deadlines, "redisson_lock__channel:{a}"];
+    let not_after = time(&server) + 60_000;
+    let take = |owner: &str, waits: &str, not_after: i64| {
+        let not_after = not_after.to_string();
+        let rest = [&not_after, owner, "20000", waits, "30000", "1000", "5000", "0", "PUBLISH"];
+        server.command(&[&["EVAL", acquire][..], &keys, &rest].concat())
+    };
+    let leave = |owner: &str| {
+        let rest = [owner, "30000", "0", "PUBLISH"];
+        let reply = server.command(&[&["EVAL", release][..], &keys, &rest].concat());
+        assert!((time(&server) - reply.array()[1].integer()).abs() < 1000);
+        reply.array()[0].integer()
+    };
+    let mut listener = server.connection();
+    drop(listener.command(&["PSUBSCRIBE", "*"]));
+
+    assert_eq!(take("one:1", "1", not_after), Reply::Nil);
+    assert!(no_trace(&server, "a"), "who gets it at once never stands in line");
+    assert_eq!(take("one:1", "1", not_after), Reply::Nil, "a copy");
+    assert_eq!(take("two:1", "0", not_after), Reply::Integer(1000));
+    assert!(no_trace(&server, "a"));
+    assert_eq!(take("two:1", "1", not_after), Reply::Integer(1000));
+    assert_eq!(take("two:1", "1", not_after), Reply::Integer(1000), "a copy");
+    assert_eq!(take("three:1", "1", not_after), Reply::Integer(1000));
+    assert_eq!(take("four:1", "1", not_after), Reply::Integer(5000));
+    assert!(is_late(&take("five:1", "1", 5)));
+    assert_eq!(line(&server, "a"), ["two:1", "three:1", "four:1"]);
+    for owner in ["two:1", "three:1", "four:1"] {
+        let believed = deadline(&server, "a", owner) - time(&server);
+        assert!((BELIEVED - 1000..=BELIEVED).contains(&believed), "{owner}: {believed}");
+    }
+
+    assert_eq!(leave("three:1"), -1, "it is somebody else's");
+    assert_eq!(leave("one:1"), 1);
+    assert_eq!(leave("one:1"), 0);
+    let message = listener.receive().unwrap().texts();
+    assert_eq!(message[2..], ["redisson_lock__channel:{a}:two:1", "0"]);
+    assert_eq!(take("four:1", "1", not_after), Reply::Integer(1000), "not his turn");
+    assert_eq!(take("two:1", "1", not_after), Reply::Nil);
+    assert_eq!(line(&server, "a"), ["four:1"]);
+    assert_eq!(server.command(&["ZCARD", &deadlines]).integer(), 1);
+    let left = server.command(&["PTTL", "a"]).integer();
+    assert!((19_000..=20_000).contains(&left), "{left}");
+}
+
+#[test]
+fn each_gets_the_lock_in_the_order_of_the_list_and_leaves_nothing_behind() {
+    let server = Server::start();
+    let (holder, clients) =
+        (connect(&server), [connect(&server), connect(&server), connect(&server)]);
+    let guard = holder.fair_lock("a").lock().unwrap();
+    let (done, owners) = unbounded();
+    thread::scope(|scope| {
+        for place in 0..12 {
+            let (client, done) = (&clients[place % 3], done.clone());
+            start(scope, move || {
+                let guard = client.fair_lock("a").lock().unwrap();
+                done.send(guard.owner().to_owned()).unwrap();
+                guard.unlock().unwrap();
+            });
+            wait_for_line(&server, "a", place + 1);
+        }
+        let expected = line(&server, "a");
+        guard.unlock().unwrap();
+        let order: Vec<String> = owners.iter().take(12).collect();
+        assert_eq!(order, expected);
+    });
+    assert!(no_trace(&server, "a"));
+    wait_until("nobody listens", SOON, || {
+        server.command(&["PUBSUB", "CHANNELS", "redisson_lock__channel*"]).array().is_empty()
+    });
+}
+
+#[test]
+fn d1_a_dead_head_keeps_the_line_until_its_deadline_and_nobody_asks_without_a_pause() {
+    let server = Server::start();
+    let waiters: Vec<Client> = (0..4).map(|_| connect(&server)).collect();
+    take(&waiters[0], "the scripts");
+    put_in_line(&server, "a", "dead:1", 2500);
+    let before = scripts(&server);
+    let ((), took) = timed(|| {
+        thread::scope(|scope| {
+            for client in &waiters {
+                start(scope, || take(client, "a"));
+            }
+        });
+    });
+    assert!(took >= Duration::from_millis(2300), "it lived until then: {took:?}");
+    assert!(took < Duration::from_millis(2500) + POLL_BOUND + SLACK, "{took:?}");
+    let asked = scripts(&server) - before;
+    // Each asks when it comes, when it listens, when it is told, and releases; the first two also look now and then.
+    assert!(asked <= 4 * 4 + 2 * 4, "{asked} scripts");
+    assert!(no_trace(&server, "a"));
+}
+
+#[test]
+fn many_that_died_together_keep_the_line_no_longer_than_one() {
+    let server = Server::start();
+    let (holder, victim, waiter) = (connect(&server), connect(&server), connect(&server));
+    let guard = holder.fair_lock("a").lock().unwrap();
+    // As a client leaves them that is killed.
+    let (cancel, cancelled) = bounded::<()>(1);
+    thread::scope(|scope| {
+        for place in 0..8 {
+            start(scope, || victim.fair_lock("a").lock_or_cancel(&cancelled).map(drop));
+            wait_for_line(&server, "a", place + 1);
+        }
+        let believed = line(&server, "a")
+            .iter()
+            .map(|owner| deadline(&server, "a", owner) - time(&server))
+            .max()
+            .unwrap();
+        assert!(believed <= BELIEVED, "the last of them keeps it for {believed} ms");
+        drop(cancel);
+    });
+    assert!(no_trace(&server, "a"));
+    for dead in 0..8 {
+        put_in_line(&server, "a", &format!("dead:{dead}"), 1200);
+    }
+    guard.unlock().unwrap();
+    let ((), took) = timed(|| take(&waiter, "a"));
+    assert!(took < Duration::from_millis(1200) + POLL_BOUND + SLACK, "{took:?}");
+    assert!(no_trace(&server, "a"));
+}
+
+#[test]
+fn a_place_without_a_moment_and_a_moment_without_a_place_block_nobody() {
+    let server = Server::start();
+    let client = connect(&server);
+    server.command(&["RPUSH", &queue("a"), "nobody:1"]);
+    server.command(&["ZADD", &deadlines("a"), "9000000000000", "nobody:2"]);
+    let (guard, took) = timed(|| client.fair_lock("a").lock().unwrap());
+    assert!(took < SLACK, "{took:?}");
+    assert!(no_trace(&server, "a"));
+    guard.unlock().unwrap();
+    assert!(client.fair_lock("a").try_lock().unwrap().is_some());
+}
+
+#[test]
+fn a_waiter_that_times_out_leaves_no_trace_and_those_behind_move_up() {
+    let server = Server::start();
+    let (holder, early, late) = (connect(&server), connect(&server), connect(&server));
+    let guard = holder.fair_lock("a").lock().unwrap();
+    thread::scope(|scope| {
+        let first = start(scope, || {
+            early.fair_lock("a").try_lock_for(Duration::from_millis(700)).unwrap().is_some()
+        });
+        wait_for_line(&server, "a", 1);
+        let owner = line(&server, "a").remove(0);
+        let second = start(scope, || take(&late, "a"));
+        wait_for_line(&server, "a", 2);
+        assert!(!first.join().unwrap());
+        assert_eq!(line(&server, "a").len(), 1);
+        assert_eq!(server.command(&["ZSCORE", &deadlines("a"), &owner]), Reply::Nil);
+        guard.unlock().unwrap();
+        second.join().unwrap();
+    });
+    assert!(no_trace(&server, "a"));
+}
+
+#[test]
+fn whoever_takes_the_dead_off_the_line_tells_the_next_if_the_lock_is_free() {
+    let server = Server::start();
+    let (client, waiter) = (connect(&server), connect(&server));
+    take(&client, "the scripts");
+    put_in_line(&server, "a", "dead:1", 60_000);
+    put_in_line(&server, "a", "dead:2", 60_000);
+    let before = scripts(&server);
+    thread::scope(|scope| {
+        let waiting = start(scope, || take(&waiter, "a"));
+        // When it came and when it listened; for some seconds it sleeps now.
+        wait_until("it asked twice", SOON, || scripts(&server) == before + 2);
+        server.command(&["ZADD", &deadlines("a"), "1", "dead:1", "1", "dead:2"]);
+        assert!(client.fair_lock("a").try_lock().unwrap().is_none());
+        let ((), took) = timed(|| waiting.join().unwrap());
+        assert!(took < SLACK, "{took:?}");
+    });
+    assert!(no_trace(&server, "a"));
+}
+
+#[test]
+fn d6_a_waiter_whose_replies_are_lost_leaves_no_ghost() {
+    for fault in [Fault::SwallowReply, Fault::ResetBeforeReply, Fault::SwallowRequest] {
+        let world = World::new();
+        let guard = world.rival().fair_lock("a").lock().unwrap();
+        let client = world.client();
+        let aim = world.on(Script::FairAcquire, "a", fault.clone()).always();
+        let outcome = client.fair_lock("a").try_lock_for(SOON);
+        assert!(outcome.is_err(), "{fault:?}: {outcome:?}");
+        aim.withdraw();
+        wait_for_no_trace(&world.server, "a");
+        assert!(guard.is_held());
+        wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+        assert!(no_trace(&world.server, "a"));
+    }
+}
+
+#[test]
+fn d6_a_lost_reply_to_the_leaving_is_made_up_for() {
+    for fault in [Fault::SwallowReply, Fault::SwallowRequest, Fault::ResetBeforeRequest] {
+        let world = World::new();
+        let guard = world.rival().fair_lock("a").lock().unwrap();
+        let client = world.client();
+        let aim = world.on(Script::FairRelease, "a", fault);
+        let outcome = client.fair_lock("a").try_lock_for(Duration::from_millis(100));
+        assert!(matches!(outcome, Ok(None)), "{outcome:?}");
+        aim.wait_for_hit(SOON);
+        wait_for_no_trace(&world.server, "a");
+        guard.unlock().unwrap();
+    }
+}
+
+#[test]
+fn d6_a_copy_that_arrives_in_time_after_its_waiter_left_is_taken_off_the_line() {
+    let world = World::new();
+    let guard = world.rival().fair_lock("a").lock().unwrap();
+    let client = world.patient();
+    let kept = world.keep_back(Script::FairAcquire, "a");
+    let (cancel, cancelled) = bounded::<()>(1);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            kept.wait();
+            world.proxy.cut_all();
+            wait_for_line(&world.server, "a", 1);
+            drop(cancel);
+        });
+        let outcome = client.fair_lock("a").lock_or_cancel(&cancelled);
+        assert!(matches!(outcome, Err(Error::Cancelled { .. })), "{outcome:?}");
+    });
+    wait_for_no_trace(&world.server, "a");
+    assert_eq!(kept.deliver(), Reply::Integer(1000), "the copy was to stand in line");
+    wait_for_no_trace(&world.server, "a");
+    assert!(world.now() <= kept.not_after() + 2000, "the clean-up comes right after the not-after");
+    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+    guard.unlock().unwrap();
+}
+
+#[test]
+fn d6_a_copy_that_arrives_after_its_not_after_makes_no_ghost() {
+    let world = World::new();
+    let guard = world.rival().fair_lock("a").lock().unwrap();
+    let kept = world.keep_back(Script::FairAcquire, "a");
+    let outcome = world.client().fair_lock("a").try_lock_for(TIMEOUT * 3);
+    assert!(matches!(outcome, Ok(None)), "{outcome:?}");
+    wait_for_no_trace(&world.server, "a");
+    assert!(is_late(&kept.deliver_late(&world)));
+    assert!(no_trace(&world.server, "a"));
+    guard.unlock().unwrap();
+}
+
+#[test]
+fn a_grant_whose_reply_is_lost_is_granted_once() {
+    let world = World::new();
+    let client = world.client();
+    for fault in [Fault::SwallowReply, Fault::ResetBeforeReply, Fault::SwallowRequest] {
+        let _aim = world.on(Script::FairAcquire, "a", fault);
+        let guard = client.fair_lock("a").lock().unwrap();
+        assert_eq!(world.hash("a"), [(guard.owner().to_owned(), "1".to_owned())]);
+        guard.unlock().unwrap();
+        wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+        assert!(!world.exists("a") && no_trace(&world.server, "a"));
+    }
+}
+
+#[test]
+fn a_waiter_keeps_its_place_when_its_connections_are_killed_and_messages_are_lost() {
+    let world = World::new();
+    let (holder, waiter) = (world.rival(), world.patient());
+    let guard = holder.fair_lock("a").lock().unwrap();
+    thread::scope(|scope| {
+        let waiting = start(scope, || take(&waiter, "a"));
+        wait_for_line(&world.server, "a", 1);
+        let owner = line(&world.server, "a");
+        world.server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        world.server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
+        let before = scripts(&world.server);
+        wait_until("it asks again", SOON, || scripts(&world.server) > before);
+        assert_eq!(line(&world.server, "a"), owner);
+        world.proxy.lose_messages(true);
+        guard.unlock().unwrap();
+        let ((), took) = timed(|| waiting.join().unwrap());
+        assert!(took < POLL_BOUND + SLACK, "{took:?}");
+    });
+}
+
+#[test]
+fn a_live_waiter_that_was_taken_for_dead_stands_in_line_again() {
+    let server = Server::start();
+    let (holder, waiter, other) = (connect(&server), connect(&server), connect(&server));
+    let guard = holder.fair_lock("a").lock().unwrap();
+    thread::scope(|scope| {
+        let waiting = start(scope, || take(&waiter, "a"));
+        wait_for_line(&server, "a", 1);
+        let owner = line(&server, "a");
+        wait_until("it sleeps", SOON, || waiter.stats().waiters == 1);
+        pause(Duration::from_millis(100));
+        // As if it had been stopped for that long.
+        server.command(&["ZADD", &deadlines("a"), "1", &owner[0]]);
+        assert!(other.fair_lock("a").try_lock().unwrap().is_none());
+        wait_for_line(&server, "a", 1);
+        assert_eq!(line(&server, "a"), owner);
+        assert!(deadline(&server, "a", &owner[0]) > time(&server));
+        guard.unlock().unwrap();
+        waiting.join().unwrap();
+    });
+    assert!(no_trace(&server, "a"));
+}
+
+#[test]
+fn a_waiter_that_asks_moves_its_moment_on() {
+    let server = Server::start();
+    let (holder, waiter) = (connect(&server), connect(&server));
+    let guard = holder.fair_lock("a").lock().unwrap();
+    thread::scope(|scope| {
+        let waiting = start(scope, || take(&waiter, "a"));
+        wait_for_line(&server, "a", 1);
+        let owner = line(&server, "a").remove(0);
+        let first = deadline(&server, "a", &owner);
+        wait_until("it moves", SOON, || deadline(&server, "a", &owner) >= first + 900);
+        guard.unlock().unwrap();
+        waiting.join().unwrap();
+    });
+}
+
+#[test]
+fn a_place_behind_a_redisson_thread_survives_what_that_takes_off() {
+    let server = Server::start();
+    let (waiter, other) = (connect(&server), connect(&server));
+    server.command(&["HSET", "a", "java:1", "1"]);
+    server.command(&["PEXPIRE", "a", "30000"]);
+    put_in_line(&server, "a", "java:2", 330_000);
+    thread::scope(|scope| {
+        let waiting = start(scope, || take(&waiter, "a"));
+        wait_for_line(&server, "a", 2);
+        let owner = line(&server, "a").remove(1);
+        // The second thread of Redisson takes the lock, with its scripts' commands in one step.
+        let grant = "redis.call('lpop', KEYS[2]) redis.call('zrem', KEYS[3], 'java:2') \
+            redis.call('zincrby', KEYS[3], -300000, ARGV[1]) redis.call('del', KEYS[1]) \
+            redis.call('hset', KEYS[1], 'java:2', 1) redis.call('pexpire', KEYS[1], 30000)";
+        let (queue, deadlines) = (queue("a"), deadlines("a"));
+        server.command(&["EVAL", grant, "3", "a", &queue, &deadlines, &owner]);
+        assert!(other.fair_lock("a").try_lock().unwrap().is_none());
+        assert_eq!(line(&server, "a"), std::slice::from_ref(&owner));
+        server.command(&["DEL", "a"]);
+        server.command(&["PUBLISH", &format!("redisson_lock__channel:{{a}}:{owner}"), "0"]);
+        waiting.join().unwrap();
+    });
+    assert!(no_trace(&server, "a"));
+}
+
+#[test]
+fn the_moment_of_a_redisson_thread_does_not_drift_with_those_before_it() {
+    let server = Server::start();
+    let (holder, waiters) = (connect(&server), [connect(&server), connect(&server)]);
+    let guard = holder.fair_lock("a").lock().unwrap();
+    thread::scope(|scope| {
+        for (place, client) in waiters.iter().enumerate() {
+            start(scope, || take(client, "a"));
+            wait_for_line(&server, "a", place + 1);
+        }
+        // As Redisson does it: its wait behind the moment of the last.
+        let last = deadline(&server, "a", &line(&server, "a")[1]);
+        put_in_line(&server, "a", "java:1", last + 300_000 - time(&server));
+        guard.unlock().unwrap();
+        wait_for_line(&server, "a", 1);
+    });
+    let left = deadline(&server, "a", "java:1") - time(&server);
+    assert!((295_000..=301_000).contains(&left), "{left}");
+}
+
+#[test]
+fn a_hold_that_its_short_lease_ends_is_followed_at_once_down_the_line() {
+    let server = Server::start();
+    let (holder, clients) =
+        (connect(&server), [connect(&server), connect(&server), connect(&server)]);
+    let guard = holder.fair_lock("a").lock().unwrap();
+    let short = Duration::from_millis(200);
+    let (kept, lost) = unbounded();
+    thread::scope(|scope| {
+        for (place, client) in clients.iter().enumerate() {
+            let kept = kept.clone();
+            start(scope, move || {
+                // It never unlocks in time.
+                let guard = client.fair_lock("a").with_lease(short).lock().unwrap();
+                kept.send(now()).unwrap();
+                wait_until("it is lost", SOON, || !guard.is_held());
+                assert!(matches!(guard.unlock(), Err(Error::Lost { .. })));
+            });
+            wait_for_line(&server, "a", place + 1);
+        }
+        guard.unlock().unwrap();
+        let (held, took) = timed(|| lost.iter().take(3).count());
+        assert_eq!(held, 3);
+        assert!(took < short * 2 + SLACK, "{took:?}");
+    });
+}
+
+#[test]
+fn the_next_in_line_owns_the_lock_within_milliseconds_of_its_release() {
+    let server = Server::start();
+    let (holder, waiter) = (connect(&server), connect(&server));
+    take(&holder, "the scripts");
+    let mut delays = Vec::new();
+    for round in 0..11 {
+        let name = format!("round {round}");
+        let guard = holder.fair_lock(&name).lock().unwrap();
+        let before = scripts(&server);
+        thread::scope(|scope| {
+            let waiting = start(scope, || {
+                let guard = waiter.fair_lock(&name).lock().unwrap();
+                let owned_at = now();
+                guard.unlock().unwrap();
+                owned_at
+            });
+            wait_until("it asked twice", SOON, || scripts(&server) >= before + 2);
+            wait_until("it sleeps", SOON, || waiter.stats().waiters == 1);
+            let released_at = now();
+            guard.unlock().unwrap();
+            delays.push(waiting.join().unwrap().saturating_duration_since(released_at));
+        });
+    }
+    delays.sort_unstable();
+    assert!(delays[5] < Duration::from_millis(10), "a hand-over usually takes {:?}", delays[5]);
+}
+
+#[test]
+fn a_full_server_lets_go_of_a_fair_lock_and_of_its_line() {
+    let server = Server::start();
+    let (holder, waiter) = (connect(&server), connect(&server));
+    let guard = holder.fair_lock("a").lock().unwrap();
+    take(&waiter, "the scripts");
+    let (cancel, cancelled) = bounded::<()>(1);
+    thread::scope(|scope| {
+        let waiting = start(scope, || waiter.fair_lock("a").lock_or_cancel(&cancelled).map(drop));
+        wait_for_line(&server, "a", 1);
+        wait_until("it sleeps", SOON, || waiter.stats().waiters == 1);
+        server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+        let before = scripts(&server);
+        wait_until("it asks again", SOON, || scripts(&server) > before);
+        drop(cancel);
+        let outcome = waiting.join().unwrap();
+        assert!(matches!(outcome, Err(Error::Cancelled { .. })), "{outcome:?}");
+        assert!(no_trace(&server, "a"));
+        guard.unlock().unwrap();
+    });
+    assert_eq!(server.command(&["EXISTS", "a"]).integer(), 0);
+}
+
+#[test]
+fn a_thousand_waiters_are_served_in_order_at_two_scripts_a_hand_over() {
+    const WAITERS: usize = 1000;
+    let server = Server::start();
+    let (holder, client) = (connect(&server), connect(&server));
+    let guard = holder.fair_lock("a").lock().unwrap();
+    let (done, owners) = unbounded();
+    thread::scope(|scope| {
+        for place in 0..WAITERS {
+            let (client, done) = (&client, done.clone());
+            start(scope, move || {
+                let guard = client.fair_lock("a").lock().unwrap();
+                done.send(guard.owner().to_owned()).unwrap();
+                guard.unlock().unwrap();
+            });
+            wait_until("it stands in line", SOON, || {
+                server.command(&["LLEN", &queue("a")]).integer()
+                    == i64::try_from(place + 1).unwrap()
+            });
+        }
+        let expected = line(&server, "a");
+        wait_until("all sleep", SOON, || client.stats().waiters == WAITERS);
+        let (quiet, begun) = (scripts(&server), now());
+        wait_until("two seconds have passed", SOON, || {
+            now().saturating_duration_since(begun) > Duration::from_secs(2)
+        });
+        let idle = scripts(&server) - quiet;
+        assert!(idle < 1000, "a thousand that wait ask {idle} times in 2 s");
+        let (before, begun) = (scripts(&server), now());
+        guard.unlock().unwrap();
+        let order: Vec<String> = owners.iter().take(WAITERS).collect();
+        let took = now().saturating_duration_since(begun);
+        assert_eq!(order, expected);
+        let asked = scripts(&server) - before;
+        let looks = (took.as_secs() + 1) * 250;
+        assert!(asked <= 2 * 1000 + 100 + looks, "{asked} scripts in {took:?}");
+    });
+    assert!(no_trace(&server, "a"));
+}
