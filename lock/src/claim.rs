@@ -6,8 +6,9 @@ use crate::kind::Kind;
 use crate::lease::Lease;
 use crate::name::LockName;
 use crate::op::{
-    Acquire, Acquired, Exists, ForceRelease, Operation, Recount, Recounted, Release, Released,
-    Renewal,
+    Acquire, Acquired, Exists, ForceRelease, ForceReleaseMode, IsLockedIn, Mode, Operation,
+    ReadAcquire, ReadRecount, ReadRelease, Recount, Recounted, Release, Released, Renewal,
+    WriteAcquire, WriteRecount, WriteRelease,
 };
 use crate::owner::Owner;
 use crate::wait::{self, Others};
@@ -29,8 +30,16 @@ impl Claim {
         let (name, owner) = (self.name.clone(), self.owner.clone());
         match self.kind {
             Kind::Reentrant | Kind::Spin => Box::new(Acquire { name, owner, lease }),
-            Kind::Fenced | Kind::Simple | Kind::Fair | Kind::Read | Kind::Write => todo!("{waits}"),
+            Kind::Read => Box::new(ReadAcquire { name, owner, lease, under: None }),
+            Kind::Write => Box::new(WriteAcquire { name, owner, lease }),
+            Kind::Fenced | Kind::Simple | Kind::Fair => todo!("{waits}"),
         }
+    }
+
+    /// Lets a reader in under the write hold of `writer`, who is the same holder.
+    pub(crate) fn acquire_under(&self, writer: &Owner, lease: Lease) -> Request<Acquired> {
+        let (name, owner) = (self.name.clone(), self.owner.clone());
+        Box::new(ReadAcquire { name, owner, lease, under: Some(writer.clone()) })
     }
 
     /// Writes another count; with a lease if it is nested.
@@ -38,6 +47,8 @@ impl Claim {
         let (name, owner) = (self.name.clone(), self.owner.clone());
         match self.kind {
             Kind::Reentrant | Kind::Spin => Box::new(Recount { name, owner, count, lease }),
+            Kind::Read => Box::new(ReadRecount { name, owner, count, lease }),
+            Kind::Write => Box::new(WriteRecount(Recount { name, owner, count, lease })),
             _ => todo!(),
         }
     }
@@ -48,7 +59,9 @@ impl Claim {
         match self.kind {
             Kind::Reentrant => Box::new(Release::new(name, owner)),
             Kind::Spin => Box::new(Release::untold(name, owner)),
-            Kind::Fenced | Kind::Simple | Kind::Fair | Kind::Read | Kind::Write => todo!(),
+            Kind::Read => Box::new(ReadRelease::new(name, owner)),
+            Kind::Write => Box::new(WriteRelease::new(name, owner)),
+            Kind::Fenced | Kind::Simple | Kind::Fair => todo!(),
         }
     }
 
@@ -85,6 +98,8 @@ impl Claim {
 /// Ends whatever holds the lock.
 pub(crate) fn force_release(kind: Kind, name: LockName) -> Request<bool> {
     match kind {
+        Kind::Read => Box::new(ForceReleaseMode::new(name, Mode::Read)),
+        Kind::Write => Box::new(ForceReleaseMode::new(name, Mode::Write)),
         _ => Box::new(ForceRelease::new(name)),
     }
 }
@@ -92,6 +107,8 @@ pub(crate) fn force_release(kind: Kind, name: LockName) -> Request<bool> {
 /// Whether anybody holds the lock.
 pub(crate) fn is_locked(kind: Kind, name: LockName) -> Request<bool> {
     match kind {
+        Kind::Read => Box::new(IsLockedIn { name, mode: Mode::Read }),
+        Kind::Write => Box::new(IsLockedIn { name, mode: Mode::Write }),
         _ => Box::new(Exists(name)),
     }
 }

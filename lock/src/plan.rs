@@ -135,13 +135,14 @@ impl Plan {
         {
             return Ok(Some(grip));
         }
-        let owner = self.owner(&process, &name, holder)?;
-        let claim = Claim { kind: self.kind, name: name.clone(), owner };
+        let under = self.under(&process, &name, holder)?;
+        let claim = Claim { kind: self.kind, name: name.clone(), owner: process.id.draw() };
         let mut acquirer = Acquirer {
             process: &process,
             holder,
             terms,
             claim,
+            under,
             waits: matches!(wait, Wait::For(_)),
             back_off: self.back_off,
             refusals: 0,
@@ -165,8 +166,14 @@ impl Plan {
         }
     }
 
-    /// The owner of a new hold: a new one, except that who writes and then reads is one and the same.
-    fn owner(&self, process: &Process, name: &LockName, holder: &Holder) -> Result<Owner, Error> {
+    /// The writer under whose hold a reader may come in: the same holder. The new hold has an owner of its own all the
+    /// same, or what is still on its way of an earlier read hold would end this one.
+    fn under(
+        &self,
+        process: &Process,
+        name: &LockName,
+        holder: &Holder,
+    ) -> Result<Option<Owner>, Error> {
         let held = |layout| {
             let hold = process.holds.find(name, holder, layout)?;
             hold.is_held(process.now()).then_some(hold)
@@ -175,9 +182,8 @@ impl Plan {
             Kind::Write if held(Layout::Reader).is_some() => {
                 Err(Error::Upgrade { name: name.shown() })
             }
-            Kind::Read => Ok(held(Layout::Writer)
-                .map_or_else(|| process.id.draw(), |writer| writer.owner.clone())),
-            _ => Ok(process.id.draw()),
+            Kind::Read => Ok(held(Layout::Writer).map(|writer| writer.owner.clone())),
+            _ => Ok(None),
         }
     }
 
@@ -237,6 +243,8 @@ struct Acquirer<'a> {
     holder: &'a Holder,
     terms: Terms,
     claim: Claim,
+    /// The owner of the write hold under which it reads.
+    under: Option<Owner>,
     waits: bool,
     back_off: BackOff,
     refusals: u32,
@@ -250,7 +258,10 @@ impl Acquirer<'_> {
         cancel: Option<&Receiver<()>>,
     ) -> Result<Attempt<Grip>, Error> {
         let process = self.process;
-        let acquire = self.claim.acquire(self.terms.lease, self.waits);
+        let acquire = match &self.under {
+            Some(writer) => self.claim.acquire_under(writer, self.terms.lease),
+            None => self.claim.acquire(self.terms.lease, self.waits),
+        };
         let patience = patience(process, until, cancel);
         let answer = match call(&process.store, &*process.clock, &acquire, &patience) {
             Ok(answer) => answer,

@@ -36,6 +36,7 @@ const ORDER: &[&str] = &[
     "guard",
     "plan",
     "lock",
+    "read_write_lock",
     "client",
     "lib",
 ];
@@ -50,6 +51,9 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "acquire",
             "recount",
             "release",
+            "read_write",
+            "read",
+            "write",
             "renew",
             "force_release",
             "query",

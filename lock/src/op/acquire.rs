@@ -51,13 +51,7 @@ impl Operation for Acquire {
     }
 
     fn decode(&self, value: Value) -> Result<Acquired, Unexpected> {
-        match value {
-            Value::Nil => Ok(Acquired::Granted),
-            Value::Integer(millis) => {
-                Ok(Acquired::Busy(u64::try_from(millis).ok().map(Duration::from_millis)))
-            }
-            other => Err(Unexpected(other)),
-        }
+        acquired(value)
     }
 
     fn apply(&self, keyspace: &mut Keyspace, not_after: ServerTime) -> Value {
@@ -76,5 +70,16 @@ impl Operation for Acquire {
         let lease = i64::try_from(self.lease.millis()).unwrap_or(i64::MAX);
         keyspace.prolong(key, lease);
         Value::Nil
+    }
+}
+
+/// Reads an answer that is nothing or a time to live.
+pub(super) fn acquired(value: Value) -> Result<Acquired, Unexpected> {
+    match value {
+        Value::Nil => Ok(Acquired::Granted),
+        Value::Integer(millis) => {
+            Ok(Acquired::Busy(u64::try_from(millis).ok().map(Duration::from_millis)))
+        }
+        other => Err(Unexpected(other)),
     }
 }

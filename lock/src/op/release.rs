@@ -65,18 +65,7 @@ impl Operation for Release {
     }
 
     fn decode(&self, value: Value) -> Result<Released, Unexpected> {
-        match value {
-            Value::Array(parts) => {
-                let (found, at) = match parts.as_slice() {
-                    [Value::Integer(1), Value::Integer(now)] => (Found::Own, *now),
-                    [Value::Integer(0), Value::Integer(now)] => (Found::Nothing, *now),
-                    [Value::Integer(-1), Value::Integer(now)] => (Found::SomebodyElses, *now),
-                    _ => return Err(Unexpected(Value::Array(parts))),
-                };
-                Ok(Released { found, at: ServerTime(at) })
-            }
-            other => Err(Unexpected(other)),
-        }
+        released(value)
     }
 
     fn apply(&self, keyspace: &mut Keyspace, _not_after: ServerTime) -> Value {
@@ -93,5 +82,21 @@ impl Operation for Release {
             0
         };
         Value::Array(vec![Value::Integer(answer), Value::Integer(keyspace.now().0)])
+    }
+}
+
+/// Reads what was found, and when.
+pub(super) fn released(value: Value) -> Result<Released, Unexpected> {
+    match value {
+        Value::Array(parts) => {
+            let (found, at) = match parts.as_slice() {
+                [Value::Integer(1), Value::Integer(now)] => (Found::Own, *now),
+                [Value::Integer(0), Value::Integer(now)] => (Found::Nothing, *now),
+                [Value::Integer(-1), Value::Integer(now)] => (Found::SomebodyElses, *now),
+                _ => return Err(Unexpected(Value::Array(parts))),
+            };
+            Ok(Released { found, at: ServerTime(at) })
+        }
+        other => Err(Unexpected(other)),
     }
 }

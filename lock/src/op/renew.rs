@@ -1,6 +1,7 @@
 //! Renew: prolongs many holds in one script, each if it is still its owner's.
 
-use super::operation::{Argument, Form, Operation, Script};
+use super::operation::{Argument, Form, Operation, Script, WRITE};
+use super::read_write::renew_reader;
 use crate::keyspace::Keyspace;
 use crate::kind::Layout;
 use crate::lease::Lease;
@@ -41,6 +42,7 @@ pub(crate) enum Renewed {
 }
 
 static SCRIPT: Script = Script::new(include_str!("renew.lua"));
+static READERS: Script = Script::new(include_str!("renew_readers.lua"));
 
 impl Operation for Renew {
     type Reply = Renewals;
@@ -50,7 +52,7 @@ impl Operation for Renew {
     }
 
     fn form(&self) -> Form {
-        Form::Script(&SCRIPT)
+        Form::Script(if self.layout == Layout::Reader { &READERS } else { &SCRIPT })
     }
 
     fn keys(&self) -> Vec<&str> {
@@ -99,10 +101,16 @@ impl Operation for Renew {
         }
         let now = keyspace.now();
         let answers = self.renewals.iter().map(|renewal| {
-            let key = renewal.name.as_str();
-            match keyspace.hash_has(key, &renewal.owner.to_string()) {
+            let (key, lease) = (renewal.name.as_str(), renewal.lease.as_i64());
+            let field = match self.layout {
+                Layout::Reader => {
+                    return renew_reader(keyspace, &renewal.name, &renewal.owner, lease);
+                }
+                Layout::Writer => format!("{}{WRITE}", renewal.owner),
+                Layout::Counted | Layout::Text => renewal.owner.to_string(),
+            };
+            match keyspace.hash_has(key, &field) {
                 Ok(true) => {
-                    let lease = i64::try_from(renewal.lease.millis()).unwrap_or(i64::MAX);
                     keyspace.prolong(key, lease);
                     1
                 }

@@ -2,4 +2,5 @@
 //! message and what is stored in the end must be the same.
 
 mod mutex;
+mod read_write;
 mod worlds;
