@@ -7,8 +7,9 @@ use crate::lease::Lease;
 use crate::name::LockName;
 use crate::op::{
     Acquire, Acquired, Exists, FairAcquire, FairForceRelease, FairRelease, FencedAcquire,
-    ForceRelease, Operation, Recount, Recounted, Release, Released, Renewal, TextAcquire,
-    TextForceRelease, TextRelease,
+    ForceRelease, ForceReleaseMode, IsLockedIn, Mode, Operation, ReadAcquire, ReadRecount,
+    ReadRelease, Recount, Recounted, Release, Released, Renewal, TextAcquire, TextForceRelease,
+    TextRelease, WriteAcquire, WriteRecount, WriteRelease,
 };
 use crate::owner::Owner;
 use crate::wait::{self, Others};
@@ -33,8 +34,15 @@ impl Claim {
             Kind::Fair => Arc::new(FairAcquire::new(name, owner, lease, waits)),
             Kind::Fenced => Arc::new(FencedAcquire::new(name, owner, lease)),
             Kind::Simple => Arc::new(TextAcquire { name, owner, lease }),
-            Kind::Read | Kind::Write => todo!(),
+            Kind::Read => Arc::new(ReadAcquire { name, owner, lease, under: None }),
+            Kind::Write => Arc::new(WriteAcquire { name, owner, lease }),
         }
+    }
+
+    /// Lets a reader in under the write hold of `writer`, who is the same holder.
+    pub(crate) fn acquire_under(&self, writer: &Owner, lease: Lease) -> Request<Acquired> {
+        let (name, owner) = (self.name.clone(), self.owner.clone());
+        Arc::new(ReadAcquire { name, owner, lease, under: Some(writer.clone()) })
     }
 
     /// Writes another count; with a lease if it is nested.
@@ -45,7 +53,8 @@ impl Claim {
             Kind::Reentrant | Kind::Fair | Kind::Spin | Kind::Fenced | Kind::Simple => {
                 Arc::new(Recount { name, owner, count, lease })
             }
-            Kind::Read | Kind::Write => todo!(),
+            Kind::Read => Arc::new(ReadRecount { name, owner, count, lease }),
+            Kind::Write => Arc::new(WriteRecount(Recount { name, owner, count, lease })),
         }
     }
 
@@ -57,7 +66,8 @@ impl Claim {
             Kind::Fair => Arc::new(FairRelease::new(name, owner)),
             Kind::Spin => Arc::new(Release::untold(name, owner)),
             Kind::Simple => Arc::new(TextRelease { name, owner }),
-            Kind::Read | Kind::Write => todo!(),
+            Kind::Read => Arc::new(ReadRelease::new(name, owner)),
+            Kind::Write => Arc::new(WriteRelease::new(name, owner)),
         }
     }
 
@@ -103,7 +113,8 @@ pub(crate) fn force_release(kind: Kind, name: LockName) -> Request<bool> {
         Kind::Simple => Arc::new(TextForceRelease(name)),
         Kind::Fair => Arc::new(FairForceRelease::new(name)),
         Kind::Reentrant | Kind::Fenced | Kind::Spin => Arc::new(ForceRelease::new(name)),
-        Kind::Read | Kind::Write => todo!(),
+        Kind::Read => Arc::new(ForceReleaseMode::new(name, Mode::Read)),
+        Kind::Write => Arc::new(ForceReleaseMode::new(name, Mode::Write)),
     }
 }
 
@@ -113,6 +124,7 @@ pub(crate) fn is_locked(kind: Kind, name: LockName) -> Request<bool> {
         Kind::Reentrant | Kind::Fair | Kind::Fenced | Kind::Spin | Kind::Simple => {
             Arc::new(Exists(name))
         }
-        Kind::Read | Kind::Write => todo!(),
+        Kind::Read => Arc::new(IsLockedIn { name, mode: Mode::Read }),
+        Kind::Write => Arc::new(IsLockedIn { name, mode: Mode::Write }),
     }
 }

@@ -15,6 +15,7 @@ use crate::kind::Kind;
 use crate::lock::{FencedLock, Lock};
 use crate::plan::{Nesting, Plan};
 use crate::process::{Birth, Process, Target};
+use crate::read_write_lock::ReadWriteLock;
 use crate::report::{HeldLock, LostLock, Warning};
 use crate::semaphore::Semaphore;
 use crate::statistics::Stats;
@@ -231,6 +232,21 @@ impl Client {
         Lock::new(plan)
     }
 
+    /// The read-write lock `name`: many readers, or one writer. Names as for [`lock`](Self::lock); a name must not be
+    /// used for both.
+    ///
+    /// ```
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let _reading = client.read_write_lock("prices").read_lock().lock()?;
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn read_write_lock(&self, name: &str) -> ReadWriteLock {
+        ReadWriteLock::new(Arc::clone(&self.process), name)
+    }
+
     /// This client's identity, the first part of every owner: a random UUID. In the child of a fork it is another.
     #[must_use]
     pub fn id(&self) -> String {
@@ -334,6 +350,7 @@ pub struct ClientBuilder {
     target: Option<Locks>,
     clock: Option<Arc<dyn Clock>>,
     watchdog_lease: Option<Duration>,
+    foreign_watchdog: Option<Duration>,
     command_timeout: Option<Duration>,
     max_connections: Option<usize>,
     renewal_batch: Option<(usize, usize)>,
@@ -370,6 +387,26 @@ impl ClientBuilder {
     /// process's locks sooner.
     pub fn watchdog_lease(mut self, lease: Duration) -> Self {
         self.watchdog_lease = Some(lease);
+        self
+    }
+
+    /// The watchdog's lease of other programs that share this server's read-write locks: Redisson's
+    /// `lockWatchdogTimeout`. 30 s unless set, as it is there; at least 100 ms. Their renewals of a read lock may cut
+    /// the lock's time to live to it, so every reader of this client asks for his again every third of it. See
+    /// [`ReadWriteLock`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheellock::{Client, Memory};
+    ///
+    /// let client = Client::builder()
+    ///     .in_memory(&Memory::new())
+    ///     .foreign_watchdog(Duration::from_secs(10))
+    ///     .build()?;
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    pub fn foreign_watchdog(mut self, lease: Duration) -> Self {
+        self.foreign_watchdog = Some(lease);
         self
     }
 
@@ -473,6 +510,9 @@ impl ClientBuilder {
         let mut settings = Settings::default();
         if let Some(lease) = self.watchdog_lease {
             settings.set_watchdog_lease(lease)?;
+        }
+        if let Some(lease) = self.foreign_watchdog {
+            settings.set_foreign_watchdog(lease)?;
         }
         if let Some(timeout) = self.command_timeout {
             settings.set_command_timeout(timeout)?;

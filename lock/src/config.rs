@@ -11,6 +11,8 @@ use crate::lease::{self, Lease};
 pub(crate) struct Settings {
     /// The lease of a watched hold.
     pub(crate) watchdog_lease: Lease,
+    /// The lease of other programs' renewals, which may cut a reader's.
+    pub(crate) foreign_watchdog: Lease,
     /// The longest that one attempt at one command may take.
     pub(crate) command_timeout: Duration,
     /// The wheel's resolution.
@@ -50,6 +52,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             watchdog_lease: lease::DEFAULT,
+            foreign_watchdog: lease::DEFAULT,
             command_timeout: Duration::from_secs(3),
             tick: Duration::from_millis(10),
             poll_bound: POLL_BOUND,
@@ -72,6 +75,16 @@ impl Settings {
     }
 
     pub(crate) fn set_watchdog_lease(&mut self, lease: Duration) -> Result<(), Error> {
+        self.watchdog_lease = self.renewable(lease)?;
+        Ok(())
+    }
+
+    pub(crate) fn set_foreign_watchdog(&mut self, lease: Duration) -> Result<(), Error> {
+        self.foreign_watchdog = self.renewable(lease)?;
+        Ok(())
+    }
+
+    fn renewable(&self, lease: Duration) -> Result<Lease, Error> {
         let parsed = Lease::new(lease)?;
         let shortest = self.tick * TICKS_PER_WATCHED_LEASE;
         if parsed.duration() < shortest {
@@ -80,8 +93,7 @@ impl Settings {
                 reason: format!("the shortest that can be renewed in time is {shortest:?}"),
             });
         }
-        self.watchdog_lease = parsed;
-        Ok(())
+        Ok(parsed)
     }
 
     pub(crate) fn set_command_timeout(&mut self, timeout: Duration) -> Result<(), Error> {

@@ -110,13 +110,20 @@ impl Drop for Grip {
     }
 }
 
-impl fmt::Debug for Grip {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Grip {
+    /// What a guard that is called `guard` shows of itself.
+    pub(crate) fn show(&self, guard: &str, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
-            .debug_struct("Guard")
+            .debug_struct(guard)
             .field("name", &self.hold.name)
             .field("owner", &self.owner())
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Grip {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.show("Grip", formatter)
     }
 }

@@ -147,6 +147,6 @@ impl LockGuard {
 
 impl fmt::Debug for LockGuard {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.grip.fmt(formatter)
+        self.grip.show("LockGuard", formatter)
     }
 }

@@ -14,7 +14,7 @@ use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
 use crate::claim::Claim;
 use crate::error::LostReason;
-use crate::kind::Kind;
+use crate::kind::{Kind, Layout};
 use crate::lease::Lease;
 use crate::name::LockName;
 use crate::owner::{Holder, Owner};
@@ -157,6 +157,17 @@ impl Hold {
         }
     }
 
+    /// Whether that is a hold of the same holder.
+    pub(crate) fn has_holder_of(&self, other: &Self) -> bool {
+        let name =
+            |hold: &Self| hold.state.lock().rare.as_ref().and_then(|rare| rare.holder.clone());
+        match (self.thread, other.thread) {
+            (Some(own), Some(theirs)) => own == theirs,
+            (None, None) => name(self) == name(other),
+            _ => false,
+        }
+    }
+
     pub(crate) fn is_held(&self, now: Instant) -> bool {
         self.validity.holds(now)
     }
@@ -172,11 +183,15 @@ impl Hold {
 
     /// A renewal or a nested acquire, sent at `sent_at`, was granted. False if the hold was over by then.
     pub(crate) fn extend(&self, now: Instant, lease: Lease, sent_at: Instant) -> bool {
+        let before = self.validity.until();
         let valid = self.validity.extend(now, lease.valid_until(sent_at));
         if valid {
             // Relaxed: they only choose between the words of one report.
             self.unanswered.store(false, Ordering::Relaxed);
-            self.at_limit.store(false, Ordering::Relaxed);
+            // What only asked for the rest of a lease is no renewal.
+            if self.validity.until() > before {
+                self.at_limit.store(false, Ordering::Relaxed);
+            }
         }
         valid
     }
@@ -211,9 +226,41 @@ impl Hold {
         (state.watched > 0).then_some(state.lease)
     }
 
-    /// The lease that a renewal sent at `now` should ask for, or `None` if there should be none: no guard is watched, or
-    /// the hold would be valid for longer than `max_hold` after it was granted.
+    /// The lease by whose thirds it is renewed, or `None` if it never is. A reader's key can be cut short by a
+    /// `foreign` client's renewals of that lease, so he asks at least as often, also for a lease that is not prolonged.
+    pub(crate) fn rhythm(&self, foreign: Lease) -> Option<Lease> {
+        if self.kind.layout() != Layout::Reader {
+            return self.watched_lease();
+        }
+        let lease = self.watched_lease().unwrap_or_else(|| self.longest_lease());
+        Some(lease.min(foreign))
+    }
+
+    /// The lease by whose thirds it is renewed, after a renewal that asked for `asked`.
+    pub(crate) fn rhythm_after(&self, asked: Lease, foreign: Lease) -> Lease {
+        if self.kind.layout() == Layout::Reader {
+            self.rhythm(foreign).unwrap_or(asked)
+        } else {
+            asked
+        }
+    }
+
+    /// The lease that a renewal sent at `now` should ask for, or `None` if there should be none.
     pub(crate) fn lease_to_renew(&self, now: Instant, max_hold: Option<Duration>) -> Option<Lease> {
+        self.lease_to_prolong(now, max_hold).or_else(|| self.lease_to_assert(now))
+    }
+
+    /// What is left of a reader's lease. It is asked for again, and not prolonged.
+    fn lease_to_assert(&self, now: Instant) -> Option<Lease> {
+        /// Whatever cuts a key leaves it more than that.
+        const NOT_WORTH_IT: Duration = Duration::from_millis(250);
+        let end = self.valid_until().filter(|_| self.kind.layout() == Layout::Reader)?;
+        let left = end.saturating_duration_since(now);
+        (left >= NOT_WORTH_IT).then(|| Lease::that_lasts(left))
+    }
+
+    /// `None` if no guard is watched, or the hold would be valid for longer than `max_hold` after it was granted.
+    fn lease_to_prolong(&self, now: Instant, max_hold: Option<Duration>) -> Option<Lease> {
         let lease = self.watched_lease()?;
         let limit = max_hold.and_then(|longest| self.since().checked_add(longest));
         if limit.is_some_and(|limit| lease.valid_until(now) > limit) {

@@ -87,6 +87,7 @@ impl Keyspace {
     }
 
     /// `HSET`.
+    #[expect(clippy::needless_pass_by_value, reason = "a number or a text, as it comes")]
     pub(crate) fn hash_set(
         &mut self,
         key: &str,
@@ -130,6 +131,7 @@ impl Keyspace {
     }
 
     /// `SET`: whatever was there, and without an expiry.
+    #[expect(clippy::needless_pass_by_value, reason = "a number or a text, as it comes")]
     pub(crate) fn text_set(&mut self, key: &str, text: impl ToString) {
         let entry = Entry { content: Content::Text(text.to_string()), expires_at: None };
         self.keys.insert(key.to_owned(), entry);

@@ -48,6 +48,14 @@ impl Lease {
         i64::try_from(self.millis).unwrap_or(i64::MAX)
     }
 
+    /// The longest lease that is believed in for no more than `left`: what remains of one is asked for again without
+    /// being prolonged.
+    pub(crate) fn that_lasts(left: Duration) -> Self {
+        // The drift's 2 ms, and then its hundredth.
+        let millis = (left.as_millis() + 2) * 100 / 99;
+        Self { millis: u64::try_from(millis).unwrap_or(u64::MAX) }
+    }
+
     /// Until when a holder may believe in a lease that was granted to a request sent at `sent_at`.
     pub(crate) fn valid_until(self, sent_at: Instant) -> Instant {
         sent_at + self.duration().saturating_sub(self.drift())
@@ -83,6 +91,14 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn what_remains_of_a_lease_is_asked_for_again_and_lasts_no_longer(micros in 1_u64..1_000_000_000_000) {
+            let left = Duration::from_micros(micros);
+            let again = Lease::that_lasts(left).valid_until(origin());
+            prop_assert!(again <= origin() + left);
+            prop_assert!(again + Duration::from_millis(3) > origin() + left);
+        }
+
         #[test]
         fn a_holder_stops_believing_before_the_server_does(
             millis in 10_u64..=3_153_600_000_000,

@@ -12,6 +12,8 @@ use crate::error::{Error, LostReason};
 use crate::fenced_guard::FencedGuard;
 use crate::guard::LockGuard;
 use crate::guards::Guard;
+use crate::hold::Hold;
+use crate::kind::{Kind, Layout};
 use crate::op::{LastToken, TimeToLive};
 use crate::owned_guard::OwnedGuard;
 use crate::owner::Holder;
@@ -239,9 +241,22 @@ impl<G: Guard> Lock<G> {
         let process = self.plan.process()?;
         let own = process.holds.of_name(&name);
         let ended = self.plan.ask(&claim::force_release(kind, name))?;
-        // Also if there was nothing: then an earlier copy of the command has ended it, or it was gone before.
-        for hold in own.iter().filter(|hold| hold.kind.layout() == kind.layout()) {
-            process.watchdog.lose(hold, LostReason::Deleted);
+        // What holds the lock may be of another layout: a writer may read too. Also if there was nothing: then an
+        // earlier copy of the command has ended it, or it was gone before. Only a reader under his own write hold is
+        // still there: the lock was not in mode read.
+        let writes = |reader: &Hold| {
+            own.iter().any(|hold| {
+                hold.kind.layout() == Layout::Writer
+                    && hold.has_holder_of(reader)
+                    && hold.is_held(process.now())
+            })
+        };
+        for hold in &own {
+            let is_gone =
+                hold.kind.layout() == kind.layout() && !(kind == Kind::Read && writes(hold));
+            if ended || is_gone {
+                process.watchdog.lose(hold, LostReason::Deleted);
+            }
         }
         Ok(ended)
     }

@@ -88,6 +88,6 @@ impl OwnedGuard {
 
 impl fmt::Debug for OwnedGuard {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.grip.fmt(formatter)
+        self.grip.show("OwnedGuard", formatter)
     }
 }

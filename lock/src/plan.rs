@@ -135,13 +135,14 @@ impl Plan {
         {
             return Ok(Some(grip));
         }
-        let owner = self.owner(&process, &name, holder)?;
-        let claim = Claim { kind: self.kind, name: name.clone(), owner };
+        let under = self.under(&process, &name, holder)?;
+        let claim = Claim { kind: self.kind, name: name.clone(), owner: process.id.draw() };
         let mut acquirer = Acquirer {
             process: &process,
             holder,
             terms,
             claim,
+            under,
             waits: matches!(wait, Wait::For(_)),
             back_off: self.back_off,
             refusals: 0,
@@ -167,8 +168,14 @@ impl Plan {
         }
     }
 
-    /// The owner of a new hold: a new one, except that who writes and then reads is one and the same.
-    fn owner(&self, process: &Process, name: &LockName, holder: &Holder) -> Result<Owner, Error> {
+    /// The writer under whose hold a reader may come in: the same holder. The new hold has an owner of its own all the
+    /// same, or what is still on its way of an earlier read hold would end this one.
+    fn under(
+        &self,
+        process: &Process,
+        name: &LockName,
+        holder: &Holder,
+    ) -> Result<Option<Owner>, Error> {
         let held = |layout| {
             let hold = process.holds.find(name, holder, layout)?;
             hold.is_held(process.now()).then_some(hold)
@@ -177,9 +184,8 @@ impl Plan {
             Kind::Write if held(Layout::Reader).is_some() => {
                 Err(Error::Upgrade { name: name.shown() })
             }
-            Kind::Read => Ok(held(Layout::Writer)
-                .map_or_else(|| process.id.draw(), |writer| writer.owner.clone())),
-            _ => Ok(process.id.draw()),
+            Kind::Read => Ok(held(Layout::Writer).map(|writer| writer.owner.clone())),
+            _ => Ok(None),
         }
     }
 
@@ -227,13 +233,11 @@ impl Plan {
         if self.kind == Kind::Fenced && hold.token().is_none() {
             // Taken as a lock without tokens. A copy that comes late draws one more, which does no harm.
             let draw = DrawToken::new(hold.name.clone(), hold.owner.clone());
-            match self.ask(&draw)? {
-                Some(token) => hold.set_token(token),
-                None => {
-                    process.watchdog.lose(hold, LostReason::Deleted);
-                    return Ok(None);
-                }
-            }
+            let Some(token) = self.ask(&draw)? else {
+                process.watchdog.lose(hold, LostReason::Deleted);
+                return Ok(None);
+            };
+            hold.set_token(token);
         }
         hold.nest(lease, watched);
         process.watchdog.watch(hold, answer.sent_at);
@@ -260,6 +264,8 @@ struct Acquirer<'a> {
     holder: &'a Holder,
     terms: Terms,
     claim: Claim,
+    /// The owner of the write hold under which it reads.
+    under: Option<Owner>,
     waits: bool,
     back_off: BackOff,
     refusals: u32,
@@ -277,7 +283,10 @@ impl Acquirer<'_> {
     ) -> Result<Attempt<Grip>, Error> {
         let process = self.process;
         renewable(process, self.terms)?;
-        let acquire = self.claim.acquire(self.terms.lease, self.waits);
+        let acquire = match &self.under {
+            Some(writer) => self.claim.acquire_under(writer, self.terms.lease),
+            None => self.claim.acquire(self.terms.lease, self.waits),
+        };
         let patience = patience(process, until, cancel);
         // Before it is sent: it may stand in line although no answer comes.
         if self.line == InLine::No && self.waits && self.claim.queues() {
@@ -358,7 +367,7 @@ impl Drop for Acquirer<'_> {
             // A server that did not answer just now is not asked again while a caller waits.
             self.process.leave_line(&self.claim, self.terms.lease, self.doubt, self.answered);
         } else if let Some(doubt) = self.doubt {
-            self.process.watchdog.owe_release(self.claim.clone(), self.terms.lease, Some(doubt));
+            self.process.watchdog.owe_release(&self.claim, self.terms.lease, Some(doubt));
         }
     }
 }

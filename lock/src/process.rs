@@ -291,14 +291,14 @@ impl Process {
             .is_some_and(|answer| doubt.is_none_or(|doubt| doubt < answer.reply.at));
         if !left {
             // Who does not ask any more is believed to live for no longer than that.
-            self.watchdog.owe_release(claim.clone(), lease.max(lease::DEFAULT), doubt);
+            self.watchdog.owe_release(claim, lease.max(lease::DEFAULT), doubt);
         }
         self.watchdog.released(claim);
     }
 
     /// False if so many are owed that the lease has to end by itself.
     fn owe_release(&self, hold: &Hold) -> bool {
-        self.watchdog.owe_release(hold.claim(), hold.longest_lease(), hold.doubt())
+        self.watchdog.owe_release(&hold.claim(), hold.longest_lease(), hold.doubt())
     }
 
     /// Ends the client: waiters are woken, holds are released, until `timeout`. Answers how many were released, and the

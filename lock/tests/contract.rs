@@ -7,7 +7,7 @@ mod common;
 use std::time::Duration;
 
 use common::stores::{World, on_both_stores};
-use wheellock::{Client, Clock, Error, LostReason, Memory, SystemClock};
+use wheellock::{Client, Clock, Error, LostReason, SystemClock};
 use wheellock_fixture::{Reply, Server};
 
 const LEASE: Duration = Duration::from_secs(30);

@@ -36,7 +36,7 @@ fn numbers(numbers: &[i64]) -> Reply {
 }
 
 /// The first number of an answer whose last is the server's clock.
-fn found(reply: Reply) -> i64 {
+fn found(reply: &Reply) -> i64 {
     let parts = reply.array();
     assert!(parts.len() == 2 && parts[1].integer() > 1_700_000_000_000, "{parts:?}");
     parts[0].integer()
@@ -53,7 +53,7 @@ fn the_scripts_of_a_semaphore() {
     assert_eq!(take("t1", "2"), numbers(&[1, 1]));
     assert_eq!(take("t2", "2"), numbers(&[0, 1]));
     assert_eq!(take("t1", "2"), numbers(&[1, 1]), "remembered");
-    let undo = |id| found(run(&server, UNDO, &["s", "c", id], &["2", "9999", "PUBLISH"]));
+    let undo = |id| found(&run(&server, UNDO, &["s", "c", id], &["2", "9999", "PUBLISH"]));
     assert_eq!((undo("t1"), undo("t1"), undo("t9")), (1, 0, 0));
     assert_eq!(take("t1", "2"), numbers(&[0, 3]), "undone");
     assert_eq!(take("t9", "2"), numbers(&[0, 3]), "undone before it came");
@@ -112,7 +112,7 @@ fn the_scripts_of_permits() {
     assert_eq!(count(), numbers(&[1, 1]));
     let release = |id, by| {
         let keys = ["s", "z", "c", &format!("r{id}")];
-        found(run(&server, RELEASE, &keys, &["9999", "PUBLISH", by, id]))
+        found(&run(&server, RELEASE, &keys, &["9999", "PUBLISH", by, id]))
     };
     assert_eq!((release(A, "x"), release(A, "x"), release(A, "y")), (1, 1, 0));
     assert_eq!(acquire(A, "-1"), numbers(&[0, 2, -1]), "given back before this copy came");

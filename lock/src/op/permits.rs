@@ -32,7 +32,7 @@ struct Permits {
 
 impl Permits {
     fn new(name: LockName, ids: Vec<PermitId>) -> Self {
-        let remembered = ids.iter().map(|id| name.request(&id.to_string())).collect();
+        let remembered = ids.iter().map(|id| name.request(id)).collect();
         Self {
             leases: name.permit_leases(),
             channel: name.semaphore_channel(),

@@ -29,6 +29,31 @@ impl Recount {
     fn lease_millis(&self) -> u64 {
         self.lease.map_or(0, Lease::millis)
     }
+
+    /// What the script does to a field in memory.
+    pub(super) fn apply_to(
+        &self,
+        field: &str,
+        keyspace: &mut Keyspace,
+        not_after: ServerTime,
+    ) -> Value {
+        if let Some(late) = keyspace.late(not_after) {
+            return late;
+        }
+        let key = self.name.as_str();
+        match keyspace.hash_has(key, field) {
+            Err(_) => Value::wrong_type(),
+            Ok(false) => Value::Integer(0),
+            Ok(true) => {
+                let lease = i64::try_from(self.lease_millis()).unwrap_or(i64::MAX);
+                keyspace.prolong(key, lease);
+                match keyspace.hash_set(key, field, u64::from(self.count)) {
+                    Ok(()) => Value::Integer(1),
+                    Err(_) => Value::wrong_type(),
+                }
+            }
+        }
+    }
 }
 
 impl Operation for Recount {
@@ -56,29 +81,19 @@ impl Operation for Recount {
     }
 
     fn decode(&self, value: Value) -> Result<Recounted, Unexpected> {
-        match value {
-            Value::Integer(1) => Ok(Recounted::Written),
-            Value::Integer(0) => Ok(Recounted::Gone),
-            other => Err(Unexpected(other)),
-        }
+        recounted(value)
     }
 
     fn apply(&self, keyspace: &mut Keyspace, not_after: ServerTime) -> Value {
-        if let Some(late) = keyspace.late(not_after) {
-            return late;
-        }
-        let (key, owner) = (self.name.as_str(), self.owner.to_string());
-        match keyspace.hash_has(key, &owner) {
-            Err(_) => Value::wrong_type(),
-            Ok(false) => Value::Integer(0),
-            Ok(true) => {
-                let lease = i64::try_from(self.lease_millis()).unwrap_or(i64::MAX);
-                keyspace.prolong(key, lease);
-                match keyspace.hash_set(key, &owner, u64::from(self.count)) {
-                    Ok(()) => Value::Integer(1),
-                    Err(_) => Value::wrong_type(),
-                }
-            }
-        }
+        self.apply_to(&self.owner.to_string(), keyspace, not_after)
+    }
+}
+
+/// Reads an answer that is yes or no.
+pub(super) fn recounted(value: Value) -> Result<Recounted, Unexpected> {
+    match value {
+        Value::Integer(1) => Ok(Recounted::Written),
+        Value::Integer(0) => Ok(Recounted::Gone),
+        other => Err(Unexpected(other)),
     }
 }

@@ -1,6 +1,7 @@
 //! Renew: prolongs many holds in one script, each if it is still its owner's.
 
 use super::operation::{Argument, Form, Operation, Script, WRITE};
+use super::read_write::renew_reader;
 use crate::keyspace::Keyspace;
 use crate::kind::Layout;
 use crate::lease::Lease;
@@ -42,6 +43,7 @@ pub(crate) enum Renewed {
 
 static COUNTED: Script = Script::new(include_str!("renew.lua"));
 static TEXT: Script = Script::new(include_str!("text_renew.lua"));
+static READERS: Script = Script::new(include_str!("renew_readers.lua"));
 
 impl Renew {
     fn is_there(&self, keyspace: &mut Keyspace, renewal: &Renewal) -> bool {
@@ -64,7 +66,8 @@ impl Operation for Renew {
     fn form(&self) -> Form {
         Form::Script(match self.layout {
             Layout::Text => &TEXT,
-            _ => &COUNTED,
+            Layout::Reader => &READERS,
+            Layout::Counted | Layout::Writer => &COUNTED,
         })
     }
 
@@ -114,9 +117,12 @@ impl Operation for Renew {
         }
         let now = keyspace.now();
         let answers = self.renewals.iter().map(|renewal| {
-            let key = renewal.name.as_str();
+            let (key, lease) = (renewal.name.as_str(), renewal.lease.in_millis());
+            if self.layout == Layout::Reader {
+                return renew_reader(keyspace, &renewal.name, &renewal.owner, lease);
+            }
             if self.is_there(keyspace, renewal) {
-                keyspace.prolong(key, renewal.lease.in_millis());
+                keyspace.prolong(key, lease);
                 1
             } else if keyspace.exists(key) {
                 -1

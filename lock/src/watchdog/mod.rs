@@ -175,7 +175,7 @@ impl Watchdog {
     /// end by itself.
     pub(crate) fn owe_release(
         &self,
-        claim: Claim,
+        claim: &Claim,
         lease: Lease,
         doubt: Option<ServerTime>,
     ) -> bool {
@@ -349,7 +349,7 @@ impl Shared {
         let ends_by_itself = !hold.may_outlive();
         if hold.doubt().is_some() || !(gone || ends_by_itself) {
             // If too many are owed already, that is counted, and the lease ends by itself.
-            self.owe(now, hold.claim(), hold.longest_lease(), hold.doubt());
+            self.owe(now, &hold.claim(), hold.longest_lease(), hold.doubt());
         }
     }
 
@@ -383,10 +383,10 @@ impl Shared {
         }
     }
 
-    fn owe(&self, now: Instant, claim: Claim, lease: Lease, doubt: Option<ServerTime>) -> bool {
+    fn owe(&self, now: Instant, claim: &Claim, lease: Lease, doubt: Option<ServerTime>) -> bool {
         // A copy of a command may be under way for as long as its attempt may take.
         let lease_and_copies = lease.duration() + self.settings.patience();
-        let (debt, release) = (Debt::from(&claim), claim.release());
+        let (debt, release) = (Debt::from(claim), claim.release());
         self.owe_that(now, debt, release, lease_and_copies, doubt)
     }
 

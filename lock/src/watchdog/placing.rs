@@ -8,6 +8,7 @@ use super::schedule::Company;
 use super::{Shared, Timer};
 use crate::error::LostReason;
 use crate::hold::{Hold, Place};
+use crate::kind::Layout;
 use crate::lease::Lease;
 
 impl Shared {
@@ -17,19 +18,27 @@ impl Shared {
             self.lose(hold, LostReason::Expired);
             return;
         };
-        let at = hold.watched_lease().map_or_else(
-            // Nothing to be done before its end, but perhaps to be told.
-            || hold.long_at(self.settings.long_hold).unwrap_or(end),
-            |lease| {
-                // A nested lease that is shorter has not moved the end. The next renewal counts from the request on
-                // which the end rests, or nesting often enough would put it off for ever.
-                let lasts = lease.valid_until(sent_at).saturating_duration_since(sent_at);
-                let rests_on = end.checked_sub(lasts).map_or(sent_at, |at| at.min(sent_at));
-                let company = if rests_on < sent_at { Company::Few } else { company };
-                self.schedule.renew_at(lease, rests_on, self.holds.len(), company)
-            },
-        );
-        self.place(hold, at.min(end));
+        let renewed_at = hold.rhythm(self.settings.foreign_watchdog).map(|lease| {
+            // A nested lease that is shorter has not moved the end. The next renewal counts from the request on
+            // which the end rests, or nesting often enough would put it off for ever.
+            let lasts = lease.valid_until(sent_at).saturating_duration_since(sent_at);
+            let rests_on = end.checked_sub(lasts).map_or(sent_at, |at| at.min(sent_at));
+            let company = if rests_on < sent_at { Company::Few } else { company };
+            self.schedule.renew_at(lease, rests_on, self.holds.len(), company)
+        });
+        // A reader's end can be far beyond the next renewal, so it says nothing of when that should be.
+        let before = match *hold.place() {
+            Place::On(_, nanos) if hold.kind.layout() == Layout::Reader => Some(nanos),
+            _ => None,
+        };
+        let before = before.map(|nanos| hold.at_nanos(nanos));
+        let at = [renewed_at, self.told_at(hold), before].into_iter().flatten().min();
+        self.place(hold, at.map_or(end, |at| at.min(end)));
+    }
+
+    /// When to look at a hold that is not watched, to tell that it has lasted for long.
+    fn told_at(&self, hold: &Hold) -> Option<Instant> {
+        hold.long_at(self.settings.long_hold).filter(|_| hold.watched_lease().is_none())
     }
 
     /// Puts a hold where it is renewed next, after a renewal that was sent at `sent_at`.
@@ -40,7 +49,9 @@ impl Shared {
         sent_at: Instant,
         company: Company,
     ) {
-        let at = self.schedule.renew_at(lease, sent_at, self.holds.len(), company);
+        let rhythm = hold.rhythm_after(lease, self.settings.foreign_watchdog);
+        let at = self.schedule.renew_at(rhythm, sent_at, self.holds.len(), company);
+        let at = self.told_at(hold).map_or(at, |told_at| told_at.min(at));
         self.place(hold, at.min(lease.valid_until(sent_at)));
     }
 

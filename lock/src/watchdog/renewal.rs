@@ -238,8 +238,9 @@ impl Sweep<'_> {
                 // Too late if its validity ended meanwhile: lost is final, and the ticker says so.
                 if hold.extend(answered_at, sent.lease, sent_at) {
                     let all = shared.holds.len();
+                    let rhythm = hold.rhythm_after(sent.lease, shared.settings.foreign_watchdog);
                     let places = &mut self.memory.places;
-                    let company = shared.schedule.company(sent.lease, sent_at, all, places);
+                    let company = shared.schedule.company(rhythm, sent_at, all, places);
                     shared.place_after_renewal(hold, sent.lease, sent_at, company);
                 }
             }
@@ -328,7 +329,8 @@ fn put_off(shared: &Shared, batch: &[Due]) {
 
 fn try_again_later(shared: &Shared, hold: &Arc<Hold>, now: Instant) {
     hold.unanswered.store(true, Ordering::Relaxed);
-    if let (Some(end), Some(lease)) = (hold.valid_until(), hold.watched_lease()) {
+    let rhythm = hold.rhythm(shared.settings.foreign_watchdog);
+    if let (Some(end), Some(lease)) = (hold.valid_until(), rhythm) {
         let left = end.saturating_duration_since(now);
         let pause = (left / 8).min(lease.duration() / 10).max(SHORTEST_PAUSE);
         shared.place(hold, (now + pause).min(end));

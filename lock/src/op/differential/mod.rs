@@ -6,6 +6,7 @@ mod fenced;
 mod latches;
 mod mutex;
 mod permits;
+mod read_write;
 mod semaphores;
 mod text;
 mod worlds;

@@ -79,7 +79,7 @@ impl Cast {
         let ids: Vec<PermitId> = (0..IDS).map(|_| PermitId::new(client.draw_bytes())).collect();
         let requests: Vec<Owner> = (0..REQUESTS * KINDS).map(|_| client.draw()).collect();
         let mut keys = vec![NAME.to_owned(), LEASES.to_owned()];
-        keys.extend(ids.iter().map(|id| name.request(&id.to_string()).to_string()));
+        keys.extend(ids.iter().map(|id| name.request(id).to_string()));
         keys.extend(requests.iter().map(|id| name.request(id).to_string()));
         Self { worlds: Worlds::new(server, keys), name, ids, requests }
     }

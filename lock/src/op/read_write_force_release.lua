@@ -1,0 +1,24 @@
+-- Ends whatever holds the lock in one mode, and tells the waiters. In mode write that includes what the writer reads.
+--
+-- KEYS[1]  the lock
+-- KEYS[2]  its channel
+-- ARGV[1]  not after, by the server's clock, in ms
+-- ARGV[2]  the mode: read or write
+-- ARGV[3]  message
+-- ARGV[4]  the command that publishes
+--
+-- Answers 1: there was something. 0: nothing holds it in that mode. {'LATE', now}: arrived too late, did nothing.
+--
+-- Atomic: Redis runs one script at a time. It carries a not-after because a copy that arrives late would end a hold
+-- that nobody meant. The keys of single levels end by themselves: without a field nobody looks at them.
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if now > tonumber(ARGV[1]) then
+  return {'LATE', now}
+end
+if redis.call('hget', KEYS[1], 'mode') ~= ARGV[2] then
+  return 0
+end
+redis.call('del', KEYS[1])
+redis.call(ARGV[4], KEYS[2], ARGV[3])
+return 1
