@@ -19,6 +19,7 @@ mod maven;
 mod plot;
 mod process;
 mod raw;
+mod red_lock;
 mod renewing;
 mod rounds;
 mod timers;
@@ -30,6 +31,7 @@ pub use hand_over::{CLIENTS, RAW_CHAIN, RLOCK_POLLING, hand_overs, slow_hand_ove
 pub use lock_unlock::{TWO_EVALSHA, WATCHED, lock_unlocks, slow_lock_unlocks};
 pub use machine::{describe, pin};
 pub use raw::RawLock;
+pub use red_lock::{FIVE, RAW_FAN_OUT, RedServers, red_locks};
 pub use renewing::{Sweeps, keep_one, watchdog_report};
 pub use rounds::{Figures, measure_in_turn, table};
 pub use timers::{After, Batch, Boxed, Floor, OrderedMap, Timer};

@@ -13,6 +13,8 @@ use crate::error::Error;
 use crate::expirable_semaphore::ExpirableSemaphore;
 use crate::kind::Kind;
 use crate::lock::{FencedLock, Lock};
+use crate::multi_lock::MultiLock;
+use crate::part::AnyLock;
 use crate::plan::{Nesting, Plan};
 use crate::process::{Birth, Process, Target};
 use crate::read_write_lock::ReadWriteLock;
@@ -160,6 +162,22 @@ impl Client {
         let mut plan = self.plan(Kind::Simple, name);
         plan.nesting = Nesting::Contends;
         Lock::new(plan)
+    }
+
+    /// Several locks as one: all of them or none. Any kinds of locks, and of any clients, so that they may be on several
+    /// servers; [`MultiLock::new`] is the same. Redisson's `getMultiLock`.
+    ///
+    /// ```
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let (order, stock) = (client.lock("orders:42"), client.lock("stock:7"));
+    /// let _guard = client.multi_lock(&[&order, &stock]).lock()?;
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn multi_lock(&self, locks: &[&dyn AnyLock]) -> MultiLock {
+        MultiLock::new(locks)
     }
 
     fn plan(&self, kind: Kind, name: &str) -> Plan {

@@ -10,6 +10,7 @@ use crate::call::Attempts;
 use crate::error::{Error, LostReason};
 use crate::hold::Hold;
 use crate::process::Process;
+use crate::told::Listener;
 
 /// One of the guards of a hold. Dropping it lets go. Public only for a sealed trait: nobody outside can name it.
 pub struct Grip {
@@ -64,6 +65,15 @@ impl Grip {
         })
     }
 
+    /// Tells this one if the hold is lost.
+    pub(crate) fn tell(&self, listener: Listener) {
+        if self.process.is_current() {
+            self.hold.listen_by(listener);
+        } else {
+            listener.tell(LostReason::Forked);
+        }
+    }
+
     pub(crate) fn name(&self) -> String {
         self.hold.name.shown()
     }
@@ -83,6 +93,27 @@ impl Grip {
         self.done = true;
         let patience = self.process.settings.patience();
         self.leave(patience, Attempts::UntilAnswered)
+    }
+
+    /// Lets go in one attempt, as dropping it does, and says how it went.
+    pub(crate) fn let_go_once(mut self) -> Result<(), Error> {
+        self.done = true;
+        let patience = self.process.settings.command_timeout;
+        self.leave(patience, Attempts::One)
+    }
+
+    /// Lets go without waiting: the hold is over at once, and the renewal thread tells the server.
+    pub(crate) fn let_go_later(mut self) -> Result<(), Error> {
+        self.done = true;
+        if !self.process.is_current() {
+            return self.leave(Duration::ZERO, Attempts::One);
+        }
+        self.process.leave_later(&self.hold, self.watched)
+    }
+
+    /// Whether the two are of one client, and so go to one server.
+    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.process, &other.process)
     }
 
     fn asked(&self) -> &Asked {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, bounded};
 use hashed_wheel::TimerKey;
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
@@ -19,6 +19,7 @@ use crate::lease::Lease;
 use crate::name::LockName;
 use crate::owner::{Holder, Owner};
 use crate::report::{HeldLock, LostLock};
+use crate::told::Listener;
 use crate::validity::Validity;
 use crate::value::ServerTime;
 
@@ -66,7 +67,7 @@ struct State {
 #[derive(Debug, Default)]
 struct Rare {
     /// Who is to be told if it is lost.
-    listeners: Vec<Sender<LostReason>>,
+    listeners: Vec<Listener>,
     /// Its fencing token.
     token: Option<u64>,
     /// The name of its holder, if that is no thread.
@@ -429,26 +430,31 @@ impl Hold {
     /// A channel that gets the reason if the hold is lost, and closes without one if it is released.
     pub(crate) fn listen(&self) -> Receiver<LostReason> {
         let (tell, told) = bounded(1);
+        self.listen_by(Listener::Alone(tell));
+        told
+    }
+
+    /// Tells this one if the hold is lost, at once if it is already, and drops it if it is released.
+    pub(crate) fn listen_by(&self, listener: Listener) {
         let mut state = self.state.lock();
         if let Some(reason) = state.lost {
-            let _fits = tell.try_send(reason);
+            drop(state);
+            listener.tell(reason);
         } else if !state.over {
-            state.rare.get_or_insert_default().listeners.push(tell);
+            state.rare.get_or_insert_default().listeners.push(listener);
         }
-        told
     }
 }
 
 impl State {
-    fn take_listeners(&mut self) -> Vec<Sender<LostReason>> {
+    fn take_listeners(&mut self) -> Vec<Listener> {
         self.rare.as_mut().map(|rare| std::mem::take(&mut rare.listeners)).unwrap_or_default()
     }
 }
 
-fn tell(listeners: Vec<Sender<LostReason>>, reason: LostReason) {
+fn tell(listeners: Vec<Listener>, reason: LostReason) {
     for listener in listeners {
-        // Room for one is all it needs. Nobody may be listening any more.
-        let _gone = listener.try_send(reason);
+        listener.tell(reason);
     }
 }
 

@@ -17,6 +17,7 @@ use crate::kind::{Kind, Layout};
 use crate::op::{LastToken, TimeToLive};
 use crate::owned_guard::OwnedGuard;
 use crate::owner::Holder;
+use crate::part::{AnyLock, AsPart, Part};
 use crate::plan::{Plan, Wait};
 use crate::wait::Until;
 
@@ -309,6 +310,14 @@ impl Lock<FencedGuard> {
     /// As [`lock`](Self::lock).
     pub fn last_token(&self) -> Result<u64, Error> {
         Ok(self.plan.ask(&LastToken::new(&self.plan.name()?))?.unwrap_or(0))
+    }
+}
+
+impl<G: Guard> AnyLock for Lock<G> {}
+
+impl<G: Guard> AsPart for Lock<G> {
+    fn as_part(&self) -> Part {
+        Part::new(self.plan.clone(), self.owner.clone())
     }
 }
 

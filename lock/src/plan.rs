@@ -29,6 +29,8 @@ pub(crate) struct Plan {
     terms: Result<Terms, Error>,
     pub(crate) nesting: Nesting,
     pub(crate) back_off: BackOff,
+    /// How often one try is sent that is not answered.
+    pub(crate) attempts: Attempts,
 }
 
 /// How a hold lasts.
@@ -86,6 +88,7 @@ impl Plan {
             terms: Ok(terms),
             nesting: Nesting::Allowed,
             back_off: BackOff::default(),
+            attempts: Attempts::UntilAnswered,
         }
     }
 
@@ -93,8 +96,27 @@ impl Plan {
         self.terms = Lease::new(lease).map(|lease| Terms { lease, watched: false });
     }
 
+    pub(crate) fn set_name(&mut self, name: &str) {
+        self.name = LockName::parse(name);
+    }
+
     pub(crate) fn name(&self) -> Result<LockName, Error> {
         self.name.clone()
+    }
+
+    /// Which server it is on, as far as is known.
+    pub(crate) fn server(&self) -> String {
+        self.process.server()
+    }
+
+    /// Whether both are of one client.
+    pub(crate) fn is_of_the_client_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.process, &other.process)
+    }
+
+    /// The lease that is asked for.
+    pub(crate) fn lease(&self) -> Result<Duration, Error> {
+        self.terms.clone().map(|terms| terms.lease.duration())
     }
 
     /// The client as it is in the process that runs now, unless it was shut down.
@@ -145,6 +167,7 @@ impl Plan {
             under,
             waits: matches!(wait, Wait::For(_)),
             back_off: self.back_off,
+            attempts: self.attempts,
             refusals: 0,
             doubt: None,
             line: InLine::No,
@@ -215,7 +238,7 @@ impl Plan {
         let recount = hold.claim().recount(hold.guards() + 1, Some(lease));
         // Before it is sent: the hold may end before the answer is here.
         hold.ask_for(lease);
-        let patience = patience(process, until, wait.cancel());
+        let patience = patience(process, until, wait.cancel(), self.attempts);
         let answer = match call(&process.store, &*process.clock, &recount, &patience) {
             Ok(answer) => answer,
             // The count on the server may be one too high. No decision reads it.
@@ -268,6 +291,7 @@ struct Acquirer<'a> {
     under: Option<Owner>,
     waits: bool,
     back_off: BackOff,
+    attempts: Attempts,
     refusals: u32,
     doubt: Option<ServerTime>,
     line: InLine,
@@ -287,7 +311,7 @@ impl Acquirer<'_> {
             Some(writer) => self.claim.acquire_under(writer, self.terms.lease),
             None => self.claim.acquire(self.terms.lease, self.waits),
         };
-        let patience = patience(process, until, cancel);
+        let patience = patience(process, until, cancel, self.attempts);
         // Before it is sent: it may stand in line although no answer comes.
         if self.line == InLine::No && self.waits && self.claim.queues() {
             self.line = InLine::Perhaps;
@@ -382,11 +406,12 @@ fn patience<'a>(
     process: &'a Process,
     until: Instant,
     cancel: Option<&'a Receiver<()>>,
+    attempts: Attempts,
 ) -> Patience<'a> {
     Patience {
         until,
         attempt: process.settings.command_timeout,
-        attempts: Attempts::UntilAnswered,
+        attempts,
         closed: Some(process.channels.closed()),
         cancel,
     }

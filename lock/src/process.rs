@@ -144,6 +144,14 @@ impl Process {
         Ok(process)
     }
 
+    /// Which server it speaks to, as far as is known: two that say the same speak to the same.
+    pub(crate) fn server(&self) -> String {
+        match &self.target {
+            Target::Memory(memory) => memory.place(),
+            Target::Redis(address) => address.place(),
+        }
+    }
+
     pub(crate) fn now(&self) -> Instant {
         self.clock.now()
     }
@@ -198,6 +206,36 @@ impl Process {
         }
     }
 
+    /// One guard of `hold` is gone, and nobody waits for the server. If it was the last, the hold is over and its
+    /// release is owed; else the count on the server stays one too high, which the last release does not mind.
+    pub(crate) fn leave_later(&self, hold: &Arc<Hold>, watched: bool) -> Result<(), Error> {
+        if hold.leave(watched) != Left::Nothing {
+            return self.check(hold);
+        }
+        self.watchdog.forget(hold);
+        self.holds.remove(hold);
+        self.finish(hold)?;
+        // If too many are owed already, that is counted, and the lease ends by itself.
+        self.owe_release(hold);
+        Ok(())
+    }
+
+    /// From now on nobody believes in `hold`. An error if it was over before; then its release is owed where there is
+    /// anything to release.
+    fn finish(&self, hold: &Arc<Hold>) -> Result<(), Error> {
+        let Err(Loss { reason, first }) = hold.finish(self.now()) else {
+            return Ok(());
+        };
+        // If the watchdog was first, it has told of it, and owes the release already.
+        if first {
+            self.watchdog.tell_loss(hold, reason);
+            if hold.may_outlive() || hold.doubt().is_some() {
+                self.owe_release(hold);
+            }
+        }
+        Err(lost(hold, reason))
+    }
+
     fn leave_nested(
         &self,
         hold: &Arc<Hold>,
@@ -227,16 +265,7 @@ impl Process {
         self.watchdog.forget(hold);
         self.holds.remove(hold);
         let valid_until = hold.valid_until();
-        if let Err(Loss { reason, first }) = hold.finish(self.now()) {
-            // If the watchdog was first, it has told of it, and owes the release already.
-            if first {
-                self.watchdog.tell_loss(hold, reason);
-                if hold.may_outlive() || hold.doubt().is_some() {
-                    self.owe_release(hold);
-                }
-            }
-            return Err(lost(hold, reason));
-        }
+        self.finish(hold)?;
         let claim = hold.claim();
         self.watchdog.releasing(&claim);
         let release = claim.release();

@@ -1,6 +1,6 @@
 //! Prints what a lock costs: floors, this crate and peers, measured in turn, with ratios.
 //!
-//! `lock_report [lock] [hand-over] [--rounds N] [--server-core N]`; without a word it does both. Run it under `taskset`
+//! `lock_report [lock] [hand-over] [red] [--rounds N] [--server-core N]`; without a word it does all. Run it under `taskset`
 //! to keep the benchmark on one core.
 
 #![expect(clippy::print_stdout, reason = "it is a report")]
@@ -8,8 +8,8 @@
 use std::env;
 
 use wheellock_benches::{
-    describe, hand_overs, lock_unlocks, measure_in_turn, pin, slow_hand_overs, slow_lock_unlocks,
-    table,
+    RedServers, describe, hand_overs, lock_unlocks, measure_in_turn, pin, red_locks,
+    slow_hand_overs, slow_lock_unlocks, table,
 };
 use wheellock_fixture::Server;
 
@@ -21,18 +21,23 @@ fn main() {
     };
     let says = |word: &str| arguments.iter().any(|argument| argument == word);
     let rounds = value("--rounds").and_then(|rounds| rounds.parse().ok()).unwrap_or(100);
-    let both = !says("lock") && !says("hand-over");
+    let all = !["lock", "hand-over", "red"].into_iter().any(says);
 
     let server = Server::start();
     if let Some(core) = value("--server-core") {
         pin(&server, core);
     }
     println!("{}", describe(&server));
-    if both || says("lock") {
+    if all || says("lock") {
         lock_report(&server, rounds);
     }
-    if both || says("hand-over") {
+    if all || says("hand-over") {
         hand_over_report(&server, rounds);
+    }
+    if all || says("red") {
+        let servers = RedServers::start();
+        let mut contenders = red_locks(&servers);
+        println!("{}", table("red lock + unlock", &measure_in_turn(&mut contenders, rounds, 50)));
     }
 }
 

@@ -150,6 +150,11 @@ impl Memory {
         Arc::clone(&self.world.clock)
     }
 
+    /// Where the keys are.
+    pub(crate) fn place(&self) -> String {
+        format!("memory at {:p}", Arc::as_ptr(&self.world))
+    }
+
     /// The same server for a process that was forked: empty, as nothing is shared with the parent.
     pub(crate) fn forked(&self) -> Self {
         Self::with_clock(Arc::clone(&self.world.clock))

@@ -42,6 +42,13 @@ impl Address {
     }
 }
 
+impl Address {
+    /// Host, port and database: where the keys are.
+    pub(crate) fn place(&self) -> String {
+        format!("{}:{}/{}", self.host, self.port, self.database)
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.host.contains(':') {

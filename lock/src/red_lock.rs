@@ -1,0 +1,405 @@
+//! One lock on several independent servers, held by who holds it on a majority of them.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Receiver;
+use hashed_wheel::Parker;
+
+use crate::back_off::BackOff;
+use crate::call::{Attempts, is_cancelled, park};
+use crate::client::Client;
+use crate::crew::Crew;
+use crate::error::Error;
+use crate::owner::Holder;
+use crate::part::{AnyLock, AsPart, Part};
+use crate::plan::Wait;
+use crate::red_guard::RedGuard;
+use crate::round::Round;
+use crate::wait::Until;
+
+/// A lock on several servers that know nothing of each other. Whoever holds it on a majority of them holds it, so it
+/// outlives the loss of a minority: their crash, their hanging, the loss of their keys.
+///
+/// **Taking it.** All servers are asked at the same time; as soon as a majority has granted it, it is held, and those
+/// that answer later join. If a majority cannot be had, or has not answered within the
+/// [server timeout](Self::with_server_timeout), everything is released everywhere, and it is tried again after a pause
+/// with jitter. No server is ever waited on for the lock while others are held, so there is no deadlock. Each part
+/// counts from before its own request was sent, less one hundredth and 2 ms; if a majority's time is over when it is
+/// complete, it was not granted.
+///
+/// **Holding it.** Each part is renewed by its own client's watchdog; the lock is held as long as a majority of
+/// the parts is. [`with_lease`](Self::with_lease) makes it end by itself. The same thread may take it again: its parts
+/// nest, and parts that were missing are asked for again.
+///
+/// **Threads.** Each `RedLock` has a thread for each server, started when it is first taken and shared by its
+/// clones and by [`with_name`](Self::with_name), so make one and keep it. A server that hangs keeps its thread busy for
+/// one command timeout, and counts as not granting meanwhile; it slows down nobody else.
+///
+/// On each server it is an ordinary lock. Redisson's is `RedissonRedLock`, which it excludes; the idea is Redis's
+/// own (Distributed Locks with Redis). It does not fence: see [the crate's words](crate#what-it-does-not-do). A server
+/// that restarts without its keys may grant what it granted before; start it after the longest lease has passed.
+///
+/// ```
+/// use std::time::Duration;
+/// use wheellock::{Client, RedLock};
+///
+/// let clients = [Client::in_memory(), Client::in_memory(), Client::in_memory()];
+/// let lock = RedLock::new(&clients, "orders:42");
+/// if let Some(guard) = lock.try_lock_for(Duration::from_secs(5))? {
+///     guard.check()?;
+///     // Alone.
+///     guard.unlock()?;
+/// }
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct RedLock {
+    team: Result<Team, Error>,
+    server_timeout: Option<Duration>,
+    back_off: BackOff,
+}
+
+/// The servers, and who asks them.
+#[derive(Clone)]
+struct Team {
+    parts: Arc<[Part]>,
+    quorum: usize,
+    crew: Arc<Crew>,
+}
+
+/// With two servers, neither may be away: that is a multi-lock, at twice the risk.
+const FEWEST: usize = 3;
+
+const SHORTEST_TIMEOUT: Duration = Duration::from_millis(50);
+const LONGEST_TIMEOUT: Duration = Duration::from_millis(250);
+/// A default timeout is this part of the lease, and one that is set at most the other.
+const DEFAULT_PART_OF_LEASE: u32 = 20;
+const LARGEST_PART_OF_LEASE: u32 = 3;
+
+impl RedLock {
+    /// The reentrant lock `name` on the servers of these clients, of which there must be three at least, each another.
+    /// Five outlive the loss of two. An even number outlives no more than one less.
+    ///
+    /// A wrong list or name is an error when the lock is taken.
+    #[must_use]
+    pub fn new(clients: &[Client], name: &str) -> Self {
+        let parts = clients.iter().map(|client| client.lock(name).as_part()).collect();
+        Self::with_team(Team::new(parts))
+    }
+
+    /// Of these locks, which may be of any kind and of different names, as Redisson has it. Each must be on another
+    /// server.
+    ///
+    /// ```
+    /// use wheellock::{Client, RedLock};
+    ///
+    /// let [a, b, c] = [(); 3].map(|()| Client::in_memory().fenced_lock("orders:42"));
+    /// let _guard = RedLock::of(&[&a, &b, &c]).lock()?;
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn of(locks: &[&dyn AnyLock]) -> Self {
+        Self::with_team(Team::new(locks.iter().map(|lock| lock.as_part()).collect()))
+    }
+
+    fn with_team(team: Result<Team, Error>) -> Self {
+        Self { team, server_timeout: None, back_off: BackOff::default() }
+    }
+
+    /// Another lock on the same servers, with the same settings and the same threads.
+    ///
+    /// ```
+    /// use wheellock::{Client, RedLock};
+    ///
+    /// let clients = [Client::in_memory(), Client::in_memory(), Client::in_memory()];
+    /// let first = RedLock::new(&clients, "orders:42");
+    /// let _both = (first.lock()?, first.with_name("orders:43").lock()?);
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_name(&self, name: &str) -> Self {
+        let mut other = self.clone();
+        other.change(|part| part.plan.set_name(name));
+        other
+    }
+
+    /// The same lock, with holds that last for `lease` and are not renewed. As
+    /// [`Lock::with_lease`](crate::Lock::with_lease).
+    #[must_use]
+    pub fn with_lease(mut self, lease: Duration) -> Self {
+        self.change(|part| part.plan.set_lease(lease));
+        self
+    }
+
+    /// How long the servers' answers are waited for, all of them together. A twentieth of the lease unless set, but
+    /// at least 50 ms and at most 250. More than zero, and a third of the lease at most: far less than the lease, or
+    /// little of it is left.
+    #[must_use]
+    pub fn with_server_timeout(mut self, timeout: Duration) -> Self {
+        self.server_timeout = Some(timeout);
+        self
+    }
+
+    /// The pauses between tries, which double while somebody else holds the lock. Waiters poll: no message tells of a
+    /// majority.
+    #[must_use]
+    pub fn with_back_off(mut self, back_off: BackOff) -> Self {
+        self.back_off = back_off;
+        self
+    }
+
+    /// Takes the lock, and waits for it as long as it takes.
+    ///
+    /// # Errors
+    ///
+    /// * [`Error::InvalidSetting`] - there are fewer than three servers, one of them is there twice, or the server
+    ///   timeout does not fit the lease. Permanent, nothing was sent.
+    /// * What [`Lock::lock`](crate::Lock::lock) may return, if so many servers have failed that a majority cannot be
+    ///   had: at once if it is permanent, else when that has lasted for twice the command timeout. Nothing is held;
+    ///   what may have been granted is released in the background.
+    pub fn lock(&self) -> Result<RedGuard, Error> {
+        self.lock_with(None)
+    }
+
+    /// Takes the lock if it is free: each server is asked once. `None` if others hold it on so many that there is no
+    /// majority, also if nobody else has one.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), at once.
+    pub fn try_lock(&self) -> Result<Option<RedGuard>, Error> {
+        self.carry_out(Wait::No)
+    }
+
+    /// Takes the lock, and waits for it for at most `wait`. `None` if it could not be had in that time. A `wait` of
+    /// zero is a [`try_lock`](Self::try_lock).
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), and by the end of the wait.
+    pub fn try_lock_for(&self, wait: Duration) -> Result<Option<RedGuard>, Error> {
+        if wait.is_zero() {
+            return self.try_lock();
+        }
+        // A deadline beyond what the clock can say is none.
+        let deadline = self.team()?.crew.clock().now().checked_add(wait);
+        self.carry_out(Wait::For(Until { deadline, cancel: None }))
+    }
+
+    /// Takes the lock, and waits for it until `deadline`, as [`try_lock_for`](Self::try_lock_for) does.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_lock_for`](Self::try_lock_for).
+    pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<RedGuard>, Error> {
+        self.try_lock_for(self.team()?.crew.clock().remaining(deadline))
+    }
+
+    /// Takes the lock, and waits for it until `cancel` has a message or has lost its senders. As
+    /// [`Lock::lock_or_cancel`](crate::Lock::lock_or_cancel).
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), and [`Error::Cancelled`].
+    pub fn lock_or_cancel(&self, cancel: &Receiver<()>) -> Result<RedGuard, Error> {
+        self.lock_with(Some(cancel))
+    }
+
+    /// Whether the calling thread, or the locks' owner, holds it on a majority for certain. Local: no round trip.
+    #[must_use]
+    pub fn is_held_by_current_thread(&self) -> bool {
+        self.team.as_ref().is_ok_and(|team| {
+            team.parts.iter().filter(|part| part.is_held()).count() >= team.quorum
+        })
+    }
+
+    fn lock_with(&self, cancel: Option<&Receiver<()>>) -> Result<RedGuard, Error> {
+        match self.carry_out(Wait::For(Until { deadline: None, cancel }))? {
+            Some(guard) => Ok(guard),
+            // A wait without a deadline does not end by time.
+            None => Err(self.team()?.cancelled()),
+        }
+    }
+
+    fn team(&self) -> Result<&Team, Error> {
+        self.team.as_ref().map_err(Clone::clone)
+    }
+
+    fn change(&mut self, change: impl Fn(&mut Part)) {
+        if let Ok(team) = &mut self.team {
+            let mut parts = team.parts.to_vec();
+            parts.iter_mut().for_each(change);
+            team.parts = parts.into();
+        }
+    }
+
+    fn carry_out(&self, wait: Wait<'_>) -> Result<Option<RedGuard>, Error> {
+        let team = self.team()?;
+        let limit = self.limit(team)?;
+        let crew = team.crew.current();
+        let Wait::For(until) = wait else {
+            return match team.attempt(&crew, limit, None)? {
+                Tried::Granted(guard) => Ok(Some(guard)),
+                Tried::Busy => Ok(None),
+                Tried::Failed(error) => Err(error),
+            };
+        };
+        let patience = team.patience();
+        let mut failing_since: Option<Instant> = None;
+        let mut tries = 0;
+        loop {
+            let failure = match team.attempt(&crew, limit, until.cancel)? {
+                Tried::Granted(guard) => return Ok(Some(guard)),
+                Tried::Busy => None,
+                Tried::Failed(error) if error.is_retryable() => Some(error),
+                Tried::Failed(error) => return Err(error),
+            };
+            let now = crew.clock().now();
+            let time_is_up = until.deadline.is_some_and(|deadline| deadline <= now);
+            match failure {
+                None => failing_since = None,
+                Some(error) => {
+                    let since = *failing_since.get_or_insert(now);
+                    if time_is_up || now.saturating_duration_since(since) >= patience {
+                        return Err(error);
+                    }
+                }
+            }
+            if time_is_up {
+                return Ok(None);
+            }
+            team.pause(&crew, self.back_off.pause(tries), until)?;
+            tries = tries.saturating_add(1);
+        }
+    }
+
+    /// How long the servers are waited for.
+    fn limit(&self, team: &Team) -> Result<Duration, Error> {
+        let mut lease = Duration::MAX;
+        for part in &*team.parts {
+            lease = lease.min(part.plan.lease()?);
+        }
+        let most = lease / LARGEST_PART_OF_LEASE;
+        let Some(timeout) = self.server_timeout else {
+            let part = lease / DEFAULT_PART_OF_LEASE;
+            return Ok(part.clamp(SHORTEST_TIMEOUT, LONGEST_TIMEOUT).min(most));
+        };
+        if timeout.is_zero() || timeout > most {
+            let reason = format!("{timeout:?} is not more than zero and {most:?} at most");
+            return Err(Error::InvalidSetting { setting: "server_timeout", reason });
+        }
+        Ok(timeout)
+    }
+}
+
+/// What one try came to.
+enum Tried {
+    Granted(RedGuard),
+    /// Others hold too many of the parts.
+    Busy,
+    /// Too many servers have failed.
+    Failed(Error),
+}
+
+impl Team {
+    fn new(mut parts: Vec<Part>) -> Result<Self, Error> {
+        let wrong = |reason| Err(Error::InvalidSetting { setting: "red_lock", reason });
+        if parts.len() < FEWEST {
+            return wrong(format!("{} servers are fewer than {FEWEST}", parts.len()));
+        }
+        for (place, part) in parts.iter().enumerate() {
+            if parts.iter().skip(place + 1).any(|other| other.server == part.server) {
+                return wrong(format!("the server {} is there twice", part.server));
+            }
+        }
+        for part in &mut parts {
+            // One that does not answer counts as one that does not grant; the next round is another try.
+            part.plan.attempts = Attempts::One;
+        }
+        let Some(clock) = parts.first().map(Part::clock).transpose()? else {
+            return wrong("there are no servers".to_owned());
+        };
+        let crew = Arc::new(Crew::new(parts.len(), clock));
+        Ok(Self { quorum: parts.len() / 2 + 1, parts: parts.into(), crew })
+    }
+
+    /// Asks every server once.
+    fn attempt(
+        &self,
+        crew: &Arc<Crew>,
+        limit: Duration,
+        cancel: Option<&Receiver<()>>,
+    ) -> Result<Tried, Error> {
+        if is_cancelled(cancel) {
+            return Err(self.cancelled());
+        }
+        let round = Arc::new(Round::new(self.parts.len(), self.quorum));
+        let end = crew.clock().now() + limit;
+        // Whoever waits here is who holds, and not the threads that ask.
+        let caller = Holder::current_thread();
+        for (place, part) in self.parts.iter().enumerate() {
+            let holder = part.owner.clone().unwrap_or_else(|| caller.clone());
+            crew.take(place, &self.parts, holder, &round, limit);
+        }
+        while !round.is_decided() && crew.clock().now() < end && !is_cancelled(cancel) {
+            park(crew.clock(), &round.parker, Some(end), cancel);
+        }
+        if round.is_granted() {
+            let (crew, parts) = (Arc::clone(crew), Arc::clone(&self.parts));
+            return Ok(Tried::Granted(RedGuard::new(round, crew, parts, self.quorum, limit)));
+        }
+        let was_cancelled = !round.is_decided() && is_cancelled(cancel);
+        let (grips, mut errors, silent) = round.close();
+        // A majority had granted it, and it was too late.
+        let late = grips.len() >= self.quorum;
+        let lost = late.then(|| grips.values().find_map(|grip| grip.check().err())).flatten();
+        crew.let_go(grips, self.quorum, limit);
+        if was_cancelled {
+            return Err(self.cancelled());
+        }
+        if let Some(lost) = lost {
+            return Ok(Tried::Failed(lost));
+        }
+        errors.extend((0..silent).map(|_| Error::OutcomeUnknown {
+            operation: "acquire",
+            reason: format!("no answer within {limit:?}"),
+        }));
+        if errors.len() + self.quorum <= self.parts.len() {
+            return Ok(Tried::Busy);
+        }
+        // If some may pass, the next try may find a majority without the others.
+        let told = errors.iter().find(|error| error.is_retryable()).or(errors.first());
+        Ok(told.map_or(Tried::Busy, |error| Tried::Failed(error.clone())))
+    }
+
+    /// For how long failures of too many servers are borne: as long as the most patient of the clients bears its own.
+    fn patience(&self) -> Duration {
+        self.parts.iter().filter_map(|part| part.patience().ok()).max().unwrap_or_default()
+    }
+
+    fn pause(&self, crew: &Crew, pause: Duration, until: Until<'_>) -> Result<(), Error> {
+        let end = crew.clock().now() + pause;
+        let end = until.deadline.map_or(end, |deadline| deadline.min(end));
+        let parker = Parker::new();
+        while crew.clock().now() < end {
+            if is_cancelled(until.cancel) {
+                return Err(self.cancelled());
+            }
+            park(crew.clock(), &parker, Some(end), until.cancel);
+        }
+        Ok(())
+    }
+
+    fn cancelled(&self) -> Error {
+        Error::Cancelled { name: self.parts.first().map(Part::shown).unwrap_or_default() }
+    }
+}
+
+impl fmt::Debug for RedLock {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let team = self.team.as_ref().map(|team| &team.parts);
+        formatter.debug_struct("RedLock").field("parts", &team).finish_non_exhaustive()
+    }
+}
