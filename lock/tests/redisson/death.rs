@@ -36,14 +36,15 @@ fn a_lock_whose_java_holder_was_killed_is_owned_in_rust_after_its_lease() {
             .zip(&names)
             .map(|(kind, name)| {
                 let lock = (kind.open)(&client, name);
-                let tries = Tries::begin();
+                let before = client.stats().waiters;
                 let waiter = start(scope, move || {
                     let held = lock.lock().unwrap();
                     let owned_at = now();
                     held.unlock().unwrap();
                     owned_at
                 });
-                tries.wait_until_asleep(kind);
+                // The scripts say nothing here: those who came before poll, and the doomed holder renews.
+                wait_until("it waits", LIMIT, || client.stats().waiters > before);
                 waiter
             })
             .collect();
@@ -67,7 +68,7 @@ fn a_lock_whose_rust_holder_was_killed_is_owned_in_java_after_its_lease() {
         let java = JAVA.thread();
         let tries = Tries::begin();
         let waiting = java.send(kind.word, &name, "lock");
-        tries.wait_until_asleep(kind);
+        tries.wait_until_asleep(kind.tries);
         doomed.kill();
         let end = end_of_lease(&name);
         let owned = waiting.answer();

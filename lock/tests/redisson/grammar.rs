@@ -37,7 +37,7 @@ fn the_java_program_keeps_to_its_grammar() {
             ("fenced fence getToken", "2"),
         ],
     );
-    talk(&other, &[("fenced fence tryLockAndGetToken wait=10 lease=5000", "null")]);
+    talk(&other, &[("fenced fence tryLockAndGetToken wait=500 lease=5000", "null")]);
 
     talk(&java, &[("multi one,two@1 tryLock wait=1000 lease=5000", "true")]);
     talk(&java, &[("red one,one@1,one@2 tryLock wait=1000 lease=5000", "true")]);

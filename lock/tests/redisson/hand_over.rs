@@ -38,7 +38,7 @@ pub(crate) fn a_release_in_java_hands_over_to_rust_at_once(kind: &Kind) {
                     held.unlock().unwrap();
                     owned_at
                 });
-                tries.wait_until_asleep(kind);
+                tries.wait_until_asleep(kind.tries);
                 assert!(!waiter.is_finished(), "it took a lock that was held");
                 let released = java.send(kind.word, &name, release).answer();
                 assert!(released.said.is_ok(), "{:?}", released.said);
@@ -64,7 +64,7 @@ pub(crate) fn a_release_in_rust_hands_over_to_java_at_once(kind: &Kind) {
             let held = lock.lock().unwrap();
             let tries = Tries::begin();
             let waiting = java.send(kind.word, &name, way);
-            tries.wait_until_asleep(kind);
+            tries.wait_until_asleep(kind.tries);
             assert!(waiting.is_under_way(), "it took a lock that was held");
             release(&*lock, held, by_force).unwrap();
             let released_at = now();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use wheellock::{Client, Error, Lock, LockGuard};
+use wheellock::{Client, Error, FencedGuard, Guard, Lock, LockGuard};
 
 /// A kind of exclusive lock that both sides have.
 #[derive(Clone, Copy)]
@@ -11,7 +11,7 @@ pub(crate) struct Kind {
     pub(crate) word: &'static str,
     /// What the library has for it.
     pub(crate) open: fn(&Client, &str) -> Box<dyn Exclusive>,
-    /// How many scripts a waiter runs in vain, on either side, before it sleeps until it is woken.
+    /// How many scripts a waiter runs in vain, on either side, before it sleeps as long as it ever does.
     pub(crate) tries: u64,
     /// Whether its holder may take it again.
     pub(crate) reentrant: bool,
@@ -37,53 +37,53 @@ pub(crate) trait Held {
     fn unlock(self: Box<Self>) -> Result<(), Error>;
 }
 
-/// A lock and its guard, by the methods that they have of their own.
-macro_rules! exclusive {
-    ($lock:ty, $guard:ty) => {
-        impl Exclusive for $lock {
-            fn lock(&self) -> Result<Box<dyn Held>, Error> {
-                Ok(Box::new(<$lock>::lock(self)?))
-            }
+impl<G: Guard + Held + 'static> Exclusive for Lock<G> {
+    fn lock(&self) -> Result<Box<dyn Held>, Error> {
+        Ok(Box::new(Lock::lock(self)?))
+    }
 
-            fn try_lock(&self) -> Result<Option<Box<dyn Held>>, Error> {
-                Ok(<$lock>::try_lock(self)?.map(|guard| Box::new(guard) as _))
-            }
+    fn try_lock(&self) -> Result<Option<Box<dyn Held>>, Error> {
+        Ok(Lock::try_lock(self)?.map(|guard| Box::new(guard) as _))
+    }
 
-            fn try_lock_for(&self, wait: Duration) -> Result<Option<Box<dyn Held>>, Error> {
-                Ok(<$lock>::try_lock_for(self, wait)?.map(|guard| Box::new(guard) as _))
-            }
+    fn try_lock_for(&self, wait: Duration) -> Result<Option<Box<dyn Held>>, Error> {
+        Ok(Lock::try_lock_for(self, wait)?.map(|guard| Box::new(guard) as _))
+    }
 
-            fn leased(&self, lease: Duration) -> Box<dyn Exclusive> {
-                Box::new(self.clone().with_lease(lease))
-            }
+    fn leased(&self, lease: Duration) -> Box<dyn Exclusive> {
+        Box::new(self.clone().with_lease(lease))
+    }
 
-            fn is_locked(&self) -> Result<bool, Error> {
-                <$lock>::is_locked(self)
-            }
+    fn is_locked(&self) -> Result<bool, Error> {
+        Lock::is_locked(self)
+    }
 
-            fn remaining_lease(&self) -> Result<Option<Duration>, Error> {
-                <$lock>::remaining_lease(self)
-            }
+    fn remaining_lease(&self) -> Result<Option<Duration>, Error> {
+        Lock::remaining_lease(self)
+    }
 
-            fn hold_count(&self) -> u32 {
-                <$lock>::hold_count(self)
-            }
+    fn hold_count(&self) -> u32 {
+        Lock::hold_count(self)
+    }
 
-            fn force_unlock(&self) -> Result<bool, Error> {
-                <$lock>::force_unlock(self)
-            }
-        }
+    fn force_unlock(&self) -> Result<bool, Error> {
+        Lock::force_unlock(self)
+    }
+}
 
-        impl Held for $guard {
+/// A guard, by the methods that it has of its own.
+macro_rules! held {
+    ($($guard:ty),+) => {
+        $(impl Held for $guard {
             fn is_held(&self) -> bool {
-                <$guard>::is_held(self)
+                LockGuard::is_held(self)
             }
 
             fn unlock(self: Box<Self>) -> Result<(), Error> {
                 <$guard>::unlock(*self)
             }
-        }
+        })+
     };
 }
 
-exclusive!(Lock, LockGuard);
+held!(LockGuard, FencedGuard);

@@ -25,8 +25,10 @@ mod death;
 mod grammar;
 mod hand_over;
 mod kind;
+mod nesting;
 mod peer;
 mod shared;
+mod tokens;
 
 use std::time::Duration;
 
@@ -64,13 +66,47 @@ macro_rules! exclusive_locks {
     };
 }
 
+/// How long a hand-over may take where a message wakes the waiter.
+const AT_ONCE: Duration = Duration::from_millis(100);
+
+/// The longest pause between two tries of a waiter that no message wakes, on either side. For as long as that a release
+/// may go unnoticed.
+const LONGEST_PAUSE: Duration = Duration::from_millis(128);
+
+/// One try, and one more when it has subscribed.
+const TRIES: u64 = 2;
+
+/// One try, and one after each pause from 1 ms, doubled each time, until the longest begins; and two more, for pauses
+/// that do not stop growing there to show.
+const TRIES_IN_PAUSES: u64 = 10;
+
 exclusive_locks! {
     reentrant: Kind {
         word: "lock",
         open: |client, name| Box::new(client.lock(name)),
         reentrant: true,
-        // One, and one more when it has subscribed.
-        tries: 2,
-        at_once: Duration::from_millis(100),
+        tries: TRIES,
+        at_once: AT_ONCE,
+    };
+    fenced: Kind {
+        word: "fenced",
+        open: |client, name| Box::new(client.fenced_lock(name)),
+        reentrant: true,
+        tries: TRIES,
+        at_once: AT_ONCE,
+    };
+    spin: Kind {
+        word: "spin",
+        open: |client, name| Box::new(client.spin_lock(name)),
+        reentrant: true,
+        tries: TRIES_IN_PAUSES,
+        at_once: LONGEST_PAUSE.saturating_add(AT_ONCE),
+    };
+    non_reentrant: Kind {
+        word: "nonreentrant",
+        open: |client, name| Box::new(client.non_reentrant_lock(name)),
+        reentrant: false,
+        tries: TRIES,
+        at_once: AT_ONCE,
     };
 }

@@ -64,9 +64,10 @@ impl Tries {
         Self { before: scripts() }
     }
 
-    /// Waits until a waiter has tried in vain for the last time before it sleeps. What it gets later, it was woken for.
-    pub(crate) fn wait_until_asleep(&self, kind: &Kind) {
-        wait_until("a waiter has tried in vain", LIMIT, || scripts() >= self.before + kind.tries);
+    /// Waits until a waiter has tried so often in vain: for the last time before it sleeps. What it gets later, it was
+    /// woken for.
+    pub(crate) fn wait_until_asleep(&self, tries: u64) {
+        wait_until("a waiter has tried in vain", LIMIT, || scripts() >= self.before + tries);
     }
 }
 
