@@ -15,6 +15,8 @@ pub(crate) struct Kind {
     pub(crate) tries: u64,
     /// Whether its holder may take it again.
     pub(crate) reentrant: bool,
+    /// Whether Redisson's unlock throws when the hold was lost and nobody has the lock. Its fair lock's does not (D17).
+    pub(crate) tells_loss: bool,
     /// How long a hand-over may take, from the answer of the release.
     pub(crate) at_once: Duration,
 }

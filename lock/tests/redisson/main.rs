@@ -25,10 +25,18 @@ mod death;
 mod grammar;
 mod hand_over;
 mod kind;
+mod latch;
+mod line;
+mod majority;
 mod nesting;
 mod peer;
+mod permits;
+mod readers;
+mod semaphore;
+mod several;
 mod shared;
 mod tokens;
+mod waking;
 
 use std::time::Duration;
 
@@ -85,6 +93,7 @@ exclusive_locks! {
         word: "lock",
         open: |client, name| Box::new(client.lock(name)),
         reentrant: true,
+        tells_loss: true,
         tries: TRIES,
         at_once: AT_ONCE,
     };
@@ -92,6 +101,7 @@ exclusive_locks! {
         word: "fenced",
         open: |client, name| Box::new(client.fenced_lock(name)),
         reentrant: true,
+        tells_loss: true,
         tries: TRIES,
         at_once: AT_ONCE,
     };
@@ -99,6 +109,7 @@ exclusive_locks! {
         word: "spin",
         open: |client, name| Box::new(client.spin_lock(name)),
         reentrant: true,
+        tells_loss: true,
         tries: TRIES_IN_PAUSES,
         at_once: LONGEST_PAUSE.saturating_add(AT_ONCE),
     };
@@ -106,6 +117,31 @@ exclusive_locks! {
         word: "nonreentrant",
         open: |client, name| Box::new(client.non_reentrant_lock(name)),
         reentrant: false,
+        tells_loss: true,
+        tries: TRIES,
+        at_once: AT_ONCE,
+    };
+    fair: Kind {
+        word: "fair",
+        open: |client, name| Box::new(client.fair_lock(name)),
+        reentrant: true,
+        tells_loss: false,
+        tries: TRIES,
+        at_once: AT_ONCE,
+    };
+    non_reentrant_fair: Kind {
+        word: "nonreentrantfair",
+        open: |client, name| Box::new(client.non_reentrant_fair_lock(name)),
+        reentrant: false,
+        tells_loss: false,
+        tries: TRIES,
+        at_once: AT_ONCE,
+    };
+    write: Kind {
+        word: "write",
+        open: |client, name| Box::new(client.read_write_lock(name).write_lock()),
+        reentrant: true,
+        tells_loss: true,
         tries: TRIES,
         at_once: AT_ONCE,
     };

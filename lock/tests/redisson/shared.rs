@@ -54,26 +54,34 @@ pub(crate) fn start<'scope, T: Send + 'scope>(
 }
 
 /// The tries of a waiter, counted by the server.
+#[derive(Clone, Copy)]
 pub(crate) struct Tries {
+    commands: &'static [&'static str],
     before: u64,
 }
 
 impl Tries {
     /// To be called before the waiter begins, on a server that has the scripts of both sides and nothing else to do.
     pub(crate) fn begin() -> Self {
-        Self { before: scripts() }
+        Self::of(&["evalsha", "eval"])
+    }
+
+    /// As [`begin`](Self::begin), where a try is not a script but one of these commands.
+    pub(crate) fn of(commands: &'static [&'static str]) -> Self {
+        Self { commands, before: calls(commands) }
     }
 
     /// Waits until a waiter has tried so often in vain: for the last time before it sleeps. What it gets later, it was
     /// woken for.
     pub(crate) fn wait_until_asleep(&self, tries: u64) {
-        wait_until("a waiter has tried in vain", LIMIT, || scripts() >= self.before + tries);
+        let so_often = || calls(self.commands) >= self.before + tries;
+        wait_until("a waiter has tried in vain", LIMIT, so_often);
     }
 }
 
-/// How many scripts the server has run.
-fn scripts() -> u64 {
-    SERVER.command_calls("evalsha") + SERVER.command_calls("eval")
+/// How often the server was sent these commands, by anybody and by scripts.
+fn calls(commands: &[&str]) -> u64 {
+    commands.iter().map(|command| SERVER.command_calls(command)).sum()
 }
 
 /// Takes the lock and releases it on both sides. Then the server has the scripts, and the JVM its classes.

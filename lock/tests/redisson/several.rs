@@ -1,0 +1,172 @@
+//! A multi-lock of either side is all of its locks on the other, in whatever order they are named.
+
+use std::thread;
+use std::time::Duration;
+
+use wheellock::{Client, MultiLock};
+use wheellock_fixture::{RawConnection, Reply, wait_until};
+
+use crate::AT_ONCE;
+use crate::peer::JavaThread;
+use crate::shared::{JAVA, LIMIT, SERVER, alone, connect, fresh, now, start};
+
+/// Names of three locks, in the order in which this library takes them.
+fn three() -> [String; 3] {
+    let name = fresh("multi");
+    ["a", "b", "c"].map(|last| format!("{name}:{last}"))
+}
+
+/// All of them as one, named in this order.
+fn together(client: &Client, names: &[String; 3], order: [usize; 3]) -> MultiLock {
+    let [first, second, third] = order.map(|index| client.lock(&names[index]));
+    client.multi_lock(&[&first, &second, &third])
+}
+
+/// As the Java program is told.
+fn joined(names: &[String; 3], order: [usize; 3]) -> String {
+    order.map(|index| names[index].as_str()).join(",")
+}
+
+fn assert_free(names: &[String], java: &JavaThread<'_>) {
+    for name in names {
+        assert_eq!(java.call("lock", name, "isLocked"), "false", "{name}");
+    }
+}
+
+#[test]
+#[ignore = "needs the Java program: ./run-tests builds it"]
+fn a_multi_lock_holds_all_its_locks_on_both_sides_or_none() {
+    let _alone = alone();
+    let client = connect();
+    let java = JAVA.thread();
+    let names = three();
+    let in_java = joined(&names, [2, 1, 0]);
+    let multi = together(&client, &names, [1, 0, 2]);
+
+    let held = multi.lock().unwrap();
+    for name in &names {
+        assert_eq!(java.call("lock", name, "tryLock"), "false", "{name}");
+    }
+    assert_eq!(java.call("multi", &in_java, "tryLock"), "false");
+    assert_eq!(java.call("multi", &in_java, "tryLock wait=50 lease=20000"), "false");
+    assert!(held.is_held());
+    held.unlock().unwrap();
+    assert_free(&names, &java);
+
+    for way in ["lock", "tryLock", "tryLock wait=1000 lease=20000"] {
+        java.call("multi", &in_java, way);
+        assert!(multi.try_lock().unwrap().is_none());
+        assert!(multi.try_lock_for(Duration::from_millis(50)).unwrap().is_none());
+        for name in &names {
+            assert!(client.lock(name).try_lock().unwrap().is_none(), "{name} after {way}");
+        }
+        java.call("multi", &in_java, "unlock");
+        assert_free(&names, &java);
+    }
+
+    for (taken, name) in names.iter().enumerate() {
+        let others: Vec<String> = names
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| *at != taken)
+            .map(|(_, name)| name.clone())
+            .collect();
+        java.call("lock", name, "lock");
+        assert!(multi.try_lock().unwrap().is_none());
+        assert!(multi.try_lock_for(Duration::from_millis(50)).unwrap().is_none());
+        assert_free(&others, &java);
+        java.call("lock", name, "unlock");
+
+        let held = client.lock(name).lock().unwrap();
+        assert_eq!(java.call("multi", &in_java, "tryLock"), "false");
+        assert_eq!(java.call("multi", &in_java, "tryLock wait=50 lease=20000"), "false");
+        assert_free(&others, &java);
+        held.unlock().unwrap();
+    }
+    assert_free(&names, &java);
+}
+
+#[test]
+#[ignore = "needs the Java program: ./run-tests builds it"]
+fn a_multi_lock_that_is_released_is_owned_by_a_waiter_of_the_other_side_at_once() {
+    let _alone = alone();
+    let client = connect();
+    let java = JAVA.thread();
+    for order in [[0, 1, 2], [2, 1, 0]] {
+        let names = three();
+        let in_java = joined(&names, order);
+        let multi = together(&client, &names, [1, 2, 0]);
+        // Then the server has the scripts, and the JVM its classes.
+        multi.lock().unwrap().unlock().unwrap();
+        java.call("multi", &in_java, "lock");
+
+        thread::scope(|scope| {
+            let waiter = start(scope, || {
+                let held = multi.lock().unwrap();
+                let owned_at = now();
+                held.unlock().unwrap();
+                owned_at
+            });
+            wait_until("it waits", LIMIT, || listeners(&names) >= 1);
+            let released = java.send("multi", &in_java, "unlock").answer();
+            assert!(released.said.is_ok(), "{:?}", released.said);
+            let took = waiter.join().unwrap().saturating_duration_since(released.at);
+            assert!(took < AT_ONCE, "Rust owned it after {took:?}");
+        });
+
+        let held = multi.lock().unwrap();
+        wait_until("nobody waits", LIMIT, || listeners(&names) == 0);
+        let waiting = java.send("multi", &in_java, "lock");
+        wait_until("it waits", LIMIT, || listeners(&names) >= 1);
+        held.unlock().unwrap();
+        let released_at = now();
+        let took = waiting.answer().at.saturating_duration_since(released_at);
+        assert!(took < AT_ONCE, "Java owned it after {took:?}");
+        java.call("multi", &in_java, "unlock");
+    }
+}
+
+/// How many listen for the end of one of these locks.
+fn listeners(names: &[String; 3]) -> i64 {
+    let channels = names.each_ref().map(|name| format!("redisson_lock__channel:{{{name}}}"));
+    let listening =
+        |channel: &String| SERVER.command(&["PUBSUB", "NUMSUB", channel]).array()[1].integer();
+    channels.iter().map(listening).sum()
+}
+
+#[test]
+#[ignore = "needs the Java program: ./run-tests builds it"]
+fn multi_locks_that_are_taken_in_opposite_orders_all_get_their_turn() {
+    /// How often each thread counts.
+    const TIMES: usize = 50;
+    let _alone = alone();
+    let client = connect();
+    let names = three();
+    let counter = fresh("counter");
+    // This library takes them from the first to the last.
+    let in_java = joined(&names, [2, 1, 0]);
+    let operation = format!("count counter={counter} times={TIMES}");
+    let counting = [(); 2].map(|()| JAVA.thread().send("multi", &in_java, &operation));
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            start(scope, || {
+                let multi = together(&client, &names, [1, 0, 2]);
+                let mut connection = RawConnection::open(SERVER.address()).unwrap();
+                for _ in 0..TIMES {
+                    let held = multi.lock().unwrap();
+                    let count: usize = match connection.command(&["GET", &counter]) {
+                        Reply::Nil => 0,
+                        reply => reply.text().parse().unwrap(),
+                    };
+                    connection.command(&["SET", &counter, &(count + 1).to_string()]);
+                    held.unlock().unwrap();
+                }
+            });
+        }
+    });
+    for counted in counting {
+        assert_eq!(counted.value(), TIMES.to_string());
+    }
+    assert_eq!(SERVER.command(&["GET", &counter]).text(), (4 * TIMES).to_string());
+    assert_free(&names, &JAVA.thread());
+}
