@@ -27,12 +27,9 @@ use crate::round::Round;
 ///
 /// let clients = [Client::in_memory(), Client::in_memory(), Client::in_memory()];
 /// let guard = RedLock::new(&clients, "orders:42").lock()?;
+/// assert!(guard.is_held() && guard.held_on() >= 2);
 /// clients[0].lock("orders:42").force_unlock()?;
-/// assert!(guard.is_held());
 /// clients[1].lock("orders:42").force_unlock()?;
-/// # if guard.held_on() > 1 {
-/// # clients[2].lock("orders:42").force_unlock()?;
-/// # }
 /// assert!(!guard.is_held());
 /// assert_eq!(guard.lost().recv(), Ok(LostReason::Deleted));
 /// # Ok::<(), wheellock::Error>(())

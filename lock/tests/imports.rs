@@ -58,6 +58,7 @@ const ORDER: &[&str] = &[
     "multi_lock",
     "client",
     "red_lock",
+    "redisson",
     "lib",
 ];
 
