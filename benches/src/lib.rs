@@ -10,6 +10,8 @@
 
 mod clock;
 mod contender;
+mod fair_line;
+mod family;
 mod figures;
 mod hand_over;
 mod line_plot;
@@ -20,6 +22,7 @@ mod plot;
 mod process;
 mod raw;
 mod red_lock;
+mod redisson_hand_over;
 mod renewing;
 mod rounds;
 mod timers;
@@ -27,11 +30,14 @@ mod timing;
 
 pub use clock::{now, pause};
 pub use contender::Contender;
+pub use fair_line::{ONE, THOUSAND, fair_lines};
+pub use family::{Family, family};
 pub use hand_over::{CLIENTS, RAW_CHAIN, RLOCK_POLLING, hand_overs, slow_hand_overs};
 pub use lock_unlock::{TWO_EVALSHA, WATCHED, lock_unlocks, slow_lock_unlocks};
 pub use machine::{describe, pin};
 pub use raw::RawLock;
 pub use red_lock::{FIVE, RAW_FAN_OUT, RedServers, red_locks};
+pub use redisson_hand_over::{REDISSON, redisson_hand_over};
 pub use renewing::{Sweeps, keep_one, watchdog_report};
 pub use rounds::{Figures, measure_in_turn, table};
 pub use timers::{After, Batch, Boxed, Floor, OrderedMap, Timer};

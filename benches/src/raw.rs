@@ -26,10 +26,10 @@ const RELEASE: &str = include_str!("../../lock/src/op/release.lua");
 
 /// By the server's clock, in milliseconds: in the year 2255.
 pub(crate) const FAR_IN_THE_FUTURE: &str = "9000000000000";
-const LEASE_MILLIS: &str = "30000";
-const UNLOCKED: &str = "0";
+pub(crate) const LEASE_MILLIS: &str = "30000";
+pub(crate) const UNLOCKED: &str = "0";
 /// As long as a client's: a UUID and the number of a hold.
-const OWNER: &str = "00000000-0000-4000-8000-000000000000:000000";
+pub(crate) const OWNER: &str = "00000000-0000-4000-8000-000000000000:000000";
 /// What stands before the number.
 const CLIENT: &str = "-8000-000000000000:";
 const DIGITS: usize = 6;
@@ -80,6 +80,49 @@ impl RawLock {
     }
 }
 
+/// One script as it is sent, and how its answer begins.
+#[derive(Debug)]
+pub(crate) struct RawScript<'a> {
+    pub(crate) source: &'a str,
+    pub(crate) keys: &'a [&'a str],
+    pub(crate) arguments: &'a [&'a str],
+    pub(crate) answer: &'static str,
+}
+
+/// A connection that takes and gives back something by two scripts of the lock crate.
+#[derive(Debug)]
+pub(crate) struct RawPair {
+    stream: TcpStream,
+    halves: [(Request, &'static str); 2],
+    hold: usize,
+}
+
+impl RawPair {
+    /// Connects, and teaches the server the scripts.
+    pub(crate) fn new(address: SocketAddr, take: &RawScript<'_>, give: &RawScript<'_>) -> Self {
+        let mut loader = RawConnection::open(address).expect("the server listens");
+        let mut half = |script: &RawScript<'_>| {
+            let hash = loader.command(&["SCRIPT", "LOAD", script.source]).text();
+            let keys = script.keys.len().to_string();
+            let words = [&["EVALSHA", &hash, &keys], script.keys, script.arguments].concat();
+            (Request::new(&words), script.answer)
+        };
+        let halves = [half(take), half(give)];
+        let stream = TcpStream::connect(address).expect("the server listens");
+        stream.set_nodelay(true).expect("a socket has the option");
+        Self { stream, halves, hold: 0 }
+    }
+
+    /// Two round trips, for an owner that never was.
+    pub(crate) fn run(&mut self) {
+        self.hold += 1;
+        for (request, answer) in &mut self.halves {
+            request.set_hold(self.hold);
+            round_trip(&mut self.stream, &request.bytes, answer.as_bytes());
+        }
+    }
+}
+
 /// The channel of a lock, as the lock crate names it.
 pub(crate) fn channel(name: &str) -> String {
     format!("redisson_lock__channel:{{{name}}}")
@@ -99,23 +142,24 @@ pub(crate) fn encode(arguments: &[&str]) -> String {
 #[derive(Debug)]
 struct Request {
     bytes: Vec<u8>,
-    /// Where the digits stand, in a command that names an owner.
-    digits: Option<usize>,
+    /// Where the digits stand, each time that the command names an owner.
+    digits: Vec<usize>,
 }
 
 impl Request {
     fn new(arguments: &[&str]) -> Self {
         let text = encode(arguments);
-        let digits = text.find(CLIENT).map(|place| place + CLIENT.len());
+        let digits = text.match_indices(CLIENT).map(|(place, _)| place + CLIENT.len()).collect();
         Self { bytes: text.into_bytes(), digits }
     }
 
     fn set_hold(&mut self, hold: usize) {
-        let Some(start) = self.digits else { return };
-        let mut rest = hold;
-        for digit in self.bytes.iter_mut().skip(start).take(DIGITS).rev() {
-            *digit = b"0123456789"[rest % 10];
-            rest /= 10;
+        for start in &self.digits {
+            let mut rest = hold;
+            for digit in self.bytes.iter_mut().skip(*start).take(DIGITS).rev() {
+                *digit = b"0123456789"[rest % 10];
+                rest /= 10;
+            }
         }
     }
 }

@@ -1,8 +1,11 @@
 //! What the README says a user of the server needs is enough, and all of it is needed.
 
 #![expect(clippy::panic, reason = "a test that meets what it cannot read fails, and says why")]
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
@@ -12,11 +15,26 @@ use wheellock_fixture::{Server, wait_until};
 /// Long beside anything that is waited for here, so that only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// What is called beside the scripts' own: to connect, to send them, and to hear. Which command publishes is an argument.
+const BASICS: [&str; 10] = [
+    "auth",
+    "select",
+    "ping",
+    "info",
+    "time",
+    "eval",
+    "evalsha",
+    "subscribe",
+    "unsubscribe",
+    "publish",
+];
+
 const README: &str = include_str!("../../README.md");
 
-/// The command in the README that makes the user, in words.
-fn readme_words() -> Vec<&'static str> {
-    match README.lines().find(|line| line.starts_with("ACL SETUSER")) {
+/// The command in the README that makes a user, in words.
+fn readme_words(user: &str) -> Vec<&'static str> {
+    let beginning = format!("ACL SETUSER {user} ");
+    match README.lines().find(|line| line.starts_with(&beginning)) {
         Some(line) => line.split_whitespace().collect(),
         None => panic!("the README does not say what a user needs"),
     }
@@ -25,7 +43,7 @@ fn readme_words() -> Vec<&'static str> {
 #[test]
 fn the_commands_that_the_readme_names_are_enough() -> Result<(), Error> {
     let server = Server::start();
-    assert!(!server.command(&readme_words()).is_error());
+    assert!(!server.command(&readme_words("locks")).is_error());
     // Database 1, so that it has to be selected. A short timeout, after which a silent subscription is pinged.
     let url = format!("redis://locks:password@{}/1", server.address());
     let client = || {
@@ -64,7 +82,7 @@ fn the_commands_that_the_readme_names_are_enough() -> Result<(), Error> {
     assert!(refused.array().is_empty(), "{refused:?}");
 
     // None is named for nothing: each of them has run.
-    let named: BTreeSet<_> = readme_words()
+    let named: BTreeSet<_> = readme_words("locks")
         .iter()
         .filter_map(|word| word.strip_prefix('+'))
         .map(str::to_owned)
@@ -72,4 +90,99 @@ fn the_commands_that_the_readme_names_are_enough() -> Result<(), Error> {
     let unused: Vec<_> = named.iter().filter(|name| server.command_calls(name) == 0).collect();
     assert!(unused.is_empty(), "{unused:?} are named and not used");
     Ok(())
+}
+
+#[test]
+fn the_commands_that_the_readme_names_for_the_family_are_enough() -> Result<(), Error> {
+    let server = Server::start();
+    assert!(!server.command(&readme_words("family")).is_error());
+    let url = format!("redis://family:password@{}/", server.address());
+    let lease = Duration::from_millis(300);
+    let client = Client::builder().url(&url).watchdog_lease(lease).build()?;
+    let other = Client::connect(&url)?;
+
+    let prices = client.read_write_lock("orders:rw");
+    let kinds = [
+        client.fair_lock("orders:fair"),
+        client.spin_lock("orders:spin"),
+        client.simple_lock("orders:simple"),
+        prices.write_lock(),
+        prices.read_lock(),
+    ];
+    for lock in kinds {
+        let guard = lock.lock()?;
+        let renewed = client.stats().renewed;
+        wait_until("it is renewed", PATIENCE, || client.stats().renewed > renewed);
+        assert!(lock.is_locked()?);
+        guard.unlock()?;
+        let guard = lock.lock()?;
+        assert!(lock.force_unlock()?);
+        drop(guard);
+    }
+    let fair = client.fair_lock("orders:fair").lock()?;
+    assert!(other.fair_lock("orders:fair").try_lock_for(lease)?.is_none());
+    fair.unlock()?;
+    let writing = prices.write_lock().lock()?;
+    let reading = prices.read_lock().lock()?;
+    let nested = prices.read_lock().lock()?;
+    writing.unlock()?;
+    let beside = other.read_write_lock("orders:rw").read_lock().lock()?;
+    nested.unlock()?;
+    reading.unlock()?;
+    beside.unlock()?;
+
+    let plain = client.lock("orders:fenced").lock()?;
+    assert!(client.fenced_lock("orders:fenced").lock()?.token() > 0);
+    assert!(client.fenced_lock("orders:fenced").last_token()? > 0);
+    drop(plain);
+
+    let semaphore = client.semaphore("orders:semaphore");
+    assert!(semaphore.try_set_permits(2)?);
+    semaphore.acquire(1)?;
+    assert!(!semaphore.try_acquire_for(2, lease)?);
+    semaphore.release(1)?;
+    semaphore.add_permits(1)?;
+    assert_eq!(semaphore.drain_permits()?, 3);
+
+    let permits = client.expirable_semaphore("orders:permits").with_lease(PATIENCE);
+    assert!(permits.try_set_permits(2)?);
+    let permit = permits.acquire()?;
+    assert!(permits.update_lease(&permit.id(), PATIENCE)?);
+    assert!(permits.lease_of(&permit.id())?.is_some());
+    permits.set_permits(3)?;
+    permits.add_permits(1)?;
+    assert_eq!((permits.permits()?, permits.acquired_permits()?), (4, 1));
+    permit.release()?;
+
+    let latch = client.count_down_latch("orders:latch");
+    assert!(latch.try_set_count(2)?);
+    latch.count_down()?;
+    assert!(!latch.wait_for(lease)?);
+    assert_eq!(latch.count()?, 1);
+    assert!(latch.delete()?);
+
+    let refused = server.command(&["ACL", "LOG"]);
+    assert!(refused.array().is_empty(), "{refused:?}");
+    Ok(())
+}
+
+#[test]
+fn the_readme_names_for_the_family_what_the_scripts_call_and_no_more() {
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lock/src/op");
+    let mut called: BTreeSet<String> = BASICS.iter().map(|name| (*name).to_owned()).collect();
+    for entry in fs::read_dir(scripts).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|ending| ending == "lua") {
+            let script = fs::read_to_string(path).unwrap();
+            for call in script.split("call('").skip(1) {
+                called.extend(call.split('\'').next().map(str::to_owned));
+            }
+        }
+    }
+    let named: BTreeSet<String> = readme_words("family")
+        .iter()
+        .filter_map(|word| word.strip_prefix('+'))
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(named, called);
 }

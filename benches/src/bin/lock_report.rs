@@ -1,6 +1,6 @@
 //! Prints what a lock costs: floors, this crate and peers, measured in turn, with ratios.
 //!
-//! `lock_report [lock] [hand-over] [red] [--rounds N] [--server-core N]`; without a word it does all. Run it under `taskset`
+//! `lock_report [lock] [hand-over] [family] [line] [red] [--rounds N] [--server-core N]`; without a word it does all. Run it under `taskset`
 //! to keep the benchmark on one core.
 
 #![expect(clippy::print_stdout, reason = "it is a report")]
@@ -8,8 +8,8 @@
 use std::env;
 
 use wheellock_benches::{
-    RedServers, describe, hand_overs, lock_unlocks, measure_in_turn, pin, red_locks,
-    slow_hand_overs, slow_lock_unlocks, table,
+    RedServers, describe, fair_lines, family, hand_overs, lock_unlocks, measure_in_turn, pin,
+    red_locks, redisson_hand_over, slow_hand_overs, slow_lock_unlocks, table,
 };
 use wheellock_fixture::Server;
 
@@ -21,7 +21,7 @@ fn main() {
     };
     let says = |word: &str| arguments.iter().any(|argument| argument == word);
     let rounds = value("--rounds").and_then(|rounds| rounds.parse().ok()).unwrap_or(100);
-    let all = !["lock", "hand-over", "red"].into_iter().any(says);
+    let all = !["lock", "hand-over", "family", "line", "red"].into_iter().any(says);
 
     let server = Server::start();
     if let Some(core) = value("--server-core") {
@@ -33,6 +33,15 @@ fn main() {
     }
     if all || says("hand-over") {
         hand_over_report(&server, rounds);
+    }
+    if all || says("family") {
+        for (kind, mut contenders) in family(&server) {
+            println!("{}", table(kind, &measure_in_turn(&mut contenders, rounds, 100)));
+        }
+    }
+    if all || says("line") {
+        let mut contenders = fair_lines(&server);
+        println!("{}", table("fair lock, each hand-over", &measure_in_turn(&mut contenders, 5, 1)));
     }
     if all || says("red") {
         let servers = RedServers::start();
@@ -53,6 +62,10 @@ fn lock_report(server: &Server, rounds: usize) {
 
 fn hand_over_report(server: &Server, rounds: usize) {
     let mut fast = hand_overs(server);
+    match redisson_hand_over(server) {
+        Ok(redisson) => fast.push(redisson),
+        Err(reason) => println!("Redisson: not measured, as {reason}\n"),
+    }
     println!("{}", table("hand-over", &measure_in_turn(&mut fast, rounds, 20)));
     let mut slow = hand_overs(server);
     slow.truncate(1);
