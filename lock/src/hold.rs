@@ -201,14 +201,21 @@ impl Hold {
         self.state.lock().guards
     }
 
-    /// One more guard, whose lease was [asked for](Self::ask_for).
-    pub(crate) fn nest(&self, lease: Lease, watched: bool) {
+    /// One more guard, with a lease that the server is about to be asked for: how many there are now. `None` if the last
+    /// one is gone, or the hold is over. Before the server is asked, so that the hold lives until the answer is here; if
+    /// that is none, the guard [leaves](Self::leave).
+    pub(crate) fn enter(&self, lease: Lease, watched: bool) -> Option<u32> {
         let mut state = self.state.lock();
+        if state.over || state.guards == 0 {
+            return None;
+        }
         state.guards += 1;
+        state.ask_for(lease);
         if watched {
             state.watched += 1;
             state.lease = lease;
         }
+        Some(state.guards)
     }
 
     /// One guard less.
@@ -312,9 +319,7 @@ impl Hold {
     /// The server is about to be asked for `lease`. Whatever the answer, and if there is none, it may keep the key that
     /// long from now on.
     pub(crate) fn ask_for(&self, lease: Lease) {
-        let mut state = self.state.lock();
-        state.longest = state.longest.max(lease);
-        state.may_outlive = true;
+        self.state.lock().ask_for(lease);
     }
 
     /// Whether the server may keep its key after its validity: it was renewed, or meant to be, or nested.
@@ -447,6 +452,11 @@ impl Hold {
 }
 
 impl State {
+    fn ask_for(&mut self, lease: Lease) {
+        self.longest = self.longest.max(lease);
+        self.may_outlive = true;
+    }
+
     fn take_listeners(&mut self) -> Vec<Listener> {
         self.rare.as_mut().map(|rare| std::mem::take(&mut rare.listeners)).unwrap_or_default()
     }
@@ -484,7 +494,7 @@ mod tests {
         let leased = hold(false);
         assert_eq!(leased.reason_of_end(), LostReason::Expired);
         let left = hold(true);
-        left.nest(left.longest_lease(), false);
+        assert_eq!(left.enter(left.longest_lease(), false), Some(2));
         left.unanswered.store(true, Ordering::Relaxed);
         assert_eq!(left.leave(true), Left::Guards(1));
         assert_eq!(left.reason_of_end(), LostReason::Expired);

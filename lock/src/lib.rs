@@ -18,11 +18,20 @@
 //!    clocks and the server's run at the same rate within one hundredth and are not set, no hypervisor pauses the
 //!    machine, and the server keeps every key that it acknowledged until the time that it acknowledged: no
 //!    [`force_unlock`](Lock::force_unlock), `DEL`, `FLUSHALL`, eviction, loss by failover or restart, and nobody who
-//!    shortens a time to live. Once it is false for a hold, it is never true again.
+//!    shortens a time to live. Once it is false for a hold, it is never true again. Left out is one kind of hold beside
+//!    Java: a read hold with a longer lease than Java's, as [`ReadWriteLock`] explains.
 //! 2. A holder that lost its lock is told: by [`LockGuard::is_held`], by [`LockGuard::check`], by [`LockGuard::lost`],
 //!    by [`LockGuard::unlock`]; and the whole client by [`ClientBuilder::on_lost`].
 //! 3. A process that dies leaves its lock to others after at most the longest lease that the hold was given.
 //! 4. No call waits longer than it says, also when the server hangs or vanishes.
+//!
+//! # The family
+//!
+//! [`Client::lock`] is the reentrant lock that most need. Its siblings are made in the same way and give the same
+//! [`Lock`]: [`fair_lock`](Client::fair_lock), [`read_write_lock`](Client::read_write_lock),
+//! [`fenced_lock`](Client::fenced_lock), [`spin_lock`](Client::spin_lock), [`simple_lock`](Client::simple_lock),
+//! [`non_reentrant_lock`](Client::non_reentrant_lock). [`MultiLock`] takes several at once, [`RedLock`] one on a majority
+//! of servers. [`Semaphore`], [`ExpirableSemaphore`] and [`CountDownLatch`] are no locks, and wait in the same way.
 //!
 //! # What it does not do
 //!
@@ -102,7 +111,7 @@
 //!
 //! # Where it comes from
 //!
-//! Keys, messages and the watchdog are those of Redisson's `RLock`, with which it shares locks. The lease's arithmetic
+//! Keys, messages and the watchdog are those of Redisson, with which it shares locks: [`redisson`] says how. The lease's arithmetic
 //! follows Gray and Cheriton (Leases, 1989); why a lock alone does not fence is Martin Kleppmann's (How to do
 //! distributed locking, 2016). `DESIGN.md` in the repository gives the reasons for everything else.
 

@@ -235,36 +235,58 @@ impl Plan {
             }
         }
         renewable(process, terms)?;
-        let recount = hold.claim().recount(hold.guards() + 1, Some(lease));
-        // Before it is sent: the hold may end before the answer is here.
-        hold.ask_for(lease);
-        let patience = patience(process, until, wait.cancel(), self.attempts);
-        let answer = match call(&process.store, &*process.clock, &recount, &patience) {
-            Ok(answer) => answer,
-            // The count on the server may be one too high. No decision reads it.
-            Err(gave_up) => return Err(gave_up.failure.into_error(recount.name(), &hold.name)),
+        let Some(count) = hold.enter(lease, watched) else {
+            // Another thread of the same owner releases it just now.
+            return Ok(None);
         };
+        let patience = patience(process, until, wait.cancel(), self.attempts);
+        match self.confirm(process, hold, count, lease, &patience) {
+            Ok(true) => Ok(Some(Grip::new(Arc::clone(process), Arc::clone(hold), watched))),
+            Ok(false) => Ok(None),
+            Err(error) => {
+                // The count on the server may be one too high, which no decision reads. What matters is whether this
+                // was the last guard by now, and then its release is owed.
+                drop(process.leave_later(hold, watched));
+                Err(error)
+            }
+        }
+    }
+
+    /// Tells the server of one more guard. False if the hold turns out to be lost.
+    fn confirm(
+        &self,
+        process: &Arc<Process>,
+        hold: &Arc<Hold>,
+        count: u32,
+        lease: Lease,
+        patience: &Patience<'_>,
+    ) -> Result<bool, Error> {
+        let recount = hold.claim().recount(count, Some(lease));
+        let answer = call(&process.store, &*process.clock, &recount, patience)
+            .map_err(|gave_up| gave_up.failure.into_error(recount.name(), &hold.name))?;
         if answer.reply == Recounted::Gone {
             process.watchdog.lose(hold, LostReason::Deleted);
-            return Ok(None);
+            return Ok(false);
         }
         if !hold.extend(process.now(), lease, answer.sent_at) {
             // It ended while the answer was on its way. Whoever saw that first owes its release.
             process.watchdog.lose(hold, hold.reason_of_end());
-            return Ok(None);
+            return Ok(false);
         }
-        if self.kind == Kind::Fenced && hold.token().is_none() {
-            // Taken as a lock without tokens. A copy that comes late draws one more, which does no harm.
-            let draw = DrawToken::new(hold.name.clone(), hold.owner.clone());
-            let Some(token) = self.ask(&draw)? else {
-                process.watchdog.lose(hold, LostReason::Deleted);
-                return Ok(None);
-            };
-            hold.set_token(token);
-        }
-        hold.nest(lease, watched);
         process.watchdog.watch(hold, answer.sent_at);
-        Ok(Some(Grip::new(Arc::clone(process), Arc::clone(hold), watched)))
+        if self.kind != Kind::Fenced || hold.token().is_some() {
+            return Ok(true);
+        }
+        // Taken as a lock without tokens. A copy that comes late draws one more, which does no harm.
+        let draw = DrawToken::new(hold.name.clone(), hold.owner.clone());
+        let answer = call(&process.store, &*process.clock, &draw, patience)
+            .map_err(|gave_up| gave_up.failure.into_error(draw.name(), &hold.name))?;
+        let Some(token) = answer.reply else {
+            process.watchdog.lose(hold, LostReason::Deleted);
+            return Ok(false);
+        };
+        hold.set_token(token);
+        Ok(true)
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use common::stores::{World, on_both_stores};
 use wheellock::{BackOff, Client, Error, LostReason, Memory};
+use wheellock_fixture::{Fault, Request};
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -277,4 +278,38 @@ fn waiters_of_one_client_poll_a_spin_lock_as_one() {
     assert!(tries <= 20 + 50, "{tries} tries");
     assert!(tries >= 9, "{tries} tries");
     drop(held);
+}
+
+#[test]
+fn a_guard_that_is_granted_while_the_last_other_one_goes_is_held() {
+    let world = common::World::new();
+    let client = world.patient();
+    let draw = include_str!("../src/op/draw_token.lua");
+    let hash = world.server.command(&["SCRIPT", "LOAD", draw]).text();
+    let plain = client.lock("a").with_owner("request 7").lock().unwrap();
+    let is_draw = move |request: &Request| request.name() == "EVALSHA" && request.argument(1) == hash;
+    let kept = world.proxy.on(is_draw, Fault::HoldReply);
+    std::thread::scope(|scope| {
+        let fenced = scope.spawn(|| client.fenced_lock("a").with_owner("request 7").lock());
+        kept.wait_for_hit(common::SOON);
+        plain.unlock().unwrap();
+        kept.deliver();
+        let guard = fenced.join().unwrap().unwrap();
+        assert!(guard.is_held() && guard.token().is_some());
+        assert!(world.exists("a"));
+    });
+}
+
+#[test]
+fn a_second_guard_that_no_answer_came_for_keeps_nothing_held() {
+    let memory = Memory::new();
+    let client = Client::builder().in_memory(&memory).build().unwrap();
+    let lock = client.lock("a");
+    let guard = lock.lock().unwrap();
+    memory.lose_replies(true);
+    lock.try_lock().unwrap_err();
+    memory.lose_replies(false);
+    assert_eq!(lock.hold_count(), 1);
+    guard.unlock().unwrap();
+    assert!(!lock.is_locked().unwrap());
 }
