@@ -6,7 +6,7 @@ use crate::kind::Kind;
 use crate::lease::Lease;
 use crate::name::LockName;
 use crate::op::{
-    Acquire, Acquired, Exists, FairAcquire, FairForceRelease, FairRelease, FencedAcquire,
+    self, Acquire, Acquired, Exists, FairAcquire, FairForceRelease, FairRelease, FencedAcquire,
     ForceRelease, ForceReleaseMode, IsLockedIn, Mode, Operation, ReadAcquire, ReadRecount,
     ReadRelease, Recount, Recounted, Release, Released, Renewal, TextAcquire, TextForceRelease,
     TextRelease, WriteAcquire, WriteRecount, WriteRelease,
@@ -108,13 +108,13 @@ impl Claim {
 }
 
 /// Ends whatever holds the lock.
-pub(crate) fn force_release(kind: Kind, name: LockName) -> Request<bool> {
+pub(crate) fn force_release(kind: Kind, name: LockName, request: op::Request) -> Request<bool> {
     match kind {
-        Kind::Simple => Arc::new(TextForceRelease(name)),
-        Kind::Fair => Arc::new(FairForceRelease::new(name)),
-        Kind::Reentrant | Kind::Fenced | Kind::Spin => Arc::new(ForceRelease::new(name)),
-        Kind::Read => Arc::new(ForceReleaseMode::new(name, Mode::Read)),
-        Kind::Write => Arc::new(ForceReleaseMode::new(name, Mode::Write)),
+        Kind::Simple => Arc::new(TextForceRelease { name, request }),
+        Kind::Fair => Arc::new(FairForceRelease::new(name, request)),
+        Kind::Reentrant | Kind::Fenced | Kind::Spin => Arc::new(ForceRelease::new(name, request)),
+        Kind::Read => Arc::new(ForceReleaseMode::new(name, Mode::Read, request)),
+        Kind::Write => Arc::new(ForceReleaseMode::new(name, Mode::Write, request)),
     }
 }
 

@@ -112,6 +112,8 @@ impl Hold {
         doubt: Option<ServerTime>,
     ) -> Self {
         let Claim { kind, name, owner } = claim;
+        // Whoever else reads, or this holder's own read hold, keeps the key beyond this lease.
+        let shares_its_key = matches!(kind.layout(), Layout::Reader | Layout::Writer);
         let (thread, rare) = match holder {
             Holder::Thread(thread) => (Some(thread), None),
             Holder::Named(name) => {
@@ -131,7 +133,7 @@ impl Hold {
                 lease,
                 longest: lease,
                 place: Place::Nowhere,
-                may_outlive: watched,
+                may_outlive: watched || shares_its_key,
                 over: false,
                 lost: None,
                 rare,
@@ -425,6 +427,12 @@ impl Hold {
             // It should have been renewed, and nobody came to it.
             LostReason::Paused
         }
+    }
+
+    /// Whether it was released, and not lost.
+    pub(crate) fn is_released(&self) -> bool {
+        let state = self.state.lock();
+        state.over && state.lost.is_none()
     }
 
     /// How it was lost, if it was told so already.

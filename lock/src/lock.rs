@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Receiver;
 
 use crate::back_off::BackOff;
+use crate::caller::remembered;
 use crate::claim;
 use crate::error::{Error, LostReason};
 use crate::fenced_guard::FencedGuard;
@@ -14,7 +15,7 @@ use crate::guard::LockGuard;
 use crate::guards::Guard;
 use crate::hold::Hold;
 use crate::kind::{Kind, Layout};
-use crate::op::{LastToken, TimeToLive};
+use crate::op::{self, LastToken, TimeToLive};
 use crate::owned_guard::OwnedGuard;
 use crate::owner::Holder;
 use crate::part::{AnyLock, AsPart, Part};
@@ -241,7 +242,8 @@ impl<G: Guard> Lock<G> {
         let (name, kind) = (self.plan.name()?, self.plan.kind);
         let process = self.plan.process()?;
         let own = process.holds.of_name(&name);
-        let ended = self.plan.ask(&claim::force_release(kind, name))?;
+        let request = op::Request::new(&name, &process.id.draw(), remembered(&process));
+        let ended = self.plan.ask(&claim::force_release(kind, name, request))?;
         // What holds the lock may be of another layout: a writer may read too. Also if there was nothing: then an
         // earlier copy of the command has ended it, or it was gone before. Only a reader under his own write hold is
         // still there: the lock was not in mode read.

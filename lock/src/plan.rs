@@ -348,7 +348,10 @@ impl Acquirer<'_> {
         };
         self.answered = true;
         self.doubt = self.doubt.max(answer.doubt);
-        let others = self.claim.others();
+        let others = match self.claim.others() {
+            Others::Wait if !self.terms.watched => Others::WaitFor(self.terms.lease.duration()),
+            others => others,
+        };
         let token = match answer.reply {
             Acquired::Busy(busy) => {
                 if self.line == InLine::Perhaps {

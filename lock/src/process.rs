@@ -23,7 +23,7 @@ use crate::report::Warning;
 use crate::store::{Address, Failure, Listener, Memory, Redis, Store};
 use crate::teller::Teller;
 use crate::value::ServerTime;
-use crate::wait::Channels;
+use crate::wait::{Channels, LONGEST_TRIP};
 use crate::watchdog::{Debt, Watchdog};
 
 /// Where a client's locks are.
@@ -243,10 +243,15 @@ impl Process {
         patience: Duration,
         attempts: Attempts,
     ) -> Result<(), Error> {
+        if hold.is_released() {
+            // By another guard of the same named owner, just now. That was the last one, and this is not lost.
+            return Ok(());
+        }
         self.check(hold)?;
         let recount = hold.claim().recount(count, None);
         match self.call_for(&recount, patience, attempts) {
             Ok(Answer { reply: Recounted::Written, .. }) => Ok(()),
+            Ok(Answer { reply: Recounted::Gone, .. }) if hold.is_released() => Ok(()),
             Ok(Answer { reply: Recounted::Gone, .. }) => {
                 self.watchdog.lose(hold, LostReason::Deleted);
                 Err(lost(hold, LostReason::Deleted))
@@ -313,7 +318,8 @@ impl Process {
         now: bool,
     ) {
         self.watchdog.releasing(claim);
-        let patience = self.settings.command_timeout;
+        // Somebody whose wait is over waits for this. What takes longer is owed.
+        let patience = self.settings.command_timeout.min(LONGEST_TRIP);
         let left = now
             .then(|| self.call_for(&claim.release(), patience, Attempts::One).ok())
             .flatten()

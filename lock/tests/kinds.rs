@@ -287,7 +287,8 @@ fn a_guard_that_is_granted_while_the_last_other_one_goes_is_held() {
     let draw = include_str!("../src/op/draw_token.lua");
     let hash = world.server.command(&["SCRIPT", "LOAD", draw]).text();
     let plain = client.lock("a").with_owner("request 7").lock().unwrap();
-    let is_draw = move |request: &Request| request.name() == "EVALSHA" && request.argument(1) == hash;
+    let is_draw =
+        move |request: &Request| request.name() == "EVALSHA" && request.argument(1) == hash;
     let kept = world.proxy.on(is_draw, Fault::HoldReply);
     std::thread::scope(|scope| {
         let fenced = scope.spawn(|| client.fenced_lock("a").with_owner("request 7").lock());

@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::acquire::{Acquired, read_acquired};
 use super::operation::{Argument, Form, Operation, PUBLISH, Script, UNLOCKED};
 use super::release::{Released, read_released};
+use super::request::Request;
 use crate::config::{LINE_POLL_BOUND, POLL_BOUND};
 use crate::keyspace::{Keyspace, WrongType};
 use crate::lease::Lease;
@@ -55,6 +56,7 @@ pub(crate) struct FairRelease {
 #[derive(Clone, Debug)]
 pub(crate) struct FairForceRelease {
     keys: Keys,
+    request: Request,
 }
 
 impl FairAcquire {
@@ -71,8 +73,8 @@ impl FairRelease {
 }
 
 impl FairForceRelease {
-    pub(crate) fn new(name: LockName) -> Self {
-        Self { keys: Keys::new(name) }
+    pub(crate) fn new(name: LockName, request: Request) -> Self {
+        Self { keys: Keys::new(name), request }
     }
 }
 
@@ -240,11 +242,18 @@ impl Operation for FairForceRelease {
     }
 
     fn keys(&self) -> Vec<&str> {
-        self.keys.all()
+        let mut keys = self.keys.all();
+        keys.push(self.request.key());
+        keys
     }
 
     fn arguments(&self, not_after: ServerTime) -> Vec<Argument<'_>> {
-        vec![Argument::Number(not_after.0), Argument::Text(UNLOCKED), Argument::Text(PUBLISH)]
+        vec![
+            Argument::Number(not_after.0),
+            Argument::Text(UNLOCKED),
+            Argument::Text(PUBLISH),
+            self.request.remembered(),
+        ]
     }
 
     fn decode(&self, value: Value) -> Result<bool, Unexpected> {
@@ -258,15 +267,21 @@ impl Operation for FairForceRelease {
         if let Some(late) = keyspace.late(not_after) {
             return late;
         }
-        Self::force(&mut Line::new(keyspace, &self.keys))
+        match self.request.known(keyspace) {
+            Err(WrongType) => return Value::wrong_type(),
+            Ok(Some(known)) => return Value::Integer(known),
+            Ok(None) => {}
+        }
+        self.force(&mut Line::new(keyspace, &self.keys))
             .unwrap_or_else(|WrongType| Value::wrong_type())
     }
 }
 
 impl FairForceRelease {
-    fn force(line: &mut Line<'_>) -> Result<Value, WrongType> {
+    fn force(&self, line: &mut Line<'_>) -> Result<Value, WrongType> {
         line.keyspace.hash_has(line.lock, "")?;
         let ended = line.keyspace.delete(line.lock);
+        self.request.remember(line.keyspace, i64::from(ended));
         line.purge(None)?;
         match line.head()? {
             None => drop(line.keyspace.delete(line.deadlines)),

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::operation::{Argument, Form, Operation, PUBLISH, Script, UNLOCKED};
-use crate::keyspace::Keyspace;
+use super::request::Request;
+use crate::keyspace::{Keyspace, WrongType};
 use crate::name::LockName;
 use crate::value::{ServerTime, Unexpected, Value};
 
@@ -11,13 +12,14 @@ use crate::value::{ServerTime, Unexpected, Value};
 pub(crate) struct ForceRelease {
     name: LockName,
     channel: Arc<str>,
+    request: Request,
 }
 
 static SCRIPT: Script = Script::new(include_str!("force_release.lua"));
 
 impl ForceRelease {
-    pub(crate) fn new(name: LockName) -> Self {
-        Self { channel: name.channel(), name }
+    pub(crate) fn new(name: LockName, request: Request) -> Self {
+        Self { channel: name.channel(), name, request }
     }
 }
 
@@ -34,11 +36,16 @@ impl Operation for ForceRelease {
     }
 
     fn keys(&self) -> Vec<&str> {
-        vec![self.name.as_str(), &self.channel]
+        vec![self.name.as_str(), &self.channel, self.request.key()]
     }
 
     fn arguments(&self, not_after: ServerTime) -> Vec<Argument<'_>> {
-        vec![Argument::Number(not_after.0), Argument::Text(UNLOCKED), Argument::Text(PUBLISH)]
+        vec![
+            Argument::Number(not_after.0),
+            Argument::Text(UNLOCKED),
+            Argument::Text(PUBLISH),
+            self.request.remembered(),
+        ]
     }
 
     fn decode(&self, value: Value) -> Result<bool, Unexpected> {
@@ -52,10 +59,16 @@ impl Operation for ForceRelease {
         if let Some(late) = keyspace.late(not_after) {
             return late;
         }
+        match self.request.known(keyspace) {
+            Err(WrongType) => return Value::wrong_type(),
+            Ok(Some(known)) => return Value::Integer(known),
+            Ok(None) => {}
+        }
         if keyspace.hash_has(self.name.as_str(), "").is_err() {
             return Value::wrong_type();
         }
         let ended = keyspace.delete(self.name.as_str());
+        self.request.remember(keyspace, i64::from(ended));
         if ended {
             keyspace.publish(&self.channel, UNLOCKED);
         }

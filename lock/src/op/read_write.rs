@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use super::operation::{ALL, Argument, Form, Operation, PUBLISH, Script, UNLOCKED};
-use crate::keyspace::Keyspace;
+use super::request::Request;
+use crate::keyspace::{Keyspace, WrongType};
 use crate::name::LockName;
 use crate::owner::Owner;
 use crate::value::{ServerTime, Unexpected, Value};
@@ -89,13 +90,14 @@ pub(crate) struct ForceReleaseMode {
     name: LockName,
     channel: Arc<str>,
     mode: Mode,
+    request: Request,
 }
 
 static FORCE_RELEASE: Script = Script::new(include_str!("read_write_force_release.lua"));
 
 impl ForceReleaseMode {
-    pub(crate) fn new(name: LockName, mode: Mode) -> Self {
-        Self { channel: name.read_write_channel(), name, mode }
+    pub(crate) fn new(name: LockName, mode: Mode, request: Request) -> Self {
+        Self { channel: name.read_write_channel(), name, mode, request }
     }
 
     fn message(&self) -> &'static str {
@@ -119,7 +121,7 @@ impl Operation for ForceReleaseMode {
     }
 
     fn keys(&self) -> Vec<&str> {
-        vec![self.name.as_str(), &self.channel]
+        vec![self.name.as_str(), &self.channel, self.request.key()]
     }
 
     fn arguments(&self, not_after: ServerTime) -> Vec<Argument<'_>> {
@@ -128,6 +130,7 @@ impl Operation for ForceReleaseMode {
             Argument::Text(self.mode.word()),
             Argument::Text(self.message()),
             Argument::Text(PUBLISH),
+            self.request.remembered(),
         ]
     }
 
@@ -139,14 +142,22 @@ impl Operation for ForceReleaseMode {
         if let Some(late) = keyspace.late(not_after) {
             return late;
         }
-        match keyspace.hash_get(self.name.as_str(), MODE) {
-            Err(_) => return Value::wrong_type(),
-            Ok(Some(mode)) if mode == self.mode.word() => {}
-            Ok(_) => return Value::Integer(0),
+        let key = self.name.as_str();
+        match self.request.known(keyspace) {
+            Err(WrongType) => return Value::wrong_type(),
+            Ok(Some(known)) => return Value::Integer(known),
+            Ok(None) => {}
         }
-        keyspace.delete(self.name.as_str());
-        keyspace.publish(&self.channel, self.message());
-        Value::Integer(1)
+        let Ok(mode) = keyspace.hash_get(key, MODE) else {
+            return Value::wrong_type();
+        };
+        let ended = mode.as_deref() == Some(self.mode.word());
+        if ended {
+            keyspace.delete(key);
+            keyspace.publish(&self.channel, self.message());
+        }
+        self.request.remember(keyspace, i64::from(ended));
+        Value::Integer(i64::from(ended))
     }
 }
 

@@ -2,23 +2,30 @@
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  its channel
+-- KEYS[3]  the request: what was answered
 -- ARGV[1]  not after, by the server's clock, in ms
 -- ARGV[2]  the mode: read or write
 -- ARGV[3]  message
 -- ARGV[4]  the command that publishes
+-- ARGV[5]  how long to remember the request, in ms
 --
 -- Answers 1: there was something. 0: nothing holds it in that mode. {'LATE', now}: arrived too late, did nothing.
 --
--- Atomic: Redis runs one script at a time. It carries a not-after because a copy that arrives late would end a hold
--- that nobody meant. The keys of single levels end by themselves: without a field nobody looks at them.
+-- Atomic: Redis runs one script at a time. The answer is remembered under the request, so a copy does not end the hold
+-- of whoever came in meanwhile; and a copy that arrives after that was forgotten is refused. The keys of single levels end by themselves: without a field nobody looks at them.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now > tonumber(ARGV[1]) then
   return {'LATE', now}
 end
-if redis.call('hget', KEYS[1], 'mode') ~= ARGV[2] then
-  return 0
+local known = redis.call('get', KEYS[3])
+if known then
+  return tonumber(known)
 end
-redis.call('del', KEYS[1])
-redis.call(ARGV[4], KEYS[2], ARGV[3])
-return 1
+local ended = 0
+if redis.call('hget', KEYS[1], 'mode') == ARGV[2] then
+  ended = redis.call('del', KEYS[1])
+  redis.call(ARGV[4], KEYS[2], ARGV[3])
+end
+redis.call('set', KEYS[3], ended, 'px', ARGV[5])
+return ended

@@ -3,6 +3,7 @@
 use super::acquire::{Acquired, busy};
 use super::operation::{Argument, Form, Operation, Script};
 use super::release::{Released, read_released};
+use super::request::Request;
 use crate::keyspace::{Keyspace, WrongType};
 use crate::lease::Lease;
 use crate::name::LockName;
@@ -119,7 +120,10 @@ impl Operation for TextRelease {
 
 /// Ends whatever holds the lock.
 #[derive(Clone, Debug)]
-pub(crate) struct TextForceRelease(pub(crate) LockName);
+pub(crate) struct TextForceRelease {
+    pub(crate) name: LockName,
+    pub(crate) request: Request,
+}
 
 impl Operation for TextForceRelease {
     /// Whether there was something.
@@ -134,11 +138,11 @@ impl Operation for TextForceRelease {
     }
 
     fn keys(&self) -> Vec<&str> {
-        vec![self.0.as_str()]
+        vec![self.name.as_str(), self.request.key()]
     }
 
     fn arguments(&self, not_after: ServerTime) -> Vec<Argument<'_>> {
-        vec![Argument::Number(not_after.0)]
+        vec![Argument::Number(not_after.0), self.request.remembered()]
     }
 
     fn decode(&self, value: Value) -> Result<bool, Unexpected> {
@@ -152,13 +156,17 @@ impl Operation for TextForceRelease {
         if let Some(late) = keyspace.late(not_after) {
             return late;
         }
-        match keyspace.text_get(self.0.as_str()) {
-            Err(WrongType) => Value::wrong_type(),
-            Ok(None) => Value::Integer(0),
-            Ok(Some(_)) => {
-                keyspace.delete(self.0.as_str());
-                Value::Integer(1)
-            }
+        let key = self.name.as_str();
+        match self.request.known(keyspace) {
+            Err(WrongType) => return Value::wrong_type(),
+            Ok(Some(known)) => return Value::Integer(known),
+            Ok(None) => {}
         }
+        if keyspace.text_get(key).is_err() {
+            return Value::wrong_type();
+        }
+        let ended = i64::from(keyspace.delete(key));
+        self.request.remember(keyspace, ended);
+        Value::Integer(ended)
     }
 }

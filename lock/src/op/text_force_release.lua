@@ -1,20 +1,26 @@
 -- Ends whatever holds the lock.
 --
 -- KEYS[1]  the lock
+-- KEYS[2]  the request: what was answered
 -- ARGV[1]  not after, by the server's clock, in ms
+-- ARGV[2]  how long to remember the request, in ms
 --
 -- Answers 1: there was something. 0: there was nothing. {'LATE', now}: arrived too late, did nothing. A key that is not
 -- a text is somebody's data: an error, and it stays.
 --
--- Atomic: Redis runs one script at a time. It carries a not-after because a copy that arrives late would end a hold
--- that nobody meant.
+-- Atomic: Redis runs one script at a time. The answer is remembered under the request, so a copy does not end the hold
+-- of whoever came in meanwhile; and a copy that arrives after that was forgotten is refused.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now > tonumber(ARGV[1]) then
   return {'LATE', now}
 end
-if not redis.call('get', KEYS[1]) then
-  return 0
+local known = redis.call('get', KEYS[2])
+if known then
+  return tonumber(known)
 end
-redis.call('del', KEYS[1])
-return 1
+-- An error if it is no text.
+redis.call('get', KEYS[1])
+local ended = redis.call('del', KEYS[1])
+redis.call('set', KEYS[2], ended, 'px', ARGV[2])
+return ended

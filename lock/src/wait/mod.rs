@@ -23,7 +23,7 @@ pub(crate) use queue::Others;
 use queue::{Newcomer, Queue, Step, Ticket, Wakes};
 
 /// A round trip longer than this is a server that stalled, and not one to plan with.
-const LONGEST_TRIP: Duration = Duration::from_millis(250);
+pub(crate) const LONGEST_TRIP: Duration = Duration::from_millis(250);
 
 /// What one try came to.
 #[derive(Debug)]

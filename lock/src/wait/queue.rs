@@ -56,6 +56,8 @@ pub(crate) enum Newcomer {
 pub(crate) enum Others {
     /// They would be refused.
     Wait,
+    /// They would be refused, for that long at most: then a lease ends that nobody renews, and no message tells of it.
+    WaitFor(Duration),
     /// There may be something for them.
     MayTry,
 }
@@ -141,7 +143,11 @@ impl Queue {
     /// The try of `ticket` was granted. It leaves, and who comes next knows that the lock is taken.
     pub(crate) fn granted(&mut self, ticket: Ticket, seen: Wakes, others: Others, now: Instant) {
         self.answered(ticket, seen, others);
-        self.poll_at = Some(now + self.poll_bound);
+        let pause = match others {
+            Others::WaitFor(lease) => lease.min(self.poll_bound),
+            Others::Wait | Others::MayTry => self.poll_bound,
+        };
+        self.poll_at = Some(now + pause);
         self.leave(ticket);
     }
 
@@ -210,7 +216,7 @@ impl Queue {
     }
 
     fn answered(&mut self, ticket: Ticket, seen: Wakes, others: Others) {
-        if others == Others::Wait {
+        if others != Others::MayTry {
             // Answers of two callers may come in any order; what one covered stays covered.
             self.covered = self.covered.max(seen.0);
         }

@@ -162,7 +162,10 @@ impl Cast {
                 self.compare(&FairRelease::new(parsed(name), owner(by)), false)
             }
             Action::ForceRelease { name, late } => {
-                self.compare(&FairForceRelease::new(parsed(name)), late)
+                let request = self.worlds.request(&parsed(name));
+                let force = FairForceRelease::new(parsed(name), request);
+                self.compare(&force, late)?;
+                self.compare(&force, late)
             }
             Action::Stranger { name, stranger: who, steps } => {
                 let key = parsed(name).queue();

@@ -97,7 +97,10 @@ impl Cast {
                 )
             }
             Action::ForceRelease { name: at, late } => {
-                self.worlds.compare(&ForceRelease::new(name(*at)), *late)
+                let request = self.worlds.request(&name(*at));
+                let force = ForceRelease::new(name(*at), request);
+                self.worlds.compare(&force, *late)?;
+                self.worlds.compare(&force, *late)
             }
             Action::Exists { name: at } => self.worlds.compare(&Exists(name(*at)), false),
             Action::TimeToLive { name: at } => self.worlds.compare(&TimeToLive(name(*at)), false),

@@ -189,7 +189,10 @@ impl Cast {
                 self.worlds.compare(&renew, *late)
             }
             Action::ForceRelease { mode, name: at, late } => {
-                self.worlds.compare(&ForceReleaseMode::new(name(*at), *mode), *late)
+                let request = self.worlds.request(&name(*at));
+                let force = ForceReleaseMode::new(name(*at), *mode, request);
+                self.worlds.compare(&force, *late)?;
+                self.worlds.compare(&force, *late)
             }
             Action::IsLocked { mode, name: at } => {
                 self.worlds.compare(&IsLockedIn { name: name(*at), mode: *mode }, false)

@@ -63,7 +63,10 @@ fn perform(worlds: &mut Worlds, owners: &[Owner], action: &Action) -> Result<(),
             worlds.compare(&renew, *late)
         }
         Action::ForceRelease { name: at, late } => {
-            worlds.compare(&TextForceRelease(name(*at)), *late)
+            let request = worlds.request(&name(*at));
+            let force = TextForceRelease { name: name(*at), request };
+            worlds.compare(&force, *late)?;
+            worlds.compare(&force, *late)
         }
         Action::Delete { name } => {
             drop(worlds.server.command(&["DEL", NAMES[*name]]));

@@ -11,7 +11,10 @@ use proptest::test_runner::TestCaseError;
 use wheellock_fixture::{RawConnection, Reply, Server};
 
 use crate::keyspace::Keyspace;
+use crate::name::LockName;
+use crate::op::Request;
 use crate::op::operation::{Argument, Form, Operation, WRITE};
+use crate::owner::ClientId;
 use crate::value::{ServerTime, Value};
 
 /// Leases and steps are whole tens of seconds: far more than a history takes, so no time to live comes out on the
@@ -31,6 +34,8 @@ pub(super) struct Worlds {
     now: i64,
     /// Every key that a history may touch.
     keys: Vec<String>,
+    /// Who draws the names of requests.
+    requests: ClientId,
 }
 
 impl Worlds {
@@ -44,6 +49,7 @@ impl Worlds {
             keyspace: Keyspace::default(),
             now: 1_000_000_000_000,
             keys,
+            requests: ClientId::random(),
         };
         worlds.pass(Duration::ZERO);
         worlds
@@ -113,6 +119,11 @@ impl Worlds {
     fn server_time(&mut self) -> i64 {
         let time = self.server.command(&["TIME"]).texts();
         time[0].parse::<i64>().unwrap() * 1000
+    }
+
+    /// A request that no operation of this history had. What is remembered of it is not compared: it is another key.
+    pub(super) fn request(&mut self, name: &LockName) -> Request {
+        Request::new(name, &self.requests.draw(), STEP * 60)
     }
 
     /// Lets time pass in both worlds.
