@@ -8,8 +8,8 @@ use crate::name::LockName;
 use crate::op::{
     self, Acquire, Acquired, Exists, FairAcquire, FairForceRelease, FairRelease, FencedAcquire,
     ForceRelease, ForceReleaseMode, IsLockedIn, Mode, Operation, ReadAcquire, ReadRecount,
-    ReadRelease, Recount, Recounted, Release, Released, Renewal, TextAcquire, TextForceRelease,
-    TextRelease, WriteAcquire, WriteRecount, WriteRelease,
+    ReadRelease, Recount, Recounted, Release, Released, TextAcquire, TextForceRelease, TextRelease,
+    WriteAcquire, WriteRecount, WriteRelease,
 };
 use crate::owner::Owner;
 use crate::wait::{self, Others};
@@ -69,11 +69,6 @@ impl Claim {
             Kind::Read => Arc::new(ReadRelease::new(name, owner)),
             Kind::Write => Arc::new(WriteRelease::new(name, owner)),
         }
-    }
-
-    /// Prolongs it.
-    pub(crate) fn renewal(&self, lease: Lease) -> Renewal {
-        Renewal { name: self.name.clone(), owner: self.owner.clone(), lease }
     }
 
     /// The line of those who wait for it: the channel of its messages. Where there are none it is only a name.

@@ -19,7 +19,7 @@ use crate::error::LostReason;
 use crate::hold::{Hold, Place};
 use crate::kind::Layout;
 use crate::lease::Lease;
-use crate::op::{Renew, Renewals, Renewed};
+use crate::op::{Renew, Renewal, Renewals, Renewed};
 use crate::store::{Failure, Request, Stream};
 
 /// Scripts that are under way at a time, when there is something to catch up with.
@@ -312,7 +312,12 @@ fn to_be_sent(shared: &Shared, batch: Batch, now: Instant) -> Vec<Sent> {
 }
 
 fn script(batch: &[Sent]) -> Renew {
-    let renewals = batch.iter().map(|sent| sent.due.hold.claim().renewal(sent.lease)).collect();
+    let renewal = |sent: &Sent| Renewal {
+        name: sent.due.hold.name.clone(),
+        owner: sent.due.hold.owner.clone(),
+        lease: sent.lease,
+    };
+    let renewals = batch.iter().map(renewal).collect();
     let layout = batch.first().map_or(Layout::Counted, |sent| sent.due.hold.kind.layout());
     Renew { layout, renewals }
 }
