@@ -1,7 +1,6 @@
 //! What the README says a user of the server needs is enough, and all of it is needed.
 
 #![expect(clippy::panic, reason = "a test that meets what it cannot read fails, and says why")]
-#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::collections::BTreeSet;
 use std::fs;
