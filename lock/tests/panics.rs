@@ -1,5 +1,7 @@
 //! A clock that panics on one of the client's threads: what that costs, and that whoever lost something knows.
 
+#![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
+
 mod common;
 
 use std::sync::Arc;
@@ -7,11 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{built, timed};
+use common::{SLACK, SOON, built, timed};
 use crossbeam_channel::Receiver;
 use hashed_wheel::Parker;
 use wheellock::{Client, Clock, Error, LockGuard, LostReason, ManualClock, Memory, SystemClock};
-use wheellock_fixture::Server;
+use wheellock_fixture::{Server, wait_until};
 
 const SECOND: Duration = Duration::from_secs(1);
 const LEASE: Duration = Duration::from_secs(30);
@@ -75,7 +77,8 @@ fn a_clock_that_panics_again_and_again_spares_no_watched_hold_and_no_new_one_is_
         assert!(guard.lost().recv_timeout(SECOND * 20).is_ok(), "{}", guard.name());
         assert!(!guard.is_held(), "{}", guard.name());
     }
-    assert_eq!(client.stats().lost, 3);
+    // Counted a moment after it was told.
+    wait_until("all are counted", SOON, || client.stats().lost == 3);
     memory.set_unreachable(false);
 
     let refused = client.lock("new").try_lock().map(drop);
@@ -91,6 +94,59 @@ fn a_clock_that_panics_again_and_again_spares_no_watched_hold_and_no_new_one_is_
     let (report, took) = timed(|| client.shutdown(SECOND * 20));
     assert!(took < SECOND * 10, "{took:?}");
     assert!(report.unreleased.contains(&"owed".to_owned()), "{report:?}");
+}
+
+/// The system's clock, on which one thread cannot sleep.
+#[derive(Debug)]
+struct Sleepless(&'static str);
+
+impl Clock for Sleepless {
+    fn now(&self) -> Instant {
+        SystemClock.now()
+    }
+
+    fn park(&self, parker: &Parker, deadline: Option<Instant>, interrupt: &Receiver<()>) {
+        assert!(!is_here(self.0), "the clock breaks, as this test wants it");
+        SystemClock.park(parker, deadline, interrupt);
+    }
+}
+
+/// Has a thread of the client panic while it stands in line, before another of its threads, behind a holder.
+fn panic_in_line(holder: &Client, client: &Client, is_left_by: impl Fn(&str) -> bool) {
+    let guard = holder.fair_lock("a").lock().unwrap();
+    thread::scope(|scope| {
+        let broken = thread::Builder::new().name("broken".to_owned());
+        let broken = broken.spawn_scoped(scope, || client.fair_lock("a").lock().map(drop)).unwrap();
+        assert!(broken.join().is_err(), "it slept");
+        assert!(is_left_by("a"), "a ghost stands in line");
+        assert_eq!(client.stats().waiters, 0);
+        let behind = scope.spawn(|| client.fair_lock("a").lock().map(drop));
+        wait_until("another stands in line", SOON, || client.stats().waiters == 1);
+        guard.unlock().unwrap();
+        let (outcome, took) = timed(|| behind.join().unwrap());
+        assert_eq!(outcome, Ok(()));
+        assert!(took < SLACK, "{took:?}");
+    });
+    assert_eq!(holder.fair_lock("a").try_lock().map(|guard| guard.is_some()), Ok(true));
+    assert_eq!(client.stats().owed_releases, 0);
+}
+
+#[test]
+fn d6_a_waiter_that_panics_in_the_line_of_a_fair_lock_leaves_no_ghost() {
+    let server = Server::start();
+    let connect = || Client::builder().url(&server.url());
+    let client = built(connect().clock(Arc::new(Sleepless("broken"))));
+    panic_in_line(&built(connect()), &client, |name| {
+        let keys = [
+            format!("redisson_lock_queue:{{{name}}}"),
+            format!("redisson_lock_timeout:{{{name}}}"),
+        ];
+        server.command(&["EXISTS", &keys[0], &keys[1]]).integer() == 0
+    });
+
+    let memory = Memory::with_clock(Arc::new(Sleepless("broken")));
+    let connect = || built(Client::builder().in_memory(&memory));
+    panic_in_line(&connect(), &connect(), |_| true);
 }
 
 /// A manual clock that panics once on one thread, when it has been read so often there.

@@ -5,12 +5,13 @@ use std::process::Command;
 
 use crossbeam_channel::never;
 use hashed_wheel::Parker;
-use wheellock::{Client, Clock, SystemClock};
+use wheellock::{AnyLock, Client, Clock, SystemClock};
 use wheellock_fixture::TestProcess;
 
 use crate::KINDS;
 use crate::counting::count_in_threads;
 use crate::death::LEASE;
+use crate::killed::READ;
 use crate::kind::Kind;
 use crate::shared::SERVER;
 
@@ -31,9 +32,11 @@ fn child_role() {
     // Only in a child process that a test has started is this more than an empty test.
     let Ok(role) = env::var(ROLE) else { return };
     let word = setting("KIND");
-    let kind = KINDS.iter().find(|kind| kind.word == word).unwrap();
+    let kind = KINDS.iter().chain([&READ]).find(|kind| kind.word == word).unwrap();
     match role.as_str() {
         "hold" => hold(kind),
+        "hold several" => hold_several(),
+        "hold a permit" => hold_a_permit(),
         "count" => count_in_threads(kind),
         other => panic!("there is no role {other:?}"),
     }
@@ -44,9 +47,34 @@ pub(crate) fn setting(name: &str) -> String {
     env::var(name).unwrap()
 }
 
+fn connect() -> Client {
+    Client::builder().url(&setting("SERVER")).watchdog_lease(LEASE).build().unwrap()
+}
+
 fn hold(kind: &Kind) {
-    let client = Client::builder().url(&setting("SERVER")).watchdog_lease(LEASE).build().unwrap();
+    let client = connect();
     let _held = (kind.open)(&client, &setting("NAME")).lock().unwrap();
+    rest()
+}
+
+/// All locks whose names are set, as one.
+fn hold_several() {
+    let client = connect();
+    let locks: Vec<_> = setting("NAME").split(',').map(|name| client.lock(name)).collect();
+    let locks: Vec<&dyn AnyLock> = locks.iter().map(|lock| lock as _).collect();
+    let _held = client.multi_lock(&locks).lock().unwrap();
+    rest()
+}
+
+fn hold_a_permit() {
+    let client = connect();
+    let semaphore = client.expirable_semaphore(&setting("NAME")).with_lease(LEASE);
+    let _held = semaphore.acquire().unwrap();
+    rest()
+}
+
+/// Says that it holds, and does nothing more.
+fn rest() -> ! {
     println!("holds");
     loop {
         SystemClock.park(&Parker::new(), None, &never());

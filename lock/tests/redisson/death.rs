@@ -79,7 +79,7 @@ fn a_lock_whose_rust_holder_was_killed_is_owned_in_java_after_its_lease() {
 }
 
 /// Waits until the time to live of a lock has grown, which only the watchdog of its holder makes it do.
-fn wait_until_renewed(name: &str) {
+pub(crate) fn wait_until_renewed(name: &str) {
     let mut last = time_to_live(name);
     wait_until("the lock is renewed", LIMIT, || {
         let now = time_to_live(name);
@@ -90,7 +90,7 @@ fn wait_until_renewed(name: &str) {
 }
 
 /// When the lease of a lock ends that nobody renews any more.
-fn end_of_lease(name: &str) -> Instant {
+pub(crate) fn end_of_lease(name: &str) -> Instant {
     let asked_at = now();
     let left = time_to_live(name);
     assert!(left > Duration::ZERO && left <= LEASE, "{left:?}");
@@ -98,7 +98,7 @@ fn end_of_lease(name: &str) -> Instant {
 }
 
 /// The server counts whole milliseconds, and the end was reckoned a round trip too early.
-fn assert_follows(kind: &str, owned_at: Instant, end: Instant) {
+pub(crate) fn assert_follows(kind: &str, owned_at: Instant, end: Instant) {
     let early = end.saturating_duration_since(owned_at);
     let late = owned_at.saturating_duration_since(end);
     assert!(early <= Duration::from_millis(2), "{kind}: owned {early:?} before the lease ended");

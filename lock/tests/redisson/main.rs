@@ -24,6 +24,7 @@ mod counting;
 mod death;
 mod grammar;
 mod hand_over;
+mod killed;
 mod kind;
 mod latch;
 mod line;

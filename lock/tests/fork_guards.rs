@@ -1,0 +1,125 @@
+//! Guards of several locks in a fork: inert there, and good here. The one test of this program, as it forks.
+
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process;
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::never;
+use fork::{Fork, fork, waitpid_nohang};
+use hashed_wheel::Parker;
+use wheellock::{
+    Client, Clock, Error, LostReason, MultiGuard, MultiLock, RedGuard, RedLock, SystemClock,
+};
+use wheellock_fixture::{RawConnection, Server, wait_until};
+
+const SOON: Duration = Duration::from_secs(10);
+const SECOND: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_secs(2);
+
+fn forked(name: &str) -> Error {
+    Error::Lost { name: name.to_owned(), reason: LostReason::Forked }
+}
+
+/// Who holds a lock, as its server has it.
+fn owners(server: SocketAddr, name: &str) -> Vec<String> {
+    RawConnection::open(server).unwrap().command(&["HKEYS", name]).texts()
+}
+
+/// What both processes have.
+struct World {
+    servers: [SocketAddr; 3],
+    clients: [Client; 3],
+    red: RedLock,
+    multi: MultiLock,
+}
+
+/// Who holds each part: that of the red lock on each server, then the two of the multi-lock.
+fn parts(world: &World) -> Vec<Vec<String>> {
+    let [first, second, _] = world.servers;
+    let red = world.servers.iter().map(|server| owners(*server, "red"));
+    red.chain([owners(first, "one"), owners(second, "two")]).collect()
+}
+
+fn look_from_a_fork(world: &World, red: RedGuard, multi: MultiGuard) {
+    let before = parts(world);
+    assert!(!red.is_held() && !multi.is_held());
+    assert_eq!((red.remaining(), multi.remaining()), (Duration::ZERO, Duration::ZERO));
+    assert_eq!(red.held_on(), 0);
+    assert_eq!(red.check(), Err(forked("red")));
+    assert!(matches!(multi.check(), Err(Error::Lost { reason: LostReason::Forked, .. })));
+    assert_eq!(red.lost().recv_timeout(SECOND), Ok(LostReason::Forked));
+    assert_eq!(multi.lost().recv_timeout(SECOND), Ok(LostReason::Forked));
+    assert!(format!("{red:?} {multi:?}").contains("RedGuard"));
+    assert!(!world.red.is_held_by_current_thread() && !world.multi.is_held_by_current_thread());
+    assert_eq!(red.unlock(), Err(forked("red")));
+    assert!(matches!(multi.unlock(), Err(Error::Lost { reason: LostReason::Forked, .. })));
+    assert_eq!(parts(world), before, "the fork changed the parent's holds");
+
+    // The locks work, as somebody else's: what the parent holds is taken, and other names are free.
+    assert!(world.red.try_lock().unwrap().is_none());
+    assert!(world.multi.try_lock().unwrap().is_none());
+    let own = world.red.with_name("own").lock().unwrap();
+    let [one, two] = ["own one", "own two"].map(|name| world.clients[0].lock(name));
+    let both = world.clients[0].multi_lock(&[&one, &two]).lock().unwrap();
+    assert!(own.is_held() && both.is_held());
+    own.unlock().unwrap();
+    both.unlock().unwrap();
+    assert_eq!(parts(world), before);
+}
+
+#[test]
+fn inherited_guards_of_several_locks_hold_nothing_and_release_nothing() {
+    let servers = [Server::start(), Server::start(), Server::start()];
+    let clients = servers
+        .each_ref()
+        .map(|server| Client::builder().url(&server.url()).watchdog_lease(LEASE).build().unwrap());
+    let (one, two) = (clients[0].lock("one"), clients[1].lock("two"));
+    let world = World {
+        servers: servers.each_ref().map(Server::address),
+        red: RedLock::new(&clients, "red"),
+        multi: MultiLock::new(&[&one, &two]),
+        clients,
+    };
+    let (red, multi) = (world.red.lock().unwrap(), world.multi.lock().unwrap());
+    wait_until("all servers have joined", SOON, || red.held_on() == 3);
+    let before = parts(&world);
+    let renewed = || world.clients.each_ref().map(|client| client.stats().renewed);
+
+    let child = match fork().unwrap() {
+        Fork::Parent(child) => child,
+        Fork::Child => {
+            // Whatever hangs, this process ends.
+            let alarm = || {
+                let end = SystemClock.now() + SOON / 2;
+                SystemClock.park(&Parker::new(), Some(end), &never());
+                process::exit(3);
+            };
+            thread::Builder::new().spawn(alarm).unwrap();
+            let looked = catch_unwind(AssertUnwindSafe(|| look_from_a_fork(&world, red, multi)));
+            process::exit(i32::from(looked.is_err()));
+        }
+    };
+    let mut status = None;
+    wait_until("the fork ends", SOON, || {
+        status = waitpid_nohang(child).unwrap();
+        status.is_some()
+    });
+    assert_eq!(status, Some(0), "the fork failed");
+
+    let then = renewed();
+    wait_until("the locks are renewed", SOON, || {
+        assert!(red.is_held() && multi.is_held());
+        renewed().iter().zip(then).all(|(now, then)| *now > then + 1)
+    });
+    assert_eq!(parts(&world), before);
+    assert!(red.lost().try_recv().is_err() && multi.lost().try_recv().is_err());
+    red.unlock().unwrap();
+    multi.unlock().unwrap();
+    for server in &servers {
+        wait_until("nothing is left", SOON, || server.command(&["DBSIZE"]).integer() == 0);
+    }
+}

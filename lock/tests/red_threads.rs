@@ -1,0 +1,59 @@
+//! How many threads a red lock has, and that they end with it. The one test of this program, as it counts the threads
+//! of the whole process.
+
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use std::fs;
+use std::time::Duration;
+
+use wheellock::{Client, RedLock};
+use wheellock_fixture::wait_until;
+
+const SERVERS: usize = 5;
+const SOON: Duration = Duration::from_secs(10);
+
+/// Threads of red locks. A thread names itself, a little after it begins.
+fn threads() -> usize {
+    fs::read_dir("/proc/self/task")
+        .unwrap()
+        // It may end while we look.
+        .filter_map(|task| fs::read_to_string(task.unwrap().path().join("comm")).ok())
+        .filter(|comm| comm.trim() == "lock-red")
+        .count()
+}
+
+/// Threads of this process.
+fn all_threads() -> usize {
+    fs::read_dir("/proc/self/task").unwrap().count()
+}
+
+#[test]
+fn a_red_lock_has_one_thread_for_each_server_from_its_first_use_to_its_end() {
+    let clients: Vec<Client> = (0..SERVERS).map(|_| Client::in_memory()).collect();
+    let before = all_threads();
+    let lock = RedLock::new(&clients, "a");
+    assert_eq!(all_threads(), before, "none before it is used");
+    for _ in 0..50 {
+        lock.lock().unwrap().unlock().unwrap();
+        assert!(all_threads() <= before + SERVERS);
+    }
+    wait_until("each has its name", SOON, || threads() == SERVERS);
+
+    let other = lock.with_name("b");
+    drop(other.lock().unwrap());
+    let clone = lock.clone();
+    let guard = lock.lock().unwrap();
+    drop((lock, other));
+    assert_eq!(threads(), SERVERS, "all names and clones have the same");
+    drop(clone);
+    assert!(guard.is_held());
+    guard.unlock().unwrap();
+    wait_until("its threads have ended", SOON, || threads() == 0);
+    wait_until("nothing else was begun", SOON, || all_threads() == before);
+
+    for _ in 0..10 {
+        drop(RedLock::new(&clients, "a").lock().unwrap());
+    }
+    wait_until("the threads of all have ended", SOON, || all_threads() == before);
+}
