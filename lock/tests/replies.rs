@@ -3,6 +3,8 @@
 mod common;
 
 use common::is_late;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use wheellock_fixture::{RawConnection, Reply, Server};
 
 const ACQUIRE: &str = include_str!("../src/op/acquire.lua");
@@ -36,6 +38,15 @@ const A: &str = "client:1";
 const B: &str = "client:2";
 const C: &str = "client:3";
 const LEASE: &str = "20000";
+
+/// How long requests are remembered.
+const REMEMBERED: &str = "9999";
+
+/// A request that never was.
+fn request() -> String {
+    static REQUESTS: AtomicU32 = AtomicU32::new(0);
+    format!("request:{}", REQUESTS.fetch_add(1, Ordering::Relaxed))
+}
 
 fn run(server: &Server, script: &str, keys: &[&str], arguments: &[&str]) -> Reply {
     let count = keys.len().to_string();
@@ -176,8 +187,14 @@ fn the_scripts_that_end_a_hold() {
     assert_eq!(release(&["data", "c"], A), -1);
     assert_eq!(server.command(&["GET", "data"]).text(), "x");
 
-    let force =
-        |key, not_after| run(&server, FORCE_RELEASE, &[key, "c"], &[not_after, "0", "PUBLISH"]);
+    let force = |key, not_after| {
+        run(
+            &server,
+            FORCE_RELEASE,
+            &[key, "c", &request()],
+            &[not_after, "0", "PUBLISH", REMEMBERED],
+        )
+    };
     assert_eq!(force("a", LONG), Reply::Integer(0));
     take();
     assert_all_late(&server, &[force("a", PAST)]);
@@ -281,7 +298,9 @@ fn the_scripts_of_a_simple_lock() {
     assert_eq!(release("a", B), -1);
     assert_eq!(release("hash", A), -1);
     assert_eq!((release("a", A), release("a", A)), (1, 0));
-    let force = |key, not_after| run(&server, TEXT_FORCE_RELEASE, &[key], &[not_after]);
+    let force = |key, not_after| {
+        run(&server, TEXT_FORCE_RELEASE, &[key, &request()], &[not_after, REMEMBERED])
+    };
     assert_all_late(
         &server,
         &[acquire("a", A, LEASE, PAST), renew(PAST, "60000"), force("kept", PAST)],
@@ -403,8 +422,8 @@ fn the_scripts_of_writers() {
     assert_eq!((is_locked("read"), is_locked("write")), (Reply::Integer(1), Reply::Integer(0)));
 
     let force = |mode, not_after| {
-        let arguments = [not_after, mode, "0", "PUBLISH"];
-        run(&server, READ_WRITE_FORCE_RELEASE, &["a", "c"], &arguments)
+        let arguments = [not_after, mode, "0", "PUBLISH", REMEMBERED];
+        run(&server, READ_WRITE_FORCE_RELEASE, &["a", "c", &request()], &arguments)
     };
     assert_eq!(force("write", LONG), Reply::Integer(0), "nobody writes");
     assert_all_late(&server, &[force("read", PAST)]);
@@ -441,7 +460,11 @@ fn the_scripts_that_end_a_fair_hold_or_a_place_in_its_line() {
     let release = |owner| {
         found(&server, &run(&server, FAIR_RELEASE, &keys, &[owner, "30000", "0", "PUBLISH"]))
     };
-    let force = |not_after| run(&server, FAIR_FORCE_RELEASE, &keys, &[not_after, "0", "PUBLISH"]);
+    let force = |not_after| {
+        let request = request();
+        let keys = [&keys[..], &[&request]].concat();
+        run(&server, FAIR_FORCE_RELEASE, &keys, &[not_after, "0", "PUBLISH", REMEMBERED])
+    };
     assert_eq!(release(A), 0);
     assert_eq!(force(LONG), Reply::Integer(0));
     assert_eq!(take(A, "1"), Reply::Nil);
@@ -466,7 +489,8 @@ fn the_scripts_that_end_a_fair_hold_or_a_place_in_its_line() {
     assert_eq!(heard(&mut listener), ["c:client:1", "0"]);
     assert_eq!(release(A), 0, "the last leaves the line");
     assert_silence(&server, &mut listener);
-    assert_eq!(server.command(&["DBSIZE"]), Reply::Integer(0));
+    let there = server.command(&[&["EXISTS"], &keys[..]].concat());
+    assert_eq!(there, Reply::Integer(0), "but for what is remembered of requests");
 
     server.command(&["SET", "a", "x"]);
     assert_wrong_type(&force(LONG));
