@@ -11,7 +11,7 @@ use common::{built, timed};
 use crossbeam_channel::Receiver;
 use hashed_wheel::Parker;
 use wheellock::{Client, Clock, Error, LockGuard, LostReason, ManualClock, Memory, SystemClock};
-use wheellock_fixture::Server;
+use wheellock_fixture::{Server, wait_until};
 
 const SECOND: Duration = Duration::from_secs(1);
 const LEASE: Duration = Duration::from_secs(30);
@@ -75,13 +75,18 @@ fn a_clock_that_panics_again_and_again_spares_no_watched_hold_and_no_new_one_is_
         assert!(guard.lost().recv_timeout(SECOND * 20).is_ok(), "{}", guard.name());
         assert!(!guard.is_held(), "{}", guard.name());
     }
-    assert_eq!(client.stats().lost, 3);
+    // Counted just after it is told.
+    wait_until("all are counted", SECOND * 20, || client.stats().lost == 3);
     memory.set_unreachable(false);
 
     let refused = client.lock("new").try_lock().map(drop);
     assert_eq!(refused, Err(Error::WatchdogGone));
     assert_eq!(client.lock("a").lock().map(drop), Err(Error::WatchdogGone), "taken anew");
     assert_eq!(client.lock("leased").lock().map(drop), Err(Error::WatchdogGone), "nested");
+    let seats = client.expirable_semaphore("seats");
+    seats.set_permits(2).unwrap();
+    assert_eq!(seats.clone().watched().acquire().map(drop), Err(Error::WatchdogGone), "a permit");
+    assert!(seats.with_lease(SECOND * 3600).acquire().unwrap().is_valid());
     assert!(!Error::WatchdogGone.is_retryable());
     assert!(leased.is_held());
     let nested = client.lock("leased").with_lease(SECOND).lock().unwrap();

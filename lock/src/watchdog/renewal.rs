@@ -314,7 +314,7 @@ fn to_be_sent(shared: &Shared, batch: Batch, now: Instant) -> Vec<Sent> {
 fn script(batch: &[Sent]) -> Renew {
     let renewals = batch.iter().map(|sent| sent.due.hold.claim().renewal(sent.lease)).collect();
     let layout = batch.first().map_or(Layout::Counted, |sent| sent.due.hold.kind.layout());
-    Renew { layout, renewals }
+    Renew::new(layout, renewals)
 }
 
 /// Nothing is known of these holds. They are tried again until their validity ends, in ever shorter pauses as it comes
