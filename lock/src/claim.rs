@@ -1,17 +1,22 @@
 //! What each kind of lock asks of the server: the one place where kinds differ.
+//!
+//! A permit is a claim too once it is taken, to be renewed and released. The rest is never asked of it; what stands
+//! here for it then is a mutex's, which the server refuses, as under a semaphore's name stands a number.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::kind::Kind;
 use crate::lease::Lease;
 use crate::name::LockName;
 use crate::op::{
     self, Acquire, Acquired, Exists, FairAcquire, FairForceRelease, FairRelease, FencedAcquire,
-    ForceRelease, ForceReleaseMode, IsLockedIn, Mode, Operation, ReadAcquire, ReadRecount,
-    ReadRelease, Recount, Recounted, Release, Released, TextAcquire, TextForceRelease, TextRelease,
-    WriteAcquire, WriteRecount, WriteRelease,
+    ForceRelease, ForceReleaseMode, IsLockedIn, Mode, Operation, OwedPermits, ReadAcquire,
+    ReadRecount, ReadRelease, Recount, Recounted, Release, ReleasePermits, Released, TextAcquire,
+    TextForceRelease, TextRelease, WriteAcquire, WriteRecount, WriteRelease,
 };
 use crate::owner::Owner;
+use crate::permit_id::PermitId;
 use crate::wait::{self, Others};
 
 /// An operation with that reply, of whatever kind.
@@ -30,7 +35,7 @@ impl Claim {
     pub(crate) fn acquire(&self, lease: Lease, waits: bool) -> Request<Acquired> {
         let (name, owner) = (self.name.clone(), self.owner.clone());
         match self.kind {
-            Kind::Reentrant | Kind::Spin => Arc::new(Acquire { name, owner, lease }),
+            Kind::Reentrant | Kind::Spin | Kind::Permit => Arc::new(Acquire { name, owner, lease }),
             Kind::Fair => Arc::new(FairAcquire::new(name, owner, lease, waits)),
             Kind::Fenced => Arc::new(FencedAcquire::new(name, owner, lease)),
             Kind::Simple => Arc::new(TextAcquire { name, owner, lease }),
@@ -50,9 +55,12 @@ impl Claim {
         let (name, owner) = (self.name.clone(), self.owner.clone());
         match self.kind {
             // A simple lock is not nested.
-            Kind::Reentrant | Kind::Fair | Kind::Spin | Kind::Fenced | Kind::Simple => {
-                Arc::new(Recount { name, owner, count, lease })
-            }
+            Kind::Reentrant
+            | Kind::Fair
+            | Kind::Spin
+            | Kind::Fenced
+            | Kind::Simple
+            | Kind::Permit => Arc::new(Recount { name, owner, count, lease }),
             Kind::Read => Arc::new(ReadRecount { name, owner, count, lease }),
             Kind::Write => Arc::new(WriteRecount(Recount { name, owner, count, lease })),
         }
@@ -68,6 +76,12 @@ impl Claim {
             Kind::Simple => Arc::new(TextRelease { name, owner }),
             Kind::Read => Arc::new(ReadRelease::new(name, owner)),
             Kind::Write => Arc::new(WriteRelease::new(name, owner)),
+            // Its owner is the name of the request too. Nothing is remembered: while a copy of the acquire may come,
+            // the release is owed, as a lock's is.
+            Kind::Permit => {
+                let ids = vec![PermitId::of(&owner)];
+                Arc::new(OwedPermits(ReleasePermits::new(name, ids, owner, Duration::ZERO)))
+            }
         }
     }
 
@@ -78,6 +92,7 @@ impl Claim {
             Kind::Fair => Arc::from(format!("{}:{}", self.name.channel(), self.owner)),
             Kind::Read | Kind::Write => self.name.read_write_channel(),
             Kind::Spin | Kind::Simple => self.name.prefixed("polled"),
+            Kind::Permit => self.name.semaphore_channel(),
         }
     }
 
@@ -86,7 +101,7 @@ impl Claim {
         match self.kind {
             Kind::Reentrant | Kind::Fenced | Kind::Write => wait::Kind::Exclusive,
             Kind::Fair => wait::Kind::Queued,
-            Kind::Read => wait::Kind::Shared,
+            Kind::Read | Kind::Permit => wait::Kind::Shared,
             Kind::Spin | Kind::Simple => wait::Kind::Polled,
         }
     }
@@ -107,7 +122,9 @@ pub(crate) fn force_release(kind: Kind, name: LockName, request: op::Request) ->
     match kind {
         Kind::Simple => Arc::new(TextForceRelease { name, request }),
         Kind::Fair => Arc::new(FairForceRelease::new(name, request)),
-        Kind::Reentrant | Kind::Fenced | Kind::Spin => Arc::new(ForceRelease::new(name, request)),
+        Kind::Reentrant | Kind::Fenced | Kind::Spin | Kind::Permit => {
+            Arc::new(ForceRelease::new(name, request))
+        }
         Kind::Read => Arc::new(ForceReleaseMode::new(name, Mode::Read, request)),
         Kind::Write => Arc::new(ForceReleaseMode::new(name, Mode::Write, request)),
     }
@@ -116,7 +133,7 @@ pub(crate) fn force_release(kind: Kind, name: LockName, request: op::Request) ->
 /// Whether anybody holds the lock.
 pub(crate) fn is_locked(kind: Kind, name: LockName) -> Request<bool> {
     match kind {
-        Kind::Reentrant | Kind::Fair | Kind::Fenced | Kind::Spin | Kind::Simple => {
+        Kind::Reentrant | Kind::Fair | Kind::Fenced | Kind::Spin | Kind::Simple | Kind::Permit => {
             Arc::new(Exists(name))
         }
         Kind::Read => Arc::new(IsLockedIn { name, mode: Mode::Read }),

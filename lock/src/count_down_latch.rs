@@ -1,7 +1,7 @@
 //! The latch: many wait until others have counted down to zero.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 
@@ -117,6 +117,26 @@ impl CountDownLatch {
     /// As [`wait`](Self::wait), and by the end of the wait: a server that does not answer by then is an error.
     pub fn wait_for(&self, wait: Duration) -> Result<bool, Error> {
         self.wait_until_open(self.named.within(wait, None)?)
+    }
+
+    /// Waits until the latch is open, or until `deadline`, as [`wait_for`](Self::wait_for) does. A `deadline` that has
+    /// passed makes it one look.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait_for`](Self::wait_for).
+    pub fn wait_until(&self, deadline: Instant) -> Result<bool, Error> {
+        self.wait_for(self.named.until(deadline)?)
+    }
+
+    /// Waits until the latch is open, for at most `wait`, or until `cancel` has a message or has lost its senders.
+    /// False if it was not open by then.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait_for`](Self::wait_for), and [`Error::Cancelled`].
+    pub fn wait_for_or_cancel(&self, wait: Duration, cancel: &Receiver<()>) -> Result<bool, Error> {
+        self.wait_until_open(self.named.within(wait, Some(cancel))?)
     }
 
     /// Waits until the latch is open, or until `cancel` has a message or has lost its senders. The message stays in the

@@ -14,8 +14,10 @@ use crate::op::{
 };
 use crate::permit::Permit;
 use crate::permit_id::PermitId;
+use crate::permits::Permits;
 use crate::process::Process;
 use crate::semaphore::add_permits;
+use crate::taken::{Taken, Term};
 use crate::taker::PermitTaker;
 
 /// Permits with ids, shared by all clients of a server. Cheap to make, to clone and to share; it holds nothing by
@@ -23,7 +25,8 @@ use crate::taker::PermitTaker;
 ///
 /// Each permit that is taken is a [`Permit`], which gives it back when it is dropped. With
 /// [`with_lease`](Self::with_lease) it also comes back by itself when its lease ends, so what a process that dies had
-/// taken is not lost. Without, it stays taken until it is given back, as Redisson's do.
+/// taken is not lost. [`watched`](Self::watched), it has a lease too, which is renewed as a lock's is. Without either,
+/// it stays taken until it is given back, as Redisson's do.
 ///
 /// A semaphore has to be made, by [`try_set_permits`](Self::try_set_permits) or [`set_permits`](Self::set_permits);
 /// before, it has no permits. There is no line among clients: whoever asks first when permits come back gets them.
@@ -49,7 +52,7 @@ use crate::taker::PermitTaker;
 #[derive(Clone, Debug)]
 pub struct ExpirableSemaphore {
     named: Named,
-    lease: Result<Option<Lease>, Error>,
+    term: Result<Term, Error>,
 }
 
 /// Redis gives a script room for some thousands of keys and arguments, and a permit has one of each.
@@ -57,16 +60,47 @@ const MOST_AT_ONCE: u32 = 1000;
 
 impl ExpirableSemaphore {
     pub(crate) fn new(process: Arc<Process>, name: &str) -> Self {
-        Self { named: Named::new(process, name), lease: Ok(None) }
+        Self { named: Named::new(process, name), term: Ok(Term::Endless) }
     }
 
     /// The same semaphore, with permits that last for `lease`.
     ///
     /// The lease counts from before the acquire was sent, in whole milliseconds. The shortest is 10 ms, the longest a
-    /// hundred years; outside of that, taking a permit is an [`Error::InvalidLease`].
+    /// hundred years; outside of that, taking a permit is an [`Error::InvalidLease`]. They are not renewed; those of a
+    /// [`watched`](Self::watched) semaphore are.
     #[must_use]
     pub fn with_lease(mut self, lease: Duration) -> Self {
-        self.lease = Lease::new(lease).map(Some);
+        self.term = Lease::new(lease).map(Term::Leased);
+        self
+    }
+
+    /// The same semaphore, with permits that last for as long as they are held: each has the client's
+    /// [watchdog lease](crate::ClientBuilder::watchdog_lease) and is renewed, as a lock is, until it is given back.
+    /// What a process that dies had taken comes back when that lease ends.
+    ///
+    /// If one is lost all the same, [`Permit::is_valid`] turns false, [`Permit::lost`] tells of it, and so does
+    /// [`on_lost`](crate::ClientBuilder::on_lost). Each counts as a hold of the client: in
+    /// [`Stats::held`](crate::Stats::held), for [`max_hold`](crate::ClientBuilder::max_hold) and
+    /// [`on_long_hold`](crate::ClientBuilder::on_long_hold), and it is given back when the client is
+    /// [shut down](crate::Client::shutdown). Taking one is an [`Error::WatchdogGone`] if nobody would renew it.
+    ///
+    /// Redisson has none like it: there a permit's lease is prolonged by hand.
+    ///
+    /// ```
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let seats = client.expirable_semaphore("seats").watched();
+    /// seats.try_set_permits(1)?;
+    /// let permit = seats.acquire()?;
+    /// // However long this takes.
+    /// assert!(permit.is_valid());
+    /// permit.release()?;
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn watched(mut self) -> Self {
+        self.term = Ok(Term::Watched);
         self
     }
 
@@ -118,6 +152,19 @@ impl ExpirableSemaphore {
         self.try_acquire_for(self.named.until(deadline)?)
     }
 
+    /// Takes a permit, and waits for it for at most `wait`, or until `cancel` has a message or has lost its senders.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire_for`](Self::try_acquire_for), and [`Error::Cancelled`].
+    pub fn try_acquire_for_or_cancel(
+        &self,
+        wait: Duration,
+        cancel: &Receiver<()>,
+    ) -> Result<Option<Permit>, Error> {
+        self.take_one(self.named.within(wait, Some(cancel))?)
+    }
+
     /// Takes a permit, and waits for it until `cancel` has a message or has lost its senders. The message stays in the
     /// channel, so that it cancels every wait on it. It takes effect at once, except that a command that is under way
     /// is waited for, for one command timeout at most.
@@ -135,7 +182,7 @@ impl ExpirableSemaphore {
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire), and [`Error::InvalidCount`].
-    pub fn acquire_many(&self, permits: u32) -> Result<Vec<Permit>, Error> {
+    pub fn acquire_many(&self, permits: u32) -> Result<Permits, Error> {
         self.many_or_cancel(permits, None)
     }
 
@@ -144,8 +191,8 @@ impl ExpirableSemaphore {
     /// # Errors
     ///
     /// As [`acquire_many`](Self::acquire_many).
-    pub fn try_acquire_many(&self, permits: u32) -> Result<Option<Vec<Permit>>, Error> {
-        self.take(permits, Wish::Once)
+    pub fn try_acquire_many(&self, permits: u32) -> Result<Option<Permits>, Error> {
+        self.take_many(permits, Wish::Once)
     }
 
     /// Takes `permits` at once, and waits for them for at most `wait`, as [`try_acquire_for`](Self::try_acquire_for)
@@ -158,8 +205,37 @@ impl ExpirableSemaphore {
         &self,
         permits: u32,
         wait: Duration,
-    ) -> Result<Option<Vec<Permit>>, Error> {
-        self.take(permits, self.named.within(wait, None)?)
+    ) -> Result<Option<Permits>, Error> {
+        self.take_many(permits, self.named.within(wait, None)?)
+    }
+
+    /// Takes `permits` at once, and waits for them until `deadline`, as [`try_acquire_until`](Self::try_acquire_until)
+    /// does.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire_many_for`](Self::try_acquire_many_for).
+    pub fn try_acquire_many_until(
+        &self,
+        permits: u32,
+        deadline: Instant,
+    ) -> Result<Option<Permits>, Error> {
+        self.try_acquire_many_for(permits, self.named.until(deadline)?)
+    }
+
+    /// Takes `permits` at once, and waits for them for at most `wait`, or until cancelled, as
+    /// [`try_acquire_for_or_cancel`](Self::try_acquire_for_or_cancel) does.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire_many_for`](Self::try_acquire_many_for), and [`Error::Cancelled`].
+    pub fn try_acquire_many_for_or_cancel(
+        &self,
+        permits: u32,
+        wait: Duration,
+        cancel: &Receiver<()>,
+    ) -> Result<Option<Permits>, Error> {
+        self.take_many(permits, self.named.within(wait, Some(cancel))?)
     }
 
     /// Takes `permits` at once, and waits for them until cancelled, as [`acquire_or_cancel`](Self::acquire_or_cancel)
@@ -172,7 +248,7 @@ impl ExpirableSemaphore {
         &self,
         permits: u32,
         cancel: &Receiver<()>,
-    ) -> Result<Vec<Permit>, Error> {
+    ) -> Result<Permits, Error> {
         self.many_or_cancel(permits, Some(cancel))
     }
 
@@ -274,7 +350,7 @@ impl ExpirableSemaphore {
     }
 
     /// Gives a permit another lease, which begins now and may be shorter or longer. False if it is not taken any more.
-    /// A [`Permit`] of this id does not learn of it.
+    /// A [`Permit`] of this id does not learn of it, and the next renewal of a watched one prolongs a shorter lease.
     ///
     /// # Errors
     ///
@@ -337,23 +413,30 @@ impl ExpirableSemaphore {
         &self,
         permits: u32,
         cancel: Option<&Receiver<()>>,
-    ) -> Result<Vec<Permit>, Error> {
-        match self.take(permits, Wish::forever(cancel))? {
+    ) -> Result<Permits, Error> {
+        match self.take_many(permits, Wish::forever(cancel))? {
             Some(permits) => Ok(permits),
             None => Err(Error::Cancelled { name: self.named.current()?.1.shown() }),
         }
     }
 
     fn take_one(&self, wish: Wish<'_>) -> Result<Option<Permit>, Error> {
-        Ok(self.take(1, wish)?.and_then(|mut permits| permits.pop()))
+        Ok(self.take(1, wish)?.and_then(|taken| {
+            let id = taken.ids().first().copied()?;
+            Some(Permit::new(taken, id))
+        }))
     }
 
-    fn take(&self, permits: u32, wish: Wish<'_>) -> Result<Option<Vec<Permit>>, Error> {
+    fn take_many(&self, permits: u32, wish: Wish<'_>) -> Result<Option<Permits>, Error> {
+        Ok(self.take(permits, wish)?.map(Permits::new))
+    }
+
+    fn take(&self, permits: u32, wish: Wish<'_>) -> Result<Option<Taken>, Error> {
         let (process, name) = self.named.current()?;
-        let lease = self.lease.clone()?;
+        let term = self.term.clone()?;
         check_number(usize::try_from(permits).unwrap_or(usize::MAX))?;
         let channel = name.semaphore_channel();
-        let mut taker = PermitTaker::new(&process, name.clone(), permits, lease);
+        let mut taker = PermitTaker::new(&process, name.clone(), permits, term);
         wait(&process, &name, &channel, wish, |patience| taker.attempt(patience))
     }
 }

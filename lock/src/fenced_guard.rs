@@ -63,6 +63,10 @@ impl FencedGuard {
         Self { guard: LockGuard::new(grip), token }
     }
 
+    pub(crate) fn into_guard(self) -> LockGuard {
+        self.guard
+    }
+
     /// The fencing token: larger than that of every hold before, whoever held it. At least the server's clock in
     /// microseconds when it was drawn. Local: no round trip.
     #[must_use]

@@ -52,6 +52,14 @@ impl LockGuard {
         Self { grip, _thread: PhantomData }
     }
 
+    pub(crate) fn grip(&self) -> &Grip {
+        &self.grip
+    }
+
+    pub(crate) fn into_grip(self) -> Grip {
+        self.grip
+    }
+
     /// Whether the lock is held for certain. Local: no round trip.
     ///
     /// The answer is what the clock says of the lease, counted from before its request was sent. So it is `false` at

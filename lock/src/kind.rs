@@ -1,6 +1,6 @@
-//! The kinds of locks, and which of them share a place on the server.
+//! The kinds of what is held, and which of them share a place on the server.
 
-/// What kind of lock a hold is of.
+/// What a hold is of: a kind of lock, or a permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     /// Redisson's `RLock`.
@@ -17,6 +17,8 @@ pub(crate) enum Kind {
     Read,
     /// The exclusive half of it.
     Write,
+    /// A permit of a semaphore with leases, which is renewed. No lock: it is not taken as one, and never nested.
+    Permit,
 }
 
 /// How a hold is written on the server.
@@ -30,6 +32,8 @@ pub(crate) enum Layout {
     Reader,
     /// A field of a hash with a mode.
     Writer,
+    /// A member of a sorted set, whose score is the end of its lease.
+    Permit,
 }
 
 impl Kind {
@@ -40,6 +44,7 @@ impl Kind {
             Self::Simple => Layout::Text,
             Self::Read => Layout::Reader,
             Self::Write => Layout::Writer,
+            Self::Permit => Layout::Permit,
         }
     }
 }

@@ -199,6 +199,23 @@ impl<G: Guard> Lock<G> {
         self.carry_out(Wait::For(Until { deadline, cancel }))
     }
 
+    /// The lock's name, cut short if it is very long; also if it is no name that a lock can have.
+    ///
+    /// ```
+    /// use wheellock::Client;
+    ///
+    /// assert_eq!(Client::in_memory().fair_lock("orders:42").name(), "orders:42");
+    /// ```
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self.plan.name() {
+            Ok(name) => name.shown(),
+            Err(Error::InvalidName { name, .. }) => name,
+            // There is no other.
+            Err(error) => error.to_string(),
+        }
+    }
+
     /// Whether anybody holds the lock, as the server says. One round trip.
     ///
     /// # Errors

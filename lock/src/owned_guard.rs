@@ -31,6 +31,14 @@ impl OwnedGuard {
         Self { grip }
     }
 
+    pub(crate) fn grip(&self) -> &Grip {
+        &self.grip
+    }
+
+    pub(crate) fn into_grip(self) -> Grip {
+        self.grip
+    }
+
     /// As [`LockGuard::is_held`](crate::LockGuard::is_held).
     #[must_use]
     pub fn is_held(&self) -> bool {

@@ -29,17 +29,6 @@ impl ClientId {
         Owner { client: self.uuid, number: self.number() }
     }
 
-    /// Sixteen bytes that have never been and never will be again: half of the identity, and a number.
-    pub(crate) fn draw_bytes(&self) -> [u8; 16] {
-        // The half of the UUID of which most is random.
-        let (_, half) = self.uuid.as_u64_pair();
-        let mut bytes = [0; 16];
-        let (first, last) = bytes.split_at_mut(8);
-        first.copy_from_slice(&half.to_be_bytes());
-        last.copy_from_slice(&self.number().to_be_bytes());
-        bytes
-    }
-
     fn number(&self) -> u64 {
         // Relaxed: the number only has to differ, and no other memory hangs on it.
         self.drawn.fetch_add(1, Ordering::Relaxed) + 1
@@ -58,6 +47,19 @@ impl fmt::Display for ClientId {
 pub(crate) struct Owner {
     client: Uuid,
     number: u64,
+}
+
+impl Owner {
+    /// Half of the client's identity, and the number: as seldom met twice as the owner, and short.
+    pub(crate) fn bytes(&self) -> [u8; 16] {
+        // The half of the UUID of which most is random.
+        let (_, half) = self.client.as_u64_pair();
+        let mut bytes = [0; 16];
+        let (first, last) = bytes.split_at_mut(8);
+        first.copy_from_slice(&half.to_be_bytes());
+        last.copy_from_slice(&self.number.to_be_bytes());
+        bytes
+    }
 }
 
 impl fmt::Display for Owner {
@@ -105,9 +107,9 @@ mod tests {
     #[test]
     fn sixteen_bytes_are_half_of_the_uuid_and_a_number_never_used_again() {
         let client = ClientId::random();
-        let (first, second) = (client.draw_bytes(), client.draw_bytes());
+        let (first, second) = (client.draw().bytes(), client.draw().bytes());
         assert_eq!(first[..8], second[..8]);
         assert_eq!((first[15], second[15]), (1, 2));
-        assert_ne!(first[..8], ClientId::random().draw_bytes()[..8]);
+        assert_ne!(first[..8], ClientId::random().draw().bytes()[..8]);
     }
 }

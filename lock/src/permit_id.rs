@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::{Error, shortened};
+use crate::owner::Owner;
 
 /// Which permit of an [`ExpirableSemaphore`](crate::ExpirableSemaphore) it is. It is never used for another.
 ///
@@ -22,8 +23,9 @@ use crate::error::{Error, shortened};
 pub struct PermitId([u8; 16]);
 
 impl PermitId {
-    pub(crate) fn new(bytes: [u8; 16]) -> Self {
-        Self(bytes)
+    /// The permit that is taken under this owner, which no other is.
+    pub(crate) fn of(owner: &Owner) -> Self {
+        Self(owner.bytes())
     }
 
     pub(crate) fn as_bytes(&self) -> &[u8; 16] {

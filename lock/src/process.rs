@@ -212,12 +212,17 @@ impl Process {
         if hold.leave(watched) != Left::Nothing {
             return self.check(hold);
         }
-        self.watchdog.forget(hold);
-        self.holds.remove(hold);
-        self.finish(hold)?;
+        self.end(hold)?;
         // If too many are owed already, that is counted, and the lease ends by itself.
         self.owe_release(hold);
         Ok(())
+    }
+
+    /// Ends `hold` for everybody, and leaves it to the caller to tell the server. An error if it was over before.
+    pub(crate) fn end(&self, hold: &Arc<Hold>) -> Result<(), Error> {
+        self.watchdog.forget(hold);
+        self.holds.remove(hold);
+        self.finish(hold)
     }
 
     /// From now on nobody believes in `hold`. An error if it was over before; then its release is owed where there is
@@ -267,10 +272,8 @@ impl Process {
         patience: Duration,
         attempts: Attempts,
     ) -> Result<(), Error> {
-        self.watchdog.forget(hold);
-        self.holds.remove(hold);
         let valid_until = hold.valid_until();
-        self.finish(hold)?;
+        self.end(hold)?;
         let claim = hold.claim();
         self.watchdog.releasing(&claim);
         let release = claim.release();
@@ -332,7 +335,7 @@ impl Process {
     }
 
     /// False if so many are owed that the lease has to end by itself.
-    fn owe_release(&self, hold: &Hold) -> bool {
+    pub(crate) fn owe_release(&self, hold: &Hold) -> bool {
         self.watchdog.owe_release(&hold.claim(), hold.longest_lease(), hold.doubt())
     }
 

@@ -38,7 +38,7 @@
 //! | `isHeldByCurrentThread()` | [`is_held_by_current_thread`](crate::Lock::is_held_by_current_thread): local and certain; or [`LockGuard::is_held`](crate::LockGuard::is_held) |
 //! | `getHoldCount()` | [`hold_count`](crate::Lock::hold_count) |
 //! | `remainTimeToLive()` | [`remaining_lease`](crate::Lock::remaining_lease); `None` for -2, [`Duration::MAX`](std::time::Duration::MAX) for -1 |
-//! | `getName()` | [`LockGuard::name`](crate::LockGuard::name) |
+//! | `getName()` | [`Lock::name`](crate::Lock::name), [`LockGuard::name`](crate::LockGuard::name) |
 //! | `newCondition()` | none; Redisson's throws |
 //! | `addListener`, `removeListener` | none: they need the server's keyspace events. [`LockGuard::lost`](crate::LockGuard::lost) and [`on_lost`](crate::ClientBuilder::on_lost) tell of a loss without them |
 //!
@@ -62,7 +62,8 @@
 //! |---|---|
 //! | `acquire()`, `acquire(n)` | [`acquire(n)`](crate::Semaphore::acquire) |
 //! | `tryAcquire()`, `tryAcquire(n)` | [`try_acquire(n)`](crate::Semaphore::try_acquire) |
-//! | `tryAcquire` with a wait | [`try_acquire_for`](crate::Semaphore::try_acquire_for), [`try_acquire_until`](crate::Semaphore::try_acquire_until) |
+//! | `tryAcquire` with a wait | [`try_acquire_for`](crate::Semaphore::try_acquire_for), [`try_acquire_until`](crate::Semaphore::try_acquire_until), [`try_acquire_for_or_cancel`](crate::Semaphore::try_acquire_for_or_cancel) |
+//! | `acquire` that a thread's interruption ends | [`acquire_or_cancel`](crate::Semaphore::acquire_or_cancel) |
 //! | `release()`, `release(n)` | [`release(n)`](crate::Semaphore::release) |
 //! | `releaseIfExists(n)` | [`release_if_exists`](crate::Semaphore::release_if_exists) |
 //! | `availablePermits()` | [`available_permits`](crate::Semaphore::available_permits) |
@@ -76,11 +77,14 @@
 //! | Redisson | here |
 //! |---|---|
 //! | `acquire()`, and with a lease | [`acquire`](crate::ExpirableSemaphore::acquire), after [`with_lease`](crate::ExpirableSemaphore::with_lease) |
-//! | `acquire(n)`, and with a lease | [`acquire_many`](crate::ExpirableSemaphore::acquire_many) |
-//! | `tryAcquire` in all forms | [`try_acquire`](crate::ExpirableSemaphore::try_acquire), [`try_acquire_for`](crate::ExpirableSemaphore::try_acquire_for), [`try_acquire_many`](crate::ExpirableSemaphore::try_acquire_many), [`try_acquire_many_for`](crate::ExpirableSemaphore::try_acquire_many_for) |
+//! | `acquire(n)`, and with a lease | [`acquire_many`](crate::ExpirableSemaphore::acquire_many), which gives one [`Permits`](crate::Permits) |
+//! | `acquire` that a thread's interruption ends | [`acquire_or_cancel`](crate::ExpirableSemaphore::acquire_or_cancel), [`acquire_many_or_cancel`](crate::ExpirableSemaphore::acquire_many_or_cancel) |
+//! | `tryAcquire` of one, in all forms | [`try_acquire`](crate::ExpirableSemaphore::try_acquire), [`try_acquire_for`](crate::ExpirableSemaphore::try_acquire_for), [`try_acquire_until`](crate::ExpirableSemaphore::try_acquire_until), [`try_acquire_for_or_cancel`](crate::ExpirableSemaphore::try_acquire_for_or_cancel) |
+//! | `tryAcquire` of several | [`try_acquire_many`](crate::ExpirableSemaphore::try_acquire_many), [`try_acquire_many_for`](crate::ExpirableSemaphore::try_acquire_many_for), [`try_acquire_many_until`](crate::ExpirableSemaphore::try_acquire_many_until), [`try_acquire_many_for_or_cancel`](crate::ExpirableSemaphore::try_acquire_many_for_or_cancel) |
+//! | a permit whose lease is renewed | Redisson has none; [`watched`](crate::ExpirableSemaphore::watched) |
 //! | `release(id)` | dropping the [`Permit`](crate::Permit), [`Permit::release`](crate::Permit::release), or [`release(&id)`](crate::ExpirableSemaphore::release) |
 //! | `tryRelease(id)` | [`try_release`](crate::ExpirableSemaphore::try_release) |
-//! | `release(ids)`, `tryRelease(ids)` | [`release_all`](crate::ExpirableSemaphore::release_all) |
+//! | `release(ids)`, `tryRelease(ids)` | dropping the [`Permits`](crate::Permits), [`Permits::release`](crate::Permits::release), or [`release_all`](crate::ExpirableSemaphore::release_all) |
 //! | `availablePermits()`, `getPermits()`, `acquiredPermits()` | [`available_permits`](crate::ExpirableSemaphore::available_permits), [`permits`](crate::ExpirableSemaphore::permits), [`acquired_permits`](crate::ExpirableSemaphore::acquired_permits) |
 //! | `trySetPermits`, `setPermits`, `addPermits` | [`try_set_permits`](crate::ExpirableSemaphore::try_set_permits), [`set_permits`](crate::ExpirableSemaphore::set_permits), [`add_permits`](crate::ExpirableSemaphore::add_permits) |
 //! | `updateLeaseTime(id, lease, unit)` | [`update_lease`](crate::ExpirableSemaphore::update_lease); [`remove_lease`](crate::ExpirableSemaphore::remove_lease) for -1 |
@@ -90,7 +94,7 @@
 //!
 //! | Redisson | here |
 //! |---|---|
-//! | `await()`, and with a time | [`wait`](crate::CountDownLatch::wait), [`wait_for`](crate::CountDownLatch::wait_for), [`wait_or_cancel`](crate::CountDownLatch::wait_or_cancel) |
+//! | `await()`, and with a time | [`wait`](crate::CountDownLatch::wait), [`wait_for`](crate::CountDownLatch::wait_for), [`wait_until`](crate::CountDownLatch::wait_until), [`wait_or_cancel`](crate::CountDownLatch::wait_or_cancel), [`wait_for_or_cancel`](crate::CountDownLatch::wait_for_or_cancel) |
 //! | `countDown()` | [`count_down`](crate::CountDownLatch::count_down) |
 //! | `getCount()` | [`count`](crate::CountDownLatch::count) |
 //! | `trySetCount(n)` | [`try_set_count`](crate::CountDownLatch::try_set_count) |

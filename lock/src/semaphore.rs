@@ -98,6 +98,20 @@ impl Semaphore {
         self.try_acquire_for(permits, self.named.until(deadline)?)
     }
 
+    /// Takes `permits`, and waits for them for at most `wait`, or until `cancel` has a message or has lost its senders.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire_for`](Self::try_acquire_for), and [`Error::Cancelled`].
+    pub fn try_acquire_for_or_cancel(
+        &self,
+        permits: u32,
+        wait: Duration,
+        cancel: &Receiver<()>,
+    ) -> Result<bool, Error> {
+        self.take(permits, self.named.within(wait, Some(cancel))?)
+    }
+
     /// Takes `permits`, and waits for them until `cancel` has a message or has lost its senders. The message stays in
     /// the channel, so that it cancels every wait on it. It takes effect at once, except that a command that is under
     /// way is waited for, for one command timeout at most.

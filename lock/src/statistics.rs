@@ -116,7 +116,7 @@ fn nanos(duration: Duration) -> u64 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Holds of this client, lost ones left out.
+    /// Holds of this client, lost ones left out. A [watched](crate::ExpirableSemaphore::watched) permit is one too.
     pub held: usize,
     /// Threads that wait.
     pub waiters: usize,

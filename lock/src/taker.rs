@@ -5,20 +5,19 @@
 //! back is owed, and what does that sees to it that no copy takes anything afterwards.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::call::{Patience, call};
 use crate::caller::remembered;
 use crate::error::{Error, LostReason};
-use crate::lease::Lease;
 use crate::name::LockName;
 use crate::op::{
     AcquirePermits, Operation, OwedPermits, ReleasePermits, Request, TakePermits, UndoTake,
 };
 use crate::owner::Owner;
-use crate::permit::Permit;
 use crate::permit_id::PermitId;
 use crate::process::Process;
+use crate::taken::{LONG, Taken, Term};
+use crate::value::ServerTime;
 use crate::wait::{Attempt, Others};
 
 /// An acquire of permits that are a number.
@@ -73,74 +72,66 @@ impl Drop for NumberTaker<'_> {
 pub(crate) struct PermitTaker<'a> {
     process: &'a Arc<Process>,
     name: LockName,
-    ids: Vec<PermitId>,
-    lease: Option<Lease>,
+    owners: Vec<Owner>,
+    term: Term,
     acquire: AcquirePermits,
-    in_doubt: bool,
+    /// Until when copies of the attempts may still arrive.
+    doubt: Option<ServerTime>,
 }
 
 impl<'a> PermitTaker<'a> {
-    pub(crate) fn new(
-        process: &'a Arc<Process>,
-        name: LockName,
-        permits: u32,
-        lease: Option<Lease>,
-    ) -> Self {
-        let ids: Vec<PermitId> =
-            (0..permits).map(|_| PermitId::new(process.id.draw_bytes())).collect();
-        let acquire = AcquirePermits::new(name.clone(), ids.clone(), lease);
-        Self { process, name, ids, lease, acquire, in_doubt: false }
+    pub(crate) fn new(process: &'a Arc<Process>, name: LockName, permits: u32, term: Term) -> Self {
+        let owners: Vec<Owner> = (0..permits).map(|_| process.id.draw()).collect();
+        let ids = owners.iter().map(PermitId::of).collect();
+        let acquire = AcquirePermits::new(name.clone(), ids, term.lease(process));
+        Self { process, name, owners, term, acquire, doubt: None }
     }
 
-    pub(crate) fn attempt(
-        &mut self,
-        patience: &Patience<'_>,
-    ) -> Result<Attempt<Vec<Permit>>, Error> {
+    pub(crate) fn attempt(&mut self, patience: &Patience<'_>) -> Result<Attempt<Taken>, Error> {
         let process = self.process;
+        if self.term == Term::Watched && process.watchdog.is_gone() {
+            return Err(Error::WatchdogGone);
+        }
         let answer = match call(&process.store, &*process.clock, &self.acquire, patience) {
             Ok(answer) => answer,
             Err(gave_up) => {
-                self.in_doubt |= gave_up.doubt.is_some();
+                self.doubt = self.doubt.max(gave_up.doubt);
                 return Err(gave_up.failure.into_error(self.acquire.name(), &self.name));
             }
         };
-        self.in_doubt |= answer.doubt.is_some();
+        self.doubt = self.doubt.max(answer.doubt);
         let others = if answer.reply.left > 0 { Others::MayTry } else { Others::Wait };
         if !answer.reply.granted {
             return Ok(Attempt::Busy(answer.reply.wait, others));
         }
         // From here on the permits answer for the doubt.
-        let in_doubt = std::mem::take(&mut self.in_doubt);
-        let permits: Vec<Permit> = self
-            .ids
-            .iter()
-            .map(|id| {
-                let (process, name) = (Arc::clone(process), self.name.clone());
-                Permit::new(process, name, *id, self.lease, answer.sent_at, in_doubt)
-            })
-            .collect();
-        if permits.iter().all(Permit::is_valid) {
-            return Ok(Attempt::Granted(permits, others));
+        let (doubt, name) = (self.doubt.take(), self.name.clone());
+        let taken =
+            Taken::new(Arc::clone(process), name, &self.owners, self.term, answer.sent_at, doubt);
+        if self.term == Term::Watched && process.is_shut_down() {
+            // The shutdown may have ended all holds before these were among them. Dropping them gives them back.
+            return Err(Error::Shutdown);
         }
-        // Granted, and over before the answer was here. Dropping them cleans up.
+        if taken.is_valid() {
+            return Ok(Attempt::Granted(taken, others));
+        }
+        // Granted, and over before the answer was here. Dropping them gives them back.
         Err(Error::Lost { name: self.name.shown(), reason: LostReason::Expired })
     }
 }
 
 impl Drop for PermitTaker<'_> {
     fn drop(&mut self) {
-        if self.in_doubt {
+        if self.doubt.is_some() {
             let (name, request) = (self.name.clone(), self.process.id.draw());
             let remembered = remembered(self.process);
-            let ids = std::mem::take(&mut self.ids);
+            let ids = self.owners.iter().map(PermitId::of).collect();
             let release = ReleasePermits::new(name.clone(), ids, request.clone(), remembered);
             let owed = Arc::new(OwedPermits(release));
-            let lasts = self.lease.map_or(LONG, |lease| lease.duration() + remembered);
+            let lease = self.term.lease(self.process);
+            let lasts = lease.map_or(LONG, |lease| lease.duration() + remembered);
             // If too many are owed already, that is counted.
             self.process.watchdog.give_back_in_background(name, request, owed, lasts);
         }
     }
 }
-
-/// How long to try to give permits back that do not end by themselves.
-const LONG: Duration = Duration::from_secs(24 * 3600);

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::stores::{World, on_both_stores};
-use common::{SLACK, SOON, pause, timed};
+use common::{SLACK, SOON, now, pause, timed};
 use crossbeam_channel::bounded;
 use wheellock::{Client, CountDownLatch, Error};
 use wheellock_fixture::{Proxy, Server, wait_until};
@@ -47,6 +47,7 @@ on_both_stores! {
         assert!(!latch.wait_for(Duration::ZERO).unwrap());
         latch.count_down().unwrap();
         assert!(latch.wait_for(Duration::ZERO).unwrap());
+        assert!(latch.wait_until(now()).unwrap());
         assert_eq!(latch.count().unwrap(), 0);
         assert!(!world.is_there("a"));
         // And again.
@@ -99,12 +100,18 @@ on_both_stores! {
         let wait = Duration::from_millis(150);
         let (open, took) = timed(|| latch.wait_for(wait).unwrap());
         assert!(!open && took >= wait && took < wait + SLACK, "{took:?}");
+        let (open, took) = timed(|| latch.wait_until(now() + wait).unwrap());
+        assert!(!open && took < wait + SLACK, "{took:?}");
+        assert!(!latch.wait_until(now()).unwrap());
         let (cancel, cancelled) = bounded(1);
+        assert!(!latch.wait_for_or_cancel(wait, &cancelled).unwrap());
         thread::scope(|scope| {
             let one = scope.spawn(|| latch.wait_or_cancel(&cancelled).unwrap_err());
+            let timed = scope.spawn(|| latch.wait_for_or_cancel(SOON * 6, &cancelled).unwrap_err());
             let other = scope.spawn(|| latch.wait().unwrap_err());
-            wait_for_waiters(&client, 2);
+            wait_for_waiters(&client, 3);
             cancel.send(()).unwrap();
+            assert_eq!(timed.join().unwrap(), Error::Cancelled { name: "a".to_owned() });
             assert_eq!(one.join().unwrap(), Error::Cancelled { name: "a".to_owned() });
             client.shutdown(SOON);
             assert_eq!(other.join().unwrap(), Error::Shutdown);

@@ -85,7 +85,8 @@ on_both_stores! {
         assert!(seats.try_acquire_many(6).unwrap().is_none());
         let permits = seats.acquire_many(3).unwrap();
         assert!(seats.try_acquire_many_for(3, AT_ONCE / 4).unwrap().is_none());
-        let ids: Vec<PermitId> = permits.into_iter().map(Permit::into_id).collect();
+        assert_eq!((permits.name(), permits.remaining()), ("a".to_owned(), Duration::MAX));
+        let ids = permits.into_ids();
         assert_eq!(counts(&seats), (2, 3, 5));
         assert!(seats.try_release(&ids[1]).unwrap());
         assert!(!seats.release_all(&ids).unwrap());
@@ -179,8 +180,10 @@ on_both_stores! {
         let (holder, waiters) = (world.client(), world.client());
         let seats = with_permits(&holder, 0);
         thread::scope(|scope| {
-            let greedy = scope
-                .spawn(|| waiters.expirable_semaphore("a").try_acquire_many_for(5, SOON).unwrap().map(|all| all.len()));
+            let greedy = scope.spawn(|| {
+                let permits = waiters.expirable_semaphore("a").try_acquire_many_for(5, SOON).unwrap();
+                permits.map(|permits| permits.ids().len())
+            });
             wait_for_waiters(&waiters, 1);
             let modest =
                 scope.spawn(|| waiters.expirable_semaphore("a").try_acquire_for(SOON).unwrap().map(Permit::into_id));
@@ -201,13 +204,23 @@ on_both_stores! {
         let (permit, took) = timed(|| seats.try_acquire_for(wait).unwrap());
         assert!(permit.is_none() && took >= wait && took < wait + SLACK, "{took:?}");
         assert!(seats.try_acquire_until(now()).unwrap().is_none());
+        assert!(seats.try_acquire_many_until(2, now()).unwrap().is_none());
         let (cancel, cancelled) = bounded(1);
+        assert!(seats.try_acquire_for_or_cancel(AT_ONCE / 8, &cancelled).unwrap().is_none());
+        assert!(seats.try_acquire_many_for_or_cancel(2, AT_ONCE / 8, &cancelled).unwrap().is_none());
         thread::scope(|scope| {
             let one = scope.spawn(|| seats.acquire_or_cancel(&cancelled).unwrap_err());
             let many = scope.spawn(|| seats.acquire_many_or_cancel(2, &cancelled).unwrap_err());
             let other = scope.spawn(|| seats.acquire().unwrap_err());
-            wait_for_waiters(&client, 3);
+            let timed = scope.spawn(|| seats.try_acquire_for_or_cancel(MINUTE, &cancelled).unwrap_err());
+            let both = scope.spawn(|| {
+                seats.try_acquire_many_for_or_cancel(2, MINUTE, &cancelled).unwrap_err()
+            });
+            wait_for_waiters(&client, 5);
             cancel.send(()).unwrap();
+            for waiting in [timed, both] {
+                assert_eq!(waiting.join().unwrap(), Error::Cancelled { name: "a".to_owned() });
+            }
             assert_eq!(one.join().unwrap(), Error::Cancelled { name: "a".to_owned() });
             assert_eq!(many.join().unwrap(), Error::Cancelled { name: "a".to_owned() });
             client.shutdown(SOON);
@@ -257,9 +270,7 @@ on_both_stores! {
         assert!(!world.is_there("a"));
         // The most at once.
         seats.set_permits(1000).unwrap();
-        let ids: Vec<_> =
-            seats.acquire_many(1000).unwrap().into_iter().map(Permit::into_id).collect();
-        assert!(seats.release_all(&ids).unwrap());
+        assert!(seats.release_all(&seats.acquire_many(1000).unwrap().into_ids()).unwrap());
     }
 
     fn a_key_that_holds_something_else_is_an_error_and_stays(world: &World) {

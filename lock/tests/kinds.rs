@@ -7,7 +7,7 @@ mod common;
 use std::time::Duration;
 
 use common::stores::{World, on_both_stores};
-use wheellock::{BackOff, Client, Error, LostReason, Memory};
+use wheellock::{BackOff, Client, Error, Guard, Lock, LostReason, Memory};
 use wheellock_fixture::{Fault, Request};
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -24,7 +24,7 @@ fn text(world: &World, key: &str) -> Option<String> {
 }
 
 /// Whether a thread of its own gets a lock at once.
-fn is_free(lock: &wheellock::Lock) -> bool {
+fn is_free(lock: &Lock) -> bool {
     std::thread::scope(|scope| scope.spawn(|| lock.try_lock().unwrap().is_some()).join().unwrap())
 }
 
@@ -250,11 +250,47 @@ fn a_fenced_acquire_that_is_sent_twice_has_one_token() {
     assert!(guard.token() > before);
 }
 
+/// What code can do that does not know which guard it has.
+fn asked_and_unlocked<G: Guard>(lock: &Lock<G>) {
+    assert_eq!(lock.name(), "a");
+    let guard = lock.lock().unwrap();
+    assert!(Guard::is_held(&guard) && Guard::remaining(&guard) > Duration::from_secs(20));
+    assert_eq!((Guard::check(&guard), Guard::name(&guard)), (Ok(()), "a".to_owned()));
+    assert!(!Guard::owner(&guard).is_empty());
+    assert_eq!(Guard::lost(&guard).try_recv(), Err(crossbeam_channel::TryRecvError::Empty));
+    Guard::unlock(guard).unwrap();
+    assert!(!lock.is_locked().unwrap());
+    let guard = lock.lock().unwrap();
+    lock.force_unlock().unwrap();
+    assert_eq!(Guard::lost(&guard).try_recv(), Ok(LostReason::Deleted));
+    assert!(Guard::check(&guard).is_err() && Guard::remaining(&guard).is_zero());
+    let lost = Error::Lost { name: "a".to_owned(), reason: LostReason::Deleted };
+    assert_eq!(Guard::unlock(guard), Err(lost));
+}
+
+#[test]
+fn every_guard_of_a_lock_can_be_asked_and_unlocked_by_code_that_does_not_know_which_it_is() {
+    let client = Client::in_memory();
+    asked_and_unlocked(&client.lock("a"));
+    asked_and_unlocked(&client.fenced_lock("a"));
+    asked_and_unlocked(&client.lock("a").with_owner("request 7"));
+}
+
+#[test]
+fn a_lock_has_its_name_and_a_wrong_one_cut_short() {
+    let client = Client::in_memory();
+    assert_eq!(client.simple_lock("orders:42").name(), "orders:42");
+    assert_eq!(client.lock("").name(), "");
+    let long = client.lock(&"x".repeat(70_000));
+    assert!(matches!(long.try_lock(), Err(Error::InvalidName { name, .. }) if name == long.name()));
+    assert!(long.name().starts_with("xxx") && long.name().len() < 300);
+}
+
 #[test]
 fn guards_of_named_owners_may_be_sent_and_shared() {
     fn sent_and_shared<T: Send + Sync>() {}
     sent_and_shared::<wheellock::OwnedGuard>();
-    sent_and_shared::<wheellock::Lock>();
+    sent_and_shared::<Lock>();
 }
 
 #[test]

@@ -85,6 +85,10 @@ fn a_clock_that_panics_again_and_again_spares_no_watched_hold_and_no_new_one_is_
     assert_eq!(refused, Err(Error::WatchdogGone));
     assert_eq!(client.lock("a").lock().map(drop), Err(Error::WatchdogGone), "taken anew");
     assert_eq!(client.lock("leased").lock().map(drop), Err(Error::WatchdogGone), "nested");
+    let seats = client.expirable_semaphore("seats");
+    seats.set_permits(2).unwrap();
+    assert_eq!(seats.clone().watched().acquire().map(drop), Err(Error::WatchdogGone), "a permit");
+    assert!(seats.with_lease(SECOND * 3600).acquire().unwrap().is_valid());
     assert!(!Error::WatchdogGone.is_retryable());
     assert!(leased.is_held());
     let nested = client.lock("leased").with_lease(SECOND).lock().unwrap();

@@ -182,8 +182,8 @@ fn each_call_on_permits_counts_once_although_its_reply_was_lost() {
     assert!(with_a_lost_reply(&world, MAKE, || seats.try_set_permits(5).unwrap()));
     let permits = with_a_lost_reply(&world, ACQUIRE, || seats.acquire_many(3).unwrap());
     assert_eq!(number(&world, "a"), "2");
-    assert!(permits.iter().all(wheellock::Permit::is_valid));
-    let mut ids: Vec<_> = permits.into_iter().map(wheellock::Permit::into_id).collect();
+    assert!(permits.is_valid());
+    let mut ids = permits.into_ids();
     with_a_lost_reply(&world, RELEASE, || seats.release(&ids.remove(0)).unwrap());
     assert_eq!(number(&world, "a"), "3");
     assert!(with_a_lost_reply(&world, RELEASE, || seats.release_all(&ids).unwrap()));

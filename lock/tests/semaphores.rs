@@ -221,10 +221,14 @@ on_both_stores! {
         let (cancel, cancelled) = bounded(1);
         thread::scope(|scope| {
             let one = scope.spawn(|| semaphore.acquire_or_cancel(1, &cancelled).unwrap_err());
+            let timed = scope
+                .spawn(|| semaphore.try_acquire_for_or_cancel(1, SOON * 6, &cancelled).unwrap_err());
             let other = scope.spawn(|| semaphore.acquire(1).unwrap_err());
-            wait_for_waiters(&client, 2);
+            wait_for_waiters(&client, 3);
+            assert!(!semaphore.try_acquire_for_or_cancel(1, AT_ONCE / 8, &cancelled).unwrap());
             cancel.send(()).unwrap();
             assert!(matches!(one.join().unwrap(), Error::Cancelled { name } if name == "a"));
+            assert!(matches!(timed.join().unwrap(), Error::Cancelled { name } if name == "a"));
             client.shutdown(SOON);
             assert_eq!(other.join().unwrap(), Error::Shutdown);
         });

@@ -69,6 +69,8 @@ pub(crate) enum Argument<'a> {
     Owner(&'a Owner),
     /// Its text, with the ending that makes it a writer's.
     Writer(&'a Owner),
+    /// Its bytes: the id of the permit that is taken under it.
+    Permit(&'a Owner),
     Number(i64),
 }
 

@@ -204,6 +204,11 @@ impl ReleasePermits {
         Self { permits: Permits::new(name, ids), request, remembered }
     }
 
+    /// What this call is known as.
+    pub(crate) fn request(&self) -> &Owner {
+        &self.request
+    }
+
     fn release(&self, keyspace: &mut Keyspace) -> Result<i64, WrongType> {
         let Permits { name, leases, channel, ids, remembered } = &self.permits;
         let (key, now) = (name.as_str(), keyspace.now().0);
@@ -291,6 +296,24 @@ impl Operation for ReleasePermits {
             }
             Err(WrongType) => Value::wrong_type(),
         }
+    }
+}
+
+/// Prolongs the lease of one permit, as a renewal does. The number that the script answers.
+pub(super) fn renew_permit(
+    keyspace: &mut Keyspace,
+    name: &LockName,
+    owner: &Owner,
+    millis: i64,
+) -> i64 {
+    let (leases, id, now) = (name.permit_leases(), owner.bytes(), keyspace.now().0);
+    match keyspace.sorted_score(&leases, &id) {
+        Ok(Some(score)) if score > now => {
+            let ends = score.max(now.saturating_add(millis));
+            keyspace.sorted_set(&leases, &id, ends).map_or(-1, |()| 1)
+        }
+        Ok(_) => 0,
+        Err(WrongType) => -1,
     }
 }
 

@@ -1,6 +1,9 @@
 //! Renew: prolongs many holds in one script, each if it is still its owner's.
 
+use std::sync::Arc;
+
 use super::operation::{Argument, Form, Operation, Script, WRITE};
+use super::permits::renew_permit;
 use super::read_write::renew_reader;
 use crate::keyspace::Keyspace;
 use crate::kind::Layout;
@@ -12,8 +15,10 @@ use crate::value::{ServerTime, Unexpected, Value};
 /// The holds that one script renews, all of one layout.
 #[derive(Clone, Debug)]
 pub(crate) struct Renew {
-    pub(crate) layout: Layout,
-    pub(crate) renewals: Vec<Renewal>,
+    layout: Layout,
+    renewals: Vec<Renewal>,
+    /// The keys of permits: their leases. All others stand under their names.
+    leases: Vec<Arc<str>>,
 }
 
 /// One hold that should be prolonged.
@@ -44,14 +49,26 @@ pub(crate) enum Renewed {
 static COUNTED: Script = Script::new(include_str!("renew.lua"));
 static TEXT: Script = Script::new(include_str!("text_renew.lua"));
 static READERS: Script = Script::new(include_str!("renew_readers.lua"));
+static PERMITS: Script = Script::new(include_str!("permits_renew.lua"));
 
 impl Renew {
+    pub(crate) fn new(layout: Layout, renewals: Vec<Renewal>) -> Self {
+        let leases = match layout {
+            Layout::Permit => renewals.iter().map(|renewal| renewal.name.permit_leases()).collect(),
+            Layout::Counted | Layout::Text | Layout::Reader | Layout::Writer => Vec::new(),
+        };
+        Self { layout, renewals, leases }
+    }
+
     fn is_there(&self, keyspace: &mut Keyspace, renewal: &Renewal) -> bool {
         let (key, owner) = (renewal.name.as_str(), renewal.owner.to_string());
         match self.layout {
             Layout::Text => keyspace.text_get(key) == Ok(Some(owner)),
             Layout::Writer => keyspace.hash_has(key, &format!("{owner}{WRITE}")) == Ok(true),
-            Layout::Counted | Layout::Reader => keyspace.hash_has(key, &owner) == Ok(true),
+            // Permits have an answer of their own.
+            Layout::Counted | Layout::Reader | Layout::Permit => {
+                keyspace.hash_has(key, &owner) == Ok(true)
+            }
         }
     }
 }
@@ -67,11 +84,15 @@ impl Operation for Renew {
         Form::Script(match self.layout {
             Layout::Text => &TEXT,
             Layout::Reader => &READERS,
+            Layout::Permit => &PERMITS,
             Layout::Counted | Layout::Writer => &COUNTED,
         })
     }
 
     fn keys(&self) -> Vec<&str> {
+        if self.layout == Layout::Permit {
+            return self.leases.iter().map(|leases| &**leases).collect();
+        }
         self.renewals.iter().map(|renewal| renewal.name.as_str()).collect()
     }
 
@@ -81,7 +102,8 @@ impl Operation for Renew {
         for renewal in &self.renewals {
             arguments.push(match self.layout {
                 Layout::Writer => Argument::Writer(&renewal.owner),
-                _ => Argument::Owner(&renewal.owner),
+                Layout::Permit => Argument::Permit(&renewal.owner),
+                Layout::Counted | Layout::Text | Layout::Reader => Argument::Owner(&renewal.owner),
             });
             arguments.push(Argument::millis(renewal.lease.millis()));
         }
@@ -120,6 +142,9 @@ impl Operation for Renew {
             let (key, lease) = (renewal.name.as_str(), renewal.lease.in_millis());
             if self.layout == Layout::Reader {
                 return renew_reader(keyspace, &renewal.name, &renewal.owner, lease);
+            }
+            if self.layout == Layout::Permit {
+                return renew_permit(keyspace, &renewal.name, &renewal.owner, lease);
             }
             if self.is_there(keyspace, renewal) {
                 keyspace.prolong(key, lease);

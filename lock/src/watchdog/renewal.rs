@@ -319,7 +319,7 @@ fn script(batch: &[Sent]) -> Renew {
     };
     let renewals = batch.iter().map(renewal).collect();
     let layout = batch.first().map_or(Layout::Counted, |sent| sent.due.hold.kind.layout());
-    Renew { layout, renewals }
+    Renew::new(layout, renewals)
 }
 
 /// Nothing is known of these holds. They are tried again until their validity ends, in ever shorter pauses as it comes

@@ -68,7 +68,7 @@ fn a_permit_is_released_on_the_other_side_by_its_id() {
     assert!(semaphore.release_all(&of_java).unwrap());
     let of_rust = semaphore.acquire_many(2).unwrap();
     assert_eq!(say("tryAcquire permits=2"), "");
-    let ids: Vec<String> = of_rust.into_iter().map(|permit| permit.into_id().to_string()).collect();
+    let ids: Vec<String> = of_rust.into_ids().iter().map(ToString::to_string).collect();
     assert_eq!(say(&format!("tryReleaseAll ids={}", ids.join(","))), "2");
     both_count(3, 0);
 

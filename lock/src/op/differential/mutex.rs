@@ -91,10 +91,7 @@ impl Cast {
                     owner: owner(by),
                     lease: lease(steps),
                 });
-                self.worlds.compare(
-                    &Renew { layout: Layout::Counted, renewals: renewals.collect() },
-                    *late,
-                )
+                self.worlds.compare(&Renew::new(Layout::Counted, renewals.collect()), *late)
             }
             Action::ForceRelease { name: at, late } => {
                 let request = self.worlds.request(&name(*at));

@@ -7,11 +7,12 @@ use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use wheellock_fixture::Server;
 
 use super::worlds::{STEP, Worlds};
+use crate::kind::Layout;
 use crate::lease::Lease;
 use crate::name::LockName;
 use crate::op::{
     AcquirePermits, AddPermits, CountPermits, LeaseOf, MakeSemaphore, OwedPermits, ReleasePermits,
-    Request, SetPermits, UpdateLease,
+    Renew, Renewal, Request, SetPermits, UpdateLease,
 };
 use crate::owner::{ClientId, Owner};
 use crate::permit_id::PermitId;
@@ -34,6 +35,7 @@ enum Action {
     Set { permits: u32, request: usize, late: bool },
     Update { id: usize, steps: u32, request: usize, late: bool },
     LeaseOf { id: usize },
+    Renew { renewals: Vec<(usize, u32)>, late: bool },
     Delete { leases: bool },
     PutText { leases: bool },
     Pass { steps: u32 },
@@ -59,6 +61,8 @@ fn action() -> impl Strategy<Value = Action> {
         3 => (0..IDS, 0..5_u32, request, late)
             .prop_map(|(id, steps, request, late)| Action::Update { id, steps, request, late }),
         2 => (0..IDS).prop_map(|id| Action::LeaseOf { id }),
+        4 => (prop::collection::vec((0..IDS, 1..5_u32), 1..4), late)
+            .prop_map(|(renewals, late)| Action::Renew { renewals, late }),
         1 => prop::bool::weighted(0.3).prop_map(|leases| Action::Delete { leases }),
         1 => any::<bool>().prop_map(|leases| Action::PutText { leases }),
         4 => (1..4_u32).prop_map(|steps| Action::Pass { steps }),
@@ -68,6 +72,8 @@ fn action() -> impl Strategy<Value = Action> {
 struct Cast {
     worlds: Worlds,
     name: LockName,
+    owners: Vec<Owner>,
+    /// The permits that are taken under them.
     ids: Vec<PermitId>,
     requests: Vec<Owner>,
 }
@@ -76,12 +82,13 @@ impl Cast {
     fn new(server: &Server) -> Self {
         let client = ClientId::random();
         let name = LockName::parse(NAME).unwrap();
-        let ids: Vec<PermitId> = (0..IDS).map(|_| PermitId::new(client.draw_bytes())).collect();
+        let owners: Vec<Owner> = (0..IDS).map(|_| client.draw()).collect();
+        let ids: Vec<PermitId> = owners.iter().map(PermitId::of).collect();
         let requests: Vec<Owner> = (0..REQUESTS * KINDS).map(|_| client.draw()).collect();
         let mut keys = vec![NAME.to_owned(), LEASES.to_owned()];
         keys.extend(ids.iter().map(|id| name.request(id).to_string()));
         keys.extend(requests.iter().map(|id| name.request(id).to_string()));
-        Self { worlds: Worlds::new(server, keys), name, ids, requests }
+        Self { worlds: Worlds::new(server, keys), name, owners, ids, requests }
     }
 
     fn perform(&mut self, action: &Action) -> Result<(), TestCaseError> {
@@ -131,6 +138,14 @@ impl Cast {
             }
             Action::LeaseOf { id } => {
                 self.worlds.compare(&LeaseOf::new(&name, self.ids[id]), false)
+            }
+            Action::Renew { ref renewals, late } => {
+                let renewals = renewals.iter().map(|&(by, steps)| Renewal {
+                    name: name.clone(),
+                    owner: self.owners[by].clone(),
+                    lease: Lease::new(STEP * steps).unwrap(),
+                });
+                self.worlds.compare(&Renew::new(Layout::Permit, renewals.collect()), late)
             }
             Action::Delete { leases } => {
                 let key = if leases { LEASES } else { NAME };

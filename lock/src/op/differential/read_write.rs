@@ -185,7 +185,7 @@ impl Cast {
                     owner: owner(at.owner),
                     lease: lease(steps),
                 });
-                let renew = Renew { layout: *layout, renewals: renewals.collect() };
+                let renew = Renew::new(*layout, renewals.collect());
                 self.worlds.compare(&renew, *late)
             }
             Action::ForceRelease { mode, name: at, late } => {

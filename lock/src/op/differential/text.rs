@@ -59,7 +59,7 @@ fn perform(worlds: &mut Worlds, owners: &[Owner], action: &Action) -> Result<(),
                 owner: owner(by),
                 lease: lease(steps),
             });
-            let renew = Renew { layout: Layout::Text, renewals: renewals.collect() };
+            let renew = Renew::new(Layout::Text, renewals.collect());
             worlds.compare(&renew, *late)
         }
         Action::ForceRelease { name: at, late } => {

@@ -96,6 +96,7 @@ impl Worlds {
             Argument::Bytes(bytes) => bytes.into(),
             Argument::Owner(owner) => owner.to_string().into(),
             Argument::Writer(owner) => format!("{owner}{WRITE}").into(),
+            Argument::Permit(owner) => owner.bytes().to_vec(),
             Argument::Number(number) => number.to_string().into(),
         }));
         value(self.server.command(&words))

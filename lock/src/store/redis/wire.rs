@@ -73,6 +73,7 @@ pub(super) fn pack<O: Operation + ?Sized>(
             Argument::Bytes(bytes) => drop(command.arg(bytes)),
             Argument::Owner(owner) => command.write_arg_fmt(owner),
             Argument::Writer(owner) => command.write_arg_fmt(format_args!("{owner}{WRITE}")),
+            Argument::Permit(owner) => drop(command.arg(owner.bytes().as_slice())),
             Argument::Number(number) => drop(command.arg(number)),
         }
     }
