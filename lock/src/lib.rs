@@ -106,6 +106,7 @@
 //! follows Gray and Cheriton (Leases, 1989); why a lock alone does not fence is Martin Kleppmann's (How to do
 //! distributed locking, 2016). `DESIGN.md` in the repository gives the reasons for everything else.
 
+mod asked;
 mod back_off;
 mod bundle;
 mod call;
@@ -117,6 +118,7 @@ mod clock;
 mod config;
 mod count_down_latch;
 mod crew;
+mod errands;
 mod error;
 mod expirable_semaphore;
 mod farewell;
@@ -129,6 +131,7 @@ mod holds;
 mod keyspace;
 mod kind;
 mod lease;
+mod leaving;
 mod lock;
 mod multi_guard;
 mod multi_lock;
@@ -151,6 +154,8 @@ mod semaphore;
 mod statistics;
 mod store;
 mod taker;
+mod taking;
+mod team;
 mod teller;
 mod told;
 mod trace;

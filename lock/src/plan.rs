@@ -55,6 +55,8 @@ pub(crate) enum Nesting {
 pub(crate) enum Wait<'a> {
     /// One try.
     No,
+    /// One try, which ends by then.
+    Once(Until<'a>),
     For(Until<'a>),
 }
 
@@ -62,14 +64,14 @@ impl<'a> Wait<'a> {
     fn deadline(self) -> Option<Instant> {
         match self {
             Self::No => None,
-            Self::For(until) => until.deadline,
+            Self::Once(until) | Self::For(until) => until.deadline,
         }
     }
 
     fn cancel(self) -> Option<&'a Receiver<()>> {
         match self {
             Self::No => None,
-            Self::For(until) => until.cancel,
+            Self::Once(until) | Self::For(until) => until.cancel,
         }
     }
 
