@@ -5,8 +5,10 @@ use std::time::Duration;
 /// Pauses that double from the shortest to the longest, each somewhere between its half and its whole, so that those
 /// who began together do not go on together.
 ///
-/// For locks without messages: [`spin_lock`](crate::Client::spin_lock) and [`simple_lock`](crate::Client::simple_lock).
-/// No pause is longer than one second, whatever is asked for. The idea is Redisson's (`LockOptions.ExponentialBackOff`).
+/// For waiters that no message wakes: of a [`spin_lock`](crate::Client::spin_lock), a
+/// [`simple_lock`](crate::Client::simple_lock) and a [`RedLock`](crate::RedLock); and between the rounds of a
+/// [`MultiLock`](crate::MultiLock). No pause is longer than one second, whatever is asked for. The idea is Redisson's
+/// (`LockOptions.ExponentialBackOff`).
 ///
 /// ```
 /// use std::time::Duration;
@@ -26,6 +28,9 @@ pub struct BackOff {
 /// Below it, a waiter would be a burden and not find out anything sooner.
 const LEAST: Duration = Duration::from_millis(1);
 
+/// Above it, a lock would stay free for longer than anybody who asked for a long pause expects.
+const MOST: Duration = Duration::from_secs(1);
+
 impl BackOff {
     /// Pauses from `shortest` to `longest`. One below a millisecond is a millisecond, and a `longest` below `shortest`
     /// is `shortest`.
@@ -39,7 +44,7 @@ impl BackOff {
     pub(crate) fn pause(self, refusals: u32) -> Duration {
         let doubled =
             2_u32.checked_pow(refusals).and_then(|times| self.shortest.checked_mul(times));
-        let whole = doubled.map_or(self.longest, |pause| pause.min(self.longest));
+        let whole = doubled.map_or(self.longest, |pause| pause.min(self.longest)).min(MOST);
         whole.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 }
@@ -67,13 +72,13 @@ mod tests {
             let (shortest, longest) = (Duration::from_millis(shortest), Duration::from_millis(longest));
             let back_off = BackOff::new(shortest, longest);
             let pause = back_off.pause(refusals);
-            prop_assert!(pause >= shortest.max(LEAST) / 2);
-            prop_assert!(pause <= longest.max(shortest).max(LEAST));
+            prop_assert!(pause >= shortest.clamp(LEAST, MOST) / 2);
+            prop_assert!(pause <= longest.max(shortest).clamp(LEAST, MOST));
             if refusals == 0 {
-                prop_assert!(pause <= shortest.max(LEAST));
+                prop_assert!(pause <= shortest.clamp(LEAST, MOST));
             }
             if refusals > 20 {
-                prop_assert!(pause >= longest / 2);
+                prop_assert!(pause >= longest.min(MOST) / 2);
             }
         }
     }

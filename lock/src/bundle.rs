@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
+use hashed_wheel::Clock;
 
 use crate::error::{Error, LostReason};
 use crate::grip::Grip;
@@ -57,6 +58,13 @@ impl Bundle {
         let grips = std::mem::take(&mut self.grips);
         by_server(grips, Grip::let_go)
     }
+
+    /// Lets go of all, and waits until `end` at most. What fails is owed, and finished in the background.
+    pub(crate) fn let_go_by(mut self, clock: &dyn Clock, end: Instant) {
+        let grips = std::mem::take(&mut self.grips);
+        let left = || end.saturating_duration_since(clock.now());
+        drop(by_server(grips, |grip| grip.let_go_within(left())));
+    }
 }
 
 impl Drop for Bundle {
@@ -81,7 +89,7 @@ fn by_server(
             None => servers.push(vec![grip]),
         }
     }
-    let all = &|grips: Vec<Grip>| grips.into_iter().map(&let_go).fold(Ok(()), Result::and);
+    let all = &|grips| all_of_one_server(grips, &let_go);
     let Some(own) = servers.pop() else {
         return Ok(());
     };
@@ -103,4 +111,20 @@ fn by_server(
         }
         result
     })
+}
+
+/// Lets go of one after the other. What comes after a release that was not answered is over at once and owed: each
+/// would wait as long.
+fn all_of_one_server(
+    grips: Vec<Grip>,
+    let_go: impl Fn(Grip) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut result = Ok(());
+    let mut answers = true;
+    for grip in grips {
+        let left = if answers { let_go(grip) } else { grip.let_go_later() };
+        answers = answers && !left.as_ref().is_err_and(Error::is_retryable);
+        result = result.and(left);
+    }
+    result
 }

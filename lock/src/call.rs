@@ -36,7 +36,8 @@ pub(crate) struct GaveUp {
 pub(crate) enum Attempts {
     /// As often as patience allows.
     UntilAnswered,
-    /// Once: the caller finishes in another way what this does not.
+    /// Once: the caller finishes in another way what this does not. Only if the connection broke, once more at once:
+    /// it may have been closed while it lay idle, by a server or a firewall, and then says nothing about the server.
     One,
 }
 
@@ -74,9 +75,16 @@ pub(crate) fn call<O: Operation + ?Sized>(
 ) -> Result<Answer<O::Reply>, GaveUp> {
     let mut doubt: Option<ServerTime> = None;
     let mut pause = FIRST_PAUSE;
+    let one = patience.attempts == Attempts::One;
+    let mut until = patience.until;
+    let mut broke = false;
     loop {
         let sent_at = clock.now();
-        let left = patience.until.saturating_duration_since(sent_at);
+        if one {
+            // Both together take no longer than one.
+            until = until.min(sent_at + patience.attempt);
+        }
+        let left = until.saturating_duration_since(sent_at);
         let failure = match store.run(operation, patience.attempt.min(left)) {
             Ok(reply) => {
                 return Ok(Answer { reply, sent_at, doubt });
@@ -86,10 +94,9 @@ pub(crate) fn call<O: Operation + ?Sized>(
         if let Failure::Unknown { not_after, .. } = &failure {
             doubt = doubt.max(Some(*not_after));
         }
-        let go_on_at = clock.now() + pause;
-        let last = patience.attempts == Attempts::One
-            || go_on_at >= patience.until
-            || !store.may_recover_by_itself();
+        let at_once = one && !std::mem::replace(&mut broke, true) && failure.is_broken();
+        let go_on_at = clock.now() + if one { Duration::ZERO } else { pause };
+        let last = (one && !at_once) || go_on_at >= until || !store.may_recover_by_itself();
         if last || !failure.passes() || patience.is_over() {
             let failure = match doubt {
                 // Whatever the last attempt met, an earlier one may have run.
@@ -97,6 +104,9 @@ pub(crate) fn call<O: Operation + ?Sized>(
                 _ => failure,
             };
             return Err(GaveUp { failure, doubt });
+        }
+        if at_once {
+            continue;
         }
         park(clock, &Parker::new(), Some(go_on_at), patience.cancel);
         pause = (pause * 2).min(LONGEST_PAUSE);

@@ -1,59 +1,84 @@
-//! The threads of a red lock: one for each server, so that a server that hangs holds up its own thread and nobody else.
+//! The threads of a red lock: a few for each server, so that a server that hangs holds up its own threads and nobody
+//! else.
 //!
-//! A thread takes one request after the other. One that has been at the same request for longer than its caller waits
-//! is
-//! *stuck*: it is given nothing more until it is through, which is after one command timeout at most. So neither
-//! threads nor requests pile up before a server that hangs.
+//! A thread does one [errand](crate::errands) after the other. A server whose threads have all been at the same errand
+//! for longer than their callers wait is *stuck*: it is given nothing more until one is through, which is after one
+//! command timeout at most. So neither threads nor errands pile up before a server that hangs.
 
 use std::collections::BTreeMap;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use hashed_wheel::Clock;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
+use crate::errands::{Errand, Errands};
 use crate::error::Error;
 use crate::farewell::Farewell;
 use crate::grip::Grip;
+use crate::leaving::Leaving;
 use crate::owner::Holder;
 use crate::part::Part;
 use crate::plan::Wait;
+use crate::process::Process;
 use crate::round::Round;
 
-/// One thread for each server, started when it is needed first. They end with the crew; one that is stuck, when it is
-/// through.
+/// A line and its threads for each server, the first of which is started when it is needed. They end with the crew; one
+/// that is stuck, when it is through.
 #[derive(Debug)]
 pub(crate) struct Crew {
     process_id: u32,
     clock: Arc<dyn Clock>,
-    members: Vec<Member>,
+    members: Vec<Arc<Member>>,
     /// What it is in a child of this process, which has none of the threads. Only a child ever fills it in.
     child: OnceLock<Arc<Crew>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Member {
-    requests: Mutex<Option<Sender<Request>>>,
-    busy: Arc<Busy>,
+    clock: Arc<dyn Clock>,
+    desk: Mutex<Desk>,
+    called: Condvar,
 }
 
-/// Since when a thread has been at one request.
-#[derive(Debug, Default)]
-struct Busy(Mutex<Option<Instant>>);
-
-enum Request {
-    Take { round: Arc<Round>, parts: Arc<[Part]>, holder: Holder, place: usize },
-    LetGo { grip: Grip, farewell: Arc<Farewell> },
+#[derive(Debug)]
+struct Desk {
+    errands: Errands<Acquire, Release>,
+    closed: bool,
 }
 
-/// Requests that wait for one server's thread: several threads may share a red lock.
-const QUEUE: usize = 64;
+/// Asks one server for its part. Dropped without having done so, it says that there is no answer.
+#[derive(Debug)]
+struct Acquire {
+    round: Arc<Round>,
+    parts: Arc<[Part]>,
+    holder: Holder,
+    place: usize,
+    answered: bool,
+}
+
+/// Tells one server that its part is released. Dropped without having done so, it says so, and the release is owed.
+#[derive(Debug)]
+struct Release {
+    leaving: Option<Leaving>,
+    farewell: Arc<Farewell>,
+    place: usize,
+    result: Result<(), Error>,
+}
+
+/// Why an errand is not done.
+enum Refusal {
+    Full,
+    Stuck,
+    Thread(String),
+}
 
 impl Crew {
     pub(crate) fn new(servers: usize, clock: Arc<dyn Clock>) -> Self {
-        let members = (0..servers).map(|_| Member::default()).collect();
+        let members = (0..servers).map(|_| Arc::new(Member::new(&clock))).collect();
         Self { process_id: std::process::id(), clock, members, child: OnceLock::new() }
     }
 
@@ -79,8 +104,15 @@ impl Crew {
         &*self.clock
     }
 
-    /// Asks one server for its part. A server whose thread is stuck for longer than `limit` has answered herewith.
-    pub(crate) fn take(
+    /// Which servers are stuck for callers who wait for `limit`.
+    pub(crate) fn stuck(&self, limit: Duration) -> Vec<bool> {
+        let now = self.clock.now();
+        self.members.iter().map(|member| member.desk.lock().errands.is_stuck(now, limit)).collect()
+    }
+
+    /// Asks one server for its part. A server that is stuck has answered herewith. So has one before which too many
+    /// stand in line: that is contention, and no error.
+    pub(crate) fn acquire(
         &self,
         place: usize,
         parts: &Arc<[Part]>,
@@ -88,124 +120,249 @@ impl Crew {
         round: &Arc<Round>,
         limit: Duration,
     ) {
-        let request =
-            Request::Take { round: Arc::clone(round), parts: Arc::clone(parts), holder, place };
-        if let Err((_, reason)) = self.send(place, request, limit) {
-            let server = parts.get(place).map(|part| part.server.clone()).unwrap_or_default();
-            round.answered(place, Err(Error::Unreachable { server, reason }));
-        }
+        let (round, parts) = (Arc::clone(round), Arc::clone(parts));
+        let acquire = Acquire { round, parts, holder, place, answered: false };
+        self.send(place, Errand::Acquire(acquire), limit);
     }
 
-    /// Lets go of what was taken on each server, and waits for `limit` at most. Where a thread is stuck, the release is
-    /// owed at once. Answers what came of each, and how many have not answered.
+    /// Lets go of what was taken on each server: at once for everybody here, and then the servers are told. Waits for
+    /// their answers for `limit` each, and not beyond `end`. Where nobody can tell the server, the release is owed.
+    /// Answers what came of each, and how many have not answered.
     pub(crate) fn let_go(
         &self,
         grips: BTreeMap<usize, Grip>,
         enough: usize,
         limit: Duration,
+        end: Option<Instant>,
     ) -> (Vec<Result<(), Error>>, usize) {
         if grips.is_empty() {
             return (Vec::new(), 0);
         }
-        let farewell = Arc::new(Farewell::new(grips.len(), enough));
-        for (place, grip) in grips {
-            let request = Request::LetGo { grip, farewell: Arc::clone(&farewell) };
-            if let Err((Request::LetGo { grip, .. }, reason)) = self.send(place, request, limit) {
-                let unsent = Error::OutcomeUnknown { operation: "release", reason };
-                farewell.answered(grip.let_go_later().and(Err(unsent)));
+        let farewell = Arc::new(Farewell::new(grips.keys().copied(), enough));
+        // First all, so that nothing is believed in while a server is told.
+        let left: Vec<(usize, Result<Leaving, Error>)> =
+            grips.into_iter().map(|(place, grip)| (place, grip.begin_to_let_go())).collect();
+        for (place, leaving) in left {
+            match leaving {
+                Ok(leaving) => {
+                    let (leaving, farewell) = (Some(leaving), Arc::clone(&farewell));
+                    let release = Release { leaving, farewell, place, result: Err(untold()) };
+                    self.send(place, Errand::Release(release), limit);
+                }
+                Err(error) => farewell.answered(place, Err(error)),
             }
         }
-        farewell.wait(self.clock(), limit)
+        farewell.wait(self.clock(), limit, end, || self.stuck(limit))
     }
 
-    /// Gives it to the server's thread; gives it back if that cannot take it.
-    fn send(
-        &self,
-        place: usize,
-        request: Request,
-        limit: Duration,
-    ) -> Result<(), (Request, String)> {
-        let Some(member) = self.members.get(place) else {
-            return Err((request, "there is no such server".to_owned()));
-        };
-        if member.busy.since().is_some_and(|since| since + limit <= self.clock.now()) {
-            return Err((request, "it has not answered the request before".to_owned()));
-        }
-        let mut requests = member.requests.lock();
-        let sender = match requests.take().map_or_else(|| member.start(&self.clock), Ok) {
-            Ok(sender) => sender,
-            Err(error) => return Err((request, error.to_string())),
-        };
-        match sender.try_send(request) {
-            Ok(()) => {
-                *requests = Some(sender);
-                Ok(())
-            }
-            Err(TrySendError::Full(request)) => {
-                *requests = Some(sender);
-                Err((request, "too many requests wait for it".to_owned()))
-            }
-            // The next request starts another thread.
-            Err(TrySendError::Disconnected(request)) => {
-                Err((request, "its thread has ended".to_owned()))
-            }
+    /// Gives it to a server's threads.
+    fn send(&self, place: usize, errand: Errand<Acquire, Release>, limit: Duration) {
+        match self.members.get(place) {
+            Some(member) => member.send(errand, self.clock.now(), limit),
+            // There is a member for each part.
+            None => errand.refuse(Refusal::Stuck),
         }
     }
 }
 
 impl Member {
-    fn start(&self, clock: &Arc<dyn Clock>) -> std::io::Result<Sender<Request>> {
-        let (sender, requests) = bounded(QUEUE);
-        let (busy, clock) = (Arc::clone(&self.busy), Arc::clone(clock));
-        thread::Builder::new()
-            .name("lock-red".to_owned())
-            .spawn(move || run(&requests, &busy, &*clock))?;
-        Ok(sender)
+    fn new(clock: &Arc<dyn Clock>) -> Self {
+        let desk = Mutex::new(Desk { errands: Errands::new(), closed: false });
+        Self { clock: Arc::clone(clock), desk, called: Condvar::new() }
+    }
+
+    fn send(self: &Arc<Self>, errand: Errand<Acquire, Release>, now: Instant, limit: Duration) {
+        let mut desk = self.desk.lock();
+        let refusal = if desk.errands.is_stuck(now, limit) {
+            Some(Refusal::Stuck)
+        } else if !desk.errands.has_room_for(&errand) {
+            Some(Refusal::Full)
+        } else if desk.errands.has_threads() {
+            None
+        } else {
+            self.start(&mut desk).err().map(|error| Refusal::Thread(error.to_string()))
+        };
+        if let Some(refusal) = refusal {
+            drop(desk);
+            return errand.refuse(refusal);
+        }
+        desk.errands.push(errand);
+        self.start_another(&mut desk);
+        drop(desk);
+        self.called.notify_one();
+    }
+
+    /// One more thread, if there is something for it. If the system refuses it, the others do what is to be done.
+    fn start_another(self: &Arc<Self>, desk: &mut Desk) {
+        if desk.errands.wants_a_thread() {
+            drop(self.start(desk));
+        }
+    }
+
+    fn start(self: &Arc<Self>, desk: &mut Desk) -> std::io::Result<()> {
+        let member = Arc::clone(self);
+        thread::Builder::new().name("lock-red".to_owned()).spawn(move || member.run())?;
+        desk.errands.thread_began();
+        Ok(())
+    }
+
+    /// A thread, until the crew ends and everything is done.
+    fn run(self: &Arc<Self>) {
+        while let Some((number, mut errand)) = self.next() {
+            let process = errand.process();
+            let done = contained(process.as_deref(), || {
+                let now = self.clock.now();
+                self.desk.lock().errands.begun(number, now);
+                errand.carry_out(now)
+            });
+            // What was not done says so when it is dropped. Not while a panic unwinds: the clock may do so again.
+            contained(process.as_deref(), || drop(errand));
+            let answered = done == Some(true);
+            let mut desk = self.desk.lock();
+            desk.errands.ended(number, answered);
+            self.start_another(&mut desk);
+            let closed = desk.closed;
+            drop(desk);
+            if closed {
+                // Whoever has nothing to do any more ends.
+                self.called.notify_all();
+            } else {
+                self.called.notify_one();
+            }
+        }
+    }
+
+    fn next(&self) -> Option<(u64, Errand<Acquire, Release>)> {
+        let mut desk = self.desk.lock();
+        loop {
+            if let Some(next) = desk.errands.next() {
+                return Some(next);
+            }
+            if desk.closed && desk.errands.is_empty() {
+                return None;
+            }
+            self.called.wait(&mut desk);
+        }
+    }
+
+    fn close(&self) {
+        self.desk.lock().closed = true;
+        self.called.notify_all();
     }
 }
 
-/// One server's thread.
-fn run(requests: &Receiver<Request>, busy: &Busy, clock: &dyn Clock) {
-    for request in requests {
-        let _busy = busy.begin(clock.now());
-        match request {
-            // Nobody wants it any more.
-            Request::Take { round, place, .. } if round.is_over() => {
-                round.answered(place, Ok(None));
+/// Does something in which the clock may panic, which is foreign. That is counted, and there is no result.
+fn contained<T>(process: Option<&Process>, action: impl FnOnce() -> T) -> Option<T> {
+    // What it changes is changed under locks that know no poison, or not at all.
+    catch_unwind(AssertUnwindSafe(action))
+        .inspect_err(|_| {
+            if let Some(process) = process {
+                process.watchdog.counters().panicked();
             }
-            Request::Take { round, parts, holder, place } => {
-                let taken = parts.get(place).map(|part| part.plan.carry_out(&holder, Wait::No));
-                round.answered(place, taken.unwrap_or(Ok(None)));
-            }
-            Request::LetGo { grip, farewell } => farewell.answered(grip.let_go_once()),
+        })
+        // The payload's destructor is foreign too.
+        .map_err(mem::forget)
+        .ok()
+}
+
+impl Errand<Acquire, Release> {
+    /// It is not done.
+    fn refuse(self, refusal: Refusal) {
+        match self {
+            Self::Acquire(acquire) => acquire.refuse(refusal),
+            // It says so when it is dropped.
+            Self::Release(release) => drop(release),
+        }
+    }
+
+    /// Whose errand it is.
+    fn process(&self) -> Option<Arc<Process>> {
+        match self {
+            Self::Acquire(acquire) => acquire.parts.get(acquire.place)?.plan.process().ok(),
+            Self::Release(release) => release.leaving.as_ref().map(Leaving::process),
+        }
+    }
+
+    /// Answers whether the server did.
+    fn carry_out(&mut self, now: Instant) -> bool {
+        match self {
+            Self::Acquire(acquire) => acquire.carry_out(now),
+            Self::Release(release) => release.carry_out(now),
         }
     }
 }
 
-impl Busy {
-    fn begin(&self, now: Instant) -> BusyUntilDropped<'_> {
-        *self.0.lock() = Some(now);
-        BusyUntilDropped(self)
+impl Acquire {
+    fn carry_out(&mut self, now: Instant) -> bool {
+        // Nobody may want it any more.
+        let part = self.parts.get(self.place).filter(|_| !self.round.is_over());
+        self.round.begun(self.place, now);
+        let taken = part.map_or(Ok(None), |part| part.plan.carry_out(&self.holder, Wait::No));
+        let answered = !taken.as_ref().is_err_and(Error::is_retryable);
+        self.answer(taken);
+        answered
     }
 
-    fn since(&self) -> Option<Instant> {
-        *self.0.lock()
+    /// Too many in the line are contention, and no error.
+    fn refuse(mut self, refusal: Refusal) {
+        let answer = match refusal {
+            Refusal::Full => Ok(None),
+            Refusal::Thread(reason) => Err(Error::Thread { reason }),
+            Refusal::Stuck => {
+                let part = self.parts.get(self.place);
+                let server = part.map(|part| part.server.clone()).unwrap_or_default();
+                let reason = "it has not answered the request before".to_owned();
+                Err(Error::Unreachable { server, reason })
+            }
+        };
+        self.answer(answer);
+    }
+
+    fn answer(&mut self, answer: Result<Option<Grip>, Error>) {
+        self.answered = true;
+        self.round.answered(self.place, answer);
     }
 }
 
-struct BusyUntilDropped<'a>(&'a Busy);
-
-impl Drop for BusyUntilDropped<'_> {
+impl Drop for Acquire {
     fn drop(&mut self) {
-        *self.0.0.lock() = None;
+        if !self.answered {
+            let reason = "its thread has panicked".to_owned();
+            self.answer(Err(Error::OutcomeUnknown { operation: "acquire", reason }));
+        }
     }
+}
+
+impl Release {
+    fn carry_out(&mut self, now: Instant) -> bool {
+        self.farewell.begun(self.place, now);
+        if let Some(leaving) = &mut self.leaving {
+            self.result = leaving.tell_once();
+        }
+        !self.result.as_ref().is_err_and(Error::is_retryable)
+    }
+}
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        // Before what may panic. If the server was not told, the release is owed from now on.
+        self.farewell.answered(self.place, mem::replace(&mut self.result, Ok(())));
+        drop(self.leaving.take());
+    }
+}
+
+fn untold() -> Error {
+    let reason = "the server was not told yet".to_owned();
+    Error::OutcomeUnknown { operation: "release", reason }
 }
 
 impl Drop for Crew {
     fn drop(&mut self) {
-        if !self.is_current() {
+        if self.is_current() {
+            self.members.iter().for_each(|member| member.close());
+        } else {
             // A child's copy. What the parent's threads may have had locked is not touched.
-            std::mem::forget(std::mem::take(&mut self.members));
+            mem::forget(mem::take(&mut self.members));
         }
     }
 }

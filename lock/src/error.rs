@@ -48,9 +48,9 @@ pub enum Error {
         /// The text, cut short if it is long.
         id: String,
     },
-    /// A setting of the client makes no sense. Permanent; nothing was sent.
+    /// A setting makes no sense. Permanent; nothing was sent.
     InvalidSetting {
-        /// The builder's method.
+        /// The method of the builder, or `multi_lock`, `red_lock` or `server_timeout`.
         setting: &'static str,
         /// What is wrong with its value.
         reason: String,

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use hashed_wheel::{Clock, Parker};
 use parking_lot::Mutex;
 
+use crate::asked::Asked;
 use crate::call::park;
 use crate::error::Error;
 
@@ -19,7 +20,7 @@ pub(crate) struct Farewell {
 
 #[derive(Debug)]
 struct State {
-    pending: usize,
+    asked: Asked,
     results: Vec<Result<(), Error>>,
 }
 
@@ -27,43 +28,64 @@ struct State {
 const GRACE: Duration = Duration::from_millis(1);
 
 impl Farewell {
-    pub(crate) fn new(parts: usize, enough: usize) -> Self {
-        let state = State { pending: parts, results: Vec::with_capacity(parts) };
+    pub(crate) fn new(places: impl IntoIterator<Item = usize>, enough: usize) -> Self {
+        let asked = Asked::new(places);
+        let parts = asked.len();
+        let state = State { asked, results: Vec::with_capacity(parts) };
         Self { enough: enough.min(parts), parker: Parker::new(), state: Mutex::new(state) }
     }
 
-    pub(crate) fn answered(&self, result: Result<(), Error>) {
+    /// A server is told now; until then the release stood in line.
+    pub(crate) fn begun(&self, place: usize, now: Instant) {
+        self.state.lock().asked.begun(place, now);
+    }
+
+    pub(crate) fn answered(&self, place: usize, result: Result<(), Error>) {
         let mut state = self.state.lock();
-        state.pending = state.pending.saturating_sub(1);
+        state.asked.answered(place);
         state.results.push(result);
-        let wakes = state.pending == 0 || state.results.len() == self.enough;
+        let wakes = state.asked.len() == 0 || state.results.len() == self.enough;
         drop(state);
         if wakes {
             self.parker.unpark();
         }
     }
 
-    /// Waits for the answers: for all, if they come; for enough of them, and a moment more; for `limit` at most. What
-    /// has not come by then is finished by those who were to bring it. Answers with the results how many are missing.
+    /// Waits for the answers: for all, if they come; for enough of them, and a moment more; for each server for `limit`
+    /// from when it was told, and not for those that are `stuck`; until `last` at most. What has not come by then is
+    /// finished by those who were to bring it. Answers with the results how many are missing.
     pub(crate) fn wait(
         &self,
         clock: &dyn Clock,
         limit: Duration,
+        last: Option<Instant>,
+        stuck: impl Fn() -> Vec<bool>,
     ) -> (Vec<Result<(), Error>>, usize) {
         let start = clock.now();
-        let mut end = start + limit;
+        let mut look_at = start + limit;
+        let mut last = last;
         let mut enough = false;
         loop {
             let now = clock.now();
+            let stuck = if now >= look_at { stuck() } else { Vec::new() };
             let mut state = self.state.lock();
             if !enough && state.results.len() >= self.enough {
                 enough = true;
-                end = end.min(soon_after(start, now));
+                let soon = soon_after(start, now);
+                last = Some(last.map_or(soon, |last| last.min(soon)));
             }
-            if state.pending == 0 || now >= end {
-                return (std::mem::take(&mut state.results), state.pending);
-            }
+            let look_again_at = if now >= look_at {
+                state.asked.look_again_at(now, limit, 1, &stuck)
+            } else {
+                Some(look_at)
+            };
+            let is_last = last.is_some_and(|last| last <= now);
+            let Some(later) = look_again_at.filter(|_| state.asked.len() > 0 && !is_last) else {
+                return (std::mem::take(&mut state.results), state.asked.len());
+            };
             drop(state);
+            look_at = later;
+            let end = last.map_or(look_at, |last| last.min(look_at));
             park(clock, &self.parker, Some(end), None);
         }
     }

@@ -9,6 +9,7 @@ use crossbeam_channel::Receiver;
 use crate::call::Attempts;
 use crate::error::{Error, LostReason};
 use crate::hold::Hold;
+use crate::leaving::Leaving;
 use crate::process::Process;
 use crate::told::Listener;
 
@@ -96,9 +97,17 @@ impl Grip {
     }
 
     /// Lets go in one attempt, as dropping it does, and says how it went.
-    pub(crate) fn let_go_once(mut self) -> Result<(), Error> {
+    pub(crate) fn let_go_once(self) -> Result<(), Error> {
+        self.let_go_within(Duration::MAX)
+    }
+
+    /// The same, and waits no longer than that.
+    pub(crate) fn let_go_within(mut self, patience: Duration) -> Result<(), Error> {
+        if patience.is_zero() {
+            return self.let_go_later();
+        }
         self.done = true;
-        let patience = self.process.settings.command_timeout;
+        let patience = patience.min(self.process.settings.command_timeout);
         self.leave(patience, Attempts::One)
     }
 
@@ -108,7 +117,21 @@ impl Grip {
         if !self.process.is_current() {
             return self.leave(Duration::ZERO, Attempts::One);
         }
-        self.process.leave_later(&self.hold, self.watched)
+        // Dropping what is left to be told owes it.
+        self.begin().map(drop)
+    }
+
+    /// Lets go of the hold, and leaves it to the caller to tell the server. An error if the hold was over.
+    pub(crate) fn begin_to_let_go(mut self) -> Result<Leaving, Error> {
+        self.done = true;
+        if !self.process.is_current() {
+            self.leave(Duration::ZERO, Attempts::One)?;
+        }
+        self.begin()
+    }
+
+    fn begin(&self) -> Result<Leaving, Error> {
+        Leaving::begin(&self.process, &self.hold, self.watched)
     }
 
     /// Whether the two are of one client, and so go to one server.

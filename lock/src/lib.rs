@@ -115,6 +115,7 @@
 //! follows Gray and Cheriton (Leases, 1989); why a lock alone does not fence is Martin Kleppmann's (How to do
 //! distributed locking, 2016). `DESIGN.md` in the repository gives the reasons for everything else.
 
+mod asked;
 mod back_off;
 mod bundle;
 mod call;
@@ -126,6 +127,7 @@ mod clock;
 mod config;
 mod count_down_latch;
 mod crew;
+mod errands;
 mod error;
 mod expirable_semaphore;
 mod farewell;
@@ -138,6 +140,7 @@ mod holds;
 mod keyspace;
 mod kind;
 mod lease;
+mod leaving;
 mod lock;
 mod multi_guard;
 mod multi_lock;
@@ -162,6 +165,8 @@ mod statistics;
 mod store;
 mod taken;
 mod taker;
+mod taking;
+mod team;
 mod teller;
 mod told;
 mod trace;

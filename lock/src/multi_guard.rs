@@ -15,9 +15,9 @@ use crate::error::{Error, LostReason};
 /// It does what a [`LockGuard`](crate::LockGuard) does, for all of them together, and belongs to the thread that took
 /// it.
 ///
-/// Dropping it waits for the servers' answers, for at most one command timeout for each lock of one server; different
-/// servers are asked at the same time, from threads that end with the call. Releases that are not answered are finished
-/// in the background.
+/// Dropping it waits for the servers' answers, for at most one command timeout: after a release that is not answered,
+/// the others of that server are left to the background. Different servers are asked at the same time, from threads
+/// that end with the call. Releases that are not answered are finished in the background.
 ///
 /// ```
 /// use wheellock::Client;

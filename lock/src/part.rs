@@ -7,7 +7,7 @@ use hashed_wheel::Clock;
 
 use crate::error::{Error, shortened};
 use crate::grip::Grip;
-use crate::kind::Kind;
+use crate::kind::{Kind, Layout};
 use crate::owner::Holder;
 use crate::plan::{Plan, Wait};
 
@@ -90,8 +90,13 @@ impl Part {
         self.plan.held_by(&self.holder()).is_some()
     }
 
+    /// Where it is, whatever the database: those of one server are lost together.
+    pub(crate) fn machine(&self) -> &str {
+        self.server.rsplit_once('/').map_or(&self.server, |(machine, _database)| machine)
+    }
+
     /// Whether they share one key of one server.
-    fn is_of_the_key_of(&self, other: &Self) -> bool {
+    pub(crate) fn is_of_the_key_of(&self, other: &Self) -> bool {
         self.server == other.server && self.key() == other.key()
     }
 
@@ -106,7 +111,17 @@ impl Part {
     /// Whether whoever takes both waits for himself.
     pub(crate) fn excludes(&self, other: &Self) -> bool {
         let readers = self.plan.kind == Kind::Read && other.plan.kind == Kind::Read;
-        let nests = self.plan.is_of_the_client_of(&other.plan) && self.owner == other.owner;
-        self.is_of_the_key_of(other) && !readers && !nests
+        let one_holder = self.plan.is_of_the_client_of(&other.plan) && self.owner == other.owner;
+        let layouts = [self.plan.kind.layout(), other.plan.kind.layout()];
+        let nests = match layouts {
+            [Layout::Writer, Layout::Reader] | [Layout::Reader, Layout::Writer] => true,
+            [one, another] => one == another,
+        };
+        self.is_of_the_key_of(other) && !readers && !(one_holder && nests)
     }
+}
+
+/// All the names, for messages.
+pub(crate) fn shown(parts: &[Part]) -> String {
+    parts.iter().map(Part::shown).collect::<Vec<_>>().join(", ")
 }

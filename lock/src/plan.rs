@@ -55,6 +55,8 @@ pub(crate) enum Nesting {
 pub(crate) enum Wait<'a> {
     /// One try.
     No,
+    /// One try, which ends by then.
+    Once(Until<'a>),
     For(Until<'a>),
 }
 
@@ -62,14 +64,14 @@ impl<'a> Wait<'a> {
     fn deadline(self) -> Option<Instant> {
         match self {
             Self::No => None,
-            Self::For(until) => until.deadline,
+            Self::Once(until) | Self::For(until) => until.deadline,
         }
     }
 
     fn cancel(self) -> Option<&'a Receiver<()>> {
         match self {
             Self::No => None,
-            Self::For(until) => until.cancel,
+            Self::Once(until) | Self::For(until) => until.cancel,
         }
     }
 
@@ -246,7 +248,9 @@ impl Plan {
             Err(error) => {
                 // The count on the server may be one too high, which no decision reads. What matters is whether this
                 // was the last guard by now, and then its release is owed.
-                drop(process.leave_later(hold, watched));
+                if let Ok(untold) = process.begin_to_leave(hold, watched) {
+                    process.tell_later(hold, &untold);
+                }
                 Err(error)
             }
         }

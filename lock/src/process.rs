@@ -42,6 +42,15 @@ pub(crate) enum Birth {
     Forked { eviction: Option<String> },
 }
 
+/// What a server is still to be told of a guard that is gone.
+#[derive(Debug)]
+pub(crate) enum Untold {
+    /// That so many are left.
+    Count(u32),
+    /// That it was the last, of a hold that would have been valid until then.
+    Release { valid_until: Option<Instant> },
+}
+
 /// One client in one process.
 #[derive(Debug)]
 pub(crate) struct Process {
@@ -200,22 +209,45 @@ impl Process {
         patience: Duration,
         attempts: Attempts,
     ) -> Result<(), Error> {
-        match hold.leave(watched) {
-            Left::Guards(count) => self.leave_nested(hold, count, patience, attempts),
-            Left::Nothing => self.release(hold, patience, attempts),
+        let untold = self.begin_to_leave(hold, watched)?;
+        self.tell(hold, &untold, patience, attempts)
+    }
+
+    /// One guard of `hold` is gone for everybody here. What the server is to be told: by [`tell`](Self::tell) or
+    /// [`tell_later`](Self::tell_later), in any case.
+    pub(crate) fn begin_to_leave(&self, hold: &Arc<Hold>, watched: bool) -> Result<Untold, Error> {
+        if let Left::Guards(count) = hold.leave(watched) {
+            // Unless another guard of the same named owner was the last one just now: then it is released, not lost.
+            self.check(hold).or_else(|lost| if hold.is_released() { Ok(()) } else { Err(lost) })?;
+            return Ok(Untold::Count(count));
+        }
+        let valid_until = hold.valid_until();
+        self.end(hold)?;
+        self.watchdog.releasing(&hold.claim());
+        Ok(Untold::Release { valid_until })
+    }
+
+    pub(crate) fn tell(
+        &self,
+        hold: &Arc<Hold>,
+        untold: &Untold,
+        patience: Duration,
+        attempts: Attempts,
+    ) -> Result<(), Error> {
+        match *untold {
+            Untold::Count(count) => self.leave_nested(hold, count, patience, attempts),
+            Untold::Release { valid_until } => self.release(hold, valid_until, patience, attempts),
         }
     }
 
-    /// One guard of `hold` is gone, and nobody waits for the server. If it was the last, the hold is over and its
-    /// release is owed; else the count on the server stays one too high, which the last release does not mind.
-    pub(crate) fn leave_later(&self, hold: &Arc<Hold>, watched: bool) -> Result<(), Error> {
-        if hold.leave(watched) != Left::Nothing {
-            return self.check(hold);
+    /// Nobody waits for the server. A release is owed; a count stays one too high there, which the last release does
+    /// not mind.
+    pub(crate) fn tell_later(&self, hold: &Arc<Hold>, untold: &Untold) {
+        if let Untold::Release { .. } = untold {
+            // If too many are owed already, that is counted, and the lease ends by itself.
+            self.owe_release(hold);
+            self.watchdog.released(&hold.claim());
         }
-        self.end(hold)?;
-        // If too many are owed already, that is counted, and the lease ends by itself.
-        self.owe_release(hold);
-        Ok(())
     }
 
     /// Ends `hold` for everybody, and leaves it to the caller to tell the server. An error if it was over before.
@@ -248,11 +280,6 @@ impl Process {
         patience: Duration,
         attempts: Attempts,
     ) -> Result<(), Error> {
-        if hold.is_released() {
-            // By another guard of the same named owner, just now. That was the last one, and this is not lost.
-            return Ok(());
-        }
-        self.check(hold)?;
         let recount = hold.claim().recount(count, None);
         match self.call_for(&recount, patience, attempts) {
             Ok(Answer { reply: Recounted::Written, .. }) => Ok(()),
@@ -269,13 +296,11 @@ impl Process {
     fn release(
         &self,
         hold: &Arc<Hold>,
+        valid_until: Option<Instant>,
         patience: Duration,
         attempts: Attempts,
     ) -> Result<(), Error> {
-        let valid_until = hold.valid_until();
-        self.end(hold)?;
         let claim = hold.claim();
-        self.watchdog.releasing(&claim);
         let release = claim.release();
         let answer = self.call_for(&release, patience, attempts);
         let unfinished = match &answer {

@@ -19,8 +19,8 @@ use crate::round::Round;
 /// joins when it does.
 ///
 /// Dropping it tells all servers at the same time, and waits for the answers: of all, if they come at about the same
-/// time, and for one [server timeout](crate::RedLock::with_server_timeout) at most. What is not answered is finished in
-/// the background. It never panics.
+/// time, and for one [server timeout](crate::RedLock::with_server_timeout) each at most. What is not answered is
+/// finished in the background. It never panics.
 ///
 /// ```
 /// use wheellock::{Client, LostReason, RedLock};
@@ -28,8 +28,9 @@ use crate::round::Round;
 /// let clients = [Client::in_memory(), Client::in_memory(), Client::in_memory()];
 /// let guard = RedLock::new(&clients, "orders:42").lock()?;
 /// assert!(guard.is_held() && guard.held_on() >= 2);
-/// clients[0].lock("orders:42").force_unlock()?;
-/// clients[1].lock("orders:42").force_unlock()?;
+/// for client in &clients {
+///     client.lock("orders:42").force_unlock()?;
+/// }
 /// assert!(!guard.is_held());
 /// assert_eq!(guard.lost().recv(), Ok(LostReason::Deleted));
 /// # Ok::<(), wheellock::Error>(())
@@ -141,7 +142,7 @@ impl RedGuard {
         }
         let held = self.round.check();
         let (grips, _, _) = self.round.close();
-        let (results, missing) = self.crew.let_go(grips, self.quorum, self.limit);
+        let (results, missing) = self.crew.let_go(grips, self.quorum, self.limit, None);
         held?;
         self.judge(results, missing)
     }

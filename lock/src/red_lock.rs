@@ -1,22 +1,16 @@
 //! One lock on several independent servers, held by who holds it on a majority of them.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
-use hashed_wheel::Parker;
 
 use crate::back_off::BackOff;
-use crate::call::{Attempts, is_cancelled, park};
 use crate::client::Client;
-use crate::crew::Crew;
 use crate::error::Error;
-use crate::owner::Holder;
 use crate::part::{AnyLock, AsPart, Part};
-use crate::plan::Wait;
 use crate::red_guard::RedGuard;
-use crate::round::Round;
+use crate::team::{Team, Tried};
 use crate::wait::Until;
 
 /// A lock on several servers that know nothing of each other. Whoever holds it on a majority of them holds it, so it
@@ -34,8 +28,17 @@ use crate::wait::Until;
 /// nest, and parts that were missing are asked for again.
 ///
 /// **Threads.** Each `RedLock` has a thread for each server, started when it is first taken and shared by its
-/// clones and by [`with_name`](Self::with_name), so make one and keep it. A server that hangs keeps its thread busy for
-/// one command timeout, and counts as not granting meanwhile; it slows down nobody else.
+/// clones and by [`with_name`](Self::with_name), so make one and keep it. Where many callers stand in line before a
+/// server that answers, there come to be up to eight; beyond 256 in that line a caller is refused as if somebody else
+/// had the lock. A server that hangs keeps its threads busy for one command timeout, and counts as not granting
+/// meanwhile; it slows down nobody else.
+///
+/// **Load.** No message tells of a majority, so waiters poll, and each waiting thread does so for itself: at each try
+/// every server is asked for an acquire, and for a release if it has granted. With the default
+/// [pauses](Self::with_back_off) that is about ten tries a second of each waiter in the end.
+///
+/// **Servers.** What counts as one server is its host and port, whatever the database. One server under two names is
+/// not noticed, and would have two votes.
 ///
 /// On each server it is an ordinary lock. Redisson's is `RedissonRedLock`, which it excludes; the idea is Redis's
 /// own (Distributed Locks with Redis). It does not fence: see [the crate's words](crate#what-it-does-not-do). A server
@@ -60,17 +63,6 @@ pub struct RedLock {
     server_timeout: Option<Duration>,
     back_off: BackOff,
 }
-
-/// The servers, and who asks them.
-#[derive(Clone)]
-struct Team {
-    parts: Arc<[Part]>,
-    quorum: usize,
-    crew: Arc<Crew>,
-}
-
-/// With two servers, neither may be away: that is a multi-lock, at twice the risk.
-const FEWEST: usize = 3;
 
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(50);
 const LONGEST_TIMEOUT: Duration = Duration::from_millis(250);
@@ -170,7 +162,7 @@ impl RedLock {
     ///
     /// As [`lock`](Self::lock), at once.
     pub fn try_lock(&self) -> Result<Option<RedGuard>, Error> {
-        self.carry_out(Wait::No)
+        self.carry_out(None)
     }
 
     /// Takes the lock, and waits for it for at most `wait`. `None` if it could not be had in that time. A `wait` of
@@ -180,12 +172,21 @@ impl RedLock {
     ///
     /// As [`lock`](Self::lock), and by the end of the wait.
     pub fn try_lock_for(&self, wait: Duration) -> Result<Option<RedGuard>, Error> {
-        if wait.is_zero() {
-            return self.try_lock();
-        }
-        // A deadline beyond what the clock can say is none.
-        let deadline = self.team()?.crew.clock().now().checked_add(wait);
-        self.carry_out(Wait::For(Until { deadline, cancel: None }))
+        self.try_lock_with(wait, None)
+    }
+
+    /// Takes the lock, and waits for it for at most `wait`, or until `cancel` has a message or has lost its senders. As
+    /// [`Lock::try_lock_for_or_cancel`](crate::Lock::try_lock_for_or_cancel).
+    ///
+    /// # Errors
+    ///
+    /// As [`try_lock_for`](Self::try_lock_for), and [`Error::Cancelled`].
+    pub fn try_lock_for_or_cancel(
+        &self,
+        wait: Duration,
+        cancel: &Receiver<()>,
+    ) -> Result<Option<RedGuard>, Error> {
+        self.try_lock_with(wait, Some(cancel))
     }
 
     /// Takes the lock, and waits for it until `deadline`, as [`try_lock_for`](Self::try_lock_for) does.
@@ -216,11 +217,24 @@ impl RedLock {
     }
 
     fn lock_with(&self, cancel: Option<&Receiver<()>>) -> Result<RedGuard, Error> {
-        match self.carry_out(Wait::For(Until { deadline: None, cancel }))? {
+        match self.carry_out(Some(Until { deadline: None, cancel }))? {
             Some(guard) => Ok(guard),
             // A wait without a deadline does not end by time.
             None => Err(self.team()?.cancelled()),
         }
+    }
+
+    fn try_lock_with(
+        &self,
+        wait: Duration,
+        cancel: Option<&Receiver<()>>,
+    ) -> Result<Option<RedGuard>, Error> {
+        if wait.is_zero() {
+            return self.try_lock();
+        }
+        // A deadline beyond what the clock can say is none.
+        let deadline = self.team()?.crew.clock().now().checked_add(wait);
+        self.carry_out(Some(Until { deadline, cancel }))
     }
 
     fn team(&self) -> Result<&Team, Error> {
@@ -235,12 +249,14 @@ impl RedLock {
         }
     }
 
-    fn carry_out(&self, wait: Wait<'_>) -> Result<Option<RedGuard>, Error> {
+    /// Once if there is no end to wait for.
+    fn carry_out(&self, until: Option<Until<'_>>) -> Result<Option<RedGuard>, Error> {
         let team = self.team()?;
         let limit = self.limit(team)?;
         let crew = team.crew.current();
-        let Wait::For(until) = wait else {
-            return match team.attempt(&crew, limit, None)? {
+        let Some(until) = until else {
+            let once = Until { deadline: None, cancel: None };
+            return match team.attempt(&crew, limit, once)? {
                 Tried::Granted(guard) => Ok(Some(guard)),
                 Tried::Busy => Ok(None),
                 Tried::Failed(error) => Err(error),
@@ -250,7 +266,7 @@ impl RedLock {
         let mut failing_since: Option<Instant> = None;
         let mut tries = 0;
         loop {
-            let failure = match team.attempt(&crew, limit, until.cancel)? {
+            let failure = match team.attempt(&crew, limit, until)? {
                 Tried::Granted(guard) => return Ok(Some(guard)),
                 Tried::Busy => None,
                 Tried::Failed(error) if error.is_retryable() => Some(error),
@@ -260,6 +276,8 @@ impl RedLock {
             let time_is_up = until.deadline.is_some_and(|deadline| deadline <= now);
             match failure {
                 None => failing_since = None,
+                // Others had it a moment ago, and the time was up before there was another answer.
+                Some(_) if time_is_up && tries > 0 && failing_since.is_none() => return Ok(None),
                 Some(error) => {
                     let since = *failing_since.get_or_insert(now);
                     if time_is_up || now.saturating_duration_since(since) >= patience {
@@ -291,109 +309,6 @@ impl RedLock {
             return Err(Error::InvalidSetting { setting: "server_timeout", reason });
         }
         Ok(timeout)
-    }
-}
-
-/// What one try came to.
-enum Tried {
-    Granted(RedGuard),
-    /// Others hold too many of the parts.
-    Busy,
-    /// Too many servers have failed.
-    Failed(Error),
-}
-
-impl Team {
-    fn new(mut parts: Vec<Part>) -> Result<Self, Error> {
-        let wrong = |reason| Err(Error::InvalidSetting { setting: "red_lock", reason });
-        if parts.len() < FEWEST {
-            return wrong(format!("{} servers are fewer than {FEWEST}", parts.len()));
-        }
-        for (place, part) in parts.iter().enumerate() {
-            if parts.iter().skip(place + 1).any(|other| other.server == part.server) {
-                return wrong(format!("the server {} is there twice", part.server));
-            }
-        }
-        for part in &mut parts {
-            // One that does not answer counts as one that does not grant; the next round is another try.
-            part.plan.attempts = Attempts::One;
-        }
-        let Some(clock) = parts.first().map(Part::clock).transpose()? else {
-            return wrong("there are no servers".to_owned());
-        };
-        let crew = Arc::new(Crew::new(parts.len(), clock));
-        Ok(Self { quorum: parts.len() / 2 + 1, parts: parts.into(), crew })
-    }
-
-    /// Asks every server once.
-    fn attempt(
-        &self,
-        crew: &Arc<Crew>,
-        limit: Duration,
-        cancel: Option<&Receiver<()>>,
-    ) -> Result<Tried, Error> {
-        if is_cancelled(cancel) {
-            return Err(self.cancelled());
-        }
-        let round = Arc::new(Round::new(self.parts.len(), self.quorum));
-        let end = crew.clock().now() + limit;
-        // Whoever waits here is who holds, and not the threads that ask.
-        let caller = Holder::current_thread();
-        for (place, part) in self.parts.iter().enumerate() {
-            let holder = part.owner.clone().unwrap_or_else(|| caller.clone());
-            crew.take(place, &self.parts, holder, &round, limit);
-        }
-        while !round.is_decided() && crew.clock().now() < end && !is_cancelled(cancel) {
-            park(crew.clock(), &round.parker, Some(end), cancel);
-        }
-        if round.is_granted() {
-            let (crew, parts) = (Arc::clone(crew), Arc::clone(&self.parts));
-            return Ok(Tried::Granted(RedGuard::new(round, crew, parts, self.quorum, limit)));
-        }
-        let was_cancelled = !round.is_decided() && is_cancelled(cancel);
-        let (grips, mut errors, silent) = round.close();
-        // A majority had granted it, and it was too late.
-        let late = grips.len() >= self.quorum;
-        let lost = late.then(|| grips.values().find_map(|grip| grip.check().err())).flatten();
-        crew.let_go(grips, self.quorum, limit);
-        if was_cancelled {
-            return Err(self.cancelled());
-        }
-        if let Some(lost) = lost {
-            return Ok(Tried::Failed(lost));
-        }
-        errors.extend((0..silent).map(|_| Error::OutcomeUnknown {
-            operation: "acquire",
-            reason: format!("no answer within {limit:?}"),
-        }));
-        if errors.len() + self.quorum <= self.parts.len() {
-            return Ok(Tried::Busy);
-        }
-        // If some may pass, the next try may find a majority without the others.
-        let told = errors.iter().find(|error| error.is_retryable()).or(errors.first());
-        Ok(told.map_or(Tried::Busy, |error| Tried::Failed(error.clone())))
-    }
-
-    /// For how long failures of too many servers are borne: as long as the most patient of the clients bears its own.
-    fn patience(&self) -> Duration {
-        self.parts.iter().filter_map(|part| part.patience().ok()).max().unwrap_or_default()
-    }
-
-    fn pause(&self, crew: &Crew, pause: Duration, until: Until<'_>) -> Result<(), Error> {
-        let end = crew.clock().now() + pause;
-        let end = until.deadline.map_or(end, |deadline| deadline.min(end));
-        let parker = Parker::new();
-        while crew.clock().now() < end {
-            if is_cancelled(until.cancel) {
-                return Err(self.cancelled());
-            }
-            park(crew.clock(), &parker, Some(end), until.cancel);
-        }
-        Ok(())
-    }
-
-    fn cancelled(&self) -> Error {
-        Error::Cancelled { name: self.parts.first().map(Part::shown).unwrap_or_default() }
     }
 }
 

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, bounded};
 use hashed_wheel::Parker;
 use parking_lot::Mutex;
 
+use crate::asked::Asked;
 use crate::error::{Error, LostReason};
 use crate::grip::Grip;
 use crate::told::{Listener, Together};
@@ -25,8 +26,8 @@ pub(crate) struct Round {
 struct State {
     /// By the places of their servers.
     grips: BTreeMap<usize, Grip>,
-    /// Servers that were asked and have not answered.
-    pending: usize,
+    /// Servers that have not answered.
+    asked: Asked,
     errors: Vec<Error>,
     /// Whether the majority was had once.
     granted: bool,
@@ -40,7 +41,7 @@ impl Round {
     pub(crate) fn new(servers: usize, quorum: usize) -> Self {
         let state = State {
             grips: BTreeMap::new(),
-            pending: servers,
+            asked: Asked::new(0..servers),
             errors: Vec::new(),
             granted: false,
             over: false,
@@ -49,10 +50,28 @@ impl Round {
         Self { quorum, parker: Parker::new(), state: Mutex::new(state) }
     }
 
+    /// A server is asked now; until then its request stood in line.
+    pub(crate) fn begun(&self, server: usize, now: Instant) {
+        self.state.lock().asked.begun(server, now);
+    }
+
+    /// When to look again at what has come, if there may still come enough for a majority. Each server is waited for
+    /// for `limit` from when it was asked.
+    pub(crate) fn look_again_at(
+        &self,
+        now: Instant,
+        limit: Duration,
+        stuck: &[bool],
+    ) -> Option<Instant> {
+        let state = self.state.lock();
+        let needed = self.quorum.saturating_sub(state.grips.len());
+        state.asked.look_again_at(now, limit, needed, stuck)
+    }
+
     /// What a server said. A grip that comes too late is let go, on the calling thread.
     pub(crate) fn answered(&self, server: usize, answer: Result<Option<Grip>, Error>) {
         let mut state = self.state.lock();
-        state.pending = state.pending.saturating_sub(1);
+        state.asked.answered(server);
         let late = match answer {
             Ok(Some(grip)) => state.join(server, grip, self.quorum),
             Ok(None) => None,
@@ -145,7 +164,7 @@ impl Round {
     pub(crate) fn close(&self) -> (BTreeMap<usize, Grip>, Vec<Error>, usize) {
         let mut state = self.state.lock();
         state.over = true;
-        let silent = if state.is_decided(self.quorum) { 0 } else { state.pending };
+        let silent = if state.is_decided(self.quorum) { 0 } else { state.asked.len() };
         if let Some(together) = state.together.take()
             && state.holds_now(self.quorum)
         {
@@ -172,7 +191,7 @@ impl State {
 
     fn is_decided(&self, quorum: usize) -> bool {
         let had = self.grips.len();
-        had >= quorum || had + self.pending < quorum
+        had >= quorum || had + self.asked.len() < quorum
     }
 
     /// One more part. Given back if it is not wanted any more.

@@ -11,8 +11,9 @@ pub(crate) enum Failure {
     NotSent { server: String, reason: String },
     /// The server refused the user or the password. It did not run.
     Unauthenticated { server: String, reason: String },
-    /// It was sent. It may have run, or may still run until the server's clock is past `not_after`.
-    Unknown { not_after: ServerTime, reason: String },
+    /// It was sent. It may have run, or may still run until the server's clock is past `not_after`. `broken`: the
+    /// connection was closed, before the time for an answer was over.
+    Unknown { not_after: ServerTime, reason: String, broken: bool },
     /// The server answered an error. It did not take effect.
     Refused { code: String, message: String },
     /// The client was closed.
@@ -35,6 +36,11 @@ impl Failure {
         }
     }
 
+    /// Whether the connection was to blame, so that another may serve at once.
+    pub(crate) fn is_broken(&self) -> bool {
+        matches!(self, Self::NotSent { .. } | Self::Unknown { broken: true, .. })
+    }
+
     /// Whether the server has refused this request, while another may be granted: not the server's state is to blame,
     /// but something in the request.
     pub(crate) fn is_of_the_request(&self) -> bool {
@@ -48,7 +54,7 @@ impl Failure {
             Self::Refused { code, message } => format!("{code} {message}"),
             known => return known,
         };
-        Self::Unknown { not_after, reason }
+        Self::Unknown { not_after, reason, broken: false }
     }
 
     /// What the caller is told of an attempt to connect.

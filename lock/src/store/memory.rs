@@ -238,7 +238,7 @@ impl Session {
                 if state.loses_messages { Vec::new() } else { state.deliveries(&published) };
             if state.loses_replies {
                 let reason = "its reply was lost".to_owned();
-                (Err(Failure::Unknown { not_after, reason }), deliveries)
+                (Err(Failure::Unknown { not_after, reason, broken: false }), deliveries)
             } else {
                 (Ok(value), deliveries)
             }

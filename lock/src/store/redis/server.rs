@@ -129,8 +129,9 @@ impl Server {
         match broken {
             Broken::NotSent(error) => self.not_sent(&error),
             Broken::Unanswered(error) => {
+                let broken = error.kind() != io::ErrorKind::TimedOut;
                 let reason = format!("{}: {error}", self.address);
-                Failure::Unknown { not_after, reason }
+                Failure::Unknown { not_after, reason, broken }
             }
         }
     }
