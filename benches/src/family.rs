@@ -68,10 +68,13 @@ fn locks(client: &Client, floor: &impl Fn(RawScript<'_>, RawScript<'_>) -> Conte
                     script!(
                         "fair_acquire",
                         LINE,
-                        [LATE, OWNER, LEASE, "1", LEASE, "1000", "5000", UNLOCKED, "PUBLISH"],
+                        [
+                            LATE, OWNER, LEASE, "1", LEASE, "1000", "5000", UNLOCKED, "PUBLISH",
+                            "300000"
+                        ],
                         "$-1"
                     ),
-                    script!("fair_release", LINE, [OWNER, LEASE, UNLOCKED, "PUBLISH"], "*2\r\n:1"),
+                    script!("fair_release", LINE, [OWNER, UNLOCKED, "PUBLISH"], "*2\r\n:1"),
                 ),
                 ours(client.fair_lock("bench:o")),
             ],
@@ -84,7 +87,7 @@ fn locks(client: &Client, floor: &impl Fn(RawScript<'_>, RawScript<'_>) -> Conte
                     script!(
                         "read_release",
                         ["bench:r", READ_WRITE],
-                        [OWNER, UNLOCKED, "PUBLISH"],
+                        [OWNER, UNLOCKED, "PUBLISH", "10"],
                         "*2\r\n:1"
                     ),
                 ),

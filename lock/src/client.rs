@@ -210,12 +210,16 @@ impl Client {
     /// But who takes it with `lock` does not look at the line; so a name should be taken in one way only.
     ///
     /// [`Lock::try_lock`] does not stand in line, and gets the lock only if nobody does. A waiter that dies keeps the
-    /// line for at most 30 s after it asked last; a process that is stopped for longer than that may lose its place,
-    /// and stands at the end when it goes on. Whoever gives up leaves the line before the call returns, or in the
-    /// background if the server does not answer. A message that is lost costs a second at most for the first two in
-    /// line, 5 s for those behind them.
+    /// line for at most 30 s after it asked last, or after the first one alive behind it asked, if a thread of
+    /// Redisson's was before it; however many died together. A process that is stopped for longer than 30 s may lose
+    /// its place, and stands at the end when it goes on. Whoever gives up leaves the line before the call returns, or
+    /// in the background if the server does not answer. A message that is lost costs a second at most for the first two
+    /// in line, 5 s for those behind them.
     ///
-    /// It costs more than `lock`: each waiting thread has a channel of its own, and a place on the server.
+    /// It costs more than `lock`: each waiting thread has a channel of its own, and a place on the server. The keys of
+    /// the line have no time to live, as Redisson reads them: if every client dies while some wait, they stay until
+    /// somebody asks for that lock again. What Redisson's threads in the line can do to ours, and ours to them, is on
+    /// the page of [`redisson`](crate::redisson#what-cannot-be-mended-from-one-side).
     ///
     /// ```
     /// use std::time::Duration;

@@ -48,6 +48,10 @@ pub(crate) const POLL_BOUND: Duration = Duration::from_secs(1);
 /// The longest sleep of one who stands in a line on the server, behind others who look.
 pub(crate) const LINE_POLL_BOUND: Duration = Duration::from_secs(5);
 
+/// What a thread of Redisson's adds to the moments of those behind it in a fair line, and takes off again when its turn
+/// comes or it gives up: its `fairLockWaitTimeout`, unless it set another.
+pub(crate) const REDISSON_FAIR_WAIT: Duration = Duration::from_secs(300);
+
 impl Default for Settings {
     fn default() -> Self {
         Self {

@@ -4,13 +4,16 @@
 //! number is drawn anew for every outermost hold. So a command that arrives long after its connection was given up
 //! (the kernel sends again, a stopped server goes on, a proxy delivers) names a hold that no longer is, and can do
 //! nothing to the next one.
+//!
+//! The UUID is random, but of version 8 where Java's is of version 4. So a line in which both stand can be read: who in
+//! it says again and again that it lives, and who adds to the moments of those behind and takes that off again.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, ThreadId};
 
-use uuid::Uuid;
+use uuid::{Builder, Uuid};
 
 /// One client of one process. It hands out owners.
 #[derive(Debug)]
@@ -21,7 +24,8 @@ pub(crate) struct ClientId {
 
 impl ClientId {
     pub(crate) fn random() -> Self {
-        Self { uuid: Uuid::new_v4(), drawn: AtomicU64::new(0) }
+        let uuid = Builder::from_custom_bytes(Uuid::new_v4().into_bytes()).into_uuid();
+        Self { uuid, drawn: AtomicU64::new(0) }
     }
 
     /// An owner that has never been and never will be again.
@@ -59,6 +63,11 @@ impl Owner {
         first.copy_from_slice(&half.to_be_bytes());
         last.copy_from_slice(&self.number.to_be_bytes());
         bytes
+    }
+
+    /// Whether a text is an owner of this library's, and no thread of Redisson's: by the UUID's version.
+    pub(crate) fn is_ours(text: &str) -> bool {
+        text.as_bytes().get(14) == Some(&b'8')
     }
 }
 
@@ -102,6 +111,13 @@ mod tests {
         assert_eq!(client.to_string().len(), 36);
         assert_eq!(client.draw().to_string(), format!("{client}:1"));
         assert_eq!(client.draw().to_string(), format!("{client}:2"));
+    }
+
+    #[test]
+    fn an_owner_is_told_from_a_thread_of_redissons() {
+        assert!(Owner::is_ours(&ClientId::random().draw().to_string()));
+        assert!(!Owner::is_ours("7f9a3b7e-0f0e-4c3f-9a51-2f4a5d8f0c11:42"));
+        assert!(!Owner::is_ours("8"));
     }
 
     #[test]

@@ -141,6 +141,15 @@
 //!   milliseconds. Give it a lease.
 //! * Redisson's fair locks and permits reckon with the clock of the Java process; ours with the server's. A process whose
 //!   clock goes ahead by more than the wait drops those who wait.
+//! * A thread of Redisson's takes its wait off the moments of those behind it in a fair line. Ours reckon with
+//!   `fairLockWaitTimeout` as it is unless set, five minutes. If a thread waits for longer, by that setting or by
+//!   `tryLock` with a longer wait, ours behind it may lose their places when its turn comes. They stand in line again,
+//!   at the end, when they ask next, which is within 5 s.
+//! * A thread of Redisson's that waits for a fair lock says only once that it lives: when it comes. Behind waiters of
+//!   ours it has its wait and half a minute, five and a half minutes in all, however many of them stand before it and
+//!   however long they hold. Then it is taken for dead, and comes in again at the end.
+//! * A fair line's list and set have no time to live, as Redisson's have none. If all clients die while some wait, both
+//!   keys stay until somebody asks for that lock again; for a name that is never used again, for ever.
 //! * Redisson's renewal of a read lock sets the time to live of the whole lock to its own lease. A longer one of ours is
 //!   set again within a third of that; see [`Client::read_write_lock`](crate::Client::read_write_lock).
 //! * A waiter of Redisson's that missed a message sleeps as long as the lock's time to live was when it asked.

@@ -1,7 +1,5 @@
 //! Ends that cross with something else: another guard, another waiter, a second copy, a lease that runs out unseen.
 
-#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
-
 mod common;
 
 use std::thread;

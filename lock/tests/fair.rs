@@ -264,4 +264,28 @@ on_both_stores! {
         assert!(matches!(lock.force_unlock(), Err(Error::WrongType { .. })));
         assert!(lock.is_locked().unwrap());
     }
+
+    fn data_under_the_keys_of_the_line_is_an_error_to_who_takes_and_none_to_who_lets_go(
+        world: &World
+    ) {
+        let client = world.client();
+        let lock = client.fair_lock("a");
+        for key in ["redisson_lock_queue:{a}", "redisson_lock_timeout:{a}"] {
+            let guard = lock.lock().unwrap();
+            let forced = lock.clone().with_owner("another");
+            world.put_text(key);
+            guard.unlock().unwrap();
+            assert!(world.fields("a").is_empty());
+            wait_until("nothing is owed", LIMIT, || client.stats().owed_releases == 0);
+            assert!(matches!(lock.lock(), Err(Error::WrongType { .. })), "{key}");
+            assert!(matches!(lock.try_lock(), Err(Error::WrongType { .. })), "{key}");
+            assert!(world.fields("a").is_empty(), "{key}: nothing was taken");
+            world.delete(key);
+            let guard = lock.lock().unwrap();
+            world.put_text(key);
+            assert!(forced.force_unlock().unwrap());
+            assert!(matches!(guard.unlock(), Err(Error::Lost { .. })));
+            world.delete(key);
+        }
+    }
 }

@@ -7,59 +7,16 @@ mod common;
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::Duration;
 
+use common::line::{
+    BELIEVED, OURS, deadline, deadlines, line, no_trace, put_in_line, queue, time, wait_for_line,
+    wait_for_no_trace,
+};
 use common::{SLACK, SOON, Script, TIMEOUT, World, built, is_late, now, pause, timed};
 use crossbeam_channel::{bounded, unbounded};
 use wheellock::{Client, Error};
 use wheellock_fixture::{Fault, Reply, Server, wait_until};
 
 const POLL_BOUND: Duration = Duration::from_secs(1);
-/// How long one who asks no more is believed to live, in milliseconds.
-const BELIEVED: i64 = 30_000;
-
-fn queue(name: &str) -> String {
-    format!("redisson_lock_queue:{{{name}}}")
-}
-
-fn deadlines(name: &str) -> String {
-    format!("redisson_lock_timeout:{{{name}}}")
-}
-
-/// Who stands in line.
-fn line(server: &Server, name: &str) -> Vec<String> {
-    server.command(&["LRANGE", &queue(name), "0", "-1"]).texts()
-}
-
-/// Until when one in line is believed to live.
-fn deadline(server: &Server, name: &str, owner: &str) -> i64 {
-    server.command(&["ZSCORE", &deadlines(name), owner]).text().parse().unwrap()
-}
-
-/// Whether list and set are gone.
-fn no_trace(server: &Server, name: &str) -> bool {
-    server.command(&["EXISTS", &queue(name), &deadlines(name)]).integer() == 0
-}
-
-fn wait_for_no_trace(server: &Server, name: &str) {
-    wait_until("nobody stands in line", SOON, || no_trace(server, name));
-}
-
-fn wait_for_line(server: &Server, name: &str, length: usize) {
-    wait_until(&format!("{length} stand in line"), SOON, || line(server, name).len() == length);
-}
-
-/// The server's clock in milliseconds.
-fn time(server: &Server) -> i64 {
-    let parts = server.command(&["TIME"]).texts();
-    parts[0].parse::<i64>().unwrap() * 1000 + parts[1].parse::<i64>().unwrap() / 1000
-}
-
-/// Puts one in line who never asks, believed to live for so many milliseconds.
-fn put_in_line(server: &Server, name: &str, owner: &str, millis: i64) {
-    let moment = (time(server) + millis).to_string();
-    server.command(&["RPUSH", &queue(name), owner]);
-    server.command(&["ZADD", &deadlines(name), &moment, owner]);
-}
-
 /// How many scripts the server has run.
 fn scripts(server: &Server) -> u64 {
     server.command_calls("evalsha") + server.command_calls("eval")
@@ -85,6 +42,7 @@ fn take(client: &Client, name: &str) {
 #[test]
 fn the_script_that_takes_a_fair_lock_answers_as_its_head_says() {
     let server = Server::start();
+    let [one, two, three, four, five] = OURS;
     let acquire = include_str!("../src/op/fair_acquire.lua");
     let release = include_str!("../src/op/fair_release.lua");
     let (queue, deadlines) = (queue("a"), deadlines("a"));
@@ -92,11 +50,12 @@ fn the_script_that_takes_a_fair_lock_answers_as_its_head_says() {
     let not_after = time(&server) + 60_000;
     let take = |owner: &str, waits: &str, not_after: i64| {
         let not_after = not_after.to_string();
-        let rest = [&not_after, owner, "20000", waits, "30000", "1000", "5000", "0", "PUBLISH"];
+        let limits = ["20000", waits, "30000", "1000", "5000", "0", "PUBLISH", "300000"];
+        let rest = [&[not_after.as_str(), owner][..], &limits].concat();
         server.command(&[&["EVAL", acquire][..], &keys, &rest].concat())
     };
     let leave = |owner: &str| {
-        let rest = [owner, "30000", "0", "PUBLISH"];
+        let rest = [owner, "0", "PUBLISH"];
         let reply = server.command(&[&["EVAL", release][..], &keys, &rest].concat());
         assert!((time(&server) - reply.array()[1].integer()).abs() < 1000);
         reply.array()[0].integer()
@@ -104,30 +63,30 @@ fn the_script_that_takes_a_fair_lock_answers_as_its_head_says() {
     let mut listener = server.connection();
     drop(listener.command(&["PSUBSCRIBE", "*"]));
 
-    assert_eq!(take("one:1", "1", not_after), Reply::Nil);
+    assert_eq!(take(one, "1", not_after), Reply::Nil);
     assert!(no_trace(&server, "a"), "who gets it at once never stands in line");
-    assert_eq!(take("one:1", "1", not_after), Reply::Nil, "a copy");
-    assert_eq!(take("two:1", "0", not_after), Reply::Integer(1000));
+    assert_eq!(take(one, "1", not_after), Reply::Nil, "a copy");
+    assert_eq!(take(two, "0", not_after), Reply::Integer(1000));
     assert!(no_trace(&server, "a"));
-    assert_eq!(take("two:1", "1", not_after), Reply::Integer(1000));
-    assert_eq!(take("two:1", "1", not_after), Reply::Integer(1000), "a copy");
-    assert_eq!(take("three:1", "1", not_after), Reply::Integer(1000));
-    assert_eq!(take("four:1", "1", not_after), Reply::Integer(5000));
-    assert!(is_late(&take("five:1", "1", 5)));
-    assert_eq!(line(&server, "a"), ["two:1", "three:1", "four:1"]);
-    for owner in ["two:1", "three:1", "four:1"] {
+    assert_eq!(take(two, "1", not_after), Reply::Integer(1000));
+    assert_eq!(take(two, "1", not_after), Reply::Integer(1000), "a copy");
+    assert_eq!(take(three, "1", not_after), Reply::Integer(1000));
+    assert_eq!(take(four, "1", not_after), Reply::Integer(5000));
+    assert!(is_late(&take(five, "1", 5)));
+    assert_eq!(line(&server, "a"), [two, three, four]);
+    for owner in [two, three, four] {
         let believed = deadline(&server, "a", owner) - time(&server);
         assert!((BELIEVED - 1000..=BELIEVED).contains(&believed), "{owner}: {believed}");
     }
 
-    assert_eq!(leave("three:1"), -1, "it is somebody else's");
-    assert_eq!(leave("one:1"), 1);
-    assert_eq!(leave("one:1"), 0);
+    assert_eq!(leave(three), -1, "it is somebody else's");
+    assert_eq!(leave(one), 1);
+    assert_eq!(leave(one), 0);
     let message = listener.receive().unwrap().texts();
-    assert_eq!(message[2..], ["redisson_lock__channel:{a}:two:1", "0"]);
-    assert_eq!(take("four:1", "1", not_after), Reply::Integer(1000), "not his turn");
-    assert_eq!(take("two:1", "1", not_after), Reply::Nil);
-    assert_eq!(line(&server, "a"), ["four:1"]);
+    assert_eq!(message[2..], [&format!("redisson_lock__channel:{{a}}:{two}"), "0"]);
+    assert_eq!(take(four, "1", not_after), Reply::Integer(1000), "not his turn");
+    assert_eq!(take(two, "1", not_after), Reply::Nil);
+    assert_eq!(line(&server, "a"), [four]);
     assert_eq!(server.command(&["ZCARD", &deadlines]).integer(), 1);
     let left = server.command(&["PTTL", "a"]).integer();
     assert!((19_000..=20_000).contains(&left), "{left}");
@@ -410,52 +369,6 @@ fn a_waiter_that_asks_moves_its_moment_on() {
         guard.unlock().unwrap();
         waiting.join().unwrap();
     });
-}
-
-#[test]
-fn a_place_behind_a_redisson_thread_survives_what_that_takes_off() {
-    let server = Server::start();
-    let (waiter, other) = (connect(&server), connect(&server));
-    server.command(&["HSET", "a", "java:1", "1"]);
-    server.command(&["PEXPIRE", "a", "30000"]);
-    put_in_line(&server, "a", "java:2", 330_000);
-    thread::scope(|scope| {
-        let waiting = start(scope, || take(&waiter, "a"));
-        wait_for_line(&server, "a", 2);
-        let owner = line(&server, "a").remove(1);
-        // The second thread of Redisson takes the lock, with its scripts' commands in one step.
-        let grant = "redis.call('lpop', KEYS[2]) redis.call('zrem', KEYS[3], 'java:2') \
-            redis.call('zincrby', KEYS[3], -300000, ARGV[1]) redis.call('del', KEYS[1]) \
-            redis.call('hset', KEYS[1], 'java:2', 1) redis.call('pexpire', KEYS[1], 30000)";
-        let (queue, deadlines) = (queue("a"), deadlines("a"));
-        server.command(&["EVAL", grant, "3", "a", &queue, &deadlines, &owner]);
-        assert!(other.fair_lock("a").try_lock().unwrap().is_none());
-        assert_eq!(line(&server, "a"), std::slice::from_ref(&owner));
-        server.command(&["DEL", "a"]);
-        server.command(&["PUBLISH", &format!("redisson_lock__channel:{{a}}:{owner}"), "0"]);
-        waiting.join().unwrap();
-    });
-    assert!(no_trace(&server, "a"));
-}
-
-#[test]
-fn the_moment_of_a_redisson_thread_does_not_drift_with_those_before_it() {
-    let server = Server::start();
-    let (holder, waiters) = (connect(&server), [connect(&server), connect(&server)]);
-    let guard = holder.fair_lock("a").lock().unwrap();
-    thread::scope(|scope| {
-        for (place, client) in waiters.iter().enumerate() {
-            start(scope, || take(client, "a"));
-            wait_for_line(&server, "a", place + 1);
-        }
-        // As Redisson does it: its wait behind the moment of the last.
-        let last = deadline(&server, "a", &line(&server, "a")[1]);
-        put_in_line(&server, "a", "java:1", last + 300_000 - time(&server));
-        guard.unlock().unwrap();
-        wait_for_line(&server, "a", 1);
-    });
-    let left = deadline(&server, "a", "java:1") - time(&server);
-    assert!((295_000..=301_000).contains(&left), "{left}");
 }
 
 #[test]

@@ -377,8 +377,9 @@ fn the_scripts_of_readers() {
     assert_eq!(fields(&server, "a"), ["client:1 1", "client:2 1", "mode read"]);
     assert!(is_about(left(&server, "a"), 40_000));
 
-    let release =
-        |owner| found(&server, &run(&server, READ_RELEASE, &["a", "c"], &[owner, "0", "PUBLISH"]));
+    let release = |owner| {
+        found(&server, &run(&server, READ_RELEASE, &["a", "c"], &[owner, "0", "PUBLISH", "10"]))
+    };
     assert_eq!(release(C), -1);
     assert_eq!(release(A), 1);
     assert_eq!(release(A), -1, "a copy");
@@ -454,12 +455,12 @@ fn the_scripts_that_end_a_fair_hold_or_a_place_in_its_line() {
     let mut listener = listen(&server);
     let keys = ["a", "queue", "moments", "c"];
     let take = |owner, waits| {
-        let arguments = [LONG, owner, LEASE, waits, "30000", "1000", "5000", "0", "PUBLISH"];
+        let arguments =
+            [LONG, owner, LEASE, waits, "30000", "1000", "5000", "0", "PUBLISH", "300000"];
         run(&server, FAIR_ACQUIRE, &keys, &arguments)
     };
-    let release = |owner| {
-        found(&server, &run(&server, FAIR_RELEASE, &keys, &[owner, "30000", "0", "PUBLISH"]))
-    };
+    let release =
+        |owner| found(&server, &run(&server, FAIR_RELEASE, &keys, &[owner, "0", "PUBLISH"]));
     let force = |not_after| {
         let request = request();
         let keys = [&keys[..], &[&request]].concat();
@@ -497,6 +498,6 @@ fn the_scripts_that_end_a_fair_hold_or_a_place_in_its_line() {
     assert_wrong_type(&take(A, "1"));
     assert_eq!(release(A), -1);
     assert_eq!(server.command(&["GET", "a"]).text(), "x");
-    let arguments = [PAST, A, LEASE, "1", "30000", "1000", "5000", "0", "PUBLISH"];
+    let arguments = [PAST, A, LEASE, "1", "30000", "1000", "5000", "0", "PUBLISH", "300000"];
     assert_all_late(&server, &[run(&server, FAIR_ACQUIRE, &keys, &arguments)]);
 }

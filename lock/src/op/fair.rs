@@ -2,8 +2,9 @@
 //!
 //! The line is Redisson's: a list of owners, and a sorted set that says until when each is believed to live. Redisson
 //! sets such a moment once, five minutes further for each thread in line, and takes its own five minutes off the others
-//! when it leaves. A waiter of ours moves its moment on each time it asks, so a dead one stops the line for
-//! [`BELIEVED`] at most, however many died with it.
+//! when it leaves. A waiter of ours moves its moment on each time it asks: to [`BELIEVED`] from then, and five minutes
+//! more for each thread of Redisson's before it. So it keeps its place whatever those take off; ours add nothing up;
+//! and dead ones of ours stop the line for [`BELIEVED`] at most, however many died together.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use super::acquire::{Acquired, read_acquired};
 use super::operation::{Argument, Form, Operation, PUBLISH, Script, UNLOCKED};
 use super::release::{Released, read_released};
 use super::request::Request;
-use crate::config::{LINE_POLL_BOUND, POLL_BOUND};
+use crate::config::{LINE_POLL_BOUND, POLL_BOUND, REDISSON_FAIR_WAIT};
 use crate::keyspace::{Keyspace, WrongType};
 use crate::lease::Lease;
 use crate::name::LockName;
@@ -104,6 +105,7 @@ impl Operation for FairAcquire {
             Argument::Number(millis(LINE_POLL_BOUND)),
             Argument::Text(UNLOCKED),
             Argument::Text(PUBLISH),
+            Argument::Number(millis(REDISSON_FAIR_WAIT)),
         ]
     }
 
@@ -129,17 +131,16 @@ impl FairAcquire {
         }
         let purged = line.purge(Some(&owner))?;
         let head = line.head()?;
+        if let Some(head) = head.as_ref().filter(|head| **head != owner) {
+            line.cut(head)?;
+        }
         if !line.keyspace.exists(line.lock) {
             if head.as_ref().is_none_or(|head| *head == owner) {
                 line.remove(&owner)?;
                 match line.head()? {
-                    None => drop(line.keyspace.delete(line.deadlines)),
-                    Some(following) => {
-                        line.take_off(0, true)?;
-                        if lease < millis(LINE_POLL_BOUND) {
-                            line.tell(&following);
-                        }
-                    }
+                    None => drop(line.keyspace.sorted_remove_until(line.deadlines, i64::MAX)?),
+                    Some(following) if lease < millis(LINE_POLL_BOUND) => line.tell(&following),
+                    Some(_) => {}
                 }
                 line.keyspace.hash_set(line.lock, &owner, 1)?;
                 line.keyspace.expire(line.lock, lease);
@@ -185,12 +186,7 @@ impl Operation for FairRelease {
     }
 
     fn arguments(&self, _not_after: ServerTime) -> Vec<Argument<'_>> {
-        vec![
-            Argument::Owner(&self.owner),
-            Argument::millis(BELIEVED.millis()),
-            Argument::Text(UNLOCKED),
-            Argument::Text(PUBLISH),
-        ]
+        vec![Argument::Owner(&self.owner), Argument::Text(UNLOCKED), Argument::Text(PUBLISH)]
     }
 
     fn decode(&self, value: Value) -> Result<Released, Unexpected> {
@@ -210,22 +206,20 @@ impl FairRelease {
             line.keyspace.delete(line.lock);
             1
         } else {
-            let own = line.deadline(&owner)?;
-            let place = line.place(&owner)?;
-            line.remove(&owner)?;
-            if let Some(place) = place {
-                let added = place == 0 || own.is_some_and(|own| own > line.believed_until());
-                line.take_off(place, added)?;
-            }
+            line.forget(&owner);
             if line.keyspace.exists(line.lock) { -1 } else { 0 }
         };
+        let answered = Value::Array(vec![Value::Integer(answer), Value::Integer(line.now)]);
+        if !line.is_sound() {
+            return Ok(answered);
+        }
         line.purge(None)?;
         match line.head()? {
             None => drop(line.keyspace.delete(line.deadlines)),
             Some(head) if answer >= 0 => line.tell(&head),
             Some(_) => {}
         }
-        Ok(Value::Array(vec![Value::Integer(answer), Value::Integer(line.now)]))
+        Ok(answered)
     }
 }
 
@@ -282,6 +276,9 @@ impl FairForceRelease {
         line.keyspace.hash_has(line.lock, "")?;
         let ended = line.keyspace.delete(line.lock);
         self.request.remember(line.keyspace, i64::from(ended));
+        if !line.is_sound() {
+            return Ok(Value::Integer(i64::from(ended)));
+        }
         line.purge(None)?;
         match line.head()? {
             None => drop(line.keyspace.delete(line.deadlines)),
@@ -335,10 +332,6 @@ impl<'a> Line<'a> {
         Ok(self.keyspace.list(self.queue)?.into_iter().next())
     }
 
-    fn place(&mut self, owner: &str) -> Result<Option<usize>, WrongType> {
-        Ok(self.keyspace.list(self.queue)?.iter().position(|other| other == owner))
-    }
-
     fn deadline(&mut self, owner: &str) -> Result<Option<i64>, WrongType> {
         self.keyspace.sorted_score(self.deadlines, owner.as_bytes())
     }
@@ -356,6 +349,17 @@ impl<'a> Line<'a> {
         Ok(())
     }
 
+    /// Whether list and set are what they should be, and nobody's data.
+    fn is_sound(&mut self) -> bool {
+        self.keyspace.list(self.queue).is_ok() && self.deadline("").is_ok()
+    }
+
+    /// Takes an owner out of list and set, as far as they are what they should be.
+    fn forget(&mut self, owner: &str) {
+        let _set = self.keyspace.sorted_remove(self.deadlines, owner.as_bytes());
+        let _list = self.keyspace.list_remove(self.queue, owner);
+    }
+
     /// Takes the dead off the front of the line, but for one who is known to live. Whether there were any.
     fn purge(&mut self, lives: Option<&str>) -> Result<bool, WrongType> {
         let mut purged = false;
@@ -369,18 +373,18 @@ impl<'a> Line<'a> {
         Ok(purged)
     }
 
-    /// One has left this place, and had perhaps added to the moments of those behind.
-    fn take_off(&mut self, place: usize, added: bool) -> Result<(), WrongType> {
+    /// Takes off all moments by how much one of ours at the head is believed too long: nobody before it will take
+    /// anything off any more.
+    fn cut(&mut self, head: &str) -> Result<(), WrongType> {
         let least = self.believed_until();
-        let behind: Vec<String> = self.keyspace.list(self.queue)?.split_off(place);
-        let Some(following) = behind.first() else { return Ok(()) };
-        if !added || self.deadline(following)?.is_none_or(|deadline| deadline <= least) {
+        let less = self.deadline(head)?.unwrap_or(0) - least;
+        if !Owner::is_ours(head) || less <= 0 {
             return Ok(());
         }
-        for other in &behind {
-            if let Some(deadline) = self.deadline(other)?.filter(|deadline| *deadline > least) {
-                let less = (deadline - BELIEVED.millis().cast_signed()).max(least);
-                self.keyspace.sorted_set(self.deadlines, other.as_bytes(), less)?;
+        for other in self.keyspace.list(self.queue)? {
+            if let Some(moment) = self.deadline(&other)?.filter(|moment| *moment > least) {
+                let moment = (moment - less).max(least);
+                self.keyspace.sorted_set(self.deadlines, other.as_bytes(), moment)?;
             }
         }
         Ok(())
@@ -388,22 +392,34 @@ impl<'a> Line<'a> {
 
     /// Stands in line, or says that he still lives. Answers his place.
     fn stand(&mut self, owner: &str) -> Result<usize, WrongType> {
-        let mut moment = self.believed_until();
-        let place = if let Some(place) = self.place(owner)? {
-            place
-        } else {
-            let line = self.keyspace.list(self.queue)?;
-            if let Some(last) = line.last()
-                && let Some(deadline) = self.deadline(last)?.filter(|deadline| *deadline > moment)
-            {
-                moment = deadline + BELIEVED.millis().cast_signed();
-            }
+        let own = self.deadline(owner)?.unwrap_or(0);
+        let mut before = self.keyspace.list(self.queue)?;
+        let place = before.iter().position(|other| other == owner);
+        before.truncate(place.unwrap_or(before.len()));
+        let moment = self.moment_behind(&before, own)?;
+        if place.is_none() {
             self.keyspace.list_push(self.queue, owner)?;
-            line.len()
-        };
-        let moment = self.deadline(owner)?.map_or(moment, |own| own.max(moment));
+        }
         self.keyspace.sorted_set(self.deadlines, owner.as_bytes(), moment)?;
-        Ok(place)
+        Ok(before.len())
+    }
+
+    /// Until when one who asks behind these, and was believed until `own`, is believed to live.
+    fn moment_behind(&mut self, before: &[String], own: i64) -> Result<i64, WrongType> {
+        let moment = self.believed_until();
+        let Some(last) = before.last() else { return Ok(moment) };
+        let until_then = self.deadline(last)?.unwrap_or(0);
+        let lately = moment - 2 * millis(LINE_POLL_BOUND);
+        if Owner::is_ours(last) && until_then <= moment && until_then > lately && own <= moment {
+            return Ok(moment);
+        }
+        let mut behind = moment;
+        let mut its = 0;
+        for other in before.iter().filter(|other| !Owner::is_ours(other)) {
+            behind += millis(REDISSON_FAIR_WAIT);
+            its = self.deadline(other)?.unwrap_or(0);
+        }
+        Ok(behind.max(its))
     }
 
     fn tell(&mut self, owner: &str) {

@@ -11,7 +11,7 @@
 -- ARGV[4]  how long to remember the request, in ms
 --
 -- Answers 1: there was something. 0: there was nothing. {'LATE', now}: arrived too late, did nothing. A key that is not
--- a hash is somebody's data: an error, and it stays.
+-- a hash is somebody's data: an error, and it stays. Data where list or set should be stays too, and is no error.
 --
 -- Atomic: Redis runs one script at a time. The answer is remembered under the request, so a copy does not end the hold
 -- of whoever came in meanwhile; and a copy that arrives after that was forgotten is refused.
@@ -28,8 +28,12 @@ local kind = redis.call('type', KEYS[1]).ok
 if kind ~= 'none' and kind ~= 'hash' then
   return redis.error_reply('WRONGTYPE Operation against a key holding the wrong kind of value')
 end
+local line, moments = redis.call('type', KEYS[2]).ok, redis.call('type', KEYS[3]).ok
 local ended = redis.call('del', KEYS[1])
 redis.call('set', KEYS[5], ended, 'px', ARGV[4])
+if (line ~= 'list' and line ~= 'none') or (moments ~= 'zset' and moments ~= 'none') then
+  return ended
+end
 -- The dead lose their place.
 local head = redis.call('lindex', KEYS[2], 0)
 while head do
@@ -37,8 +41,8 @@ while head do
   if until_then and tonumber(until_then) > now then
     break
   end
-  redis.call('lrem', KEYS[2], 0, head)
   redis.call('zrem', KEYS[3], head)
+  redis.call('lrem', KEYS[2], 0, head)
   head = redis.call('lindex', KEYS[2], 0)
 end
 if head then

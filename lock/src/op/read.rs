@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::acquire::{Acquired, read_acquired};
 use super::operation::{Argument, Form, Operation, PUBLISH, Script, UNLOCKED, WRITE};
-use super::read_write::{MODE, Mode, level, levels, longest_level, prolong_level};
+use super::read_write::{MODE, Mode, level, levels, prolong_level};
 use super::recount::{Recounted, recounted};
 use super::release::{Released, read_released};
 use crate::keyspace::{Keyspace, WrongType};
@@ -179,27 +179,52 @@ static RELEASE: Script = Script::new(include_str!("read_release.lua"));
 /// What the lock's time to live may be ahead of the longest level's, in milliseconds.
 const CREEP: i64 = 50;
 
+/// At how many fields a leave looks, with that of the mode: enough for every lock that few read.
+const FEW: u8 = 10;
+
 impl ReadRelease {
     pub(crate) fn new(name: LockName, owner: Owner) -> Self {
         Self { channel: name.read_write_channel(), name, owner }
     }
 
-    /// Whether others are left after a reader went whose longest level lasted for `own`. Gives the lock the time to
-    /// live of theirs.
-    fn others_are_left(&self, keyspace: &mut Keyspace, own: i64) -> bool {
+    /// Whether others are left. Sees to it that the lock lives as long as they do.
+    fn others_are_left(&self, keyspace: &mut Keyspace) -> bool {
         let key = self.name.as_str();
-        if keyspace.fields(key).len() <= 1 {
+        let mut fields = keyspace.fields(key);
+        if fields.len() <= 1 {
             return false;
         }
-        let mode = keyspace.hash_get(key, MODE).unwrap_or_default();
-        if mode.as_deref() != Some(Mode::Read.word()) || own + CREEP < keyspace.time_to_live(key) {
+        if keyspace.hash_get(key, MODE).unwrap_or_default().as_deref() != Some(Mode::Read.word()) {
             return true;
         }
-        let longest = longest_level(keyspace, &self.name);
-        if longest > 0 {
+        let others = fields.split_off(usize::from(FEW).min(fields.len()));
+        let mut longest = self.longest_of(keyspace, fields);
+        let all = others.is_empty() || longest == 0;
+        if longest == 0 {
+            longest = self.longest_of(keyspace, others);
+        }
+        let lasts = keyspace.time_to_live(key);
+        if longest > 0 && (lasts < longest || all && lasts > longest + CREEP) {
             keyspace.expire(key, longest);
         }
         longest > 0
+    }
+
+    /// How long the longest level of these fields lasts; zero if none does. A reader without one is dead, and goes.
+    fn longest_of(&self, keyspace: &mut Keyspace, fields: Vec<(String, String)>) -> i64 {
+        let mut longest = 0;
+        for (field, count) in fields {
+            let mut lasts = 0;
+            for number in 1..=levels(&count) {
+                lasts = lasts.max(keyspace.time_to_live(&level(&self.name, &field, number)));
+            }
+            if lasts == 0 && count.parse::<u64>().is_ok() {
+                // It is a hash: it has that field.
+                let _hash = keyspace.hash_delete(self.name.as_str(), &field);
+            }
+            longest = longest.max(lasts);
+        }
+        longest
     }
 }
 
@@ -219,7 +244,12 @@ impl Operation for ReadRelease {
     }
 
     fn arguments(&self, _not_after: ServerTime) -> Vec<Argument<'_>> {
-        vec![Argument::Owner(&self.owner), Argument::Text(UNLOCKED), Argument::Text(PUBLISH)]
+        vec![
+            Argument::Owner(&self.owner),
+            Argument::Text(UNLOCKED),
+            Argument::Text(PUBLISH),
+            Argument::Number(i64::from(FEW)),
+        ]
     }
 
     fn decode(&self, value: Value) -> Result<Released, Unexpected> {
@@ -232,13 +262,10 @@ impl Operation for ReadRelease {
             Ok(Some(count)) => {
                 // It is a hash: it has that field.
                 let _hash = keyspace.hash_delete(key, &owner);
-                let mut own = -2;
                 for number in 1..=levels(&count) {
-                    let level = level(&self.name, &owner, number);
-                    own = own.max(keyspace.time_to_live(&level));
-                    keyspace.delete(&level);
+                    keyspace.delete(&level(&self.name, &owner, number));
                 }
-                if !self.others_are_left(keyspace, own) {
+                if !self.others_are_left(keyspace) {
                     keyspace.delete(key);
                     keyspace.publish(&self.channel, UNLOCKED);
                 }

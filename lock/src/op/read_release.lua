@@ -6,6 +6,7 @@
 -- ARGV[1]  owner
 -- ARGV[2]  message
 -- ARGV[3]  the command that publishes
+-- ARGV[4]  at how many fields to look
 --
 -- Answers {1, now}: let go. {0, now}: there is no such key. {-1, now}: the owner is not among its readers. `now` is the
 -- server's clock in ms: an owner whose acquire may still be on its way releases until `now` is past that acquire's
@@ -13,9 +14,10 @@
 --
 -- Atomic: Redis runs one script at a time. It needs no not-after: an owner is never used again. The first write is
 -- HDEL, which is allowed on a server that is out of memory. Others who read keep the lock for as long as the longest of
--- their levels lasts. That is looked for only if the one who goes was the longest, or nearly, as Redisson's acquires
--- let the lock's time to live creep: else nothing changes, and a reader's leave costs the same among a thousand. A
--- writer's time to live is his own.
+-- their levels lasts, and a reader without a level is dead: his field goes. Among many only a few are looked at, drawn
+-- anew each time, so a leave costs the same among a thousand. If one of these lives, the lock's time to live is not
+-- shortened: it may last as long as one who has left would have kept it. If none does, all are looked at, and those who
+-- are dead will not be looked at again. A writer's time to live is his own.
 local answer = 0
 local count = redis.pcall('hget', KEYS[1], ARGV[1])
 if type(count) == 'string' then
@@ -24,24 +26,38 @@ if type(count) == 'string' then
   if not string.find(tag, '{', 1, true) then
     tag = '{' .. tag .. '}'
   end
-  local own = -2
   redis.call('hdel', KEYS[1], ARGV[1])
   for i = 1, tonumber(count) or 0 do
-    local level = tag .. ':' .. ARGV[1] .. ':rwlock_timeout:' .. i
-    own = math.max(own, redis.call('pttl', level))
-    redis.call('del', level)
+    redis.call('del', tag .. ':' .. ARGV[1] .. ':rwlock_timeout:' .. i)
   end
-  local left = redis.call('hlen', KEYS[1]) > 1
-  if left and redis.call('hget', KEYS[1], 'mode') == 'read' and own + 50 >= redis.call('pttl', KEYS[1]) then
-    local longest = 0
-    local fields = redis.call('hgetall', KEYS[1])
-    for field = 1, #fields, 2 do
-      for i = 1, tonumber(fields[field + 1]) or 0 do
-        longest = math.max(longest, redis.call('pttl', tag .. ':' .. fields[field] .. ':rwlock_timeout:' .. i))
+  local others = redis.call('hlen', KEYS[1])
+  local left = others > 1
+  if left and redis.call('hget', KEYS[1], 'mode') == 'read' then
+    local function longest_of(fields)
+      local longest = 0
+      for at = 1, #fields, 2 do
+        local levels = tonumber(fields[at + 1])
+        local lasts = 0
+        for i = 1, levels or 0 do
+          lasts = math.max(lasts, redis.call('pttl', tag .. ':' .. fields[at] .. ':rwlock_timeout:' .. i))
+        end
+        if levels and lasts == 0 then
+          redis.call('hdel', KEYS[1], fields[at])
+        end
+        longest = math.max(longest, lasts)
       end
+      return longest
+    end
+    local longest = longest_of(redis.call('hrandfield', KEYS[1], ARGV[4], 'withvalues'))
+    local all = others <= tonumber(ARGV[4])
+    if longest == 0 and not all then
+      longest = longest_of(redis.call('hgetall', KEYS[1]))
+      all = true
     end
     left = longest > 0
-    if left then
+    -- Redisson's acquires let it creep on a little.
+    local lasts = redis.call('pttl', KEYS[1])
+    if left and (lasts < longest or (all and lasts > longest + 50)) then
       redis.call('pexpire', KEYS[1], longest)
     end
   end

@@ -6,6 +6,7 @@
 
 pub(crate) mod fleet;
 pub(crate) mod in_memory;
+pub(crate) mod line;
 pub(crate) mod stores;
 
 use std::sync::Arc;

@@ -66,6 +66,14 @@ enum Action {
     PutText {
         name: usize,
     },
+    /// Somebody's data where list or set should be.
+    PutLineText {
+        name: usize,
+        in_list: bool,
+    },
+    DeleteLine {
+        name: usize,
+    },
     Pass {
         steps: u32,
     },
@@ -92,7 +100,10 @@ fn action() -> impl Strategy<Value = Action> {
         1 => (name.clone(), owner.clone()).prop_map(|(name, owner)| Action::DropPlace { name, owner }),
         1 => (name.clone(), owner).prop_map(|(name, owner)| Action::DropMoment { name, owner }),
         1 => name.clone().prop_map(|name| Action::Delete { name }),
-        1 => name.prop_map(|name| Action::PutText { name }),
+        1 => name.clone().prop_map(|name| Action::PutText { name }),
+        1 => (name.clone(), prop::bool::ANY)
+            .prop_map(|(name, in_list)| Action::PutLineText { name, in_list }),
+        2 => name.prop_map(|name| Action::DeleteLine { name }),
         4 => (1..4_u32).prop_map(|steps| Action::Pass { steps }),
     ]
 }
@@ -138,13 +149,13 @@ impl Cast {
         let on_server = (time[0].parse::<i64>().unwrap() * 1000 + away).to_string();
         drop(self.worlds.server.command(&["ZADD", &key, &on_server, member]));
         let in_memory = self.worlds.keyspace.now().0 + away;
-        self.worlds.keyspace.sorted_set(&key, member.as_bytes(), in_memory).unwrap();
+        let _set = self.worlds.keyspace.sorted_set(&key, member.as_bytes(), in_memory);
     }
 
     fn put_place(&mut self, name: usize, member: &str) {
         let key = parsed(name).queue();
         drop(self.worlds.server.command(&["RPUSH", &key, member]));
-        self.worlds.keyspace.list_push(&key, member).unwrap();
+        let _pushed = self.worlds.keyspace.list_push(&key, member);
     }
 
     fn perform(&mut self, action: &Action) -> Result<(), TestCaseError> {
@@ -169,7 +180,7 @@ impl Cast {
             }
             Action::Stranger { name, stranger: who, steps } => {
                 let key = parsed(name).queue();
-                let line = self.worlds.keyspace.list(&key).unwrap();
+                let line = self.worlds.keyspace.list(&key).unwrap_or_default();
                 if !line.contains(&stranger(who)) {
                     self.put_place(name, &stranger(who));
                 }
@@ -188,13 +199,13 @@ impl Cast {
             Action::DropPlace { name, owner: who } => {
                 let (key, member) = (parsed(name).queue(), owner(who).to_string());
                 drop(self.worlds.server.command(&["LREM", &key, "0", &member]));
-                self.worlds.keyspace.list_remove(&key, &member).unwrap();
+                let _removed = self.worlds.keyspace.list_remove(&key, &member);
                 Ok(())
             }
             Action::DropMoment { name, owner: who } => {
                 let (key, member) = (parsed(name).queue_deadlines(), owner(who).to_string());
                 drop(self.worlds.server.command(&["ZREM", &key, &member]));
-                self.worlds.keyspace.sorted_remove(&key, member.as_bytes()).unwrap();
+                let _removed = self.worlds.keyspace.sorted_remove(&key, member.as_bytes());
                 Ok(())
             }
             Action::Delete { name } => {
@@ -205,6 +216,21 @@ impl Cast {
             Action::PutText { name } => {
                 drop(self.worlds.server.command(&["SET", NAMES[name], "data"]));
                 self.worlds.keyspace.text_set(NAMES[name], "data");
+                Ok(())
+            }
+            Action::PutLineText { name, in_list } => {
+                let name = parsed(name);
+                let key = if in_list { name.queue() } else { name.queue_deadlines() };
+                drop(self.worlds.server.command(&["SET", &key, "data"]));
+                self.worlds.keyspace.text_set(&key, "data");
+                Ok(())
+            }
+            Action::DeleteLine { name } => {
+                let name = parsed(name);
+                for key in [name.queue(), name.queue_deadlines()] {
+                    drop(self.worlds.server.command(&["DEL", &key]));
+                    self.worlds.keyspace.delete(&key);
+                }
                 Ok(())
             }
             Action::Pass { steps } => {
