@@ -184,7 +184,8 @@ fn what_a_redisson_thread_that_waits_for_less_leaves_over_is_cut_when_it_has_gon
         assert!(left(&server, owner) <= BELIEVED + 1000, "{owner}: {}", left(&server, owner));
     }
     let left = left(&server, "java:3");
-    assert!((BELIEVED..=BELIEVED * 2).contains(&left), "{left}");
+    // The clock is read in between.
+    assert!((BELIEVED - 1000..=BELIEVED * 2 + 1000).contains(&left), "{left}");
 }
 
 #[test]
