@@ -52,6 +52,11 @@ impl<'a> NumberTaker<'a> {
             self.in_doubt = false;
             return Ok(Attempt::Granted((), others));
         }
+        if self.in_doubt {
+            // A copy that is still on its way would take permits for somebody who sleeps. What it takes is given back,
+            // and the next attempt is a request of its own.
+            *self = Self::new(process, self.take.name.clone(), self.take.permits);
+        }
         Ok(Attempt::Busy(None, others))
     }
 }
@@ -102,6 +107,11 @@ impl<'a> PermitTaker<'a> {
         self.doubt = self.doubt.max(answer.doubt);
         let others = if answer.reply.left > 0 { Others::MayTry } else { Others::Wait };
         if !answer.reply.granted {
+            if self.doubt.is_some() {
+                // As with permits that are a number.
+                let permits = u32::try_from(self.owners.len()).unwrap_or(u32::MAX);
+                *self = Self::new(process, self.name.clone(), permits, self.term);
+            }
             return Ok(Attempt::Busy(answer.reply.wait, others));
         }
         // From here on the permits answer for the doubt.

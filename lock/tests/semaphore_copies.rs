@@ -303,3 +303,33 @@ fn in_memory_a_lost_reply_is_an_unknown_outcome_and_what_was_taken_comes_back() 
     assert_eq!(semaphore.available_permits().unwrap(), 3);
     assert_eq!((seats.available_permits(), seats.acquired_permits()), (Ok(3), Ok(0)));
 }
+
+#[test]
+fn a_copy_takes_nothing_for_one_who_was_refused_and_sleeps() {
+    let world = World::new();
+    let client = built(world.builder().command_timeout(Duration::from_secs(2)));
+    let rival = world.rival();
+    rival.semaphore("s").try_set_permits(1).unwrap();
+    rival.semaphore("s").acquire(1).unwrap();
+    let script = include_str!("../src/op/semaphore_acquire.lua");
+    let hash = world.server.command(&["SCRIPT", "LOAD", script]).text();
+    std::thread::scope(|scope| {
+        // Before it in the line, and wanting more than there will be.
+        let first = scope.spawn(|| client.semaphore("s").try_acquire_for(2, SOON / 4));
+        wait_until("the first waits", SOON, || client.stats().waiters == 1);
+        let is_seconds = move |request: &Request| {
+            request.name() == "EVALSHA" && request.argument(1) == hash && request.argument(6) == "1"
+        };
+        let kept = world.proxy.on(is_seconds, Fault::HoldRequest);
+        let second = scope.spawn(|| client.semaphore("s").try_acquire_for(1, SOON));
+        kept.wait_for_hit(SOON);
+        world.proxy.cut_all();
+        wait_until("the second was refused", SOON, || client.stats().waiters == 2);
+        // A permit comes free without a word, and the copy arrives before anybody asks.
+        world.server.command(&["INCRBY", "s", "1"]);
+        kept.deliver();
+        world.server.command(&["PUBLISH", "redisson_sc:{s}", "1"]);
+        assert_eq!(second.join().unwrap(), Ok(true));
+        assert_eq!(first.join().unwrap(), Ok(false));
+    });
+}
