@@ -315,13 +315,13 @@ fn a_copy_takes_nothing_for_one_who_was_refused_and_sleeps() {
     let hash = world.server.command(&["SCRIPT", "LOAD", script]).text();
     std::thread::scope(|scope| {
         // Before it in the line, and wanting more than there will be.
-        let first = scope.spawn(|| client.semaphore("s").try_acquire_for(2, SOON / 4));
+        let first = scope.spawn(|| client.semaphore("s").try_acquire_for(2, SOON / 2));
         wait_until("the first waits", SOON, || client.stats().waiters == 1);
         let is_seconds = move |request: &Request| {
             request.name() == "EVALSHA" && request.argument(1) == hash && request.argument(6) == "1"
         };
         let kept = world.proxy.on(is_seconds, Fault::HoldRequest);
-        let second = scope.spawn(|| client.semaphore("s").try_acquire_for(1, SOON));
+        let second = scope.spawn(|| client.semaphore("s").try_acquire_for(1, SOON / 4));
         kept.wait_for_hit(SOON);
         world.proxy.cut_all();
         wait_until("the second was refused", SOON, || client.stats().waiters == 2);
