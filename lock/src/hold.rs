@@ -79,8 +79,8 @@ struct Rare {
 pub(crate) enum Place {
     /// Not yet there.
     Nowhere,
-    /// There, and what is to be done has been due since so many nanoseconds [after its beginning](Hold::nanos_at), or will
-    /// be then. While a renewal goes unanswered, that is when it was tried first.
+    /// There, and what is to be done has been due since so many nanoseconds [after its beginning](Hold::nanos_at), or
+    /// will be then. While a renewal goes unanswered, that is when it was tried first.
     On(TimerKey, u64),
     /// It will never stand there again.
     Off,
@@ -203,9 +203,9 @@ impl Hold {
         self.state.lock().guards
     }
 
-    /// One more guard, with a lease that the server is about to be asked for: how many there are now. `None` if the last
-    /// one is gone, or the hold is over. Before the server is asked, so that the hold lives until the answer is here; if
-    /// that is none, the guard [leaves](Self::leave).
+    /// One more guard, with a lease that the server is about to be asked for: how many there are now. `None` if the
+    /// last one is gone, or the hold is over. Before the server is asked, so that the hold lives until the answer is
+    /// here; if that is none, the guard [leaves](Self::leave).
     pub(crate) fn enter(&self, lease: Lease, watched: bool) -> Option<u32> {
         let mut state = self.state.lock();
         if state.over || state.guards == 0 {

@@ -30,8 +30,9 @@
 //! [`Client::lock`] is the reentrant lock that most need. Its siblings are made in the same way and give the same
 //! [`Lock`]: [`fair_lock`](Client::fair_lock), [`read_write_lock`](Client::read_write_lock),
 //! [`fenced_lock`](Client::fenced_lock), [`spin_lock`](Client::spin_lock), [`simple_lock`](Client::simple_lock),
-//! [`non_reentrant_lock`](Client::non_reentrant_lock). [`MultiLock`] takes several at once, [`RedLock`] one on a majority
-//! of servers. [`Semaphore`], [`ExpirableSemaphore`] and [`CountDownLatch`] are no locks, and wait in the same way.
+//! [`non_reentrant_lock`](Client::non_reentrant_lock). [`MultiLock`] takes several at once, [`RedLock`] one on a
+//! majority of servers. [`Semaphore`], [`ExpirableSemaphore`] and [`CountDownLatch`] are no locks, and wait in the same
+//! way.
 //!
 //! # What it does not do
 //!
@@ -66,8 +67,8 @@
 //!
 //! # The watchdog
 //!
-//! A hold without a lease of its own is *watched*: renewed for as long as a guard of it lives. With the default lease of
-//! 30 s:
+//! A hold without a lease of its own is *watched*: renewed for as long as a guard of it lives. With the default lease
+//! of 30 s:
 //!
 //! * *When it renews.* At the latest 9.98 s after the request that granted or renewed it last was sent: two ticks before
 //!   a third of the lease. Mostly somewhat earlier: holds that were taken together are spread over the whole interval,
@@ -92,8 +93,8 @@
 //!
 //! # Counts
 //!
-//! [`Client::stats`] says what a client has done; it is always counted. With the cargo feature `metrics` the same goes to
-//! the recorder of the `metrics` crate: the counters `wheellock_renewals_total`, `wheellock_renewal_scripts_total`,
+//! [`Client::stats`] says what a client has done; it is always counted. With the cargo feature `metrics` the same goes
+//! to the recorder of the `metrics` crate: the counters `wheellock_renewals_total`, `wheellock_renewal_scripts_total`,
 //! `wheellock_renewal_scripts_unanswered_total`, `wheellock_renewal_retries_total`, `wheellock_panics_total` and
 //! `wheellock_lost_total` with the label `reason`; the histograms `wheellock_renewal_lateness_seconds` and
 //! `wheellock_renewal_round_trip_seconds`; and the gauges `wheellock_held`, `wheellock_waiters` and
@@ -111,9 +112,9 @@
 //!
 //! # Where it comes from
 //!
-//! Keys, messages and the watchdog are those of Redisson, with which it shares locks: [`redisson`] says how. The lease's arithmetic
-//! follows Gray and Cheriton (Leases, 1989); why a lock alone does not fence is Martin Kleppmann's (How to do
-//! distributed locking, 2016). `DESIGN.md` in the repository gives the reasons for everything else.
+//! Keys, messages and the watchdog are those of Redisson, with which it shares locks: [`redisson`] says how. The
+//! lease's arithmetic follows Gray and Cheriton (Leases, 1989); why a lock alone does not fence is Martin Kleppmann's
+//! (How to do distributed locking, 2016). `DESIGN.md` in the repository gives the reasons for everything else.
 
 mod asked;
 mod back_off;
@@ -123,6 +124,7 @@ mod callbacks;
 mod caller;
 mod claim;
 mod client;
+mod client_builder;
 mod clock;
 mod config;
 mod count_down_latch;
@@ -178,7 +180,8 @@ mod watchdog;
 pub use hashed_wheel::{Clock, ManualClock, Spread, SystemClock};
 
 pub use crate::back_off::BackOff;
-pub use crate::client::{Client, ClientBuilder, ShutdownReport};
+pub use crate::client::{Client, ShutdownReport};
+pub use crate::client_builder::ClientBuilder;
 pub use crate::count_down_latch::CountDownLatch;
 pub use crate::error::{Error, LostReason};
 pub use crate::expirable_semaphore::ExpirableSemaphore;

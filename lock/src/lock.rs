@@ -30,9 +30,9 @@ use crate::wait::Until;
 ///
 /// All locks of one name and kind exclude each other: those of one client, of other processes, and Redisson's in Java.
 /// [`lock`](crate::Client::lock), `fair_lock`, `fenced_lock`, `spin_lock` and the non-reentrant ones exclude each other
-/// too, for their keys are alike; but each wakes only the waiters of its own kind at once, and the others find out within
-/// a second. A thread that holds a lock may take it again, unless the kind says otherwise; it is free when the last of its
-/// guards is gone. Two `Lock` objects of one client and name on one thread are one hold.
+/// too, for their keys are alike; but each wakes only the waiters of its own kind at once, and the others find out
+/// within a second. A thread that holds a lock may take it again, unless the kind says otherwise; it is free when the
+/// last of its guards is gone. Two `Lock` objects of one client and name on one thread are one hold.
 ///
 /// By default a hold is *watched*: its lease is renewed until its last guard is gone. [`with_lease`](Self::with_lease)
 /// makes a hold that ends by itself.
@@ -129,8 +129,8 @@ impl<G: Guard> Lock<G> {
         self.try_lock_with(wait, None)
     }
 
-    /// Takes the lock, and waits for it until `deadline`, as [`try_lock_for`](Self::try_lock_for) does. A `deadline` that
-    /// has passed makes it a [`try_lock`](Self::try_lock).
+    /// Takes the lock, and waits for it until `deadline`, as [`try_lock_for`](Self::try_lock_for) does. A `deadline`
+    /// that has passed makes it a [`try_lock`](Self::try_lock).
     ///
     /// # Errors
     ///
@@ -140,8 +140,8 @@ impl<G: Guard> Lock<G> {
     }
 
     /// Takes the lock, and waits for it until `cancel` has a message or has lost its senders. The message stays in the
-    /// channel, so that it cancels every wait on it. Any thread may send it. It takes effect at once, except that a command
-    /// that is under way is waited for, for one command timeout at most.
+    /// channel, so that it cancels every wait on it. Any thread may send it. It takes effect at once, except that a
+    /// command that is under way is waited for, for one command timeout at most.
     ///
     /// ```
     /// use wheellock::{Client, Error, Memory};
@@ -241,7 +241,8 @@ impl<G: Guard> Lock<G> {
         self.hold_count() > 0
     }
 
-    /// How many guards of this lock the calling thread, or the [owner](Self::with_owner), has; zero if its hold was lost. Local: no round trip.
+    /// How many guards of this lock the calling thread, or the [owner](Self::with_owner), has; zero if its hold was
+    /// lost. Local: no round trip.
     #[must_use]
     pub fn hold_count(&self) -> u32 {
         self.plan.held_by(&self.holder()).map_or(0, |hold| hold.guards())
@@ -292,9 +293,9 @@ impl<G: Guard> Lock<G> {
 
     /// The same lock for an owner of that name instead of the calling thread: its guards may be sent to other threads.
     ///
-    /// Whoever asks for the lock under the same owner's name, on this client, has it already and nests. So a name should
-    /// stand for one task at a time. On the server an owner is still the client's identity and a number drawn anew for
-    /// each hold; the name stays here. Another client's owner of the same name is somebody else.
+    /// Whoever asks for the lock under the same owner's name, on this client, has it already and nests. So a name
+    /// should stand for one task at a time. On the server an owner is still the client's identity and a number drawn
+    /// anew for each hold; the name stays here. Another client's owner of the same name is somebody else.
     ///
     /// ```
     /// use wheellock::Client;

@@ -64,6 +64,7 @@ const ORDER: &[&str] = &[
     "count_down_latch",
     "multi_lock",
     "client",
+    "client_builder",
     "red_lock",
     "redisson",
     "lib",

@@ -1,0 +1,267 @@
+//! How a client is built: every setting, with what it trades.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hashed_wheel::Clock;
+
+use crate::callbacks::Callbacks;
+use crate::client::Client;
+use crate::clock::SuspendClock;
+use crate::config::Settings;
+use crate::error::Error;
+use crate::process::{Birth, Process, Target};
+use crate::report::{HeldLock, LostLock, Warning};
+use crate::store::{Address, Memory};
+
+impl Client {
+    /// Connects to a single server: `redis://[user][:password@]host[:port][/database]`, or `valkey://`.
+    ///
+    /// # Errors
+    ///
+    /// * [`Error::InvalidUrl`] - permanent.
+    /// * [`Error::Unreachable`], [`Error::Authentication`], [`Error::Refused`] - within the command timeout of 3 s.
+    /// * [`Error::Thread`] - transient.
+    pub fn connect(url: &str) -> Result<Self, Error> {
+        Self::builder().url(url).build()
+    }
+
+    /// A client on a lock server inside this process, empty and its own. It excludes threads of this process only: for
+    /// tests and first steps. To share one server between clients, build them on one [`Memory`].
+    ///
+    /// # Panics
+    ///
+    /// If the operating system refuses a thread. [`builder`](Self::builder) returns that as an error.
+    #[must_use]
+    pub fn in_memory() -> Self {
+        match Self::builder().in_memory(&Memory::new()).build() {
+            Ok(client) => client,
+            #[expect(clippy::panic, reason = "documented; the builder is the way without a panic")]
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Settings for a client.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+}
+
+/// Settings for a [`Client`]. Each has a default, except where the locks are.
+///
+/// ```
+/// use std::time::Duration;
+/// use wheellock::{Client, Memory};
+///
+/// let client = Client::builder()
+///     .in_memory(&Memory::new())
+///     .watchdog_lease(Duration::from_secs(60))
+///     .build()?;
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use = "a builder does nothing until `build`"]
+pub struct ClientBuilder {
+    target: Option<Locks>,
+    clock: Option<Arc<dyn Clock>>,
+    watchdog_lease: Option<Duration>,
+    foreign_watchdog: Option<Duration>,
+    command_timeout: Option<Duration>,
+    max_connections: Option<usize>,
+    renewal_batch: Option<(usize, usize)>,
+    max_hold: Option<Duration>,
+    long_hold: Option<Duration>,
+    refuse_eviction: bool,
+    callbacks: Callbacks,
+}
+
+/// Where the locks are.
+#[derive(Clone, Debug)]
+enum Locks {
+    Memory(Memory),
+    /// Parsed already, so that no password stands in a `Debug`.
+    Url(Result<Address, Error>),
+}
+
+impl ClientBuilder {
+    /// A single server: `redis://[user][:password@]host[:port][/database]`, or `valkey://`.
+    pub fn url(mut self, url: &str) -> Self {
+        self.target = Some(Locks::Url(Address::parse(url)));
+        self
+    }
+
+    /// A server inside this process. Unless [`clock`](Self::clock) is set too, its clock is the client's.
+    pub fn in_memory(mut self, memory: &Memory) -> Self {
+        self.target = Some(Locks::Memory(memory.clone()));
+        self
+    }
+
+    /// The lease of watched holds, renewed every third of it. 30 s unless set; at least 100 ms.
+    ///
+    /// A longer one survives longer pauses of the process and outages of the server. A shorter one frees a dead
+    /// process's locks sooner.
+    pub fn watchdog_lease(mut self, lease: Duration) -> Self {
+        self.watchdog_lease = Some(lease);
+        self
+    }
+
+    /// The watchdog's lease of other programs that share this server's read-write locks: Redisson's
+    /// `lockWatchdogTimeout`. 30 s unless set, as it is there; at least 100 ms. Their renewals of a read lock may cut
+    /// the lock's time to live to it, so every reader of this client asks for his again every third of it. See
+    /// [`ReadWriteLock`](crate::ReadWriteLock).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheellock::{Client, Memory};
+    ///
+    /// let client = Client::builder()
+    ///     .in_memory(&Memory::new())
+    ///     .foreign_watchdog(Duration::from_secs(10))
+    ///     .build()?;
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    pub fn foreign_watchdog(mut self, lease: Duration) -> Self {
+        self.foreign_watchdog = Some(lease);
+        self
+    }
+
+    /// How long one attempt at one command may take. 3 s unless set; between 10 ms and 10 minutes. A call tries for at
+    /// most twice as long.
+    pub fn command_timeout(mut self, timeout: Duration) -> Self {
+        self.command_timeout = Some(timeout);
+        self
+    }
+
+    /// Connections to the server at most, the renewals' and the subscription's included. 64 unless set; at least 3.
+    /// They are opened when they are needed. A caller that finds all in use waits for one.
+    pub fn max_connections(mut self, connections: usize) -> Self {
+        self.max_connections = Some(connections);
+        self
+    }
+
+    /// How many holds one script renews at most: `keys` while all is well, and `keys_behind` when more than forty such
+    /// scripts are due at once, as after an outage. 25 and 100 unless set; at least 1 and at most 1000.
+    ///
+    /// The server does nothing else while a script runs. A larger number costs it and the client less, and makes other
+    /// callers wait longer.
+    pub fn renewal_batch(mut self, keys: usize, keys_behind: usize) -> Self {
+        self.renewal_batch = Some((keys, keys_behind));
+        self
+    }
+
+    /// The longest that a watched hold is renewed: no renewal makes it valid beyond `longest` after it was granted. It
+    /// then ends with its lease, as lost with [`LostReason::Expired`](crate::LostReason::Expired), between `longest`
+    /// and a third of the lease earlier. Unset, a hold is renewed for as long as it has a guard. At least the
+    /// watchdog's lease.
+    ///
+    /// It frees a lock whose holder hangs but lives. Holds with a lease of their own are not touched by it.
+    pub fn max_hold(mut self, longest: Duration) -> Self {
+        self.max_hold = Some(longest);
+        self
+    }
+
+    /// Calls `callback` once for each hold that is lost, whoever finds it out: the watchdog, a renewal, a guard's
+    /// `check` or `unlock`, or a `lock` whose grant came too late. A hold that [`shutdown`](Client::shutdown) releases
+    /// is not lost. A second call replaces the first.
+    ///
+    /// It runs on the thread `lock-callbacks`, one report after the other, with no lock of the client held. It may
+    /// block, call the client and drop its last handle; meanwhile up to 65,536 reports wait, and those beyond are
+    /// counted ([`Stats::unreported`](crate::Stats::unreported)). A panic in it is caught and counted
+    /// ([`Stats::callback_panics`](crate::Stats::callback_panics)). It must not wait for a
+    /// [`ManualClock`](crate::ManualClock) to be moved, as whoever moves that waits for the callback. A callback that
+    /// owns a handle of its client keeps the client alive.
+    ///
+    /// The child of a fork has its own thread once it uses the client; the parent's holds are not reported there.
+    pub fn on_lost(mut self, callback: impl Fn(&LostLock) + Send + Sync + 'static) -> Self {
+        self.callbacks.set_lost(callback);
+        self
+    }
+
+    /// Calls `callback` once for each hold that has lasted for `long`, counted from when its acquire was sent. It is
+    /// noticed when the watchdog next looks at the hold: at most a third of the lease late if the hold is watched, at
+    /// most a tick late if not. A hold that is released or lost before is not reported. More than zero. A second call
+    /// replaces the first.
+    ///
+    /// It runs as [`on_lost`](Self::on_lost)'s does.
+    pub fn on_long_hold(
+        mut self,
+        long: Duration,
+        callback: impl Fn(&HeldLock) + Send + Sync + 'static,
+    ) -> Self {
+        self.long_hold = Some(long);
+        self.callbacks.set_long_hold(callback);
+        self
+    }
+
+    /// Calls `callback` when something about the server endangers locks. What was found while the client was built is
+    /// told too. A second call replaces the first.
+    ///
+    /// It runs as [`on_lost`](Self::on_lost)'s does.
+    pub fn on_warning(mut self, callback: impl Fn(&Warning) + Send + Sync + 'static) -> Self {
+        self.callbacks.set_warning(callback);
+        self
+    }
+
+    /// Makes a server that may evict locks an [`Error::Eviction`] of [`build`](Self::build). Without it, it is a
+    /// [`Warning::Eviction`]. A server that does not say what it does, because `INFO` is refused, is neither.
+    pub fn refuse_eviction(mut self) -> Self {
+        self.refuse_eviction = true;
+        self
+    }
+
+    /// The clock that leases and waits are measured on. Unless set, it is one that runs on while the machine is
+    /// suspended (`CLOCK_BOOTTIME` on Linux, else [`SystemClock`](crate::SystemClock)).
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Starts the client; on a server, connects first.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::connect`], [`Error::InvalidSetting`] or [`Error::InvalidLease`] for a setting out of its bounds,
+    /// and [`Error::Eviction`] if the server may evict locks and [`refuse_eviction`](Self::refuse_eviction) was said.
+    pub fn build(self) -> Result<Client, Error> {
+        let mut settings = Settings::default();
+        if let Some(lease) = self.watchdog_lease {
+            settings.set_watchdog_lease(lease)?;
+        }
+        if let Some(lease) = self.foreign_watchdog {
+            settings.set_foreign_watchdog(lease)?;
+        }
+        if let Some(timeout) = self.command_timeout {
+            settings.set_command_timeout(timeout)?;
+        }
+        if let Some(connections) = self.max_connections {
+            settings.set_connections(connections)?;
+        }
+        if let Some((keys, behind)) = self.renewal_batch {
+            settings.set_renewal_batch(keys, behind)?;
+        }
+        if let Some(longest) = self.max_hold {
+            settings.set_max_hold(longest)?;
+        }
+        if let Some(long) = self.long_hold {
+            settings.set_long_hold(long)?;
+        }
+        settings.refuse_eviction = self.refuse_eviction;
+        settings.callbacks = self.callbacks;
+        let (target, default_clock): (Target, Arc<dyn Clock>) = match self.target {
+            Some(Locks::Url(address)) => (Target::Redis(address?), Arc::new(SuspendClock::new())),
+            Some(Locks::Memory(memory)) => {
+                let clock = memory.clock();
+                (Target::Memory(memory), clock)
+            }
+            None => {
+                return Err(Error::InvalidSetting {
+                    setting: "url",
+                    reason: "say where the locks are: url(..) or in_memory(..)".to_owned(),
+                });
+            }
+        };
+        let clock = self.clock.unwrap_or(default_clock);
+        let process = Process::start(target, clock, settings, Birth::Built)?;
+        Ok(Client::new(Arc::new(process)))
+    }
+}
