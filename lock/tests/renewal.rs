@@ -62,12 +62,15 @@ fn a_server_that_refuses_everything_is_asked_little_more_than_once_for_each_scri
     let guards: Vec<_> =
         (0..1100).map(|number| client.lock(&number.to_string()).lock().unwrap()).collect();
     limit_user(&server, &["resetkeys"]);
-    // Eleven scripts of a hundred, and ten holds alone.
+    // Eleven scripts of a hundred, and ten holds alone. The wheel gives out a thousand and some at a time, so the rest
+    // may come in a turn of its own: four scripts, and one alone.
     clock.jump(SECOND * 15);
-    assert_eq!(client.stats().renewal_scripts, 21);
+    let first = client.stats().renewal_scripts;
+    assert!((21..=26).contains(&first), "{first}");
     // Once it is known to, one hold alone.
     clock.jump(SECOND * 3);
-    assert_eq!(client.stats().renewal_scripts, 33);
+    let second = client.stats().renewal_scripts - first;
+    assert!((12..=17).contains(&second), "{second}");
     limit_user(&server, &["~*"]);
     clock.advance(SECOND * 3);
     assert!(client.stats().renewed >= 1100, "{:?}", client.stats());
