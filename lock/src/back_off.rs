@@ -62,6 +62,13 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn pauses_of_the_same_number_differ() {
+        let back_off = BackOff::default();
+        let pauses: Vec<Duration> = (0..8).map(|_| back_off.pause(7)).collect();
+        assert!(pauses.iter().any(|pause| *pause != pauses[0]), "{pauses:?}");
+    }
+
     proptest! {
         #[test]
         fn a_pause_lies_between_half_and_whole_of_a_doubling_that_ends(

@@ -350,3 +350,14 @@ fn a_second_guard_that_no_answer_came_for_keeps_nothing_held() {
     guard.unlock().unwrap();
     assert!(!lock.is_locked().unwrap());
 }
+
+#[test]
+fn an_expiry_that_somebody_gave_the_counter_of_tokens_is_taken_off_again() {
+    const COUNTER: &str = "redisson_lock_token:{a}";
+    let server = wheellock_fixture::Server::start();
+    let lock = Client::connect(&server.url()).unwrap().fenced_lock("a");
+    // Redisson's multi lock gives it one with a lease. Beyond the clock it is counted up, and not set anew.
+    server.command(&["SET", COUNTER, "8000000000000000", "PX", "30000"]);
+    drop(lock.lock().unwrap());
+    assert_eq!(server.command(&["PTTL", COUNTER]).integer(), -1);
+}
