@@ -122,7 +122,22 @@ const FOLDERS: &[(&str, &[&str])] = &[
     ("wait", &["queue", "mod"]),
     (
         "watchdog",
-        &["jumps", "releases", "round_trip", "schedule", "mod", "placing", "finishing", "renewal"],
+        &[
+            "jumps",
+            "releases",
+            "round_trip",
+            "schedule",
+            "renewer",
+            "lanes",
+            "batches",
+            "mod",
+            "placing",
+            "owing",
+            "finishing",
+            "sweep",
+            "renewal",
+            "handing_out",
+        ],
     ),
 ];
 
