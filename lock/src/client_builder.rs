@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::name::Prefix;
 use crate::process::{Birth, Process, Target};
 use crate::report::{HeldLock, LostLock, Warning};
-use crate::store::{Address, Memory};
+use crate::store::{Location, Memory};
 
 impl Client {
     /// Connects to a single server: `redis://[user][:password@]host[:port][/database]`, or `valkey://`.
@@ -82,13 +82,13 @@ pub struct ClientBuilder {
 enum Locks {
     Memory(Memory),
     /// Parsed already, so that no password stands in a `Debug`.
-    Url(Result<Address, Error>),
+    Url(Result<Location, Error>),
 }
 
 impl ClientBuilder {
     /// A single server: `redis://[user][:password@]host[:port][/database]`, or `valkey://`.
     pub fn url(mut self, url: &str) -> Self {
-        self.target = Some(Locks::Url(Address::parse(url)));
+        self.target = Some(Locks::Url(Location::parse(url)));
         self
     }
 

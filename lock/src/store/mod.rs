@@ -12,8 +12,8 @@ use std::time::Duration;
 pub(crate) use failure::Failure;
 pub(crate) use listener::Listener;
 pub use memory::Memory;
-pub(crate) use redis::{Address, Redis};
-pub(crate) use stream::{Request, Stream};
+pub(crate) use redis::{Location, Redis};
+pub(crate) use stream::{Lane, Part, Request, Stream};
 
 use crate::op::Operation;
 
@@ -48,8 +48,16 @@ impl Store {
         operation.decode(value).map_err(Failure::unexpected)
     }
 
-    /// Sends what the stream gives on a connection of its own, and hands it the answers.
-    pub(crate) fn stream<S: Stream>(&self, stream: &mut S) {
+    /// What `key` is part of. It never changes.
+    pub(crate) fn part_of(&self, key: &str) -> Part {
+        match self {
+            Self::Memory(_) => Part::ONLY,
+            Self::Redis(redis) => redis.part_of(key),
+        }
+    }
+
+    /// Sends what the stream gives on a connection of that lane's own, and hands it the answers.
+    pub(crate) fn stream<S: Stream>(&self, lane: Lane, stream: &mut S) {
         match self {
             Self::Memory(session) => {
                 while let Some(Request { operation, note, timeout }) = stream.next() {
@@ -58,7 +66,7 @@ impl Store {
                     stream.answered(note, value.and_then(decode));
                 }
             }
-            Self::Redis(redis) => redis.stream(stream),
+            Self::Redis(redis) => redis.stream(lane, stream),
         }
     }
 
@@ -67,7 +75,7 @@ impl Store {
     pub(crate) fn subscribe(&self, channel: &Arc<str>) {
         match self {
             Self::Memory(session) => session.subscribe(channel),
-            Self::Redis(redis) => redis.subscription().want(channel),
+            Self::Redis(redis) => redis.subscribe(channel),
         }
     }
 
@@ -75,7 +83,7 @@ impl Store {
     pub(crate) fn unsubscribe(&self, channel: &Arc<str>) {
         match self {
             Self::Memory(session) => session.unsubscribe(channel),
-            Self::Redis(redis) => redis.subscription().drop_want(channel),
+            Self::Redis(redis) => redis.unsubscribe(channel),
         }
     }
 
@@ -84,7 +92,7 @@ impl Store {
     pub(crate) fn flush(&self) {
         match self {
             Self::Memory(session) => session.flush(),
-            Self::Redis(redis) => redis.subscription().flush(),
+            Self::Redis(redis) => redis.flush(),
         }
     }
 
@@ -102,12 +110,12 @@ impl Store {
         }
     }
 
-    /// The policy of a server that may evict locks, if the stream's connection was made since this was asked last.
+    /// The policy of a server that may evict locks, if the lane's connection was made since this was asked last.
     /// Answers within `timeout`. Not while a stream is running.
-    pub(crate) fn eviction_of_new_server(&self, timeout: Duration) -> Option<String> {
+    pub(crate) fn eviction_of_new_server(&self, lane: Lane, timeout: Duration) -> Option<String> {
         match self {
             Self::Memory(_) => None,
-            Self::Redis(redis) => redis.eviction_of_new_server(timeout),
+            Self::Redis(redis) => redis.eviction_of_new_server(lane, timeout),
         }
     }
 

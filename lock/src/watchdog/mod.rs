@@ -32,7 +32,7 @@ use crate::name::LockName;
 use crate::owner::Owner;
 use crate::report::Warning;
 use crate::statistics::{Counters, Level};
-use crate::store::Store;
+use crate::store::{Lane, Store};
 use crate::teller::Teller;
 use crate::value::ServerTime;
 use jumps::{Jumps, Reading};
@@ -369,7 +369,8 @@ impl Shared {
 
     /// The renewals' connection may lead to another server than before, or to one that was started anew.
     fn look_at_eviction(&self) {
-        if let Some(policy) = self.store.eviction_of_new_server(self.release_timeout()) {
+        if let Some(policy) = self.store.eviction_of_new_server(Lane::ONLY, self.release_timeout())
+        {
             let warning = Warning::Eviction { policy };
             if !self.teller.warnings().contains(&warning) {
                 self.teller.warn(warning);

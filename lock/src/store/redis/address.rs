@@ -6,17 +6,36 @@ use redis::{ConnectionAddr, IntoConnectionInfo};
 
 use crate::error::Error;
 
-/// One server, a database on it, and the credentials. `Debug` and `Display` leave the password out.
-#[derive(Clone)]
-pub(crate) struct Address {
+/// What a URL says: where the keys are, and who asks for them.
+#[derive(Clone, Debug)]
+pub(crate) struct Location {
+    pub(super) place: Place,
+    pub(super) access: Access,
+}
+
+/// Where the keys are.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    /// On one server.
+    Single(Address),
+}
+
+/// What one socket leads to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Address {
     pub(super) host: String,
     pub(super) port: u16,
+}
+
+/// Which database, and who asks. `Debug` leaves the password out.
+#[derive(Clone)]
+pub(super) struct Access {
     pub(super) database: i64,
     pub(super) username: Option<String>,
     pub(super) password: Option<String>,
 }
 
-impl Address {
+impl Location {
     /// Parses `redis://[user][:password@]host[:port][/database]`, or the same with `valkey://`.
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
         // The crate's message is not passed on: it may hold a piece of the URL, and so of the password.
@@ -31,21 +50,20 @@ impl Address {
             });
         };
         let settings = info.redis_settings();
-        Ok(Self {
-            // An IPv6 literal comes in brackets, which are the URL's and not the address's.
-            host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
-            port: *port,
+        // An IPv6 literal comes in brackets, which are the URL's and not the address's.
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let access = Access {
             database: settings.db(),
             username: settings.username().map(str::to_owned),
             password: settings.password().map(str::to_owned),
-        })
+        };
+        Ok(Self { place: Place::Single(Address { host, port: *port }), access })
     }
-}
 
-impl Address {
-    /// Host, port and database: where the keys are.
-    pub(crate) fn place(&self) -> String {
-        format!("{}:{}/{}", self.host, self.port, self.database)
+    /// Where the keys are, as text: two that say the same mean the same.
+    pub(crate) fn identity(&self) -> String {
+        let Place::Single(address) = &self.place;
+        format!("{}:{}/{}", address.host, address.port, self.access.database)
     }
 }
 
@@ -59,11 +77,10 @@ impl fmt::Display for Address {
     }
 }
 
-impl fmt::Debug for Address {
+impl fmt::Debug for Access {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
-            .debug_struct("Address")
-            .field("server", &self.to_string())
+            .debug_struct("Access")
             .field("database", &self.database)
             .field("username", &self.username)
             .finish_non_exhaustive()
@@ -76,20 +93,24 @@ mod tests {
 
     #[test]
     fn a_url_gives_host_port_database_and_credentials() {
-        let address = Address::parse("redis://ann:s3cret@example.org:7000/3").unwrap();
-        assert_eq!(address.to_string(), "example.org:7000");
-        assert_eq!(address.database, 3);
-        assert_eq!(address.username.as_deref(), Some("ann"));
-        assert_eq!(address.password.as_deref(), Some("s3cret"));
-        assert_eq!(Address::parse("redis://[::1]:7000").unwrap().to_string(), "[::1]:7000");
+        let server = |url: &str| {
+            let Place::Single(address) = Location::parse(url).unwrap().place;
+            address.to_string()
+        };
+        assert_eq!(server("redis://ann:s3cret@example.org:7000/3"), "example.org:7000");
+        assert_eq!(server("redis://[::1]:7000"), "[::1]:7000");
+        let access = Location::parse("redis://ann:s3cret@example.org:7000/3").unwrap().access;
+        assert_eq!(access.database, 3);
+        assert_eq!(access.username.as_deref(), Some("ann"));
+        assert_eq!(access.password.as_deref(), Some("s3cret"));
     }
 
     #[test]
     fn no_message_holds_the_password() {
-        let address = Address::parse("redis://:s3cret@example.org").unwrap();
-        assert!(!format!("{address:?} {address}").contains("s3cret"));
+        let location = Location::parse("redis://:s3cret@example.org").unwrap();
+        assert!(!format!("{location:?} {}", location.identity()).contains("s3cret"));
         for wrong in ["redis://:s3cret@host:99999/", "s3cret", "rediss://:s3cret@host/", ""] {
-            let error = Address::parse(wrong).unwrap_err();
+            let error = Location::parse(wrong).unwrap_err();
             assert!(matches!(error, Error::InvalidUrl { .. }));
             assert!(!error.to_string().contains("s3cret"), "{error}");
         }

@@ -8,14 +8,17 @@
 mod address;
 mod connection;
 mod eviction;
+mod node;
 mod pipeline;
 mod pool;
 mod resolve;
 mod server;
 mod server_clock;
+mod socket;
+mod sockets;
 mod store;
 mod subscription;
 mod wire;
 
-pub(crate) use address::Address;
+pub(crate) use address::Location;
 pub(crate) use store::Redis;

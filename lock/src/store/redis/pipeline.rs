@@ -167,7 +167,8 @@ impl Pipeline {
         let mut packed = Vec::new();
         for next in under_way.range(before..) {
             let not_after = self.server.clock.at(next.limit.deadline());
-            packed.extend_from_slice(&pack(&next.request.operation, not_after, next.whole));
+            let (operation, channels) = (&next.request.operation, self.server.channels);
+            packed.extend_from_slice(&pack(operation, not_after, next.whole, channels));
         }
         let not_after = self.server.clock.at(limit.deadline());
         // The first of them may have left whole.

@@ -1,16 +1,19 @@
 //! How to reach the server: resolve, connect, authenticate, all within one deadline.
 
 use std::io;
-use std::net::TcpStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::Cmd;
 
-use super::address::Address;
+use super::address::{Access, Address};
 use super::connection::{Broken, Connection, Limit};
 use super::resolve::Resolver;
 use super::server_clock::ServerClock;
+use super::socket::Socket;
+use super::sockets::Sockets;
+use super::wire::Channels;
 use crate::store::Failure;
 use crate::value::{ServerTime, Value};
 
@@ -21,19 +24,25 @@ const SHORTEST_CONNECT: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(super) struct Server {
     address: Address,
+    access: Access,
+    sockets: Sockets,
     resolver: Resolver,
     pub(super) clock: ServerClock,
+    pub(super) channels: Channels,
     pub(super) command_timeout: Duration,
     /// How many connections were made. Relaxed: a number to look at.
     pub(super) connections: AtomicU64,
 }
 
 impl Server {
-    pub(super) fn new(address: Address, command_timeout: Duration) -> Self {
+    pub(super) fn new(address: Address, access: Access, command_timeout: Duration) -> Self {
         Self {
             address,
+            access,
+            sockets: Sockets::default(),
             resolver: Resolver::default(),
             clock: ServerClock::new(),
+            channels: Channels::Everywhere,
             command_timeout,
             connections: AtomicU64::new(0),
         }
@@ -52,6 +61,7 @@ impl Server {
     }
 
     fn open(&self, limit: &mut Limit) -> io::Result<Connection> {
+        let era = self.sockets.era();
         let addresses =
             self.resolver.resolve(&self.address.host, self.address.port, limit.left()?)?;
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
@@ -60,8 +70,12 @@ impl Server {
             // Each gets its share, or one that swallows packets would leave nothing for the next.
             let share = limit.refresh().left()? / untried.max(1);
             untried = untried.saturating_sub(1);
-            match TcpStream::connect_timeout(&address, share.max(SHORTEST_CONNECT)) {
-                Ok(stream) => return Connection::new(stream, self.command_timeout),
+            match Socket::connect(&address, share.max(SHORTEST_CONNECT), self.command_timeout) {
+                Ok(socket) => {
+                    let socket = Arc::new(socket);
+                    self.sockets.admit(&socket, era)?;
+                    return Ok(Connection::new(socket, self.command_timeout));
+                }
                 Err(error) => last = error,
             }
         }
@@ -76,15 +90,15 @@ impl Server {
             command.write_packed_command(&mut packed);
             replies += 1;
         };
-        if let Some(password) = &self.address.password {
+        if let Some(password) = &self.access.password {
             let mut authenticate = redis::cmd("AUTH");
-            if let Some(username) = &self.address.username {
+            if let Some(username) = &self.access.username {
                 authenticate.arg(username);
             }
             add(authenticate.arg(password));
         }
-        if self.address.database != 0 {
-            add(redis::cmd("SELECT").arg(self.address.database));
+        if self.access.database != 0 {
+            add(redis::cmd("SELECT").arg(self.access.database));
         }
         add(&redis::cmd("TIME"));
 
