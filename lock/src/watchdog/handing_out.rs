@@ -24,6 +24,9 @@ impl Shared {
         // With the lanes locked: whoever ends the client looks for threads afterwards.
         let shared = self.this.upgrade().filter(|_| !self.stopping.load(Ordering::Acquire));
         let shared = shared.ok_or(Error::Shutdown)?;
+        if self.store.only_lane().is_some() {
+            self.store.wake_on_move(&renewer.parker);
+        }
         let own = Arc::clone(&renewer);
         let thread = thread::Builder::new()
             .name("lock-renewal".to_owned())

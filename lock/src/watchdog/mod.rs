@@ -11,6 +11,7 @@ mod finishing;
 mod handing_out;
 mod jumps;
 mod lanes;
+mod moved;
 mod owing;
 mod placing;
 mod releases;
@@ -41,6 +42,7 @@ use crate::store::{Lane, Store};
 use crate::teller::Teller;
 use jumps::{Jumps, Reading};
 use lanes::Lanes;
+use moved::Moved;
 pub(crate) use releases::Debt;
 use renewer::{Due, Renewer};
 use schedule::{Company, Schedule};
@@ -77,6 +79,7 @@ struct Shared {
     stopping: AtomicBool,
     /// Some renewal thread has ended before it was told to.
     any_gone: AtomicBool,
+    moved: Moved,
     counters: Counters,
 }
 
@@ -107,6 +110,7 @@ impl Watchdog {
             flushers: Mutex::new(Vec::new()),
             stopping: AtomicBool::new(false),
             any_gone: AtomicBool::new(false),
+            moved: Moved::default(),
             counters: Counters::default(),
         });
         let handler = Arc::clone(&shared);
@@ -131,6 +135,7 @@ impl Watchdog {
     /// many that are taken in one burst. It stands in the book of holds already.
     pub(crate) fn watch(&self, hold: &Arc<Hold>, sent_at: Instant) {
         self.shared.place_after_grant(hold, sent_at, Company::Crowd);
+        self.shared.check_if_moved_since(hold, sent_at);
         // The thread may have ended since the request was sent. Whoever ends it says so before looking into the book.
         if self.is_gone(&hold.name) && hold.watched_lease().is_some() {
             self.shared.lose(hold, hold.reason_of_end());

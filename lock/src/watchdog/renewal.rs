@@ -50,6 +50,7 @@ impl Drop for Farewell<'_> {
 }
 
 fn turn(shared: &Shared, renewer: &Renewer, memory: &mut Memory) {
+    shared.check_all_if_moved(&mut memory.jumps);
     let mut due = shared.keep_what_is_here(renewer, renewer.take_due());
     // Earliest end first: if the server is slow, those that can wait do.
     due.sort_by_key(|due: &Due| due.end);

@@ -47,7 +47,7 @@ pub(super) struct Script {
 pub(super) struct Memory {
     places: Places,
     pub(super) round_trip: RoundTrip,
-    jumps: Jumps,
+    pub(super) jumps: Jumps,
     /// Whether the server refused everything when something was last refused.
     refuses_all: bool,
 }
@@ -175,6 +175,7 @@ impl Sweep<'_> {
             Renewed::Prolonged => {
                 shared.counters.renewed(answered_at.saturating_duration_since(sent.due.at));
                 // Too late if its validity ended meanwhile: lost is final, and the ticker says so.
+                hold.set_unsure(false);
                 if hold.extend(answered_at, sent.lease, sent_at) {
                     let all = shared.held_by_each();
                     let rhythm = hold.rhythm_after(sent.lease, shared.settings.foreign_watchdog);
