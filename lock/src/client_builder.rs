@@ -10,6 +10,7 @@ use crate::client::Client;
 use crate::clock::SuspendClock;
 use crate::config::Settings;
 use crate::error::Error;
+use crate::name::Prefix;
 use crate::process::{Birth, Process, Target};
 use crate::report::{HeldLock, LostLock, Warning};
 use crate::store::{Access, Location, Memory};
@@ -76,6 +77,7 @@ pub struct ClientBuilder {
     refuse_eviction: bool,
     sentinel_access: Option<Access>,
     callbacks: Callbacks,
+    prefix: String,
 }
 
 /// Where the locks are.
@@ -132,6 +134,25 @@ impl ClientBuilder {
     /// A server inside this process. Unless [`clock`](Self::clock) is set too, its clock is the client's.
     pub fn in_memory(mut self, memory: &Memory) -> Self {
         self.target = Some(Locks::Memory(memory.clone()));
+        self
+    }
+
+    /// What stands before every name of this client: `orders-service:` and the name `42` are the lock
+    /// `orders-service:42`. Nothing unless set. Redisson's `NameMapper`.
+    ///
+    /// So services that share a server do not meet by accident, and a user of the server can be confined to his
+    /// service's keys. [`Client::with_prefix`] puts one more behind it, and says what a prefix is and what braces in
+    /// it do.
+    ///
+    /// ```
+    /// use wheellock::{Client, Memory};
+    ///
+    /// let client = Client::builder().in_memory(&Memory::new()).key_prefix("orders-service:").build()?;
+    /// assert_eq!(client.lock("42").name(), "orders-service:42");
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    pub fn key_prefix(mut self, prefix: &str) -> Self {
+        prefix.clone_into(&mut self.prefix);
         self
     }
 
@@ -310,7 +331,7 @@ impl ClientBuilder {
         };
         let clock = self.clock.unwrap_or(default_clock);
         let process = Process::start(target, clock, settings, Birth::Built)?;
-        Ok(Client::new(Arc::new(process)))
+        Ok(Client::new(Arc::new(process), Prefix::new(&self.prefix)))
     }
 }
 
