@@ -75,7 +75,8 @@ impl Location {
             None => (String::new(), authority),
         };
         let (name, database) = path.split_once('/').unwrap_or((path, "0"));
-        Self::behind_sentinels(&user, &hosts.split(',').collect::<Vec<_>>(), name, database)
+        let hosts: Vec<&str> = hosts.split(',').collect();
+        Self::behind_sentinels(&user, &hosts, name, database)
     }
 
     fn behind_sentinels(
