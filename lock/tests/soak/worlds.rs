@@ -26,8 +26,8 @@ impl Kind {
 }
 
 /// Where locks lie.
-// The clients for the others are being made.
-pub(crate) const IN_USE: &[Kind] = &[Kind::Single];
+// The client for a cluster is being made.
+pub(crate) const IN_USE: &[Kind] = &[Kind::Single, Kind::Sentinel];
 
 /// Where a lock lies.
 pub(crate) const fn kind_of(lock: usize) -> Kind {
