@@ -108,8 +108,11 @@ fn under_any_trouble_no_stale_write_is_accepted_and_nobody_waits_for_ever() {
     let (silence, outside) = register
         .threads
         .iter()
-        .filter(|(name, _)| threads.contains(name))
-        .map(|(_, traces)| traces.silence_and_outside(end))
+        .map(|(name, traces)| {
+            // The silence of the killed goes on.
+            let until = threads.contains(name).then_some(end);
+            traces.silence_and_outside(until)
+        })
         .reduce(|one, other| (one.0.max(other.0), one.1.max(other.1)))
         .unwrap();
     let accepted: Vec<_> = register.written().map(<[_]>::len).collect();

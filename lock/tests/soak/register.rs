@@ -144,11 +144,12 @@ impl Traces {
         self.entered > 0 && self.last_entry > moment
     }
 
-    /// The two times, with what has not ended yet.
-    pub(crate) fn silence_and_outside(&self, now: Instant) -> (Duration, Duration) {
+    /// The longest times without a sign and without a lock. Given an end, what had not ended by then counts too.
+    pub(crate) fn silence_and_outside(&self, end: Option<Instant>) -> (Duration, Duration) {
+        let since = |last| end.map_or(Duration::ZERO, |end| end.saturating_duration_since(last));
         (
-            self.longest_silence.max(now.saturating_duration_since(self.last_sign)),
-            self.longest_outside.max(now.saturating_duration_since(self.last_entry)),
+            self.longest_silence.max(since(self.last_sign)),
+            self.longest_outside.max(since(self.last_entry)),
         )
     }
 }

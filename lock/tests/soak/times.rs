@@ -28,8 +28,8 @@ pub(crate) fn now() -> Instant {
     SystemClock.now()
 }
 
-/// Lets time pass that the seed has laid down: until the next trouble comes, while a trouble lasts, while a holder works.
-/// Nothing is waited for in this way. The passing of time is what the soak is about.
+/// Lets time pass that the seed has laid down: until the next trouble comes, while a trouble lasts, while a holder
+/// works. Nothing is waited for in this way. The passing of time is what the soak is about.
 pub(crate) fn let_pass(time: Duration) {
     SystemClock.park(&Parker::new(), Some(now() + time), &never());
 }

@@ -1,14 +1,15 @@
 //! The troubles as they are carried out, each track of them on a thread of its own.
 
+use std::io;
 use std::time::{Duration, Instant};
 
-use wheellock_fixture::{Fault, Proxy, Server, TestProcess};
+use wheellock_fixture::{Cluster, Fault, Proxy, Server, TestProcess, wait_until};
 
 use crate::child;
 use crate::desk::Desk;
 use crate::dice::Dice;
 use crate::schedule::{Step, Trouble};
-use crate::times::{let_pass, now};
+use crate::times::{LIMIT, let_pass, now};
 use crate::worlds::{Worlds, name_of};
 
 /// A track's own place in time, the same for all.
@@ -126,18 +127,27 @@ impl Stage<'_> {
             Trouble::HandOver(_) => drop(cluster.fail_over(&owner)),
             Trouble::PauseNode(_) => pause(&owner, step.lasts),
             _ => {
-                let mut others = cluster.masters();
-                others.retain(|other| other.address() != owner.address());
-                let target = &others[dice.pick(others.len())];
-                let slot_move = cluster.begin_move(slot, target).unwrap();
-                let_pass(step.lasts / 2);
-                slot_move.move_all_keys().unwrap();
-                let_pass(step.lasts / 2);
-                slot_move.finish().unwrap();
+                let mut move_it = || {
+                    let mut others = cluster.masters();
+                    others.retain(|other| other.address() != owner.address());
+                    slowly(cluster, slot, &others[dice.pick(others.len())], step.lasts)
+                };
+                // An election that an earlier pause has brought about may come in between.
+                wait_until("the slot has moved", LIMIT, || move_it().is_ok());
             }
         }
         cluster.wait_until_ok();
     }
+}
+
+/// Moves a slot, which stays half moved for so long: first with all keys where they were,
+/// then with all of them on the other side.
+fn slowly(cluster: &Cluster, slot: u16, target: &Server, time: Duration) -> io::Result<()> {
+    let slot_move = cluster.begin_move(slot, target)?;
+    let_pass(time / 2);
+    slot_move.move_all_keys()?;
+    let_pass(time / 2);
+    slot_move.finish()
 }
 
 fn pause(server: &Server, time: Duration) {
