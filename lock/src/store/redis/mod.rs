@@ -8,14 +8,21 @@
 mod address;
 mod connection;
 mod eviction;
+mod follower;
+mod node;
 mod pipeline;
 mod pool;
+mod reach;
 mod resolve;
+mod sentinels;
 mod server;
 mod server_clock;
+mod socket;
+mod sockets;
 mod store;
 mod subscription;
+mod whereabouts;
 mod wire;
 
-pub(crate) use address::Address;
+pub(crate) use address::{Access, Location};
 pub(crate) use store::Redis;
