@@ -66,6 +66,7 @@ const ORDER: &[&str] = &[
     "client",
     "client_builder",
     "red_lock",
+    "faults",
     "redisson",
     "lib",
 ];
