@@ -20,6 +20,8 @@ const ORDER: &[&str] = &[
     "report",
     "callbacks",
     "config",
+    "credentials",
+    "tls_settings",
     "value",
     "keyspace",
     "op",
@@ -102,10 +104,14 @@ const FOLDERS: &[(&str, &[&str])] = &[
     (
         "store/redis",
         &[
+            "trust",
             "address",
+            "limit",
+            "tls",
             "socket",
             "connection",
             "eviction",
+            "asking",
             "resolve",
             "server_clock",
             "sockets",

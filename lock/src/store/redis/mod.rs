@@ -6,8 +6,10 @@
 //! anything but a server's reply is dropped.
 
 mod address;
+mod asking;
 mod connection;
 mod eviction;
+mod limit;
 mod node;
 mod pipeline;
 mod pool;
@@ -18,6 +20,10 @@ mod socket;
 mod sockets;
 mod store;
 mod subscription;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(feature = "tls")]
+mod trust;
 mod wire;
 
 pub(crate) use address::Location;

@@ -4,14 +4,14 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::address::{Access, Address};
+use super::address::{Access, Peer};
 use super::connection::Limit;
 use super::eviction;
 use super::pipeline::Pipeline;
 use super::pool::Pool;
 use super::server::Server;
 use super::subscription::Subscription;
-use super::wire::{ROUNDS, Verdict, judge, pack, unsettled};
+use super::wire::{ROUNDS, Verdict, is_unknown_to_it, judge, pack, unsettled};
 use crate::op::Operation;
 use crate::store::{Failure, Listener, Stream};
 use crate::value::Value;
@@ -26,13 +26,13 @@ pub(super) struct Node {
 
 impl Node {
     pub(super) fn new(
-        address: Address,
+        peer: impl Into<Peer>,
         access: Access,
         command_timeout: Duration,
         connections: usize,
         listener: Weak<dyn Listener>,
     ) -> Self {
-        let server = Arc::new(Server::new(address, access, command_timeout));
+        let server = Arc::new(Server::new(peer.into(), access, command_timeout));
         Self {
             pool: Pool::new(Arc::clone(&server), connections.saturating_sub(2).max(1)),
             pipeline: Pipeline::new(Arc::clone(&server)),
@@ -111,10 +111,13 @@ impl Node {
                 Verdict::SendAgain => {}
                 Verdict::Refused { code, message } => {
                     // A replica that was promoted away from us says READONLY: look for the master anew.
-                    if code == "READONLY" {
+                    if code == "READONLY" || is_unknown_to_it(&code) {
                         self.pool.discard(connection);
                     } else {
                         self.pool.give_back(connection);
+                    }
+                    if is_unknown_to_it(&code) {
+                        return Err(self.server.unauthenticated(format!("{code} {message}")));
                     }
                     return Err(Failure::Refused { code, message });
                 }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::connection::{Broken, Connection, Limit};
 use super::eviction;
 use super::server::Server;
-use super::wire::{ROUNDS, Verdict, judge, pack, unsettled};
+use super::wire::{ROUNDS, Verdict, is_unknown_to_it, judge, pack, unsettled};
 use crate::op::Operation;
 use crate::store::{Failure, Request, Stream};
 
@@ -102,10 +102,15 @@ impl Pipeline {
             let answer = match judge(&self.server.clock, value) {
                 Verdict::Answer(value) => operation.decode(value).map_err(Failure::unexpected),
                 Verdict::Refused { code, message } => {
+                    let forgotten = is_unknown_to_it(&code);
                     let moved = code == "READONLY";
-                    let failure = Failure::Refused { code, message };
-                    if moved {
-                        // A replica that was promoted away from us: look for the master anew.
+                    let failure = if forgotten {
+                        self.server.unauthenticated(format!("{code} {message}"))
+                    } else {
+                        Failure::Refused { code, message }
+                    };
+                    if moved || forgotten {
+                        // A replica that was promoted away from us: look for the master anew. Or say anew who we are.
                         stream.answered(note, Err(failure.clone()));
                         under_way.extend(again);
                         return fail(stream, under_way, &failure);

@@ -5,6 +5,8 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+#[cfg(unix)]
+use super::address::Peer;
 use super::address::{Location, Place};
 use super::node::Node;
 use crate::op::Operation;
@@ -29,10 +31,15 @@ impl Redis {
         connections: usize,
         listener: Weak<dyn Listener>,
     ) -> Self {
-        let Location { place, access } = location;
+        let Location { place, access, .. } = location;
         let endpoint = match place {
             Place::Single(address) => {
                 Endpoint::Single(Node::new(address, access, command_timeout, connections, listener))
+            }
+            #[cfg(unix)]
+            Place::Unix(path) => {
+                let peer = Peer::Unix(path);
+                Endpoint::Single(Node::new(peer, access, command_timeout, connections, listener))
             }
         };
         Self { endpoint }
