@@ -11,13 +11,14 @@ use std::time::Duration;
 use hashed_wheel::{Clock, SystemClock};
 use parking_lot::{Condvar, Mutex};
 
-/// One question. At most one thread of it runs at a time: an answer that does not come is waited for, not asked for
-/// again. All who ask while it runs share its answer, and nobody who asks later.
+/// One question, about one thing or, later, another. At most one thread runs for it at a time: an answer that does not
+/// come is waited for, not asked for again. All who ask while it runs share its answer, and nobody who asks later.
 pub(super) struct Asking<T> {
     latest: Mutex<Option<Arc<Asked<T>>>>,
 }
 
 struct Asked<T> {
+    about: String,
     answer: Mutex<Option<Answer<T>>>,
     answered: Condvar,
 }
@@ -30,11 +31,12 @@ impl<T: Clone + Send + 'static> Asking<T> {
         Self { latest: Mutex::new(None) }
     }
 
-    /// What `question` answers on the thread `name`. An error if it fails, panics, or does not end within `timeout`:
+    /// What `question` about something answers on the thread `name`. An error if it fails, panics, or does not end within `timeout`:
     /// then `late` is the reason.
     pub(super) fn ask(
         &self,
         name: &str,
+        about: &str,
         question: impl FnOnce() -> Answer<T> + Send + 'static,
         timeout: Duration,
         late: &str,
@@ -42,8 +44,10 @@ impl<T: Clone + Send + 'static> Asking<T> {
         let asked = {
             let mut latest = self.latest.lock();
             match &*latest {
-                Some(running) if running.answer.lock().is_none() => Arc::clone(running),
-                _ => Arc::clone(latest.insert(start(name, question)?)),
+                Some(running) if running.about == about && running.answer.lock().is_none() => {
+                    Arc::clone(running)
+                }
+                _ => Arc::clone(latest.insert(start(name, about, question)?)),
             }
         };
         asked.wait(timeout, late)
@@ -71,9 +75,11 @@ impl<T: Clone> Asked<T> {
 
 fn start<T: Send + 'static>(
     name: &str,
+    about: &str,
     question: impl FnOnce() -> Answer<T> + Send + 'static,
 ) -> io::Result<Arc<Asked<T>>> {
-    let asked = Arc::new(Asked { answer: Mutex::new(None), answered: Condvar::new() });
+    let (answer, answered) = (Mutex::new(None), Condvar::new());
+    let asked = Arc::new(Asked { about: about.to_owned(), answer, answered });
     let running = Arc::clone(&asked);
     thread::Builder::new().name(name.to_owned()).spawn(move || {
         // The message of a panic may say anything, so it is not passed on.

@@ -9,11 +9,14 @@ mod address;
 mod asking;
 mod connection;
 mod eviction;
+mod follower;
 mod limit;
 mod node;
 mod pipeline;
 mod pool;
+mod reach;
 mod resolve;
+mod sentinels;
 mod server;
 mod server_clock;
 mod socket;
@@ -24,7 +27,8 @@ mod subscription;
 mod tls;
 #[cfg(feature = "tls")]
 mod trust;
+mod whereabouts;
 mod wire;
 
-pub(crate) use address::Location;
+pub(crate) use address::{Access, Location};
 pub(crate) use store::Redis;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::asking::Asking;
 
-/// Resolves one host.
+/// Resolves one host, or another when a server has moved.
 #[derive(Debug)]
 pub(super) struct Resolver {
     asking: Asking<Vec<SocketAddr>>,
@@ -29,12 +29,14 @@ impl Resolver {
         if let Ok(address) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(address, port)]);
         }
-        let host = host.to_owned();
+        let about = format!("{host}:{port}");
+        let asked = about.clone();
         let question = move || {
-            let addresses = (host.as_str(), port).to_socket_addrs();
+            let addresses = asked.to_socket_addrs();
             addresses.map(Iterator::collect).map_err(|error| error.to_string())
         };
-        self.asking.ask("lock-resolver", question, timeout, "the name was not resolved in time")
+        let late = "the name was not resolved in time";
+        self.asking.ask("lock-resolver", &about, question, timeout, late)
     }
 }
 

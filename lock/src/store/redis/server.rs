@@ -1,31 +1,36 @@
-//! How to reach the server: ask who we are, resolve, connect, authenticate, all within one deadline.
+//! How to reach the server: find it, ask who we are, connect, authenticate, all within one deadline.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use hashed_wheel::Parker;
+use parking_lot::Mutex;
 use redis::Cmd;
 
 use super::address::{Access, Address, Peer};
 use super::asking::Asking;
 use super::connection::{Broken, Connection, Limit};
+use super::reach::{authentication, hung_up, not_sent, reach, refused, unauthenticated};
 use super::resolve::Resolver;
+use super::sentinels::Said;
 use super::server_clock::ServerClock;
-use super::socket::{Socket, distrust};
 use super::sockets::Sockets;
+use super::whereabouts::{Master, News, Whereabouts};
 use super::wire::Channels;
 use crate::credentials::Credentials;
 use crate::store::Failure;
 use crate::value::{ServerTime, Value};
 
-/// The standard library refuses a timeout of zero.
-const SHORTEST_CONNECT: Duration = Duration::from_millis(1);
+/// Pauses between tries at a master that is not there.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// One server, and what has been learnt of it.
 #[derive(Debug)]
 pub(super) struct Server {
-    peer: Peer,
+    whereabouts: Whereabouts,
     access: Access,
     sockets: Sockets,
     resolver: Resolver,
@@ -35,12 +40,14 @@ pub(super) struct Server {
     pub(super) command_timeout: Duration,
     /// How many connections were made. Relaxed: a number to look at.
     pub(super) connections: AtomicU64,
+    /// Who is woken when it has moved.
+    woken: Mutex<Vec<Parker>>,
 }
 
 impl Server {
-    pub(super) fn new(peer: Peer, access: Access, command_timeout: Duration) -> Self {
+    pub(super) fn new(whereabouts: Whereabouts, access: Access, command_timeout: Duration) -> Self {
         Self {
-            peer,
+            whereabouts,
             access,
             sockets: Sockets::default(),
             resolver: Resolver::default(),
@@ -49,88 +56,166 @@ impl Server {
             channels: Channels::Everywhere,
             command_timeout,
             connections: AtomicU64::new(0),
+            woken: Mutex::default(),
         }
     }
 
     /// A connection that is ready for commands, or a failure by the deadline.
     pub(super) fn connect(&self, limit: &mut Limit) -> Result<Connection, Failure> {
-        let credentials = self.credentials(limit).map_err(|error| self.not_sent(&error))?;
-        let mut connection = self.open(limit).map_err(|error| self.not_sent(&error))?;
-        self.shake_hands(&mut connection, credentials.as_ref(), limit)?;
+        match &self.whereabouts {
+            Whereabouts::Fixed(peer) => self.connect_to(peer, self.sockets.era(), limit),
+            Whereabouts::Followed(master) => self.connect_to_master(master, limit),
+        }
+    }
+
+    /// The same to whoever is the master, asking the sentinels again when nobody is.
+    fn connect_to_master(&self, master: &Master, limit: &mut Limit) -> Result<Connection, Failure> {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let (era, moves) = (self.sockets.era(), master.moves());
+            if master.is_closed() {
+                return Err(Failure::Closed);
+            }
+            let failure = match master.present() {
+                Some(address) => match self.connect_to(&Peer::Tcp(address), era, limit) {
+                    Ok(connection) => return Ok(connection),
+                    Err(failure) => {
+                        master.doubt();
+                        failure
+                    }
+                },
+                None => match self.look_for(master, limit) {
+                    Ok(()) => continue,
+                    Err(failure) => failure,
+                },
+            };
+            let left = limit.refresh().left().unwrap_or_default();
+            if !failure.passes() || left.is_zero() {
+                return Err(failure);
+            }
+            let moved = master.wait_for_a_move(moves, pause.min(left));
+            if !moved && left <= pause {
+                return Err(failure);
+            }
+            limit.refresh();
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Asks the sentinels where the master is.
+    fn look_for(&self, master: &Master, limit: &mut Limit) -> Result<(), Failure> {
+        let news = master.ask(limit)?;
+        self.leave_if(news);
+        Ok(())
+    }
+
+    /// The master that it follows, if it does.
+    pub(super) fn master(&self) -> Option<&Master> {
+        match &self.whereabouts {
+            Whereabouts::Fixed(_) => None,
+            Whereabouts::Followed(master) => Some(master),
+        }
+    }
+
+    /// A sentinel has said where the master is.
+    pub(super) fn hear(&self, said: Said) {
+        if let Some(master) = self.master() {
+            self.leave_if(master.hear(said));
+        }
+    }
+
+    /// A sentinel has told of a switch. False if it has to be asked what it means.
+    pub(super) fn switched(&self, from: &Address, to: Address) -> bool {
+        let news = self.master().and_then(|master| master.switched(from, to));
+        news.inspect(|news| self.leave_if(*news)).is_some()
+    }
+
+    /// Who answers on connections of this era is no master, or no longer. Where there are sentinels, they are asked
+    /// before anything else is sent.
+    pub(super) fn is_no_master(&self, era: u64) {
+        if let Some(master) = self.master()
+            && self.sockets.era() == era
+        {
+            master.doubt();
+            self.sockets.shut_all_of(era);
+        }
+    }
+
+    /// Whether what a connection leads to is still the server.
+    pub(super) fn is_current(&self, connection: &Connection) -> bool {
+        connection.era == self.sockets.era()
+    }
+
+    /// How often it moved. What was on it need not be where it is now.
+    pub(super) fn moves(&self) -> u64 {
+        self.master().map_or(0, Master::moves)
+    }
+
+    /// Wakes this one whenever it has moved.
+    pub(super) fn wake_on_move(&self, parker: &Parker) {
+        self.woken.lock().push(parker.clone());
+    }
+
+    /// Nothing more is written to where it was.
+    fn leave_if(&self, news: News) {
+        if news == News::Moved {
+            self.sockets.shut_all();
+            self.woken.lock().iter().for_each(Parker::unpark);
+        }
+    }
+
+    pub(super) fn not_sent(&self, error: &io::Error) -> Failure {
+        not_sent(&self.whereabouts, error)
+    }
+
+    /// The server has answered a command so that it does not know us any more.
+    pub(super) fn unauthenticated(&self, reason: String) -> Failure {
+        unauthenticated(&self.whereabouts, &self.access, reason)
+    }
+
+    fn connect_to(&self, peer: &Peer, era: u64, limit: &mut Limit) -> Result<Connection, Failure> {
+        let credentials = self.credentials(limit).map_err(|error| not_sent(peer, &error))?;
+        let connection = self.open(peer, era, limit);
+        let mut connection = connection.map_err(|error| not_sent(peer, &error))?;
+        self.shake_hands(peer, &mut connection, credentials.as_ref(), limit)?;
         self.connections.fetch_add(1, Ordering::Relaxed);
         Ok(connection)
     }
 
-    pub(super) fn not_sent(&self, error: &io::Error) -> Failure {
-        let server = self.peer.to_string();
-        match distrust(error) {
-            Some(reason) => Failure::Distrusted { server, reason },
-            None => Failure::NotSent { server, reason: error.to_string() },
-        }
-    }
-
     /// Who we are, at this connect.
     fn credentials(&self, limit: &mut Limit) -> io::Result<Option<Credentials>> {
-        let Access { username, password, credentials, .. } = &self.access;
-        let Some(source) = credentials.clone() else {
-            let given = |password: &String| Credentials {
-                username: username.clone(),
-                password: password.clone(),
-            };
-            return Ok(password.as_ref().map(given));
+        let Some(source) = self.access.credentials.clone() else {
+            return Ok(self.access.given());
         };
         // Foreign code, which may never answer.
         let question = move || source.ask().map_err(|error| error.to_string());
         let late = "no credentials came in time";
-        let asked = self.credentials.ask("lock-credentials", question, limit.left()?, late);
+        let asked = self.credentials.ask("lock-credentials", "", question, limit.left()?, late);
         limit.refresh();
         let mut asked = asked.map_err(|error| {
             io::Error::new(error.kind(), format!("asking for the credentials: {error}"))
         })?;
-        asked.username = asked.username.or_else(|| username.clone());
+        asked.username = asked.username.or_else(|| self.access.username.clone());
         Ok(Some(asked))
     }
 
-    fn open(&self, limit: &mut Limit) -> io::Result<Connection> {
-        let era = self.sockets.era();
-        let socket = Arc::new(match &self.peer {
-            Peer::Tcp(address) => self.open_tcp(address, limit)?,
-            #[cfg(unix)]
-            Peer::Unix(path) => Socket::connect_unix(path, limit.left()?, self.command_timeout)?,
-        });
-        self.sockets.admit(&socket, era)?;
-        Ok(Connection::new(socket, self.command_timeout))
-    }
-
-    fn open_tcp(&self, address: &Address, limit: &mut Limit) -> io::Result<Socket> {
-        let addresses = self.resolver.resolve(&address.host, address.port, limit.left()?)?;
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        let mut untried = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
-        for resolved in addresses {
-            // Each gets its share, or one that swallows packets would leave nothing for the next.
-            let share = (limit.refresh().left()? / untried.max(1)).max(SHORTEST_CONNECT);
-            untried = untried.saturating_sub(1);
-            #[cfg(feature = "tls")]
-            let connected = match &self.access.trust {
-                Some(trust) => {
-                    let whom = (trust, address.host.as_str());
-                    Socket::connect_tls(&resolved, whom, share, self.command_timeout)
-                }
-                None => Socket::connect(&resolved, share, self.command_timeout),
-            };
-            #[cfg(not(feature = "tls"))]
-            let connected = Socket::connect(&resolved, share, self.command_timeout);
-            match connected {
-                Ok(socket) => return Ok(socket),
-                Err(error) => last = error,
-            }
+    fn open(&self, peer: &Peer, era: u64, limit: &mut Limit) -> io::Result<Connection> {
+        let mut share = *limit;
+        if self.master().is_some() {
+            // A host that has vanished answers nothing, and another may be the master meanwhile.
+            share = Limit::after(limit.left()? / 2);
         }
-        Err(last)
+        let (access, timeout) = (&self.access, self.command_timeout);
+        let socket = Arc::new(reach(peer, access, &self.resolver, timeout, &mut share)?);
+        limit.refresh();
+        self.sockets.admit(&socket, era)?;
+        Ok(Connection::new(socket, timeout, era))
     }
 
-    /// Says who we are, selects the database and asks for the time, in one round trip.
+    /// Says who we are, selects the database and asks for the time, in one round trip. A master says that it is one.
     fn shake_hands(
         &self,
+        peer: &Peer,
         connection: &mut Connection,
         credentials: Option<&Credentials>,
         limit: &mut Limit,
@@ -141,70 +226,45 @@ impl Server {
             command.write_packed_command(&mut packed);
             replies += 1;
         };
-        if let Some(Credentials { username, password }) = credentials {
-            let mut authenticate = redis::cmd("AUTH");
-            if let Some(username) = username {
-                authenticate.arg(username);
-            }
-            add(authenticate.arg(password));
+        if let Some(authentication) = authentication(credentials) {
+            add(&authentication);
         }
         if self.access.database != 0 {
             add(redis::cmd("SELECT").arg(self.access.database));
         }
         add(&redis::cmd("TIME"));
+        let has_role = self.master().is_some();
+        if has_role {
+            add(&role());
+        }
 
         limit.refresh();
         if let Err(error) = connection.send(&packed, limit) {
             // It may have said why before it hung up.
             drop(connection.receive(limit));
-            return Err(self.hung_up(connection, &error));
+            return Err(hung_up(peer, connection, &error));
         }
+        let mut time = None;
         for last in (0..replies).rev() {
             let reply = connection.receive(limit);
-            let reply = reply.map_err(|error| self.hung_up(connection, &error))?;
+            let reply = reply.map_err(|error| hung_up(peer, connection, &error))?;
             limit.refresh();
             match reply {
                 Value::Refusal { code, message } => {
-                    return Err(self.refused(code, without_secret(message, credentials)));
+                    return Err(refused(peer, &self.access, credentials, (code, message)));
                 }
-                reply if last == 0 => {
-                    if let Some(now) = server_time(&reply) {
-                        self.clock.learn(now);
-                    }
+                reply if last == 0 && has_role && !is_master(&reply) => {
+                    let error = io::Error::other("it is a replica");
+                    return Err(not_sent(peer, &error));
                 }
+                reply if last == usize::from(has_role) => time = server_time(&reply),
                 _ => {}
             }
         }
+        if let Some(now) = time {
+            self.clock.learn(now);
+        }
         Ok(())
-    }
-
-    /// What a connection that broke in the handshake is to its caller.
-    fn hung_up(&self, connection: &Connection, error: &io::Error) -> Failure {
-        match connection.distrust() {
-            Some(reason) => Failure::Distrusted { server: self.peer.to_string(), reason },
-            None => self.not_sent(error),
-        }
-    }
-
-    fn refused(&self, code: String, message: String) -> Failure {
-        let server = self.peer.to_string();
-        match code.as_str() {
-            "NOAUTH" | "WRONGPASS" | "NOPERM" => self.unauthenticated(format!("{code} {message}")),
-            // How Redis answers AUTH when it has no password; the text names the command.
-            "ERR" if message.contains("AUTH") => self.unauthenticated(message),
-            // The server closes the connection after it, so it is no answer to a command. It passes.
-            "ERR" if message.contains("max number of clients") => {
-                Failure::NotSent { server, reason: message }
-            }
-            _ => Failure::Refused { code, message },
-        }
-    }
-
-    /// The server does not know us, or not any more.
-    pub(super) fn unauthenticated(&self, reason: String) -> Failure {
-        // Who asks for his credentials gets others, sooner or later.
-        let passes = self.access.credentials.is_some();
-        Failure::Unauthenticated { server: self.peer.to_string(), reason, passes }
     }
 
     /// What an attempt that broke is to its caller.
@@ -213,21 +273,22 @@ impl Server {
             Broken::NotSent(error) => self.not_sent(&error),
             Broken::Unanswered(error) => {
                 let broken = error.kind() != io::ErrorKind::TimedOut;
-                let reason = format!("{}: {error}", self.peer);
+                let reason = format!("{}: {error}", self.whereabouts);
                 Failure::Unknown { not_after, reason, broken }
             }
         }
     }
 }
 
-/// A server that does not know a command repeats what came with it.
-fn without_secret(message: String, credentials: Option<&Credentials>) -> String {
-    match credentials {
-        Some(Credentials { password, .. }) if !password.is_empty() => {
-            message.replace(password.as_str(), "..")
-        }
-        _ => message,
-    }
+/// Asks whether a server is a master.
+pub(super) fn role() -> Cmd {
+    redis::cmd("ROLE")
+}
+
+/// Whether it says so.
+pub(super) fn is_master(role: &Value) -> bool {
+    let Value::Array(parts) = role else { return false };
+    matches!(parts.first(), Some(Value::Text(role)) if role == "master")
 }
 
 /// Reads the answer of `TIME`: seconds and microseconds.

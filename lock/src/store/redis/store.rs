@@ -1,14 +1,17 @@
-//! Where an operation goes: to the one server there is.
+//! Where an operation goes: to the one server there is, or that is the master now.
 //!
 //! Whatever has a key goes where the key is.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-#[cfg(unix)]
-use super::address::Peer;
-use super::address::{Location, Place};
+use hashed_wheel::Parker;
+
+use super::address::{Location, Peer, Place};
 use super::node::Node;
+use super::sentinels::Sentinels;
+use super::whereabouts::{Master, Whereabouts};
+use crate::error::Error;
 use crate::op::Operation;
 use crate::store::{Failure, Lane, Listener, Part, Stream};
 use crate::value::Value;
@@ -30,19 +33,20 @@ impl Redis {
         command_timeout: Duration,
         connections: usize,
         listener: Weak<dyn Listener>,
-    ) -> Self {
+    ) -> Result<Self, Error> {
         let Location { place, access, .. } = location;
-        let endpoint = match place {
-            Place::Single(address) => {
-                Endpoint::Single(Node::new(address, access, command_timeout, connections, listener))
-            }
+        let whereabouts = match place {
+            Place::Single(address) => Whereabouts::Fixed(Peer::Tcp(address)),
             #[cfg(unix)]
-            Place::Unix(path) => {
-                let peer = Peer::Unix(path);
-                Endpoint::Single(Node::new(peer, access, command_timeout, connections, listener))
+            Place::Unix(path) => Whereabouts::Fixed(Peer::Unix(path)),
+            Place::Master { name, sentinels, sentinel_access } => {
+                let timeout = command_timeout;
+                let sentinels = Sentinels::new(name, sentinels, sentinel_access, timeout);
+                Whereabouts::Followed(Master::new(sentinels))
             }
         };
-        Self { endpoint }
+        let node = Node::new(whereabouts, access, command_timeout, connections, listener)?;
+        Ok(Self { endpoint: Endpoint::Single(node) })
     }
 
     /// Makes a connection and keeps it for the first caller.
@@ -86,6 +90,18 @@ impl Redis {
     pub(crate) fn close(&self) {
         let Endpoint::Single(node) = &self.endpoint;
         node.close();
+    }
+
+    /// How often the server changed. What was on the last need not be on this one.
+    pub(crate) fn moves(&self) -> u64 {
+        let Endpoint::Single(node) = &self.endpoint;
+        node.server().moves()
+    }
+
+    /// Wakes this one whenever the server changes.
+    pub(crate) fn wake_on_move(&self, parker: &Parker) {
+        let Endpoint::Single(node) = &self.endpoint;
+        node.server().wake_on_move(parker);
     }
 
     /// One server does with all keys what it does with one.
