@@ -92,7 +92,7 @@ pub struct ClientBuilder {
 enum Locks {
     Memory(Memory),
     /// Parsed already, so that no password stands in a `Debug`.
-    Url(Result<Location, Error>),
+    Url(Box<Result<Location, Error>>),
 }
 
 impl ClientBuilder {
@@ -110,7 +110,7 @@ impl ClientBuilder {
     /// In a user, a password or a path, what means something in a URL is written as `%` and its number: `/` as `%2F`,
     /// `#` as `%23`. A password is better kept out of it: [`credentials`](Self::credentials).
     pub fn url(mut self, url: &str) -> Self {
-        self.target = Some(Locks::Url(Location::parse(url)));
+        self.target = Some(Locks::Url(Box::new(Location::parse(url))));
         self
     }
 
@@ -170,7 +170,7 @@ impl ClientBuilder {
     /// # Ok::<(), wheellock::Error>(())
     /// ```
     pub fn sentinels(mut self, master: &str, sentinels: &[&str]) -> Self {
-        self.target = Some(Locks::Url(Location::of_master(master, sentinels)));
+        self.target = Some(Locks::Url(Box::new(Location::of_master(master, sentinels))));
         self
     }
 
@@ -366,7 +366,7 @@ impl ClientBuilder {
         settings.callbacks = self.callbacks;
         let (target, default_clock): (Target, Arc<dyn Clock>) = match self.target {
             Some(Locks::Url(location)) => {
-                let mut location = location?;
+                let mut location = (*location)?;
                 if let Some(access) = self.sentinel_access
                     && !location.set_sentinel_access(access)
                 {
@@ -377,7 +377,7 @@ impl ClientBuilder {
                 if let Some(source) = self.credentials {
                     location.ask_for_credentials(source);
                 }
-                (Target::Redis(location), Arc::new(SuspendClock::new()))
+                (Target::Redis(Box::new(location)), Arc::new(SuspendClock::new()))
             }
             Some(Locks::Memory(_)) if self.sentinel_access.is_some() => return Err(no_sentinels()),
             Some(Locks::Memory(memory)) => {

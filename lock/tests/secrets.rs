@@ -133,9 +133,10 @@ fn of_a_server_that_repeats_what_it_does_not_understand() {
     ];
     for answer in answers {
         let fault = Fault::AnswerInstead(answer.into_bytes());
-        world.proxy.on(|request| request.name() == "AUTH", fault).always();
+        let aim = world.proxy.on(|request| request.name() == "AUTH", fault);
         let url = format!("redis://family:{IN_URL}@{}/", world.proxy.address());
         built(Client::builder().url(&url)).unwrap_err();
+        assert_eq!(aim.hits(), 1);
     }
 }
 

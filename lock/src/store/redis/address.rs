@@ -89,7 +89,7 @@ impl Location {
 
     /// The master `name`, as these sentinels, `host` or `host:port`, know it.
     pub(crate) fn of_master(name: &str, sentinels: &[&str]) -> Result<Self, Error> {
-        Self::behind_sentinels("", sentinels.iter().copied(), name, "0")
+        Self::behind_sentinels("", sentinels, name, "0")
     }
 
     /// Who asks the sentinels. False if there are none.
@@ -112,12 +112,13 @@ impl Location {
             None => (String::new(), authority),
         };
         let (name, database) = path.split_once('/').unwrap_or((path, "0"));
-        Self::behind_sentinels(&user, hosts.split(','), name, database)
+        let hosts: Vec<&str> = hosts.split(',').collect();
+        Self::behind_sentinels(&user, &hosts, name, database)
     }
 
     fn behind_sentinels(
         user: &str,
-        hosts: impl Iterator<Item = &str>,
+        hosts: &[&str],
         name: &str,
         database: &str,
     ) -> Result<Self, Error> {

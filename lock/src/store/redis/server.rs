@@ -93,8 +93,8 @@ impl Server {
             if !failure.passes() || left.is_zero() {
                 return Err(failure);
             }
-            let moved = master.wait_for_a_move(moves, pause.min(left));
-            if !moved && left <= pause {
+            let elsewhere = master.wait_for_a_move(moves, pause.min(left));
+            if !elsewhere && left <= pause {
                 return Err(failure);
             }
             limit.refresh();

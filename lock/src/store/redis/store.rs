@@ -42,7 +42,7 @@ impl Redis {
             Place::Master { name, sentinels, sentinel_access } => {
                 let timeout = command_timeout;
                 let sentinels = Sentinels::new(name, sentinels, sentinel_access, timeout);
-                Whereabouts::Followed(Master::new(sentinels))
+                Whereabouts::Followed(Box::new(Master::new(sentinels)))
             }
         };
         let node = Node::new(whereabouts, access, command_timeout, connections, listener)?;
