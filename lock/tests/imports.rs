@@ -20,6 +20,8 @@ const ORDER: &[&str] = &[
     "report",
     "callbacks",
     "config",
+    "credentials",
+    "tls_settings",
     "value",
     "keyspace",
     "op",
@@ -66,6 +68,7 @@ const ORDER: &[&str] = &[
     "client",
     "client_builder",
     "red_lock",
+    "faults",
     "redisson",
     "lib",
 ];
@@ -102,10 +105,14 @@ const FOLDERS: &[(&str, &[&str])] = &[
     (
         "store/redis",
         &[
+            "trust",
             "address",
+            "limit",
+            "tls",
             "socket",
             "connection",
             "eviction",
+            "asking",
             "resolve",
             "reach",
             "server_clock",
