@@ -6,9 +6,11 @@
 //! anything but a server's reply is dropped.
 
 mod address;
+mod asking;
 mod connection;
 mod eviction;
 mod follower;
+mod limit;
 mod node;
 mod pipeline;
 mod pool;
@@ -21,6 +23,10 @@ mod socket;
 mod sockets;
 mod store;
 mod subscription;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(feature = "tls")]
+mod trust;
 mod whereabouts;
 mod wire;
 

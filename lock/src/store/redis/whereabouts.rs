@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::address::Address;
+use super::address::{Address, Peer};
 use super::connection::Limit;
 use super::sentinels::{Said, Sentinels};
 use crate::store::Failure;
 
 #[derive(Debug)]
 pub(super) enum Whereabouts {
-    Fixed(Address),
+    Fixed(Peer),
     Followed(Box<Master>),
 }
 
@@ -180,7 +180,7 @@ impl State {
 impl fmt::Display for Whereabouts {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Fixed(address) => address.fmt(formatter),
+            Self::Fixed(peer) => peer.fmt(formatter),
             Self::Followed(master) => match &master.state.lock().present {
                 Some(said) => write!(formatter, "{} ({})", said.address, master.sentinels.name()),
                 None => master.sentinels.fmt(formatter),
@@ -199,7 +199,7 @@ mod tests {
     }
 
     fn master() -> Master {
-        let access = Access { database: 0, username: None, password: None };
+        let access = Access::default();
         let name = "mymaster".to_owned();
         Master::new(Sentinels::new(name, Vec::new(), access, Duration::from_secs(1)))
     }
