@@ -103,6 +103,8 @@ const FOLDERS: &[(&str, &[&str])] = &[
         "store/redis",
         &[
             "address",
+            "command",
+            "replies",
             "connection",
             "eviction",
             "resolve",

@@ -5,16 +5,16 @@ use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
 use hashed_wheel::{Clock, SystemClock};
-use redis::{Parser, Value as Wire};
 use socket2::{SockRef, TcpKeepalive};
 
+use super::replies::Replies;
 use crate::value::Value;
 
 /// A connection that has seen nothing but replies. After any error of its own it must be dropped: what is left in it
 /// belongs to a command that was given up.
 pub(super) struct Connection {
     stream: TcpStream,
-    parser: Parser,
+    replies: Replies,
     /// What the socket's timeouts are set to, so that they need not be set for each command.
     read_timeout: Duration,
     write_timeout: Duration,
@@ -75,7 +75,7 @@ impl Connection {
         socket.set_tcp_user_timeout(Some(timeout))?;
         stream.set_read_timeout(Some(timeout))?;
         stream.set_write_timeout(Some(timeout))?;
-        Ok(Self { stream, parser: Parser::new(), read_timeout: timeout, write_timeout: timeout })
+        Ok(Self { stream, replies: Replies::new(), read_timeout: timeout, write_timeout: timeout })
     }
 
     /// Sends one command and waits for its reply.
@@ -106,23 +106,14 @@ impl Connection {
     }
 
     pub(super) fn receive(&mut self, limit: &mut Limit) -> io::Result<Value> {
-        let reader =
+        let mut reader =
             DeadlineReader { stream: &self.stream, timeout: &mut self.read_timeout, limit };
-        receive(&mut self.parser, reader)
+        self.replies.next(&mut reader)
     }
 
-    /// The two halves for a connection that only listens: the parser may have read ahead.
-    pub(super) fn into_parts(self) -> (TcpStream, Parser) {
-        (self.stream, self.parser)
-    }
-}
-
-/// Parses one reply from `reader`.
-pub(super) fn receive(parser: &mut Parser, reader: impl Read) -> io::Result<Value> {
-    match parser.parse_value(reader) {
-        Ok(wire) => Ok(value(wire)),
-        Err(error) if error.is_timeout() => Err(io::ErrorKind::TimedOut.into()),
-        Err(error) => Err(io::Error::other(error.to_string())),
+    /// The two halves for a connection that only listens: more may have been read than was asked for.
+    pub(super) fn into_parts(self) -> (TcpStream, Replies) {
+        (self.stream, self.replies)
     }
 }
 
@@ -167,28 +158,4 @@ pub(super) fn passes(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
     )
-}
-
-fn value(wire: Wire) -> Value {
-    match wire {
-        Wire::Nil => Value::Nil,
-        Wire::Int(number) => Value::Integer(number),
-        Wire::BulkString(bytes) => Value::Text(String::from_utf8_lossy(&bytes).into_owned()),
-        Wire::SimpleString(text) => Value::Text(text),
-        Wire::Okay => Value::Text("OK".to_owned()),
-        Wire::Array(parts) => Value::Array(parts.into_iter().map(value).collect()),
-        Wire::ServerError(error) => refusal(error.code(), error.details().unwrap_or_default()),
-        // RESP3, which this client does not ask for.
-        other => Value::Text(format!("{other:?}")),
-    }
-}
-
-/// Before Redis 7, an error inside a script is wrapped in a sentence. The code is what follows the script's line.
-fn refusal(code: &str, message: &str) -> Value {
-    const WRAPPED: [&str; 4] = ["WRONGTYPE", "OOM", "READONLY", "NOREPLICAS"];
-    let inner = WRAPPED
-        .into_iter()
-        .find(|inner| code == "ERR" && message.contains(&format!(": {inner} ")))
-        .or_else(|| (code == "ERR" && message.contains(": -OOM ")).then_some("OOM"));
-    Value::Refusal { code: inner.unwrap_or(code).to_owned(), message: message.to_owned() }
 }

@@ -5,9 +5,8 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use redis::Cmd;
-
 use super::address::Address;
+use super::command::Command;
 use super::connection::{Broken, Connection, Limit};
 use super::resolve::Resolver;
 use super::server_clock::ServerClock;
@@ -72,21 +71,20 @@ impl Server {
     fn shake_hands(&self, connection: &mut Connection, limit: &mut Limit) -> Result<(), Failure> {
         let mut packed = Vec::new();
         let mut replies = 0;
-        let mut add = |command: &Cmd| {
-            command.write_packed_command(&mut packed);
+        let mut add = |words: &[&str]| {
+            packed.extend(Command::of(words));
             replies += 1;
         };
         if let Some(password) = &self.address.password {
-            let mut authenticate = redis::cmd("AUTH");
-            if let Some(username) = &self.address.username {
-                authenticate.arg(username);
+            match &self.address.username {
+                Some(username) => add(&["AUTH", username, password]),
+                None => add(&["AUTH", password]),
             }
-            add(authenticate.arg(password));
         }
         if self.address.database != 0 {
-            add(redis::cmd("SELECT").arg(self.address.database));
+            add(&["SELECT", &self.address.database.to_string()]);
         }
-        add(&redis::cmd("TIME"));
+        add(&["TIME"]);
 
         limit.refresh();
         connection.send(&packed, limit).map_err(|error| self.not_sent(&error))?;

@@ -14,14 +14,14 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
-use hashed_wheel::{Clock, SystemClock};
-use parking_lot::{Condvar, Mutex};
-use redis::Parser;
-
-use super::connection::{Connection, Limit, passes, receive, shut};
+use super::command::Command;
+use super::connection::{Connection, Limit, passes, shut};
+use super::replies::Replies;
 use super::server::Server;
 use crate::store::Listener;
 use crate::value::Value;
+use hashed_wheel::{Clock, SystemClock};
+use parking_lot::{Condvar, Mutex};
 
 /// A handle on the listening thread. It starts with the first wish.
 pub(crate) struct Subscription {
@@ -173,9 +173,9 @@ impl Shared {
     fn listen(self: Arc<Self>) {
         let mut pause = FIRST_PAUSE;
         while self.wait_for_a_wish() {
-            let connected = self.connect().and_then(|(stream, parser)| {
+            let connected = self.connect().and_then(|(stream, replies)| {
                 pause = FIRST_PAUSE;
-                self.read(&stream, parser)
+                self.read(&stream, replies)
             });
             *self.writer.lock() = None;
             // It ends well only when nobody is left to listen.
@@ -211,13 +211,13 @@ impl Shared {
     }
 
     /// A new connection that has been told all wishes.
-    fn connect(&self) -> io::Result<(TcpStream, Parser)> {
+    fn connect(&self) -> io::Result<(TcpStream, Replies)> {
         let timeout = self.server.command_timeout;
         let connection: Connection = self
             .server
             .connect(&mut Limit::after(timeout))
             .map_err(|failure| io::Error::other(format!("{failure:?}")))?;
-        let (stream, parser) = connection.into_parts();
+        let (stream, replies) = connection.into_parts();
         stream.set_read_timeout(Some(timeout))?;
         stream.set_write_timeout(Some(timeout))?;
 
@@ -239,14 +239,14 @@ impl Shared {
         }
         (&stream).write_all(&packed)?;
         *writer = Some(stream.try_clone()?);
-        Ok((stream, parser))
+        Ok((stream, replies))
     }
 
     /// Reads until the connection breaks.
-    fn read(&self, stream: &TcpStream, mut parser: Parser) -> io::Result<()> {
+    fn read(&self, stream: &TcpStream, mut replies: Replies) -> io::Result<()> {
         let mut reader = Watched { stream, shared: self, asked: false };
         loop {
-            let push = receive(&mut parser, &mut reader)?;
+            let push = replies.next(&mut reader)?;
             let Some(listener) = self.listener.upgrade() else {
                 return Ok(());
             };
@@ -309,7 +309,7 @@ impl Read for Watched<'_> {
                     let Some(stream) = writer.as_mut() else {
                         return Err(io::ErrorKind::ConnectionAborted.into());
                     };
-                    stream.write_all(&redis::cmd("PING").get_packed_command())?;
+                    stream.write_all(&Command::of(&["PING"]))?;
                     self.asked = true;
                 }
                 Ok(read) => {
@@ -323,11 +323,8 @@ impl Read for Watched<'_> {
 }
 
 fn pack(verb: &str, channels: &[Arc<str>], packed: &mut Vec<u8>) {
-    let mut command = redis::cmd(verb);
-    for channel in channels {
-        command.arg(channel.as_bytes());
-    }
-    command.write_packed_command(packed);
+    let words: Vec<&str> = [verb].into_iter().chain(channels.iter().map(|name| &**name)).collect();
+    packed.extend(Command::of(&words));
 }
 
 impl fmt::Debug for Subscription {
