@@ -45,6 +45,7 @@ const ORDER: &[&str] = &[
     "part",
     "bundle",
     "taking",
+    "tied",
     "multi_guard",
     "asked",
     "errands",
