@@ -20,7 +20,7 @@ use crate::name::LockName;
 use crate::op::{Found, Operation, Recounted};
 use crate::owner::ClientId;
 use crate::report::Warning;
-use crate::store::{Address, Failure, Listener, Memory, Redis, Store};
+use crate::store::{Failure, Listener, Location, Memory, Redis, Store};
 use crate::teller::Teller;
 use crate::value::ServerTime;
 use crate::wait::{Channels, LONGEST_TRIP};
@@ -30,7 +30,7 @@ use crate::watchdog::{Debt, Watchdog};
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
     Memory(Memory),
-    Redis(Address),
+    Redis(Location),
 }
 
 /// How a client comes to be.
@@ -84,9 +84,9 @@ impl Process {
         let store = match &target {
             // It never evicts.
             Target::Memory(memory) => Store::memory(memory, listener),
-            Target::Redis(address) => {
+            Target::Redis(location) => {
                 let timeout = settings.command_timeout;
-                let redis = Redis::new(address.clone(), timeout, settings.connections, listener);
+                let redis = Redis::new(location.clone(), timeout, settings.connections, listener)?;
                 eviction = match birth {
                     Birth::Built => {
                         redis.connect(timeout).map_err(Failure::into_connect_error)?;
@@ -141,7 +141,7 @@ impl Process {
             let child = process.child.get_or_init(|| {
                 let target = match &process.target {
                     Target::Memory(memory) => Target::Memory(memory.forked()),
-                    Target::Redis(address) => Target::Redis(address.clone()),
+                    Target::Redis(location) => Target::Redis(location.clone()),
                 };
                 let clock = Arc::clone(&process.clock);
                 let birth = Birth::Forked { eviction: process.eviction.clone() };
@@ -157,7 +157,7 @@ impl Process {
     pub(crate) fn server(&self) -> String {
         match &self.target {
             Target::Memory(memory) => memory.place(),
-            Target::Redis(address) => address.place(),
+            Target::Redis(location) => location.identity(),
         }
     }
 

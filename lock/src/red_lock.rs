@@ -125,7 +125,8 @@ impl<T> RedLock<T> {
         RedLock { team, server_timeout, back_off, guards: PhantomData }
     }
 
-    /// Another lock on the same servers, with the same settings and the same threads.
+    /// Another lock on the same servers, with the same settings and the same threads. Each client puts its
+    /// [prefix](Client::with_prefix) before `name`.
     ///
     /// ```
     /// use wheellock::{Client, RedLock};

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::acquire::{Acquired, read_acquired};
-use super::operation::{Argument, Form, Operation, PUBLISH, Script, UNLOCKED};
+use super::operation::{Argument, Form, Operation, Script, UNLOCKED};
 use super::release::{Released, read_released};
 use super::request::Request;
 use crate::config::{LINE_POLL_BOUND, POLL_BOUND, REDISSON_FAIR_WAIT};
@@ -104,7 +104,7 @@ impl Operation for FairAcquire {
             Argument::Number(millis(POLL_BOUND)),
             Argument::Number(millis(LINE_POLL_BOUND)),
             Argument::Text(UNLOCKED),
-            Argument::Text(PUBLISH),
+            Argument::Publish,
             Argument::Number(millis(REDISSON_FAIR_WAIT)),
         ]
     }
@@ -186,7 +186,7 @@ impl Operation for FairRelease {
     }
 
     fn arguments(&self, _not_after: ServerTime) -> Vec<Argument<'_>> {
-        vec![Argument::Owner(&self.owner), Argument::Text(UNLOCKED), Argument::Text(PUBLISH)]
+        vec![Argument::Owner(&self.owner), Argument::Text(UNLOCKED), Argument::Publish]
     }
 
     fn decode(&self, value: Value) -> Result<Released, Unexpected> {
@@ -245,7 +245,7 @@ impl Operation for FairForceRelease {
         vec![
             Argument::Number(not_after.0),
             Argument::Text(UNLOCKED),
-            Argument::Text(PUBLISH),
+            Argument::Publish,
             self.request.remembered(),
         ]
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::operation::{Argument, Form, Operation, PUBLISH, Script, UNLOCKED};
+use super::operation::{Argument, Form, Operation, Script, UNLOCKED};
 use super::request::Request;
 use crate::keyspace::{Keyspace, WrongType};
 use crate::name::LockName;
@@ -43,7 +43,7 @@ impl Operation for ForceRelease {
         vec![
             Argument::Number(not_after.0),
             Argument::Text(UNLOCKED),
-            Argument::Text(PUBLISH),
+            Argument::Publish,
             self.request.remembered(),
         ]
     }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::operation::{Argument, Form, Operation, PUBLISH, Script};
+use super::operation::{Argument, Form, Operation, Script};
 use super::request::Request;
 use crate::keyspace::{Keyspace, WrongType};
 use crate::name::LockName;
@@ -104,7 +104,7 @@ impl Operation for ChangeLatch {
             arguments.push(Argument::Number(count));
         }
         let channel = Argument::Text(&self.channel);
-        arguments.extend([self.request.remembered(), Argument::Text(PUBLISH), channel]);
+        arguments.extend([self.request.remembered(), Argument::Publish, channel]);
         arguments
     }
 

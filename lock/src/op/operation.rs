@@ -72,6 +72,8 @@ pub(crate) enum Argument<'a> {
     /// Its bytes: the id of the permit that is taken under it.
     Permit(&'a Owner),
     Number(i64),
+    /// The command that publishes there: where channels lie with the keys, another than elsewhere.
+    Publish,
 }
 
 impl Argument<'_> {
@@ -118,6 +120,3 @@ pub(super) const ALL: &str = "1";
 
 /// The ending of a writer's field.
 pub(crate) const WRITE: &str = ":write";
-
-/// The command that publishes. A cluster with sharded channels would need the other one.
-pub(super) const PUBLISH: &str = "PUBLISH";

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::operation::{Argument, Form, Operation, PUBLISH, Script};
+use super::operation::{Argument, Form, Operation, Script};
 use super::permits::{NEVER, lease_argument};
 use super::request::Request;
 use super::semaphore::tell;
@@ -69,7 +69,7 @@ impl Operation for CountPermits {
     }
 
     fn arguments(&self, _not_after: ServerTime) -> Vec<Argument<'_>> {
-        vec![Argument::Text(PUBLISH)]
+        vec![Argument::Publish]
     }
 
     fn decode(&self, value: Value) -> Result<PermitCounts, Unexpected> {
@@ -146,7 +146,7 @@ impl Operation for SetPermits {
             Argument::Number(not_after.0),
             Argument::Number(i64::from(self.permits)),
             self.request.remembered(),
-            Argument::Text(PUBLISH),
+            Argument::Publish,
         ]
     }
 

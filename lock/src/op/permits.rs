@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::operation::{Argument, Form, Operation, PUBLISH, Script};
+use super::operation::{Argument, Form, Operation, Script};
 use super::release::{Found, Released};
 use super::semaphore::tell;
 use crate::keyspace::{Keyspace, WrongType};
@@ -141,7 +141,7 @@ impl Operation for AcquirePermits {
         self.permits.with_ids(vec![
             Argument::Number(not_after.0),
             lease_argument(self.lease),
-            Argument::Text(PUBLISH),
+            Argument::Publish,
         ])
     }
 
@@ -269,7 +269,7 @@ impl Operation for ReleasePermits {
     fn arguments(&self, _not_after: ServerTime) -> Vec<Argument<'_>> {
         self.permits.with_ids(vec![
             Argument::Number(self.remembered),
-            Argument::Text(PUBLISH),
+            Argument::Publish,
             Argument::Owner(&self.request),
         ])
     }

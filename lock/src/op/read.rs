@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::acquire::{Acquired, read_acquired};
-use super::operation::{Argument, Form, Operation, PUBLISH, Script, UNLOCKED, WRITE};
+use super::operation::{Argument, Form, Operation, Script, UNLOCKED, WRITE};
 use super::read_write::{MODE, Mode, level, levels, prolong_level};
 use super::recount::{Recounted, recounted};
 use super::release::{Released, read_released};
@@ -247,7 +247,7 @@ impl Operation for ReadRelease {
         vec![
             Argument::Owner(&self.owner),
             Argument::Text(UNLOCKED),
-            Argument::Text(PUBLISH),
+            Argument::Publish,
             Argument::Number(i64::from(FEW)),
         ]
     }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::operation::{ALL, Argument, Form, Operation, PUBLISH, Script, UNLOCKED};
+use super::operation::{ALL, Argument, Form, Operation, Script, UNLOCKED};
 use super::request::Request;
 use crate::keyspace::{Keyspace, WrongType};
 use crate::name::LockName;
@@ -129,7 +129,7 @@ impl Operation for ForceReleaseMode {
             Argument::Number(not_after.0),
             Argument::Text(self.mode.word()),
             Argument::Text(self.message()),
-            Argument::Text(PUBLISH),
+            Argument::Publish,
             self.request.remembered(),
         ]
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::operation::{Argument, Form, Operation, PUBLISH, Script, UNLOCKED};
+use super::operation::{Argument, Form, Operation, Script, UNLOCKED};
 use crate::keyspace::Keyspace;
 use crate::name::LockName;
 use crate::owner::Owner;
@@ -77,7 +77,7 @@ impl Operation for Release {
     }
 
     fn arguments(&self, _not_after: ServerTime) -> Vec<Argument<'_>> {
-        vec![Argument::Owner(&self.owner), Argument::Text(UNLOCKED), Argument::Text(PUBLISH)]
+        vec![Argument::Owner(&self.owner), Argument::Text(UNLOCKED), Argument::Publish]
     }
 
     fn decode(&self, value: Value) -> Result<Released, Unexpected> {

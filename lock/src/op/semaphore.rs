@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::operation::{Argument, Form, Operation, PUBLISH, Script};
+use super::operation::{Argument, Form, Operation, Script};
 use super::release::{Found, Released};
 use super::request::Request;
 use crate::keyspace::{Keyspace, WrongType};
@@ -140,7 +140,7 @@ impl Operation for UndoTake {
         vec![
             Argument::Number(i64::from(self.take.permits)),
             self.take.request.remembered(),
-            Argument::Text(PUBLISH),
+            Argument::Publish,
         ]
     }
 
@@ -236,7 +236,7 @@ impl Operation for AddPermits {
             Argument::Number(self.permits),
             Argument::Number(i64::from(self.must_exist)),
             self.request.remembered(),
-            Argument::Text(PUBLISH),
+            Argument::Publish,
         ]
     }
 
@@ -311,7 +311,7 @@ impl Operation for MakeSemaphore {
             Argument::Number(i64::from(self.permits)),
             Argument::millis(self.lives),
             self.request.remembered(),
-            Argument::Text(PUBLISH),
+            Argument::Publish,
         ]
     }
 

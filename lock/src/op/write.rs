@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::acquire::{Acquired, read_acquired};
-use super::operation::{ALL, Argument, Form, Operation, PUBLISH, Script, UNLOCKED, WRITE};
+use super::operation::{ALL, Argument, Form, Operation, Script, UNLOCKED, WRITE};
 use super::read_write::{MODE, Mode, longest_level};
 use super::recount::{Recount, Recounted};
 use super::release::{Released, read_released};
@@ -152,7 +152,7 @@ impl Operation for WriteRelease {
             Argument::Writer(&self.owner),
             Argument::Text(ALL),
             Argument::Text(UNLOCKED),
-            Argument::Text(PUBLISH),
+            Argument::Publish,
         ]
     }
 

@@ -9,11 +9,13 @@ mod stream;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use hashed_wheel::Parker;
+
 pub(crate) use failure::Failure;
 pub(crate) use listener::Listener;
 pub use memory::Memory;
-pub(crate) use redis::{Address, Redis};
-pub(crate) use stream::{Request, Stream};
+pub(crate) use redis::{Access, Location, Redis};
+pub(crate) use stream::{Lane, Part, Request, Stream};
 
 use crate::op::Operation;
 
@@ -48,8 +50,16 @@ impl Store {
         operation.decode(value).map_err(Failure::unexpected)
     }
 
-    /// Sends what the stream gives on a connection of its own, and hands it the answers.
-    pub(crate) fn stream<S: Stream>(&self, stream: &mut S) {
+    /// What `key` is part of. It never changes.
+    pub(crate) fn part_of(&self, key: &str) -> Part {
+        match self {
+            Self::Memory(_) => Part::ONLY,
+            Self::Redis(redis) => redis.part_of(key),
+        }
+    }
+
+    /// Sends what the stream gives on a connection of that lane's own, and hands it the answers.
+    pub(crate) fn stream<S: Stream>(&self, lane: Lane, stream: &mut S) {
         match self {
             Self::Memory(session) => {
                 while let Some(Request { operation, note, timeout }) = stream.next() {
@@ -58,7 +68,7 @@ impl Store {
                     stream.answered(note, value.and_then(decode));
                 }
             }
-            Self::Redis(redis) => redis.stream(stream),
+            Self::Redis(redis) => redis.stream(lane, stream),
         }
     }
 
@@ -67,7 +77,7 @@ impl Store {
     pub(crate) fn subscribe(&self, channel: &Arc<str>) {
         match self {
             Self::Memory(session) => session.subscribe(channel),
-            Self::Redis(redis) => redis.subscription().want(channel),
+            Self::Redis(redis) => redis.subscribe(channel),
         }
     }
 
@@ -75,7 +85,7 @@ impl Store {
     pub(crate) fn unsubscribe(&self, channel: &Arc<str>) {
         match self {
             Self::Memory(session) => session.unsubscribe(channel),
-            Self::Redis(redis) => redis.subscription().drop_want(channel),
+            Self::Redis(redis) => redis.unsubscribe(channel),
         }
     }
 
@@ -84,7 +94,7 @@ impl Store {
     pub(crate) fn flush(&self) {
         match self {
             Self::Memory(session) => session.flush(),
-            Self::Redis(redis) => redis.subscription().flush(),
+            Self::Redis(redis) => redis.flush(),
         }
     }
 
@@ -92,6 +102,22 @@ impl Store {
     /// the test takes it away, and waiting for that on a manual clock would be waiting for oneself.
     pub(crate) fn may_recover_by_itself(&self) -> bool {
         matches!(self, Self::Redis(_))
+    }
+
+    /// How often the server changed. What was on the last need not be on this one.
+    pub(crate) fn moves(&self) -> u64 {
+        match self {
+            Self::Memory(_) => 0,
+            Self::Redis(redis) => redis.moves(),
+        }
+    }
+
+    /// Wakes this one whenever the server changes.
+    pub(crate) fn wake_on_move(&self, parker: &Parker) {
+        match self {
+            Self::Memory(_) => {}
+            Self::Redis(redis) => redis.wake_on_move(parker),
+        }
     }
 
     /// How many connections were made.
@@ -102,12 +128,12 @@ impl Store {
         }
     }
 
-    /// The policy of a server that may evict locks, if the stream's connection was made since this was asked last.
+    /// The policy of a server that may evict locks, if the lane's connection was made since this was asked last.
     /// Answers within `timeout`. Not while a stream is running.
-    pub(crate) fn eviction_of_new_server(&self, timeout: Duration) -> Option<String> {
+    pub(crate) fn eviction_of_new_server(&self, lane: Lane, timeout: Duration) -> Option<String> {
         match self {
             Self::Memory(_) => None,
-            Self::Redis(redis) => redis.eviction_of_new_server(timeout),
+            Self::Redis(redis) => redis.eviction_of_new_server(lane, timeout),
         }
     }
 

@@ -31,6 +31,24 @@ pub(crate) trait Stream {
     );
 }
 
+/// One server, as far as streams are concerned: each has a connection for them, and one that hangs delays no other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Lane(pub(crate) u32);
+
+/// Keys that one script may touch together have the same part: a slot of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Part(pub(crate) u16);
+
+impl Lane {
+    /// The only one, where there is one server.
+    pub(crate) const ONLY: Self = Self(0);
+}
+
+impl Part {
+    /// The only one, where there is one server.
+    pub(crate) const ONLY: Self = Self(0);
+}
+
 /// One operation to be sent.
 pub(crate) struct Request<O, N> {
     pub(crate) operation: O,

@@ -8,7 +8,7 @@ use hashed_wheel::{Clock, SystemClock};
 use super::Shared;
 use super::releases::{Debt, GivesBack};
 use crate::op::Released;
-use crate::store::{Failure, Request, Stream};
+use crate::store::{Failure, Lane, Request, Stream};
 
 /// Releases that are sent together.
 const AT_ONCE: usize = 100;
@@ -21,7 +21,7 @@ pub(super) fn send_owed_releases(shared: &Shared, now: Instant, timeout: Duratio
     let any = !due.is_empty();
     let mut round = Round { shared, due: due.into(), timeout, now, answered: false };
     if any {
-        shared.store.stream(&mut round);
+        shared.store.stream(Lane::ONLY, &mut round);
         round.now = shared.clock.now();
     }
     round.answered

@@ -6,7 +6,7 @@
 //! the turn go alone first, and if those are refused too, so is everything, and it is put off. While the server does
 //! not answer at all, one pipeline asks it, and everything else waits with it.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,7 +20,7 @@ use crate::hold::{Hold, Place};
 use crate::kind::Layout;
 use crate::lease::Lease;
 use crate::op::{Renew, Renewal, Renewals, Renewed};
-use crate::store::{Failure, Request, Stream};
+use crate::store::{Failure, Lane, Part, Request, Store, Stream};
 
 /// Scripts that are under way at a time, when there is something to catch up with.
 const IN_FLIGHT: usize = 10;
@@ -84,6 +84,7 @@ impl Drop for Farewell<'_> {
 }
 
 fn turn(shared: &Shared, memory: &mut Memory) {
+    shared.check_all_if_moved();
     let mut due = std::mem::take(&mut *shared.due.lock());
     // Earliest end first: if the server is slow, those that can wait do.
     due.sort_by_key(|due| due.end);
@@ -93,7 +94,7 @@ fn turn(shared: &Shared, memory: &mut Memory) {
     // As few as that takes, and of equal size: no script is longer than it must be.
     let scripts = due.len().div_ceil(keys);
     let size = due.len().div_ceil(scripts.max(1)).max(1);
-    let batches = in_batches(due, size);
+    let batches = in_batches(&shared.store, due, size);
     // A server runs whatever it finds of one client before it looks at the next. So while there is time, only a few go
     // together, and everybody else's commands between them. One after the other would wake both sides for each.
     let groups = u32::try_from(scripts.div_ceil(TOGETHER)).unwrap_or(u32::MAX);
@@ -110,27 +111,22 @@ fn turn(shared: &Shared, memory: &mut Memory) {
         answers: 0,
         over: false,
     };
-    shared.store.stream(&mut sweep);
+    shared.store.stream(Lane::ONLY, &mut sweep);
     sweep.put_off_the_rest();
     send_owed_releases(shared, shared.clock.now(), shared.release_timeout());
     shared.look_at_eviction();
 }
 
-/// Cuts what is due in pieces of `size`, each of one layout.
-fn in_batches(due: Vec<Due>, size: usize) -> VecDeque<Batch> {
+/// Cuts what is due in pieces of `size`, each of what one script may touch, and of one layout.
+fn in_batches(store: &Store, due: Vec<Due>, size: usize) -> VecDeque<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
-    // Whichever is being filled. There are few layouts.
-    let mut open: Vec<(Layout, usize)> = Vec::new();
+    // Whichever is being filled.
+    let mut open: HashMap<(Layout, Part), usize> = HashMap::new();
     for due in due {
-        let layout = due.hold.kind.layout();
-        let place = open.iter().position(|(other, _)| *other == layout);
-        let batch = place.map_or(batches.len(), |place| open[place].1);
+        let alike = (due.hold.kind.layout(), store.part_of(due.hold.name.as_str()));
+        let batch = open.get(&alike).copied().unwrap_or(batches.len());
         if batch == batches.len() || batches[batch].len() == size {
-            let started = (layout, batches.len());
-            match place {
-                Some(place) => open[place] = started,
-                None => open.push(started),
-            }
+            open.insert(alike, batches.len());
             batches.push(vec![due]);
         } else {
             batches[batch].push(due);
@@ -236,6 +232,7 @@ impl Sweep<'_> {
             Renewed::Prolonged => {
                 shared.counters.renewed(answered_at.saturating_duration_since(sent.due.at));
                 // Too late if its validity ended meanwhile: lost is final, and the ticker says so.
+                hold.set_unsure(false);
                 if hold.extend(answered_at, sent.lease, sent_at) {
                     let all = shared.holds.len();
                     let rhythm = hold.rhythm_after(sent.lease, shared.settings.foreign_watchdog);

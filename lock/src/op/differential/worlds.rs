@@ -98,6 +98,7 @@ impl Worlds {
             Argument::Writer(owner) => format!("{owner}{WRITE}").into(),
             Argument::Permit(owner) => owner.bytes().to_vec(),
             Argument::Number(number) => number.to_string().into(),
+            Argument::Publish => "PUBLISH".into(),
         }));
         value(self.server.command(&words))
     }

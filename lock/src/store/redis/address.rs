@@ -6,19 +6,123 @@ use redis::{ConnectionAddr, IntoConnectionInfo};
 
 use crate::error::Error;
 
-/// One server, a database on it, and the credentials. `Debug` and `Display` leave the password out.
-#[derive(Clone)]
-pub(crate) struct Address {
+/// What a URL says: where the keys are, and who asks for them.
+#[derive(Clone, Debug)]
+pub(crate) struct Location {
+    pub(super) place: Place,
+    pub(super) access: Access,
+}
+
+/// Where the keys are.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    /// On one server.
+    Single(Address),
+    /// On the master of a name, which sentinels know.
+    Master { name: String, sentinels: Vec<Address>, sentinel_access: Access },
+}
+
+/// What one socket leads to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Address {
     pub(super) host: String,
     pub(super) port: u16,
+}
+
+/// Which database, and who asks. `Debug` leaves the password out.
+#[derive(Clone, Default)]
+pub(crate) struct Access {
     pub(super) database: i64,
     pub(super) username: Option<String>,
     pub(super) password: Option<String>,
 }
 
-impl Address {
-    /// Parses `redis://[user][:password@]host[:port][/database]`, or the same with `valkey://`.
+/// Where a sentinel listens unless it is told otherwise.
+const SENTINEL_PORT: u16 = 26379;
+
+impl Location {
+    /// Parses `redis://[user][:password@]host[:port][/database]` or
+    /// `redis-sentinel://[user][:password@]host[:port][,host[:port]..]/master[/database]`, or the same with `valkey` for
+    /// `redis`.
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
+        let mut schemes = ["redis-sentinel://", "valkey-sentinel://"].into_iter();
+        match schemes.find_map(|scheme| url.strip_prefix(scheme)) {
+            Some(rest) => Self::parse_sentinels(rest),
+            None => Self::parse_single(url),
+        }
+    }
+
+    /// The master `name`, as these sentinels, `host` or `host:port`, know it.
+    pub(crate) fn of_master(name: &str, sentinels: &[&str]) -> Result<Self, Error> {
+        Self::behind_sentinels("", sentinels, name, "0")
+    }
+
+    /// Who asks the sentinels. False if there are none.
+    pub(crate) fn set_sentinel_access(&mut self, access: Access) -> bool {
+        match &mut self.place {
+            Place::Single(_) => false,
+            Place::Master { sentinel_access, .. } => {
+                *sentinel_access = access;
+                true
+            }
+        }
+    }
+
+    fn parse_sentinels(rest: &str) -> Result<Self, Error> {
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (user, hosts) = match authority.rsplit_once('@') {
+            Some((user, hosts)) => (format!("{user}@"), hosts),
+            None => (String::new(), authority),
+        };
+        let (name, database) = path.split_once('/').unwrap_or((path, "0"));
+        Self::behind_sentinels(&user, &hosts.split(',').collect::<Vec<_>>(), name, database)
+    }
+
+    fn behind_sentinels(
+        user: &str,
+        hosts: &[&str],
+        name: &str,
+        database: &str,
+    ) -> Result<Self, Error> {
+        // Nothing of the URL is repeated in these texts: a password in the wrong place would stand in them.
+        let wrong = |reason: &str| Error::InvalidUrl { reason: reason.to_owned() };
+        // What a sentinel's own configuration allows.
+        let is_letter = |letter: char| letter.is_ascii_alphanumeric() || ".-_".contains(letter);
+        if name.is_empty() || !name.chars().all(is_letter) {
+            return Err(wrong(
+                "it is not of the form redis-sentinel://[user][:password@]host[:port][,..]/master[/database], \
+                 with a master's name of letters, digits, dots, dashes and underscores",
+            ));
+        }
+        if !database.chars().all(|digit| digit.is_ascii_digit()) {
+            return Err(wrong("its database is not a number"));
+        }
+        let (mut sentinels, mut access) = (Vec::new(), None);
+        for host in hosts {
+            let is_plain = |letter: char| !letter.is_whitespace() && !"@/?#".contains(letter);
+            if host.is_empty() || !host.chars().all(is_plain) {
+                return Err(wrong("one of its sentinels is not of the form host[:port]"));
+            }
+            // A port follows the last colon, and in an IPv6 address the bracket.
+            let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
+            let port = if has_port { String::new() } else { format!(":{SENTINEL_PORT}") };
+            let one = Self::parse_single(&format!("redis://{user}{host}{port}/{database}"))
+                .map_err(|_| {
+                    wrong("one of its sentinels, or its user and password, cannot be read")
+                })?;
+            if let Place::Single(address) = one.place
+                && !sentinels.contains(&address)
+            {
+                sentinels.push(address);
+            }
+            access = Some(one.access);
+        }
+        let access = access.ok_or_else(|| wrong("it names no sentinel"))?;
+        let (name, sentinel_access) = (name.to_owned(), Access::default());
+        Ok(Self { place: Place::Master { name, sentinels, sentinel_access }, access })
+    }
+
+    fn parse_single(url: &str) -> Result<Self, Error> {
         // The crate's message is not passed on: it may hold a piece of the URL, and so of the password.
         let info = url.into_connection_info().map_err(|_| Error::InvalidUrl {
             reason: "it is not of the form redis://[user][:password@]host[:port][/database]"
@@ -31,21 +135,35 @@ impl Address {
             });
         };
         let settings = info.redis_settings();
-        Ok(Self {
-            // An IPv6 literal comes in brackets, which are the URL's and not the address's.
-            host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
-            port: *port,
+        // An IPv6 literal comes in brackets, which are the URL's and not the address's.
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let access = Access {
             database: settings.db(),
             username: settings.username().map(str::to_owned),
             password: settings.password().map(str::to_owned),
-        })
+        };
+        Ok(Self { place: Place::Single(Address { host, port: *port }), access })
+    }
+
+    /// Where the keys are, as text: two that say the same mean the same.
+    pub(crate) fn identity(&self) -> String {
+        let database = self.access.database;
+        match &self.place {
+            Place::Single(address) => format!("{}:{}/{database}", address.host, address.port),
+            Place::Master { name, sentinels, .. } => {
+                let mut sentinels: Vec<String> = sentinels.iter().map(Address::to_string).collect();
+                sentinels.sort();
+                format!("{name}@{}/{database}", sentinels.join(","))
+            }
+        }
     }
 }
 
-impl Address {
-    /// Host, port and database: where the keys are.
-    pub(crate) fn place(&self) -> String {
-        format!("{}:{}/{}", self.host, self.port, self.database)
+impl Access {
+    /// Somebody who has that password.
+    pub(crate) fn new(username: Option<&str>, password: &str) -> Self {
+        let username = username.map(str::to_owned);
+        Self { database: 0, username, password: Some(password.to_owned()) }
     }
 }
 
@@ -59,11 +177,10 @@ impl fmt::Display for Address {
     }
 }
 
-impl fmt::Debug for Address {
+impl fmt::Debug for Access {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
-            .debug_struct("Address")
-            .field("server", &self.to_string())
+            .debug_struct("Access")
             .field("database", &self.database)
             .field("username", &self.username)
             .finish_non_exhaustive()
@@ -76,20 +193,90 @@ mod tests {
 
     #[test]
     fn a_url_gives_host_port_database_and_credentials() {
-        let address = Address::parse("redis://ann:s3cret@example.org:7000/3").unwrap();
-        assert_eq!(address.to_string(), "example.org:7000");
-        assert_eq!(address.database, 3);
-        assert_eq!(address.username.as_deref(), Some("ann"));
-        assert_eq!(address.password.as_deref(), Some("s3cret"));
-        assert_eq!(Address::parse("redis://[::1]:7000").unwrap().to_string(), "[::1]:7000");
+        let server = |url: &str| match Location::parse(url).unwrap().place {
+            Place::Single(address) => address.to_string(),
+            Place::Master { name, .. } => name,
+        };
+        assert_eq!(server("redis://ann:s3cret@example.org:7000/3"), "example.org:7000");
+        assert_eq!(server("redis://[::1]:7000"), "[::1]:7000");
+        let access = Location::parse("redis://ann:s3cret@example.org:7000/3").unwrap().access;
+        assert_eq!(access.database, 3);
+        assert_eq!(access.username.as_deref(), Some("ann"));
+        assert_eq!(access.password.as_deref(), Some("s3cret"));
+    }
+
+    #[test]
+    fn a_sentinel_url_gives_a_name_the_sentinels_and_the_credentials_of_the_master() {
+        let url = "redis-sentinel://ann:s%40cret@one.example.org,[::1]:7000,10.0.0.1:7001,[::2]/my-master.1/3";
+        let location = Location::parse(url).unwrap();
+        let Place::Master { name, sentinels, sentinel_access } = &location.place else { panic!() };
+        let sentinels: Vec<String> = sentinels.iter().map(Address::to_string).collect();
+        assert_eq!(name, "my-master.1");
+        let known = ["one.example.org:26379", "[::1]:7000", "10.0.0.1:7001", "[::2]:26379"];
+        assert_eq!(sentinels, known);
+        assert_eq!(location.access.database, 3);
+        assert_eq!(location.access.username.as_deref(), Some("ann"));
+        assert_eq!(location.access.password.as_deref(), Some("s@cret"));
+        assert_eq!(sentinel_access.password, None);
+    }
+
+    #[test]
+    fn the_order_of_the_sentinels_does_not_matter_and_one_counts_once() {
+        let identity = |url: &str| Location::parse(url).unwrap().identity();
+        let one = identity("redis-sentinel://a,b:1/mymaster");
+        assert_eq!(one, identity("valkey-sentinel://:secret@b:1,a,a:26379/mymaster/0"));
+        assert_eq!(one, Location::of_master("mymaster", &["b:1", "a"]).unwrap().identity());
+        assert_ne!(one, identity("redis-sentinel://a,b:1/other"));
+        assert_ne!(one, identity("redis-sentinel://a,b:1/mymaster/1"));
+        assert_ne!(one, identity("redis-sentinel://a,b:2/mymaster"));
+    }
+
+    #[test]
+    fn a_sentinel_url_that_is_wrong_is_refused_without_its_password() {
+        for wrong in [
+            "redis-sentinel://",
+            "redis-sentinel:///mymaster",
+            "redis-sentinel://:s3cret@/mymaster",
+            "redis-sentinel://:s3cret@a",
+            "redis-sentinel://:s3cret@a/",
+            "redis-sentinel://:s3cret@a//0",
+            "redis-sentinel://:s3cret@a/my master",
+            "redis-sentinel://:s3cret@a/mymaster/x",
+            "redis-sentinel://:s3cret@a/mymaster/-1",
+            "redis-sentinel://:s3cret@a/mymaster/0/1",
+            "redis-sentinel://:s3cret@a/mymaster?x=1",
+            "redis-sentinel://:s3cret@a/mymaster/0?x=1",
+            "redis-sentinel://:s3cret@a/mymaster/99999999999999999999",
+            "redis-sentinel://:s3cret@a,/mymaster",
+            "redis-sentinel://:s3cret@a,,b/mymaster",
+            "redis-sentinel://:s3cret@a:99999/mymaster",
+            "redis-sentinel://:s3cret@a:x/mymaster",
+            "redis-sentinel://:s3cret@a b/mymaster",
+            "redis-sentinel://:s3cret/x@a/mymaster",
+            "rediss-sentinel://:s3cret@a/mymaster",
+        ] {
+            match Location::parse(wrong) {
+                Err(error @ Error::InvalidUrl { .. }) => {
+                    assert!(!error.to_string().contains("s3cret"), "{error}");
+                }
+                other => panic!("{wrong}: {other:?}"),
+            }
+        }
+        for (name, sentinels) in
+            [("", vec!["a"]), ("mymaster", vec![]), ("mymaster", vec!["u:s3cret@a"])]
+        {
+            let error = Location::of_master(name, &sentinels).unwrap_err();
+            assert!(matches!(error, Error::InvalidUrl { .. }), "{error}");
+            assert!(!error.to_string().contains("s3cret"), "{error}");
+        }
     }
 
     #[test]
     fn no_message_holds_the_password() {
-        let address = Address::parse("redis://:s3cret@example.org").unwrap();
-        assert!(!format!("{address:?} {address}").contains("s3cret"));
+        let location = Location::parse("redis://:s3cret@example.org").unwrap();
+        assert!(!format!("{location:?} {}", location.identity()).contains("s3cret"));
         for wrong in ["redis://:s3cret@host:99999/", "s3cret", "rediss://:s3cret@host/", ""] {
-            let error = Address::parse(wrong).unwrap_err();
+            let error = Location::parse(wrong).unwrap_err();
             assert!(matches!(error, Error::InvalidUrl { .. }));
             assert!(!error.to_string().contains("s3cret"), "{error}");
         }

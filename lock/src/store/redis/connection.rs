@@ -1,23 +1,25 @@
 //! One connection to a server: bytes out, replies in, each within a deadline.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hashed_wheel::{Clock, SystemClock};
-use socket2::{SockRef, TcpKeepalive};
 
 use super::replies::Replies;
+use super::socket::Socket;
 use crate::value::Value;
 
 /// A connection that has seen nothing but replies. After any error of its own it must be dropped: what is left in it
 /// belongs to a command that was given up.
 pub(super) struct Connection {
-    stream: TcpStream,
+    socket: Arc<Socket>,
     replies: Replies,
     /// What the socket's timeouts are set to, so that they need not be set for each command.
     read_timeout: Duration,
     write_timeout: Duration,
+    /// The [era](super::sockets::Sockets::era) in which it was made.
+    pub(super) era: u64,
 }
 
 /// Until when something may take.
@@ -64,18 +66,10 @@ pub(super) enum Broken {
 }
 
 impl Connection {
-    /// Takes a connected socket over. `timeout` is the longest that sent bytes may go unacknowledged.
-    pub(super) fn new(stream: TcpStream, timeout: Duration) -> io::Result<Self> {
-        let socket = SockRef::from(&stream);
-        socket.set_tcp_nodelay(true)?;
-        socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(Duration::from_secs(15)))?;
-        // Without it, a peer that vanished keeps bytes in our kernel for a quarter of an hour, to be delivered when it
-        // comes back.
-        #[cfg(target_os = "linux")]
-        socket.set_tcp_user_timeout(Some(timeout))?;
-        stream.set_read_timeout(Some(timeout))?;
-        stream.set_write_timeout(Some(timeout))?;
-        Ok(Self { stream, replies: Replies::new(), read_timeout: timeout, write_timeout: timeout })
+    /// Takes a connected socket over, whose reads and writes take at most `timeout` so far.
+    pub(super) fn new(socket: Arc<Socket>, timeout: Duration, era: u64) -> Self {
+        let replies = Replies::new();
+        Self { socket, replies, read_timeout: timeout, write_timeout: timeout, era }
     }
 
     /// Sends one command and waits for its reply.
@@ -89,10 +83,10 @@ impl Connection {
         let mut left = limit.left()?;
         loop {
             if out_of_step(self.write_timeout, left) {
-                self.stream.set_write_timeout(Some(left))?;
+                self.socket.set_write_timeout(left)?;
                 self.write_timeout = left;
             }
-            match (&self.stream).write(rest) {
+            match (&*self.socket).write(rest) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => rest = rest.get(written..).unwrap_or_default(),
                 Err(error) if passes(&error) => {}
@@ -107,25 +101,19 @@ impl Connection {
 
     pub(super) fn receive(&mut self, limit: &mut Limit) -> io::Result<Value> {
         let mut reader =
-            DeadlineReader { stream: &self.stream, timeout: &mut self.read_timeout, limit };
+            DeadlineReader { socket: &self.socket, timeout: &mut self.read_timeout, limit };
         self.replies.next(&mut reader)
     }
 
     /// The two halves for a connection that only listens: more may have been read than was asked for.
-    pub(super) fn into_parts(self) -> (TcpStream, Replies) {
-        (self.stream, self.replies)
+    pub(super) fn into_parts(self) -> (Arc<Socket>, Replies) {
+        (self.socket, self.replies)
     }
-}
-
-/// Closes a socket for whoever reads or writes it, on this thread or another.
-pub(super) fn shut(stream: &TcpStream) {
-    // It fails if the peer was faster. Then it is closed already.
-    drop(stream.shutdown(Shutdown::Both));
 }
 
 /// Reads until the deadline, whatever the socket's own timeout is.
 struct DeadlineReader<'a> {
-    stream: &'a TcpStream,
+    socket: &'a Socket,
     timeout: &'a mut Duration,
     limit: &'a mut Limit,
 }
@@ -135,10 +123,10 @@ impl Read for DeadlineReader<'_> {
         let mut left = self.limit.left()?;
         loop {
             if out_of_step(*self.timeout, left) {
-                self.stream.set_read_timeout(Some(left))?;
+                self.socket.set_read_timeout(left)?;
                 *self.timeout = left;
             }
-            match self.stream.read(buffer) {
+            match self.socket.read(buffer) {
                 Err(error) if passes(&error) => {}
                 result => return result,
             }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::connection::{Broken, Connection, Limit};
 use super::eviction;
 use super::server::Server;
-use super::wire::{ROUNDS, Verdict, judge, pack, unsettled};
+use super::wire::{ROUNDS, Verdict, is_a_replicas, judge, pack, unsettled};
 use crate::op::Operation;
 use crate::store::{Failure, Request, Stream};
 
@@ -74,7 +74,7 @@ impl Pipeline {
         let mut kept = self.connection.lock();
         // Taken out, and put back when every reply was read: if the stream panics, what is still to come must not be read
         // as the reply to something else.
-        let mut connection = kept.take();
+        let mut connection = kept.take().filter(|kept| self.server.is_current(kept));
         let (mut under_way, mut again) = (VecDeque::new(), Vec::new());
         loop {
             if under_way.len() <= stream.refill_at() {
@@ -102,10 +102,10 @@ impl Pipeline {
             let answer = match judge(&self.server.clock, value) {
                 Verdict::Answer(value) => operation.decode(value).map_err(Failure::unexpected),
                 Verdict::Refused { code, message } => {
-                    let moved = code == "READONLY";
+                    let moved = is_a_replicas(&code);
                     let failure = Failure::Refused { code, message };
                     if moved {
-                        // A replica that was promoted away from us: look for the master anew.
+                        self.server.is_no_master(open.era);
                         stream.answered(note, Err(failure.clone()));
                         under_way.extend(again);
                         return fail(stream, under_way, &failure);
@@ -167,7 +167,8 @@ impl Pipeline {
         let mut packed = Vec::new();
         for next in under_way.range(before..) {
             let not_after = self.server.clock.at(next.limit.deadline());
-            packed.extend_from_slice(&pack(&next.request.operation, not_after, next.whole));
+            let (operation, channels) = (&next.request.operation, self.server.channels);
+            packed.extend_from_slice(&pack(operation, not_after, next.whole, channels));
         }
         let not_after = self.server.clock.at(limit.deadline());
         // The first of them may have left whole.

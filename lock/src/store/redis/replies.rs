@@ -1,7 +1,8 @@
 //! Replies as they come from a server: bytes are read as they are needed, and become values.
 //!
 //! RESP2, which servers speak unless asked for another. What is no RESP is an error, and the connection is at its end:
-//! where the next reply begins is not known then. Room grows only with what has come, whatever length is announced.
+//! where the next reply begins is not known then. Room grows only with what has come, whatever length is announced. If
+//! the time is over in the middle of a reply, what has come of it is kept, and the next look begins with it.
 
 use std::io::{self, Read};
 use std::ops::Range;
@@ -12,6 +13,8 @@ use crate::value::Value;
 #[derive(Debug)]
 pub(super) struct Replies {
     buffer: Vec<u8>,
+    /// Where in it the next reply begins.
+    begin: usize,
     /// What of it was read and not used.
     unused: Range<usize>,
 }
@@ -27,12 +30,17 @@ const LONGEST: usize = 512 * 1024 * 1024;
 
 impl Replies {
     pub(super) fn new() -> Self {
-        Self { buffer: Vec::new(), unused: 0..0 }
+        Self { buffer: Vec::new(), begin: 0, unused: 0..0 }
     }
 
-    /// The next reply. After an error there is none.
+    /// The next reply. After an error there is none, unless it was the reader's and passes.
     pub(super) fn next(&mut self, reader: &mut impl Read) -> io::Result<Value> {
-        self.value(reader, DEEPEST)
+        let value = self.value(reader, DEEPEST);
+        match value {
+            Ok(_) => self.begin = self.unused.start,
+            Err(_) => self.unused.start = self.begin,
+        }
+        value
     }
 
     fn value(&mut self, reader: &mut impl Read, deepest: usize) -> io::Result<Value> {
@@ -102,10 +110,11 @@ impl Replies {
     }
 
     fn read(&mut self, reader: &mut impl Read) -> io::Result<()> {
-        // What was used makes room.
-        if self.unused.start > 0 {
-            self.buffer.copy_within(self.unused.clone(), 0);
-            self.unused = 0..self.unused.len();
+        // The replies before make room.
+        if self.begin > 0 {
+            self.buffer.copy_within(self.begin..self.unused.end, 0);
+            self.unused = self.unused.start - self.begin..self.unused.end - self.begin;
+            self.begin = 0;
         }
         if self.unused.end == self.buffer.len() {
             self.buffer.resize((2 * self.buffer.len()).max(ROOM), 0);
@@ -206,6 +215,35 @@ mod tests {
         let long = "x".repeat(10 * ROOM);
         let bytes = format!("${}\r\n{long}\r\n:1\r\n", long.len());
         assert_eq!(all(bytes.as_bytes(), 100), [words(&long), Value::Integer(1)]);
+    }
+
+    /// Has one byte at a time, and none in between.
+    struct Haltingly<'a>(&'a [u8], bool);
+
+    impl Read for Haltingly<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.1 = !self.1;
+            if self.1 {
+                Err(io::ErrorKind::TimedOut.into())
+            } else {
+                Slowly(self.0, 1).read(buffer)
+            }
+            .inspect(|read| self.0 = &self.0[*read..])
+        }
+    }
+
+    #[test]
+    fn what_has_come_of_a_reply_is_kept_when_the_time_is_over() {
+        let bytes = b"*3\r\n$7\r\nmessage\r\n$1\r\na\r\n:1\r\n+OK\r\n";
+        let (mut replies, mut reader) = (Replies::new(), Haltingly(bytes, false));
+        let mut next = || loop {
+            match replies.next(&mut reader) {
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {}
+                reply => return reply.unwrap(),
+            }
+        };
+        let message = Value::Array(vec![words("message"), words("a"), Value::Integer(1)]);
+        assert_eq!([next(), next()], [message, words("OK")]);
     }
 
     #[test]

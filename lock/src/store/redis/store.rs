@@ -1,86 +1,117 @@
-//! One server as a store: an operation is packed, sent on a connection of the pool, and its reply read.
+//! Where an operation goes: to the one server there is, or that is the master now.
+//!
+//! Whatever has a key goes where the key is.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::address::Address;
-use super::connection::Limit;
-use super::eviction;
-use super::pipeline::Pipeline;
-use super::pool::Pool;
-use super::server::Server;
-use super::subscription::Subscription;
-use super::wire::{ROUNDS, Verdict, judge, pack, unsettled};
+use hashed_wheel::Parker;
+
+use super::address::{Location, Place};
+use super::node::Node;
+use super::sentinels::Sentinels;
+use super::whereabouts::{Master, Whereabouts};
+use crate::error::Error;
 use crate::op::Operation;
-use crate::store::{Failure, Listener, Stream};
+use crate::store::{Failure, Lane, Listener, Part, Stream};
 use crate::value::Value;
 
-/// A single server.
+/// The servers that hold a client's keys.
+#[derive(Debug)]
 pub(crate) struct Redis {
-    server: Arc<Server>,
-    pool: Pool,
-    pipeline: Pipeline,
-    subscription: Subscription,
+    endpoint: Endpoint,
+}
+
+#[derive(Debug)]
+enum Endpoint {
+    Single(Node),
 }
 
 impl Redis {
     pub(crate) fn new(
-        address: Address,
+        location: Location,
         command_timeout: Duration,
         connections: usize,
         listener: Weak<dyn Listener>,
-    ) -> Self {
-        let server = Arc::new(Server::new(address, command_timeout));
-        Self {
-            pool: Pool::new(Arc::clone(&server), connections.saturating_sub(2).max(1)),
-            pipeline: Pipeline::new(Arc::clone(&server)),
-            subscription: Subscription::new(Arc::clone(&server), listener),
-            server,
-        }
+    ) -> Result<Self, Error> {
+        let Location { place, access } = location;
+        let whereabouts = match place {
+            Place::Single(address) => Whereabouts::Fixed(address),
+            Place::Master { name, sentinels, sentinel_access } => {
+                let timeout = command_timeout;
+                let sentinels = Sentinels::new(name, sentinels, sentinel_access, timeout);
+                Whereabouts::Followed(Master::new(sentinels))
+            }
+        };
+        let node = Node::new(whereabouts, access, command_timeout, connections, listener)?;
+        Ok(Self { endpoint: Endpoint::Single(node) })
     }
 
     /// Makes a connection and keeps it for the first caller.
     pub(crate) fn connect(&self, timeout: Duration) -> Result<(), Failure> {
-        let connection = self.pool.take(&mut Limit::after(timeout))?;
-        self.pool.give_back(connection);
-        Ok(())
+        let Endpoint::Single(node) = &self.endpoint;
+        node.connect(timeout)
     }
 
     /// The policy of a server that may evict locks. `None` if it never evicts or does not say, within `timeout`.
     pub(crate) fn eviction(&self, timeout: Duration) -> Option<String> {
-        let mut limit = Limit::after(timeout);
-        let mut connection = self.pool.take(&mut limit).ok()?;
-        if let Ok(policy) = eviction::ask(&mut connection, &mut limit) {
-            self.pool.give_back(connection);
-            return policy;
-        }
-        self.pool.discard(connection);
-        None
+        let Endpoint::Single(node) = &self.endpoint;
+        node.eviction(timeout)
     }
 
-    /// The same for the renewals' connection, if that was made since it was asked last.
-    pub(crate) fn eviction_of_new_server(&self, timeout: Duration) -> Option<String> {
-        self.pipeline.eviction_of_new_server(timeout)
+    /// The same for the connection of a stream, if that was made since it was asked last.
+    pub(crate) fn eviction_of_new_server(&self, _lane: Lane, timeout: Duration) -> Option<String> {
+        let Endpoint::Single(node) = &self.endpoint;
+        node.eviction_of_new_server(timeout)
     }
 
-    pub(crate) fn subscription(&self) -> &Subscription {
-        &self.subscription
+    pub(crate) fn subscribe(&self, channel: &Arc<str>) {
+        let Endpoint::Single(node) = &self.endpoint;
+        node.subscription().want(channel);
+    }
+
+    pub(crate) fn unsubscribe(&self, channel: &Arc<str>) {
+        let Endpoint::Single(node) = &self.endpoint;
+        node.subscription().drop_want(channel);
+    }
+
+    pub(crate) fn flush(&self) {
+        let Endpoint::Single(node) = &self.endpoint;
+        node.subscription().flush();
     }
 
     pub(crate) fn connections_made(&self) -> u64 {
-        self.server.connections.load(Ordering::Relaxed)
+        let Endpoint::Single(node) = &self.endpoint;
+        node.connections_made()
     }
 
     pub(crate) fn close(&self) {
-        self.pool.close();
-        self.subscription.close();
-        self.pipeline.close();
+        let Endpoint::Single(node) = &self.endpoint;
+        node.close();
+    }
+
+    /// How often the server changed. What was on the last need not be on this one.
+    pub(crate) fn moves(&self) -> u64 {
+        let Endpoint::Single(node) = &self.endpoint;
+        node.server().moves()
+    }
+
+    /// Wakes this one whenever the server changes.
+    pub(crate) fn wake_on_move(&self, parker: &Parker) {
+        let Endpoint::Single(node) = &self.endpoint;
+        node.server().wake_on_move(parker);
+    }
+
+    /// One server does with all keys what it does with one.
+    pub(crate) fn part_of(&self, _key: &str) -> Part {
+        let Endpoint::Single(_) = &self.endpoint;
+        Part::ONLY
     }
 
     /// Sends what the stream gives, and hands it the answers.
-    pub(crate) fn stream<S: Stream>(&self, stream: &mut S) {
-        self.pipeline.run(stream);
+    pub(crate) fn stream<S: Stream>(&self, _lane: Lane, stream: &mut S) {
+        let Endpoint::Single(node) = &self.endpoint;
+        node.stream(stream);
     }
 
     pub(crate) fn execute<O: Operation + ?Sized>(
@@ -88,50 +119,7 @@ impl Redis {
         operation: &O,
         timeout: Duration,
     ) -> Result<Value, Failure> {
-        let mut limit = Limit::after(timeout);
-        let mut connection = self.pool.take(&mut limit)?;
-        let mut whole = false;
-        for _ in 0..ROUNDS {
-            let not_after = self.server.clock.at(limit.deadline());
-            let packed = pack(operation, not_after, whole);
-            let value = match connection.call(&packed, &mut limit) {
-                Ok(value) => value,
-                Err(broken) => {
-                    self.pool.discard(connection);
-                    return Err(self.server.failure(broken, not_after));
-                }
-            };
-            match judge(&self.server.clock, value) {
-                Verdict::Answer(value) => {
-                    self.pool.give_back(connection);
-                    return Ok(value);
-                }
-                Verdict::SendWhole => whole = true,
-                Verdict::SendAgain => {}
-                Verdict::Refused { code, message } => {
-                    // A replica that was promoted away from us says READONLY: look for the master anew.
-                    if code == "READONLY" {
-                        self.pool.discard(connection);
-                    } else {
-                        self.pool.give_back(connection);
-                    }
-                    return Err(Failure::Refused { code, message });
-                }
-            }
-            limit.refresh();
-        }
-        self.pool.give_back(connection);
-        Err(unsettled())
-    }
-}
-
-impl std::fmt::Debug for Redis {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("Redis")
-            .field("server", &self.server)
-            .field("pool", &self.pool)
-            .field("subscription", &self.subscription)
-            .finish_non_exhaustive()
+        let Endpoint::Single(node) = &self.endpoint;
+        node.execute(operation, timeout)
     }
 }

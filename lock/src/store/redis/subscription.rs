@@ -9,19 +9,20 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
-use super::command::Command;
-use super::connection::{Connection, Limit, passes, shut};
-use super::replies::Replies;
-use super::server::Server;
-use crate::store::Listener;
-use crate::value::Value;
 use hashed_wheel::{Clock, SystemClock};
 use parking_lot::{Condvar, Mutex};
+
+use super::command::Command;
+use super::connection::{Connection, Limit, passes};
+use super::replies::Replies;
+use super::server::Server;
+use super::socket::Socket;
+use crate::store::Listener;
+use crate::value::Value;
 
 /// A handle on the listening thread. It starts with the first wish.
 pub(crate) struct Subscription {
@@ -32,7 +33,7 @@ struct Shared {
     server: Arc<Server>,
     listener: Weak<dyn Listener>,
     /// Taken before `state`, and held while bytes are written: what is taken from the row first is written first.
-    writer: Mutex<Option<TcpStream>>,
+    writer: Mutex<Option<Arc<Socket>>>,
     state: Mutex<State>,
     /// Signalled when there is a first wish, and at the end.
     changed: Condvar,
@@ -120,8 +121,8 @@ impl Subscription {
             state.closed = true;
             self.shared.changed.notify_all();
         }
-        if let Some(stream) = self.shared.writer.lock().take() {
-            shut(&stream);
+        if let Some(socket) = self.shared.writer.lock().take() {
+            socket.shut();
         }
     }
 
@@ -144,7 +145,7 @@ impl Shared {
     /// Writes the row, if there is a connection. If there is none, the one to come starts with all wishes.
     fn flush(&self) {
         let mut writer = self.writer.lock();
-        let Some(stream) = writer.as_mut() else {
+        let Some(mut socket) = writer.as_deref() else {
             return;
         };
         let mut packed = Vec::new();
@@ -163,8 +164,8 @@ impl Shared {
             }
         }
         // The socket has a write timeout, so this ends. After half a command nothing sensible can follow.
-        if stream.write_all(&packed).is_err() {
-            shut(stream);
+        if socket.write_all(&packed).is_err() {
+            socket.shut();
             *writer = None;
         }
     }
@@ -173,16 +174,19 @@ impl Shared {
     fn listen(self: Arc<Self>) {
         let mut pause = FIRST_PAUSE;
         while self.wait_for_a_wish() {
-            let connected = self.connect().and_then(|(stream, replies)| {
+            let connected = self.connect().and_then(|(socket, replies)| {
                 pause = FIRST_PAUSE;
-                self.read(&stream, replies)
+                self.read(&socket, replies)
             });
             *self.writer.lock() = None;
             // It ends well only when nobody is left to listen.
             if connected.is_ok() || !self.sleep(pause) {
                 break;
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            // Who looks for a master has paused while he did, and was woken when it was there.
+            if self.server.master().is_none() {
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
         }
         self.state.lock().running = false;
     }
@@ -211,15 +215,15 @@ impl Shared {
     }
 
     /// A new connection that has been told all wishes.
-    fn connect(&self) -> io::Result<(TcpStream, Replies)> {
+    fn connect(&self) -> io::Result<(Arc<Socket>, Replies)> {
         let timeout = self.server.command_timeout;
         let connection: Connection = self
             .server
             .connect(&mut Limit::after(timeout))
             .map_err(|failure| io::Error::other(format!("{failure:?}")))?;
-        let (stream, replies) = connection.into_parts();
-        stream.set_read_timeout(Some(timeout))?;
-        stream.set_write_timeout(Some(timeout))?;
+        let (socket, replies) = connection.into_parts();
+        socket.set_read_timeout(timeout)?;
+        socket.set_write_timeout(timeout)?;
 
         let mut writer = self.writer.lock();
         let mut packed = Vec::new();
@@ -237,14 +241,14 @@ impl Shared {
                 pack("SUBSCRIBE", channels, &mut packed);
             }
         }
-        (&stream).write_all(&packed)?;
-        *writer = Some(stream.try_clone()?);
-        Ok((stream, replies))
+        (&*socket).write_all(&packed)?;
+        *writer = Some(Arc::clone(&socket));
+        Ok((socket, replies))
     }
 
     /// Reads until the connection breaks.
-    fn read(&self, stream: &TcpStream, mut replies: Replies) -> io::Result<()> {
-        let mut reader = Watched { stream, shared: self, asked: false };
+    fn read(&self, socket: &Socket, mut replies: Replies) -> io::Result<()> {
+        let mut reader = Watched { socket, shared: self, asked: false };
         loop {
             let push = replies.next(&mut reader)?;
             let Some(listener) = self.listener.upgrade() else {
@@ -289,7 +293,7 @@ impl Shared {
 /// Reads without a deadline, but not from a dead connection: when nothing came for one timeout it asks whether anybody
 /// is there, and after another it gives up.
 struct Watched<'a> {
-    stream: &'a TcpStream,
+    socket: &'a Socket,
     shared: &'a Shared,
     asked: bool,
 }
@@ -297,7 +301,7 @@ struct Watched<'a> {
 impl Read for Watched<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
-            let result = self.stream.read(buffer);
+            let result = self.socket.read(buffer);
             match result {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if passes(&error) && self.asked => {
@@ -305,11 +309,11 @@ impl Read for Watched<'_> {
                 }
                 Err(error) if passes(&error) => {
                     self.shared.flush();
-                    let mut writer = self.shared.writer.lock();
-                    let Some(stream) = writer.as_mut() else {
+                    let writer = self.shared.writer.lock();
+                    let Some(mut socket) = writer.as_deref() else {
                         return Err(io::ErrorKind::ConnectionAborted.into());
                     };
-                    stream.write_all(&Command::of(&["PING"]))?;
+                    socket.write_all(&Command::of(&["PING"]))?;
                     self.asked = true;
                 }
                 Ok(read) => {

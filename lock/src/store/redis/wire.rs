@@ -30,6 +30,11 @@ pub(super) fn judge(clock: &ServerClock, value: Value) -> Verdict {
     }
 }
 
+/// Whether it is how a replica refuses what only a master may do: the master has moved.
+pub(super) fn is_a_replicas(code: &str) -> bool {
+    matches!(code, "READONLY" | "MASTERDOWN")
+}
+
 /// Nothing ran, and trying again at once did not help.
 pub(super) fn unsettled() -> Failure {
     Failure::Refused {
@@ -38,11 +43,27 @@ pub(super) fn unsettled() -> Failure {
     }
 }
 
+/// How messages are sent and listened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Channels {
+    /// Every node of a cluster hears of them.
+    Everywhere,
+}
+
+impl Channels {
+    pub(super) fn publish(self) -> &'static str {
+        match self {
+            Self::Everywhere => "PUBLISH",
+        }
+    }
+}
+
 /// The bytes of one operation: by the script's hash, or whole, which also teaches the server the script.
 pub(super) fn pack<O: Operation + ?Sized>(
     operation: &O,
     not_after: ServerTime,
     whole: bool,
+    channels: Channels,
 ) -> Vec<u8> {
     let keys = operation.keys();
     let arguments = operation.arguments(not_after);
@@ -77,6 +98,7 @@ pub(super) fn pack<O: Operation + ?Sized>(
             Argument::Writer(owner) => command.writer(owner),
             Argument::Permit(owner) => command.word(&owner.bytes()),
             Argument::Number(number) => command.number(number),
+            Argument::Publish => command.word(channels.publish().as_bytes()),
         }
     }
     command.into_bytes()

@@ -7,33 +7,50 @@ import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
 import org.redisson.config.Config;
+import org.redisson.config.NameMapper;
 import org.redisson.config.SingleServerConfig;
 
 /** One Redisson client for each server, and the objects that commands name. */
 final class Servers {
     private final List<RedissonClient> clients = new ArrayList<>();
 
-    Servers(Map<String, Long> settings, List<String> addresses) {
+    Servers(Map<String, String> settings, List<String> addresses) {
         for (String address : addresses) {
             clients.add(Redisson.create(config(settings, address)));
         }
     }
 
-    private static Config config(Map<String, Long> settings, String address) {
+    private static Config config(Map<String, String> settings, String address) {
         Config config = new Config();
         SingleServerConfig server = config.useSingleServer().setAddress("redis://" + address);
         // Connections are opened as they are needed: two dozen at the start are time that every test waits for.
         server.setConnectionMinimumIdleSize(1);
         settings.forEach((name, value) -> {
             switch (name) {
-                case "lockWatchdogTimeout" -> config.setLockWatchdogTimeout(value);
-                case "fairLockWaitTimeout" -> config.setFairLockWaitTimeout(value);
-                case "timeout" -> server.setTimeout(value.intValue());
-                case "retryAttempts" -> server.setRetryAttempts(value.intValue());
+                case "lockWatchdogTimeout" -> config.setLockWatchdogTimeout(Long.parseLong(value));
+                case "fairLockWaitTimeout" -> config.setFairLockWaitTimeout(Long.parseLong(value));
+                case "timeout" -> server.setTimeout(Integer.parseInt(value));
+                case "retryAttempts" -> server.setRetryAttempts(Integer.parseInt(value));
+                case "nameMapper" -> config.setNameMapper(behind(value));
                 default -> throw new IllegalArgumentException("there is no setting " + name);
             }
         });
         return config;
+    }
+
+    /** Puts a prefix before every name. */
+    private static NameMapper behind(String prefix) {
+        return new NameMapper() {
+            @Override
+            public String map(String name) {
+                return prefix + name;
+            }
+
+            @Override
+            public String unmap(String name) {
+                return name.startsWith(prefix) ? name.substring(prefix.length()) : name;
+            }
+        };
     }
 
     RedissonClient first() {

@@ -1,0 +1,152 @@
+//! One server: an operation is packed, sent on a connection of the pool, and its reply read.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::address::Access;
+use super::connection::Limit;
+use super::eviction;
+use super::follower::Follower;
+use super::pipeline::Pipeline;
+use super::pool::Pool;
+use super::server::Server;
+use super::subscription::Subscription;
+use super::whereabouts::Whereabouts;
+use super::wire::{ROUNDS, Verdict, is_a_replicas, judge, pack, unsettled};
+use crate::error::Error;
+use crate::op::Operation;
+use crate::store::{Failure, Listener, Stream};
+use crate::value::Value;
+
+/// One server that takes operations: alone, or as one of several.
+pub(super) struct Node {
+    server: Arc<Server>,
+    pool: Pool,
+    pipeline: Pipeline,
+    subscription: Subscription,
+    /// Ends with the node.
+    _follower: Option<Follower>,
+}
+
+impl Node {
+    pub(super) fn new(
+        whereabouts: Whereabouts,
+        access: Access,
+        command_timeout: Duration,
+        connections: usize,
+        listener: Weak<dyn Listener>,
+    ) -> Result<Self, Error> {
+        let server = Arc::new(Server::new(whereabouts, access, command_timeout));
+        let follower = server.master().map(|_| Follower::start(&server)).transpose()?;
+        Ok(Self {
+            _follower: follower,
+            pool: Pool::new(Arc::clone(&server), connections.saturating_sub(2).max(1)),
+            pipeline: Pipeline::new(Arc::clone(&server)),
+            subscription: Subscription::new(Arc::clone(&server), listener),
+            server,
+        })
+    }
+
+    pub(super) fn server(&self) -> &Arc<Server> {
+        &self.server
+    }
+
+    /// Makes a connection and keeps it for the first caller.
+    pub(super) fn connect(&self, timeout: Duration) -> Result<(), Failure> {
+        let connection = self.pool.take(&mut Limit::after(timeout))?;
+        self.pool.give_back(connection);
+        Ok(())
+    }
+
+    /// The policy of a server that may evict locks. `None` if it never evicts or does not say, within `timeout`.
+    pub(super) fn eviction(&self, timeout: Duration) -> Option<String> {
+        let mut limit = Limit::after(timeout);
+        let mut connection = self.pool.take(&mut limit).ok()?;
+        if let Ok(policy) = eviction::ask(&mut connection, &mut limit) {
+            self.pool.give_back(connection);
+            return policy;
+        }
+        self.pool.discard(connection);
+        None
+    }
+
+    /// The same for the renewals' connection, if that was made since it was asked last.
+    pub(super) fn eviction_of_new_server(&self, timeout: Duration) -> Option<String> {
+        self.pipeline.eviction_of_new_server(timeout)
+    }
+
+    pub(super) fn subscription(&self) -> &Subscription {
+        &self.subscription
+    }
+
+    pub(super) fn connections_made(&self) -> u64 {
+        self.server.connections.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn close(&self) {
+        if let Some(master) = self.server.master() {
+            master.close();
+        }
+        self.pool.close();
+        self.subscription.close();
+        self.pipeline.close();
+    }
+
+    /// Sends what the stream gives, and hands it the answers.
+    pub(super) fn stream<S: Stream>(&self, stream: &mut S) {
+        self.pipeline.run(stream);
+    }
+
+    pub(super) fn execute<O: Operation + ?Sized>(
+        &self,
+        operation: &O,
+        timeout: Duration,
+    ) -> Result<Value, Failure> {
+        let mut limit = Limit::after(timeout);
+        let mut connection = self.pool.take(&mut limit)?;
+        let mut whole = false;
+        for _ in 0..ROUNDS {
+            let not_after = self.server.clock.at(limit.deadline());
+            let packed = pack(operation, not_after, whole, self.server.channels);
+            let value = match connection.call(&packed, &mut limit) {
+                Ok(value) => value,
+                Err(broken) => {
+                    self.pool.discard(connection);
+                    return Err(self.server.failure(broken, not_after));
+                }
+            };
+            match judge(&self.server.clock, value) {
+                Verdict::Answer(value) => {
+                    self.pool.give_back(connection);
+                    return Ok(value);
+                }
+                Verdict::SendWhole => whole = true,
+                Verdict::SendAgain => {}
+                Verdict::Refused { code, message } => {
+                    if is_a_replicas(&code) {
+                        self.server.is_no_master(connection.era);
+                        self.pool.discard(connection);
+                    } else {
+                        self.pool.give_back(connection);
+                    }
+                    return Err(Failure::Refused { code, message });
+                }
+            }
+            limit.refresh();
+        }
+        self.pool.give_back(connection);
+        Err(unsettled())
+    }
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Node")
+            .field("server", &self.server)
+            .field("pool", &self.pool)
+            .field("subscription", &self.subscription)
+            .finish_non_exhaustive()
+    }
+}
