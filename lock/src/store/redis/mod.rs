@@ -7,10 +7,12 @@
 //! anything but a server's reply is dropped.
 
 mod address;
+mod asking;
 mod command;
 mod connection;
 mod eviction;
 mod follower;
+mod limit;
 mod node;
 mod pipeline;
 mod pool;
@@ -24,6 +26,10 @@ mod socket;
 mod sockets;
 mod store;
 mod subscription;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(feature = "tls")]
+mod trust;
 mod whereabouts;
 mod wire;
 

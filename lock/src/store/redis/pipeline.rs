@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::connection::{Broken, Connection, Limit};
 use super::eviction;
 use super::server::Server;
-use super::wire::{ROUNDS, Verdict, is_a_replicas, judge, pack, unsettled};
+use super::wire::{ROUNDS, Verdict, is_a_replicas, is_unknown_to_it, judge, pack, unsettled};
 use crate::op::Operation;
 use crate::store::{Failure, Request, Stream};
 
@@ -102,10 +102,16 @@ impl Pipeline {
             let answer = match judge(&self.server.clock, value) {
                 Verdict::Answer(value) => operation.decode(value).map_err(Failure::unexpected),
                 Verdict::Refused { code, message } => {
-                    let moved = is_a_replicas(&code);
-                    let failure = Failure::Refused { code, message };
+                    let (moved, unknown) = (is_a_replicas(&code), is_unknown_to_it(&code));
+                    let failure = if unknown {
+                        self.server.unauthenticated(format!("{code} {message}"))
+                    } else {
+                        Failure::Refused { code, message }
+                    };
                     if moved {
                         self.server.is_no_master(open.era);
+                    }
+                    if moved || unknown {
                         stream.answered(note, Err(failure.clone()));
                         under_way.extend(again);
                         return fail(stream, under_way, &failure);

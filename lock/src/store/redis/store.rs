@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hashed_wheel::Parker;
 
-use super::address::{Location, Place};
+use super::address::{Location, Peer, Place};
 use super::node::Node;
 use super::sentinels::Sentinels;
 use super::whereabouts::{Master, Whereabouts};
@@ -34,13 +34,15 @@ impl Redis {
         connections: usize,
         listener: Weak<dyn Listener>,
     ) -> Result<Self, Error> {
-        let Location { place, access } = location;
+        let Location { place, access, .. } = location;
         let whereabouts = match place {
-            Place::Single(address) => Whereabouts::Fixed(address),
+            Place::Single(address) => Whereabouts::Fixed(Peer::Tcp(address)),
+            #[cfg(unix)]
+            Place::Unix(path) => Whereabouts::Fixed(Peer::Unix(path)),
             Place::Master { name, sentinels, sentinel_access } => {
                 let timeout = command_timeout;
                 let sentinels = Sentinels::new(name, sentinels, sentinel_access, timeout);
-                Whereabouts::Followed(Master::new(sentinels))
+                Whereabouts::Followed(Box::new(Master::new(sentinels)))
             }
         };
         let node = Node::new(whereabouts, access, command_timeout, connections, listener)?;
@@ -106,6 +108,22 @@ impl Redis {
     pub(crate) fn part_of(&self, _key: &str) -> Part {
         let Endpoint::Single(_) = &self.endpoint;
         Part::ONLY
+    }
+
+    /// One server has all keys.
+    pub(crate) fn lane_of(&self, _key: &str) -> Lane {
+        let Endpoint::Single(_) = &self.endpoint;
+        Lane::ONLY
+    }
+
+    pub(crate) fn knows(&self, lane: Lane) -> bool {
+        let Endpoint::Single(_) = &self.endpoint;
+        lane == Lane::ONLY
+    }
+
+    /// Whether one server has all keys and always will.
+    pub(crate) fn is_one_server(&self) -> bool {
+        matches!(self.endpoint, Endpoint::Single(_))
     }
 
     /// Sends what the stream gives, and hands it the answers.
