@@ -194,6 +194,7 @@ mod taker;
 mod taking;
 mod team;
 mod teller;
+mod tied;
 #[cfg(feature = "tls")]
 mod tls_settings;
 mod told;
@@ -230,5 +231,6 @@ pub use crate::report::{HeldLock, LostLock, Warning};
 pub use crate::semaphore::Semaphore;
 pub use crate::statistics::{Losses, Stats};
 pub use crate::store::Memory;
+pub use crate::tied::{AnyThread, ThisThread};
 #[cfg(feature = "tls")]
 pub use crate::tls_settings::TlsSettings;
