@@ -141,6 +141,7 @@ mod errands;
 mod error;
 mod expirable_semaphore;
 mod farewell;
+pub mod faults;
 mod fenced_guard;
 mod grip;
 mod guard;

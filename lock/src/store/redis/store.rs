@@ -110,6 +110,22 @@ impl Redis {
         Part::ONLY
     }
 
+    /// One server has all keys.
+    pub(crate) fn lane_of(&self, _key: &str) -> Lane {
+        let Endpoint::Single(_) = &self.endpoint;
+        Lane::ONLY
+    }
+
+    pub(crate) fn knows(&self, lane: Lane) -> bool {
+        let Endpoint::Single(_) = &self.endpoint;
+        lane == Lane::ONLY
+    }
+
+    /// Whether one server has all keys and always will.
+    pub(crate) fn is_one_server(&self) -> bool {
+        matches!(self.endpoint, Endpoint::Single(_))
+    }
+
     /// Sends what the stream gives, and hands it the answers.
     pub(crate) fn stream<S: Stream>(&self, _lane: Lane, stream: &mut S) {
         let Endpoint::Single(node) = &self.endpoint;
