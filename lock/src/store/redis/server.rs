@@ -71,6 +71,7 @@ impl Server {
     /// The same to whoever is the master, asking the sentinels again when nobody is.
     fn connect_to_master(&self, master: &Master, limit: &mut Limit) -> Result<Connection, Failure> {
         let mut pause = FIRST_PAUSE;
+        let mut before: Option<Failure> = None;
         loop {
             let (era, moves) = (self.sockets.era(), master.moves());
             if master.is_closed() {
@@ -90,14 +91,19 @@ impl Server {
                 },
             };
             let left = limit.refresh().left().unwrap_or_default();
-            if !failure.passes() || left.is_zero() {
+            if !failure.passes() {
                 return Err(failure);
+            }
+            if left.is_zero() {
+                // That the last try had no time left says less than what those before it met.
+                return Err(before.unwrap_or(failure));
             }
             let elsewhere = master.wait_for_a_move(moves, pause.min(left));
             if !elsewhere && left <= pause {
                 return Err(failure);
             }
             limit.refresh();
+            before = Some(failure);
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
