@@ -405,7 +405,7 @@ mod tests {
     fn no_message_holds_the_password() {
         let location = Location::parse("redis://:s3cret@example.org").unwrap();
         assert!(!format!("{location:?} {}", location.identity()).contains("s3cret"));
-        for wrong in ["redis://:s3cret@host:99999/", "s3cret", "rediss://:s3cret@host/", ""] {
+        for wrong in ["redis://:s3cret@host:99999/", "s3cret", "rediss://:s3cret@host/x", ""] {
             let error = Location::parse(wrong).unwrap_err();
             assert!(matches!(error, Error::InvalidUrl { .. }));
             assert!(!error.to_string().contains("s3cret"), "{error}");
