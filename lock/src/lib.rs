@@ -122,6 +122,13 @@
 //! `wheellock_renewal_round_trip_seconds`; and the gauges `wheellock_held`, `wheellock_waiters` and
 //! `wheellock_owed_releases`, each the sum over all clients of the program.
 //!
+//! # TLS and identity
+//!
+//! With the cargo feature `tls`, a URL that begins with `rediss://` speaks TLS, by rustls. The server's certificate is
+//! always looked at, and the builder's `tls` names an authority of one's own and what to show to a server that asks.
+//! Who connects stands in the URL, or comes from a callback that is asked at each connect
+//! ([`ClientBuilder::credentials`]). No password and no key stands in a `Debug`, an error or an event.
+//!
 //! # Errors
 //!
 //! There is one [`Error`]. It says whether it [may pass](Error::is_retryable) and whether the command
@@ -194,6 +201,7 @@ mod taker;
 mod taking;
 mod team;
 mod teller;
+mod tied;
 #[cfg(feature = "tls")]
 mod tls_settings;
 mod told;
@@ -230,5 +238,6 @@ pub use crate::report::{HeldLock, LostLock, Warning};
 pub use crate::semaphore::Semaphore;
 pub use crate::statistics::{Losses, Stats};
 pub use crate::store::Memory;
+pub use crate::tied::{AnyThread, ThisThread};
 #[cfg(feature = "tls")]
 pub use crate::tls_settings::TlsSettings;
