@@ -25,7 +25,7 @@ use crate::value::{ServerTime, Value};
 
 /// Pauses between tries at a master that is not there.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// One server, and what has been learnt of it.
 #[derive(Debug)]
