@@ -106,6 +106,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "socket",
             "connection",
             "eviction",
+            "replicas",
             "resolve",
             "server_clock",
             "sockets",

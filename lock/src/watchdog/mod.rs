@@ -28,8 +28,6 @@ use crate::error::{Error, LostReason};
 use crate::hold::{Hold, Place};
 use crate::holds::Holds;
 use crate::lease::Lease;
-use crate::name::LockName;
-use crate::owner::Owner;
 use crate::report::Warning;
 use crate::statistics::{Counters, Level};
 use crate::store::{Lane, Store};
@@ -182,26 +180,24 @@ impl Watchdog {
         self.shared.owe(self.shared.clock.now(), claim, lease, doubt)
     }
 
-    /// Owes the server what gives something back, under the name of one request; nothing needs it any more after `lasts`.
+    /// Owes the server what gives something back, as the debt of one request; nothing needs it any more after `lasts`.
     /// The renewal thread finishes it. False if too many are owed.
     pub(crate) fn give_back_in_background(
         &self,
-        name: LockName,
-        request: Owner,
+        debt: Debt,
         gives_back: GivesBack,
         lasts: Duration,
     ) -> bool {
-        let debt = Debt { kind: None, name, owner: request };
         self.shared.owe_that(self.shared.clock.now(), debt, gives_back, lasts, None)
     }
 
     /// Notes that a caller releases this itself, or will if it is not granted, until [`released`](Self::released).
-    pub(crate) fn releasing(&self, claim: &Claim) {
-        self.shared.releases.lock().begin(claim.into());
+    pub(crate) fn releasing(&self, debt: impl Into<Debt>) {
+        self.shared.releases.lock().begin(debt.into());
     }
 
-    pub(crate) fn released(&self, claim: &Claim) {
-        self.shared.releases.lock().end(&claim.into());
+    pub(crate) fn released(&self, debt: impl Into<Debt>) {
+        self.shared.releases.lock().end(&debt.into());
         self.shared.wake_flushers();
     }
 

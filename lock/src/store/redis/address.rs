@@ -4,6 +4,7 @@ use std::fmt;
 
 use redis::{ConnectionAddr, IntoConnectionInfo};
 
+use crate::config::ReplicaAcks;
 use crate::error::Error;
 
 /// What a URL says: where the keys are, and who asks for them.
@@ -27,12 +28,13 @@ pub(super) struct Address {
     pub(super) port: u16,
 }
 
-/// Which database, and who asks. `Debug` leaves the password out.
+/// Which database, who asks, and which replicas have to hear of what is granted. `Debug` leaves the password out.
 #[derive(Clone)]
 pub(super) struct Access {
     pub(super) database: i64,
     pub(super) username: Option<String>,
     pub(super) password: Option<String>,
+    pub(super) replica_acks: Option<ReplicaAcks>,
 }
 
 impl Location {
@@ -56,8 +58,15 @@ impl Location {
             database: settings.db(),
             username: settings.username().map(str::to_owned),
             password: settings.password().map(str::to_owned),
+            replica_acks: None,
         };
         Ok(Self { place: Place::Single(Address { host, port: *port }), access })
+    }
+
+    /// The same, where so many replicas have to hear of what is granted.
+    pub(crate) fn with_replica_acks(mut self, acks: Option<ReplicaAcks>) -> Self {
+        self.access.replica_acks = acks;
+        self
     }
 
     /// Where the keys are, as text: two that say the same mean the same.

@@ -11,6 +11,7 @@ mod eviction;
 mod node;
 mod pipeline;
 mod pool;
+mod replicas;
 mod resolve;
 mod server;
 mod server_clock;

@@ -5,16 +5,18 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::address::{Access, Address};
-use super::connection::Limit;
+use super::connection::{Connection, Limit};
 use super::eviction;
 use super::pipeline::Pipeline;
 use super::pool::Pool;
+use super::replicas;
 use super::server::Server;
 use super::subscription::Subscription;
 use super::wire::{ROUNDS, Verdict, judge, pack, unsettled};
+use crate::config::ReplicaAcks;
 use crate::op::Operation;
 use crate::store::{Failure, Listener, Stream};
-use crate::value::Value;
+use crate::value::{ServerTime, Value};
 
 /// One server that takes operations: alone, or as one of several.
 pub(super) struct Node {
@@ -91,10 +93,14 @@ impl Node {
     ) -> Result<Value, Failure> {
         let mut limit = Limit::after(timeout);
         let mut connection = self.pool.take(&mut limit)?;
+        let acks = self.server.replica_acks().filter(|_| operation.may_grant());
         let mut whole = false;
         for _ in 0..ROUNDS {
             let not_after = self.server.clock.at(limit.deadline());
-            let packed = pack(operation, not_after, whole, self.server.channels);
+            let mut packed = pack(operation, not_after, whole, self.server.channels);
+            if let Some(acks) = acks {
+                packed.extend(replicas::pack(acks, limit));
+            }
             let value = match connection.call(&packed, &mut limit) {
                 Ok(value) => value,
                 Err(broken) => {
@@ -104,8 +110,17 @@ impl Node {
             };
             match judge(&self.server.clock, value) {
                 Verdict::Answer(value) => {
-                    self.pool.give_back(connection);
-                    return Ok(value);
+                    let Some(acks) = acks else {
+                        self.pool.give_back(connection);
+                        return Ok(value);
+                    };
+                    let enough = self.hear(connection, acks, &mut limit, not_after)?;
+                    // What was refused, no replica has to know.
+                    return if operation.grants(&value) {
+                        enough.map(|()| value)
+                    } else {
+                        Ok(value)
+                    };
                 }
                 Verdict::SendWhole => whole = true,
                 Verdict::SendAgain => {}
@@ -113,16 +128,48 @@ impl Node {
                     // A replica that was promoted away from us says READONLY: look for the master anew.
                     if code == "READONLY" {
                         self.pool.discard(connection);
+                    } else if acks.is_some() {
+                        self.pool.retire(connection);
                     } else {
                         self.pool.give_back(connection);
                     }
                     return Err(Failure::Refused { code, message });
                 }
             }
+            if acks.is_some() {
+                // Nothing ran, and the server may wait for replicas all the same.
+                self.pool.retire(connection);
+                connection = self.pool.take(&mut limit)?;
+            }
             limit.refresh();
         }
         self.pool.give_back(connection);
         Err(unsettled())
+    }
+
+    /// Waits for what is said of the replicas, after which the connection is free: a failure, if what was granted must
+    /// not be kept.
+    fn hear(
+        &self,
+        mut connection: Connection,
+        acks: ReplicaAcks,
+        limit: &mut Limit,
+        not_after: ServerTime,
+    ) -> Result<Result<(), Failure>, Failure> {
+        match replicas::listen(&mut connection, acks, limit) {
+            Ok(Some(enough)) => {
+                self.pool.give_back(connection);
+                Ok(enough)
+            }
+            Ok(None) => {
+                self.pool.retire(connection);
+                Ok(Err(replicas::too_few(acks, 0)))
+            }
+            Err(broken) => {
+                self.pool.discard(connection);
+                Err(self.server.failure(broken, not_after))
+            }
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use super::server_clock::ServerClock;
 use super::socket::Socket;
 use super::sockets::Sockets;
 use super::wire::Channels;
+use crate::config::ReplicaAcks;
 use crate::store::Failure;
 use crate::value::{ServerTime, Value};
 
@@ -54,6 +55,11 @@ impl Server {
         self.shake_hands(&mut connection, limit)?;
         self.connections.fetch_add(1, Ordering::Relaxed);
         Ok(connection)
+    }
+
+    /// Which replicas have to hear of what is granted.
+    pub(super) fn replica_acks(&self) -> Option<ReplicaAcks> {
+        self.access.replica_acks
     }
 
     pub(super) fn not_sent(&self, error: &io::Error) -> Failure {
