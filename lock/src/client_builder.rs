@@ -1,5 +1,6 @@
 //! How a client is built: every setting, with what it trades.
 
+use std::error::Error as StdError;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,19 +10,24 @@ use crate::callbacks::Callbacks;
 use crate::client::Client;
 use crate::clock::SuspendClock;
 use crate::config::Settings;
+use crate::credentials::{Credentials, CredentialsSource};
 use crate::error::Error;
 use crate::name::Prefix;
 use crate::process::{Birth, Process, Target};
 use crate::report::{HeldLock, LostLock, Warning};
-use crate::store::{Location, Memory};
+use crate::store::{Access, Location, Memory};
+#[cfg(feature = "tls")]
+use crate::tls_settings::TlsSettings;
 
 impl Client {
-    /// Connects to a single server: `redis://[user][:password@]host[:port][/database]`, or `valkey://`.
+    /// Connects to a server, or to the master that [sentinels](ClientBuilder::sentinels) know. The URL is as
+    /// [`ClientBuilder::url`] explains.
     ///
     /// # Errors
     ///
     /// * [`Error::InvalidUrl`] - permanent.
-    /// * [`Error::Unreachable`], [`Error::Authentication`], [`Error::Refused`] - within the command timeout of 3 s.
+    /// * [`Error::Unreachable`], [`Error::Authentication`], [`Error::Tls`], [`Error::Refused`] - within the command
+    ///   timeout of 3 s.
     /// * [`Error::Thread`] - transient.
     pub fn connect(url: &str) -> Result<Self, Error> {
         Self::builder().url(url).build()
@@ -64,6 +70,9 @@ impl Client {
 #[must_use = "a builder does nothing until `build`"]
 pub struct ClientBuilder {
     target: Option<Locks>,
+    credentials: Option<CredentialsSource>,
+    #[cfg(feature = "tls")]
+    tls: Option<TlsSettings>,
     clock: Option<Arc<dyn Clock>>,
     watchdog_lease: Option<Duration>,
     foreign_watchdog: Option<Duration>,
@@ -74,6 +83,7 @@ pub struct ClientBuilder {
     long_hold: Option<Duration>,
     refuse_eviction: bool,
     replica_acks: Option<(u32, Duration)>,
+    sentinel_access: Option<Access>,
     callbacks: Callbacks,
     prefix: String,
 }
@@ -83,13 +93,99 @@ pub struct ClientBuilder {
 enum Locks {
     Memory(Memory),
     /// Parsed already, so that no password stands in a `Debug`.
-    Url(Result<Location, Error>),
+    Url(Box<Result<Location, Error>>),
 }
 
 impl ClientBuilder {
-    /// A single server: `redis://[user][:password@]host[:port][/database]`, or `valkey://`.
+    /// Where the server is:
+    ///
+    /// * `redis://[user][:password@]host[:port][/database]`, or `valkey://`. The port is 6379 and the database 0
+    ///   unless named.
+    /// * `redis-sentinel://[user][:password@]host[:port][,host[:port]..]/master[/database]`, or `valkey-sentinel://`:
+    ///   the master that [sentinels](Self::sentinels) know. User and password are the master's.
+    /// * `rediss://` or `valkeys://`, also with `-sentinel`, and the same: over TLS. Needs the cargo feature `tls`, and
+    ///   the builder's `tls` says whom the client believes.
+    /// * `unix:///path/of/socket[?db=database&user=user&pass=password]`, or `redis+unix://`: on this host, where there
+    ///   are unix sockets.
+    ///
+    /// In a user, a password or a path, what means something in a URL is written as `%` and its number: `/` as `%2F`,
+    /// `#` as `%23`. A password is better kept out of it: [`credentials`](Self::credentials).
     pub fn url(mut self, url: &str) -> Self {
-        self.target = Some(Locks::Url(Location::parse(url)));
+        self.target = Some(Locks::Url(Box::new(Location::parse(url))));
+        self
+    }
+
+    /// Who connects, asked anew at each connect, so that a password may change while the client lives. It stands instead
+    /// of what the URL says; if it names no user, the URL's is taken. A second call replaces the first.
+    ///
+    /// `ask` runs on a thread `lock-credentials` of its own, one at a time for each server, with no lock of the client
+    /// held; those who need a connection meanwhile share its answer. They wait for it no longer than for the
+    /// connection itself, so it may block; if it never returns, nobody connects. An error or a panic in it is an
+    /// attempt that failed, [`Error::Unreachable`], and passes: it is asked again by the next. The error's text
+    /// becomes part of that one's. It must not use this client, as that may wait for a connection.
+    ///
+    /// Connections that were made before keep the user they have. One on which the server answers that it knows him no
+    /// more is closed, and another is made with what `ask` says then.
+    ///
+    /// ```no_run
+    /// use wheellock::{Client, Credentials};
+    ///
+    /// let client = Client::builder()
+    ///     .url("redis://redis.internal/")
+    ///     .credentials(|| {
+    ///         let password = std::fs::read_to_string("/run/secrets/locks")?;
+    ///         Ok(Credentials::new("locks", password.trim()))
+    ///     })
+    ///     .build()?;
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    pub fn credentials(
+        mut self,
+        ask: impl Fn() -> Result<Credentials, Box<dyn StdError + Send + Sync>> + Send + Sync + 'static,
+    ) -> Self {
+        self.credentials = Some(CredentialsSource::new(ask));
+        self
+    }
+
+    /// The master that these sentinels know under the name `master`. Each is `host` or `host:port`, the port 26379
+    /// unless said otherwise. For a user, a password or a database of the master's use [`url`](Self::url).
+    ///
+    /// One sentinel that answers is enough, and the others are learnt from it. They are asked where the master is when
+    /// the client is built and whenever it cannot be reached; one of them is listened to, and each of the others is asked
+    /// every few seconds. The master itself is asked for its role at each connect and every 2 s. Once a switch has been
+    /// seen, every connection to the old master is shut, and nothing is written to it any more: calls go on at the new
+    /// master, waiters ask there, and every hold is asked for there within seconds. One that the new master does not know
+    /// is lost, and told so. See [the crate's page](crate#sentinel) for what a failover can do.
+    ///
+    /// The client has one thread more, `lock-sentinel`, one more connection to the master, and one to each sentinel.
+    /// Settings that are wrong are an [`Error::InvalidUrl`] of [`build`](Self::build). The user on the master needs
+    /// `ROLE`, the one on the sentinels `SENTINEL` and `SUBSCRIBE`.
+    ///
+    /// ```no_run
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::builder()
+    ///     .sentinels("mymaster", &["10.0.0.1", "10.0.0.2", "10.0.0.3:26380"])
+    ///     .sentinel_credentials(None, "a password of the sentinels")
+    ///     .build()?;
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    pub fn sentinels(mut self, master: &str, sentinels: &[&str]) -> Self {
+        self.target = Some(Locks::Url(Box::new(Location::of_master(master, sentinels))));
+        self
+    }
+
+    /// The user, if not the default one, and the password for the sentinels, which are not the master's.
+    pub fn sentinel_credentials(mut self, username: Option<&str>, password: &str) -> Self {
+        self.sentinel_access = Some(Access::new(username, password));
+        self
+    }
+
+    /// Whom the client believes over TLS, and as whom it shows itself. Unless set, it believes the machine's
+    /// authorities and shows nothing. It is an error of [`build`](Self::build) if the URL does not ask for TLS.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, settings: TlsSettings) -> Self {
+        self.tls = Some(settings);
         self
     }
 
@@ -304,13 +400,30 @@ impl ClientBuilder {
         settings.refuse_eviction = self.refuse_eviction;
         settings.callbacks = self.callbacks;
         let (target, default_clock): (Target, Arc<dyn Clock>) = match self.target {
-            Some(Locks::Url(address)) => (Target::Redis(address?), Arc::new(SuspendClock::new())),
+            Some(Locks::Url(location)) => {
+                let mut location = (*location)?;
+                if let Some(access) = self.sentinel_access
+                    && !location.set_sentinel_access(access)
+                {
+                    return Err(no_sentinels());
+                }
+                #[cfg(feature = "tls")]
+                location.secure(self.tls.as_ref())?;
+                if let Some(source) = self.credentials {
+                    location.ask_for_credentials(source);
+                }
+                if let Some(acks) = settings.replica_acks {
+                    location.ask_replicas(acks);
+                }
+                (Target::Redis(Box::new(location)), Arc::new(SuspendClock::new()))
+            }
             Some(Locks::Memory(_)) if settings.replica_acks.is_some() => {
                 return Err(Error::InvalidSetting {
                     setting: "replica_acks",
                     reason: "a server in memory has no replicas".to_owned(),
                 });
             }
+            Some(Locks::Memory(_)) if self.sentinel_access.is_some() => return Err(no_sentinels()),
             Some(Locks::Memory(memory)) => {
                 let clock = memory.clock();
                 (Target::Memory(memory), clock)
@@ -326,4 +439,9 @@ impl ClientBuilder {
         let process = Process::start(target, clock, settings, Birth::Built)?;
         Ok(Client::new(Arc::new(process), Prefix::new(&self.prefix)))
     }
+}
+
+fn no_sentinels() -> Error {
+    let reason = "the locks are not where sentinels say".to_owned();
+    Error::InvalidSetting { setting: "sentinel_credentials", reason }
 }

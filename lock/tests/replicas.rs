@@ -40,6 +40,14 @@ fn is_wait(request: &Request) -> bool {
     request.name() == "WAIT"
 }
 
+/// A world whose user may do what the README says that such a client needs.
+fn world() -> World {
+    let world = World::new();
+    let rule = ["ACL", "SETUSER", "family", "+wait"];
+    assert!(!world.server.command(&rule).is_error(), "{rule:?}");
+    world
+}
+
 fn builder(server: &Server) -> ClientBuilder {
     Client::builder().url(&server.url())
 }
@@ -241,7 +249,7 @@ fn renewals_releases_and_nested_guards_wait_for_no_replica() {
 
 #[test]
 fn the_question_follows_in_the_same_write_and_does_not_wait_for_the_answer_before() {
-    let world = World::new();
+    let world = world();
     let client = built(world.builder().command_timeout(SOON).replica_acks(1, SHORT));
     let kept = world.on(Script::Acquire, "a", Fault::HoldReply);
     thread::scope(|scope| {
@@ -288,7 +296,7 @@ fn the_wait_for_replicas_ends_with_the_callers() {
 
 #[test]
 fn what_cannot_be_given_back_at_once_is_given_back_in_the_background() {
-    let world = World::new();
+    let world = world();
     let client = built(world.builder().replica_acks(1, SHORT));
     let kept = world.on(Script::Release, "a", Fault::DropRequest);
     assert_eq!(client.lock("a").try_lock().map(drop), Err(too_few(1, 0)));
@@ -299,7 +307,7 @@ fn what_cannot_be_given_back_at_once_is_given_back_in_the_background() {
 
 #[test]
 fn an_answer_about_replicas_that_is_lost_leaves_nothing_either() {
-    let world = World::new();
+    let world = world();
     let _replica = replica_of(&world.server);
     let client = built(world.builder().replica_acks(1, Duration::from_millis(100)));
     // One attempt gets no answer; the next finds its own hold, and asks again.
@@ -329,7 +337,7 @@ fn a_server_that_does_not_say_is_an_error_of_the_first_acquire_and_nothing_is_le
     let _held = plain(&forbidden).lock("lock").lock().unwrap();
     assert_eq!((KINDS[0].take)(&client), Ok(false));
 
-    let world = World::new();
+    let world = world();
     make_semaphores(&world.rival());
     let client = built(world.builder().replica_acks(1, SHORT));
     let unknown = Fault::AnswerInstead(b"-ERR unknown command 'WAIT'\r\n".to_vec());

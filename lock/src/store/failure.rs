@@ -9,8 +9,10 @@ use crate::value::{ServerTime, Unexpected};
 pub(crate) enum Failure {
     /// It was not sent. It did not run and never will.
     NotSent { server: String, reason: String },
-    /// The server refused the user or the password. It did not run.
-    Unauthenticated { server: String, reason: String },
+    /// The server refused the user or the password. It did not run. `passes`: they may be others at the next try.
+    Unauthenticated { server: String, reason: String, passes: bool },
+    /// One side did not believe the other's certificate, or TLS could not be agreed on. It did not run.
+    Distrusted { server: String, reason: String },
     /// It was sent. It may have run, or may still run until the server's clock is past `not_after`. `broken`: the
     /// connection was closed, before the time for an answer was over.
     Unknown { not_after: ServerTime, reason: String, broken: bool },
@@ -36,7 +38,8 @@ impl Failure {
         match self {
             Self::NotSent { .. } | Self::Unknown { .. } => true,
             Self::Refused { code, .. } => passes_by_itself(code),
-            Self::Unauthenticated { .. }
+            Self::Unauthenticated { passes, .. } => *passes,
+            Self::Distrusted { .. }
             | Self::NotReplicated { .. }
             | Self::NoReplicaAcks { .. }
             | Self::Closed => false,
@@ -56,13 +59,26 @@ impl Failure {
     /// Whether the server has refused this request, while another may be granted: not the server's state is to blame,
     /// but something in the request.
     pub(crate) fn is_of_the_request(&self) -> bool {
-        matches!(self, Self::Refused { code, .. } if !passes_by_itself(code) && code != "OOM" && code != "NOAUTH")
+        matches!(self, Self::Refused { code, .. } if !passes_by_itself(code) && code != "OOM")
+    }
+
+    /// Whether the server has refused this request for where its keys lie: elsewhere, or on their way.
+    pub(crate) fn is_of_the_place(&self) -> bool {
+        const CODES: [&str; 4] = ["MOVED", "ASK", "TRYAGAIN", "CROSSSLOT"];
+        matches!(self, Self::Refused { code, .. } if CODES.contains(&code.as_str()))
+    }
+
+    /// Whether it was refused because its keys do not lie together, so that each alone may be granted.
+    pub(crate) fn parts_keys(&self) -> bool {
+        matches!(self, Self::Refused { code, .. } if code == "TRYAGAIN" || code == "CROSSSLOT")
     }
 
     /// The same, after an earlier attempt that may have run.
     pub(crate) fn in_doubt(self, not_after: ServerTime) -> Self {
         let reason = match self {
-            Self::NotSent { server, reason } => format!("{server}: {reason}"),
+            Self::NotSent { server, reason } | Self::Unauthenticated { server, reason, .. } => {
+                format!("{server}: {reason}")
+            }
             Self::Refused { code, message } => format!("{code} {message}"),
             known => return known,
         };
@@ -82,7 +98,10 @@ impl Failure {
     fn told(self, operation: &'static str, name: Option<&LockName>) -> Error {
         match self {
             Self::NotSent { server, reason } => Error::Unreachable { server, reason },
-            Self::Unauthenticated { server, reason } => Error::Authentication { server, reason },
+            Self::Unauthenticated { server, reason, .. } => {
+                Error::Authentication { server, reason }
+            }
+            Self::Distrusted { server, reason } => Error::Tls { server, reason },
             Self::Unknown { reason, .. } => Error::OutcomeUnknown { operation, reason },
             Self::Refused { code, message } => match name {
                 Some(name) if code == "WRONGTYPE" => Error::WrongType { name: name.shown() },

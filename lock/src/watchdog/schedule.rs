@@ -54,7 +54,11 @@ impl Schedule {
         Self { origin, tick, batch, spread: AtomicU64::new(0) }
     }
 
-    /// When to renew a hold whose last request was sent at `sent_at`, if the client has `held` holds.
+    pub(super) fn origin(&self) -> Instant {
+        self.origin
+    }
+
+    /// When to renew a hold whose last request was sent at `sent_at`, if its server has `held` holds of the client's.
     pub(super) fn renew_at(
         &self,
         lease: Lease,

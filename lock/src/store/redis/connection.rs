@@ -2,11 +2,11 @@
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use hashed_wheel::{Clock, SystemClock};
 use redis::{Parser, Value as Wire};
 
+pub(super) use super::limit::{Limit, passes};
 use super::socket::Socket;
 use crate::value::Value;
 
@@ -18,40 +18,8 @@ pub(super) struct Connection {
     /// What the socket's timeouts are set to, so that they need not be set for each command.
     read_timeout: Duration,
     write_timeout: Duration,
-}
-
-/// Until when something may take.
-///
-/// Reading the clock is a good part of what a short command costs, so it remembers when the clock was read last: what
-/// is answered at once does not ask again.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limit {
-    read_at: Instant,
-    deadline: Instant,
-}
-
-impl Limit {
-    /// From now on, for that long.
-    pub(super) fn after(timeout: Duration) -> Self {
-        let read_at = SystemClock.now();
-        Self { read_at, deadline: read_at + timeout }
-    }
-
-    pub(super) fn deadline(self) -> Instant {
-        self.deadline
-    }
-
-    /// What was left when the clock was read last. A wait that is set to it ends late by what has passed since.
-    pub(super) fn left(self) -> io::Result<Duration> {
-        let left = self.deadline.saturating_duration_since(self.read_at);
-        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
-    }
-
-    /// Reads the clock. After whatever may have taken long.
-    pub(super) fn refresh(&mut self) -> Self {
-        self.read_at = SystemClock.now();
-        *self
-    }
+    /// The [era](super::sockets::Sockets::era) in which it was made.
+    pub(super) era: u64,
 }
 
 /// Why a command got no reply.
@@ -65,8 +33,9 @@ pub(super) enum Broken {
 
 impl Connection {
     /// Takes a connected socket over, whose reads and writes take at most `timeout` so far.
-    pub(super) fn new(socket: Arc<Socket>, timeout: Duration) -> Self {
-        Self { socket, parser: Parser::new(), read_timeout: timeout, write_timeout: timeout }
+    pub(super) fn new(socket: Arc<Socket>, timeout: Duration, era: u64) -> Self {
+        let parser = Parser::new();
+        Self { socket, parser, read_timeout: timeout, write_timeout: timeout, era }
     }
 
     /// Sends one command and waits for its reply.
@@ -100,6 +69,11 @@ impl Connection {
         let reader =
             DeadlineReader { socket: &self.socket, timeout: &mut self.read_timeout, limit };
         receive(&mut self.parser, reader)
+    }
+
+    /// Why one side does not believe the other, if that is what broke it.
+    pub(super) fn distrust(&self) -> Option<String> {
+        self.socket.distrust()
     }
 
     /// The two halves for a connection that only listens: the parser may have read ahead.
@@ -144,14 +118,6 @@ impl Read for DeadlineReader<'_> {
 /// Whether a socket's timeout would overshoot the deadline, or wake so much earlier that setting it is cheaper.
 fn out_of_step(set: Duration, left: Duration) -> bool {
     set > left + Duration::from_millis(1) || set < left / 2
-}
-
-/// Whether a system call ended for no reason but its own timeout or a signal.
-pub(super) fn passes(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
-    )
 }
 
 fn value(wire: Wire) -> Value {

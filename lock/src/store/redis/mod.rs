@@ -6,20 +6,30 @@
 //! anything but a server's reply is dropped.
 
 mod address;
+mod asking;
 mod connection;
 mod eviction;
+mod follower;
+mod limit;
 mod node;
 mod pipeline;
 mod pool;
+mod reach;
 mod replicas;
 mod resolve;
+mod sentinels;
 mod server;
 mod server_clock;
 mod socket;
 mod sockets;
 mod store;
 mod subscription;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(feature = "tls")]
+mod trust;
+mod whereabouts;
 mod wire;
 
-pub(crate) use address::Location;
+pub(crate) use address::{Access, Location};
 pub(crate) use store::Redis;

@@ -4,16 +4,19 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::address::{Access, Address};
+use super::address::Access;
 use super::connection::{Connection, Limit};
 use super::eviction;
+use super::follower::Follower;
 use super::pipeline::Pipeline;
 use super::pool::Pool;
 use super::replicas;
 use super::server::Server;
 use super::subscription::Subscription;
-use super::wire::{ROUNDS, Verdict, judge, pack, unsettled};
+use super::whereabouts::Whereabouts;
+use super::wire::{ROUNDS, Verdict, is_a_replicas, is_unknown_to_it, judge, pack, unsettled};
 use crate::config::ReplicaAcks;
+use crate::error::Error;
 use crate::op::Operation;
 use crate::store::{Failure, Listener, Stream};
 use crate::value::{ServerTime, Value};
@@ -24,23 +27,31 @@ pub(super) struct Node {
     pool: Pool,
     pipeline: Pipeline,
     subscription: Subscription,
+    /// Ends with the node.
+    _follower: Option<Follower>,
 }
 
 impl Node {
     pub(super) fn new(
-        address: Address,
+        whereabouts: Whereabouts,
         access: Access,
         command_timeout: Duration,
         connections: usize,
         listener: Weak<dyn Listener>,
-    ) -> Self {
-        let server = Arc::new(Server::new(address, access, command_timeout));
-        Self {
+    ) -> Result<Self, Error> {
+        let server = Arc::new(Server::new(whereabouts, access, command_timeout));
+        let follower = server.master().map(|_| Follower::start(&server)).transpose()?;
+        Ok(Self {
+            _follower: follower,
             pool: Pool::new(Arc::clone(&server), connections.saturating_sub(2).max(1)),
             pipeline: Pipeline::new(Arc::clone(&server)),
             subscription: Subscription::new(Arc::clone(&server), listener),
             server,
-        }
+        })
+    }
+
+    pub(super) fn server(&self) -> &Arc<Server> {
+        &self.server
     }
 
     /// Makes a connection and keeps it for the first caller.
@@ -76,6 +87,9 @@ impl Node {
     }
 
     pub(super) fn close(&self) {
+        if let Some(master) = self.server.master() {
+            master.close();
+        }
         self.pool.close();
         self.subscription.close();
         self.pipeline.close();
@@ -125,9 +139,12 @@ impl Node {
                 Verdict::SendWhole => whole = true,
                 Verdict::SendAgain => {}
                 Verdict::Refused { code, message } => {
-                    // A replica that was promoted away from us says READONLY: look for the master anew.
-                    if code == "READONLY" {
+                    if is_a_replicas(&code) {
+                        self.server.is_no_master(connection.era);
                         self.pool.discard(connection);
+                    } else if is_unknown_to_it(&code) {
+                        self.pool.discard(connection);
+                        return Err(self.server.unauthenticated(format!("{code} {message}")));
                     } else if acks.is_some() {
                         self.pool.retire(connection);
                     } else {

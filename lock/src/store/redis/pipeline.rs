@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::connection::{Broken, Connection, Limit};
 use super::eviction;
 use super::server::Server;
-use super::wire::{ROUNDS, Verdict, judge, pack, unsettled};
+use super::wire::{ROUNDS, Verdict, is_a_replicas, is_unknown_to_it, judge, pack, unsettled};
 use crate::op::Operation;
 use crate::store::{Failure, Request, Stream};
 
@@ -74,7 +74,7 @@ impl Pipeline {
         let mut kept = self.connection.lock();
         // Taken out, and put back when every reply was read: if the stream panics, what is still to come must not be read
         // as the reply to something else.
-        let mut connection = kept.take();
+        let mut connection = kept.take().filter(|kept| self.server.is_current(kept));
         let (mut under_way, mut again) = (VecDeque::new(), Vec::new());
         loop {
             if under_way.len() <= stream.refill_at() {
@@ -102,10 +102,16 @@ impl Pipeline {
             let answer = match judge(&self.server.clock, value) {
                 Verdict::Answer(value) => operation.decode(value).map_err(Failure::unexpected),
                 Verdict::Refused { code, message } => {
-                    let moved = code == "READONLY";
-                    let failure = Failure::Refused { code, message };
+                    let (moved, unknown) = (is_a_replicas(&code), is_unknown_to_it(&code));
+                    let failure = if unknown {
+                        self.server.unauthenticated(format!("{code} {message}"))
+                    } else {
+                        Failure::Refused { code, message }
+                    };
                     if moved {
-                        // A replica that was promoted away from us: look for the master anew.
+                        self.server.is_no_master(open.era);
+                    }
+                    if moved || unknown {
                         stream.answered(note, Err(failure.clone()));
                         under_way.extend(again);
                         return fail(stream, under_way, &failure);

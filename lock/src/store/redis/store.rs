@@ -1,12 +1,17 @@
-//! Where an operation goes: to the one server there is.
+//! Where an operation goes: to the one server there is, or that is the master now.
 //!
 //! Whatever has a key goes where the key is.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::address::{Location, Place};
+use hashed_wheel::Parker;
+
+use super::address::{Location, Peer, Place};
 use super::node::Node;
+use super::sentinels::Sentinels;
+use super::whereabouts::{Master, Whereabouts};
+use crate::error::Error;
 use crate::op::Operation;
 use crate::store::{Failure, Lane, Listener, Part, Stream};
 use crate::value::Value;
@@ -28,14 +33,20 @@ impl Redis {
         command_timeout: Duration,
         connections: usize,
         listener: Weak<dyn Listener>,
-    ) -> Self {
-        let Location { place, access } = location;
-        let endpoint = match place {
-            Place::Single(address) => {
-                Endpoint::Single(Node::new(address, access, command_timeout, connections, listener))
+    ) -> Result<Self, Error> {
+        let Location { place, access, .. } = location;
+        let whereabouts = match place {
+            Place::Single(address) => Whereabouts::Fixed(Peer::Tcp(address)),
+            #[cfg(unix)]
+            Place::Unix(path) => Whereabouts::Fixed(Peer::Unix(path)),
+            Place::Master { name, sentinels, sentinel_access } => {
+                let timeout = command_timeout;
+                let sentinels = Sentinels::new(name, sentinels, sentinel_access, timeout);
+                Whereabouts::Followed(Box::new(Master::new(sentinels)))
             }
         };
-        Self { endpoint }
+        let node = Node::new(whereabouts, access, command_timeout, connections, listener)?;
+        Ok(Self { endpoint: Endpoint::Single(node) })
     }
 
     /// Makes a connection and keeps it for the first caller.
@@ -81,10 +92,38 @@ impl Redis {
         node.close();
     }
 
+    /// How often the server changed. What was on the last need not be on this one.
+    pub(crate) fn moves(&self) -> u64 {
+        let Endpoint::Single(node) = &self.endpoint;
+        node.server().moves()
+    }
+
+    /// Wakes this one whenever the server changes.
+    pub(crate) fn wake_on_move(&self, parker: &Parker) {
+        let Endpoint::Single(node) = &self.endpoint;
+        node.server().wake_on_move(parker);
+    }
+
     /// One server does with all keys what it does with one.
     pub(crate) fn part_of(&self, _key: &str) -> Part {
         let Endpoint::Single(_) = &self.endpoint;
         Part::ONLY
+    }
+
+    /// One server has all keys.
+    pub(crate) fn lane_of(&self, _key: &str) -> Lane {
+        let Endpoint::Single(_) = &self.endpoint;
+        Lane::ONLY
+    }
+
+    pub(crate) fn knows(&self, lane: Lane) -> bool {
+        let Endpoint::Single(_) = &self.endpoint;
+        lane == Lane::ONLY
+    }
+
+    /// Whether one server has all keys and always will.
+    pub(crate) fn is_one_server(&self) -> bool {
+        matches!(self.endpoint, Endpoint::Single(_))
     }
 
     /// Sends what the stream gives, and hands it the answers.

@@ -182,7 +182,10 @@ impl Shared {
             if connected.is_ok() || !self.sleep(pause) {
                 break;
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            // Who looks for a master has paused while he did, and was woken when it was there.
+            if self.server.master().is_none() {
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
         }
         self.state.lock().running = false;
     }
