@@ -1,12 +1,14 @@
-//! The store on a Redis or Valkey server. This folder is the only one that names the redis crate, which serves as the
-//! codec: it packs commands and parses replies.
+//! The store on a Redis or Valkey server. This folder is the only one that names the redis crate, which reads addresses
+//! and knows the hashes of scripts.
 //!
 //! Connections, their pool and the subscription are our own, because the crate's wait without a deadline, keep a
-//! connection after an error, or lose messages. The rules: every wait on a socket has a deadline; a connection that saw
+//! connection after an error, or lose messages. So is the codec, because the crate's took the half of what this client
+//! executes for a lock and its unlock. The rules: every wait on a socket has a deadline; a connection that saw
 //! anything but a server's reply is dropped.
 
 mod address;
 mod asking;
+mod command;
 mod connection;
 mod eviction;
 mod follower;
@@ -16,6 +18,7 @@ mod pipeline;
 mod pool;
 mod reach;
 mod replicas;
+mod replies;
 mod resolve;
 mod sentinels;
 mod server;

@@ -15,9 +15,10 @@ use std::time::Duration;
 
 use hashed_wheel::{Clock, SystemClock};
 use parking_lot::{Condvar, Mutex};
-use redis::Parser;
 
-use super::connection::{Connection, Limit, passes, receive};
+use super::command::Command;
+use super::connection::{Connection, Limit, passes};
+use super::replies::Replies;
 use super::server::Server;
 use super::socket::Socket;
 use crate::store::Listener;
@@ -173,9 +174,9 @@ impl Shared {
     fn listen(self: Arc<Self>) {
         let mut pause = FIRST_PAUSE;
         while self.wait_for_a_wish() {
-            let connected = self.connect().and_then(|(socket, parser)| {
+            let connected = self.connect().and_then(|(socket, replies)| {
                 pause = FIRST_PAUSE;
-                self.read(&socket, parser)
+                self.read(&socket, replies)
             });
             *self.writer.lock() = None;
             // It ends well only when nobody is left to listen.
@@ -214,13 +215,13 @@ impl Shared {
     }
 
     /// A new connection that has been told all wishes.
-    fn connect(&self) -> io::Result<(Arc<Socket>, Parser)> {
+    fn connect(&self) -> io::Result<(Arc<Socket>, Replies)> {
         let timeout = self.server.command_timeout;
         let connection: Connection = self
             .server
             .connect(&mut Limit::after(timeout))
             .map_err(|failure| io::Error::other(format!("{failure:?}")))?;
-        let (socket, parser) = connection.into_parts();
+        let (socket, replies) = connection.into_parts();
         socket.set_read_timeout(timeout)?;
         socket.set_write_timeout(timeout)?;
 
@@ -242,14 +243,14 @@ impl Shared {
         }
         (&*socket).write_all(&packed)?;
         *writer = Some(Arc::clone(&socket));
-        Ok((socket, parser))
+        Ok((socket, replies))
     }
 
     /// Reads until the connection breaks.
-    fn read(&self, socket: &Socket, mut parser: Parser) -> io::Result<()> {
+    fn read(&self, socket: &Socket, mut replies: Replies) -> io::Result<()> {
         let mut reader = Watched { socket, shared: self, asked: false };
         loop {
-            let push = receive(&mut parser, &mut reader)?;
+            let push = replies.next(&mut reader)?;
             let Some(listener) = self.listener.upgrade() else {
                 return Ok(());
             };
@@ -312,7 +313,7 @@ impl Read for Watched<'_> {
                     let Some(mut socket) = writer.as_deref() else {
                         return Err(io::ErrorKind::ConnectionAborted.into());
                     };
-                    socket.write_all(&redis::cmd("PING").get_packed_command())?;
+                    socket.write_all(&Command::of(&["PING"]))?;
                     self.asked = true;
                 }
                 Ok(read) => {
@@ -326,11 +327,8 @@ impl Read for Watched<'_> {
 }
 
 fn pack(verb: &str, channels: &[Arc<str>], packed: &mut Vec<u8>) {
-    let mut command = redis::cmd(verb);
-    for channel in channels {
-        command.arg(channel.as_bytes());
-    }
-    command.write_packed_command(packed);
+    let words: Vec<&str> = [verb].into_iter().chain(channels.iter().map(|name| &**name)).collect();
+    packed.extend(Command::of(&words));
 }
 
 impl fmt::Debug for Subscription {
