@@ -176,6 +176,7 @@ impl Plan {
             doubt: None,
             line: InLine::No,
             answered: false,
+            unkept: false,
         };
         let Wait::For(end) = wait else {
             return match acquirer.attempt(until(), cancel)? {
@@ -325,6 +326,8 @@ struct Acquirer<'a> {
     line: InLine,
     /// Whether the last attempt was answered.
     answered: bool,
+    /// Whether it was granted what must not be kept.
+    unkept: bool,
 }
 
 impl Acquirer<'_> {
@@ -349,6 +352,8 @@ impl Acquirer<'_> {
             Ok(answer) => answer,
             Err(gave_up) => {
                 self.doubt = self.doubt.max(gave_up.doubt);
+                self.unkept = gave_up.failure.was_granted();
+                self.answered = self.unkept;
                 return Err(gave_up.failure.into_error(acquire.name(), &self.claim.name));
             }
         };
@@ -418,9 +423,9 @@ impl Acquirer<'_> {
 
 impl Drop for Acquirer<'_> {
     fn drop(&mut self) {
-        if self.line != InLine::No {
+        if self.line != InLine::No || self.unkept {
             // A server that did not answer just now is not asked again while a caller waits.
-            self.process.leave_line(&self.claim, self.terms.lease, self.doubt, self.answered);
+            self.process.give_up(&self.claim, self.terms.lease, self.doubt, self.answered);
         } else if let Some(doubt) = self.doubt {
             self.process.watchdog.owe_release(&self.claim, self.terms.lease, Some(doubt));
         }

@@ -115,6 +115,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "replies",
             "connection",
             "eviction",
+            "replicas",
             "asking",
             "resolve",
             "reach",

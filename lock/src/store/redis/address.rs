@@ -8,6 +8,7 @@ use redis::{ConnectionAddr, IntoConnectionInfo};
 
 #[cfg(feature = "tls")]
 use super::trust::Trust;
+use crate::config::ReplicaAcks;
 use crate::credentials::{Credentials, CredentialsSource};
 use crate::error::Error;
 #[cfg(feature = "tls")]
@@ -50,7 +51,8 @@ pub(super) enum Peer {
     Unix(PathBuf),
 }
 
-/// Which database, who asks, and whom he believes. `Debug` leaves the password out.
+/// Which database, who asks, whom he believes, and which replicas have to hear of what is granted. `Debug` leaves the
+/// password out.
 #[derive(Clone, Default)]
 pub(crate) struct Access {
     pub(super) database: i64,
@@ -61,6 +63,7 @@ pub(crate) struct Access {
     /// If TLS is spoken.
     #[cfg(feature = "tls")]
     pub(super) trust: Option<Trust>,
+    pub(super) replica_acks: Option<ReplicaAcks>,
 }
 
 /// Where a sentinel listens unless it is told otherwise.
@@ -231,6 +234,11 @@ impl Location {
             });
         }
         Ok(())
+    }
+
+    /// From now on, so many replicas have to hear of what is granted.
+    pub(crate) fn ask_replicas(&mut self, acks: ReplicaAcks) {
+        self.access.replica_acks = Some(acks);
     }
 
     /// Where the keys are, as text: two that say the same mean the same.

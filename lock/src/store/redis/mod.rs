@@ -17,6 +17,7 @@ mod node;
 mod pipeline;
 mod pool;
 mod reach;
+mod replicas;
 mod replies;
 mod resolve;
 mod sentinels;

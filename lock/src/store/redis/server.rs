@@ -19,6 +19,7 @@ use super::server_clock::ServerClock;
 use super::sockets::Sockets;
 use super::whereabouts::{Master, News, Whereabouts};
 use super::wire::Channels;
+use crate::config::ReplicaAcks;
 use crate::credentials::Credentials;
 use crate::store::Failure;
 use crate::value::{ServerTime, Value};
@@ -186,6 +187,11 @@ impl Server {
         self.shake_hands(peer, &mut connection, credentials.as_ref(), limit)?;
         self.connections.fetch_add(1, Ordering::Relaxed);
         Ok(connection)
+    }
+
+    /// Which replicas have to hear of what is granted.
+    pub(super) fn replica_acks(&self) -> Option<ReplicaAcks> {
+        self.access.replica_acks
     }
 
     /// Who we are, at this connect.
