@@ -15,7 +15,8 @@ use crate::report::{HeldLock, LostLock, Warning};
 use crate::store::{Location, Memory};
 
 impl Client {
-    /// Connects to a single server: `redis://[user][:password@]host[:port][/database]`, or `valkey://`.
+    /// Connects to a single server: `redis://[user][:password@]host[:port][/database]`, or `valkey://`. Or to a cluster,
+    /// of which some nodes are named: `redis-cluster://[user][:password@]host:port[,host:port..]`.
     ///
     /// # Errors
     ///
@@ -84,9 +85,25 @@ enum Locks {
 }
 
 impl ClientBuilder {
-    /// A single server: `redis://[user][:password@]host[:port][/database]`, or `valkey://`.
+    /// A single server: `redis://[user][:password@]host[:port][/database]`, or `valkey://`. Or a cluster, of which some
+    /// nodes are named: `redis-cluster://[user][:password@]host:port[,host:port..]`.
     pub fn url(mut self, url: &str) -> Self {
         self.target = Some(Locks::Url(Location::parse(url)));
+        self
+    }
+
+    /// A cluster: `redis://` URLs of some of its nodes, as for [`url`](Self::url). The first that answers names the
+    /// others, so one would do while it is up. User and password are those of the first URL; database 0 is the only one
+    /// that a cluster has.
+    ///
+    /// ```no_run
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::builder().cluster(["redis://a:7000", "redis://b:7000"]).build()?;
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    pub fn cluster(mut self, nodes: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        self.target = Some(Locks::Url(Location::of_cluster(nodes)));
         self
     }
 
@@ -133,7 +150,8 @@ impl ClientBuilder {
     }
 
     /// Connections to the server at most, the renewals' and the subscription's included. 64 unless set; at least 3.
-    /// They are opened when they are needed. A caller that finds all in use waits for one.
+    /// They are opened when they are needed. A caller that finds all in use waits for one. Of a cluster, to each node:
+    /// callers of one that hangs must not use up what the others need.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.max_connections = Some(connections);
         self

@@ -16,6 +16,8 @@ pub(crate) enum Failure {
     Unknown { not_after: ServerTime, reason: String, broken: bool },
     /// The server answered an error. It did not take effect.
     Refused { code: String, message: String },
+    /// The names that are made of this one are of several slots of a cluster. Nothing was sent.
+    Scattered { name: String },
     /// The client was closed.
     Closed,
 }
@@ -32,7 +34,7 @@ impl Failure {
         match self {
             Self::NotSent { .. } | Self::Unknown { .. } => true,
             Self::Refused { code, .. } => passes_by_itself(code),
-            Self::Unauthenticated { .. } | Self::Closed => false,
+            Self::Unauthenticated { .. } | Self::Scattered { .. } | Self::Closed => false,
         }
     }
 
@@ -45,6 +47,13 @@ impl Failure {
     /// but something in the request.
     pub(crate) fn is_of_the_request(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if !passes_by_itself(code) && code != "OOM" && code != "NOAUTH")
+            || matches!(self, Self::Scattered { .. })
+    }
+
+    /// Whether a request for fewer keys may be granted now. A cluster refuses one for several keys of a slot that is on
+    /// its way to another node, until all of them are there.
+    pub(crate) fn is_of_several_keys(&self) -> bool {
+        self.is_of_the_request() || matches!(self, Self::Refused { code, .. } if code == "TRYAGAIN")
     }
 
     /// The same, after an earlier attempt that may have run.
@@ -75,6 +84,12 @@ impl Failure {
             Self::Refused { code, message } => match name {
                 Some(name) if code == "WRONGTYPE" => Error::WrongType { name: name.shown() },
                 _ => Error::Refused { operation, code, message },
+            },
+            Self::Scattered { name } => Error::InvalidName {
+                name,
+                reason: "in a cluster braces must enclose something, as in {user}:42, or the lock's keys would lie on \
+                         several nodes"
+                    .to_owned(),
             },
             Self::Closed => Error::Shutdown,
         }

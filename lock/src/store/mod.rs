@@ -56,6 +56,14 @@ impl Store {
         }
     }
 
+    /// Which server has `key` now, as far as is known.
+    pub(crate) fn lane_of(&self, key: &str) -> Lane {
+        match self {
+            Self::Memory(_) => Lane::ONLY,
+            Self::Redis(redis) => redis.lane_of(key),
+        }
+    }
+
     /// Sends what the stream gives on a connection of that lane's own, and hands it the answers.
     pub(crate) fn stream<S: Stream>(&self, lane: Lane, stream: &mut S) {
         match self {

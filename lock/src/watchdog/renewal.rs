@@ -210,7 +210,7 @@ impl Stream for Sweep<'_> {
             Err(failure) => {
                 shared.counters.unanswered();
                 let batch: Batch = sent.into_iter().map(|sent| sent.due).collect();
-                let to_blame = failure.is_of_the_request();
+                let to_blame = failure.is_of_several_keys();
                 if to_blame && batch.len() > 1 {
                     self.refused.push(batch);
                 } else {

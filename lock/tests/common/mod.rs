@@ -7,6 +7,7 @@
 pub(crate) mod fleet;
 pub(crate) mod in_memory;
 pub(crate) mod line;
+pub(crate) mod slots;
 pub(crate) mod stores;
 
 use std::sync::Arc;

@@ -6,18 +6,28 @@
 //! anything but a server's reply is dropped.
 
 mod address;
+mod audience;
+mod channels;
+mod cluster;
 mod connection;
 mod eviction;
+mod lookout;
+mod members;
 mod node;
+mod pace;
 mod pipeline;
 mod pool;
+mod redirection;
 mod resolve;
 mod server;
 mod server_clock;
+mod slot;
+mod slot_map;
 mod socket;
 mod sockets;
 mod store;
 mod subscription;
+mod topology;
 mod wire;
 
 pub(crate) use address::Location;

@@ -5,12 +5,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::address::{Access, Address};
-use super::connection::Limit;
+use super::channels::Channels;
+use super::connection::{Broken, Connection, Limit};
 use super::eviction;
-use super::pipeline::Pipeline;
+use super::pipeline::{Astray, Pipeline};
 use super::pool::Pool;
 use super::server::Server;
-use super::subscription::Subscription;
+use super::subscription::{Elsewhere, Subscription};
 use super::wire::{ROUNDS, Verdict, judge, pack, unsettled};
 use crate::op::Operation;
 use crate::store::{Failure, Listener, Stream};
@@ -30,13 +31,15 @@ impl Node {
         access: Access,
         command_timeout: Duration,
         connections: usize,
+        channels: Channels,
         listener: Weak<dyn Listener>,
+        elsewhere: Option<Weak<dyn Elsewhere>>,
     ) -> Self {
-        let server = Arc::new(Server::new(address, access, command_timeout));
+        let server = Arc::new(Server::new(address, access, command_timeout, channels));
         Self {
             pool: Pool::new(Arc::clone(&server), connections.saturating_sub(2).max(1)),
             pipeline: Pipeline::new(Arc::clone(&server)),
-            subscription: Subscription::new(Arc::clone(&server), listener),
+            subscription: Subscription::new(Arc::clone(&server), listener, elsewhere),
             server,
         }
     }
@@ -65,6 +68,10 @@ impl Node {
         self.pipeline.eviction_of_new_server(timeout)
     }
 
+    pub(super) fn address(&self) -> &Address {
+        self.server.address()
+    }
+
     pub(super) fn subscription(&self) -> &Subscription {
         &self.subscription
     }
@@ -79,23 +86,34 @@ impl Node {
         self.pipeline.close();
     }
 
-    /// Sends what the stream gives, and hands it the answers.
-    pub(super) fn stream<S: Stream>(&self, stream: &mut S) {
-        self.pipeline.run(stream);
+    /// Sends what the stream gives, and hands it the answers, except to what belongs to another node and can be sent
+    /// `astray`. A failure is that of the connection, of which the stream knows.
+    pub(super) fn stream<S: Stream>(
+        &self,
+        stream: &mut S,
+        astray: Option<&mut Astray<S>>,
+    ) -> Result<(), Failure> {
+        self.pipeline.run(stream, astray)
     }
 
+    /// Sends an operation; if it was sent here by another node, for a key that is on its way here.
     pub(super) fn execute<O: Operation + ?Sized>(
         &self,
         operation: &O,
-        timeout: Duration,
+        limit: &mut Limit,
+        asking: bool,
     ) -> Result<Value, Failure> {
-        let mut limit = Limit::after(timeout);
-        let mut connection = self.pool.take(&mut limit)?;
+        let mut connection = self.pool.take(limit)?;
         let mut whole = false;
         for _ in 0..ROUNDS {
             let not_after = self.server.clock.at(limit.deadline());
             let packed = pack(operation, not_after, whole, self.server.channels);
-            let value = match connection.call(&packed, &mut limit) {
+            let called = if asking {
+                ask(&mut connection, &packed, limit)
+            } else {
+                connection.call(&packed, limit)
+            };
+            let value = match called {
                 Ok(value) => value,
                 Err(broken) => {
                     self.pool.discard(connection);
@@ -124,6 +142,16 @@ impl Node {
         self.pool.give_back(connection);
         Err(unsettled())
     }
+}
+
+/// Sends an operation with the word that makes a node take one for a slot that it does not serve yet.
+fn ask(connection: &mut Connection, packed: &[u8], limit: &mut Limit) -> Result<Value, Broken> {
+    let mut both = redis::cmd("ASKING").get_packed_command();
+    both.extend_from_slice(packed);
+    // What it says to the word does not matter: without it, it sends the operation away.
+    connection.call(&both, limit)?;
+    limit.refresh();
+    connection.receive(limit).map_err(Broken::Unanswered)
 }
 
 impl std::fmt::Debug for Node {

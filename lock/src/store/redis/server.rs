@@ -8,12 +8,12 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::address::{Access, Address};
+use super::channels::Channels;
 use super::connection::{Broken, Connection, Limit};
 use super::resolve::Resolver;
 use super::server_clock::ServerClock;
 use super::socket::Socket;
 use super::sockets::Sockets;
-use super::wire::Channels;
 use crate::store::Failure;
 use crate::value::{ServerTime, Value};
 
@@ -35,14 +35,19 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn new(address: Address, access: Access, command_timeout: Duration) -> Self {
+    pub(super) fn new(
+        address: Address,
+        access: Access,
+        command_timeout: Duration,
+        channels: Channels,
+    ) -> Self {
         Self {
             address,
             access,
             sockets: Sockets::default(),
             resolver: Resolver::default(),
             clock: ServerClock::new(),
-            channels: Channels::Everywhere,
+            channels,
             command_timeout,
             connections: AtomicU64::new(0),
         }
@@ -54,6 +59,10 @@ impl Server {
         self.shake_hands(&mut connection, limit)?;
         self.connections.fetch_add(1, Ordering::Relaxed);
         Ok(connection)
+    }
+
+    pub(super) fn address(&self) -> &Address {
+        &self.address
     }
 
     pub(super) fn not_sent(&self, error: &io::Error) -> Failure {
@@ -120,7 +129,8 @@ impl Server {
         Ok(())
     }
 
-    fn refused(&self, code: String, message: String) -> Failure {
+    /// What a refusal means that came before any operation.
+    pub(super) fn refused(&self, code: String, message: String) -> Failure {
         let server = self.address.to_string();
         match code.as_str() {
             "NOAUTH" | "WRONGPASS" | "NOPERM" => {

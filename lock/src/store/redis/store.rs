@@ -1,4 +1,4 @@
-//! Where an operation goes: to the one server there is.
+//! Where an operation goes: to the one server there is, or to the node of a cluster that serves its keys.
 //!
 //! Whatever has a key goes where the key is.
 
@@ -6,6 +6,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::address::{Location, Place};
+use super::channels::Channels;
+use super::cluster::Cluster;
+use super::connection::Limit;
 use super::node::Node;
 use crate::op::Operation;
 use crate::store::{Failure, Lane, Listener, Part, Stream};
@@ -20,6 +23,7 @@ pub(crate) struct Redis {
 #[derive(Debug)]
 enum Endpoint {
     Single(Node),
+    Cluster(Cluster),
 }
 
 impl Redis {
@@ -31,66 +35,108 @@ impl Redis {
     ) -> Self {
         let Location { place, access } = location;
         let endpoint = match place {
-            Place::Single(address) => {
-                Endpoint::Single(Node::new(address, access, command_timeout, connections, listener))
-            }
+            Place::Single(address) => Endpoint::Single(Node::new(
+                address,
+                access,
+                command_timeout,
+                connections,
+                Channels::Everywhere,
+                listener,
+                None,
+            )),
+            Place::Cluster(seeds) => Endpoint::Cluster(Cluster::new(
+                seeds,
+                access,
+                command_timeout,
+                connections,
+                listener,
+            )),
         };
         Self { endpoint }
     }
 
     /// Makes a connection and keeps it for the first caller.
     pub(crate) fn connect(&self, timeout: Duration) -> Result<(), Failure> {
-        let Endpoint::Single(node) = &self.endpoint;
-        node.connect(timeout)
+        match &self.endpoint {
+            Endpoint::Single(node) => node.connect(timeout),
+            Endpoint::Cluster(cluster) => cluster.connect(timeout),
+        }
     }
 
     /// The policy of a server that may evict locks. `None` if it never evicts or does not say, within `timeout`.
     pub(crate) fn eviction(&self, timeout: Duration) -> Option<String> {
-        let Endpoint::Single(node) = &self.endpoint;
-        node.eviction(timeout)
+        match &self.endpoint {
+            Endpoint::Single(node) => node.eviction(timeout),
+            Endpoint::Cluster(cluster) => cluster.eviction(timeout),
+        }
     }
 
     /// The same for the connection of a stream, if that was made since it was asked last.
-    pub(crate) fn eviction_of_new_server(&self, _lane: Lane, timeout: Duration) -> Option<String> {
-        let Endpoint::Single(node) = &self.endpoint;
-        node.eviction_of_new_server(timeout)
+    pub(crate) fn eviction_of_new_server(&self, lane: Lane, timeout: Duration) -> Option<String> {
+        match &self.endpoint {
+            Endpoint::Single(node) => node.eviction_of_new_server(timeout),
+            Endpoint::Cluster(cluster) => cluster.eviction_of_new_server(lane, timeout),
+        }
     }
 
     pub(crate) fn subscribe(&self, channel: &Arc<str>) {
-        let Endpoint::Single(node) = &self.endpoint;
-        node.subscription().want(channel);
+        match &self.endpoint {
+            Endpoint::Single(node) => node.subscription().want(channel),
+            Endpoint::Cluster(cluster) => cluster.subscribe(channel),
+        }
     }
 
     pub(crate) fn unsubscribe(&self, channel: &Arc<str>) {
-        let Endpoint::Single(node) = &self.endpoint;
-        node.subscription().drop_want(channel);
+        match &self.endpoint {
+            Endpoint::Single(node) => node.subscription().drop_want(channel),
+            Endpoint::Cluster(cluster) => cluster.unsubscribe(channel),
+        }
     }
 
     pub(crate) fn flush(&self) {
-        let Endpoint::Single(node) = &self.endpoint;
-        node.subscription().flush();
+        match &self.endpoint {
+            Endpoint::Single(node) => node.subscription().flush(),
+            Endpoint::Cluster(cluster) => cluster.flush(),
+        }
     }
 
     pub(crate) fn connections_made(&self) -> u64 {
-        let Endpoint::Single(node) = &self.endpoint;
-        node.connections_made()
+        match &self.endpoint {
+            Endpoint::Single(node) => node.connections_made(),
+            Endpoint::Cluster(cluster) => cluster.connections_made(),
+        }
     }
 
     pub(crate) fn close(&self) {
-        let Endpoint::Single(node) = &self.endpoint;
-        node.close();
+        match &self.endpoint {
+            Endpoint::Single(node) => node.close(),
+            Endpoint::Cluster(cluster) => cluster.close(),
+        }
     }
 
     /// One server does with all keys what it does with one.
-    pub(crate) fn part_of(&self, _key: &str) -> Part {
-        let Endpoint::Single(_) = &self.endpoint;
-        Part::ONLY
+    pub(crate) fn part_of(&self, key: &str) -> Part {
+        match &self.endpoint {
+            Endpoint::Single(_) => Part::ONLY,
+            Endpoint::Cluster(_) => Cluster::part_of(key),
+        }
+    }
+
+    /// Which server has a key now.
+    pub(crate) fn lane_of(&self, key: &str) -> Lane {
+        match &self.endpoint {
+            Endpoint::Single(_) => Lane::ONLY,
+            Endpoint::Cluster(cluster) => cluster.lane_of(key),
+        }
     }
 
     /// Sends what the stream gives, and hands it the answers.
-    pub(crate) fn stream<S: Stream>(&self, _lane: Lane, stream: &mut S) {
-        let Endpoint::Single(node) = &self.endpoint;
-        node.stream(stream);
+    pub(crate) fn stream<S: Stream>(&self, lane: Lane, stream: &mut S) {
+        match &self.endpoint {
+            // The stream has been told of what failed.
+            Endpoint::Single(node) => drop(node.stream(stream, None)),
+            Endpoint::Cluster(cluster) => cluster.stream(lane, stream),
+        }
     }
 
     pub(crate) fn execute<O: Operation + ?Sized>(
@@ -98,7 +144,9 @@ impl Redis {
         operation: &O,
         timeout: Duration,
     ) -> Result<Value, Failure> {
-        let Endpoint::Single(node) = &self.endpoint;
-        node.execute(operation, timeout)
+        match &self.endpoint {
+            Endpoint::Single(node) => node.execute(operation, &mut Limit::after(timeout), false),
+            Endpoint::Cluster(cluster) => cluster.execute(operation, timeout),
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use redis::{Cmd, RedisWrite};
 
+use super::channels::Channels;
 use super::server_clock::ServerClock;
 use crate::op::{Argument, Form, Operation, WRITE};
 use crate::store::Failure;
@@ -36,21 +37,6 @@ pub(super) fn unsettled() -> Failure {
     Failure::Refused {
         code: "TRYAGAIN".to_owned(),
         message: "the server's scripts or clock kept changing".to_owned(),
-    }
-}
-
-/// How messages are sent and listened for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Channels {
-    /// Every node of a cluster hears of them.
-    Everywhere,
-}
-
-impl Channels {
-    pub(super) fn publish(self) -> &'static str {
-        match self {
-            Self::Everywhere => "PUBLISH",
-        }
     }
 }
 

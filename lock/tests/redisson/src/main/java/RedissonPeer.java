@@ -18,7 +18,7 @@ import org.redisson.Redisson;
  * java -jar redisson-peer.jar [SETTING=NUMBER ...] HOST:PORT [HOST:PORT ...]
  *
  * settings: lockWatchdogTimeout, fairLockWaitTimeout, timeout, retryAttempts (milliseconds and a number; Redisson's
- * own defaults without them)
+ * own defaults without them); cluster (any number: the addresses are nodes of one cluster, and there is one client)
  *
  * It says `ready VERSION` once. Then each command has one answer, when it has been done:
  *
