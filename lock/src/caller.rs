@@ -7,7 +7,7 @@ use crossbeam_channel::Receiver;
 
 use crate::call::{Answer, Attempts, GaveUp, Patience};
 use crate::error::Error;
-use crate::name::LockName;
+use crate::name::{LockName, Prefix};
 use crate::op::{Number, Operation, Request};
 use crate::process::Process;
 use crate::wait::{Attempt, Kind, Until, Waited};
@@ -35,8 +35,8 @@ const SHORTEST_CALL: Duration = Duration::from_millis(10);
 const REMEMBERED: Duration = Duration::from_secs(60);
 
 impl Named {
-    pub(crate) fn new(process: Arc<Process>, name: &str) -> Self {
-        Self { process, name: LockName::parse(name) }
+    pub(crate) fn new(process: Arc<Process>, prefix: &Prefix, name: &str) -> Self {
+        Self { process, name: prefix.name(name) }
     }
 
     /// The client in the process that runs now, and the name.

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::caller::Named;
 use crate::count_down_latch::CountDownLatch;
 use crate::expirable_semaphore::ExpirableSemaphore;
 use crate::kind::Kind;
 use crate::lock::{FencedLock, Lock};
 use crate::multi_lock::MultiLock;
+use crate::name::{LockName, Prefix};
 use crate::part::AnyLock;
 use crate::plan::{Nesting, Plan};
 use crate::process::Process;
@@ -38,15 +40,48 @@ use crate::statistics::Stats;
 #[derive(Clone, Debug)]
 pub struct Client {
     process: Arc<Process>,
+    prefix: Prefix,
 }
 
 impl Client {
-    pub(crate) fn new(process: Arc<Process>) -> Self {
-        Self { process }
+    pub(crate) fn new(process: Arc<Process>, prefix: Prefix) -> Self {
+        Self { process, prefix }
     }
 
-    /// The reentrant lock `name`. Any string is a name, of 1 to 65,536 bytes; a wrong one is an error when the lock is
-    /// used. On the server it is the key, byte for byte.
+    /// The same client for a family of locks, whose names get `prefix` before them, behind the
+    /// [prefix](crate::ClientBuilder::key_prefix) that this one puts there. It shares everything with this one:
+    /// identity, connections, watchdog, holds, and its end.
+    ///
+    /// The prefix is a part of the name in every respect. Key and channels are those of the full name, so two clients
+    /// that come to the same full name in different ways have the same lock. [`Lock::name`], guards, errors, reports
+    /// and events show the full name. The bounds of a name are those of the full name, and a name must not be empty; an
+    /// empty prefix is none.
+    ///
+    /// On a cluster, braces decide which keys lie together. A prefix without braces leaves that to the name: `orders:`
+    /// and `{7}:a` are the key `orders:{7}:a`, in the slot of `7`; a name without braces has a slot of its own, for all
+    /// its keys and channels. A prefix with a tag, `{orders}:`, puts the whole family into the one slot of `orders`,
+    /// and so on one server. A latch's channel is the exception, as [Redisson](crate::redisson) has it. A `{` without
+    /// a `}` keeps nothing together.
+    ///
+    /// ```
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let orders = client.with_prefix("orders:");
+    /// let guard = orders.lock("42").lock()?;
+    /// assert_eq!(guard.name(), "orders:42");
+    /// assert!(client.lock("orders:42").is_locked()?);
+    /// # drop(guard);
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_prefix(&self, prefix: &str) -> Self {
+        Self { process: Arc::clone(&self.process), prefix: self.prefix.then(prefix) }
+    }
+
+    /// The reentrant lock `name`. Any string is a name, of 1 to 65,536 bytes with the client's
+    /// [prefix](Self::with_prefix); a wrong one is an error when the lock is used. On the server the whole is the key,
+    /// byte for byte.
     #[must_use]
     pub fn lock(&self, name: &str) -> Lock {
         Lock::new(self.plan(Kind::Reentrant, name))
@@ -148,26 +183,30 @@ impl Client {
     }
 
     fn plan(&self, kind: Kind, name: &str) -> Plan {
-        Plan::new(Arc::clone(&self.process), kind, name)
+        Plan::new(Arc::clone(&self.process), kind, self.prefix.clone(), name)
+    }
+
+    fn named(&self, name: &str) -> Named {
+        Named::new(Arc::clone(&self.process), &self.prefix, name)
     }
 
     /// The semaphore `name`, whose permits are a number. Names are as those of [`lock`](Self::lock); one name is one
     /// key, so a semaphore and a lock cannot have the same.
     #[must_use]
     pub fn semaphore(&self, name: &str) -> Semaphore {
-        Semaphore::new(Arc::clone(&self.process), name)
+        Semaphore::new(self.named(name))
     }
 
     /// The semaphore `name`, whose permits have ids and leases. Names are as those of [`lock`](Self::lock).
     #[must_use]
     pub fn expirable_semaphore(&self, name: &str) -> ExpirableSemaphore {
-        ExpirableSemaphore::new(Arc::clone(&self.process), name)
+        ExpirableSemaphore::new(self.named(name))
     }
 
     /// The latch `name`. Names are as those of [`lock`](Self::lock).
     #[must_use]
     pub fn count_down_latch(&self, name: &str) -> CountDownLatch {
-        CountDownLatch::new(Arc::clone(&self.process), name)
+        CountDownLatch::new(self.named(name))
     }
 
     /// The fair lock `name`: who waits gets it in the order in which the server heard of them, whatever their process,
@@ -233,7 +272,7 @@ impl Client {
     /// ```
     #[must_use]
     pub fn read_write_lock(&self, name: &str) -> ReadWriteLock {
-        ReadWriteLock::new(Arc::clone(&self.process), name)
+        ReadWriteLock::new(self.plan(Kind::Read, name), self.plan(Kind::Write, name))
     }
 
     /// This client's identity, the first part of every owner: a random UUID. In the child of a fork it is another.
@@ -293,7 +332,7 @@ impl Client {
             return ShutdownReport::default();
         };
         let (released, unreleased) = process.shut_down(timeout);
-        let unreleased = unreleased.iter().map(crate::name::LockName::shown).collect();
+        let unreleased = unreleased.iter().map(LockName::shown).collect();
         ShutdownReport { released, unreleased }
     }
 }

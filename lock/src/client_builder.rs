@@ -10,13 +10,17 @@ use crate::client::Client;
 use crate::clock::SuspendClock;
 use crate::config::Settings;
 use crate::error::Error;
+use crate::name::Prefix;
 use crate::process::{Birth, Process, Target};
 use crate::report::{HeldLock, LostLock, Warning};
-use crate::store::{Location, Memory};
+use crate::store::{Access, Location, Memory};
 
 impl Client {
-    /// Connects to a single server: `redis://[user][:password@]host[:port][/database]`, or `valkey://`. Or to a cluster,
-    /// of which some nodes are named: `redis-cluster://[user][:password@]host:port[,host:port..]`.
+    /// Connects to a single server: `redis://[user][:password@]host[:port][/database]`, or `valkey://`. Or to the master
+    /// that [sentinels](ClientBuilder::sentinels) know:
+    /// `redis-sentinel://[user][:password@]host[:port][,host[:port]..]/master[/database]`, or `valkey-sentinel://`. Or to
+    /// a [cluster](ClientBuilder::cluster), of which some nodes are named:
+    /// `redis-cluster://[user][:password@]host:port[,host:port..]`, or `valkey-cluster://`.
     ///
     /// # Errors
     ///
@@ -73,7 +77,9 @@ pub struct ClientBuilder {
     max_hold: Option<Duration>,
     long_hold: Option<Duration>,
     refuse_eviction: bool,
+    sentinel_access: Option<Access>,
     callbacks: Callbacks,
+    prefix: String,
 }
 
 /// Where the locks are.
@@ -85,16 +91,52 @@ enum Locks {
 }
 
 impl ClientBuilder {
-    /// A single server: `redis://[user][:password@]host[:port][/database]`, or `valkey://`. Or a cluster, of which some
-    /// nodes are named: `redis-cluster://[user][:password@]host:port[,host:port..]`.
+    /// A single server: `redis://[user][:password@]host[:port][/database]`, or `valkey://`. Or the master that
+    /// [sentinels](Self::sentinels) know: `redis-sentinel://[user][:password@]host[:port][,host[:port]..]/master[/database]`,
+    /// or `valkey-sentinel://`. User and password are the master's. Or a [cluster](Self::cluster), of which some nodes are
+    /// named: `redis-cluster://[user][:password@]host:port[,host:port..]`, or `valkey-cluster://`.
     pub fn url(mut self, url: &str) -> Self {
         self.target = Some(Locks::Url(Location::parse(url)));
         self
     }
 
+    /// The master that these sentinels know under the name `master`. Each is `host` or `host:port`, the port 26379
+    /// unless said otherwise. For a user, a password or a database of the master's use [`url`](Self::url).
+    ///
+    /// One sentinel that answers is enough, and the others are learnt from it. They are asked where the master is when
+    /// the client is built and whenever it cannot be reached; one of them is listened to, and each of the others is asked
+    /// every few seconds. The master itself is asked for its role at each connect and every 2 s. Once a switch has been
+    /// seen, every connection to the old master is shut, and nothing is written to it any more: calls go on at the new
+    /// master, waiters ask there, and every hold is asked for there within seconds. One that the new master does not know
+    /// is lost, and told so. See [the crate's page](crate#sentinel) for what a failover can do.
+    ///
+    /// The client has one thread more, `lock-sentinel`, one more connection to the master, and one to each sentinel.
+    /// Settings that are wrong are an [`Error::InvalidUrl`] of [`build`](Self::build). The user on the master needs
+    /// `ROLE`, the one on the sentinels `SENTINEL` and `SUBSCRIBE`.
+    ///
+    /// ```no_run
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::builder()
+    ///     .sentinels("mymaster", &["10.0.0.1", "10.0.0.2", "10.0.0.3:26380"])
+    ///     .sentinel_credentials(None, "a password of the sentinels")
+    ///     .build()?;
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    pub fn sentinels(mut self, master: &str, sentinels: &[&str]) -> Self {
+        self.target = Some(Locks::Url(Location::of_master(master, sentinels)));
+        self
+    }
+
+    /// The user, if not the default one, and the password for the sentinels, which are not the master's.
+    pub fn sentinel_credentials(mut self, username: Option<&str>, password: &str) -> Self {
+        self.sentinel_access = Some(Access::new(username, password));
+        self
+    }
+
     /// A cluster: `redis://` URLs of some of its nodes, as for [`url`](Self::url). The first that answers names the
     /// others, so one would do while it is up. User and password are those of the first URL; database 0 is the only one
-    /// that a cluster has.
+    /// that a cluster has. See [the crate's page](crate#in-a-cluster).
     ///
     /// ```no_run
     /// use wheellock::Client;
@@ -110,6 +152,25 @@ impl ClientBuilder {
     /// A server inside this process. Unless [`clock`](Self::clock) is set too, its clock is the client's.
     pub fn in_memory(mut self, memory: &Memory) -> Self {
         self.target = Some(Locks::Memory(memory.clone()));
+        self
+    }
+
+    /// What stands before every name of this client: `orders-service:` and the name `42` are the lock
+    /// `orders-service:42`. Nothing unless set. Redisson's `NameMapper`.
+    ///
+    /// So services that share a server do not meet by accident, and a user of the server can be confined to his
+    /// service's keys. [`Client::with_prefix`] puts one more behind it, and says what a prefix is and what braces in
+    /// it do.
+    ///
+    /// ```
+    /// use wheellock::{Client, Memory};
+    ///
+    /// let client = Client::builder().in_memory(&Memory::new()).key_prefix("orders-service:").build()?;
+    /// assert_eq!(client.lock("42").name(), "orders-service:42");
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    pub fn key_prefix(mut self, prefix: &str) -> Self {
+        prefix.clone_into(&mut self.prefix);
         self
     }
 
@@ -266,7 +327,16 @@ impl ClientBuilder {
         settings.refuse_eviction = self.refuse_eviction;
         settings.callbacks = self.callbacks;
         let (target, default_clock): (Target, Arc<dyn Clock>) = match self.target {
-            Some(Locks::Url(address)) => (Target::Redis(address?), Arc::new(SuspendClock::new())),
+            Some(Locks::Url(location)) => {
+                let mut location = location?;
+                if let Some(access) = self.sentinel_access
+                    && !location.set_sentinel_access(access)
+                {
+                    return Err(no_sentinels());
+                }
+                (Target::Redis(location), Arc::new(SuspendClock::new()))
+            }
+            Some(Locks::Memory(_)) if self.sentinel_access.is_some() => return Err(no_sentinels()),
             Some(Locks::Memory(memory)) => {
                 let clock = memory.clock();
                 (Target::Memory(memory), clock)
@@ -280,6 +350,11 @@ impl ClientBuilder {
         };
         let clock = self.clock.unwrap_or(default_clock);
         let process = Process::start(target, clock, settings, Birth::Built)?;
-        Ok(Client::new(Arc::new(process)))
+        Ok(Client::new(Arc::new(process), Prefix::new(&self.prefix)))
     }
+}
+
+fn no_sentinels() -> Error {
+    let reason = "the locks are not where sentinels say".to_owned();
+    Error::InvalidSetting { setting: "sentinel_credentials", reason }
 }

@@ -1,6 +1,5 @@
 //! The latch: many wait until others have counted down to zero.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
@@ -46,8 +45,8 @@ pub struct CountDownLatch {
 }
 
 impl CountDownLatch {
-    pub(crate) fn new(process: Arc<Process>, name: &str) -> Self {
-        Self { named: Named::new(process, name) }
+    pub(crate) fn new(named: Named) -> Self {
+        Self { named }
     }
 
     /// Sets the count, if there is none. False if there is one. At least 1, and at most 9,223,372,036,854,775,807.

@@ -1,6 +1,5 @@
 //! The semaphore whose permits have ids and leases: what a dead process had taken comes back.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
@@ -15,7 +14,6 @@ use crate::op::{
 use crate::permit::Permit;
 use crate::permit_id::PermitId;
 use crate::permits::Permits;
-use crate::process::Process;
 use crate::semaphore::add_permits;
 use crate::taken::{Taken, Term};
 use crate::taker::PermitTaker;
@@ -59,8 +57,8 @@ pub struct ExpirableSemaphore {
 const MOST_AT_ONCE: u32 = 1000;
 
 impl ExpirableSemaphore {
-    pub(crate) fn new(process: Arc<Process>, name: &str) -> Self {
-        Self { named: Named::new(process, name), term: Ok(Term::Endless) }
+    pub(crate) fn new(named: Named) -> Self {
+        Self { named, term: Ok(Term::Endless) }
     }
 
     /// The same semaphore, with permits that last for `lease`.

@@ -41,6 +41,8 @@ pub(crate) struct Hold {
     at_limit: AtomicBool,
     /// Whether somebody was told that it lasts for long.
     told_long: AtomicBool,
+    /// Whether the server that has its key may be another than the one that granted it.
+    unsure: AtomicBool,
 }
 
 /// How often it is nested, who wants what, and how it ended.
@@ -141,6 +143,7 @@ impl Hold {
             unanswered: AtomicBool::new(false),
             at_limit: AtomicBool::new(false),
             told_long: AtomicBool::new(false),
+            unsure: AtomicBool::new(false),
         }
     }
 
@@ -238,9 +241,11 @@ impl Hold {
 
     /// The lease by whose thirds it is renewed, or `None` if it never is. A reader's key can be cut short by a
     /// `foreign` client's renewals of that lease, so he asks at least as often, also for a lease that is not prolonged.
+    /// What is not sure to be on the server is asked for until there is an answer.
     pub(crate) fn rhythm(&self, foreign: Lease) -> Option<Lease> {
         if self.kind.layout() != Layout::Reader {
-            return self.watched_lease();
+            let unsure = || self.is_unsure().then(|| self.longest_lease());
+            return self.watched_lease().or_else(unsure);
         }
         let lease = self.watched_lease().unwrap_or_else(|| self.longest_lease());
         Some(lease.min(foreign))
@@ -260,11 +265,13 @@ impl Hold {
         self.lease_to_prolong(now, max_hold).or_else(|| self.lease_to_assert(now))
     }
 
-    /// What is left of a reader's lease. It is asked for again, and not prolonged.
+    /// What is left of a reader's lease, or of one that is not sure to be on the server. It is asked for again, and not
+    /// prolonged.
     fn lease_to_assert(&self, now: Instant) -> Option<Lease> {
         /// Whatever cuts a key leaves it more than that.
         const NOT_WORTH_IT: Duration = Duration::from_millis(250);
-        let end = self.valid_until().filter(|_| self.kind.layout() == Layout::Reader)?;
+        let asks = self.kind.layout() == Layout::Reader || self.is_unsure();
+        let end = self.valid_until().filter(|_| asks)?;
         let left = end.saturating_duration_since(now);
         (left >= NOT_WORTH_IT).then(|| Lease::that_lasts(left))
     }
@@ -279,6 +286,16 @@ impl Hold {
             return None;
         }
         Some(lease)
+    }
+
+    /// Its key may be on another server than the one that granted it, or nowhere: until a server has said.
+    pub(crate) fn set_unsure(&self, unsure: bool) {
+        // Relaxed: the mark alone makes nobody do anything. Who set it puts the hold on the wheel, under a lock.
+        self.unsure.store(unsure, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_unsure(&self) -> bool {
+        self.unsure.load(Ordering::Relaxed)
     }
 
     /// When its acquire was sent.

@@ -199,7 +199,8 @@ impl<G: Guard> Lock<G> {
         self.carry_out(Wait::For(Until { deadline, cancel }))
     }
 
-    /// The lock's name, cut short if it is very long; also if it is no name that a lock can have.
+    /// The lock's name with the client's [prefix](crate::Client::with_prefix), cut short if it is very long; also if it
+    /// is no name that a lock can have.
     ///
     /// ```
     /// use wheellock::Client;

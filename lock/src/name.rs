@@ -1,4 +1,4 @@
-//! A lock's name, and the names that follow from it.
+//! A lock's name, what its client puts before it, and the names that follow from it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -112,6 +112,39 @@ impl LockName {
     }
 }
 
+/// What a client puts before every name. A name is made nowhere else, so keys, channels and messages all have it.
+#[derive(Clone)]
+pub(crate) struct Prefix(Arc<str>);
+
+impl Prefix {
+    pub(crate) fn new(prefix: &str) -> Self {
+        Self(Arc::from(prefix))
+    }
+
+    /// This one, and `more` behind it.
+    pub(crate) fn then(&self, more: &str) -> Self {
+        Self(Arc::from(format!("{}{more}", self.0)))
+    }
+
+    /// The lock's name that `name` is here.
+    pub(crate) fn name(&self, name: &str) -> Result<LockName, Error> {
+        if self.0.is_empty() {
+            LockName::parse(name)
+        } else if name.is_empty() {
+            let reason = "nothing stands behind the prefix".to_owned();
+            Err(Error::InvalidName { name: shortened(&self.0), reason })
+        } else {
+            LockName::parse(&format!("{}{name}", self.0))
+        }
+    }
+}
+
+impl fmt::Debug for Prefix {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&shortened(&self.0), formatter)
+    }
+}
+
 impl fmt::Debug for LockName {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.shown(), formatter)
@@ -129,6 +162,27 @@ mod tests {
         assert_eq!(channel("a{b}"), "redisson_lock__channel:a{b}");
         assert_eq!(channel("a{b"), "redisson_lock__channel:a{b");
         assert_eq!(channel("a}b"), "redisson_lock__channel:{a}b}");
+    }
+
+    #[test]
+    fn a_prefix_stands_before_the_name_and_has_no_braces_of_its_own_put_around_it() {
+        let prefix = Prefix::new("app:").then("orders:");
+        let names = |name: &str| {
+            let name = prefix.name(name).unwrap();
+            [name.as_str().to_owned(), name.channel().to_string(), name.permit_leases().to_string()]
+        };
+        assert_eq!(
+            names("7"),
+            ["app:orders:7", "redisson_lock__channel:{app:orders:7}", "{app:orders:7}:timeout"]
+        );
+        assert_eq!(
+            names("{7}:x"),
+            [
+                "app:orders:{7}:x",
+                "redisson_lock__channel:app:orders:{7}:x",
+                "app:orders:{7}:x:timeout"
+            ]
+        );
     }
 
     #[test]

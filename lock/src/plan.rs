@@ -13,7 +13,7 @@ use crate::grip::Grip;
 use crate::hold::Hold;
 use crate::kind::{Kind, Layout};
 use crate::lease::Lease;
-use crate::name::LockName;
+use crate::name::{LockName, Prefix};
 use crate::op::{Acquired, DrawToken, Operation, Recounted};
 use crate::owner::{Holder, Owner};
 use crate::process::Process;
@@ -24,6 +24,7 @@ use crate::wait::{self, Attempt, Others, Until, Waited};
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     process: Arc<Process>,
+    prefix: Prefix,
     name: Result<LockName, Error>,
     pub(crate) kind: Kind,
     terms: Result<Terms, Error>,
@@ -81,11 +82,12 @@ impl<'a> Wait<'a> {
 }
 
 impl Plan {
-    pub(crate) fn new(process: Arc<Process>, kind: Kind, name: &str) -> Self {
+    pub(crate) fn new(process: Arc<Process>, kind: Kind, prefix: Prefix, name: &str) -> Self {
         let terms = Terms { lease: process.settings.watchdog_lease, watched: true };
         Self {
             process,
-            name: LockName::parse(name),
+            name: prefix.name(name),
+            prefix,
             kind,
             terms: Ok(terms),
             nesting: Nesting::Allowed,
@@ -99,7 +101,7 @@ impl Plan {
     }
 
     pub(crate) fn set_name(&mut self, name: &str) {
-        self.name = LockName::parse(name);
+        self.name = self.prefix.name(name);
     }
 
     pub(crate) fn name(&self) -> Result<LockName, Error> {

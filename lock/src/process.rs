@@ -86,7 +86,7 @@ impl Process {
             Target::Memory(memory) => Store::memory(memory, listener),
             Target::Redis(location) => {
                 let timeout = settings.command_timeout;
-                let redis = Redis::new(location.clone(), timeout, settings.connections, listener);
+                let redis = Redis::new(location.clone(), timeout, settings.connections, listener)?;
                 eviction = match birth {
                     Birth::Built => {
                         redis.connect(timeout).map_err(Failure::into_connect_error)?;

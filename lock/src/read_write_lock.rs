@@ -1,11 +1,7 @@
 //! The read-write lock: many readers, or one writer.
 
-use std::sync::Arc;
-
-use crate::kind::Kind;
 use crate::lock::Lock;
 use crate::plan::Plan;
-use crate::process::Process;
 
 /// A read-write lock of one name: held by any number of readers, or by one writer. Cheap to make, to clone and to
 /// share; it holds nothing by itself.
@@ -69,9 +65,8 @@ pub struct ReadWriteLock {
 }
 
 impl ReadWriteLock {
-    pub(crate) fn new(process: Arc<Process>, name: &str) -> Self {
-        let read = Lock::new(Plan::new(Arc::clone(&process), Kind::Read, name));
-        Self { read, write: Lock::new(Plan::new(process, Kind::Write, name)) }
+    pub(crate) fn new(read: Plan, write: Plan) -> Self {
+        Self { read: Lock::new(read), write: Lock::new(write) }
     }
 
     /// The lock of those who read.

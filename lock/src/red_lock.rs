@@ -100,7 +100,8 @@ impl RedLock {
         Self { team, server_timeout: None, back_off: BackOff::default() }
     }
 
-    /// Another lock on the same servers, with the same settings and the same threads.
+    /// Another lock on the same servers, with the same settings and the same threads. Each client puts its
+    /// [prefix](Client::with_prefix) before `name`.
     ///
     /// ```
     /// use wheellock::{Client, RedLock};

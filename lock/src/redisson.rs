@@ -118,6 +118,7 @@
 //! | `lockWatchdogTimeout` | [`watchdog_lease`](crate::ClientBuilder::watchdog_lease) | 30 s, as there |
 //! | `lockWatchdogBatchSize` | [`renewal_batch`](crate::ClientBuilder::renewal_batch) | 25, and 100 when behind; there 100 |
 //! | `timeout` | [`command_timeout`](crate::ClientBuilder::command_timeout) | 3 s, as there |
+//! | `nameMapper` that puts a text before each name | [`key_prefix`](crate::ClientBuilder::key_prefix), for keys and channels alike as there; [`with_prefix`](crate::Client::with_prefix) for some of a client's locks. `getName()` leaves the text out, [`Lock::name`](crate::Lock::name) does not | none, as there |
 //! | `checkLockSyncedSlaves`, `slavesSyncTimeout` | none yet | |
 //!
 //! # Where this differs from Redisson on purpose

@@ -1,6 +1,5 @@
 //! The semaphore whose permits are a number: nobody owns one, and none ends by itself.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
@@ -9,7 +8,6 @@ use crate::caller::{Named, Wish, countable, wait};
 use crate::error::Error;
 use crate::lease::Lease;
 use crate::op::{AddPermits, Added, DrainPermits, MakeSemaphore};
-use crate::process::Process;
 use crate::taker::NumberTaker;
 
 /// A number of permits, shared by all clients of a server. Cheap to make, to clone and to share; it holds nothing by
@@ -48,8 +46,8 @@ pub struct Semaphore {
 }
 
 impl Semaphore {
-    pub(crate) fn new(process: Arc<Process>, name: &str) -> Self {
-        Self { named: Named::new(process, name) }
+    pub(crate) fn new(named: Named) -> Self {
+        Self { named }
     }
 
     /// Takes `permits`, and waits for them as long as it takes. None are taken at once.

@@ -49,7 +49,11 @@ fn every_primitive_works_and_all_its_keys_are_in_the_slot_of_its_name() {
     for number in 0..12 {
         // With tags too: every other name has one.
         let name = |kind: &str| {
-            if number % 2 == 0 { format!("{kind}:{number}") } else { format!("{{{kind}}}:{number}") }
+            if number % 2 == 0 {
+                format!("{kind}:{number}")
+            } else {
+                format!("{{{kind}}}:{number}")
+            }
         };
         let outer = client.lock(&name("lock")).lock().unwrap();
         client.lock(&name("lock")).lock().unwrap().unlock().unwrap();
@@ -119,7 +123,8 @@ fn a_waiter_is_woken_through_the_shard_of_the_lock() {
 fn many_channels_of_all_slots_are_listened_to_at_once_and_left_again() {
     let cluster = Cluster::start(3, 0);
     let (holder, waiter) = (client_of(&cluster), client_of(&cluster));
-    let names: Vec<String> = (0..40).map(|number| format!("{{many:{}}}:{number}", number % 20)).collect();
+    let names: Vec<String> =
+        (0..40).map(|number| format!("{{many:{}}}:{number}", number % 20)).collect();
     let guards: Vec<_> = names.iter().map(|name| holder.lock(name).lock().unwrap()).collect();
     let listening = || -> usize {
         let of = |node: &Server| node.command(&["PUBSUB", "SHARDCHANNELS"]).array().len();
@@ -193,7 +198,8 @@ fn d15_latches_with_tags_in_their_names_open_for_who_waits() {
             let channel = format!("redisson_countdownlatch__channel__{{{name}}}");
             let verb = if name.contains('{') { "NUMSUB" } else { "SHARDNUMSUB" };
             wait_until("somebody listens", SOON, || {
-                let of = |node: &Server| node.command(&["PUBSUB", verb, &channel]).array()[1].integer();
+                let of =
+                    |node: &Server| node.command(&["PUBSUB", verb, &channel]).array()[1].integer();
                 SHARED.nodes().iter().any(|node| of(node) == 1)
             });
             let (opened, took) = timed(|| {
@@ -209,7 +215,8 @@ fn d15_latches_with_tags_in_their_names_open_for_who_waits() {
 fn a_name_whose_keys_would_lie_apart_is_refused_before_anything_is_sent() {
     let cluster = Cluster::start(2, 0);
     let client = client_of(&cluster);
-    let scripts = || calls(&cluster, "evalsha") + calls(&cluster, "eval") + calls(&cluster, "exists");
+    let scripts =
+        || calls(&cluster, "evalsha") + calls(&cluster, "eval") + calls(&cluster, "exists");
     for name in ["a{b", "a}b", "a{}b", "{", "}{"] {
         let errors = [
             client.lock(name).lock().map(drop),
@@ -254,7 +261,10 @@ fn the_seeds_are_asked_in_turn_each_within_its_share() {
     assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
     hung.resume();
     let error = Client::connect(&format!("redis-cluster://{}", hung.address())).unwrap_err();
-    assert!(matches!(&error, Error::Refused { message, .. } if message.contains("cluster")), "{error}");
+    assert!(
+        matches!(&error, Error::Refused { message, .. } if message.contains("cluster")),
+        "{error}"
+    );
 }
 
 #[test]
@@ -272,7 +282,10 @@ fn a_cluster_wants_its_password_and_is_told_it_at_every_node() {
     }
     assert!(!format!("{client:?}").contains("s3cret"));
     let error = Client::connect(&format!("{}/1", cluster.url())).unwrap_err();
-    assert!(matches!(&error, Error::InvalidUrl { reason } if reason.contains("database 0")), "{error}");
+    assert!(
+        matches!(&error, Error::InvalidUrl { reason } if reason.contains("database 0")),
+        "{error}"
+    );
 }
 
 #[test]

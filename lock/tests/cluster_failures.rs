@@ -25,8 +25,7 @@ fn wait_for_copies(cluster: &Cluster, master: &Server) {
 fn when_a_master_dies_its_replica_keeps_the_holds_and_the_waiters_get_their_turn() {
     let cluster = Cluster::start(3, 1);
     let lease = Duration::from_secs(12);
-    let (holder, waiter) =
-        (built(builder_of(&cluster).watchdog_lease(lease)), client_of(&cluster));
+    let (holder, waiter) = (built(builder_of(&cluster).watchdog_lease(lease)), client_of(&cluster));
     let names: Vec<String> = (0..30).map(|number| format!("kept:{number}")).collect();
     let guards: Vec<_> = names.iter().map(|name| holder.lock(name).lock().unwrap()).collect();
     let (slot, old) = (cluster.slot_of(&names[0]), home(&cluster, &names[0]));
@@ -85,8 +84,7 @@ fn a_waiter_hears_of_a_release_at_the_master_that_was_promoted_by_hand() {
 
 #[test]
 fn while_a_part_of_the_cluster_is_down_calls_end_in_bounded_time_and_the_rest_works() {
-    let cluster =
-        Cluster::builder().argument("--cluster-require-full-coverage", "no").start(3, 0);
+    let cluster = Cluster::builder().argument("--cluster-require-full-coverage", "no").start(3, 0);
     let client = built(builder_of(&cluster).command_timeout(TIMEOUT));
     let [dead, alive, _] = &cluster.nodes()[..] else { panic!("three nodes") };
     let (lost, kept) = (name_at(&cluster, dead), name_at(&cluster, alive));
@@ -123,8 +121,7 @@ fn a_cluster_that_is_down_is_an_error_that_passes_within_a_bound() {
 
 #[test]
 fn a_dead_node_makes_nobody_ask_in_a_hurry() {
-    let cluster =
-        Cluster::builder().argument("--cluster-require-full-coverage", "no").start(3, 0);
+    let cluster = Cluster::builder().argument("--cluster-require-full-coverage", "no").start(3, 0);
     let holder = built(builder_of(&cluster).watchdog_lease(Duration::from_secs(60)));
     let waiter = client_of(&cluster);
     let [dead, alive, _] = &cluster.nodes()[..] else { panic!("three nodes") };
@@ -147,7 +144,10 @@ fn a_dead_node_makes_nobody_ask_in_a_hurry() {
             let each_second = (after - before) / seconds;
             assert!(each_second <= 6, "{command}: {} in {took:?}", after - before);
         }
-        assert!(client_asks(&before, &after), "nobody looks for a new master: {before:?} {after:?}");
+        assert!(
+            client_asks(&before, &after),
+            "nobody looks for a new master: {before:?} {after:?}"
+        );
         for waiting in waiting {
             drop(waiting.join().unwrap());
         }

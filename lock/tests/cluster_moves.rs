@@ -128,7 +128,8 @@ fn in_the_midst_of_a_move_locks_are_taken_at_the_target_and_given_back_when_it_i
     thread::scope(|scope| {
         let (held, taken) = (scope.spawn(|| held.unlock()), scope.spawn(|| taken.unlock()));
         wait_until("they are refused", SOON, || {
-            let errors = |node: &wheellock_fixture::Server| node.command(&["INFO", "errorstats"]).text();
+            let errors =
+                |node: &wheellock_fixture::Server| node.command(&["INFO", "errorstats"]).text();
             errors(&source).contains("TRYAGAIN") && errors(&target).contains("TRYAGAIN")
         });
         moving.move_all_keys().unwrap();

@@ -9,10 +9,12 @@ mod stream;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use hashed_wheel::Parker;
+
 pub(crate) use failure::Failure;
 pub(crate) use listener::Listener;
 pub use memory::Memory;
-pub(crate) use redis::{Location, Redis};
+pub(crate) use redis::{Access, Location, Redis};
 pub(crate) use stream::{Lane, Part, Request, Stream};
 
 use crate::op::Operation;
@@ -108,6 +110,22 @@ impl Store {
     /// the test takes it away, and waiting for that on a manual clock would be waiting for oneself.
     pub(crate) fn may_recover_by_itself(&self) -> bool {
         matches!(self, Self::Redis(_))
+    }
+
+    /// How often the server changed. What was on the last need not be on this one.
+    pub(crate) fn moves(&self) -> u64 {
+        match self {
+            Self::Memory(_) => 0,
+            Self::Redis(redis) => redis.moves(),
+        }
+    }
+
+    /// Wakes this one whenever the server changes.
+    pub(crate) fn wake_on_move(&self, parker: &Parker) {
+        match self {
+            Self::Memory(_) => {}
+            Self::Redis(redis) => redis.wake_on_move(parker),
+        }
     }
 
     /// How many connections were made.

@@ -7,6 +7,7 @@
 
 mod finishing;
 mod jumps;
+mod moved;
 mod placing;
 mod releases;
 mod renewal;
@@ -36,6 +37,7 @@ use crate::store::{Lane, Store};
 use crate::teller::Teller;
 use crate::value::ServerTime;
 use jumps::{Jumps, Reading};
+use moved::Moved;
 use releases::Releases;
 pub(crate) use releases::{Debt, GivesBack};
 use round_trip::RoundTrip;
@@ -75,6 +77,7 @@ struct Shared {
     stopping: AtomicBool,
     /// The renewal thread has ended before it was told to.
     gone: AtomicBool,
+    moved: Moved,
     counters: Counters,
 }
 
@@ -117,6 +120,7 @@ impl Watchdog {
             flushers: Mutex::new(Vec::new()),
             stopping: AtomicBool::new(false),
             gone: AtomicBool::new(false),
+            moved: Moved::default(),
             counters: Counters::default(),
         });
         let handler = Arc::clone(&shared);
@@ -132,6 +136,7 @@ impl Watchdog {
         drop(shared.timer.set(Arc::downgrade(&timer)));
         // A park that returns at once: a manual clock knows the thread before it runs, and does not go on without it.
         shared.clock.park(&shared.renewal, Some(shared.clock.now()), &crossbeam_channel::never());
+        shared.store.wake_on_move(&shared.renewal);
         let worker = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("lock-renewal".to_owned())
@@ -144,6 +149,7 @@ impl Watchdog {
     /// many that are taken in one burst. It stands in the book of holds already.
     pub(crate) fn watch(&self, hold: &Arc<Hold>, sent_at: Instant) {
         self.shared.place_after_grant(hold, sent_at, Company::Crowd);
+        self.shared.check_if_moved_since(hold, sent_at);
         // The thread may have ended since the request was sent. Whoever ends it says so before looking into the book.
         if self.is_gone() && hold.watched_lease().is_some() {
             self.shared.lose(hold, hold.reason_of_end());

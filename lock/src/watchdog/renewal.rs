@@ -84,6 +84,7 @@ impl Drop for Farewell<'_> {
 }
 
 fn turn(shared: &Shared, memory: &mut Memory) {
+    shared.check_all_if_moved();
     let mut due = std::mem::take(&mut *shared.due.lock());
     // Earliest end first: if the server is slow, those that can wait do.
     due.sort_by_key(|due| due.end);
@@ -231,6 +232,7 @@ impl Sweep<'_> {
             Renewed::Prolonged => {
                 shared.counters.renewed(answered_at.saturating_duration_since(sent.due.at));
                 // Too late if its validity ended meanwhile: lost is final, and the ticker says so.
+                hold.set_unsure(false);
                 if hold.extend(answered_at, sent.lease, sent_at) {
                     let all = shared.holds.len();
                     let rhythm = hold.rhythm_after(sent.lease, shared.settings.foreign_watchdog);

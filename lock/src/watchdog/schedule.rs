@@ -54,6 +54,10 @@ impl Schedule {
         Self { origin, tick, batch, spread: AtomicU64::new(0) }
     }
 
+    pub(super) fn origin(&self) -> Instant {
+        self.origin
+    }
+
     /// When to renew a hold whose last request was sent at `sent_at`, if the client has `held` holds.
     pub(super) fn renew_at(
         &self,

@@ -28,9 +28,7 @@ fn connect() -> Client {
 }
 
 fn listeners(cluster: &Cluster, channel: &str) -> i64 {
-    let of = |node: &Server| {
-        node.command(&["PUBSUB", "SHARDNUMSUB", channel]).array()[1].integer()
-    };
+    let of = |node: &Server| node.command(&["PUBSUB", "SHARDNUMSUB", channel]).array()[1].integer();
     cluster.nodes().iter().map(|node| of(node)).sum()
 }
 

@@ -33,6 +33,7 @@ mod majority;
 mod nesting;
 mod peer;
 mod permits;
+mod prefix;
 mod readers;
 mod semaphore;
 mod several;

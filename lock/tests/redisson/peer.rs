@@ -31,7 +31,7 @@ pub(crate) struct Peer {
 type Awaited = Option<BTreeMap<u64, Sender<Answer>>>;
 
 impl Peer {
-    /// Starts the program on these servers. A setting is `NAME=NUMBER`, one of those that its grammar lists.
+    /// Starts the program on these servers. A setting is `NAME=VALUE`, one of those that its grammar lists.
     pub(crate) fn start(settings: &[&str], servers: &[&Server]) -> Self {
         let program = env::var("REDISSON_PEER").unwrap_or_else(|_| {
             panic!("REDISSON_PEER does not say where the Java program is: run ./run-tests")

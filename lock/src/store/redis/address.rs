@@ -18,6 +18,8 @@ pub(crate) struct Location {
 pub(super) enum Place {
     /// On one server.
     Single(Address),
+    /// On the master of a name, which sentinels know.
+    Master { name: String, sentinels: Vec<Address>, sentinel_access: Access },
     /// In the slots of a cluster, of which these nodes know.
     Cluster(Vec<Address>),
 }
@@ -30,73 +32,102 @@ pub(super) struct Address {
 }
 
 /// Which database, and who asks. `Debug` leaves the password out.
-#[derive(Clone)]
-pub(super) struct Access {
+#[derive(Clone, Default)]
+pub(crate) struct Access {
     pub(super) database: i64,
     pub(super) username: Option<String>,
     pub(super) password: Option<String>,
 }
 
+/// Where a sentinel listens unless it is told otherwise.
+const SENTINEL_PORT: u16 = 26379;
+
 impl Location {
-    /// Parses `redis://[user][:password@]host[:port][/database]`, or
-    /// `redis-cluster://[user][:password@]host:port[,host:port..]`, or the same with `valkey`.
+    /// Parses `redis://[user][:password@]host[:port][/database]` or
+    /// `redis-sentinel://[user][:password@]host[:port][,host[:port]..]/master[/database]` or
+    /// `redis-cluster://[user][:password@]host:port[,host:port..]`, or the same with `valkey` for `redis`.
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
-        match url.strip_prefix("redis-cluster://").or_else(|| url.strip_prefix("valkey-cluster://"))
-        {
-            Some(rest) => Self::parse_cluster(rest),
-            None => Self::parse_single(url),
+        match url.split_once("://") {
+            Some(("redis-sentinel" | "valkey-sentinel", rest)) => Self::parse_sentinels(rest),
+            Some(("redis-cluster" | "valkey-cluster", rest)) => Self::parse_cluster(rest),
+            _ => Self::parse_single(url),
         }
     }
 
-    /// Parses what follows the scheme of a cluster's URL.
-    fn parse_cluster(rest: &str) -> Result<Self, Error> {
-        let (credentials, places) = match rest.rsplit_once('@') {
-            Some((credentials, places)) => (format!("{credentials}@"), places),
-            None => (String::new(), rest),
+    /// The master `name`, as these sentinels, `host` or `host:port`, know it.
+    pub(crate) fn of_master(name: &str, sentinels: &[&str]) -> Result<Self, Error> {
+        Self::behind_sentinels("", sentinels.iter().copied(), name, "0")
+    }
+
+    /// Who asks the sentinels. False if there are none.
+    pub(crate) fn set_sentinel_access(&mut self, access: Access) -> bool {
+        match &mut self.place {
+            Place::Single(_) | Place::Cluster(_) => false,
+            Place::Master { sentinel_access, .. } => {
+                *sentinel_access = access;
+                true
+            }
+        }
+    }
+
+    fn parse_sentinels(rest: &str) -> Result<Self, Error> {
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (user, hosts) = match authority.rsplit_once('@') {
+            Some((user, hosts)) => (format!("{user}@"), hosts),
+            None => (String::new(), authority),
         };
-        let (hosts, path) = places.split_once('/').unwrap_or((places, ""));
-        let urls: Vec<String> = hosts
-            .split(',')
-            .map(|host| format!("redis://{credentials}{}/{path}", host.trim()))
-            .collect();
-        Self::of_cluster(urls)
+        let (name, database) = path.split_once('/').unwrap_or((path, "0"));
+        Self::behind_sentinels(&user, hosts.split(','), name, database)
     }
 
-    /// A cluster, of which the URLs name some nodes. Who asks stands in the first.
-    pub(crate) fn of_cluster(
-        urls: impl IntoIterator<Item = impl AsRef<str>>,
+    fn behind_sentinels(
+        user: &str,
+        hosts: impl Iterator<Item = &str>,
+        name: &str,
+        database: &str,
     ) -> Result<Self, Error> {
-        let mut seeds = Vec::new();
-        let mut access: Option<Access> = None;
-        for url in urls {
-            let Self { place: Place::Single(address), access: own } = Self::parse_single(url.as_ref())?
-            else {
-                continue;
-            };
-            if own.database != 0 {
-                return Err(Error::InvalidUrl { reason: "a cluster has only database 0".to_owned() });
-            }
-            if !seeds.contains(&address) {
-                seeds.push(address);
-            }
-            let first = access.get_or_insert_with(|| own.clone());
-            if own.password.is_some() && !first.is_the_same(&own) {
-                return Err(Error::InvalidUrl {
-                    reason: "the nodes of a cluster have one user and password".to_owned(),
-                });
-            }
+        // Nothing of the URL is repeated in these texts: a password in the wrong place would stand in them.
+        let wrong = |reason: &str| Error::InvalidUrl { reason: reason.to_owned() };
+        // What a sentinel's own configuration allows.
+        let is_letter = |letter: char| letter.is_ascii_alphanumeric() || ".-_".contains(letter);
+        if name.is_empty() || !name.chars().all(is_letter) {
+            return Err(wrong(
+                "it is not of the form redis-sentinel://[user][:password@]host[:port][,..]/master[/database], \
+                 with a master's name of letters, digits, dots, dashes and underscores",
+            ));
         }
-        match access {
-            Some(access) => Ok(Self { place: Place::Cluster(seeds), access }),
-            None => Err(Error::InvalidUrl { reason: "a cluster needs a node to ask".to_owned() }),
+        if !database.chars().all(|digit| digit.is_ascii_digit()) {
+            return Err(wrong("its database is not a number"));
         }
+        let (mut sentinels, mut access) = (Vec::new(), None);
+        for host in hosts {
+            let is_plain = |letter: char| !letter.is_whitespace() && !"@/?#".contains(letter);
+            if host.is_empty() || !host.chars().all(is_plain) {
+                return Err(wrong("one of its sentinels is not of the form host[:port]"));
+            }
+            // A port follows the last colon, and in an IPv6 address the bracket.
+            let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
+            let port = if has_port { String::new() } else { format!(":{SENTINEL_PORT}") };
+            let one = Self::parse_single(&format!("redis://{user}{host}{port}/{database}"))
+                .map_err(|_| {
+                    wrong("one of its sentinels, or its user and password, cannot be read")
+                })?;
+            if let Place::Single(address) = one.place
+                && !sentinels.contains(&address)
+            {
+                sentinels.push(address);
+            }
+            access = Some(one.access);
+        }
+        let access = access.ok_or_else(|| wrong("it names no sentinel"))?;
+        let (name, sentinel_access) = (name.to_owned(), Access::default());
+        Ok(Self { place: Place::Master { name, sentinels, sentinel_access }, access })
     }
 
-    fn parse_single(url: &str) -> Result<Self, Error> {
+    pub(super) fn parse_single(url: &str) -> Result<Self, Error> {
         // The crate's message is not passed on: it may hold a piece of the URL, and so of the password.
         let info = url.into_connection_info().map_err(|_| Error::InvalidUrl {
-            reason: "it is not of the form redis://[user][:password@]host[:port][/database], or \
-                     redis-cluster://[user][:password@]host:port[,host:port..]"
+            reason: "it is not of the form redis://[user][:password@]host[:port][/database]"
                 .to_owned(),
         })?;
         let ConnectionAddr::Tcp(host, port) = info.addr() else {
@@ -121,6 +152,11 @@ impl Location {
         let database = self.access.database;
         match &self.place {
             Place::Single(address) => format!("{}:{}/{database}", address.host, address.port),
+            Place::Master { name, sentinels, .. } => {
+                let mut sentinels: Vec<String> = sentinels.iter().map(Address::to_string).collect();
+                sentinels.sort();
+                format!("{name}@{}/{database}", sentinels.join(","))
+            }
             Place::Cluster(seeds) => {
                 let mut seeds: Vec<String> = seeds.iter().map(Address::to_string).collect();
                 seeds.sort();
@@ -140,8 +176,10 @@ impl Address {
 }
 
 impl Access {
-    fn is_the_same(&self, other: &Self) -> bool {
-        self.username == other.username && self.password == other.password
+    /// Somebody who has that password.
+    pub(crate) fn new(username: Option<&str>, password: &str) -> Self {
+        let username = username.map(str::to_owned);
+        Self { database: 0, username, password: Some(password.to_owned()) }
     }
 }
 
@@ -171,9 +209,9 @@ mod tests {
 
     #[test]
     fn a_url_gives_host_port_database_and_credentials() {
-        let server = |url: &str| {
-            let Place::Single(address) = Location::parse(url).unwrap().place else { panic!("{url}") };
-            address.to_string()
+        let server = |url: &str| match Location::parse(url).unwrap().place {
+            Place::Single(address) => address.to_string(),
+            other => panic!("{other:?}"),
         };
         assert_eq!(server("redis://ann:s3cret@example.org:7000/3"), "example.org:7000");
         assert_eq!(server("redis://[::1]:7000"), "[::1]:7000");
@@ -184,33 +222,68 @@ mod tests {
     }
 
     #[test]
-    fn a_clusters_url_gives_its_nodes_and_who_asks() {
-        let location =
-            Location::parse("redis-cluster://ann:s3cret@a:7000,[::1]:7001,b.example.org,a:7000").unwrap();
-        let Place::Cluster(seeds) = &location.place else { panic!("{location:?}") };
-        let seeds: Vec<String> = seeds.iter().map(Address::to_string).collect();
-        assert_eq!(seeds, ["a:7000", "[::1]:7001", "b.example.org:6379"]);
+    fn a_sentinel_url_gives_a_name_the_sentinels_and_the_credentials_of_the_master() {
+        let url = "redis-sentinel://ann:s%40cret@one.example.org,[::1]:7000,10.0.0.1:7001,[::2]/my-master.1/3";
+        let location = Location::parse(url).unwrap();
+        let Place::Master { name, sentinels, sentinel_access } = &location.place else { panic!() };
+        let sentinels: Vec<String> = sentinels.iter().map(Address::to_string).collect();
+        assert_eq!(name, "my-master.1");
+        let known = ["one.example.org:26379", "[::1]:7000", "10.0.0.1:7001", "[::2]:26379"];
+        assert_eq!(sentinels, known);
+        assert_eq!(location.access.database, 3);
         assert_eq!(location.access.username.as_deref(), Some("ann"));
-        assert_eq!(location.access.password.as_deref(), Some("s3cret"));
-        let turned = Location::parse("valkey-cluster://[::1]:7001,b.example.org,a:7000/").unwrap();
-        assert_eq!(turned.identity(), location.identity());
-        let urls = ["redis://:s3cret@a:7000", "redis://b:7000/0"];
-        assert!(Location::of_cluster(urls).is_ok());
+        assert_eq!(location.access.password.as_deref(), Some("s@cret"));
+        assert_eq!(sentinel_access.password, None);
     }
 
     #[test]
-    fn what_cannot_be_a_cluster_is_an_error_that_says_why() {
-        let why = |location: Result<Location, Error>| match location {
-            Err(Error::InvalidUrl { reason }) => reason,
-            other => panic!("{other:?}"),
-        };
-        let of = |urls: &[&str]| why(Location::of_cluster(urls));
-        assert!(why(Location::parse("redis-cluster://a:1,b:2/3")).contains("database 0"));
-        assert!(of(&["redis://a", "redis://b/1"]).contains("database 0"));
-        assert!(of(&["redis://:x@a", "redis://:y@b"]).contains("one user"));
-        assert!(of(&[]).contains("a node"));
-        for wrong in ["redis-cluster://", "redis-cluster://a:1,,b:2", "redis-cluster://a:x"] {
-            assert!(why(Location::parse(wrong)).contains("form"), "{wrong}");
+    fn the_order_of_the_sentinels_does_not_matter_and_one_counts_once() {
+        let identity = |url: &str| Location::parse(url).unwrap().identity();
+        let one = identity("redis-sentinel://a,b:1/mymaster");
+        assert_eq!(one, identity("valkey-sentinel://:secret@b:1,a,a:26379/mymaster/0"));
+        assert_eq!(one, Location::of_master("mymaster", &["b:1", "a"]).unwrap().identity());
+        assert_ne!(one, identity("redis-sentinel://a,b:1/other"));
+        assert_ne!(one, identity("redis-sentinel://a,b:1/mymaster/1"));
+        assert_ne!(one, identity("redis-sentinel://a,b:2/mymaster"));
+    }
+
+    #[test]
+    fn a_sentinel_url_that_is_wrong_is_refused_without_its_password() {
+        for wrong in [
+            "redis-sentinel://",
+            "redis-sentinel:///mymaster",
+            "redis-sentinel://:s3cret@/mymaster",
+            "redis-sentinel://:s3cret@a",
+            "redis-sentinel://:s3cret@a/",
+            "redis-sentinel://:s3cret@a//0",
+            "redis-sentinel://:s3cret@a/my master",
+            "redis-sentinel://:s3cret@a/mymaster/x",
+            "redis-sentinel://:s3cret@a/mymaster/-1",
+            "redis-sentinel://:s3cret@a/mymaster/0/1",
+            "redis-sentinel://:s3cret@a/mymaster?x=1",
+            "redis-sentinel://:s3cret@a/mymaster/0?x=1",
+            "redis-sentinel://:s3cret@a/mymaster/99999999999999999999",
+            "redis-sentinel://:s3cret@a,/mymaster",
+            "redis-sentinel://:s3cret@a,,b/mymaster",
+            "redis-sentinel://:s3cret@a:99999/mymaster",
+            "redis-sentinel://:s3cret@a:x/mymaster",
+            "redis-sentinel://:s3cret@a b/mymaster",
+            "redis-sentinel://:s3cret/x@a/mymaster",
+            "rediss-sentinel://:s3cret@a/mymaster",
+        ] {
+            match Location::parse(wrong) {
+                Err(error @ Error::InvalidUrl { .. }) => {
+                    assert!(!error.to_string().contains("s3cret"), "{error}");
+                }
+                other => panic!("{wrong}: {other:?}"),
+            }
+        }
+        for (name, sentinels) in
+            [("", vec!["a"]), ("mymaster", vec![]), ("mymaster", vec!["u:s3cret@a"])]
+        {
+            let error = Location::of_master(name, &sentinels).unwrap_err();
+            assert!(matches!(error, Error::InvalidUrl { .. }), "{error}");
+            assert!(!error.to_string().contains("s3cret"), "{error}");
         }
     }
 

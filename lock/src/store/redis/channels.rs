@@ -93,7 +93,8 @@ mod tests {
 
     #[test]
     fn the_channel_of_a_latch_with_braces_is_listened_to_everywhere() {
-        let channels = ["redisson_countdownlatch__channel__{a}", "redisson_countdownlatch__channel__{a{b}}"];
+        let channels =
+            ["redisson_countdownlatch__channel__{a}", "redisson_countdownlatch__channel__{a{b}}"];
         let sharded = subscribed(Channels::Sharded, &channels);
         assert_eq!(
             sharded,

@@ -27,8 +27,10 @@ use super::members::Members;
 use super::node::Node;
 use super::pace::Pace;
 use super::redirection::Redirection;
+use super::server::Server;
 use super::slot::{keeps_together, slot_of};
 use super::subscription::Elsewhere;
+use super::whereabouts::Whereabouts;
 use super::wire::ROUNDS;
 use crate::error::shortened;
 use crate::op::Operation;
@@ -43,7 +45,7 @@ pub(super) struct Cluster {
 pub(super) struct Shared {
     /// Where to ask when nobody else answers.
     pub(super) seeds: Vec<Address>,
-    pub(super) access: Access,
+    access: Access,
     pub(super) command_timeout: Duration,
     /// For each node: one that hangs must not keep the connections that the others need.
     connections: usize,
@@ -221,7 +223,7 @@ impl Shared {
                 answered => return answered,
             };
             if let Failure::Refused { code, message } = &failure {
-                named = Redirection::parse(code, message, node.address());
+                named = node.address().and_then(|asked| Redirection::parse(code, message, asked));
             }
             if named.is_none() {
                 self.failed(&failure);
@@ -248,7 +250,8 @@ impl Shared {
     pub(super) fn moved(&self, slot: u16, to: &Address) -> Option<Arc<Node>> {
         let (node, is_news) = {
             let mut members = self.members.write();
-            let node = members.admit(to, SystemClock.now(), |address, channels| self.make(address, channels))?;
+            let node = members
+                .admit(to, SystemClock.now(), |address, channels| self.make(address, channels))?;
             let before = members.owner(slot);
             members.moved(slot, to);
             (node, members.owner(slot) != before)
@@ -264,15 +267,13 @@ impl Shared {
 
     pub(super) fn make(&self, address: Address, channels: Channels) -> Node {
         let elsewhere = self.itself.clone() as Weak<dyn Elsewhere>;
-        Node::new(
-            address,
-            self.access.clone(),
-            self.command_timeout,
-            self.connections,
-            channels,
-            self.listener.clone(),
-            Some(elsewhere),
-        )
+        let server = self.server(address, channels);
+        Node::of(server, self.connections, self.listener.clone(), Some(elsewhere))
+    }
+
+    pub(super) fn server(&self, address: Address, channels: Channels) -> Server {
+        let whereabouts = Whereabouts::Fixed(address);
+        Server::new(whereabouts, self.access.clone(), self.command_timeout, channels)
     }
 
     fn seat(&self, slot: u16) -> Seat {

@@ -18,6 +18,8 @@ pub(super) struct Connection {
     /// What the socket's timeouts are set to, so that they need not be set for each command.
     read_timeout: Duration,
     write_timeout: Duration,
+    /// The [era](super::sockets::Sockets::era) in which it was made.
+    pub(super) era: u64,
 }
 
 /// Until when something may take.
@@ -65,8 +67,9 @@ pub(super) enum Broken {
 
 impl Connection {
     /// Takes a connected socket over, whose reads and writes take at most `timeout` so far.
-    pub(super) fn new(socket: Arc<Socket>, timeout: Duration) -> Self {
-        Self { socket, parser: Parser::new(), read_timeout: timeout, write_timeout: timeout }
+    pub(super) fn new(socket: Arc<Socket>, timeout: Duration, era: u64) -> Self {
+        let parser = Parser::new();
+        Self { socket, parser, read_timeout: timeout, write_timeout: timeout, era }
     }
 
     /// Sends one command and waits for its reply.

@@ -1,7 +1,7 @@
 //! Who serves what in a cluster: found out before the first operation, and again whenever somebody has a reason.
 
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use super::address::Address;
 use super::channels::Channels;
 use super::cluster::{Shared, shares};
 use super::connection::{Broken, Limit};
+use super::reach::refused;
 use super::redirection::Redirection;
-use super::server::Server;
 use super::slot_map::Range;
 use super::subscription::Elsewhere;
 use super::topology::{ask_channels, ask_slots};
@@ -85,7 +85,9 @@ impl Shared {
             match self.ask(address, &mut Limit::after(left / share)) {
                 Ok(view) => return Ok(self.learn(&view)),
                 // Who is not let in should hear of that rather than of a node that is down.
-                Err(other) if matches!(failure, Some(Failure::Unauthenticated { .. })) => drop(other),
+                Err(other) if matches!(failure, Some(Failure::Unauthenticated { .. })) => {
+                    drop(other)
+                }
                 Err(other) => failure = Some(other),
             }
         }
@@ -95,7 +97,7 @@ impl Shared {
     /// The nodes that are known, in any order: one may be cut off and know less than the others. Then the seeds.
     fn candidates(&self) -> Vec<Address> {
         let mut candidates: Vec<Address> =
-            self.nodes().iter().map(|node| node.address().clone()).collect();
+            self.nodes().iter().filter_map(|node| node.address().cloned()).collect();
         fastrand::shuffle(&mut candidates);
         for seed in &self.seeds {
             if !candidates.contains(seed) {
@@ -108,12 +110,7 @@ impl Shared {
     /// Asks a node on a connection of its own: those of the node may all be in use by callers who wait in vain.
     fn ask(&self, address: &Address, limit: &mut Limit) -> Result<View, Failure> {
         let decided = self.members.read().channels();
-        let server = Server::new(
-            address.clone(),
-            self.access.clone(),
-            self.command_timeout,
-            Channels::Everywhere,
-        );
+        let server = self.server(address.clone(), Channels::Everywhere);
         let mut connection = server.connect(limit)?;
         // Relaxed: a number to look at.
         self.other_connections.fetch_add(1, Ordering::Relaxed);
@@ -126,7 +123,7 @@ impl Shared {
         };
         let ranges = ask_slots(&mut connection, limit, address)
             .map_err(broken)?
-            .map_err(|(code, message)| server.refused(code, message))?;
+            .map_err(|(code, message)| refused(address, code, message))?;
         limit.refresh();
         let channels = match decided {
             Some(channels) => channels,

@@ -134,18 +134,25 @@ impl Members {
 mod tests {
     use hashed_wheel::{Clock, SystemClock};
 
-    use super::*;
     use super::super::address::Access;
+    use super::super::server::Server;
+    use super::super::whereabouts::Whereabouts;
+    use super::*;
 
     fn address(port: u16) -> Address {
         Address { host: "a".to_owned(), port }
     }
 
     fn make(address: Address, channels: Channels) -> Node {
-        let access = Access { database: 0, username: None, password: None };
+        let access = Access::default();
         let listener = std::sync::Weak::<crate::wait::Channels>::new();
         let timeout = Duration::from_secs(1);
-        Node::new(address, access, timeout, 3, channels, listener, None)
+        Node::of(
+            Server::new(Whereabouts::Fixed(address), access, timeout, channels),
+            3,
+            listener,
+            None,
+        )
     }
 
     fn all(port: u16) -> Vec<Range> {
@@ -165,7 +172,7 @@ mod tests {
         members.admit(&address(1), start + LINGER * 2, make).unwrap();
         assert!(members.part(start + LINGER * 3 - Duration::from_millis(1)).0.is_empty());
         let (gone, others) = members.part(start + LINGER * 3);
-        assert_eq!(gone.iter().map(|node| node.address()).collect::<Vec<_>>(), [&address(1)]);
+        assert_eq!(gone.iter().map(|node| node.address()).collect::<Vec<_>>(), [Some(&address(1))]);
         assert!(!others && members.nodes().count() == 1);
     }
 

@@ -8,11 +8,14 @@ use super::address::{Access, Address};
 use super::channels::Channels;
 use super::connection::{Broken, Connection, Limit};
 use super::eviction;
+use super::follower::Follower;
 use super::pipeline::{Astray, Pipeline};
 use super::pool::Pool;
 use super::server::Server;
 use super::subscription::{Elsewhere, Subscription};
-use super::wire::{ROUNDS, Verdict, judge, pack, unsettled};
+use super::whereabouts::Whereabouts;
+use super::wire::{ROUNDS, Verdict, is_a_replicas, judge, pack, unsettled};
+use crate::error::Error;
 use crate::op::Operation;
 use crate::store::{Failure, Listener, Stream};
 use crate::value::Value;
@@ -23,25 +26,46 @@ pub(super) struct Node {
     pool: Pool,
     pipeline: Pipeline,
     subscription: Subscription,
+    /// Ends with the node.
+    _follower: Option<Follower>,
 }
 
 impl Node {
+    /// A server that may move.
     pub(super) fn new(
-        address: Address,
+        whereabouts: Whereabouts,
         access: Access,
         command_timeout: Duration,
         connections: usize,
-        channels: Channels,
+        listener: Weak<dyn Listener>,
+    ) -> Result<Self, Error> {
+        let server = Server::new(whereabouts, access, command_timeout, Channels::Everywhere);
+        let mut node = Self::of(server, connections, listener, None);
+        if node.server.master().is_some() {
+            node._follower = Some(Follower::start(&node.server)?);
+        }
+        Ok(node)
+    }
+
+    /// A server of a cluster. Who knows the others stands `elsewhere`.
+    pub(super) fn of(
+        server: Server,
+        connections: usize,
         listener: Weak<dyn Listener>,
         elsewhere: Option<Weak<dyn Elsewhere>>,
     ) -> Self {
-        let server = Arc::new(Server::new(address, access, command_timeout, channels));
+        let server = Arc::new(server);
         Self {
+            _follower: None,
             pool: Pool::new(Arc::clone(&server), connections.saturating_sub(2).max(1)),
             pipeline: Pipeline::new(Arc::clone(&server)),
             subscription: Subscription::new(Arc::clone(&server), listener, elsewhere),
             server,
         }
+    }
+
+    pub(super) fn server(&self) -> &Arc<Server> {
+        &self.server
     }
 
     /// Makes a connection and keeps it for the first caller.
@@ -68,7 +92,8 @@ impl Node {
         self.pipeline.eviction_of_new_server(timeout)
     }
 
-    pub(super) fn address(&self) -> &Address {
+    /// Where it is, if it stays there.
+    pub(super) fn address(&self) -> Option<&Address> {
         self.server.address()
     }
 
@@ -81,6 +106,9 @@ impl Node {
     }
 
     pub(super) fn close(&self) {
+        if let Some(master) = self.server.master() {
+            master.close();
+        }
         self.pool.close();
         self.subscription.close();
         self.pipeline.close();
@@ -96,7 +124,7 @@ impl Node {
         self.pipeline.run(stream, astray)
     }
 
-    /// Sends an operation; if it was sent here by another node, for a key that is on its way here.
+    /// Sends an operation; with `asking`, one that another node has sent here, for a key that is on its way here.
     pub(super) fn execute<O: Operation + ?Sized>(
         &self,
         operation: &O,
@@ -128,8 +156,8 @@ impl Node {
                 Verdict::SendWhole => whole = true,
                 Verdict::SendAgain => {}
                 Verdict::Refused { code, message } => {
-                    // A replica that was promoted away from us says READONLY: look for the master anew.
-                    if code == "READONLY" {
+                    if is_a_replicas(&code) {
+                        self.server.is_no_master(connection.era);
                         self.pool.discard(connection);
                     } else {
                         self.pool.give_back(connection);

@@ -63,7 +63,8 @@ impl Pace {
     /// Rests after a look. What is asked meanwhile is answered by the next. False at the end.
     pub(super) fn rest(&self, found_news: bool) -> bool {
         let mut state = self.state.lock();
-        state.pause = if found_news { SHORTEST_PAUSE } else { (state.pause * 2).min(LONGEST_PAUSE) };
+        state.pause =
+            if found_news { SHORTEST_PAUSE } else { (state.pause * 2).min(LONGEST_PAUSE) };
         let begun = SystemClock.now();
         // The pause may be cut short by news.
         while !state.closed {
@@ -122,7 +123,10 @@ mod tests {
         assert!(rest(false) >= SHORTEST_PAUSE * 2);
         assert!(rest(false) >= SHORTEST_PAUSE * 4);
         let first_again = rest(true);
-        assert!(first_again >= SHORTEST_PAUSE && first_again < SHORTEST_PAUSE * 4, "{first_again:?}");
+        assert!(
+            first_again >= SHORTEST_PAUSE && first_again < SHORTEST_PAUSE * 4,
+            "{first_again:?}"
+        );
     }
 
     #[test]

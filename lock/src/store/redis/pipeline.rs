@@ -12,7 +12,7 @@ use super::connection::{Broken, Connection, Limit};
 use super::eviction;
 use super::redirection::Redirection;
 use super::server::Server;
-use super::wire::{ROUNDS, Verdict, judge, pack, unsettled};
+use super::wire::{ROUNDS, Verdict, is_a_replicas, judge, pack, unsettled};
 use crate::op::Operation;
 use crate::store::{Failure, Request, Stream};
 
@@ -84,7 +84,7 @@ impl Pipeline {
         let mut kept = self.connection.lock();
         // Taken out, and put back when every reply was read: if the stream panics, what is still to come must not be read
         // as the reply to something else.
-        let mut connection = kept.take();
+        let mut connection = kept.take().filter(|kept| self.server.is_current(kept));
         let (mut under_way, mut again) = (VecDeque::new(), Vec::new());
         loop {
             if under_way.len() <= stream.refill_at() {
@@ -114,15 +114,16 @@ impl Pipeline {
             let answer = match judge(&self.server.clock, value) {
                 Verdict::Answer(value) => operation.decode(value).map_err(Failure::unexpected),
                 Verdict::Refused { code, message } => {
-                    let named = Redirection::parse(&code, &message, self.server.address());
-                    if let (Some(named), Some(astray)) = (named, astray.as_deref_mut()) {
+                    if let Some(astray) = astray.as_deref_mut()
+                        && let Some(named) = self.named(&code, &message)
+                    {
                         astray.push((Request { operation, note, timeout }, Some(named)));
                         continue;
                     }
-                    let moved = code == "READONLY";
+                    let moved = is_a_replicas(&code);
                     let failure = Failure::Refused { code, message };
                     if moved {
-                        // A replica that was promoted away from us: look for the master anew.
+                        self.server.is_no_master(open.era);
                         stream.answered(note, Err(failure.clone()));
                         under_way.extend(again);
                         fail(stream, under_way, &failure);
@@ -149,6 +150,11 @@ impl Pipeline {
             };
             stream.answered(note, answer);
         }
+    }
+
+    /// The node that the server has named instead of answering.
+    fn named(&self, code: &str, message: &str) -> Option<Redirection> {
+        Redirection::parse(code, message, self.server.address()?)
     }
 
     /// Sends as many as there is room for, over a new connection if there is none.

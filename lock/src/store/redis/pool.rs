@@ -42,8 +42,11 @@ impl Pool {
                 if state.closed {
                     return Err(Failure::Closed);
                 }
-                if let Some(connection) = state.idle.pop() {
-                    return Ok(connection);
+                while let Some(connection) = state.idle.pop() {
+                    if self.server.is_current(&connection) {
+                        return Ok(connection);
+                    }
+                    state.open -= 1;
                 }
                 if state.open < self.limit {
                     state.open += 1;

@@ -9,15 +9,17 @@ use std::time::Duration;
 use hashed_wheel::{Clock, SystemClock};
 use parking_lot::{Condvar, Mutex};
 
-/// Resolves one host. At most one thread of it runs at a time: a resolver that hangs is waited for, not piled up. All
-/// who ask while it runs share its answer, and nobody who asks later.
+/// Resolves one host, or another when a server has moved. At most one thread runs for it at a time: a resolver that hangs
+/// is waited for, not piled up. All who ask while it runs share its answer, and nobody who asks later.
 #[derive(Debug, Default)]
 pub(super) struct Resolver {
     latest: Mutex<Option<Arc<Resolution>>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Resolution {
+    host: String,
+    port: u16,
     answer: Mutex<Option<Answer>>,
     answered: Condvar,
 }
@@ -39,7 +41,9 @@ impl Resolver {
         let resolution = {
             let mut latest = self.latest.lock();
             match &*latest {
-                Some(running) if running.answer.lock().is_none() => Arc::clone(running),
+                Some(running) if running.is_for(host, port) && running.answer.lock().is_none() => {
+                    Arc::clone(running)
+                }
                 _ => Arc::clone(latest.insert(start(host.to_owned(), port)?)),
             }
         };
@@ -48,6 +52,10 @@ impl Resolver {
 }
 
 impl Resolution {
+    fn is_for(&self, host: &str, port: u16) -> bool {
+        self.host == host && self.port == port
+    }
+
     fn wait(&self, timeout: Duration) -> io::Result<Vec<SocketAddr>> {
         let deadline = SystemClock.now() + timeout;
         let mut answer = self.answer.lock();
@@ -68,7 +76,8 @@ impl Resolution {
 }
 
 fn start(host: String, port: u16) -> io::Result<Arc<Resolution>> {
-    let resolution = Arc::new(Resolution::default());
+    let (answer, answered) = (Mutex::default(), Condvar::new());
+    let resolution = Arc::new(Resolution { host: host.clone(), port, answer, answered });
     let running = Arc::clone(&resolution);
     thread::Builder::new().name("lock-resolver".to_owned()).spawn(move || {
         let answer = (host.as_str(), port)

@@ -1,29 +1,34 @@
-//! How to reach the server: resolve, connect, authenticate, all within one deadline.
+//! How to reach the server: find it, connect, authenticate, all within one deadline.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use hashed_wheel::Parker;
+use parking_lot::Mutex;
 use redis::Cmd;
 
 use super::address::{Access, Address};
 use super::channels::Channels;
 use super::connection::{Broken, Connection, Limit};
+use super::reach::{authentication, reach, refused};
 use super::resolve::Resolver;
+use super::sentinels::Said;
 use super::server_clock::ServerClock;
-use super::socket::Socket;
 use super::sockets::Sockets;
+use super::whereabouts::{Master, News, Whereabouts};
 use crate::store::Failure;
 use crate::value::{ServerTime, Value};
 
-/// The standard library refuses a timeout of zero.
-const SHORTEST_CONNECT: Duration = Duration::from_millis(1);
+/// Pauses between tries at a master that is not there.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// One server, and what has been learnt of it.
 #[derive(Debug)]
 pub(super) struct Server {
-    address: Address,
+    whereabouts: Whereabouts,
     access: Access,
     sockets: Sockets,
     resolver: Resolver,
@@ -32,17 +37,19 @@ pub(super) struct Server {
     pub(super) command_timeout: Duration,
     /// How many connections were made. Relaxed: a number to look at.
     pub(super) connections: AtomicU64,
+    /// Who is woken when it has moved.
+    woken: Mutex<Vec<Parker>>,
 }
 
 impl Server {
     pub(super) fn new(
-        address: Address,
+        whereabouts: Whereabouts,
         access: Access,
         command_timeout: Duration,
         channels: Channels,
     ) -> Self {
         Self {
-            address,
+            whereabouts,
             access,
             sockets: Sockets::default(),
             resolver: Resolver::default(),
@@ -50,102 +57,196 @@ impl Server {
             channels,
             command_timeout,
             connections: AtomicU64::new(0),
+            woken: Mutex::default(),
         }
     }
 
     /// A connection that is ready for commands, or a failure by the deadline.
     pub(super) fn connect(&self, limit: &mut Limit) -> Result<Connection, Failure> {
-        let mut connection = self.open(limit).map_err(|error| self.not_sent(&error))?;
-        self.shake_hands(&mut connection, limit)?;
+        match &self.whereabouts {
+            Whereabouts::Fixed(address) => self.connect_to(address, self.sockets.era(), limit),
+            Whereabouts::Followed(master) => self.connect_to_master(master, limit),
+        }
+    }
+
+    /// The same to whoever is the master, asking the sentinels again when nobody is.
+    fn connect_to_master(&self, master: &Master, limit: &mut Limit) -> Result<Connection, Failure> {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let (era, moves) = (self.sockets.era(), master.moves());
+            if master.is_closed() {
+                return Err(Failure::Closed);
+            }
+            let failure = match master.present() {
+                Some(address) => match self.connect_to(&address, era, limit) {
+                    Ok(connection) => return Ok(connection),
+                    Err(failure) => {
+                        master.doubt();
+                        failure
+                    }
+                },
+                None => match self.look_for(master, limit) {
+                    Ok(()) => continue,
+                    Err(failure) => failure,
+                },
+            };
+            let left = limit.refresh().left().unwrap_or_default();
+            if !failure.passes() || left.is_zero() {
+                return Err(failure);
+            }
+            let moved = master.wait_for_a_move(moves, pause.min(left));
+            if !moved && left <= pause {
+                return Err(failure);
+            }
+            limit.refresh();
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Asks the sentinels where the master is.
+    fn look_for(&self, master: &Master, limit: &mut Limit) -> Result<(), Failure> {
+        let news = master.ask(limit)?;
+        self.leave_if(news);
+        Ok(())
+    }
+
+    /// Where it is, if it stays there.
+    pub(super) fn address(&self) -> Option<&Address> {
+        match &self.whereabouts {
+            Whereabouts::Fixed(address) => Some(address),
+            Whereabouts::Followed(_) => None,
+        }
+    }
+
+    /// The master that it follows, if it does.
+    pub(super) fn master(&self) -> Option<&Master> {
+        match &self.whereabouts {
+            Whereabouts::Fixed(_) => None,
+            Whereabouts::Followed(master) => Some(master),
+        }
+    }
+
+    /// A sentinel has said where the master is.
+    pub(super) fn hear(&self, said: Said) {
+        if let Some(master) = self.master() {
+            self.leave_if(master.hear(said));
+        }
+    }
+
+    /// A sentinel has told of a switch. False if it has to be asked what it means.
+    pub(super) fn switched(&self, from: &Address, to: Address) -> bool {
+        let news = self.master().and_then(|master| master.switched(from, to));
+        news.inspect(|news| self.leave_if(*news)).is_some()
+    }
+
+    /// Who answers on connections of this era is no master, or no longer. Where there are sentinels, they are asked
+    /// before anything else is sent.
+    pub(super) fn is_no_master(&self, era: u64) {
+        if let Some(master) = self.master()
+            && self.sockets.era() == era
+        {
+            master.doubt();
+            self.sockets.shut_all_of(era);
+        }
+    }
+
+    /// Whether what a connection leads to is still the server.
+    pub(super) fn is_current(&self, connection: &Connection) -> bool {
+        connection.era == self.sockets.era()
+    }
+
+    /// How often it moved. What was on it need not be where it is now.
+    pub(super) fn moves(&self) -> u64 {
+        self.master().map_or(0, Master::moves)
+    }
+
+    /// Wakes this one whenever it has moved.
+    pub(super) fn wake_on_move(&self, parker: &Parker) {
+        self.woken.lock().push(parker.clone());
+    }
+
+    /// Nothing more is written to where it was.
+    fn leave_if(&self, news: News) {
+        if news == News::Moved {
+            self.sockets.shut_all();
+            self.woken.lock().iter().for_each(Parker::unpark);
+        }
+    }
+
+    pub(super) fn not_sent(&self, error: &io::Error) -> Failure {
+        Failure::NotSent { server: self.whereabouts.to_string(), reason: error.to_string() }
+    }
+
+    fn connect_to(
+        &self,
+        address: &Address,
+        era: u64,
+        limit: &mut Limit,
+    ) -> Result<Connection, Failure> {
+        let mut connection =
+            self.open(address, era, limit).map_err(|error| not_sent(address, &error))?;
+        self.shake_hands(address, &mut connection, limit)?;
         self.connections.fetch_add(1, Ordering::Relaxed);
         Ok(connection)
     }
 
-    pub(super) fn address(&self) -> &Address {
-        &self.address
-    }
-
-    pub(super) fn not_sent(&self, error: &io::Error) -> Failure {
-        Failure::NotSent { server: self.address.to_string(), reason: error.to_string() }
-    }
-
-    fn open(&self, limit: &mut Limit) -> io::Result<Connection> {
-        let era = self.sockets.era();
-        let addresses =
-            self.resolver.resolve(&self.address.host, self.address.port, limit.left()?)?;
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        let mut untried = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
-        for address in addresses {
-            // Each gets its share, or one that swallows packets would leave nothing for the next.
-            let share = limit.refresh().left()? / untried.max(1);
-            untried = untried.saturating_sub(1);
-            match Socket::connect(&address, share.max(SHORTEST_CONNECT), self.command_timeout) {
-                Ok(socket) => {
-                    let socket = Arc::new(socket);
-                    self.sockets.admit(&socket, era)?;
-                    return Ok(Connection::new(socket, self.command_timeout));
-                }
-                Err(error) => last = error,
-            }
+    fn open(&self, address: &Address, era: u64, limit: &mut Limit) -> io::Result<Connection> {
+        let mut share = *limit;
+        if self.master().is_some() {
+            // A host that has vanished answers nothing, and another may be the master meanwhile.
+            share = Limit::after(limit.left()? / 2);
         }
-        Err(last)
+        let socket = Arc::new(reach(address, &self.resolver, self.command_timeout, &mut share)?);
+        limit.refresh();
+        self.sockets.admit(&socket, era)?;
+        Ok(Connection::new(socket, self.command_timeout, era))
     }
 
-    /// Says who we are, selects the database and asks for the time, in one round trip.
-    fn shake_hands(&self, connection: &mut Connection, limit: &mut Limit) -> Result<(), Failure> {
+    /// Says who we are, selects the database and asks for the time, in one round trip. A master says that it is one.
+    fn shake_hands(
+        &self,
+        address: &Address,
+        connection: &mut Connection,
+        limit: &mut Limit,
+    ) -> Result<(), Failure> {
         let mut packed = Vec::new();
         let mut replies = 0;
         let mut add = |command: &Cmd| {
             command.write_packed_command(&mut packed);
             replies += 1;
         };
-        if let Some(password) = &self.access.password {
-            let mut authenticate = redis::cmd("AUTH");
-            if let Some(username) = &self.access.username {
-                authenticate.arg(username);
-            }
-            add(authenticate.arg(password));
+        if let Some(authentication) = authentication(&self.access) {
+            add(&authentication);
         }
         if self.access.database != 0 {
             add(redis::cmd("SELECT").arg(self.access.database));
         }
         add(&redis::cmd("TIME"));
+        let has_role = self.master().is_some();
+        if has_role {
+            add(&role());
+        }
 
         limit.refresh();
-        connection.send(&packed, limit).map_err(|error| self.not_sent(&error))?;
+        connection.send(&packed, limit).map_err(|error| not_sent(address, &error))?;
+        let mut time = None;
         for last in (0..replies).rev() {
-            let reply = connection.receive(limit).map_err(|error| self.not_sent(&error))?;
+            let reply = connection.receive(limit).map_err(|error| not_sent(address, &error))?;
             limit.refresh();
             match reply {
-                Value::Refusal { code, message } => return Err(self.refused(code, message)),
-                reply if last == 0 => {
-                    if let Some(now) = server_time(&reply) {
-                        self.clock.learn(now);
-                    }
+                Value::Refusal { code, message } => return Err(refused(address, code, message)),
+                reply if last == 0 && has_role && !is_master(&reply) => {
+                    let error = io::Error::other("it is a replica");
+                    return Err(not_sent(address, &error));
                 }
+                reply if last == usize::from(has_role) => time = server_time(&reply),
                 _ => {}
             }
         }
-        Ok(())
-    }
-
-    /// What a refusal means that came before any operation.
-    pub(super) fn refused(&self, code: String, message: String) -> Failure {
-        let server = self.address.to_string();
-        match code.as_str() {
-            "NOAUTH" | "WRONGPASS" | "NOPERM" => {
-                Failure::Unauthenticated { server, reason: format!("{code} {message}") }
-            }
-            // How Redis answers AUTH when it has no password; the text names the command.
-            "ERR" if message.contains("AUTH") => {
-                Failure::Unauthenticated { server, reason: message }
-            }
-            // The server closes the connection after it, so it is no answer to a command. It passes.
-            "ERR" if message.contains("max number of clients") => {
-                Failure::NotSent { server, reason: message }
-            }
-            _ => Failure::Refused { code, message },
+        if let Some(now) = time {
+            self.clock.learn(now);
         }
+        Ok(())
     }
 
     /// What an attempt that broke is to its caller.
@@ -154,11 +255,26 @@ impl Server {
             Broken::NotSent(error) => self.not_sent(&error),
             Broken::Unanswered(error) => {
                 let broken = error.kind() != io::ErrorKind::TimedOut;
-                let reason = format!("{}: {error}", self.address);
+                let reason = format!("{}: {error}", self.whereabouts);
                 Failure::Unknown { not_after, reason, broken }
             }
         }
     }
+}
+
+fn not_sent(server: &Address, error: &io::Error) -> Failure {
+    Failure::NotSent { server: server.to_string(), reason: error.to_string() }
+}
+
+/// Asks whether a server is a master.
+pub(super) fn role() -> Cmd {
+    redis::cmd("ROLE")
+}
+
+/// Whether it says so.
+pub(super) fn is_master(role: &Value) -> bool {
+    let Value::Array(parts) = role else { return false };
+    matches!(parts.first(), Some(Value::Text(role)) if role == "master")
 }
 
 /// Reads the answer of `TIME`: seconds and microseconds.

@@ -66,7 +66,6 @@ mod tests {
             ("a{b}", 3300),
             ("a{b", 13_340),
             ("a{}b", 13_694),
-            ("redisson_lock__channel:a{b", 11_736),
             ("redisson_countdownlatch__channel__{a{b}}", 13_340),
             ("redisson_lock__channel:{a}", 15_495),
             ("foo{{bar}}zap", slot_of("{bar")),

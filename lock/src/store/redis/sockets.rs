@@ -1,6 +1,7 @@
 //! The open sockets to one server, so that all can be shut at once when it is no longer the one to speak to.
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -9,41 +10,47 @@ use super::socket::Socket;
 
 #[derive(Debug, Default)]
 pub(super) struct Sockets {
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    /// How often all were shut.
-    era: u64,
-    open: Vec<Weak<Socket>>,
+    /// How often all were shut. Written with `open` locked.
+    era: AtomicU64,
+    open: Mutex<Vec<Weak<Socket>>>,
 }
 
 impl Sockets {
     /// How often all were shut. Read it before looking where to connect to.
     pub(super) fn era(&self) -> u64 {
-        self.state.lock().era
+        self.era.load(Ordering::Acquire)
     }
 
     /// Takes in a socket that was connected in `era`. An error if all were shut since: it may lead to the wrong server.
     pub(super) fn admit(&self, socket: &Arc<Socket>, era: u64) -> io::Result<()> {
-        let mut state = self.state.lock();
-        if state.era != era {
+        let mut open = self.open.lock();
+        if self.era() != era {
             let reason = "another server took over meanwhile";
             return Err(io::Error::new(io::ErrorKind::ConnectionAborted, reason));
         }
-        state.open.retain(|open| open.strong_count() > 0);
-        state.open.push(Arc::downgrade(socket));
+        open.retain(|open| open.strong_count() > 0);
+        open.push(Arc::downgrade(socket));
         Ok(())
     }
 
-    #[expect(dead_code, reason = "the next step: a master that moves")]
     /// Shuts all, idle or in use. Whoever waits for an answer gets an error at once.
     pub(super) fn shut_all(&self) {
+        self.shut_all_if(|_| true);
+    }
+
+    /// Shuts all of `era`. None if they were shut before, and those that are open now lead elsewhere.
+    pub(super) fn shut_all_of(&self, era: u64) {
+        self.shut_all_if(|present| present == era);
+    }
+
+    fn shut_all_if(&self, condition: impl FnOnce(u64) -> bool) {
         let open = {
-            let mut state = self.state.lock();
-            state.era += 1;
-            std::mem::take(&mut state.open)
+            let mut open = self.open.lock();
+            if !condition(self.era()) {
+                return;
+            }
+            self.era.fetch_add(1, Ordering::Release);
+            std::mem::take(&mut *open)
         };
         for socket in open.iter().filter_map(Weak::upgrade) {
             socket.shut();

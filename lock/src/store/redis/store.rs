@@ -1,15 +1,20 @@
-//! Where an operation goes: to the one server there is, or to the node of a cluster that serves its keys.
+//! Where an operation goes: to the one server there is, or that is the master now; or to the node of a cluster that
+//! serves its keys.
 //!
 //! Whatever has a key goes where the key is.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use hashed_wheel::Parker;
+
 use super::address::{Location, Place};
-use super::channels::Channels;
 use super::cluster::Cluster;
 use super::connection::Limit;
 use super::node::Node;
+use super::sentinels::Sentinels;
+use super::whereabouts::{Master, Whereabouts};
+use crate::error::Error;
 use crate::op::Operation;
 use crate::store::{Failure, Lane, Listener, Part, Stream};
 use crate::value::Value;
@@ -32,27 +37,22 @@ impl Redis {
         command_timeout: Duration,
         connections: usize,
         listener: Weak<dyn Listener>,
-    ) -> Self {
+    ) -> Result<Self, Error> {
         let Location { place, access } = location;
-        let endpoint = match place {
-            Place::Single(address) => Endpoint::Single(Node::new(
-                address,
-                access,
-                command_timeout,
-                connections,
-                Channels::Everywhere,
-                listener,
-                None,
-            )),
-            Place::Cluster(seeds) => Endpoint::Cluster(Cluster::new(
-                seeds,
-                access,
-                command_timeout,
-                connections,
-                listener,
-            )),
+        let whereabouts = match place {
+            Place::Single(address) => Whereabouts::Fixed(address),
+            Place::Master { name, sentinels, sentinel_access } => {
+                let timeout = command_timeout;
+                let sentinels = Sentinels::new(name, sentinels, sentinel_access, timeout);
+                Whereabouts::Followed(Master::new(sentinels))
+            }
+            Place::Cluster(seeds) => {
+                let cluster = Cluster::new(seeds, access, command_timeout, connections, listener);
+                return Ok(Self { endpoint: Endpoint::Cluster(cluster) });
+            }
         };
-        Self { endpoint }
+        let node = Node::new(whereabouts, access, command_timeout, connections, listener)?;
+        Ok(Self { endpoint: Endpoint::Single(node) })
     }
 
     /// Makes a connection and keeps it for the first caller.
@@ -111,6 +111,23 @@ impl Redis {
         match &self.endpoint {
             Endpoint::Single(node) => node.close(),
             Endpoint::Cluster(cluster) => cluster.close(),
+        }
+    }
+
+    /// How often the server changed. What was on the last need not be on this one.
+    pub(crate) fn moves(&self) -> u64 {
+        match &self.endpoint {
+            Endpoint::Single(node) => node.server().moves(),
+            // A hold that a new master does not know is found out by its renewal.
+            Endpoint::Cluster(_) => 0,
+        }
+    }
+
+    /// Wakes this one whenever the server changes.
+    pub(crate) fn wake_on_move(&self, parker: &Parker) {
+        match &self.endpoint {
+            Endpoint::Single(node) => node.server().wake_on_move(parker),
+            Endpoint::Cluster(_) => {}
         }
     }
 

@@ -218,7 +218,10 @@ impl Shared {
             if connected.is_ok() || !self.sleep(pause) {
                 break;
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            // Who looks for a master has paused while he did, and was woken when it was there.
+            if self.server.master().is_none() {
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
         }
         self.state.lock().running = false;
     }
@@ -316,7 +319,8 @@ impl Shared {
 
     /// The server has refused a channel. It does not say which.
     fn refused(&self, code: &str, message: &str) -> io::Result<()> {
-        match Redirection::parse(code, message, self.server.address()) {
+        let asked = self.server.address();
+        match asked.and_then(|asked| Redirection::parse(code, message, asked)) {
             Some(named) => {
                 if let Redirection::Moved { slot, .. } = named {
                     self.state.lock().lose_home(slot);

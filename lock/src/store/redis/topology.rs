@@ -87,7 +87,8 @@ mod tests {
             range(8192, 16_383, vec![node(text(""), 7002)]),
             range(5, 5, vec![node(Value::Nil, 7003)]),
         ]);
-        let expected = [(0, 8191, "10.0.0.1", 7000), (8192, 16_383, "asked", 7002), (5, 5, "asked", 7003)];
+        let expected =
+            [(0, 8191, "10.0.0.1", 7000), (8192, 16_383, "asked", 7002), (5, 5, "asked", 7003)];
         let expected: Vec<Range> = expected
             .map(|(first, last, host, port)| {
                 let address = Address { host: host.to_owned(), port };

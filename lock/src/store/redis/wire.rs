@@ -32,6 +32,11 @@ pub(super) fn judge(clock: &ServerClock, value: Value) -> Verdict {
     }
 }
 
+/// Whether it is how a replica refuses what only a master may do: the master has moved.
+pub(super) fn is_a_replicas(code: &str) -> bool {
+    matches!(code, "READONLY" | "MASTERDOWN")
+}
+
 /// Nothing ran, and trying again at once did not help.
 pub(super) fn unsettled() -> Failure {
     Failure::Refused {

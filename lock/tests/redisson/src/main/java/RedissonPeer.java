@@ -15,10 +15,11 @@ import org.redisson.Redisson;
  * Uses Redisson on a word of the tests: commands on standard input, answers on standard output, a line each.
  *
  * <pre>
- * java -jar redisson-peer.jar [SETTING=NUMBER ...] HOST:PORT [HOST:PORT ...]
+ * java -jar redisson-peer.jar [SETTING=VALUE ...] HOST:PORT [HOST:PORT ...]
  *
  * settings: lockWatchdogTimeout, fairLockWaitTimeout, timeout, retryAttempts (milliseconds and a number; Redisson's
- * own defaults without them); cluster (any number: the addresses are nodes of one cluster, and there is one client)
+ * own defaults without them); nameMapper, a text that is put before every name, also before that of a counter;
+ * cluster, whatever its value: the addresses are nodes of one cluster, and there is one client
  *
  * It says `ready VERSION` once. Then each command has one answer, when it has been done:
  *
@@ -71,14 +72,14 @@ public final class RedissonPeer {
     }
 
     public static void main(String[] arguments) throws IOException {
-        Map<String, Long> settings = new HashMap<>();
+        Map<String, String> settings = new HashMap<>();
         List<String> addresses = new ArrayList<>();
         for (String argument : arguments) {
             int equals = argument.indexOf('=');
             if (equals < 0) {
                 addresses.add(argument);
             } else {
-                settings.put(argument.substring(0, equals), Long.valueOf(argument.substring(equals + 1)));
+                settings.put(argument.substring(0, equals), argument.substring(equals + 1));
             }
         }
         RedissonPeer peer = new RedissonPeer(new Servers(settings, addresses));

@@ -8,13 +8,14 @@ import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
 import org.redisson.config.ClusterServersConfig;
 import org.redisson.config.Config;
+import org.redisson.config.NameMapper;
 import org.redisson.config.SingleServerConfig;
 
 /** One Redisson client for each server, or one for all if they are a cluster; and the objects that commands name. */
 final class Servers {
     private final List<RedissonClient> clients = new ArrayList<>();
 
-    Servers(Map<String, Long> settings, List<String> addresses) {
+    Servers(Map<String, String> settings, List<String> addresses) {
         if (settings.containsKey("cluster")) {
             clients.add(Redisson.create(cluster(settings, addresses)));
             return;
@@ -24,7 +25,7 @@ final class Servers {
         }
     }
 
-    private static Config cluster(Map<String, Long> settings, List<String> addresses) {
+    private static Config cluster(Map<String, String> settings, List<String> addresses) {
         Config config = new Config();
         ClusterServersConfig servers = config.useClusterServers();
         addresses.forEach(address -> servers.addNodeAddress("redis://" + address));
@@ -33,28 +34,44 @@ final class Servers {
         settings.forEach((name, value) -> {
             switch (name) {
                 case "cluster" -> { }
-                case "lockWatchdogTimeout" -> config.setLockWatchdogTimeout(value);
+                case "lockWatchdogTimeout" -> config.setLockWatchdogTimeout(Long.parseLong(value));
                 default -> throw new IllegalArgumentException("there is no setting " + name + " of a cluster");
             }
         });
         return config;
     }
 
-    private static Config config(Map<String, Long> settings, String address) {
+    private static Config config(Map<String, String> settings, String address) {
         Config config = new Config();
         SingleServerConfig server = config.useSingleServer().setAddress("redis://" + address);
         // Connections are opened as they are needed: two dozen at the start are time that every test waits for.
         server.setConnectionMinimumIdleSize(1);
         settings.forEach((name, value) -> {
             switch (name) {
-                case "lockWatchdogTimeout" -> config.setLockWatchdogTimeout(value);
-                case "fairLockWaitTimeout" -> config.setFairLockWaitTimeout(value);
-                case "timeout" -> server.setTimeout(value.intValue());
-                case "retryAttempts" -> server.setRetryAttempts(value.intValue());
+                case "lockWatchdogTimeout" -> config.setLockWatchdogTimeout(Long.parseLong(value));
+                case "fairLockWaitTimeout" -> config.setFairLockWaitTimeout(Long.parseLong(value));
+                case "timeout" -> server.setTimeout(Integer.parseInt(value));
+                case "retryAttempts" -> server.setRetryAttempts(Integer.parseInt(value));
+                case "nameMapper" -> config.setNameMapper(behind(value));
                 default -> throw new IllegalArgumentException("there is no setting " + name);
             }
         });
         return config;
+    }
+
+    /** Puts a prefix before every name. */
+    private static NameMapper behind(String prefix) {
+        return new NameMapper() {
+            @Override
+            public String map(String name) {
+                return prefix + name;
+            }
+
+            @Override
+            public String unmap(String name) {
+                return name.startsWith(prefix) ? name.substring(prefix.length()) : name;
+            }
+        };
     }
 
     RedissonClient first() {

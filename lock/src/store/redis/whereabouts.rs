@@ -1,0 +1,244 @@
+//! Where a server is: at an address that stays, or wherever the sentinels say that the master is.
+
+use std::fmt;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::address::Address;
+use super::connection::Limit;
+use super::sentinels::{Said, Sentinels};
+use crate::store::Failure;
+
+#[derive(Debug)]
+pub(super) enum Whereabouts {
+    Fixed(Address),
+    Followed(Master),
+}
+
+/// The master of a name, as far as the sentinels have said where it is.
+#[derive(Debug)]
+pub(super) struct Master {
+    pub(super) sentinels: Sentinels,
+    state: Mutex<State>,
+    /// Signalled when it moves, when an answer is there, and at the end.
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    present: Option<Said>,
+    /// Whether the sentinels are to be asked before anybody goes there.
+    doubted: bool,
+    /// Whether somebody is asking them. The others wait for his answer.
+    asking: bool,
+    /// Why he got none.
+    failure: Option<Failure>,
+    /// How often it moved.
+    moves: u64,
+    closed: bool,
+}
+
+/// What became of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    /// It is where it was, or was not known before.
+    None,
+    /// It was elsewhere until now. Whatever leads there must be shut.
+    Moved,
+}
+
+impl Master {
+    pub(super) fn new(sentinels: Sentinels) -> Self {
+        Self { sentinels, state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// Where it is, unless that is in doubt.
+    pub(super) fn present(&self) -> Option<Address> {
+        let state = self.state.lock();
+        state.present.as_ref().filter(|_| !state.doubted).map(|said| said.address.clone())
+    }
+
+    /// How often it moved. Read it before anything that might fail because it has.
+    pub(super) fn moves(&self) -> u64 {
+        self.state.lock().moves
+    }
+
+    /// It may not be there any more, or not be the master.
+    pub(super) fn doubt(&self) {
+        self.state.lock().doubted = true;
+    }
+
+    /// Asks the sentinels, or waits for the answer if somebody is asking.
+    pub(super) fn ask(&self, limit: &mut Limit) -> Result<News, Failure> {
+        let present = {
+            let mut state = self.state.lock();
+            if state.asking {
+                while state.asking && !state.closed {
+                    let Ok(left) = limit.refresh().left() else { break };
+                    self.changed.wait_for(&mut state, left);
+                }
+                return match &state.failure {
+                    Some(failure) => Err(failure.clone()),
+                    None if state.asking => Err(self.sentinels.failure("no answer came in time")),
+                    None => Ok(News::None),
+                };
+            }
+            state.asking = true;
+            state.failure = None;
+            state.present.clone()
+        };
+        let answer = self.sentinels.ask_all(present.as_ref(), limit);
+        let mut state = self.state.lock();
+        state.asking = false;
+        let news = match answer {
+            // Somebody may have heard of a later failover meanwhile.
+            Ok(said) if present != state.present && !state.is_newer(&said) => Ok(News::None),
+            Ok(said) => {
+                state.doubted = false;
+                Ok(state.adopt(said))
+            }
+            Err(failure) => {
+                state.failure = Some(failure.clone());
+                Err(failure)
+            }
+        };
+        self.changed.notify_all();
+        news
+    }
+
+    /// A sentinel has said something without being asked about doubts. It counts if it is of a later failover.
+    pub(super) fn hear(&self, said: Said) -> News {
+        let mut state = self.state.lock();
+        if !state.is_newer(&said) {
+            return News::None;
+        }
+        state.doubted = false;
+        let news = state.adopt(said);
+        self.changed.notify_all();
+        news
+    }
+
+    /// A sentinel has told of a switch. `None` if it began elsewhere than where the master is known to be: then that
+    /// sentinel is behind, or we are.
+    pub(super) fn switched(&self, from: &Address, to: Address) -> Option<News> {
+        let mut state = self.state.lock();
+        let epoch = match &state.present {
+            Some(present) if present.address == *from => present.epoch.saturating_add(1),
+            Some(present) if present.address == to => return Some(News::None),
+            _ => return None,
+        };
+        state.doubted = false;
+        let news = state.adopt(Said { address: to, epoch });
+        self.changed.notify_all();
+        Some(news)
+    }
+
+    /// Waits until it has moved since `moves` was read, for at most `limit`. Whether it has.
+    pub(super) fn wait_for_a_move(&self, moves: u64, limit: Duration) -> bool {
+        let mut limit = Limit::after(limit);
+        let mut state = self.state.lock();
+        while state.moves == moves && !state.closed {
+            let Ok(left) = limit.refresh().left() else { return false };
+            self.changed.wait_for(&mut state, left);
+        }
+        true
+    }
+
+    /// Ends every wait, now and later.
+    pub(super) fn close(&self) {
+        self.state.lock().closed = true;
+        self.changed.notify_all();
+        self.sentinels.shut();
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.state.lock().closed
+    }
+}
+
+impl State {
+    fn is_newer(&self, said: &Said) -> bool {
+        self.present.as_ref().is_none_or(|present| said.epoch > present.epoch)
+    }
+
+    fn adopt(&mut self, said: Said) -> News {
+        let before = self.present.replace(said.clone());
+        if before.is_none_or(|before| before.address == said.address) {
+            return News::None;
+        }
+        self.moves += 1;
+        News::Moved
+    }
+}
+
+impl fmt::Display for Whereabouts {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(address) => address.fmt(formatter),
+            Self::Followed(master) => match &master.state.lock().present {
+                Some(said) => write!(formatter, "{} ({})", said.address, master.sentinels.name()),
+                None => master.sentinels.fmt(formatter),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::redis::address::Access;
+
+    fn address(port: u16) -> Address {
+        Address { host: "10.0.0.1".to_owned(), port }
+    }
+
+    fn master() -> Master {
+        let access = Access { database: 0, username: None, password: None };
+        let name = "mymaster".to_owned();
+        Master::new(Sentinels::new(name, Vec::new(), access, Duration::from_secs(1)))
+    }
+
+    fn said(port: u16, epoch: u64) -> Said {
+        Said { address: address(port), epoch }
+    }
+
+    #[test]
+    fn it_moves_when_somebody_tells_of_a_later_failover_to_another_address() {
+        let master = master();
+        assert_eq!(master.hear(said(1, 5)), News::None);
+        assert_eq!(master.hear(said(2, 5)), News::None);
+        assert_eq!(master.hear(said(1, 6)), News::None);
+        assert_eq!(master.present(), Some(address(1)));
+        assert_eq!(master.hear(said(2, 7)), News::Moved);
+        assert_eq!(master.present(), Some(address(2)));
+        assert_eq!(master.moves(), 1);
+    }
+
+    #[test]
+    fn a_switch_counts_if_it_began_where_the_master_is_known_to_be() {
+        let master = master();
+        assert_eq!(master.switched(&address(1), address(2)), None);
+        master.hear(said(1, 5));
+        assert_eq!(master.switched(&address(1), address(2)), Some(News::Moved));
+        // Somebody else tells of the same, and somebody who has slept of what was before.
+        assert_eq!(master.switched(&address(1), address(2)), Some(News::None));
+        assert_eq!(master.hear(said(1, 5)), News::None);
+        assert_eq!(master.switched(&address(3), address(1)), None);
+        assert_eq!(master.present(), Some(address(2)));
+        // Its number is learnt afterwards.
+        assert_eq!(master.hear(said(3, 7)), News::Moved);
+    }
+
+    #[test]
+    fn a_doubted_address_is_not_given_until_somebody_knows_better() {
+        let master = master();
+        master.hear(said(1, 5));
+        master.doubt();
+        assert_eq!(master.present(), None);
+        assert_eq!(master.hear(said(1, 5)), News::None);
+        assert_eq!(master.present(), None);
+        assert_eq!(master.hear(said(2, 6)), News::Moved);
+        assert_eq!(master.present(), Some(address(2)));
+    }
+}
