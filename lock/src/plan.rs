@@ -238,7 +238,7 @@ impl Plan {
                 return Err(Error::AlreadyHeld { name: hold.name.shown() });
             }
         }
-        renewable(process, terms)?;
+        renewable(process, terms, &hold.name)?;
         let Some(count) = hold.enter(lease, watched) else {
             // Another thread of the same owner releases it just now.
             return Ok(None);
@@ -334,7 +334,7 @@ impl Acquirer<'_> {
         cancel: Option<&Receiver<()>>,
     ) -> Result<Attempt<Grip>, Error> {
         let process = self.process;
-        renewable(process, self.terms)?;
+        renewable(process, self.terms, &self.claim.name)?;
         let acquire = match &self.under {
             Some(writer) => self.claim.acquire_under(writer, self.terms.lease),
             None => self.claim.acquire(self.terms.lease, self.waits),
@@ -428,8 +428,9 @@ impl Drop for Acquirer<'_> {
 }
 
 /// An error if the hold would be watched, and nobody is there to renew it.
-fn renewable(process: &Process, terms: Terms) -> Result<(), Error> {
-    if terms.watched && process.watchdog.is_gone() { Err(Error::WatchdogGone) } else { Ok(()) }
+fn renewable(process: &Process, terms: Terms, name: &LockName) -> Result<(), Error> {
+    let gone = terms.watched && process.watchdog.is_gone(name);
+    if gone { Err(Error::WatchdogGone) } else { Ok(()) }
 }
 
 /// What an acquire keeps trying for: until its end, a cancellation or a shutdown.

@@ -94,7 +94,7 @@ impl<'a> PermitTaker<'a> {
 
     pub(crate) fn attempt(&mut self, patience: &Patience<'_>) -> Result<Attempt<Taken>, Error> {
         let process = self.process;
-        if self.term == Term::Watched && process.watchdog.is_gone() {
+        if self.term == Term::Watched && process.watchdog.is_gone(&self.name) {
             return Err(Error::WatchdogGone);
         }
         let answer = match call(&process.store, &*process.clock, &self.acquire, patience) {

@@ -56,6 +56,17 @@ impl Failure {
         self.is_of_the_request() || matches!(self, Self::Refused { code, .. } if code == "TRYAGAIN")
     }
 
+    /// Whether the server has refused this request for where its keys lie: elsewhere, or on their way.
+    pub(crate) fn is_of_the_place(&self) -> bool {
+        const CODES: [&str; 4] = ["MOVED", "ASK", "TRYAGAIN", "CROSSSLOT"];
+        matches!(self, Self::Refused { code, .. } if CODES.contains(&code.as_str()))
+    }
+
+    /// Whether it was refused because its keys do not lie together, so that each alone may be granted.
+    pub(crate) fn parts_keys(&self) -> bool {
+        matches!(self, Self::Refused { code, .. } if code == "TRYAGAIN" || code == "CROSSSLOT")
+    }
+
     /// The same, after an earlier attempt that may have run.
     pub(crate) fn in_doubt(self, not_after: ServerTime) -> Self {
         let reason = match self {

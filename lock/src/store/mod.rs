@@ -58,11 +58,27 @@ impl Store {
         }
     }
 
-    /// Which server has `key` now, as far as is known.
+    /// The lane of the server that has `key`, as far as is known by now. It is one that [is known](Self::knows).
     pub(crate) fn lane_of(&self, key: &str) -> Lane {
         match self {
             Self::Memory(_) => Lane::ONLY,
             Self::Redis(redis) => redis.lane_of(key),
+        }
+    }
+
+    /// Whether a lane leads to a server that may still have keys.
+    pub(crate) fn knows(&self, lane: Lane) -> bool {
+        match self {
+            Self::Memory(_) => lane == Lane::ONLY,
+            Self::Redis(redis) => redis.knows(lane),
+        }
+    }
+
+    /// The lane of all keys, if there is one server and never another.
+    pub(crate) fn only_lane(&self) -> Option<Lane> {
+        match self {
+            Self::Memory(_) => Some(Lane::ONLY),
+            Self::Redis(redis) => redis.is_one_server().then_some(Lane::ONLY),
         }
     }
 

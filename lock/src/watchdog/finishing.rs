@@ -1,4 +1,4 @@
-//! Finishing the releases that are owed, on the renewal thread, between its turns.
+//! Finishing the releases that a server is owed, on its renewal thread, between that one's turns.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use hashed_wheel::{Clock, SystemClock};
 
 use super::Shared;
-use super::releases::{Debt, GivesBack};
+use super::releases::{Debt, GivesBack, Releases};
+use super::renewer::Renewer;
 use crate::op::Released;
-use crate::store::{Failure, Lane, Request, Stream};
+use crate::store::{Failure, Request, Stream};
 
 /// Releases that are sent together.
 const AT_ONCE: usize = 100;
@@ -16,12 +17,18 @@ const AT_ONCE: usize = 100;
 const LAST_RELEASES: Duration = Duration::from_secs(5);
 
 /// Sends the releases that are owed and due, within `timeout`. Answers whether the server has answered any.
-pub(super) fn send_owed_releases(shared: &Shared, now: Instant, timeout: Duration) -> bool {
-    let due = shared.releases.lock().begin_round(now, AT_ONCE);
+pub(super) fn send_owed_releases(
+    shared: &Shared,
+    renewer: &Renewer,
+    now: Instant,
+    timeout: Duration,
+) -> bool {
+    shared.move_owed(renewer, now);
+    let due = renewer.with_releases(|book| book.begin_round(now, AT_ONCE));
     let any = !due.is_empty();
-    let mut round = Round { shared, due: due.into(), timeout, now, answered: false };
+    let mut round = Round { shared, renewer, due: due.into(), timeout, now, answered: false };
     if any {
-        shared.store.stream(Lane::ONLY, &mut round);
+        shared.store.stream(renewer.lane, &mut round);
         round.now = shared.clock.now();
     }
     round.answered
@@ -30,6 +37,7 @@ pub(super) fn send_owed_releases(shared: &Shared, now: Instant, timeout: Duratio
 /// Releases on their way to the server and back.
 struct Round<'a> {
     shared: &'a Shared,
+    renewer: &'a Renewer,
     due: VecDeque<(Debt, GivesBack)>,
     timeout: Duration,
     /// When the clock was read last.
@@ -52,14 +60,12 @@ impl Stream for Round<'_> {
 
     fn answered(&mut self, debt: Debt, answer: Result<Released, Failure>) {
         self.now = self.shared.clock.now();
-        let mut book = self.shared.releases.lock();
-        match answer {
-            Ok(released) => {
-                self.answered = true;
-                book.acknowledged(self.now, &debt, released.at);
-            }
-            Err(_) => book.unanswered(self.now, &debt),
-        }
+        let now = self.now;
+        self.answered |= answer.is_ok();
+        self.renewer.with_releases(|book| match answer {
+            Ok(released) => book.acknowledged(now, &debt, released.at),
+            Err(_) => book.unanswered(now, &debt),
+        });
     }
 }
 
@@ -67,10 +73,7 @@ impl Drop for Round<'_> {
     /// Also if it panicked: what got no answer stays owed, and nobody waits for a round that is over. The clock is not
     /// asked, as it may be what has panicked.
     fn drop(&mut self) {
-        let mut book = self.shared.releases.lock();
-        book.end_round(self.now);
-        self.shared.owed.set(book.len());
-        drop(book);
+        self.renewer.with_releases(|book| book.end_round(self.now));
         self.shared.wake_flushers();
     }
 }
@@ -79,19 +82,17 @@ impl Drop for Round<'_> {
 /// most. By the system's clock: how long a server takes is the outside world's. Without an answer there is a second
 /// round, on a new connection: the first may have met one that the server had closed. What a copy that is still on its
 /// way may create is left to its lease, and so is what was not sent in time.
-pub(super) fn send_last_releases(shared: &Shared) {
+pub(super) fn send_last_releases(shared: &Shared, renewer: &Renewer) {
     let deadline = SystemClock.now() + LAST_RELEASES;
     let mut unanswered = 0;
     while unanswered < 2 {
         let left = deadline.saturating_duration_since(SystemClock.now());
-        let Some(last) = shared.releases.lock().last_due().filter(|_| !left.is_zero()) else {
+        let Some(last) = renewer.releases().last_due().filter(|_| !left.is_zero()) else {
             break;
         };
-        if !send_owed_releases(shared, last, shared.release_timeout().min(left)) {
+        if !send_owed_releases(shared, renewer, last, shared.release_timeout().min(left)) {
             unanswered += 1;
         }
     }
-    let mut book = shared.releases.lock();
-    book.abandon();
-    shared.owed.set(book.len());
+    renewer.with_releases(Releases::abandon);
 }

@@ -1,46 +1,50 @@
 //! The watchdog: every hold stands on the wheel, at its next renewal or at the end of its validity.
 //!
-//! The wheel's ticker never touches a socket. What is due for renewal it hands to the renewal thread, and puts the hold
-//! back at the end of its validity, so that a loss is told in time even while a renewal hangs. What has come to its end
-//! it declares lost. The renewal thread sends the renewals in scripts of many keys, several in flight, and finishes
-//! the releases that are owed.
+//! The wheel's ticker never touches a socket. What is due for renewal it hands to the renewal thread of the server that
+//! has it, and puts the hold back at the end of its validity, so that a loss is told in time even while a renewal hangs.
+//! What has come to its end it declares lost. A renewal thread sends the renewals in scripts of many keys, several in
+//! flight, and finishes the releases that are owed. There is one for each server, so that one which hangs delays no
+//! other.
 
+mod batches;
 mod finishing;
+mod handing_out;
 mod jumps;
+mod lanes;
 mod moved;
+mod owing;
 mod placing;
 mod releases;
 mod renewal;
+mod renewer;
 mod round_trip;
 mod schedule;
+mod sweep;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use hashed_wheel::{BatchTimer, Clock, HashedWheelTimer, Parker};
 use parking_lot::Mutex;
 
-use crate::claim::Claim;
 use crate::config::Settings;
 use crate::error::{Error, LostReason};
 use crate::hold::{Hold, Place};
 use crate::holds::Holds;
 use crate::lease::Lease;
 use crate::name::LockName;
-use crate::owner::Owner;
 use crate::report::Warning;
-use crate::statistics::{Counters, Level};
+use crate::statistics::Counters;
 use crate::store::{Lane, Store};
 use crate::teller::Teller;
-use crate::value::ServerTime;
 use jumps::{Jumps, Reading};
+use lanes::Lanes;
 use moved::Moved;
-use releases::Releases;
-pub(crate) use releases::{Debt, GivesBack};
-use round_trip::RoundTrip;
+pub(crate) use releases::Debt;
+use renewer::{Due, Renewer};
 use schedule::{Company, Schedule};
 
 /// The wheel with its ticker.
@@ -51,7 +55,6 @@ type Timer = BatchTimer<Arc<Hold>>;
 pub(crate) struct Watchdog {
     shared: Arc<Shared>,
     timer: Option<Arc<Timer>>,
-    thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
@@ -61,34 +64,23 @@ struct Shared {
     settings: Settings,
     holds: Arc<Holds>,
     schedule: Schedule,
-    round_trip: RoundTrip,
     teller: Arc<Teller>,
-    jumps: Mutex<Jumps>,
     /// Weak: the timer's handler holds this structure.
     timer: OnceLock<Weak<Timer>>,
-    /// What the renewal thread has to renew.
-    due: Mutex<Vec<Due>>,
-    releases: Mutex<Releases>,
-    owed: Level,
-    /// What the renewal thread sleeps on.
-    renewal: Parker,
+    /// For the threads that are started as they are needed.
+    this: Weak<Self>,
+    lanes: Mutex<Lanes>,
+    /// How many servers have a renewal thread.
+    servers: AtomicUsize,
+    /// The releases that callers send themselves, so that a shutdown knows of all.
+    by_callers: Mutex<Vec<Debt>>,
     /// Those who wait for releases to be acknowledged.
     flushers: Mutex<Vec<Parker>>,
     stopping: AtomicBool,
-    /// The renewal thread has ended before it was told to.
-    gone: AtomicBool,
+    /// Some renewal thread has ended before it was told to.
+    any_gone: AtomicBool,
     moved: Moved,
     counters: Counters,
-}
-
-/// A hold that is to be renewed.
-#[derive(Clone, Debug)]
-struct Due {
-    hold: Arc<Hold>,
-    /// When that was due.
-    at: Instant,
-    /// When it ends if it is not.
-    end: Instant,
 }
 
 /// Buckets of the wheel: at ten milliseconds a tick one lap is ten seconds, the renewal interval of the default lease.
@@ -103,23 +95,21 @@ impl Watchdog {
         teller: Arc<Teller>,
     ) -> Result<Self, Error> {
         let tick = settings.tick;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new_cyclic(|this| Shared {
             schedule: Schedule::new(clock.now(), tick, settings.renewal_keys),
-            round_trip: RoundTrip::default(),
             store,
             clock: Arc::clone(&clock),
             settings,
             holds,
             teller,
-            jumps: Mutex::new(Jumps::default()),
             timer: OnceLock::new(),
-            due: Mutex::new(Vec::new()),
-            releases: Mutex::new(Releases::default()),
-            owed: Level::new("wheellock_owed_releases"),
-            renewal: Parker::new(),
+            this: Weak::clone(this),
+            lanes: Mutex::new(Lanes::default()),
+            servers: AtomicUsize::new(0),
+            by_callers: Mutex::new(Vec::new()),
             flushers: Mutex::new(Vec::new()),
             stopping: AtomicBool::new(false),
-            gone: AtomicBool::new(false),
+            any_gone: AtomicBool::new(false),
             moved: Moved::default(),
             counters: Counters::default(),
         });
@@ -134,15 +124,11 @@ impl Watchdog {
         let timer = Arc::new(timer);
         // Set once, here.
         drop(shared.timer.set(Arc::downgrade(&timer)));
-        // A park that returns at once: a manual clock knows the thread before it runs, and does not go on without it.
-        shared.clock.park(&shared.renewal, Some(shared.clock.now()), &crossbeam_channel::never());
-        shared.store.wake_on_move(&shared.renewal);
-        let worker = Arc::clone(&shared);
-        let thread = thread::Builder::new()
-            .name("lock-renewal".to_owned())
-            .spawn(move || renewal::run(&worker))
-            .map_err(|error| Error::Thread { reason: error.to_string() })?;
-        Ok(Self { shared, timer: Some(timer), thread: Some(thread) })
+        // Where there is one server its thread will be needed, and whoever builds the client is told if there is none.
+        if let Some(only) = shared.store.only_lane() {
+            shared.start_renewer(only)?;
+        }
+        Ok(Self { shared, timer: Some(timer) })
     }
 
     /// Takes a hold on, granted to a request that was sent at `sent_at`; or moves one that was nested. It may be one of
@@ -151,14 +137,16 @@ impl Watchdog {
         self.shared.place_after_grant(hold, sent_at, Company::Crowd);
         self.shared.check_if_moved_since(hold, sent_at);
         // The thread may have ended since the request was sent. Whoever ends it says so before looking into the book.
-        if self.is_gone() && hold.watched_lease().is_some() {
+        if self.is_gone(&hold.name) && hold.watched_lease().is_some() {
             self.shared.lose(hold, hold.reason_of_end());
         }
     }
 
-    /// Whether nobody renews any more, although the client has not ended.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.shared.gone.load(Ordering::Acquire)
+    /// Whether nobody renews any more what has that name, although the client has not ended.
+    pub(crate) fn is_gone(&self, name: &LockName) -> bool {
+        let shared = &self.shared;
+        shared.any_gone.load(Ordering::Acquire)
+            && shared.is_lane_gone(shared.store.lane_of(name.as_str()))
     }
 
     /// Forgets a hold. Before its release is sent: from now on no renewal of it is begun, and one that is under way
@@ -177,98 +165,28 @@ impl Watchdog {
         self.shared.tell_loss(hold, self.shared.clock.now(), reason);
     }
 
-    /// Owes the server a release, which the renewal thread finishes. False if so many are owed that the lease has to
-    /// end by itself.
-    pub(crate) fn owe_release(
-        &self,
-        claim: &Claim,
-        lease: Lease,
-        doubt: Option<ServerTime>,
-    ) -> bool {
-        self.shared.owe(self.shared.clock.now(), claim, lease, doubt)
-    }
-
-    /// Owes the server what gives something back, under the name of one request; nothing needs it any more after `lasts`.
-    /// The renewal thread finishes it. False if too many are owed.
-    pub(crate) fn give_back_in_background(
-        &self,
-        name: LockName,
-        request: Owner,
-        gives_back: GivesBack,
-        lasts: Duration,
-    ) -> bool {
-        let debt = Debt { kind: None, name, owner: request };
-        self.shared.owe_that(self.shared.clock.now(), debt, gives_back, lasts, None)
-    }
-
-    /// Notes that a caller releases this itself, or will if it is not granted, until [`released`](Self::released).
-    pub(crate) fn releasing(&self, claim: &Claim) {
-        self.shared.releases.lock().begin(claim.into());
-    }
-
-    pub(crate) fn released(&self, claim: &Claim) {
-        self.shared.releases.lock().end(&claim.into());
-        self.shared.wake_flushers();
-    }
-
-    /// Waits for the releases that are under way or owed, until `deadline`. Answers those that no server has
-    /// acknowledged.
-    pub(crate) fn finish_releases(&self, deadline: Instant) -> Vec<Debt> {
-        let parker = Parker::new();
-        self.shared.flushers.lock().push(parker.clone());
-        // Wakes come at the end of a round of the renewal thread's, and of a caller's release. The first round may have
-        // begun before this call; the second has not.
-        let mut wakes = 0;
-        let unacknowledged = loop {
-            let (open, by_callers) = {
-                let book = self.shared.releases.lock();
-                (book.unacknowledged(), book.are_by_callers())
-            };
-            // What callers send ends by itself, on any store.
-            let patient = self.shared.store.may_recover_by_itself() || wakes < 2 || by_callers;
-            let gone = self.is_gone() && !by_callers;
-            if open.is_empty() || !patient || gone || self.shared.clock.now() >= deadline {
-                break open;
-            }
-            if wakes < 2 {
-                self.shared.renewal.unpark();
-            }
-            self.shared.clock.park(&parker, Some(deadline), &crossbeam_channel::never());
-            wakes += 1;
-        };
-        self.shared.flushers.lock().retain(|other| !other.is(&parker));
-        unacknowledged
-    }
-
-    pub(crate) fn owed_releases(&self) -> usize {
-        self.shared.releases.lock().len()
-    }
-
-    pub(crate) fn abandoned_releases(&self) -> u64 {
-        self.shared.releases.lock().abandoned
-    }
-
     pub(crate) fn counters(&self) -> &Counters {
         &self.shared.counters
     }
 
-    /// Ends both threads. A renewal that is under way is waited for.
+    /// Ends all threads. Renewals that are under way are waited for.
     pub(crate) fn stop(&mut self) {
         self.shared.stopping.store(true, Ordering::Release);
-        self.shared.renewal.unpark();
+        self.shared.lanes.lock().wake();
         // The last handle: dropping it ends the ticker.
         drop(self.timer.take());
+        let threads = self.shared.lanes.lock().take_threads();
         let own = thread::current().id();
-        if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != own) {
+        for thread in threads.into_iter().filter(|thread| thread.thread().id() != own) {
             // It catches its panics, so there is nothing in its result.
             drop(thread.join());
         }
     }
 
-    /// For a forked child, which has the handles of threads that it does not have: lets go without waiting.
+    /// For a forked child, which has the handles of threads that it does not have: lets go without waiting. The handles
+    /// of the renewal threads go with what the ticker shares with them, which nobody frees.
     pub(crate) fn abandon(&mut self) {
         std::mem::forget(self.timer.take());
-        std::mem::forget(self.thread.take());
     }
 }
 
@@ -290,8 +208,7 @@ impl Shared {
             }
         }
         if !renewals.is_empty() {
-            self.due.lock().append(&mut renewals);
-            self.renewal.unpark();
+            self.hand_out(renewals);
         }
     }
 
@@ -365,18 +282,17 @@ impl Shared {
     }
 
     /// An answered renewal told of the server's time.
-    fn look_at_clock(&self, reading: Reading) {
+    fn look_at_clock(&self, jumps: &mut Jumps, reading: Reading) {
         let lease = self.settings.watchdog_lease.duration();
-        let warning = self.jumps.lock().look(lease, reading);
+        let warning = jumps.look(lease, reading);
         if let Some(warning) = warning {
             self.teller.warn(warning);
         }
     }
 
     /// The renewals' connection may lead to another server than before, or to one that was started anew.
-    fn look_at_eviction(&self) {
-        if let Some(policy) = self.store.eviction_of_new_server(Lane::ONLY, self.release_timeout())
-        {
+    fn look_at_eviction(&self, lane: Lane) {
+        if let Some(policy) = self.store.eviction_of_new_server(lane, self.release_timeout()) {
             let warning = Warning::Eviction { policy };
             if !self.teller.warnings().contains(&warning) {
                 self.teller.warn(warning);
@@ -390,40 +306,15 @@ impl Shared {
         }
     }
 
-    fn owe(&self, now: Instant, claim: &Claim, lease: Lease, doubt: Option<ServerTime>) -> bool {
-        // A copy of a command may be under way for as long as its attempt may take.
-        let lease_and_copies = lease.duration() + self.settings.patience();
-        let (debt, release) = (Debt::from(claim), claim.release());
-        self.owe_that(now, debt, release, lease_and_copies, doubt)
-    }
-
-    fn owe_that(
-        &self,
-        now: Instant,
-        debt: Debt,
-        release: GivesBack,
-        lasts: Duration,
-        doubt: Option<ServerTime>,
-    ) -> bool {
-        let owed = {
-            let mut book = self.releases.lock();
-            let owed = book.owe(now, debt, release, lasts, doubt);
-            self.owed.set(book.len());
-            owed
-        };
-        self.renewal.unpark();
-        owed
-    }
-
-    fn wake_flushers(&self) {
-        self.flushers.lock().iter().for_each(Parker::unpark);
-    }
-
-    /// Nobody renews any more. A panic of the clock spares no hold: what it would have said matters only to a report.
-    fn lose_all_watched(&self) {
+    /// Nobody renews on that server any more. A panic of the clock spares no hold: what it would have said matters only
+    /// to a report.
+    fn lose_all_watched(&self, renewer: &Renewer) {
         // Before the book is looked at: who enters a hold later sees it.
-        self.gone.store(true, Ordering::Release);
-        for hold in self.holds.all().iter().filter(|hold| hold.watched_lease().is_some()) {
+        renewer.set_gone();
+        self.any_gone.store(true, Ordering::Release);
+        let is_here = |hold: &Hold| self.store.lane_of(hold.name.as_str()) == renewer.lane;
+        let all = self.holds.all();
+        for hold in all.iter().filter(|hold| hold.watched_lease().is_some() && is_here(hold)) {
             let reason = hold.reason_of_end();
             if self.contained(|| self.lose(hold, reason)).is_none() {
                 self.contained(|| self.lose_at(hold, hold.since(), reason));
@@ -436,10 +327,10 @@ impl Shared {
     /// How long one attempt at renewals may take: a tenth of the shortest lease, and at least some round trips as they
     /// were of late, and what a slow one takes. Not less for those that end sooner: an attempt that is given up costs
     /// all others the connection, while an answer that comes too late costs nothing.
-    fn attempt_timeout(&self, shortest: Lease) -> Duration {
+    fn attempt_timeout(&self, shortest: Lease, round_trip: Duration) -> Duration {
         const SLOW: Duration = Duration::from_millis(250);
         const LONGEST: Duration = Duration::from_secs(3);
-        let patient = (self.round_trip.recent() * 4).max(SLOW);
+        let patient = (round_trip * 4).max(SLOW);
         let timeout = (shortest.duration() / 10).max(patient).min(LONGEST);
         timeout.min(self.settings.command_timeout).min(shortest.duration())
     }

@@ -27,10 +27,10 @@ const TICKS: usize = 200;
 const PER_TICK: usize = 100;
 
 impl Shared {
-    /// On the renewal thread: if the server has changed, every hold is put where it is soon asked for.
-    pub(super) fn check_all_if_moved(&self) {
+    /// On a renewal thread: if the server has changed, every hold is put where it is soon asked for.
+    pub(super) fn check_all_if_moved(&self, jumps: &mut Jumps) {
         let moves = self.store.moves();
-        // Relaxed: only this thread writes it.
+        // Relaxed: whoever sees the change acts on it, and nobody else has to know.
         if self.moved.moves.swap(moves, Ordering::Relaxed) == moves {
             return;
         }
@@ -38,7 +38,7 @@ impl Shared {
         // Before the book is looked at: what enters it later was granted after this, or sees it.
         self.moved.at.store(self.nanos_of(now), Ordering::SeqCst);
         // Another server's clock is another clock.
-        *self.jumps.lock() = Jumps::default();
+        *jumps = Jumps::default();
         let mut holds = self.holds.all();
         holds.sort_by_cached_key(|hold| hold.valid_until());
         let per_tick = holds.len().div_ceil(TICKS).max(PER_TICK);

@@ -24,7 +24,7 @@ impl Shared {
             let lasts = lease.valid_until(sent_at).saturating_duration_since(sent_at);
             let rests_on = end.checked_sub(lasts).map_or(sent_at, |at| at.min(sent_at));
             let company = if rests_on < sent_at { Company::Few } else { company };
-            self.schedule.renew_at(lease, rests_on, self.holds.len(), company)
+            self.schedule.renew_at(lease, rests_on, self.held_by_each(), company)
         });
         // A reader's end can be far beyond the next renewal, so it says nothing of when that should be.
         let before = match *hold.place() {
@@ -50,7 +50,7 @@ impl Shared {
         company: Company,
     ) {
         let rhythm = hold.rhythm_after(lease, self.settings.foreign_watchdog);
-        let at = self.schedule.renew_at(rhythm, sent_at, self.holds.len(), company);
+        let at = self.schedule.renew_at(rhythm, sent_at, self.held_by_each(), company);
         let at = self.told_at(hold).map_or(at, |told_at| told_at.min(at));
         self.place(hold, at.min(lease.valid_until(sent_at)));
     }

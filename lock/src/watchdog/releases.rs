@@ -2,8 +2,7 @@
 //!
 //! A release is owed when its call got no answer, when a hold was lost while the server may still keep it, and when a
 //! copy of an acquire may still be on its way. It is owed until the server has acknowledged it at a moment past that
-//! copy's not-after, or until whatever it would release must have ended by itself. The book also names those that
-//! callers are sending themselves, so that a shutdown knows of all.
+//! copy's not-after, or until whatever it would release must have ended by itself. Each server has a book of its own.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -48,14 +47,18 @@ pub(super) struct Owed {
     acknowledged: bool,
 }
 
-/// The releases that are owed or under way.
+impl Owed {
+    pub(super) fn debt(&self) -> &Debt {
+        &self.debt
+    }
+}
+
+/// The releases that one server is owed.
 #[derive(Debug, Default)]
 pub(super) struct Releases {
     owed: Vec<Owed>,
     /// Those of the renewal thread's round. They stay here, so that no end of the round can lose them.
     in_round: Vec<Owed>,
-    /// Those that callers send themselves.
-    by_callers: Vec<Debt>,
     /// Given up: the book was full, the lease has ended by itself, or the client has.
     pub(super) abandoned: u64,
 }
@@ -138,7 +141,27 @@ impl Releases {
         Some(self.in_round.swap_remove(place))
     }
 
-    fn owe_again(&mut self, now: Instant, mut owed: Owed) {
+    /// Those that are due and not in the round.
+    pub(super) fn due(&self, now: Instant) -> impl Iterator<Item = &Debt> {
+        self.owed.iter().filter(move |owed| owed.due <= now).map(|owed| &owed.debt)
+    }
+
+    /// Takes out those of them that are `moved`, for the book of another server.
+    pub(super) fn take_due(&mut self, now: Instant, moved: impl Fn(&Debt) -> bool) -> Vec<Owed> {
+        self.owed.extract_if(.., |owed| owed.due <= now && moved(&owed.debt)).collect()
+    }
+
+    /// Takes over what another server was owed.
+    pub(super) fn take_over(&mut self, owed: Owed) {
+        if self.owed.len() >= MOST {
+            self.abandoned += 1;
+        } else {
+            self.owed.push(owed);
+        }
+    }
+
+    /// It is still owed, after a pause.
+    pub(super) fn owe_again(&mut self, now: Instant, mut owed: Owed) {
         if now >= owed.ends {
             self.abandoned += 1;
             return;
@@ -164,21 +187,6 @@ impl Releases {
         self.owed.iter().filter(|owed| !owed.acknowledged).map(|owed| owed.due).max()
     }
 
-    /// A caller sends a release itself.
-    pub(super) fn begin(&mut self, debt: Debt) {
-        self.by_callers.push(debt);
-    }
-
-    /// It has an answer, or it is owed.
-    pub(super) fn end(&mut self, debt: &Debt) {
-        self.by_callers.retain(|other| other != debt);
-    }
-
-    /// Whether callers send any.
-    pub(super) fn are_by_callers(&self) -> bool {
-        !self.by_callers.is_empty()
-    }
-
     /// How many are owed.
     pub(super) fn len(&self) -> usize {
         self.owed.len() + self.in_round.len()
@@ -186,13 +194,8 @@ impl Releases {
 
     /// Those that have never been acknowledged.
     pub(super) fn unacknowledged(&self) -> Vec<Debt> {
-        let owed = self.owed.iter().chain(&self.in_round);
-        let owed = owed.map(|owed| (&owed.debt, owed.acknowledged));
-        let by_callers = self.by_callers.iter().map(|debt| (debt, false));
-        owed.chain(by_callers)
-            .filter(|(_, acknowledged)| !acknowledged)
-            .map(|(debt, _)| debt.clone())
-            .collect()
+        let all = self.owed.iter().chain(&self.in_round);
+        all.filter(|owed| !owed.acknowledged).map(|owed| owed.debt.clone()).collect()
     }
 }
 

@@ -1,29 +1,25 @@
 //! How long a round trip takes of late.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A mean in which each new value counts for an eighth.
 #[derive(Debug, Default)]
 pub(super) struct RoundTrip {
-    nanos: AtomicU64,
+    nanos: u64,
 }
 
 impl RoundTrip {
-    /// Only the renewal thread calls it.
-    pub(super) fn learn(&self, took: Duration) {
+    pub(super) fn learn(&mut self, took: Duration) {
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        // Relaxed: one number, written by one thread.
-        let mean = match self.nanos.load(Ordering::Relaxed) {
+        self.nanos = match self.nanos {
             0 => took,
             mean => mean - mean / 8 + took / 8,
         };
-        self.nanos.store(mean, Ordering::Relaxed);
     }
 
     /// Zero before the first.
     pub(super) fn recent(&self) -> Duration {
-        Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
+        Duration::from_nanos(self.nanos)
     }
 }
 
@@ -33,7 +29,7 @@ mod tests {
 
     #[test]
     fn it_follows_what_it_learns_and_forgets_a_single_one() {
-        let round_trip = RoundTrip::default();
+        let mut round_trip = RoundTrip::default();
         assert_eq!(round_trip.recent(), Duration::ZERO);
         round_trip.learn(Duration::from_millis(8));
         assert_eq!(round_trip.recent(), Duration::from_millis(8));

@@ -58,7 +58,7 @@ impl Schedule {
         self.origin
     }
 
-    /// When to renew a hold whose last request was sent at `sent_at`, if the client has `held` holds.
+    /// When to renew a hold whose last request was sent at `sent_at`, if its server has `held` holds of the client's.
     pub(super) fn renew_at(
         &self,
         lease: Lease,

@@ -82,7 +82,7 @@ impl Location {
 
     fn behind_sentinels(
         user: &str,
-        hosts: impl Iterator<Item = &str>,
+        hosts: std::str::Split<'_, char>,
         name: &str,
         database: &str,
     ) -> Result<Self, Error> {

@@ -124,6 +124,10 @@ impl Cluster {
         members.owner(slot_of(key)).or_else(|| members.any()).unwrap_or(Lane::ONLY)
     }
 
+    pub(super) fn knows(&self, lane: Lane) -> bool {
+        self.shared.members.read().node(lane).is_some()
+    }
+
     pub(super) fn part_of(key: &str) -> Part {
         Part(slot_of(key))
     }

@@ -139,12 +139,23 @@ impl Redis {
         }
     }
 
-    /// Which server has a key now.
     pub(crate) fn lane_of(&self, key: &str) -> Lane {
         match &self.endpoint {
             Endpoint::Single(_) => Lane::ONLY,
             Endpoint::Cluster(cluster) => cluster.lane_of(key),
         }
+    }
+
+    pub(crate) fn knows(&self, lane: Lane) -> bool {
+        match &self.endpoint {
+            Endpoint::Single(_) => lane == Lane::ONLY,
+            Endpoint::Cluster(cluster) => cluster.knows(lane),
+        }
+    }
+
+    /// Whether one server has all keys and always will.
+    pub(crate) fn is_one_server(&self) -> bool {
+        matches!(self.endpoint, Endpoint::Single(_))
     }
 
     /// Sends what the stream gives, and hands it the answers.
