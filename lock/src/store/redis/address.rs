@@ -56,7 +56,7 @@ impl Location {
 
     /// The master `name`, as these sentinels, `host` or `host:port`, know it.
     pub(crate) fn of_master(name: &str, sentinels: &[&str]) -> Result<Self, Error> {
-        Self::behind_sentinels("", sentinels.iter().copied(), name, "0")
+        Self::behind_sentinels("", sentinels, name, "0")
     }
 
     /// Who asks the sentinels. False if there are none.
@@ -82,7 +82,7 @@ impl Location {
 
     fn behind_sentinels(
         user: &str,
-        hosts: std::str::Split<'_, char>,
+        hosts: impl IntoIterator<Item = impl AsRef<str>>,
         name: &str,
         database: &str,
     ) -> Result<Self, Error> {
@@ -101,6 +101,7 @@ impl Location {
         }
         let (mut sentinels, mut access) = (Vec::new(), None);
         for host in hosts {
+            let host = host.as_ref();
             let is_plain = |letter: char| !letter.is_whitespace() && !"@/?#".contains(letter);
             if host.is_empty() || !host.chars().all(is_plain) {
                 return Err(wrong("one of its sentinels is not of the form host[:port]"));
