@@ -1,5 +1,6 @@
 //! How a client is built: every setting, with what it trades.
 
+use std::error::Error as StdError;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,23 +10,24 @@ use crate::callbacks::Callbacks;
 use crate::client::Client;
 use crate::clock::SuspendClock;
 use crate::config::Settings;
+use crate::credentials::{Credentials, CredentialsSource};
 use crate::error::Error;
 use crate::name::Prefix;
 use crate::process::{Birth, Process, Target};
 use crate::report::{HeldLock, LostLock, Warning};
 use crate::store::{Access, Location, Memory};
+#[cfg(feature = "tls")]
+use crate::tls_settings::TlsSettings;
 
 impl Client {
-    /// Connects to a single server: `redis://[user][:password@]host[:port][/database]`, or `valkey://`. Or to the master
-    /// that [sentinels](ClientBuilder::sentinels) know:
-    /// `redis-sentinel://[user][:password@]host[:port][,host[:port]..]/master[/database]`, or `valkey-sentinel://`. Or to
-    /// a [cluster](ClientBuilder::cluster), of which some nodes are named:
-    /// `redis-cluster://[user][:password@]host:port[,host:port..]`, or `valkey-cluster://`.
+    /// Connects to a server, to the master that [sentinels](ClientBuilder::sentinels) know, or to a
+    /// [cluster](ClientBuilder::cluster). The URL is as [`ClientBuilder::url`] explains.
     ///
     /// # Errors
     ///
     /// * [`Error::InvalidUrl`] - permanent.
-    /// * [`Error::Unreachable`], [`Error::Authentication`], [`Error::Refused`] - within the command timeout of 3 s.
+    /// * [`Error::Unreachable`], [`Error::Authentication`], [`Error::Tls`], [`Error::Refused`] - within the command
+    ///   timeout of 3 s.
     /// * [`Error::Thread`] - transient.
     pub fn connect(url: &str) -> Result<Self, Error> {
         Self::builder().url(url).build()
@@ -68,6 +70,9 @@ impl Client {
 #[must_use = "a builder does nothing until `build`"]
 pub struct ClientBuilder {
     target: Option<Locks>,
+    credentials: Option<CredentialsSource>,
+    #[cfg(feature = "tls")]
+    tls: Option<TlsSettings>,
     clock: Option<Arc<dyn Clock>>,
     watchdog_lease: Option<Duration>,
     foreign_watchdog: Option<Duration>,
@@ -87,16 +92,59 @@ pub struct ClientBuilder {
 enum Locks {
     Memory(Memory),
     /// Parsed already, so that no password stands in a `Debug`.
-    Url(Result<Location, Error>),
+    Url(Box<Result<Location, Error>>),
 }
 
 impl ClientBuilder {
-    /// A single server: `redis://[user][:password@]host[:port][/database]`, or `valkey://`. Or the master that
-    /// [sentinels](Self::sentinels) know: `redis-sentinel://[user][:password@]host[:port][,host[:port]..]/master[/database]`,
-    /// or `valkey-sentinel://`. User and password are the master's. Or a [cluster](Self::cluster), of which some nodes are
-    /// named: `redis-cluster://[user][:password@]host:port[,host:port..]`, or `valkey-cluster://`.
+    /// Where the server is:
+    ///
+    /// * `redis://[user][:password@]host[:port][/database]`, or `valkey://`. The port is 6379 and the database 0
+    ///   unless named.
+    /// * `redis-sentinel://[user][:password@]host[:port][,host[:port]..]/master[/database]`, or `valkey-sentinel://`:
+    ///   the master that [sentinels](Self::sentinels) know. User and password are the master's.
+    /// * `redis-cluster://[user][:password@]host:port[,host:port..]`, or `valkey-cluster://`: a [cluster](Self::cluster),
+    ///   of which some nodes are named.
+    /// * `rediss://` or `valkeys://`, also with `-sentinel` or `-cluster`, and the same: over TLS. Needs the cargo feature `tls`, and
+    ///   the builder's `tls` says whom the client believes.
+    /// * `unix:///path/of/socket[?db=database&user=user&pass=password]`, or `redis+unix://`: on this host, where there
+    ///   are unix sockets.
+    ///
+    /// In a user, a password or a path, what means something in a URL is written as `%` and its number: `/` as `%2F`,
+    /// `#` as `%23`. A password is better kept out of it: [`credentials`](Self::credentials).
     pub fn url(mut self, url: &str) -> Self {
-        self.target = Some(Locks::Url(Location::parse(url)));
+        self.target = Some(Locks::Url(Box::new(Location::parse(url))));
+        self
+    }
+
+    /// Who connects, asked anew at each connect, so that a password may change while the client lives. It stands instead
+    /// of what the URL says; if it names no user, the URL's is taken. A second call replaces the first.
+    ///
+    /// `ask` runs on a thread `lock-credentials` of its own, one at a time for each server, with no lock of the client
+    /// held; those who need a connection meanwhile share its answer. They wait for it no longer than for the
+    /// connection itself, so it may block; if it never returns, nobody connects. An error or a panic in it is an
+    /// attempt that failed, [`Error::Unreachable`], and passes: it is asked again by the next. The error's text
+    /// becomes part of that one's. It must not use this client, as that may wait for a connection.
+    ///
+    /// Connections that were made before keep the user they have. One on which the server answers that it knows him no
+    /// more is closed, and another is made with what `ask` says then.
+    ///
+    /// ```no_run
+    /// use wheellock::{Client, Credentials};
+    ///
+    /// let client = Client::builder()
+    ///     .url("redis://redis.internal/")
+    ///     .credentials(|| {
+    ///         let password = std::fs::read_to_string("/run/secrets/locks")?;
+    ///         Ok(Credentials::new("locks", password.trim()))
+    ///     })
+    ///     .build()?;
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    pub fn credentials(
+        mut self,
+        ask: impl Fn() -> Result<Credentials, Box<dyn StdError + Send + Sync>> + Send + Sync + 'static,
+    ) -> Self {
+        self.credentials = Some(CredentialsSource::new(ask));
         self
     }
 
@@ -124,7 +172,7 @@ impl ClientBuilder {
     /// # Ok::<(), wheellock::Error>(())
     /// ```
     pub fn sentinels(mut self, master: &str, sentinels: &[&str]) -> Self {
-        self.target = Some(Locks::Url(Location::of_master(master, sentinels)));
+        self.target = Some(Locks::Url(Box::new(Location::of_master(master, sentinels))));
         self
     }
 
@@ -145,7 +193,15 @@ impl ClientBuilder {
     /// # Ok::<(), wheellock::Error>(())
     /// ```
     pub fn cluster(mut self, nodes: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
-        self.target = Some(Locks::Url(Location::of_cluster(nodes)));
+        self.target = Some(Locks::Url(Box::new(Location::of_cluster(nodes))));
+        self
+    }
+
+    /// Whom the client believes over TLS, and as whom it shows itself. Unless set, it believes the machine's
+    /// authorities and shows nothing. It is an error of [`build`](Self::build) if the URL does not ask for TLS.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, settings: TlsSettings) -> Self {
+        self.tls = Some(settings);
         self
     }
 
@@ -328,13 +384,18 @@ impl ClientBuilder {
         settings.callbacks = self.callbacks;
         let (target, default_clock): (Target, Arc<dyn Clock>) = match self.target {
             Some(Locks::Url(location)) => {
-                let mut location = location?;
+                let mut location = (*location)?;
                 if let Some(access) = self.sentinel_access
                     && !location.set_sentinel_access(access)
                 {
                     return Err(no_sentinels());
                 }
-                (Target::Redis(location), Arc::new(SuspendClock::new()))
+                #[cfg(feature = "tls")]
+                location.secure(self.tls.as_ref())?;
+                if let Some(source) = self.credentials {
+                    location.ask_for_credentials(source);
+                }
+                (Target::Redis(Box::new(location)), Arc::new(SuspendClock::new()))
             }
             Some(Locks::Memory(_)) if self.sentinel_access.is_some() => return Err(no_sentinels()),
             Some(Locks::Memory(memory)) => {

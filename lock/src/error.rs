@@ -71,16 +71,27 @@ pub enum Error {
     WatchdogGone,
     /// No connection could be made, or none was free. Transient; the command did not run.
     Unreachable {
-        /// The server, as host and port.
+        /// The server, as host and port, or as the path of its unix socket.
         server: String,
         /// What the last attempt met.
         reason: String,
     },
-    /// The server refused the user or the password. Permanent until somebody changes one of them.
+    /// The server refused the user or the password. Permanent until somebody changes one of them. Nothing ran.
+    ///
+    /// With [`credentials`](crate::ClientBuilder::credentials) from a callback, they were asked for again and again
+    /// first, for as long as the call has patience. A callback that fails is [`Unreachable`](Self::Unreachable).
     Authentication {
-        /// The server, as host and port.
+        /// The server, as host and port, or as the path of its unix socket.
         server: String,
         /// What it answered.
+        reason: String,
+    },
+    /// One side did not believe the other's certificate, or they found no TLS that both speak. Permanent until somebody
+    /// changes a certificate or a setting. Nothing ran, and nothing that is secret was said.
+    Tls {
+        /// The server, as host and port, or as the path of its unix socket.
+        server: String,
+        /// What was wrong, as the side that refused tells it.
         reason: String,
     },
     /// The server may evict locks, and the client was told to [refuse](crate::ClientBuilder::refuse_eviction) such a
@@ -265,6 +276,9 @@ impl fmt::Display for Error {
             }
             Self::Authentication { server, reason } => {
                 write!(formatter, "the server {server} refused the credentials: {reason}")
+            }
+            Self::Tls { server, reason } => {
+                write!(formatter, "no TLS with the server {server}: {reason}")
             }
             Self::Eviction { policy } => {
                 write!(formatter, "the server may evict locks: its maxmemory-policy is {policy}")

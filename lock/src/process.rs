@@ -30,7 +30,7 @@ use crate::watchdog::{Debt, Watchdog};
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
     Memory(Memory),
-    Redis(Location),
+    Redis(Box<Location>),
 }
 
 /// How a client comes to be.
@@ -86,7 +86,8 @@ impl Process {
             Target::Memory(memory) => Store::memory(memory, listener),
             Target::Redis(location) => {
                 let timeout = settings.command_timeout;
-                let redis = Redis::new(location.clone(), timeout, settings.connections, listener)?;
+                let redis =
+                    Redis::new(Location::clone(location), timeout, settings.connections, listener)?;
                 eviction = match birth {
                     Birth::Built => {
                         redis.connect(timeout).map_err(Failure::into_connect_error)?;

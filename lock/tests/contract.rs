@@ -1,4 +1,4 @@
-//! What a lock does, on all stores: one suite, run in memory, on a real server and in a cluster.
+//! What a lock does: one suite, run in memory, on a real server by every road that leads to it, and in a cluster.
 
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -6,7 +6,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::stores::{World, on_all_stores};
+use common::stores::{World, on_every_road};
 use wheellock::{Client, Clock, Error, LostReason, SystemClock};
 use wheellock_fixture::{Reply, Server};
 
@@ -24,7 +24,7 @@ fn is_free_for_another_thread(client: &Client, name: &str) -> bool {
     })
 }
 
-on_all_stores! {
+on_every_road! {
     fn a_held_lock_is_a_hash_with_one_owner_and_a_time_to_live_of_at_most_the_lease(world: &World) {
         let client = world.client();
         let guard = client.lock("orders:42").lock().unwrap();

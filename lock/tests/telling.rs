@@ -618,7 +618,7 @@ fn a_server_that_does_not_answer_what_it_evicts_costs_one_timeout_and_no_lock() 
     // The late one would be taken for the answer to the next command.
     let late = Fault::DelayReply(TIMEOUT * 3 / 2);
     for fault in [Fault::SwallowReply, Fault::CutReplyAfter(9), Fault::ResetBeforeReply, late] {
-        let world = World::with(evicting());
+        let world = World::of(Server::builder().argument("--maxmemory-policy", "volatile-lru"));
         world.proxy.on(|request| request.name() == "INFO", fault);
         let (client, took) = timed(|| world.client());
         assert!(took < TIMEOUT + SLACK, "{took:?}");

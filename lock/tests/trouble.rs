@@ -574,7 +574,7 @@ fn a_replica_is_waited_out_until_it_is_a_master() {
 
 #[test]
 fn a_busy_server_is_waited_out() {
-    let world = World::with(Server::builder().argument("--lua-time-limit", "20").start());
+    let world = World::of(Server::builder().argument("--lua-time-limit", "20"));
     let client = world.patient();
     let held = client.lock("held").lock().unwrap();
     let mut busy = world.server.connection();
@@ -621,7 +621,7 @@ fn a_full_server_renews_nests_and_releases_but_grants_nothing_new() {
 
 #[test]
 fn a_server_with_too_many_clients_is_unreachable_and_recovers() {
-    let world = World::with(Server::builder().argument("--maxclients", "8").start());
+    let world = World::of(Server::builder().argument("--maxclients", "8"));
     let client = world.client();
     let others: Vec<_> =
         (0..8).map_while(|_| RawConnection::open(world.server.address()).ok()).collect();

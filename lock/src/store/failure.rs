@@ -9,8 +9,10 @@ use crate::value::{ServerTime, Unexpected};
 pub(crate) enum Failure {
     /// It was not sent. It did not run and never will.
     NotSent { server: String, reason: String },
-    /// The server refused the user or the password. It did not run.
-    Unauthenticated { server: String, reason: String },
+    /// The server refused the user or the password. It did not run. `passes`: they may be others at the next try.
+    Unauthenticated { server: String, reason: String, passes: bool },
+    /// One side did not believe the other's certificate, or TLS could not be agreed on. It did not run.
+    Distrusted { server: String, reason: String },
     /// It was sent. It may have run, or may still run until the server's clock is past `not_after`. `broken`: the
     /// connection was closed, before the time for an answer was over.
     Unknown { not_after: ServerTime, reason: String, broken: bool },
@@ -34,7 +36,8 @@ impl Failure {
         match self {
             Self::NotSent { .. } | Self::Unknown { .. } => true,
             Self::Refused { code, .. } => passes_by_itself(code),
-            Self::Unauthenticated { .. } | Self::Scattered { .. } | Self::Closed => false,
+            Self::Unauthenticated { passes, .. } => *passes,
+            Self::Distrusted { .. } | Self::Scattered { .. } | Self::Closed => false,
         }
     }
 
@@ -46,14 +49,8 @@ impl Failure {
     /// Whether the server has refused this request, while another may be granted: not the server's state is to blame,
     /// but something in the request.
     pub(crate) fn is_of_the_request(&self) -> bool {
-        matches!(self, Self::Refused { code, .. } if !passes_by_itself(code) && code != "OOM" && code != "NOAUTH")
+        matches!(self, Self::Refused { code, .. } if !passes_by_itself(code) && code != "OOM")
             || matches!(self, Self::Scattered { .. })
-    }
-
-    /// Whether a request for fewer keys may be granted now. A cluster refuses one for several keys of a slot that is on
-    /// its way to another node, until all of them are there.
-    pub(crate) fn is_of_several_keys(&self) -> bool {
-        self.is_of_the_request() || matches!(self, Self::Refused { code, .. } if code == "TRYAGAIN")
     }
 
     /// Whether the server has refused this request for where its keys lie: elsewhere, or on their way.
@@ -70,7 +67,9 @@ impl Failure {
     /// The same, after an earlier attempt that may have run.
     pub(crate) fn in_doubt(self, not_after: ServerTime) -> Self {
         let reason = match self {
-            Self::NotSent { server, reason } => format!("{server}: {reason}"),
+            Self::NotSent { server, reason } | Self::Unauthenticated { server, reason, .. } => {
+                format!("{server}: {reason}")
+            }
             Self::Refused { code, message } => format!("{code} {message}"),
             known => return known,
         };
@@ -90,7 +89,10 @@ impl Failure {
     fn told(self, operation: &'static str, name: Option<&LockName>) -> Error {
         match self {
             Self::NotSent { server, reason } => Error::Unreachable { server, reason },
-            Self::Unauthenticated { server, reason } => Error::Authentication { server, reason },
+            Self::Unauthenticated { server, reason, .. } => {
+                Error::Authentication { server, reason }
+            }
+            Self::Distrusted { server, reason } => Error::Tls { server, reason },
             Self::Unknown { reason, .. } => Error::OutcomeUnknown { operation, reason },
             Self::Refused { code, message } => match name {
                 Some(name) if code == "WRONGTYPE" => Error::WrongType { name: name.shown() },

@@ -154,7 +154,7 @@ impl Stream for Sweep<'_> {
                     self.misplaced(batch, &failure);
                     return;
                 }
-                let to_blame = failure.is_of_several_keys();
+                let to_blame = failure.is_of_the_request();
                 if to_blame && batch.len() > 1 {
                     self.refused.push(batch);
                 } else {

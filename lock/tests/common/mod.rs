@@ -4,18 +4,23 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![allow(dead_code, reason = "every test file compiles all of this and uses a part")]
 
+#[cfg(feature = "tls")]
+pub(crate) mod certificates;
 pub(crate) mod fleet;
 pub(crate) mod in_memory;
 pub(crate) mod line;
 pub(crate) mod slots;
 pub(crate) mod stores;
+pub(crate) mod user;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use wheellock::{Client, ClientBuilder, Clock, SystemClock};
-use wheellock_fixture::{Aim, Fault, Proxy, Reply, Request, Server, wait_until};
+use wheellock_fixture::{Aim, Fault, Proxy, Reply, Request, Server, ServerBuilder, wait_until};
+
+use self::user::{RULE, user_url};
 
 /// How long to wait for what must happen. Nothing waits that long unless it fails.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
@@ -77,10 +82,15 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> Self {
-        Self::with(Server::start())
+        Self::of(Server::builder())
     }
 
-    pub(crate) fn with(server: Server) -> Self {
+    /// A server with options of its own.
+    pub(crate) fn of(builder: ServerBuilder) -> Self {
+        Self::with(builder.user(&RULE).start())
+    }
+
+    fn with(server: Server) -> Self {
         let proxy = Proxy::start(server.address());
         // The library need not send a script's text first: each operation is one request.
         let hashes = Script::ALL
@@ -99,12 +109,12 @@ impl World {
     }
 
     pub(crate) fn builder(&self) -> ClientBuilder {
-        Client::builder().url(&self.proxy.url()).command_timeout(TIMEOUT)
+        Client::builder().url(&user_url(&self.proxy.url())).command_timeout(TIMEOUT)
     }
 
     /// A client that the proxy does not see.
     pub(crate) fn rival(&self) -> Client {
-        built(Client::builder().url(&self.server.url()))
+        built(Client::builder().url(&user_url(&self.server.url())))
     }
 
     /// Whether a request is this script for this key.

@@ -6,18 +6,74 @@
     reason = "every test file compiles all of this and uses a part"
 )]
 
+use std::ops::Deref;
 use std::time::Duration;
 
-use wheellock::{Client, Memory};
+use wheellock::{Client, ClientBuilder, Memory};
+#[cfg(feature = "tls")]
+use wheellock_fixture::{Certificates, ClientCertificates};
 use wheellock_fixture::{Reply, Server};
 
 use super::slots::Lent;
+use super::user::{RULE, user_url};
 
 /// Somewhere that locks are kept, and how to look at them from outside.
 pub(crate) enum World {
     Memory(Memory),
-    Redis(Box<Server>),
+    Redis(Box<Reached>),
     Cluster(Lent),
+}
+
+/// A server, and how clients reach it. Tests look at it as themselves.
+pub(crate) struct Reached {
+    server: Server,
+    road: Road,
+}
+
+pub(crate) enum Road {
+    Tcp,
+    #[cfg(unix)]
+    Unix,
+    #[cfg(feature = "tls")]
+    Tls(Certificates),
+}
+
+impl Deref for Reached {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
+    }
+}
+
+impl Reached {
+    pub(crate) fn by(road: Road) -> Self {
+        let builder = Server::builder().user(&RULE);
+        let builder = match &road {
+            Road::Tcp => builder,
+            #[cfg(unix)]
+            Road::Unix => builder.unix_socket(),
+            #[cfg(feature = "tls")]
+            Road::Tls(certificates) => builder.tls(certificates, ClientCertificates::Required),
+        };
+        Self { server: builder.start(), road }
+    }
+
+    /// A client that may do what the README says that it must be allowed, and no more.
+    pub(crate) fn builder(&self) -> ClientBuilder {
+        match &self.road {
+            Road::Tcp => Client::builder().url(&user_url(&self.server.url())),
+            #[cfg(unix)]
+            Road::Unix => {
+                let path = self.server.unix_socket().display();
+                Client::builder().url(&format!("unix://{path}?user=family&pass=password"))
+            }
+            #[cfg(feature = "tls")]
+            Road::Tls(certificates) => Client::builder()
+                .url(&user_url(&self.server.tls_url()))
+                .tls(super::certificates::believing(certificates)),
+        }
+    }
 }
 
 impl World {
@@ -26,7 +82,11 @@ impl World {
     }
 
     pub(crate) fn on_a_server() -> Self {
-        Self::Redis(Box::new(Server::start()))
+        Self::by(Road::Tcp)
+    }
+
+    pub(crate) fn by(road: Road) -> Self {
+        Self::Redis(Box::new(Reached::by(road)))
     }
 
     pub(crate) fn in_a_cluster() -> Self {
@@ -54,12 +114,11 @@ impl World {
     }
 
     pub(crate) fn client(&self) -> Client {
-        let builder = match self {
+        super::built(match self {
             Self::Memory(memory) => Client::builder().in_memory(memory),
-            Self::Redis(server) => Client::builder().url(&server.url()),
+            Self::Redis(server) => server.builder(),
             Self::Cluster(cluster) => Client::builder().url(&cluster.url()),
-        };
-        super::built(builder)
+        })
     }
 
     /// The owners stored under a key, with their counts.
@@ -147,3 +206,34 @@ macro_rules! on_all_stores {
 }
 
 pub(crate) use on_all_stores;
+
+/// The same, and on a server that is reached over a unix socket, and over TLS.
+macro_rules! on_every_road {
+    ($($(#[$attribute:meta])* fn $name:ident($world:ident: &World) $body:block)*) => {
+        $crate::common::stores::on_all_stores! {
+            $($(#[$attribute])* fn $name($world: &World) $body)*
+        }
+
+        #[cfg(unix)]
+        mod over_a_unix_socket {
+            use $crate::common::stores::{Road, World};
+
+            $(#[test] $(#[$attribute])* fn $name() {
+                super::$name(&World::by(Road::Unix));
+            })*
+        }
+
+        #[cfg(feature = "tls")]
+        mod over_tls {
+            use wheellock_fixture::Certificates;
+
+            use $crate::common::stores::{Road, World};
+
+            $(#[test] $(#[$attribute])* fn $name() {
+                super::$name(&World::by(Road::Tls(Certificates::new())));
+            })*
+        }
+    };
+}
+
+pub(crate) use on_every_road;

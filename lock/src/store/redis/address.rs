@@ -1,16 +1,26 @@
 //! Where a server is and who asks: a parsed URL.
 
 use std::fmt;
+#[cfg(unix)]
+use std::path::PathBuf;
 
 use redis::{ConnectionAddr, IntoConnectionInfo};
 
+#[cfg(feature = "tls")]
+use super::trust::Trust;
+use crate::credentials::{Credentials, CredentialsSource};
 use crate::error::Error;
+#[cfg(feature = "tls")]
+use crate::tls_settings::TlsSettings;
 
 /// What a URL says: where the keys are, and who asks for them.
 #[derive(Clone, Debug)]
 pub(crate) struct Location {
     pub(super) place: Place,
     pub(super) access: Access,
+    /// Whether TLS is asked for. `None` if nothing was said of it.
+    #[cfg(feature = "tls")]
+    encrypted: Option<bool>,
 }
 
 /// Where the keys are.
@@ -18,25 +28,41 @@ pub(crate) struct Location {
 pub(super) enum Place {
     /// On one server.
     Single(Address),
+    /// On one server of this host.
+    #[cfg(unix)]
+    Unix(PathBuf),
     /// On the master of a name, which sentinels know.
     Master { name: String, sentinels: Vec<Address>, sentinel_access: Access },
     /// In the slots of a cluster, of which these nodes know.
     Cluster(Vec<Address>),
 }
 
-/// What one socket leads to.
+/// A host and a port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Address {
     pub(super) host: String,
     pub(super) port: u16,
 }
 
-/// Which database, and who asks. `Debug` leaves the password out.
+/// What one socket leads to.
+#[derive(Clone, Debug)]
+pub(super) enum Peer {
+    Tcp(Address),
+    #[cfg(unix)]
+    Unix(PathBuf),
+}
+
+/// Which database, who asks, and whom he believes. `Debug` leaves the password out.
 #[derive(Clone, Default)]
 pub(crate) struct Access {
     pub(super) database: i64,
     pub(super) username: Option<String>,
     pub(super) password: Option<String>,
+    /// Asked at each connect, instead of the password.
+    pub(super) credentials: Option<CredentialsSource>,
+    /// If TLS is spoken.
+    #[cfg(feature = "tls")]
+    pub(super) trust: Option<Trust>,
 }
 
 /// Where a sentinel listens unless it is told otherwise.
@@ -45,13 +71,22 @@ const SENTINEL_PORT: u16 = 26379;
 impl Location {
     /// Parses `redis://[user][:password@]host[:port][/database]` or
     /// `redis-sentinel://[user][:password@]host[:port][,host[:port]..]/master[/database]` or
-    /// `redis-cluster://[user][:password@]host:port[,host:port..]`, or the same with `valkey` for `redis`.
+    /// `redis-cluster://[user][:password@]host:port[,host:port..]`, or the same with `valkey` for `redis`; with `rediss` or `valkeys` over TLS. Or `unix:///path[?db=database&user=user&pass=password]`.
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
-        match url.split_once("://") {
-            Some(("redis-sentinel" | "valkey-sentinel", rest)) => Self::parse_sentinels(rest),
-            Some(("redis-cluster" | "valkey-cluster", rest)) => Self::parse_cluster(rest),
-            _ => Self::parse_single(url),
+        let (url, encrypted) = without_tls(url);
+        if encrypted && cfg!(not(feature = "tls")) {
+            return Err(invalid("TLS needs the cargo feature `tls` of wheellock"));
         }
+        let location = match url.split_once("://") {
+            Some(("redis-sentinel" | "valkey-sentinel", rest)) => Self::parse_sentinels(rest)?,
+            Some(("redis-cluster" | "valkey-cluster", rest)) => Self::parse_cluster(rest)?,
+            _ => Self::parse_single(&url)?,
+        };
+        Ok(Self {
+            #[cfg(feature = "tls")]
+            encrypted: Some(encrypted),
+            ..location
+        })
     }
 
     /// The master `name`, as these sentinels, `host` or `host:port`, know it.
@@ -63,6 +98,8 @@ impl Location {
     pub(crate) fn set_sentinel_access(&mut self, access: Access) -> bool {
         match &mut self.place {
             Place::Single(_) | Place::Cluster(_) => false,
+            #[cfg(unix)]
+            Place::Unix(_) => false,
             Place::Master { sentinel_access, .. } => {
                 *sentinel_access = access;
                 true
@@ -77,12 +114,13 @@ impl Location {
             None => (String::new(), authority),
         };
         let (name, database) = path.split_once('/').unwrap_or((path, "0"));
-        Self::behind_sentinels(&user, hosts.split(','), name, database)
+        let hosts: Vec<&str> = hosts.split(',').collect();
+        Self::behind_sentinels(&user, &hosts, name, database)
     }
 
     fn behind_sentinels(
         user: &str,
-        hosts: impl IntoIterator<Item = impl AsRef<str>>,
+        hosts: &[&str],
         name: &str,
         database: &str,
     ) -> Result<Self, Error> {
@@ -101,7 +139,6 @@ impl Location {
         }
         let (mut sentinels, mut access) = (Vec::new(), None);
         for host in hosts {
-            let host = host.as_ref();
             let is_plain = |letter: char| !letter.is_whitespace() && !"@/?#".contains(letter);
             if host.is_empty() || !host.chars().all(is_plain) {
                 return Err(wrong("one of its sentinels is not of the form host[:port]"));
@@ -122,30 +159,80 @@ impl Location {
         }
         let access = access.ok_or_else(|| wrong("it names no sentinel"))?;
         let (name, sentinel_access) = (name.to_owned(), Access::default());
-        Ok(Self { place: Place::Master { name, sentinels, sentinel_access }, access })
+        Ok(Self::new(Place::Master { name, sentinels, sentinel_access }, access))
     }
 
     pub(super) fn parse_single(url: &str) -> Result<Self, Error> {
         // The crate's message is not passed on: it may hold a piece of the URL, and so of the password.
-        let info = url.into_connection_info().map_err(|_| Error::InvalidUrl {
-            reason: "it is not of the form redis://[user][:password@]host[:port][/database]"
-                .to_owned(),
-        })?;
-        let ConnectionAddr::Tcp(host, port) = info.addr() else {
-            return Err(Error::InvalidUrl {
-                reason: "TLS and unix sockets are not supported yet, only redis:// and valkey://"
-                    .to_owned(),
-            });
+        let url = redis::parse_redis_url(url).ok_or_else(|| invalid(FORM))?;
+        match url.fragment() {
+            None => {}
+            // What other clients understand by it.
+            Some("insecure") => return Err(invalid(INSECURE)),
+            Some(_) => {
+                return Err(invalid("behind a # there is nothing to say; in a password it is %23"));
+            }
+        }
+        let keys = ["db", "user", "pass"];
+        if url.scheme().ends_with("unix")
+            && url.query_pairs().any(|(key, _)| !keys.contains(&&*key))
+        {
+            return Err(invalid("a unix socket's query has db, user and pass, and nothing else"));
+        }
+        let info = url.into_connection_info().map_err(|_| invalid(FORM))?;
+        let place = match info.addr() {
+            ConnectionAddr::Tcp(host, port) => {
+                // An IPv6 literal comes in brackets, which are the URL's and not the address's.
+                let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+                Place::Single(Address { host, port: *port })
+            }
+            #[cfg(unix)]
+            ConnectionAddr::Unix(path) => Place::Unix(path.clone()),
+            _ => return Err(invalid(FORM)),
         };
         let settings = info.redis_settings();
-        // An IPv6 literal comes in brackets, which are the URL's and not the address's.
-        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let given = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(str::to_owned);
         let access = Access {
             database: settings.db(),
-            username: settings.username().map(str::to_owned),
-            password: settings.password().map(str::to_owned),
+            username: given(settings.username()),
+            password: given(settings.password()),
+            ..Access::default()
         };
-        Ok(Self { place: Place::Single(Address { host, port: *port }), access })
+        Ok(Self::new(place, access))
+    }
+
+    fn new(place: Place, access: Access) -> Self {
+        Self {
+            place,
+            access,
+            #[cfg(feature = "tls")]
+            encrypted: None,
+        }
+    }
+
+    /// From now on, whoever connects asks for his credentials. Not so at sentinels, which have others.
+    pub(crate) fn ask_for_credentials(&mut self, source: CredentialsSource) {
+        self.access.credentials = Some(source);
+    }
+
+    /// Reads the certificates, if TLS is asked for: by the URL, or, where there is none, by settings for it.
+    #[cfg(feature = "tls")]
+    pub(crate) fn secure(&mut self, settings: Option<&TlsSettings>) -> Result<(), Error> {
+        if self.encrypted.unwrap_or(settings.is_some()) {
+            let default = TlsSettings::default();
+            let trust = Trust::new(settings.unwrap_or(&default))?;
+            if let Place::Master { sentinel_access, .. } = &mut self.place {
+                sentinel_access.trust = Some(trust.clone());
+            }
+            self.access.trust = Some(trust);
+        } else if settings.is_some() {
+            // Else he who wanted TLS would not have it, and not notice.
+            return Err(Error::InvalidSetting {
+                setting: "tls",
+                reason: "the URL asks for none: it would begin with rediss://".to_owned(),
+            });
+        }
+        Ok(())
     }
 
     /// Where the keys are, as text: two that say the same mean the same.
@@ -153,6 +240,8 @@ impl Location {
         let database = self.access.database;
         match &self.place {
             Place::Single(address) => format!("{}:{}/{database}", address.host, address.port),
+            #[cfg(unix)]
+            Place::Unix(path) => format!("{}/{database}", path.display()),
             Place::Master { name, sentinels, .. } => {
                 let mut sentinels: Vec<String> = sentinels.iter().map(Address::to_string).collect();
                 sentinels.sort();
@@ -180,7 +269,45 @@ impl Access {
     /// Somebody who has that password.
     pub(crate) fn new(username: Option<&str>, password: &str) -> Self {
         let username = username.map(str::to_owned);
-        Self { database: 0, username, password: Some(password.to_owned()) }
+        Self { username, password: Some(password.to_owned()), ..Self::default() }
+    }
+
+    /// What the URL or the builder says of who asks, if there is a password.
+    pub(super) fn given(&self) -> Option<Credentials> {
+        let password = self.password.clone()?;
+        Some(Credentials { username: self.username.clone(), password })
+    }
+}
+
+const FORM: &str = "it is not of the form redis://[user][:password@]host[:port][/database], \
+                    or unix:///path[?db=database&user=user&pass=password]";
+
+const INSECURE: &str = "#insecure is refused: whom a client does not look at may be anybody; \
+                        name the authority of the server's certificate (TlsSettings)";
+
+fn invalid(reason: &str) -> Error {
+    Error::InvalidUrl { reason: reason.to_owned() }
+}
+
+/// The same URL without TLS, and whether it asks for it: by an `s` behind `redis` or `valkey`.
+fn without_tls(url: &str) -> (String, bool) {
+    let Some((scheme, rest)) = url.split_once("://") else { return (url.to_owned(), false) };
+    let scheme = scheme.to_ascii_lowercase();
+    let (name, kind) =
+        scheme.split_once('-').map_or((&*scheme, ""), |(name, _)| scheme.split_at(name.len()));
+    match name {
+        "rediss" | "valkeys" => (format!("{}{kind}://{rest}", &name[..name.len() - 1]), true),
+        _ => (format!("{scheme}://{rest}"), false),
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(formatter),
+            #[cfg(unix)]
+            Self::Unix(path) => path.display().fmt(formatter),
+        }
     }
 }
 
@@ -212,6 +339,8 @@ mod tests {
     fn a_url_gives_host_port_database_and_credentials() {
         let server = |url: &str| match Location::parse(url).unwrap().place {
             Place::Single(address) => address.to_string(),
+            #[cfg(unix)]
+            Place::Unix(path) => path.display().to_string(),
             other => panic!("{other:?}"),
         };
         assert_eq!(server("redis://ann:s3cret@example.org:7000/3"), "example.org:7000");
@@ -270,7 +399,7 @@ mod tests {
             "redis-sentinel://:s3cret@a:x/mymaster",
             "redis-sentinel://:s3cret@a b/mymaster",
             "redis-sentinel://:s3cret/x@a/mymaster",
-            "rediss-sentinel://:s3cret@a/mymaster",
+            "rediss-sentinel://:s3cret@a",
         ] {
             match Location::parse(wrong) {
                 Err(error @ Error::InvalidUrl { .. }) => {

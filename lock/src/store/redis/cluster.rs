@@ -19,10 +19,10 @@ use std::time::Duration;
 use hashed_wheel::{Clock, SystemClock};
 use parking_lot::{Mutex, RwLock};
 
-use super::address::{Access, Address};
+use super::address::{Access, Address, Peer};
 use super::audience::{Audience, Seat};
 use super::channels::Channels;
-use super::connection::Limit;
+use super::limit::Limit;
 use super::members::Members;
 use super::node::Node;
 use super::pace::Pace;
@@ -276,7 +276,7 @@ impl Shared {
     }
 
     pub(super) fn server(&self, address: Address, channels: Channels) -> Server {
-        let whereabouts = Whereabouts::Fixed(address);
+        let whereabouts = Whereabouts::Fixed(Peer::Tcp(address));
         Server::new(whereabouts, self.access.clone(), self.command_timeout, channels)
     }
 

@@ -2,11 +2,11 @@
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use hashed_wheel::{Clock, SystemClock};
 use redis::{Parser, Value as Wire};
 
+pub(super) use super::limit::{Limit, passes};
 use super::socket::Socket;
 use crate::value::Value;
 
@@ -20,40 +20,6 @@ pub(super) struct Connection {
     write_timeout: Duration,
     /// The [era](super::sockets::Sockets::era) in which it was made.
     pub(super) era: u64,
-}
-
-/// Until when something may take.
-///
-/// Reading the clock is a good part of what a short command costs, so it remembers when the clock was read last: what
-/// is answered at once does not ask again.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limit {
-    read_at: Instant,
-    deadline: Instant,
-}
-
-impl Limit {
-    /// From now on, for that long.
-    pub(super) fn after(timeout: Duration) -> Self {
-        let read_at = SystemClock.now();
-        Self { read_at, deadline: read_at + timeout }
-    }
-
-    pub(super) fn deadline(self) -> Instant {
-        self.deadline
-    }
-
-    /// What was left when the clock was read last. A wait that is set to it ends late by what has passed since.
-    pub(super) fn left(self) -> io::Result<Duration> {
-        let left = self.deadline.saturating_duration_since(self.read_at);
-        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
-    }
-
-    /// Reads the clock. After whatever may have taken long.
-    pub(super) fn refresh(&mut self) -> Self {
-        self.read_at = SystemClock.now();
-        *self
-    }
 }
 
 /// Why a command got no reply.
@@ -105,6 +71,11 @@ impl Connection {
         receive(&mut self.parser, reader)
     }
 
+    /// Why one side does not believe the other, if that is what broke it.
+    pub(super) fn distrust(&self) -> Option<String> {
+        self.socket.distrust()
+    }
+
     /// The two halves for a connection that only listens: the parser may have read ahead.
     pub(super) fn into_parts(self) -> (Arc<Socket>, Parser) {
         (self.socket, self.parser)
@@ -147,14 +118,6 @@ impl Read for DeadlineReader<'_> {
 /// Whether a socket's timeout would overshoot the deadline, or wake so much earlier that setting it is cheaper.
 fn out_of_step(set: Duration, left: Duration) -> bool {
     set > left + Duration::from_millis(1) || set < left / 2
-}
-
-/// Whether a system call ended for no reason but its own timeout or a signal.
-pub(super) fn passes(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
-    )
 }
 
 fn value(wire: Wire) -> Value {

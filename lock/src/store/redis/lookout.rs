@@ -11,7 +11,6 @@ use super::address::Address;
 use super::channels::Channels;
 use super::cluster::{Shared, shares};
 use super::connection::{Broken, Limit};
-use super::reach::refused;
 use super::redirection::Redirection;
 use super::slot_map::Range;
 use super::subscription::Elsewhere;
@@ -123,7 +122,7 @@ impl Shared {
         };
         let ranges = ask_slots(&mut connection, limit, address)
             .map_err(broken)?
-            .map_err(|(code, message)| refused(address, code, message))?;
+            .map_err(|(code, message)| Failure::Refused { code, message })?;
         limit.refresh();
         let channels = match decided {
             Some(channels) => channels,

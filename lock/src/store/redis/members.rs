@@ -134,7 +134,7 @@ impl Members {
 mod tests {
     use hashed_wheel::{Clock, SystemClock};
 
-    use super::super::address::Access;
+    use super::super::address::{Access, Peer};
     use super::super::server::Server;
     use super::super::whereabouts::Whereabouts;
     use super::*;
@@ -148,7 +148,7 @@ mod tests {
         let listener = std::sync::Weak::<crate::wait::Channels>::new();
         let timeout = Duration::from_secs(1);
         Node::of(
-            Server::new(Whereabouts::Fixed(address), access, timeout, channels),
+            Server::new(Whereabouts::Fixed(Peer::Tcp(address)), access, timeout, channels),
             3,
             listener,
             None,

@@ -6,12 +6,14 @@
 //! anything but a server's reply is dropped.
 
 mod address;
+mod asking;
 mod audience;
 mod channels;
 mod cluster;
 mod connection;
 mod eviction;
 mod follower;
+mod limit;
 mod lookout;
 mod members;
 mod node;
@@ -31,7 +33,11 @@ mod socket;
 mod sockets;
 mod store;
 mod subscription;
+#[cfg(feature = "tls")]
+mod tls;
 mod topology;
+#[cfg(feature = "tls")]
+mod trust;
 mod whereabouts;
 mod wire;
 

@@ -14,7 +14,7 @@ use super::pool::Pool;
 use super::server::Server;
 use super::subscription::{Elsewhere, Subscription};
 use super::whereabouts::Whereabouts;
-use super::wire::{ROUNDS, Verdict, is_a_replicas, judge, pack, unsettled};
+use super::wire::{ROUNDS, Verdict, is_a_replicas, is_unknown_to_it, judge, pack, unsettled};
 use crate::error::Error;
 use crate::op::Operation;
 use crate::store::{Failure, Listener, Stream};
@@ -159,6 +159,9 @@ impl Node {
                     if is_a_replicas(&code) {
                         self.server.is_no_master(connection.era);
                         self.pool.discard(connection);
+                    } else if is_unknown_to_it(&code) {
+                        self.pool.discard(connection);
+                        return Err(self.server.unauthenticated(format!("{code} {message}")));
                     } else {
                         self.pool.give_back(connection);
                     }

@@ -12,7 +12,7 @@ use super::connection::{Broken, Connection, Limit};
 use super::eviction;
 use super::redirection::Redirection;
 use super::server::Server;
-use super::wire::{ROUNDS, Verdict, is_a_replicas, judge, pack, unsettled};
+use super::wire::{ROUNDS, Verdict, is_a_replicas, is_unknown_to_it, judge, pack, unsettled};
 use crate::op::Operation;
 use crate::store::{Failure, Request, Stream};
 
@@ -120,10 +120,16 @@ impl Pipeline {
                         astray.push((Request { operation, note, timeout }, Some(named)));
                         continue;
                     }
-                    let moved = is_a_replicas(&code);
-                    let failure = Failure::Refused { code, message };
+                    let (moved, unknown) = (is_a_replicas(&code), is_unknown_to_it(&code));
+                    let failure = if unknown {
+                        self.server.unauthenticated(format!("{code} {message}"))
+                    } else {
+                        Failure::Refused { code, message }
+                    };
                     if moved {
                         self.server.is_no_master(open.era);
+                    }
+                    if moved || unknown {
                         stream.answered(note, Err(failure.clone()));
                         under_way.extend(again);
                         fail(stream, under_way, &failure);

@@ -1,31 +1,22 @@
-//! Name resolution with a deadline. The operating system's has none, so it runs on a thread of its own.
+//! Name resolution with a deadline. The operating system's has none.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
-use hashed_wheel::{Clock, SystemClock};
-use parking_lot::{Condvar, Mutex};
+use super::asking::Asking;
 
-/// Resolves one host, or another when a server has moved. At most one thread runs for it at a time: a resolver that hangs
-/// is waited for, not piled up. All who ask while it runs share its answer, and nobody who asks later.
-#[derive(Debug, Default)]
-pub(super) struct Resolver {
-    latest: Mutex<Option<Arc<Resolution>>>,
-}
-
+/// Resolves one host, or another when a server has moved.
 #[derive(Debug)]
-struct Resolution {
-    host: String,
-    port: u16,
-    answer: Mutex<Option<Answer>>,
-    answered: Condvar,
+pub(super) struct Resolver {
+    asking: Asking<Vec<SocketAddr>>,
 }
 
-/// The addresses, or what the system said.
-type Answer = Result<Vec<SocketAddr>, String>;
+impl Default for Resolver {
+    fn default() -> Self {
+        Self { asking: Asking::new() }
+    }
+}
 
 impl Resolver {
     /// The addresses of `host`, or an error within `timeout`.
@@ -38,60 +29,21 @@ impl Resolver {
         if let Ok(address) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(address, port)]);
         }
-        let resolution = {
-            let mut latest = self.latest.lock();
-            match &*latest {
-                Some(running) if running.is_for(host, port) && running.answer.lock().is_none() => {
-                    Arc::clone(running)
-                }
-                _ => Arc::clone(latest.insert(start(host.to_owned(), port)?)),
-            }
+        let about = format!("{host}:{port}");
+        let asked = about.clone();
+        let question = move || {
+            let addresses = asked.to_socket_addrs();
+            addresses.map(Iterator::collect).map_err(|error| error.to_string())
         };
-        resolution.wait(timeout)
+        let late = "the name was not resolved in time";
+        self.asking.ask("lock-resolver", &about, question, timeout, late)
     }
-}
-
-impl Resolution {
-    fn is_for(&self, host: &str, port: u16) -> bool {
-        self.host == host && self.port == port
-    }
-
-    fn wait(&self, timeout: Duration) -> io::Result<Vec<SocketAddr>> {
-        let deadline = SystemClock.now() + timeout;
-        let mut answer = self.answer.lock();
-        loop {
-            match &*answer {
-                Some(Ok(addresses)) => return Ok(addresses.clone()),
-                Some(Err(reason)) => return Err(io::Error::other(reason.clone())),
-                None => {}
-            }
-            let left = deadline.saturating_duration_since(SystemClock.now());
-            if left.is_zero() {
-                let reason = "the name was not resolved in time";
-                return Err(io::Error::new(io::ErrorKind::TimedOut, reason));
-            }
-            self.answered.wait_for(&mut answer, left);
-        }
-    }
-}
-
-fn start(host: String, port: u16) -> io::Result<Arc<Resolution>> {
-    let (answer, answered) = (Mutex::default(), Condvar::new());
-    let resolution = Arc::new(Resolution { host: host.clone(), port, answer, answered });
-    let running = Arc::clone(&resolution);
-    thread::Builder::new().name("lock-resolver".to_owned()).spawn(move || {
-        let answer = (host.as_str(), port)
-            .to_socket_addrs()
-            .map(Iterator::collect)
-            .map_err(|error| error.to_string());
-        *running.answer.lock() = Some(answer);
-        running.answered.notify_all();
-    })?;
-    Ok(resolution)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(20);

@@ -18,37 +18,35 @@ impl Location {
         Self::of_cluster(urls)
     }
 
-    /// A cluster, of which the URLs name some nodes. Who asks stands in the first.
+    /// A cluster, of which the URLs name some nodes. Who asks, and how, stands in the first.
     pub(crate) fn of_cluster(
         urls: impl IntoIterator<Item = impl AsRef<str>>,
     ) -> Result<Self, Error> {
+        let wrong = |reason: &str| Error::InvalidUrl { reason: reason.to_owned() };
         let mut seeds = Vec::new();
-        let mut access: Option<Access> = None;
+        let mut first: Option<Self> = None;
         for url in urls {
-            let Self { place: Place::Single(address), access: own } =
-                Self::parse_single(url.as_ref())?
-            else {
-                continue;
+            let node = Self::parse(url.as_ref())?;
+            let Place::Single(address) = &node.place else {
+                return Err(wrong("a node of a cluster is named as in redis://host:port"));
             };
-            if own.database != 0 {
-                return Err(Error::InvalidUrl {
-                    reason: "a cluster has only database 0".to_owned(),
-                });
+            if node.access.database != 0 {
+                return Err(wrong("a cluster has only database 0"));
             }
-            if !seeds.contains(&address) {
-                seeds.push(address);
+            if !seeds.contains(address) {
+                seeds.push(address.clone());
             }
-            let first = access.get_or_insert_with(|| own.clone());
-            if own.password.is_some() && !are_the_same(first, &own) {
-                return Err(Error::InvalidUrl {
-                    reason: "the nodes of a cluster have one user and password".to_owned(),
-                });
+            let first = first.get_or_insert_with(|| node.clone());
+            if node.access.password.is_some() && !are_the_same(&first.access, &node.access) {
+                return Err(wrong("the nodes of a cluster have one user and password"));
+            }
+            #[cfg(feature = "tls")]
+            if first.encrypted != node.encrypted {
+                return Err(wrong("the nodes of a cluster are all reached over TLS, or none"));
             }
         }
-        match access {
-            Some(access) => Ok(Self { place: Place::Cluster(seeds), access }),
-            None => Err(Error::InvalidUrl { reason: "a cluster needs a node to ask".to_owned() }),
-        }
+        let first = first.ok_or_else(|| wrong("a cluster needs a node to ask"))?;
+        Ok(Self { place: Place::Cluster(seeds), ..first })
     }
 }
 

@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::address::{Access, Address};
+use super::address::{Access, Address, Peer};
 use super::connection::{Connection, Limit};
 use super::reach::{authentication, reach, refused};
 use super::resolve::Resolver;
+use super::socket::distrust;
 use super::sockets::Sockets;
 use crate::store::Failure;
 use crate::value::Value;
@@ -149,18 +150,21 @@ impl Sentinels {
     ) -> Result<Connection, Failure> {
         let era = self.sockets.era();
         let failure = |error| not_sent(&sentinel.address, &error);
-        let socket = reach(&sentinel.address, &sentinel.resolver, self.timeout, limit)
+        let (peer, access) = (Peer::Tcp(sentinel.address.clone()), &self.access);
+        let socket = reach(&peer, access, &sentinel.resolver, self.timeout, limit)
             .map(Arc::new)
             .map_err(failure)?;
         self.sockets.admit(&socket, era).map_err(failure)?;
         let mut connection = Connection::new(socket, self.timeout, era);
-        if let Some(authentication) = authentication(&self.access) {
+        let credentials = access.given();
+        if let Some(authentication) = authentication(credentials.as_ref()) {
             limit.refresh();
             let packed = authentication.get_packed_command();
             connection.send(&packed, limit).map_err(failure)?;
             let reply = connection.receive(limit).map_err(failure)?;
             if let Value::Refusal { code, message } = reply {
-                return Err(refused(&sentinel.address, code, message));
+                let refusal = (code, message);
+                return Err(refused(&sentinel.address, access, credentials.as_ref(), refusal));
             }
         }
         Ok(connection)
@@ -185,7 +189,7 @@ impl Sentinels {
         let (master, others, address) = (receive()?, receive()?, receive()?);
         let address = match address {
             Value::Refusal { code, message } => {
-                return Err(refused(&sentinel.address, code, message));
+                return Err(refused(&sentinel.address, &self.access, None, (code, message)));
             }
             Value::Nil => Err("it knows no master of that name"),
             reply => address_in(&reply).ok_or("its answer cannot be read"),
@@ -297,7 +301,13 @@ fn says_something(failure: &Failure) -> bool {
 }
 
 fn not_sent(sentinel: &Address, error: &std::io::Error) -> Failure {
-    Failure::NotSent { server: sentinel.to_string(), reason: format!("a sentinel: {error}") }
+    match distrust(error) {
+        Some(reason) => Failure::Distrusted { server: sentinel.to_string(), reason },
+        None => Failure::NotSent {
+            server: sentinel.to_string(),
+            reason: format!("a sentinel: {error}"),
+        },
+    }
 }
 
 /// Two words: host and port.

@@ -1,4 +1,4 @@
-//! How to reach the server: find it, connect, authenticate, all within one deadline.
+//! How to reach the server: find it, ask who we are, connect, authenticate, all within one deadline.
 
 use std::io;
 use std::sync::Arc;
@@ -9,15 +9,17 @@ use hashed_wheel::Parker;
 use parking_lot::Mutex;
 use redis::Cmd;
 
-use super::address::{Access, Address};
+use super::address::{Access, Address, Peer};
+use super::asking::Asking;
 use super::channels::Channels;
 use super::connection::{Broken, Connection, Limit};
-use super::reach::{authentication, reach, refused};
+use super::reach::{authentication, hung_up, not_sent, reach, refused, unauthenticated};
 use super::resolve::Resolver;
 use super::sentinels::Said;
 use super::server_clock::ServerClock;
 use super::sockets::Sockets;
 use super::whereabouts::{Master, News, Whereabouts};
+use crate::credentials::Credentials;
 use crate::store::Failure;
 use crate::value::{ServerTime, Value};
 
@@ -32,6 +34,7 @@ pub(super) struct Server {
     access: Access,
     sockets: Sockets,
     resolver: Resolver,
+    credentials: Asking<Credentials>,
     pub(super) clock: ServerClock,
     pub(super) channels: Channels,
     pub(super) command_timeout: Duration,
@@ -53,6 +56,7 @@ impl Server {
             access,
             sockets: Sockets::default(),
             resolver: Resolver::default(),
+            credentials: Asking::new(),
             clock: ServerClock::new(),
             channels,
             command_timeout,
@@ -64,7 +68,7 @@ impl Server {
     /// A connection that is ready for commands, or a failure by the deadline.
     pub(super) fn connect(&self, limit: &mut Limit) -> Result<Connection, Failure> {
         match &self.whereabouts {
-            Whereabouts::Fixed(address) => self.connect_to(address, self.sockets.era(), limit),
+            Whereabouts::Fixed(peer) => self.connect_to(peer, self.sockets.era(), limit),
             Whereabouts::Followed(master) => self.connect_to_master(master, limit),
         }
     }
@@ -78,7 +82,7 @@ impl Server {
                 return Err(Failure::Closed);
             }
             let failure = match master.present() {
-                Some(address) => match self.connect_to(&address, era, limit) {
+                Some(address) => match self.connect_to(&Peer::Tcp(address), era, limit) {
                     Ok(connection) => return Ok(connection),
                     Err(failure) => {
                         master.doubt();
@@ -94,8 +98,8 @@ impl Server {
             if !failure.passes() || left.is_zero() {
                 return Err(failure);
             }
-            let moved = master.wait_for_a_move(moves, pause.min(left));
-            if !moved && left <= pause {
+            let elsewhere = master.wait_for_a_move(moves, pause.min(left));
+            if !elsewhere && left <= pause {
                 return Err(failure);
             }
             limit.refresh();
@@ -113,8 +117,8 @@ impl Server {
     /// Where it is, if it stays there.
     pub(super) fn address(&self) -> Option<&Address> {
         match &self.whereabouts {
-            Whereabouts::Fixed(address) => Some(address),
-            Whereabouts::Followed(_) => None,
+            Whereabouts::Fixed(Peer::Tcp(address)) => Some(address),
+            _ => None,
         }
     }
 
@@ -174,39 +178,59 @@ impl Server {
     }
 
     pub(super) fn not_sent(&self, error: &io::Error) -> Failure {
-        Failure::NotSent { server: self.whereabouts.to_string(), reason: error.to_string() }
+        not_sent(&self.whereabouts, error)
     }
 
-    fn connect_to(
-        &self,
-        address: &Address,
-        era: u64,
-        limit: &mut Limit,
-    ) -> Result<Connection, Failure> {
-        let mut connection =
-            self.open(address, era, limit).map_err(|error| not_sent(address, &error))?;
-        self.shake_hands(address, &mut connection, limit)?;
+    /// The server has answered a command so that it does not know us any more.
+    pub(super) fn unauthenticated(&self, reason: String) -> Failure {
+        unauthenticated(&self.whereabouts, &self.access, reason)
+    }
+
+    fn connect_to(&self, peer: &Peer, era: u64, limit: &mut Limit) -> Result<Connection, Failure> {
+        let credentials = self.credentials(limit).map_err(|error| not_sent(peer, &error))?;
+        let connection = self.open(peer, era, limit);
+        let mut connection = connection.map_err(|error| not_sent(peer, &error))?;
+        self.shake_hands(peer, &mut connection, credentials.as_ref(), limit)?;
         self.connections.fetch_add(1, Ordering::Relaxed);
         Ok(connection)
     }
 
-    fn open(&self, address: &Address, era: u64, limit: &mut Limit) -> io::Result<Connection> {
+    /// Who we are, at this connect.
+    fn credentials(&self, limit: &mut Limit) -> io::Result<Option<Credentials>> {
+        let Some(source) = self.access.credentials.clone() else {
+            return Ok(self.access.given());
+        };
+        // Foreign code, which may never answer.
+        let question = move || source.ask().map_err(|error| error.to_string());
+        let late = "no credentials came in time";
+        let asked = self.credentials.ask("lock-credentials", "", question, limit.left()?, late);
+        limit.refresh();
+        let mut asked = asked.map_err(|error| {
+            io::Error::new(error.kind(), format!("asking for the credentials: {error}"))
+        })?;
+        asked.username = asked.username.or_else(|| self.access.username.clone());
+        Ok(Some(asked))
+    }
+
+    fn open(&self, peer: &Peer, era: u64, limit: &mut Limit) -> io::Result<Connection> {
         let mut share = *limit;
         if self.master().is_some() {
             // A host that has vanished answers nothing, and another may be the master meanwhile.
             share = Limit::after(limit.left()? / 2);
         }
-        let socket = Arc::new(reach(address, &self.resolver, self.command_timeout, &mut share)?);
+        let (access, timeout) = (&self.access, self.command_timeout);
+        let socket = Arc::new(reach(peer, access, &self.resolver, timeout, &mut share)?);
         limit.refresh();
         self.sockets.admit(&socket, era)?;
-        Ok(Connection::new(socket, self.command_timeout, era))
+        Ok(Connection::new(socket, timeout, era))
     }
 
     /// Says who we are, selects the database and asks for the time, in one round trip. A master says that it is one.
     fn shake_hands(
         &self,
-        address: &Address,
+        peer: &Peer,
         connection: &mut Connection,
+        credentials: Option<&Credentials>,
         limit: &mut Limit,
     ) -> Result<(), Failure> {
         let mut packed = Vec::new();
@@ -215,7 +239,7 @@ impl Server {
             command.write_packed_command(&mut packed);
             replies += 1;
         };
-        if let Some(authentication) = authentication(&self.access) {
+        if let Some(authentication) = authentication(credentials) {
             add(&authentication);
         }
         if self.access.database != 0 {
@@ -228,16 +252,23 @@ impl Server {
         }
 
         limit.refresh();
-        connection.send(&packed, limit).map_err(|error| not_sent(address, &error))?;
+        if let Err(error) = connection.send(&packed, limit) {
+            // It may have said why before it hung up.
+            drop(connection.receive(limit));
+            return Err(hung_up(peer, connection, &error));
+        }
         let mut time = None;
         for last in (0..replies).rev() {
-            let reply = connection.receive(limit).map_err(|error| not_sent(address, &error))?;
+            let reply = connection.receive(limit);
+            let reply = reply.map_err(|error| hung_up(peer, connection, &error))?;
             limit.refresh();
             match reply {
-                Value::Refusal { code, message } => return Err(refused(address, code, message)),
+                Value::Refusal { code, message } => {
+                    return Err(refused(peer, &self.access, credentials, (code, message)));
+                }
                 reply if last == 0 && has_role && !is_master(&reply) => {
                     let error = io::Error::other("it is a replica");
-                    return Err(not_sent(address, &error));
+                    return Err(not_sent(peer, &error));
                 }
                 reply if last == usize::from(has_role) => time = server_time(&reply),
                 _ => {}
@@ -260,10 +291,6 @@ impl Server {
             }
         }
     }
-}
-
-fn not_sent(server: &Address, error: &io::Error) -> Failure {
-    Failure::NotSent { server: server.to_string(), reason: error.to_string() }
 }
 
 /// Asks whether a server is a master.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hashed_wheel::Parker;
 
-use super::address::{Location, Place};
+use super::address::{Location, Peer, Place};
 use super::cluster::Cluster;
 use super::connection::Limit;
 use super::node::Node;
@@ -38,13 +38,15 @@ impl Redis {
         connections: usize,
         listener: Weak<dyn Listener>,
     ) -> Result<Self, Error> {
-        let Location { place, access } = location;
+        let Location { place, access, .. } = location;
         let whereabouts = match place {
-            Place::Single(address) => Whereabouts::Fixed(address),
+            Place::Single(address) => Whereabouts::Fixed(Peer::Tcp(address)),
+            #[cfg(unix)]
+            Place::Unix(path) => Whereabouts::Fixed(Peer::Unix(path)),
             Place::Master { name, sentinels, sentinel_access } => {
                 let timeout = command_timeout;
                 let sentinels = Sentinels::new(name, sentinels, sentinel_access, timeout);
-                Whereabouts::Followed(Master::new(sentinels))
+                Whereabouts::Followed(Box::new(Master::new(sentinels)))
             }
             Place::Cluster(seeds) => {
                 let cluster = Cluster::new(seeds, access, command_timeout, connections, listener);

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::address::Address;
+use super::address::{Address, Peer};
 use super::connection::Limit;
 use super::sentinels::{Said, Sentinels};
 use crate::store::Failure;
 
 #[derive(Debug)]
 pub(super) enum Whereabouts {
-    Fixed(Address),
-    Followed(Master),
+    Fixed(Peer),
+    Followed(Box<Master>),
 }
 
 /// The master of a name, as far as the sentinels have said where it is.
@@ -107,10 +107,11 @@ impl Master {
         news
     }
 
-    /// A sentinel has said something without being asked about doubts. It counts if it is of a later failover.
+    /// One sentinel has said something. It counts if it is of a later failover than what is known. While nothing is,
+    /// one is not enough.
     pub(super) fn hear(&self, said: Said) -> News {
         let mut state = self.state.lock();
-        if !state.is_newer(&said) {
+        if state.present.is_none() || !state.is_newer(&said) {
             return News::None;
         }
         state.doubted = false;
@@ -163,8 +164,9 @@ impl State {
     }
 
     fn adopt(&mut self, said: Said) -> News {
-        let before = self.present.replace(said.clone());
-        if before.is_none_or(|before| before.address == said.address) {
+        let moved = self.present.as_ref().is_some_and(|before| before.address != said.address);
+        self.present = Some(said);
+        if !moved {
             return News::None;
         }
         self.moves += 1;
@@ -175,7 +177,7 @@ impl State {
 impl fmt::Display for Whereabouts {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Fixed(address) => address.fmt(formatter),
+            Self::Fixed(peer) => peer.fmt(formatter),
             Self::Followed(master) => match &master.state.lock().present {
                 Some(said) => write!(formatter, "{} ({})", said.address, master.sentinels.name()),
                 None => master.sentinels.fmt(formatter),
@@ -194,9 +196,14 @@ mod tests {
     }
 
     fn master() -> Master {
-        let access = Access { database: 0, username: None, password: None };
+        let access = Access::default();
         let name = "mymaster".to_owned();
         Master::new(Sentinels::new(name, Vec::new(), access, Duration::from_secs(1)))
+    }
+
+    /// What is known already.
+    fn know(master: &Master, said: Said) {
+        assert_eq!(master.state.lock().adopt(said), News::None);
     }
 
     fn said(port: u16, epoch: u64) -> Said {
@@ -206,7 +213,9 @@ mod tests {
     #[test]
     fn it_moves_when_somebody_tells_of_a_later_failover_to_another_address() {
         let master = master();
-        assert_eq!(master.hear(said(1, 5)), News::None);
+        assert_eq!(master.hear(said(3, 5)), News::None);
+        assert_eq!(master.present(), None);
+        know(&master, said(1, 5));
         assert_eq!(master.hear(said(2, 5)), News::None);
         assert_eq!(master.hear(said(1, 6)), News::None);
         assert_eq!(master.present(), Some(address(1)));
@@ -219,7 +228,7 @@ mod tests {
     fn a_switch_counts_if_it_began_where_the_master_is_known_to_be() {
         let master = master();
         assert_eq!(master.switched(&address(1), address(2)), None);
-        master.hear(said(1, 5));
+        know(&master, said(1, 5));
         assert_eq!(master.switched(&address(1), address(2)), Some(News::Moved));
         // Somebody else tells of the same, and somebody who has slept of what was before.
         assert_eq!(master.switched(&address(1), address(2)), Some(News::None));
@@ -233,7 +242,7 @@ mod tests {
     #[test]
     fn a_doubted_address_is_not_given_until_somebody_knows_better() {
         let master = master();
-        master.hear(said(1, 5));
+        know(&master, said(1, 5));
         master.doubt();
         assert_eq!(master.present(), None);
         assert_eq!(master.hear(said(1, 5)), News::None);

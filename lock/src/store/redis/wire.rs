@@ -37,6 +37,11 @@ pub(super) fn is_a_replicas(code: &str) -> bool {
     matches!(code, "READONLY" | "MASTERDOWN")
 }
 
+/// Whether a server answers so to one whom it does not know, or not any more: another connection may say it better.
+pub(super) fn is_unknown_to_it(code: &str) -> bool {
+    matches!(code, "NOAUTH" | "WRONGPASS")
+}
+
 /// Nothing ran, and trying again at once did not help.
 pub(super) fn unsettled() -> Failure {
     Failure::Refused {

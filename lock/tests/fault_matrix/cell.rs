@@ -1,0 +1,312 @@
+//! One cell: an operation meets a fault. How the call ends, and whether the world is in order then and afterwards.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use wheellock::{Client, Error, LostReason};
+use wheellock_fixture::Proxy;
+
+use crate::common::{SLACK, SOON, TIMEOUT, built, now, pause, timed};
+use crate::faults::{Cut, Fault, Times};
+use crate::holding::{Rival, Wish};
+use crate::operations::Row;
+use crate::place::{Place, Sends};
+use crate::stage::{Said, Stage};
+use crate::trouble::Trouble;
+
+/// For how long a fault that comes every time stays.
+pub(crate) const WINDOW: Duration = Duration::from_secs(3);
+
+/// The lease of the client's watched holds: a fault that comes every time outlasts it.
+pub(crate) const LEASE: Duration = Duration::from_secs(2);
+
+/// Room for a rival who could get in although somebody holds.
+const ROOM: Duration = Duration::from_millis(60);
+
+/// How long the server remembers what it answered, in ms.
+const REMEMBERED: i64 = 62_000;
+
+/// One cell of the matrix.
+#[derive(Clone)]
+pub(crate) struct Cell {
+    pub(crate) row: Row,
+    pub(crate) fault: Fault,
+    pub(crate) times: Times,
+    pub(crate) cut: Cut,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) word: String,
+    pub(crate) failures: Vec<String>,
+}
+
+impl Cell {
+    pub(crate) fn name(&self) -> String {
+        let times = match self.times {
+            Times::First => "first try",
+            Times::Every => "every try",
+        };
+        let Row { family, name, .. } = self.row;
+        let cut = match self.fault {
+            Fault::Cut => format!(" ({})", self.cut.describe()),
+            _ => String::new(),
+        };
+        format!("{family}: {name}: {}{cut}: {times}", self.fault.name())
+    }
+
+    pub(crate) fn play(&self, place: &Place) -> Outcome {
+        place.clear();
+        let proxy = Proxy::start(place.server().address());
+        let client = built(Stage::builder(&proxy));
+        let stage = Stage::new(place, &proxy, &client, "thing", self.times);
+        let mut judge = Judge { row: self.row, failures: Vec::new() };
+        let word = match (self.row.prepare)(&stage) {
+            Ok(_) => self.meet(&stage, &mut judge),
+            Err(error) => {
+                judge.fail(format!("it could not be prepared: {error}"));
+                String::new()
+            }
+        };
+        judge.works_again(&stage);
+        judge.leaves_nothing(&stage, &client);
+        Outcome { word, failures: judge.failures }
+    }
+
+    /// The call, the fault, and what is held afterwards.
+    fn meet(&self, stage: &Stage<'_>, judge: &mut Judge) -> String {
+        let row = self.row;
+        let held_before = stage.has_something();
+        // One who waits may have got it just before it was taken away.
+        let may_share = self.fault.takes_keys_away() && (held_before || row.fresh_connection);
+        let mut trouble = Trouble::new(stage, row.sends);
+        self.begin(stage, &mut trouble);
+        let wish = row.wish.filter(|_| held_before && !may_share);
+        let mut rival = wish.map(|wish| Rival::start(stage.place, &stage.name, wish));
+
+        let (result, took) = timed(|| (row.act)(stage));
+        let sent = trouble.sent.load(Ordering::Relaxed);
+        let is_well = matches!(result, Ok(Said::Done));
+        let word = word(&result, sent > row.requests);
+        let bound = TIMEOUT * 2 + row.longer + if row.background { WINDOW + SOON } else { SLACK };
+        if took > bound {
+            judge.fail(format!("it took {took:?}, more than {bound:?}"));
+        }
+        judge.keys_end_by_themselves(stage, self.fault);
+        if let Some(hits) = self.expected_hits(&trouble, &result)
+            && !comes_true(|| trouble.hits() >= Some(hits))
+        {
+            judge.fail("the fault has not happened".to_owned());
+        }
+        if self.times == Times::First {
+            trouble.end(stage);
+        }
+        if rival.is_none() {
+            rival = row.wish.map(|wish| Rival::start(stage.place, &stage.name, wish));
+        }
+        stage.wait_and_look(match self.times {
+            Times::First => now() + ROOM,
+            Times::Every => stage.window_ends.get(),
+        });
+        judge.keys_end_by_themselves(stage, self.fault);
+        if self.times == Times::Every {
+            trouble.end(stage);
+        }
+
+        let keeps = self.times == Times::First && !self.fault.takes_keys_away();
+        if keeps && row.wish.is_some() && stage.has_something() && !stage.look() {
+            judge.fail("a hold was lost after a single fault".to_owned());
+        }
+        let own = stage.beliefs();
+        for (is_held, released) in stage.release_all() {
+            // Whoever lost it may not have learnt of it yet.
+            judge.released(is_held && !self.fault.takes_keys_away(), &released);
+        }
+        (row.finish)(stage);
+        if self.fault.takes_keys_away() && row.wish == Some(Wish::Permit) {
+            // The permits went with the keys.
+            stage.place.command(&["SET", &stage.name, "1"]);
+        }
+        if let Some(rival) = rival {
+            let before = rival.grants();
+            // One grant may have been under way before the release.
+            if !comes_true(|| rival.grants() > before + 1) {
+                judge.fail("it does not become free".to_owned());
+            }
+            let theirs = rival.stop();
+            let both = |mine: &_| theirs.iter().any(|other| other.overlaps(*mine));
+            if !may_share && own.iter().any(both) {
+                judge.fail(format!("two believed to hold it: {own:?} and {theirs:?}"));
+            }
+        }
+        if !self.fault.takes_keys_away() {
+            judge.number(stage, is_well);
+        }
+        word
+    }
+
+    fn begin(&self, stage: &Stage<'_>, trouble: &mut Trouble) {
+        let Row { background, fresh_connection, .. } = self.row;
+        let foreign = (self.row.foreign)(&stage.name);
+        let begin = |trouble: &mut Trouble| {
+            stage.window_ends.set(now() + WINDOW);
+            trouble.begin(stage, self, &foreign);
+        };
+        if self.fault != Fault::Refused || fresh_connection {
+            begin(trouble);
+        } else if background {
+            begin(trouble);
+            stage.proxy.cut_all();
+        } else {
+            // The operation itself is to make the connection, so the open ones are used up.
+            stage.proxy.refuse(true);
+            stage.proxy.cut_all();
+            assert!(stage.client.lock("probe").is_locked().is_err(), "nothing can be reached");
+            begin(trouble);
+            stage.proxy.refuse(false);
+        }
+        // Whatever it took to get here does not count.
+        trouble.sent.store(0, Ordering::Relaxed);
+    }
+
+    /// How often the fault must have happened at least, if that is known.
+    fn expected_hits(&self, trouble: &Trouble, result: &Result<Said, Error>) -> Option<usize> {
+        trouble.hits()?;
+        let by_hash = matches!(self.row.sends, Sends::Script(_));
+        match self.fault {
+            Fault::NoScript if self.times == Times::Every && !by_hash => None,
+            // It did not come to the operation.
+            Fault::WrongType | Fault::OutOfMemory | Fault::ReadOnly if result.is_err() => None,
+            _ => Some(1),
+        }
+    }
+}
+
+/// The word for how a call ended.
+fn word(result: &Result<Said, Error>, again: bool) -> String {
+    match result {
+        Ok(Said::Done) if again => "again".to_owned(),
+        Ok(Said::Done) => "ok".to_owned(),
+        Ok(Said::Nothing) => "none".to_owned(),
+        Ok(Said::Held) => "held".to_owned(),
+        Ok(Said::Lost(reason)) | Err(Error::Lost { reason, .. }) => lost(*reason),
+        Ok(Said::Owed) => "owed".to_owned(),
+        Err(Error::Refused { code, .. }) => format!("`{code}`"),
+        Err(Error::Unreachable { .. }) => "unreachable".to_owned(),
+        Err(Error::OutcomeUnknown { .. }) => "unknown".to_owned(),
+        Err(Error::WrongType { .. }) => "wrong type".to_owned(),
+        Err(other) => format!("unexpected: {other:?}"),
+    }
+}
+
+fn lost(reason: LostReason) -> String {
+    let reason = match reason {
+        LostReason::ServerUnreachable => "unreachable",
+        LostReason::Deleted => "deleted",
+        LostReason::TakenOver => "taken over",
+        other => return format!("unexpected: {other:?}"),
+    };
+    format!("lost ({reason})")
+}
+
+/// Gathers what is wrong.
+struct Judge {
+    row: Row,
+    failures: Vec<String>,
+}
+
+impl Judge {
+    fn fail(&mut self, what: String) {
+        self.failures.push(what);
+    }
+
+    /// No key of ours lives for ever, but those that do in Redisson's layout.
+    fn keys_end_by_themselves(&mut self, stage: &Stage<'_>, fault: Fault) {
+        let mut lasting = (self.row.lasting)(&stage.name);
+        if fault == Fault::WrongType {
+            lasting.push((self.row.foreign)(&stage.name));
+        }
+        for (key, lives) in stage.place.keys() {
+            if lives == -1 && !lasting.contains(&key) {
+                self.fail(format!("the key {key} lives for ever"));
+            }
+        }
+    }
+
+    fn released(&mut self, is_held: bool, released: &Result<Said, Error>) {
+        match released {
+            Ok(_) => {}
+            Err(Error::Lost { .. }) if !is_held => {}
+            Err(error) => self.fail(format!("once the fault is gone, its release says {error}")),
+        }
+    }
+
+    /// The number under the name comes to what it is to be.
+    fn number(&mut self, stage: &Stage<'_>, is_well: bool) {
+        let Some((well, otherwise)) = self.row.number else { return };
+        let allowed = if is_well { well } else { otherwise };
+        let mut found = String::new();
+        let fits = comes_true(|| {
+            found = stage.place.text(&stage.name);
+            allowed.is_empty() || allowed.contains(&found.as_str())
+        });
+        if !fits {
+            self.fail(format!("there stands {found:?} and not one of {allowed:?}"));
+        }
+    }
+
+    /// The same client does the same once more.
+    fn works_again(&mut self, stage: &Stage<'_>) {
+        let again =
+            Stage::new(stage.place, stage.proxy, stage.client, &stage.other("again"), Times::First);
+        let result = (self.row.prepare)(&again).and_then(|_| (self.row.act)(&again));
+        if !matches!(result, Ok(Said::Done | Said::Nothing | Said::Held | Said::Owed)) {
+            self.fail(format!("once the fault is gone, the same call says {result:?}"));
+        }
+        for (is_held, released) in again.release_all() {
+            self.released(is_held, &released);
+        }
+        (self.row.finish)(&again);
+    }
+
+    /// Nothing is owed, and nothing stands there but what is to stay.
+    fn leaves_nothing(&mut self, stage: &Stage<'_>, client: &Client) {
+        if !comes_true(|| client.stats().owed_releases == 0) {
+            self.fail(format!("still owed: {:?}", client.stats()));
+        }
+        if client.stats().panics > 0 {
+            self.fail("the watchdog has caught a panic".to_owned());
+        }
+        let lasting = |name: &str| (self.row.lasting)(name);
+        let stay = [lasting(&stage.name), lasting(&stage.other("again"))].concat();
+        let mut left = Vec::new();
+        let clean = comes_true(|| {
+            left = stage.place.keys();
+            left.retain(|(key, lives)| {
+                let remembered =
+                    key.starts_with("wheellock_request:") && (0..=REMEMBERED).contains(lives);
+                !remembered && !stay.contains(key)
+            });
+            left.is_empty()
+        });
+        if !clean {
+            self.fail(format!("left behind: {left:?}"));
+        }
+    }
+}
+
+/// Whether a condition comes true before long.
+fn comes_true(mut condition: impl FnMut() -> bool) -> bool {
+    let ends: Instant = now() + SOON;
+    loop {
+        let late = now() >= ends;
+        if condition() {
+            return true;
+        }
+        if late {
+            return false;
+        }
+        pause(Duration::from_millis(3));
+    }
+}

@@ -1,0 +1,120 @@
+//! The columns: what can happen to an operation, and how often.
+
+/// What happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    Refused,
+    RequestDropped,
+    ReplyDropped,
+    Delayed,
+    Cut,
+    ResetBefore,
+    ResetAfter,
+    HalfOpen,
+    NoScript,
+    ReadOnly,
+    Loading,
+    Busy,
+    OutOfMemory,
+    Moved,
+    Ask,
+    ClusterDown,
+    WrongType,
+    Restarted,
+}
+
+/// How often it happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Times {
+    /// To the first try.
+    First,
+    /// To every try, for as long as [`WINDOW`](crate::cell::WINDOW).
+    Every,
+}
+
+impl Fault {
+    pub(crate) const ALL: [Self; 18] = [
+        Self::Refused,
+        Self::RequestDropped,
+        Self::ReplyDropped,
+        Self::Delayed,
+        Self::Cut,
+        Self::ResetBefore,
+        Self::ResetAfter,
+        Self::HalfOpen,
+        Self::NoScript,
+        Self::ReadOnly,
+        Self::Loading,
+        Self::Busy,
+        Self::OutOfMemory,
+        Self::Moved,
+        Self::Ask,
+        Self::ClusterDown,
+        Self::WrongType,
+        Self::Restarted,
+    ];
+
+    /// Its name in the table.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Refused => "connection refused",
+            Self::RequestDropped => "request dropped",
+            Self::ReplyDropped => "reply dropped",
+            Self::Delayed => "delayed beyond the timeout",
+            Self::Cut => "reply cut",
+            Self::ResetBefore => "reset before it ran",
+            Self::ResetAfter => "reset after it ran",
+            Self::HalfOpen => "half-open",
+            Self::NoScript => "`NOSCRIPT`",
+            Self::ReadOnly => "`READONLY`",
+            Self::Loading => "`LOADING`",
+            Self::Busy => "`BUSY`",
+            Self::OutOfMemory => "`OOM`",
+            Self::Moved => "`MOVED`",
+            Self::Ask => "`ASK`",
+            Self::ClusterDown => "`CLUSTERDOWN`",
+            Self::WrongType => "`WRONGTYPE`",
+            Self::Restarted => "restarted empty",
+        }
+    }
+
+    /// The error that stands in the place of an answer, if that is all there is to it.
+    pub(crate) fn answer(self) -> Option<&'static str> {
+        Some(match self {
+            Self::NoScript => "-NOSCRIPT No matching script. Please use EVAL.\r\n",
+            Self::Loading => "-LOADING Redis is loading the dataset in memory\r\n",
+            Self::Busy => {
+                "-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.\r\n"
+            }
+            Self::Moved => "-MOVED 3999 127.0.0.1:6381\r\n",
+            Self::Ask => "-ASK 3999 127.0.0.1:6381\r\n",
+            Self::ClusterDown => "-CLUSTERDOWN The cluster is down\r\n",
+            _ => return None,
+        })
+    }
+
+    /// Whether it takes away what the server had acknowledged, so that a holder from before may not be alone.
+    pub(crate) fn takes_keys_away(self) -> bool {
+        matches!(self, Self::WrongType | Self::Restarted)
+    }
+}
+
+/// How many bytes of a reply get through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cut {
+    After(usize),
+    BeforeEnd(usize),
+}
+
+impl Cut {
+    /// The cuts that are drawn from: nothing, a byte, two, all but two bytes, all but one.
+    pub(crate) const ALL: [Self; 5] =
+        [Self::After(0), Self::After(1), Self::After(2), Self::BeforeEnd(2), Self::BeforeEnd(1)];
+
+    pub(crate) fn describe(self) -> String {
+        match self {
+            Self::After(bytes) => format!("cut after {bytes} bytes"),
+            Self::BeforeEnd(bytes) => format!("cut {bytes} bytes before the end"),
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Whatever can be held, whatever its type: who believes in it, and for how long.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Receiver;
+use parking_lot::Mutex;
+use wheellock::{
+    Client, Error, FencedGuard, Guard, LockGuard, LostReason, MultiGuard, Permit, RedGuard,
+    Semaphore,
+};
+
+use crate::common::{now, pause};
+use crate::place::Place;
+
+/// Something that is held.
+pub(crate) trait Holding {
+    /// Whether its holder may rely on being alone.
+    fn is_held(&self) -> bool;
+
+    /// Tells of its loss.
+    fn lost(&self) -> Option<&Receiver<LostReason>>;
+
+    fn release(self: Box<Self>) -> Result<(), Error>;
+}
+
+macro_rules! guards_are_holdings {
+    ($($guard:ty),*) => {
+        $(impl Holding for $guard {
+            fn is_held(&self) -> bool {
+                Guard::is_held(self)
+            }
+
+            fn lost(&self) -> Option<&Receiver<LostReason>> {
+                Some(Guard::lost(self))
+            }
+
+            fn release(self: Box<Self>) -> Result<(), Error> {
+                Guard::unlock(*self)
+            }
+        })*
+    };
+}
+
+guards_are_holdings!(LockGuard, FencedGuard);
+
+impl Holding for Permit {
+    fn is_held(&self) -> bool {
+        self.is_valid()
+    }
+
+    fn lost(&self) -> Option<&Receiver<LostReason>> {
+        Self::lost(self)
+    }
+
+    fn release(self: Box<Self>) -> Result<(), Error> {
+        Self::release(*self)
+    }
+}
+
+impl Holding for MultiGuard {
+    fn is_held(&self) -> bool {
+        Self::is_held(self)
+    }
+
+    fn lost(&self) -> Option<&Receiver<LostReason>> {
+        Some(Self::lost(self))
+    }
+
+    fn release(self: Box<Self>) -> Result<(), Error> {
+        Self::unlock(*self)
+    }
+}
+
+impl Holding for RedGuard {
+    fn is_held(&self) -> bool {
+        Self::is_held(self)
+    }
+
+    fn lost(&self) -> Option<&Receiver<LostReason>> {
+        Some(Self::lost(self))
+    }
+
+    fn release(self: Box<Self>) -> Result<(), Error> {
+        Self::unlock(*self)
+    }
+}
+
+/// Permits of a semaphore that only counts. Nobody is alone with them.
+pub(crate) struct Counted(pub(crate) Semaphore);
+
+impl Holding for Counted {
+    fn is_held(&self) -> bool {
+        false
+    }
+
+    fn lost(&self) -> Option<&Receiver<LostReason>> {
+        None
+    }
+
+    fn release(self: Box<Self>) -> Result<(), Error> {
+        self.0.release(1)
+    }
+}
+
+/// For how long somebody has believed for certain: what is false once is false for ever, so from the grant until it was
+/// last seen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Belief {
+    pub(crate) since: Instant,
+    pub(crate) last: Instant,
+}
+
+impl Belief {
+    pub(crate) fn overlaps(self, other: Self) -> bool {
+        let is_some = |belief: Self| belief.since <= belief.last;
+        is_some(self) && is_some(other) && self.since <= other.last && other.since <= self.last
+    }
+}
+
+/// What somebody else tries to take meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    Lock,
+    SimpleLock,
+    WriteLock,
+    Permit,
+}
+
+/// Somebody else, who goes to the server directly and takes the same thing whenever he can.
+pub(crate) struct Rival {
+    grants: Arc<AtomicUsize>,
+    beliefs: Arc<Mutex<Vec<Belief>>>,
+    stopping: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+/// His leases end by themselves.
+const LEASE: Duration = Duration::from_secs(2);
+/// For how long he holds.
+const HOLDS: Duration = Duration::from_millis(15);
+/// The pause after each of his tries.
+const PAUSE: Duration = Duration::from_millis(10);
+
+impl Rival {
+    pub(crate) fn start(place: &Place, name: &str, wish: Wish) -> Self {
+        let builder = Client::builder().url(&place.url()).command_timeout(Duration::from_secs(1));
+        let grants = Arc::new(AtomicUsize::new(0));
+        let beliefs = Arc::new(Mutex::new(Vec::new()));
+        let stopping = Arc::new(AtomicBool::new(false));
+        let thread = thread::Builder::new().name("rival".to_owned()).spawn({
+            let (grants, beliefs) = (Arc::clone(&grants), Arc::clone(&beliefs));
+            let (stopping, name) = (Arc::clone(&stopping), name.to_owned());
+            move || {
+                let mut client = None;
+                while !stopping.load(Ordering::Acquire) {
+                    if client.is_none() {
+                        // The server may just be started anew.
+                        client = builder.clone().build().ok();
+                    }
+                    if let Some(held) = client.as_ref().and_then(|client| take(client, &name, wish))
+                    {
+                        let belief = believe(&*held);
+                        beliefs.lock().push(belief);
+                        grants.fetch_add(1, Ordering::Release);
+                        // In the middle of a fault it may fail. Then it ends with its lease.
+                        drop(held.release());
+                    }
+                    pause(PAUSE);
+                }
+            }
+        });
+        Self { grants, beliefs, stopping, thread: thread.unwrap() }
+    }
+
+    pub(crate) fn grants(&self) -> usize {
+        self.grants.load(Ordering::Acquire)
+    }
+
+    /// Ends it, and says when he believed.
+    pub(crate) fn stop(self) -> Vec<Belief> {
+        self.stopping.store(true, Ordering::Release);
+        self.thread.join().unwrap();
+        std::mem::take(&mut self.beliefs.lock())
+    }
+}
+
+fn take(client: &Client, name: &str, wish: Wish) -> Option<Box<dyn Holding>> {
+    fn boxed<H: Holding + 'static>(held: Option<H>) -> Option<Box<dyn Holding>> {
+        held.map(|held| Box::new(held) as Box<dyn Holding>)
+    }
+    // In the middle of a fault the server may refuse him too.
+    match wish {
+        Wish::Lock => boxed(client.lock(name).with_lease(LEASE).try_lock().ok()?),
+        Wish::SimpleLock => boxed(client.simple_lock(name).with_lease(LEASE).try_lock().ok()?),
+        Wish::WriteLock => {
+            let lock = client.read_write_lock(name).write_lock();
+            boxed(lock.with_lease(LEASE).try_lock().ok()?)
+        }
+        Wish::Permit => {
+            boxed(client.expirable_semaphore(name).with_lease(LEASE).try_acquire().ok()?)
+        }
+    }
+}
+
+fn believe(held: &dyn Holding) -> Belief {
+    let since = now();
+    let mut last = since;
+    while last < since + HOLDS && held.is_held() {
+        pause(Duration::from_millis(1));
+        if held.is_held() {
+            last = now();
+        } else {
+            break;
+        }
+    }
+    Belief { since, last }
+}

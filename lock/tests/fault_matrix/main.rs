@@ -1,0 +1,129 @@
+//! The fault matrix: every operation that the library sends meets every fault, once and for three seconds.
+//!
+//! The table of outcomes stands in the crate's documentation, in `src/faults.md`. With `WRITE_FAULTS=1` the test writes it
+//! anew. `FAULT_SEED` repeats a run's order and cuts, `FAULT_CELLS` runs only the cells whose name contains it, and
+//! `FAULT_WORKERS` says how many run at a time.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+#![expect(clippy::panic, reason = "the helpers of a test fail it with a message")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod cell;
+mod faults;
+mod holding;
+mod operations;
+mod place;
+mod stage;
+mod table;
+mod trouble;
+
+use std::collections::BTreeSet;
+use std::env;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::{Sender, unbounded};
+use parking_lot::Mutex;
+
+use cell::{Cell, Outcome};
+use faults::{Cut, Fault, Times};
+use place::Place;
+use table::Table;
+
+/// No cell takes as long as this.
+const STUCK: Duration = Duration::from_secs(90);
+
+const WORKERS: usize = 24;
+
+#[test]
+fn every_operation_meets_every_fault_and_ends_as_the_table_says() {
+    let seed = number("FAULT_SEED").unwrap_or_else(|| fastrand::u64(..));
+    report(&format!("the fault matrix has the seed {seed}"));
+    let cells = draw(seed);
+    let only = env::var("FAULT_CELLS").ok();
+    let cells: Vec<Cell> = cells
+        .into_iter()
+        .filter(|cell| only.as_ref().is_none_or(|only| cell.name().contains(only)))
+        .collect();
+    let (count, mut unfinished) = (cells.len(), BTreeSet::new());
+    unfinished.extend(cells.iter().map(Cell::name));
+    let cells = Arc::new(Mutex::new(cells));
+    let (done, results) = unbounded();
+    let workers = number("FAULT_WORKERS").map_or(Ok(WORKERS), usize::try_from).unwrap();
+    for _ in 0..workers {
+        let (cells, done) = (Arc::clone(&cells), done.clone());
+        thread::Builder::new().name("cell".to_owned()).spawn(move || work(&cells, &done)).unwrap();
+    }
+    let (mut table, mut failures) = (Table::default(), Vec::new());
+    for _ in 0..count {
+        let Ok((cell, outcome)) = results.recv_timeout(STUCK) else {
+            panic!("seed {seed}: stuck are some of {unfinished:#?}");
+        };
+        unfinished.remove(&cell.name());
+        if only.is_some() {
+            report(&format!("{}: {}", cell.name(), outcome.word));
+        }
+        let name = cell.name();
+        failures.extend(outcome.failures.iter().map(|failure| format!("{name}: {failure}")));
+        table.enter(&cell, outcome.word);
+    }
+    if only.is_none() {
+        failures.extend(table.compare(env::var_os("WRITE_FAULTS").is_some()));
+    }
+    assert!(
+        failures.is_empty(),
+        "seed {seed}: {} failures:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
+}
+
+/// All cells, in an order of their own.
+fn draw(seed: u64) -> Vec<Cell> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut cells = Vec::new();
+    for row in operations::all() {
+        for fault in Fault::ALL {
+            for times in [Times::First, Times::Every] {
+                let cut = Cut::ALL[random.usize(..Cut::ALL.len())];
+                cells.push(Cell { row, fault, times, cut });
+            }
+        }
+    }
+    random.shuffle(&mut cells);
+    cells
+}
+
+/// Plays cells until there are no more.
+fn work(cells: &Mutex<Vec<Cell>>, done: &Sender<(Cell, Outcome)>) {
+    let mut place = Place::new();
+    loop {
+        let next = cells.lock().pop();
+        let Some(cell) = next else { return };
+        let outcome =
+            catch_unwind(AssertUnwindSafe(|| cell.play(&place))).unwrap_or_else(|panic| {
+                // Nobody knows what the server is in.
+                place = Place::new();
+                let what = panic
+                    .downcast_ref::<String>()
+                    .cloned()
+                    .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+                Outcome { word: "panic".to_owned(), failures: vec![what.unwrap_or_default()] }
+            });
+        // It fails when the test has given up.
+        drop(done.send((cell, outcome)));
+    }
+}
+
+fn number(variable: &str) -> Option<u64> {
+    env::var(variable).ok().map(|text| text.parse().unwrap())
+}
+
+#[expect(clippy::print_stderr, reason = "a run that fails is repeated by its seed")]
+fn report(text: &str) {
+    eprintln!("{text}");
+}

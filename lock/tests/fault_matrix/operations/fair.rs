@@ -1,0 +1,55 @@
+//! Fair locks: a line on the server.
+
+use wheellock::Error;
+
+use super::locks::SHORT_WAIT;
+use super::{Row, delete, done_if, release, stranger};
+use crate::holding::Wish;
+use crate::place::Sends::Script;
+use crate::stage::{Said, Stage};
+
+const FAIR: &str = "Fair locks";
+
+pub(super) const ROWS: &[Row] = &[
+    Row::new((FAIR, "acquire", "Lock::try_lock"), Script("fair_acquire"), |stage| {
+        stage.client.fair_lock(&stage.name).try_lock().map(|guard| stage.keep_if(guard))
+    })
+    .wish(Wish::Lock),
+    Row::new((FAIR, "stand in line", "Lock::try_lock_for"), Script("fair_acquire"), wait)
+        .prepare(stand_in)
+        .finish(delete)
+        .wish(Wish::Lock)
+        .longer(SHORT_WAIT)
+        .lasting(line),
+    Row::new((FAIR, "leave the line", "Lock::try_lock_for"), Script("fair_release"), wait)
+        .prepare(stand_in)
+        .finish(delete)
+        .wish(Wish::Lock)
+        .longer(SHORT_WAIT)
+        .lasting(line),
+    Row::new((FAIR, "release", "LockGuard::unlock"), Script("fair_release"), release)
+        .prepare(|stage| stage.client.fair_lock(&stage.name).lock().map(|guard| stage.keep(guard)))
+        .wish(Wish::Lock),
+    Row::new((FAIR, "force", "Lock::force_unlock"), Script("fair_force_release"), |stage| {
+        stage.client.fair_lock(&stage.name).force_unlock().map(done_if)
+    })
+    .prepare(stand_in)
+    .finish(delete)
+    .wish(Wish::Lock)
+    .number(&[""], &[]),
+];
+
+#[expect(clippy::unnecessary_wraps, reason = "a preparation may fail")]
+fn stand_in(stage: &Stage<'_>) -> Result<Said, Error> {
+    stranger(stage);
+    Ok(Said::Done)
+}
+
+fn wait(stage: &Stage<'_>) -> Result<Said, Error> {
+    stage.client.fair_lock(&stage.name).try_lock_for(SHORT_WAIT).map(|guard| stage.keep_if(guard))
+}
+
+/// They have no time to live while somebody stands in line. In the end nobody does.
+fn line(name: &str) -> Vec<String> {
+    vec![format!("redisson_lock_queue:{{{name}}}"), format!("redisson_lock_timeout:{{{name}}}")]
+}

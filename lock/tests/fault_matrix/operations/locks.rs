@@ -1,0 +1,170 @@
+//! Locks that are taken by one, and what they share: connecting, waiting, renewing.
+
+use std::thread;
+use std::time::Duration;
+
+use wheellock::Error;
+
+use super::{Row, answered, delete, done_if, release, stranger};
+use crate::common::pause;
+use crate::holding::Wish;
+use crate::place::Sends::{Command, Script};
+use crate::stage::{Said, Stage};
+
+const CONNECTION: &str = "Connections and messages";
+const LOCK: &str = "Locks";
+const OTHERS: &str = "Fenced, simple and spin locks";
+
+/// For how long a stranger holds what is waited for.
+const STRANGER_HOLDS: Duration = Duration::from_millis(250);
+/// How long a wait is that ends with the lock.
+const LONG_WAIT: Duration = Duration::from_millis(2500);
+/// How long one is that does not.
+pub(super) const SHORT_WAIT: Duration = Duration::from_millis(150);
+
+pub(super) const ROWS: &[Row] = &[
+    Row::new((CONNECTION, "connect", "Client::connect"), Command("TIME"), connect)
+        .on_a_fresh_connection(),
+    Row::new((CONNECTION, "ask what is evicted", "Client::connect"), Command("INFO"), connect)
+        .on_a_fresh_connection(),
+    Row::new((CONNECTION, "subscribe", "Lock::try_lock_for"), Command("SUBSCRIBE"), wait)
+        .prepare(stand_in)
+        .finish(delete)
+        .wish(Wish::Lock)
+        .longer(LONG_WAIT)
+        .requests(usize::MAX)
+        .on_a_fresh_connection(),
+    Row::new((CONNECTION, "unsubscribe", "Lock::try_lock_for"), Command("UNSUBSCRIBE"), |stage| {
+        stage.client.lock(&stage.name).try_lock_for(SHORT_WAIT).map(|guard| stage.keep_if(guard))
+    })
+    .prepare(stand_in)
+    .finish(delete)
+    .wish(Wish::Lock)
+    .longer(SHORT_WAIT)
+    .on_a_fresh_connection(),
+    Row::new((LOCK, "acquire", "Lock::try_lock"), Script("acquire"), take).wish(Wish::Lock),
+    Row::new((LOCK, "nest", "Lock::try_lock"), Script("recount"), take)
+        .prepare(hold)
+        .wish(Wish::Lock),
+    Row::new((LOCK, "leave a nested", "LockGuard::unlock"), Script("recount"), release)
+        .prepare(|stage| hold(stage).and_then(|_| hold(stage)))
+        .wish(Wish::Lock),
+    Row::new((LOCK, "release", "LockGuard::unlock"), Script("release"), release)
+        .prepare(hold)
+        .wish(Wish::Lock),
+    Row::new((LOCK, "drop", "dropping the guard"), Script("release"), |stage| {
+        drop(stage.part());
+        Ok(if stage.client.stats().owed_releases == 0 { Said::Done } else { Said::Owed })
+    })
+    .prepare(hold)
+    .wish(Wish::Lock),
+    Row::new((LOCK, "renew", "the watchdog"), Script("renew"), |stage| Ok(stage.watch()))
+        .prepare(hold)
+        .wish(Wish::Lock)
+        .in_the_background(),
+    Row::new((LOCK, "force", "Lock::force_unlock"), Script("force_release"), |stage| {
+        stage.client.lock(&stage.name).force_unlock().map(done_if)
+    })
+    .prepare(stand_in)
+    .finish(delete)
+    .wish(Wish::Lock)
+    .number(&[""], &[]),
+    Row::new((LOCK, "is it locked", "Lock::is_locked"), Command("EXISTS"), |stage| {
+        stage.client.lock(&stage.name).is_locked().map(answered)
+    })
+    .prepare(hold)
+    .wish(Wish::Lock),
+    Row::new((LOCK, "for how long", "Lock::remaining_lease"), Command("PTTL"), |stage| {
+        stage.client.lock(&stage.name).remaining_lease().map(answered)
+    })
+    .prepare(hold)
+    .wish(Wish::Lock),
+    Row::new((OTHERS, "fenced: acquire", "Lock::try_lock"), Script("fenced_acquire"), |stage| {
+        stage.client.fenced_lock(&stage.name).try_lock().map(|guard| stage.keep_if(guard))
+    })
+    .wish(Wish::Lock)
+    .lasting(token),
+    Row::new((OTHERS, "fenced: draw a token", "Lock::try_lock"), Script("draw_token"), |stage| {
+        stage.client.fenced_lock(&stage.name).try_lock().map(|guard| stage.keep_if(guard))
+    })
+    .prepare(hold)
+    .wish(Wish::Lock)
+    .before(Script("recount"))
+    .lasting(token),
+    Row::new((OTHERS, "fenced: last token", "Lock::last_token"), Command("GET"), |stage| {
+        stage.client.fenced_lock(&stage.name).last_token().map(answered)
+    })
+    .foreign(|name| format!("redisson_lock_token:{{{name}}}")),
+    Row::new((OTHERS, "simple: acquire", "Lock::try_lock"), Script("text_acquire"), |stage| {
+        stage.client.simple_lock(&stage.name).try_lock().map(|guard| stage.keep_if(guard))
+    })
+    .wish(Wish::SimpleLock),
+    Row::new((OTHERS, "simple: release", "LockGuard::unlock"), Script("text_release"), release)
+        .prepare(hold_simple)
+        .wish(Wish::SimpleLock),
+    Row::new((OTHERS, "simple: renew", "the watchdog"), Script("text_renew"), |stage| {
+        Ok(stage.watch())
+    })
+    .prepare(hold_simple)
+    .wish(Wish::SimpleLock)
+    .in_the_background(),
+    Row::new(
+        (OTHERS, "simple: force", "Lock::force_unlock"),
+        Script("text_force_release"),
+        |stage| stage.client.simple_lock(&stage.name).force_unlock().map(done_if),
+    )
+    .prepare(|stage| {
+        stage.place.command(&["SET", &stage.name, "somebody", "PX", "60000"]);
+        Ok(Said::Done)
+    })
+    .finish(delete)
+    .wish(Wish::SimpleLock)
+    .number(&[""], &[]),
+    Row::new((OTHERS, "spin: acquire", "Lock::try_lock"), Script("acquire"), |stage| {
+        stage.client.spin_lock(&stage.name).try_lock().map(|guard| stage.keep_if(guard))
+    })
+    .wish(Wish::Lock),
+    Row::new((OTHERS, "spin: release", "LockGuard::unlock"), Script("release"), release)
+        .prepare(|stage| stage.client.spin_lock(&stage.name).lock().map(|guard| stage.keep(guard)))
+        .wish(Wish::Lock),
+];
+
+fn connect(stage: &Stage<'_>) -> Result<Said, Error> {
+    Stage::builder(stage.proxy).build().map(answered)
+}
+
+fn take(stage: &Stage<'_>) -> Result<Said, Error> {
+    stage.client.lock(&stage.name).try_lock().map(|guard| stage.keep_if(guard))
+}
+
+fn hold(stage: &Stage<'_>) -> Result<Said, Error> {
+    stage.client.lock(&stage.name).lock().map(|guard| stage.keep(guard))
+}
+
+fn hold_simple(stage: &Stage<'_>) -> Result<Said, Error> {
+    stage.client.simple_lock(&stage.name).lock().map(|guard| stage.keep(guard))
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "a preparation may fail")]
+fn stand_in(stage: &Stage<'_>) -> Result<Said, Error> {
+    stranger(stage);
+    Ok(Said::Done)
+}
+
+/// Waits for what a stranger holds and releases after a while.
+fn wait(stage: &Stage<'_>) -> Result<Said, Error> {
+    let (place, name) = (stage.place, &stage.name);
+    let guard = thread::scope(|scope| {
+        scope.spawn(move || {
+            pause(STRANGER_HOLDS);
+            place.command(&["DEL", name]);
+            place.command(&["PUBLISH", &format!("redisson_lock__channel:{{{name}}}"), "0"]);
+        });
+        stage.client.lock(&stage.name).try_lock_for(LONG_WAIT)
+    });
+    guard.map(|guard| stage.keep_if(guard))
+}
+
+fn token(name: &str) -> Vec<String> {
+    vec![format!("redisson_lock_token:{{{name}}}")]
+}

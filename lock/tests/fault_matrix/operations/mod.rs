@@ -1,0 +1,175 @@
+//! The rows: every operation that the library sends, and the public call that sends it.
+
+mod fair;
+mod locks;
+mod numbers;
+mod permits;
+mod read_write;
+mod several;
+
+use std::time::Duration;
+
+use wheellock::Error;
+
+use crate::holding::Wish;
+use crate::place::Sends;
+use crate::stage::{Said, Stage};
+
+/// One operation.
+#[derive(Clone, Copy)]
+pub(crate) struct Row {
+    pub(crate) family: &'static str,
+    /// Its name in the table.
+    pub(crate) name: &'static str,
+    /// The call, for the docs.
+    pub(crate) call: &'static str,
+    pub(crate) sends: Sends,
+    /// What stands before the call.
+    pub(crate) prepare: fn(&Stage<'_>) -> Result<Said, Error>,
+    pub(crate) act: fn(&Stage<'_>) -> Result<Said, Error>,
+    /// Takes away what was prepared and is nobody's.
+    pub(crate) finish: fn(&Stage<'_>),
+    /// What somebody else tries to take.
+    pub(crate) wish: Option<Wish>,
+    /// The key that may hold something else.
+    pub(crate) foreign: fn(&str) -> String,
+    /// The keys that have no time to live, as in Redisson's layout.
+    pub(crate) lasting: fn(&str) -> Vec<String>,
+    /// What may stand under the name in the end: after a call that went well, and after another.
+    pub(crate) number: Option<(&'static [&'static str], &'static [&'static str])>,
+    /// How much longer than a call's patience it may take.
+    pub(crate) longer: Duration,
+    /// It is sent on a connection that is made for it.
+    pub(crate) fresh_connection: bool,
+    /// It is sent in the background: the call looks on.
+    pub(crate) background: bool,
+    /// How often it is sent when all is well; a larger number where that depends on the moment.
+    pub(crate) requests: usize,
+    /// What the same call sends before it.
+    pub(crate) before: Option<Sends>,
+}
+
+impl Row {
+    const fn new(
+        (family, name, call): (&'static str, &'static str, &'static str),
+        sends: Sends,
+        act: fn(&Stage<'_>) -> Result<Said, Error>,
+    ) -> Self {
+        Self {
+            family,
+            name,
+            call,
+            sends,
+            prepare: |_| Ok(Said::Nothing),
+            act,
+            finish: |_| {},
+            wish: None,
+            foreign: str::to_owned,
+            lasting: |_| Vec::new(),
+            number: None,
+            longer: Duration::ZERO,
+            fresh_connection: false,
+            background: false,
+            requests: 1,
+            before: None,
+        }
+    }
+
+    const fn prepare(mut self, prepare: fn(&Stage<'_>) -> Result<Said, Error>) -> Self {
+        self.prepare = prepare;
+        self
+    }
+
+    const fn finish(mut self, finish: fn(&Stage<'_>)) -> Self {
+        self.finish = finish;
+        self
+    }
+
+    const fn wish(mut self, wish: Wish) -> Self {
+        self.wish = Some(wish);
+        self
+    }
+
+    const fn foreign(mut self, foreign: fn(&str) -> String) -> Self {
+        self.foreign = foreign;
+        self
+    }
+
+    const fn lasting(mut self, lasting: fn(&str) -> Vec<String>) -> Self {
+        self.lasting = lasting;
+        self
+    }
+
+    const fn number(
+        mut self,
+        well: &'static [&'static str],
+        otherwise: &'static [&'static str],
+    ) -> Self {
+        self.number = Some((well, otherwise));
+        self
+    }
+
+    const fn longer(mut self, longer: Duration) -> Self {
+        self.longer = longer;
+        self
+    }
+
+    const fn on_a_fresh_connection(mut self) -> Self {
+        self.fresh_connection = true;
+        self
+    }
+
+    const fn requests(mut self, requests: usize) -> Self {
+        self.requests = requests;
+        self
+    }
+
+    const fn before(mut self, before: Sends) -> Self {
+        self.before = Some(before);
+        self
+    }
+
+    const fn in_the_background(mut self) -> Self {
+        self.background = true;
+        self
+    }
+}
+
+/// All rows, in the order of the table.
+pub(crate) fn all() -> Vec<Row> {
+    [
+        locks::ROWS,
+        fair::ROWS,
+        read_write::ROWS,
+        numbers::SEMAPHORES,
+        permits::ROWS,
+        numbers::LATCHES,
+        several::ROWS,
+    ]
+    .concat()
+}
+
+/// A lock's hash that a program left which died.
+fn stranger(stage: &Stage<'_>) {
+    stage.place.command(&["HSET", &stage.name, "00000000-0000-4000-8000-000000000000:1", "1"]);
+    stage.place.command(&["PEXPIRE", &stage.name, "60000"]);
+}
+
+fn delete(stage: &Stage<'_>) {
+    stage.place.command(&["DEL", &stage.name]);
+}
+
+/// Releases what was taken last.
+fn release(stage: &Stage<'_>) -> Result<Said, Error> {
+    stage.release()
+}
+
+/// What a question says.
+fn answered<T>(_answer: T) -> Said {
+    Said::Done
+}
+
+/// What a call says that answers whether it did anything.
+fn done_if(changed: bool) -> Said {
+    if changed { Said::Done } else { Said::Nothing }
+}

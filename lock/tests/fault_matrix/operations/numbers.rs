@@ -1,0 +1,141 @@
+//! Semaphores whose permits are a number, and latches.
+
+use wheellock::Error;
+use wheellock_fixture::{Fault, wait_until};
+
+use super::{Row, answered, done_if};
+use crate::common::{SOON, TIMEOUT, now, pause};
+use crate::faults::Times;
+use crate::holding::Counted;
+use crate::place::Sends::{Command, Script};
+use crate::stage::{Said, Stage};
+
+const SEMAPHORE: &str = "Semaphores";
+const LATCH: &str = "Latches";
+
+pub(super) const SEMAPHORES: &[Row] = &[
+    Row::new((SEMAPHORE, "make", "Semaphore::try_set_permits"), Script("semaphore_set"), |stage| {
+        stage.client.semaphore(&stage.name).try_set_permits(2).map(done_if)
+    })
+    .lasting(itself)
+    .number(&["2"], &["", "2"]),
+    Row::new((SEMAPHORE, "take", "Semaphore::try_acquire"), Script("semaphore_acquire"), take)
+        .prepare(with_one)
+        .lasting(itself)
+        .number(&["1"], &["1"]),
+    Row::new((SEMAPHORE, "undo a take", "in the background"), Script("semaphore_undo"), undo)
+        .prepare(take_and_hear_nothing)
+        .lasting(itself)
+        .number(&["1"], &["1"])
+        .in_the_background(),
+    Row::new((SEMAPHORE, "release", "Semaphore::release"), Script("semaphore_add"), |stage| {
+        stage.client.semaphore(&stage.name).release(1).map(answered)
+    })
+    .prepare(with_one)
+    .lasting(itself)
+    .number(&["2"], &["1", "2"]),
+    Row::new((SEMAPHORE, "add", "Semaphore::add_permits"), Script("semaphore_add"), |stage| {
+        stage.client.semaphore(&stage.name).add_permits(-1).map(answered)
+    })
+    .prepare(with_one)
+    .lasting(itself)
+    .number(&["0"], &["0", "1"]),
+    Row::new(
+        (SEMAPHORE, "drain", "Semaphore::drain_permits"),
+        Script("semaphore_drain"),
+        |stage| {
+            let drained = stage.client.semaphore(&stage.name).drain_permits()?;
+            Ok(done_if(drained == 1))
+        },
+    )
+    .prepare(with_one)
+    .lasting(itself)
+    .number(&["0"], &["0", "1"]),
+    Row::new((SEMAPHORE, "how many", "Semaphore::available_permits"), Command("GET"), |stage| {
+        stage.client.semaphore(&stage.name).available_permits().map(answered)
+    })
+    .prepare(with_one)
+    .lasting(itself)
+    .number(&["1"], &["1"]),
+];
+
+pub(super) const LATCHES: &[Row] = &[
+    Row::new((LATCH, "set", "CountDownLatch::try_set_count"), Script("latch_set"), |stage| {
+        stage.client.count_down_latch(&stage.name).try_set_count(2).map(done_if)
+    })
+    .lasting(itself)
+    .number(&["2"], &["", "2"]),
+    Row::new(
+        (LATCH, "count down", "CountDownLatch::count_down"),
+        Script("latch_count_down"),
+        |stage| stage.client.count_down_latch(&stage.name).count_down().map(answered),
+    )
+    .prepare(|stage| with(stage, "3"))
+    .lasting(itself)
+    .number(&["2"], &["2", "3"]),
+    Row::new((LATCH, "delete", "CountDownLatch::delete"), Script("latch_delete"), |stage| {
+        stage.client.count_down_latch(&stage.name).delete().map(done_if)
+    })
+    .prepare(with_one)
+    .lasting(itself)
+    .number(&[""], &["", "1"]),
+    Row::new((LATCH, "count", "CountDownLatch::count"), Command("GET"), |stage| {
+        stage.client.count_down_latch(&stage.name).count().map(answered)
+    })
+    .prepare(with_one)
+    .lasting(itself)
+    .number(&["1"], &["1"]),
+];
+
+fn itself(name: &str) -> Vec<String> {
+    vec![name.to_owned()]
+}
+
+fn with_one(stage: &Stage<'_>) -> Result<Said, Error> {
+    with(stage, "1")
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "a preparation may fail")]
+fn with(stage: &Stage<'_>, number: &str) -> Result<Said, Error> {
+    stage.place.command(&["SET", &stage.name, number]);
+    Ok(Said::Done)
+}
+
+fn take(stage: &Stage<'_>) -> Result<Said, Error> {
+    let semaphore = stage.client.semaphore(&stage.name);
+    let taken = semaphore.try_acquire(1)?;
+    Ok(stage.keep_if(taken.then_some(Counted(semaphore))))
+}
+
+/// The server gives a permit, its answer is lost, and what would give it back does not get through yet.
+fn take_and_hear_nothing(stage: &Stage<'_>) -> Result<Said, Error> {
+    with_one(stage)?;
+    let unheard = stage.proxy.on(Script("semaphore_acquire").matcher(), Fault::SwallowReply);
+    let unheard = unheard.always();
+    let kept_from = stage.proxy.on(Script("semaphore_undo").matcher(), Fault::DropRequest);
+    let kept_from = kept_from.always();
+    let error = stage.client.semaphore(&stage.name).try_acquire(1).unwrap_err();
+    assert!(error.is_outcome_unknown(), "{error}");
+    unheard.withdraw();
+    // The fault of the cell comes before the next try.
+    kept_from.wait_for_hit(SOON);
+    wait_until("it is owed", SOON, || stage.client.stats().owed_releases > 0);
+    kept_from.withdraw();
+    Ok(Said::Done)
+}
+
+/// Waits until it is given back, or the fault is over.
+#[expect(clippy::unnecessary_wraps, reason = "a call may fail")]
+fn undo(stage: &Stage<'_>) -> Result<Said, Error> {
+    let ends = match stage.times {
+        Times::First => now() + SOON,
+        Times::Every => stage.window_ends.get(),
+    };
+    while now() < ends {
+        if stage.client.stats().owed_releases == 0 {
+            return Ok(Said::Done);
+        }
+        pause(TIMEOUT / 40);
+    }
+    Ok(Said::Owed)
+}

@@ -1,0 +1,57 @@
+//! Several locks as one: what the fault of a part is to the whole.
+
+use wheellock::{Client, Error, RedLock};
+use wheellock_fixture::wait_until;
+
+use super::{Row, release};
+use crate::common::SOON;
+use crate::holding::Wish;
+use crate::place::Sends::Script;
+use crate::stage::{Said, Stage};
+
+const FAMILY: &str = "Multi and red locks";
+
+pub(super) const ROWS: &[Row] = &[
+    Row::new((FAMILY, "multi: acquire", "MultiLock::try_lock"), Script("acquire"), take_both)
+        .wish(Wish::Lock)
+        .requests(2),
+    Row::new((FAMILY, "multi: release", "MultiGuard::unlock"), Script("release"), release)
+        .prepare(take_both)
+        .wish(Wish::Lock)
+        .requests(2),
+    Row::new(
+        (FAMILY, "red: acquire on one of three", "RedLock::try_lock"),
+        Script("acquire"),
+        take_red,
+    )
+    .requests(usize::MAX),
+    Row::new(
+        (FAMILY, "red: release on one of three", "RedGuard::unlock"),
+        Script("release"),
+        release,
+    )
+    .prepare(take_all_red)
+    .requests(usize::MAX),
+];
+
+fn take_both(stage: &Stage<'_>) -> Result<Said, Error> {
+    let (one, other) = (stage.client.lock(&stage.name), stage.client.lock(&stage.other("other")));
+    stage.client.multi_lock(&[&one, &other]).try_lock().map(|guard| stage.keep_if(guard))
+}
+
+fn red_lock(stage: &Stage<'_>) -> RedLock {
+    let clients = [stage.client.clone(), Client::in_memory(), Client::in_memory()];
+    RedLock::new(&clients, &stage.name)
+}
+
+/// Two of the three servers are in this process, and well.
+fn take_red(stage: &Stage<'_>) -> Result<Said, Error> {
+    red_lock(stage).try_lock().map(|guard| stage.keep_if(guard))
+}
+
+/// The third may answer when the majority has.
+fn take_all_red(stage: &Stage<'_>) -> Result<Said, Error> {
+    let guard = red_lock(stage).lock()?;
+    wait_until("it is held on all three", SOON, || guard.held_on() == 3);
+    Ok(stage.keep(guard))
+}

@@ -1,0 +1,175 @@
+//! Where one cell is played: a client behind a proxy, a name, and what the client holds.
+
+use std::cell::{Cell, RefCell};
+use std::time::{Duration, Instant};
+
+use wheellock::{Client, ClientBuilder, Error, LostReason, PermitId};
+use wheellock_fixture::Proxy;
+
+use crate::cell::{LEASE, WINDOW};
+use crate::common::{TIMEOUT, now, pause};
+use crate::faults::Times;
+use crate::holding::{Belief, Holding};
+use crate::place::Place;
+
+/// What a call says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// It did what it is for.
+    Done,
+    /// A try that is no error found nothing to take.
+    Nothing,
+    /// The hold lives.
+    Held,
+    Lost(LostReason),
+    /// It is finished in the background.
+    Owed,
+}
+
+pub(crate) struct Stage<'a> {
+    pub(crate) place: &'a Place,
+    pub(crate) proxy: &'a Proxy,
+    pub(crate) client: &'a Client,
+    pub(crate) name: String,
+    pub(crate) times: Times,
+    /// Until when a fault that comes every time stays.
+    pub(crate) window_ends: Cell<Instant>,
+    pub(crate) permit: Cell<Option<PermitId>>,
+    hands: RefCell<Vec<(Box<dyn Holding>, Belief)>>,
+    past: RefCell<Vec<Belief>>,
+}
+
+/// Between two looks of whoever has nothing to wait for but time.
+const BETWEEN_TWO_LOOKS: Duration = Duration::from_millis(2);
+
+impl<'a> Stage<'a> {
+    pub(crate) fn new(
+        place: &'a Place,
+        proxy: &'a Proxy,
+        client: &'a Client,
+        name: &str,
+        times: Times,
+    ) -> Self {
+        Self {
+            place,
+            proxy,
+            client,
+            name: name.to_owned(),
+            times,
+            window_ends: Cell::new(now() + WINDOW),
+            permit: Cell::new(None),
+            hands: RefCell::new(Vec::new()),
+            past: RefCell::new(Vec::new()),
+        }
+    }
+
+    /// How the client is built.
+    pub(crate) fn builder(proxy: &Proxy) -> ClientBuilder {
+        Client::builder().url(&proxy.url()).command_timeout(TIMEOUT).watchdog_lease(LEASE)
+    }
+
+    /// Another name beside this one.
+    pub(crate) fn other(&self, ending: &str) -> String {
+        format!("{}-{ending}", self.name)
+    }
+
+    /// Keeps what was taken.
+    pub(crate) fn keep<H: Holding + 'static>(&self, held: H) -> Said {
+        let before = now();
+        let last = if held.is_held() { now() } else { before };
+        let belief = Belief { since: now(), last };
+        self.hands.borrow_mut().push((Box::new(held), belief));
+        Said::Done
+    }
+
+    /// Keeps what was taken, if it was.
+    pub(crate) fn keep_if<H: Holding + 'static>(&self, held: Option<H>) -> Said {
+        held.map_or(Said::Nothing, |held| self.keep(held))
+    }
+
+    /// Looks whether it still believes.
+    pub(crate) fn look(&self) -> bool {
+        let mut hands = self.hands.borrow_mut();
+        for (held, belief) in hands.iter_mut() {
+            let before = now();
+            if held.is_held() {
+                belief.last = before;
+            }
+        }
+        hands.iter().any(|(held, _)| held.is_held())
+    }
+
+    /// What was taken last, out of hand: nobody believes in it any more.
+    pub(crate) fn part(&self) -> Option<Box<dyn Holding>> {
+        self.look();
+        let (held, belief) = self.hands.borrow_mut().pop()?;
+        self.past.borrow_mut().push(belief);
+        Some(held)
+    }
+
+    /// Releases what was taken last.
+    pub(crate) fn release(&self) -> Result<Said, Error> {
+        match self.part() {
+            Some(held) => held.release().map(|()| Said::Done),
+            None => Ok(Said::Nothing),
+        }
+    }
+
+    /// Releases what was taken before the last.
+    pub(crate) fn release_below(&self) -> Result<Said, Error> {
+        let above = self.hands.borrow_mut().pop();
+        let result = self.release();
+        self.hands.borrow_mut().extend(above);
+        result
+    }
+
+    /// Releases everything. Each result, and whether it was believed in before.
+    pub(crate) fn release_all(&self) -> Vec<(bool, Result<Said, Error>)> {
+        let mut results = Vec::new();
+        while !self.hands.borrow().is_empty() {
+            let is_held = self.hands.borrow().last().is_some_and(|(held, _)| held.is_held());
+            results.push((is_held, self.release()));
+        }
+        results
+    }
+
+    pub(crate) fn has_something(&self) -> bool {
+        !self.hands.borrow().is_empty()
+    }
+
+    /// Waits until the hold was renewed, or is lost, or nothing more can happen.
+    pub(crate) fn watch(&self) -> Said {
+        let renewed = self.client.stats().renewed;
+        loop {
+            self.look();
+            if let Some((held, _)) = self.hands.borrow().last()
+                && let Some(Ok(reason)) = held.lost().map(crossbeam_channel::Receiver::try_recv)
+            {
+                return Said::Lost(reason);
+            }
+            let over = match self.times {
+                Times::First => self.client.stats().renewed > renewed,
+                Times::Every => now() >= self.window_ends.get(),
+            };
+            if over {
+                return Said::Held;
+            }
+            pause(BETWEEN_TWO_LOOKS);
+        }
+    }
+
+    /// Lets time pass until then, and looks again and again.
+    pub(crate) fn wait_and_look(&self, until: Instant) {
+        while now() < until {
+            self.look();
+            pause(BETWEEN_TWO_LOOKS);
+        }
+    }
+
+    /// When this client believed to hold something.
+    pub(crate) fn beliefs(&self) -> Vec<Belief> {
+        let hands = self.hands.borrow();
+        let past = self.past.borrow();
+        past.iter().copied().chain(hands.iter().map(|(_, belief)| *belief)).collect()
+    }
+}

@@ -1,0 +1,109 @@
+//! What a URL may say, and servers that are reached over a unix socket.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod common;
+
+use common::{SLACK, TIMEOUT, timed};
+use wheellock::{Client, Error};
+use wheellock_fixture::Server;
+
+fn refused(url: &str) -> String {
+    let error = Client::connect(url).unwrap_err();
+    assert!(matches!(error, Error::InvalidUrl { .. }), "{error:?}");
+    assert!(!error.is_retryable());
+    error.to_string()
+}
+
+#[cfg(not(feature = "tls"))]
+#[test]
+fn a_url_that_asks_for_tls_names_the_feature_that_is_missing() {
+    for url in ["rediss://:s3cret@127.0.0.1/", "valkeys://127.0.0.1/", "REDISS://127.0.0.1/"] {
+        let told = refused(url);
+        assert!(told.contains("`tls`") && !told.contains("s3cret"), "{told}");
+    }
+}
+
+#[test]
+fn nobody_is_talked_out_of_looking_at_the_server_s_certificate() {
+    for url in ["redis://127.0.0.1/#insecure", "redis://127.0.0.1/0#insecure"] {
+        assert!(refused(url).contains("#insecure is refused"));
+    }
+    assert!(refused("redis://127.0.0.1/#else").contains("%23"));
+    #[cfg(feature = "tls")]
+    assert!(refused("rediss://127.0.0.1/#insecure").contains("authority"));
+}
+
+#[cfg(unix)]
+mod unix {
+    use std::os::unix::net::UnixStream;
+
+    use socket2::{Domain, SockAddr, Socket, Type};
+
+    use super::*;
+
+    #[test]
+    fn a_unix_socket_s_query_names_database_user_and_password_and_nothing_else() {
+        let server = Server::builder().user(&common::user::RULE).unix_socket().start();
+        let path = server.unix_socket().display();
+        for scheme in ["unix", "redis+unix", "UNIX"] {
+            let url = format!("{scheme}://{path}?db=3&user=family&pass=password");
+            let client = Client::connect(&url).unwrap();
+            let _guard = client.lock("a").lock().unwrap();
+            let clients = server.command(&["CLIENT", "LIST"]).text();
+            let ours = clients.lines().find(|line| line.contains(" user=family "));
+            assert!(ours.unwrap().contains(" db=3 "), "{clients}");
+        }
+        let wrong = format!("unix://{path}?user=family&pass=wrong");
+        let error = Client::connect(&wrong).unwrap_err();
+        assert!(matches!(error, Error::Authentication { .. }), "{error:?}");
+        assert!(error.to_string().contains(&path.to_string()), "{error}");
+        assert!(refused(&format!("unix://{path}?password=s3cret")).contains("nothing else"));
+    }
+
+    #[test]
+    fn a_socket_that_is_not_there_or_that_nobody_listens_on_is_unreachable() {
+        let server = Server::builder().unix_socket().start();
+        let url = format!("unix://{}", server.unix_socket().display());
+        server.kill();
+        for url in [url, "unix:///nowhere/at/all".to_owned()] {
+            let error = Client::connect(&url).unwrap_err();
+            assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
+            assert!(error.is_retryable());
+        }
+    }
+
+    #[test]
+    fn a_socket_whose_owner_accepts_nobody_costs_one_timeout() {
+        let directory = Server::builder().unix_socket().start();
+        let path = directory.unix_socket().with_file_name("deaf.sock");
+        let deaf = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        deaf.bind(&SockAddr::unix(&path).unwrap()).unwrap();
+        deaf.listen(0).unwrap();
+        // Takes the only place to wait in. Who comes now would wait for ever.
+        let _first = UnixStream::connect(&path).unwrap();
+        let builder = Client::builder().url(&format!("unix://{}", path.display()));
+        let (result, took) = timed(|| builder.command_timeout(TIMEOUT).build());
+        let error = result.unwrap_err();
+        assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
+        assert!(took < TIMEOUT + SLACK, "{took:?}");
+        #[cfg(target_os = "linux")]
+        assert!(took >= TIMEOUT, "it did not wait: {took:?}");
+    }
+
+    #[test]
+    fn a_server_that_hangs_behind_a_unix_socket_costs_one_timeout() {
+        let server = Server::builder().unix_socket().start();
+        let builder = Client::builder().url(&format!("unix://{}", server.unix_socket().display()));
+        let client = common::built(builder.clone().command_timeout(TIMEOUT));
+        server.pause();
+        let (result, took) = timed(|| client.lock("a").try_lock());
+        let error = result.unwrap_err();
+        assert!(error.is_outcome_unknown(), "{error:?}");
+        assert!(took < TIMEOUT * 2 + SLACK, "{took:?}");
+        let (result, took) = timed(|| builder.command_timeout(TIMEOUT).build());
+        assert!(matches!(result, Err(Error::Unreachable { .. })), "{result:?}");
+        assert!(took < TIMEOUT + SLACK, "{took:?}");
+        server.resume();
+    }
+}

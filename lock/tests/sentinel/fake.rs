@@ -1,0 +1,157 @@
+//! A sentinel that says what it is told to say.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use parking_lot::Mutex;
+
+/// Listens until it is dropped.
+pub(crate) struct FakeSentinel {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    says: Mutex<Option<(SocketAddr, u64)>>,
+    /// How often it was asked where the master is.
+    asked: AtomicUsize,
+    accepted: AtomicUsize,
+    open: AtomicUsize,
+    over: AtomicBool,
+    /// Those that listen to its messages.
+    listeners: Mutex<Vec<TcpStream>>,
+}
+
+impl FakeSentinel {
+    /// It says that the master is there, after so many failovers; or that it knows none.
+    pub(crate) fn start(says: Option<(SocketAddr, u64)>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared { says: Mutex::new(says), ..Shared::default() });
+        let own = Arc::clone(&shared);
+        let accept = move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                if own.over.load(Ordering::SeqCst) {
+                    return;
+                }
+                own.accepted.fetch_add(1, Ordering::SeqCst);
+                own.open.fetch_add(1, Ordering::SeqCst);
+                let shared = Arc::clone(&own);
+                let serve = move || {
+                    // It ends when the client does.
+                    drop(shared.serve(&stream));
+                    shared.open.fetch_sub(1, Ordering::SeqCst);
+                };
+                thread::Builder::new().spawn(serve).unwrap();
+            }
+        };
+        thread::Builder::new().spawn(accept).unwrap();
+        Self { address, shared }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn says(&self, master: SocketAddr, epoch: u64) {
+        *self.shared.says.lock() = Some((master, epoch));
+    }
+
+    /// Tells those who listen of a switch.
+    pub(crate) fn tell(&self, from: SocketAddr, to: SocketAddr) {
+        let [from, to] = [from, to].map(|end| format!("{} {}", end.ip(), end.port()));
+        let text = format!("mymaster {from} {to}");
+        for mut listener in &*self.shared.listeners.lock() {
+            listener.write_all(&array(&["message", "+switch-master", &text])).unwrap();
+        }
+    }
+
+    pub(crate) fn asked(&self) -> usize {
+        self.shared.asked.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn accepted(&self) -> usize {
+        self.shared.accepted.load(Ordering::SeqCst)
+    }
+
+    /// Connections that are open now.
+    pub(crate) fn open(&self) -> usize {
+        self.shared.open.load(Ordering::SeqCst)
+    }
+
+    /// How many listen to its messages.
+    pub(crate) fn listeners(&self) -> usize {
+        self.shared.listeners.lock().len()
+    }
+}
+
+impl Drop for FakeSentinel {
+    fn drop(&mut self) {
+        self.shared.over.store(true, Ordering::SeqCst);
+        drop(TcpStream::connect(self.address));
+    }
+}
+
+impl Shared {
+    fn serve(&self, mut stream: &TcpStream) -> io::Result<()> {
+        let mut reader = BufReader::new(stream.try_clone()?);
+        loop {
+            let words = request(&mut reader)?;
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            let says = *self.says.lock();
+            let reply = match (words.as_slice(), says) {
+                (["SENTINEL", "MASTER", _], Some((_, epoch))) => {
+                    array(&["name", "mymaster", "config-epoch", &epoch.to_string()])
+                }
+                (["SENTINEL", "MASTER", _], None) => {
+                    b"-ERR No such master with that name\r\n".to_vec()
+                }
+                (["SENTINEL", "SENTINELS", _], _) => array(&[]),
+                (["SENTINEL", "GET-MASTER-ADDR-BY-NAME", _], says) => {
+                    self.asked.fetch_add(1, Ordering::SeqCst);
+                    says.map_or(b"*-1\r\n".to_vec(), |(master, _)| {
+                        array(&[&master.ip().to_string(), &master.port().to_string()])
+                    })
+                }
+                (["SUBSCRIBE", channels @ ..], _) => {
+                    self.listeners.lock().push(stream.try_clone()?);
+                    channels
+                        .iter()
+                        .flat_map(|channel| array(&["subscribe", channel, "1"]))
+                        .collect()
+                }
+                (["PING"], _) => array(&["pong", ""]),
+                _ => b"-ERR what?\r\n".to_vec(),
+            };
+            stream.write_all(&reply)?;
+        }
+    }
+}
+
+fn request(reader: &mut impl BufRead) -> io::Result<Vec<String>> {
+    let mut number = |sign: char| {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        let number = line.trim().strip_prefix(sign).and_then(|number| number.parse().ok());
+        let number: usize = number.ok_or(io::ErrorKind::UnexpectedEof)?;
+        if sign == '*' {
+            return Ok((number, String::new()));
+        }
+        let mut word = vec![0; number + 2];
+        reader.read_exact(&mut word)?;
+        word.truncate(number);
+        Ok::<_, io::Error>((number, String::from_utf8_lossy(&word).into_owned()))
+    };
+    let (words, _) = number('*')?;
+    (0..words).map(|_| number('$').map(|(_, word)| word)).collect()
+}
+
+fn array(words: &[&str]) -> Vec<u8> {
+    let words = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len()));
+    let words: Vec<String> = words.collect();
+    format!("*{}\r\n{}", words.len(), words.concat()).into_bytes()
+}

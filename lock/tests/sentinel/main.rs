@@ -1,0 +1,569 @@
+//! Behind sentinels: where the master is, and what becomes of holds and waiters when another takes over.
+
+#![expect(clippy::unwrap_used, reason = "the helpers of a test may fail it as the test itself may")]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod fake;
+
+use std::net::{SocketAddr, TcpListener};
+use std::thread;
+use std::time::Duration;
+
+use common::{SLACK, SOON, TIMEOUT, built, pause, timed, wait_for_a_waiter};
+use fake::FakeSentinel;
+use wheellock::{Client, ClientBuilder, Error, LostReason};
+use wheellock_fixture::{Monitor, Sentinels, Server, wait_until};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn client(sentinels: &Sentinels) -> Client {
+    built(Client::builder().url(&sentinels.url()))
+}
+
+/// A client that asks these, and gives an attempt up after [`TIMEOUT`].
+fn asking(sentinels: &[&FakeSentinel]) -> ClientBuilder {
+    let addresses: Vec<String> =
+        sentinels.iter().map(|sentinel| sentinel.address().to_string()).collect();
+    let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
+    Client::builder().sentinels("mymaster", &addresses).command_timeout(TIMEOUT)
+}
+
+fn exists(server: &Server, name: &str) -> bool {
+    server.command(&["EXISTS", name]).integer() == 1
+}
+
+fn pair(client: &Client, name: &str) {
+    let guard = client.lock(name).try_lock_for(SOON).unwrap().unwrap();
+    guard.unlock().unwrap();
+}
+
+/// What a server was told to do with locks since this was asked last.
+fn scripts(monitor: &mut Monitor) -> Vec<String> {
+    let seen = monitor.seen().into_iter();
+    seen.map(|command| command.name()).filter(|name| name.starts_with("EVAL")).collect()
+}
+
+fn texts(sentinels: &Sentinels) -> Vec<String> {
+    sentinels.addresses().iter().map(SocketAddr::to_string).collect()
+}
+
+/// The master in the opinion of one sentinel.
+fn master_known_to<'a>(sentinel: &Server, all: &'a Sentinels) -> &'a Server {
+    let command = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Sentinels::NAME];
+    let port = sentinel.command(&command).texts()[1].clone();
+    all.servers().iter().find(|server| server.address().port().to_string() == port).unwrap()
+}
+
+/// A port at which nobody listens.
+fn nobody() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// Makes a server lose a key that its master has.
+fn lose(replica: &Server, name: &str) {
+    wait_until("the replica has the key", SOON, || exists(replica, name));
+    replica.command(&["CONFIG", "SET", "replica-read-only", "no"]);
+    assert_eq!(replica.command(&["DEL", name]).integer(), 1);
+}
+
+#[test]
+fn a_lock_is_taken_and_given_back_at_the_master_by_url_and_by_builder() {
+    let sentinels = Sentinels::start();
+    let addresses = texts(&sentinels);
+    let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
+    let by_builder = built(Client::builder().sentinels(Sentinels::NAME, &addresses));
+    for client in [client(&sentinels), by_builder] {
+        let guard = client.lock("a").lock().unwrap();
+        assert!(exists(sentinels.master(), "a"));
+        guard.unlock().unwrap();
+        assert!(!exists(sentinels.master(), "a"));
+    }
+}
+
+#[test]
+fn one_sentinel_is_enough_and_the_others_are_learnt_from_it() {
+    let sentinels = Sentinels::start();
+    let first = &sentinels.sentinels()[0];
+    let url = format!("redis-sentinel://{}/{}", first.address(), Sentinels::NAME);
+    let client = built(Client::builder().url(&url));
+    let _guard = client.lock("a").lock().unwrap();
+    first.kill();
+    let new = sentinels.fail_over();
+    wait_until("the client is at the new master", SOON, || {
+        pair(&client, "b");
+        new.command_calls("evalsha") + new.command_calls("eval") > 0
+    });
+}
+
+#[test]
+fn a_database_and_both_passwords_are_given() {
+    let sentinels = Sentinels::builder().password("data").sentinel_password("watch").start();
+    let addresses = texts(&sentinels).join(",");
+    let url = format!("redis-sentinel://:data@{addresses}/{}/3", Sentinels::NAME);
+    let builder = Client::builder().url(&url).sentinel_credentials(None, "watch");
+    let shown = format!("{builder:?}");
+    assert!(!shown.contains("data@") && !shown.contains("watch\""), "{shown}");
+    let client = built(builder);
+    assert!(!format!("{client:?}").contains("watch\""));
+    let _guard = client.lock("a").lock().unwrap();
+    let mut master = sentinels.master().connection();
+    master.command(&["SELECT", "3"]);
+    assert_eq!(master.command(&["EXISTS", "a"]).integer(), 1);
+    sentinels.fail_over();
+    pair(&client, "b");
+
+    let refused = |builder: ClientBuilder| match builder.build() {
+        Err(error @ Error::Authentication { .. }) => error,
+        other => panic!("{other:?}"),
+    };
+    for builder in [
+        Client::builder().url(&url),
+        Client::builder().url(&url).sentinel_credentials(None, "wrong"),
+        Client::builder().url(&url.replace("data", "wrong")).sentinel_credentials(None, "watch"),
+    ] {
+        let error = refused(builder).to_string();
+        assert!(!error.contains("wrong") && !error.contains("data"), "{error}");
+    }
+}
+
+#[test]
+fn a_hold_that_the_new_master_knows_survives_and_is_renewed_there() {
+    let sentinels = Sentinels::start();
+    let client = client(&sentinels);
+    let watched = client.lock("watched").lock().unwrap();
+    let leased = client.lock("leased").with_lease(SECOND * 60).lock().unwrap();
+    let replica = sentinels.replicas()[0];
+    wait_until("it is replicated", SOON, || {
+        exists(replica, "watched") && exists(replica, "leased")
+    });
+    let new = sentinels.fail_over();
+    wait_until("all holds are asked for", SOON, || client.stats().renewed >= 2);
+    assert!(watched.is_held() && leased.is_held());
+    assert!(new.command(&["PTTL", "watched"]).integer() > 29_000);
+    let left = new.command(&["PTTL", "leased"]).integer();
+    assert!(left > 40_000 && left <= 60_000, "{left}");
+    assert!(leased.remaining() < SECOND * 60);
+    watched.unlock().unwrap();
+    leased.unlock().unwrap();
+    assert!(!exists(new, "watched") && !exists(new, "leased"));
+}
+
+#[test]
+fn a_hold_that_the_new_master_does_not_know_is_told_as_lost_soon() {
+    let sentinels = Sentinels::start();
+    let (tell, told) = crossbeam_channel::unbounded();
+    let on_lost = move |lost: &wheellock::LostLock| tell.send(lost.reason()).unwrap();
+    let client = built(Client::builder().url(&sentinels.url()).on_lost(on_lost));
+    let watched = client.lock("watched").lock().unwrap();
+    let leased = client.lock("leased").with_lease(SECOND * 600).lock().unwrap();
+    let taken = client.lock("taken").lock().unwrap();
+    let kept = client.lock("kept").with_lease(SECOND * 600).lock().unwrap();
+    let replica = sentinels.replicas()[0];
+    wait_until("all is replicated", SOON, || exists(replica, "kept"));
+    for name in ["watched", "leased", "taken"] {
+        lose(replica, name);
+    }
+    replica.command(&["HSET", "taken", "somebody:1", "1"]);
+    replica.command(&["PEXPIRE", "taken", "60000"]);
+    sentinels.fail_over();
+    // A third of the lease is ten seconds.
+    let limit = SECOND * 5;
+    assert_eq!(watched.lost().recv_timeout(limit), Ok(LostReason::Deleted));
+    assert_eq!(leased.lost().recv_timeout(limit), Ok(LostReason::Deleted));
+    assert_eq!(taken.lost().recv_timeout(limit), Ok(LostReason::TakenOver));
+    assert!(!watched.is_held() && !leased.is_held() && !taken.is_held());
+    assert_eq!((0..3).filter(|_| told.recv_timeout(limit).is_ok()).count(), 3);
+    assert!(kept.is_held());
+    assert!(matches!(kept.check(), Ok(())));
+}
+
+#[test]
+fn thousands_of_holds_are_asked_for_at_the_new_master_within_seconds() {
+    let sentinels = Sentinels::start();
+    let client = client(&sentinels);
+    let lock = |number| client.lock(&format!("lock-{number}"));
+    let guards: Vec<_> = (0..5000)
+        .map(|number| match number % 2 {
+            0 => lock(number).lock().unwrap(),
+            _ => lock(number).with_lease(SECOND * 600).lock().unwrap(),
+        })
+        .collect();
+    let replica = sentinels.replicas()[0];
+    wait_until("all is replicated", SOON, || exists(replica, "lock-4999"));
+    lose(replica, "lock-17");
+    lose(replica, "lock-4000");
+    let before = client.stats().renewed;
+    sentinels.fail_over();
+    wait_until("all holds are asked for", SOON, || client.stats().renewed >= before + 4998);
+    wait_until("two are lost", SOON, || client.stats().lost == 2);
+    let held: Vec<bool> = guards.iter().map(wheellock::LockGuard::is_held).collect();
+    assert!(!held[17] && !held[4000]);
+    assert_eq!(held.iter().filter(|held| **held).count(), 4998);
+    // In many scripts, so that others come between.
+    assert!(client.stats().renewal_keys_max <= 100);
+}
+
+#[test]
+fn a_waiter_subscribes_at_the_new_master_and_gets_the_lock_there() {
+    let sentinels = Sentinels::start();
+    let client = client(&sentinels);
+    let old = sentinels.master();
+    old.command(&["HSET", "a", "somebody:1", "1"]);
+    old.command(&["PEXPIRE", "a", "600000"]);
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| client.lock("a").lock().unwrap().unlock().unwrap());
+        wait_for_a_waiter(&client);
+        let replica = sentinels.replicas()[0];
+        wait_until("it is replicated", SOON, || exists(replica, "a"));
+        let new = sentinels.fail_over();
+        wait_until("he listens at the new master", SOON, || {
+            let reply = new.command(&["PUBSUB", "NUMSUB", "redisson_lock__channel:{a}"]);
+            reply.array()[1].integer() == 1
+        });
+        assert!(!waiter.is_finished());
+        new.command(&["DEL", "a"]);
+        new.command(&["PUBLISH", "redisson_lock__channel:{a}", "0"]);
+        waiter.join().unwrap();
+    });
+}
+
+#[test]
+fn a_waiter_whose_wait_nobody_ends_by_a_message_gets_the_lock_within_the_poll_bound() {
+    let sentinels = Sentinels::start();
+    let client = client(&sentinels);
+    sentinels.master().command(&["HSET", "a", "somebody:1", "1"]);
+    sentinels.master().command(&["PEXPIRE", "a", "600000"]);
+    lose(sentinels.replicas()[0], "a");
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| client.lock("a").lock().unwrap().unlock().unwrap());
+        wait_for_a_waiter(&client);
+        sentinels.fail_over();
+        let ((), took) = timed(|| waiter.join().unwrap());
+        assert!(took < SECOND + SLACK, "{took:?}");
+    });
+}
+
+#[test]
+fn an_acquire_that_is_under_way_when_the_master_hangs_is_granted_by_the_next_one() {
+    let sentinels = Sentinels::builder().old_master_lingers(SECOND * 4).start();
+    let client = client(&sentinels);
+    pair(&client, "a");
+    let old = sentinels.master();
+    old.pause();
+    let guard = client.lock("a").lock().unwrap();
+    let new = sentinels.master();
+    assert_ne!(new.address(), old.address());
+    assert!(exists(new, "a") && guard.is_held());
+
+    // It goes on, is a master in its own opinion, and nobody writes to it.
+    old.resume();
+    let mut monitor = old.monitor();
+    for _ in 0..200 {
+        pair(&client, "b");
+    }
+    assert_eq!(scripts(&mut monitor), [""; 0]);
+    assert_eq!(old.command(&["ROLE"]).array()[0].text(), "master");
+    assert!(guard.is_held());
+    guard.unlock().unwrap();
+}
+
+#[test]
+fn an_old_master_that_lives_on_is_not_written_to_once_the_switch_was_seen() {
+    let sentinels = Sentinels::builder().old_master_lingers(SECOND * 8).start();
+    let client = client(&sentinels);
+    let holds: Vec<_> =
+        (0..20).map(|number| client.lock(&format!("held-{number}")).lock().unwrap()).collect();
+    let replica = sentinels.replicas()[0];
+    wait_until("all is replicated", SOON, || exists(replica, "held-19"));
+    let old = sentinels.master();
+    let new = sentinels.fail_over();
+    wait_until("the client is at the new master", SOON, || {
+        let clients = new.command(&["CLIENT", "LIST"]).text();
+        clients.contains("cmd=evalsha") || clients.contains("cmd=role")
+    });
+    let mut monitor = old.monitor();
+    thread::scope(|scope| {
+        for thread in 0..4 {
+            let client = &client;
+            scope.spawn(move || (0..50).for_each(|_| pair(client, &format!("pair-{thread}"))));
+        }
+    });
+    wait_until("all holds are asked for", SOON, || client.stats().renewed >= 20);
+    assert_eq!(scripts(&mut monitor), [""; 0]);
+    assert_eq!(old.command(&["ROLE"]).array()[0].text(), "master");
+    assert!(holds.iter().all(wheellock::LockGuard::is_held));
+}
+
+#[test]
+fn when_the_old_master_comes_back_as_a_replica_nobody_goes_there() {
+    let sentinels = Sentinels::start();
+    let client = client(&sentinels);
+    pair(&client, "a");
+    let old = sentinels.master();
+    old.kill();
+    pair(&client, "a");
+    old.start_again();
+    sentinels.wait_until_all_is_well();
+    let mut monitor = old.monitor();
+    thread::scope(|scope| {
+        for thread in 0..4 {
+            let client = &client;
+            scope.spawn(move || (0..50).for_each(|_| pair(client, &format!("pair-{thread}"))));
+        }
+    });
+    // What the scripts of the new master wrote comes to it, and no script.
+    assert_eq!(scripts(&mut monitor), [""; 0]);
+}
+
+#[test]
+fn all_of_many_waiters_get_the_lock_in_turn_after_the_master_was_killed() {
+    let sentinels = Sentinels::start();
+    let client = client(&sentinels);
+    let old = sentinels.master();
+    old.command(&["HSET", "a", "somebody:1", "1"]);
+    old.command(&["PEXPIRE", "a", "600000"]);
+    let replica = sentinels.replicas()[0];
+    wait_until("it is replicated", SOON, || exists(replica, "a"));
+    thread::scope(|scope| {
+        let waiters: Vec<_> = (0..100)
+            .map(|_| scope.spawn(|| client.lock("a").lock().map(wheellock::LockGuard::unlock)))
+            .collect();
+        wait_until("all wait", SOON, || client.stats().waiters == 100);
+        old.kill();
+        let new = sentinels.wait_for_another_master(old);
+        new.command(&["DEL", "a"]);
+        new.command(&["PUBLISH", "redisson_lock__channel:{a}", "0"]);
+        for waiter in waiters {
+            waiter.join().unwrap().unwrap().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_sentinel_that_hangs_costs_its_share_and_a_failover_is_followed_without_it() {
+    let sentinels = Sentinels::start();
+    let hung = &sentinels.sentinels()[0];
+    hung.pause();
+    let (client, took) = timed(|| client(&sentinels));
+    assert!(took < SECOND + SLACK, "{took:?}");
+    pair(&client, "a");
+    // It fails over by the two others.
+    let old = master_known_to(&sentinels.sentinels()[1], &sentinels);
+    old.kill();
+    pair(&client, "a");
+    assert_ne!(master_known_to(&sentinels.sentinels()[1], &sentinels).address(), old.address());
+    hung.resume();
+}
+
+#[test]
+fn without_any_sentinel_the_client_goes_on_at_the_master_that_it_knows() {
+    let sentinels = Sentinels::start();
+    let client = client(&sentinels);
+    let guard = client.lock("held").lock().unwrap();
+    for sentinel in sentinels.sentinels() {
+        sentinel.kill();
+    }
+    thread::scope(|scope| {
+        for thread in 0..8 {
+            let client = &client;
+            scope.spawn(move || (0..20).for_each(|_| pair(client, &format!("pair-{thread}"))));
+        }
+    });
+    guard.unlock().unwrap();
+    let builder = Client::builder().url(&sentinels.url()).command_timeout(TIMEOUT);
+    let (built, took) = timed(|| builder.build());
+    assert!(took < TIMEOUT + SLACK, "{took:?}");
+    match built {
+        Err(error @ Error::Unreachable { .. }) => {
+            assert!(error.is_retryable());
+            assert!(error.to_string().contains("sentinel"), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_sentinel_that_knows_an_old_master_is_outvoted_by_one_that_saw_the_later_failover() {
+    let (old, new) = (Server::start(), Server::start());
+    let behind = FakeSentinel::start(Some((old.address(), 5)));
+    let ahead = FakeSentinel::start(Some((new.address(), 6)));
+    let client = built(asking(&[&behind, &ahead]));
+    pair(&client, "a");
+    assert!(new.command_calls("evalsha") + new.command_calls("eval") > 0);
+    assert_eq!(old.command_calls("evalsha") + old.command_calls("eval"), 0);
+    // Nor is it believed when it is the only one left, and asked because the master is gone.
+    drop(ahead);
+    new.kill();
+    let error = client.lock("a").try_lock().unwrap_err();
+    assert!(error.is_retryable() && error.to_string().contains("know less"), "{error}");
+    assert_eq!(old.command_calls("evalsha") + old.command_calls("eval"), 0);
+}
+
+#[test]
+fn a_server_that_says_it_is_a_replica_is_not_used_and_the_sentinels_are_asked_again() {
+    let (master, replica) = (Server::start(), Server::start());
+    let [host, port] = [master.address().ip().to_string(), master.address().port().to_string()];
+    replica.command(&["REPLICAOF", &host, &port]);
+    let sentinel = FakeSentinel::start(Some((replica.address(), 5)));
+    let (built_client, took) = timed(|| asking(&[&sentinel]).build());
+    assert!(took < TIMEOUT + SLACK, "{took:?}");
+    match built_client {
+        Err(error @ Error::Unreachable { .. }) => {
+            assert!(error.to_string().contains("replica"), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+    thread::scope(|scope| {
+        let builder = asking(&[&sentinel]).command_timeout(SOON);
+        let building = scope.spawn(|| built(builder));
+        let asked = sentinel.asked();
+        wait_until("it is asked again", SOON, || sentinel.asked() > asked + 3);
+        sentinel.says(master.address(), 6);
+        pair(&building.join().unwrap(), "a");
+    });
+    assert_eq!(replica.command_calls("evalsha") + replica.command_calls("eval"), 0);
+}
+
+#[test]
+fn a_master_that_refuses_as_a_replica_does_is_left_at_once() {
+    let (old, new) = (Server::start(), Server::start());
+    let sentinel = FakeSentinel::start(Some((old.address(), 5)));
+    let client = built(asking(&[&sentinel]).command_timeout(SECOND * 3));
+    let held = client.lock("held").lock().unwrap();
+    pair(&client, "a");
+    wait_until("it is listened to", SOON, || sentinel.listeners() > 0);
+    let [host, port] = [new.address().ip().to_string(), new.address().port().to_string()];
+    old.command(&["REPLICAOF", &host, &port]);
+    // Nobody tells of it: whoever asks the sentinels is told so.
+    sentinel.says(new.address(), 6);
+    let asked = sentinel.asked();
+    let ((), took) = timed(|| pair(&client, "a"));
+    // The thread that looks for itself does so every two seconds.
+    assert!(took < SECOND, "{took:?}");
+    assert!(sentinel.asked() > asked);
+    assert_eq!(held.lost().recv_timeout(SOON), Ok(LostReason::Deleted));
+}
+
+#[test]
+fn a_client_that_does_nothing_finds_out_that_its_master_is_none() {
+    let (old, new) = (Server::start(), Server::start());
+    let sentinel = FakeSentinel::start(Some((old.address(), 5)));
+    let client = built(asking(&[&sentinel]));
+    let held = client.lock("held").with_lease(SECOND * 600).lock().unwrap();
+    wait_until("it is listened to", SOON, || sentinel.listeners() > 0);
+    let [host, port] = [new.address().ip().to_string(), new.address().port().to_string()];
+    old.command(&["REPLICAOF", &host, &port]);
+    sentinel.says(new.address(), 6);
+    // By asking it for its role.
+    assert_eq!(held.lost().recv_timeout(SOON), Ok(LostReason::Deleted));
+}
+
+#[test]
+fn a_switch_is_followed_when_it_is_told_and_when_nobody_tells_of_it() {
+    let servers = [Server::start(), Server::start(), Server::start()];
+    let [one, two, three] = [0, 1, 2].map(|server| servers[server].address());
+    let sentinels = [FakeSentinel::start(Some((one, 5))), FakeSentinel::start(Some((one, 5)))];
+    let client = built(asking(&[&sentinels[0], &sentinels[1]]));
+    let [first, second] =
+        ["first", "second"].map(|name| client.lock(name).with_lease(SECOND * 600));
+    let held = first.lock().unwrap();
+    wait_until("one is listened to", SOON, || sentinels[0].listeners() > 0);
+    // One tells of it, and both go on saying what was before: nobody goes back.
+    sentinels[0].tell(one, two);
+    assert_eq!(held.lost().recv_timeout(SOON), Ok(LostReason::Deleted));
+    let asked = [sentinels[0].asked(), sentinels[1].asked()];
+    let held = second.lock().unwrap();
+    assert!(exists(&servers[1], "second"));
+    wait_until("the other is asked", SOON, || sentinels[1].asked() > asked[1] + 1);
+    assert!(held.is_held() && exists(&servers[1], "second"));
+    // What somebody tells who is behind is no switch.
+    sentinels[0].tell(three, one);
+    wait_until("he is asked what he means", SOON, || sentinels[0].asked() > asked[0]);
+    pair(&client, "third");
+    assert_eq!(servers[0].command_calls("hset"), 1);
+    // Only the other knows of the next one, and is asked in his turn.
+    sentinels[1].says(three, 7);
+    assert_eq!(held.lost().recv_timeout(SOON), Ok(LostReason::Deleted));
+}
+
+#[test]
+fn what_the_sentinels_say_when_they_say_nothing_useful_is_in_the_error() {
+    let server = Server::start();
+    let error = |sentinels: &[&FakeSentinel]| match timed(|| asking(sentinels).build()) {
+        (Err(error @ Error::Unreachable { .. }), took) => {
+            assert!(took < TIMEOUT + SLACK, "{took:?}");
+            assert!(error.is_retryable());
+            error.to_string()
+        }
+        (other, _) => panic!("{other:?}"),
+    };
+    let knows_none = FakeSentinel::start(None);
+    let told = error(&[&knows_none]);
+    assert!(told.contains("knows no master of that name"), "{told}");
+    let one = FakeSentinel::start(Some((server.address(), 5)));
+    let other = FakeSentinel::start(Some((nobody(), 5)));
+    let told = error(&[&one, &other]);
+    assert!(told.contains("disagree"), "{told}");
+    let told = error(&[&other]);
+    assert!(told.contains("refused"), "{told}");
+    // One that knows is enough.
+    let client = built(asking(&[&knows_none, &one]));
+    pair(&client, "a");
+}
+
+#[test]
+fn nobody_is_asked_in_a_busy_loop_whether_all_is_well_or_not() {
+    let server = Server::start();
+    let sentinels = [5, 5, 5].map(|epoch| FakeSentinel::start(Some((server.address(), epoch))));
+    let client = built(asking(&[&sentinels[0], &sentinels[1], &sentinels[2]]));
+    wait_until("one is listened to", SOON, || sentinels[0].listeners() > 0);
+    let asked = || sentinels.iter().map(FakeSentinel::asked).sum::<usize>();
+    let accepted = || sentinels.iter().map(FakeSentinel::accepted).sum::<usize>();
+    let (before, roles) = (asked(), server.command_calls("role"));
+    pause(SECOND * 5);
+    assert!(asked() - before <= 4, "{}", asked() - before);
+    assert!(server.command_calls("role") - roles <= 4);
+    // One that is listened to, two that are asked, and what was opened for the first question.
+    assert!(accepted() <= 8, "{}", accepted());
+
+    // With the master gone they are asked several times a second, by whoever calls and by the thread.
+    server.kill();
+    let (before, made) = (asked(), accepted());
+    let (result, took) = timed(|| client.lock("a").try_lock());
+    assert!(result.is_err_and(|error| error.is_retryable()));
+    assert!(took < TIMEOUT * 2 + SLACK, "{took:?}");
+    assert!(asked() - before <= 60 && accepted() - made <= 60, "{} {}", asked(), accepted());
+}
+
+#[test]
+fn every_connection_to_a_sentinel_ends_with_the_client_and_nobody_waits_for_that() {
+    let server = Server::start();
+    let sentinels = [5, 5].map(|epoch| FakeSentinel::start(Some((server.address(), epoch))));
+    let client = built(asking(&[&sentinels[0], &sentinels[1]]));
+    pair(&client, "a");
+    wait_until("one is listened to", SOON, || sentinels[0].listeners() > 0);
+    let ((), took) = timed(|| drop(client));
+    assert!(took < SLACK, "{took:?}");
+    let open = || sentinels.iter().map(FakeSentinel::open).sum::<usize>();
+    let ((), took) = timed(|| wait_until("all are closed", SOON, || open() == 0));
+    assert!(took < SLACK, "{took:?}");
+    let asked: Vec<_> = sentinels.iter().map(FakeSentinel::asked).collect();
+    // Also of a client that was never built.
+    server.kill();
+    assert!(asking(&[&sentinels[0], &sentinels[1]]).build().is_err());
+    wait_until("all are closed", SOON, || open() == 0);
+    assert!(sentinels[0].asked() > asked[0]);
+}
+
+#[test]
+fn credentials_for_sentinels_where_there_are_none_are_a_wrong_setting() {
+    let server = Server::start();
+    let builder = Client::builder().url(&server.url()).sentinel_credentials(None, "secret");
+    match builder.build() {
+        Err(error @ Error::InvalidSetting { setting: "sentinel_credentials", .. }) => {
+            assert!(!error.to_string().contains("secret"));
+        }
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,150 @@
+//! Four real processes of eight threads count under sixteen fenced locks, while everything that can fail fails.
+//!
+//! What happens when follows from a seed, which is written to the standard error and can be given again with
+//! `SOAK_SEED`. What the processes make of it is up to the machine. It lasts a minute, or as many seconds as
+//! `SOAK_SECONDS` says.
+//!
+//! The numbers are counted up in this process, by a register that refuses old tokens (`register`). What was accepted is
+//! judged at the end (`verdict`): no write of an older holder, no increment lost. No thread may have been silent for
+//! longer than its waits last, or without any lock for longer than the troubles explain; and when all is over, nothing
+//! is left on the servers but the counters of tokens.
+
+#![allow(clippy::unwrap_used, reason = "the helpers of a test may fail it as the test itself may")]
+#![expect(clippy::expect_used, clippy::panic, reason = "a helper that fails is a test that fails")]
+
+mod child;
+mod desk;
+mod dice;
+mod register;
+mod schedule;
+mod times;
+mod trouble;
+mod verdict;
+mod worlds;
+
+use std::collections::hash_map::RandomState;
+use std::env;
+use std::fmt::Write as _;
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::io::{self, Write as _};
+use std::thread;
+use std::time::Duration;
+
+use wheellock_fixture::wait_until;
+
+use desk::Desk;
+use schedule::{Schedule, Track};
+use times::{LIMIT, now};
+use trouble::{Processes, Stage};
+use worlds::{IN_USE, PROCESSES, Worlds};
+
+#[test]
+fn child_role() {
+    // Only in a process that the soak has started is this more than an empty test.
+    if let Ok(name) = env::var(child::ROLE) {
+        child::live(&name);
+    }
+}
+
+#[test]
+fn under_any_trouble_no_stale_write_is_accepted_and_nobody_waits_for_ever() {
+    let seed = number("SOAK_SEED").unwrap_or_else(|| RandomState::new().build_hasher().finish());
+    let length = Duration::from_secs(number("SOAK_SECONDS").unwrap_or(SHORT));
+    let schedule = Schedule::new(seed, length, IN_USE);
+    say(&format!("SOAK_SEED={seed} SOAK_SECONDS={}\n{schedule}", length.as_secs()));
+
+    let worlds = Worlds::start();
+    let desk = Desk::open();
+    let stage = Stage { start: now(), seed, worlds: &worlds, desk: &desk };
+    let processes = Processes::start(PROCESSES, &stage);
+    let mut processes = thread::scope(|scope| {
+        let mut troubled = None;
+        let mut others = Vec::new();
+        let mut processes = Some(processes);
+        for (track, steps) in &schedule.tracks {
+            match (track, processes.take()) {
+                (Track::Processes, Some(all)) => {
+                    troubled = Some(scope.spawn(|| stage.trouble_processes(steps, all)));
+                }
+                (_, all) => {
+                    processes = all;
+                    others.push(scope.spawn(|| stage.trouble_servers(steps)));
+                }
+            }
+        }
+        for other in others {
+            other.join().unwrap();
+        }
+        troubled.expect("the processes have a track").join().unwrap()
+    });
+
+    // The trouble is over: now everybody gets in.
+    worlds.wait_until_well();
+    let threads = processes.threads();
+    let healed = now();
+    let mut outside: Vec<String> = Vec::new();
+    wait_until("everybody got in or the time is over", LIMIT, || {
+        let register = desk.register.lock();
+        let got_in =
+            |thread: &str| register.threads.get(thread).is_some_and(|it| it.entered_since(healed));
+        outside = threads.iter().filter(|thread| !got_in(thread)).cloned().collect();
+        outside.is_empty() || now() > healed + schedule.longest_outside()
+    });
+    let end = now();
+    desk.close();
+    for (name, process) in &mut processes.alive {
+        let code = process.wait_for_exit(LIMIT);
+        assert_eq!(code, 0, "seed {seed}: {name}: {}", process.output());
+    }
+    let mut faults = Vec::new();
+    if !outside.is_empty() {
+        faults.push(format!("they got no lock in the end: {outside:?}"));
+    }
+    worlds.wait_until_only_tokens_are_left();
+
+    let register = desk.register.lock();
+    faults.extend(register.complaints.iter().cloned());
+    faults.extend(register.written().flat_map(verdict::faults_of));
+    let (silence, outside) = register
+        .threads
+        .iter()
+        .map(|(name, traces)| {
+            // The silence of the killed goes on.
+            let until = threads.contains(name).then_some(end);
+            traces.silence_and_outside(until)
+        })
+        .reduce(|one, other| (one.0.max(other.0), one.1.max(other.1)))
+        .unwrap();
+    let accepted: Vec<_> = register.written().map(<[_]>::len).collect();
+    let total = |of: fn(&register::Traces) -> u64| register.threads.values().map(of).sum::<u64>();
+    let mut figures = String::new();
+    writeln!(
+        figures,
+        "{} writes accepted in {:?}, {} refused, {} waits in vain; at least {} for each lock; \
+         the longest silence {silence:?}, the longest time without any lock {outside:?}",
+        accepted.iter().sum::<usize>(),
+        end.duration_since(stage.start),
+        total(|traces| traces.refused),
+        total(|traces| traces.in_vain),
+        accepted.iter().min().unwrap(),
+    )
+    .unwrap();
+    say(&figures);
+    assert!(faults.is_empty(), "seed {seed}: {faults:#?}");
+    assert!(silence <= schedule.longest_silence(), "seed {seed}: a thread is stuck: {figures}");
+    assert!(outside <= schedule.longest_outside(), "seed {seed}: a thread gets no lock: {figures}");
+    assert!(accepted.iter().all(|writes| *writes > 0), "seed {seed}: {accepted:?}");
+    assert_eq!(worlds.counters(), accepted.len());
+}
+
+/// The short form: everything happens once.
+const SHORT: u64 = 60;
+
+fn number(variable: &str) -> Option<u64> {
+    env::var(variable).ok().map(|text| text.parse().expect("a number"))
+}
+
+/// Writes to the standard error, past the harness, which would show it with a failure only.
+fn say(text: &str) {
+    io::stderr().write_all(text.as_bytes()).unwrap();
+}
