@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::slots::{AT_ONCE, builder_of, calls, client_of, home, wait_for_a_listener};
+use common::user::{RULE, user_url};
 use common::{SOON, built, now, timed, wait_for_a_waiter};
 use wheellock::{AnyLock, Client, Error, Lock};
 use wheellock_fixture::{Cluster, Server, wait_until};
@@ -101,14 +102,15 @@ fn every_primitive_works_and_all_its_keys_are_in_the_slot_of_its_name() {
 
 #[test]
 fn a_waiter_is_woken_through_the_shard_of_the_lock() {
-    let (holder, waiter) = (client_of(&SHARED), client_of(&SHARED));
+    let cluster = Cluster::start(3, 0);
+    let (holder, waiter) = (client_of(&cluster), client_of(&cluster));
     for number in 0..6 {
         let name = format!("woken:{number}");
         let guard = holder.lock(&name).lock().unwrap();
         thread::scope(|scope| {
             let waiting = scope.spawn(|| waiter.lock(&name).lock().unwrap().unlock());
             wait_for_a_waiter(&waiter);
-            wait_for_a_listener(&SHARED, &name);
+            wait_for_a_listener(&cluster, &name);
             let ((), took) = timed(|| {
                 guard.unlock().unwrap();
                 waiting.join().unwrap().unwrap();
@@ -116,7 +118,7 @@ fn a_waiter_is_woken_through_the_shard_of_the_lock() {
             assert!(took < AT_ONCE, "{took:?}");
         });
     }
-    assert_eq!(calls(&SHARED, "subscribe"), 0);
+    assert_eq!(calls(&cluster, "subscribe"), 0);
 }
 
 #[test]
@@ -286,6 +288,47 @@ fn a_cluster_wants_its_password_and_is_told_it_at_every_node() {
         matches!(&error, Error::InvalidUrl { reason } if reason.contains("database 0")),
         "{error}"
     );
+}
+
+#[test]
+fn a_user_who_may_do_what_the_readme_says_can_do_everything() {
+    let cluster = Cluster::start(3, 0);
+    let words = include_str!("../../README.md").lines().find(|line| line.starts_with("+cluster|"));
+    for node in cluster.nodes() {
+        let rule = format!("ACL SETUSER {} {}", *RULE, words.unwrap());
+        let rule: Vec<&str> = rule.split(' ').collect();
+        assert_eq!(node.command(&rule).text(), "OK");
+    }
+    let connect = || Client::connect(&user_url(&cluster.url())).unwrap();
+    let (holder, waiter) = (connect(), connect());
+    for number in 0..6 {
+        let name = format!("user:{number}");
+        let guard = holder.lock(&name).lock().unwrap();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| waiter.lock(&name).lock().unwrap().unlock());
+            wait_for_a_waiter(&waiter);
+            wait_for_a_listener(&cluster, &name);
+            if number == 0 {
+                let slot = cluster.slot_of(&name);
+                let home = home(&cluster, &name).address();
+                let other = cluster.masters().into_iter().find(|node| node.address() != home);
+                cluster.move_slot(slot, &other.unwrap());
+                wait_for_a_listener(&cluster, &name);
+            }
+            guard.unlock().unwrap();
+            waiting.join().unwrap().unwrap();
+        });
+        assert_eq!(holder.lock(&name).force_unlock().unwrap(), false);
+    }
+    let latch = holder.count_down_latch("{user}:latch");
+    assert!(latch.try_set_count(1).unwrap());
+    latch.count_down().unwrap();
+    let refused = |node: &Server| {
+        let errors = node.command(&["INFO", "errorstats"]).text();
+        errors.lines().find(|line| line.contains("NOPERM")).map(str::to_owned)
+    };
+    let refusals: Vec<_> = cluster.nodes().iter().filter_map(|node| refused(node)).collect();
+    assert!(refusals.is_empty(), "{refusals:?}");
 }
 
 #[test]

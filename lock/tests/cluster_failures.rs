@@ -83,6 +83,31 @@ fn a_waiter_hears_of_a_release_at_the_master_that_was_promoted_by_hand() {
 }
 
 #[test]
+fn a_node_that_serves_nothing_any_more_is_let_go() {
+    let cluster = Cluster::start(2, 1);
+    let client = client_of(&cluster);
+    let guard = client.lock("a").lock().unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| client.lock("a").lock().unwrap().unlock().unwrap());
+        wait_for_a_listener(&cluster, "a");
+        let old = home(&cluster, "a");
+        let connected = || {
+            let list = |kind: &str| old.command(&["CLIENT", "LIST", "TYPE", kind]).text();
+            let normal = list("normal");
+            // Without the connection that asks.
+            let others = normal.lines().filter(|line| !line.contains("cmd=client")).count();
+            others + list("pubsub").lines().count()
+        };
+        assert!(connected() >= 2, "a caller's and the one that listens");
+        cluster.fail_over(&old);
+        guard.unlock().unwrap();
+        waiting.join().unwrap();
+        wait_until("nobody is connected to it", SOON * 2, || connected() == 0);
+    });
+    client.lock("a").lock().unwrap().unlock().unwrap();
+}
+
+#[test]
 fn while_a_part_of_the_cluster_is_down_calls_end_in_bounded_time_and_the_rest_works() {
     let cluster = Cluster::builder().argument("--cluster-require-full-coverage", "no").start(3, 0);
     let client = built(builder_of(&cluster).command_timeout(TIMEOUT));
@@ -129,7 +154,9 @@ fn a_dead_node_makes_nobody_ask_in_a_hurry() {
     let guards = [&lost, &kept].map(|name| holder.lock(name).lock().unwrap());
     thread::scope(|scope| {
         let waiting: Vec<_> = [&lost, &kept]
-            .map(|name| scope.spawn(|| waiter.lock(name).try_lock_for(Duration::from_secs(6))))
+            .map(|name| {
+                scope.spawn(|| waiter.lock(name).try_lock_for(Duration::from_secs(6)).map(drop))
+            })
             .into();
         wait_until("both wait", SOON, || waiter.stats().waiters == 2);
         dead.kill();
@@ -153,10 +180,6 @@ fn a_dead_node_makes_nobody_ask_in_a_hurry() {
         }
     });
     drop(guards);
-}
-
-fn client_asks(before: &[u64; 7], after: &[u64; 7]) -> bool {
-    after[0] > before[0]
 }
 
 #[test]

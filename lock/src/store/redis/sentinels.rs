@@ -375,7 +375,11 @@ mod tests {
         let failure =
             |reason: &str| Failure::NotSent { server: "a".to_owned(), reason: reason.to_owned() };
         let (answer, silence) = (failure("the sentinel answered ERR no"), failure("timed out"));
-        let refusal = Failure::Unauthenticated { server: "b".to_owned(), reason: String::new() };
+        let refusal = Failure::Unauthenticated {
+            server: "b".to_owned(),
+            reason: String::new(),
+            passes: false,
+        };
         let told = |failures: &[&Failure]| {
             let all = failures.iter().copied().cloned();
             all.fold(None, |before, failure| Some(more_telling(before, failure)))
