@@ -111,6 +111,28 @@
 //! It takes two threads for any number of holds: a ticker, which never touches a socket, and one that sends renewals. A
 //! third reads messages as soon as somebody has waited.
 //!
+//! # Sentinel
+//!
+//! Behind sentinels ([`ClientBuilder::sentinels`]) a client follows the master. What a failover does to it:
+//!
+//! * *A hold* that the new master knows goes on. One that had not reached it is lost: replication is asynchronous, and
+//!   somebody else may have taken the lock before its holder can be told. Every hold is asked for at the new master at
+//!   once, 100,000 of them within 2 s, also one with a lease of its own; what the new master does not know is told as
+//!   [`Deleted`](LostReason::Deleted) or [`TakenOver`](LostReason::TakenOver). So the time in which two believe is
+//!   bounded by how soon the client sees the switch. Only a fencing token makes such a time harmless, and only a
+//!   [`RedLock`] of independent masters makes it rare.
+//! * *The old master*, which may accept writes for seconds, is not written to once the switch was seen: all connections
+//!   are shut, and none is made to a server that does not say that it is a master. What was sent before may still run
+//!   there.
+//! * *A call* that was under way is sent again, and a waiter asks and subscribes at the new master. A failover that
+//!   takes longer than a call has patience, twice the [command timeout](ClientBuilder::command_timeout), is an error of
+//!   the call, and of a wait that happens to ask then: with the usual `down-after-milliseconds` of 30 s choose a longer
+//!   one.
+//! * *The sentinels* are needed only for a failover. While all are gone, the client goes on at the master that it knows.
+//!   Of several answers that of the latest failover counts, and what is known is not taken back unless more than half of
+//!   all sentinels say so.
+//! * *The servers' clocks* should agree: a replica ends a key when its own clock says so.
+//!
 //! # Counts
 //!
 //! [`Client::stats`] says what a client has done; it is always counted. With the cargo feature `metrics` the same goes
@@ -119,6 +141,13 @@
 //! `wheellock_lost_total` with the label `reason`; the histograms `wheellock_renewal_lateness_seconds` and
 //! `wheellock_renewal_round_trip_seconds`; and the gauges `wheellock_held`, `wheellock_waiters` and
 //! `wheellock_owed_releases`, each the sum over all clients of the program.
+//!
+//! # TLS and identity
+//!
+//! With the cargo feature `tls`, a URL that begins with `rediss://` speaks TLS, by rustls. The server's certificate is
+//! always looked at, and the builder's `tls` names an authority of one's own and what to show to a server that asks.
+//! Who connects stands in the URL, or comes from a callback that is asked at each connect
+//! ([`ClientBuilder::credentials`]). No password and no key stands in a `Debug`, an error or an event.
 //!
 //! # Errors
 //!
@@ -192,6 +221,7 @@ mod taker;
 mod taking;
 mod team;
 mod teller;
+mod tied;
 #[cfg(feature = "tls")]
 mod tls_settings;
 mod told;
@@ -228,5 +258,6 @@ pub use crate::report::{HeldLock, LostLock, Warning};
 pub use crate::semaphore::Semaphore;
 pub use crate::statistics::{Losses, Stats};
 pub use crate::store::Memory;
+pub use crate::tied::{AnyThread, ThisThread};
 #[cfg(feature = "tls")]
 pub use crate::tls_settings::TlsSettings;

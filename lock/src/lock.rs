@@ -334,6 +334,21 @@ impl Lock<FencedGuard> {
     }
 }
 
+impl Lock<OwnedGuard> {
+    /// The last fencing token that anybody was given, zero if nobody was; `None` if the lock is not a fenced one. One
+    /// round trip for a fenced one.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock).
+    pub fn last_token(&self) -> Result<Option<u64>, Error> {
+        if self.plan.kind != Kind::Fenced {
+            return Ok(None);
+        }
+        Ok(Some(self.plan.ask(&LastToken::new(&self.plan.name()?))?.unwrap_or(0)))
+    }
+}
+
 impl<G: Guard> AnyLock for Lock<G> {}
 
 impl<G: Guard> AsPart for Lock<G> {

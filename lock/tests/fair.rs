@@ -2,74 +2,18 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod common;
+
 use std::thread;
 use std::time::Duration;
 
+use common::stores::{World, on_both_stores};
 use crossbeam_channel::{bounded, unbounded};
-use wheellock::{Client, Error, LostReason, Memory};
-use wheellock_fixture::{Server, wait_until};
+use wheellock::{Client, Error, LostReason};
+use wheellock_fixture::wait_until;
 
 /// Longer than anything here takes.
 const LIMIT: Duration = Duration::from_secs(20);
-
-/// Somewhere that locks are kept, and how to look at them from outside.
-enum World {
-    Memory(Memory),
-    Redis(Box<Server>),
-}
-
-impl World {
-    fn client(&self) -> Client {
-        let builder = match self {
-            Self::Memory(memory) => Client::builder().in_memory(memory),
-            Self::Redis(server) => Client::builder().url(&server.url()),
-        };
-        builder.build().unwrap()
-    }
-
-    fn fields(&self, key: &str) -> Vec<(String, String)> {
-        match self {
-            Self::Memory(memory) => memory.fields(key),
-            Self::Redis(server) => {
-                let texts = server.command(&["HGETALL", key]).texts();
-                texts.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
-            }
-        }
-    }
-
-    fn delete(&self, key: &str) {
-        match self {
-            Self::Memory(memory) => memory.delete(key),
-            Self::Redis(server) => drop(server.command(&["DEL", key])),
-        }
-    }
-
-    fn put_text(&self, key: &str) {
-        match self {
-            Self::Memory(memory) => memory.put_text(key),
-            Self::Redis(server) => drop(server.command(&["SET", key, "data"])),
-        }
-    }
-}
-
-/// Each function becomes two tests, one on each store.
-macro_rules! on_both_stores {
-    ($(fn $name:ident($world:ident: &World) $body:block)*) => {
-        $(fn $name($world: &World) $body)*
-
-        mod in_memory {
-            $(#[test] fn $name() {
-                super::$name(&super::World::Memory(super::Memory::new()));
-            })*
-        }
-
-        mod on_a_server {
-            $(#[test] fn $name() {
-                super::$name(&super::World::Redis(Box::new(super::Server::start())));
-            })*
-        }
-    };
-}
 
 /// Waits until so many threads of a client were refused. From then on they stand in line.
 fn wait_for_waiters(client: &Client, count: usize) {

@@ -211,7 +211,9 @@ on_all_stores! {
         let lock = client.fenced_lock("a").with_owner("request 7");
         let guard = lock.lock().unwrap();
         assert_eq!(guard.token(), Some(client.fenced_lock("a").last_token().unwrap()));
-        assert_eq!(client.lock("b").with_owner("request 7").lock().unwrap().token(), None);
+        assert_eq!(guard.token(), lock.last_token().unwrap());
+        let plain = client.lock("b").with_owner("request 7");
+        assert_eq!((plain.lock().unwrap().token(), plain.last_token()), (None, Ok(None)));
     }
 
     fn a_named_owner_is_told_of_its_loss(world: &World) {
@@ -279,6 +281,10 @@ fn a_lock_has_its_name_and_a_wrong_one_cut_short() {
 fn guards_of_named_owners_may_be_sent_and_shared() {
     fn sent_and_shared<T: Send + Sync>() {}
     sent_and_shared::<wheellock::OwnedGuard>();
+    sent_and_shared::<wheellock::MultiGuard<wheellock::AnyThread>>();
+    sent_and_shared::<wheellock::RedGuard<wheellock::AnyThread>>();
+    sent_and_shared::<wheellock::MultiLock>();
+    sent_and_shared::<wheellock::RedLock>();
     sent_and_shared::<Lock>();
 }
 

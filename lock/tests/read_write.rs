@@ -2,92 +2,29 @@
 
 #![expect(clippy::panic, clippy::unwrap_used, reason = "what fails here is a failed test")]
 
+mod common;
+
 use std::time::Duration;
 
+use common::stores::{World, on_both_stores};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
-use wheellock::{Client, Error, Lock, LockGuard, LostReason, Memory};
-use wheellock_fixture::Server;
-
-/// Somewhere that locks are kept, and how to look at them from outside.
-enum World {
-    Memory(Memory),
-    Redis(Box<Server>),
-}
-
-impl World {
-    fn client(&self) -> Client {
-        let builder = match self {
-            Self::Memory(memory) => Client::builder().in_memory(memory),
-            Self::Redis(server) => Client::builder().url(&server.url()),
-        };
-        builder.build().unwrap()
-    }
-
-    /// The fields of a hash with their values, in order.
-    fn fields(&self, key: &str) -> Vec<(String, String)> {
-        let mut fields = match self {
-            Self::Memory(memory) => memory.fields(key),
-            Self::Redis(server) => {
-                let texts = server.command(&["HGETALL", key]).texts();
-                texts.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
-            }
-        };
-        fields.sort();
-        fields
-    }
-
-    fn time_to_live(&self, key: &str) -> Option<Duration> {
-        match self {
-            Self::Memory(memory) => memory.time_to_live(key),
-            Self::Redis(server) => {
-                let millis = server.command(&["PTTL", key]).integer();
-                u64::try_from(millis).ok().map(Duration::from_millis)
-            }
-        }
-    }
-
-    /// How long a level of a reader's nesting has to live.
-    fn level(&self, name: &str, owner: &str, number: u32) -> Option<Duration> {
-        self.time_to_live(&format!("{{{name}}}:{owner}:rwlock_timeout:{number}"))
-    }
-
-    fn delete(&self, key: &str) {
-        match self {
-            Self::Memory(memory) => memory.delete(key),
-            Self::Redis(server) => drop(server.command(&["DEL", key])),
-        }
-    }
-
-    fn put_text(&self, key: &str) {
-        match self {
-            Self::Memory(memory) => memory.put_text(key),
-            Self::Redis(server) => drop(server.command(&["SET", key, "data"])),
-        }
-    }
-}
-
-/// Each function becomes two tests, one on each store.
-macro_rules! on_both_stores {
-    ($(fn $name:ident($world:ident: &World) $body:block)*) => {
-        $(fn $name($world: &World) $body)*
-
-        mod in_memory {
-            $(#[test] fn $name() {
-                super::$name(&super::World::Memory(super::Memory::new()));
-            })*
-        }
-
-        mod on_a_server {
-            $(#[test] fn $name() {
-                super::$name(&super::World::Redis(Box::new(super::Server::start())));
-            })*
-        }
-    };
-}
+use wheellock::{Client, Error, Lock, LockGuard, LostReason};
 
 const LEASE: Duration = Duration::from_secs(30);
 const HOUR: Duration = Duration::from_secs(3600);
+
+/// The fields of a hash with their values, in order.
+fn fields(world: &World, key: &str) -> Vec<(String, String)> {
+    let mut fields = world.fields(key);
+    fields.sort();
+    fields
+}
+
+/// How long a level of a reader's nesting has to live.
+fn level(world: &World, name: &str, owner: &str, number: u32) -> Option<Duration> {
+    world.time_to_live(&format!("{{{name}}}:{owner}:rwlock_timeout:{number}"))
+}
 
 fn read(client: &Client) -> Lock {
     client.read_write_lock("a").read_lock()
@@ -126,22 +63,22 @@ on_both_stores! {
     fn a_read_hold_is_a_mode_a_field_and_a_key_for_its_level(world: &World) {
         let client = world.client();
         let guard = read(&client).lock().unwrap();
-        assert_eq!(world.fields("a"), hash("read", &[(guard.owner().to_owned(), 1)]));
+        assert_eq!(fields(world, "a"), hash("read", &[(guard.owner().to_owned(), 1)]));
         assert!(is_about(world.time_to_live("a"), LEASE));
-        assert!(is_about(world.level("a", guard.owner(), 1), LEASE));
+        assert!(is_about(level(world, "a", guard.owner(), 1), LEASE));
         let owner = guard.owner().to_owned();
         guard.unlock().unwrap();
-        assert_eq!(world.fields("a"), []);
-        assert_eq!(world.level("a", &owner, 1), None);
+        assert_eq!(fields(world, "a"), []);
+        assert_eq!(level(world, "a", &owner, 1), None);
     }
 
     fn a_write_hold_is_a_mode_and_a_field_with_an_ending(world: &World) {
         let client = world.client();
         let guard = write(&client).lock().unwrap();
-        assert_eq!(world.fields("a"), hash("write", &[(writer(&guard), 1)]));
+        assert_eq!(fields(world, "a"), hash("write", &[(writer(&guard), 1)]));
         assert!(is_about(world.time_to_live("a"), LEASE));
         guard.unlock().unwrap();
-        assert_eq!(world.fields("a"), []);
+        assert_eq!(fields(world, "a"), []);
     }
 
     fn readers_share_and_keep_writers_out_until_the_last_has_gone(world: &World) {
@@ -171,24 +108,24 @@ on_both_stores! {
         let outer = read(&client).lock().unwrap();
         let inner = read(&client).with_lease(HOUR).lock().unwrap();
         assert_eq!(inner.owner(), outer.owner());
-        assert_eq!(world.fields("a"), hash("read", &[(outer.owner().to_owned(), 2)]));
-        assert!(is_about(world.level("a", outer.owner(), 1), LEASE));
-        assert!(is_about(world.level("a", outer.owner(), 2), HOUR));
+        assert_eq!(fields(world, "a"), hash("read", &[(outer.owner().to_owned(), 2)]));
+        assert!(is_about(level(world, "a", outer.owner(), 1), LEASE));
+        assert!(is_about(level(world, "a", outer.owner(), 2), HOUR));
         assert!(is_about(world.time_to_live("a"), HOUR));
         let owner = inner.owner().to_owned();
         outer.unlock().unwrap();
         // The guard that is left was granted an hour, and so was the level that is left.
-        assert!(is_about(world.level("a", &owner, 1), HOUR));
-        assert_eq!(world.level("a", &owner, 2), None);
+        assert!(is_about(level(world, "a", &owner, 1), HOUR));
+        assert_eq!(level(world, "a", &owner, 2), None);
         assert!(inner.is_held());
         inner.unlock().unwrap();
-        assert_eq!(world.level("a", &owner, 1), None);
+        assert_eq!(level(world, "a", &owner, 1), None);
     }
 
     fn d22_a_writers_nesting_does_not_add_leases(world: &World) {
         let client = world.client();
         let guards: Vec<LockGuard> = (0..4).map(|_| write(&client).lock().unwrap()).collect();
-        assert_eq!(world.fields("a"), hash("write", &[(writer(&guards[0]), 4)]));
+        assert_eq!(fields(world, "a"), hash("write", &[(writer(&guards[0]), 4)]));
         assert!(is_about(world.time_to_live("a"), LEASE));
     }
 
@@ -208,12 +145,12 @@ on_both_stores! {
         let writing = write(&client).with_lease(HOUR).lock().unwrap();
         let reading = read(&client).lock().unwrap();
         assert_eq!(
-            world.fields("a"),
+            fields(world, "a"),
             hash("write", &[(writer(&writing), 1), (reading.owner().to_owned(), 1)])
         );
         assert!(!is_free(&read(&other)));
         writing.unlock().unwrap();
-        assert_eq!(world.fields("a"), hash("read", &[(reading.owner().to_owned(), 1)]));
+        assert_eq!(fields(world, "a"), hash("read", &[(reading.owner().to_owned(), 1)]));
         // The hour was the writer's.
         assert!(is_about(world.time_to_live("a"), LEASE));
         assert!(reading.is_held());
@@ -251,7 +188,7 @@ on_both_stores! {
         let reading = read(&client).lock().unwrap();
         let again = [write(&client).lock().unwrap(), read(&client).lock().unwrap()];
         let holds = [(writer(&writing), 2), (reading.owner().to_owned(), 2)];
-        assert_eq!(world.fields("a"), hash("write", &holds));
+        assert_eq!(fields(world, "a"), hash("write", &holds));
         for guard in again {
             guard.unlock().unwrap();
         }
@@ -300,7 +237,7 @@ on_both_stores! {
         assert!(write(&client).force_unlock().unwrap());
         assert_eq!(writing.lost().try_recv(), Ok(LostReason::Deleted));
         assert_eq!(reading.lost().try_recv(), Ok(LostReason::Deleted));
-        assert_eq!(world.fields("a"), []);
+        assert_eq!(fields(world, "a"), []);
     }
 
     fn a_lock_of_another_kind_under_the_name_is_not_taken_for_free(world: &World) {
@@ -355,7 +292,7 @@ on_both_stores! {
         let reading = read(&other).lock().unwrap();
         let lost = Error::Lost { name: "a".to_owned(), reason: LostReason::TakenOver };
         assert_eq!(guard.unlock(), Err(lost));
-        assert_eq!(world.fields("a"), hash("read", &[(reading.owner().to_owned(), 1)]));
+        assert_eq!(fields(world, "a"), hash("read", &[(reading.owner().to_owned(), 1)]));
         reading.unlock().unwrap();
     }
 
@@ -448,14 +385,14 @@ impl Held {
         holds.extend(self.writes.first().map(|one| (writer(one), count(&self.writes))));
         let mode = if self.writes.is_empty() { "read" } else { "write" };
         let expected = if holds.is_empty() { Vec::new() } else { hash(mode, &holds) };
-        prop_assert_eq!(world.fields("a"), expected);
+        prop_assert_eq!(fields(world, "a"), expected);
         let left = world.time_to_live("a").unwrap_or_default();
         for guard in self.reads.iter().chain(&self.writes) {
             prop_assert!(guard.is_held());
             prop_assert!(guard.remaining() <= left, "{guard:?} has {left:?} on the server");
         }
         let Some(reader) = self.reads.first() else { return Ok(()) };
-        let levels = |number| world.level("a", reader.owner(), number);
+        let levels = |number| level(world, "a", reader.owner(), number);
         let all: Vec<_> = (1..=count(&self.reads)).map(levels).collect();
         prop_assert!(all.iter().all(Option::is_some), "{all:?}");
         prop_assert_eq!(levels(count(&self.reads) + 1), None);

@@ -271,8 +271,14 @@ impl Operation for ReadRelease {
                 }
                 1
             }
-            _ if keyspace.exists(key) => -1,
-            _ => 0,
+            _ => {
+                // Whoever took the field away has left the levels.
+                let mut number = 1;
+                while keyspace.delete(&level(&self.name, &owner, number)) {
+                    number += 1;
+                }
+                if keyspace.exists(key) { -1 } else { 0 }
+            }
         };
         Value::Array(vec![Value::Integer(answer), Value::Integer(keyspace.now().0)])
     }

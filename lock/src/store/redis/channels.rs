@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::command::Command;
 use super::slot::slot_of;
 use crate::name::lies_apart;
 
@@ -57,11 +58,8 @@ impl Channels {
 }
 
 fn pack(verb: &str, channels: &[&Arc<str>], packed: &mut Vec<u8>) {
-    let mut command = redis::cmd(verb);
-    for channel in channels {
-        command.arg(channel.as_bytes());
-    }
-    command.write_packed_command(packed);
+    let words: Vec<&str> = [verb].into_iter().chain(channels.iter().map(|name| &***name)).collect();
+    packed.extend(Command::of(&words));
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-//! The store on a Redis or Valkey server. This folder is the only one that names the redis crate, which serves as the
-//! codec: it packs commands and parses replies.
+//! The store on a Redis or Valkey server. This folder is the only one that names the redis crate, which reads addresses
+//! and knows the hashes of scripts.
 //!
 //! Connections, their pool and the subscription are our own, because the crate's wait without a deadline, keep a
-//! connection after an error, or lose messages. The rules: every wait on a socket has a deadline; a connection that saw
+//! connection after an error, or lose messages. So is the codec, because the crate's took the half of what this client
+//! executes for a lock and its unlock. The rules: every wait on a socket has a deadline; a connection that saw
 //! anything but a server's reply is dropped.
 
 mod address;
@@ -10,6 +11,7 @@ mod asking;
 mod audience;
 mod channels;
 mod cluster;
+mod command;
 mod connection;
 mod eviction;
 mod follower;
@@ -22,6 +24,7 @@ mod pipeline;
 mod pool;
 mod reach;
 mod redirection;
+mod replies;
 mod resolve;
 mod seeds;
 mod sentinels;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::address::{Access, Address};
 use super::channels::Channels;
+use super::command::Command;
 use super::connection::{Broken, Connection, Limit};
 use super::eviction;
 use super::follower::Follower;
@@ -177,7 +178,7 @@ impl Node {
 
 /// Sends an operation with the word that makes a node take one for a slot that it does not serve yet.
 fn ask(connection: &mut Connection, packed: &[u8], limit: &mut Limit) -> Result<Value, Broken> {
-    let mut both = redis::cmd("ASKING").get_packed_command();
+    let mut both = Command::of(&["ASKING"]);
     both.extend_from_slice(packed);
     // What it says to the word does not matter: without it, it sends the operation away.
     connection.call(&both, limit)?;

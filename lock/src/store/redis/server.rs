@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use hashed_wheel::Parker;
 use parking_lot::Mutex;
-use redis::Cmd;
 
 use super::address::{Access, Address, Peer};
 use super::asking::Asking;
 use super::channels::Channels;
+use super::command::Command;
 use super::connection::{Broken, Connection, Limit};
 use super::reach::{authentication, hung_up, not_sent, reach, refused, unauthenticated};
 use super::resolve::Resolver;
@@ -76,6 +76,7 @@ impl Server {
     /// The same to whoever is the master, asking the sentinels again when nobody is.
     fn connect_to_master(&self, master: &Master, limit: &mut Limit) -> Result<Connection, Failure> {
         let mut pause = FIRST_PAUSE;
+        let mut before: Option<Failure> = None;
         loop {
             let (era, moves) = (self.sockets.era(), master.moves());
             if master.is_closed() {
@@ -95,14 +96,19 @@ impl Server {
                 },
             };
             let left = limit.refresh().left().unwrap_or_default();
-            if !failure.passes() || left.is_zero() {
+            if !failure.passes() {
                 return Err(failure);
+            }
+            if left.is_zero() {
+                // That the last try had no time left says less than what those before it met.
+                return Err(before.unwrap_or(failure));
             }
             let elsewhere = master.wait_for_a_move(moves, pause.min(left));
             if !elsewhere && left <= pause {
                 return Err(failure);
             }
             limit.refresh();
+            before = Some(failure);
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
@@ -235,20 +241,20 @@ impl Server {
     ) -> Result<(), Failure> {
         let mut packed = Vec::new();
         let mut replies = 0;
-        let mut add = |command: &Cmd| {
-            command.write_packed_command(&mut packed);
+        let mut add = |command: Vec<u8>| {
+            packed.extend(command);
             replies += 1;
         };
         if let Some(authentication) = authentication(credentials) {
-            add(&authentication);
+            add(authentication);
         }
         if self.access.database != 0 {
-            add(redis::cmd("SELECT").arg(self.access.database));
+            add(Command::of(&["SELECT", &self.access.database.to_string()]));
         }
-        add(&redis::cmd("TIME"));
+        add(Command::of(&["TIME"]));
         let has_role = self.master().is_some();
         if has_role {
-            add(&role());
+            add(role());
         }
 
         limit.refresh();
@@ -294,8 +300,8 @@ impl Server {
 }
 
 /// Asks whether a server is a master.
-pub(super) fn role() -> Cmd {
-    redis::cmd("ROLE")
+pub(super) fn role() -> Vec<u8> {
+    Command::of(&["ROLE"])
 }
 
 /// Whether it says so.

@@ -19,10 +19,11 @@ use std::time::Duration;
 
 use hashed_wheel::{Clock, SystemClock};
 use parking_lot::{Condvar, Mutex};
-use redis::Parser;
 
-use super::connection::{Connection, Limit, passes, receive};
+use super::command::Command;
+use super::connection::{Connection, Limit, passes};
 use super::redirection::Redirection;
+use super::replies::Replies;
 use super::server::Server;
 use super::slot::slot_of;
 use super::socket::Socket;
@@ -113,11 +114,11 @@ impl Subscription {
     pub(crate) fn drop_want(&self, channel: &Arc<str>) {
         let mut state = self.shared.state.lock();
         state.wanted.remove(channel);
-        state.homeless.remove(channel);
         state.still_live.retain(|live| live != channel);
         let before = state.row.len();
         state.row.retain(|change| !matches!(change, Change::Subscribe(wish) if wish == channel));
-        if state.row.len() == before {
+        // Of one that it would not serve the server need not be told.
+        if !state.homeless.remove(channel) && state.row.len() == before {
             state.row.push(Change::Unsubscribe(Arc::clone(channel)));
         }
     }
@@ -208,8 +209,9 @@ impl Shared {
     fn listen(self: Arc<Self>) {
         let mut pause = FIRST_PAUSE;
         while self.wait_for_a_wish() {
-            let connected =
-                self.connect().and_then(|(socket, parser)| self.read(&socket, parser, &mut pause));
+            let connected = self
+                .connect()
+                .and_then(|(socket, replies)| self.read(&socket, replies, &mut pause));
             *self.writer.lock() = None;
             if connected.is_err() {
                 self.look_elsewhere(None);
@@ -250,13 +252,13 @@ impl Shared {
     }
 
     /// A new connection that has been told all wishes.
-    fn connect(&self) -> io::Result<(Arc<Socket>, Parser)> {
+    fn connect(&self) -> io::Result<(Arc<Socket>, Replies)> {
         let timeout = self.server.command_timeout;
         let connection: Connection = self
             .server
             .connect(&mut Limit::after(timeout))
             .map_err(|failure| io::Error::other(format!("{failure:?}")))?;
-        let (socket, parser) = connection.into_parts();
+        let (socket, replies) = connection.into_parts();
         socket.set_read_timeout(timeout)?;
         socket.set_write_timeout(timeout)?;
 
@@ -277,14 +279,14 @@ impl Shared {
         }
         (&*socket).write_all(&packed)?;
         *writer = Some(Arc::clone(&socket));
-        Ok((socket, parser))
+        Ok((socket, replies))
     }
 
     /// Reads until the connection breaks.
-    fn read(&self, socket: &Socket, mut parser: Parser, pause: &mut Duration) -> io::Result<()> {
+    fn read(&self, socket: &Socket, mut replies: Replies, pause: &mut Duration) -> io::Result<()> {
         let mut reader = Watched { socket, shared: self, asked: false };
         loop {
-            let push = receive(&mut parser, &mut reader)?;
+            let push = replies.next(&mut reader)?;
             let Some(listener) = self.listener.upgrade() else {
                 return Ok(());
             };
@@ -339,11 +341,18 @@ impl Shared {
     /// again at once, for the refusal tells who serves it.
     fn was_evicted(&self, channel: &str) -> bool {
         let mut state = self.state.lock();
+        // With a wish under way it is an earlier leave that is confirmed, or the wish will be refused.
+        if state.unconfirmed.contains_key(channel) {
+            return false;
+        }
         let Some(channel) = state.wanted.get(channel).cloned() else {
+            // Who wishes for it again must not believe that its messages have never stopped.
+            let is_leave =
+                |change: &Change| matches!(change, Change::Unsubscribe(left) if **left == *channel);
+            state.row.retain(|change| !is_leave(change));
             return false;
         };
-        // With a wish under way it is an earlier leave that is confirmed, or the wish will be refused.
-        let evicted = !state.unconfirmed.contains_key(&channel) && !state.is_in_row(&channel);
+        let evicted = !state.is_in_row(&channel);
         if evicted {
             state.subscribe_again(channel);
         }
@@ -418,7 +427,7 @@ impl Read for Watched<'_> {
                     let Some(mut socket) = writer.as_deref() else {
                         return Err(io::ErrorKind::ConnectionAborted.into());
                     };
-                    socket.write_all(&redis::cmd("PING").get_packed_command())?;
+                    socket.write_all(&Command::of(&["PING"]))?;
                     self.asked = true;
                 }
                 Ok(read) => {

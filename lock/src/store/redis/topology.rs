@@ -2,6 +2,7 @@
 
 use super::address::Address;
 use super::channels::Channels;
+use super::command::Command;
 use super::connection::{Broken, Connection, Limit};
 use super::slot_map::Range;
 use crate::value::Value;
@@ -13,7 +14,7 @@ pub(super) fn ask_slots(
     asked: &Address,
 ) -> Result<Result<Vec<Range>, (String, String)>, Broken> {
     // All versions have it. Its successor, CLUSTER SHARDS, came with 7.0.
-    let packed = redis::cmd("CLUSTER").arg("SLOTS").get_packed_command();
+    let packed = Command::of(&["CLUSTER", "SLOTS"]);
     Ok(match connection.call(&packed, limit)? {
         Value::Refusal { code, message } => Err((code, message)),
         value => match ranges(&value, asked) {
@@ -29,7 +30,7 @@ pub(super) fn ask_channels(
     connection: &mut Connection,
     limit: &mut Limit,
 ) -> Result<Channels, Broken> {
-    let packed = redis::cmd("PUBSUB").arg("SHARDNUMSUB").arg("0").get_packed_command();
+    let packed = Command::of(&["PUBSUB", "SHARDNUMSUB", "0"]);
     Ok(match connection.call(&packed, limit)? {
         Value::Refusal { .. } => Channels::Everywhere,
         _ => Channels::Sharded,
