@@ -1,7 +1,5 @@
 //! A fork of a client that follows a master: the child follows it by itself. The one test of this program, as it forks.
 
-#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process;
 use std::thread;
