@@ -171,10 +171,7 @@ fn a_dead_node_makes_nobody_ask_in_a_hurry() {
             let each_second = (after - before) / seconds;
             assert!(each_second <= 6, "{command}: {} in {took:?}", after - before);
         }
-        assert!(
-            client_asks(&before, &after),
-            "nobody looks for a new master: {before:?} {after:?}"
-        );
+        assert!(after[0] > before[0], "nobody looks for a new master: {before:?} {after:?}");
         for waiting in waiting {
             drop(waiting.join().unwrap());
         }
