@@ -59,7 +59,8 @@ fn ten_thousand_holds_outlive_resharding_failovers_and_a_node_that_joins() {
     wait_for_copies(&cluster, &second);
     let slot = (0..16_384).find(|slot| cluster.node_of(*slot).address() == second.address());
     second.kill();
-    cluster.wait_for_another_master(&second, slot.unwrap());
+    let third = cluster.wait_for_another_master(&second, slot.unwrap());
+    assert_ne!(third.address(), second.address());
     for slot in (7..16_384).step_by(40) {
         // Right after an election the nodes refuse for a moment.
         wait_until("the slot moves", SOON, || cluster.try_move_slot(slot, &added).is_ok());

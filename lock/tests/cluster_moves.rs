@@ -65,14 +65,16 @@ fn a_waiter_is_woken_by_a_release_after_its_slot_has_moved() {
     let cluster = Cluster::start(3, 0);
     let (holder, waiter) = (client_of(&cluster), client_of(&cluster));
     let mut guard = holder.lock("a").lock().unwrap();
-    for _ in 0..3 {
+    // Often enough that a waiter which only finds out when it polls is not mistaken for one that was told.
+    for _ in 0..6 {
         let holder = &holder;
         guard = thread::scope(|scope| {
             let waiting = scope.spawn(|| waiter.lock("a").lock().unwrap().unlock().unwrap());
             wait_for_a_waiter(&waiter);
             wait_for_a_listener(&cluster, "a");
             cluster.move_slot(cluster.slot_of("a"), &elsewhere(&cluster, "a"));
-            wait_for_a_listener(&cluster, "a");
+            let ((), took) = timed(|| wait_for_a_listener(&cluster, "a"));
+            assert!(took < AT_ONCE, "it listened elsewhere for {took:?}");
             let ((), took) = timed(|| {
                 guard.unlock().unwrap();
                 waiting.join().unwrap();
