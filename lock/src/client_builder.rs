@@ -20,8 +20,8 @@ use crate::store::{Access, Location, Memory};
 use crate::tls_settings::TlsSettings;
 
 impl Client {
-    /// Connects to a server, or to the master that [sentinels](ClientBuilder::sentinels) know. The URL is as
-    /// [`ClientBuilder::url`] explains.
+    /// Connects to a server, to the master that [sentinels](ClientBuilder::sentinels) know, or to a
+    /// [cluster](ClientBuilder::cluster). The URL is as [`ClientBuilder::url`] explains.
     ///
     /// # Errors
     ///
@@ -103,7 +103,9 @@ impl ClientBuilder {
     ///   unless named.
     /// * `redis-sentinel://[user][:password@]host[:port][,host[:port]..]/master[/database]`, or `valkey-sentinel://`:
     ///   the master that [sentinels](Self::sentinels) know. User and password are the master's.
-    /// * `rediss://` or `valkeys://`, also with `-sentinel`, and the same: over TLS. Needs the cargo feature `tls`, and
+    /// * `redis-cluster://[user][:password@]host:port[,host:port..]`, or `valkey-cluster://`: a [cluster](Self::cluster),
+    ///   of which some nodes are named.
+    /// * `rediss://` or `valkeys://`, also with `-sentinel` or `-cluster`, and the same: over TLS. Needs the cargo feature `tls`, and
     ///   the builder's `tls` says whom the client believes.
     /// * `unix:///path/of/socket[?db=database&user=user&pass=password]`, or `redis+unix://`: on this host, where there
     ///   are unix sockets.
@@ -181,6 +183,21 @@ impl ClientBuilder {
         self
     }
 
+    /// A cluster: `redis://` URLs of some of its nodes, as for [`url`](Self::url). The first that answers names the
+    /// others, so one would do while it is up. User and password are those of the first URL; database 0 is the only one
+    /// that a cluster has. See [the crate's page](crate#in-a-cluster).
+    ///
+    /// ```no_run
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::builder().cluster(["redis://a:7000", "redis://b:7000"]).build()?;
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    pub fn cluster(mut self, nodes: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        self.target = Some(Locks::Url(Box::new(Location::of_cluster(nodes))));
+        self
+    }
+
     /// Whom the client believes over TLS, and as whom it shows itself. Unless set, it believes the machine's
     /// authorities and shows nothing. It is an error of [`build`](Self::build) if the URL does not ask for TLS.
     #[cfg(feature = "tls")]
@@ -251,7 +268,8 @@ impl ClientBuilder {
     }
 
     /// Connections to the server at most, the renewals' and the subscription's included. 64 unless set; at least 3.
-    /// They are opened when they are needed. A caller that finds all in use waits for one.
+    /// They are opened when they are needed. A caller that finds all in use waits for one. Of a cluster, to each node:
+    /// callers of one that hangs must not use up what the others need.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.max_connections = Some(connections);
         self

@@ -17,6 +17,7 @@ use crate::name::{LockName, Prefix};
 use crate::op::{Acquired, DrawToken, Operation, Recounted};
 use crate::owner::{Holder, Owner};
 use crate::process::Process;
+use crate::store::Failure;
 use crate::value::ServerTime;
 use crate::wait::{self, Attempt, Others, Until, Waited};
 
@@ -352,6 +353,10 @@ impl Acquirer<'_> {
             Ok(answer) => answer,
             Err(gave_up) => {
                 self.doubt = self.doubt.max(gave_up.doubt);
+                if matches!(gave_up.failure, Failure::Scattered { .. }) {
+                    // Nothing is ever sent of it, also not that it leaves.
+                    self.line = InLine::No;
+                }
                 self.unkept = gave_up.failure.was_granted();
                 self.answered = self.unkept;
                 return Err(gave_up.failure.into_error(acquire.name(), &self.claim.name));

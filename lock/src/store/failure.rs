@@ -22,6 +22,8 @@ pub(crate) enum Failure {
     NotReplicated { wanted: u32, acknowledged: u32 },
     /// It was granted, and the server does not say which replicas heard of it. It must not be kept.
     NoReplicaAcks { code: String, message: String },
+    /// The names that are made of this one are of several slots of a cluster. Nothing was sent.
+    Scattered { name: String },
     /// The client was closed.
     Closed,
 }
@@ -42,6 +44,7 @@ impl Failure {
             Self::Distrusted { .. }
             | Self::NotReplicated { .. }
             | Self::NoReplicaAcks { .. }
+            | Self::Scattered { .. }
             | Self::Closed => false,
         }
     }
@@ -60,6 +63,7 @@ impl Failure {
     /// but something in the request.
     pub(crate) fn is_of_the_request(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if !passes_by_itself(code) && code != "OOM")
+            || matches!(self, Self::Scattered { .. })
     }
 
     /// Whether the server has refused this request for where its keys lie: elsewhere, or on their way.
@@ -113,6 +117,12 @@ impl Failure {
             Self::NoReplicaAcks { code, message } => {
                 Error::Refused { operation: "replica_acks", code, message }
             }
+            Self::Scattered { name } => Error::InvalidName {
+                name,
+                reason: "in a cluster braces must enclose something, as in {user}:42, or the lock's keys would lie on \
+                         several nodes"
+                    .to_owned(),
+            },
             Self::Closed => Error::Shutdown,
         }
     }

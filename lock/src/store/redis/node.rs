@@ -4,15 +4,17 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::address::Access;
-use super::connection::{Connection, Limit};
+use super::address::{Access, Address};
+use super::channels::Channels;
+use super::command::Command;
+use super::connection::{Broken, Connection, Limit};
 use super::eviction;
 use super::follower::Follower;
-use super::pipeline::Pipeline;
+use super::pipeline::{Astray, Pipeline};
 use super::pool::Pool;
 use super::replicas;
 use super::server::Server;
-use super::subscription::Subscription;
+use super::subscription::{Elsewhere, Subscription};
 use super::whereabouts::Whereabouts;
 use super::wire::{ROUNDS, Verdict, is_a_replicas, is_unknown_to_it, judge, pack, unsettled};
 use crate::config::ReplicaAcks;
@@ -32,6 +34,7 @@ pub(super) struct Node {
 }
 
 impl Node {
+    /// A server that may move.
     pub(super) fn new(
         whereabouts: Whereabouts,
         access: Access,
@@ -39,15 +42,29 @@ impl Node {
         connections: usize,
         listener: Weak<dyn Listener>,
     ) -> Result<Self, Error> {
-        let server = Arc::new(Server::new(whereabouts, access, command_timeout));
-        let follower = server.master().map(|_| Follower::start(&server)).transpose()?;
-        Ok(Self {
-            _follower: follower,
+        let server = Server::new(whereabouts, access, command_timeout, Channels::Everywhere);
+        let mut node = Self::of(server, connections, listener, None);
+        if node.server.master().is_some() {
+            node._follower = Some(Follower::start(&node.server)?);
+        }
+        Ok(node)
+    }
+
+    /// A server of a cluster. Who knows the others stands `elsewhere`.
+    pub(super) fn of(
+        server: Server,
+        connections: usize,
+        listener: Weak<dyn Listener>,
+        elsewhere: Option<Weak<dyn Elsewhere>>,
+    ) -> Self {
+        let server = Arc::new(server);
+        Self {
+            _follower: None,
             pool: Pool::new(Arc::clone(&server), connections.saturating_sub(2).max(1)),
             pipeline: Pipeline::new(Arc::clone(&server)),
-            subscription: Subscription::new(Arc::clone(&server), listener),
+            subscription: Subscription::new(Arc::clone(&server), listener, elsewhere),
             server,
-        })
+        }
     }
 
     pub(super) fn server(&self) -> &Arc<Server> {
@@ -78,6 +95,11 @@ impl Node {
         self.pipeline.eviction_of_new_server(timeout)
     }
 
+    /// Where it is, if it stays there.
+    pub(super) fn address(&self) -> Option<&Address> {
+        self.server.address()
+    }
+
     pub(super) fn subscription(&self) -> &Subscription {
         &self.subscription
     }
@@ -95,27 +117,38 @@ impl Node {
         self.pipeline.close();
     }
 
-    /// Sends what the stream gives, and hands it the answers.
-    pub(super) fn stream<S: Stream>(&self, stream: &mut S) {
-        self.pipeline.run(stream);
+    /// Sends what the stream gives, and hands it the answers, except to what belongs to another node and can be sent
+    /// `astray`. A failure is that of the connection, of which the stream knows.
+    pub(super) fn stream<S: Stream>(
+        &self,
+        stream: &mut S,
+        astray: Option<&mut Astray<S>>,
+    ) -> Result<(), Failure> {
+        self.pipeline.run(stream, astray)
     }
 
+    /// Sends an operation; with `asking`, one that another node has sent here, for a key that is on its way here.
     pub(super) fn execute<O: Operation + ?Sized>(
         &self,
         operation: &O,
-        timeout: Duration,
+        limit: &mut Limit,
+        asking: bool,
     ) -> Result<Value, Failure> {
-        let mut limit = Limit::after(timeout);
-        let mut connection = self.pool.take(&mut limit)?;
+        let mut connection = self.pool.take(limit)?;
         let acks = self.server.replica_acks().filter(|_| operation.may_grant());
         let mut whole = false;
         for _ in 0..ROUNDS {
             let not_after = self.server.clock.at(limit.deadline());
             let mut packed = pack(operation, not_after, whole, self.server.channels);
             if let Some(acks) = acks {
-                packed.extend(replicas::pack(acks, limit));
+                packed.extend(replicas::pack(acks, *limit));
             }
-            let value = match connection.call(&packed, &mut limit) {
+            let called = if asking {
+                ask(&mut connection, &packed, limit)
+            } else {
+                connection.call(&packed, limit)
+            };
+            let value = match called {
                 Ok(value) => value,
                 Err(broken) => {
                     self.pool.discard(connection);
@@ -128,7 +161,7 @@ impl Node {
                         self.pool.give_back(connection);
                         return Ok(value);
                     };
-                    let enough = self.hear(connection, acks, &mut limit, not_after)?;
+                    let enough = self.hear(connection, acks, limit, not_after)?;
                     // What was refused, no replica has to know.
                     return if operation.grants(&value) {
                         enough.map(|()| value)
@@ -156,7 +189,7 @@ impl Node {
             if acks.is_some() {
                 // Nothing ran, and the server may wait for replicas all the same.
                 self.pool.retire(connection);
-                connection = self.pool.take(&mut limit)?;
+                connection = self.pool.take(limit)?;
             }
             limit.refresh();
         }
@@ -188,6 +221,16 @@ impl Node {
             }
         }
     }
+}
+
+/// Sends an operation with the word that makes a node take one for a slot that it does not serve yet.
+fn ask(connection: &mut Connection, packed: &[u8], limit: &mut Limit) -> Result<Value, Broken> {
+    let mut both = Command::of(&["ASKING"]);
+    both.extend_from_slice(packed);
+    // What it says to the word does not matter: without it, it sends the operation away.
+    connection.call(&both, limit)?;
+    limit.refresh();
+    connection.receive(limit).map_err(Broken::Unanswered)
 }
 
 impl std::fmt::Debug for Node {
