@@ -65,9 +65,10 @@ pub enum Error {
         /// What it said.
         reason: String,
     },
-    /// The client's renewal thread has ended, because the [clock](crate::ClientBuilder::clock) that it was given
-    /// panicked, so a watched hold would not be renewed. Permanent for this client; nothing was sent. A hold with a
-    /// [lease of its own](crate::Lock::with_lease) can still be taken.
+    /// The client's renewal thread for the lock's server has ended, because the
+    /// [clock](crate::ClientBuilder::clock) that it was given panicked, so a watched hold would not be renewed.
+    /// Permanent for this client; nothing was sent. A hold with a [lease of its own](crate::Lock::with_lease) can still
+    /// be taken.
     WatchdogGone,
     /// No connection could be made, or none was free. Transient; the command did not run.
     Unreachable {

@@ -25,8 +25,8 @@ impl Watchdog {
         self.shared.owe(self.shared.clock.now(), claim, lease, doubt)
     }
 
-    /// Owes the server what gives something back, under the name of one request; nothing needs it any more after `lasts`.
-    /// The renewal thread finishes it. False if too many are owed.
+    /// Owes the server what gives something back, under the name of one request; nothing needs it any more after
+    /// `lasts`. The renewal thread finishes it. False if too many are owed.
     pub(crate) fn give_back_in_background(
         &self,
         name: LockName,
