@@ -1,7 +1,5 @@
 //! Slots that move from node to node while their locks are held and waited for.
 
-#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
-
 mod common;
 
 use std::thread;

@@ -1,7 +1,7 @@
 //! Renewals in a cluster: each master has a thread of its own, so that one which hangs costs only its own holds; and
 //! holds and owed releases go with their slots.
 
-#![expect(clippy::panic, clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
+#![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
 mod common;
 
@@ -45,7 +45,7 @@ fn a_master_that_hangs_delays_no_renewal_and_no_release_at_the_others() {
         pause(SECOND / 20);
     }
     // A third of the lease is over when they are renewed.
-    assert!(least > LEASE * 2 / 3 - SLACK, "{least:?}");
+    assert!(least + SLACK > LEASE * 2 / 3, "{least:?}");
     assert!(free.iter().all(LockGuard::is_held));
     for guard in &stuck {
         assert_eq!(guard.lost().recv_timeout(SLACK), Ok(LostReason::ServerUnreachable));
@@ -69,7 +69,7 @@ fn ten_thousand_holds_in_as_many_slots_as_there_are_are_renewed_by_all_masters_i
     let asked = || cluster.nodes().iter().map(|node| node.command_calls("evalsha")).collect();
     let before: Vec<u64> = asked();
     // All at once: nothing is worse.
-    let (_, took) = timed(|| clock.jump(LEASE / 3));
+    let ((), took) = timed(|| clock.jump(LEASE / 3));
     let behind = guards.iter().filter(|guard| guard.remaining() < LEASE * 9 / 10).count();
     assert_eq!(behind, 0, "after {took:?}");
     let stats = client.stats();
