@@ -10,6 +10,7 @@
 
 mod clock;
 mod contender;
+mod endpoints;
 mod fair_line;
 mod family;
 mod figures;
@@ -30,6 +31,7 @@ mod timing;
 
 pub use clock::{now, pause};
 pub use contender::Contender;
+pub use endpoints::{DIRECT, End, SENTINEL, endpoints, failovers};
 pub use fair_line::{ONE, THOUSAND, fair_lines};
 pub use family::{Family, family};
 pub use hand_over::{CLIENTS, RAW_CHAIN, RLOCK_POLLING, hand_overs, slow_hand_overs};

@@ -89,7 +89,7 @@ impl Claim {
     pub(crate) fn line(&self) -> Arc<str> {
         match self.kind {
             Kind::Reentrant | Kind::Fenced => self.name.channel(),
-            Kind::Fair => Arc::from(format!("{}:{}", self.name.channel(), self.owner)),
+            Kind::Fair => self.name.channel_of(&self.owner),
             Kind::Read | Kind::Write => self.name.read_write_channel(),
             Kind::Spin | Kind::Simple => self.name.prefixed("polled"),
             Kind::Permit => self.name.semaphore_channel(),

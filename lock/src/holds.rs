@@ -93,15 +93,24 @@ impl Holds {
     /// Strikes it out. Doing so twice does no harm.
     pub(crate) fn remove(&self, hold: &Arc<Hold>) {
         let mut book = self.book(&hold.name).lock();
-        let Some(holders) = book.get_mut(&hold.name) else {
+        let Entry::Occupied(mut entry) = book.entry(hold.name.clone()) else {
             return;
         };
+        let holders = entry.get_mut();
+        if let [only] = holders.all() {
+            // As it mostly is.
+            if Arc::ptr_eq(only, hold) {
+                entry.remove();
+                self.count.down(1);
+            }
+            return;
+        }
         let before = holders.all().len();
         let left: Box<[Arc<Hold>]> =
             holders.all().iter().filter(|other| !Arc::ptr_eq(other, hold)).cloned().collect();
         self.count.down(before - left.len());
         if left.is_empty() {
-            book.remove(&hold.name);
+            entry.remove();
         } else {
             *holders = Holders::Several(left);
         }

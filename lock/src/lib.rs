@@ -41,6 +41,26 @@
 //! * It is no safer than its server. A Redis that fails over or restarts without its keys has lost the locks.
 //! * [`Client::in_memory`] excludes the threads of one process only.
 //!
+//! # In a cluster
+//!
+//! `redis-cluster://a:7000,b:7000` or [`ClientBuilder::cluster`] names some nodes of a Redis or Valkey cluster; the rest
+//! is asked for. All keys and the channel of one lock lie in one slot, as Redisson names them, so each lock is at one
+//! node, and many locks spread over all. A slot that moves and a replica that takes over are followed; holds that the
+//! cluster kept are kept. What to know:
+//!
+//! * A failover can lose what the old master had acknowledged and not yet copied: locks are copied as everything else
+//!   is, afterwards. The hold that lost its key is told by its next renewal; until then two may hold the lock.
+//! * Until a dead master's replica has taken over, calls for its locks fail in the time that they always have, and holds
+//!   wait for their renewal: choose a lease that is well above the cluster's `cluster-node-timeout`.
+//! * While a slot is on its way to another node, its locks can be taken, and are renewed, and what has to touch several
+//!   names together is refused until the slot has arrived: most releases. They are tried as long as any call, and owed
+//!   afterwards. A message may be lost then; waiters find out within a second.
+//! * A name with braces needs a tag in them, as `{user}:42` has one. `a{b` or `a}b` is an
+//!   [`Error::InvalidName`] before anything is sent.
+//! * Messages go through the slots (`SPUBLISH`) if the cluster knows `PUBSUB SHARDNUMSUB`, which the user must be allowed
+//!   to ask: so Redisson decides it, and who decides otherwise is not heard.
+//! * One more thread finds out who serves what, once there was a reason to ask.
+//!
 //! # Being told
 //!
 //! A client can be given callbacks: for every hold that is lost ([`on_lost`](ClientBuilder::on_lost)), for holds that
@@ -90,6 +110,28 @@
 //!
 //! It takes two threads for any number of holds: a ticker, which never touches a socket, and one that sends renewals. A
 //! third reads messages as soon as somebody has waited.
+//!
+//! # Sentinel
+//!
+//! Behind sentinels ([`ClientBuilder::sentinels`]) a client follows the master. What a failover does to it:
+//!
+//! * *A hold* that the new master knows goes on. One that had not reached it is lost: replication is asynchronous, and
+//!   somebody else may have taken the lock before its holder can be told. Every hold is asked for at the new master at
+//!   once, 100,000 of them within 2 s, also one with a lease of its own; what the new master does not know is told as
+//!   [`Deleted`](LostReason::Deleted) or [`TakenOver`](LostReason::TakenOver). So the time in which two believe is
+//!   bounded by how soon the client sees the switch. Only a fencing token makes such a time harmless, and only a
+//!   [`RedLock`] of independent masters makes it rare.
+//! * *The old master*, which may accept writes for seconds, is not written to once the switch was seen: all connections
+//!   are shut, and none is made to a server that does not say that it is a master. What was sent before may still run
+//!   there.
+//! * *A call* that was under way is sent again, and a waiter asks and subscribes at the new master. A failover that
+//!   takes longer than a call has patience, twice the [command timeout](ClientBuilder::command_timeout), is an error of
+//!   the call, and of a wait that happens to ask then: with the usual `down-after-milliseconds` of 30 s choose a longer
+//!   one.
+//! * *The sentinels* are needed only for a failover. While all are gone, the client goes on at the master that it knows.
+//!   Of several answers that of the latest failover counts, and what is known is not taken back unless more than half of
+//!   all sentinels say so.
+//! * *The servers' clocks* should agree: a replica ends a key when its own clock says so.
 //!
 //! # Counts
 //!
@@ -179,6 +221,7 @@ mod taker;
 mod taking;
 mod team;
 mod teller;
+mod tied;
 #[cfg(feature = "tls")]
 mod tls_settings;
 mod told;
@@ -215,5 +258,6 @@ pub use crate::report::{HeldLock, LostLock, Warning};
 pub use crate::semaphore::Semaphore;
 pub use crate::statistics::{Losses, Stats};
 pub use crate::store::Memory;
+pub use crate::tied::{AnyThread, ThisThread};
 #[cfg(feature = "tls")]
 pub use crate::tls_settings::TlsSettings;

@@ -102,6 +102,8 @@ impl<G: Guard> Lock<G> {
     ///   command timeout.
     /// * [`Error::OutcomeUnknown`] - the server did not answer for twice the command timeout. Nothing is held; what the
     ///   command may have created is released in the background.
+    /// * [`Error::NotReplicated`] - too few [replicas](crate::ClientBuilder::replica_acks) have heard of it. Nothing is
+    ///   held.
     /// * [`Error::Lost`] - it was granted too late: the lease was over when the answer came.
     /// * [`Error::Shutdown`] - the client was shut down.
     /// * [`Error::WatchdogGone`] - nobody would renew the hold.
@@ -331,6 +333,21 @@ impl Lock<FencedGuard> {
     /// As [`lock`](Self::lock).
     pub fn last_token(&self) -> Result<u64, Error> {
         Ok(self.plan.ask(&LastToken::new(&self.plan.name()?))?.unwrap_or(0))
+    }
+}
+
+impl Lock<OwnedGuard> {
+    /// The last fencing token that anybody was given, zero if nobody was; `None` if the lock is not a fenced one. One
+    /// round trip for a fenced one.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock).
+    pub fn last_token(&self) -> Result<Option<u64>, Error> {
+        if self.plan.kind != Kind::Fenced {
+            return Ok(None);
+        }
+        Ok(Some(self.plan.ask(&LastToken::new(&self.plan.name()?))?.unwrap_or(0)))
     }
 }
 

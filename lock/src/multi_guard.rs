@@ -2,18 +2,19 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::{MutexGuard, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 
 use crate::bundle::Bundle;
 use crate::error::{Error, LostReason};
+use crate::tied::ThisThread;
 
 /// All locks of a [`MultiLock`](crate::MultiLock), held. Dropping it releases all of them.
 ///
 /// It does what a [`LockGuard`](crate::LockGuard) does, for all of them together, and belongs to the thread that took
-/// it.
+/// it; or to an [owner](crate::MultiLock::with_owner), and then it may be sent to another thread.
 ///
 /// Dropping it waits for the servers' answers, for at most one command timeout: after a release that is not answered,
 /// the others of that server are left to the background. Different servers are asked at the same time, from threads
@@ -32,16 +33,15 @@ use crate::error::{Error, LostReason};
 /// ```
 #[must_use = "the locks are released as soon as the guard is dropped"]
 #[clippy::has_significant_drop]
-pub struct MultiGuard {
+pub struct MultiGuard<T = ThisThread> {
     bundle: Bundle,
     told: OnceLock<Receiver<LostReason>>,
-    /// A standard guard can be shared but not sent, and so can this one.
-    _thread: PhantomData<MutexGuard<'static, ()>>,
+    _tied: PhantomData<T>,
 }
 
-impl MultiGuard {
+impl<T> MultiGuard<T> {
     pub(crate) fn new(bundle: Bundle) -> Self {
-        Self { bundle, told: OnceLock::new(), _thread: PhantomData }
+        Self { bundle, told: OnceLock::new(), _tied: PhantomData }
     }
 
     /// Whether all the locks are held for certain. Local: no round trip.
@@ -110,7 +110,7 @@ impl MultiGuard {
     }
 }
 
-impl fmt::Debug for MultiGuard {
+impl<T> fmt::Debug for MultiGuard<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("MultiGuard")

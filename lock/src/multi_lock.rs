@@ -1,6 +1,7 @@
 //! Several locks as one: all of them or none, and no deadlock whatever order they are named in.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,8 +12,10 @@ use crate::back_off::BackOff;
 use crate::error::Error;
 use crate::kind::Kind;
 use crate::multi_guard::MultiGuard;
+use crate::owner::Holder;
 use crate::part::{AnyLock, Part, shown};
 use crate::taking::{Taking, none};
+use crate::tied::{AnyThread, ThisThread};
 use crate::wait::Until;
 
 /// Several locks that are taken together: all of them, or none. Cheap to clone and to share; it holds nothing by
@@ -49,10 +52,10 @@ use crate::wait::Until;
 /// }
 /// # Ok::<(), wheellock::Error>(())
 /// ```
-#[derive(Clone)]
-pub struct MultiLock {
+pub struct MultiLock<T = ThisThread> {
     parts: Result<Arc<[Part]>, Error>,
     back_off: BackOff,
+    guards: PhantomData<fn() -> T>,
 }
 
 /// Between rounds that ended with nothing.
@@ -65,7 +68,29 @@ impl MultiLock {
     #[must_use]
     pub fn new(locks: &[&dyn AnyLock]) -> Self {
         let parts = ordered(locks.iter().map(|lock| lock.as_part()).collect());
-        Self { parts, back_off: BackOff::new(Duration::from_millis(1), LONGEST_PAUSE) }
+        let back_off = BackOff::new(Duration::from_millis(1), LONGEST_PAUSE);
+        Self { parts, back_off, guards: PhantomData }
+    }
+}
+
+impl<T> MultiLock<T> {
+    /// The same locks for an owner of that name, whoever they were for: its guards may be sent to other threads. As
+    /// [`Lock::with_owner`](crate::Lock::with_owner) for each of them.
+    ///
+    /// ```
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let both = client.multi_lock(&[&client.lock("orders:42"), &client.lock("stock:7")]);
+    /// let guard = both.with_owner("request 7").lock()?;
+    /// std::thread::spawn(move || guard.unlock()).join().unwrap()?;
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_owner(self, owner: &str) -> MultiLock<AnyThread> {
+        let owner = Holder::named(owner);
+        let parts = changed(self.parts, |part| part.owner = Some(owner.clone()));
+        MultiLock { parts, back_off: self.back_off, guards: PhantomData }
     }
 
     /// The pauses between rounds, in which nothing is held: from the second on, as the lock that was missing is waited
@@ -81,13 +106,7 @@ impl MultiLock {
     /// [`Lock::with_lease`](crate::Lock::with_lease) for each of them.
     #[must_use]
     pub fn with_lease(mut self, lease: Duration) -> Self {
-        self.parts = self.parts.map(|parts| {
-            let mut parts = parts.to_vec();
-            for part in &mut parts {
-                part.plan.set_lease(lease);
-            }
-            parts.into()
-        });
+        self.parts = changed(self.parts, |part| part.plan.set_lease(lease));
         self
     }
 
@@ -97,7 +116,7 @@ impl MultiLock {
     ///
     /// As [`Lock::lock`](crate::Lock::lock), of any of them; nothing is held then. And [`Error::InvalidSetting`] for a
     /// list of locks that cannot be taken together.
-    pub fn lock(&self) -> Result<MultiGuard, Error> {
+    pub fn lock(&self) -> Result<MultiGuard<T>, Error> {
         self.lock_with(None)
     }
 
@@ -106,7 +125,7 @@ impl MultiLock {
     /// # Errors
     ///
     /// As [`lock`](Self::lock).
-    pub fn try_lock(&self) -> Result<Option<MultiGuard>, Error> {
+    pub fn try_lock(&self) -> Result<Option<MultiGuard<T>>, Error> {
         self.carry_out(None)
     }
 
@@ -116,7 +135,7 @@ impl MultiLock {
     /// # Errors
     ///
     /// As [`lock`](Self::lock).
-    pub fn try_lock_for(&self, wait: Duration) -> Result<Option<MultiGuard>, Error> {
+    pub fn try_lock_for(&self, wait: Duration) -> Result<Option<MultiGuard<T>>, Error> {
         self.try_lock_with(wait, None)
     }
 
@@ -130,7 +149,7 @@ impl MultiLock {
         &self,
         wait: Duration,
         cancel: &Receiver<()>,
-    ) -> Result<Option<MultiGuard>, Error> {
+    ) -> Result<Option<MultiGuard<T>>, Error> {
         self.try_lock_with(wait, Some(cancel))
     }
 
@@ -139,7 +158,7 @@ impl MultiLock {
     /// # Errors
     ///
     /// As [`lock`](Self::lock).
-    pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<MultiGuard>, Error> {
+    pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<MultiGuard<T>>, Error> {
         self.try_lock_for(self.clock()?.remaining(deadline))
     }
 
@@ -149,7 +168,7 @@ impl MultiLock {
     /// # Errors
     ///
     /// As [`lock`](Self::lock), and [`Error::Cancelled`].
-    pub fn lock_or_cancel(&self, cancel: &Receiver<()>) -> Result<MultiGuard, Error> {
+    pub fn lock_or_cancel(&self, cancel: &Receiver<()>) -> Result<MultiGuard<T>, Error> {
         self.lock_with(Some(cancel))
     }
 
@@ -159,7 +178,7 @@ impl MultiLock {
         self.parts.as_ref().is_ok_and(|parts| parts.iter().all(Part::is_held))
     }
 
-    fn lock_with(&self, cancel: Option<&Receiver<()>>) -> Result<MultiGuard, Error> {
+    fn lock_with(&self, cancel: Option<&Receiver<()>>) -> Result<MultiGuard<T>, Error> {
         match self.carry_out(Some(Until { deadline: None, cancel }))? {
             Some(guard) => Ok(guard),
             // A wait without a deadline does not end by time.
@@ -171,7 +190,7 @@ impl MultiLock {
         &self,
         wait: Duration,
         cancel: Option<&Receiver<()>>,
-    ) -> Result<Option<MultiGuard>, Error> {
+    ) -> Result<Option<MultiGuard<T>>, Error> {
         if wait.is_zero() {
             return self.try_lock();
         }
@@ -191,7 +210,7 @@ impl MultiLock {
     }
 
     /// Once if there is no end to wait for.
-    fn carry_out(&self, until: Option<Until<'_>>) -> Result<Option<MultiGuard>, Error> {
+    fn carry_out(&self, until: Option<Until<'_>>) -> Result<Option<MultiGuard<T>>, Error> {
         let parts = self.parts()?;
         // Before anything is sent: what can never be taken.
         parts.iter().try_for_each(Part::check)?;
@@ -199,6 +218,16 @@ impl MultiLock {
         let taken = until.map_or_else(|| taking.at_once(), |until| taking.by_rounds(until))?;
         Ok(taken.map(MultiGuard::new))
     }
+}
+
+/// Each of them changed, in the same order.
+fn changed(
+    parts: Result<Arc<[Part]>, Error>,
+    change: impl FnMut(&mut Part),
+) -> Result<Arc<[Part]>, Error> {
+    let mut parts = parts?.to_vec();
+    parts.iter_mut().for_each(change);
+    Ok(parts.into())
 }
 
 /// Puts the locks in the order in which everybody takes them.
@@ -224,7 +253,13 @@ fn ordered(mut parts: Vec<Part>) -> Result<Arc<[Part]>, Error> {
     Ok(different.into())
 }
 
-impl fmt::Debug for MultiLock {
+impl<T> Clone for MultiLock<T> {
+    fn clone(&self) -> Self {
+        Self { parts: self.parts.clone(), back_off: self.back_off, guards: PhantomData }
+    }
+}
+
+impl<T> fmt::Debug for MultiLock<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("MultiLock").field("parts", &self.parts).finish_non_exhaustive()
     }

@@ -1,6 +1,6 @@
 //! A lock's name, what its client puts before it, and the names that follow from it.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::sync::Arc;
 
 use crate::error::{Error, shortened};
@@ -11,6 +11,15 @@ pub(crate) struct LockName(Arc<str>);
 
 /// Longer names are a mistake more often than a wish, and every wait would send them again and again.
 const LONGEST: usize = 64 * 1024;
+
+const LATCH_CHANNEL: &str = "redisson_countdownlatch__channel__";
+
+/// Whether a channel may be of another slot than its key. Then the key's node can send messages there only to all nodes.
+/// Redisson cannot use such a latch in a cluster at all, so there is nobody else who would listen in shards.
+pub(crate) fn lies_apart(channel: &str) -> bool {
+    let braced = channel.strip_prefix(LATCH_CHANNEL).and_then(|braced| braced.strip_prefix('{'));
+    braced.is_some_and(|name| name.contains('{'))
+}
 
 impl LockName {
     pub(crate) fn parse(name: &str) -> Result<Self, Error> {
@@ -39,6 +48,11 @@ impl LockName {
         self.prefixed("redisson_lock__channel")
     }
 
+    /// The channel of one who stands in a fair lock's line.
+    pub(crate) fn channel_of(&self, waiter: impl fmt::Display) -> Arc<str> {
+        Arc::from(self.with_prefix("redisson_lock__channel", format_args!(":{waiter}")))
+    }
+
     /// The channel of read-write locks.
     pub(crate) fn read_write_channel(&self) -> Arc<str> {
         self.prefixed("redisson_rwlock")
@@ -49,10 +63,10 @@ impl LockName {
         self.prefixed("redisson_sc")
     }
 
-    /// The channel of latches. Redisson does not look whether there are braces, so a latch whose name has some is not of
-    /// one slot.
+    /// The channel of latches. Redisson does not look whether there are braces, so that of a latch whose name has some
+    /// [lies apart](lies_apart).
     pub(crate) fn latch_channel(&self) -> Arc<str> {
-        Arc::from(format!("redisson_countdownlatch__channel__{{{}}}", self.0))
+        Arc::from(format!("{LATCH_CHANNEL}{{{}}}", self.0))
     }
 
     /// The counter of fencing tokens.
@@ -77,29 +91,37 @@ impl LockName {
 
     /// Where the server remembers what it answered to the request `id`, so that a copy of it counts once.
     pub(crate) fn request(&self, id: impl fmt::Display) -> Arc<str> {
-        Arc::from(format!("{}:{id}", self.prefixed("wheellock_request")))
+        Arc::from(self.with_prefix("wheellock_request", format_args!(":{id}")))
     }
 
     /// A name of this one's slot, with something before it. Redisson's `prefixName`: a name without braces is put in
     /// braces, so that in a cluster all keys of one lock share a slot. It only asks whether there is a `{`, not whether
     /// the tag is well formed, and so do we.
     pub(crate) fn prefixed(&self, prefix: &str) -> Arc<str> {
-        let name = &self.0;
-        Arc::from(if name.contains('{') {
-            format!("{prefix}:{name}")
-        } else {
-            format!("{prefix}:{{{name}}}")
-        })
+        Arc::from(self.with_prefix(prefix, format_args!("")))
+    }
+
+    /// The same, with something more behind all.
+    fn with_prefix(&self, prefix: &str, more: fmt::Arguments<'_>) -> String {
+        /// For an owner or a permit's id, and the braces.
+        const MORE: usize = 64;
+        let name = &*self.0;
+        let (open, close) = if name.contains('{') { (":", "") } else { (":{", "}") };
+        let mut text = String::with_capacity(prefix.len() + name.len() + MORE);
+        for part in [prefix, open, name, close] {
+            text.push_str(part);
+        }
+        // Writing to a string does not fail.
+        text.write_fmt(more).ok();
+        text
     }
 
     /// A name of this one's slot, with something behind it: Redisson's `suffixName`.
     pub(crate) fn suffixed(&self, suffix: &str) -> Arc<str> {
-        let name = &self.0;
-        Arc::from(if name.contains('{') {
-            format!("{name}:{suffix}")
-        } else {
-            format!("{{{name}}}:{suffix}")
-        })
+        let name = &*self.0;
+        let parts =
+            if name.contains('{') { ["", name, ":", suffix] } else { ["{", name, "}:", suffix] };
+        Arc::from(parts.concat())
     }
 }
 
@@ -174,6 +196,15 @@ mod tests {
                 "app:orders:{7}:x:timeout"
             ]
         );
+    }
+
+    #[test]
+    fn only_the_channel_of_a_latch_with_braces_lies_apart() {
+        for (text, apart) in [("a", false), ("a{b}", true), ("{user}:42", true)] {
+            let name = LockName::parse(text).unwrap();
+            assert_eq!(lies_apart(&name.latch_channel()), apart, "{text}");
+            assert!(!lies_apart(&name.channel()) && !lies_apart(&name.semaphore_channel()));
+        }
     }
 
     #[test]

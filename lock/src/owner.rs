@@ -65,6 +65,13 @@ impl Owner {
         bytes
     }
 
+    /// What its text is made of: the client's, a colon, and the number.
+    pub(crate) fn parts(&self) -> ([u8; 36], u64) {
+        let mut client = [0; 36];
+        self.client.hyphenated().encode_lower(&mut client);
+        (client, self.number)
+    }
+
     /// Whether a text is an owner of this library's, and no thread of Redisson's: by the UUID's version.
     pub(crate) fn is_ours(text: &str) -> bool {
         text.as_bytes().get(14) == Some(&b'8')

@@ -56,7 +56,7 @@ impl FromStr for PermitId {
 
 impl fmt::Display for PermitId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(formatter, "{byte:02x}"))
+        write!(formatter, "{:032x}", u128::from_be_bytes(self.0))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::{Arc, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
@@ -11,10 +11,12 @@ use crate::crew::Crew;
 use crate::error::{Error, LostReason};
 use crate::part::Part;
 use crate::round::Round;
+use crate::tied::ThisThread;
 
 /// A held [`RedLock`](crate::RedLock). Dropping it releases the lock everywhere.
 ///
-/// It does what a [`LockGuard`](crate::LockGuard) does, where held means: on a majority of the servers. Each part is
+/// It does what a [`LockGuard`](crate::LockGuard) does, where held means: on a majority of the servers. It belongs to the
+/// thread that took it; or to an [owner](crate::RedLock::with_owner), and then it may be sent to another thread. Each part is
 /// renewed by its own client. A part that is lost does not come back. A server that answers later than the majority
 /// joins when it does.
 ///
@@ -37,7 +39,7 @@ use crate::round::Round;
 /// ```
 #[must_use = "the lock is released as soon as the guard is dropped"]
 #[clippy::has_significant_drop]
-pub struct RedGuard {
+pub struct RedGuard<T = ThisThread> {
     round: Arc<Round>,
     crew: Arc<Crew>,
     parts: Arc<[Part]>,
@@ -46,11 +48,10 @@ pub struct RedGuard {
     limit: Duration,
     told: OnceLock<Receiver<LostReason>>,
     released: bool,
-    /// A standard guard can be shared but not sent, and so can this one.
-    _thread: PhantomData<MutexGuard<'static, ()>>,
+    _tied: PhantomData<T>,
 }
 
-impl RedGuard {
+impl<T> RedGuard<T> {
     pub(crate) fn new(
         round: Arc<Round>,
         crew: Arc<Crew>,
@@ -66,7 +67,7 @@ impl RedGuard {
             limit,
             told: OnceLock::new(),
             released: false,
-            _thread: PhantomData,
+            _tied: PhantomData,
         }
     }
 
@@ -174,14 +175,14 @@ impl RedGuard {
     }
 }
 
-impl Drop for RedGuard {
+impl<T> Drop for RedGuard<T> {
     fn drop(&mut self) {
         // A failure is not lost: what is owed is finished in the background.
         drop(self.let_go());
     }
 }
 
-impl fmt::Debug for RedGuard {
+impl<T> fmt::Debug for RedGuard<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("RedGuard")

@@ -1,6 +1,7 @@
 //! One lock on several independent servers, held by who holds it on a majority of them.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
@@ -8,9 +9,11 @@ use crossbeam_channel::Receiver;
 use crate::back_off::BackOff;
 use crate::client::Client;
 use crate::error::Error;
+use crate::owner::Holder;
 use crate::part::{AnyLock, AsPart, Part};
 use crate::red_guard::RedGuard;
 use crate::team::{Team, Tried};
+use crate::tied::{AnyThread, ThisThread};
 use crate::wait::Until;
 
 /// A lock on several servers that know nothing of each other. Whoever holds it on a majority of them holds it, so it
@@ -57,11 +60,11 @@ use crate::wait::Until;
 /// }
 /// # Ok::<(), wheellock::Error>(())
 /// ```
-#[derive(Clone)]
-pub struct RedLock {
+pub struct RedLock<T = ThisThread> {
     team: Result<Team, Error>,
     server_timeout: Option<Duration>,
     back_off: BackOff,
+    guards: PhantomData<fn() -> T>,
 }
 
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(50);
@@ -97,7 +100,29 @@ impl RedLock {
     }
 
     fn with_team(team: Result<Team, Error>) -> Self {
-        Self { team, server_timeout: None, back_off: BackOff::default() }
+        let back_off = BackOff::default();
+        Self { team, server_timeout: None, back_off, guards: PhantomData }
+    }
+}
+
+impl<T> RedLock<T> {
+    /// The same lock for an owner of that name instead of the calling thread: its guards may be sent to other threads.
+    /// As [`Lock::with_owner`](crate::Lock::with_owner) on each server.
+    ///
+    /// ```
+    /// use wheellock::{Client, RedLock};
+    ///
+    /// let clients = [Client::in_memory(), Client::in_memory(), Client::in_memory()];
+    /// let guard = RedLock::new(&clients, "orders:42").with_owner("request 7").lock()?;
+    /// std::thread::spawn(move || guard.unlock()).join().unwrap()?;
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_owner(mut self, owner: &str) -> RedLock<AnyThread> {
+        let owner = Holder::named(owner);
+        self.change(|part| part.owner = Some(owner.clone()));
+        let Self { team, server_timeout, back_off, .. } = self;
+        RedLock { team, server_timeout, back_off, guards: PhantomData }
     }
 
     /// Another lock on the same servers, with the same settings and the same threads. Each client puts its
@@ -152,7 +177,7 @@ impl RedLock {
     /// * What [`Lock::lock`](crate::Lock::lock) may return, if so many servers have failed that a majority cannot be
     ///   had: at once if it is permanent, else when that has lasted for twice the command timeout. Nothing is held;
     ///   what may have been granted is released in the background.
-    pub fn lock(&self) -> Result<RedGuard, Error> {
+    pub fn lock(&self) -> Result<RedGuard<T>, Error> {
         self.lock_with(None)
     }
 
@@ -162,7 +187,7 @@ impl RedLock {
     /// # Errors
     ///
     /// As [`lock`](Self::lock), at once.
-    pub fn try_lock(&self) -> Result<Option<RedGuard>, Error> {
+    pub fn try_lock(&self) -> Result<Option<RedGuard<T>>, Error> {
         self.carry_out(None)
     }
 
@@ -172,7 +197,7 @@ impl RedLock {
     /// # Errors
     ///
     /// As [`lock`](Self::lock), and by the end of the wait.
-    pub fn try_lock_for(&self, wait: Duration) -> Result<Option<RedGuard>, Error> {
+    pub fn try_lock_for(&self, wait: Duration) -> Result<Option<RedGuard<T>>, Error> {
         self.try_lock_with(wait, None)
     }
 
@@ -186,7 +211,7 @@ impl RedLock {
         &self,
         wait: Duration,
         cancel: &Receiver<()>,
-    ) -> Result<Option<RedGuard>, Error> {
+    ) -> Result<Option<RedGuard<T>>, Error> {
         self.try_lock_with(wait, Some(cancel))
     }
 
@@ -195,7 +220,7 @@ impl RedLock {
     /// # Errors
     ///
     /// As [`try_lock_for`](Self::try_lock_for).
-    pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<RedGuard>, Error> {
+    pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<RedGuard<T>>, Error> {
         self.try_lock_for(self.team()?.crew.clock().remaining(deadline))
     }
 
@@ -205,7 +230,7 @@ impl RedLock {
     /// # Errors
     ///
     /// As [`lock`](Self::lock), and [`Error::Cancelled`].
-    pub fn lock_or_cancel(&self, cancel: &Receiver<()>) -> Result<RedGuard, Error> {
+    pub fn lock_or_cancel(&self, cancel: &Receiver<()>) -> Result<RedGuard<T>, Error> {
         self.lock_with(Some(cancel))
     }
 
@@ -217,7 +242,7 @@ impl RedLock {
         })
     }
 
-    fn lock_with(&self, cancel: Option<&Receiver<()>>) -> Result<RedGuard, Error> {
+    fn lock_with(&self, cancel: Option<&Receiver<()>>) -> Result<RedGuard<T>, Error> {
         match self.carry_out(Some(Until { deadline: None, cancel }))? {
             Some(guard) => Ok(guard),
             // A wait without a deadline does not end by time.
@@ -229,7 +254,7 @@ impl RedLock {
         &self,
         wait: Duration,
         cancel: Option<&Receiver<()>>,
-    ) -> Result<Option<RedGuard>, Error> {
+    ) -> Result<Option<RedGuard<T>>, Error> {
         if wait.is_zero() {
             return self.try_lock();
         }
@@ -251,7 +276,7 @@ impl RedLock {
     }
 
     /// Once if there is no end to wait for.
-    fn carry_out(&self, until: Option<Until<'_>>) -> Result<Option<RedGuard>, Error> {
+    fn carry_out(&self, until: Option<Until<'_>>) -> Result<Option<RedGuard<T>>, Error> {
         let team = self.team()?;
         let limit = self.limit(team)?;
         let crew = team.crew.current();
@@ -313,7 +338,18 @@ impl RedLock {
     }
 }
 
-impl fmt::Debug for RedLock {
+impl<T> Clone for RedLock<T> {
+    fn clone(&self) -> Self {
+        Self {
+            team: self.team.clone(),
+            server_timeout: self.server_timeout,
+            back_off: self.back_off,
+            guards: PhantomData,
+        }
+    }
+}
+
+impl<T> fmt::Debug for RedLock<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let team = self.team.as_ref().map(|team| &team.parts);
         formatter.debug_struct("RedLock").field("parts", &team).finish_non_exhaustive()

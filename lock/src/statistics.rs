@@ -134,7 +134,7 @@ pub struct Stats {
     pub renewal_keys_max: usize,
     /// From the moment at which a renewal was due until its answer was there, however often it was tried.
     pub renewal_lateness: Spread,
-    /// From sending a script of renewals until its answer was there, with up to ten on their way.
+    /// From sending a script of renewals until its answer was there, with up to ten full ones on their way to a server.
     pub renewal_round_trip: Spread,
     /// Holds that were lost.
     pub lost: u64,

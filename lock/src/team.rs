@@ -32,8 +32,8 @@ const SHORTEST_TRY: Duration = Duration::from_millis(10);
 const LEAST_FOR_A_RELEASE: Duration = Duration::from_millis(50);
 
 /// What one try came to.
-pub(crate) enum Tried {
-    Granted(RedGuard),
+pub(crate) enum Tried<T> {
+    Granted(RedGuard<T>),
     /// Others hold too many of the parts.
     Busy,
     /// Too many servers have failed.
@@ -62,12 +62,12 @@ impl Team {
     }
 
     /// Asks every server once. Ends soon after the deadline.
-    pub(crate) fn attempt(
+    pub(crate) fn attempt<T>(
         &self,
         crew: &Arc<Crew>,
         limit: Duration,
         until: Until<'_>,
-    ) -> Result<Tried, Error> {
+    ) -> Result<Tried<T>, Error> {
         let Until { deadline, cancel } = until;
         if is_cancelled(cancel) {
             return Err(self.cancelled());

@@ -173,6 +173,21 @@ on_both_stores! {
         assert_eq!(client.lock("o").hold_count(), 0, "its owner holds it, and not the thread");
     }
 
+    fn all_of_one_owner_are_released_by_another_thread(world: &World) {
+        let client = world.client();
+        let all = locks(&client, &["a", "b"]);
+        let owned = over(&all).with_owner("task");
+        let guard = owned.lock().unwrap();
+        assert!(owned.is_held_by_current_thread() && !over(&all).is_held_by_current_thread());
+        assert!(over(&all).try_lock().unwrap().is_none());
+        let inner = thread::scope(|scope| scope.spawn(|| owned.lock().unwrap()).join().unwrap());
+        assert_eq!(all[0].clone().with_owner("task").hold_count(), 2);
+        thread::scope(|scope| scope.spawn(|| guard.unlock()).join().unwrap()).unwrap();
+        assert!(inner.is_held());
+        drop(inner);
+        assert!(all.iter().all(|lock| !lock.is_locked().unwrap()));
+    }
+
     fn the_first_loss_is_told_and_no_other(world: &World) {
         let client = world.client();
         let all = locks(&client, &["a", "b", "c"]);

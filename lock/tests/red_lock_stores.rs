@@ -41,7 +41,7 @@ fn lock(servers: &[World; 3]) -> RedLock {
 }
 
 /// Waits until all servers have answered and joined.
-fn everywhere(guard: RedGuard) -> RedGuard {
+fn everywhere<T>(guard: RedGuard<T>) -> RedGuard<T> {
     wait_until("all have joined", SOON, || guard.held_on() == 3);
     guard
 }
@@ -131,6 +131,19 @@ on_three_of_both_stores! {
             counts(servers) == [(); 3].map(|()| vec!["1".to_owned()])
         });
         outer.unlock().unwrap();
+        wait_for_nothing_left(servers);
+    }
+
+    fn that_of_an_owner_is_released_by_another_thread(servers: &[World; 3]) {
+        let lock = lock(servers);
+        let owned = lock.clone().with_owner("task");
+        let outer = everywhere(owned.lock().unwrap());
+        assert!(owned.is_held_by_current_thread() && !lock.is_held_by_current_thread());
+        assert!(lock.try_lock().unwrap().is_none());
+        let inner = thread::scope(|scope| scope.spawn(|| owned.lock().unwrap()).join().unwrap());
+        thread::scope(|scope| scope.spawn(|| outer.unlock()).join().unwrap()).unwrap();
+        assert!(inner.is_held());
+        inner.unlock().unwrap();
         wait_for_nothing_left(servers);
     }
 

@@ -1,17 +1,18 @@
 //! Prints what a lock costs: floors, this crate and peers, measured in turn, with ratios.
 //!
-//! `lock_report [lock] [hand-over] [family] [line] [red] [--rounds N] [--server-core N]`; without a word it does all. Run it under `taskset`
-//! to keep the benchmark on one core.
+//! `lock_report [lock] [hand-over] [family] [line] [red] [endpoints] [--rounds N] [--server-core N]`; without a word it does
+//! all. Run it under `taskset` to keep the benchmark on one core.
 
 #![expect(clippy::print_stdout, reason = "it is a report")]
 
 use std::env;
+use std::rc::Rc;
 
 use wheellock_benches::{
-    RedServers, describe, fair_lines, family, hand_overs, lock_unlocks, measure_in_turn, pin,
-    red_locks, redisson_hand_over, slow_hand_overs, slow_lock_unlocks, table,
+    End, RedServers, describe, endpoints, failovers, fair_lines, family, hand_overs, lock_unlocks,
+    measure_in_turn, pin, red_locks, redisson_hand_over, slow_hand_overs, slow_lock_unlocks, table,
 };
-use wheellock_fixture::Server;
+use wheellock_fixture::{Sentinels, Server};
 
 fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -21,7 +22,7 @@ fn main() {
     };
     let says = |word: &str| arguments.iter().any(|argument| argument == word);
     let rounds = value("--rounds").and_then(|rounds| rounds.parse().ok()).unwrap_or(100);
-    let all = !["lock", "hand-over", "family", "line", "red"].into_iter().any(says);
+    let all = !["lock", "hand-over", "family", "line", "red", "endpoints"].into_iter().any(says);
 
     let server = Server::start();
     if let Some(core) = value("--server-core") {
@@ -47,6 +48,26 @@ fn main() {
         let servers = RedServers::start();
         let mut contenders = red_locks(&servers);
         println!("{}", table("red lock + unlock", &measure_in_turn(&mut contenders, rounds, 50)));
+    }
+    if all || says("endpoints") {
+        endpoints_report(rounds);
+    }
+}
+
+fn endpoints_report(rounds: usize) {
+    let sentinels = Rc::new(Sentinels::start());
+    let pairs = measure_in_turn(&mut endpoints(&sentinels), rounds, 200);
+    println!("{}", table("lock + unlock by endpoint", &pairs));
+    for (end, title) in [
+        (End::Told, "failover that is told to happen"),
+        (End::Killed, "failover of a killed master"),
+    ] {
+        let (mut contenders, missing) = failovers(&sentinels, end);
+        if let Some(reason) = missing {
+            println!("Redisson: not measured, as {reason}\n");
+        }
+        // Each takes seconds, whoever waits.
+        println!("{}", table(title, &measure_in_turn(&mut contenders, rounds.div_ceil(10), 1)));
     }
 }
 

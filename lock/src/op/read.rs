@@ -90,6 +90,14 @@ impl Operation for ReadAcquire {
         prolong_level(keyspace, &level(&self.name, &owner, 1), lease);
         Value::Nil
     }
+
+    fn may_grant(&self) -> bool {
+        true
+    }
+
+    fn grants(&self, value: &Value) -> bool {
+        self.decode(value.clone()).is_ok_and(Acquired::is_granted)
+    }
 }
 
 /// Writes a reader's count.
@@ -258,21 +266,24 @@ impl Operation for ReadRelease {
 
     fn apply(&self, keyspace: &mut Keyspace, _not_after: ServerTime) -> Value {
         let (key, owner) = (self.name.as_str(), self.owner.to_string());
-        let answer = match keyspace.hash_get(key, &owner) {
-            Ok(Some(count)) => {
-                // It is a hash: it has that field.
-                let _hash = keyspace.hash_delete(key, &owner);
-                for number in 1..=levels(&count) {
-                    keyspace.delete(&level(&self.name, &owner, number));
-                }
-                if !self.others_are_left(keyspace) {
-                    keyspace.delete(key);
-                    keyspace.publish(&self.channel, UNLOCKED);
-                }
-                1
+        let answer = if let Ok(Some(count)) = keyspace.hash_get(key, &owner) {
+            // It is a hash: it has that field.
+            let _hash = keyspace.hash_delete(key, &owner);
+            for number in 1..=levels(&count) {
+                keyspace.delete(&level(&self.name, &owner, number));
             }
-            _ if keyspace.exists(key) => -1,
-            _ => 0,
+            if !self.others_are_left(keyspace) {
+                keyspace.delete(key);
+                keyspace.publish(&self.channel, UNLOCKED);
+            }
+            1
+        } else {
+            // Whoever took the field away has left the levels.
+            let mut number = 1;
+            while keyspace.delete(&level(&self.name, &owner, number)) {
+                number += 1;
+            }
+            if keyspace.exists(key) { -1 } else { 0 }
         };
         Value::Array(vec![Value::Integer(answer), Value::Integer(keyspace.now().0)])
     }

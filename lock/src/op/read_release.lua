@@ -1,5 +1,5 @@
 -- Lets a reader go, whatever his count. If nobody is left, or nobody alive, the lock is free and the waiters are told.
--- A stranger's release changes nothing.
+-- A stranger's release changes nothing. One who is no longer among the readers takes his levels with him.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  its channel
@@ -13,22 +13,23 @@
 -- not-after.
 --
 -- Atomic: Redis runs one script at a time. It needs no not-after: an owner is never used again. The first write is
--- HDEL, which is allowed on a server that is out of memory. Others who read keep the lock for as long as the longest of
+-- HDEL or DEL, which a server allows that is out of memory. Others who read keep the lock for as long as the longest of
 -- their levels lasts, and a reader without a level is dead: his field goes. Among many only a few are looked at, drawn
 -- anew each time, so a leave costs the same among a thousand. If one of these lives, the lock's time to live is not
 -- shortened: it may last as long as one who has left would have kept it. If none does, all are looked at, and those who
 -- are dead will not be looked at again. A writer's time to live is his own.
 local answer = 0
+local tag = KEYS[1]
+if not string.find(tag, '{', 1, true) then
+  tag = '{' .. tag .. '}'
+end
+local own = tag .. ':' .. ARGV[1] .. ':rwlock_timeout:'
 local count = redis.pcall('hget', KEYS[1], ARGV[1])
 if type(count) == 'string' then
   answer = 1
-  local tag = KEYS[1]
-  if not string.find(tag, '{', 1, true) then
-    tag = '{' .. tag .. '}'
-  end
   redis.call('hdel', KEYS[1], ARGV[1])
   for i = 1, tonumber(count) or 0 do
-    redis.call('del', tag .. ':' .. ARGV[1] .. ':rwlock_timeout:' .. i)
+    redis.call('del', own .. i)
   end
   local others = redis.call('hlen', KEYS[1])
   local left = others > 1
@@ -65,8 +66,15 @@ if type(count) == 'string' then
     redis.call('del', KEYS[1])
     redis.call(ARGV[3], KEYS[2], ARGV[2])
   end
-elseif redis.call('exists', KEYS[1]) == 1 then
-  answer = -1
+else
+  -- Whoever took his field away has left his levels.
+  local i = 1
+  while redis.call('del', own .. i) == 1 do
+    i = i + 1
+  end
+  if redis.call('exists', KEYS[1]) == 1 then
+    answer = -1
+  end
 end
 local time = redis.call('time')
 return {answer, time[1] * 1000 + math.floor(time[2] / 1000)}

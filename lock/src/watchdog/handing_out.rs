@@ -1,5 +1,5 @@
-//! What is due goes to the thread of the server that has it, which is started when first needed, and ends when its server
-//! is none of the client's any more.
+//! What is due goes to the thread of the server that has it, which is started when first needed, and ends when its
+//! server is none of the client's any more.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,10 +1,10 @@
 //! The watchdog: every hold stands on the wheel, at its next renewal or at the end of its validity.
 //!
 //! The wheel's ticker never touches a socket. What is due for renewal it hands to the renewal thread of the server that
-//! has it, and puts the hold back at the end of its validity, so that a loss is told in time even while a renewal hangs.
-//! What has come to its end it declares lost. A renewal thread sends the renewals in scripts of many keys, several in
-//! flight, and finishes the releases that are owed. There is one for each server, so that one which hangs delays no
-//! other.
+//! has it, and puts the hold back at the end of its validity, so that a loss is told in time even while a renewal
+//! hangs. What has come to its end it declares lost. A renewal thread sends the renewals in scripts of many keys,
+//! several in flight, and finishes the releases that are owed. There is one for each server, so that one which hangs
+//! delays no other.
 
 mod batches;
 mod finishing;
@@ -43,7 +43,7 @@ use crate::teller::Teller;
 use jumps::{Jumps, Reading};
 use lanes::Lanes;
 use moved::Moved;
-pub(crate) use releases::Debt;
+pub(crate) use releases::{Debt, GivesBack};
 use renewer::{Due, Renewer};
 use schedule::{Company, Schedule};
 

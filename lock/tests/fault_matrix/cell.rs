@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use wheellock::{Client, Error, LostReason};
 use wheellock_fixture::Proxy;
 
-use crate::common::{SLACK, SOON, TIMEOUT, built, now, pause, timed};
+use crate::common::{SLACK, SOON, now, pause, timed};
 use crate::faults::{Cut, Fault, Times};
 use crate::holding::{Rival, Wish};
 use crate::operations::Row;
@@ -14,11 +14,17 @@ use crate::place::{Place, Sends};
 use crate::stage::{Said, Stage};
 use crate::trouble::Trouble;
 
+/// The command timeout of the client. A busy machine may stand still for a good part of it.
+pub(crate) const TIMEOUT: Duration = Duration::from_millis(400);
+
 /// For how long a fault that comes every time stays.
 pub(crate) const WINDOW: Duration = Duration::from_secs(3);
 
-/// The lease of the client's watched holds: a fault that comes every time outlasts it.
-pub(crate) const LEASE: Duration = Duration::from_secs(2);
+/// The lease of watched holds where their renewals are looked at: a fault that comes every time outlasts it.
+const SHORT_LEASE: Duration = Duration::from_secs(2);
+
+/// The lease of others: what is left behind is still there when somebody looks.
+const LONG_LEASE: Duration = Duration::from_secs(30);
 
 /// Room for a rival who could get in although somebody holds.
 const ROOM: Duration = Duration::from_millis(60);
@@ -59,7 +65,16 @@ impl Cell {
     pub(crate) fn play(&self, place: &Place) -> Outcome {
         place.clear();
         let proxy = Proxy::start(place.server().address());
-        let client = built(Stage::builder(&proxy));
+        let lease = if self.row.background { SHORT_LEASE } else { LONG_LEASE };
+        let mut client = None;
+        assert!(
+            comes_true(|| {
+                client = Stage::builder(&proxy).watchdog_lease(lease).build().ok();
+                client.is_some()
+            }),
+            "there is no client"
+        );
+        let client = client.unwrap();
         let stage = Stage::new(place, &proxy, &client, "thing", self.times);
         let mut judge = Judge { row: self.row, failures: Vec::new() };
         let word = match (self.row.prepare)(&stage) {
@@ -70,6 +85,10 @@ impl Cell {
             }
         };
         judge.works_again(&stage);
+        if self.fault == Fault::Delayed {
+            // Copies are still on their way. When they arrive they must do nothing.
+            pause(TIMEOUT * 2);
+        }
         judge.leaves_nothing(&stage, &client);
         Outcome { word, failures: judge.failures }
     }

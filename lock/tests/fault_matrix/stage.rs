@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use wheellock::{Client, ClientBuilder, Error, LostReason, PermitId};
 use wheellock_fixture::Proxy;
 
-use crate::cell::{LEASE, WINDOW};
-use crate::common::{TIMEOUT, now, pause};
+use crate::cell::{TIMEOUT, WINDOW};
+use crate::common::{now, pause};
 use crate::faults::Times;
 use crate::holding::{Belief, Holding};
 use crate::place::Place;
@@ -65,7 +65,7 @@ impl<'a> Stage<'a> {
 
     /// How the client is built.
     pub(crate) fn builder(proxy: &Proxy) -> ClientBuilder {
-        Client::builder().url(&proxy.url()).command_timeout(TIMEOUT).watchdog_lease(LEASE)
+        Client::builder().url(&proxy.url()).command_timeout(TIMEOUT)
     }
 
     /// Another name beside this one.

@@ -34,6 +34,7 @@ impl Table {
             let rows: Vec<&Row> = rows.iter().filter(|row| row.family == family).collect();
             self.render_family(family, &rows, &mut text);
         }
+        text.push('\n');
         text
     }
 
@@ -60,32 +61,62 @@ impl Table {
         if first == every { first } else { format!("{first}; {every}") }
     }
 
-    /// The lines in which the page differs from what was found. `write` makes them the same.
-    pub(crate) fn compare(&self, write: bool) -> Vec<String> {
-        let path = page();
-        let page = fs::read_to_string(&path).unwrap();
-        let (before, rest) = page.split_once(BEGINS).unwrap();
-        let (known, after) = rest.split_once(ENDS).unwrap();
-        let found = self.render() + "\n";
-        if write {
-            fs::write(&path, [before, BEGINS, &found, ENDS, after].concat()).unwrap();
-            return Vec::new();
-        }
-        let mut differences = Vec::new();
-        let (known, found): (Vec<&str>, Vec<&str>) =
-            (known.lines().collect(), found.lines().collect());
-        for place in 0..known.len().max(found.len()) {
-            let at = |lines: &[&str]| lines.get(place).copied().unwrap_or_default().to_owned();
-            if at(&known) != at(&found) {
-                differences.push(format!(
-                    "the page says {}\n     it was {}",
-                    at(&known),
-                    at(&found)
-                ));
+    /// Whether the page would say the same of all cells, and in the same form.
+    pub(crate) fn is_on_the_page(&self) -> bool {
+        let (_, known, _) = parts();
+        known == self.render()
+    }
+
+    /// Makes the page say what was found.
+    pub(crate) fn write(&self) {
+        let (before, _, after) = parts();
+        fs::write(page(), [&before, BEGINS, &self.render(), ENDS, &after].concat()).unwrap();
+    }
+}
+
+/// What the page says of each cell.
+pub(crate) struct Page(HashMap<(String, String, String), String>);
+
+impl Page {
+    pub(crate) fn read() -> Self {
+        let (_, known, _) = parts();
+        let (mut family, mut names, mut cells) = (String::new(), Vec::new(), HashMap::new());
+        for line in known.lines() {
+            let words: Vec<String> =
+                line.trim_matches('|').split('|').map(|word| word.trim().to_owned()).collect();
+            match line.strip_prefix("## ") {
+                Some(heading) => heading.clone_into(&mut family),
+                None if words[0] == "fault" => names = words,
+                None => {
+                    for (name, word) in names.iter().zip(&words).skip(1) {
+                        let place = (family.clone(), name.clone(), words[0].clone());
+                        cells.insert(place, word.clone());
+                    }
+                }
             }
         }
-        differences
+        Self(cells)
     }
+
+    /// The word for a cell; empty if it has none.
+    pub(crate) fn word(&self, cell: &Cell) -> &str {
+        let Row { family, name, .. } = cell.row;
+        let place = (family.to_owned(), name.to_owned(), cell.fault.name().to_owned());
+        let words = self.0.get(&place).map_or("", String::as_str);
+        match (words.split_once("; "), cell.times) {
+            (Some((first, _)), Times::First) => first,
+            (Some((_, every)), Times::Every) => every,
+            (None, _) => words,
+        }
+    }
+}
+
+/// What stands before the tables, the tables, and what stands behind them.
+fn parts() -> (String, String, String) {
+    let page = fs::read_to_string(page()).unwrap();
+    let (before, rest) = page.split_once(BEGINS).unwrap();
+    let (known, after) = rest.split_once(ENDS).unwrap();
+    (before.to_owned(), known.to_owned(), after.to_owned())
 }
 
 /// A method as a link.

@@ -8,8 +8,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use wheellock_fixture::{Aim, Fault as Spoil, Request, Server};
 
-use crate::cell::Cell;
-use crate::common::TIMEOUT;
+use crate::cell::{Cell, TIMEOUT};
 use crate::faults::{Cut, Fault, Times};
 use crate::operations::Row;
 use crate::place::Sends;

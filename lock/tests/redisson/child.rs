@@ -9,20 +9,22 @@ use wheellock::{AnyLock, Client, Clock, SystemClock};
 use wheellock_fixture::TestProcess;
 
 use crate::KINDS;
-use crate::counting::count_in_threads;
+use crate::counting::count_under;
 use crate::death::LEASE;
 use crate::killed::READ;
 use crate::kind::Kind;
+use crate::majority;
+use crate::several;
 use crate::shared::SERVER;
 
 const ROLE: &str = "WHEELLOCK_TEST_ROLE";
 
-/// Starts a child process that does something with a kind of lock.
-pub(crate) fn child(role: &str, kind: &Kind, settings: &[(&str, &str)]) -> TestProcess {
+/// Starts a child process that does something with what the settings name.
+pub(crate) fn child(role: &str, settings: &[(&str, &str)]) -> TestProcess {
     let mut command = Command::new(env::current_exe().unwrap());
     // More than one test thread: with one, the harness would write the test's name in front of the first line.
     command.args(["--exact", "child::child_role", "--nocapture", "--test-threads=2"]);
-    command.env(ROLE, role).env("KIND", kind.word).env("SERVER", SERVER.url());
+    command.env(ROLE, role).env("SERVER", SERVER.url());
     command.envs(settings.iter().copied());
     TestProcess::spawn(&mut command)
 }
@@ -31,15 +33,21 @@ pub(crate) fn child(role: &str, kind: &Kind, settings: &[(&str, &str)]) -> TestP
 fn child_role() {
     // Only in a child process that a test has started is this more than an empty test.
     let Ok(role) = env::var(ROLE) else { return };
-    let word = setting("KIND");
-    let kind = KINDS.iter().chain([&READ]).find(|kind| kind.word == word).unwrap();
     match role.as_str() {
-        "hold" => hold(kind),
+        "hold" => hold(kind()),
         "hold several" => hold_several(),
         "hold a permit" => hold_a_permit(),
-        "count" => count_in_threads(kind),
+        "count" => count_under(kind()),
+        "count under several" => several::count_under_several(),
+        "count under a majority" => majority::count_under_a_majority(),
         other => panic!("there is no role {other:?}"),
     }
+}
+
+/// The kind of lock that is set.
+fn kind() -> &'static Kind {
+    let word = setting("KIND");
+    KINDS.iter().chain([&READ]).find(|kind| kind.word == word).unwrap()
 }
 
 /// What the test has set for this child.

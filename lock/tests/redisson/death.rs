@@ -62,7 +62,7 @@ fn a_lock_whose_rust_holder_was_killed_is_owned_in_java_after_its_lease() {
     let _alone = alone();
     for kind in KINDS {
         let name = fresh(kind.word);
-        let mut doomed = child("hold", kind, &[("NAME", &name)]);
+        let mut doomed = child("hold", &[("KIND", kind.word), ("NAME", &name)]);
         doomed.wait_for_line("holds", LIMIT);
         wait_until_renewed(&name);
         let java = JAVA.thread();

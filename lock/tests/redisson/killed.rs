@@ -31,7 +31,7 @@ fn doomed() -> Peer {
 
 /// A child of ours that holds something of that name.
 fn doomed_child(role: &str, name: &str) -> TestProcess {
-    let mut doomed = child(role, &READ, &[("NAME", name)]);
+    let mut doomed = child(role, &[("KIND", READ.word), ("NAME", name)]);
     doomed.wait_for_line("holds", LIMIT);
     doomed
 }

@@ -268,7 +268,7 @@ fn a_killed_waiter_of_rust_at_the_head_is_purged_by_java() {
     // the one at the head, who is dead.
     let lock = client.fair_lock(&name).with_lease(Duration::from_secs(3));
     let held = lock.lock().unwrap();
-    let mut doomed = child("hold", kind, &[("NAME", &name)]);
+    let mut doomed = child("hold", &[("KIND", kind.word), ("NAME", &name)]);
     wait_until_in_line(&name, 1);
     doomed.kill();
     let dead = in_line(&name)[0][0].clone();

@@ -1,13 +1,14 @@
 //! A lock on a majority of servers is one on both sides, also when a minority of them is dead.
 
-use std::thread;
 use std::time::Duration;
 
-use wheellock::{Client, RedLock};
-use wheellock_fixture::{RawConnection, Reply, Server};
+use wheellock::{Client, RedGuard, RedLock};
+use wheellock_fixture::Server;
 
+use crate::child::setting;
+use crate::counting::{Counting, TIMES, count_in_threads};
 use crate::peer::Peer;
-use crate::shared::{alone, fresh, start};
+use crate::shared::{alone, fresh};
 
 /// Three servers, and both sides on all of them.
 struct World {
@@ -77,32 +78,32 @@ fn a_red_lock_of_one_side_keeps_out_the_other_with_all_servers_and_with_two_of_t
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests builds it"]
-fn increments_of_both_sides_under_a_red_lock_all_count() {
-    /// How often each thread counts.
-    const TIMES: usize = 25;
+fn increments_of_two_java_and_two_rust_processes_under_a_red_lock_all_count() {
     let _alone = alone();
-    let world = World::start();
-    let counter = fresh("counter");
-    let operation = format!("count counter={counter} times={TIMES} wait=5000 lease=20000");
-    let counting = [(); 2].map(|()| world.java.thread().send("red", &world.in_java, &operation));
-    thread::scope(|scope| {
-        for _ in 0..2 {
-            start(scope, || {
-                let mut connection = RawConnection::open(world.servers[0].address()).unwrap();
-                for _ in 0..TIMES {
-                    let held = world.rust.lock().unwrap();
-                    let count: usize = match connection.command(&["GET", &counter]) {
-                        Reply::Nil => 0,
-                        reply => reply.text().parse().unwrap(),
-                    };
-                    connection.command(&["SET", &counter, &(count + 1).to_string()]);
-                    held.unlock().unwrap();
-                }
-            });
-        }
-    });
-    for counted in counting {
-        assert_eq!(counted.value(), TIMES.to_string());
+    let servers = [Server::start(), Server::start(), Server::start()];
+    let [first, second] = [(); 2].map(|()| Peer::start(&[], &servers.each_ref()));
+    let name = fresh("red");
+    let in_java = format!("{name},{name}@1,{name}@2");
+    let urls = servers.each_ref().map(Server::url);
+    let counting = Counting {
+        server: &servers[0],
+        java: [&first, &second],
+        kind: "red",
+        name: &in_java,
+        times: TIMES,
+        role: "count under a majority",
+        settings: &[("SERVER", &urls[0]), ("SERVERS", &urls.join(",")), ("NAME", &name)],
+    };
+    counting.assert_all_count();
+    for server in &servers {
+        assert_eq!(server.command(&["EXISTS", &name]).integer(), 0, "a part is left behind");
     }
-    assert_eq!(world.servers[0].command(&["GET", &counter]).text(), (4 * TIMES).to_string());
+}
+
+/// In a child process: what one of ours does.
+pub(crate) fn count_under_a_majority() {
+    let clients: Vec<Client> =
+        setting("SERVERS").split(',').map(|url| Client::connect(url).unwrap()).collect();
+    let red = RedLock::new(&clients, &setting("NAME"));
+    count_in_threads(&setting("SERVER"), || red.lock(), RedGuard::unlock);
 }

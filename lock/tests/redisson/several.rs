@@ -3,12 +3,14 @@
 use std::thread;
 use std::time::Duration;
 
-use wheellock::{Client, MultiLock};
-use wheellock_fixture::{RawConnection, Reply, wait_until};
+use wheellock::{Client, MultiGuard, MultiLock};
+use wheellock_fixture::wait_until;
 
 use crate::AT_ONCE;
+use crate::child::setting;
+use crate::counting::{Counting, TIMES, count_in_threads};
 use crate::peer::JavaThread;
-use crate::shared::{JAVA, LIMIT, SERVER, alone, connect, fresh, now, start};
+use crate::shared::{JAVA, LIMIT, SECOND_JAVA, SERVER, alone, connect, fresh, now, start};
 
 /// Names of three locks, in the order in which this library takes them.
 fn three() -> [String; 3] {
@@ -136,37 +138,38 @@ fn listeners(names: &[String; 3]) -> i64 {
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests builds it"]
-fn multi_locks_that_are_taken_in_opposite_orders_all_get_their_turn() {
-    /// How often each thread counts.
-    const TIMES: usize = 50;
+fn increments_of_two_java_and_two_rust_processes_under_a_multi_lock_all_count() {
+    assert_all_count(TIMES, [0, 1, 2]);
+}
+
+#[test]
+#[ignore = "needs the Java program: ./run-tests builds it"]
+fn increments_under_a_multi_lock_that_java_takes_in_the_opposite_order_all_count() {
+    // Few: where two meet, each with what the other wants, ours lets go only after 100 ms.
+    assert_all_count(20, [2, 1, 0]);
+}
+
+/// Each thread counts so often. Java takes the locks in that order, and this library from the first to the last.
+fn assert_all_count(times: usize, order: [usize; 3]) {
     let _alone = alone();
-    let client = connect();
     let names = three();
-    let counter = fresh("counter");
-    // This library takes them from the first to the last.
-    let in_java = joined(&names, [2, 1, 0]);
-    let operation = format!("count counter={counter} times={TIMES}");
-    let counting = [(); 2].map(|()| JAVA.thread().send("multi", &in_java, &operation));
-    thread::scope(|scope| {
-        for _ in 0..2 {
-            start(scope, || {
-                let multi = together(&client, &names, [1, 0, 2]);
-                let mut connection = RawConnection::open(SERVER.address()).unwrap();
-                for _ in 0..TIMES {
-                    let held = multi.lock().unwrap();
-                    let count: usize = match connection.command(&["GET", &counter]) {
-                        Reply::Nil => 0,
-                        reply => reply.text().parse().unwrap(),
-                    };
-                    connection.command(&["SET", &counter, &(count + 1).to_string()]);
-                    held.unlock().unwrap();
-                }
-            });
-        }
-    });
-    for counted in counting {
-        assert_eq!(counted.value(), TIMES.to_string());
-    }
-    assert_eq!(SERVER.command(&["GET", &counter]).text(), (4 * TIMES).to_string());
+    let counting = Counting {
+        server: &SERVER,
+        java: [&JAVA, &SECOND_JAVA],
+        kind: "multi",
+        name: &joined(&names, order),
+        times,
+        role: "count under several",
+        settings: &[("NAME", &names.join(","))],
+    };
+    counting.assert_all_count();
     assert_free(&names, &JAVA.thread());
+}
+
+/// In a child process: what one of ours does.
+pub(crate) fn count_under_several() {
+    let client = Client::connect(&setting("SERVER")).unwrap();
+    let names: Vec<String> = setting("NAME").split(',').map(str::to_owned).collect();
+    let multi = together(&client, &names.try_into().unwrap(), [1, 0, 2]);
+    count_in_threads(&setting("SERVER"), || multi.lock(), MultiGuard::unlock);
 }

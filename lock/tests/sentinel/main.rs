@@ -252,8 +252,7 @@ fn an_acquire_that_is_under_way_when_the_master_hangs_is_granted_by_the_next_one
     let old = sentinels.master();
     old.pause();
     let guard = client.lock("a").lock().unwrap();
-    let new = sentinels.master();
-    assert_ne!(new.address(), old.address());
+    let new = sentinels.wait_for_another_master(old);
     assert!(exists(new, "a") && guard.is_held());
 
     // It goes on, is a master in its own opinion, and nobody writes to it.
@@ -352,7 +351,10 @@ fn a_sentinel_that_hangs_costs_its_share_and_a_failover_is_followed_without_it()
     let old = master_known_to(&sentinels.sentinels()[1], &sentinels);
     old.kill();
     pair(&client, "a");
-    assert_ne!(master_known_to(&sentinels.sentinels()[1], &sentinels).address(), old.address());
+    wait_until("both know it", SOON, || {
+        let known = |number| master_known_to(&sentinels.sentinels()[number], &sentinels).address();
+        known(1) != old.address() && known(2) != old.address()
+    });
     hung.resume();
 }
 
@@ -396,7 +398,7 @@ fn a_sentinel_that_knows_an_old_master_is_outvoted_by_one_that_saw_the_later_fai
     drop(ahead);
     new.kill();
     let error = client.lock("a").try_lock().unwrap_err();
-    assert!(error.is_retryable() && error.to_string().contains("know less"), "{error}");
+    assert!(error.is_retryable(), "{error}");
     assert_eq!(old.command_calls("evalsha") + old.command_calls("eval"), 0);
 }
 

@@ -4,9 +4,8 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Parser, Value as Wire};
-
 pub(super) use super::limit::{Limit, passes};
+use super::replies::Replies;
 use super::socket::Socket;
 use crate::value::Value;
 
@@ -14,7 +13,7 @@ use crate::value::Value;
 /// belongs to a command that was given up.
 pub(super) struct Connection {
     socket: Arc<Socket>,
-    parser: Parser,
+    replies: Replies,
     /// What the socket's timeouts are set to, so that they need not be set for each command.
     read_timeout: Duration,
     write_timeout: Duration,
@@ -34,8 +33,8 @@ pub(super) enum Broken {
 impl Connection {
     /// Takes a connected socket over, whose reads and writes take at most `timeout` so far.
     pub(super) fn new(socket: Arc<Socket>, timeout: Duration, era: u64) -> Self {
-        let parser = Parser::new();
-        Self { socket, parser, read_timeout: timeout, write_timeout: timeout, era }
+        let replies = Replies::new();
+        Self { socket, replies, read_timeout: timeout, write_timeout: timeout, era }
     }
 
     /// Sends one command and waits for its reply.
@@ -66,9 +65,9 @@ impl Connection {
     }
 
     pub(super) fn receive(&mut self, limit: &mut Limit) -> io::Result<Value> {
-        let reader =
+        let mut reader =
             DeadlineReader { socket: &self.socket, timeout: &mut self.read_timeout, limit };
-        receive(&mut self.parser, reader)
+        self.replies.next(&mut reader)
     }
 
     /// Why one side does not believe the other, if that is what broke it.
@@ -76,18 +75,9 @@ impl Connection {
         self.socket.distrust()
     }
 
-    /// The two halves for a connection that only listens: the parser may have read ahead.
-    pub(super) fn into_parts(self) -> (Arc<Socket>, Parser) {
-        (self.socket, self.parser)
-    }
-}
-
-/// Parses one reply from `reader`.
-pub(super) fn receive(parser: &mut Parser, reader: impl Read) -> io::Result<Value> {
-    match parser.parse_value(reader) {
-        Ok(wire) => Ok(value(wire)),
-        Err(error) if error.is_timeout() => Err(io::ErrorKind::TimedOut.into()),
-        Err(error) => Err(io::Error::other(error.to_string())),
+    /// The two halves for a connection that only listens: more may have been read than was asked for.
+    pub(super) fn into_parts(self) -> (Arc<Socket>, Replies) {
+        (self.socket, self.replies)
     }
 }
 
@@ -118,28 +108,4 @@ impl Read for DeadlineReader<'_> {
 /// Whether a socket's timeout would overshoot the deadline, or wake so much earlier that setting it is cheaper.
 fn out_of_step(set: Duration, left: Duration) -> bool {
     set > left + Duration::from_millis(1) || set < left / 2
-}
-
-fn value(wire: Wire) -> Value {
-    match wire {
-        Wire::Nil => Value::Nil,
-        Wire::Int(number) => Value::Integer(number),
-        Wire::BulkString(bytes) => Value::Text(String::from_utf8_lossy(&bytes).into_owned()),
-        Wire::SimpleString(text) => Value::Text(text),
-        Wire::Okay => Value::Text("OK".to_owned()),
-        Wire::Array(parts) => Value::Array(parts.into_iter().map(value).collect()),
-        Wire::ServerError(error) => refusal(error.code(), error.details().unwrap_or_default()),
-        // RESP3, which this client does not ask for.
-        other => Value::Text(format!("{other:?}")),
-    }
-}
-
-/// Before Redis 7, an error inside a script is wrapped in a sentence. The code is what follows the script's line.
-fn refusal(code: &str, message: &str) -> Value {
-    const WRAPPED: [&str; 4] = ["WRONGTYPE", "OOM", "READONLY", "NOREPLICAS"];
-    let inner = WRAPPED
-        .into_iter()
-        .find(|inner| code == "ERR" && message.contains(&format!(": {inner} ")))
-        .or_else(|| (code == "ERR" && message.contains(": -OOM ")).then_some("OOM"));
-    Value::Refusal { code: inner.unwrap_or(code).to_owned(), message: message.to_owned() }
 }

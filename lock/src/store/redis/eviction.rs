@@ -1,5 +1,6 @@
 //! Whether the server may delete locks to make room: what it says of its eviction policy.
 
+use super::command::Command;
 use super::connection::{Broken, Connection, Limit};
 use crate::error::shortened;
 use crate::value::Value;
@@ -10,7 +11,7 @@ pub(super) fn ask(
     connection: &mut Connection,
     limit: &mut Limit,
 ) -> Result<Option<String>, Broken> {
-    let packed = redis::cmd("INFO").arg("memory").get_packed_command();
+    let packed = Command::of(&["INFO", "memory"]);
     Ok(match connection.call(&packed, limit)? {
         Value::Text(info) => evicting_policy(&info),
         _ => None,

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use hashed_wheel::{Clock, SystemClock};
 
 use super::address::Address;
+use super::command::Command;
 use super::connection::{Connection, Limit};
 use super::sentinels::Sentinel;
 use super::server::{Server, is_master, role};
@@ -143,7 +144,7 @@ impl<'a> Following<'a> {
     fn subscribe(&self, sentinel: &Sentinel, limit: &mut Limit) -> Option<Connection> {
         let mut connection = self.master.sentinels.connect(sentinel, limit).ok()?;
         let channels = [SWITCHED, PROMOTED];
-        let packed = redis::cmd("SUBSCRIBE").arg(&channels).get_packed_command();
+        let packed = Command::of(&["SUBSCRIBE", SWITCHED, PROMOTED]);
         connection.send(&packed, &mut limit.refresh()).ok()?;
         for _ in channels {
             let confirmation = connection.receive(&mut limit.refresh()).ok()?;
@@ -191,7 +192,7 @@ impl<'a> Following<'a> {
     fn look(&mut self) {
         self.looks = self.looks.wrapping_add(1);
         if let Some(heard) = &mut self.heard {
-            let ping = redis::cmd("PING").get_packed_command();
+            let ping = Command::of(&["PING"]);
             let sent = heard.connection.send(&ping, &mut Limit::after(PATIENCE));
             if std::mem::replace(&mut heard.asked, true) || sent.is_err() {
                 // It hangs, and another may not.
@@ -247,8 +248,7 @@ impl<'a> Following<'a> {
         );
         let Some(mut probe) = opened else { return };
         if !probe.asked {
-            let sent =
-                probe.connection.send(&role().get_packed_command(), &mut Limit::after(PATIENCE));
+            let sent = probe.connection.send(&role(), &mut Limit::after(PATIENCE));
             if sent.is_err() {
                 return;
             }

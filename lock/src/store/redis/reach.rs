@@ -4,9 +4,8 @@ use std::fmt::Display;
 use std::io;
 use std::time::Duration;
 
-use redis::Cmd;
-
 use super::address::{Access, Address, Peer};
+use super::command::Command;
 use super::connection::{Connection, Limit};
 use super::resolve::Resolver;
 use super::socket::{Socket, distrust};
@@ -60,14 +59,12 @@ fn connect(
 }
 
 /// How we say who we are, if there is a password.
-pub(super) fn authentication(credentials: Option<&Credentials>) -> Option<Cmd> {
+pub(super) fn authentication(credentials: Option<&Credentials>) -> Option<Vec<u8>> {
     let Credentials { username, password } = credentials?;
-    let mut authenticate = redis::cmd("AUTH");
-    if let Some(username) = username {
-        authenticate.arg(username);
-    }
-    authenticate.arg(password);
-    Some(authenticate)
+    Some(match username {
+        Some(username) => Command::of(&["AUTH", username, password]),
+        None => Command::of(&["AUTH", password]),
+    })
 }
 
 /// A connection was not made.

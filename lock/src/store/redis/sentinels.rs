@@ -11,6 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::address::{Access, Address, Peer};
+use super::command::Command;
 use super::connection::{Connection, Limit};
 use super::reach::{authentication, reach, refused};
 use super::resolve::Resolver;
@@ -159,8 +160,7 @@ impl Sentinels {
         let credentials = access.given();
         if let Some(authentication) = authentication(credentials.as_ref()) {
             limit.refresh();
-            let packed = authentication.get_packed_command();
-            connection.send(&packed, limit).map_err(failure)?;
+            connection.send(&authentication, limit).map_err(failure)?;
             let reply = connection.receive(limit).map_err(failure)?;
             if let Value::Refusal { code, message } = reply {
                 let refusal = (code, message);
@@ -180,7 +180,7 @@ impl Sentinels {
         let mut packed = Vec::new();
         // The number first: if something changes in between, it is too small for the address and not too large.
         for verb in ["MASTER", "SENTINELS", "GET-MASTER-ADDR-BY-NAME"] {
-            redis::cmd("SENTINEL").arg(verb).arg(&self.name).write_packed_command(&mut packed);
+            packed.extend(Command::of(&["SENTINEL", verb, &self.name]));
         }
         let failure = |error| not_sent(&sentinel.address, &error);
         limit.refresh();
@@ -375,11 +375,8 @@ mod tests {
         let failure =
             |reason: &str| Failure::NotSent { server: "a".to_owned(), reason: reason.to_owned() };
         let (answer, silence) = (failure("the sentinel answered ERR no"), failure("timed out"));
-        let refusal = Failure::Unauthenticated {
-            server: "b".to_owned(),
-            reason: String::new(),
-            passes: false,
-        };
+        let (server, reason) = ("b".to_owned(), String::new());
+        let refusal = Failure::Unauthenticated { server, reason, passes: false };
         let told = |failures: &[&Failure]| {
             let all = failures.iter().copied().cloned();
             all.fold(None, |before, failure| Some(more_telling(before, failure)))

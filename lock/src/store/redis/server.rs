@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use hashed_wheel::Parker;
 use parking_lot::Mutex;
-use redis::Cmd;
 
 use super::address::{Access, Address, Peer};
 use super::asking::Asking;
+use super::channels::Channels;
+use super::command::Command;
 use super::connection::{Broken, Connection, Limit};
 use super::reach::{authentication, hung_up, not_sent, reach, refused, unauthenticated};
 use super::resolve::Resolver;
@@ -18,14 +19,14 @@ use super::sentinels::Said;
 use super::server_clock::ServerClock;
 use super::sockets::Sockets;
 use super::whereabouts::{Master, News, Whereabouts};
-use super::wire::Channels;
+use crate::config::ReplicaAcks;
 use crate::credentials::Credentials;
 use crate::store::Failure;
 use crate::value::{ServerTime, Value};
 
 /// Pauses between tries at a master that is not there.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// One server, and what has been learnt of it.
 #[derive(Debug)]
@@ -45,7 +46,12 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn new(whereabouts: Whereabouts, access: Access, command_timeout: Duration) -> Self {
+    pub(super) fn new(
+        whereabouts: Whereabouts,
+        access: Access,
+        command_timeout: Duration,
+        channels: Channels,
+    ) -> Self {
         Self {
             whereabouts,
             access,
@@ -53,7 +59,7 @@ impl Server {
             resolver: Resolver::default(),
             credentials: Asking::new(),
             clock: ServerClock::new(),
-            channels: Channels::Everywhere,
+            channels,
             command_timeout,
             connections: AtomicU64::new(0),
             woken: Mutex::default(),
@@ -71,6 +77,7 @@ impl Server {
     /// The same to whoever is the master, asking the sentinels again when nobody is.
     fn connect_to_master(&self, master: &Master, limit: &mut Limit) -> Result<Connection, Failure> {
         let mut pause = FIRST_PAUSE;
+        let mut before: Option<Failure> = None;
         loop {
             let (era, moves) = (self.sockets.era(), master.moves());
             if master.is_closed() {
@@ -90,14 +97,19 @@ impl Server {
                 },
             };
             let left = limit.refresh().left().unwrap_or_default();
-            if !failure.passes() || left.is_zero() {
+            if !failure.passes() {
                 return Err(failure);
+            }
+            if left.is_zero() {
+                // That the last try had no time left says less than what those before it met.
+                return Err(before.unwrap_or(failure));
             }
             let elsewhere = master.wait_for_a_move(moves, pause.min(left));
             if !elsewhere && left <= pause {
                 return Err(failure);
             }
             limit.refresh();
+            before = Some(failure);
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
@@ -107,6 +119,14 @@ impl Server {
         let news = master.ask(limit)?;
         self.leave_if(news);
         Ok(())
+    }
+
+    /// Where it is, if it stays there.
+    pub(super) fn address(&self) -> Option<&Address> {
+        match &self.whereabouts {
+            Whereabouts::Fixed(Peer::Tcp(address)) => Some(address),
+            _ => None,
+        }
     }
 
     /// The master that it follows, if it does.
@@ -182,6 +202,11 @@ impl Server {
         Ok(connection)
     }
 
+    /// Which replicas have to hear of what is granted.
+    pub(super) fn replica_acks(&self) -> Option<ReplicaAcks> {
+        self.access.replica_acks
+    }
+
     /// Who we are, at this connect.
     fn credentials(&self, limit: &mut Limit) -> io::Result<Option<Credentials>> {
         let Some(source) = self.access.credentials.clone() else {
@@ -222,20 +247,20 @@ impl Server {
     ) -> Result<(), Failure> {
         let mut packed = Vec::new();
         let mut replies = 0;
-        let mut add = |command: &Cmd| {
-            command.write_packed_command(&mut packed);
+        let mut add = |command: Vec<u8>| {
+            packed.extend(command);
             replies += 1;
         };
         if let Some(authentication) = authentication(credentials) {
-            add(&authentication);
+            add(authentication);
         }
         if self.access.database != 0 {
-            add(redis::cmd("SELECT").arg(self.access.database));
+            add(Command::of(&["SELECT", &self.access.database.to_string()]));
         }
-        add(&redis::cmd("TIME"));
+        add(Command::of(&["TIME"]));
         let has_role = self.master().is_some();
         if has_role {
-            add(&role());
+            add(role());
         }
 
         limit.refresh();
@@ -281,8 +306,8 @@ impl Server {
 }
 
 /// Asks whether a server is a master.
-pub(super) fn role() -> Cmd {
-    redis::cmd("ROLE")
+pub(super) fn role() -> Vec<u8> {
+    Command::of(&["ROLE"])
 }
 
 /// Whether it says so.

@@ -57,3 +57,38 @@ impl Sockets {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn all_are_shut_once_and_one_that_was_being_opened_meanwhile_is_refused() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let limit = Duration::from_secs(10);
+        let connect = || {
+            let address = listener.local_addr().unwrap();
+            Arc::new(Socket::connect(&address, limit, limit).unwrap())
+        };
+        let sockets = Sockets::default();
+        let (before, late) = (connect(), connect());
+        let era = sockets.era();
+        sockets.admit(&before, era).unwrap();
+        sockets.shut_all_of(era);
+        assert_eq!((&*before).read(&mut [0]).unwrap(), 0);
+        assert!(sockets.admit(&late, era).is_err());
+
+        let after = connect();
+        sockets.admit(&after, sockets.era()).unwrap();
+        // Somebody else has seen the same switch.
+        sockets.shut_all_of(era);
+        assert_eq!(sockets.era(), era + 1);
+        after.set_read_timeout(Duration::from_millis(1)).unwrap();
+        let error = (&*after).read(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    }
+}

@@ -71,7 +71,7 @@ impl Master {
 
     /// Asks the sentinels, or waits for the answer if somebody is asking.
     pub(super) fn ask(&self, limit: &mut Limit) -> Result<News, Failure> {
-        let present = {
+        let (present, before) = {
             let mut state = self.state.lock();
             if state.asking {
                 while state.asking && !state.closed {
@@ -85,10 +85,13 @@ impl Master {
                 };
             }
             state.asking = true;
-            state.failure = None;
-            state.present.clone()
+            (state.present.clone(), state.failure.take())
         };
-        let answer = self.sentinels.ask_all(present.as_ref(), limit);
+        // Who has no time left to ask anybody has met what was met before.
+        let answer = match limit.refresh().left() {
+            Ok(_) => self.sentinels.ask_all(present.as_ref(), limit),
+            Err(_) => Err(before.unwrap_or_else(|| self.sentinels.failure("no time was left"))),
+        };
         let mut state = self.state.lock();
         state.asking = false;
         let news = match answer {

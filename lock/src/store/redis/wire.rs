@@ -1,9 +1,9 @@
 //! An operation as bytes, and what its reply asks of the sender.
 
-use redis::{Cmd, RedisWrite};
-
+use super::channels::Channels;
+use super::command::Command;
 use super::server_clock::ServerClock;
-use crate::op::{Argument, Form, Operation, WRITE};
+use crate::op::{Argument, Form, Operation};
 use crate::store::Failure;
 use crate::value::{ServerTime, Value};
 
@@ -49,21 +49,6 @@ pub(super) fn unsettled() -> Failure {
     }
 }
 
-/// How messages are sent and listened for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Channels {
-    /// Every node of a cluster hears of them.
-    Everywhere,
-}
-
-impl Channels {
-    pub(super) fn publish(self) -> &'static str {
-        match self {
-            Self::Everywhere => "PUBLISH",
-        }
-    }
-}
-
 /// The bytes of one operation: by the script's hash, or whole, which also teaches the server the script.
 pub(super) fn pack<O: Operation + ?Sized>(
     operation: &O,
@@ -74,37 +59,40 @@ pub(super) fn pack<O: Operation + ?Sized>(
     let keys = operation.keys();
     let arguments = operation.arguments(not_after);
     let texts: usize = keys.iter().map(|key| key.len()).sum();
-    // The verb, the hash and the number of keys come first; a number or an owner takes less than 64 bytes.
-    let parts = 3 + keys.len() + arguments.len();
-    let mut command = Cmd::with_capacity(parts, texts + 64 * parts);
-    match operation.form() {
+    let words = keys.len() + arguments.len();
+    // The hash and an owner are the longest of the rest.
+    let bytes = texts + 48 * (arguments.len() + 2);
+    let mut command = match operation.form() {
         Form::Command(verb) => {
-            command.arg(verb);
+            let mut command = Command::new(1 + words, bytes);
+            command.word(verb.as_bytes());
+            command
         }
         Form::Script(script) => {
-            if whole {
-                command.arg("EVAL").arg(script.source());
-            } else {
-                command.arg("EVALSHA").arg(script.hash(digest));
-            }
-            command.arg(keys.len());
+            let mut command = Command::new(3 + words, bytes);
+            let (verb, text) =
+                if whole { ("EVAL", script.source()) } else { ("EVALSHA", script.hash(digest)) };
+            command.word(verb.as_bytes());
+            command.word(text.as_bytes());
+            command.number(keys.len().try_into().unwrap_or(i64::MAX));
+            command
         }
-    }
+    };
     for key in keys {
-        command.arg(key);
+        command.word(key.as_bytes());
     }
     for argument in arguments {
         match argument {
-            Argument::Text(text) => drop(command.arg(text)),
-            Argument::Bytes(bytes) => drop(command.arg(bytes)),
-            Argument::Owner(owner) => command.write_arg_fmt(owner),
-            Argument::Writer(owner) => command.write_arg_fmt(format_args!("{owner}{WRITE}")),
-            Argument::Permit(owner) => drop(command.arg(owner.bytes().as_slice())),
-            Argument::Number(number) => drop(command.arg(number)),
-            Argument::Publish => drop(command.arg(channels.publish())),
+            Argument::Text(text) => command.word(text.as_bytes()),
+            Argument::Bytes(bytes) => command.word(bytes),
+            Argument::Owner(owner) => command.owner(owner),
+            Argument::Writer(owner) => command.writer(owner),
+            Argument::Permit(owner) => command.word(&owner.bytes()),
+            Argument::Number(number) => command.number(number),
+            Argument::Publish => command.word(channels.publish().as_bytes()),
         }
     }
-    command.get_packed_command()
+    command.into_bytes()
 }
 
 fn digest(source: &str) -> String {

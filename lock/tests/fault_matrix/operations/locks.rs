@@ -20,7 +20,7 @@ const STRANGER_HOLDS: Duration = Duration::from_millis(250);
 /// How long a wait is that ends with the lock.
 const LONG_WAIT: Duration = Duration::from_millis(2500);
 /// How long one is that does not.
-pub(super) const SHORT_WAIT: Duration = Duration::from_millis(150);
+pub(super) const SHORT_WAIT: Duration = Duration::from_millis(600);
 
 pub(super) const ROWS: &[Row] = &[
     Row::new((CONNECTION, "connect", "Client::connect"), Command("TIME"), connect)

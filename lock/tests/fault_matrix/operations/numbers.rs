@@ -1,10 +1,12 @@
 //! Semaphores whose permits are a number, and latches.
 
+use std::time::Duration;
+
 use wheellock::Error;
 use wheellock_fixture::{Fault, wait_until};
 
 use super::{Row, answered, done_if};
-use crate::common::{SOON, TIMEOUT, now, pause};
+use crate::common::{SOON, now, pause};
 use crate::faults::Times;
 use crate::holding::Counted;
 use crate::place::Sends::{Command, Script};
@@ -135,7 +137,7 @@ fn undo(stage: &Stage<'_>) -> Result<Said, Error> {
         if stage.client.stats().owed_releases == 0 {
             return Ok(Said::Done);
         }
-        pause(TIMEOUT / 40);
+        pause(Duration::from_millis(10));
     }
     Ok(Said::Owed)
 }

@@ -1,0 +1,156 @@
+//! Commands as a server reads them: a list of words, each with its length.
+
+use crate::op::WRITE;
+use crate::owner::Owner;
+
+/// A command that is being written.
+#[derive(Debug)]
+pub(super) struct Command {
+    packed: Vec<u8>,
+}
+
+/// What stands around a word: its length, and two ends of lines.
+const AROUND: usize = 16;
+
+impl Command {
+    /// Of that many words, with about so many bytes in them.
+    pub(super) fn new(words: usize, bytes: usize) -> Self {
+        let mut packed = Vec::with_capacity(bytes + AROUND * (words + 1));
+        heading(b'*', words, &mut packed);
+        Self { packed }
+    }
+
+    /// One whole command.
+    pub(super) fn of(words: &[&str]) -> Vec<u8> {
+        let mut command = Self::new(words.len(), words.iter().map(|word| word.len()).sum());
+        for word in words {
+            command.word(word.as_bytes());
+        }
+        command.into_bytes()
+    }
+
+    pub(super) fn word(&mut self, word: &[u8]) {
+        heading(b'$', word.len(), &mut self.packed);
+        self.packed.extend_from_slice(word);
+        self.end_line();
+    }
+
+    pub(super) fn number(&mut self, number: i64) {
+        let sign = usize::from(number < 0);
+        let number = number.unsigned_abs();
+        heading(b'$', sign + length(number), &mut self.packed);
+        if sign > 0 {
+            self.packed.push(b'-');
+        }
+        digits(number, &mut self.packed);
+        self.end_line();
+    }
+
+    /// An owner's text.
+    pub(super) fn owner(&mut self, owner: &Owner) {
+        self.owner_and(owner, "");
+    }
+
+    /// The same, with the ending that makes it a writer's.
+    pub(super) fn writer(&mut self, owner: &Owner) {
+        self.owner_and(owner, WRITE);
+    }
+
+    fn owner_and(&mut self, owner: &Owner, ending: &str) {
+        let (client, number) = owner.parts();
+        heading(b'$', client.len() + 1 + length(number) + ending.len(), &mut self.packed);
+        self.packed.extend_from_slice(&client);
+        self.packed.push(b':');
+        digits(number, &mut self.packed);
+        self.packed.extend_from_slice(ending.as_bytes());
+        self.end_line();
+    }
+
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        self.packed
+    }
+
+    fn end_line(&mut self) {
+        self.packed.extend_from_slice(b"\r\n");
+    }
+}
+
+/// A line that says how many follow.
+fn heading(of: u8, number: usize, text: &mut Vec<u8>) {
+    text.push(of);
+    digits(number as u64, text);
+    text.extend_from_slice(b"\r\n");
+}
+
+/// Not by the formatting of the standard library: a command has a dozen numbers in it, and they took more than all else
+/// of it.
+fn digits(mut number: u64, text: &mut Vec<u8>) {
+    let start = text.len();
+    loop {
+        text.push(b'0' + (number % 10) as u8);
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    if let Some(written) = text.get_mut(start..) {
+        written.reverse();
+    }
+}
+
+/// Of the text of a number.
+fn length(number: u64) -> usize {
+    number.checked_ilog10().map_or(1, |tens| tens as usize + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::owner::ClientId;
+
+    fn written(write: impl FnOnce(&mut Command)) -> String {
+        let mut command = Command::new(1, 0);
+        write(&mut command);
+        String::from_utf8(command.into_bytes()).unwrap()
+    }
+
+    fn one_word(word: &str) -> String {
+        format!("*1\r\n${}\r\n{word}\r\n", word.len())
+    }
+
+    #[test]
+    fn a_command_is_the_number_of_its_words_and_each_with_its_length() {
+        let packed = Command::of(&["SELECT", "", "größer\r\n"]);
+        assert_eq!(packed, "*3\r\n$6\r\nSELECT\r\n$0\r\n\r\n$10\r\ngrößer\r\n\r\n".as_bytes());
+    }
+
+    #[test]
+    fn an_owner_is_written_as_it_is_shown() {
+        let client = ClientId::random();
+        for _ in 0..1001 {
+            let owner = client.draw();
+            assert_eq!(written(|command| command.owner(&owner)), one_word(&owner.to_string()));
+            let writer = format!("{owner}:write");
+            assert_eq!(written(|command| command.writer(&owner)), one_word(&writer));
+        }
+    }
+
+    #[test]
+    fn the_last_numbers_are_written_whole() {
+        for number in [i64::MIN, -10, -1, 0, 9, 10, 99, 100, i64::MAX] {
+            assert_eq!(written(|command| command.number(number)), one_word(&number.to_string()));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_number_is_written_as_the_standard_library_does(number: i64) {
+            prop_assert_eq!(
+                written(|command| command.number(number)),
+                one_word(&number.to_string())
+            );
+        }
+    }
+}
