@@ -117,8 +117,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Who connects, asked anew at each connect, so that a password may change while the client lives. It stands instead
-    /// of what the URL says; if it names no user, the URL's is taken. A second call replaces the first.
+    /// Who connects, asked anew at each connect, so that a password may change while the client lives. It stands
+    /// instead of what the URL says; if it names no user, the URL's is taken. A second call replaces the first.
     ///
     /// `ask` runs on a thread `lock-credentials` of its own, one at a time for each server, with no lock of the client
     /// held; those who need a connection meanwhile share its answer. They wait for it no longer than for the

@@ -31,8 +31,8 @@ impl<T: Clone + Send + 'static> Asking<T> {
         Self { latest: Mutex::new(None) }
     }
 
-    /// What `question` about something answers on the thread `name`. An error if it fails, panics, or does not end within `timeout`:
-    /// then `late` is the reason.
+    /// What `question` about something answers on the thread `name`. An error if it fails, panics, or does not end
+    /// within `timeout`: then `late` is the reason.
     pub(super) fn ask(
         &self,
         name: &str,
