@@ -18,15 +18,16 @@ use wheellock_fixture::{Monitor, Sentinels, Server, wait_until};
 const SECOND: Duration = Duration::from_secs(1);
 
 fn client(sentinels: &Sentinels) -> Client {
-    built(Client::builder().url(&sentinels.url()))
+    // On a busy machine a failover takes its time, and calls are to outlast it.
+    built(Client::builder().url(&sentinels.url()).command_timeout(SOON))
 }
 
-/// A client that asks these, and gives an attempt up after [`TIMEOUT`].
+/// A client that asks these, and gives an attempt up after a second.
 fn asking(sentinels: &[&FakeSentinel]) -> ClientBuilder {
     let addresses: Vec<String> =
         sentinels.iter().map(|sentinel| sentinel.address().to_string()).collect();
     let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
-    Client::builder().sentinels("mymaster", &addresses).command_timeout(TIMEOUT)
+    Client::builder().sentinels("mymaster", &addresses).command_timeout(SECOND)
 }
 
 fn exists(server: &Server, name: &str) -> bool {
@@ -35,6 +36,12 @@ fn exists(server: &Server, name: &str) -> bool {
 
 fn pair(client: &Client, name: &str) {
     let guard = client.lock(name).try_lock_for(SOON).unwrap().unwrap();
+    guard.unlock().unwrap();
+}
+
+/// Waits for the lock `a`, longer than any failover takes, and gives it back.
+fn wait_for_it(client: &Client) {
+    let guard = client.lock("a").try_lock_for(SOON * 4).unwrap().unwrap();
     guard.unlock().unwrap();
 }
 
@@ -53,6 +60,16 @@ fn master_known_to<'a>(sentinel: &Server, all: &'a Sentinels) -> &'a Server {
     let command = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Sentinels::NAME];
     let port = sentinel.command(&command).texts()[1].clone();
     all.servers().iter().find(|server| server.address().port().to_string() == port).unwrap()
+}
+
+/// Waits until one of these is listened to, and says which. A busy machine may take another for silent first.
+fn listened(sentinels: &[FakeSentinel]) -> usize {
+    let mut place = None;
+    wait_until("one is listened to", SOON, || {
+        place = sentinels.iter().position(|sentinel| sentinel.listeners() > 0);
+        place.is_some()
+    });
+    place.unwrap()
 }
 
 /// A port at which nobody listens.
@@ -212,7 +229,7 @@ fn a_waiter_subscribes_at_the_new_master_and_gets_the_lock_there() {
     old.command(&["HSET", "a", "somebody:1", "1"]);
     old.command(&["PEXPIRE", "a", "600000"]);
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| client.lock("a").lock().unwrap().unlock().unwrap());
+        let waiter = scope.spawn(|| wait_for_it(&client));
         wait_for_a_waiter(&client);
         let replica = sentinels.replicas()[0];
         wait_until("it is replicated", SOON, || exists(replica, "a"));
@@ -236,7 +253,7 @@ fn a_waiter_whose_wait_nobody_ends_by_a_message_gets_the_lock_within_the_poll_bo
     sentinels.master().command(&["PEXPIRE", "a", "600000"]);
     lose(sentinels.replicas()[0], "a");
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| client.lock("a").lock().unwrap().unlock().unwrap());
+        let waiter = scope.spawn(|| wait_for_it(&client));
         wait_for_a_waiter(&client);
         sentinels.fail_over();
         let ((), took) = timed(|| waiter.join().unwrap());
@@ -246,7 +263,7 @@ fn a_waiter_whose_wait_nobody_ends_by_a_message_gets_the_lock_within_the_poll_bo
 
 #[test]
 fn an_acquire_that_is_under_way_when_the_master_hangs_is_granted_by_the_next_one() {
-    let sentinels = Sentinels::builder().old_master_lingers(SECOND * 4).start();
+    let sentinels = Sentinels::builder().old_master_lingers(SECOND * 20).start();
     let client = client(&sentinels);
     pair(&client, "a");
     let old = sentinels.master();
@@ -269,7 +286,7 @@ fn an_acquire_that_is_under_way_when_the_master_hangs_is_granted_by_the_next_one
 
 #[test]
 fn an_old_master_that_lives_on_is_not_written_to_once_the_switch_was_seen() {
-    let sentinels = Sentinels::builder().old_master_lingers(SECOND * 8).start();
+    let sentinels = Sentinels::builder().old_master_lingers(SECOND * 20).start();
     let client = client(&sentinels);
     let holds: Vec<_> =
         (0..20).map(|number| client.lock(&format!("held-{number}")).lock().unwrap()).collect();
@@ -325,16 +342,14 @@ fn all_of_many_waiters_get_the_lock_in_turn_after_the_master_was_killed() {
     let replica = sentinels.replicas()[0];
     wait_until("it is replicated", SOON, || exists(replica, "a"));
     thread::scope(|scope| {
-        let waiters: Vec<_> = (0..100)
-            .map(|_| scope.spawn(|| client.lock("a").lock().map(wheellock::LockGuard::unlock)))
-            .collect();
+        let waiters: Vec<_> = (0..100).map(|_| scope.spawn(|| wait_for_it(&client))).collect();
         wait_until("all wait", SOON, || client.stats().waiters == 100);
         old.kill();
         let new = sentinels.wait_for_another_master(old);
         new.command(&["DEL", "a"]);
         new.command(&["PUBLISH", "redisson_lock__channel:{a}", "0"]);
         for waiter in waiters {
-            waiter.join().unwrap().unwrap().unwrap();
+            waiter.join().unwrap();
         }
     });
 }
@@ -409,7 +424,7 @@ fn a_server_that_says_it_is_a_replica_is_not_used_and_the_sentinels_are_asked_ag
     replica.command(&["REPLICAOF", &host, &port]);
     let sentinel = FakeSentinel::start(Some((replica.address(), 5)));
     let (built_client, took) = timed(|| asking(&[&sentinel]).build());
-    assert!(took < TIMEOUT + SLACK, "{took:?}");
+    assert!(took < SECOND + SLACK, "{took:?}");
     match built_client {
         Err(error @ Error::Unreachable { .. }) => {
             assert!(error.to_string().contains("replica"), "{error}");
@@ -470,22 +485,23 @@ fn a_switch_is_followed_when_it_is_told_and_when_nobody_tells_of_it() {
     let [first, second] =
         ["first", "second"].map(|name| client.lock(name).with_lease(SECOND * 600));
     let held = first.lock().unwrap();
-    wait_until("one is listened to", SOON, || sentinels[0].listeners() > 0);
+    let place = listened(&sentinels);
+    let (told, other) = (&sentinels[place], &sentinels[1 - place]);
     // One tells of it, and both go on saying what was before: nobody goes back.
-    sentinels[0].tell(one, two);
+    told.tell(one, two);
     assert_eq!(held.lost().recv_timeout(SOON), Ok(LostReason::Deleted));
-    let asked = [sentinels[0].asked(), sentinels[1].asked()];
+    let asked = [told.asked(), other.asked()];
     let held = second.lock().unwrap();
     assert!(exists(&servers[1], "second"));
-    wait_until("the other is asked", SOON, || sentinels[1].asked() > asked[1] + 1);
+    wait_until("the other is asked", SOON, || other.asked() > asked[1] + 1);
     assert!(held.is_held() && exists(&servers[1], "second"));
     // What somebody tells who is behind is no switch.
-    sentinels[0].tell(three, one);
-    wait_until("he is asked what he means", SOON, || sentinels[0].asked() > asked[0]);
+    told.tell(three, one);
+    wait_until("he is asked what he means", SOON, || told.asked() > asked[0]);
     pair(&client, "third");
     assert_eq!(servers[0].command_calls("hset"), 1);
     // Only the other knows of the next one, and is asked in his turn.
-    sentinels[1].says(three, 7);
+    other.says(three, 7);
     assert_eq!(held.lost().recv_timeout(SOON), Ok(LostReason::Deleted));
 }
 
@@ -494,7 +510,7 @@ fn what_the_sentinels_say_when_they_say_nothing_useful_is_in_the_error() {
     let server = Server::start();
     let error = |sentinels: &[&FakeSentinel]| match timed(|| asking(sentinels).build()) {
         (Err(error @ Error::Unreachable { .. }), took) => {
-            assert!(took < TIMEOUT + SLACK, "{took:?}");
+            assert!(took < SECOND + SLACK, "{took:?}");
             assert!(error.is_retryable());
             error.to_string()
         }
@@ -519,7 +535,7 @@ fn nobody_is_asked_in_a_busy_loop_whether_all_is_well_or_not() {
     let server = Server::start();
     let sentinels = [5, 5, 5].map(|epoch| FakeSentinel::start(Some((server.address(), epoch))));
     let client = built(asking(&[&sentinels[0], &sentinels[1], &sentinels[2]]));
-    wait_until("one is listened to", SOON, || sentinels[0].listeners() > 0);
+    listened(&sentinels);
     let asked = || sentinels.iter().map(FakeSentinel::asked).sum::<usize>();
     let accepted = || sentinels.iter().map(FakeSentinel::accepted).sum::<usize>();
     let (before, roles) = (asked(), server.command_calls("role"));
@@ -534,8 +550,8 @@ fn nobody_is_asked_in_a_busy_loop_whether_all_is_well_or_not() {
     let (before, made) = (asked(), accepted());
     let (result, took) = timed(|| client.lock("a").try_lock());
     assert!(result.is_err_and(|error| error.is_retryable()));
-    assert!(took < TIMEOUT * 2 + SLACK, "{took:?}");
-    assert!(asked() - before <= 60 && accepted() - made <= 60, "{} {}", asked(), accepted());
+    assert!(took < SECOND * 2 + SLACK, "{took:?}");
+    assert!(asked() - before <= 120 && accepted() - made <= 120, "{} {}", asked(), accepted());
 }
 
 #[test]
@@ -544,7 +560,7 @@ fn every_connection_to_a_sentinel_ends_with_the_client_and_nobody_waits_for_that
     let sentinels = [5, 5].map(|epoch| FakeSentinel::start(Some((server.address(), epoch))));
     let client = built(asking(&[&sentinels[0], &sentinels[1]]));
     pair(&client, "a");
-    wait_until("one is listened to", SOON, || sentinels[0].listeners() > 0);
+    listened(&sentinels);
     let ((), took) = timed(|| drop(client));
     assert!(took < SLACK, "{took:?}");
     let open = || sentinels.iter().map(FakeSentinel::open).sum::<usize>();
