@@ -20,8 +20,8 @@ use crate::store::{Access, Location, Memory};
 use crate::tls_settings::TlsSettings;
 
 impl Client {
-    /// Connects to a server, or to the master that [sentinels](ClientBuilder::sentinels) know. The URL is as
-    /// [`ClientBuilder::url`] explains.
+    /// Connects to a server, to the master that [sentinels](ClientBuilder::sentinels) know, or to a
+    /// [cluster](ClientBuilder::cluster). The URL is as [`ClientBuilder::url`] explains.
     ///
     /// # Errors
     ///
@@ -82,6 +82,7 @@ pub struct ClientBuilder {
     max_hold: Option<Duration>,
     long_hold: Option<Duration>,
     refuse_eviction: bool,
+    replica_acks: Option<(u32, Duration)>,
     sentinel_access: Option<Access>,
     callbacks: Callbacks,
     prefix: String,
@@ -102,7 +103,9 @@ impl ClientBuilder {
     ///   unless named.
     /// * `redis-sentinel://[user][:password@]host[:port][,host[:port]..]/master[/database]`, or `valkey-sentinel://`:
     ///   the master that [sentinels](Self::sentinels) know. User and password are the master's.
-    /// * `rediss://` or `valkeys://`, also with `-sentinel`, and the same: over TLS. Needs the cargo feature `tls`, and
+    /// * `redis-cluster://[user][:password@]host:port[,host:port..]`, or `valkey-cluster://`: a [cluster](Self::cluster),
+    ///   of which some nodes are named.
+    /// * `rediss://` or `valkeys://`, also with `-sentinel` or `-cluster`, and the same: over TLS. Needs the cargo feature `tls`, and
     ///   the builder's `tls` says whom the client believes.
     /// * `unix:///path/of/socket[?db=database&user=user&pass=password]`, or `redis+unix://`: on this host, where there
     ///   are unix sockets.
@@ -180,6 +183,21 @@ impl ClientBuilder {
         self
     }
 
+    /// A cluster: `redis://` URLs of some of its nodes, as for [`url`](Self::url). The first that answers names the
+    /// others, so one would do while it is up. User and password are those of the first URL; database 0 is the only one
+    /// that a cluster has. See [the crate's page](crate#in-a-cluster).
+    ///
+    /// ```no_run
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::builder().cluster(["redis://a:7000", "redis://b:7000"]).build()?;
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    pub fn cluster(mut self, nodes: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        self.target = Some(Locks::Url(Box::new(Location::of_cluster(nodes))));
+        self
+    }
+
     /// Whom the client believes over TLS, and as whom it shows itself. Unless set, it believes the machine's
     /// authorities and shows nothing. It is an error of [`build`](Self::build) if the URL does not ask for TLS.
     #[cfg(feature = "tls")]
@@ -250,7 +268,8 @@ impl ClientBuilder {
     }
 
     /// Connections to the server at most, the renewals' and the subscription's included. 64 unless set; at least 3.
-    /// They are opened when they are needed. A caller that finds all in use waits for one.
+    /// They are opened when they are needed. A caller that finds all in use waits for one. Of a cluster, to each node:
+    /// callers of one that hangs must not use up what the others need.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.max_connections = Some(connections);
         self
@@ -326,6 +345,37 @@ impl ClientBuilder {
         self
     }
 
+    /// Has `replicas` of the server's replicas acknowledge whatever is granted, within `timeout`: each acquire of a
+    /// lock or of permits has the server `WAIT` for them. If fewer do, what was granted is given back, and the acquire
+    /// is an [`Error::NotReplicated`], which may pass. Unset, nobody waits for replicas.
+    ///
+    /// **This narrows the window in which a failover loses a lock, and does not close it.** A replica that did not
+    /// acknowledge may be the one that is promoted. One that did may have lost it again, or may not have heard of the
+    /// renewals since. Where two holders must not be, use a [`fenced_lock`](Client::fenced_lock) and have the resource
+    /// refuse those that are over, or a [`RedLock`](crate::RedLock) on independent servers.
+    ///
+    /// It costs one round trip between server and replica for each acquire, whose connection is busy meanwhile. While
+    /// replicas are missing, each try takes `timeout`, also one that finds the lock taken, whose answer is not changed
+    /// by it. A server looks at such a limit about ten times a second, so it may be somewhat longer; but the wait is
+    /// within the time that the caller gives, and a lease counts from before all of it. What is not waited for:
+    /// renewals, releases, a nested guard of a hold, and what is set rather than acquired, as a semaphore's number.
+    ///
+    /// `replicas` is a fixed number, and at least one. More than the server has make every acquire fail. `timeout` is
+    /// at least 1 ms, and at most half of the [command timeout](Self::command_timeout). A server or a user without
+    /// `WAIT` makes every acquire an [`Error::Refused`], with nothing held. A server in memory has no replicas.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheellock::Client;
+    ///
+    /// let settings = Client::builder().url("redis://127.0.0.1/").replica_acks(1, Duration::from_millis(500));
+    /// # drop(settings);
+    /// ```
+    pub fn replica_acks(mut self, replicas: u32, timeout: Duration) -> Self {
+        self.replica_acks = Some((replicas, timeout));
+        self
+    }
+
     /// The clock that leases and waits are measured on. Unless set, it is one that runs on while the machine is
     /// suspended (`CLOCK_BOOTTIME` on Linux, else [`SystemClock`](crate::SystemClock)).
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
@@ -362,6 +412,9 @@ impl ClientBuilder {
         if let Some(long) = self.long_hold {
             settings.set_long_hold(long)?;
         }
+        if let Some((wanted, timeout)) = self.replica_acks {
+            settings.set_replica_acks(wanted, timeout)?;
+        }
         settings.refuse_eviction = self.refuse_eviction;
         settings.callbacks = self.callbacks;
         let (target, default_clock): (Target, Arc<dyn Clock>) = match self.target {
@@ -377,7 +430,16 @@ impl ClientBuilder {
                 if let Some(source) = self.credentials {
                     location.ask_for_credentials(source);
                 }
+                if let Some(acks) = settings.replica_acks {
+                    location.ask_replicas(acks);
+                }
                 (Target::Redis(Box::new(location)), Arc::new(SuspendClock::new()))
+            }
+            Some(Locks::Memory(_)) if settings.replica_acks.is_some() => {
+                return Err(Error::InvalidSetting {
+                    setting: "replica_acks",
+                    reason: "a server in memory has no replicas".to_owned(),
+                });
             }
             Some(Locks::Memory(_)) if self.sentinel_access.is_some() => return Err(no_sentinels()),
             Some(Locks::Memory(memory)) => {

@@ -41,6 +41,26 @@
 //! * It is no safer than its server. A Redis that fails over or restarts without its keys has lost the locks.
 //! * [`Client::in_memory`] excludes the threads of one process only.
 //!
+//! # In a cluster
+//!
+//! `redis-cluster://a:7000,b:7000` or [`ClientBuilder::cluster`] names some nodes of a Redis or Valkey cluster; the rest
+//! is asked for. All keys and the channel of one lock lie in one slot, as Redisson names them, so each lock is at one
+//! node, and many locks spread over all. A slot that moves and a replica that takes over are followed; holds that the
+//! cluster kept are kept. What to know:
+//!
+//! * A failover can lose what the old master had acknowledged and not yet copied: locks are copied as everything else
+//!   is, afterwards. The hold that lost its key is told by its next renewal; until then two may hold the lock.
+//! * Until a dead master's replica has taken over, calls for its locks fail in the time that they always have, and holds
+//!   wait for their renewal: choose a lease that is well above the cluster's `cluster-node-timeout`.
+//! * While a slot is on its way to another node, its locks can be taken, and are renewed, and what has to touch several
+//!   names together is refused until the slot has arrived: most releases. They are tried as long as any call, and owed
+//!   afterwards. A message may be lost then; waiters find out within a second.
+//! * A name with braces needs a tag in them, as `{user}:42` has one. `a{b` or `a}b` is an
+//!   [`Error::InvalidName`] before anything is sent.
+//! * Messages go through the slots (`SPUBLISH`) if the cluster knows `PUBSUB SHARDNUMSUB`, which the user must be allowed
+//!   to ask: so Redisson decides it, and who decides otherwise is not heard.
+//! * One more thread finds out who serves what, once there was a reason to ask.
+//!
 //! # Being told
 //!
 //! A client can be given callbacks: for every hold that is lost ([`on_lost`](ClientBuilder::on_lost)), for holds that

@@ -12,6 +12,15 @@ pub(crate) struct LockName(Arc<str>);
 /// Longer names are a mistake more often than a wish, and every wait would send them again and again.
 const LONGEST: usize = 64 * 1024;
 
+const LATCH_CHANNEL: &str = "redisson_countdownlatch__channel__";
+
+/// Whether a channel may be of another slot than its key. Then the key's node can send messages there only to all nodes.
+/// Redisson cannot use such a latch in a cluster at all, so there is nobody else who would listen in shards.
+pub(crate) fn lies_apart(channel: &str) -> bool {
+    let braced = channel.strip_prefix(LATCH_CHANNEL).and_then(|braced| braced.strip_prefix('{'));
+    braced.is_some_and(|name| name.contains('{'))
+}
+
 impl LockName {
     pub(crate) fn parse(name: &str) -> Result<Self, Error> {
         let reason = if name.is_empty() {
@@ -54,10 +63,10 @@ impl LockName {
         self.prefixed("redisson_sc")
     }
 
-    /// The channel of latches. Redisson does not look whether there are braces, so a latch whose name has some is not of
-    /// one slot.
+    /// The channel of latches. Redisson does not look whether there are braces, so that of a latch whose name has some
+    /// [lies apart](lies_apart).
     pub(crate) fn latch_channel(&self) -> Arc<str> {
-        Arc::from(format!("redisson_countdownlatch__channel__{{{}}}", self.0))
+        Arc::from(format!("{LATCH_CHANNEL}{{{}}}", self.0))
     }
 
     /// The counter of fencing tokens.
@@ -187,6 +196,15 @@ mod tests {
                 "app:orders:{7}:x:timeout"
             ]
         );
+    }
+
+    #[test]
+    fn only_the_channel_of_a_latch_with_braces_lies_apart() {
+        for (text, apart) in [("a", false), ("a{b}", true), ("{user}:42", true)] {
+            let name = LockName::parse(text).unwrap();
+            assert_eq!(lies_apart(&name.latch_channel()), apart, "{text}");
+            assert!(!lies_apart(&name.channel()) && !lies_apart(&name.semaphore_channel()));
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What a lock does: one suite, run in memory and on a real server, by every road that leads to it.
+//! What a lock does: one suite, run in memory, on a real server by every road that leads to it, and in a cluster.
 
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 

@@ -1,4 +1,4 @@
-//! What a latch does, on both stores; how it is waited for; and what Redisson finds on the server.
+//! What a latch does, on all stores; how it is waited for; and what Redisson finds on the server.
 
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -7,7 +7,7 @@ mod common;
 use std::thread;
 use std::time::Duration;
 
-use common::stores::{World, on_both_stores};
+use common::stores::{World, on_all_stores};
 use common::{SLACK, SOON, now, pause, timed};
 use crossbeam_channel::bounded;
 use wheellock::{Client, CountDownLatch, Error};
@@ -34,7 +34,7 @@ fn go_on(waiter: &Client, name: &str, act: impl FnOnce()) -> Duration {
     })
 }
 
-on_both_stores! {
+on_all_stores! {
     fn a_latch_is_open_until_a_count_is_set_and_when_it_has_come_to_zero(world: &World) {
         let latch = world.client().count_down_latch("a");
         latch.wait().unwrap();

@@ -1,4 +1,4 @@
-//! What a semaphore with ids and leases does, on both stores; and what Redisson finds on the server.
+//! What a semaphore with ids and leases does, on all stores; and what Redisson finds on the server.
 
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use common::stores::{World, on_both_stores};
+use common::stores::{World, on_all_stores};
 use common::{SLACK, SOON, built, now, timed};
 use crossbeam_channel::bounded;
 use wheellock::{
@@ -40,7 +40,7 @@ fn lost(reason: LostReason) -> Error {
     Error::Lost { name: "a".to_owned(), reason }
 }
 
-on_both_stores! {
+on_all_stores! {
     fn a_permit_is_taken_until_it_is_released_or_dropped(world: &World) {
         let seats = with_permits(&world.client(), 3);
         let one = seats.acquire().unwrap();

@@ -6,29 +6,18 @@ mod common;
 
 use std::time::Duration;
 
-use common::stores::{World, on_both_stores};
+use common::stores::{World, on_all_stores};
 use wheellock::{BackOff, Client, Error, Guard, Lock, LostReason, Memory};
 use wheellock_fixture::{Fault, Request};
 
 const LEASE: Duration = Duration::from_secs(30);
-
-/// What stands under a key that is a text.
-fn text(world: &World, key: &str) -> Option<String> {
-    match world {
-        World::Memory(memory) => memory.text(key),
-        World::Redis(server) => match server.command(&["GET", key]) {
-            wheellock_fixture::Reply::Text(bytes) => Some(String::from_utf8(bytes).unwrap()),
-            _ => None,
-        },
-    }
-}
 
 /// Whether a thread of its own gets a lock at once.
 fn is_free(lock: &Lock) -> bool {
     std::thread::scope(|scope| scope.spawn(|| lock.try_lock().unwrap().is_some()).join().unwrap())
 }
 
-on_both_stores! {
+on_all_stores! {
     fn tokens_grow_from_hold_to_hold_and_from_client_to_client(world: &World) {
         let (one, other) = (world.client(), world.client());
         let mut last = 0;
@@ -69,7 +58,7 @@ on_both_stores! {
         let client = world.client();
         client.fenced_lock("a").with_lease(Duration::from_secs(1)).lock().unwrap().unlock().unwrap();
         let counter = "redisson_lock_token:{a}";
-        assert!(text(world, counter).is_some());
+        assert!(world.text(counter).is_some());
         assert_eq!(world.time_to_live(counter), None);
     }
 
@@ -130,12 +119,12 @@ on_both_stores! {
     fn a_simple_lock_is_a_text_with_its_owner_and_a_time_to_live(world: &World) {
         let client = world.client();
         let guard = client.simple_lock("a").lock().unwrap();
-        assert_eq!(text(world, "a").as_deref(), Some(guard.owner()));
+        assert_eq!(world.text("a").as_deref(), Some(guard.owner()));
         let left = world.time_to_live("a").unwrap();
         assert!(left <= LEASE && left > LEASE * 5 / 6, "{left:?}");
         assert!(client.simple_lock("a").is_locked().unwrap());
         guard.unlock().unwrap();
-        assert_eq!(text(world, "a"), None);
+        assert_eq!(world.text("a"), None);
     }
 
     fn a_simple_lock_is_refused_to_everybody_while_it_is_held(world: &World) {
@@ -175,7 +164,7 @@ on_both_stores! {
             guard.unlock(),
             Err(Error::Lost { name: "a".to_owned(), reason: LostReason::TakenOver })
         );
-        assert_eq!(text(world, "a").as_deref(), Some("data"));
+        assert_eq!(world.text("a").as_deref(), Some("data"));
     }
 
     fn a_simple_lock_can_be_forced_open(world: &World) {

@@ -1,4 +1,4 @@
-//! What a semaphore does, on both stores; how its waiters wait; and what Redisson finds on the server.
+//! What a semaphore does, on all stores; how its waiters wait; and what Redisson finds on the server.
 
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::stores::{World, on_both_stores};
+use common::stores::{World, on_all_stores};
 use common::{SLACK, SOON, now, pause, timed};
 use crossbeam_channel::bounded;
 use wheellock::{Client, Error, Semaphore};
@@ -31,7 +31,7 @@ fn wait_for_waiters(client: &Client, count: usize) {
     wait_until("all wait", SOON, || client.stats().waiters == count);
 }
 
-on_both_stores! {
+on_all_stores! {
     fn permits_are_counted_down_when_taken_and_up_when_given_back(world: &World) {
         let semaphore = with_permits(&world.client(), 3);
         semaphore.acquire(2).unwrap();

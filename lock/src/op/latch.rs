@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::operation::{Argument, Form, Operation, Script};
 use super::request::Request;
 use crate::keyspace::{Keyspace, WrongType};
-use crate::name::LockName;
+use crate::name::{LockName, lies_apart};
 use crate::value::{ServerTime, Unexpected, Value};
 
 static SET: Script = Script::new(include_str!("latch_set.lua"));
@@ -103,8 +103,10 @@ impl Operation for ChangeLatch {
         if let Change::Set(count) = self.change {
             arguments.push(Argument::Number(count));
         }
+        let apart = lies_apart(&self.channel);
+        let publish = if apart { Argument::Text("PUBLISH") } else { Argument::Publish };
         let channel = Argument::Text(&self.channel);
-        arguments.extend([self.request.remembered(), Argument::Publish, channel]);
+        arguments.extend([self.request.remembered(), publish, channel]);
         arguments
     }
 

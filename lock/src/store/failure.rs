@@ -18,6 +18,12 @@ pub(crate) enum Failure {
     Unknown { not_after: ServerTime, reason: String, broken: bool },
     /// The server answered an error. It did not take effect.
     Refused { code: String, message: String },
+    /// It was granted, and too few replicas heard of it in time. It must not be kept.
+    NotReplicated { wanted: u32, acknowledged: u32 },
+    /// It was granted, and the server does not say which replicas heard of it. It must not be kept.
+    NoReplicaAcks { code: String, message: String },
+    /// The names that are made of this one are of several slots of a cluster. Nothing was sent.
+    Scattered { name: String },
     /// The client was closed.
     Closed,
 }
@@ -35,8 +41,17 @@ impl Failure {
             Self::NotSent { .. } | Self::Unknown { .. } => true,
             Self::Refused { code, .. } => passes_by_itself(code),
             Self::Unauthenticated { passes, .. } => *passes,
-            Self::Distrusted { .. } | Self::Closed => false,
+            Self::Distrusted { .. }
+            | Self::NotReplicated { .. }
+            | Self::NoReplicaAcks { .. }
+            | Self::Scattered { .. }
+            | Self::Closed => false,
         }
+    }
+
+    /// Whether the server has granted it, and it must not be kept.
+    pub(crate) fn was_granted(&self) -> bool {
+        matches!(self, Self::NotReplicated { .. } | Self::NoReplicaAcks { .. })
     }
 
     /// Whether the connection was to blame, so that another may serve at once.
@@ -48,6 +63,7 @@ impl Failure {
     /// but something in the request.
     pub(crate) fn is_of_the_request(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if !passes_by_itself(code) && code != "OOM")
+            || matches!(self, Self::Scattered { .. })
     }
 
     /// Whether the server has refused this request for where its keys lie: elsewhere, or on their way.
@@ -94,6 +110,18 @@ impl Failure {
             Self::Refused { code, message } => match name {
                 Some(name) if code == "WRONGTYPE" => Error::WrongType { name: name.shown() },
                 _ => Error::Refused { operation, code, message },
+            },
+            Self::NotReplicated { wanted, acknowledged } => {
+                Error::NotReplicated { wanted, acknowledged }
+            }
+            Self::NoReplicaAcks { code, message } => {
+                Error::Refused { operation: "replica_acks", code, message }
+            }
+            Self::Scattered { name } => Error::InvalidName {
+                name,
+                reason: "in a cluster braces must enclose something, as in {user}:42, or the lock's keys would lie on \
+                         several nodes"
+                    .to_owned(),
             },
             Self::Closed => Error::Shutdown,
         }

@@ -32,7 +32,7 @@ pub(crate) trait Stream {
 }
 
 /// One server, as far as streams are concerned: each has a connection for them, and one that hangs delays no other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Lane(pub(crate) u32);
 
 /// Keys that one script may touch together have the same part: a slot of a cluster.

@@ -9,6 +9,7 @@ pub(crate) mod certificates;
 pub(crate) mod fleet;
 pub(crate) mod in_memory;
 pub(crate) mod line;
+pub(crate) mod slots;
 pub(crate) mod stores;
 pub(crate) mod user;
 

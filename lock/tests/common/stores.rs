@@ -1,4 +1,4 @@
-//! Both stores, for suites that run in memory and on a real server.
+//! The stores, for suites that run in memory, on a real server, and in a cluster.
 
 #![allow(
     unused_imports,
@@ -14,12 +14,14 @@ use wheellock::{Client, ClientBuilder, Memory};
 use wheellock_fixture::{Certificates, ClientCertificates};
 use wheellock_fixture::{Reply, Server};
 
+use super::slots::Lent;
 use super::user::{RULE, user_url};
 
 /// Somewhere that locks are kept, and how to look at them from outside.
 pub(crate) enum World {
     Memory(Memory),
     Redis(Box<Reached>),
+    Cluster(Lent),
 }
 
 /// A server, and how clients reach it. Tests look at it as themselves.
@@ -87,10 +89,35 @@ impl World {
         Self::Redis(Box::new(Reached::by(road)))
     }
 
+    pub(crate) fn in_a_cluster() -> Self {
+        Self::Cluster(Lent::take())
+    }
+
+    /// A command to the server that has the key.
+    fn command(&self, key: &str, arguments: &[&str]) -> Reply {
+        match self {
+            Self::Memory(_) => panic!("there is no server: {arguments:?}"),
+            Self::Redis(server) => server.command(arguments),
+            Self::Cluster(cluster) => cluster.home(key).command(arguments),
+        }
+    }
+
+    /// What stands under a key that is a text.
+    pub(crate) fn text(&self, key: &str) -> Option<String> {
+        match self {
+            Self::Memory(memory) => memory.text(key),
+            Self::Redis(_) | Self::Cluster(_) => match self.command(key, &["GET", key]) {
+                reply @ Reply::Text(_) => Some(reply.text()),
+                _ => None,
+            },
+        }
+    }
+
     pub(crate) fn client(&self) -> Client {
         super::built(match self {
             Self::Memory(memory) => Client::builder().in_memory(memory),
             Self::Redis(server) => server.builder(),
+            Self::Cluster(cluster) => Client::builder().url(&cluster.url()),
         })
     }
 
@@ -98,8 +125,8 @@ impl World {
     pub(crate) fn fields(&self, key: &str) -> Vec<(String, String)> {
         match self {
             Self::Memory(memory) => memory.fields(key),
-            Self::Redis(server) => {
-                let texts = server.command(&["HGETALL", key]).texts();
+            Self::Redis(_) | Self::Cluster(_) => {
+                let texts = self.command(key, &["HGETALL", key]).texts();
                 texts.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
             }
         }
@@ -108,8 +135,8 @@ impl World {
     pub(crate) fn time_to_live(&self, key: &str) -> Option<Duration> {
         match self {
             Self::Memory(memory) => memory.time_to_live(key),
-            Self::Redis(server) => {
-                let millis = server.command(&["PTTL", key]).integer();
+            Self::Redis(_) | Self::Cluster(_) => {
+                let millis = self.command(key, &["PTTL", key]).integer();
                 u64::try_from(millis).ok().map(Duration::from_millis)
             }
         }
@@ -118,14 +145,14 @@ impl World {
     pub(crate) fn delete(&self, key: &str) {
         match self {
             Self::Memory(memory) => memory.delete(key),
-            Self::Redis(server) => drop(server.command(&["DEL", key])),
+            Self::Redis(_) | Self::Cluster(_) => drop(self.command(key, &["DEL", key])),
         }
     }
 
     pub(crate) fn put_text(&self, key: &str) {
         match self {
             Self::Memory(memory) => memory.put_text(key),
-            Self::Redis(server) => drop(server.command(&["SET", key, "data"])),
+            Self::Redis(_) | Self::Cluster(_) => drop(self.command(key, &["SET", key, "data"])),
         }
     }
 
@@ -135,7 +162,9 @@ impl World {
                 let locked = self.client().lock(key).is_locked();
                 !memory.fields(key).is_empty() || locked.unwrap_or_else(|error| panic!("{error}"))
             }
-            Self::Redis(server) => server.command(&["EXISTS", key]) == Reply::Integer(1),
+            Self::Redis(_) | Self::Cluster(_) => {
+                self.command(key, &["EXISTS", key]) == Reply::Integer(1)
+            }
         }
     }
 }
@@ -161,10 +190,27 @@ macro_rules! on_both_stores {
 
 pub(crate) use on_both_stores;
 
+/// The same, and a third in a cluster.
+macro_rules! on_all_stores {
+    ($($(#[$attribute:meta])* fn $name:ident($world:ident: &World) $body:block)*) => {
+        $crate::common::stores::on_both_stores! {
+            $($(#[$attribute])* fn $name($world: &World) $body)*
+        }
+
+        mod in_a_cluster {
+            $(#[test] $(#[$attribute])* fn $name() {
+                super::$name(&$crate::common::stores::World::in_a_cluster());
+            })*
+        }
+    };
+}
+
+pub(crate) use on_all_stores;
+
 /// The same, and on a server that is reached over a unix socket, and over TLS.
 macro_rules! on_every_road {
     ($($(#[$attribute:meta])* fn $name:ident($world:ident: &World) $body:block)*) => {
-        $crate::common::stores::on_both_stores! {
+        $crate::common::stores::on_all_stores! {
             $($(#[$attribute])* fn $name($world: &World) $body)*
         }
 

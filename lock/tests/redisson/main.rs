@@ -20,6 +20,7 @@
 
 mod agreement;
 mod child;
+mod clustered;
 mod counting;
 mod death;
 mod grammar;

@@ -8,6 +8,7 @@ use redis::{ConnectionAddr, IntoConnectionInfo};
 
 #[cfg(feature = "tls")]
 use super::trust::Trust;
+use crate::config::ReplicaAcks;
 use crate::credentials::{Credentials, CredentialsSource};
 use crate::error::Error;
 #[cfg(feature = "tls")]
@@ -20,7 +21,7 @@ pub(crate) struct Location {
     pub(super) access: Access,
     /// Whether TLS is asked for. `None` if nothing was said of it.
     #[cfg(feature = "tls")]
-    encrypted: Option<bool>,
+    pub(super) encrypted: Option<bool>,
 }
 
 /// Where the keys are.
@@ -33,6 +34,8 @@ pub(super) enum Place {
     Unix(PathBuf),
     /// On the master of a name, which sentinels know.
     Master { name: String, sentinels: Vec<Address>, sentinel_access: Access },
+    /// In the slots of a cluster, of which these nodes know.
+    Cluster(Vec<Address>),
 }
 
 /// A host and a port.
@@ -50,7 +53,8 @@ pub(super) enum Peer {
     Unix(PathBuf),
 }
 
-/// Which database, who asks, and whom he believes. `Debug` leaves the password out.
+/// Which database, who asks, whom he believes, and which replicas have to hear of what is granted. `Debug` leaves the
+/// password out.
 #[derive(Clone, Default)]
 pub(crate) struct Access {
     pub(super) database: i64,
@@ -61,6 +65,7 @@ pub(crate) struct Access {
     /// If TLS is spoken.
     #[cfg(feature = "tls")]
     pub(super) trust: Option<Trust>,
+    pub(super) replica_acks: Option<ReplicaAcks>,
 }
 
 /// Where a sentinel listens unless it is told otherwise.
@@ -68,17 +73,17 @@ const SENTINEL_PORT: u16 = 26379;
 
 impl Location {
     /// Parses `redis://[user][:password@]host[:port][/database]` or
-    /// `redis-sentinel://[user][:password@]host[:port][,host[:port]..]/master[/database]`, or the same with `valkey` for
-    /// `redis`; with `rediss` or `valkeys` over TLS. Or `unix:///path[?db=database&user=user&pass=password]`.
+    /// `redis-sentinel://[user][:password@]host[:port][,host[:port]..]/master[/database]` or
+    /// `redis-cluster://[user][:password@]host:port[,host:port..]`, or the same with `valkey` for `redis`; with `rediss` or `valkeys` over TLS. Or `unix:///path[?db=database&user=user&pass=password]`.
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
         let (url, encrypted) = without_tls(url);
         if encrypted && cfg!(not(feature = "tls")) {
             return Err(invalid("TLS needs the cargo feature `tls` of wheellock"));
         }
-        let mut schemes = ["redis-sentinel://", "valkey-sentinel://"].into_iter();
-        let location = match schemes.find_map(|scheme| url.strip_prefix(scheme)) {
-            Some(rest) => Self::parse_sentinels(rest)?,
-            None => Self::parse_single(&url)?,
+        let location = match url.split_once("://") {
+            Some(("redis-sentinel" | "valkey-sentinel", rest)) => Self::parse_sentinels(rest)?,
+            Some(("redis-cluster" | "valkey-cluster", rest)) => Self::parse_cluster(rest)?,
+            _ => Self::parse_single(&url)?,
         };
         Ok(Self {
             #[cfg(feature = "tls")]
@@ -95,7 +100,7 @@ impl Location {
     /// Who asks the sentinels. False if there are none.
     pub(crate) fn set_sentinel_access(&mut self, access: Access) -> bool {
         match &mut self.place {
-            Place::Single(_) => false,
+            Place::Single(_) | Place::Cluster(_) => false,
             #[cfg(unix)]
             Place::Unix(_) => false,
             Place::Master { sentinel_access, .. } => {
@@ -160,7 +165,7 @@ impl Location {
         Ok(Self::new(Place::Master { name, sentinels, sentinel_access }, access))
     }
 
-    fn parse_single(url: &str) -> Result<Self, Error> {
+    pub(super) fn parse_single(url: &str) -> Result<Self, Error> {
         // The crate's message is not passed on: it may hold a piece of the URL, and so of the password.
         let url = redis::parse_redis_url(url).ok_or_else(|| invalid(FORM))?;
         match url.fragment() {
@@ -233,6 +238,11 @@ impl Location {
         Ok(())
     }
 
+    /// From now on, so many replicas have to hear of what is granted.
+    pub(crate) fn ask_replicas(&mut self, acks: ReplicaAcks) {
+        self.access.replica_acks = Some(acks);
+    }
+
     /// Where the keys are, as text: two that say the same mean the same.
     pub(crate) fn identity(&self) -> String {
         let database = self.access.database;
@@ -245,7 +255,21 @@ impl Location {
                 sentinels.sort();
                 format!("{name}@{}/{database}", sentinels.join(","))
             }
+            Place::Cluster(seeds) => {
+                let mut seeds: Vec<String> = seeds.iter().map(Address::to_string).collect();
+                seeds.sort();
+                format!("{}/{database}", seeds.join(","))
+            }
         }
+    }
+}
+
+impl Address {
+    /// Another server, which this one has named. Without a host it is beside this one.
+    pub(super) fn beside(&self, host: &str, port: u16) -> Self {
+        // A question mark is the host of a node that should have a name and has none.
+        let host = if host.is_empty() || host == "?" { &self.host } else { host };
+        Self { host: host.to_owned(), port }
     }
 }
 
@@ -325,7 +349,7 @@ mod tests {
             Place::Single(address) => address.to_string(),
             #[cfg(unix)]
             Place::Unix(path) => path.display().to_string(),
-            Place::Master { name, .. } => name,
+            other => panic!("{other:?}"),
         };
         assert_eq!(server("redis://ann:s3cret@example.org:7000/3"), "example.org:7000");
         assert_eq!(server("redis://[::1]:7000"), "[::1]:7000");
@@ -405,7 +429,7 @@ mod tests {
     fn no_message_holds_the_password() {
         let location = Location::parse("redis://:s3cret@example.org").unwrap();
         assert!(!format!("{location:?} {}", location.identity()).contains("s3cret"));
-        for wrong in ["redis://:s3cret@host:99999/", "s3cret", "rediss://:s3cret@host/", ""] {
+        for wrong in ["redis://:s3cret@host:99999/", "s3cret", "rediss://:s3cret@host/x", ""] {
             let error = Location::parse(wrong).unwrap_err();
             assert!(matches!(error, Error::InvalidUrl { .. }));
             assert!(!error.to_string().contains("s3cret"), "{error}");

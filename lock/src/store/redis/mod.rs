@@ -8,26 +8,38 @@
 
 mod address;
 mod asking;
+mod audience;
+mod channels;
+mod cluster;
 mod command;
 mod connection;
 mod eviction;
 mod follower;
 mod limit;
+mod lookout;
+mod members;
 mod node;
+mod pace;
 mod pipeline;
 mod pool;
 mod reach;
+mod redirection;
+mod replicas;
 mod replies;
 mod resolve;
+mod seeds;
 mod sentinels;
 mod server;
 mod server_clock;
+mod slot;
+mod slot_map;
 mod socket;
 mod sockets;
 mod store;
 mod subscription;
 #[cfg(feature = "tls")]
 mod tls;
+mod topology;
 #[cfg(feature = "tls")]
 mod trust;
 mod whereabouts;

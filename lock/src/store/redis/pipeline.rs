@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use super::connection::{Broken, Connection, Limit};
 use super::eviction;
+use super::redirection::Redirection;
 use super::server::Server;
 use super::wire::{ROUNDS, Verdict, is_a_replicas, is_unknown_to_it, judge, pack, unsettled};
 use crate::op::Operation;
@@ -24,6 +25,10 @@ pub(super) struct Pipeline {
     /// Whether the server may be asked what it evicts: not after it has kept that question unanswered.
     tells_eviction: AtomicBool,
 }
+
+/// What belongs to another node, which the server has named.
+pub(super) type Astray<S> =
+    Vec<(Request<<S as Stream>::Operation, <S as Stream>::Note>, Option<Redirection>)>;
 
 /// One operation on its way.
 struct UnderWay<O, N> {
@@ -69,8 +74,13 @@ impl Pipeline {
         policy
     }
 
-    /// Sends what the stream gives, and hands it the answers.
-    pub(super) fn run<S: Stream>(&self, stream: &mut S) {
+    /// Sends what the stream gives, and hands it the answers, except to what can be put `astray`. A failure is that of the
+    /// connection, and everything under way has been answered with it.
+    pub(super) fn run<S: Stream>(
+        &self,
+        stream: &mut S,
+        mut astray: Option<&mut Astray<S>>,
+    ) -> Result<(), Failure> {
         let mut kept = self.connection.lock();
         // Taken out, and put back when every reply was read: if the stream panics, what is still to come must not be read
         // as the reply to something else.
@@ -81,12 +91,13 @@ impl Pipeline {
                 let filled = self.fill(stream, &mut connection, &mut under_way, &mut again);
                 if let Err(failure) = filled {
                     under_way.extend(again);
-                    return fail(stream, under_way, &failure);
+                    fail(stream, under_way, &failure);
+                    return Err(failure);
                 }
             }
             let (Some(mut first), Some(open)) = (under_way.pop_front(), connection.as_mut()) else {
                 *kept = connection;
-                return;
+                return Ok(());
             };
             let value = match open.receive(&mut first.limit.refresh()) {
                 Ok(value) => value,
@@ -95,13 +106,20 @@ impl Pipeline {
                     let failure = self.server.failure(Broken::Unanswered(error), not_after);
                     under_way.push_front(first);
                     under_way.extend(again);
-                    return fail(stream, under_way, &failure);
+                    fail(stream, under_way, &failure);
+                    return Err(failure);
                 }
             };
             let Request { operation, note, timeout } = first.request;
             let answer = match judge(&self.server.clock, value) {
                 Verdict::Answer(value) => operation.decode(value).map_err(Failure::unexpected),
                 Verdict::Refused { code, message } => {
+                    if let Some(astray) = astray.as_deref_mut()
+                        && let Some(named) = self.named(&code, &message)
+                    {
+                        astray.push((Request { operation, note, timeout }, Some(named)));
+                        continue;
+                    }
                     let (moved, unknown) = (is_a_replicas(&code), is_unknown_to_it(&code));
                     let failure = if unknown {
                         self.server.unauthenticated(format!("{code} {message}"))
@@ -114,7 +132,8 @@ impl Pipeline {
                     if moved || unknown {
                         stream.answered(note, Err(failure.clone()));
                         under_way.extend(again);
-                        return fail(stream, under_way, &failure);
+                        fail(stream, under_way, &failure);
+                        return Err(failure);
                     }
                     Err(failure)
                 }
@@ -137,6 +156,11 @@ impl Pipeline {
             };
             stream.answered(note, answer);
         }
+    }
+
+    /// The node that the server has named instead of answering.
+    fn named(&self, code: &str, message: &str) -> Option<Redirection> {
+        Redirection::parse(code, message, self.server.address()?)
     }
 
     /// Sends as many as there is room for, over a new connection if there is none.

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use super::address::{Access, Address, Peer};
 use super::asking::Asking;
+use super::channels::Channels;
 use super::command::Command;
 use super::connection::{Broken, Connection, Limit};
 use super::reach::{authentication, hung_up, not_sent, reach, refused, unauthenticated};
@@ -18,14 +19,14 @@ use super::sentinels::Said;
 use super::server_clock::ServerClock;
 use super::sockets::Sockets;
 use super::whereabouts::{Master, News, Whereabouts};
-use super::wire::Channels;
+use crate::config::ReplicaAcks;
 use crate::credentials::Credentials;
 use crate::store::Failure;
 use crate::value::{ServerTime, Value};
 
 /// Pauses between tries at a master that is not there.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// One server, and what has been learnt of it.
 #[derive(Debug)]
@@ -45,7 +46,12 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn new(whereabouts: Whereabouts, access: Access, command_timeout: Duration) -> Self {
+    pub(super) fn new(
+        whereabouts: Whereabouts,
+        access: Access,
+        command_timeout: Duration,
+        channels: Channels,
+    ) -> Self {
         Self {
             whereabouts,
             access,
@@ -53,7 +59,7 @@ impl Server {
             resolver: Resolver::default(),
             credentials: Asking::new(),
             clock: ServerClock::new(),
-            channels: Channels::Everywhere,
+            channels,
             command_timeout,
             connections: AtomicU64::new(0),
             woken: Mutex::default(),
@@ -113,6 +119,14 @@ impl Server {
         let news = master.ask(limit)?;
         self.leave_if(news);
         Ok(())
+    }
+
+    /// Where it is, if it stays there.
+    pub(super) fn address(&self) -> Option<&Address> {
+        match &self.whereabouts {
+            Whereabouts::Fixed(Peer::Tcp(address)) => Some(address),
+            _ => None,
+        }
     }
 
     /// The master that it follows, if it does.
@@ -186,6 +200,11 @@ impl Server {
         self.shake_hands(peer, &mut connection, credentials.as_ref(), limit)?;
         self.connections.fetch_add(1, Ordering::Relaxed);
         Ok(connection)
+    }
+
+    /// Which replicas have to hear of what is granted.
+    pub(super) fn replica_acks(&self) -> Option<ReplicaAcks> {
+        self.access.replica_acks
     }
 
     /// Who we are, at this connect.

@@ -1,4 +1,5 @@
-//! Where an operation goes: to the one server there is, or that is the master now.
+//! Where an operation goes: to the one server there is, or that is the master now; or to the node of a cluster that
+//! serves its keys.
 //!
 //! Whatever has a key goes where the key is.
 
@@ -8,6 +9,8 @@ use std::time::Duration;
 use hashed_wheel::Parker;
 
 use super::address::{Location, Peer, Place};
+use super::cluster::Cluster;
+use super::connection::Limit;
 use super::node::Node;
 use super::sentinels::Sentinels;
 use super::whereabouts::{Master, Whereabouts};
@@ -24,7 +27,8 @@ pub(crate) struct Redis {
 
 #[derive(Debug)]
 enum Endpoint {
-    Single(Node),
+    Single(Box<Node>),
+    Cluster(Cluster),
 }
 
 impl Redis {
@@ -44,81 +48,111 @@ impl Redis {
                 let sentinels = Sentinels::new(name, sentinels, sentinel_access, timeout);
                 Whereabouts::Followed(Box::new(Master::new(sentinels)))
             }
+            Place::Cluster(seeds) => {
+                let cluster = Cluster::new(seeds, access, command_timeout, connections, listener);
+                return Ok(Self { endpoint: Endpoint::Cluster(cluster) });
+            }
         };
         let node = Node::new(whereabouts, access, command_timeout, connections, listener)?;
-        Ok(Self { endpoint: Endpoint::Single(node) })
+        Ok(Self { endpoint: Endpoint::Single(Box::new(node)) })
     }
 
     /// Makes a connection and keeps it for the first caller.
     pub(crate) fn connect(&self, timeout: Duration) -> Result<(), Failure> {
-        let Endpoint::Single(node) = &self.endpoint;
-        node.connect(timeout)
+        match &self.endpoint {
+            Endpoint::Single(node) => node.connect(timeout),
+            Endpoint::Cluster(cluster) => cluster.connect(timeout),
+        }
     }
 
     /// The policy of a server that may evict locks. `None` if it never evicts or does not say, within `timeout`.
     pub(crate) fn eviction(&self, timeout: Duration) -> Option<String> {
-        let Endpoint::Single(node) = &self.endpoint;
-        node.eviction(timeout)
+        match &self.endpoint {
+            Endpoint::Single(node) => node.eviction(timeout),
+            Endpoint::Cluster(cluster) => cluster.eviction(timeout),
+        }
     }
 
     /// The same for the connection of a stream, if that was made since it was asked last.
-    pub(crate) fn eviction_of_new_server(&self, _lane: Lane, timeout: Duration) -> Option<String> {
-        let Endpoint::Single(node) = &self.endpoint;
-        node.eviction_of_new_server(timeout)
+    pub(crate) fn eviction_of_new_server(&self, lane: Lane, timeout: Duration) -> Option<String> {
+        match &self.endpoint {
+            Endpoint::Single(node) => node.eviction_of_new_server(timeout),
+            Endpoint::Cluster(cluster) => cluster.eviction_of_new_server(lane, timeout),
+        }
     }
 
     pub(crate) fn subscribe(&self, channel: &Arc<str>) {
-        let Endpoint::Single(node) = &self.endpoint;
-        node.subscription().want(channel);
+        match &self.endpoint {
+            Endpoint::Single(node) => node.subscription().want(channel),
+            Endpoint::Cluster(cluster) => cluster.subscribe(channel),
+        }
     }
 
     pub(crate) fn unsubscribe(&self, channel: &Arc<str>) {
-        let Endpoint::Single(node) = &self.endpoint;
-        node.subscription().drop_want(channel);
+        match &self.endpoint {
+            Endpoint::Single(node) => node.subscription().drop_want(channel),
+            Endpoint::Cluster(cluster) => cluster.unsubscribe(channel),
+        }
     }
 
     pub(crate) fn flush(&self) {
-        let Endpoint::Single(node) = &self.endpoint;
-        node.subscription().flush();
+        match &self.endpoint {
+            Endpoint::Single(node) => node.subscription().flush(),
+            Endpoint::Cluster(cluster) => cluster.flush(),
+        }
     }
 
     pub(crate) fn connections_made(&self) -> u64 {
-        let Endpoint::Single(node) = &self.endpoint;
-        node.connections_made()
+        match &self.endpoint {
+            Endpoint::Single(node) => node.connections_made(),
+            Endpoint::Cluster(cluster) => cluster.connections_made(),
+        }
     }
 
     pub(crate) fn close(&self) {
-        let Endpoint::Single(node) = &self.endpoint;
-        node.close();
+        match &self.endpoint {
+            Endpoint::Single(node) => node.close(),
+            Endpoint::Cluster(cluster) => cluster.close(),
+        }
     }
 
     /// How often the server changed. What was on the last need not be on this one.
     pub(crate) fn moves(&self) -> u64 {
-        let Endpoint::Single(node) = &self.endpoint;
-        node.server().moves()
+        match &self.endpoint {
+            Endpoint::Single(node) => node.server().moves(),
+            // A hold that a new master does not know is found out by its renewal.
+            Endpoint::Cluster(_) => 0,
+        }
     }
 
     /// Wakes this one whenever the server changes.
     pub(crate) fn wake_on_move(&self, parker: &Parker) {
-        let Endpoint::Single(node) = &self.endpoint;
-        node.server().wake_on_move(parker);
+        match &self.endpoint {
+            Endpoint::Single(node) => node.server().wake_on_move(parker),
+            Endpoint::Cluster(_) => {}
+        }
     }
 
     /// One server does with all keys what it does with one.
-    pub(crate) fn part_of(&self, _key: &str) -> Part {
-        let Endpoint::Single(_) = &self.endpoint;
-        Part::ONLY
+    pub(crate) fn part_of(&self, key: &str) -> Part {
+        match &self.endpoint {
+            Endpoint::Single(_) => Part::ONLY,
+            Endpoint::Cluster(_) => Cluster::part_of(key),
+        }
     }
 
-    /// One server has all keys.
-    pub(crate) fn lane_of(&self, _key: &str) -> Lane {
-        let Endpoint::Single(_) = &self.endpoint;
-        Lane::ONLY
+    pub(crate) fn lane_of(&self, key: &str) -> Lane {
+        match &self.endpoint {
+            Endpoint::Single(_) => Lane::ONLY,
+            Endpoint::Cluster(cluster) => cluster.lane_of(key),
+        }
     }
 
     pub(crate) fn knows(&self, lane: Lane) -> bool {
-        let Endpoint::Single(_) = &self.endpoint;
-        lane == Lane::ONLY
+        match &self.endpoint {
+            Endpoint::Single(_) => lane == Lane::ONLY,
+            Endpoint::Cluster(cluster) => cluster.knows(lane),
+        }
     }
 
     /// Whether one server has all keys and always will.
@@ -127,9 +161,12 @@ impl Redis {
     }
 
     /// Sends what the stream gives, and hands it the answers.
-    pub(crate) fn stream<S: Stream>(&self, _lane: Lane, stream: &mut S) {
-        let Endpoint::Single(node) = &self.endpoint;
-        node.stream(stream);
+    pub(crate) fn stream<S: Stream>(&self, lane: Lane, stream: &mut S) {
+        match &self.endpoint {
+            // The stream has been told of what failed.
+            Endpoint::Single(node) => drop(node.stream(stream, None)),
+            Endpoint::Cluster(cluster) => cluster.stream(lane, stream),
+        }
     }
 
     pub(crate) fn execute<O: Operation + ?Sized>(
@@ -137,7 +174,9 @@ impl Redis {
         operation: &O,
         timeout: Duration,
     ) -> Result<Value, Failure> {
-        let Endpoint::Single(node) = &self.endpoint;
-        node.execute(operation, timeout)
+        match &self.endpoint {
+            Endpoint::Single(node) => node.execute(operation, &mut Limit::after(timeout), false),
+            Endpoint::Cluster(cluster) => cluster.execute(operation, timeout),
+        }
     }
 }

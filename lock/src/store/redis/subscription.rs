@@ -5,6 +5,10 @@
 //! a channel may be left and wished for again before the first confirmation is there, and only the last one says that
 //! messages come. When the connection breaks, the thread makes a new one and wishes for everything again; until then
 //! the waiters poll. Nothing here ever fails a caller.
+//!
+//! A node of a cluster serves a channel only while it serves its slot. When that ends it says so, and refuses the
+//! channel from then on. Such a channel is *homeless* until somebody takes the wish back and makes it elsewhere, or says
+//! that it is to be tried here again. Whoever knows the other nodes is told ([`Elsewhere`]).
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -18,11 +22,20 @@ use parking_lot::{Condvar, Mutex};
 
 use super::command::Command;
 use super::connection::{Connection, Limit, passes};
+use super::redirection::Redirection;
 use super::replies::Replies;
 use super::server::Server;
+use super::slot::slot_of;
 use super::socket::Socket;
+use crate::error::passes_by_itself;
 use crate::store::Listener;
 use crate::value::Value;
+
+/// Who knows the other nodes of a cluster.
+pub(super) trait Elsewhere: Send + Sync {
+    /// This node does not serve a channel, and has said who does; or it could not be reached. Must not block.
+    fn look(&self, named: Option<Redirection>);
+}
 
 /// A handle on the listening thread. It starts with the first wish.
 pub(crate) struct Subscription {
@@ -32,6 +45,7 @@ pub(crate) struct Subscription {
 struct Shared {
     server: Arc<Server>,
     listener: Weak<dyn Listener>,
+    elsewhere: Option<Weak<dyn Elsewhere>>,
     /// Taken before `state`, and held while bytes are written: what is taken from the row first is written first.
     writer: Mutex<Option<Arc<Socket>>>,
     state: Mutex<State>,
@@ -48,6 +62,8 @@ struct State {
     still_live: Vec<Arc<str>>,
     /// SUBSCRIBEs that the present connection was sent and the server has not confirmed.
     unconfirmed: HashMap<Arc<str>, u32>,
+    /// Channels that the present connection's server would not serve.
+    homeless: HashSet<Arc<str>>,
     running: bool,
     closed: bool,
 }
@@ -57,19 +73,22 @@ enum Change {
     Unsubscribe(Arc<str>),
 }
 
-/// Names in one SUBSCRIBE when all are wished for anew. A command of this size is written and read at once.
-const CHANNELS_PER_COMMAND: usize = 1000;
 /// Channels that may be left without the server being told, while others keep the thread busy.
 const LEFT_CHANNELS: usize = 64;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl Subscription {
-    pub(super) fn new(server: Arc<Server>, listener: Weak<dyn Listener>) -> Self {
+    pub(super) fn new(
+        server: Arc<Server>,
+        listener: Weak<dyn Listener>,
+        elsewhere: Option<Weak<dyn Elsewhere>>,
+    ) -> Self {
         Self {
             shared: Arc::new(Shared {
                 server,
                 listener,
+                elsewhere,
                 writer: Mutex::new(None),
                 state: Mutex::new(State::default()),
                 changed: Condvar::new(),
@@ -98,8 +117,25 @@ impl Subscription {
         state.still_live.retain(|live| live != channel);
         let before = state.row.len();
         state.row.retain(|change| !matches!(change, Change::Subscribe(wish) if wish == channel));
-        if state.row.len() == before {
+        // Of one that it would not serve the server need not be told.
+        if !state.homeless.remove(channel) && state.row.len() == before {
             state.row.push(Change::Unsubscribe(Arc::clone(channel)));
+        }
+    }
+
+    /// Wishes again for the channels that this server would not serve.
+    pub(super) fn wish_again(&self) {
+        let any = {
+            let mut state = self.shared.state.lock();
+            let homeless = std::mem::take(&mut state.homeless);
+            let any = !homeless.is_empty();
+            for channel in homeless {
+                state.subscribe_again(channel);
+            }
+            any
+        };
+        if any {
+            self.shared.flush();
         }
     }
 
@@ -148,18 +184,17 @@ impl Shared {
         let Some(mut socket) = writer.as_deref() else {
             return;
         };
+        let channels = self.server.channels;
         let mut packed = Vec::new();
         {
             let mut state = self.state.lock();
             for change in std::mem::take(&mut state.row) {
                 match change {
                     Change::Subscribe(channel) => {
-                        pack("SUBSCRIBE", std::slice::from_ref(&channel), &mut packed);
+                        channels.subscribe(std::slice::from_ref(&channel), &mut packed);
                         *state.unconfirmed.entry(channel).or_default() += 1;
                     }
-                    Change::Unsubscribe(channel) => {
-                        pack("UNSUBSCRIBE", std::slice::from_ref(&channel), &mut packed);
-                    }
+                    Change::Unsubscribe(channel) => channels.unsubscribe(&channel, &mut packed),
                 }
             }
         }
@@ -174,11 +209,13 @@ impl Shared {
     fn listen(self: Arc<Self>) {
         let mut pause = FIRST_PAUSE;
         while self.wait_for_a_wish() {
-            let connected = self.connect().and_then(|(socket, replies)| {
-                pause = FIRST_PAUSE;
-                self.read(&socket, replies)
-            });
+            let connected = self
+                .connect()
+                .and_then(|(socket, replies)| self.read(&socket, replies, &mut pause));
             *self.writer.lock() = None;
+            if connected.is_err() {
+                self.look_elsewhere(None);
+            }
             // It ends well only when nobody is left to listen.
             if connected.is_ok() || !self.sleep(pause) {
                 break;
@@ -234,12 +271,11 @@ impl Shared {
             }
             state.row.clear();
             state.still_live.clear();
+            state.homeless.clear();
             state.unconfirmed =
                 state.wanted.iter().map(|channel| (Arc::clone(channel), 1)).collect();
             let wanted: Vec<Arc<str>> = state.wanted.iter().cloned().collect();
-            for channels in wanted.chunks(CHANNELS_PER_COMMAND) {
-                pack("SUBSCRIBE", channels, &mut packed);
-            }
+            self.server.channels.subscribe(&wanted, &mut packed);
         }
         (&*socket).write_all(&packed)?;
         *writer = Some(Arc::clone(&socket));
@@ -247,31 +283,85 @@ impl Shared {
     }
 
     /// Reads until the connection breaks.
-    fn read(&self, socket: &Socket, mut replies: Replies) -> io::Result<()> {
+    fn read(&self, socket: &Socket, mut replies: Replies, pause: &mut Duration) -> io::Result<()> {
         let mut reader = Watched { socket, shared: self, asked: false };
         loop {
             let push = replies.next(&mut reader)?;
             let Some(listener) = self.listener.upgrade() else {
                 return Ok(());
             };
-            let Value::Array(parts) = push else { continue };
-            match parts.as_slice() {
-                [Value::Text(kind), Value::Text(channel), ..]
-                    if kind == "subscribe" && self.confirm(channel) =>
-                {
-                    listener.live(channel);
+            match push {
+                Value::Array(parts) => {
+                    // It does serve. Only now: one that takes connections and refuses channels is not asked in a hurry.
+                    *pause = FIRST_PAUSE;
+                    self.take(&parts, &*listener);
                 }
-                [Value::Text(kind), Value::Text(channel), Value::Text(payload)]
-                    if kind == "message" =>
-                {
-                    listener.message(channel, payload);
-                }
-                // Other confirmations, and pongs.
+                Value::Refusal { code, message } => self.refused(&code, &message)?,
+                // A pong, where nothing is subscribed.
                 _ => {}
             }
             if self.state.lock().row.len() > LEFT_CHANNELS {
                 self.flush();
             }
+        }
+    }
+
+    fn take(&self, parts: &[Value], listener: &dyn Listener) {
+        let [Value::Text(kind), Value::Text(channel), rest @ ..] = parts else {
+            return;
+        };
+        match (kind.as_str(), rest) {
+            ("subscribe" | "ssubscribe", _) if self.confirm(channel) => listener.live(channel),
+            ("message" | "smessage", [Value::Text(payload)]) => listener.message(channel, payload),
+            ("sunsubscribe", _) if self.was_evicted(channel) => self.flush(),
+            // Other confirmations, and pongs.
+            _ => {}
+        }
+    }
+
+    /// The server has refused a channel. It does not say which.
+    fn refused(&self, code: &str, message: &str) -> io::Result<()> {
+        let asked = self.server.address();
+        match asked.and_then(|asked| Redirection::parse(code, message, asked)) {
+            Some(named) => {
+                if let Redirection::Moved { slot, .. } = named {
+                    self.state.lock().lose_home(slot);
+                }
+                self.look_elsewhere(Some(named));
+                Ok(())
+            }
+            // After a pause all are wished for again.
+            None if passes_by_itself(code) => Err(io::Error::other(format!("{code} {message}"))),
+            // Not allowed. Who waits for that channel polls.
+            None => Ok(()),
+        }
+    }
+
+    /// The server has said that it does not serve a channel any more, if nobody here has left it. It is then wished for
+    /// again at once, for the refusal tells who serves it.
+    fn was_evicted(&self, channel: &str) -> bool {
+        let mut state = self.state.lock();
+        // With a wish under way it is an earlier leave that is confirmed, or the wish will be refused.
+        if state.unconfirmed.contains_key(channel) {
+            return false;
+        }
+        let Some(channel) = state.wanted.get(channel).cloned() else {
+            // Who wishes for it again must not believe that its messages have never stopped.
+            let is_leave =
+                |change: &Change| matches!(change, Change::Unsubscribe(left) if **left == *channel);
+            state.row.retain(|change| !is_leave(change));
+            return false;
+        };
+        let evicted = !state.is_in_row(&channel);
+        if evicted {
+            state.subscribe_again(channel);
+        }
+        evicted
+    }
+
+    fn look_elsewhere(&self, named: Option<Redirection>) {
+        if let Some(elsewhere) = self.elsewhere.as_ref().and_then(Weak::upgrade) {
+            elsewhere.look(named);
         }
     }
 
@@ -287,6 +377,30 @@ impl Shared {
         }
         state.unconfirmed.remove(channel);
         state.wanted.contains(channel)
+    }
+}
+
+impl State {
+    fn is_in_row(&self, channel: &Arc<str>) -> bool {
+        self.row.iter().any(|change| matches!(change, Change::Subscribe(wish) if wish == channel))
+    }
+
+    fn subscribe_again(&mut self, channel: Arc<str>) {
+        if self.wanted.contains(&channel) && !self.is_in_row(&channel) {
+            self.row.push(Change::Subscribe(channel));
+        }
+    }
+
+    /// Of this slot nothing is subscribed here.
+    fn lose_home(&mut self, slot: u16) {
+        let State { unconfirmed, homeless, wanted, .. } = self;
+        unconfirmed.retain(|channel, _| {
+            let lost = slot_of(channel) == slot;
+            if lost && wanted.contains(channel) {
+                homeless.insert(Arc::clone(channel));
+            }
+            !lost
+        });
     }
 }
 
@@ -324,11 +438,6 @@ impl Read for Watched<'_> {
             }
         }
     }
-}
-
-fn pack(verb: &str, channels: &[Arc<str>], packed: &mut Vec<u8>) {
-    let words: Vec<&str> = [verb].into_iter().chain(channels.iter().map(|name| &**name)).collect();
-    packed.extend(Command::of(&words));
 }
 
 impl fmt::Debug for Subscription {

@@ -1,5 +1,6 @@
 //! An operation as bytes, and what its reply asks of the sender.
 
+use super::channels::Channels;
 use super::command::Command;
 use super::server_clock::ServerClock;
 use crate::op::{Argument, Form, Operation};
@@ -45,21 +46,6 @@ pub(super) fn unsettled() -> Failure {
     Failure::Refused {
         code: "TRYAGAIN".to_owned(),
         message: "the server's scripts or clock kept changing".to_owned(),
-    }
-}
-
-/// How messages are sent and listened for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Channels {
-    /// Every node of a cluster hears of them.
-    Everywhere,
-}
-
-impl Channels {
-    pub(super) fn publish(self) -> &'static str {
-        match self {
-            Self::Everywhere => "PUBLISH",
-        }
     }
 }
 

@@ -18,7 +18,8 @@ import org.redisson.Redisson;
  * java -jar redisson-peer.jar [SETTING=VALUE ...] HOST:PORT [HOST:PORT ...]
  *
  * settings: lockWatchdogTimeout, fairLockWaitTimeout, timeout, retryAttempts (milliseconds and a number; Redisson's
- * own defaults without them); nameMapper, a text that is put before every name, also before that of a counter
+ * own defaults without them); nameMapper, a text that is put before every name, also before that of a counter;
+ * cluster, whatever its value: the addresses are nodes of one cluster, and there is one client
  *
  * It says `ready VERSION` once. Then each command has one answer, when it has been done:
  *

@@ -6,18 +6,39 @@ import org.redisson.api.RBucket;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
+import org.redisson.config.ClusterServersConfig;
 import org.redisson.config.Config;
 import org.redisson.config.NameMapper;
 import org.redisson.config.SingleServerConfig;
 
-/** One Redisson client for each server, and the objects that commands name. */
+/** One Redisson client for each server, or one for all if they are a cluster; and the objects that commands name. */
 final class Servers {
     private final List<RedissonClient> clients = new ArrayList<>();
 
     Servers(Map<String, String> settings, List<String> addresses) {
+        if (settings.containsKey("cluster")) {
+            clients.add(Redisson.create(cluster(settings, addresses)));
+            return;
+        }
         for (String address : addresses) {
             clients.add(Redisson.create(config(settings, address)));
         }
+    }
+
+    private static Config cluster(Map<String, String> settings, List<String> addresses) {
+        Config config = new Config();
+        ClusterServersConfig servers = config.useClusterServers();
+        addresses.forEach(address -> servers.addNodeAddress("redis://" + address));
+        servers.setMasterConnectionMinimumIdleSize(1);
+        servers.setScanInterval(500);
+        settings.forEach((name, value) -> {
+            switch (name) {
+                case "cluster" -> { }
+                case "lockWatchdogTimeout" -> config.setLockWatchdogTimeout(Long.parseLong(value));
+                default -> throw new IllegalArgumentException("there is no setting " + name + " of a cluster");
+            }
+        });
+        return config;
     }
 
     private static Config config(Map<String, String> settings, String address) {

@@ -1,0 +1,72 @@
+//! Where a node sends whoever has come to the wrong one. What it sends away has not run.
+
+use super::address::Address;
+
+/// Another node is to be asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Redirection {
+    /// It serves the slot, from now on.
+    Moved { slot: u16, to: Address },
+    /// It may have the key already, of a slot that is on its way. This once, and it has to be told so.
+    Ask { to: Address },
+}
+
+impl Redirection {
+    /// Reads an error that `asked` answered.
+    pub(super) fn parse(code: &str, message: &str, asked: &Address) -> Option<Self> {
+        if code != "MOVED" && code != "ASK" {
+            return None;
+        }
+        let (slot, place) = message.trim().split_once(' ')?;
+        let slot = slot.parse().ok()?;
+        // An IPv6 address comes without brackets.
+        let (host, port) = place.trim().rsplit_once(':')?;
+        let to = asked.beside(host, port.parse().ok()?);
+        Some(if code == "MOVED" { Self::Moved { slot, to } } else { Self::Ask { to } })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(code: &str, message: &str) -> Option<Redirection> {
+        let asked = Address { host: "asked".to_owned(), port: 1 };
+        Redirection::parse(code, message, &asked)
+    }
+
+    fn to(host: &str) -> Address {
+        Address { host: host.to_owned(), port: 6381 }
+    }
+
+    #[test]
+    fn moved_and_ask_name_a_node() {
+        let moved = Redirection::Moved { slot: 3999, to: to("127.0.0.1") };
+        assert_eq!(read("MOVED", "3999 127.0.0.1:6381"), Some(moved));
+        assert_eq!(read("ASK", "3999 ::1:6381"), Some(Redirection::Ask { to: to("::1") }));
+        let named = Redirection::Ask { to: to("b.example.org") };
+        assert_eq!(read("ASK", "3999 b.example.org:6381"), Some(named));
+    }
+
+    #[test]
+    fn no_host_is_the_host_that_was_asked() {
+        let ask = Redirection::Ask { to: to("asked") };
+        for message in ["3999 :6381", "3999 ?:6381"] {
+            assert_eq!(read("ASK", message), Some(ask.clone()), "{message}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_redirection_is_none() {
+        for (code, message) in [
+            ("ERR", "3999 127.0.0.1:6381"),
+            ("MOVED", ""),
+            ("MOVED", "3999"),
+            ("MOVED", "70000 127.0.0.1:6381"),
+            ("MOVED", "1 127.0.0.1:70000"),
+            ("ASK", "x 127.0.0.1:6381"),
+        ] {
+            assert_eq!(read(code, message), None, "{code} {message}");
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Slots that move from node to node while their locks are held and waited for.
+
+mod common;
+
+use std::thread;
+use std::time::Duration;
+
+use common::slots::{
+    AT_ONCE, builder_of, calls, client_of, elsewhere, home, owner_of, wait_for_a_listener,
+};
+use common::{SOON, built, now, pause, timed, wait_for_a_waiter};
+use wheellock::Error;
+use wheellock_fixture::{Cluster, wait_until};
+
+const LEASE: Duration = Duration::from_secs(2);
+
+#[test]
+fn a_hold_goes_with_its_slot_and_is_renewed_and_released_where_it_is_now() {
+    let cluster = Cluster::start(3, 0);
+    let client = built(builder_of(&cluster).watchdog_lease(LEASE));
+    let guard = client.lock("a").lock().unwrap();
+    for _ in 0..3 {
+        cluster.move_slot(cluster.slot_of("a"), &elsewhere(&cluster, "a"));
+        let renewed = client.stats().renewed;
+        wait_until("it is renewed", SOON, || client.stats().renewed > renewed);
+        assert_eq!(owner_of(&cluster, "a").as_deref(), Some(guard.owner()));
+    }
+    let nested = client.lock("a").lock().unwrap();
+    cluster.move_slot(cluster.slot_of("a"), &elsewhere(&cluster, "a"));
+    nested.unlock().unwrap();
+    guard.unlock().unwrap();
+    assert_eq!(owner_of(&cluster, "a"), None);
+    assert_eq!((client.stats().lost, client.stats().owed_releases), (0, 0));
+}
+
+#[test]
+fn who_is_sent_away_goes_where_it_was_sent_at_once_and_learns_the_whole_map() {
+    let cluster = Cluster::start(3, 0);
+    let client = client_of(&cluster);
+    let lock = client.lock("a");
+    lock.lock().unwrap().unlock().unwrap();
+    let slot = cluster.slot_of("a");
+    let (target, before) = (elsewhere(&cluster, "a"), calls(&cluster, "cluster|slots"));
+    cluster.move_slot(slot, &target);
+    let (result, took) = timed(|| lock.lock().unwrap().unlock());
+    result.unwrap();
+    assert!(took < AT_ONCE, "{took:?}");
+    wait_until("the map is learnt", SOON, || calls(&cluster, "cluster|slots") > before);
+    let moved = |node: &wheellock_fixture::Server| {
+        let errors = node.command(&["INFO", "errorstats"]).text();
+        errors.lines().find(|line| line.contains("MOVED")).map(str::to_owned)
+    };
+    let all = || cluster.nodes().iter().map(|node| moved(node)).collect::<Vec<_>>();
+    let refusals = all();
+    for _ in 0..20 {
+        lock.lock().unwrap().unlock().unwrap();
+    }
+    assert_eq!(all(), refusals);
+}
+
+#[test]
+fn a_waiter_is_woken_by_a_release_after_its_slot_has_moved() {
+    let cluster = Cluster::start(3, 0);
+    let (holder, waiter) = (client_of(&cluster), client_of(&cluster));
+    let mut guard = holder.lock("a").lock().unwrap();
+    // Often enough that a waiter which only finds out when it polls is not mistaken for one that was told.
+    for _ in 0..6 {
+        let holder = &holder;
+        guard = thread::scope(|scope| {
+            let waiting = scope.spawn(|| waiter.lock("a").lock().unwrap().unlock().unwrap());
+            wait_for_a_waiter(&waiter);
+            wait_for_a_listener(&cluster, "a");
+            cluster.move_slot(cluster.slot_of("a"), &elsewhere(&cluster, "a"));
+            let ((), took) = timed(|| wait_for_a_listener(&cluster, "a"));
+            assert!(took < AT_ONCE, "it listened elsewhere for {took:?}");
+            let ((), took) = timed(|| {
+                guard.unlock().unwrap();
+                waiting.join().unwrap();
+            });
+            assert!(took < AT_ONCE, "{took:?}");
+            holder.lock("a").lock().unwrap()
+        });
+    }
+    drop(guard);
+}
+
+#[test]
+fn a_waiter_is_woken_although_messages_go_everywhere_and_its_slot_has_moved() {
+    let cluster = Cluster::start(3, 0);
+    for node in cluster.nodes() {
+        let rules = ["on", "nopass", "~*", "&*", "+@all", "-pubsub|shardnumsub"];
+        node.command(&[&["ACL", "SETUSER", "default"], &rules[..]].concat());
+    }
+    let (holder, waiter) = (client_of(&cluster), client_of(&cluster));
+    let guard = holder.lock("a").lock().unwrap();
+    let channel = "redisson_lock__channel:{a}";
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| waiter.lock("a").lock().unwrap().unlock().unwrap());
+        wait_until("somebody listens", SOON, || {
+            home(&cluster, "a").command(&["PUBSUB", "NUMSUB", channel]).array()[1].integer() == 1
+        });
+        cluster.move_slot(cluster.slot_of("a"), &elsewhere(&cluster, "a"));
+        let ((), took) = timed(|| {
+            guard.unlock().unwrap();
+            waiting.join().unwrap();
+        });
+        assert!(took < AT_ONCE, "{took:?}");
+    });
+    assert_eq!(calls(&cluster, "ssubscribe"), 0);
+}
+
+#[test]
+fn in_the_midst_of_a_move_locks_are_taken_at_the_target_and_given_back_when_it_is_over() {
+    let cluster = Cluster::start(3, 0);
+    let client = client_of(&cluster);
+    let slot = cluster.slot_of("{a}");
+    let held = client.lock("{a}held").lock().unwrap();
+    let (source, target) = (home(&cluster, "{a}"), elsewhere(&cluster, "{a}"));
+    let moving = cluster.begin_move(slot, &target).unwrap();
+    // Not at the source, which says: ask the target. And the next time too, as the map stays.
+    let taken = client.lock("{a}new").lock().unwrap();
+    assert!(client.lock("{a}new").try_lock().unwrap().is_some());
+    assert_eq!(source.command(&["DBSIZE"]).integer(), 1);
+    assert_eq!(target.command(&["DBSIZE"]).integer(), 1);
+    assert!(client.lock("{a}held").remaining_lease().unwrap().is_some());
+    assert!(target.command_calls("asking") >= 2);
+    // A release has two keys, of which the channel is never there: refused until the move is over, and tried again.
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            wait_until("it is refused", SOON, || {
+                source.command(&["INFO", "errorstats"]).text().contains("TRYAGAIN")
+            });
+            moving.move_all_keys().unwrap();
+            moving.finish().unwrap();
+        });
+        held.unlock().unwrap();
+        taken.unlock().unwrap();
+    });
+    assert_eq!(target.command(&["DBSIZE"]).integer(), 0);
+    assert_eq!(client.stats().owed_releases, 0);
+}
+
+#[test]
+fn a_move_that_does_not_end_bounds_a_call_and_what_it_left_is_finished_afterwards() {
+    let cluster = Cluster::start(2, 0);
+    let client = built(builder_of(&cluster).command_timeout(Duration::from_millis(250)));
+    let guard = client.lock("a").lock().unwrap();
+    let target = elsewhere(&cluster, "a");
+    let moving = cluster.begin_move(cluster.slot_of("a"), &target).unwrap();
+    let (error, took) = timed(|| guard.unlock().unwrap_err());
+    assert!(matches!(&error, Error::Refused { code, .. } if code == "TRYAGAIN"), "{error}");
+    assert!(error.is_retryable() && took < Duration::from_secs(2), "{took:?}");
+    assert_eq!(client.stats().owed_releases, 1);
+    moving.move_all_keys().unwrap();
+    moving.finish().unwrap();
+    wait_until("it is released", SOON, || client.stats().owed_releases == 0);
+    assert_eq!(target.command(&["DBSIZE"]).integer(), 0);
+}
+
+#[test]
+fn no_hold_is_lost_while_a_slot_stays_half_moved_for_several_leases() {
+    let cluster = Cluster::start(2, 0);
+    let client = built(builder_of(&cluster).watchdog_lease(LEASE));
+    let names: Vec<String> = (0..40).map(|number| format!("{{a}}{number}")).collect();
+    let others: Vec<String> = (0..40).map(|number| format!("other:{number}")).collect();
+    let lock = |name: &String| client.lock(name).lock().unwrap();
+    let guards: Vec<_> = names.iter().chain(&others).map(lock).collect();
+    let target = elsewhere(&cluster, "{a}");
+    let moving = cluster.begin_move(cluster.slot_of("{a}"), &target).unwrap();
+    moving.move_keys(&names[..20]).unwrap();
+    let begun = now();
+    while now() - begun < LEASE * 3 {
+        pause(Duration::from_millis(50));
+        assert_eq!(client.stats().lost, 0, "after {:?}", now() - begun);
+    }
+    assert!(guards.iter().all(wheellock::LockGuard::is_held));
+    moving.move_all_keys().unwrap();
+    moving.finish().unwrap();
+    for guard in guards {
+        guard.unlock().unwrap();
+    }
+    assert_eq!(client.stats().lost, 0);
+}
+
+#[test]
+fn a_node_that_joins_is_gone_to_with_the_slots_that_it_gets() {
+    let cluster = Cluster::start(2, 0);
+    let (client, waiter) = (built(builder_of(&cluster).watchdog_lease(LEASE)), client_of(&cluster));
+    let names: Vec<String> = (0..20).map(|number| format!("joins:{number}")).collect();
+    let guards: Vec<_> = names.iter().map(|name| client.lock(name).lock().unwrap()).collect();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| waiter.lock(&names[0]).lock().unwrap().unlock().unwrap());
+        wait_for_a_waiter(&waiter);
+        wait_for_a_listener(&cluster, &names[0]);
+        let added = cluster.add_master();
+        for name in &names {
+            cluster.move_slot(cluster.slot_of(name), &added);
+        }
+        let renewed = client.stats().renewed + 20;
+        wait_until("all are renewed there", SOON, || client.stats().renewed >= renewed);
+        assert_eq!(added.command(&["DBSIZE"]).integer(), 20);
+        wait_for_a_listener(&cluster, &names[0]);
+        let ((), took) = timed(|| {
+            for guard in guards {
+                guard.unlock().unwrap();
+            }
+            waiting.join().unwrap();
+        });
+        assert!(took < AT_ONCE, "{took:?}");
+        assert_eq!(added.command(&["DBSIZE"]).integer(), 0);
+    });
+    assert_eq!(client.stats().lost, 0);
+}

@@ -1,0 +1,96 @@
+//! What the tests of clusters share: names at a node, and how to look at all nodes.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use wheellock::{Client, ClientBuilder};
+use wheellock_fixture::{Cluster, Server, wait_until};
+
+use super::{SOON, built};
+
+/// A client of the cluster.
+pub(crate) fn client_of(cluster: &Cluster) -> Client {
+    built(builder_of(cluster))
+}
+
+pub(crate) fn builder_of(cluster: &Cluster) -> ClientBuilder {
+    Client::builder().url(&cluster.url())
+}
+
+/// The node that has a name.
+pub(crate) fn home(cluster: &Cluster, name: &str) -> Arc<Server> {
+    cluster.node_of(cluster.slot_of(name))
+}
+
+/// A master that does not have a name.
+pub(crate) fn elsewhere(cluster: &Cluster, name: &str) -> Arc<Server> {
+    let home = home(cluster, name).address();
+    cluster.masters().into_iter().find(|master| master.address() != home).unwrap()
+}
+
+/// Some name that a master has.
+pub(crate) fn name_at(cluster: &Cluster, master: &Server) -> String {
+    let is_there = |name: &String| home(cluster, name).address() == master.address();
+    (0..1_000_000).map(|number| format!("name-{number}")).find(is_there).unwrap()
+}
+
+/// How often a command was called, at all nodes together.
+pub(crate) fn calls(cluster: &Cluster, command: &str) -> u64 {
+    let running = cluster.nodes().into_iter().filter(|node| node.is_running());
+    running.map(|node| node.command_calls(command)).sum()
+}
+
+/// The owners under a key, asked where it is.
+pub(crate) fn owner_of(cluster: &Cluster, name: &str) -> Option<String> {
+    home(cluster, name).command(&["HKEYS", name]).texts().pop()
+}
+
+/// Waits until somebody listens to a lock's releases in shards, at the node that has it.
+pub(crate) fn wait_for_a_listener(cluster: &Cluster, name: &str) {
+    let channel = format!("redisson_lock__channel:{{{name}}}");
+    wait_until("somebody listens", SOON, || {
+        let count = home(cluster, name).command(&["PUBSUB", "SHARDNUMSUB", &channel]);
+        count.array()[1].integer() > 0
+    });
+}
+
+/// What a busy machine may take for anything that takes no time. Far below the bound after which waiters poll.
+pub(crate) const AT_ONCE: Duration = Duration::from_millis(600);
+
+/// A cluster of three masters for a test that breaks nothing: empty, and used by one test after the other, as a start
+/// takes seconds.
+#[derive(Debug)]
+pub(crate) struct Lent(Option<Cluster>);
+
+static FREE: Mutex<Vec<Cluster>> = Mutex::new(Vec::new());
+
+impl Lent {
+    pub(crate) fn take() -> Self {
+        let free = FREE.lock().pop();
+        let cluster = free.unwrap_or_else(|| Cluster::start(3, 0));
+        for node in cluster.nodes() {
+            node.command(&["FLUSHALL"]);
+        }
+        Self(Some(cluster))
+    }
+
+    pub(crate) fn home(&self, key: &str) -> Arc<Server> {
+        home(self, key)
+    }
+}
+
+impl Deref for Lent {
+    type Target = Cluster;
+
+    fn deref(&self) -> &Cluster {
+        self.0.as_ref().unwrap()
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        FREE.lock().extend(self.0.take());
+    }
+}
