@@ -1,8 +1,8 @@
 //! The fault matrix: every operation that the library sends meets every fault, once and for three seconds.
 //!
 //! The table of outcomes stands in the crate's documentation, in `src/faults.md`. With `WRITE_FAULTS=1` the test writes
-//! it anew. `FAULT_SEED` repeats a run's order and cuts. `FAULT_CELLS` runs only the cells whose name contains one of its
-//! parts, between which stand commas. `FAULT_WORKERS` says how many run at a time.
+//! it anew. `FAULT_SEED` repeats a run's order and cuts. `FAULT_CELLS` runs only the cells whose name contains one of
+//! its parts, between which stand commas. `FAULT_WORKERS` says how many run at a time.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![expect(clippy::panic, reason = "the helpers of a test fail it with a message")]
