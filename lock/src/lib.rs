@@ -152,7 +152,8 @@
 //! # Errors
 //!
 //! There is one [`Error`]. It says whether it [may pass](Error::is_retryable) and whether the command
-//! [may have run](Error::is_outcome_unknown). Contention is never an error.
+//! [may have run](Error::is_outcome_unknown). Contention is never an error. Which fault leads to which error of which
+//! call is in the tables of [`faults`].
 //!
 //! # Tests of your own program
 //!
