@@ -1,1 +1,3 @@
+//! What each operation comes to under each fault.
+//!
 #![doc = include_str!("faults.md")]
