@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, bounded};
 use wheellock::Client;
-use wheellock_fixture::{Sentinels, Server, wait_until};
+use wheellock_fixture::{Reply, Sentinels, Server, wait_until};
 
 use crate::clock::{now, pause};
 use crate::contender::Contender;
@@ -54,14 +54,16 @@ pub enum End {
     Killed,
 }
 
-/// A failover for this crate and, where there is a JDK, for Redisson. And why that is not there.
+/// A failover until a sentinel says so, which is the floor; until a waiter of this crate owns the lock; and, where there
+/// is a JDK, until one of Redisson's does, or why that is not there.
 #[must_use]
 pub fn failovers(sentinels: &Rc<Sentinels>, end: End) -> (Vec<Contender>, Option<String>) {
-    let own = contender("wheellock", sentinels, end, own_waiter(&sentinels.url(), "bench:own"));
-    match redisson_waiter(sentinels, "bench:java") {
-        Ok(waiter) => (vec![own, contender("Redisson 3.52", sentinels, end, waiter)], None),
-        Err(reason) => (vec![own], Some(reason)),
-    }
+    let own = own_waiter(&sentinels.url(), "bench:own");
+    let mut all = vec![floor(sentinels, end), contender("wheellock", sentinels, end, own)];
+    let redisson = redisson_waiter(sentinels, "bench:java");
+    let missing =
+        redisson.map(|waiter| all.push(contender("Redisson 3.52", sentinels, end, waiter)));
+    (all, missing.err())
 }
 
 /// Who waits for a lock when he is told to, and says when he has it.
@@ -81,6 +83,27 @@ fn contender(
     Contender::new(name, move || fail_over(&sentinels, end, &mut waiter))
 }
 
+fn floor(sentinels: &Rc<Sentinels>, end: End) -> Contender {
+    let sentinels = Rc::clone(sentinels);
+    Contender::new("a sentinel says so", move || {
+        sentinels.wait_until_all_is_well();
+        let new = *sentinels.replicas().first().expect("there is a replica");
+        let promoted = promote(&sentinels, end);
+        let port = new.address().port().to_string();
+        let ask = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Sentinels::NAME];
+        while !sentinels
+            .sentinels()
+            .iter()
+            .any(|sentinel| sentinel.command(&ask).texts()[1] == port)
+        {
+            pause(LOOK);
+        }
+        let known = now();
+        revive(&sentinels);
+        known - promoted
+    })
+}
+
 fn fail_over(sentinels: &Sentinels, end: End, waiter: &mut Waiter) -> Duration {
     sentinels.wait_until_all_is_well();
     let (old, lock) = (sentinels.master(), waiter.lock);
@@ -94,7 +117,24 @@ fn fail_over(sentinels: &Sentinels, end: End, waiter: &mut Waiter) -> Duration {
         exists && (listens(old, lock) || listens(new, lock))
     });
     pause(Duration::from_millis(100));
-    let mut new_master = new.connection();
+    let promoted = promote(sentinels, end);
+    wait_until("the lock is free", LIMIT, || new.try_command(&["DEL", lock]).is_ok());
+    let owned = loop {
+        // It may be cut off, and the next one is not.
+        new.try_command(&["PUBLISH", channel(lock).as_str(), "0"]).ok();
+        if let Ok(owned) = waiter.owned.recv_timeout(BETWEEN_MESSAGES) {
+            break owned;
+        }
+        assert!(now() - promoted < LIMIT, "the waiter does not get the lock");
+    };
+    revive(sentinels);
+    owned.saturating_duration_since(promoted)
+}
+
+/// Ends the reign of the master. Answers when the replica says that it is one.
+fn promote(sentinels: &Sentinels, end: End) -> Instant {
+    let (old, replicas) = (sentinels.master(), sentinels.replicas());
+    let new = *replicas.first().expect("there is a replica");
     match end {
         End::Killed => old.kill(),
         End::Told => wait_until("a sentinel begins a failover", LIMIT, || {
@@ -102,22 +142,16 @@ fn fail_over(sentinels: &Sentinels, end: End, waiter: &mut Waiter) -> Duration {
             sentinels.sentinels().iter().any(|sentinel| !sentinel.command(&told).is_error())
         }),
     }
-    while new_master.command(&["ROLE"]).array()[0].text() != "master" {
+    // On a connection for each command, as a sentinel ends those to a server that it promotes.
+    while !matches!(new.try_command(&["ROLE"]), Ok(Reply::Array(role)) if role[0].text() == "master")
+    {
         pause(LOOK);
     }
-    let promoted = now();
-    new_master.command(&["DEL", lock]);
-    let owned = loop {
-        new_master.command(&["PUBLISH", channel(lock).as_str(), "0"]);
-        if let Ok(owned) = waiter.owned.recv_timeout(BETWEEN_MESSAGES) {
-            break owned;
-        }
-        assert!(now() - promoted < LIMIT, "the waiter does not get the lock");
-    };
-    if end == End::Killed {
-        old.start_again();
-    }
-    owned.saturating_duration_since(promoted)
+    now()
+}
+
+fn revive(sentinels: &Sentinels) {
+    sentinels.servers().iter().filter(|server| !server.is_running()).for_each(Server::start_again);
 }
 
 fn listens(server: &Server, lock: &str) -> bool {

@@ -82,6 +82,7 @@ pub struct ClientBuilder {
     max_hold: Option<Duration>,
     long_hold: Option<Duration>,
     refuse_eviction: bool,
+    replica_acks: Option<(u32, Duration)>,
     sentinel_access: Option<Access>,
     callbacks: Callbacks,
     prefix: String,
@@ -344,6 +345,37 @@ impl ClientBuilder {
         self
     }
 
+    /// Has `replicas` of the server's replicas acknowledge whatever is granted, within `timeout`: each acquire of a
+    /// lock or of permits has the server `WAIT` for them. If fewer do, what was granted is given back, and the acquire
+    /// is an [`Error::NotReplicated`], which may pass. Unset, nobody waits for replicas.
+    ///
+    /// **This narrows the window in which a failover loses a lock, and does not close it.** A replica that did not
+    /// acknowledge may be the one that is promoted. One that did may have lost it again, or may not have heard of the
+    /// renewals since. Where two holders must not be, use a [`fenced_lock`](Client::fenced_lock) and have the resource
+    /// refuse those that are over, or a [`RedLock`](crate::RedLock) on independent servers.
+    ///
+    /// It costs one round trip between server and replica for each acquire, whose connection is busy meanwhile. While
+    /// replicas are missing, each try takes `timeout`, also one that finds the lock taken, whose answer is not changed
+    /// by it. A server looks at such a limit about ten times a second, so it may be somewhat longer; but the wait is
+    /// within the time that the caller gives, and a lease counts from before all of it. What is not waited for:
+    /// renewals, releases, a nested guard of a hold, and what is set rather than acquired, as a semaphore's number.
+    ///
+    /// `replicas` is a fixed number, and at least one. More than the server has make every acquire fail. `timeout` is
+    /// at least 1 ms, and at most half of the [command timeout](Self::command_timeout). A server or a user without
+    /// `WAIT` makes every acquire an [`Error::Refused`], with nothing held. A server in memory has no replicas.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheellock::Client;
+    ///
+    /// let settings = Client::builder().url("redis://127.0.0.1/").replica_acks(1, Duration::from_millis(500));
+    /// # drop(settings);
+    /// ```
+    pub fn replica_acks(mut self, replicas: u32, timeout: Duration) -> Self {
+        self.replica_acks = Some((replicas, timeout));
+        self
+    }
+
     /// The clock that leases and waits are measured on. Unless set, it is one that runs on while the machine is
     /// suspended (`CLOCK_BOOTTIME` on Linux, else [`SystemClock`](crate::SystemClock)).
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
@@ -380,6 +412,9 @@ impl ClientBuilder {
         if let Some(long) = self.long_hold {
             settings.set_long_hold(long)?;
         }
+        if let Some((wanted, timeout)) = self.replica_acks {
+            settings.set_replica_acks(wanted, timeout)?;
+        }
         settings.refuse_eviction = self.refuse_eviction;
         settings.callbacks = self.callbacks;
         let (target, default_clock): (Target, Arc<dyn Clock>) = match self.target {
@@ -395,7 +430,16 @@ impl ClientBuilder {
                 if let Some(source) = self.credentials {
                     location.ask_for_credentials(source);
                 }
+                if let Some(acks) = settings.replica_acks {
+                    location.ask_replicas(acks);
+                }
                 (Target::Redis(Box::new(location)), Arc::new(SuspendClock::new()))
+            }
+            Some(Locks::Memory(_)) if settings.replica_acks.is_some() => {
+                return Err(Error::InvalidSetting {
+                    setting: "replica_acks",
+                    reason: "a server in memory has no replicas".to_owned(),
+                });
             }
             Some(Locks::Memory(_)) if self.sentinel_access.is_some() => return Err(no_sentinels()),
             Some(Locks::Memory(memory)) => {

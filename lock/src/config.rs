@@ -32,8 +32,17 @@ pub(crate) struct Settings {
     pub(crate) long_hold: Option<Duration>,
     /// Whether a server that may evict locks is an error.
     pub(crate) refuse_eviction: bool,
+    /// What replicas have to hear of.
+    pub(crate) replica_acks: Option<ReplicaAcks>,
     /// Whom to tell.
     pub(crate) callbacks: Callbacks,
+}
+
+/// How many replicas have to acknowledge what is granted, and how long that may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReplicaAcks {
+    pub(crate) wanted: u32,
+    pub(crate) timeout: Duration,
 }
 
 /// Below ten ticks a third of the lease is not enough for a tick, the jitter and a round trip.
@@ -66,6 +75,7 @@ impl Default for Settings {
             max_hold: None,
             long_hold: None,
             refuse_eviction: false,
+            replica_acks: None,
             callbacks: Callbacks::default(),
         }
     }
@@ -142,6 +152,20 @@ impl Settings {
             });
         }
         self.long_hold = Some(long);
+        Ok(())
+    }
+
+    /// After the command timeout: half of it is left for the command itself.
+    pub(crate) fn set_replica_acks(&mut self, wanted: u32, timeout: Duration) -> Result<(), Error> {
+        if wanted == 0 {
+            return Err(Error::InvalidSetting {
+                setting: "replica_acks",
+                reason: "no replica has to acknowledge anything".to_owned(),
+            });
+        }
+        let most = self.command_timeout / 2;
+        bounded("replica_acks", timeout, Duration::from_millis(1), most)?;
+        self.replica_acks = Some(ReplicaAcks { wanted, timeout });
         Ok(())
     }
 

@@ -298,7 +298,7 @@ impl Acquire {
         let part = self.parts.get(self.place).filter(|_| !self.round.is_over());
         self.round.begun(self.place, now);
         let taken = part.map_or(Ok(None), |part| part.plan.carry_out(&self.holder, Wait::No));
-        let answered = !taken.as_ref().is_err_and(Error::is_retryable);
+        let answered = !taken.as_ref().is_err_and(Error::is_the_servers_state);
         self.answer(taken);
         answered
     }

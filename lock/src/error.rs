@@ -124,6 +124,14 @@ pub enum Error {
         /// The rest of it.
         message: String,
     },
+    /// It was granted, and fewer replicas than [wanted](crate::ClientBuilder::replica_acks) acknowledged it in time, so
+    /// it was given back. Transient; nothing is held.
+    NotReplicated {
+        /// How many were to.
+        wanted: u32,
+        /// How many did, as far as is known.
+        acknowledged: u32,
+    },
     /// The key of that name holds something that is not a lock. Permanent until it is removed; it was not touched.
     WrongType {
         /// The lock's name.
@@ -221,7 +229,10 @@ impl Error {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Thread { .. } | Self::Unreachable { .. } | Self::OutcomeUnknown { .. } => true,
+            Self::Thread { .. }
+            | Self::Unreachable { .. }
+            | Self::OutcomeUnknown { .. }
+            | Self::NotReplicated { .. } => true,
             Self::Refused { code, .. } => passes_by_itself(code) || code == "OOM",
             _ => false,
         }
@@ -231,6 +242,13 @@ impl Error {
     #[must_use]
     pub fn is_outcome_unknown(&self) -> bool {
         matches!(self, Self::OutcomeUnknown { .. })
+    }
+}
+
+impl Error {
+    /// Whether it says that the server did not answer, or not yet as it should.
+    pub(crate) fn is_the_servers_state(&self) -> bool {
+        self.is_retryable() && !matches!(self, Self::NotReplicated { .. })
     }
 }
 
@@ -289,6 +307,12 @@ impl fmt::Display for Error {
             }
             Self::Refused { operation, code, message } => {
                 write!(formatter, "{operation}: the server answered {code} {message}")
+            }
+            Self::NotReplicated { wanted, acknowledged } => {
+                write!(
+                    formatter,
+                    "{acknowledged} replicas acknowledged what was granted, and {wanted} are wanted"
+                )
             }
             Self::WrongType { name } => {
                 write!(formatter, "the key {name:?} holds something that is not a lock")

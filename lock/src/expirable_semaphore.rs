@@ -115,6 +115,8 @@ impl ExpirableSemaphore {
     ///   the command timeout. A server that is out of memory refuses to give permits; they can be released.
     /// * [`Error::OutcomeUnknown`] - the server did not answer for twice the command timeout. Nothing is held; what the
     ///   command may have taken is given back in the background.
+    /// * [`Error::NotReplicated`] - too few [replicas](crate::ClientBuilder::replica_acks) have heard of it. Nothing is
+    ///   held.
     /// * [`Error::Lost`] - it was granted too late: the lease was over when the answer came.
     /// * [`Error::Shutdown`] - the client was shut down.
     pub fn acquire(&self) -> Result<Permit, Error> {

@@ -102,6 +102,8 @@ impl<G: Guard> Lock<G> {
     ///   command timeout.
     /// * [`Error::OutcomeUnknown`] - the server did not answer for twice the command timeout. Nothing is held; what the
     ///   command may have created is released in the background.
+    /// * [`Error::NotReplicated`] - too few [replicas](crate::ClientBuilder::replica_acks) have heard of it. Nothing is
+    ///   held.
     /// * [`Error::Lost`] - it was granted too late: the lease was over when the answer came.
     /// * [`Error::Shutdown`] - the client was shut down.
     /// * [`Error::WatchdogGone`] - nobody would renew the hold.

@@ -177,6 +177,7 @@ impl Plan {
             doubt: None,
             line: InLine::No,
             answered: false,
+            unkept: false,
         };
         let Wait::For(end) = wait else {
             return match acquirer.attempt(until(), cancel)? {
@@ -326,6 +327,8 @@ struct Acquirer<'a> {
     line: InLine,
     /// Whether the last attempt was answered.
     answered: bool,
+    /// Whether it was granted what must not be kept.
+    unkept: bool,
 }
 
 impl Acquirer<'_> {
@@ -354,6 +357,8 @@ impl Acquirer<'_> {
                     // Nothing is ever sent of it, also not that it leaves.
                     self.line = InLine::No;
                 }
+                self.unkept = gave_up.failure.was_granted();
+                self.answered = self.unkept;
                 return Err(gave_up.failure.into_error(acquire.name(), &self.claim.name));
             }
         };
@@ -423,9 +428,9 @@ impl Acquirer<'_> {
 
 impl Drop for Acquirer<'_> {
     fn drop(&mut self) {
-        if self.line != InLine::No {
+        if self.line != InLine::No || self.unkept {
             // A server that did not answer just now is not asked again while a caller waits.
-            self.process.leave_line(&self.claim, self.terms.lease, self.doubt, self.answered);
+            self.process.give_up(&self.claim, self.terms.lease, self.doubt, self.answered);
         } else if let Some(doubt) = self.doubt {
             self.process.watchdog.owe_release(&self.claim, self.terms.lease, Some(doubt));
         }

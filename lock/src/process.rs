@@ -18,13 +18,13 @@ use crate::holds::Holds;
 use crate::lease::{self, Lease};
 use crate::name::LockName;
 use crate::op::{Found, Operation, Recounted};
-use crate::owner::ClientId;
+use crate::owner::{ClientId, Owner};
 use crate::report::Warning;
 use crate::store::{Failure, Listener, Location, Memory, Redis, Store};
 use crate::teller::Teller;
 use crate::value::ServerTime;
 use crate::wait::{Channels, LONGEST_TRIP};
-use crate::watchdog::{Debt, Watchdog};
+use crate::watchdog::{Debt, GivesBack, Watchdog};
 
 /// Where a client's locks are.
 #[derive(Clone, Debug)]
@@ -337,9 +337,9 @@ impl Process {
         Err(lost(hold, reason))
     }
 
-    /// One who waited gives up, and leaves the line on the server: with one try, if there is one `now`, else in the
-    /// background.
-    pub(crate) fn leave_line(
+    /// An acquire gives up: it leaves the line on the server, and what it was granted. With one try, if there is one
+    /// `now`, else in the background.
+    pub(crate) fn give_up(
         &self,
         claim: &Claim,
         lease: Lease,
@@ -358,6 +358,26 @@ impl Process {
             self.watchdog.owe_release(claim, lease.max(lease::DEFAULT), doubt);
         }
         self.watchdog.released(claim);
+    }
+
+    /// The same for permits, which `gives_back` gives back; nothing needs it any more after `lasts`.
+    pub(crate) fn give_back(
+        &self,
+        request: (LockName, Owner),
+        gives_back: GivesBack,
+        lasts: Duration,
+        now: bool,
+    ) {
+        let (name, owner) = request;
+        let debt = Debt { kind: None, name, owner };
+        self.watchdog.releasing(debt.clone());
+        let patience = self.settings.command_timeout.min(LONGEST_TRIP);
+        let done = now && self.call_for(&gives_back, patience, Attempts::One).is_ok();
+        if !done {
+            // If too many are owed already, that is counted.
+            self.watchdog.give_back_in_background(debt.clone(), gives_back, lasts);
+        }
+        self.watchdog.released(debt);
     }
 
     /// False if so many are owed that the lease has to end by itself.

@@ -119,7 +119,7 @@
 //! | `lockWatchdogBatchSize` | [`renewal_batch`](crate::ClientBuilder::renewal_batch) | 25, and 100 when behind; there 100 |
 //! | `timeout` | [`command_timeout`](crate::ClientBuilder::command_timeout) | 3 s, as there |
 //! | `nameMapper` that puts a text before each name | [`key_prefix`](crate::ClientBuilder::key_prefix), for keys and channels alike as there; [`with_prefix`](crate::Client::with_prefix) for some of a client's locks. `getName()` leaves the text out, [`Lock::name`](crate::Lock::name) does not | none, as there |
-//! | `checkLockSyncedSlaves`, `slavesSyncTimeout` | none yet | |
+//! | `checkLockSyncedSlaves`, `slavesSyncTimeout` | [`replica_acks`](crate::ClientBuilder::replica_acks): as many as are asked for, or it is an error; there all that are known are waited for, and one is enough | off; there on, 1 s |
 //!
 //! # Where this differs from Redisson on purpose
 //!

@@ -62,6 +62,8 @@ impl Semaphore {
     ///   the command timeout. A server that is out of memory refuses to give permits; they can be released.
     /// * [`Error::OutcomeUnknown`] - the server did not answer for twice the command timeout. Nothing is held; what the
     ///   command may have taken is given back in the background, if the server answers again within a minute.
+    /// * [`Error::NotReplicated`] - too few [replicas](crate::ClientBuilder::replica_acks) have heard of it. Nothing is
+    ///   held.
     /// * [`Error::Shutdown`] - the client was shut down.
     pub fn acquire(&self, permits: u32) -> Result<(), Error> {
         self.take_or_cancel(permits, None)

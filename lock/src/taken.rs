@@ -20,6 +20,7 @@ use crate::process::Process;
 use crate::told::{Listener, Together};
 use crate::validity::Validity;
 use crate::value::ServerTime;
+use crate::watchdog::Debt;
 
 /// How long permits last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,9 +229,9 @@ impl Taken {
             Lasts::Endless => LONG,
             Lasts::Leased(_) | Lasts::Watched(_) => self.remaining(),
         };
-        let (name, request) = (self.name.clone(), release.request().clone());
+        let debt = Debt { kind: None, name: self.name.clone(), owner: release.request().clone() };
         let owed = Arc::new(OwedPermits(release));
-        self.process.watchdog.give_back_in_background(name, request, owed, lasts);
+        self.process.watchdog.give_back_in_background(debt, owed, lasts);
     }
 
     /// The holds are over for everybody before the first byte is sent.

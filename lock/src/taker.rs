@@ -26,6 +26,8 @@ pub(crate) struct NumberTaker<'a> {
     id: Owner,
     take: TakePermits,
     in_doubt: bool,
+    /// Whether it was granted what must not be kept.
+    unkept: bool,
 }
 
 impl<'a> NumberTaker<'a> {
@@ -33,7 +35,7 @@ impl<'a> NumberTaker<'a> {
         let id = process.id.draw();
         let request = Request::new(&name, &id, remembered(process));
         let take = TakePermits { name, permits, request };
-        Self { process, id, take, in_doubt: false }
+        Self { process, id, take, in_doubt: false, unkept: false }
     }
 
     pub(crate) fn attempt(&mut self, patience: &Patience<'_>) -> Result<Attempt<()>, Error> {
@@ -42,6 +44,7 @@ impl<'a> NumberTaker<'a> {
             Ok(answer) => answer,
             Err(gave_up) => {
                 self.in_doubt |= gave_up.doubt.is_some();
+                self.unkept = gave_up.failure.was_granted();
                 return Err(gave_up.failure.into_error(self.take.name(), &self.take.name));
             }
         };
@@ -63,12 +66,10 @@ impl<'a> NumberTaker<'a> {
 
 impl Drop for NumberTaker<'_> {
     fn drop(&mut self) {
-        if self.in_doubt {
+        if self.in_doubt || self.unkept {
             let undo = Arc::new(UndoTake::new(self.take.clone()));
-            let (name, id) = (self.take.name.clone(), self.id.clone());
-            let lasts = remembered(self.process);
-            // If too many are owed already, that is counted.
-            self.process.watchdog.give_back_in_background(name, id, undo, lasts);
+            let request = (self.take.name.clone(), self.id.clone());
+            self.process.give_back(request, undo, remembered(self.process), self.unkept);
         }
     }
 }
@@ -82,6 +83,8 @@ pub(crate) struct PermitTaker<'a> {
     acquire: AcquirePermits,
     /// Until when copies of the attempts may still arrive.
     doubt: Option<ServerTime>,
+    /// Whether it was granted what must not be kept.
+    unkept: bool,
 }
 
 impl<'a> PermitTaker<'a> {
@@ -89,7 +92,7 @@ impl<'a> PermitTaker<'a> {
         let owners: Vec<Owner> = (0..permits).map(|_| process.id.draw()).collect();
         let ids = owners.iter().map(PermitId::of).collect();
         let acquire = AcquirePermits::new(name.clone(), ids, term.lease(process));
-        Self { process, name, owners, term, acquire, doubt: None }
+        Self { process, name, owners, term, acquire, doubt: None, unkept: false }
     }
 
     pub(crate) fn attempt(&mut self, patience: &Patience<'_>) -> Result<Attempt<Taken>, Error> {
@@ -101,6 +104,7 @@ impl<'a> PermitTaker<'a> {
             Ok(answer) => answer,
             Err(gave_up) => {
                 self.doubt = self.doubt.max(gave_up.doubt);
+                self.unkept = gave_up.failure.was_granted();
                 return Err(gave_up.failure.into_error(self.acquire.name(), &self.name));
             }
         };
@@ -132,7 +136,7 @@ impl<'a> PermitTaker<'a> {
 
 impl Drop for PermitTaker<'_> {
     fn drop(&mut self) {
-        if self.doubt.is_some() {
+        if self.doubt.is_some() || self.unkept {
             let (name, request) = (self.name.clone(), self.process.id.draw());
             let remembered = remembered(self.process);
             let ids = self.owners.iter().map(PermitId::of).collect();
@@ -140,8 +144,7 @@ impl Drop for PermitTaker<'_> {
             let owed = Arc::new(OwedPermits(release));
             let lease = self.term.lease(self.process);
             let lasts = lease.map_or(LONG, |lease| lease.duration() + remembered);
-            // If too many are owed already, that is counted.
-            self.process.watchdog.give_back_in_background(name, request, owed, lasts);
+            self.process.give_back((name, request), owed, lasts, self.unkept);
         }
     }
 }

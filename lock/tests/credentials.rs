@@ -1,6 +1,6 @@
 //! A client asks who it is at each connect, and lives with answers that change, fail, or do not come.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+#![expect(clippy::panic, reason = "a callback that panics is what is tested")]
 
 mod common;
 

@@ -120,6 +120,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "replies",
             "connection",
             "eviction",
+            "replicas",
             "topology",
             "asking",
             "resolve",

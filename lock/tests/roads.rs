@@ -1,6 +1,6 @@
 //! What a URL may say, and servers that are reached over a unix socket.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod common;
 

@@ -1,7 +1,5 @@
 //! No password and no key stands in what a program prints: settings, clients, errors, events.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
-
 mod common;
 
 use std::fmt::Debug;

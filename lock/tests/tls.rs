@@ -1,7 +1,7 @@
 //! Locks over TLS: woken, renewed and cut as without it; and nobody is believed who cannot show who he is.
 
 #![cfg(feature = "tls")]
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod common;
 

@@ -25,6 +25,12 @@ pub(crate) enum Acquired {
     Busy(Option<Duration>),
 }
 
+impl Acquired {
+    pub(super) fn is_granted(self) -> bool {
+        !matches!(self, Self::Busy(_))
+    }
+}
+
 /// Reads a time to live.
 pub(super) fn busy(millis: i64) -> Acquired {
     Acquired::Busy(u64::try_from(millis).ok().map(Duration::from_millis))
@@ -84,5 +90,13 @@ impl Operation for Acquire {
         let lease = i64::try_from(self.lease.millis()).unwrap_or(i64::MAX);
         keyspace.prolong(key, lease);
         Value::Nil
+    }
+
+    fn may_grant(&self) -> bool {
+        true
+    }
+
+    fn grants(&self, value: &Value) -> bool {
+        self.decode(value.clone()).is_ok_and(Acquired::is_granted)
     }
 }

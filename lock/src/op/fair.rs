@@ -120,6 +120,14 @@ impl Operation for FairAcquire {
         self.take(&mut Line::new(keyspace, &self.keys))
             .unwrap_or_else(|WrongType| Value::wrong_type())
     }
+
+    fn may_grant(&self) -> bool {
+        true
+    }
+
+    fn grants(&self, value: &Value) -> bool {
+        self.decode(value.clone()).is_ok_and(Acquired::is_granted)
+    }
 }
 
 impl FairAcquire {

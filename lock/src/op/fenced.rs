@@ -80,6 +80,14 @@ impl Operation for FencedAcquire {
         }
         self.take(keyspace).unwrap_or_else(|WrongType| Value::wrong_type())
     }
+
+    fn may_grant(&self) -> bool {
+        true
+    }
+
+    fn grants(&self, value: &Value) -> bool {
+        self.decode(value.clone()).is_ok_and(Acquired::is_granted)
+    }
 }
 
 /// A token for a hold that was taken as a lock of another kind.

@@ -29,6 +29,16 @@ pub(crate) trait Operation: Debug {
 
     /// Does in memory what the script does on a server, and answers the same.
     fn apply(&self, keyspace: &mut Keyspace, not_after: ServerTime) -> Value;
+
+    /// Whether it may grant what nobody has, so that replicas may have to hear of it.
+    fn may_grant(&self) -> bool {
+        false
+    }
+
+    /// Whether this answer does.
+    fn grants(&self, _value: &Value) -> bool {
+        false
+    }
 }
 
 /// An operation of a kind that is chosen as the program runs.
@@ -57,6 +67,14 @@ impl<O: Operation + ?Sized> Operation for Arc<O> {
 
     fn apply(&self, keyspace: &mut Keyspace, not_after: ServerTime) -> Value {
         (**self).apply(keyspace, not_after)
+    }
+
+    fn may_grant(&self) -> bool {
+        (**self).may_grant()
+    }
+
+    fn grants(&self, value: &Value) -> bool {
+        (**self).grants(value)
     }
 }
 

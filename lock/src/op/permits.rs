@@ -164,6 +164,14 @@ impl Operation for AcquirePermits {
             Err(WrongType) => Value::wrong_type(),
         })
     }
+
+    fn may_grant(&self) -> bool {
+        true
+    }
+
+    fn grants(&self, value: &Value) -> bool {
+        self.decode(value.clone()).is_ok_and(|answer| answer.granted)
+    }
 }
 
 /// Gives permits back by their ids: all of them, or none if one is not there.

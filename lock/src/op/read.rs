@@ -90,6 +90,14 @@ impl Operation for ReadAcquire {
         prolong_level(keyspace, &level(&self.name, &owner, 1), lease);
         Value::Nil
     }
+
+    fn may_grant(&self) -> bool {
+        true
+    }
+
+    fn grants(&self, value: &Value) -> bool {
+        self.decode(value.clone()).is_ok_and(Acquired::is_granted)
+    }
 }
 
 /// Writes a reader's count.

@@ -78,6 +78,14 @@ impl Operation for TakePermits {
             answer.unwrap_or_else(|WrongType| Value::wrong_type())
         })
     }
+
+    fn may_grant(&self) -> bool {
+        true
+    }
+
+    fn grants(&self, value: &Value) -> bool {
+        self.decode(value.clone()).is_ok_and(|answer| answer.granted)
+    }
 }
 
 impl TakePermits {

@@ -72,6 +72,14 @@ impl Operation for TextAcquire {
         }
         self.take(keyspace).unwrap_or_else(|WrongType| Value::wrong_type())
     }
+
+    fn may_grant(&self) -> bool {
+        true
+    }
+
+    fn grants(&self, value: &Value) -> bool {
+        self.decode(value.clone()).is_ok_and(Acquired::is_granted)
+    }
 }
 
 /// Ends a hold.

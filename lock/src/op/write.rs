@@ -78,6 +78,14 @@ impl Operation for WriteAcquire {
         keyspace.prolong(key, self.lease.in_millis());
         Value::Nil
     }
+
+    fn may_grant(&self) -> bool {
+        true
+    }
+
+    fn grants(&self, value: &Value) -> bool {
+        self.decode(value.clone()).is_ok_and(Acquired::is_granted)
+    }
 }
 
 /// Writes a writer's count.

@@ -18,6 +18,10 @@ pub(crate) enum Failure {
     Unknown { not_after: ServerTime, reason: String, broken: bool },
     /// The server answered an error. It did not take effect.
     Refused { code: String, message: String },
+    /// It was granted, and too few replicas heard of it in time. It must not be kept.
+    NotReplicated { wanted: u32, acknowledged: u32 },
+    /// It was granted, and the server does not say which replicas heard of it. It must not be kept.
+    NoReplicaAcks { code: String, message: String },
     /// The names that are made of this one are of several slots of a cluster. Nothing was sent.
     Scattered { name: String },
     /// The client was closed.
@@ -37,8 +41,17 @@ impl Failure {
             Self::NotSent { .. } | Self::Unknown { .. } => true,
             Self::Refused { code, .. } => passes_by_itself(code),
             Self::Unauthenticated { passes, .. } => *passes,
-            Self::Distrusted { .. } | Self::Scattered { .. } | Self::Closed => false,
+            Self::Distrusted { .. }
+            | Self::NotReplicated { .. }
+            | Self::NoReplicaAcks { .. }
+            | Self::Scattered { .. }
+            | Self::Closed => false,
         }
+    }
+
+    /// Whether the server has granted it, and it must not be kept.
+    pub(crate) fn was_granted(&self) -> bool {
+        matches!(self, Self::NotReplicated { .. } | Self::NoReplicaAcks { .. })
     }
 
     /// Whether the connection was to blame, so that another may serve at once.
@@ -98,6 +111,12 @@ impl Failure {
                 Some(name) if code == "WRONGTYPE" => Error::WrongType { name: name.shown() },
                 _ => Error::Refused { operation, code, message },
             },
+            Self::NotReplicated { wanted, acknowledged } => {
+                Error::NotReplicated { wanted, acknowledged }
+            }
+            Self::NoReplicaAcks { code, message } => {
+                Error::Refused { operation: "replica_acks", code, message }
+            }
             Self::Scattered { name } => Error::InvalidName {
                 name,
                 reason: "in a cluster braces must enclose something, as in {user}:42, or the lock's keys would lie on \

@@ -43,7 +43,7 @@ use crate::teller::Teller;
 use jumps::{Jumps, Reading};
 use lanes::Lanes;
 use moved::Moved;
-pub(crate) use releases::Debt;
+pub(crate) use releases::{Debt, GivesBack};
 use renewer::{Due, Renewer};
 use schedule::{Company, Schedule};
 

@@ -9,8 +9,6 @@ use super::renewer::Renewer;
 use super::{Shared, Watchdog};
 use crate::claim::Claim;
 use crate::lease::Lease;
-use crate::name::LockName;
-use crate::owner::Owner;
 use crate::value::ServerTime;
 
 impl Watchdog {
@@ -25,27 +23,25 @@ impl Watchdog {
         self.shared.owe(self.shared.clock.now(), claim, lease, doubt)
     }
 
-    /// Owes the server what gives something back, under the name of one request; nothing needs it any more after
-    /// `lasts`. The renewal thread finishes it. False if too many are owed.
+    /// Owes the server what gives something back, as the debt of one request; nothing needs it any more after `lasts`.
+    /// The renewal thread finishes it. False if too many are owed.
     pub(crate) fn give_back_in_background(
         &self,
-        name: LockName,
-        request: Owner,
+        debt: Debt,
         gives_back: GivesBack,
         lasts: Duration,
     ) -> bool {
-        let debt = Debt { kind: None, name, owner: request };
         self.shared.owe_that(self.shared.clock.now(), debt, gives_back, lasts, None)
     }
 
     /// Notes that a caller releases this itself, or will if it is not granted, until [`released`](Self::released).
-    pub(crate) fn releasing(&self, claim: &Claim) {
-        self.shared.by_callers.lock().push(claim.into());
+    pub(crate) fn releasing(&self, debt: impl Into<Debt>) {
+        self.shared.by_callers.lock().push(debt.into());
     }
 
     /// It has an answer, or it is owed.
-    pub(crate) fn released(&self, claim: &Claim) {
-        let debt = Debt::from(claim);
+    pub(crate) fn released(&self, debt: impl Into<Debt>) {
+        let debt = debt.into();
         self.shared.by_callers.lock().retain(|other| *other != debt);
         self.shared.wake_flushers();
     }

@@ -85,6 +85,10 @@ impl Cell {
             }
         };
         judge.works_again(&stage);
+        if self.fault == Fault::Delayed {
+            // Copies are still on their way. When they arrive they must do nothing.
+            pause(TIMEOUT * 2);
+        }
         judge.leaves_nothing(&stage, &client);
         Outcome { word, failures: judge.failures }
     }

@@ -142,7 +142,7 @@ const LEASE: Duration = Duration::from_secs(2);
 /// For how long he holds.
 const HOLDS: Duration = Duration::from_millis(15);
 /// The pause after each of his tries.
-const PAUSE: Duration = Duration::from_millis(10);
+const PAUSE: Duration = Duration::from_millis(30);
 
 impl Rival {
     pub(crate) fn start(place: &Place, name: &str, wish: Wish) -> Self {

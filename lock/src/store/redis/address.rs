@@ -8,6 +8,7 @@ use redis::{ConnectionAddr, IntoConnectionInfo};
 
 #[cfg(feature = "tls")]
 use super::trust::Trust;
+use crate::config::ReplicaAcks;
 use crate::credentials::{Credentials, CredentialsSource};
 use crate::error::Error;
 #[cfg(feature = "tls")]
@@ -20,7 +21,7 @@ pub(crate) struct Location {
     pub(super) access: Access,
     /// Whether TLS is asked for. `None` if nothing was said of it.
     #[cfg(feature = "tls")]
-    encrypted: Option<bool>,
+    pub(super) encrypted: Option<bool>,
 }
 
 /// Where the keys are.
@@ -52,7 +53,8 @@ pub(super) enum Peer {
     Unix(PathBuf),
 }
 
-/// Which database, who asks, and whom he believes. `Debug` leaves the password out.
+/// Which database, who asks, whom he believes, and which replicas have to hear of what is granted. `Debug` leaves the
+/// password out.
 #[derive(Clone, Default)]
 pub(crate) struct Access {
     pub(super) database: i64,
@@ -63,6 +65,7 @@ pub(crate) struct Access {
     /// If TLS is spoken.
     #[cfg(feature = "tls")]
     pub(super) trust: Option<Trust>,
+    pub(super) replica_acks: Option<ReplicaAcks>,
 }
 
 /// Where a sentinel listens unless it is told otherwise.
@@ -233,6 +236,11 @@ impl Location {
             });
         }
         Ok(())
+    }
+
+    /// From now on, so many replicas have to hear of what is granted.
+    pub(crate) fn ask_replicas(&mut self, acks: ReplicaAcks) {
+        self.access.replica_acks = Some(acks);
     }
 
     /// Where the keys are, as text: two that say the same mean the same.
@@ -421,7 +429,7 @@ mod tests {
     fn no_message_holds_the_password() {
         let location = Location::parse("redis://:s3cret@example.org").unwrap();
         assert!(!format!("{location:?} {}", location.identity()).contains("s3cret"));
-        for wrong in ["redis://:s3cret@host:99999/", "s3cret", "rediss://:s3cret@host/", ""] {
+        for wrong in ["redis://:s3cret@host:99999/", "s3cret", "rediss://:s3cret@host/x", ""] {
             let error = Location::parse(wrong).unwrap_err();
             assert!(matches!(error, Error::InvalidUrl { .. }));
             assert!(!error.to_string().contains("s3cret"), "{error}");

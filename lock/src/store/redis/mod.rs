@@ -24,6 +24,7 @@ mod pipeline;
 mod pool;
 mod reach;
 mod redirection;
+mod replicas;
 mod replies;
 mod resolve;
 mod seeds;

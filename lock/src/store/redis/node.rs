@@ -12,14 +12,16 @@ use super::eviction;
 use super::follower::Follower;
 use super::pipeline::{Astray, Pipeline};
 use super::pool::Pool;
+use super::replicas;
 use super::server::Server;
 use super::subscription::{Elsewhere, Subscription};
 use super::whereabouts::Whereabouts;
 use super::wire::{ROUNDS, Verdict, is_a_replicas, is_unknown_to_it, judge, pack, unsettled};
+use crate::config::ReplicaAcks;
 use crate::error::Error;
 use crate::op::Operation;
 use crate::store::{Failure, Listener, Stream};
-use crate::value::Value;
+use crate::value::{ServerTime, Value};
 
 /// One server that takes operations: alone, or as one of several.
 pub(super) struct Node {
@@ -133,10 +135,14 @@ impl Node {
         asking: bool,
     ) -> Result<Value, Failure> {
         let mut connection = self.pool.take(limit)?;
+        let acks = self.server.replica_acks().filter(|_| operation.may_grant());
         let mut whole = false;
         for _ in 0..ROUNDS {
             let not_after = self.server.clock.at(limit.deadline());
-            let packed = pack(operation, not_after, whole, self.server.channels);
+            let mut packed = pack(operation, not_after, whole, self.server.channels);
+            if let Some(acks) = acks {
+                packed.extend(replicas::pack(acks, *limit));
+            }
             let called = if asking {
                 ask(&mut connection, &packed, limit)
             } else {
@@ -151,8 +157,17 @@ impl Node {
             };
             match judge(&self.server.clock, value) {
                 Verdict::Answer(value) => {
-                    self.pool.give_back(connection);
-                    return Ok(value);
+                    let Some(acks) = acks else {
+                        self.pool.give_back(connection);
+                        return Ok(value);
+                    };
+                    let enough = self.hear(connection, acks, limit, not_after)?;
+                    // What was refused, no replica has to know.
+                    return if operation.grants(&value) {
+                        enough.map(|()| value)
+                    } else {
+                        Ok(value)
+                    };
                 }
                 Verdict::SendWhole => whole = true,
                 Verdict::SendAgain => {}
@@ -163,16 +178,48 @@ impl Node {
                     } else if is_unknown_to_it(&code) {
                         self.pool.discard(connection);
                         return Err(self.server.unauthenticated(format!("{code} {message}")));
+                    } else if acks.is_some() {
+                        self.pool.retire(connection);
                     } else {
                         self.pool.give_back(connection);
                     }
                     return Err(Failure::Refused { code, message });
                 }
             }
+            if acks.is_some() {
+                // Nothing ran, and the server may wait for replicas all the same.
+                self.pool.retire(connection);
+                connection = self.pool.take(limit)?;
+            }
             limit.refresh();
         }
         self.pool.give_back(connection);
         Err(unsettled())
+    }
+
+    /// Waits for what is said of the replicas, after which the connection is free: a failure, if what was granted must
+    /// not be kept.
+    fn hear(
+        &self,
+        mut connection: Connection,
+        acks: ReplicaAcks,
+        limit: &mut Limit,
+        not_after: ServerTime,
+    ) -> Result<Result<(), Failure>, Failure> {
+        match replicas::listen(&mut connection, acks, limit) {
+            Ok(Some(enough)) => {
+                self.pool.give_back(connection);
+                Ok(enough)
+            }
+            Ok(None) => {
+                self.pool.retire(connection);
+                Ok(Err(replicas::too_few(acks, 0)))
+            }
+            Err(broken) => {
+                self.pool.discard(connection);
+                Err(self.server.failure(broken, not_after))
+            }
+        }
     }
 }
 

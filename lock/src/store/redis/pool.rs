@@ -79,6 +79,12 @@ impl Pool {
         self.freed.notify_one();
     }
 
+    /// For one connection that must not be used again, of a server that is well.
+    pub(super) fn retire(&self, connection: Connection) {
+        drop(connection);
+        self.vacate();
+    }
+
     /// For a connection that broke. Those that lie idle are closed with it: they lead to the same server, and each
     /// would cost its taker a failed attempt.
     pub(super) fn discard(&self, connection: Connection) {

@@ -19,13 +19,14 @@ use super::sentinels::Said;
 use super::server_clock::ServerClock;
 use super::sockets::Sockets;
 use super::whereabouts::{Master, News, Whereabouts};
+use crate::config::ReplicaAcks;
 use crate::credentials::Credentials;
 use crate::store::Failure;
 use crate::value::{ServerTime, Value};
 
 /// Pauses between tries at a master that is not there.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// One server, and what has been learnt of it.
 #[derive(Debug)]
@@ -199,6 +200,11 @@ impl Server {
         self.shake_hands(peer, &mut connection, credentials.as_ref(), limit)?;
         self.connections.fetch_add(1, Ordering::Relaxed);
         Ok(connection)
+    }
+
+    /// Which replicas have to hear of what is granted.
+    pub(super) fn replica_acks(&self) -> Option<ReplicaAcks> {
+        self.access.replica_acks
     }
 
     /// Who we are, at this connect.

@@ -1,0 +1,393 @@
+//! Replicas that have to hear of what is granted: enough of them, too few, none, and servers that do not say.
+
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod common;
+
+use std::thread;
+use std::time::Duration;
+
+use common::{SLACK, SOON, Script, World, built, limited_user, pause, timed, wait_for_a_waiter};
+use wheellock::{Client, ClientBuilder, Error, Guard, Lock, Memory, RedLock};
+use wheellock_fixture::{Fault, Request, Server, wait_until};
+
+/// How long replicas may take. Long enough for one that runs, on a busy machine.
+const PATIENT: Duration = Duration::from_millis(1500);
+/// How long to wait for replicas that do not answer.
+const SHORT: Duration = Duration::from_millis(50);
+
+fn replica_of(master: &Server) -> Server {
+    let address = master.address();
+    let place = format!("{} {}", address.ip(), address.port());
+    let replica = Server::builder().argument("--replicaof", place).start();
+    let entry = format!("port={},state=online", replica.address().port());
+    let information = || master.command(&["INFO", "replication"]).text();
+    wait_until("the replica has come", SOON, || information().contains(&entry));
+    // It is called online before it takes what is written.
+    let mut connection = master.connection();
+    connection.command(&["SET", "probe", "1"]);
+    let all = information().matches("state=online").count().to_string();
+    assert_eq!(connection.command(&["WAIT", &all, "5000"]).integer().to_string(), all);
+    connection.command(&["DEL", "probe"]);
+    replica
+}
+
+fn asks(server: &Server) -> u64 {
+    server.command_calls("wait")
+}
+
+fn is_wait(request: &Request) -> bool {
+    request.name() == "WAIT"
+}
+
+/// A world whose user may do what the README says that such a client needs.
+fn world() -> World {
+    let world = World::new();
+    let rule = ["ACL", "SETUSER", "family", "+wait"];
+    assert!(!world.server.command(&rule).is_error(), "{rule:?}");
+    world
+}
+
+fn builder(server: &Server) -> ClientBuilder {
+    Client::builder().url(&server.url())
+}
+
+fn plain(server: &Server) -> Client {
+    built(builder(server))
+}
+
+fn short(server: &Server) -> Client {
+    built(builder(server).replica_acks(1, SHORT))
+}
+
+fn too_few(wanted: u32, acknowledged: u32) -> Error {
+    Error::NotReplicated { wanted, acknowledged }
+}
+
+/// A way to take something, once. What was taken is given back.
+struct Kind {
+    word: &'static str,
+    take: fn(&Client) -> Result<bool, Error>,
+}
+
+fn take<G: Guard>(lock: &Lock<G>) -> Result<bool, Error> {
+    Ok(lock.try_lock()?.is_some())
+}
+
+const KINDS: [Kind; 11] = [
+    Kind { word: "lock", take: |client| take(&client.lock("lock")) },
+    Kind { word: "lease", take: |client| take(&client.lock("lease").with_lease(SOON)) },
+    Kind { word: "fair", take: |client| take(&client.fair_lock("fair")) },
+    Kind {
+        word: "line",
+        take: |client| Ok(client.fair_lock("line").try_lock_for(SOON)?.is_some()),
+    },
+    Kind { word: "fenced", take: |client| take(&client.fenced_lock("fenced")) },
+    Kind { word: "spin", take: |client| take(&client.spin_lock("spin")) },
+    Kind { word: "simple", take: |client| take(&client.simple_lock("simple")) },
+    Kind { word: "read", take: |client| take(&client.read_write_lock("read").read_lock()) },
+    Kind { word: "write", take: |client| take(&client.read_write_lock("write").write_lock()) },
+    Kind {
+        word: "semaphore",
+        take: |client| {
+            let semaphore = client.semaphore("semaphore");
+            let taken = semaphore.try_acquire(2)?;
+            if taken {
+                semaphore.release(2)?;
+            }
+            Ok(taken)
+        },
+    },
+    Kind {
+        word: "permits",
+        take: |client| {
+            let semaphore = client.expirable_semaphore("permits").watched();
+            Ok(semaphore.try_acquire_many(2)?.is_some())
+        },
+    },
+];
+
+/// Makes the semaphores of [`KINDS`], with two permits each.
+fn make_semaphores(client: &Client) {
+    assert!(client.semaphore("semaphore").try_set_permits(2).unwrap());
+    assert!(client.expirable_semaphore("permits").try_set_permits(2).unwrap());
+}
+
+/// Nothing is held, owed or locked, and every permit is back.
+fn assert_nothing_is_left(server: &Server, client: &Client) {
+    let stats = client.stats();
+    assert_eq!((stats.held, stats.owed_releases, stats.waiters), (0, 0, 0));
+    for key in server.command(&["KEYS", "*"]).texts() {
+        // A counter of tokens, semaphores, and what remembers requests.
+        let permanent = ["redisson_lock_token:", "semaphore", "permits", "wheellock_request:"];
+        assert!(permanent.iter().any(|beginning| key.starts_with(beginning)), "{key} is left");
+    }
+    let observer = plain(server);
+    assert_eq!(observer.semaphore("semaphore").available_permits(), Ok(2));
+    assert_eq!(observer.expirable_semaphore("permits").available_permits(), Ok(2));
+}
+
+#[test]
+fn what_was_granted_is_on_the_replica_before_the_caller_has_it() {
+    let master = Server::start();
+    let replica = replica_of(&master);
+    let client = built(builder(&master).replica_acks(1, PATIENT));
+    make_semaphores(&client);
+    for kind in KINDS {
+        // The server has its script then.
+        assert_eq!((kind.take)(&client), Ok(true), "{}", kind.word);
+        let before = asks(&master);
+        assert_eq!((kind.take)(&client), Ok(true), "{}", kind.word);
+        assert_eq!(asks(&master), before + 1, "{}", kind.word);
+    }
+    for number in 0..100 {
+        let guard = client.lock(&number.to_string()).lock().unwrap();
+        let there = replica.command(&["EXISTS", &number.to_string()]).integer();
+        assert_eq!(there, 1, "{number}");
+        drop(guard);
+    }
+    assert_nothing_is_left(&master, &client);
+}
+
+#[test]
+fn without_a_replica_that_answers_whatever_was_granted_is_given_back_before_the_caller_knows() {
+    let master = Server::start();
+    make_semaphores(&plain(&master));
+    let refused = |of: &str| {
+        let client = short(&master);
+        for kind in KINDS {
+            let (taken, took) = timed(|| (kind.take)(&client));
+            assert_eq!(taken, Err(too_few(1, 0)), "{} of {of}", kind.word);
+            assert!(took >= SHORT && took < SHORT * 2 + SLACK, "{} took {took:?}", kind.word);
+            assert_nothing_is_left(&master, &client);
+        }
+    };
+    refused("a server without replicas");
+    let replica = replica_of(&master);
+    replica.pause();
+    refused("a server whose replica hangs");
+    replica.resume();
+    let client = built(builder(&master).replica_acks(1, PATIENT));
+    for kind in KINDS {
+        assert_eq!((kind.take)(&client), Ok(true), "{}", kind.word);
+    }
+}
+
+#[test]
+fn the_error_says_how_many_did_and_may_pass() {
+    let master = Server::start();
+    let _replica = replica_of(&master);
+    let client = built(builder(&master).replica_acks(2, PATIENT));
+    let error = client.lock("a").try_lock().unwrap_err();
+    assert_eq!(error, too_few(2, 1));
+    assert!(error.is_retryable() && !error.is_outcome_unknown());
+    assert_eq!(error.to_string(), "1 replicas acknowledged what was granted, and 2 are wanted");
+    let _another = replica_of(&master);
+    assert!(client.lock("a").try_lock().unwrap().is_some());
+}
+
+#[test]
+fn whoever_finds_it_taken_is_told_so_whatever_the_replicas_do() {
+    let master = Server::start();
+    let (holder, client) = (plain(&master), short(&master));
+    make_semaphores(&holder);
+    let _held = [holder.lock("lock").lock().unwrap(), holder.fair_lock("fair").lock().unwrap()];
+    let _written = holder.read_write_lock("write").write_lock().lock().unwrap();
+    holder.semaphore("semaphore").acquire(1).unwrap();
+    let _permit = holder.expirable_semaphore("permits").acquire().unwrap();
+    for kind in KINDS {
+        if ["lock", "fair", "write", "semaphore", "permits"].contains(&kind.word) {
+            assert_eq!((kind.take)(&client), Ok(false), "{}", kind.word);
+        }
+    }
+    let before = asks(&master);
+    assert!(client.lock("lock").try_lock_for(SHORT * 4).unwrap().is_none());
+    assert!(asks(&master) > before);
+}
+
+#[test]
+fn who_waited_is_told_when_the_turn_comes_and_leaves_nothing_to_the_next() {
+    let master = Server::start();
+    let (holder, client) = (plain(&master), short(&master));
+    make_semaphores(&holder);
+    let locks: [fn(&Client) -> Lock; 3] = [
+        |client| client.lock("lock"),
+        |client| client.fair_lock("fair"),
+        |client| client.read_write_lock("read").write_lock(),
+    ];
+    for lock in locks {
+        let held = lock(&holder).lock().unwrap();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| lock(&client).lock().map(drop));
+            wait_for_a_waiter(&client);
+            held.unlock().unwrap();
+            assert_eq!(waiter.join().unwrap(), Err(too_few(1, 0)));
+        });
+        assert_nothing_is_left(&master, &client);
+    }
+}
+
+#[test]
+fn renewals_releases_and_nested_guards_wait_for_no_replica() {
+    let master = Server::start();
+    let replica = replica_of(&master);
+    let lease = Duration::from_millis(300);
+    let client = built(builder(&master).replica_acks(1, PATIENT).watchdog_lease(lease));
+    let guard = client.lock("a").lock().unwrap();
+    let asked = asks(&master);
+    // From here on an answer would take as long as it may.
+    replica.pause();
+    let renewals = || client.stats().renewed;
+    let before = renewals();
+    wait_until("it was renewed", SOON, || renewals() >= before + 3);
+    let nested = client.lock("a").lock().unwrap();
+    nested.unlock().unwrap();
+    assert!(guard.is_held());
+    guard.unlock().unwrap();
+    assert_eq!(asks(&master), asked);
+}
+
+#[test]
+fn the_question_follows_in_the_same_write_and_does_not_wait_for_the_answer_before() {
+    let world = world();
+    let client = built(world.builder().command_timeout(SOON).replica_acks(1, SHORT));
+    let kept = world.on(Script::Acquire, "a", Fault::HoldReply);
+    thread::scope(|scope| {
+        let taking = scope.spawn(|| client.lock("a").try_lock().map(drop));
+        kept.wait_for_hit(SOON);
+        wait_until("the server was asked", SOON, || asks(&world.server) == 1);
+        kept.deliver();
+        assert_eq!(taking.join().unwrap(), Err(too_few(1, 0)));
+    });
+    assert!(!world.exists("a"));
+}
+
+#[test]
+fn a_lease_counts_from_before_the_replicas_were_waited_for() {
+    let master = Server::start();
+    let replica = replica_of(&master);
+    let client = built(builder(&master).replica_acks(1, PATIENT));
+    // Its script and connection are there then.
+    assert!(client.lock("a").try_lock().unwrap().is_some());
+    replica.pause();
+    let waited = Duration::from_millis(200);
+    let (guard, took) = thread::scope(|scope| {
+        let taking = scope.spawn(|| timed(|| client.lock("a").with_owner("me").lock().unwrap()));
+        wait_until("it is granted", SOON, || master.command(&["EXISTS", "a"]).integer() == 1);
+        pause(waited);
+        replica.resume();
+        taking.join().unwrap()
+    });
+    assert!(took >= waited, "{took:?}");
+    let lease = Duration::from_secs(30);
+    assert!(guard.remaining() + lease / 100 + waited <= lease, "{:?}", guard.remaining());
+}
+
+#[test]
+fn the_wait_for_replicas_ends_with_the_callers() {
+    let master = Server::start();
+    let client = built(builder(&master).replica_acks(1, PATIENT));
+    let wait = Duration::from_millis(100);
+    let (taken, took) = timed(|| client.lock("a").try_lock_for(wait).map(drop));
+    assert_eq!(taken, Err(too_few(1, 0)));
+    assert!(took < wait + SLACK, "{took:?}");
+    assert_eq!(master.command(&["DBSIZE"]).integer(), 0);
+}
+
+#[test]
+fn what_cannot_be_given_back_at_once_is_given_back_in_the_background() {
+    let world = world();
+    let client = built(world.builder().replica_acks(1, SHORT));
+    let kept = world.on(Script::Release, "a", Fault::DropRequest);
+    assert_eq!(client.lock("a").try_lock().map(drop), Err(too_few(1, 0)));
+    kept.wait_for_hit(SOON);
+    world.wait_until_gone("a");
+    wait_until("it is acknowledged", SOON, || client.stats().owed_releases == 0);
+}
+
+#[test]
+fn an_answer_about_replicas_that_is_lost_leaves_nothing_either() {
+    let world = world();
+    let _replica = replica_of(&world.server);
+    let client = built(world.builder().replica_acks(1, Duration::from_millis(100)));
+    // One attempt gets no answer; the next finds its own hold, and asks again.
+    let lost = world.proxy.on(is_wait, Fault::ResetBeforeReply);
+    let guard = client.lock("a").lock().unwrap();
+    lost.wait_for_hit(SOON);
+    assert_eq!(world.hash("a"), [(guard.owner().to_owned(), "1".to_owned())]);
+    guard.unlock().unwrap();
+    world.wait_until_gone("a");
+    wait_until("it is acknowledged", SOON, || client.stats().owed_releases == 0);
+}
+
+#[test]
+fn a_server_that_does_not_say_is_an_error_of_the_first_acquire_and_nothing_is_left() {
+    let forbidden = Server::start();
+    make_semaphores(&plain(&forbidden));
+    let url = limited_user(&forbidden, &["-wait"]);
+    let client = built(Client::builder().url(&url).replica_acks(1, SHORT));
+    for kind in KINDS {
+        let error = (kind.take)(&client).unwrap_err();
+        let Error::Refused { operation, code, .. } = &error else { panic!("{error}") };
+        assert_eq!((*operation, code.as_str()), ("replica_acks", "NOPERM"), "{}", kind.word);
+        assert!(!error.is_retryable());
+        assert_nothing_is_left(&forbidden, &client);
+    }
+    // What is not granted is not asked about.
+    let _held = plain(&forbidden).lock("lock").lock().unwrap();
+    assert_eq!((KINDS[0].take)(&client), Ok(false));
+
+    let world = world();
+    make_semaphores(&world.rival());
+    let client = built(world.builder().replica_acks(1, SHORT));
+    let unknown = Fault::AnswerInstead(b"-ERR unknown command 'WAIT'\r\n".to_vec());
+    let answered = world.proxy.on(is_wait, unknown);
+    let error = (KINDS[0].take)(&client).unwrap_err();
+    answered.wait_for_hit(SOON);
+    assert!(matches!(&error, Error::Refused { code, .. } if code == "ERR"), "{error}");
+    assert_nothing_is_left(&world.server, &client);
+}
+
+#[test]
+fn a_red_lock_takes_a_server_whose_replicas_are_silent_for_one_that_refused() {
+    let servers = [Server::start(), Server::start(), Server::start()];
+    let clients = [plain(&servers[0]), short(&servers[1]), plain(&servers[2])];
+    let guard = RedLock::new(&clients, "a").lock().unwrap();
+    wait_until("it is given back", SOON, || servers[1].command(&["DBSIZE"]).integer() == 0);
+    assert!(guard.is_held());
+    guard.unlock().unwrap();
+}
+
+#[test]
+fn a_multi_lock_with_such_a_part_holds_nothing_when_it_says_so() {
+    let (good, silent) = (Server::start(), Server::start());
+    let (one, other) = (plain(&good), short(&silent));
+    let both = one.multi_lock(&[&one.lock("a"), &other.lock("b")]);
+    assert_eq!(both.try_lock().map(drop), Err(too_few(1, 0)));
+    let (taken, took) = timed(|| both.try_lock_for(SOON).map(drop));
+    assert_eq!(taken, Err(too_few(1, 0)));
+    assert!(took < SOON / 2, "{took:?}");
+    assert_eq!(good.command(&["DBSIZE"]).integer(), 0);
+    assert_eq!(silent.command(&["DBSIZE"]).integer(), 0);
+}
+
+#[test]
+fn a_setting_that_makes_no_sense_is_refused() {
+    let server = Server::start();
+    let timeout = Duration::from_secs(1);
+    for (replicas, timeout) in [
+        (0, timeout),
+        (1, Duration::ZERO),
+        (1, Duration::from_micros(999)),
+        (1, timeout + Duration::from_millis(1)),
+    ] {
+        let builder = builder(&server).command_timeout(Duration::from_secs(2));
+        let error = builder.replica_acks(replicas, timeout).build().map(drop);
+        assert!(
+            matches!(error, Err(Error::InvalidSetting { setting: "replica_acks", .. })),
+            "{replicas} in {timeout:?}: {error:?}"
+        );
+    }
+    let in_memory = Client::builder().in_memory(&Memory::new()).replica_acks(1, timeout).build();
+    assert!(matches!(in_memory, Err(Error::InvalidSetting { setting: "replica_acks", .. })));
+}
