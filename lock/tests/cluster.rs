@@ -1,7 +1,5 @@
 //! Locks in a cluster whose nodes stay what they are: where keys and messages go.
 
-#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
-
 mod common;
 
 use std::collections::BTreeMap;

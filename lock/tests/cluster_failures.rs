@@ -1,7 +1,5 @@
 //! Nodes of a cluster that die: what is kept, how long it takes, and how often anybody asks.
 
-#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
-
 mod common;
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,5 @@
 //! Ten thousand locks in a cluster that is taken to pieces and put together meanwhile: none is lost that it kept.
 
-#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
-
 mod common;
 
 use std::collections::HashMap;

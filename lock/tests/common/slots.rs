@@ -33,7 +33,7 @@ pub(crate) fn elsewhere(cluster: &Cluster, name: &str) -> Arc<Server> {
 /// Some name that a master has.
 pub(crate) fn name_at(cluster: &Cluster, master: &Server) -> String {
     let is_there = |name: &String| home(cluster, name).address() == master.address();
-    (0..).map(|number| format!("name-{number}")).find(is_there).unwrap()
+    (0..1_000_000).map(|number| format!("name-{number}")).find(is_there).unwrap()
 }
 
 /// How often a command was called, at all nodes together.

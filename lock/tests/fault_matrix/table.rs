@@ -85,7 +85,7 @@ impl Page {
             let words: Vec<String> =
                 line.trim_matches('|').split('|').map(|word| word.trim().to_owned()).collect();
             match line.strip_prefix("## ") {
-                Some(heading) => family = heading.to_owned(),
+                Some(heading) => heading.clone_into(&mut family),
                 None if words[0] == "fault" => names = words,
                 None => {
                     for (name, word) in names.iter().zip(&words).skip(1) {

@@ -85,7 +85,7 @@ impl Shared {
                 Ok(view) => return Ok(self.learn(&view)),
                 // Who is not let in should hear of that rather than of a node that is down.
                 Err(other) if matches!(failure, Some(Failure::Unauthenticated { .. })) => {
-                    drop(other)
+                    drop(other);
                 }
                 Err(other) => failure = Some(other),
             }

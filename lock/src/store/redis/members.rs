@@ -170,7 +170,12 @@ mod tests {
         assert!(gone.is_empty() && others);
         // Somebody was sent there.
         members.admit(&address(1), start + LINGER * 2, make).unwrap();
-        assert!(members.part(start + LINGER * 3 - Duration::from_millis(1)).0.is_empty());
+        assert!(
+            members
+                .part(start + (LINGER * 3).saturating_sub(Duration::from_millis(1)))
+                .0
+                .is_empty()
+        );
         let (gone, others) = members.part(start + LINGER * 3);
         assert_eq!(gone.iter().map(|node| node.address()).collect::<Vec<_>>(), [Some(&address(1))]);
         assert!(!others && members.nodes().count() == 1);

@@ -43,11 +43,9 @@ impl Node {
         listener: Weak<dyn Listener>,
     ) -> Result<Self, Error> {
         let server = Server::new(whereabouts, access, command_timeout, Channels::Everywhere);
-        let mut node = Self::of(server, connections, listener, None);
-        if node.server.master().is_some() {
-            node._follower = Some(Follower::start(&node.server)?);
-        }
-        Ok(node)
+        let server = Arc::new(server);
+        let follower = server.master().map(|_| Follower::start(&server)).transpose()?;
+        Ok(Self::with(server, follower, connections, listener, None))
     }
 
     /// A server of a cluster. Who knows the others stands `elsewhere`.
@@ -57,9 +55,18 @@ impl Node {
         listener: Weak<dyn Listener>,
         elsewhere: Option<Weak<dyn Elsewhere>>,
     ) -> Self {
-        let server = Arc::new(server);
+        Self::with(Arc::new(server), None, connections, listener, elsewhere)
+    }
+
+    fn with(
+        server: Arc<Server>,
+        follower: Option<Follower>,
+        connections: usize,
+        listener: Weak<dyn Listener>,
+        elsewhere: Option<Weak<dyn Elsewhere>>,
+    ) -> Self {
         Self {
-            _follower: None,
+            _follower: follower,
             pool: Pool::new(Arc::clone(&server), connections.saturating_sub(2).max(1)),
             pipeline: Pipeline::new(Arc::clone(&server)),
             subscription: Subscription::new(Arc::clone(&server), listener, elsewhere),

@@ -27,7 +27,7 @@ pub(crate) struct Redis {
 
 #[derive(Debug)]
 enum Endpoint {
-    Single(Node),
+    Single(Box<Node>),
     Cluster(Cluster),
 }
 
@@ -54,7 +54,7 @@ impl Redis {
             }
         };
         let node = Node::new(whereabouts, access, command_timeout, connections, listener)?;
-        Ok(Self { endpoint: Endpoint::Single(node) })
+        Ok(Self { endpoint: Endpoint::Single(Box::new(node)) })
     }
 
     /// Makes a connection and keeps it for the first caller.

@@ -1,0 +1,44 @@
+//! One renewal thread for each master that has something to do, and none for one that has left. Alone in its process,
+//! as it counts the threads in it.
+
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod common;
+
+use std::fs;
+
+use common::slots::{builder_of, name_at};
+use common::{SOON, built};
+use wheellock::LockGuard;
+use wheellock_fixture::{Cluster, wait_until};
+
+fn renewal_threads() -> usize {
+    let names = fs::read_dir("/proc/self/task").unwrap().filter_map(|task| {
+        // It may have ended meanwhile.
+        fs::read_to_string(task.ok()?.path().join("comm")).ok()
+    });
+    names.filter(|name| name.trim_end() == "lock-renewal").count()
+}
+
+#[test]
+fn there_are_never_more_renewal_threads_than_masters_for_long_and_none_where_nothing_is_held() {
+    let cluster = Cluster::start(3, 1);
+    let client = built(builder_of(&cluster).watchdog_lease(SOON / 2));
+    let names: Vec<_> =
+        cluster.nodes()[..3].iter().map(|master| name_at(&cluster, master)).collect();
+    assert_eq!(renewal_threads(), 0);
+    let first = client.lock(&names[0]).lock().unwrap();
+    wait_until("it is renewed", SOON, || client.stats().renewed > 0);
+    assert_eq!(renewal_threads(), 1);
+    let others: Vec<_> = names[1..].iter().map(|name| client.lock(name).lock().unwrap()).collect();
+    wait_until("each has its thread", SOON, || renewal_threads() == 3);
+
+    let old = &cluster.nodes()[0];
+    cluster.fail_over(old);
+    wait_until("the new one has a thread too", SOON * 2, || renewal_threads() == 4);
+    old.kill();
+    wait_until("the old one has none any more", SOON * 2, || renewal_threads() == 3);
+    assert!(first.is_held() && others.iter().all(LockGuard::is_held));
+    drop((first, others, client));
+    assert_eq!(renewal_threads(), 0);
+}
