@@ -319,7 +319,7 @@ fn a_user_who_may_do_what_the_readme_says_can_do_everything() {
             guard.unlock().unwrap();
             waiting.join().unwrap().unwrap();
         });
-        assert_eq!(holder.lock(&name).force_unlock().unwrap(), false);
+        assert!(!holder.lock(&name).force_unlock().unwrap());
     }
     let latch = holder.count_down_latch("{user}:latch");
     assert!(latch.try_set_count(1).unwrap());
