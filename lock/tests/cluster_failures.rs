@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -147,6 +148,9 @@ fn a_dead_node_makes_nobody_ask_in_a_hurry() {
     let cluster = Cluster::builder().argument("--cluster-require-full-coverage", "no").start(3, 0);
     let holder = built(builder_of(&cluster).watchdog_lease(Duration::from_secs(60)));
     let waiter = client_of(&cluster);
+    // Whose calls end soon, and who call again at once.
+    let caller = built(builder_of(&cluster).command_timeout(TIMEOUT));
+    let stop = AtomicBool::new(false);
     let [dead, alive, _] = &cluster.nodes()[..] else { panic!("three nodes") };
     let (lost, kept) = (name_at(&cluster, dead), name_at(&cluster, alive));
     let guards = [&lost, &kept].map(|name| holder.lock(name).lock().unwrap());
@@ -158,12 +162,20 @@ fn a_dead_node_makes_nobody_ask_in_a_hurry() {
             .into();
         wait_until("both wait", SOON, || waiter.stats().waiters == 2);
         dead.kill();
+        for _ in 0..16 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    assert!(caller.lock(&lost).try_lock().is_err());
+                }
+            });
+        }
         pause(Duration::from_secs(1));
         let commands = ["cluster|slots", "evalsha", "eval", "auth", "time", "ssubscribe", "ping"];
         let counts = || commands.map(|command| calls(&cluster, command));
         let (before, begun) = (counts(), now());
         pause(Duration::from_secs(3));
         let (after, took) = (counts(), now() - begun);
+        stop.store(true, Ordering::Relaxed);
         let seconds = took.as_secs() + 1;
         for ((command, before), after) in commands.into_iter().zip(before).zip(after) {
             let each_second = (after - before) / seconds;
