@@ -26,8 +26,7 @@ impl Kind {
 }
 
 /// Where locks lie.
-// The client for a cluster is being made.
-pub(crate) const IN_USE: &[Kind] = &[Kind::Single, Kind::Sentinel];
+pub(crate) const IN_USE: &[Kind] = &[Kind::Single, Kind::Sentinel, Kind::Cluster];
 
 /// Where a lock lies.
 pub(crate) const fn kind_of(lock: usize) -> Kind {
