@@ -1,4 +1,4 @@
-//! What sentinels cost: an uncontended pair behind them beside the same server addressed directly; and a failover, from
+//! What sentinels and a cluster cost: an uncontended pair beside the same server addressed directly; and a failover, from
 //! the promotion of the new master until a waiter owns the lock there.
 
 use std::io::{BufRead, BufReader, Write};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, bounded};
 use wheellock::Client;
-use wheellock_fixture::{Reply, Sentinels, Server, wait_until};
+use wheellock_fixture::{Cluster, Reply, Sentinels, Server, wait_until};
 
 use crate::clock::{now, pause};
 use crate::contender::Contender;
@@ -21,6 +21,9 @@ pub const DIRECT: &str = "wheellock, one server";
 /// This crate at the same server, as sentinels say.
 pub const SENTINEL: &str = "wheellock, sentinel";
 
+/// This crate at the same server, as its cluster says.
+pub const CLUSTER: &str = "wheellock, cluster";
+
 /// No step of a failover takes this long on a machine that works.
 const LIMIT: Duration = Duration::from_secs(60);
 /// How exactly the moment of the promotion is known.
@@ -30,19 +33,27 @@ const BETWEEN_MESSAGES: Duration = Duration::from_millis(2);
 
 /// One server addressed directly and through sentinels; the first is the floor.
 #[must_use]
-pub fn endpoints(sentinels: &Sentinels) -> Vec<Contender> {
-    let pair = |name, url: &str, key: &str| {
-        let client = Client::connect(url).expect("the server is there");
-        let lock = client.lock(key);
-        Contender::timed(name, move || {
-            let guard = lock.lock().expect("nobody else wants it");
-            guard.unlock().expect("it was held");
-        })
-    };
+pub fn behind_sentinels(sentinels: &Sentinels) -> Vec<Contender> {
     vec![
         pair(DIRECT, &sentinels.master().url(), "bench:direc"),
         pair(SENTINEL, &sentinels.url(), "bench:senti"),
     ]
+}
+
+/// The node of a cluster that has but one, addressed directly and as a cluster; the first is the floor.
+#[must_use]
+pub fn in_a_cluster(cluster: &Cluster) -> Vec<Contender> {
+    let node = cluster.nodes().swap_remove(0);
+    vec![pair(DIRECT, &node.url(), "bench:direc"), pair(CLUSTER, &cluster.url(), "bench:clust")]
+}
+
+fn pair(name: &'static str, url: &str, key: &str) -> Contender {
+    let client = Client::connect(url).expect("the server is there");
+    let lock = client.lock(key);
+    Contender::timed(name, move || {
+        let guard = lock.lock().expect("nobody else wants it");
+        guard.unlock().expect("it was held");
+    })
 }
 
 /// What ends the reign of a master.

@@ -31,7 +31,7 @@ mod timing;
 
 pub use clock::{now, pause};
 pub use contender::Contender;
-pub use endpoints::{DIRECT, End, SENTINEL, endpoints, failovers};
+pub use endpoints::{CLUSTER, DIRECT, End, SENTINEL, behind_sentinels, failovers, in_a_cluster};
 pub use fair_line::{ONE, THOUSAND, fair_lines};
 pub use family::{Family, family};
 pub use hand_over::{CLIENTS, RAW_CHAIN, RLOCK_POLLING, hand_overs, slow_hand_overs};

@@ -9,10 +9,11 @@ use std::env;
 use std::rc::Rc;
 
 use wheellock_benches::{
-    End, RedServers, describe, endpoints, failovers, fair_lines, family, hand_overs, lock_unlocks,
-    measure_in_turn, pin, red_locks, redisson_hand_over, slow_hand_overs, slow_lock_unlocks, table,
+    End, RedServers, behind_sentinels, describe, failovers, fair_lines, family, hand_overs,
+    in_a_cluster, lock_unlocks, measure_in_turn, pin, red_locks, redisson_hand_over,
+    slow_hand_overs, slow_lock_unlocks, table,
 };
-use wheellock_fixture::{Sentinels, Server};
+use wheellock_fixture::{Cluster, Sentinels, Server};
 
 fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -56,8 +57,12 @@ fn main() {
 
 fn endpoints_report(rounds: usize) {
     let sentinels = Rc::new(Sentinels::start());
-    let pairs = measure_in_turn(&mut endpoints(&sentinels), rounds, 200);
-    println!("{}", table("lock + unlock by endpoint", &pairs));
+    let pairs = measure_in_turn(&mut behind_sentinels(&sentinels), rounds, 200);
+    println!("{}", table("lock + unlock behind sentinels", &pairs));
+    let cluster = Cluster::start(1, 0);
+    let pairs = measure_in_turn(&mut in_a_cluster(&cluster), rounds, 200);
+    println!("{}", table("lock + unlock in a cluster", &pairs));
+    drop(cluster);
     for (end, title) in [
         (End::Told, "failover that is told to happen"),
         (End::Killed, "failover of a killed master"),

@@ -9,7 +9,7 @@
 //! longer than its waits last, or without any lock for longer than the troubles explain; and when all is over, nothing
 //! is left on the servers but the counters of tokens.
 
-#![allow(clippy::unwrap_used, reason = "the helpers of a test may fail it as the test itself may")]
+#![expect(clippy::unwrap_used, reason = "the helpers of a test may fail it as the test itself may")]
 #![expect(clippy::expect_used, clippy::panic, reason = "a helper that fails is a test that fails")]
 
 mod child;
