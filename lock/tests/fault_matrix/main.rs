@@ -40,7 +40,7 @@ use table::{Page, Table};
 /// No cell takes as long as this.
 const STUCK: Duration = Duration::from_secs(120);
 
-const WORKERS: usize = 24;
+const WORKERS: usize = 64;
 
 /// How often a cell is played while the machine stands still again and again.
 const PLAYS: usize = 3;
