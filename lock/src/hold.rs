@@ -244,7 +244,7 @@ impl Hold {
     /// What is not sure to be on the server is asked for until there is an answer.
     pub(crate) fn rhythm(&self, foreign: Lease) -> Option<Lease> {
         if self.kind.layout() != Layout::Reader {
-            let unsure = || self.is_unsure().then(|| self.longest_lease());
+            let unsure = || self.is_unsure().then(|| self.longest_lease().min(foreign));
             return self.watched_lease().or_else(unsure);
         }
         let lease = self.watched_lease().unwrap_or_else(|| self.longest_lease());
@@ -253,7 +253,8 @@ impl Hold {
 
     /// The lease by whose thirds it is renewed, after a renewal that asked for `asked`.
     pub(crate) fn rhythm_after(&self, asked: Lease, foreign: Lease) -> Lease {
-        if self.kind.layout() == Layout::Reader {
+        let is_asserted = self.is_unsure() && self.watched_lease().is_none();
+        if self.kind.layout() == Layout::Reader || is_asserted {
             self.rhythm(foreign).unwrap_or(asked)
         } else {
             asked
@@ -288,7 +289,8 @@ impl Hold {
         Some(lease)
     }
 
-    /// Its key may be on another server than the one that granted it, or nowhere: until a server has said.
+    /// Its key may be on another server than the one that granted it, or nowhere: until a server has said; in a cluster
+    /// always, as a replica may take over without anybody here hearing of it.
     pub(crate) fn set_unsure(&self, unsure: bool) {
         // Relaxed: the mark alone makes nobody do anything. Who set it puts the hold on the wheel, under a lock.
         self.unsure.store(unsure, Ordering::Relaxed);

@@ -32,12 +32,14 @@ if not string.find(tag, '{', 1, true) then
   tag = '{' .. tag .. '}'
 end
 local level = tag .. ':' .. ARGV[2] .. ':rwlock_timeout:1'
+-- Before anything is written: while the slot is on its way to another node, this is refused.
+local lasts = redis.call('pttl', level)
 redis.call('hsetnx', KEYS[1], 'mode', 'read')
 redis.call('hsetnx', KEYS[1], ARGV[2], 1)
 if redis.call('pttl', KEYS[1]) < lease then
   redis.call('pexpire', KEYS[1], lease)
 end
-if redis.call('pttl', level) < lease then
+if lasts < lease then
   redis.call('set', level, 1, 'px', lease)
 end
 return nil

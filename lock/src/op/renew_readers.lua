@@ -31,7 +31,8 @@ for i, key in ipairs(KEYS) do
       tag = '{' .. tag .. '}'
     end
     local levels = tag .. ':' .. owner .. ':rwlock_timeout:'
-    redis.call('del', levels .. (count + 1))
+    -- While the slot is on its way to another node, what is not here is refused.
+    redis.pcall('del', levels .. (count + 1))
     if redis.call('pttl', key) < lease then
       redis.call('pexpire', key, lease)
     end

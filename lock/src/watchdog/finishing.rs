@@ -1,6 +1,7 @@
 //! Finishing the releases that a server is owed, on its renewal thread, between that one's turns.
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use hashed_wheel::{Clock, SystemClock};
@@ -23,12 +24,18 @@ pub(super) fn send_owed_releases(
     now: Instant,
     timeout: Duration,
 ) -> bool {
-    shared.move_owed(renewer, now);
+    // At the end the other's thread may have ended before. What belongs there finds its way from here.
+    let ending = shared.stopping.load(Ordering::Acquire);
+    if !ending {
+        shared.move_owed(renewer, now);
+    }
     let due = renewer.with_releases(|book| book.begin_round(now, AT_ONCE));
     let any = !due.is_empty();
     let mut round = Round { shared, renewer, due: due.into(), timeout, now, answered: false };
     if any {
-        shared.store.stream(renewer.lane, &mut round);
+        let home = |(debt, _): &(Debt, GivesBack)| shared.store.lane_of(debt.name.as_str());
+        let lane = round.due.front().filter(|_| ending).map_or(renewer.lane, home);
+        shared.store.stream(lane, &mut round);
         round.now = shared.clock.now();
     }
     round.answered

@@ -134,6 +134,9 @@ impl Watchdog {
     /// Takes a hold on, granted to a request that was sent at `sent_at`; or moves one that was nested. It may be one of
     /// many that are taken in one burst. It stands in the book of holds already.
     pub(crate) fn watch(&self, hold: &Arc<Hold>, sent_at: Instant) {
+        if self.shared.store.only_lane().is_none() {
+            hold.set_unsure(true);
+        }
         self.shared.place_after_grant(hold, sent_at, Company::Crowd);
         self.shared.check_if_moved_since(hold, sent_at);
         // The thread may have ended since the request was sent. Whoever ends it says so before looking into the book.

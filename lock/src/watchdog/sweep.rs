@@ -175,7 +175,7 @@ impl Sweep<'_> {
             Renewed::Prolonged => {
                 shared.counters.renewed(answered_at.saturating_duration_since(sent.due.at));
                 // Too late if its validity ended meanwhile: lost is final, and the ticker says so.
-                hold.set_unsure(false);
+                hold.set_unsure(shared.store.only_lane().is_none());
                 if hold.extend(answered_at, sent.lease, sent_at) {
                     let all = shared.held_by_each();
                     let rhythm = hold.rhythm_after(sent.lease, shared.settings.foreign_watchdog);

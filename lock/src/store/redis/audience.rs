@@ -28,11 +28,24 @@ struct State {
 
 impl Audience {
     /// Wishes for a channel where it is served. Whether anybody serves it.
-    pub(super) fn want(&self, channel: &Arc<str>, seat: impl Fn() -> Seat) -> bool {
+    pub(super) fn want(
+        &self,
+        channel: &Arc<str>,
+        seat: impl Fn() -> Seat,
+        node: impl Fn(Lane) -> Option<Arc<Node>>,
+    ) -> bool {
         let mut state = self.state.lock();
         // Looked up under the lock: whoever learns of another place afterwards finds the channel here, and moves it.
         let seat = seat();
-        state.places.insert(Arc::clone(channel), seat.as_ref().map(|(lane, _)| *lane));
+        let place = seat.as_ref().map(|(lane, _)| *lane);
+        let before = state.places.insert(Arc::clone(channel), place).flatten();
+        // Somebody else has wished for it where it was.
+        if let Some(old) = before.filter(|old| Some(*old) != place) {
+            if let Some(node) = node(old) {
+                node.subscription().drop_want(channel);
+            }
+            state.touched.insert(old);
+        }
         let Some((lane, node)) = seat else { return false };
         node.subscription().want(channel);
         state.touched.insert(lane);

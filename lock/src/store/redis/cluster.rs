@@ -11,6 +11,7 @@
 //! back to the old master within a command timeout could let a copy in, and its lock would stay until its lease ends.
 //! Nobody would believe to hold it.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -57,6 +58,8 @@ pub(super) struct Shared {
     pub(super) first_look: Mutex<()>,
     /// Connections to nodes that have left, and those that were only made to ask. Relaxed: a number to look at.
     pub(super) other_connections: AtomicU64,
+    /// Those who are asked who serves what. Kept, as each asks for its credentials and its address one at a time.
+    pub(super) asked: Mutex<HashMap<Address, Arc<Server>>>,
     pub(super) itself: Weak<Shared>,
 }
 
@@ -79,6 +82,7 @@ impl Cluster {
             pace: Pace::new(),
             first_look: Mutex::new(()),
             other_connections: AtomicU64::new(0),
+            asked: Mutex::default(),
             itself: itself.clone(),
         });
         Self { shared }
@@ -134,7 +138,8 @@ impl Cluster {
 
     pub(super) fn subscribe(&self, channel: &Arc<str>) {
         let slot = slot_of(channel);
-        if !self.shared.audience.want(channel, || self.shared.seat(slot)) {
+        let node = |lane| self.shared.node(lane);
+        if !self.shared.audience.want(channel, || self.shared.seat(slot), node) {
             self.shared.look_around_soon(false);
         }
     }
@@ -183,11 +188,21 @@ impl Cluster {
                 return;
             }
             let mut broken: Option<Failure> = None;
+            // For all of them: whoever gave them has more to do.
+            let longest =
+                astray.iter().map(|(request, _)| request.timeout).max().unwrap_or_default();
+            let limit = Limit::after(longest);
             for (request, named) in astray {
                 let answer = match &broken {
                     // The next may be at another node, but whoever gave all these is waiting.
                     Some(failure) => Err(failure.clone()),
-                    None => self.shared.execute(&request.operation, request.timeout, named),
+                    None => match { limit }.refresh().left() {
+                        Ok(left) => {
+                            let timeout = request.timeout.min(left);
+                            self.shared.execute(&request.operation, timeout, named)
+                        }
+                        Err(_) => Err(not_followed()),
+                    },
                 };
                 if let Err(failure @ (Failure::NotSent { .. } | Failure::Unknown { .. })) = &answer
                 {
@@ -199,6 +214,12 @@ impl Cluster {
             }
         }
     }
+}
+
+/// It did not run, and goes where it belongs next time.
+fn not_followed() -> Failure {
+    let message = "it was not followed in time".to_owned();
+    Failure::Refused { code: "MOVED".to_owned(), message }
 }
 
 impl Shared {

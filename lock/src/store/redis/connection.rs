@@ -30,6 +30,13 @@ pub(super) enum Broken {
     Unanswered(io::Error),
 }
 
+impl Broken {
+    /// Whether there was no answer in time, on a connection that may be well otherwise.
+    pub(super) fn is_late(&self) -> bool {
+        matches!(self, Self::Unanswered(error) if error.kind() == io::ErrorKind::TimedOut)
+    }
+}
+
 impl Connection {
     /// Takes a connected socket over, whose reads and writes take at most `timeout` so far.
     pub(super) fn new(socket: Arc<Socket>, timeout: Duration, era: u64) -> Self {
@@ -65,8 +72,12 @@ impl Connection {
     }
 
     pub(super) fn receive(&mut self, limit: &mut Limit) -> io::Result<Value> {
-        let mut reader =
-            DeadlineReader { socket: &self.socket, timeout: &mut self.read_timeout, limit };
+        let mut reader = DeadlineReader {
+            socket: &self.socket,
+            timeout: &mut self.read_timeout,
+            limit,
+            begun: false,
+        };
         self.replies.next(&mut reader)
     }
 
@@ -86,10 +97,15 @@ struct DeadlineReader<'a> {
     socket: &'a Socket,
     timeout: &'a mut Duration,
     limit: &'a mut Limit,
+    /// Whether some of the reply has come: the rest has not all the time again.
+    begun: bool,
 }
 
 impl Read for DeadlineReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if std::mem::replace(&mut self.begun, true) {
+            self.limit.refresh();
+        }
         let mut left = self.limit.left()?;
         loop {
             if out_of_step(*self.timeout, left) {

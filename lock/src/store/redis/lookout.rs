@@ -77,11 +77,14 @@ impl Shared {
     /// Asks one node after the other, until one answers. Whether that is news.
     fn look_around(&self, limit: &mut Limit) -> Result<bool, Failure> {
         let candidates = self.candidates();
+        self.asked.lock().retain(|asked, _| candidates.contains(asked));
         let mut failure = None;
         for (address, share) in candidates.iter().zip(shares(candidates.len())) {
             // Each gets its share, or one that hangs would leave nothing for the next.
             let left = limit.refresh().left().unwrap_or_default();
-            match self.ask(address, &mut Limit::after(left / share)) {
+            // But never less than some round trips over a long way take.
+            let share = (left / share).max(left.min(self.command_timeout / 4));
+            match self.ask(address, &mut Limit::after(share)) {
                 Ok(view) => return Ok(self.learn(&view)),
                 // Who is not let in should hear of that rather than of a node that is down.
                 Err(other) if matches!(failure, Some(Failure::Unauthenticated { .. })) => {
@@ -109,7 +112,12 @@ impl Shared {
     /// Asks a node on a connection of its own: those of the node may all be in use by callers who wait in vain.
     fn ask(&self, address: &Address, limit: &mut Limit) -> Result<View, Failure> {
         let decided = self.members.read().channels();
-        let server = self.server(address.clone(), Channels::Everywhere);
+        let server = Arc::clone(
+            self.asked
+                .lock()
+                .entry(address.clone())
+                .or_insert_with(|| Arc::new(self.server(address.clone(), Channels::Everywhere))),
+        );
         let mut connection = server.connect(limit)?;
         // Relaxed: a number to look at.
         self.other_connections.fetch_add(1, Ordering::Relaxed);

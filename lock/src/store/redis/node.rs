@@ -159,6 +159,11 @@ impl Node {
                 Ok(value) => value,
                 Err(broken) => {
                     self.pool.discard(connection);
+                    let broken = match broken {
+                        // What is missing may be of the question behind it.
+                        Broken::NotSent(error) if acks.is_some() => Broken::Unanswered(error),
+                        broken => broken,
+                    };
                     return Err(self.server.failure(broken, not_after));
                 }
             };

@@ -65,13 +65,18 @@ impl Pipeline {
         let mut kept = self.connection.lock();
         let mut connection = kept.take()?;
         self.is_new.store(false, Ordering::Relaxed);
-        let Ok(policy) = eviction::ask(&mut connection, &mut Limit::after(timeout)) else {
-            // Else each new connection would end with the next question.
-            self.tells_eviction.store(false, Ordering::Relaxed);
-            return None;
-        };
-        *kept = Some(connection);
-        policy
+        match eviction::ask(&mut connection, &mut Limit::after(timeout)) {
+            Ok(policy) => {
+                *kept = Some(connection);
+                policy
+            }
+            Err(broken) => {
+                // A server that keeps it unanswered would end each new connection. One that broke says nothing of it.
+                let tells = !broken.is_late();
+                self.tells_eviction.store(tells, Ordering::Relaxed);
+                None
+            }
+        }
     }
 
     /// Sends what the stream gives, and hands it the answers, except to what can be put `astray`. A failure is that of the

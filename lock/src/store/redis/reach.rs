@@ -115,6 +115,11 @@ pub(super) fn unauthenticated(server: &dyn Display, access: &Access, reason: Str
 
 /// A server that does not know a command repeats what came with it.
 fn without_secret(message: String, credentials: Option<&Credentials>) -> String {
+    // A server that does not know the command repeats what came with it, cut off somewhere.
+    let message = match message.split_once(", with args") {
+        Some((said, _)) => said.to_owned(),
+        None => message,
+    };
     match credentials {
         Some(Credentials { password, .. }) if !password.is_empty() => {
             message.replace(password.as_str(), "..")

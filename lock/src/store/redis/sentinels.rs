@@ -109,8 +109,8 @@ impl Sentinels {
                     break;
                 }
             }
-            // Those that were silent are asked only if nobody else has said anything.
-            if !said.is_empty() {
+            // Those that were silent are asked only if nobody else has said anything new.
+            if said.iter().any(|said| present.is_none_or(|present| said.epoch >= present.epoch)) {
                 break;
             }
         }

@@ -41,6 +41,8 @@ pub(super) struct Server {
     pub(super) command_timeout: Duration,
     /// How many connections were made. Relaxed: a number to look at.
     pub(super) connections: AtomicU64,
+    /// How often it has moved, counted when everything that leads to where it was is shut.
+    moves: AtomicU64,
     /// Who is woken when it has moved.
     woken: Mutex<Vec<Parker>>,
 }
@@ -62,6 +64,7 @@ impl Server {
             channels,
             command_timeout,
             connections: AtomicU64::new(0),
+            moves: AtomicU64::new(0),
             woken: Mutex::default(),
         }
     }
@@ -84,10 +87,13 @@ impl Server {
                 return Err(Failure::Closed);
             }
             let failure = match master.present() {
-                Some(address) => match self.connect_to(&Peer::Tcp(address), era, limit) {
+                Some(address) => match self.connect_to(&Peer::Tcp(address.clone()), era, limit) {
                     Ok(connection) => return Ok(connection),
                     Err(failure) => {
-                        master.doubt();
+                        // A caller whose time was over says nothing of the server.
+                        if self.sockets.era() == era && limit.refresh().left().is_ok() {
+                            master.doubt(&address);
+                        }
                         failure
                     }
                 },
@@ -156,7 +162,7 @@ impl Server {
         if let Some(master) = self.master()
             && self.sockets.era() == era
         {
-            master.doubt();
+            master.doubt_it();
             self.sockets.shut_all_of(era);
         }
     }
@@ -168,7 +174,7 @@ impl Server {
 
     /// How often it moved. What was on it need not be where it is now.
     pub(super) fn moves(&self) -> u64 {
-        self.master().map_or(0, Master::moves)
+        self.moves.load(Ordering::SeqCst)
     }
 
     /// Wakes this one whenever it has moved.
@@ -180,6 +186,8 @@ impl Server {
     fn leave_if(&self, news: News) {
         if news == News::Moved {
             self.sockets.shut_all();
+            // Not before: a grant of the old master that comes later would be taken for one of the new.
+            self.moves.fetch_add(1, Ordering::SeqCst);
             self.woken.lock().iter().for_each(Parker::unpark);
         }
     }

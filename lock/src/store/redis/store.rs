@@ -120,7 +120,7 @@ impl Redis {
     pub(crate) fn moves(&self) -> u64 {
         match &self.endpoint {
             Endpoint::Single(node) => node.server().moves(),
-            // A hold that a new master does not know is found out by its renewal.
+            // Every hold is asked for again and again, also one that is not prolonged.
             Endpoint::Cluster(_) => 0,
         }
     }

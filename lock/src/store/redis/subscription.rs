@@ -27,6 +27,7 @@ use super::replies::Replies;
 use super::server::Server;
 use super::slot::slot_of;
 use super::socket::Socket;
+use super::whereabouts::Master;
 use crate::error::passes_by_itself;
 use crate::store::Listener;
 use crate::value::Value;
@@ -209,6 +210,7 @@ impl Shared {
     fn listen(self: Arc<Self>) {
         let mut pause = FIRST_PAUSE;
         while self.wait_for_a_wish() {
+            let moves = self.server.master().map_or(0, Master::moves);
             let connected = self
                 .connect()
                 .and_then(|(socket, replies)| self.read(&socket, replies, &mut pause));
@@ -217,13 +219,14 @@ impl Shared {
                 self.look_elsewhere(None);
             }
             // It ends well only when nobody is left to listen.
-            if connected.is_ok() || !self.sleep(pause) {
+            let master = self.server.master();
+            if connected.is_ok() || !self.sleep(if master.is_some() { FIRST_PAUSE } else { pause })
+            {
                 break;
             }
-            // Who looks for a master has paused while he did, and was woken when it was there.
-            if self.server.master().is_none() {
-                pause = (pause * 2).min(LONGEST_PAUSE);
-            }
+            // Another master need not be waited for: there is a message when it is known.
+            let elsewhere = master.is_some_and(|master| master.wait_for_a_move(moves, pause));
+            pause = if elsewhere { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
         }
         self.state.lock().running = false;
     }

@@ -1,8 +1,9 @@
 //! Where a server is: at an address that stays, or wherever the sentinels say that the master is.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use hashed_wheel::{Clock, SystemClock};
 use parking_lot::{Condvar, Mutex};
 
 use super::address::{Address, Peer};
@@ -36,8 +37,14 @@ struct State {
     failure: Option<Failure>,
     /// How often it moved.
     moves: u64,
+    /// When the last failover became known.
+    learnt_at: Option<Instant>,
     closed: bool,
 }
+
+/// How long sentinels may need to hear of a failover from each other. Until then those that know less are no majority
+/// that takes something back.
+const SPREADS_IN: Duration = Duration::from_secs(10);
 
 /// What became of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +71,15 @@ impl Master {
         self.state.lock().moves
     }
 
-    /// It may not be there any more, or not be the master.
-    pub(super) fn doubt(&self) {
+    /// It may not be at that address any more, or not be the master. A doubt that comes late, when it has moved, is about
+    /// another.
+    pub(super) fn doubt(&self, address: &Address) {
+        let mut state = self.state.lock();
+        state.doubted |= state.is_at(address);
+    }
+
+    /// It is not where everybody takes it to be.
+    pub(super) fn doubt_it(&self) {
         self.state.lock().doubted = true;
     }
 
@@ -97,6 +111,11 @@ impl Master {
         let news = match answer {
             // Somebody may have heard of a later failover meanwhile.
             Ok(said) if present != state.present && !state.is_newer(&said) => Ok(News::None),
+            Ok(said) if state.would_step_back(&said, SystemClock.now()) => {
+                let failure = self.sentinels.failure("those that answer know less than was known");
+                state.failure = Some(failure.clone());
+                Err(failure)
+            }
             Ok(said) => {
                 state.doubted = false;
                 Ok(state.adopt(said))
@@ -166,7 +185,20 @@ impl State {
         self.present.as_ref().is_none_or(|present| said.epoch > present.epoch)
     }
 
+    fn is_at(&self, address: &Address) -> bool {
+        self.present.as_ref().is_some_and(|present| present.address == *address)
+    }
+
+    /// Whether that is of a time before the last failover, which not all sentinels need have heard of.
+    fn would_step_back(&self, said: &Said, now: Instant) -> bool {
+        self.present.as_ref().is_some_and(|present| said.epoch < present.epoch)
+            && self.learnt_at.is_some_and(|at| now < at + SPREADS_IN)
+    }
+
     fn adopt(&mut self, said: Said) -> News {
+        if self.is_newer(&said) {
+            self.learnt_at = Some(SystemClock.now());
+        }
         let moved = self.present.as_ref().is_some_and(|before| before.address != said.address);
         self.present = Some(said);
         if !moved {
@@ -246,7 +278,9 @@ mod tests {
     fn a_doubted_address_is_not_given_until_somebody_knows_better() {
         let master = master();
         know(&master, said(1, 5));
-        master.doubt();
+        master.doubt(&address(2));
+        assert_eq!(master.present(), Some(address(1)));
+        master.doubt(&address(1));
         assert_eq!(master.present(), None);
         assert_eq!(master.hear(said(1, 5)), News::None);
         assert_eq!(master.present(), None);

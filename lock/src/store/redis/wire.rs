@@ -19,6 +19,9 @@ pub(super) enum Verdict {
     Refused { code: String, message: String },
 }
 
+/// What a cluster says of a key that a script has not named among its keys.
+const NOT_HERE: &str = "access a non local key";
+
 pub(super) fn judge(clock: &ServerClock, value: Value) -> Verdict {
     if let Some(now) = value.as_late() {
         clock.learn(now);
@@ -26,6 +29,10 @@ pub(super) fn judge(clock: &ServerClock, value: Value) -> Verdict {
     }
     match value {
         Value::Refusal { code, .. } if code == "NOSCRIPT" => Verdict::SendWhole,
+        // A slot is on its way to another node, and a key that a script makes up is not there yet, or no longer here.
+        Value::Refusal { code, message } if code == "ERR" && message.contains(NOT_HERE) => {
+            Verdict::Refused { code: "TRYAGAIN".to_owned(), message }
+        }
         Value::Refusal { code, message } => Verdict::Refused { code, message },
         value => Verdict::Answer(value),
     }
