@@ -49,7 +49,9 @@
 //! cluster kept are kept. What to know:
 //!
 //! * A failover can lose what the old master had acknowledged and not yet copied: locks are copied as everything else
-//!   is, afterwards. The hold that lost its key is told by its next renewal; until then two may hold the lock.
+//!   is, afterwards. The hold that lost its key is told by its next renewal; until then two may hold the lock. A hold
+//!   with a lease of its own is not prolonged, but asked for as often: at thirds of it or of
+//!   [`foreign_watchdog`](ClientBuilder::foreign_watchdog), whichever is shorter.
 //! * Until a dead master's replica has taken over, calls for its locks fail in the time that they always have, and holds
 //!   wait for their renewal: choose a lease that is well above the cluster's `cluster-node-timeout`.
 //! * While a slot is on its way to another node, its locks can be taken, and are renewed, and what has to touch several

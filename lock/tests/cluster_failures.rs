@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::slots::{builder_of, calls, client_of, home, name_at, owner_of, wait_for_a_listener};
 use common::{SOON, TIMEOUT, built, now, pause, timed, wait_for_a_waiter};
-use wheellock::Error;
+use wheellock::{Error, LostReason};
 use wheellock_fixture::{Cluster, Server, wait_until};
 
 /// Waits until a replica has what its master has.
@@ -59,6 +59,17 @@ fn when_a_master_dies_its_replica_keeps_the_holds_and_the_waiters_get_their_turn
         waiting.join().unwrap();
     });
     assert_eq!(holder.stats().lost, 0);
+}
+
+#[test]
+fn a_hold_with_a_lease_of_its_own_is_told_that_its_key_is_gone() {
+    let cluster = Cluster::start(1, 0);
+    let client = built(builder_of(&cluster).foreign_watchdog(Duration::from_secs(1)));
+    let guard = client.lock("a").with_lease(Duration::from_secs(600)).lock().unwrap();
+    // As a master does not know it that was a replica when it was granted.
+    home(&cluster, "a").command(&["DEL", "a"]);
+    assert_eq!(guard.lost().recv_timeout(SOON), Ok(LostReason::Deleted));
+    assert!(!guard.is_held());
 }
 
 #[test]
