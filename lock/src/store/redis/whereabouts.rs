@@ -287,4 +287,16 @@ mod tests {
         assert_eq!(master.hear(said(2, 6)), News::Moved);
         assert_eq!(master.present(), Some(address(2)));
     }
+
+    #[test]
+    fn right_after_a_failover_nobody_takes_it_back() {
+        let master = master();
+        let mut state = master.state.lock();
+        state.adopt(said(1, 5));
+        state.adopt(said(2, 6));
+        let now = SystemClock.now();
+        assert!(state.would_step_back(&said(1, 5), now));
+        assert!(!state.would_step_back(&said(1, 5), now + SPREADS_IN));
+        assert!(!state.would_step_back(&said(3, 7), now));
+    }
 }
