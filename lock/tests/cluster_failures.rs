@@ -9,7 +9,12 @@ use std::time::Duration;
 use common::slots::{builder_of, calls, client_of, home, name_at, owner_of, wait_for_a_listener};
 use common::{SOON, TIMEOUT, built, now, pause, timed, wait_for_a_waiter};
 use wheellock::{Error, LostReason};
-use wheellock_fixture::{Cluster, Server, wait_until};
+use wheellock_fixture::{Cluster, ClusterBuilder, Server, wait_until};
+
+/// Nodes that are missed soon, although nobody could take their places.
+fn quick_to_miss() -> ClusterBuilder {
+    Cluster::builder().node_timeout(Duration::from_millis(1500))
+}
 
 /// Waits until a replica has what its master has.
 fn wait_for_copies(cluster: &Cluster, master: &Server) {
@@ -119,7 +124,7 @@ fn a_node_that_serves_nothing_any_more_is_let_go() {
 
 #[test]
 fn while_a_part_of_the_cluster_is_down_calls_end_in_bounded_time_and_the_rest_works() {
-    let cluster = Cluster::builder().argument("--cluster-require-full-coverage", "no").start(3, 0);
+    let cluster = quick_to_miss().argument("--cluster-require-full-coverage", "no").start(3, 0);
     let client = built(builder_of(&cluster).command_timeout(TIMEOUT));
     let [dead, alive, _] = &cluster.nodes()[..] else { panic!("three nodes") };
     let (lost, kept) = (name_at(&cluster, dead), name_at(&cluster, alive));
@@ -137,7 +142,7 @@ fn while_a_part_of_the_cluster_is_down_calls_end_in_bounded_time_and_the_rest_wo
 
 #[test]
 fn a_cluster_that_is_down_is_an_error_that_passes_within_a_bound() {
-    let cluster = Cluster::start(3, 0);
+    let cluster = quick_to_miss().start(3, 0);
     let client = built(builder_of(&cluster).command_timeout(TIMEOUT));
     let [dead, alive, _] = &cluster.nodes()[..] else { panic!("three nodes") };
     let name = name_at(&cluster, alive);
@@ -156,7 +161,7 @@ fn a_cluster_that_is_down_is_an_error_that_passes_within_a_bound() {
 
 #[test]
 fn a_dead_node_makes_nobody_ask_in_a_hurry() {
-    let cluster = Cluster::builder().argument("--cluster-require-full-coverage", "no").start(3, 0);
+    let cluster = quick_to_miss().argument("--cluster-require-full-coverage", "no").start(3, 0);
     let holder = built(builder_of(&cluster).watchdog_lease(Duration::from_secs(60)));
     let waiter = client_of(&cluster);
     // Whose calls end soon, and who call again at once.
