@@ -158,6 +158,25 @@ fn a_move_that_does_not_end_bounds_a_call_and_what_it_left_is_finished_afterward
 }
 
 #[test]
+fn what_is_owed_where_a_slot_was_is_given_back_where_it_is_when_the_client_ends() {
+    let cluster = Cluster::start(2, 0);
+    for number in 0..5 {
+        let client = built(builder_of(&cluster).command_timeout(Duration::from_millis(250)));
+        let name = format!("{{a}}{number}");
+        let guard = client.lock(&name).lock().unwrap();
+        let moving =
+            cluster.begin_move(cluster.slot_of(&name), &elsewhere(&cluster, &name)).unwrap();
+        assert!(guard.unlock().unwrap_err().is_retryable());
+        assert_eq!(client.stats().owed_releases, 1);
+        moving.move_all_keys().unwrap();
+        moving.finish().unwrap();
+        // Nobody need have found out that it moved.
+        client.shutdown(SOON);
+        assert_eq!(moving.target().command(&["EXISTS", &name]).integer(), 0);
+    }
+}
+
+#[test]
 fn no_hold_is_lost_while_a_slot_stays_half_moved_for_several_leases() {
     let cluster = Cluster::start(2, 0);
     let client = built(builder_of(&cluster).watchdog_lease(LEASE));
