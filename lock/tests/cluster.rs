@@ -11,7 +11,7 @@ use common::slots::{AT_ONCE, builder_of, calls, client_of, home, wait_for_a_list
 use common::user::{RULE, user_url};
 use common::{SOON, built, now, timed, wait_for_a_waiter};
 use wheellock::{AnyLock, Client, Error, Lock};
-use wheellock_fixture::{Cluster, Server, wait_until};
+use wheellock_fixture::{Cluster, Proxy, Server, wait_until};
 
 /// For tests that break nothing and use names of their own.
 static SHARED: LazyLock<Cluster> = LazyLock::new(|| Cluster::start(3, 0));
@@ -265,6 +265,17 @@ fn the_seeds_are_asked_in_turn_each_within_its_share() {
         matches!(&error, Error::Refused { message, .. } if message.contains("cluster")),
         "{error}"
     );
+}
+
+#[test]
+fn a_seed_that_is_far_away_has_time_for_its_round_trips_however_many_there_are() {
+    let far = Proxy::start(SHARED.nodes()[1].address());
+    far.delay_replies(Duration::from_millis(100));
+    // An equal share would be less than one round trip.
+    let nobody = (2..42).map(|host| format!("redis://127.0.0.{host}:1"));
+    let seeds = std::iter::once(far.url()).chain(nobody);
+    let builder = Client::builder().cluster(seeds).command_timeout(Duration::from_secs(3));
+    built(builder).lock("far").lock().unwrap().unlock().unwrap();
 }
 
 #[test]

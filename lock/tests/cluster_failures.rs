@@ -2,13 +2,14 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use common::slots::{builder_of, calls, client_of, home, name_at, owner_of, wait_for_a_listener};
 use common::{SOON, TIMEOUT, built, now, pause, timed, wait_for_a_waiter};
-use wheellock::{Error, LostReason};
+use wheellock::{Credentials, Error, LostReason};
 use wheellock_fixture::{Cluster, ClusterBuilder, Server, wait_until};
 
 /// Nodes that are missed soon, although nobody could take their places.
@@ -203,6 +204,39 @@ fn a_dead_node_makes_nobody_ask_in_a_hurry() {
         }
     });
     drop(guards);
+}
+
+#[test]
+fn while_no_credentials_come_few_wait_for_them_however_often_the_cluster_is_looked_at() {
+    let cluster = Cluster::builder().argument("--cluster-require-full-coverage", "no").start(3, 0);
+    let (end, hang) = crossbeam_channel::bounded::<()>(0);
+    let (hangs, asking) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let credentials = {
+        let (hangs, asking) = (Arc::clone(&hangs), Arc::clone(&asking));
+        move || {
+            asking.fetch_add(1, Ordering::SeqCst);
+            if hangs.load(Ordering::SeqCst) {
+                // Until the other end is dropped.
+                hang.recv().ok();
+            }
+            asking.fetch_sub(1, Ordering::SeqCst);
+            Ok(Credentials::new("default", "any"))
+        }
+    };
+    let client = built(builder_of(&cluster).credentials(credentials).command_timeout(TIMEOUT));
+    let [dead, ..] = &cluster.nodes()[..] else { panic!("three nodes") };
+    let lost = name_at(&cluster, dead);
+    client.lock(&lost).lock().unwrap().unlock().unwrap();
+    hangs.store(true, Ordering::SeqCst);
+    dead.kill();
+    let begun = now();
+    while now() - begun < Duration::from_secs(4) {
+        assert!(client.lock(&lost).try_lock().is_err());
+    }
+    // For each node one who has a command for it, and one who asks it who serves what.
+    let asking = asking.load(Ordering::SeqCst);
+    assert!((1..=6).contains(&asking), "{asking}");
+    drop(end);
 }
 
 #[test]

@@ -158,6 +158,25 @@ fn a_move_that_does_not_end_bounds_a_call_and_what_it_left_is_finished_afterward
 }
 
 #[test]
+fn what_is_owed_where_a_slot_was_is_given_back_where_it_is_when_the_client_ends() {
+    let cluster = Cluster::start(2, 0);
+    for number in 0..5 {
+        let client = built(builder_of(&cluster).command_timeout(Duration::from_millis(250)));
+        let name = format!("{{a}}{number}");
+        let guard = client.lock(&name).lock().unwrap();
+        let moving =
+            cluster.begin_move(cluster.slot_of(&name), &elsewhere(&cluster, &name)).unwrap();
+        assert!(guard.unlock().unwrap_err().is_retryable());
+        assert_eq!(client.stats().owed_releases, 1);
+        moving.move_all_keys().unwrap();
+        moving.finish().unwrap();
+        // Nobody need have found out that it moved.
+        client.shutdown(SOON);
+        assert_eq!(moving.target().command(&["EXISTS", &name]).integer(), 0);
+    }
+}
+
+#[test]
 fn no_hold_is_lost_while_a_slot_stays_half_moved_for_several_leases() {
     let cluster = Cluster::start(2, 0);
     let client = built(builder_of(&cluster).watchdog_lease(LEASE));
@@ -180,6 +199,55 @@ fn no_hold_is_lost_while_a_slot_stays_half_moved_for_several_leases() {
         guard.unlock().unwrap();
     }
     assert_eq!(client.stats().lost, 0);
+}
+
+#[test]
+fn no_reader_is_lost_while_a_slot_stays_half_moved_for_several_leases() {
+    let cluster = Cluster::start(2, 0);
+    let client = built(builder_of(&cluster).watchdog_lease(LEASE));
+    let lock = client.read_write_lock("{a}").read_lock();
+    let outer = lock.lock().unwrap();
+    let inner = lock.lock().unwrap();
+    let moving = cluster.begin_move(cluster.slot_of("{a}"), &elsewhere(&cluster, "{a}")).unwrap();
+    let (begun, renewed) = (now(), client.stats().renewed);
+    while now() - begun < LEASE * 3 {
+        pause(Duration::from_millis(50));
+        assert_eq!(client.stats().lost, 0, "after {:?}", now() - begun);
+    }
+    assert!(outer.is_held() && client.stats().renewed > renewed);
+    moving.move_all_keys().unwrap();
+    moving.finish().unwrap();
+    inner.unlock().unwrap();
+    outer.unlock().unwrap();
+    assert_eq!(moving.target().command(&["DBSIZE"]).integer(), 0);
+}
+
+#[test]
+fn a_reader_who_comes_while_the_slot_is_on_its_way_writes_nothing_and_gets_in_afterwards() {
+    let cluster = Cluster::start(2, 0);
+    let client = client_of(&cluster);
+    let late = built(builder_of(&cluster).command_timeout(Duration::from_millis(250)));
+    let guard = client.read_write_lock("{a}").read_lock().lock().unwrap();
+    let moving = cluster.begin_move(cluster.slot_of("{a}"), &elsewhere(&cluster, "{a}")).unwrap();
+    let fields = || moving.source().command(&["HLEN", "{a}"]).integer();
+    let before = fields();
+    // The key of his level would be made by the script, and nobody can make one there now.
+    let reader = late.read_write_lock("{a}").read_lock();
+    let (error, took) = timed(|| reader.try_lock().unwrap_err());
+    assert!(matches!(&error, Error::Refused { code, .. } if code == "TRYAGAIN"), "{error}");
+    assert!(error.is_retryable() && took < Duration::from_secs(2), "{took:?}");
+    assert_eq!(fields(), before);
+    // Who has more patience gets in when it is over.
+    let patient = client.read_write_lock("{a}").read_lock();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| patient.lock().unwrap().unlock().unwrap());
+        moving.move_all_keys().unwrap();
+        moving.finish().unwrap();
+        waiting.join().unwrap();
+    });
+    reader.try_lock().unwrap().unwrap().unlock().unwrap();
+    guard.unlock().unwrap();
+    assert_eq!(moving.target().command(&["DBSIZE"]).integer(), 0);
 }
 
 #[test]

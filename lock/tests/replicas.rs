@@ -248,6 +248,26 @@ fn renewals_releases_and_nested_guards_wait_for_no_replica() {
 }
 
 #[test]
+fn what_broke_while_it_was_sent_may_have_run_where_replicas_are_asked_behind_it() {
+    let world = world();
+    let attempt = |builder: ClientBuilder| {
+        world.proxy.close_entrance(false);
+        let client = built(builder);
+        drop(client.lock("a").try_lock());
+        world.proxy.close_entrance(true);
+        world.proxy.reset_all();
+        wait_until("all have ended", SOON, || world.proxy.open_connections() == 0);
+        // Its connection is gone, so the write fails, and no other is made.
+        client.lock("a").try_lock().unwrap_err()
+    };
+    let error = attempt(world.builder());
+    assert!(matches!(error, Error::Unreachable { .. }) && !error.is_outcome_unknown(), "{error}");
+    // The failed write may have been that of the question alone.
+    let error = attempt(world.builder().replica_acks(1, SHORT));
+    assert!(error.is_retryable() && error.is_outcome_unknown(), "{error}");
+}
+
+#[test]
 fn the_question_follows_in_the_same_write_and_does_not_wait_for_the_answer_before() {
     let world = world();
     let client = built(world.builder().command_timeout(SOON).replica_acks(1, SHORT));

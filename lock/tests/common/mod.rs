@@ -6,6 +6,7 @@
 
 #[cfg(feature = "tls")]
 pub(crate) mod certificates;
+pub(crate) mod fake;
 pub(crate) mod fleet;
 pub(crate) mod in_memory;
 pub(crate) mod line;

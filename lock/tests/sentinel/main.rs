@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod fake;
+mod trouble;
 
 use std::net::{SocketAddr, TcpListener};
 use std::thread;
