@@ -71,7 +71,10 @@ fn assert_nothing_is_left(server: &Server, client: &Client) {
     assert!(left.is_empty(), "{left:?}");
     let observer = plain(server);
     assert_eq!(observer.semaphore("semaphore").available_permits(), Ok(2));
-    assert_eq!(observer.expirable_semaphore("permits").available_permits(), Ok(2));
+    assert_eq!(observer.semaphore("drain").available_permits(), Ok(2));
+    for name in ["permits", "unleased"] {
+        assert_eq!(observer.expirable_semaphore(name).available_permits(), Ok(2));
+    }
 }
 
 #[test]
@@ -285,6 +288,64 @@ fn an_answer_about_replicas_that_is_lost_leaves_nothing_either() {
     guard.unlock().unwrap();
     world.wait_until_gone("a");
     wait_until("it is acknowledged", SOON, || client.stats().owed_releases == 0);
+}
+
+/// Has everything live longer than any attempt would have it.
+const LENGTHEN: &str = "
+    for _, key in ipairs(redis.call('keys', '*')) do
+        if redis.call('pttl', key) > 0 then
+            redis.call('pexpire', key, 100000)
+        end
+        if redis.call('type', key).ok == 'zset' then
+            for _, member in ipairs(redis.call('zrange', key, 0, -1)) do
+                redis.call('zincrby', key, 100000, member)
+            end
+        end
+    end";
+
+/// How much has been written.
+fn changes(server: &Server) -> u64 {
+    let information = server.command(&["INFO", "persistence"]).text();
+    let line =
+        information.lines().find_map(|line| line.strip_prefix("rdb_changes_since_last_save:"));
+    line.unwrap().parse().unwrap()
+}
+
+#[test]
+fn an_attempt_that_finds_what_the_one_before_has_taken_waits_for_replicas_all_the_same() {
+    let world = world();
+    let replica = replica_of(&world.server);
+    make_semaphores(&world.rival());
+    let timeout = Duration::from_secs(3);
+    let clients = KINDS.map(|Kind { word, take }| {
+        // The server has its script then.
+        assert_eq!(take(&world.rival()), Ok(true), "{word}");
+        let client = built(world.builder().command_timeout(timeout).replica_acks(1, SHORT));
+        let next = || world.proxy.on(|request| request.name() == "EVALSHA", Fault::HoldReply);
+        replica.pause();
+        let first = next();
+        thread::scope(|scope| {
+            let taking = scope.spawn(|| take(&client));
+            first.wait_for_hit(SOON);
+            // Nothing has to be written for the sake of its lease.
+            world.server.command(&["EVAL", LENGTHEN, "0"]);
+            let before = changes(&world.server);
+            let second = next();
+            world.proxy.cut_all();
+            second.wait_for_hit(SOON);
+            // A server waits for what the connection wrote, and for nothing else.
+            assert!(changes(&world.server) > before, "{word}: nothing was written");
+            second.deliver();
+            assert_eq!(taking.join().unwrap(), Err(too_few(1, 0)), "{word}");
+        });
+        replica.resume();
+        client
+    });
+    // The first try may still arrive, as far as the clients know.
+    for client in &clients {
+        wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+        assert_nothing_is_left(&world.server, client);
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ fn take<G: Guard>(lock: &Lock<G>) -> Result<bool, Error> {
     Ok(lock.try_lock()?.is_some())
 }
 
-pub(crate) const KINDS: [Kind; 11] = [
+pub(crate) const KINDS: [Kind; 13] = [
     Kind { word: "lock", take: |client| take(&client.lock("lock")) },
     Kind { word: "lease", take: |client| take(&client.lock("lease").with_lease(SOON)) },
     Kind { word: "fair", take: |client| take(&client.fair_lock("fair")) },
@@ -47,17 +47,36 @@ pub(crate) const KINDS: [Kind; 11] = [
             Ok(semaphore.try_acquire_many(2)?.is_some())
         },
     },
+    Kind {
+        word: "unleased",
+        take: |client| Ok(client.expirable_semaphore("unleased").try_acquire_many(2)?.is_some()),
+    },
+    Kind {
+        word: "drain",
+        take: |client| {
+            let semaphore = client.semaphore("drain");
+            let drained = semaphore.drain_permits()?;
+            if drained > 0 {
+                semaphore.release(2)?;
+            }
+            Ok(drained == 2)
+        },
+    },
 ];
 
 /// Makes the semaphores of [`KINDS`], with two permits each.
 pub(crate) fn make_semaphores(client: &Client) {
     assert!(client.semaphore("semaphore").try_set_permits(2).unwrap());
-    assert!(client.expirable_semaphore("permits").try_set_permits(2).unwrap());
+    assert!(client.semaphore("drain").try_set_permits(2).unwrap());
+    for name in ["permits", "unleased"] {
+        assert!(client.expirable_semaphore(name).try_set_permits(2).unwrap());
+    }
 }
 
 /// What is at a server but for what has no end: counters of tokens, semaphores, and what remembers requests.
 pub(crate) fn left_at(server: &Server) -> Vec<String> {
-    let permanent = ["redisson_lock_token:", "semaphore", "permits", "wheellock_request:"];
+    let permanent =
+        ["redisson_lock_token:", "semaphore", "drain", "permits", "unleased", "wheellock_request:"];
     let is_left = |key: &String| !permanent.iter().any(|beginning| key.starts_with(beginning));
     server.command(&["KEYS", "*"]).texts().into_iter().filter(is_left).collect()
 }
