@@ -33,9 +33,9 @@ fn connections(cluster: &Cluster) -> BTreeSet<String> {
 
 /// What the child has inherited, and what it does with it and without it.
 fn live_in_a_fork(client: &Client, parents: &str, held: Vec<LockGuard>, own: &[String]) {
-    assert_ne!(client.id().to_string(), parents);
+    assert_ne!(client.id(), parents);
     for guard in held {
-        let name = guard.name().to_owned();
+        let name = guard.name();
         assert!(!guard.is_held() && !client.lock(&name).is_held_by_current_thread());
         assert!(client.lock(&name).try_lock().unwrap().is_none());
         let forked = Error::Lost { name, reason: LostReason::Forked };
@@ -43,7 +43,7 @@ fn live_in_a_fork(client: &Client, parents: &str, held: Vec<LockGuard>, own: &[S
         assert_eq!(guard.unlock(), Err(forked));
     }
     let guards: Vec<_> = own.iter().map(|name| client.lock(name).lock().unwrap()).collect();
-    assert!(guards.iter().all(|guard| guard.owner().starts_with(&client.id().to_string())));
+    assert!(guards.iter().all(|guard| guard.owner().starts_with(&client.id())));
     // Whose slot goes to another node while it waits.
     client.lock("child's").lock().unwrap().unlock().unwrap();
     wait_until("its holds are renewed", SOON, || client.stats().renewed >= 2 * own.len() as u64);
@@ -74,7 +74,7 @@ fn a_fork_goes_to_every_node_by_itself_and_leaves_what_is_the_parents_alone() {
         let owned = owners();
 
         let mut inherited = Some(held);
-        let id = client.id().to_string();
+        let id = client.id();
         let child = Child::doing(SOON, || {
             live_in_a_fork(&client, &id, inherited.take().unwrap(), &own);
         });
