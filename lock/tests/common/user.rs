@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use wheellock::{Client, ClientBuilder};
-use wheellock_fixture::{Sentinels, SentinelsBuilder};
+use wheellock_fixture::{Sentinels, SentinelsBuilder, Server};
 
 const README: &str = include_str!("../../../README.md");
 
@@ -57,4 +57,10 @@ fn rule_that_begins(beginning: &str) -> &'static str {
         panic!("the README has no rule that begins with {beginning:?}")
     };
     rule
+}
+
+/// What a server has refused to whom for the lack of a permission.
+pub(crate) fn refusals(server: &Server) -> Vec<String> {
+    let log = server.command(&["ACL", "LOG"]);
+    log.array().iter().map(|entry| format!("{entry:?}")).collect()
 }

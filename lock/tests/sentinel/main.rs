@@ -131,11 +131,26 @@ fn a_database_and_both_passwords_are_given() {
     let client = built(builder);
     assert!(!format!("{client:?}").contains("watch\""));
     let _guard = client.lock("a").lock().unwrap();
-    let mut master = sentinels.master().connection();
-    master.command(&["SELECT", "3"]);
-    assert_eq!(master.command(&["EXISTS", "a"]).integer(), 1);
-    sentinels.fail_over();
+    let is_there = |server: &Server| {
+        let mut connection = server.connection();
+        connection.command(&["SELECT", "3"]);
+        connection.command(&["EXISTS", "a"]).integer() == 1
+    };
+    assert!(is_there(sentinels.master()) && !exists(sentinels.master(), "a"));
+    wait_until("it is replicated", SOON, || is_there(sentinels.replicas()[0]));
+    let new = sentinels.fail_over();
     pair(&client, "b");
+    // There too it is in that database, and in no other.
+    assert!(is_there(new) && client.lock("a").is_locked().unwrap());
+    let fourth = url.replace("/3", "/4");
+    let other = built(Client::builder().url(&fourth).sentinel_credentials(None, "watch"));
+    other.lock("a").try_lock().unwrap().unwrap().unlock().unwrap();
+    let beyond = url.replace("/3", "/99");
+    let beyond = Client::builder().url(&beyond).sentinel_credentials(None, "watch").build();
+    match beyond {
+        Err(error @ Error::Refused { operation: "connect", .. }) => assert!(!error.is_retryable()),
+        other => panic!("{other:?}"),
+    }
 
     let refused = |builder: ClientBuilder| match builder.build() {
         Err(error @ Error::Authentication { .. }) => error,
