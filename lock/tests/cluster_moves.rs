@@ -159,7 +159,7 @@ fn a_move_that_does_not_end_bounds_a_call_and_what_it_left_is_finished_afterward
 
 #[test]
 fn what_is_owed_where_a_slot_was_is_given_back_where_it_is_when_the_client_ends() {
-    let cluster = Cluster::start(2, 0);
+    let cluster = start(2, 0);
     for number in 0..5 {
         let client = built(builder_of(&cluster).command_timeout(Duration::from_millis(250)));
         let name = format!("{{a}}{number}");
@@ -203,7 +203,7 @@ fn no_hold_is_lost_while_a_slot_stays_half_moved_for_several_leases() {
 
 #[test]
 fn no_reader_is_lost_while_a_slot_stays_half_moved_for_several_leases() {
-    let cluster = Cluster::start(2, 0);
+    let cluster = start(2, 0);
     let client = built(builder_of(&cluster).watchdog_lease(LEASE));
     let lock = client.read_write_lock("{a}").read_lock();
     let outer = lock.lock().unwrap();
@@ -224,7 +224,7 @@ fn no_reader_is_lost_while_a_slot_stays_half_moved_for_several_leases() {
 
 #[test]
 fn a_reader_who_comes_while_the_slot_is_on_its_way_writes_nothing_and_gets_in_afterwards() {
-    let cluster = Cluster::start(2, 0);
+    let cluster = start(2, 0);
     let client = client_of(&cluster);
     let late = built(builder_of(&cluster).command_timeout(Duration::from_millis(250)));
     let guard = client.read_write_lock("{a}").read_lock().lock().unwrap();

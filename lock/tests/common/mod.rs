@@ -6,8 +6,8 @@
 
 #[cfg(feature = "tls")]
 pub(crate) mod certificates;
-pub(crate) mod fake;
 pub(crate) mod contended;
+pub(crate) mod fake;
 pub(crate) mod fleet;
 pub(crate) mod forked;
 pub(crate) mod in_memory;
