@@ -44,11 +44,10 @@ fn who_is_sent_to_and_fro_gives_up_after_a_few_rounds() {
     let places: Arc<[OnceLock<SocketAddr>; 2]> = Arc::default();
     let nodes = [0, 1].map(|place| {
         let (asked, places) = (Arc::clone(&asked), Arc::clone(&places));
-        let node = node(move |_, _| {
+        node(move |_, _| {
             asked.fetch_add(1, Ordering::SeqCst);
             moved(*places[1 - place].wait())
-        });
-        node
+        })
     });
     for (place, node) in places.iter().zip(&nodes) {
         place.set(node.address()).unwrap();

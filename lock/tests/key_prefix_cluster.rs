@@ -1,8 +1,6 @@
 //! What stands before a name, in a cluster: wherever the braces are, all keys of one lock lie in one slot, under the
 //! names that Redisson's `NameMapper` gives them, and messages come in that slot's shard.
 
-#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
-
 mod common;
 
 use common::contended::{KINDS, Kind, contend, with_name};

@@ -1,6 +1,7 @@
 //! A user who lacks one of the permissions that the README names: told which, by a typed error, and nothing is left.
 
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+#![expect(clippy::panic, reason = "an answer that cannot be is a failed test")]
 
 mod common;
 

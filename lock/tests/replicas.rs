@@ -7,7 +7,7 @@ mod common;
 use std::thread;
 use std::time::Duration;
 
-use common::takings::{KINDS, left_at, make_semaphores};
+use common::takings::{KINDS, Kind, left_at, make_semaphores};
 use common::user::{WITH_REPLICAS, rule_with};
 use common::{SLACK, SOON, Script, World, built, limited_user, pause, timed, wait_for_a_waiter};
 use wheellock::{Client, ClientBuilder, Error, Lock, Memory, RedLock};

@@ -1,6 +1,7 @@
 //! A cluster whose nodes speak TLS: who is sent to another node goes there over TLS, and nobody else is believed.
 
 #![cfg(feature = "tls")]
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod common;
 

@@ -2,6 +2,7 @@
 
 #![cfg(feature = "tls")]
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+#![expect(clippy::panic, reason = "an answer that cannot be is a failed test")]
 
 mod common;
 
