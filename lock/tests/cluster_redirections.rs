@@ -14,12 +14,20 @@ const ACQUIRE: &str = include_str!("../src/op/acquire.lua");
 const RENEW: &str = include_str!("../src/op/renew.lua");
 const RELEASE: &str = include_str!("../src/op/release.lua");
 
-/// A node that says that all slots are its own, and answers scripts as it is told.
-fn node(script: impl Fn(&str, &[&str]) -> Vec<u8> + Send + Sync + 'static) -> FakeServer {
-    FakeServer::start(move |own, words| match words {
+/// Who is said to serve all slots, when that is known.
+type Owner = Arc<OnceLock<SocketAddr>>;
+
+/// A node that answers scripts as it is told.
+fn node(
+    owner: &Owner,
+    script: impl Fn(&str, &[&str]) -> Vec<u8> + Send + Sync + 'static,
+) -> FakeServer {
+    let owner = Arc::clone(owner);
+    FakeServer::start(move |words| match words {
         ["TIME"] => array(&["1700000000", "0"]),
         ["CLUSTER", "SLOTS"] => {
-            let [host, port] = [own.ip().to_string(), own.port().to_string()];
+            let owner = owner.wait();
+            let [host, port] = [owner.ip().to_string(), owner.port().to_string()];
             let name = "0".repeat(40);
             let range = format!("*3\r\n:0\r\n:16383\r\n*3\r\n${}\r\n{host}\r\n", host.len());
             format!("*1\r\n{range}:{port}\r\n$40\r\n{name}\r\n").into_bytes()
@@ -44,10 +52,13 @@ fn who_is_sent_to_and_fro_gives_up_after_a_few_rounds() {
     let places: Arc<[OnceLock<SocketAddr>; 2]> = Arc::default();
     let nodes = [0, 1].map(|place| {
         let (asked, places) = (Arc::clone(&asked), Arc::clone(&places));
-        node(move |_, _| {
+        let own = Arc::new(OnceLock::new());
+        let node = node(&own, move |_, _| {
             asked.fetch_add(1, Ordering::SeqCst);
             moved(*places[1 - place].wait())
-        })
+        });
+        own.set(node.address()).unwrap();
+        node
     });
     for (place, node) in places.iter().zip(&nodes) {
         place.set(node.address()).unwrap();
@@ -69,19 +80,21 @@ fn renewals_that_are_sent_elsewhere_keep_the_others_of_their_node_for_one_timeou
         let ones = ":1\r\n".repeat(keys);
         format!("*{}\r\n:1700000000000\r\n{ones}", keys + 1).into_bytes()
     };
-    let slow = node(move |_, _| {
+    let owner = Owner::default();
+    let slow = node(&owner, move |_, _| {
         // Within the timeout of each, and not of all.
         pause(TIMEOUT / 2);
         answered(1)
     });
     let away = slow.address();
-    let home = node(move |source, words| match source {
+    let home = node(&owner, move |source, words| match source {
         ACQUIRE => b"$-1\r\n".to_vec(),
         RENEW if words[0] != "kept" => moved(away),
         RENEW => answered(1),
         RELEASE => b"*2\r\n:1\r\n:1700000000000\r\n".to_vec(),
         _ => b"-ERR what?\r\n".to_vec(),
     });
+    owner.set(home.address()).unwrap();
     let lease = TIMEOUT * 8;
     let client = built(builder(&home).watchdog_lease(lease));
     let names = (0..SENT_AWAY).map(|number| format!("away:{number}"));

@@ -13,10 +13,8 @@ pub(crate) struct FakeServer {
 }
 
 impl FakeServer {
-    /// What `answer` makes of its own address and the words of a command are the bytes of the reply.
-    pub(crate) fn start(
-        answer: impl Fn(SocketAddr, &[&str]) -> Vec<u8> + Send + Sync + 'static,
-    ) -> Self {
+    /// What `answer` makes of the words of a command are the bytes of the reply.
+    pub(crate) fn start(answer: impl Fn(&[&str]) -> Vec<u8> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (over, answer) = (Arc::new(AtomicBool::new(false)), Arc::new(answer));
@@ -28,7 +26,7 @@ impl FakeServer {
                 }
                 let answer = Arc::clone(&answer);
                 // It ends when the client does.
-                let serve = move || drop(serve(&stream, |words| answer(address, words)));
+                let serve = move || drop(serve(&stream, &*answer));
                 thread::Builder::new().spawn(serve).unwrap();
             }
         };

@@ -65,8 +65,13 @@ impl FakeSentinel {
 
     /// Tells those who listen of a switch.
     pub(crate) fn tell(&self, from: SocketAddr, to: SocketAddr) {
+        self.tell_of("mymaster", from, to);
+    }
+
+    /// The same of another name.
+    pub(crate) fn tell_of(&self, name: &str, from: SocketAddr, to: SocketAddr) {
         let [from, to] = [from, to].map(|end| format!("{} {}", end.ip(), end.port()));
-        let text = format!("mymaster {from} {to}");
+        let text = format!("{name} {from} {to}");
         for mut listener in &*self.shared.listeners.lock() {
             listener.write_all(&array(&["message", "+switch-master", &text])).unwrap();
         }

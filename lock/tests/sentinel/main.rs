@@ -509,6 +509,8 @@ fn a_switch_is_followed_when_it_is_told_and_when_nobody_tells_of_it() {
     let held = first.lock().unwrap();
     let place = listened(&sentinels);
     let (told, other) = (&sentinels[place], &sentinels[1 - place]);
+    // Of another name that is no news, and messages come in order.
+    told.tell_of("other", one, three);
     // One tells of it, and both go on saying what was before: nobody goes back.
     told.tell(one, two);
     assert_eq!(held.lost().recv_timeout(SOON), Ok(LostReason::Deleted));
