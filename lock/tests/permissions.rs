@@ -113,7 +113,7 @@ fn in_a_cluster_a_missing_permission_is_named() {
 #[test]
 fn behind_sentinels_the_readmes_users_may_do_all_that_is_needed_and_are_refused_nothing() {
     let sentinels = known_to(Sentinels::builder(), &[WITH_REPLICAS]).start();
-    let client = built(behind(&sentinels).command_timeout(SOON).replica_acks(1, TIMEOUT / 2));
+    let client = built(behind(&sentinels).command_timeout(SOON).replica_acks(1, SOON / 2));
     make_semaphores(&client);
     let take_all = || {
         for kind in KINDS {
@@ -134,7 +134,7 @@ fn in_a_cluster_the_readmes_user_may_do_all_that_is_needed_and_is_refused_nothin
     let builder = Cluster::builder().user(&rule_with(&[IN_A_CLUSTER, WITH_REPLICAS]));
     let cluster = builder.start(2, 1);
     let builder = builder_of(&cluster).command_timeout(SOON);
-    let client = built(builder.replica_acks(1, TIMEOUT / 2));
+    let client = built(builder.replica_acks(1, SOON / 2));
     make_semaphores(&client);
     for kind in KINDS {
         assert_eq!((kind.take)(&client), Ok(true), "{}", kind.word);
