@@ -110,9 +110,9 @@ fn a_waiter_is_woken_although_messages_go_everywhere_and_its_slot_has_moved() {
 }
 
 #[test]
-fn in_the_midst_of_a_move_locks_are_taken_at_the_target_and_given_back_when_it_is_over() {
+fn in_the_midst_of_a_move_locks_are_taken_at_the_target_and_given_back_wherever_they_are() {
     let cluster = start(3, 0);
-    let client = client_of(&cluster);
+    let (client, waiter) = (client_of(&cluster), client_of(&cluster));
     let slot = cluster.slot_of("{a}");
     let held = client.lock("{a}held").lock().unwrap();
     let (source, target) = (home(&cluster, "{a}"), elsewhere(&cluster, "{a}"));
@@ -124,27 +124,35 @@ fn in_the_midst_of_a_move_locks_are_taken_at_the_target_and_given_back_when_it_i
     assert_eq!(target.command(&["DBSIZE"]).integer(), 1);
     assert!(client.lock("{a}held").remaining_lease().unwrap().is_some());
     assert!(target.command_calls("asking") >= 2);
-    // A release has two keys, of which the channel is never there: refused until the move is over, and tried again.
+    // Who waits listens at the source.
     thread::scope(|scope| {
-        scope.spawn(|| {
-            wait_until("it is refused", SOON, || {
-                source.command(&["INFO", "errorstats"]).text().contains("TRYAGAIN")
-            });
-            moving.move_all_keys().unwrap();
-            moving.finish().unwrap();
+        let waiting = scope.spawn(|| waiter.lock("{a}held").lock().unwrap().unlock().unwrap());
+        wait_for_a_waiter(&waiter);
+        wait_until("somebody listens", SOON, || {
+            let channel = "redisson_lock__channel:{a}held";
+            source.command(&["PUBSUB", "SHARDNUMSUB", channel]).array()[1].integer() > 0
         });
-        held.unlock().unwrap();
-        taken.unlock().unwrap();
+        let ((), took) = timed(|| {
+            held.unlock().unwrap();
+            waiting.join().unwrap();
+        });
+        assert!(took < AT_ONCE, "{took:?}");
     });
-    assert_eq!(target.command(&["DBSIZE"]).integer(), 0);
+    taken.unlock().unwrap();
+    for node in [&source, &target] {
+        assert_eq!(node.command(&["DBSIZE"]).integer(), 0);
+        assert!(!node.command(&["INFO", "errorstats"]).text().contains("TRYAGAIN"));
+    }
     assert_eq!(client.stats().owed_releases, 0);
+    moving.finish().unwrap();
 }
 
 #[test]
 fn a_move_that_does_not_end_bounds_a_call_and_what_it_left_is_finished_afterwards() {
     let cluster = start(2, 0);
     let client = built(builder_of(&cluster).command_timeout(Duration::from_millis(250)));
-    let guard = client.lock("a").lock().unwrap();
+    // The release of a reader is about several keys.
+    let guard = client.read_write_lock("a").read_lock().lock().unwrap();
     let target = elsewhere(&cluster, "a");
     let moving = cluster.begin_move(cluster.slot_of("a"), &target).unwrap();
     let (error, took) = timed(|| guard.unlock().unwrap_err());
@@ -251,6 +259,26 @@ fn a_reader_who_comes_while_the_slot_is_on_its_way_writes_nothing_and_gets_in_af
     reader.try_lock().unwrap().unwrap().unlock().unwrap();
     guard.unlock().unwrap();
     assert_eq!(moving.target().command(&["DBSIZE"]).integer(), 0);
+}
+
+#[test]
+fn a_reader_whose_level_is_ahead_of_the_lock_is_renewed_when_that_has_followed() {
+    let cluster = start(2, 0);
+    let client = built(builder_of(&cluster).watchdog_lease(SOON));
+    let guard = client.read_write_lock("a").read_lock().lock().unwrap();
+    let target = elsewhere(&cluster, "a");
+    let moving = cluster.begin_move(cluster.slot_of("a"), &target).unwrap();
+    let level = format!("{{a}}:{}:rwlock_timeout:1", guard.owner());
+    moving.move_keys(&[&level]).unwrap();
+    wait_until("it is refused", SOON, || client.stats().unanswered_renewals > 2);
+    assert_eq!(client.stats().renewed, 0);
+    assert!(guard.is_held());
+    moving.move_all_keys().unwrap();
+    moving.finish().unwrap();
+    wait_until("it is renewed", SOON, || client.stats().renewed > 0);
+    assert!(target.command(&["PTTL", &level]).integer() > 8000);
+    guard.unlock().unwrap();
+    assert_eq!(target.command(&["DBSIZE"]).integer(), 0);
 }
 
 #[test]

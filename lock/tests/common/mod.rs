@@ -165,8 +165,8 @@ impl World {
             matches
         };
         let keys = match script {
-            Script::Acquire | Script::Recount | Script::Renew => 1,
-            Script::Release | Script::ForceRelease => 2,
+            Script::Acquire | Script::Recount | Script::Release | Script::Renew => 1,
+            Script::ForceRelease => 3,
             Script::FairAcquire | Script::FairRelease => 4,
         };
         Kept { aim: self.proxy.on(matcher, Fault::HoldRequest), request, keys }
