@@ -77,7 +77,8 @@ pub enum Error {
         /// What the last attempt met.
         reason: String,
     },
-    /// The server refused the user or the password. Permanent until somebody changes one of them. Nothing ran.
+    /// The server refused the user or the password, or refused that user a command that connecting takes, which the
+    /// reason names. Permanent until somebody changes one of them. Nothing ran.
     ///
     /// With [`credentials`](crate::ClientBuilder::credentials) from a callback, they were asked for again and again
     /// first, for as long as the call has patience. A callback that fails is [`Unreachable`](Self::Unreachable).
