@@ -18,10 +18,10 @@ const FAMILY: &str = "Connections and messages";
 const STRANGER_HOLDS: Duration = Duration::from_millis(250);
 /// How long a wait is that ends with the lock.
 const LONG_WAIT: Duration = Duration::from_millis(2500);
-/// How long one is that does not.
-pub(super) const SHORT_WAIT: Duration = Duration::from_millis(1100);
+/// How long one is that does not. Who waits asks again after a second, and is to have time for the answer.
+pub(super) const SHORT_WAIT: Duration = Duration::from_millis(1500);
 /// How long one is in which nothing is heard for a command timeout, and then for another.
-const SILENT_WAIT: Duration = Duration::from_millis(2200);
+const SILENT_WAIT: Duration = Duration::from_millis(2500);
 
 pub(super) const ROWS: &[Row] = &[
     Row::new((FAMILY, "connect", "Client::connect"), Command("TIME"), connect)
