@@ -19,8 +19,8 @@ use crate::sends::Sends;
 use crate::stage::{Said, Stage};
 use crate::world::{Door, Kind};
 
-/// A command timeout. A call takes twice as long. The last of its tries begins after 1130 ms, as the next would begin too
-/// late: so it has time enough for an answer on a busy machine.
+/// A command timeout. A call takes twice as long. The last of its tries begins after 1130 ms, as the next would begin
+/// too late: so it has time enough for an answer on a busy machine.
 const TIMEOUT: Duration = Duration::from_millis(800);
 
 /// Here the last begins after 630 ms. In the background, where a renewal that was kept for so long is sent again before
