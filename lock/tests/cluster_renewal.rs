@@ -8,7 +8,9 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::slots::{AT_ONCE, Lent, builder_of, elsewhere, home, name_at, owner_of};
+use common::slots::{
+    AT_ONCE, Lent, builder_of, cluster, elsewhere, home, name_at, owner_of, start,
+};
 use common::{SLACK, SOON, built, now, pause, timed};
 use wheellock::{Client, LockGuard, LostReason, ManualClock};
 use wheellock_fixture::{Cluster, Fault, Proxy, Request, Server, wait_until};
@@ -26,7 +28,7 @@ fn take_at(client: &Client, cluster: &Cluster, master: &Server, count: usize) ->
 fn a_master_that_hangs_delays_no_renewal_and_no_release_at_the_others() {
     const LEASE: Duration = Duration::from_secs(9);
     // Nobody is to take it for dead.
-    let cluster = Cluster::builder().node_timeout(SECOND * 60).start(3, 0);
+    let cluster = cluster().node_timeout(SECOND * 60).start(3, 0);
     let client = built(builder_of(&cluster).watchdog_lease(LEASE));
     let [hung, well, other] = &cluster.nodes()[..] else { panic!("three nodes") };
     let stuck = take_at(&client, &cluster, hung, 100);
@@ -115,7 +117,7 @@ fn the_holds_of_a_slot_that_has_moved_are_renewed_where_it_is() {
 
 #[test]
 fn a_release_that_a_dead_master_is_owed_is_finished_at_its_successor() {
-    let cluster = Cluster::start(3, 1);
+    let cluster = start(3, 1);
     let client = built(builder_of(&cluster).command_timeout(SECOND / 4));
     let first = &cluster.nodes()[0];
     let name = name_at(&cluster, first);

@@ -7,10 +7,10 @@ mod common;
 
 use std::fs;
 
-use common::slots::{builder_of, name_at};
+use common::slots::{builder_of, name_at, start};
 use common::{SOON, built};
 use wheellock::LockGuard;
-use wheellock_fixture::{Cluster, wait_until};
+use wheellock_fixture::wait_until;
 
 fn renewal_threads() -> usize {
     let names = fs::read_dir("/proc/self/task").unwrap().filter_map(|task| {
@@ -22,7 +22,7 @@ fn renewal_threads() -> usize {
 
 #[test]
 fn there_are_never_more_renewal_threads_than_masters_for_long_and_none_where_nothing_is_held() {
-    let cluster = Cluster::start(3, 1);
+    let cluster = start(3, 1);
     let client = built(builder_of(&cluster).watchdog_lease(SOON / 2));
     let names: Vec<_> =
         cluster.nodes()[..3].iter().map(|master| name_at(&cluster, master)).collect();

@@ -111,8 +111,12 @@ on_three_of_both_stores! {
                 drop(guard);
             });
             assert!(has_got.recv_timeout(Duration::from_millis(100)).is_err(), "it is taken");
-            guard.unlock().unwrap();
-            has_got.recv_timeout(Duration::from_secs(1)).unwrap();
+            let (got, took) = timed(|| {
+                guard.unlock().unwrap();
+                has_got.recv_timeout(SOON)
+            });
+            got.unwrap();
+            assert!(took < SLACK, "it waited for the poll bound: {took:?}");
         });
         wait_for_nothing_left(servers);
     }

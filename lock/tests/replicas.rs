@@ -7,8 +7,10 @@ mod common;
 use std::thread;
 use std::time::Duration;
 
+use common::takings::{KINDS, Kind, left_at, make_semaphores};
+use common::user::{WITH_REPLICAS, rule_with};
 use common::{SLACK, SOON, Script, World, built, limited_user, pause, timed, wait_for_a_waiter};
-use wheellock::{Client, ClientBuilder, Error, Guard, Lock, Memory, RedLock};
+use wheellock::{Client, ClientBuilder, Error, Lock, Memory, RedLock};
 use wheellock_fixture::{Fault, Request, Server, wait_until};
 
 /// How long replicas may take. Long enough for one that runs, on a busy machine.
@@ -42,10 +44,7 @@ fn is_wait(request: &Request) -> bool {
 
 /// A world whose user may do what the README says that such a client needs.
 fn world() -> World {
-    let world = World::new();
-    let rule = ["ACL", "SETUSER", "family", "+wait"];
-    assert!(!world.server.command(&rule).is_error(), "{rule:?}");
-    world
+    World::with(Server::builder().user(&rule_with(&[WITH_REPLICAS])).start())
 }
 
 fn builder(server: &Server) -> ClientBuilder {
@@ -64,85 +63,18 @@ fn too_few(wanted: u32, acknowledged: u32) -> Error {
     Error::NotReplicated { wanted, acknowledged }
 }
 
-/// A way to take something, once. What was taken is given back.
-struct Kind {
-    word: &'static str,
-    take: fn(&Client) -> Result<bool, Error>,
-}
-
-fn take<G: Guard>(lock: &Lock<G>) -> Result<bool, Error> {
-    Ok(lock.try_lock()?.is_some())
-}
-
-const KINDS: [Kind; 13] = [
-    Kind { word: "lock", take: |client| take(&client.lock("lock")) },
-    Kind { word: "lease", take: |client| take(&client.lock("lease").with_lease(SOON)) },
-    Kind { word: "fair", take: |client| take(&client.fair_lock("fair")) },
-    Kind {
-        word: "line",
-        take: |client| Ok(client.fair_lock("line").try_lock_for(SOON)?.is_some()),
-    },
-    Kind { word: "fenced", take: |client| take(&client.fenced_lock("fenced")) },
-    Kind { word: "spin", take: |client| take(&client.spin_lock("spin")) },
-    Kind { word: "simple", take: |client| take(&client.simple_lock("simple")) },
-    Kind { word: "read", take: |client| take(&client.read_write_lock("read").read_lock()) },
-    Kind { word: "write", take: |client| take(&client.read_write_lock("write").write_lock()) },
-    Kind {
-        word: "semaphore",
-        take: |client| {
-            let semaphore = client.semaphore("semaphore");
-            let taken = semaphore.try_acquire(2)?;
-            if taken {
-                semaphore.release(2)?;
-            }
-            Ok(taken)
-        },
-    },
-    Kind {
-        word: "permits",
-        take: |client| {
-            let semaphore = client.expirable_semaphore("permits").watched();
-            Ok(semaphore.try_acquire_many(2)?.is_some())
-        },
-    },
-    Kind {
-        word: "permits for ever",
-        take: |client| Ok(client.expirable_semaphore("permits").try_acquire_many(2)?.is_some()),
-    },
-    Kind {
-        word: "drain",
-        take: |client| {
-            let semaphore = client.semaphore("drained");
-            let drained = semaphore.drain_permits()?;
-            if drained > 0 {
-                semaphore.release(2)?;
-            }
-            Ok(drained == 2)
-        },
-    },
-];
-
-/// Makes the semaphores of [`KINDS`], with two permits each.
-fn make_semaphores(client: &Client) {
-    assert!(client.semaphore("semaphore").try_set_permits(2).unwrap());
-    assert!(client.semaphore("drained").try_set_permits(2).unwrap());
-    assert!(client.expirable_semaphore("permits").try_set_permits(2).unwrap());
-}
-
 /// Nothing is held, owed or locked, and every permit is back.
 fn assert_nothing_is_left(server: &Server, client: &Client) {
     let stats = client.stats();
     assert_eq!((stats.held, stats.owed_releases, stats.waiters), (0, 0, 0));
-    for key in server.command(&["KEYS", "*"]).texts() {
-        // A counter of tokens, semaphores, and what remembers requests.
-        let permanent =
-            ["redisson_lock_token:", "semaphore", "drained", "permits", "wheellock_request:"];
-        assert!(permanent.iter().any(|beginning| key.starts_with(beginning)), "{key} is left");
-    }
+    let left = left_at(server);
+    assert!(left.is_empty(), "{left:?}");
     let observer = plain(server);
     assert_eq!(observer.semaphore("semaphore").available_permits(), Ok(2));
-    assert_eq!(observer.semaphore("drained").available_permits(), Ok(2));
-    assert_eq!(observer.expirable_semaphore("permits").available_permits(), Ok(2));
+    assert_eq!(observer.semaphore("drain").available_permits(), Ok(2));
+    for name in ["permits", "unleased"] {
+        assert_eq!(observer.expirable_semaphore(name).available_permits(), Ok(2));
+    }
 }
 
 #[test]
@@ -263,6 +195,26 @@ fn renewals_releases_and_nested_guards_wait_for_no_replica() {
     assert!(guard.is_held());
     guard.unlock().unwrap();
     assert_eq!(asks(&master), asked);
+}
+
+#[test]
+fn what_broke_while_it_was_sent_may_have_run_where_replicas_are_asked_behind_it() {
+    let world = world();
+    let attempt = |builder: ClientBuilder| {
+        world.proxy.close_entrance(false);
+        let client = built(builder);
+        drop(client.lock("a").try_lock());
+        world.proxy.close_entrance(true);
+        world.proxy.reset_all();
+        wait_until("all have ended", SOON, || world.proxy.open_connections() == 0);
+        // Its connection is gone, so the write fails, and no other is made.
+        client.lock("a").try_lock().unwrap_err()
+    };
+    let error = attempt(world.builder());
+    assert!(matches!(error, Error::Unreachable { .. }) && !error.is_outcome_unknown(), "{error}");
+    // The failed write may have been that of the question alone.
+    let error = attempt(world.builder().replica_acks(1, SHORT));
+    assert!(error.is_retryable() && error.is_outcome_unknown(), "{error}");
 }
 
 #[test]

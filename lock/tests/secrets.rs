@@ -138,6 +138,32 @@ fn of_a_server_that_repeats_what_it_does_not_understand() {
     }
 }
 
+#[test]
+fn of_a_server_that_repeats_a_part_of_it() {
+    let world = World::new();
+    // A server cuts off what is long, and writes blanks where lines end.
+    let long = format!("{SECRET}{}", "x".repeat(200));
+    for (secret, repeated) in
+        [(long.clone(), long[..128].to_owned()), (format!("{SECRET}\r\ny"), format!("{SECRET}  y"))]
+    {
+        for (quote, end) in [("'", " "), ("`", ", ")] {
+            let said =
+                format!("-ERR unknown command {quote}AUTH{quote}, with args beginning with: ");
+            let answer =
+                format!("{said}{quote}family{quote}{end}{quote}{repeated}{quote}{end}\r\n");
+            let fault = Fault::AnswerInstead(answer.into_bytes());
+            let aim = world.proxy.on(|request| request.name() == "AUTH", fault);
+            let given = secret.clone();
+            let builder = Client::builder()
+                .url(&world.proxy.url())
+                .credentials(move || Ok(Credentials::new("family", &given)));
+            let error = built(builder).unwrap_err();
+            assert!(error.to_string().contains("unknown command"), "{error}");
+            assert_eq!(aim.hits(), 1);
+        }
+    }
+}
+
 #[cfg(feature = "tls")]
 #[test]
 fn of_a_client_with_a_key() {

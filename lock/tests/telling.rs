@@ -681,6 +681,27 @@ fn a_server_that_does_not_answer_what_it_evicts_is_renewed_on_all_the_same_and_a
     assert_eq!(asked.hits(), 2, "once by the client that was built, once by its renewals");
 }
 
+#[test]
+fn a_server_that_broke_when_it_was_asked_what_it_evicts_is_asked_again() {
+    let world = World::new();
+    let clock = ManualClock::new();
+    let (tell, told) = unbounded();
+    let builder = world.builder().clock(Arc::new(clock.clone()));
+    let client = built(builder.on_warning(move |warning| tell.send(warning.clone()).unwrap()));
+    let guard = client.lock("a").lock().unwrap();
+    let set = ["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"];
+    assert!(!world.server.command(&set).is_error());
+    // The renewals' connection, and the one after it.
+    let broken = world.proxy.on(|request| request.name() == "INFO", Fault::ResetBeforeReply);
+    clock.advance(SECOND * 14);
+    assert_eq!((broken.hits(), told.try_iter().count()), (1, 0));
+    clock.advance(SECOND * 14);
+    let of_eviction = |warning: &Warning| matches!(warning, Warning::Eviction { .. });
+    let told: Vec<_> = told.try_iter().filter(of_eviction).collect();
+    assert_eq!(told, [Warning::Eviction { policy: "allkeys-lru".to_owned() }]);
+    assert!(guard.is_held());
+}
+
 /// What is warned of when the server's clock is set between two renewals.
 fn warned(set: impl Fn(&Memory)) -> Vec<Warning> {
     let world = InMemory::new();

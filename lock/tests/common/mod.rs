@@ -6,11 +6,15 @@
 
 #[cfg(feature = "tls")]
 pub(crate) mod certificates;
+pub(crate) mod contended;
+pub(crate) mod fake;
 pub(crate) mod fleet;
+pub(crate) mod forked;
 pub(crate) mod in_memory;
 pub(crate) mod line;
 pub(crate) mod slots;
 pub(crate) mod stores;
+pub(crate) mod takings;
 pub(crate) mod user;
 
 use std::sync::Arc;
@@ -90,7 +94,8 @@ impl World {
         Self::with(builder.user(&RULE).start())
     }
 
-    fn with(server: Server) -> Self {
+    /// A server that knows the README's user already.
+    pub(crate) fn with(server: Server) -> Self {
         let proxy = Proxy::start(server.address());
         // The library need not send a script's text first: each operation is one request.
         let hashes = Script::ALL

@@ -1,12 +1,14 @@
 //! A sentinel that says what it is told to say.
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use parking_lot::Mutex;
+
+use crate::common::fake::{array, request};
 
 /// Listens until it is dropped.
 pub(crate) struct FakeSentinel {
@@ -63,8 +65,13 @@ impl FakeSentinel {
 
     /// Tells those who listen of a switch.
     pub(crate) fn tell(&self, from: SocketAddr, to: SocketAddr) {
+        self.tell_of("mymaster", from, to);
+    }
+
+    /// The same of another name.
+    pub(crate) fn tell_of(&self, name: &str, from: SocketAddr, to: SocketAddr) {
         let [from, to] = [from, to].map(|end| format!("{} {}", end.ip(), end.port()));
-        let text = format!("mymaster {from} {to}");
+        let text = format!("{name} {from} {to}");
         for mut listener in &*self.shared.listeners.lock() {
             listener.write_all(&array(&["message", "+switch-master", &text])).unwrap();
         }
@@ -130,28 +137,4 @@ impl Shared {
             stream.write_all(&reply)?;
         }
     }
-}
-
-fn request(reader: &mut impl BufRead) -> io::Result<Vec<String>> {
-    let mut number = |sign: char| {
-        let mut line = String::new();
-        reader.read_line(&mut line)?;
-        let number = line.trim().strip_prefix(sign).and_then(|number| number.parse().ok());
-        let number: usize = number.ok_or(io::ErrorKind::UnexpectedEof)?;
-        if sign == '*' {
-            return Ok((number, String::new()));
-        }
-        let mut word = vec![0; number + 2];
-        reader.read_exact(&mut word)?;
-        word.truncate(number);
-        Ok::<_, io::Error>((number, String::from_utf8_lossy(&word).into_owned()))
-    };
-    let (words, _) = number('*')?;
-    (0..words).map(|_| number('$').map(|(_, word)| word)).collect()
-}
-
-fn array(words: &[&str]) -> Vec<u8> {
-    let words = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len()));
-    let words: Vec<String> = words.collect();
-    format!("*{}\r\n{}", words.len(), words.concat()).into_bytes()
 }

@@ -93,3 +93,50 @@ impl Audience {
 
 /// A node that serves, with its number.
 pub(super) type Seat = Option<(Lane, Arc<Node>)>;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Weak;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::store::Listener;
+    use crate::store::redis::address::{Access, Address, Peer};
+    use crate::store::redis::channels::Channels;
+    use crate::store::redis::server::Server;
+    use crate::store::redis::whereabouts::Whereabouts;
+
+    #[derive(Debug)]
+    struct Nobody;
+
+    impl Listener for Nobody {
+        fn live(&self, _: &str) {}
+
+        fn message(&self, _: &str, _: &str) {}
+    }
+
+    fn node(port: u16) -> Arc<Node> {
+        let peer = Peer::Tcp(Address { host: "127.0.0.1".to_owned(), port });
+        let timeout = Duration::from_secs(1);
+        let channels = Channels::Sharded;
+        let server = Server::new(Whereabouts::Fixed(peer), Access::default(), timeout, channels);
+        Arc::new(Node::of(server, 1, Weak::<Nobody>::new(), None))
+    }
+
+    #[test]
+    fn a_channel_whose_slot_has_moved_between_two_wishes_is_listened_to_at_one_place() {
+        let (audience, channel) = (Audience::default(), Arc::from("a"));
+        let nodes = [1, 2].map(|number| (Lane(number), node(1)));
+        let node = |lane| nodes.iter().find(|(own, _)| *own == lane).map(|(_, node)| node.clone());
+        for place in [0, 0, 1, 1] {
+            assert!(audience.want(&channel, || Some(nodes[place].clone()), node));
+        }
+        let wishes = |place: usize| format!("{:?}", nodes[place].1.subscription());
+        assert!(wishes(0).contains("wanted: 0"), "{}", wishes(0));
+        assert!(wishes(1).contains("wanted: 1"), "{}", wishes(1));
+        // Both are told.
+        assert_eq!(audience.take_touched(), [Lane(1), Lane(2)].into());
+        audience.drop_want(&channel, node);
+        assert!(wishes(1).contains("wanted: 0"), "{}", wishes(1));
+    }
+}

@@ -145,6 +145,33 @@ mod tests {
     }
 
     proptest! {
+        /// The same bytes as another client's, whatever the words are.
+        #[test]
+        fn a_command_is_packed_as_the_redis_crate_packs_it(
+            words in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..1200), 1..12),
+            numbers: Vec<i64>,
+        ) {
+            let mut ours = Command::new(words.len() + numbers.len(), 0);
+            let mut theirs = redis::Cmd::new();
+            for word in &words {
+                ours.word(word);
+                theirs.arg(word);
+            }
+            for number in numbers {
+                ours.number(number);
+                theirs.arg(number);
+            }
+            prop_assert_eq!(ours.into_bytes(), theirs.get_packed_command());
+        }
+
+        #[test]
+        fn one_whole_command_is_packed_so_too(words in prop::collection::vec(any::<String>(), 1..9)) {
+            let mut theirs = redis::Cmd::new();
+            theirs.arg(&words);
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            prop_assert_eq!(Command::of(&words), theirs.get_packed_command());
+        }
+
         #[test]
         fn a_number_is_written_as_the_standard_library_does(number: i64) {
             prop_assert_eq!(

@@ -277,7 +277,71 @@ mod tests {
         assert_eq!(code("LOADING"), "LOADING");
     }
 
+    /// A reply as bytes. Depth is what a server may nest: less than what is refused.
+    fn reply() -> impl Strategy<Value = Vec<u8>> {
+        let line = |first: char, text: &str| format!("{first}{text}\r\n").into_bytes();
+        let bulk =
+            |bytes: Vec<u8>| [format!("${}\r\n", bytes.len()).as_bytes(), &bytes, b"\r\n"].concat();
+        let code = "ERR|WRONGTYPE|NOSCRIPT|MOVED|READONLY|LOADING|OOM|[A-Z]{1,9}";
+        let one = prop_oneof![
+            "[^\r\n]{0,20}".prop_map(move |text| line('+', &text)),
+            (code, "( [a-z0-9 '`]{0,20})?")
+                .prop_map(move |(code, rest)| line('-', &(code + &rest))),
+            any::<i64>().prop_map(move |number| line(':', &number.to_string())),
+            any::<Vec<u8>>().prop_map(bulk),
+            Just(b"$-1\r\n".to_vec()),
+            Just(b"*-1\r\n".to_vec()),
+            Just(b"+OK\r\n".to_vec()),
+        ];
+        one.prop_recursive(6, 40, 6, |part| {
+            prop::collection::vec(part, 0..6).prop_map(|parts| {
+                [format!("*{}\r\n", parts.len()).into_bytes(), parts.concat()].concat()
+            })
+        })
+    }
+
+    /// What the redis crate has read, as we say it.
+    fn said(theirs: redis::Value) -> Value {
+        match theirs {
+            redis::Value::Nil => Value::Nil,
+            redis::Value::Int(number) => Value::Integer(number),
+            redis::Value::BulkString(bytes) => Value::Text(text(&bytes)),
+            redis::Value::SimpleString(text) => Value::Text(text),
+            redis::Value::Okay => words("OK"),
+            redis::Value::Array(parts) => Value::Array(parts.into_iter().map(said).collect()),
+            redis::Value::ServerError(error) => {
+                let message = error.details().unwrap_or_default().to_owned();
+                Value::Refusal { code: error.code().to_owned(), message }
+            }
+            other => panic!("no reply of the old protocol: {other:?}"),
+        }
+    }
+
     proptest! {
+        #[test]
+        fn what_a_server_sends_is_read_as_the_redis_crate_reads_it(
+            replies in prop::collection::vec(reply(), 1..4),
+            at_once in 1_usize..99,
+        ) {
+            let theirs: Vec<Value> = replies
+                .iter()
+                .map(|reply| said(redis::parse_redis_value(reply).unwrap()))
+                .collect();
+            prop_assert_eq!(all(&replies.concat(), at_once), theirs);
+        }
+
+        #[test]
+        fn what_is_like_a_reply_is_none_or_what_the_redis_crate_reads(
+            pieces in prop::collection::vec("[-+:$*]|-?[0-9]{1,2}|[a-zA-Z ]{1,5}|\r\n|\r|\n", 1..20),
+        ) {
+            let bytes = pieces.concat();
+            let ours = Replies::new().next(&mut Slowly(bytes.as_bytes(), usize::MAX));
+            // They may take what we do not, as blanks around a number.
+            if let (Ok(ours), Ok(theirs)) = (ours, redis::parse_redis_value(bytes.as_bytes())) {
+                prop_assert_eq!(ours, said(theirs));
+            }
+        }
+
         #[test]
         fn no_bytes_are_too_strange(bytes: Vec<u8>, at_once in 1_usize..9) {
             all(&bytes, at_once);

@@ -340,3 +340,55 @@ fn server_time(reply: &Value) -> Option<ServerTime> {
     let (seconds, micros): (i64, i64) = (seconds.parse().ok()?, micros.parse().ok()?);
     Some(ServerTime(seconds.checked_mul(1000)? + micros / 1000))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::TcpListener;
+    use std::sync::Barrier;
+    use std::thread;
+
+    use super::*;
+    use crate::store::redis::sentinels::Sentinels;
+    use crate::store::redis::socket::Socket;
+
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    fn followed() -> Server {
+        let name = "mymaster".to_owned();
+        let sentinels = Sentinels::new(name, Vec::new(), Access::default(), LIMIT);
+        let whereabouts = Whereabouts::Followed(Box::new(Master::new(sentinels)));
+        Server::new(whereabouts, Access::default(), LIMIT, Channels::Everywhere)
+    }
+
+    #[test]
+    fn who_sees_that_it_has_moved_finds_every_connection_to_where_it_was_shut() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        for _ in 0..20 {
+            let server = followed();
+            // So many that to shut them takes longer than to see a number.
+            let both: Vec<_> = (0..100)
+                .map(|_| {
+                    let socket = Arc::new(Socket::connect(&address, LIMIT, LIMIT).unwrap());
+                    server.sockets.admit(&socket, server.sockets.era()).unwrap();
+                    (socket, listener.accept().unwrap())
+                })
+                .collect();
+            let ready = Barrier::new(2);
+            thread::scope(|scope| {
+                let watcher = scope.spawn(|| {
+                    ready.wait();
+                    while server.moves() == 0 {
+                        std::hint::spin_loop();
+                    }
+                    let takes = |(socket, _): &&(Arc<Socket>, _)| (&**socket).write(b"x").is_ok();
+                    both.iter().rev().filter(takes).count()
+                });
+                ready.wait();
+                server.leave_if(News::Moved);
+                assert_eq!(watcher.join().unwrap(), 0, "could still be written to");
+            });
+        }
+    }
+}
