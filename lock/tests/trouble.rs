@@ -621,9 +621,11 @@ fn a_full_server_renews_nests_and_releases_but_grants_nothing_new() {
 
 #[test]
 fn a_full_server_grants_no_lock_of_any_kind_to_who_comes_anew() {
+    type Take = fn(&Client) -> Result<bool, Error>;
+
     let world = World::new();
     let client = world.client();
-    let kinds: [(&str, fn(&Client) -> Result<bool, Error>); 5] = [
+    let kinds: [(&str, Take); 5] = [
         ("fair", |client| client.fair_lock("a").try_lock().map(|guard| guard.is_some())),
         ("fenced", |client| client.fenced_lock("a").try_lock().map(|guard| guard.is_some())),
         ("simple", |client| client.simple_lock("a").try_lock().map(|guard| guard.is_some())),
