@@ -43,7 +43,7 @@ impl RawLock {
         let release = loader.command(&["SCRIPT", "LOAD", RELEASE]).text();
         let channel = channel(name);
         let acquire = ["EVALSHA", &acquire, "1", name, FAR_IN_THE_FUTURE, OWNER, LEASE_MILLIS];
-        let release = ["EVALSHA", &release, "2", name, &channel, OWNER, UNLOCKED, "PUBLISH"];
+        let release = ["EVALSHA", &release, "1", name, OWNER, UNLOCKED, "PUBLISH", &channel];
         let stream = TcpStream::connect(address).expect("the server listens");
         stream.set_nodelay(true).expect("a socket has the option");
         Self {

@@ -346,8 +346,8 @@ impl ClientBuilder {
     }
 
     /// Has `replicas` of the server's replicas acknowledge whatever is granted, within `timeout`: each acquire of a
-    /// lock or of permits has the server `WAIT` for them. If fewer do, what was granted is given back, and the acquire
-    /// is an [`Error::NotReplicated`], which may pass. Unset, nobody waits for replicas.
+    /// lock or of permits, and each drain of a semaphore, has the server `WAIT` for them. If fewer do, what was granted
+    /// is given back, and the acquire is an [`Error::NotReplicated`], which may pass. Unset, nobody waits for replicas.
     ///
     /// **This narrows the window in which a failover loses a lock, and does not close it.** A replica that did not
     /// acknowledge may be the one that is promoted. One that did may have lost it again, or may not have heard of the

@@ -54,9 +54,13 @@
 //!   [`foreign_watchdog`](ClientBuilder::foreign_watchdog), whichever is shorter.
 //! * Until a dead master's replica has taken over, calls for its locks fail in the time that they always have, and holds
 //!   wait for their renewal: choose a lease that is well above the cluster's `cluster-node-timeout`.
-//! * While a slot is on its way to another node, its locks can be taken, and are renewed, and what has to touch several
-//!   names together is refused until the slot has arrived: most releases. They are tried as long as any call, and owed
-//!   afterwards. A message may be lost then; waiters find out within a second.
+//! * While a slot is on its way to another node, its locks can be taken, renewed and released. What has to touch several
+//!   names together is refused until the slot has arrived: taking a fair or fenced lock, releases of fair and read-write
+//!   locks, forced ones, and most of what semaphores and latches do. It is tried as long as any call, and a release is
+//!   owed afterwards. A message may be lost then; waiters find out within a second.
+//! * A reader has names of his own beside the lock's. He is renewed while these are behind it, and not while they are
+//!   ahead of it: if they stay ahead for what is left of his lease, at least 20 s of the default's 30 s, his hold is lost,
+//!   and told so.
 //! * A name with braces needs a tag in them, as `{user}:42` has one. `a{b` or `a}b` is an
 //!   [`Error::InvalidName`] before anything is sent.
 //! * Messages go through the slots (`SPUBLISH`) if the cluster knows `PUBSUB SHARDNUMSUB`, which the user must be allowed

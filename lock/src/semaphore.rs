@@ -7,8 +7,8 @@ use crossbeam_channel::Receiver;
 use crate::caller::{Named, Wish, countable, wait};
 use crate::error::Error;
 use crate::lease::Lease;
-use crate::op::{AddPermits, Added, DrainPermits, MakeSemaphore};
-use crate::taker::NumberTaker;
+use crate::op::{AddPermits, Added, MakeSemaphore};
+use crate::taker::{NumberTaker, drain};
 
 /// A number of permits, shared by all clients of a server. Cheap to make, to clone and to share; it holds nothing by
 /// itself.
@@ -156,9 +156,10 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// As [`release`](Self::release).
+    /// As [`acquire`](Self::acquire): what it took and could not say is given back.
     pub fn drain_permits(&self) -> Result<i64, Error> {
-        self.named.ask(|name, request| DrainPermits { name, request })
+        let (process, name) = self.named.current()?;
+        drain(&process, name)
     }
 
     /// Makes the semaphore with `permits`, if there is none. False if there is one. Wakes waiters.

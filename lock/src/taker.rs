@@ -11,7 +11,8 @@ use crate::caller::remembered;
 use crate::error::{Error, LostReason};
 use crate::name::LockName;
 use crate::op::{
-    AcquirePermits, Operation, OwedPermits, ReleasePermits, Request, TakePermits, UndoTake,
+    AcquirePermits, DrainPermits, Operation, OwedPermits, ReleasePermits, Request, TakePermits,
+    UndoTake,
 };
 use crate::owner::Owner;
 use crate::permit_id::PermitId;
@@ -67,11 +68,34 @@ impl<'a> NumberTaker<'a> {
 impl Drop for NumberTaker<'_> {
     fn drop(&mut self) {
         if self.in_doubt || self.unkept {
-            let undo = Arc::new(UndoTake::new(self.take.clone()));
-            let request = (self.take.name.clone(), self.id.clone());
-            self.process.give_back(request, undo, remembered(self.process), self.unkept);
+            let TakePermits { name, request, .. } = self.take.clone();
+            undo(self.process, name, self.id.clone(), request, self.unkept);
         }
     }
+}
+
+/// Takes all permits that are free, and answers how many those were. If that is not known, or must not be kept, they
+/// are given back: nobody else knows how many.
+pub(crate) fn drain(process: &Process, name: LockName) -> Result<i64, Error> {
+    let id = process.id.draw();
+    let request = Request::new(&name, &id, remembered(process));
+    let drain = DrainPermits { name, request };
+    let gave_up = match process.call(&drain) {
+        Ok(answer) => return Ok(answer.reply),
+        Err(gave_up) => gave_up,
+    };
+    let unkept = gave_up.failure.was_granted();
+    let error = gave_up.failure.into_error(drain.name(), &drain.name);
+    if unkept || gave_up.doubt.is_some() {
+        undo(process, drain.name, id, drain.request, unkept);
+    }
+    Err(error)
+}
+
+/// Gives back what the request `id` may have taken: at once if it was granted, else in the background.
+fn undo(process: &Process, name: LockName, id: Owner, request: Request, now: bool) {
+    let undo = Arc::new(UndoTake::new(name.clone(), request));
+    process.give_back((name, id), undo, remembered(process), now);
 }
 
 /// An acquire of permits that have ids.

@@ -7,14 +7,13 @@ use std::sync::LazyLock;
 use std::thread;
 use std::time::Duration;
 
-use common::slots::{AT_ONCE, builder_of, calls, client_of, home, wait_for_a_listener};
-use common::user::{RULE, user_url};
+use common::slots::{AT_ONCE, builder_of, calls, client_of, home, start, wait_for_a_listener};
 use common::{SOON, built, now, timed, wait_for_a_waiter};
 use wheellock::{AnyLock, Client, Error, Lock};
 use wheellock_fixture::{Cluster, Proxy, Server, wait_until};
 
 /// For tests that break nothing and use names of their own.
-static SHARED: LazyLock<Cluster> = LazyLock::new(|| Cluster::start(3, 0));
+static SHARED: LazyLock<Cluster> = LazyLock::new(|| start(3, 0));
 
 /// Everything under keys that a test may look at, by key.
 fn keys(cluster: &Cluster) -> BTreeMap<String, u16> {
@@ -25,7 +24,7 @@ fn keys(cluster: &Cluster) -> BTreeMap<String, u16> {
 
 #[test]
 fn names_spread_over_all_nodes_and_every_lock_is_held_where_its_name_is() {
-    let cluster = Cluster::start(3, 0);
+    let cluster = start(3, 0);
     let client = client_of(&cluster);
     let names: Vec<String> = (0..60).map(|number| format!("spread:{number}")).collect();
     let guards: Vec<_> = names.iter().map(|name| client.lock(name).lock().unwrap()).collect();
@@ -43,7 +42,7 @@ fn names_spread_over_all_nodes_and_every_lock_is_held_where_its_name_is() {
 
 #[test]
 fn every_primitive_works_and_all_its_keys_are_in_the_slot_of_its_name() {
-    let cluster = Cluster::start(3, 0);
+    let cluster = start(3, 0);
     let client = client_of(&cluster);
     for number in 0..12 {
         // With tags too: every other name has one.
@@ -100,7 +99,7 @@ fn every_primitive_works_and_all_its_keys_are_in_the_slot_of_its_name() {
 
 #[test]
 fn a_waiter_is_woken_through_the_shard_of_the_lock() {
-    let cluster = Cluster::start(3, 0);
+    let cluster = start(3, 0);
     let (holder, waiter) = (client_of(&cluster), client_of(&cluster));
     for number in 0..6 {
         let name = format!("woken:{number}");
@@ -121,7 +120,7 @@ fn a_waiter_is_woken_through_the_shard_of_the_lock() {
 
 #[test]
 fn many_channels_of_all_slots_are_listened_to_at_once_and_left_again() {
-    let cluster = Cluster::start(3, 0);
+    let cluster = start(3, 0);
     let (holder, waiter) = (client_of(&cluster), client_of(&cluster));
     let names: Vec<String> =
         (0..40).map(|number| format!("{{many:{}}}:{number}", number % 20)).collect();
@@ -156,7 +155,7 @@ fn many_channels_of_all_slots_are_listened_to_at_once_and_left_again() {
 
 #[test]
 fn where_shards_are_not_spoken_messages_go_everywhere() {
-    let cluster = Cluster::start(3, 0);
+    let cluster = start(3, 0);
     let rules = ["on", ">secret", "~*", "&*", "+@all", "-pubsub|shardnumsub"];
     for node in cluster.nodes() {
         let command = [&["ACL", "SETUSER", "limited"], &rules[..]].concat();
@@ -213,7 +212,7 @@ fn d15_latches_with_tags_in_their_names_open_for_who_waits() {
 
 #[test]
 fn a_name_whose_keys_would_lie_apart_is_refused_before_anything_is_sent() {
-    let cluster = Cluster::start(2, 0);
+    let cluster = start(2, 0);
     let client = client_of(&cluster);
     let scripts =
         || calls(&cluster, "evalsha") + calls(&cluster, "eval") + calls(&cluster, "exists");
@@ -301,18 +300,8 @@ fn a_cluster_wants_its_password_and_is_told_it_at_every_node() {
 
 #[test]
 fn a_user_who_may_do_what_the_readme_says_can_do_everything() {
-    let cluster = Cluster::start(3, 0);
-    let besides = "ACL SETUSER family +asking ";
-    let readme = include_str!("../../README.md");
-    let besides = readme.lines().find(|line| line.starts_with(besides)).unwrap();
-    for node in cluster.nodes() {
-        for rule in [&format!("ACL SETUSER {}", *RULE), besides] {
-            let rule: Vec<&str> = rule.split(' ').collect();
-            assert_eq!(node.command(&rule).text(), "OK");
-        }
-    }
-    let connect = || Client::connect(&user_url(&cluster.url())).unwrap();
-    let (holder, waiter) = (connect(), connect());
+    let cluster = start(3, 0);
+    let (holder, waiter) = (client_of(&cluster), client_of(&cluster));
     for number in 0..6 {
         let name = format!("user:{number}");
         let guard = holder.lock(&name).lock().unwrap();
@@ -345,7 +334,7 @@ fn a_user_who_may_do_what_the_readme_says_can_do_everything() {
 
 #[test]
 fn a_server_that_may_evict_is_told_of_whichever_it_is() {
-    let cluster = Cluster::start(3, 0);
+    let cluster = start(3, 0);
     let last = cluster.nodes().pop().unwrap();
     last.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
     let error = builder_of(&cluster).refuse_eviction().build().unwrap_err();

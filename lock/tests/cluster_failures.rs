@@ -7,10 +7,17 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::slots::{builder_of, calls, client_of, home, name_at, owner_of, wait_for_a_listener};
+use common::slots::{
+    builder_of, calls, client_of, cluster, home, name_at, owner_of, start, wait_for_a_listener,
+};
 use common::{SOON, TIMEOUT, built, now, pause, timed, wait_for_a_waiter};
 use wheellock::{Credentials, Error, LostReason};
-use wheellock_fixture::{Cluster, Server, wait_until};
+use wheellock_fixture::{Cluster, ClusterBuilder, Server, wait_until};
+
+/// Nodes that are missed soon, although nobody could take their places.
+fn quick_to_miss() -> ClusterBuilder {
+    cluster().node_timeout(Duration::from_millis(1500))
+}
 
 /// Waits until a replica has what its master has.
 fn wait_for_copies(cluster: &Cluster, master: &Server) {
@@ -23,7 +30,7 @@ fn wait_for_copies(cluster: &Cluster, master: &Server) {
 
 #[test]
 fn when_a_master_dies_its_replica_keeps_the_holds_and_the_waiters_get_their_turn() {
-    let cluster = Cluster::start(3, 1);
+    let cluster = start(3, 1);
     let lease = Duration::from_secs(12);
     let (holder, waiter) = (built(builder_of(&cluster).watchdog_lease(lease)), client_of(&cluster));
     let names: Vec<String> = (0..30).map(|number| format!("kept:{number}")).collect();
@@ -64,7 +71,7 @@ fn when_a_master_dies_its_replica_keeps_the_holds_and_the_waiters_get_their_turn
 
 #[test]
 fn a_hold_with_a_lease_of_its_own_is_told_that_its_key_is_gone() {
-    let cluster = Cluster::start(1, 0);
+    let cluster = start(1, 0);
     let client = built(builder_of(&cluster).foreign_watchdog(Duration::from_secs(1)));
     let guard = client.lock("a").with_lease(Duration::from_secs(600)).lock().unwrap();
     // As a master does not know it that was a replica when it was granted.
@@ -75,7 +82,7 @@ fn a_hold_with_a_lease_of_its_own_is_told_that_its_key_is_gone() {
 
 #[test]
 fn a_waiter_hears_of_a_release_at_the_master_that_was_promoted_by_hand() {
-    let cluster = Cluster::start(2, 1);
+    let cluster = start(2, 1);
     let (holder, waiter) = (client_of(&cluster), client_of(&cluster));
     let guard = holder.lock("a").lock().unwrap();
     thread::scope(|scope| {
@@ -95,7 +102,7 @@ fn a_waiter_hears_of_a_release_at_the_master_that_was_promoted_by_hand() {
 
 #[test]
 fn a_node_that_serves_nothing_any_more_is_let_go() {
-    let cluster = Cluster::start(2, 1);
+    let cluster = start(2, 1);
     let client = client_of(&cluster);
     let guard = client.lock("a").lock().unwrap();
     thread::scope(|scope| {
@@ -120,7 +127,7 @@ fn a_node_that_serves_nothing_any_more_is_let_go() {
 
 #[test]
 fn while_a_part_of_the_cluster_is_down_calls_end_in_bounded_time_and_the_rest_works() {
-    let cluster = Cluster::builder().argument("--cluster-require-full-coverage", "no").start(3, 0);
+    let cluster = quick_to_miss().argument("--cluster-require-full-coverage", "no").start(3, 0);
     let client = built(builder_of(&cluster).command_timeout(TIMEOUT));
     let [dead, alive, _] = &cluster.nodes()[..] else { panic!("three nodes") };
     let (lost, kept) = (name_at(&cluster, dead), name_at(&cluster, alive));
@@ -138,7 +145,7 @@ fn while_a_part_of_the_cluster_is_down_calls_end_in_bounded_time_and_the_rest_wo
 
 #[test]
 fn a_cluster_that_is_down_is_an_error_that_passes_within_a_bound() {
-    let cluster = Cluster::start(3, 0);
+    let cluster = quick_to_miss().start(3, 0);
     let client = built(builder_of(&cluster).command_timeout(TIMEOUT));
     let [dead, alive, _] = &cluster.nodes()[..] else { panic!("three nodes") };
     let name = name_at(&cluster, alive);
@@ -157,7 +164,7 @@ fn a_cluster_that_is_down_is_an_error_that_passes_within_a_bound() {
 
 #[test]
 fn a_dead_node_makes_nobody_ask_in_a_hurry() {
-    let cluster = Cluster::builder().argument("--cluster-require-full-coverage", "no").start(3, 0);
+    let cluster = quick_to_miss().argument("--cluster-require-full-coverage", "no").start(3, 0);
     let holder = built(builder_of(&cluster).watchdog_lease(Duration::from_secs(60)));
     let waiter = client_of(&cluster);
     // Whose calls end soon, and who call again at once.
@@ -203,7 +210,7 @@ fn a_dead_node_makes_nobody_ask_in_a_hurry() {
 
 #[test]
 fn while_no_credentials_come_few_wait_for_them_however_often_the_cluster_is_looked_at() {
-    let cluster = Cluster::builder().argument("--cluster-require-full-coverage", "no").start(3, 0);
+    let cluster = quick_to_miss().argument("--cluster-require-full-coverage", "no").start(3, 0);
     let (end, hang) = crossbeam_channel::bounded::<()>(0);
     let (hangs, asking) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let credentials = {
@@ -236,7 +243,7 @@ fn while_no_credentials_come_few_wait_for_them_however_often_the_cluster_is_look
 
 #[test]
 fn a_node_that_hangs_costs_the_callers_of_others_nothing() {
-    let cluster = Cluster::builder().node_timeout(Duration::from_secs(60)).start(3, 0);
+    let cluster = cluster().node_timeout(Duration::from_secs(60)).start(3, 0);
     let client = client_of(&cluster);
     let [hung, alive, _] = &cluster.nodes()[..] else { panic!("three nodes") };
     let (stuck, free) = (name_at(&cluster, hung), name_at(&cluster, alive));

@@ -5,7 +5,7 @@ mod common;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use common::slots::{builder_of, calls};
+use common::slots::{builder_of, calls, start};
 use common::{SOON, built, now, pause};
 use wheellock::LockGuard;
 use wheellock_fixture::{Cluster, Reply, Server, wait_until};
@@ -39,7 +39,7 @@ fn wait_for_copies(cluster: &Cluster, master: &Server) {
 
 #[test]
 fn ten_thousand_holds_outlive_resharding_failovers_and_a_node_that_joins() {
-    let cluster = Cluster::start(3, 1);
+    let cluster = start(3, 1);
     let client = built(builder_of(&cluster).watchdog_lease(LEASE));
     let names: Vec<String> = (0..LOCKS).map(|number| format!("many:{number}")).collect();
     let guards: Vec<LockGuard> =

@@ -8,10 +8,12 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::slots::{AT_ONCE, Lent, builder_of, elsewhere, home, name_at, owner_of};
+use common::slots::{
+    AT_ONCE, Lent, builder_of, cluster, elsewhere, home, name_at, owner_of, start,
+};
 use common::{SLACK, SOON, built, now, pause, timed};
 use wheellock::{Client, LockGuard, LostReason, ManualClock};
-use wheellock_fixture::{Cluster, Server, wait_until};
+use wheellock_fixture::{Cluster, Fault, Proxy, Request, Server, wait_until};
 
 const SECOND: Duration = Duration::from_secs(1);
 const LEASE: Duration = Duration::from_secs(30);
@@ -26,7 +28,7 @@ fn take_at(client: &Client, cluster: &Cluster, master: &Server, count: usize) ->
 fn a_master_that_hangs_delays_no_renewal_and_no_release_at_the_others() {
     const LEASE: Duration = Duration::from_secs(9);
     // Nobody is to take it for dead.
-    let cluster = Cluster::builder().node_timeout(SECOND * 60).start(3, 0);
+    let cluster = cluster().node_timeout(SECOND * 60).start(3, 0);
     let client = built(builder_of(&cluster).watchdog_lease(LEASE));
     let [hung, well, other] = &cluster.nodes()[..] else { panic!("three nodes") };
     let stuck = take_at(&client, &cluster, hung, 100);
@@ -115,7 +117,7 @@ fn the_holds_of_a_slot_that_has_moved_are_renewed_where_it_is() {
 
 #[test]
 fn a_release_that_a_dead_master_is_owed_is_finished_at_its_successor() {
-    let cluster = Cluster::start(3, 1);
+    let cluster = start(3, 1);
     let client = built(builder_of(&cluster).command_timeout(SECOND / 4));
     let first = &cluster.nodes()[0];
     let name = name_at(&cluster, first);
@@ -133,4 +135,34 @@ fn a_release_that_a_dead_master_is_owed_is_finished_at_its_successor() {
     wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
     assert_eq!(successor.command(&["EXISTS", &name]).integer(), 0);
     assert_eq!(client.stats().abandoned_releases, 0);
+}
+
+#[test]
+fn the_clock_of_a_node_that_a_renewal_was_sent_on_to_is_another_and_no_jump() {
+    // Two addresses of one node, as far as the client knows two nodes.
+    let cluster = Cluster::start(1, 0);
+    let node = &cluster.nodes()[0];
+    let [here, there] = [(), ()].map(|()| Proxy::start(node.address()));
+    let port = here.address().port();
+    let slots = format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:{port}\r\n");
+    let asks = |request: &Request| request.name() == "CLUSTER";
+    here.on(asks, Fault::AnswerInstead(slots.clone().into_bytes())).always();
+    there.on(asks, Fault::AnswerInstead(slots.into_bytes())).always();
+    let url = format!("redis-cluster://{}", here.address());
+    let client = built(Client::builder().url(&url).watchdog_lease(SECOND * 3 / 2));
+    let guards = ["a", "b"].map(|name| client.lock(name).lock().unwrap());
+    let renew = node.command(&["SCRIPT", "LOAD", include_str!("../src/op/renew.lua")]).text();
+    let renews_b = move |request: &Request| {
+        request.arguments.get(1).is_some_and(|hash| *hash == renew.as_bytes())
+            && request.arguments.contains(&b"b".to_vec())
+    };
+    // The slot of `b` is on its way to a node whose clock is a minute ahead.
+    let sent_on = format!("-ASK {} {}\r\n", cluster.slot_of("b"), there.address());
+    here.on(renews_b.clone(), Fault::AnswerInstead(sent_on.into_bytes())).always();
+    let time = node.command(&["TIME"]).texts()[0].parse::<u64>().unwrap() + 60;
+    let renewed = format!("*2\r\n:{time}000\r\n:1\r\n");
+    let ahead = there.on(renews_b, Fault::AnswerInstead(renewed.into_bytes())).always();
+    ahead.wait_for_hits(3, SOON);
+    assert!(guards.iter().all(LockGuard::is_held));
+    assert_eq!(client.warnings(), []);
 }

@@ -7,10 +7,10 @@ mod common;
 
 use std::fs;
 
-use common::slots::{builder_of, name_at};
+use common::slots::{builder_of, name_at, start};
 use common::{SOON, built};
 use wheellock::LockGuard;
-use wheellock_fixture::{Cluster, wait_until};
+use wheellock_fixture::wait_until;
 
 fn renewal_threads() -> usize {
     let names = fs::read_dir("/proc/self/task").unwrap().filter_map(|task| {
@@ -22,7 +22,7 @@ fn renewal_threads() -> usize {
 
 #[test]
 fn there_are_never_more_renewal_threads_than_masters_for_long_and_none_where_nothing_is_held() {
-    let cluster = Cluster::start(3, 1);
+    let cluster = start(3, 1);
     let client = built(builder_of(&cluster).watchdog_lease(SOON / 2));
     let names: Vec<_> =
         cluster.nodes()[..3].iter().map(|master| name_at(&cluster, master)).collect();
@@ -39,6 +39,18 @@ fn there_are_never_more_renewal_threads_than_masters_for_long_and_none_where_not
     old.kill();
     wait_until("the old one has none any more", SOON * 2, || renewal_threads() == 3);
     assert!(first.is_held() && others.iter().all(LockGuard::is_held));
-    drop((first, others, client));
+    drop((first, others));
+
+    // Also if nothing is renewed any more.
+    let old = &cluster.nodes()[1];
+    cluster.fail_over(old);
+    let guard = client.lock(&names[1]).lock().unwrap();
+    wait_until("the next new one has a thread too", SOON, || renewal_threads() == 4);
+    drop(guard);
+    let renewed = client.stats().renewed;
+    old.kill();
+    wait_until("the next old one has none any more", SOON * 2, || renewal_threads() == 3);
+    assert_eq!(client.stats().renewed, renewed);
+    drop(client);
     assert_eq!(renewal_threads(), 0);
 }

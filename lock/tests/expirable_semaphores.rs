@@ -107,7 +107,8 @@ on_all_stores! {
         // No message tells of it.
         let (next, _) = timed(|| seats.try_acquire_for(SOON).unwrap().unwrap());
         let took = now().saturating_duration_since(begun);
-        assert!(took >= lease && took < lease + AT_ONCE, "{took:?}");
+        // The server's clock counts whole milliseconds; what the holder believes ends earlier than that.
+        assert!(took + Duration::from_millis(1) >= lease && took < lease + AT_ONCE, "{took:?}");
         assert_eq!(seats.release(&id), Err(lost(LostReason::Deleted)));
         assert_eq!(counts(&seats), (0, 1, 1));
         drop(next);

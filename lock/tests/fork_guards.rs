@@ -2,21 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod common;
+
 use std::net::SocketAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process;
-use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::never;
-use fork::{Fork, fork, waitpid_nohang};
-use hashed_wheel::Parker;
-use wheellock::{
-    Client, Clock, Error, LostReason, MultiGuard, MultiLock, RedGuard, RedLock, SystemClock,
-};
+use common::SOON;
+use common::forked::Child;
+use wheellock::{Client, Error, LostReason, MultiGuard, MultiLock, RedGuard, RedLock};
 use wheellock_fixture::{RawConnection, Server, wait_until};
 
-const SOON: Duration = Duration::from_secs(10);
 const SECOND: Duration = Duration::from_secs(1);
 const LEASE: Duration = Duration::from_secs(2);
 
@@ -89,26 +84,13 @@ fn inherited_guards_of_several_locks_hold_nothing_and_release_nothing() {
     let before = parts(&world);
     let renewed = || world.clients.each_ref().map(|client| client.stats().renewed);
 
-    let child = match fork().unwrap() {
-        Fork::Parent(child) => child,
-        Fork::Child => {
-            // Whatever hangs, this process ends.
-            let alarm = || {
-                let end = SystemClock.now() + SOON / 2;
-                SystemClock.park(&Parker::new(), Some(end), &never());
-                process::exit(3);
-            };
-            thread::Builder::new().spawn(alarm).unwrap();
-            let looked = catch_unwind(AssertUnwindSafe(|| look_from_a_fork(&world, red, multi)));
-            process::exit(i32::from(looked.is_err()));
-        }
-    };
-    let mut status = None;
-    wait_until("the fork ends", SOON, || {
-        status = waitpid_nohang(child).unwrap();
-        status.is_some()
+    let mut held = Some((red, multi));
+    let child = Child::doing(SOON, || {
+        let (red, multi) = held.take().unwrap();
+        look_from_a_fork(&world, red, multi);
     });
-    assert_eq!(status, Some(0), "the fork failed");
+    let (red, multi) = held.unwrap();
+    child.wait();
 
     let then = renewed();
     wait_until("the locks are renewed", SOON, || {

@@ -8,155 +8,12 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use common::contended::{KINDS, Kind, contend, with_name};
 use common::in_memory::InMemory;
 use common::stores::{World, on_both_stores};
 use common::{SOON, built, wait_for_a_waiter};
-use wheellock::{Client, Error, Guard, Lock, LostReason, RedLock};
+use wheellock::{Client, Error, LostReason, RedLock};
 use wheellock_fixture::{Server, wait_until};
-
-/// Ends what is held.
-type End = Box<dyn FnOnce()>;
-
-/// Something that is held and waited for.
-struct Kind {
-    word: &'static str,
-    hold: fn(&Client, &str) -> End,
-    /// Whether it was had in time. What is had is given back.
-    wait: fn(&Client, &str, Duration) -> bool,
-    /// How the keys begin while it is held and waited for. `NAME` is the name, in braces unless it has some.
-    keys: &'static [&'static str],
-    /// How the channel begins, if there are messages.
-    channel: Option<&'static str>,
-}
-
-fn hold<G: Guard + 'static>(lock: &Lock<G>) -> End {
-    let guard = lock.lock().unwrap();
-    Box::new(move || drop(guard))
-}
-
-fn wait<G: Guard>(lock: &Lock<G>, wait: Duration) -> bool {
-    lock.try_lock_for(wait).unwrap().is_some()
-}
-
-const CHANNEL: Option<&str> = Some("redisson_lock__channel:NAME");
-const READERS: Option<&str> = Some("redisson_rwlock:NAME");
-const PERMITS: Option<&str> = Some("redisson_sc:NAME");
-
-const KINDS: [Kind; 12] = [
-    Kind {
-        word: "lock",
-        hold: |client, name| hold(&client.lock(name)),
-        wait: |client, name, time| wait(&client.lock(name), time),
-        keys: &["KEY"],
-        channel: CHANNEL,
-    },
-    Kind {
-        word: "non_reentrant_lock",
-        hold: |client, name| hold(&client.non_reentrant_lock(name)),
-        wait: |client, name, time| wait(&client.non_reentrant_lock(name), time),
-        keys: &["KEY"],
-        channel: CHANNEL,
-    },
-    Kind {
-        word: "fenced_lock",
-        hold: |client, name| hold(&client.fenced_lock(name)),
-        wait: |client, name, time| wait(&client.fenced_lock(name), time),
-        keys: &["KEY", "redisson_lock_token:NAME"],
-        channel: CHANNEL,
-    },
-    Kind {
-        word: "spin_lock",
-        hold: |client, name| hold(&client.spin_lock(name)),
-        wait: |client, name, time| wait(&client.spin_lock(name), time),
-        keys: &["KEY"],
-        channel: None,
-    },
-    Kind {
-        word: "simple_lock",
-        hold: |client, name| hold(&client.simple_lock(name)),
-        wait: |client, name, time| wait(&client.simple_lock(name), time),
-        keys: &["KEY"],
-        channel: None,
-    },
-    Kind {
-        word: "fair_lock",
-        hold: |client, name| hold(&client.fair_lock(name)),
-        wait: |client, name, time| wait(&client.fair_lock(name), time),
-        keys: &["KEY", "redisson_lock_queue:NAME", "redisson_lock_timeout:NAME"],
-        channel: CHANNEL,
-    },
-    Kind {
-        word: "non_reentrant_fair_lock",
-        hold: |client, name| hold(&client.non_reentrant_fair_lock(name)),
-        wait: |client, name, time| wait(&client.non_reentrant_fair_lock(name), time),
-        keys: &["KEY", "redisson_lock_queue:NAME", "redisson_lock_timeout:NAME"],
-        channel: CHANNEL,
-    },
-    Kind {
-        word: "read_lock",
-        hold: |client, name| hold(&client.read_write_lock(name).read_lock()),
-        wait: |client, name, time| wait(&client.read_write_lock(name).write_lock(), time),
-        keys: &["KEY", "NAME:"],
-        channel: READERS,
-    },
-    Kind {
-        word: "write_lock",
-        hold: |client, name| hold(&client.read_write_lock(name).write_lock()),
-        wait: |client, name, time| wait(&client.read_write_lock(name).read_lock(), time),
-        keys: &["KEY"],
-        channel: READERS,
-    },
-    Kind {
-        word: "semaphore",
-        hold: |client, name| {
-            let semaphore = client.semaphore(name);
-            semaphore.try_set_permits(1).unwrap();
-            semaphore.acquire(1).unwrap();
-            Box::new(move || semaphore.release(1).unwrap())
-        },
-        wait: |client, name, time| {
-            let semaphore = client.semaphore(name);
-            let had = semaphore.try_acquire_for(1, time).unwrap();
-            if had {
-                semaphore.release(1).unwrap();
-            }
-            had
-        },
-        keys: &["KEY", "wheellock_request:NAME:"],
-        channel: PERMITS,
-    },
-    Kind {
-        word: "expirable_semaphore",
-        hold: |client, name| {
-            let semaphore = client.expirable_semaphore(name).with_lease(SOON * 3);
-            semaphore.try_set_permits(1).unwrap();
-            let permit = semaphore.acquire().unwrap();
-            Box::new(move || permit.release().unwrap())
-        },
-        wait: |client, name, time| {
-            client.expirable_semaphore(name).try_acquire_for(time).unwrap().is_some()
-        },
-        keys: &["KEY", "NAME:timeout"],
-        channel: PERMITS,
-    },
-    Kind {
-        word: "count_down_latch",
-        hold: |client, name| {
-            let latch = client.count_down_latch(name);
-            latch.try_set_count(1).unwrap();
-            Box::new(move || latch.count_down().unwrap())
-        },
-        wait: |client, name, time| client.count_down_latch(name).wait_for(time).unwrap(),
-        keys: &["KEY", "wheellock_request:NAME:"],
-        channel: Some("redisson_countdownlatch__channel__{KEY}"),
-    },
-];
-
-/// What a pattern of a [`Kind`] stands for.
-fn with_name(pattern: &str, name: &str) -> String {
-    let tagged = if name.contains('{') { name.to_owned() } else { format!("{{{name}}}") };
-    pattern.replace("NAME", &tagged).replace("KEY", name)
-}
 
 /// What decides about the slot of a key in a cluster.
 fn tag(key: &str) -> &str {
@@ -170,25 +27,6 @@ fn keys(server: &Server) -> Vec<String> {
 
 fn channels(server: &Server) -> Vec<String> {
     server.command(&["PUBSUB", "CHANNELS"]).texts()
-}
-
-/// Has `kind` held by one client and waited for by another, looks at what is there, and hands it over.
-fn contend(
-    kind: &Kind,
-    (holder, held): (&Client, &str),
-    waiter: (&Client, &str),
-    look: impl FnOnce(),
-) {
-    let (client, awaited) = waiter;
-    let end = (kind.hold)(holder, held);
-    assert!(!(kind.wait)(client, awaited, Duration::ZERO), "{} excludes", kind.word);
-    thread::scope(|scope| {
-        let waiting = scope.spawn(|| (kind.wait)(client, awaited, SOON));
-        wait_for_a_waiter(client);
-        look();
-        end();
-        assert!(waiting.join().unwrap(), "{} is handed over", kind.word);
-    });
 }
 
 on_both_stores! {

@@ -289,6 +289,8 @@ fn a_minority_that_is_dead_is_not_missed() {
     let lock = RedLock::new(&clients, "a");
     servers[0].kill();
     let guard = lock.lock().unwrap();
+    // Else it might be released by fewer than a majority, and who knows then.
+    wait_until("it is held on the four", SOON, || guard.held_on() == 4);
     servers[3].kill();
     assert!(guard.is_held());
     guard.unlock().unwrap();

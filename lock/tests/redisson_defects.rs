@@ -125,16 +125,15 @@ fn d4_a_lease_that_is_nested_neither_shortens_the_outer_hold_nor_ends_its_renewa
 
 /// Who stands in the line of the fair lock, and for how many milliseconds each is still believed to live.
 fn line(server: &Server) -> Vec<(String, i64)> {
-    let time = server.command(&["TIME"]).texts();
-    let now = time[0].parse::<i64>().unwrap() * 1000 + time[1].parse::<i64>().unwrap() / 1000;
     let owners = server.command(&["LRANGE", "redisson_lock_queue:{a}", "0", "-1"]).texts();
-    owners
-        .into_iter()
-        .map(|owner| {
-            let moment = server.command(&["ZSCORE", "redisson_lock_timeout:{a}", &owner]).text();
-            (owner, moment.parse::<i64>().unwrap() - now)
-        })
-        .collect()
+    let left = |owner: String| {
+        let moment = server.command(&["ZSCORE", "redisson_lock_timeout:{a}", &owner]).text();
+        // After the moment: one who asks again between the two must not seem to be believed for longer.
+        let time = server.command(&["TIME"]).texts();
+        let now = time[0].parse::<i64>().unwrap() * 1000 + time[1].parse::<i64>().unwrap() / 1000;
+        (owner, moment.parse::<i64>().unwrap() - now)
+    };
+    owners.into_iter().map(left).collect()
 }
 
 #[test]

@@ -7,8 +7,10 @@ mod common;
 use std::thread;
 use std::time::Duration;
 
+use common::takings::{KINDS, Kind, left_at, make_semaphores};
+use common::user::{WITH_REPLICAS, rule_with};
 use common::{SLACK, SOON, Script, World, built, limited_user, pause, timed, wait_for_a_waiter};
-use wheellock::{Client, ClientBuilder, Error, Guard, Lock, Memory, RedLock};
+use wheellock::{Client, ClientBuilder, Error, Lock, Memory, RedLock};
 use wheellock_fixture::{Fault, Request, Server, wait_until};
 
 /// How long replicas may take. Long enough for one that runs, on a busy machine.
@@ -42,10 +44,7 @@ fn is_wait(request: &Request) -> bool {
 
 /// A world whose user may do what the README says that such a client needs.
 fn world() -> World {
-    let world = World::new();
-    let rule = ["ACL", "SETUSER", "family", "+wait"];
-    assert!(!world.server.command(&rule).is_error(), "{rule:?}");
-    world
+    World::with(Server::builder().user(&rule_with(&[WITH_REPLICAS])).start())
 }
 
 fn builder(server: &Server) -> ClientBuilder {
@@ -64,67 +63,18 @@ fn too_few(wanted: u32, acknowledged: u32) -> Error {
     Error::NotReplicated { wanted, acknowledged }
 }
 
-/// A way to take something, once. What was taken is given back.
-struct Kind {
-    word: &'static str,
-    take: fn(&Client) -> Result<bool, Error>,
-}
-
-fn take<G: Guard>(lock: &Lock<G>) -> Result<bool, Error> {
-    Ok(lock.try_lock()?.is_some())
-}
-
-const KINDS: [Kind; 11] = [
-    Kind { word: "lock", take: |client| take(&client.lock("lock")) },
-    Kind { word: "lease", take: |client| take(&client.lock("lease").with_lease(SOON)) },
-    Kind { word: "fair", take: |client| take(&client.fair_lock("fair")) },
-    Kind {
-        word: "line",
-        take: |client| Ok(client.fair_lock("line").try_lock_for(SOON)?.is_some()),
-    },
-    Kind { word: "fenced", take: |client| take(&client.fenced_lock("fenced")) },
-    Kind { word: "spin", take: |client| take(&client.spin_lock("spin")) },
-    Kind { word: "simple", take: |client| take(&client.simple_lock("simple")) },
-    Kind { word: "read", take: |client| take(&client.read_write_lock("read").read_lock()) },
-    Kind { word: "write", take: |client| take(&client.read_write_lock("write").write_lock()) },
-    Kind {
-        word: "semaphore",
-        take: |client| {
-            let semaphore = client.semaphore("semaphore");
-            let taken = semaphore.try_acquire(2)?;
-            if taken {
-                semaphore.release(2)?;
-            }
-            Ok(taken)
-        },
-    },
-    Kind {
-        word: "permits",
-        take: |client| {
-            let semaphore = client.expirable_semaphore("permits").watched();
-            Ok(semaphore.try_acquire_many(2)?.is_some())
-        },
-    },
-];
-
-/// Makes the semaphores of [`KINDS`], with two permits each.
-fn make_semaphores(client: &Client) {
-    assert!(client.semaphore("semaphore").try_set_permits(2).unwrap());
-    assert!(client.expirable_semaphore("permits").try_set_permits(2).unwrap());
-}
-
 /// Nothing is held, owed or locked, and every permit is back.
 fn assert_nothing_is_left(server: &Server, client: &Client) {
     let stats = client.stats();
     assert_eq!((stats.held, stats.owed_releases, stats.waiters), (0, 0, 0));
-    for key in server.command(&["KEYS", "*"]).texts() {
-        // A counter of tokens, semaphores, and what remembers requests.
-        let permanent = ["redisson_lock_token:", "semaphore", "permits", "wheellock_request:"];
-        assert!(permanent.iter().any(|beginning| key.starts_with(beginning)), "{key} is left");
-    }
+    let left = left_at(server);
+    assert!(left.is_empty(), "{left:?}");
     let observer = plain(server);
     assert_eq!(observer.semaphore("semaphore").available_permits(), Ok(2));
-    assert_eq!(observer.expirable_semaphore("permits").available_permits(), Ok(2));
+    assert_eq!(observer.semaphore("drain").available_permits(), Ok(2));
+    for name in ["permits", "unleased"] {
+        assert_eq!(observer.expirable_semaphore(name).available_permits(), Ok(2));
+    }
 }
 
 #[test]
@@ -338,6 +288,64 @@ fn an_answer_about_replicas_that_is_lost_leaves_nothing_either() {
     guard.unlock().unwrap();
     world.wait_until_gone("a");
     wait_until("it is acknowledged", SOON, || client.stats().owed_releases == 0);
+}
+
+/// Has everything live longer than any attempt would have it.
+const LENGTHEN: &str = "
+    for _, key in ipairs(redis.call('keys', '*')) do
+        if redis.call('pttl', key) > 0 then
+            redis.call('pexpire', key, 100000)
+        end
+        if redis.call('type', key).ok == 'zset' then
+            for _, member in ipairs(redis.call('zrange', key, 0, -1)) do
+                redis.call('zincrby', key, 100000, member)
+            end
+        end
+    end";
+
+/// How much has been written.
+fn changes(server: &Server) -> u64 {
+    let information = server.command(&["INFO", "persistence"]).text();
+    let line =
+        information.lines().find_map(|line| line.strip_prefix("rdb_changes_since_last_save:"));
+    line.unwrap().parse().unwrap()
+}
+
+#[test]
+fn an_attempt_that_finds_what_the_one_before_has_taken_waits_for_replicas_all_the_same() {
+    let world = world();
+    let replica = replica_of(&world.server);
+    make_semaphores(&world.rival());
+    let timeout = Duration::from_secs(3);
+    let clients = KINDS.map(|Kind { word, take }| {
+        // The server has its script then.
+        assert_eq!(take(&world.rival()), Ok(true), "{word}");
+        let client = built(world.builder().command_timeout(timeout).replica_acks(1, SHORT));
+        let next = || world.proxy.on(|request| request.name() == "EVALSHA", Fault::HoldReply);
+        replica.pause();
+        let first = next();
+        thread::scope(|scope| {
+            let taking = scope.spawn(|| take(&client));
+            first.wait_for_hit(SOON);
+            // Nothing has to be written for the sake of its lease.
+            world.server.command(&["EVAL", LENGTHEN, "0"]);
+            let before = changes(&world.server);
+            let second = next();
+            world.proxy.cut_all();
+            second.wait_for_hit(SOON);
+            // A server waits for what the connection wrote, and for nothing else.
+            assert!(changes(&world.server) > before, "{word}: nothing was written");
+            second.deliver();
+            assert_eq!(taking.join().unwrap(), Err(too_few(1, 0)), "{word}");
+        });
+        replica.resume();
+        client
+    });
+    // The first try may still arrive, as far as the clients know.
+    for client in &clients {
+        wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+        assert_nothing_is_left(&world.server, client);
+    }
 }
 
 #[test]

@@ -169,22 +169,23 @@ fn the_scripts_that_end_a_hold() {
     let server = Server::start();
     let mut listener = listen(&server);
     let take = || run(&server, ACQUIRE, &["a"], &[LONG, A, LEASE]);
-    let release = |keys: &[&str], owner| {
-        found(&server, &run(&server, RELEASE, keys, &[owner, "0", "PUBLISH"]))
+    let release = |key, owner, channel: &[&str]| {
+        let arguments = [&[owner, "0", "PUBLISH"], channel].concat();
+        found(&server, &run(&server, RELEASE, &[key], &arguments))
     };
-    assert_eq!(release(&["a", "c"], A), 0);
+    assert_eq!(release("a", A, &["c"]), 0);
     take();
-    assert_eq!(release(&["a", "c"], B), -1);
+    assert_eq!(release("a", B, &["c"]), -1);
     assert_silence(&server, &mut listener);
-    assert_eq!(release(&["a", "c"], A), 1);
+    assert_eq!(release("a", A, &["c"]), 1);
     assert_eq!(heard(&mut listener), ["c", "0"]);
-    assert_eq!(release(&["a", "c"], A), 0, "a copy");
+    assert_eq!(release("a", A, &["c"]), 0, "a copy");
     take();
     run(&server, RECOUNT, &["a"], &[LONG, A, "5", "0"]);
-    assert_eq!(release(&["a"], A), 1, "whatever its count, and without a word");
+    assert_eq!(release("a", A, &[]), 1, "whatever its count, and without a word");
     assert_silence(&server, &mut listener);
     server.command(&["SET", "data", "x"]);
-    assert_eq!(release(&["data", "c"], A), -1);
+    assert_eq!(release("data", A, &["c"]), -1);
     assert_eq!(server.command(&["GET", "data"]).text(), "x");
 
     let force = |key, not_after| {

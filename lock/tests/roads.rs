@@ -37,8 +37,12 @@ fn nobody_is_talked_out_of_looking_at_the_server_s_certificate() {
 #[cfg(unix)]
 mod unix {
     use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
 
+    use parking_lot::Mutex;
     use socket2::{Domain, SockAddr, Socket, Type};
+
+    use wheellock::Credentials;
 
     use super::*;
 
@@ -59,6 +63,46 @@ mod unix {
         assert!(matches!(error, Error::Authentication { .. }), "{error:?}");
         assert!(error.to_string().contains(&path.to_string()), "{error}");
         assert!(refused(&format!("unix://{path}?password=s3cret")).contains("nothing else"));
+    }
+
+    #[test]
+    fn credentials_from_a_callback_are_asked_for_at_a_unix_socket_too() {
+        let server = Server::builder().user(&common::user::RULE).unix_socket().start();
+        let url = format!("unix://{}?user=nobody&pass=wrong", server.unix_socket().display());
+        let builder = Client::builder().url(&url);
+        let error = builder.clone().build().unwrap_err();
+        assert!(matches!(error, Error::Authentication { .. }), "{error:?}");
+        let password = Arc::new(Mutex::new("password"));
+        let asked = Arc::clone(&password);
+        let ask = move || Ok(Credentials::new("family", *asked.lock()));
+        let client = common::built(builder.credentials(ask));
+        client.lock("a").lock().unwrap().unlock().unwrap();
+        *password.lock() = "other";
+        server.command(&["ACL", "SETUSER", "family", "<password", ">other"]);
+        server.command(&["CLIENT", "KILL", "USER", "family"]);
+        client.lock("a").lock().unwrap().unlock().unwrap();
+        let clients = server.command(&["CLIENT", "LIST"]).text();
+        assert!(clients.lines().any(|line| line.contains(" user=family ")), "{clients}");
+    }
+
+    #[test]
+    fn a_password_in_a_unix_socket_s_query_may_have_any_letters_and_is_the_default_user_s_alone() {
+        let socket = |password: &str| {
+            Server::builder().argument("--requirepass", password).unix_socket().start()
+        };
+        for (password, written) in
+            [("s3cret", "s3cret"), ("a&b=c@d/é#%", "a%26b=c%40d/%C3%A9%23%25")]
+        {
+            let server = socket(password);
+            let path = server.unix_socket().display();
+            let client = Client::connect(&format!("unix://{path}?pass={written}")).unwrap();
+            client.lock("a").lock().unwrap().unlock().unwrap();
+            let error = Client::connect(&format!("unix://{path}?pass=wrong")).unwrap_err();
+            assert!(matches!(error, Error::Authentication { .. }), "{error:?}");
+            assert!(!error.to_string().contains("wrong"), "{error}");
+            let nobody = Client::connect(&format!("unix://{path}")).unwrap_err();
+            assert!(matches!(nobody, Error::Authentication { .. }), "{nobody:?}");
+        }
     }
 
     #[test]

@@ -119,6 +119,26 @@ fn an_acquire_that_is_given_up_with_its_permits_taken_is_undone_in_the_backgroun
 }
 
 #[test]
+fn a_drain_that_is_given_up_is_undone_as_nobody_else_knows_how_many_it_took() {
+    let world = World::new();
+    let client = world.client();
+    let semaphore = client.semaphore("a");
+    for (free, late) in [("3", false), ("-2", true)] {
+        world.server.command(&["SET", "a", free]);
+        let fault = if late { Fault::HoldRequest } else { Fault::SwallowReply };
+        let aim = on(&world, DRAIN, fault).always();
+        let error = semaphore.drain_permits().unwrap_err();
+        assert!(error.is_outcome_unknown(), "{error}");
+        aim.withdraw();
+        wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+        if late {
+            aim.deliver();
+        }
+        assert_eq!(number(&world, "a"), free);
+    }
+}
+
+#[test]
 fn an_undo_whose_reply_was_lost_gives_back_once() {
     let world = World::new();
     let client = world.client();

@@ -53,7 +53,7 @@ fn the_scripts_of_a_semaphore() {
     assert_eq!(take("t1", "2"), numbers(&[1, 1]));
     assert_eq!(take("t2", "2"), numbers(&[0, 1]));
     assert_eq!(take("t1", "2"), numbers(&[1, 1]), "remembered");
-    let undo = |id| found(&run(&server, UNDO, &["s", "c", id], &["2", "9999", "PUBLISH"]));
+    let undo = |id| found(&run(&server, UNDO, &["s", "c", id], &["9999", "PUBLISH"]));
     assert_eq!((undo("t1"), undo("t1"), undo("t9")), (1, 0, 0));
     assert_eq!(take("t1", "2"), numbers(&[0, 3]), "undone");
     assert_eq!(take("t9", "2"), numbers(&[0, 3]), "undone before it came");
@@ -64,6 +64,9 @@ fn the_scripts_of_a_semaphore() {
     assert_eq!(drain("d1"), Reply::Integer(7));
     assert_eq!(drain("d2"), Reply::Integer(0));
     assert_eq!(drain("d1"), Reply::Integer(7), "remembered");
+    assert_eq!((undo("d1"), undo("d1"), undo("d2")), (1, 0, 0));
+    assert_eq!(drain("d1"), Reply::Integer(0), "undone");
+    assert_eq!(drain("d3"), Reply::Integer(7));
     server.command(&["DEL", "s"]);
     assert_eq!(add("a3", "1", "1"), Reply::Integer(0));
     assert_eq!(take("t3", "1"), numbers(&[0, 0]));

@@ -14,7 +14,9 @@
 --
 -- Atomic: Redis runs one script at a time. Permits whose leases have ended are free again first. An id that is there,
 -- or was given back, means that this is a copy: it takes nothing, and its leases begin anew, for whoever asked counts
--- from the copy that was answered.
+-- from the copy that was answered. They are written also where they are long enough: replicas are asked for what was
+-- written, and what the first copy wrote may not have reached them. The first write of a copy is ZREM of what is not
+-- there: ZREM is allowed on a server that is out of memory, ZADD is not, and after a script's first write all are.
 local never = '922337203685477'
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -34,9 +36,11 @@ local held, copy = 0, false
 for i = 4, #KEYS do
   local score = redis.call('zscore', KEYS[2], ARGV[i])
   if score then
-    if tonumber(score) < tonumber(ends) then
-      redis.call('zadd', KEYS[2], 'XX', ends, ARGV[i])
-    end
+    local longer = math.max(tonumber(score), tonumber(ends))
+    -- Twice, as what is written again as it was is not written.
+    redis.call('zrem', KEYS[2], '')
+    redis.call('zadd', KEYS[2], 'XX', string.format('%.0f', longer - 1), ARGV[i])
+    redis.call('zadd', KEYS[2], 'XX', string.format('%.0f', longer), ARGV[i])
     held, copy = 1, true
   elseif redis.call('exists', KEYS[i]) == 1 then
     copy = true

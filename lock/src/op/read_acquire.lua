@@ -34,7 +34,9 @@ end
 local level = tag .. ':' .. ARGV[2] .. ':rwlock_timeout:1'
 -- Before anything is written: while the slot is on its way to another node, this is refused.
 local lasts = redis.call('pttl', level)
-redis.call('hsetnx', KEYS[1], 'mode', 'read')
+-- Written also where it is what it was: replicas are asked for what was written, and a copy may have nothing else to
+-- write while what the first one wrote has not reached them.
+redis.call('hset', KEYS[1], 'mode', mode or 'read')
 redis.call('hsetnx', KEYS[1], ARGV[2], 1)
 if redis.call('pttl', KEYS[1]) < lease then
   redis.call('pexpire', KEYS[1], lease)

@@ -2,7 +2,8 @@
 -- A stranger's release changes nothing. One who is no longer among the readers takes his levels with him.
 --
 -- KEYS[1]  the lock
--- KEYS[2]  its channel
+-- KEYS[2]  its channel, among the keys so that this is refused while the slot is on its way to another node: levels
+--          may be there that are not here, and would be taken for over
 -- ARGV[1]  owner
 -- ARGV[2]  message
 -- ARGV[3]  the command that publishes

@@ -73,11 +73,13 @@ impl Operation for Release {
     }
 
     fn keys(&self) -> Vec<&str> {
-        std::iter::once(self.name.as_str()).chain(self.channel.as_deref()).collect()
+        vec![self.name.as_str()]
     }
 
     fn arguments(&self, _not_after: ServerTime) -> Vec<Argument<'_>> {
-        vec![Argument::Owner(&self.owner), Argument::Text(UNLOCKED), Argument::Publish]
+        let words = [Argument::Owner(&self.owner), Argument::Text(UNLOCKED), Argument::Publish];
+        let channel = self.channel.as_deref().map(Argument::Text);
+        words.into_iter().chain(channel).collect()
     }
 
     fn decode(&self, value: Value) -> Result<Released, Unexpected> {

@@ -93,13 +93,16 @@ impl TakePermits {
         let (key, permits) = (self.name.as_str(), i64::from(self.permits));
         let left = keyspace.number(key)?.unwrap_or(0);
         if let Some(known) = self.request.known(keyspace)? {
-            return Ok((known, left));
+            if known != 0 {
+                self.request.remember(keyspace, known);
+            }
+            return Ok((i64::from(known != 0), left));
         }
         if left < permits {
             return Ok((0, left));
         }
         keyspace.number_add(key, -permits)?;
-        self.request.remember(keyspace, 1);
+        self.request.remember(keyspace, permits);
         Ok((1, left - permits))
     }
 }
@@ -107,23 +110,25 @@ impl TakePermits {
 /// Gives back what a request took, or sees to it that no copy of it takes anything.
 #[derive(Clone, Debug)]
 pub(crate) struct UndoTake {
-    take: TakePermits,
+    name: LockName,
     channel: Arc<str>,
+    request: Request,
 }
 
 impl UndoTake {
-    pub(crate) fn new(take: TakePermits) -> Self {
-        Self { channel: take.name.semaphore_channel(), take }
+    /// Of a [`TakePermits`] or a [`DrainPermits`], whose request it was.
+    pub(crate) fn new(name: LockName, request: Request) -> Self {
+        Self { channel: name.semaphore_channel(), name, request }
     }
 
     fn undo(&self, keyspace: &mut Keyspace) -> Result<i64, WrongType> {
-        let (key, request) = (self.take.name.as_str(), &self.take.request);
-        let known = request.known(keyspace)?;
-        request.remember(keyspace, 0);
-        if known != Some(1) || !matches!(keyspace.number(key), Ok(Some(_))) {
+        let key = self.name.as_str();
+        let taken = self.request.known(keyspace)?.unwrap_or(0);
+        self.request.remember(keyspace, 0);
+        if taken == 0 || !matches!(keyspace.number(key), Ok(Some(_))) {
             return Ok(0);
         }
-        let left = keyspace.number_add(key, i64::from(self.take.permits))?;
+        let left = keyspace.number_add(key, taken)?;
         tell(keyspace, &self.channel, left);
         Ok(1)
     }
@@ -141,15 +146,11 @@ impl Operation for UndoTake {
     }
 
     fn keys(&self) -> Vec<&str> {
-        vec![self.take.name.as_str(), &self.channel, self.take.request.key()]
+        vec![self.name.as_str(), &self.channel, self.request.key()]
     }
 
     fn arguments(&self, _not_after: ServerTime) -> Vec<Argument<'_>> {
-        vec![
-            Argument::Number(i64::from(self.take.permits)),
-            self.take.request.remembered(),
-            Argument::Publish,
-        ]
+        vec![self.request.remembered(), Argument::Publish]
     }
 
     fn decode(&self, value: Value) -> Result<Released, Unexpected> {
@@ -345,6 +346,7 @@ pub(crate) struct DrainPermits {
 impl DrainPermits {
     fn drain(&self, keyspace: &mut Keyspace) -> Result<i64, WrongType> {
         if let Some(known) = self.request.known(keyspace)? {
+            self.request.remember(keyspace, known);
             return Ok(known);
         }
         let left = keyspace.number(self.name.as_str())?.unwrap_or(0);
@@ -385,6 +387,14 @@ impl Operation for DrainPermits {
 
     fn apply(&self, keyspace: &mut Keyspace, not_after: ServerTime) -> Value {
         keyspace.late(not_after).unwrap_or_else(|| number(self.drain(keyspace)))
+    }
+
+    fn may_grant(&self) -> bool {
+        true
+    }
+
+    fn grants(&self, value: &Value) -> bool {
+        matches!(value, Value::Integer(left) if *left > 0)
     }
 }
 

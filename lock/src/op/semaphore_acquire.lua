@@ -1,7 +1,7 @@
 -- Takes permits, if there are enough.
 --
 -- KEYS[1]  the semaphore: a number of permits
--- KEYS[2]  the request: 1 taken, 0 undone
+-- KEYS[2]  the request: how many it took, 0 undone
 -- ARGV[1]  not after, by the server's clock, in ms
 -- ARGV[2]  permits
 -- ARGV[3]  how long to remember the request, in ms
@@ -9,8 +9,9 @@
 -- Answers {1, left}: taken. {0, left}: refused, as fewer are left or the request was undone. {'LATE', now}: arrived too
 -- late, did nothing. A key that is no number is an error, and it stays.
 --
--- Atomic: Redis runs one script at a time. What was taken is remembered under the request, so a copy takes nothing. A
--- refusal is not: the same request asks again when there may be more.
+-- Atomic: Redis runs one script at a time. What was taken is remembered under the request, so a copy takes nothing. It
+-- only remembers it anew: replicas are asked for what was written, and what the first copy wrote may not have reached
+-- them. A refusal is not remembered: the same request asks again when there may be more.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now > tonumber(ARGV[1]) then
@@ -22,12 +23,15 @@ if not string.match(value, '^-?%d+$') then
 end
 local left = tonumber(value)
 local known = redis.call('get', KEYS[2])
-if known then
-  return {tonumber(known), left}
+if known == '0' then
+  return {0, left}
+elseif known then
+  redis.call('pexpire', KEYS[2], ARGV[3])
+  return {1, left}
 end
 if left < tonumber(ARGV[2]) then
   return {0, left}
 end
 redis.call('decrby', KEYS[1], ARGV[2])
-redis.call('set', KEYS[2], 1, 'px', ARGV[3])
+redis.call('set', KEYS[2], ARGV[2], 'px', ARGV[3])
 return {1, left - tonumber(ARGV[2])}

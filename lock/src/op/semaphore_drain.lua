@@ -1,7 +1,7 @@
 -- Takes all permits that are left.
 --
 -- KEYS[1]  the semaphore: a number of permits
--- KEYS[2]  the request: what was answered
+-- KEYS[2]  the request: how many it took, 0 undone
 -- ARGV[1]  not after, by the server's clock, in ms
 -- ARGV[2]  how long to remember the request, in ms
 --
@@ -9,7 +9,7 @@
 -- no number is an error, and it stays.
 --
 -- Atomic: Redis runs one script at a time. The answer is remembered under the request, so a copy takes nothing and says
--- the same. A time to live stays.
+-- the same. It remembers it anew, as semaphore_acquire.lua does. A time to live stays.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now > tonumber(ARGV[1]) then
@@ -17,6 +17,7 @@ if now > tonumber(ARGV[1]) then
 end
 local known = redis.call('get', KEYS[2])
 if known then
+  redis.call('pexpire', KEYS[2], ARGV[2])
   return tonumber(known)
 end
 local value = redis.call('get', KEYS[1])

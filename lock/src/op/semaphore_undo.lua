@@ -2,10 +2,9 @@
 --
 -- KEYS[1]  the semaphore
 -- KEYS[2]  its channel
--- KEYS[3]  the request: 1 taken, 0 undone
--- ARGV[1]  permits
--- ARGV[2]  how long to remember the request, in ms
--- ARGV[3]  the command that publishes
+-- KEYS[3]  the request: how many it took, 0 undone
+-- ARGV[1]  how long to remember the request, in ms
+-- ARGV[2]  the command that publishes
 --
 -- Answers {1, now}: it had taken them, and they are back. {0, now}: it had not, or that was undone before. `now` is the
 -- server's clock in ms.
@@ -16,13 +15,13 @@
 local answer = 0
 local known = redis.call('get', KEYS[3])
 redis.call('del', KEYS[3])
-redis.call('set', KEYS[3], 0, 'px', ARGV[2])
-if known == '1' and redis.call('exists', KEYS[1]) == 1 then
-  local left = redis.pcall('incrby', KEYS[1], ARGV[1])
+redis.call('set', KEYS[3], 0, 'px', ARGV[1])
+if known and known ~= '0' and redis.call('exists', KEYS[1]) == 1 then
+  local left = redis.pcall('incrby', KEYS[1], known)
   if type(left) == 'number' then
     answer = 1
     if left > 0 then
-      redis.call(ARGV[3], KEYS[2], left)
+      redis.call(ARGV[2], KEYS[2], left)
     end
   end
 end

@@ -2,7 +2,8 @@
 -- stranger's release changes nothing.
 --
 -- KEYS[1]  the lock
--- KEYS[2]  its channel
+-- KEYS[2]  its channel, among the keys so that this is refused while the slot is on its way to another node: levels
+--          may be there that are not here, and would be taken for over
 -- ARGV[1]  the writer's field
 -- ARGV[2]  the message that wakes every waiter
 -- ARGV[3]  the message that wakes one, and is kept for one who is not yet asleep

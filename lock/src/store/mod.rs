@@ -136,11 +136,11 @@ impl Store {
         }
     }
 
-    /// Wakes this one whenever the server changes.
-    pub(crate) fn wake_on_move(&self, parker: &Parker) {
+    /// Wakes this one whenever the server of a lane changes, and when the lane [is known](Self::knows) no more.
+    pub(crate) fn wake_on_move(&self, lane: Lane, parker: &Parker) {
         match self {
             Self::Memory(_) => {}
-            Self::Redis(redis) => redis.wake_on_move(parker),
+            Self::Redis(redis) => redis.wake_on_move(lane, parker),
         }
     }
 

@@ -29,6 +29,15 @@ pub(crate) trait Stream {
         note: Self::Note,
         answer: Result<<Self::Operation as Operation>::Reply, Failure>,
     );
+
+    /// The same, of what was sent on to another server than the lane's.
+    fn answered_elsewhere(
+        &mut self,
+        note: Self::Note,
+        answer: Result<<Self::Operation as Operation>::Reply, Failure>,
+    ) {
+        self.answered(note, answer);
+    }
 }
 
 /// One server, as far as streams are concerned: each has a connection for them, and one that hangs delays no other.

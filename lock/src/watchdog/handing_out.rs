@@ -24,9 +24,7 @@ impl Shared {
         // With the lanes locked: whoever ends the client looks for threads afterwards.
         let shared = self.this.upgrade().filter(|_| !self.stopping.load(Ordering::Acquire));
         let shared = shared.ok_or(Error::Shutdown)?;
-        if self.store.only_lane().is_some() {
-            self.store.wake_on_move(&renewer.parker);
-        }
+        self.store.wake_on_move(lane, &renewer.parker);
         let own = Arc::clone(&renewer);
         let thread = thread::Builder::new()
             .name("lock-renewal".to_owned())
@@ -71,7 +69,6 @@ impl Shared {
                 self.contained(|| put_off(self, &due));
             }
         }
-        self.wake_the_dismissed();
     }
 
     /// Keeps what is to be renewed on that server. The rest has moved since it came due, and goes to where it is.
@@ -110,16 +107,6 @@ impl Shared {
     /// Whether the thread of a server has ended before it was told to.
     pub(super) fn is_lane_gone(&self, lane: Lane) -> bool {
         self.lanes.lock().find(lane).is_some_and(Renewer::is_gone)
-    }
-
-    /// The threads of servers that are none of the client's any more may be asleep. They end when they find out.
-    fn wake_the_dismissed(&self) {
-        if self.store.only_lane().is_none() {
-            let lanes = self.lanes.lock();
-            for renewer in lanes.renewers().filter(|renewer| !self.store.knows(renewer.lane)) {
-                renewer.parker.unpark();
-            }
-        }
     }
 
     /// Whether the thread of this server is to end: the server is none of the client's any more, and nothing is left to

@@ -42,6 +42,15 @@ pub(super) struct Script {
     sent_at: Instant,
 }
 
+/// Who has answered a script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answerer {
+    /// The server whose holds these are.
+    Own,
+    /// One that the script was sent on to. Its clock is another.
+    Another,
+}
+
 /// What one turn leaves to the next.
 #[derive(Default)]
 pub(super) struct Memory {
@@ -122,6 +131,16 @@ impl Stream for Sweep<'_> {
     }
 
     fn answered(&mut self, script: Script, answer: Result<Renewals, Failure>) {
+        self.take_in(script, answer, Answerer::Own);
+    }
+
+    fn answered_elsewhere(&mut self, script: Script, answer: Result<Renewals, Failure>) {
+        self.take_in(script, answer, Answerer::Another);
+    }
+}
+
+impl Sweep<'_> {
+    fn take_in(&mut self, script: Script, answer: Result<Renewals, Failure>, server: Answerer) {
         let shared = self.shared;
         let Script { sent, sent_at } = script;
         self.in_flight -= 1;
@@ -140,8 +159,10 @@ impl Stream for Sweep<'_> {
                     self.pace.hurry();
                 }
                 shared.counters.round_trip(took);
-                let reading = Reading { server: reply.at, sent_at, answered_at };
-                shared.look_at_clock(&mut self.memory.jumps, reading);
+                if server == Answerer::Own {
+                    let reading = Reading { server: reply.at, sent_at, answered_at };
+                    shared.look_at_clock(&mut self.memory.jumps, reading);
+                }
                 for (sent, answer) in sent.iter().zip(reply.answers) {
                     self.settle(sent, answer, sent_at, answered_at);
                 }
@@ -164,9 +185,7 @@ impl Stream for Sweep<'_> {
             }
         }
     }
-}
 
-impl Sweep<'_> {
     /// The server has spoken of one hold.
     fn settle(&mut self, sent: &Sent, answer: Renewed, sent_at: Instant, answered_at: Instant) {
         let shared = self.shared;

@@ -6,12 +6,15 @@
 
 #[cfg(feature = "tls")]
 pub(crate) mod certificates;
+pub(crate) mod contended;
 pub(crate) mod fake;
 pub(crate) mod fleet;
+pub(crate) mod forked;
 pub(crate) mod in_memory;
 pub(crate) mod line;
 pub(crate) mod slots;
 pub(crate) mod stores;
+pub(crate) mod takings;
 pub(crate) mod user;
 
 use std::sync::Arc;
@@ -91,7 +94,8 @@ impl World {
         Self::with(builder.user(&RULE).start())
     }
 
-    fn with(server: Server) -> Self {
+    /// A server that knows the README's user already.
+    pub(crate) fn with(server: Server) -> Self {
         let proxy = Proxy::start(server.address());
         // The library need not send a script's text first: each operation is one request.
         let hashes = Script::ALL
@@ -161,8 +165,8 @@ impl World {
             matches
         };
         let keys = match script {
-            Script::Acquire | Script::Recount | Script::Renew => 1,
-            Script::Release | Script::ForceRelease => 2,
+            Script::Acquire | Script::Recount | Script::Release | Script::Renew => 1,
+            Script::ForceRelease => 3,
             Script::FairAcquire | Script::FairRelease => 4,
         };
         Kept { aim: self.proxy.on(matcher, Fault::HoldRequest), request, keys }

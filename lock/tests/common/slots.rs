@@ -6,17 +6,28 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use wheellock::{Client, ClientBuilder};
-use wheellock_fixture::{Cluster, Server, wait_until};
+use wheellock_fixture::{Cluster, ClusterBuilder, Server, wait_until};
 
+use super::user::{IN_A_CLUSTER, rule_with, user_url};
 use super::{SOON, built};
 
-/// A client of the cluster.
+/// A cluster that knows the README's user.
+pub(crate) fn cluster() -> ClusterBuilder {
+    Cluster::builder().user(&rule_with(&[IN_A_CLUSTER]))
+}
+
+/// The same, of so many masters, and so many replicas of each.
+pub(crate) fn start(masters: u16, replicas_of_each: u16) -> Cluster {
+    cluster().start(masters, replicas_of_each)
+}
+
+/// A client of the cluster, who is that user.
 pub(crate) fn client_of(cluster: &Cluster) -> Client {
     built(builder_of(cluster))
 }
 
 pub(crate) fn builder_of(cluster: &Cluster) -> ClientBuilder {
-    Client::builder().url(&cluster.url())
+    Client::builder().url(&user_url(&cluster.url()))
 }
 
 /// The node that has a name.
@@ -69,7 +80,7 @@ static FREE: Mutex<Vec<Cluster>> = Mutex::new(Vec::new());
 impl Lent {
     pub(crate) fn take() -> Self {
         let free = FREE.lock().pop();
-        let cluster = free.unwrap_or_else(|| Cluster::start(3, 0));
+        let cluster = free.unwrap_or_else(|| start(3, 0));
         for node in cluster.nodes() {
             node.command(&["FLUSHALL"]);
         }

@@ -117,7 +117,7 @@ impl World {
         super::built(match self {
             Self::Memory(memory) => Client::builder().in_memory(memory),
             Self::Redis(server) => server.builder(),
-            Self::Cluster(cluster) => Client::builder().url(&cluster.url()),
+            Self::Cluster(cluster) => super::slots::builder_of(cluster),
         })
     }
 

@@ -2,23 +2,65 @@
 
 use std::sync::LazyLock;
 
+use wheellock::{Client, ClientBuilder};
+use wheellock_fixture::{Sentinels, SentinelsBuilder, Server};
+
 const README: &str = include_str!("../../../README.md");
 
 /// Of the README's rules the one for the whole family, in the words of `ACL SETUSER`. Only the names of the locks are
 /// any, and not those that begin with `orders:`.
 pub(crate) static RULE: LazyLock<String> = LazyLock::new(|| {
-    let rule = README
-        .lines()
-        .filter_map(|line| line.strip_prefix("ACL SETUSER "))
-        .find(|rule| rule.starts_with("family "));
-    let Some(rule) = rule else { panic!("the README does not say what a user needs") };
+    let rule = rule_that_begins("family on ");
     assert!(rule.contains(" ~*orders:* "), "{rule}");
     rule.replace(" ~*orders:* ", " ~* ")
 });
+
+/// What he needs besides, by the first word of the README's rule about it: behind sentinels, in a cluster, and where
+/// replicas have to acknowledge what is taken.
+pub(crate) const BEHIND_SENTINELS: &str = "+role";
+pub(crate) const IN_A_CLUSTER: &str = "+asking";
+pub(crate) const WITH_REPLICAS: &str = "+wait";
+
+/// The rule for the whole family, and what is needed besides.
+pub(crate) fn rule_with(besides: &[&str]) -> String {
+    let mut rule = RULE.clone();
+    for first in besides {
+        let more = rule_that_begins(&format!("family {first}"));
+        rule.push_str(more.trim_start_matches("family"));
+    }
+    rule
+}
+
+/// Servers and sentinels that know the README's users.
+pub(crate) fn known_to(sentinels: SentinelsBuilder, besides: &[&str]) -> SentinelsBuilder {
+    let besides = [&[BEHIND_SENTINELS], besides].concat();
+    sentinels.user(&rule_with(&besides)).sentinel_user(rule_that_begins("watcher on "))
+}
+
+/// A client that is these users.
+pub(crate) fn behind(sentinels: &Sentinels) -> ClientBuilder {
+    let builder = Client::builder().url(&user_url(&sentinels.url()));
+    builder.sentinel_credentials(Some("watcher"), "password")
+}
 
 /// The same URL, as that user.
 pub(crate) fn user_url(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { panic!("no URL: {url}") };
     let server = rest.rsplit_once('@').map_or(rest, |(_, server)| server);
     format!("{scheme}://family:password@{server}")
+}
+
+/// In the words of `ACL SETUSER`.
+fn rule_that_begins(beginning: &str) -> &'static str {
+    let mut rules = README.lines().filter_map(|line| line.strip_prefix("ACL SETUSER "));
+    let Some(rule) = rules.find(|rule| rule.starts_with(beginning)) else {
+        panic!("the README has no rule that begins with {beginning:?}")
+    };
+    rule
+}
+
+/// What a server has refused to whom for the lack of a permission.
+pub(crate) fn refusals(server: &Server) -> Vec<String> {
+    let log = server.command(&["ACL", "LOG"]);
+    log.array().iter().map(|entry| format!("{entry:?}")).collect()
 }

@@ -11,6 +11,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::thread;
 use std::time::Duration;
 
+use common::user::{behind, known_to};
 use common::{SLACK, SOON, TIMEOUT, built, pause, timed, wait_for_a_waiter};
 use fake::FakeSentinel;
 use wheellock::{Client, ClientBuilder, Error, LostReason};
@@ -18,9 +19,14 @@ use wheellock_fixture::{Monitor, Sentinels, Server, wait_until};
 
 const SECOND: Duration = Duration::from_secs(1);
 
+/// Who know the README's users.
+fn start() -> Sentinels {
+    known_to(Sentinels::builder(), &[]).start()
+}
+
 fn client(sentinels: &Sentinels) -> Client {
     // On a busy machine a failover takes its time, and calls are to outlast it.
-    built(Client::builder().url(&sentinels.url()).command_timeout(SOON))
+    built(behind(sentinels).command_timeout(SOON))
 }
 
 /// A client that asks these, and gives an attempt up after a second.
@@ -93,7 +99,7 @@ fn lose(replica: &Server, name: &str) {
 
 #[test]
 fn a_lock_is_taken_and_given_back_at_the_master_by_url_and_by_builder() {
-    let sentinels = Sentinels::start();
+    let sentinels = start();
     let addresses = texts(&sentinels);
     let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
     let by_builder = built(Client::builder().sentinels(Sentinels::NAME, &addresses));
@@ -107,7 +113,7 @@ fn a_lock_is_taken_and_given_back_at_the_master_by_url_and_by_builder() {
 
 #[test]
 fn one_sentinel_is_enough_and_the_others_are_learnt_from_it() {
-    let sentinels = Sentinels::start();
+    let sentinels = start();
     let first = &sentinels.sentinels()[0];
     let url = format!("redis-sentinel://{}/{}", first.address(), Sentinels::NAME);
     let client = built(Client::builder().url(&url));
@@ -131,11 +137,26 @@ fn a_database_and_both_passwords_are_given() {
     let client = built(builder);
     assert!(!format!("{client:?}").contains("watch\""));
     let _guard = client.lock("a").lock().unwrap();
-    let mut master = sentinels.master().connection();
-    master.command(&["SELECT", "3"]);
-    assert_eq!(master.command(&["EXISTS", "a"]).integer(), 1);
-    sentinels.fail_over();
+    let is_there = |server: &Server| {
+        let mut connection = server.connection();
+        connection.command(&["SELECT", "3"]);
+        connection.command(&["EXISTS", "a"]).integer() == 1
+    };
+    assert!(is_there(sentinels.master()) && !exists(sentinels.master(), "a"));
+    wait_until("it is replicated", SOON, || is_there(sentinels.replicas()[0]));
+    let new = sentinels.fail_over();
     pair(&client, "b");
+    // There too it is in that database, and in no other.
+    assert!(is_there(new) && client.lock("a").is_locked().unwrap());
+    let fourth = url.replace("/3", "/4");
+    let other = built(Client::builder().url(&fourth).sentinel_credentials(None, "watch"));
+    other.lock("a").try_lock().unwrap().unwrap().unlock().unwrap();
+    let beyond = url.replace("/3", "/99");
+    let beyond = Client::builder().url(&beyond).sentinel_credentials(None, "watch").build();
+    match beyond {
+        Err(error @ Error::Refused { operation: "connect", .. }) => assert!(!error.is_retryable()),
+        other => panic!("{other:?}"),
+    }
 
     let refused = |builder: ClientBuilder| match builder.build() {
         Err(error @ Error::Authentication { .. }) => error,
@@ -153,7 +174,7 @@ fn a_database_and_both_passwords_are_given() {
 
 #[test]
 fn a_hold_that_the_new_master_knows_survives_and_is_renewed_there() {
-    let sentinels = Sentinels::start();
+    let sentinels = start();
     let client = client(&sentinels);
     let watched = client.lock("watched").lock().unwrap();
     let leased = client.lock("leased").with_lease(SECOND * 60).lock().unwrap();
@@ -175,10 +196,10 @@ fn a_hold_that_the_new_master_knows_survives_and_is_renewed_there() {
 
 #[test]
 fn a_hold_that_the_new_master_does_not_know_is_told_as_lost_soon() {
-    let sentinels = Sentinels::start();
+    let sentinels = start();
     let (tell, told) = crossbeam_channel::unbounded();
     let on_lost = move |lost: &wheellock::LostLock| tell.send(lost.reason()).unwrap();
-    let client = built(Client::builder().url(&sentinels.url()).on_lost(on_lost));
+    let client = built(behind(&sentinels).on_lost(on_lost));
     let watched = client.lock("watched").lock().unwrap();
     let leased = client.lock("leased").with_lease(SECOND * 600).lock().unwrap();
     let taken = client.lock("taken").lock().unwrap();
@@ -204,7 +225,7 @@ fn a_hold_that_the_new_master_does_not_know_is_told_as_lost_soon() {
 
 #[test]
 fn thousands_of_holds_are_asked_for_at_the_new_master_within_seconds() {
-    let sentinels = Sentinels::start();
+    let sentinels = start();
     let client = client(&sentinels);
     let lock = |number| client.lock(&format!("lock-{number}"));
     let guards: Vec<_> = (0..5000)
@@ -230,7 +251,7 @@ fn thousands_of_holds_are_asked_for_at_the_new_master_within_seconds() {
 
 #[test]
 fn a_waiter_subscribes_at_the_new_master_and_gets_the_lock_there() {
-    let sentinels = Sentinels::start();
+    let sentinels = start();
     let client = client(&sentinels);
     let old = sentinels.master();
     old.command(&["HSET", "a", "somebody:1", "1"]);
@@ -254,7 +275,7 @@ fn a_waiter_subscribes_at_the_new_master_and_gets_the_lock_there() {
 
 #[test]
 fn a_waiter_whose_wait_nobody_ends_by_a_message_gets_the_lock_within_the_poll_bound() {
-    let sentinels = Sentinels::start();
+    let sentinels = start();
     let client = client(&sentinels);
     sentinels.master().command(&["HSET", "a", "somebody:1", "1"]);
     sentinels.master().command(&["PEXPIRE", "a", "600000"]);
@@ -270,7 +291,7 @@ fn a_waiter_whose_wait_nobody_ends_by_a_message_gets_the_lock_within_the_poll_bo
 
 #[test]
 fn an_acquire_that_is_under_way_when_the_master_hangs_is_granted_by_the_next_one() {
-    let sentinels = Sentinels::builder().old_master_lingers(SECOND * 20).start();
+    let sentinels = known_to(Sentinels::builder().old_master_lingers(SECOND * 20), &[]).start();
     let client = client(&sentinels);
     pair(&client, "a");
     let old = sentinels.master();
@@ -293,7 +314,7 @@ fn an_acquire_that_is_under_way_when_the_master_hangs_is_granted_by_the_next_one
 
 #[test]
 fn an_old_master_that_lives_on_is_not_written_to_once_the_switch_was_seen() {
-    let sentinels = Sentinels::builder().old_master_lingers(SECOND * 20).start();
+    let sentinels = known_to(Sentinels::builder().old_master_lingers(SECOND * 20), &[]).start();
     let client = client(&sentinels);
     let holds: Vec<_> =
         (0..20).map(|number| client.lock(&format!("held-{number}")).lock().unwrap()).collect();
@@ -320,7 +341,7 @@ fn an_old_master_that_lives_on_is_not_written_to_once_the_switch_was_seen() {
 
 #[test]
 fn when_the_old_master_comes_back_as_a_replica_nobody_goes_there() {
-    let sentinels = Sentinels::start();
+    let sentinels = start();
     let client = client(&sentinels);
     pair(&client, "a");
     let old = sentinels.master();
@@ -341,7 +362,7 @@ fn when_the_old_master_comes_back_as_a_replica_nobody_goes_there() {
 
 #[test]
 fn all_of_many_waiters_get_the_lock_in_turn_after_the_master_was_killed() {
-    let sentinels = Sentinels::start();
+    let sentinels = start();
     let client = client(&sentinels);
     let old = sentinels.master();
     old.command(&["HSET", "a", "somebody:1", "1"]);
@@ -363,7 +384,7 @@ fn all_of_many_waiters_get_the_lock_in_turn_after_the_master_was_killed() {
 
 #[test]
 fn a_sentinel_that_hangs_costs_its_share_and_a_failover_is_followed_without_it() {
-    let sentinels = Sentinels::start();
+    let sentinels = start();
     let hung = &sentinels.sentinels()[0];
     hung.pause();
     let (client, took) = timed(|| client(&sentinels));
@@ -382,7 +403,7 @@ fn a_sentinel_that_hangs_costs_its_share_and_a_failover_is_followed_without_it()
 
 #[test]
 fn without_any_sentinel_the_client_goes_on_at_the_master_that_it_knows() {
-    let sentinels = Sentinels::start();
+    let sentinels = start();
     let client = client(&sentinels);
     let guard = client.lock("held").lock().unwrap();
     for sentinel in sentinels.sentinels() {
@@ -395,7 +416,7 @@ fn without_any_sentinel_the_client_goes_on_at_the_master_that_it_knows() {
         }
     });
     guard.unlock().unwrap();
-    let builder = Client::builder().url(&sentinels.url()).command_timeout(TIMEOUT);
+    let builder = behind(&sentinels).command_timeout(TIMEOUT);
     let (built, took) = timed(|| builder.build());
     assert!(took < TIMEOUT + SLACK, "{took:?}");
     match built {

@@ -18,7 +18,7 @@ const KINDS: usize = 4;
 #[derive(Clone, Debug)]
 enum Action {
     Take { permits: u32, late: bool },
-    Undo { permits: u32 },
+    Undo { drain: bool },
     Add { permits: i64, must_exist: bool, late: bool },
     Make { permits: u32, steps: u64, late: bool },
     Drain { late: bool },
@@ -35,7 +35,7 @@ fn action() -> impl Strategy<Value = (usize, usize, Action)> {
         prop_oneof![8 => -3..6_i64, 1 => Just(i64::from(i32::MAX)), 1 => Just(i64::from(i32::MIN))];
     let action = prop_oneof![
         6 => (1..4_u32, late).prop_map(|(permits, late)| Action::Take { permits, late }),
-        3 => (1..4_u32).prop_map(|permits| Action::Undo { permits }),
+        3 => any::<bool>().prop_map(|drain| Action::Undo { drain }),
         5 => (far, any::<bool>(), late)
             .prop_map(|(permits, must_exist, late)| Action::Add { permits, must_exist, late }),
         4 => (0..5_u32, 0..5_u64, late)
@@ -74,7 +74,7 @@ impl Cast {
         let kind = match action {
             Action::Add { .. } => 1,
             Action::Make { .. } => 2,
-            Action::Drain { .. } => 3,
+            Action::Drain { .. } | Action::Undo { drain: true } => 3,
             _ => 0,
         };
         let id = &self.requests[by * KINDS + kind];
@@ -83,10 +83,7 @@ impl Cast {
             Action::Take { permits, late } => {
                 self.worlds.compare(&TakePermits { name, permits, request }, late)
             }
-            Action::Undo { permits } => {
-                let undo = UndoTake::new(TakePermits { name, permits, request });
-                self.worlds.compare(&undo, false)
-            }
+            Action::Undo { .. } => self.worlds.compare(&UndoTake::new(name, request), false),
             Action::Add { permits, must_exist, late } => {
                 self.worlds.compare(&AddPermits::new(name, permits, must_exist, request), late)
             }

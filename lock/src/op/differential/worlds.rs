@@ -220,7 +220,7 @@ impl Worlds {
                         let never = (*left_at == NEVER, *right_at == NEVER);
                         prop_assert_eq!(never.0, never.1);
                         prop_assert!(
-                            never.0 || near(left_at - server_now, right_at - self.now),
+                            never.0 || at_about(left_at - server_now, right_at - self.now),
                             "{key}: {left_at} of {server_now}, {right_at} of {}",
                             self.now
                         );
@@ -233,8 +233,14 @@ impl Worlds {
     }
 }
 
+/// Times to live, of which the negative ones have meanings.
 fn near(left: i64, right: i64) -> bool {
-    left == right || (left - right).abs() <= TOLERANCE_MILLIS && (left < 0) == (right < 0)
+    left == right || at_about(left, right) && (left < 0) == (right < 0)
+}
+
+/// Moments, of which one may just have passed.
+fn at_about(left: i64, right: i64) -> bool {
+    (left - right).abs() <= TOLERANCE_MILLIS
 }
 
 fn value(reply: Reply) -> Value {

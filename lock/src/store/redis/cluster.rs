@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use hashed_wheel::{Clock, SystemClock};
+use hashed_wheel::{Clock, Parker, SystemClock};
 use parking_lot::{Mutex, RwLock};
 
 use super::address::{Access, Address, Peer};
@@ -132,6 +132,13 @@ impl Cluster {
         self.shared.members.read().node(lane).is_some()
     }
 
+    /// Wakes this one when the node of a lane is let go.
+    pub(super) fn wake_on_leave(&self, lane: Lane, parker: &Parker) {
+        if let Some(node) = self.shared.node(lane) {
+            node.server().wake_on_move(parker);
+        }
+    }
+
     pub(super) fn part_of(key: &str) -> Part {
         Part(slot_of(key))
     }
@@ -210,7 +217,7 @@ impl Cluster {
                 }
                 let decode = |value| request.operation.decode(value).map_err(Failure::unexpected);
                 let answer = answer.and_then(decode);
-                stream.answered(request.note, answer);
+                stream.answered_elsewhere(request.note, answer);
             }
         }
     }

@@ -160,6 +160,8 @@ impl Shared {
             self.other_connections.fetch_add(node.connections_made(), Ordering::Relaxed);
             // Its connections end with who uses them.
             node.subscription().close();
+            // Nobody has anything to do there any more.
+            node.server().wake();
         }
         others
     }

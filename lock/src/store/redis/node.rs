@@ -239,10 +239,14 @@ impl Node {
 fn ask(connection: &mut Connection, packed: &[u8], limit: &mut Limit) -> Result<Value, Broken> {
     let mut both = Command::of(&["ASKING"]);
     both.extend_from_slice(packed);
-    // What it says to the word does not matter: without it, it sends the operation away.
-    connection.call(&both, limit)?;
+    let word = connection.call(&both, limit)?;
     limit.refresh();
-    connection.receive(limit).map_err(Broken::Unanswered)
+    let answer = connection.receive(limit).map_err(Broken::Unanswered)?;
+    // Without the word, it sends the operation away. Why it did not take the word says more.
+    Ok(match (word, answer) {
+        (word @ Value::Refusal { .. }, Value::Refusal { .. }) => word,
+        (_, answer) => answer,
+    })
 }
 
 impl std::fmt::Debug for Node {

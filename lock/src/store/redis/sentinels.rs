@@ -187,6 +187,16 @@ impl Sentinels {
         connection.send(&packed, limit).map_err(failure)?;
         let mut receive = || connection.receive(limit).map_err(failure);
         let (master, others, address) = (receive()?, receive()?, receive()?);
+        // Who may ask only where the master is would not know the latest word from an older one, nor anybody else to
+        // ask. An error of another kind is said of the address too, or means that the name is not known.
+        for answer in [&master, &others] {
+            if let Value::Refusal { code, message } = answer
+                && code == "NOPERM"
+            {
+                let refusal = (code.clone(), message.clone());
+                return Err(refused(&sentinel.address, &self.access, None, refusal));
+            }
+        }
         let address = match address {
             Value::Refusal { code, message } => {
                 return Err(refused(&sentinel.address, &self.access, None, (code, message)));

@@ -177,7 +177,7 @@ impl Server {
         self.moves.load(Ordering::SeqCst)
     }
 
-    /// Wakes this one whenever it has moved.
+    /// Wakes this one whenever it has moved, and when it has [left](Self::wake).
     pub(super) fn wake_on_move(&self, parker: &Parker) {
         self.woken.lock().push(parker.clone());
     }
@@ -188,8 +188,13 @@ impl Server {
             self.sockets.shut_all();
             // Not before: a grant of the old master that comes later would be taken for one of the new.
             self.moves.fetch_add(1, Ordering::SeqCst);
-            self.woken.lock().iter().for_each(Parker::unpark);
+            self.wake();
         }
+    }
+
+    /// It has moved, or is none of the client's any more.
+    pub(super) fn wake(&self) {
+        self.woken.lock().iter().for_each(Parker::unpark);
     }
 
     pub(super) fn not_sent(&self, error: &io::Error) -> Failure {

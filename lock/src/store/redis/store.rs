@@ -125,11 +125,11 @@ impl Redis {
         }
     }
 
-    /// Wakes this one whenever the server changes.
-    pub(crate) fn wake_on_move(&self, parker: &Parker) {
+    /// Wakes this one whenever the server changes, or the node of the lane is let go.
+    pub(crate) fn wake_on_move(&self, lane: Lane, parker: &Parker) {
         match &self.endpoint {
             Endpoint::Single(node) => node.server().wake_on_move(parker),
-            Endpoint::Cluster(_) => {}
+            Endpoint::Cluster(cluster) => cluster.wake_on_leave(lane, parker),
         }
     }
 

@@ -1,0 +1,47 @@
+//! A fork of the test's process: what it does, and how it ended.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process;
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::never;
+use fork::{Fork, fork, waitpid_nohang};
+use hashed_wheel::Parker;
+use wheellock::{Clock, SystemClock};
+use wheellock_fixture::wait_until;
+
+/// The child of a fork.
+pub(crate) struct Child {
+    id: i32,
+    limit: Duration,
+}
+
+impl Child {
+    /// Does this in a fork, which then ends, and within the limit whatever hangs.
+    pub(crate) fn doing(limit: Duration, action: impl FnOnce()) -> Self {
+        match fork().unwrap() {
+            Fork::Parent(id) => Self { id, limit },
+            Fork::Child => {
+                let alarm = move || {
+                    let end = SystemClock.now() + limit;
+                    SystemClock.park(&Parker::new(), Some(end), &never());
+                    process::exit(3);
+                };
+                thread::Builder::new().spawn(alarm).unwrap();
+                let done = catch_unwind(AssertUnwindSafe(action));
+                process::exit(i32::from(done.is_err()));
+            }
+        }
+    }
+
+    /// Waits for its end, and fails if it failed.
+    pub(crate) fn wait(self) {
+        let mut status = None;
+        wait_until("the fork ends", self.limit, || {
+            status = waitpid_nohang(self.id).unwrap();
+            status.is_some()
+        });
+        assert_eq!(status, Some(0), "the fork failed");
+    }
+}

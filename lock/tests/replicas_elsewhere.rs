@@ -1,0 +1,162 @@
+//! Replicas that have to hear of what is granted, in a cluster and behind sentinels: enough, too few, and after a
+//! failover. The clients are the README's user, with its line for this.
+
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod common;
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::slots::{builder_of, home, name_at};
+use common::takings::{KINDS, left_at, make_semaphores};
+use common::user::{IN_A_CLUSTER, WITH_REPLICAS, behind, known_to, rule_with};
+use common::{SLACK, SOON, built, timed};
+use wheellock::{Client, ClientBuilder, Error};
+use wheellock_fixture::{Cluster, Sentinels, Server, wait_until};
+
+/// How long replicas may take. One that has just come is sent nothing for a second.
+const PATIENT: Duration = Duration::from_secs(5);
+/// How long to wait for replicas that do not answer.
+const SHORT: Duration = Duration::from_millis(50);
+/// Short, so that renewals come soon.
+const LEASE: Duration = Duration::from_secs(1);
+
+const TOO_FEW: Error = Error::NotReplicated { wanted: 1, acknowledged: 0 };
+
+/// A cluster in which a silent node is not soon taken for dead.
+fn cluster(node_timeout: Duration) -> Cluster {
+    let builder = Cluster::builder().user(&rule_with(&[IN_A_CLUSTER, WITH_REPLICAS]));
+    builder.node_timeout(node_timeout).start(2, 1)
+}
+
+fn sentinels() -> Sentinels {
+    known_to(Sentinels::builder(), &[WITH_REPLICAS]).start()
+}
+
+/// One that outlasts a failover.
+fn patient(builder: ClientBuilder) -> Client {
+    built(builder.command_timeout(SOON).replica_acks(1, PATIENT))
+}
+
+fn short(builder: ClientBuilder) -> Client {
+    built(builder.replica_acks(1, SHORT))
+}
+
+fn asks(server: &Server) -> u64 {
+    server.command_calls("wait")
+}
+
+/// Everything is granted, and the server that has its name, as `home` gives it, was asked about it once.
+fn all_are_granted<S: Deref<Target = Server>>(client: &Client, home: impl Fn(&str) -> S) {
+    for kind in KINDS {
+        // The server has its script then.
+        assert_eq!((kind.take)(client), Ok(true), "{}", kind.word);
+        let server = home(kind.word);
+        let before = asks(&server);
+        assert_eq!((kind.take)(client), Ok(true), "{}", kind.word);
+        assert_eq!(asks(&server), before + 1, "{}", kind.word);
+    }
+}
+
+/// Nothing is granted, and what was is given back before the caller knows.
+fn all_are_refused(client: &Client, masters: &[impl Deref<Target = Server>]) {
+    for kind in KINDS {
+        let (taken, took) = timed(|| (kind.take)(client));
+        assert_eq!(taken, Err(TOO_FEW), "{}", kind.word);
+        assert!(took >= SHORT && took < SHORT * 2 + SLACK, "{} took {took:?}", kind.word);
+        let left: Vec<String> = masters.iter().flat_map(|master| left_at(master)).collect();
+        assert!(left.is_empty(), "{}: {left:?}", kind.word);
+        let stats = client.stats();
+        assert_eq!((stats.held, stats.owed_releases, stats.waiters), (0, 0, 0));
+    }
+    assert_eq!(client.semaphore("semaphore").available_permits(), Ok(2));
+    assert_eq!(client.expirable_semaphore("permits").available_permits(), Ok(2));
+}
+
+/// A hold is renewed, nested and released however silent the replicas are, and nobody asks about them.
+fn renewals_go_on(client: &Client, master: &Server, silence: impl FnOnce()) {
+    let guard = client.lock("held").lock().unwrap();
+    let asked = asks(master);
+    silence();
+    let renewed = client.stats().renewed;
+    wait_until("it was renewed", SOON, || client.stats().renewed >= renewed + 4);
+    client.lock("held").lock().unwrap().unlock().unwrap();
+    assert!(guard.is_held() && guard.lost().try_recv().is_err());
+    guard.unlock().unwrap();
+    assert_eq!(asks(master), asked);
+}
+
+#[test]
+fn behind_sentinels_what_no_replica_has_heard_of_is_given_back_and_the_rest_is_granted() {
+    let sentinels = sentinels();
+    let (master, replica) = (sentinels.master(), sentinels.replicas()[0]);
+    let client = patient(behind(&sentinels).watchdog_lease(LEASE));
+    make_semaphores(&client);
+    all_are_granted(&client, |_| master);
+    let guard = client.lock("copied").lock().unwrap();
+    assert_eq!(replica.command(&["EXISTS", "copied"]).integer(), 1);
+    drop(guard);
+    renewals_go_on(&client, master, || replica.pause());
+    all_are_refused(&short(behind(&sentinels)), &[master]);
+    replica.resume();
+    assert_eq!((KINDS[0].take)(&client), Ok(true));
+}
+
+#[test]
+fn behind_sentinels_it_is_the_replicas_of_the_new_master_that_count_after_a_failover() {
+    let sentinels = sentinels();
+    let client = patient(behind(&sentinels));
+    let held = client.lock("held").lock().unwrap();
+    let old = sentinels.master();
+    let new = sentinels.fail_over();
+    sentinels.wait_until_all_is_well();
+    let before = asks(new);
+    let copied = client.lock("copied").lock().unwrap();
+    assert!(asks(new) > before && held.is_held());
+    assert_eq!(old.command(&["EXISTS", "copied"]).integer(), 1);
+    drop((held, copied));
+    old.pause();
+    make_semaphores(&built(behind(&sentinels)));
+    all_are_refused(&short(behind(&sentinels)), &[new]);
+    old.resume();
+}
+
+#[test]
+fn in_a_cluster_what_no_replica_has_heard_of_is_given_back_and_the_rest_is_granted() {
+    let cluster = cluster(SOON * 6);
+    let client = patient(builder_of(&cluster).watchdog_lease(LEASE));
+    make_semaphores(&client);
+    all_are_granted(&client, |name| home(&cluster, name));
+    let masters = cluster.masters();
+    let replicas: Vec<Arc<Server>> =
+        masters.iter().map(|master| cluster.replicas_of(master).remove(0)).collect();
+    let silence = || replicas.iter().for_each(|replica| replica.pause());
+    renewals_go_on(&client, &home(&cluster, "held"), silence);
+    all_are_refused(&short(builder_of(&cluster)), &masters);
+    // Each master counts its own.
+    for (place, master) in masters.iter().enumerate() {
+        let name = name_at(&cluster, master);
+        let silent = short(builder_of(&cluster)).lock(&name).try_lock().map(drop);
+        assert_eq!(silent, Err(TOO_FEW));
+        replicas[place].resume();
+        client.lock(&name).try_lock().unwrap().unwrap().unlock().unwrap();
+    }
+}
+
+#[test]
+fn in_a_cluster_it_is_the_replicas_of_the_new_master_that_count_after_a_failover() {
+    let cluster = cluster(Duration::from_millis(1500));
+    let client = patient(builder_of(&cluster));
+    let held = client.lock("a").lock().unwrap();
+    let old = home(&cluster, "a");
+    let new = cluster.fail_over(&old);
+    cluster.wait_until_ok();
+    let before = asks(&new);
+    let copied = client.lock("{a}copied").lock().unwrap();
+    assert!(asks(&new) > before && held.is_held());
+    assert_eq!(cluster.replicas_of(&new).len(), 1);
+    held.unlock().unwrap();
+    copied.unlock().unwrap();
+}
