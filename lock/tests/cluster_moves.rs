@@ -171,7 +171,8 @@ fn what_is_owed_where_a_slot_was_is_given_back_where_it_is_when_the_client_ends(
     for number in 0..5 {
         let client = built(builder_of(&cluster).command_timeout(Duration::from_millis(250)));
         let name = format!("{{a}}{number}");
-        let guard = client.lock(&name).lock().unwrap();
+        let lock = client.read_write_lock(&name).read_lock();
+        let guard = lock.lock().unwrap();
         let moving =
             cluster.begin_move(cluster.slot_of(&name), &elsewhere(&cluster, &name)).unwrap();
         assert!(guard.unlock().unwrap_err().is_retryable());
@@ -179,8 +180,8 @@ fn what_is_owed_where_a_slot_was_is_given_back_where_it_is_when_the_client_ends(
         moving.move_all_keys().unwrap();
         moving.finish().unwrap();
         // It knows where the slot is now, and has renewed nothing there.
-        client.lock(&name).is_locked().unwrap();
-        drop(client);
+        lock.is_locked().unwrap();
+        drop((lock, client));
         wait_until("it is released", SOON, || {
             moving.target().command(&["EXISTS", &name]).integer() == 0
         });
