@@ -24,6 +24,16 @@ struct State {
     results: Vec<Result<(), Error>>,
 }
 
+impl State {
+    /// Whether enough have answered, and the others cannot change what that means. One who refuses at once must not
+    /// stand for another who is about to release it.
+    fn is_settled(&self, enough: usize) -> bool {
+        let released = self.results.iter().filter(|result| result.is_ok()).count();
+        let most = released + self.asked.len();
+        self.results.len() >= enough && (released >= enough || most < enough)
+    }
+}
+
 /// Longer than those that have answered took, twice over, and this.
 const GRACE: Duration = Duration::from_millis(1);
 
@@ -44,7 +54,7 @@ impl Farewell {
         let mut state = self.state.lock();
         state.asked.answered(place);
         state.results.push(result);
-        let wakes = state.asked.len() == 0 || state.results.len() == self.enough;
+        let wakes = state.asked.len() == 0 || state.is_settled(self.enough);
         drop(state);
         if wakes {
             self.parker.unpark();
@@ -69,7 +79,7 @@ impl Farewell {
             let now = clock.now();
             let stuck = if now >= look_at { stuck() } else { Vec::new() };
             let mut state = self.state.lock();
-            if !enough && state.results.len() >= self.enough {
+            if !enough && state.is_settled(self.enough) {
                 enough = true;
                 let soon = soon_after(start, now);
                 last = Some(last.map_or(soon, |last| last.min(soon)));
@@ -93,4 +103,33 @@ impl Farewell {
 
 fn soon_after(start: Instant, now: Instant) -> Instant {
     now + now.saturating_duration_since(start) * 2 + GRACE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is known when these have answered, of three.
+    fn is_settled(answers: &[bool]) -> bool {
+        let mut state = State { asked: Asked::new(0..3), results: Vec::new() };
+        for (place, released) in answers.iter().enumerate() {
+            state.asked.answered(place);
+            let refusal = Error::Refused {
+                operation: "release",
+                code: "BUSY".to_owned(),
+                message: String::new(),
+            };
+            state.results.push(if *released { Ok(()) } else { Err(refusal) });
+        }
+        state.is_settled(2)
+    }
+
+    #[test]
+    fn one_who_refuses_does_not_stand_for_another_who_may_release() {
+        assert!(!is_settled(&[true]));
+        assert!(is_settled(&[true, true]));
+        assert!(!is_settled(&[false, true]));
+        assert!(is_settled(&[false, false]));
+        assert!(is_settled(&[true, false, false]));
+    }
 }

@@ -116,7 +116,8 @@ on_three_of_both_stores! {
                 has_got.recv_timeout(SOON)
             });
             got.unwrap();
-            assert!(took < SLACK, "it waited for the poll bound: {took:?}");
+            // Between two tries there are 128 ms at most.
+            assert!(took < SLACK, "{took:?}");
         });
         wait_for_nothing_left(servers);
     }

@@ -620,6 +620,37 @@ fn a_full_server_renews_nests_and_releases_but_grants_nothing_new() {
 }
 
 #[test]
+fn a_full_server_grants_no_lock_of_any_kind_to_who_comes_anew() {
+    type Take = fn(&Client) -> Result<bool, Error>;
+
+    let world = World::new();
+    let client = world.client();
+    let kinds: [(&str, Take); 5] = [
+        ("fair", |client| client.fair_lock("a").try_lock().map(|guard| guard.is_some())),
+        ("fenced", |client| client.fenced_lock("a").try_lock().map(|guard| guard.is_some())),
+        ("simple", |client| client.simple_lock("a").try_lock().map(|guard| guard.is_some())),
+        ("read", |client| {
+            client.read_write_lock("a").read_lock().try_lock().map(|guard| guard.is_some())
+        }),
+        ("write", |client| {
+            client.read_write_lock("a").write_lock().try_lock().map(|guard| guard.is_some())
+        }),
+    ];
+    // A dead one who is in the set of a fair line and not in the line itself.
+    let stray = ["ZADD", "redisson_lock_timeout:{a}", "1000", "somebody"];
+    world.server.command(&stray);
+    for (kind, take) in kinds {
+        world.server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+        let error = take(&client).unwrap_err();
+        assert!(matches!(&error, Error::Refused { code, .. } if code == "OOM"), "{kind}: {error}");
+        assert!(!world.exists("a"), "{kind}");
+        world.server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+        assert_eq!(take(&client), Ok(true), "{kind}");
+    }
+    assert!(!world.exists(stray[1]), "he has no turn to wait for");
+}
+
+#[test]
 fn a_server_with_too_many_clients_is_unreachable_and_recovers() {
     let world = World::of(Server::builder().argument("--maxclients", "8"));
     let client = world.client();

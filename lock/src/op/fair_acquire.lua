@@ -21,8 +21,8 @@
 --
 -- Atomic: Redis runs one script at a time. Sent twice, it takes or lines up once. List and set change together; who
 -- stands in one only is mended. Each key is read before the first write, so a wrong type is an error that leaves all as
--- it was. A server that is out of memory refuses who comes anew, and lets those in line say that they live: their first
--- write is ZREM.
+-- it was. A server that is out of memory refuses who comes anew, whose first write is HSET or RPUSH, unless dead ones
+-- make room for him; and it lets those in line say that they live, and take the lock: their first write is ZREM.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now > tonumber(ARGV[1]) then
@@ -72,15 +72,17 @@ if redis.call('exists', KEYS[1]) == 0 then
       redis.call('lrem', KEYS[2], 0, owner)
       following = redis.call('lindex', KEYS[2], 0)
     end
-    if not following then
-      -- Who stands in the set only has no turn to wait for. Unlike DEL, this spares what is no sorted set.
-      redis.call('zremrangebyscore', KEYS[3], '-inf', '+inf')
-    elseif lease < far then
+    local strays = following and 0 or redis.call('zcard', KEYS[3])
+    if following and lease < far then
       -- The end of a hold is told to nobody if the lease ends it. A short one may, before the next looks by himself.
       redis.call(ARGV[9], KEYS[4] .. ':' .. following, ARGV[8])
     end
     redis.call('hset', KEYS[1], owner, 1)
     redis.call('pexpire', KEYS[1], lease)
+    if strays > 0 then
+      -- Who stands in the set only has no turn to wait for.
+      redis.call('del', KEYS[3])
+    end
     return nil
   end
   if purged then

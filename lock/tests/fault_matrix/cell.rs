@@ -1,21 +1,19 @@
 //! One cell: an operation meets a fault. How the call ends, and whether the world is in order then and afterwards.
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use wheellock::{Client, Error, LostReason};
-use wheellock_fixture::Proxy;
 
 use crate::common::{SLACK, SOON, now, pause, timed};
 use crate::faults::{Cut, Fault, Times};
 use crate::holding::{Rival, Wish};
 use crate::operations::Row;
-use crate::place::{Place, Sends};
+use crate::place::Place;
+use crate::sends::Sends;
 use crate::stage::{Said, Stage};
 use crate::trouble::Trouble;
-
-/// The command timeout of the client. A busy machine may stand still for a good part of it.
-pub(crate) const TIMEOUT: Duration = Duration::from_millis(400);
+use crate::world::{Doors, Kind};
 
 /// For how long a fault that comes every time stays.
 pub(crate) const WINDOW: Duration = Duration::from_secs(3);
@@ -64,18 +62,9 @@ impl Cell {
 
     pub(crate) fn play(&self, place: &Place) -> Outcome {
         place.clear();
-        let proxy = Proxy::start(place.server().address());
-        let lease = if self.row.background { SHORT_LEASE } else { LONG_LEASE };
-        let mut client = None;
-        assert!(
-            comes_true(|| {
-                client = Stage::builder(&proxy).watchdog_lease(lease).build().ok();
-                client.is_some()
-            }),
-            "there is no client"
-        );
-        let client = client.unwrap();
-        let stage = Stage::new(place, &proxy, &client, "thing", self.times);
+        let doors = Arc::new(place.world().open());
+        let client = self.client(place, &doors);
+        let stage = Stage::new(place, &doors, &client, (self.row, "thing"), self.times);
         let mut judge = Judge { row: self.row, failures: Vec::new() };
         let word = match (self.row.prepare)(&stage) {
             Ok(_) => self.meet(&stage, &mut judge),
@@ -85,12 +74,34 @@ impl Cell {
             }
         };
         judge.works_again(&stage);
-        if self.fault == Fault::Delayed {
+        // Of those that came every time the last was sent long ago.
+        let are_some_late = self.times == Times::First || self.row.background;
+        if self.fault == Fault::Delayed && are_some_late {
             // Copies are still on their way. When they arrive they must do nothing.
-            pause(TIMEOUT * 2);
+            pause(self.row.timeout() * 2);
         }
         judge.leaves_nothing(&stage, &client);
         Outcome { word, failures: judge.failures }
+    }
+
+    fn client(&self, place: &Place, doors: &Doors) -> Client {
+        let asked = doors.asked_for_the_master();
+        let lease = if self.row.background { SHORT_LEASE } else { LONG_LEASE };
+        let mut client = None;
+        assert!(
+            comes_true(|| {
+                client =
+                    place.builder(doors, self.row.timeout()).watchdog_lease(lease).build().ok();
+                client.is_some()
+            }),
+            "there is no client"
+        );
+        if place.kind == Kind::BehindSentinels {
+            // The second time by the thread that listens: it does, and asks no more by itself.
+            assert!(comes_true(|| asked.hits() >= 2), "no sentinel is listened to");
+        }
+        asked.withdraw();
+        client.unwrap()
     }
 
     /// The call, the fault, and what is held afterwards.
@@ -99,16 +110,16 @@ impl Cell {
         let held_before = stage.has_something();
         // One who waits may have got it just before it was taken away.
         let may_share = self.fault.takes_keys_away() && (held_before || row.fresh_connection);
-        let mut trouble = Trouble::new(stage, row.sends);
-        self.begin(stage, &mut trouble);
+        let mut trouble = Trouble::new();
+        let sent = self.begin(stage, &mut trouble);
         let wish = row.wish.filter(|_| held_before && !may_share);
         let mut rival = wish.map(|wish| Rival::start(stage.place, &stage.name, wish));
 
         let (result, took) = timed(|| (row.act)(stage));
-        let sent = trouble.sent.load(Ordering::Relaxed);
         let is_well = matches!(result, Ok(Said::Done));
-        let word = word(&result, sent > row.requests);
-        let bound = TIMEOUT * 2 + row.longer + if row.background { WINDOW + SOON } else { SLACK };
+        let word = word(&result, sent() > row.requests);
+        let late = if row.background { WINDOW + SOON } else { SLACK * 2 };
+        let bound = row.timeout() * 2 + row.longer + late;
         if took > bound {
             judge.fail(format!("it took {took:?}, more than {bound:?}"));
         }
@@ -165,7 +176,10 @@ impl Cell {
         word
     }
 
-    fn begin(&self, stage: &Stage<'_>, trouble: &mut Trouble) {
+    /// Puts the fault in force. How often the operation is sent from then on, by whatever try.
+    fn begin(&self, stage: &Stage<'_>, trouble: &mut Trouble) -> impl Fn() -> usize + use<> {
+        // Before the fault: the oldest aim sees a request first.
+        let sent = stage.count(self.row.sends);
         let Row { background, fresh_connection, .. } = self.row;
         let foreign = (self.row.foreign)(&stage.name);
         let begin = |trouble: &mut Trouble| {
@@ -176,17 +190,18 @@ impl Cell {
             begin(trouble);
         } else if background {
             begin(trouble);
-            stage.proxy.cut_all();
+            stage.proxy().cut_all();
         } else {
             // The operation itself is to make the connection, so the open ones are used up.
-            stage.proxy.refuse(true);
-            stage.proxy.cut_all();
+            stage.proxy().refuse(true);
+            stage.proxy().cut_all();
             assert!(stage.client.lock("probe").is_locked().is_err(), "nothing can be reached");
             begin(trouble);
-            stage.proxy.refuse(false);
+            stage.proxy().refuse(false);
         }
         // Whatever it took to get here does not count.
-        trouble.sent.store(0, Ordering::Relaxed);
+        let before = sent();
+        move || sent() - before
     }
 
     /// How often the fault must have happened at least, if that is known.
@@ -211,10 +226,12 @@ fn word(result: &Result<Said, Error>, again: bool) -> String {
         Ok(Said::Held) => "held".to_owned(),
         Ok(Said::Lost(reason)) | Err(Error::Lost { reason, .. }) => lost(*reason),
         Ok(Said::Owed) => "owed".to_owned(),
+        Ok(Said::Unheard) => "unheard".to_owned(),
         Err(Error::Refused { code, .. }) => format!("`{code}`"),
         Err(Error::Unreachable { .. }) => "unreachable".to_owned(),
         Err(Error::OutcomeUnknown { .. }) => "unknown".to_owned(),
         Err(Error::WrongType { .. }) => "wrong type".to_owned(),
+        Err(Error::NotReplicated { .. }) => "not replicated".to_owned(),
         Err(other) => format!("unexpected: {other:?}"),
     }
 }
@@ -277,8 +294,9 @@ impl Judge {
 
     /// The same client does the same once more.
     fn works_again(&mut self, stage: &Stage<'_>) {
-        let again =
-            Stage::new(stage.place, stage.proxy, stage.client, &stage.other("again"), Times::First);
+        let name = stage.other("again");
+        let Stage { place, doors, client, .. } = *stage;
+        let again = Stage::new(place, doors, client, (self.row, &name), Times::First);
         let result = (self.row.prepare)(&again).and_then(|_| (self.row.act)(&again));
         if !matches!(result, Ok(Said::Done | Said::Nothing | Said::Held | Said::Owed)) {
             self.fail(format!("once the fault is gone, the same call says {result:?}"));

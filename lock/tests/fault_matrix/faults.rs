@@ -1,5 +1,7 @@
 //! The columns: what can happen to an operation, and how often.
 
+use crate::world::Kind;
+
 /// What happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -18,6 +20,7 @@ pub(crate) enum Fault {
     OutOfMemory,
     Moved,
     Ask,
+    TryAgain,
     ClusterDown,
     WrongType,
     Restarted,
@@ -33,7 +36,7 @@ pub(crate) enum Times {
 }
 
 impl Fault {
-    pub(crate) const ALL: [Self; 18] = [
+    const ALL: [Self; 19] = [
         Self::Refused,
         Self::RequestDropped,
         Self::ReplyDropped,
@@ -49,10 +52,17 @@ impl Fault {
         Self::OutOfMemory,
         Self::Moved,
         Self::Ask,
+        Self::TryAgain,
         Self::ClusterDown,
         Self::WrongType,
         Self::Restarted,
     ];
+
+    /// Those that a client of this kind can meet.
+    pub(crate) fn of(kind: Kind) -> impl Iterator<Item = Self> {
+        let meets = move |fault: &Self| *fault != Self::TryAgain || kind == Kind::InCluster;
+        Self::ALL.into_iter().filter(meets)
+    }
 
     /// Its name in the table.
     pub(crate) fn name(self) -> &'static str {
@@ -72,25 +82,38 @@ impl Fault {
             Self::OutOfMemory => "`OOM`",
             Self::Moved => "`MOVED`",
             Self::Ask => "`ASK`",
+            Self::TryAgain => "`TRYAGAIN`",
             Self::ClusterDown => "`CLUSTERDOWN`",
             Self::WrongType => "`WRONGTYPE`",
             Self::Restarted => "restarted empty",
         }
     }
 
-    /// The error that stands in the place of an answer, if that is all there is to it.
-    pub(crate) fn answer(self) -> Option<&'static str> {
-        Some(match self {
-            Self::NoScript => "-NOSCRIPT No matching script. Please use EVAL.\r\n",
-            Self::Loading => "-LOADING Redis is loading the dataset in memory\r\n",
+    /// The error that stands in the place of an answer, if that is all there is to it. `elsewhere` are the slot and the
+    /// address that `MOVED` and `ASK` name.
+    pub(crate) fn answer(self, kind: Kind, elsewhere: &str) -> Option<String> {
+        let error = match self {
+            Self::NoScript => "NOSCRIPT No matching script. Please use EVAL.",
+            Self::Loading => "LOADING Redis is loading the dataset in memory",
             Self::Busy => {
-                "-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.\r\n"
+                "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
             }
-            Self::Moved => "-MOVED 3999 127.0.0.1:6381\r\n",
-            Self::Ask => "-ASK 3999 127.0.0.1:6381\r\n",
-            Self::ClusterDown => "-CLUSTERDOWN The cluster is down\r\n",
+            Self::Moved => &format!("MOVED {elsewhere}"),
+            Self::Ask => &format!("ASK {elsewhere}"),
+            Self::TryAgain => "TRYAGAIN Multiple keys request during rehashing of slot",
+            Self::ClusterDown => "CLUSTERDOWN The cluster is down",
+            // A node cannot be told to follow somebody outside.
+            Self::ReadOnly if kind == Kind::InCluster => {
+                "READONLY You can't write against a read only replica."
+            }
             _ => return None,
-        })
+        };
+        Some(format!("-{error}\r\n"))
+    }
+
+    /// Whether it sends the client to somebody else.
+    pub(crate) fn sends_elsewhere(self) -> bool {
+        matches!(self, Self::Moved | Self::Ask)
     }
 
     /// Whether it takes away what the server had acknowledged, so that a holder from before may not be alone.

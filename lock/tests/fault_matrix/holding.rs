@@ -142,7 +142,7 @@ const LEASE: Duration = Duration::from_secs(2);
 /// For how long he holds.
 const HOLDS: Duration = Duration::from_millis(15);
 /// The pause after each of his tries.
-const PAUSE: Duration = Duration::from_millis(30);
+const PAUSE: Duration = Duration::from_millis(50);
 
 impl Rival {
     pub(crate) fn start(place: &Place, name: &str, wish: Wish) -> Self {
@@ -209,7 +209,7 @@ fn believe(held: &dyn Holding) -> Belief {
     let since = now();
     let mut last = since;
     while last < since + HOLDS && held.is_held() {
-        pause(Duration::from_millis(1));
+        pause(Duration::from_millis(3));
         if held.is_held() {
             last = now();
         } else {

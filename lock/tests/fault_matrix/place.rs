@@ -1,116 +1,101 @@
-//! A worker's server, used by one cell after the other, and the library's scripts by their names.
+//! Servers that are used by one cell after the other.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use wheellock_fixture::{RawConnection, Reply, Request, Server, wait_until};
+use wheellock::{Client, ClientBuilder};
+use wheellock_fixture::{RawConnection, Reply, Sentinels, wait_until};
 
 use crate::common::SOON;
+use crate::sends::teach;
+use crate::world::{Doors, Kind, World};
 
-/// What an operation sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sends {
-    /// The file of the script.
-    Script(&'static str),
-    /// The name of the command.
-    Command(&'static str),
-}
-
-impl Sends {
-    /// Whether a request is this operation.
-    pub(crate) fn matcher(self) -> impl Fn(&Request) -> bool + Send + use<> {
-        let hash = match self {
-            Sends::Script(name) => hash_of(name),
-            Sends::Command(_) => String::new(),
-        };
-        move |request| match (self, request.name().as_str()) {
-            (Sends::Command(command), name) => name == command,
-            (Sends::Script(_), "EVALSHA") => request.argument(1) == hash,
-            (Sends::Script(name), "EVAL") => request.argument(1) == source_of(name),
-            _ => false,
-        }
-    }
-}
-
-/// A server of one's own.
+/// Servers, and a connection that passes by the proxies.
 pub(crate) struct Place {
-    server: Arc<Server>,
+    pub(crate) kind: Kind,
+    world: Arc<World>,
     direct: Mutex<Option<RawConnection>>,
 }
 
-/// Every script, by its file.
-macro_rules! scripts {
-    ($($name:literal),* $(,)?) => {
-        &[$(($name, include_str!(concat!("../../src/op/", $name, ".lua")))),*]
-    };
+/// Those that nobody uses.
+#[derive(Default)]
+pub(crate) struct Places(Mutex<Vec<Place>>);
+
+impl Places {
+    pub(crate) fn take(&self, kind: Kind) -> Place {
+        let free = {
+            let mut free = self.0.lock();
+            let found = free.iter().position(|place| place.kind == kind);
+            found.map(|place| free.swap_remove(place))
+        };
+        free.unwrap_or_else(|| Place::new(kind))
+    }
+
+    pub(crate) fn give_back(&self, place: Place) {
+        self.0.lock().push(place);
+    }
 }
 
-pub(crate) const SCRIPTS: &[(&str, &str)] = scripts![
-    "acquire",
-    "draw_token",
-    "fair_acquire",
-    "fair_force_release",
-    "fair_release",
-    "fenced_acquire",
-    "force_release",
-    "latch_count_down",
-    "latch_delete",
-    "latch_set",
-    "permits_acquire",
-    "permits_count",
-    "permits_lease",
-    "permits_lease_of",
-    "permits_release",
-    "permits_renew",
-    "permits_set",
-    "read_acquire",
-    "read_recount",
-    "read_release",
-    "read_write_force_release",
-    "read_write_is_locked",
-    "recount",
-    "release",
-    "renew",
-    "renew_readers",
-    "semaphore_acquire",
-    "semaphore_add",
-    "semaphore_drain",
-    "semaphore_set",
-    "semaphore_undo",
-    "text_acquire",
-    "text_force_release",
-    "text_release",
-    "text_renew",
-    "write_acquire",
-    "write_release",
-];
-
-/// The names under which servers know the scripts: the same on all.
-static HASHES: OnceLock<Vec<String>> = OnceLock::new();
-
 impl Place {
-    pub(crate) fn new() -> Self {
-        let place = Self { server: Arc::new(Server::start()), direct: Mutex::new(None) };
-        place.clear();
+    pub(crate) fn new(kind: Kind) -> Self {
+        let place = Self { kind, world: Arc::new(World::start(kind)), direct: Mutex::new(None) };
+        place.wait_until_well();
         place
     }
 
-    pub(crate) fn server(&self) -> Arc<Server> {
-        Arc::clone(&self.server)
+    pub(crate) fn world(&self) -> Arc<World> {
+        Arc::clone(&self.world)
     }
 
+    /// Where somebody connects who passes by the proxies.
     pub(crate) fn url(&self) -> String {
-        self.server.url()
+        self.world.server().url()
+    }
+
+    /// How a client is built that goes through these doors.
+    pub(crate) fn builder(&self, doors: &Doors, timeout: Duration) -> ClientBuilder {
+        let address = doors.server.address();
+        let url = match (self.kind, &doors.other) {
+            (Kind::BehindSentinels, Some(sentinel)) => {
+                format!("redis-sentinel://{}/{}", sentinel.address(), Sentinels::NAME)
+            }
+            (Kind::InCluster, _) => format!("redis-cluster://{address}"),
+            _ => format!("redis://{address}"),
+        };
+        let builder = Client::builder().url(&url).command_timeout(timeout);
+        match self.kind {
+            Kind::WithReplica => builder.replica_acks(1, timeout / 2),
+            _ => builder,
+        }
     }
 
     /// Makes the server as one that was just started and knows the scripts.
     pub(crate) fn clear(&self) {
         self.command(&["FLUSHALL"]);
-        let hashes: Vec<String> = SCRIPTS
-            .iter()
-            .map(|(_, source)| self.command(&["SCRIPT", "LOAD", source]).text())
-            .collect();
-        HASHES.get_or_init(|| hashes);
+        teach(|command| self.command(command));
+    }
+
+    /// Waits until the server does what it is there for, as some time after it was started again.
+    pub(crate) fn wait_until_well(&self) {
+        self.world.resume();
+        wait_until("the server is well", SOON, || match self.kind {
+            Kind::Alone | Kind::BehindSentinels => true,
+            Kind::InCluster => {
+                self.command(&["CLUSTER", "INFO"]).text().contains("cluster_state:ok")
+            }
+            Kind::WithReplica => {
+                self.command(&["SET", "probe", "1"]);
+                let heard = self.command(&["WAIT", "1", "50"]) == Reply::Integer(1);
+                self.command(&["DEL", "probe"]);
+                heard
+            }
+        });
+    }
+
+    /// The slot of a key.
+    pub(crate) fn slot(&self, key: &str) -> i64 {
+        self.command(&["CLUSTER", "KEYSLOT", key]).integer()
     }
 
     /// A command that passes by the proxy.
@@ -120,7 +105,7 @@ impl Place {
         // The server may have been started anew since the last one, or be just about to.
         wait_until("the server answers", SOON, || {
             if direct.is_none() {
-                *direct = RawConnection::open(self.server.address()).ok();
+                *direct = RawConnection::open(self.world.server().address()).ok();
             }
             reply = direct.as_mut().and_then(|open| open.try_command(arguments).ok());
             if reply.is_none() {
@@ -151,19 +136,4 @@ impl Place {
             reply => reply.text(),
         }
     }
-}
-
-fn place_of(name: &str) -> usize {
-    match SCRIPTS.iter().position(|(known, _)| *known == name) {
-        Some(place) => place,
-        None => panic!("there is no script {name}"),
-    }
-}
-
-fn hash_of(name: &str) -> String {
-    HASHES.get().map(|hashes| hashes[place_of(name)].clone()).unwrap_or_default()
-}
-
-fn source_of(name: &str) -> &'static str {
-    SCRIPTS[place_of(name)].1
 }

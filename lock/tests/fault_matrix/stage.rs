@@ -1,16 +1,21 @@
 //! Where one cell is played: a client behind a proxy, a name, and what the client holds.
 
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use wheellock::{Client, ClientBuilder, Error, LostReason, PermitId};
-use wheellock_fixture::Proxy;
+use wheellock_fixture::{Fault as Spoil, Proxy, Request};
 
-use crate::cell::{TIMEOUT, WINDOW};
+use crate::cell::WINDOW;
 use crate::common::{now, pause};
 use crate::faults::Times;
 use crate::holding::{Belief, Holding};
+use crate::operations::Row;
 use crate::place::Place;
+use crate::sends::Sends;
+use crate::world::Doors;
 
 /// What a call says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,11 +29,14 @@ pub(crate) enum Said {
     Lost(LostReason),
     /// It is finished in the background.
     Owed,
+    /// A sentinel is not heard, and nobody fails for it.
+    Unheard,
 }
 
 pub(crate) struct Stage<'a> {
     pub(crate) place: &'a Place,
-    pub(crate) proxy: &'a Proxy,
+    pub(crate) doors: &'a Arc<Doors>,
+    pub(crate) row: Row,
     pub(crate) client: &'a Client,
     pub(crate) name: String,
     pub(crate) times: Times,
@@ -40,19 +48,20 @@ pub(crate) struct Stage<'a> {
 }
 
 /// Between two looks of whoever has nothing to wait for but time.
-const BETWEEN_TWO_LOOKS: Duration = Duration::from_millis(2);
+pub(crate) const BETWEEN_TWO_LOOKS: Duration = Duration::from_millis(10);
 
 impl<'a> Stage<'a> {
     pub(crate) fn new(
         place: &'a Place,
-        proxy: &'a Proxy,
+        doors: &'a Arc<Doors>,
         client: &'a Client,
-        name: &str,
+        (row, name): (Row, &str),
         times: Times,
     ) -> Self {
         Self {
             place,
-            proxy,
+            doors,
+            row,
             client,
             name: name.to_owned(),
             times,
@@ -63,9 +72,29 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// How the client is built.
-    pub(crate) fn builder(proxy: &Proxy) -> ClientBuilder {
-        Client::builder().url(&proxy.url()).command_timeout(TIMEOUT)
+    /// How the client was built.
+    pub(crate) fn builder(&self) -> ClientBuilder {
+        self.place.builder(self.doors, self.row.timeout())
+    }
+
+    /// The door at which the fault strikes.
+    pub(crate) fn proxy(&self) -> &Proxy {
+        self.doors.at(self.row.door)
+    }
+
+    /// Counts how often something is sent from now on.
+    pub(crate) fn count(&self, sends: Sends) -> impl Fn() -> usize + use<> {
+        let sent = Arc::new(AtomicUsize::new(0));
+        for door in self.doors.all() {
+            let (is_it, counted) = (sends.matcher(), Arc::clone(&sent));
+            let count = move |request: &Request| {
+                // Relaxed: a number to look at.
+                counted.fetch_add(usize::from(is_it(request)), Ordering::Relaxed);
+                false
+            };
+            door.on(count, Spoil::PassOn).always();
+        }
+        move || sent.load(Ordering::Relaxed)
     }
 
     /// Another name beside this one.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::cell::Cell;
 use crate::faults::{Fault, Times};
 use crate::operations::{self, Row};
+use crate::world::Kind;
 
 const BEGINS: &str = "<!-- The tables begin: lock/tests/fault_matrix writes them. -->\n";
 const ENDS: &str = "<!-- The tables end. -->\n";
@@ -46,7 +47,8 @@ impl Table {
         text.push_str(&line(std::iter::once("fault".to_owned()).chain(names).collect()));
         text.extend(["|", &"---|".repeat(rows.len() + 1), "\n"]);
         text.push_str(&line(std::iter::once("sent by".to_owned()).chain(senders).collect()));
-        for fault in Fault::ALL {
+        let kind = rows.first().map_or(Kind::Alone, |row| row.kind);
+        for fault in Fault::of(kind) {
             let cells = rows.iter().map(|row| self.cell(row, fault));
             text.push_str(&line(std::iter::once(fault.name().to_owned()).chain(cells).collect()));
         }

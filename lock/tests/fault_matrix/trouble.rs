@@ -1,24 +1,23 @@
 //! A fault in force: how it is brought about, kept up and taken back.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use wheellock_fixture::{Aim, Fault as Spoil, Request, Server};
 
-use crate::cell::{Cell, TIMEOUT};
+use crate::cell::Cell;
+use crate::common::SLACK;
 use crate::faults::{Cut, Fault, Times};
 use crate::operations::Row;
-use crate::place::Sends;
+use crate::sends::Sends;
 use crate::stage::Stage;
+use crate::world::{Door, Doors, Kind, World};
 
 /// A fault that happens from now on.
 pub(crate) struct Trouble {
-    aim: Option<Aim>,
-    /// How often the operation was sent, by whatever try.
-    pub(crate) sent: Arc<AtomicUsize>,
+    aims: Vec<Aim>,
     /// What changed on the server or at the proxy's entrance, to be undone.
     undo: Option<Undo>,
     hand: Option<Hand>,
@@ -39,26 +38,19 @@ struct Hand {
 }
 
 /// How often a hand looks.
-const BETWEEN_TWO_LOOKS: Duration = Duration::from_millis(1);
+const BETWEEN_TWO_LOOKS: Duration = Duration::from_millis(3);
 
 impl Trouble {
-    /// Counts how often the operation is sent. Before the fault is in force.
-    pub(crate) fn new(stage: &Stage<'_>, sends: Sends) -> Self {
-        let sent = Arc::new(AtomicUsize::new(0));
-        let (is_it, counted) = (sends.matcher(), Arc::clone(&sent));
-        let count = move |request: &Request| {
-            // Relaxed: a number to look at.
-            counted.fetch_add(usize::from(is_it(request)), Ordering::Relaxed);
-            false
-        };
-        stage.proxy.on(count, Spoil::PassOn).always();
-        Self { aim: None, sent, undo: None, hand: None }
+    /// Before it is in force.
+    pub(crate) fn new() -> Self {
+        Self { aims: Vec::new(), undo: None, hand: None }
     }
 
     /// Puts it in force. `foreign` is the key that holds something else under [`Fault::WrongType`].
     pub(crate) fn begin(&mut self, stage: &Stage<'_>, cell: &Cell, foreign: &str) {
         let Cell { row: Row { sends, before, .. }, fault, times, cut } = *cell;
-        let spoil = match (fault, fault.answer()) {
+        let (kind, elsewhere) = (stage.place.kind, elsewhere(stage, Door::Other));
+        let spoil = match (fault, fault.answer(kind, &elsewhere)) {
             (Fault::NoScript, _) if times == Times::First => {
                 stage.place.command(&["SCRIPT", "FLUSH"]);
                 Spoil::PassOn
@@ -68,14 +60,14 @@ impl Trouble {
                 let is_it = sends.matcher();
                 let by_hash =
                     move |request: &Request| request.name() == "EVALSHA" && is_it(request);
-                let spoil = Spoil::AnswerInstead(answer.as_bytes().to_vec());
-                self.aim = Some(stage.proxy.on(by_hash, spoil).always());
+                let spoil = Spoil::AnswerInstead(answer.into_bytes());
+                self.aims.push(stage.proxy().on(by_hash, spoil).always());
                 return;
             }
-            (_, Some(answer)) => Spoil::AnswerInstead(answer.as_bytes().to_vec()),
+            (_, Some(answer)) => Spoil::AnswerInstead(answer.into_bytes()),
             (Fault::RequestDropped, _) => Spoil::DropRequest,
             (Fault::ReplyDropped, _) => Spoil::SwallowReply,
-            (Fault::Delayed, _) => Spoil::DelayRequest(TIMEOUT * 2),
+            (Fault::Delayed, _) => Spoil::DelayRequest(cell.row.timeout() * 2),
             (Fault::Cut, _) => match cut {
                 Cut::After(bytes) => Spoil::CutReplyAfter(bytes),
                 Cut::BeforeEnd(bytes) => Spoil::CutReplyBeforeEnd(bytes),
@@ -94,7 +86,7 @@ impl Trouble {
                 stage.place.command(&["CONFIG", "SET", "maxmemory", "1"]);
                 Some(Undo::Maxmemory)
             }
-            Fault::ReadOnly => {
+            Fault::ReadOnly if kind != Kind::InCluster => {
                 // Nobody is there. Until it finds its master, it serves what it has.
                 stage.place.command(&["REPLICAOF", "127.0.0.1", "1"]);
                 Some(Undo::Replica)
@@ -112,15 +104,26 @@ impl Trouble {
         let is_meant = move |request: &Request| {
             is_it(request) || is_before.as_ref().is_some_and(|is_before| is_before(request))
         };
-        let aim = stage.proxy.on(is_meant, spoil);
+        let aim = stage.proxy().on(is_meant, spoil);
         let aim = if times == Times::Every { aim.always() } else { aim };
-        self.aim = Some(aim.clone());
+        self.aims.push(aim.clone());
+        if times == Times::Every && fault.sends_elsewhere() && stage.row.door == Door::Server {
+            self.send_back(stage, cell);
+        }
         if fault == Fault::Restarted {
-            self.hand = Some(Hand::start(aim, stage.place.server(), restart_at_each));
+            let (world, doors, door) =
+                (stage.place.world(), Arc::clone(stage.doors), stage.row.door);
+            // Longer than a call. What else is sent meanwhile gets no answer.
+            let pause = cell.row.timeout() * 2 + SLACK;
+            let restart = move |aim: &Aim, stopped: &Receiver<()>| {
+                restart_at_each(aim, (&world, &doors, door), pause, stopped);
+            };
+            self.hand = Some(Hand::start(aim, restart));
         } else if let (Fault::ReadOnly, Times::First, Some(undo)) = (fault, times, undo.clone()) {
-            let hand = Hand::start(aim, stage.place.server(), move |aim, server, stopped| {
+            let world = stage.place.world();
+            let hand = Hand::start(aim, move |aim, stopped| {
                 if wait_for_hit(aim, 1, stopped) {
-                    undo.on(server);
+                    undo.on(world.server());
                     aim.deliver();
                 }
             });
@@ -129,11 +132,21 @@ impl Trouble {
         self.undo = undo;
     }
 
+    /// Whom the one door sends to the other, that one sends back.
+    fn send_back(&mut self, stage: &Stage<'_>, cell: &Cell) {
+        let Some(other) = &stage.doors.other else { return };
+        let back = elsewhere(stage, Door::Server);
+        if let Some(answer) = cell.fault.answer(stage.place.kind, &back) {
+            let spoil = Spoil::AnswerInstead(answer.into_bytes());
+            self.aims.push(other.on(cell.row.sends.matcher(), spoil).always());
+        }
+    }
+
     fn refuse(&mut self, stage: &Stage<'_>, times: Times) {
         match times {
-            Times::First => stage.proxy.refuse_next(1),
+            Times::First => stage.proxy().refuse_next(1),
             Times::Every => {
-                stage.proxy.close_entrance(true);
+                stage.proxy().close_entrance(true);
                 self.undo = Some(Undo::Entrance);
             }
         }
@@ -141,22 +154,21 @@ impl Trouble {
 
     /// How often the fault has happened. `None` if it cannot be said.
     pub(crate) fn hits(&self) -> Option<usize> {
-        self.aim.as_ref().map(Aim::hits)
+        (!self.aims.is_empty()).then(|| self.aims.iter().map(Aim::hits).sum())
     }
 
     /// Takes it back: from now on all is well.
     pub(crate) fn end(&mut self, stage: &Stage<'_>) {
-        if let Some(aim) = &self.aim {
-            aim.withdraw();
-        }
+        self.aims.iter().for_each(Aim::withdraw);
         if let Some(hand) = self.hand.take() {
             hand.stop();
         }
         match self.undo.take() {
-            Some(Undo::Entrance) => stage.proxy.close_entrance(false),
-            Some(undo) => undo.on(&stage.place.server()),
-            None => stage.proxy.refuse_next(0),
+            Some(Undo::Entrance) => stage.proxy().close_entrance(false),
+            Some(undo) => undo.on(stage.place.world().server()),
+            None => stage.proxy().refuse_next(0),
         }
+        stage.place.wait_until_well();
     }
 }
 
@@ -176,15 +188,11 @@ impl Undo {
 }
 
 impl Hand {
-    fn start(
-        aim: Aim,
-        server: Arc<Server>,
-        part: impl FnOnce(&Aim, &Server, &Receiver<()>) + Send + 'static,
-    ) -> Self {
+    fn start(aim: Aim, part: impl FnOnce(&Aim, &Receiver<()>) + Send + 'static) -> Self {
         let (stop, stopped) = bounded(1);
         let thread = thread::Builder::new()
             .name("hand".to_owned())
-            .spawn(move || part(&aim, &server, &stopped))
+            .spawn(move || part(&aim, &stopped))
             .unwrap();
         Self { stop, thread }
     }
@@ -206,14 +214,28 @@ fn wait_for_hit(aim: &Aim, hits: usize, stopped: &Receiver<()>) -> bool {
     true
 }
 
-fn restart_at_each(aim: &Aim, server: &Server, stopped: &Receiver<()>) {
+fn restart_at_each(
+    aim: &Aim,
+    (world, doors, door): (&World, &Doors, Door),
+    pause: Duration,
+    stopped: &Receiver<()>,
+) {
     let mut done = 0;
     while wait_for_hit(aim, done + 1, stopped) {
         done += 1;
-        server.restart();
-        // What else is sent meanwhile is to have its time.
-        if stopped.recv_timeout(TIMEOUT * 2).is_ok() {
+        world.restart(doors, door);
+        if stopped.recv_timeout(pause).is_ok() {
             return;
         }
+    }
+}
+
+/// The slot of the name, and a door: what a node of a cluster names. Others are no nodes and name anything.
+pub(crate) fn elsewhere(stage: &Stage<'_>, door: Door) -> String {
+    match stage.place.kind {
+        Kind::InCluster => {
+            format!("{} {}", stage.place.slot(&stage.name), stage.doors.at(door).address())
+        }
+        _ => "3999 127.0.0.1:6381".to_owned(),
     }
 }

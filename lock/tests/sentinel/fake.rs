@@ -63,6 +63,11 @@ impl FakeSentinel {
         *self.shared.says.lock() = Some((master, epoch));
     }
 
+    /// From now on it knows no master.
+    pub(crate) fn forget(&self) {
+        *self.shared.says.lock() = None;
+    }
+
     /// Tells those who listen of a switch.
     pub(crate) fn tell(&self, from: SocketAddr, to: SocketAddr) {
         self.tell_of("mymaster", from, to);

@@ -79,6 +79,12 @@ fn listened(sentinels: &[FakeSentinel]) -> usize {
     place.unwrap()
 }
 
+/// Waits until one is listened to and was asked what it does not tell any more: from then on it says nothing unasked.
+fn wait_until_followed(sentinel: &FakeSentinel) {
+    // By the client that was built, and by the thread that listens.
+    wait_until("it is followed", SOON, || sentinel.listeners() > 0 && sentinel.asked() >= 2);
+}
+
 /// A port at which nobody listens.
 fn nobody() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
@@ -471,7 +477,7 @@ fn a_master_that_refuses_as_a_replica_does_is_left_at_once() {
     let client = built(asking(&[&sentinel]).command_timeout(SECOND * 3));
     let held = client.lock("held").lock().unwrap();
     pair(&client, "a");
-    wait_until("it is listened to", SOON, || sentinel.listeners() > 0);
+    wait_until_followed(&sentinel);
     let [host, port] = [new.address().ip().to_string(), new.address().port().to_string()];
     old.command(&["REPLICAOF", &host, &port]);
     // Nobody tells of it: whoever asks the sentinels is told so.
@@ -490,7 +496,7 @@ fn a_client_that_does_nothing_finds_out_that_its_master_is_none() {
     let sentinel = FakeSentinel::start(Some((old.address(), 5)));
     let client = built(asking(&[&sentinel]));
     let held = client.lock("held").with_lease(SECOND * 600).lock().unwrap();
-    wait_until("it is listened to", SOON, || sentinel.listeners() > 0);
+    wait_until_followed(&sentinel);
     let [host, port] = [new.address().ip().to_string(), new.address().port().to_string()];
     old.command(&["REPLICAOF", &host, &port]);
     sentinel.says(new.address(), 6);

@@ -1,11 +1,13 @@
 //! Sentinels that are silent or behind, and masters that let nobody listen.
 
+use std::net::{SocketAddr, TcpStream};
 use std::thread;
 
-use wheellock::Client;
+use socket2::{Domain, Socket, Type};
+use wheellock::{Client, ClientBuilder, LostReason};
 use wheellock_fixture::{Fault, Proxy, Server, wait_until};
 
-use super::{SECOND, asking, listened, pair};
+use super::{SECOND, asking, listened, pair, wait_until_followed};
 use crate::common::{SOON, built, pause, timed};
 use crate::fake::FakeSentinel;
 
@@ -31,15 +33,19 @@ fn a_master_that_refuses_channels_is_not_asked_for_them_in_a_hurry() {
     });
 }
 
+/// A client that asks sentinels behind proxies.
+fn by_way_of(roads: &[Proxy]) -> ClientBuilder {
+    let addresses: Vec<_> = roads.iter().map(|road| road.address().to_string()).collect();
+    let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
+    Client::builder().sentinels("mymaster", &addresses).command_timeout(SECOND * 3)
+}
+
 #[test]
 fn one_that_was_silent_is_asked_if_the_others_know_less_than_is_known() {
     let (old, new) = (Server::start(), Server::start());
     let sentinels = [6, 6].map(|epoch| FakeSentinel::start(Some((old.address(), epoch))));
     let roads = sentinels.each_ref().map(|sentinel| Proxy::start(sentinel.address()));
-    let addresses = roads.each_ref().map(|road| road.address().to_string());
-    let addresses = addresses.each_ref().map(String::as_str);
-    let builder = Client::builder().sentinels("mymaster", &addresses);
-    let client = built(builder.command_timeout(SECOND * 3));
+    let client = built(by_way_of(&roads));
     pair(&client, "a");
     let place = 1 - listened(&sentinels);
     let (other, road) = (&sentinels[place], &roads[place]);
@@ -55,4 +61,78 @@ fn one_that_was_silent_is_asked_if_the_others_know_less_than_is_known() {
     let ((), took) = timed(|| pair(&client, "a"));
     // The thread that looks for itself asks those that are silent every ten seconds.
     assert!(took < SECOND * 3, "{took:?}");
+}
+
+#[test]
+fn those_that_are_silent_are_asked_last() {
+    let (old, new) = (Server::start(), Server::start());
+    let sentinel = FakeSentinel::start(Some((old.address(), 5)));
+    let roads = [(); 4].map(|()| Proxy::start(sentinel.address()));
+    for road in &roads[..3] {
+        road.hang_new_connections(true);
+    }
+    let client = built(by_way_of(&roads));
+    wait_until_followed(&sentinel);
+    sentinel.says(new.address(), 6);
+    old.kill();
+    // Each of the others would keep the call for half a second.
+    let ((), took) = timed(|| pair(&client, "a"));
+    assert!(took < SECOND, "{took:?}");
+}
+
+#[test]
+fn when_the_one_that_is_listened_to_hangs_another_is() {
+    let server = Server::start();
+    let sentinels = [5, 5].map(|epoch| FakeSentinel::start(Some((server.address(), epoch))));
+    let roads = sentinels.each_ref().map(|sentinel| Proxy::start(sentinel.address()));
+    let client = built(by_way_of(&roads));
+    let place = listened(&sentinels);
+    roads[place].hold_all(true);
+    wait_until("the other is listened to", SOON, || sentinels[1 - place].listeners() > 0);
+    pair(&client, "a");
+}
+
+#[test]
+fn right_after_a_failover_those_that_have_not_heard_of_it_send_nobody_back() {
+    let (old, new) = (Server::start(), Server::start());
+    let sentinels = [5, 5, 5].map(|epoch| FakeSentinel::start(Some((old.address(), epoch))));
+    let client = built(asking(&[&sentinels[0], &sentinels[1], &sentinels[2]]));
+    let held = client.lock("held").with_lease(SECOND * 600).lock().unwrap();
+    let ahead = &sentinels[listened(&sentinels)];
+    ahead.tell(old.address(), new.address());
+    assert_eq!(held.lost().recv_timeout(SOON), Ok(LostReason::Deleted));
+    // Who has told of it says no more, and the two others are more than half.
+    ahead.forget();
+    new.kill();
+    let scripts = || old.command_calls("evalsha") + old.command_calls("eval");
+    let before = scripts();
+    let error = client.lock("a").try_lock().unwrap_err();
+    assert!(error.is_retryable(), "{error}");
+    assert_eq!(scripts(), before);
+}
+
+/// An address that swallows whoever connects: a queue that is full. Ends with what is given back.
+fn abyss() -> (SocketAddr, Socket, Vec<TcpStream>) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    socket.listen(0).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    let brief = SECOND / 10;
+    let inside = std::iter::from_fn(|| TcpStream::connect_timeout(&address, brief).ok()).collect();
+    (address, socket, inside)
+}
+
+#[test]
+fn a_master_that_has_vanished_costs_half_of_the_time_and_then_the_sentinels_are_asked_again() {
+    let server = Server::start();
+    let (vanished, _socket, _inside) = abyss();
+    let sentinel = FakeSentinel::start(Some((vanished, 5)));
+    thread::scope(|scope| {
+        let building = scope.spawn(|| built(asking(&[&sentinel]).command_timeout(SECOND * 3)));
+        // It was told where the old one is, and goes there.
+        wait_until("it was asked", SOON, || sentinel.asked() > 0);
+        pause(SECOND / 2);
+        sentinel.says(server.address(), 6);
+        pair(&building.join().unwrap(), "a");
+    });
 }

@@ -97,3 +97,29 @@ impl<T> fmt::Debug for Asking<T> {
         formatter.debug_struct("Asking").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_about_something_else_does_not_wait_for_the_answer_that_does_not_come() {
+        let asking = Asking::new();
+        let (end, never) = crossbeam_channel::bounded::<()>(0);
+        let ask = |about: &'static str, timeout| {
+            let never = never.clone();
+            let question = move || {
+                if about == "hangs" {
+                    // Until the other end is dropped.
+                    never.recv().ok();
+                }
+                Ok(about)
+            };
+            asking.ask("asked", about, question, timeout, "late")
+        };
+        let briefly = Duration::from_millis(10);
+        assert_eq!(ask("hangs", briefly).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(ask("answers", Duration::from_secs(20)).unwrap(), "answers");
+        drop(end);
+    }
+}

@@ -110,6 +110,7 @@ impl Server {
                 // That the last try had no time left says less than what those before it met.
                 return Err(before.unwrap_or(failure));
             }
+            let failure = more_telling(before, failure);
             let elsewhere = master.wait_for_a_move(moves, pause.min(left));
             if !elsewhere && left <= pause {
                 return Err(failure);
@@ -315,6 +316,14 @@ impl Server {
                 Failure::Unknown { not_after, reason, broken }
             }
         }
+    }
+}
+
+/// Of two failures what the server has answered, and not that somebody had too little time left to answer.
+fn more_telling(before: Option<Failure>, failure: Failure) -> Failure {
+    match (before, failure) {
+        (Some(answer @ Failure::Refused { .. }), Failure::NotSent { .. }) => answer,
+        (_, failure) => failure,
     }
 }
 

@@ -2,10 +2,10 @@
 
 use wheellock::Error;
 
-use super::locks::SHORT_WAIT;
-use super::{Row, delete, done_if, release, stranger};
+use super::connections::{SHORT_WAIT, stand_in};
+use super::{Row, delete, done_if, release};
 use crate::holding::Wish;
-use crate::place::Sends::Script;
+use crate::sends::Sends::Script;
 use crate::stage::{Said, Stage};
 
 const FAIR: &str = "Fair locks";
@@ -38,12 +38,6 @@ pub(super) const ROWS: &[Row] = &[
     .wish(Wish::Lock)
     .number(&[""], &[]),
 ];
-
-#[expect(clippy::unnecessary_wraps, reason = "a preparation may fail")]
-fn stand_in(stage: &Stage<'_>) -> Result<Said, Error> {
-    stranger(stage);
-    Ok(Said::Done)
-}
 
 fn wait(stage: &Stage<'_>) -> Result<Said, Error> {
     stage.client.fair_lock(&stage.name).try_lock_for(SHORT_WAIT).map(|guard| stage.keep_if(guard))

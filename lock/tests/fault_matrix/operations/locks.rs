@@ -1,48 +1,22 @@
-//! Locks that are taken by one, and what they share: connecting, waiting, renewing.
-
-use std::thread;
-use std::time::Duration;
+//! Locks that are taken by one.
 
 use wheellock::Error;
 
-use super::{Row, answered, delete, done_if, release, stranger};
-use crate::common::pause;
+use super::connections::stand_in;
+use super::{Row, answered, delete, done_if, release};
 use crate::holding::Wish;
-use crate::place::Sends::{Command, Script};
+use crate::sends::Sends::{Command, Script};
 use crate::stage::{Said, Stage};
+use crate::world::Kind;
 
-const CONNECTION: &str = "Connections and messages";
 const LOCK: &str = "Locks";
 const OTHERS: &str = "Fenced, simple and spin locks";
 
-/// For how long a stranger holds what is waited for.
-const STRANGER_HOLDS: Duration = Duration::from_millis(250);
-/// How long a wait is that ends with the lock.
-const LONG_WAIT: Duration = Duration::from_millis(2500);
-/// How long one is that does not.
-pub(super) const SHORT_WAIT: Duration = Duration::from_millis(600);
-
 pub(super) const ROWS: &[Row] = &[
-    Row::new((CONNECTION, "connect", "Client::connect"), Command("TIME"), connect)
-        .on_a_fresh_connection(),
-    Row::new((CONNECTION, "ask what is evicted", "Client::connect"), Command("INFO"), connect)
-        .on_a_fresh_connection(),
-    Row::new((CONNECTION, "subscribe", "Lock::try_lock_for"), Command("SUBSCRIBE"), wait)
-        .prepare(stand_in)
-        .finish(delete)
-        .wish(Wish::Lock)
-        .longer(LONG_WAIT)
-        .requests(usize::MAX)
-        .on_a_fresh_connection(),
-    Row::new((CONNECTION, "unsubscribe", "Lock::try_lock_for"), Command("UNSUBSCRIBE"), |stage| {
-        stage.client.lock(&stage.name).try_lock_for(SHORT_WAIT).map(|guard| stage.keep_if(guard))
-    })
-    .prepare(stand_in)
-    .finish(delete)
-    .wish(Wish::Lock)
-    .longer(SHORT_WAIT)
-    .on_a_fresh_connection(),
     Row::new((LOCK, "acquire", "Lock::try_lock"), Script("acquire"), take).wish(Wish::Lock),
+    Row::new((LOCK, "wait for a replica", "Lock::try_lock"), Command("WAIT"), take)
+        .wish(Wish::Lock)
+        .with(Kind::WithReplica),
     Row::new((LOCK, "nest", "Lock::try_lock"), Script("recount"), take)
         .prepare(hold)
         .wish(Wish::Lock),
@@ -79,18 +53,14 @@ pub(super) const ROWS: &[Row] = &[
     })
     .prepare(hold)
     .wish(Wish::Lock),
-    Row::new((OTHERS, "fenced: acquire", "Lock::try_lock"), Script("fenced_acquire"), |stage| {
-        stage.client.fenced_lock(&stage.name).try_lock().map(|guard| stage.keep_if(guard))
-    })
-    .wish(Wish::Lock)
-    .lasting(token),
-    Row::new((OTHERS, "fenced: draw a token", "Lock::try_lock"), Script("draw_token"), |stage| {
-        stage.client.fenced_lock(&stage.name).try_lock().map(|guard| stage.keep_if(guard))
-    })
-    .prepare(hold)
-    .wish(Wish::Lock)
-    .before(Script("recount"))
-    .lasting(token),
+    Row::new((OTHERS, "fenced: acquire", "Lock::try_lock"), Script("fenced_acquire"), take_fenced)
+        .wish(Wish::Lock)
+        .lasting(token),
+    Row::new((OTHERS, "fenced: draw a token", "Lock::try_lock"), Script("draw_token"), take_fenced)
+        .prepare(hold)
+        .wish(Wish::Lock)
+        .before(Script("recount"))
+        .lasting(token),
     Row::new((OTHERS, "fenced: last token", "Lock::last_token"), Command("GET"), |stage| {
         stage.client.fenced_lock(&stage.name).last_token().map(answered)
     })
@@ -129,40 +99,20 @@ pub(super) const ROWS: &[Row] = &[
         .wish(Wish::Lock),
 ];
 
-fn connect(stage: &Stage<'_>) -> Result<Said, Error> {
-    Stage::builder(stage.proxy).build().map(answered)
-}
-
-fn take(stage: &Stage<'_>) -> Result<Said, Error> {
+pub(super) fn take(stage: &Stage<'_>) -> Result<Said, Error> {
     stage.client.lock(&stage.name).try_lock().map(|guard| stage.keep_if(guard))
 }
 
-fn hold(stage: &Stage<'_>) -> Result<Said, Error> {
+fn take_fenced(stage: &Stage<'_>) -> Result<Said, Error> {
+    stage.client.fenced_lock(&stage.name).try_lock().map(|guard| stage.keep_if(guard))
+}
+
+pub(super) fn hold(stage: &Stage<'_>) -> Result<Said, Error> {
     stage.client.lock(&stage.name).lock().map(|guard| stage.keep(guard))
 }
 
 fn hold_simple(stage: &Stage<'_>) -> Result<Said, Error> {
     stage.client.simple_lock(&stage.name).lock().map(|guard| stage.keep(guard))
-}
-
-#[expect(clippy::unnecessary_wraps, reason = "a preparation may fail")]
-fn stand_in(stage: &Stage<'_>) -> Result<Said, Error> {
-    stranger(stage);
-    Ok(Said::Done)
-}
-
-/// Waits for what a stranger holds and releases after a while.
-fn wait(stage: &Stage<'_>) -> Result<Said, Error> {
-    let (place, name) = (stage.place, &stage.name);
-    let guard = thread::scope(|scope| {
-        scope.spawn(move || {
-            pause(STRANGER_HOLDS);
-            place.command(&["DEL", name]);
-            place.command(&["PUBLISH", &format!("redisson_lock__channel:{{{name}}}"), "0"]);
-        });
-        stage.client.lock(&stage.name).try_lock_for(LONG_WAIT)
-    });
-    guard.map(|guard| stage.keep_if(guard))
 }
 
 fn token(name: &str) -> Vec<String> {

@@ -1,10 +1,13 @@
 //! The rows: every operation that the library sends, and the public call that sends it.
 
+mod cluster;
+mod connections;
 mod fair;
 mod locks;
 mod numbers;
 mod permits;
 mod read_write;
+mod sentinels;
 mod several;
 
 use std::time::Duration;
@@ -12,8 +15,17 @@ use std::time::Duration;
 use wheellock::Error;
 
 use crate::holding::Wish;
-use crate::place::Sends;
+use crate::sends::Sends;
 use crate::stage::{Said, Stage};
+use crate::world::{Door, Kind};
+
+/// A command timeout. A call takes twice as long. The last of its tries begins after 1130 ms, as the next would begin
+/// too late: so it has time enough for an answer on a busy machine.
+const TIMEOUT: Duration = Duration::from_millis(800);
+
+/// Here the last begins after 630 ms. In the background, where a renewal that was kept for so long is sent again before
+/// the lease ends; and in a cluster, where a call is over long before a node serves that was started again.
+const SHORT_TIMEOUT: Duration = Duration::from_millis(550);
 
 /// One operation.
 #[derive(Clone, Copy)]
@@ -47,6 +59,10 @@ pub(crate) struct Row {
     pub(crate) requests: usize,
     /// What the same call sends before it.
     pub(crate) before: Option<Sends>,
+    /// What the client has before it.
+    pub(crate) kind: Kind,
+    /// Where the fault strikes.
+    pub(crate) door: Door,
 }
 
 impl Row {
@@ -72,7 +88,15 @@ impl Row {
             background: false,
             requests: 1,
             before: None,
+            kind: Kind::Alone,
+            door: Door::Server,
         }
+    }
+
+    /// The command timeout of the client.
+    pub(crate) fn timeout(&self) -> Duration {
+        let is_short = self.background || self.kind == Kind::InCluster;
+        if is_short { SHORT_TIMEOUT } else { TIMEOUT }
     }
 
     const fn prepare(mut self, prepare: fn(&Stage<'_>) -> Result<Said, Error>) -> Self {
@@ -129,6 +153,16 @@ impl Row {
         self
     }
 
+    const fn with(mut self, kind: Kind) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    const fn at_the_other_door(mut self) -> Self {
+        self.door = Door::Other;
+        self
+    }
+
     const fn in_the_background(mut self) -> Self {
         self.background = true;
         self
@@ -138,6 +172,7 @@ impl Row {
 /// All rows, in the order of the table.
 pub(crate) fn all() -> Vec<Row> {
     [
+        connections::ROWS,
         locks::ROWS,
         fair::ROWS,
         read_write::ROWS,
@@ -145,6 +180,8 @@ pub(crate) fn all() -> Vec<Row> {
         permits::ROWS,
         numbers::LATCHES,
         several::ROWS,
+        sentinels::ROWS,
+        cluster::ROWS,
     ]
     .concat()
 }

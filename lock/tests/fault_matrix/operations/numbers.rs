@@ -9,7 +9,7 @@ use super::{Row, answered, done_if};
 use crate::common::{SOON, now, pause};
 use crate::faults::Times;
 use crate::holding::Counted;
-use crate::place::Sends::{Command, Script};
+use crate::sends::Sends::{Command, Script};
 use crate::stage::{Said, Stage};
 
 const SEMAPHORE: &str = "Semaphores";
@@ -112,9 +112,9 @@ fn take(stage: &Stage<'_>) -> Result<Said, Error> {
 /// The server gives a permit, its answer is lost, and what would give it back does not get through yet.
 fn take_and_hear_nothing(stage: &Stage<'_>) -> Result<Said, Error> {
     with_one(stage)?;
-    let unheard = stage.proxy.on(Script("semaphore_acquire").matcher(), Fault::SwallowReply);
+    let unheard = stage.proxy().on(Script("semaphore_acquire").matcher(), Fault::SwallowReply);
     let unheard = unheard.always();
-    let kept_from = stage.proxy.on(Script("semaphore_undo").matcher(), Fault::DropRequest);
+    let kept_from = stage.proxy().on(Script("semaphore_undo").matcher(), Fault::DropRequest);
     let kept_from = kept_from.always();
     let error = stage.client.semaphore(&stage.name).try_acquire(1).unwrap_err();
     assert!(error.is_outcome_unknown(), "{error}");

@@ -6,7 +6,7 @@ use wheellock::Error;
 
 use super::{Row, answered, done_if, release};
 use crate::holding::Wish;
-use crate::place::Sends::Script;
+use crate::sends::Sends::Script;
 use crate::stage::{Said, Stage};
 
 const FAMILY: &str = "Expirable semaphores";

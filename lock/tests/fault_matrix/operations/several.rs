@@ -6,7 +6,7 @@ use wheellock_fixture::wait_until;
 use super::{Row, release};
 use crate::common::SOON;
 use crate::holding::Wish;
-use crate::place::Sends::Script;
+use crate::sends::Sends::Script;
 use crate::stage::{Said, Stage};
 
 const FAMILY: &str = "Multi and red locks";

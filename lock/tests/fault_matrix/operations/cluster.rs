@@ -1,0 +1,64 @@
+//! What a client in a cluster does more, and what its locks meet at a node.
+
+use wheellock::Error;
+use wheellock_fixture::Fault as Spoil;
+
+use super::connections::{connect, subscribe, unsubscribe};
+use super::locks::{hold, take};
+use super::{Row, answered, release};
+use crate::faults::Fault;
+use crate::holding::Wish;
+use crate::sends::Sends::{Command, Script};
+use crate::stage::{Said, Stage};
+use crate::trouble::elsewhere;
+use crate::world::{Door, Kind};
+
+const FAMILY: &str = "In a cluster";
+
+pub(super) const ROWS: &[Row] = &[
+    Row::new((FAMILY, "who serves what", "Client::connect"), Command("CLUSTER SLOTS"), connect)
+        .with(Kind::InCluster)
+        .on_a_fresh_connection(),
+    Row::new((FAMILY, "how to send messages", "Client::connect"), Command("PUBSUB"), connect)
+        .with(Kind::InCluster)
+        .on_a_fresh_connection(),
+    Row::new((FAMILY, "connect", "Client::connect"), Command("TIME"), connect)
+        .requests(2)
+        .with(Kind::InCluster)
+        .on_a_fresh_connection(),
+    subscribe(FAMILY, "SSUBSCRIBE").with(Kind::InCluster),
+    unsubscribe(FAMILY, "SUNSUBSCRIBE").with(Kind::InCluster),
+    Row::new((FAMILY, "acquire", "Lock::try_lock"), Script("acquire"), take)
+        .wish(Wish::Lock)
+        .with(Kind::InCluster),
+    Row::new((FAMILY, "acquire on the way", "Lock::try_lock"), Command("ASKING"), ask)
+        .wish(Wish::Lock)
+        .with(Kind::InCluster)
+        .at_the_other_door()
+        .on_a_fresh_connection(),
+    Row::new((FAMILY, "release", "LockGuard::unlock"), Script("release"), release)
+        .prepare(hold)
+        .wish(Wish::Lock)
+        .with(Kind::InCluster),
+    Row::new((FAMILY, "renew", "the watchdog"), Script("renew"), |stage| Ok(stage.watch()))
+        .prepare(hold)
+        .wish(Wish::Lock)
+        .with(Kind::InCluster)
+        .in_the_background(),
+    Row::new((FAMILY, "is it locked", "Lock::is_locked"), Command("EXISTS"), |stage| {
+        stage.client.lock(&stage.name).is_locked().map(answered)
+    })
+    .prepare(hold)
+    .wish(Wish::Lock)
+    .with(Kind::InCluster),
+];
+
+/// Takes a lock that is on its way: the node that was asked sends every try to the other door.
+fn ask(stage: &Stage<'_>) -> Result<Said, Error> {
+    let answer = Fault::Ask.answer(stage.place.kind, &elsewhere(stage, Door::Other));
+    let spoil = Spoil::AnswerInstead(answer.unwrap_or_default().into_bytes());
+    let on_its_way = stage.doors.server.on(Script("acquire").matcher(), spoil).always();
+    let taken = take(stage);
+    on_its_way.withdraw();
+    taken
+}

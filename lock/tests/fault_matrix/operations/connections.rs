@@ -1,0 +1,106 @@
+//! Connecting, and messages for those who wait.
+
+use std::thread;
+use std::time::Duration;
+
+use wheellock::Error;
+
+use super::{Row, answered, delete, stranger};
+use crate::common::pause;
+use crate::holding::Wish;
+use crate::sends::Sends::Command;
+use crate::stage::{Said, Stage};
+use crate::world::{Kind, PASSWORD, USER};
+
+const FAMILY: &str = "Connections and messages";
+
+/// For how long a stranger holds what is waited for.
+const STRANGER_HOLDS: Duration = Duration::from_millis(250);
+/// How long a wait is that ends with the lock.
+const LONG_WAIT: Duration = Duration::from_millis(2500);
+/// How long one is that does not. Who waits asks again after a second, and is to have time for the answer.
+pub(super) const SHORT_WAIT: Duration = Duration::from_millis(1500);
+/// How long one is in which nothing is heard for a command timeout, and then for another.
+const SILENT_WAIT: Duration = Duration::from_millis(2500);
+
+pub(super) const ROWS: &[Row] = &[
+    Row::new((FAMILY, "connect", "Client::connect"), Command("TIME"), connect)
+        .on_a_fresh_connection(),
+    Row::new((FAMILY, "say who it is", "Client::connect"), Command("AUTH"), connect_as_a_user)
+        .on_a_fresh_connection(),
+    Row::new(
+        (FAMILY, "choose a database", "Client::connect"),
+        Command("SELECT"),
+        connect_as_a_user,
+    )
+    .on_a_fresh_connection(),
+    Row::new((FAMILY, "ask what is evicted", "Client::connect"), Command("INFO memory"), connect)
+        .on_a_fresh_connection(),
+    subscribe(FAMILY, "SUBSCRIBE"),
+    unsubscribe(FAMILY, "UNSUBSCRIBE"),
+    Row::new((FAMILY, "is anybody there", "Lock::try_lock_for"), Command("PING"), |stage| {
+        wait_for(stage, SILENT_WAIT)
+    })
+    .prepare(stand_in)
+    .finish(delete)
+    .wish(Wish::Lock)
+    .longer(SILENT_WAIT)
+    .on_a_fresh_connection(),
+];
+
+pub(super) const fn subscribe(family: &'static str, command: &'static str) -> Row {
+    Row::new((family, "subscribe", "Lock::try_lock_for"), Command(command), wait)
+        .prepare(stand_in)
+        .finish(delete)
+        .wish(Wish::Lock)
+        .longer(LONG_WAIT)
+        .requests(usize::MAX)
+        .on_a_fresh_connection()
+}
+
+pub(super) const fn unsubscribe(family: &'static str, command: &'static str) -> Row {
+    Row::new((family, "unsubscribe", "Lock::try_lock_for"), Command(command), wait_in_vain)
+        .prepare(stand_in)
+        .finish(delete)
+        .wish(Wish::Lock)
+        .longer(SHORT_WAIT)
+        .on_a_fresh_connection()
+}
+
+pub(super) fn connect(stage: &Stage<'_>) -> Result<Said, Error> {
+    stage.builder().build().map(answered)
+}
+
+fn connect_as_a_user(stage: &Stage<'_>) -> Result<Said, Error> {
+    let url = format!("redis://{USER}:{PASSWORD}@{}/3", stage.proxy().address());
+    stage.builder().url(&url).build().map(answered)
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "a preparation may fail")]
+pub(super) fn stand_in(stage: &Stage<'_>) -> Result<Said, Error> {
+    stranger(stage);
+    Ok(Said::Done)
+}
+
+/// Waits for what a stranger holds and releases after a while.
+fn wait(stage: &Stage<'_>) -> Result<Said, Error> {
+    let (place, name) = (stage.place, &stage.name);
+    let publish = if place.kind == Kind::InCluster { "SPUBLISH" } else { "PUBLISH" };
+    let guard = thread::scope(|scope| {
+        scope.spawn(move || {
+            pause(STRANGER_HOLDS);
+            place.command(&["DEL", name]);
+            place.command(&[publish, &format!("redisson_lock__channel:{{{name}}}"), "0"]);
+        });
+        stage.client.lock(&stage.name).try_lock_for(LONG_WAIT)
+    });
+    guard.map(|guard| stage.keep_if(guard))
+}
+
+fn wait_in_vain(stage: &Stage<'_>) -> Result<Said, Error> {
+    wait_for(stage, SHORT_WAIT)
+}
+
+fn wait_for(stage: &Stage<'_>, length: Duration) -> Result<Said, Error> {
+    stage.client.lock(&stage.name).try_lock_for(length).map(|guard| stage.keep_if(guard))
+}

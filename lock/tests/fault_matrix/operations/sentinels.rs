@@ -1,0 +1,112 @@
+//! What a client behind sentinels does more, and what its locks meet at the master.
+
+use std::time::Instant;
+
+use wheellock::Error;
+
+use super::connections::{connect, subscribe};
+use super::locks::{hold, take};
+use super::{Row, release};
+use crate::common::{SOON, now, pause};
+use crate::faults::Times;
+use crate::holding::Wish;
+use crate::sends::Sends::{Command, Script};
+use crate::stage::{BETWEEN_TWO_LOOKS, Said, Stage};
+use crate::world::Kind;
+
+const FAMILY: &str = "Behind sentinels";
+
+pub(super) const ROWS: &[Row] = &[
+    ask("after which failover", "SENTINEL MASTER"),
+    ask("who else watches", "SENTINEL SENTINELS"),
+    ask("where is the master", "SENTINEL GET-MASTER-ADDR-BY-NAME"),
+    Row::new((FAMILY, "hear of switches", "in the background"), Command("SUBSCRIBE"), hear)
+        .requests(usize::MAX)
+        .with(Kind::BehindSentinels)
+        .at_the_other_door()
+        .on_a_fresh_connection()
+        .in_the_background(),
+    Row::new((FAMILY, "is the sentinel there", "in the background"), Command("PING"), look)
+        .requests(usize::MAX)
+        .with(Kind::BehindSentinels)
+        .at_the_other_door()
+        .in_the_background(),
+    Row::new((FAMILY, "connect", "Client::connect"), Command("TIME"), connect)
+        .requests(usize::MAX)
+        .with(Kind::BehindSentinels)
+        .on_a_fresh_connection(),
+    Row::new((FAMILY, "is it the master", "Client::connect"), Command("ROLE"), connect)
+        .requests(usize::MAX)
+        .with(Kind::BehindSentinels)
+        .on_a_fresh_connection(),
+    subscribe(FAMILY, "SUBSCRIBE").with(Kind::BehindSentinels).before(Command("ROLE")),
+    Row::new((FAMILY, "acquire", "Lock::try_lock"), Script("acquire"), take)
+        .wish(Wish::Lock)
+        .before(Command("ROLE"))
+        .with(Kind::BehindSentinels),
+    Row::new((FAMILY, "release", "LockGuard::unlock"), Script("release"), release)
+        .prepare(hold)
+        .wish(Wish::Lock)
+        .before(Command("ROLE"))
+        .with(Kind::BehindSentinels),
+    Row::new((FAMILY, "renew", "the watchdog"), Script("renew"), |stage| Ok(stage.watch()))
+        .prepare(hold)
+        .wish(Wish::Lock)
+        .before(Command("ROLE"))
+        .with(Kind::BehindSentinels)
+        .in_the_background(),
+];
+
+/// A question to a sentinel.
+const fn ask(name: &'static str, command: &'static str) -> Row {
+    // The thread that follows the master asks too.
+    Row::new((FAMILY, name, "Client::connect"), Command(command), connect)
+        .requests(usize::MAX)
+        .with(Kind::BehindSentinels)
+        .at_the_other_door()
+        .on_a_fresh_connection()
+}
+
+/// Connects, and waits until a sentinel is listened to, or the fault is over.
+fn hear(stage: &Stage<'_>) -> Result<Said, Error> {
+    let subscribed = stage.count(Command("SUBSCRIBE"));
+    let _client = stage.builder().build()?;
+    let heard = match stage.times {
+        // The client of the cell listens too.
+        Times::First => before(ends(stage), || stage.place.world().listeners() > 1),
+        Times::Every => {
+            before(ends(stage), || false);
+            // Who hears does not subscribe again.
+            subscribed() < 2
+        }
+    };
+    Ok(if heard { Said::Done } else { Said::Unheard })
+}
+
+/// Waits until the sentinel is asked for a sign of life, and takes a lock.
+fn look(stage: &Stage<'_>) -> Result<Said, Error> {
+    let asked = stage.count(Command("PING"));
+    before(ends(stage), || asked() > 0);
+    let guard = stage.client.lock(&stage.name).lock()?;
+    guard.unlock()?;
+    Ok(Said::Done)
+}
+
+/// Until when a call in the background is looked at.
+fn ends(stage: &Stage<'_>) -> Instant {
+    match stage.times {
+        Times::First => now() + SOON,
+        Times::Every => stage.window_ends.get(),
+    }
+}
+
+/// Whether a condition comes true before then.
+fn before(end: Instant, mut condition: impl FnMut() -> bool) -> bool {
+    while now() < end {
+        if condition() {
+            return true;
+        }
+        pause(BETWEEN_TWO_LOOKS);
+    }
+    false
+}

@@ -1,0 +1,191 @@
+//! What a client may have before it: one server, one with a replica, a master and its sentinel, a node of a cluster.
+
+use std::sync::Arc;
+
+use wheellock_fixture::{Aim, Cluster, Fault, Proxy, Sentinels, Server, wait_until};
+
+use crate::common::SOON;
+use crate::sends::Sends;
+
+/// What it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Alone,
+    /// The client wants a replica to hear of what is granted.
+    WithReplica,
+    BehindSentinels,
+    InCluster,
+}
+
+/// At which of the doors a fault strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Door {
+    Server,
+    /// That of the sentinel; in a cluster the one to which the first door sends.
+    Other,
+}
+
+/// The servers themselves.
+#[derive(Debug)]
+pub(crate) enum World {
+    Alone(Server),
+    WithReplica {
+        server: Server,
+        replica: Box<Server>,
+    },
+    BehindSentinels(Sentinels),
+    /// All slots are this node's.
+    InCluster {
+        node: Arc<Server>,
+        _cluster: Cluster,
+    },
+}
+
+/// The ways of a client to the servers, each over a proxy.
+#[derive(Debug)]
+pub(crate) struct Doors {
+    pub(crate) server: Proxy,
+    pub(crate) other: Option<Proxy>,
+}
+
+/// A user with a password.
+pub(crate) const USER: &str = "matrix";
+pub(crate) const PASSWORD: &str = "secret";
+
+impl World {
+    pub(crate) fn start(kind: Kind) -> Self {
+        match kind {
+            Kind::Alone => {
+                let rule = format!("{USER} on >{PASSWORD} ~* &* +@all");
+                Self::Alone(Server::builder().user(&rule).start())
+            }
+            Kind::WithReplica => {
+                let server = Server::start();
+                let address = server.address();
+                let master = format!("{} {}", address.ip(), address.port());
+                let replica = Server::builder().argument("--replicaof", master).start();
+                Self::WithReplica { server, replica: Box::new(replica) }
+            }
+            Kind::BehindSentinels => {
+                Self::BehindSentinels(Sentinels::builder().replicas(0).sentinels(1).start())
+            }
+            Kind::InCluster => {
+                let cluster = Cluster::start(1, 0);
+                let [node] = cluster.nodes().try_into().unwrap();
+                Self::InCluster { node, _cluster: cluster }
+            }
+        }
+    }
+
+    /// Where the locks lie.
+    pub(crate) fn server(&self) -> &Server {
+        match self {
+            Self::Alone(server) | Self::WithReplica { server, .. } => server,
+            Self::BehindSentinels(sentinels) => &sentinels.servers()[0],
+            Self::InCluster { node, .. } => node,
+        }
+    }
+
+    /// What is behind a door.
+    fn behind(&self, door: Door) -> &Server {
+        match (self, door) {
+            (Self::BehindSentinels(sentinels), Door::Other) => &sentinels.sentinels()[0],
+            _ => self.server(),
+        }
+    }
+
+    /// How many listen to the sentinel. None while it is started again.
+    pub(crate) fn listeners(&self) -> usize {
+        let listed = self.behind(Door::Other).try_command(&["CLIENT", "LIST", "TYPE", "pubsub"]);
+        listed.map_or(0, |listed| listed.text().lines().count())
+    }
+
+    /// New doors, to which whoever names an address sends.
+    pub(crate) fn open(&self) -> Doors {
+        let server = Proxy::start(self.server().address());
+        let has_other = matches!(self, Self::BehindSentinels(_) | Self::InCluster { .. });
+        let other = has_other.then(|| Proxy::start(self.behind(Door::Other).address()));
+        let doors = Doors { server, other };
+        self.announce(&doors);
+        doors
+    }
+
+    fn announce(&self, doors: &Doors) {
+        let address = doors.server.address();
+        let (host, port) = (address.ip().to_string(), address.port().to_string());
+        match self {
+            Self::BehindSentinels(sentinels) => {
+                let sentinel = &sentinels.sentinels()[0];
+                be_quiet(sentinel);
+                let before = doors.server.accepted();
+                sentinel.command(&["SENTINEL", "REMOVE", Sentinels::NAME]);
+                let watch = ["SENTINEL", "MONITOR", Sentinels::NAME, &host, &port, "1"];
+                assert!(!sentinel.command(&watch).is_error());
+                // It comes by this door too, for commands and for messages, and then never again.
+                wait_until("the sentinel has come", SOON, || doors.server.accepted() > before + 1);
+            }
+            Self::InCluster { node, .. } => {
+                let announce = ["CONFIG", "SET", "cluster-announce-port", &port];
+                assert!(!node.command(&announce).is_error());
+            }
+            Self::Alone(_) | Self::WithReplica { .. } => {}
+        }
+    }
+
+    /// Lets go on what was kept from it when something else was started again.
+    pub(crate) fn resume(&self) {
+        if let Self::WithReplica { replica, .. } = self {
+            replica.resume();
+        }
+    }
+
+    /// Kills what is behind a door and starts it again, without its keys.
+    pub(crate) fn restart(&self, doors: &Doors, door: Door) {
+        let Self::InCluster { node, .. } = self else {
+            if let Self::WithReplica { replica, .. } = self {
+                // It would come back within the next second, and nobody knows when.
+                replica.pause();
+            }
+            self.behind(door).restart();
+            if let (Self::BehindSentinels(sentinels), Door::Other) = (self, door) {
+                be_quiet(&sentinels.sentinels()[0]);
+            }
+            return;
+        };
+        // It would name its own port until it is told of the door's.
+        doors.refuse(true);
+        node.restart();
+        self.announce(doors);
+        doors.refuse(false);
+    }
+}
+
+/// Keeps a sentinel from coming back to a master that it has lost: it would take what is meant for the client.
+fn be_quiet(sentinel: &Server) {
+    const HOUR: &str = "3600000";
+    let command = ["SENTINEL", "DEBUG", "PING-PERIOD", HOUR, "INFO-PERIOD", HOUR];
+    assert!(!sentinel.command(&command).is_error());
+}
+
+impl Doors {
+    pub(crate) fn at(&self, door: Door) -> &Proxy {
+        match (door, &self.other) {
+            (Door::Other, Some(other)) => other,
+            _ => &self.server,
+        }
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Proxy> {
+        std::iter::once(&self.server).chain(&self.other)
+    }
+
+    /// How often a sentinel is asked from now on.
+    pub(crate) fn asked_for_the_master(&self) -> Aim {
+        let asks = Sends::Command("SENTINEL GET-MASTER-ADDR-BY-NAME").matcher();
+        self.at(Door::Other).on(asks, Fault::PassOn).always()
+    }
+
+    fn refuse(&self, refuse: bool) {
+        self.all().for_each(|door| door.refuse(refuse));
+    }
+}
