@@ -281,11 +281,10 @@ impl Shared {
     /// A slot is served by another node than was believed.
     pub(super) fn moved(&self, slot: u16, to: &Address) -> Option<Arc<Node>> {
         let (node, is_news) = {
-            let mut members = self.members.write();
-            let node = members
-                .admit(to, SystemClock.now(), |address, channels| self.make(address, channels))?;
+            let (mut members, now) = (self.members.write(), SystemClock.now());
+            let node = members.admit(to, now, |address, channels| self.make(address, channels))?;
             let before = members.owner(slot);
-            members.moved(slot, to);
+            members.moved(slot, to, now);
             (node, members.owner(slot) != before)
         };
         self.look_around_soon(is_news);

@@ -80,7 +80,12 @@ impl Members {
     }
 
     /// A slot is served by a node, which has been admitted.
-    pub(super) fn moved(&mut self, slot: u16, address: &Address) {
+    pub(super) fn moved(&mut self, slot: u16, address: &Address, now: Instant) {
+        // Who served it has done so until now, for all that was known.
+        let before = self.map.owner(slot);
+        if let Some(member) = before.and_then(|lane| self.nodes.get_mut(&lane)) {
+            member.needed = now;
+        }
         self.map.moved(slot, address);
     }
 
@@ -91,6 +96,12 @@ impl Members {
         now: Instant,
         mut make: impl FnMut(Address, Channels) -> Node,
     ) -> bool {
+        // As above.
+        for lane in self.map.serving() {
+            if let Some(member) = self.nodes.get_mut(&lane) {
+                member.needed = now;
+            }
+        }
         for range in ranges {
             self.admit(&range.address, now, &mut make);
         }
@@ -163,22 +174,32 @@ mod tests {
     fn a_node_is_kept_while_it_serves_or_was_needed_a_moment_ago() {
         let (mut members, start) = (Members::new(), SystemClock.now());
         assert!(members.learn(&all(1), start, make));
-        assert!(!members.learn(&all(1), start + LINGER, make));
-        assert!(members.part(start + LINGER * 9).0.is_empty());
-        assert!(members.learn(&all(2), start + LINGER, make));
-        let (gone, others) = members.part(start + LINGER);
-        assert!(gone.is_empty() && others);
+        assert!(!members.learn(&all(1), start, make));
+        // For so long nobody had a reason to look.
+        let late = start + LINGER * 9;
+        assert!(members.part(late).0.is_empty());
+        assert!(members.learn(&all(2), late, make));
+        let (gone, others) = members.part(late);
+        assert!(gone.is_empty() && others, "it served until now");
         // Somebody was sent there.
-        members.admit(&address(1), start + LINGER * 2, make).unwrap();
-        assert!(
-            members
-                .part(start + (LINGER * 3).saturating_sub(Duration::from_millis(1)))
-                .0
-                .is_empty()
-        );
-        let (gone, others) = members.part(start + LINGER * 3);
+        members.admit(&address(1), late + LINGER, make).unwrap();
+        let at_last = late + LINGER * 2;
+        assert!(members.part(at_last.checked_sub(Duration::from_millis(1)).unwrap()).0.is_empty());
+        let (gone, others) = members.part(at_last);
         assert_eq!(gone.iter().map(|node| node.address()).collect::<Vec<_>>(), [Some(&address(1))]);
         assert!(!others && members.nodes().count() == 1);
+    }
+
+    #[test]
+    fn who_served_one_slot_only_is_kept_for_a_while_too_when_that_has_moved() {
+        let (mut members, start) = (Members::new(), SystemClock.now());
+        let range = |first, last, port| Range { first, last, address: address(port) };
+        assert!(members.learn(&[range(0, 0, 1), range(1, 16_383, 2)], start, make));
+        let late = start + LINGER * 9;
+        members.moved(0, &address(2), late);
+        let (gone, others) = members.part(late);
+        assert!(gone.is_empty() && others);
+        assert_eq!(members.part(late + LINGER).0.len(), 1);
     }
 
     #[test]
