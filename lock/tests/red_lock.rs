@@ -141,7 +141,9 @@ fn the_same_thread_nests_and_another_does_not() {
     });
     inner.unlock().unwrap();
     assert!(outer.is_held());
-    assert!(memories.iter().all(|memory| memory.fields("a")[0].1 == "1"));
+    wait_until("it is left once everywhere", SOON, || {
+        memories.iter().all(|memory| memory.fields("a")[0].1 == "1")
+    });
     outer.unlock().unwrap();
     wait_until("nothing is left", SOON, || nothing_left(&memories, "a"));
 }
