@@ -23,11 +23,11 @@ use crate::statistics::Stats;
 ///
 /// A client has a ticker thread and a renewal thread, a third for messages once somebody waits, one more for callbacks
 /// if it was given any, and one that follows the master if there are sentinels. In a cluster each master that has
-/// something to renew has a renewal thread. It ends with its last clone, lock and guard. Whoever drops that waits for
-/// what the renewal threads are doing, for one more try at the releases that are owed, for 5 s at most in all, and for
-/// callbacks that are still to be called: seconds at worst, while the server or a callback hangs. What could not be
-/// released by then ends with its lease. [`shutdown`](Self::shutdown) ends it sooner and says what could not be
-/// released.
+/// something to renew has a renewal thread, each that is listened to one for messages, and one more thread finds out
+/// who serves what. It ends with its last clone, lock and guard. Whoever drops that waits for what the renewal threads
+/// are doing, for one more try at the releases that are owed, for 5 s at most in all, and for callbacks that are still
+/// to be called: seconds at worst, while the server or a callback hangs. What could not be released by then ends with
+/// its lease. [`shutdown`](Self::shutdown) ends it sooner and says what could not be released.
 ///
 /// After a `fork` the child's clones work too: with connections, threads and an identity of the child's own. Guards
 /// that the child inherited are inert there.

@@ -55,12 +55,13 @@
 //! * Until a dead master's replica has taken over, calls for its locks fail in the time that they always have, and holds
 //!   wait for their renewal: choose a lease that is well above the cluster's `cluster-node-timeout`.
 //! * While a slot is on its way to another node, its locks can be taken, renewed and released. What has to touch several
-//!   names together is refused until the slot has arrived: taking a fair or fenced lock, releases of fair and read-write
-//!   locks, forced ones, and most of what semaphores and latches do. It is tried as long as any call, and a release is
-//!   owed afterwards. A message may be lost then; waiters find out within a second.
+//!   names together is refused until the slot has arrived: taking a fair or fenced lock, one more reader of a lock that
+//!   is read already, releases of fair and read-write locks, forced ones, and most of what semaphores and latches do. It
+//!   is tried as long as any call, and a release is owed afterwards. A message may be lost then; waiters find out within
+//!   a second.
 //! * A reader has names of his own beside the lock's. He is renewed while these are behind it, and not while they are
-//!   ahead of it: if they stay ahead for what is left of his lease, at least 20 s of the default's 30 s, his hold is lost,
-//!   and told so.
+//!   ahead of it: if they stay ahead for what is left of his lease, at least 20 s of the default's 30 s, his hold is
+//!   lost, and told so.
 //! * A name with braces needs a tag in them, as `{user}:42` has one. `a{b` or `a}b` is an
 //!   [`Error::InvalidName`] before anything is sent.
 //! * Messages go through the slots (`SPUBLISH`) if the cluster knows `PUBSUB SHARDNUMSUB`, which the user must be allowed
@@ -115,7 +116,7 @@
 //!   of [`LockGuard::lost`] comes within a tick of 10 ms, also while a renewal hangs.
 //!
 //! It takes two threads for any number of holds: a ticker, which never touches a socket, and one that sends renewals. A
-//! third reads messages as soon as somebody has waited.
+//! third reads messages as soon as somebody has waited. In a cluster each node in use has its own of the last two.
 //!
 //! # Sentinel
 //!
@@ -125,8 +126,8 @@
 //!   somebody else may have taken the lock before its holder can be told. Every hold is asked for at the new master at
 //!   once, 100,000 of them within 2 s, also one with a lease of its own; what the new master does not know is told as
 //!   [`Deleted`](LostReason::Deleted) or [`TakenOver`](LostReason::TakenOver). So the time in which two believe is
-//!   bounded by how soon the client sees the switch. Only a fencing token makes such a time harmless, and only a
-//!   [`RedLock`] of independent masters makes it rare.
+//!   bounded by how soon the client sees the switch. Only a fencing token makes such a time harmless.
+//!   [`replica_acks`](ClientBuilder::replica_acks) makes it rarer, and a [`RedLock`] of independent masters rare.
 //! * *The old master*, which may accept writes for seconds, is not written to once the switch was seen: all connections
 //!   are shut, and none is made to a server that does not say that it is a master. What was sent before may still run
 //!   there.
