@@ -5,19 +5,29 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::time::Duration;
 
 use common::slots::{builder_of, name_at, start};
-use common::{SOON, built};
+use common::{SOON, built, pause};
 use wheellock::LockGuard;
 use wheellock_fixture::wait_until;
 
 fn renewal_threads() -> usize {
-    let names = fs::read_dir("/proc/self/task").unwrap().filter_map(|task| {
-        // It may have ended meanwhile.
-        fs::read_to_string(task.ok()?.path().join("comm")).ok()
-    });
-    names.filter(|name| name.trim_end() == "lock-renewal").count()
+    let named = || {
+        let tasks = fs::read_dir("/proc/self/task").unwrap().filter_map(Result::ok);
+        let is_one = |task: &fs::DirEntry| {
+            // It may have ended meanwhile.
+            let name = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+            name.trim_end() == "lock-renewal"
+        };
+        tasks.filter(is_one).map(|task| task.file_name()).collect::<BTreeSet<_>>()
+    };
+    let before = named();
+    // A thread has its parent's name until it has given itself its own.
+    pause(Duration::from_millis(10));
+    before.intersection(&named()).count()
 }
 
 #[test]

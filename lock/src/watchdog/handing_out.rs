@@ -24,12 +24,14 @@ impl Shared {
         // With the lanes locked: whoever ends the client looks for threads afterwards.
         let shared = self.this.upgrade().filter(|_| !self.stopping.load(Ordering::Acquire));
         let shared = shared.ok_or(Error::Shutdown)?;
-        self.store.wake_on_move(lane, &renewer.parker);
         let own = Arc::clone(&renewer);
         let thread = thread::Builder::new()
             .name("lock-renewal".to_owned())
             .spawn(move || renewal::run(&shared, &own))
             .map_err(|error| Error::Thread { reason: error.to_string() })?;
+        // Only one that runs. It looks once more, as what it is woken for may have happened before.
+        self.store.wake_on_move(lane, &renewer.parker);
+        renewer.parker.unpark();
         lanes.add(renewer, thread);
         self.servers.store(lanes.len(), Ordering::Relaxed);
         Ok(())
