@@ -41,7 +41,7 @@ use table::{Page, Table};
 const STUCK: Duration = Duration::from_secs(120);
 
 /// Most of their time is waiting. As many as leave two processors a good part of theirs.
-const WORKERS: usize = 88;
+const WORKERS: usize = 64;
 
 #[test]
 fn every_operation_meets_every_fault_and_ends_as_the_table_says() {

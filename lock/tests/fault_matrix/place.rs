@@ -65,7 +65,8 @@ impl Place {
         };
         let builder = Client::builder().url(&url).command_timeout(timeout);
         match self.kind {
-            Kind::WithReplica => builder.replica_acks(1, timeout / 2),
+            // Long enough for a replica on a busy machine, and less than the command may take.
+            Kind::WithReplica => builder.replica_acks(1, timeout * 3 / 4),
             _ => builder,
         }
     }
