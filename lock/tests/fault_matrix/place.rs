@@ -65,8 +65,7 @@ impl Place {
         };
         let builder = Client::builder().url(&url).command_timeout(timeout);
         match self.kind {
-            // Long enough for a replica on a busy machine, and less than the command may take.
-            Kind::WithReplica => builder.replica_acks(1, timeout * 3 / 4),
+            Kind::WithReplica => builder.replica_acks(1, timeout / 2),
             _ => builder,
         }
     }
