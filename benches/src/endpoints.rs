@@ -91,7 +91,7 @@ fn contender(
     mut waiter: Waiter,
 ) -> Contender {
     let sentinels = Rc::clone(sentinels);
-    Contender::new(name, move || fail_over(&sentinels, end, &mut waiter))
+    Contender::new(name, move || fail_over(name, &sentinels, end, &mut waiter))
 }
 
 fn floor(sentinels: &Rc<Sentinels>, end: End) -> Contender {
@@ -115,18 +115,20 @@ fn floor(sentinels: &Rc<Sentinels>, end: End) -> Contender {
     })
 }
 
-fn fail_over(sentinels: &Sentinels, end: End, waiter: &mut Waiter) -> Duration {
+fn fail_over(name: &str, sentinels: &Sentinels, end: End, waiter: &mut Waiter) -> Duration {
     sentinels.wait_until_all_is_well();
     let (old, lock) = (sentinels.master(), waiter.lock);
     let new = *sentinels.replicas().first().expect("there is a replica");
+    // A release that went astray may have left the waiter's own hold, and then he would nest it and not wait.
+    old.command(&["DEL", lock]);
     old.command(&["HSET", lock, "somebody:1", "1"]);
     old.command(&["PEXPIRE", lock, "600000"]);
     (waiter.wait)();
-    wait_until("somebody waits, and the replica knows", LIMIT, || {
-        let exists = new.command(&["EXISTS", lock]).integer() == 1;
-        // Redisson listens at the replica.
-        exists && (listens(old, lock) || listens(new, lock))
-    });
+    let exists = || new.command(&["EXISTS", lock]).integer() == 1;
+    wait_until(&format!("the replica knows the lock of {name}"), LIMIT, exists);
+    // Redisson listens at the replica.
+    let waits = || listens(old, lock) || listens(new, lock);
+    wait_until(&format!("{name} waits"), LIMIT, waits);
     pause(Duration::from_millis(100));
     let promoted = promote(sentinels, end);
     wait_until("the lock is free", LIMIT, || new.try_command(&["DEL", lock]).is_ok());

@@ -18,7 +18,11 @@ end
 local answers = {now}
 for i, key in ipairs(KEYS) do
   if redis.pcall('hexists', key, ARGV[2 * i]) == 1 then
-    redis.call('pexpire', key, math.max(redis.call('pttl', key), tonumber(ARGV[2 * i + 1])))
+    local lease = ARGV[2 * i + 1]
+    -- One call less where the server itself keeps the longer of two, which is since Redis 7. An older one refuses it.
+    if redis.pcall('pexpire', key, lease, 'GT') ~= 1 then
+      redis.call('pexpire', key, math.max(redis.call('pttl', key), tonumber(lease)))
+    end
     answers[i + 1] = 1
   elseif redis.call('exists', key) == 0 then
     answers[i + 1] = 0
