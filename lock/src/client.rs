@@ -307,8 +307,8 @@ impl Client {
         stats
     }
 
-    /// What was found out about the server that endangers locks: each warning once, oldest first, the last 64 at most.
-    /// Local: no round trip.
+    /// What was found out about the server that endangers locks or delays waiters: each warning once, oldest first, the
+    /// last 64 at most. Local: no round trip.
     ///
     /// ```
     /// use wheellock::Client;

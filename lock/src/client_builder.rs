@@ -329,8 +329,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Calls `callback` when something about the server endangers locks. What was found while the client was built is
-    /// told too. A second call replaces the first.
+    /// Calls `callback` when something about the server endangers locks or delays waiters. What was found while the
+    /// client was built is told too. A second call replaces the first.
     ///
     /// It runs as [`on_lost`](Self::on_lost)'s does.
     pub fn on_warning(mut self, callback: impl Fn(&Warning) + Send + Sync + 'static) -> Self {

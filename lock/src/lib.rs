@@ -82,6 +82,7 @@
 //! | `lock_held_long` | `lock`, `owner`, `held_for` |
 //! | `server_evicts` | `policy` |
 //! | `server_clock_jumped` | `by`, `forward` |
+//! | `server_refuses_channels` | `refusal` |
 //!
 //! They are emitted on the same thread, which then every client has, so they reach the global subscriber. One that
 //! blocks or panics harms no lock.

@@ -78,7 +78,9 @@ impl Process {
         settings: Settings,
         birth: Birth,
     ) -> Result<Self, Error> {
-        let channels = Arc::new(Channels::new(Arc::clone(&clock), settings.poll_bound));
+        let teller = Arc::new(Teller::start(settings.callbacks.clone(), Arc::clone(&clock))?);
+        let channels = Channels::new(Arc::clone(&clock), Arc::clone(&teller), settings.poll_bound);
+        let channels = Arc::new(channels);
         let listener: Weak<dyn Listener> = Arc::downgrade(&channels) as Weak<dyn Listener>;
         let mut eviction = None;
         let store = match &target {
@@ -103,7 +105,6 @@ impl Process {
         }
         let store = Arc::new(store);
         let holds = Arc::new(Holds::default());
-        let teller = Arc::new(Teller::start(settings.callbacks.clone(), Arc::clone(&clock))?);
         let watchdog = Watchdog::start(
             Arc::clone(&store),
             Arc::clone(&clock),

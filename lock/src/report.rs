@@ -107,8 +107,8 @@ impl HeldLock {
     }
 }
 
-/// Something about the server that endangers locks, as [`on_warning`](crate::ClientBuilder::on_warning) and
-/// [`Client::warnings`](crate::Client::warnings) tell it.
+/// Something about the server that endangers locks or delays waiters, as
+/// [`on_warning`](crate::ClientBuilder::on_warning) and [`Client::warnings`](crate::Client::warnings) tell it.
 ///
 /// ```
 /// use wheellock::Warning;
@@ -139,6 +139,13 @@ pub enum Warning {
         /// Whether it now shows a later time than it should.
         forward: bool,
     },
+    /// The server does not let waiters listen to some channel; mostly its user may not. No lock is in danger, but a
+    /// waiter there hears of no release, and looks for himself: once a second, behind others in the line of a fair lock
+    /// every five. Found when somebody waits, and told once for each refusal.
+    ChannelsRefused {
+        /// What the server said.
+        refusal: String,
+    },
 }
 
 impl fmt::Display for Warning {
@@ -150,6 +157,9 @@ impl fmt::Display for Warning {
             Self::ServerClockJumped { by, forward } => {
                 let direction = if *forward { "forward" } else { "back" };
                 write!(formatter, "the server's clock jumped {direction} by {by:?}")
+            }
+            Self::ChannelsRefused { refusal } => {
+                write!(formatter, "the server lets nobody listen to some channel: {refusal}")
             }
         }
     }

@@ -112,7 +112,7 @@ impl Teller {
         }
     }
 
-    /// The server endangers locks.
+    /// The server endangers locks, or delays waiters.
     pub(crate) fn warn(&self, warning: Warning) {
         {
             let mut warnings = self.shared.warnings.lock();

@@ -49,6 +49,13 @@ pub(crate) fn emit(report: &Report) {
             forward = *forward,
             "{warning}"
         ),
+        Report::Warning(warning @ Warning::ChannelsRefused { refusal }) => event!(
+            name: "server_refuses_channels",
+            target: "wheellock",
+            Level::WARN,
+            refusal = refusal.as_str(),
+            "{warning}"
+        ),
     }
 }
 

@@ -605,6 +605,32 @@ fn a_server_that_may_evict_locks_is_an_error_to_a_client_that_refuses_it() {
 }
 
 #[test]
+fn a_server_that_lets_nobody_listen_is_a_warning_once_and_waiters_look_for_themselves() {
+    let server = Server::start();
+    let (tell, told) = unbounded();
+    let builder = Client::builder().url(&limited_user(&server, &["-subscribe"]));
+    let client = built(builder.on_warning(move |warning| tell.send(warning.clone()).unwrap()));
+    for name in ["a", "b"] {
+        server.command(&["HSET", name, "somebody:1", "1"]);
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| client.lock(name).try_lock_for(SOON).unwrap().is_some());
+            common::wait_for_a_waiter(&client);
+            server.command(&["DEL", name]);
+            let (got, took) = timed(|| waiter.join().unwrap());
+            assert!(got && took < SECOND + SLACK, "{took:?}");
+        });
+    }
+    let refusal = told.recv_timeout(SOON).unwrap();
+    assert!(
+        matches!(&refusal, Warning::ChannelsRefused { refusal } if refusal.starts_with("NOPERM")),
+        "{refusal:?}"
+    );
+    assert_eq!(client.warnings(), [refusal]);
+    client.shutdown(SOON);
+    assert!(told.is_empty());
+}
+
+#[test]
 fn a_server_that_does_not_say_whether_it_evicts_is_neither_an_error_nor_a_warning() {
     let server = evicting();
     let url = limited_user(&server, &["-info"]);

@@ -99,4 +99,13 @@ fn losses_long_holds_and_warnings_are_events_also_without_a_callback() {
     let _client = Client::connect(&server.url()).unwrap();
     let (name, fields) = next();
     assert_eq!((name.as_str(), fields["policy"].as_str()), ("server_evicts", "allkeys-lru"));
+
+    let server = Server::start();
+    server.command(&["ACL", "SETUSER", "deaf", "on", ">secret", "~*", "&*", "+@all", "-subscribe"]);
+    server.command(&["HSET", "taken", "somebody:1", "1"]);
+    let client = Client::connect(&format!("redis://deaf:secret@{}/", server.address())).unwrap();
+    assert!(client.lock("taken").try_lock_for(SECOND).unwrap().is_none());
+    let (name, fields) = next();
+    assert_eq!(name, "server_refuses_channels");
+    assert!(fields["refusal"].starts_with("NOPERM"), "{fields:?}");
 }

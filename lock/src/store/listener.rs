@@ -9,4 +9,7 @@ pub(crate) trait Listener: Debug + Send + Sync {
 
     /// A message.
     fn message(&self, channel: &str, payload: &str);
+
+    /// The server will not let anybody listen to some channel, and says so in these words.
+    fn refused(&self, refusal: &str);
 }

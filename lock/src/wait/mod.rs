@@ -17,8 +17,10 @@ use parking_lot::Mutex;
 
 use crate::call::{is_cancelled, park};
 use crate::config::LINE_POLL_BOUND;
+use crate::report::Warning;
 use crate::statistics::Level;
 use crate::store::{Listener, Store};
+use crate::teller::Teller;
 pub(crate) use queue::Others;
 use queue::{Newcomer, Queue, Step, Ticket, Wakes};
 
@@ -69,6 +71,7 @@ pub(crate) struct Until<'a> {
 #[derive(Debug)]
 pub(crate) struct Channels {
     clock: Arc<dyn Clock>,
+    teller: Arc<Teller>,
     poll_bound: Duration,
     closed: AtomicBool,
     by_name: Mutex<HashMap<Arc<str>, Channel>>,
@@ -91,9 +94,10 @@ struct Line {
 }
 
 impl Channels {
-    pub(crate) fn new(clock: Arc<dyn Clock>, poll_bound: Duration) -> Self {
+    pub(crate) fn new(clock: Arc<dyn Clock>, teller: Arc<Teller>, poll_bound: Duration) -> Self {
         Self {
             clock,
+            teller,
             poll_bound,
             closed: AtomicBool::new(false),
             by_name: Mutex::new(HashMap::new()),
@@ -228,6 +232,14 @@ impl Listener for Channels {
 
     fn message(&self, channel: &str, _payload: &str) {
         self.wake(channel);
+    }
+
+    fn refused(&self, refusal: &str) {
+        let warning = Warning::ChannelsRefused { refusal: refusal.to_owned() };
+        // Each wish for a channel is refused anew.
+        if !self.teller.warnings().contains(&warning) {
+            self.teller.warn(warning);
+        }
     }
 }
 

@@ -113,6 +113,8 @@ mod tests {
         fn live(&self, _: &str) {}
 
         fn message(&self, _: &str, _: &str) {}
+
+        fn refused(&self, _: &str) {}
     }
 
     fn node(port: u16) -> Arc<Node> {

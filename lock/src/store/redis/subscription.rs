@@ -336,7 +336,12 @@ impl Shared {
             // After a pause all are wished for again.
             None if passes_by_itself(code) => Err(io::Error::other(format!("{code} {message}"))),
             // Not allowed. Who waits for that channel polls.
-            None => Ok(()),
+            None => {
+                if let Some(listener) = self.listener.upgrade() {
+                    listener.refused(&format!("{code} {message}"));
+                }
+                Ok(())
+            }
         }
     }
 
