@@ -56,7 +56,7 @@ fn main() {
 }
 
 fn endpoints_report(rounds: usize) {
-    let sentinels = Rc::new(Sentinels::start());
+    let sentinels = Rc::new(Sentinels::builder().quick_to_miss().start());
     let pairs = measure_in_turn(&mut behind_sentinels(&sentinels), rounds, 200);
     println!("{}", table("lock + unlock behind sentinels", &pairs));
     let cluster = Cluster::start(1, 0);

@@ -24,6 +24,11 @@ fn start() -> Sentinels {
     known_to(Sentinels::builder(), &[]).start()
 }
 
+/// The same, where a master will be lost.
+fn start_quick_to_miss() -> Sentinels {
+    known_to(Sentinels::builder().quick_to_miss(), &[]).start()
+}
+
 fn client(sentinels: &Sentinels) -> Client {
     // On a busy machine a failover takes its time, and calls are to outlast it.
     built(behind(sentinels).command_timeout(SOON))
@@ -298,7 +303,8 @@ fn a_waiter_whose_wait_nobody_ends_by_a_message_gets_the_lock_within_the_poll_bo
 
 #[test]
 fn an_acquire_that_is_under_way_when_the_master_hangs_is_granted_by_the_next_one() {
-    let sentinels = known_to(Sentinels::builder().old_master_lingers(SECOND * 20), &[]).start();
+    let sentinels = Sentinels::builder().quick_to_miss().old_master_lingers(SECOND * 20);
+    let sentinels = known_to(sentinels, &[]).start();
     let client = client(&sentinels);
     pair(&client, "a");
     let old = sentinels.master();
@@ -345,7 +351,7 @@ fn an_old_master_that_lives_on_is_not_written_to_once_the_switch_was_seen() {
 
 #[test]
 fn when_the_old_master_comes_back_as_a_replica_nobody_goes_there() {
-    let sentinels = start();
+    let sentinels = start_quick_to_miss();
     let client = client(&sentinels);
     pair(&client, "a");
     let old = sentinels.master();
@@ -366,7 +372,7 @@ fn when_the_old_master_comes_back_as_a_replica_nobody_goes_there() {
 
 #[test]
 fn all_of_many_waiters_get_the_lock_in_turn_after_the_master_was_killed() {
-    let sentinels = start();
+    let sentinels = start_quick_to_miss();
     let client = client(&sentinels);
     let old = sentinels.master();
     old.command(&["HSET", "a", "somebody:1", "1"]);
@@ -388,7 +394,7 @@ fn all_of_many_waiters_get_the_lock_in_turn_after_the_master_was_killed() {
 
 #[test]
 fn a_sentinel_that_hangs_costs_its_share_and_a_failover_is_followed_without_it() {
-    let sentinels = start();
+    let sentinels = start_quick_to_miss();
     let hung = &sentinels.sentinels()[0];
     hung.pause();
     let (client, took) = timed(|| client(&sentinels));

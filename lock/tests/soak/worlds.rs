@@ -57,7 +57,9 @@ impl Worlds {
         Self {
             proxy: Proxy::start(server.address()),
             server,
-            sentinels: IN_USE.contains(&Kind::Sentinel).then(Sentinels::start),
+            sentinels: IN_USE
+                .contains(&Kind::Sentinel)
+                .then(|| Sentinels::builder().quick_to_miss().start()),
             cluster: IN_USE.contains(&Kind::Cluster).then(|| Cluster::start(3, 1)),
         }
     }
