@@ -71,7 +71,7 @@
 //! # Being told
 //!
 //! A client can be given callbacks: for every hold that is lost ([`on_lost`](ClientBuilder::on_lost)), for holds that
-//! last for long ([`on_long_hold`](ClientBuilder::on_long_hold)) and for a server that endangers locks
+//! last for long ([`on_long_hold`](ClientBuilder::on_long_hold)) and for a server that endangers locks or delays waiters
 //! ([`on_warning`](ClientBuilder::on_warning)). They run on a thread of their own.
 //!
 //! With the cargo feature `tracing` the same reports are events, all of level `WARN` and target `wheellock`:
