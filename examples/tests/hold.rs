@@ -65,7 +65,7 @@ fn wait_until_somebody_waits(server: &Server) {
 #[test]
 fn it_holds_for_the_seconds_it_is_given_and_releases() {
     let server = Server::start();
-    let (process, owner) = holding(&server, &["0.5"]);
+    let (process, owner) = holding(&server, &["2"]);
     assert!(is_owned_by(&server, &owner));
     ends_with(process, "released", RELEASED);
     assert!(!is_locked(&server));
@@ -91,7 +91,7 @@ fn the_lease_is_thirty_seconds_unless_it_is_given() {
 #[test]
 fn a_watched_hold_outlasts_its_lease() {
     let server = Server::start();
-    let (process, owner) = holding(&server, &["1", "--watchdog", "0.3"]);
+    let (process, owner) = holding(&server, &["3", "--watchdog", "1.5"]);
     ends_with(process, "released", RELEASED);
     assert!(!is_owned_by(&server, &owner));
 }
@@ -99,7 +99,7 @@ fn a_watched_hold_outlasts_its_lease() {
 #[test]
 fn a_lease_without_renewal_ends_and_the_holder_is_told() {
     let server = Server::start();
-    let (process, _) = holding(&server, &["--lease", "0.3"]);
+    let (process, _) = holding(&server, &["--lease", "1"]);
     ends_with(process, "lost: its lease ran out", LOST);
 }
 
@@ -197,7 +197,7 @@ fn a_holder_whose_time_was_over_while_it_was_stopped_has_lost_the_lock_too() {
 #[test]
 fn a_holder_whose_key_is_deleted_is_told_at_the_next_renewal() {
     let server = Server::start();
-    let (process, _) = holding(&server, &["--watchdog", "0.5"]);
+    let (process, _) = holding(&server, &["--watchdog", "3"]);
     server.command(&["DEL", NAME]);
     ends_with(process, "lost: its key was deleted", LOST);
 }

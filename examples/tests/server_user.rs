@@ -14,6 +14,12 @@ use wheellock_fixture::{Sentinels, Server, wait_until};
 /// Long beside anything that is waited for here, so that only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Renewed soon, and long enough not to end under a busy machine.
+const LEASE: Duration = Duration::from_secs(3);
+
+/// For waits that are to end in vain.
+const SHORT: Duration = Duration::from_millis(300);
+
 /// What is called beside the scripts' own: to connect, to send them, and to hear. Which command publishes is an argument.
 const BASICS: [&str; 10] = [
     "auth",
@@ -48,8 +54,8 @@ fn the_commands_that_the_readme_names_are_enough() -> Result<(), Error> {
     let client = || {
         Client::builder()
             .url(&url)
-            .watchdog_lease(Duration::from_millis(300))
-            .command_timeout(Duration::from_millis(200))
+            .watchdog_lease(LEASE)
+            .command_timeout(Duration::from_secs(1))
             .build()
     };
     let (ann, ben) = (client()?, client()?);
@@ -96,8 +102,7 @@ fn the_commands_that_the_readme_names_for_the_family_are_enough() -> Result<(), 
     let server = Server::start();
     assert!(!server.command(&readme_words("family")).is_error());
     let url = format!("redis://family:password@{}/", server.address());
-    let lease = Duration::from_millis(300);
-    let client = Client::builder().url(&url).watchdog_lease(lease).build()?;
+    let client = Client::builder().url(&url).watchdog_lease(LEASE).build()?;
     let other = Client::connect(&url)?;
 
     let prices = client.read_write_lock("orders:rw");
@@ -119,7 +124,7 @@ fn the_commands_that_the_readme_names_for_the_family_are_enough() -> Result<(), 
         drop(guard);
     }
     let fair = client.fair_lock("orders:fair").lock()?;
-    assert!(other.fair_lock("orders:fair").try_lock_for(lease)?.is_none());
+    assert!(other.fair_lock("orders:fair").try_lock_for(SHORT)?.is_none());
     fair.unlock()?;
     let writing = prices.write_lock().lock()?;
     let reading = prices.read_lock().lock()?;
@@ -138,7 +143,7 @@ fn the_commands_that_the_readme_names_for_the_family_are_enough() -> Result<(), 
     let semaphore = client.semaphore("orders:semaphore");
     assert!(semaphore.try_set_permits(2)?);
     semaphore.acquire(1)?;
-    assert!(!semaphore.try_acquire_for(2, lease)?);
+    assert!(!semaphore.try_acquire_for(2, SHORT)?);
     semaphore.release(1)?;
     semaphore.add_permits(1)?;
     assert_eq!(semaphore.drain_permits()?, 3);
@@ -156,7 +161,7 @@ fn the_commands_that_the_readme_names_for_the_family_are_enough() -> Result<(), 
     let latch = client.count_down_latch("orders:latch");
     assert!(latch.try_set_count(2)?);
     latch.count_down()?;
-    assert!(!latch.wait_for(lease)?);
+    assert!(!latch.wait_for(SHORT)?);
     assert_eq!(latch.count()?, 1);
     assert!(latch.delete()?);
 

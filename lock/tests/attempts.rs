@@ -104,6 +104,7 @@ fn a_script_that_the_server_has_forgotten_is_sent_again_within_the_time_of_its_a
     let stats = client.stats();
     assert_eq!((stats.unanswered_renewals, stats.renewed), (1, 0));
     // The server has learnt the script meanwhile.
+    world.proxy.delay_replies(Duration::ZERO);
     clock.jump(lease / 8);
     assert_eq!(client.stats().renewed, 1);
     assert!(guard.is_held());
@@ -157,6 +158,7 @@ fn up_to_ten_scripts_go_together_once_answers_are_slow() {
 #[test]
 fn only_four_scripts_go_together_while_answers_are_quick() {
     Scene::new(Duration::ZERO).renew(|held_up| {
+        held_up.wait_for_hits(3, SOON);
         pause(SECOND / 10);
         // The first one of all went on.
         assert_eq!(held_up.hits(), 3);

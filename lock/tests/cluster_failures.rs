@@ -146,7 +146,9 @@ fn while_a_part_of_the_cluster_is_down_calls_end_in_bounded_time_and_the_rest_wo
 #[test]
 fn a_cluster_that_is_down_is_an_error_that_passes_within_a_bound() {
     let cluster = quick_to_miss().start(3, 0);
-    let client = built(builder_of(&cluster).command_timeout(TIMEOUT));
+    // Of its tries the last has most of it left for the answer.
+    let timeout = Duration::from_millis(550);
+    let client = built(builder_of(&cluster).command_timeout(timeout));
     let [dead, alive, _] = &cluster.nodes()[..] else { panic!("three nodes") };
     let name = name_at(&cluster, alive);
     dead.kill();
@@ -155,7 +157,7 @@ fn a_cluster_that_is_down_is_an_error_that_passes_within_a_bound() {
     });
     let (error, took) = timed(|| client.lock(&name).lock().unwrap_err());
     assert!(matches!(&error, Error::Refused { code, .. } if code == "CLUSTERDOWN"), "{error}");
-    assert!(error.is_retryable() && took < TIMEOUT * 4, "{took:?}");
+    assert!(error.is_retryable() && took < timeout * 4, "{took:?}");
     dead.start_again();
     wait_until("the cluster is up", SOON, || {
         client.lock(&name).lock().is_ok_and(|guard| guard.unlock().is_ok())
@@ -257,7 +259,8 @@ fn a_node_that_hangs_costs_the_callers_of_others_nothing() {
         for _ in 0..50 {
             let (result, took) = timed(|| client.lock(&free).lock().unwrap().unlock());
             result.unwrap();
-            assert!(took < common::slots::AT_ONCE, "{took:?}");
+            // Whoever waits for the one that hangs waits for three seconds.
+            assert!(took < Duration::from_secs(2), "{took:?}");
         }
         hung.resume();
         for stuck in stuck {

@@ -13,6 +13,8 @@ use wheellock::Error;
 use wheellock_fixture::wait_until;
 
 const LEASE: Duration = Duration::from_secs(2);
+/// Of its tries the last has most of it left for the answer.
+const BRIEF: Duration = Duration::from_millis(550);
 
 #[test]
 fn a_hold_goes_with_its_slot_and_is_renewed_and_released_where_it_is_now() {
@@ -150,7 +152,7 @@ fn in_the_midst_of_a_move_locks_are_taken_at_the_target_and_given_back_wherever_
 #[test]
 fn a_move_that_does_not_end_bounds_a_call_and_what_it_left_is_finished_afterwards() {
     let cluster = start(2, 0);
-    let client = built(builder_of(&cluster).command_timeout(Duration::from_millis(250)));
+    let client = built(builder_of(&cluster).command_timeout(BRIEF));
     // The release of a reader is about several keys.
     let guard = client.read_write_lock("a").read_lock().lock().unwrap();
     let target = elsewhere(&cluster, "a");
@@ -238,7 +240,7 @@ fn no_reader_is_lost_while_a_slot_stays_half_moved_for_several_leases() {
 fn a_reader_who_comes_while_the_slot_is_on_its_way_writes_nothing_and_gets_in_afterwards() {
     let cluster = start(2, 0);
     let client = client_of(&cluster);
-    let late = built(builder_of(&cluster).command_timeout(Duration::from_millis(250)));
+    let late = built(builder_of(&cluster).command_timeout(BRIEF));
     let guard = client.read_write_lock("{a}").read_lock().lock().unwrap();
     let moving = cluster.begin_move(cluster.slot_of("{a}"), &elsewhere(&cluster, "{a}")).unwrap();
     let fields = || moving.source().command(&["HLEN", "{a}"]).integer();

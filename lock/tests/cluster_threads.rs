@@ -61,5 +61,6 @@ fn there_are_never_more_renewal_threads_than_masters_for_long_and_none_where_not
     old.kill();
     wait_until("the next old one has none any more", SOON * 2, || renewal_threads() == 3);
     drop(client);
-    assert_eq!(renewal_threads(), 0);
+    // One that was waited for may be listed for a moment more.
+    wait_until("there is none any more", SOON, || renewal_threads() == 0);
 }

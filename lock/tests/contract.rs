@@ -119,7 +119,7 @@ on_every_road! {
 
     fn a_lease_without_renewal_ends_by_itself(world: &World) {
         let (client, other) = (world.client(), world.client());
-        let lease = Duration::from_millis(200);
+        let lease = Duration::from_millis(600);
         let guard = client.lock("a").with_lease(lease).lock().unwrap();
         assert!(world.time_to_live("a").unwrap() <= lease);
         assert!(guard.remaining() <= lease);

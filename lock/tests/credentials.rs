@@ -120,7 +120,7 @@ fn the_callback_stands_instead_of_what_the_url_says() {
 fn a_connection_on_which_nobody_knows_the_client_is_replaced() {
     let world = World::new();
     let vault = Vault::new("password");
-    let client = common::built(vault.opens(world.builder()));
+    let client = common::built(vault.opens(world.builder().command_timeout(SOON)));
     client.lock("a").lock().unwrap().unlock().unwrap();
     let (asked, accepted) = (vault.asked(), world.proxy.accepted());
     let aim = world.on(Script::Acquire, "a", noauth());

@@ -115,7 +115,7 @@ on_both_stores! {
     fn a_waiter_that_gives_up_leaves_the_line_before_it_returns(world: &World) {
         let (holder, waiter) = (world.client(), world.client());
         let guard = holder.fair_lock("a").lock().unwrap();
-        let wait = Duration::from_millis(60);
+        let wait = Duration::from_millis(400);
         assert!(waiter.fair_lock("a").try_lock_for(wait).unwrap().is_none());
         let (cancel, cancelled) = bounded(1);
         thread::scope(|scope| {
@@ -179,7 +179,7 @@ on_both_stores! {
 
     fn a_lock_that_is_deleted_or_expires_goes_to_the_first_in_line(world: &World) {
         let (holder, waiter) = (world.client(), world.client());
-        let short = Duration::from_millis(300);
+        let short = Duration::from_millis(800);
         for delete in [true, false] {
             let _lost = if delete {
                 let guard = holder.fair_lock("a").lock().unwrap();

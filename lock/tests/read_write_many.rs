@@ -12,7 +12,7 @@ use wheellock::{Client, Lock, ManualClock, Memory, OwnedGuard};
 use wheellock_fixture::{Server, wait_until};
 
 const HOUR: Duration = Duration::from_secs(3600);
-const SHORT: Duration = Duration::from_millis(300);
+const SHORT: Duration = Duration::from_secs(1);
 
 fn connect(server: &Server) -> Client {
     built(Client::builder().url(&server.url()))

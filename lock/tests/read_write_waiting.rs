@@ -14,8 +14,8 @@ use wheellock::{Client, Error, Lock};
 use wheellock_fixture::{Fault, Request, Server, wait_until};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Far below the poll bound of a second, so that a waiter that polls is not mistaken for one that was woken.
-const AT_ONCE: Duration = Duration::from_millis(500);
+/// Below the poll bound of a second, so that a waiter that polls is not mistaken for one that was woken.
+const AT_ONCE: Duration = Duration::from_millis(800);
 
 fn connect(server: &Server) -> Client {
     Client::connect(&server.url()).unwrap()
@@ -133,10 +133,11 @@ fn a_thousand_readers_who_wait_for_one_writer_get_in_with_one_script_each() {
         writing.unlock().unwrap();
         wait_until("all are in", SOON, || inside.load(Ordering::Relaxed) == READERS);
         let took = now().saturating_duration_since(released);
-        // One script lets the writer go. Polls come once a second, and renewals of what is held every ten.
+        // One script lets the writer go. Renewals of what is held come every ten seconds, and polls once a second: a
+        // slow machine takes several, and may add a hundred scripts for each. A defect would add thousands.
         let ran = scripts(&server) - before;
-        let most = u64::try_from(READERS).unwrap() + 10;
-        assert!(ran <= most, "{ran} scripts");
+        let most = u64::try_from(READERS).unwrap() + 10 + 100 * took.as_secs();
+        assert!(ran <= most, "{ran} scripts in {took:?}");
         assert!(took < SECOND * 5, "{took:?}");
         drop(go);
     });
@@ -247,8 +248,8 @@ const WRITE_RELEASE: &str = include_str!("../src/op/write_release.lua");
 fn an_acquire_whose_reply_is_lost_counts_once() {
     for (source, lock) in [(READ, read as fn(&Client) -> Lock), (WRITE, write)] {
         let world = World::new();
-        let client = world.client();
-        let aim = world.proxy.on(script(&world, source), Fault::SwallowReply);
+        let client = world.patient();
+        let aim = world.proxy.on(script(&world, source), Fault::ResetBeforeReply);
         let guard = lock(&client).lock().unwrap();
         aim.wait_for_hit(SOON);
         assert!(world.hash("a").iter().any(|(_, value)| value == "1"), "{:?}", world.hash("a"));
@@ -261,9 +262,9 @@ fn an_acquire_whose_reply_is_lost_counts_once() {
 #[test]
 fn a_recount_whose_reply_is_lost_counts_once() {
     let world = World::new();
-    let client = world.client();
+    let client = world.patient();
     let outer = read(&client).lock().unwrap();
-    let aim = world.proxy.on(script(&world, READ_RECOUNT), Fault::SwallowReply);
+    let aim = world.proxy.on(script(&world, READ_RECOUNT), Fault::ResetBeforeReply);
     let inner = read(&client).lock().unwrap();
     aim.wait_for_hit(SOON);
     assert!(world.hash("a").contains(&(outer.owner().to_owned(), "2".to_owned())));
@@ -275,10 +276,10 @@ fn a_recount_whose_reply_is_lost_counts_once() {
 #[test]
 fn a_release_whose_reply_is_lost_was_done() {
     let world = World::new();
-    let client = world.client();
+    let client = world.patient();
     for (source, lock) in [(READ_RELEASE, read(&client)), (WRITE_RELEASE, write(&client))] {
         let guard = lock.lock().unwrap();
-        let aim = world.proxy.on(script(&world, source), Fault::SwallowReply);
+        let aim = world.proxy.on(script(&world, source), Fault::ResetBeforeReply);
         assert_eq!(guard.unlock(), Ok(()));
         aim.wait_for_hit(SOON);
         assert!(!world.exists("a"));

@@ -11,16 +11,22 @@ use crossbeam_channel::{TryRecvError, bounded};
 use wheellock::{Client, Error, LostReason, Memory, RedGuard, RedLock};
 use wheellock_fixture::{Fault, Server, wait_until};
 
-/// What the servers are waited for here.
-const LIMIT: Duration = Duration::from_millis(200);
+/// What the servers are waited for where some do not answer.
+const LIMIT: Duration = Duration::from_secs(1);
+/// What they are waited for where all answer, however busy the machine is.
+const PATIENT: Duration = Duration::from_secs(5);
 
 fn servers(count: usize) -> Vec<Server> {
     (0..count).map(|_| Server::start()).collect()
 }
 
 fn clients(servers: &[Server]) -> Vec<Client> {
+    clients_with_timeout(servers, TIMEOUT * 4)
+}
+
+fn clients_with_timeout(servers: &[Server], timeout: Duration) -> Vec<Client> {
     let client =
-        |server: &Server| built(Client::builder().url(&server.url()).command_timeout(TIMEOUT * 4));
+        |server: &Server| built(Client::builder().url(&server.url()).command_timeout(timeout));
     servers.iter().map(client).collect()
 }
 
@@ -67,7 +73,7 @@ fn a_majority_excludes_and_a_minority_does_not() {
     for count in 3..=6 {
         let (memories, clients) = in_memory(count);
         let rivals = clients_of(&memories);
-        let lock = RedLock::new(&clients, "a");
+        let lock = RedLock::new(&clients, "a").with_server_timeout(PATIENT);
         let bearable = count - (count / 2 + 1);
         let mut held = Vec::new();
         for (place, rival) in rivals.iter().enumerate() {
@@ -132,7 +138,7 @@ fn a_wait_can_be_cancelled() {
 #[test]
 fn the_same_thread_nests_and_another_does_not() {
     let (memories, clients) = in_memory(3);
-    let lock = RedLock::new(&clients, "a");
+    let lock = RedLock::new(&clients, "a").with_server_timeout(PATIENT);
     let outer = everywhere(lock.lock().unwrap(), 3);
     let inner = everywhere(lock.try_lock().unwrap().unwrap(), 3);
     assert!(memories.iter().all(|memory| memory.fields("a")[0].1 == "2"));
@@ -233,7 +239,7 @@ fn wrong_lists_and_settings_are_errors() {
     }
     let short = lock.clone().with_lease(Duration::from_millis(1));
     assert!(matches!(wrong(short), Error::InvalidLease { .. }));
-    assert!(lock.try_lock().unwrap().is_some());
+    assert!(lock.with_server_timeout(PATIENT).try_lock().unwrap().is_some());
 }
 
 #[test]
@@ -288,7 +294,7 @@ fn two_clients_on_three_and_on_five_servers_exclude_each_other() {
 fn a_minority_that_is_dead_is_not_missed() {
     let servers = servers(5);
     let clients = clients(&servers);
-    let lock = RedLock::new(&clients, "a");
+    let lock = RedLock::new(&clients, "a").with_server_timeout(PATIENT);
     servers[0].kill();
     let guard = lock.lock().unwrap();
     // Else it might be released by fewer than a majority, and who knows then.
@@ -312,7 +318,7 @@ fn a_minority_that_hangs_slows_nobody_down() {
     servers[4].pause();
     let (mut slowest, begin) = (Duration::ZERO, now());
     // Long enough for the threads of the two to be through with a request and to begin another.
-    while now() < begin + TIMEOUT * 6 {
+    while now() < begin + TIMEOUT * 10 {
         let ((), took) = timed(|| lock.lock().unwrap().unlock().unwrap());
         slowest = slowest.max(took);
     }
@@ -387,7 +393,9 @@ fn a_majority_that_hangs_is_an_error_in_time_and_leaves_nothing() {
 #[test]
 fn a_majority_that_is_known_to_hang_is_not_waited_for_again() {
     let servers = servers(3);
-    let lock = RedLock::new(&clients(&servers), "a").with_server_timeout(LIMIT);
+    // A server is known to hang for as long as a request to it is under way: longer than both tries.
+    let clients = clients_with_timeout(&servers, LIMIT * 5);
+    let lock = RedLock::new(&clients, "a").with_server_timeout(LIMIT);
     drop(lock.lock().unwrap());
     servers[0].pause();
     servers[1].pause();
@@ -400,7 +408,7 @@ fn a_majority_that_is_known_to_hang_is_not_waited_for_again() {
 #[test]
 fn renewal_needs_a_majority() {
     let servers = servers(5);
-    let lease = Duration::from_millis(900);
+    let lease = Duration::from_secs(2);
     let clients: Vec<Client> = servers
         .iter()
         .map(|server| built(Client::builder().url(&server.url()).watchdog_lease(lease)))
@@ -410,7 +418,7 @@ fn renewal_needs_a_majority() {
     servers[0].pause();
     servers[1].kill();
     wait_until("two are lost", SOON, || guard.held_on() == 3);
-    assert_eq!(told.recv_timeout(lease * 2), Err(crossbeam_channel::RecvTimeoutError::Timeout));
+    assert_eq!(told.recv_timeout(lease * 3 / 2), Err(crossbeam_channel::RecvTimeoutError::Timeout));
     assert!(guard.is_held());
     servers[2].pause();
     assert_eq!(told.recv_timeout(SOON), Ok(LostReason::ServerUnreachable));
@@ -469,11 +477,11 @@ fn a_majority_that_answers_too_late_is_refused_and_released() {
     let timeout = Duration::from_millis(50);
     let lock = RedLock::new(&clients, "a").with_server_timeout(timeout);
     for world in &worlds[..2] {
-        world.on(Script::Acquire, "a", Fault::DelayReply(timeout * 4));
+        world.on(Script::Acquire, "a", Fault::DelayReply(Duration::from_secs(2)));
     }
     let (result, took) = timed(|| lock.try_lock());
     assert!(result.unwrap_err().is_retryable());
-    assert!(took < timeout * 4, "{took:?}");
+    assert!(took < Duration::from_secs(1), "{took:?}");
     for world in &worlds {
         world.wait_until_gone("a");
     }

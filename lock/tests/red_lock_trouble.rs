@@ -89,9 +89,10 @@ fn contention_is_never_an_error_however_many_want_it() {
 #[test]
 fn locks_of_different_names_do_not_wait_for_each_other_until_it_is_an_error() {
     const NAMES: usize = 50;
-    let worlds = far_away(Duration::from_millis(10), 4 * NAMES);
+    // If they waited for each other, those at the end would wait for twice as long as a server may take.
+    let worlds = far_away(Duration::from_millis(40), 4 * NAMES);
     let clients: Vec<Client> = worlds.iter().map(World::patient).collect();
-    let lock = RedLock::new(&clients, "a");
+    let lock = RedLock::new(&clients, "a").with_server_timeout(Duration::from_secs(1));
     let results: Vec<Result<bool, Error>> = thread::scope(|scope| {
         let call = |number: usize| {
             let lock = lock.with_name(&format!("a{number}"));
@@ -122,12 +123,16 @@ fn a_timed_wait_ends_in_time_although_a_majority_hangs() {
 
 #[test]
 fn a_try_that_the_deadline_cuts_off_is_no_error_where_others_have_the_lock() {
-    let worlds = far_away(Duration::from_millis(15), 1000);
+    let worlds = far_away(Duration::from_millis(100), 1000);
     let clients: Vec<Client> = worlds.iter().map(World::patient).collect();
     let _held: Vec<_> =
         worlds.iter().take(2).map(|world| world.rival().lock("a").lock().unwrap()).collect();
-    let lock = RedLock::new(&clients, "a");
-    for wait in (60..120).step_by(10).map(Duration::from_millis) {
+    // Longer than any wait, so that it is the deadline that cuts a try off.
+    let lock = RedLock::new(&clients, "a").with_server_timeout(Duration::from_secs(2));
+    // The connections are there then.
+    assert!(lock.try_lock().unwrap().is_none());
+    worlds[2].wait_until_gone("a");
+    for wait in (400..800).step_by(70).map(Duration::from_millis) {
         let (result, took) = timed(|| lock.try_lock_for(wait).map(|guard| guard.is_some()));
         assert_eq!(result, Ok(false));
         assert!(took < wait + SLACK, "{took:?}");

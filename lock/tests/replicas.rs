@@ -108,7 +108,9 @@ fn without_a_replica_that_answers_whatever_was_granted_is_given_back_before_the_
         for kind in KINDS {
             let (taken, took) = timed(|| (kind.take)(&client));
             assert_eq!(taken, Err(too_few(1, 0)), "{} of {of}", kind.word);
-            assert!(took >= SHORT && took < SHORT * 2 + SLACK, "{} took {took:?}", kind.word);
+            // A command timeout is longer.
+            let most = SHORT * 2 + Duration::from_secs(2);
+            assert!(took >= SHORT && took < most, "{} took {took:?}", kind.word);
             assert_nothing_is_left(&master, &client);
         }
     };
@@ -181,7 +183,7 @@ fn who_waited_is_told_when_the_turn_comes_and_leaves_nothing_to_the_next() {
 fn renewals_releases_and_nested_guards_wait_for_no_replica() {
     let master = Server::start();
     let replica = replica_of(&master);
-    let lease = Duration::from_millis(300);
+    let lease = Duration::from_secs(3);
     let client = built(builder(&master).replica_acks(1, PATIENT).watchdog_lease(lease));
     let guard = client.lock("a").lock().unwrap();
     let asked = asks(&master);
@@ -279,7 +281,9 @@ fn what_cannot_be_given_back_at_once_is_given_back_in_the_background() {
 fn an_answer_about_replicas_that_is_lost_leaves_nothing_either() {
     let world = world();
     let _replica = replica_of(&world.server);
-    let client = built(world.builder().replica_acks(1, Duration::from_millis(100)));
+    // It is a reset that ends the attempt, and not a timeout.
+    let timeout = Duration::from_secs(3);
+    let client = built(world.builder().command_timeout(timeout).replica_acks(1, PATIENT));
     // One attempt gets no answer; the next finds its own hold, and asks again.
     let lost = world.proxy.on(is_wait, Fault::ResetBeforeReply);
     let guard = client.lock("a").lock().unwrap();

@@ -32,7 +32,7 @@ fn on(world: &World, script: &'static str, fault: Fault) -> Aim {
 
 /// Loses the reply of the next run of a script, and waits until that was needed.
 fn with_a_lost_reply<T>(world: &World, script: &'static str, call: impl FnOnce() -> T) -> T {
-    let aim = on(world, script, Fault::SwallowReply);
+    let aim = on(world, script, Fault::ResetBeforeReply);
     let result = call();
     assert_eq!(aim.hits(), 1);
     result
@@ -50,7 +50,7 @@ fn patient(world: &World) -> Client {
 #[test]
 fn each_call_of_a_semaphore_counts_once_although_its_reply_was_lost() {
     let world = World::new();
-    let client = world.client();
+    let client = patient(&world);
     let semaphore = client.semaphore("a");
     assert!(with_a_lost_reply(&world, MAKE, || semaphore.try_set_permits(5).unwrap()));
     assert_eq!(number(&world, "a"), "5");
@@ -197,7 +197,7 @@ fn a_copy_that_arrives_after_its_not_after_does_nothing() {
 #[test]
 fn each_call_on_permits_counts_once_although_its_reply_was_lost() {
     let world = World::new();
-    let client = world.client();
+    let client = patient(&world);
     let seats = client.expirable_semaphore("a").with_lease(Duration::from_secs(60));
     assert!(with_a_lost_reply(&world, MAKE, || seats.try_set_permits(5).unwrap()));
     let permits = with_a_lost_reply(&world, ACQUIRE, || seats.acquire_many(3).unwrap());
@@ -282,7 +282,7 @@ fn a_permit_that_is_dropped_while_the_server_hangs_is_given_back_in_the_backgrou
 #[test]
 fn each_call_of_a_latch_counts_once_although_its_reply_was_lost() {
     let world = World::new();
-    let latch = world.client().count_down_latch("a");
+    let latch = patient(&world).count_down_latch("a");
     assert!(with_a_lost_reply(&world, SET_COUNT, || latch.try_set_count(3).unwrap()));
     with_a_lost_reply(&world, COUNT_DOWN, || latch.count_down().unwrap());
     assert_eq!(latch.count().unwrap(), 2);

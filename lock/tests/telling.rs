@@ -264,7 +264,8 @@ fn a_lock_that_was_granted_too_late_is_told_once() {
     thread::scope(|scope| {
         let lock = client.lock("a").with_lease(Duration::from_millis(100));
         let caller = scope.spawn(move || lock.lock().map(drop));
-        pause(Duration::from_millis(200));
+        // Ten times the lease: the caller's thread may begin late on a busy machine.
+        pause(SECOND);
         server.resume();
         assert_eq!(caller.join().unwrap(), Err(lost_error("a", LostReason::Expired)));
     });

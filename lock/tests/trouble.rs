@@ -15,8 +15,11 @@ use common::{SLACK, SOON, Script, TIMEOUT, World, built, pause, timed};
 use wheellock::{Client, Error, LostReason};
 use wheellock_fixture::{Aim, Fault, Proxy, RawConnection, Server, wait_until};
 
-/// What can happen to one command, so that its sender gets no answer in time.
-fn faults() -> Vec<Fault> {
+/// The command timeout of clients that lose one attempt and need the next, on a busy machine too.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What can happen to one command, so that its sender gets no answer within `timeout`.
+fn faults(timeout: Duration) -> Vec<Fault> {
     let mut faults = vec![
         Fault::DropRequest,
         Fault::SwallowRequest,
@@ -24,8 +27,8 @@ fn faults() -> Vec<Fault> {
         Fault::SwallowReply,
         Fault::HoldReply,
         Fault::ResetBeforeReply,
-        Fault::DelayRequest(TIMEOUT * 2),
-        Fault::DelayReply(TIMEOUT * 2),
+        Fault::DelayRequest(timeout * 2),
+        Fault::DelayReply(timeout * 2),
         Fault::AnswerInstead(b"nonsense\r\n".to_vec()),
     ];
     // The shortest reply has four bytes.
@@ -33,11 +36,11 @@ fn faults() -> Vec<Fault> {
     faults
 }
 
-/// Runs a scene for every fault at once, each with a client and a lock of its own.
-fn for_each_fault(scene: impl Fn(&World, &str, &Fault) + Sync) {
+/// Runs a scene for every fault at once, each with a client, of that command timeout, and a lock of its own.
+fn for_each_fault(timeout: Duration, scene: impl Fn(&World, &str, &Fault) + Sync) {
     let world = World::new();
     thread::scope(|scope| {
-        for (number, fault) in faults().into_iter().enumerate() {
+        for (number, fault) in faults(timeout).into_iter().enumerate() {
             let (world, scene) = (&world, &scene);
             scope.spawn(move || {
                 let name = format!("lock-{number}-{fault:?}");
@@ -49,9 +52,14 @@ fn for_each_fault(scene: impl Fn(&World, &str, &Fault) + Sync) {
     });
 }
 
-/// A call tries for twice the command timeout.
-fn assert_bounded(took: Duration, what: &str) {
-    assert!(took < TIMEOUT * 2 + SLACK, "{what} took {took:?}");
+/// A call tries for twice the command timeout, and a busy machine may add a second.
+fn assert_bounded(took: Duration, timeout: Duration, what: &str) {
+    assert!(took < timeout * 2 + Duration::from_secs(1), "{what} took {took:?}");
+}
+
+/// A wait ended long before the command timeout of [`World::patient`].
+fn assert_ended_with(wait: Duration, took: Duration) {
+    assert!(took <= wait + Duration::from_secs(2), "{took:?}");
 }
 
 fn assert_usable(client: &Client, name: &str) {
@@ -63,11 +71,11 @@ fn assert_usable(client: &Client, name: &str) {
 
 #[test]
 fn an_acquire_that_meets_a_fault_once_succeeds_and_counts_once() {
-    for_each_fault(|world, name, fault| {
-        let client = world.client();
+    for_each_fault(PATIENCE, |world, name, fault| {
+        let client = built(world.builder().command_timeout(PATIENCE));
         let aim = world.on(Script::Acquire, name, fault.clone());
         let (guard, took) = timed(|| client.lock(name).lock().unwrap());
-        assert_bounded(took, name);
+        assert_bounded(took, PATIENCE, name);
         assert_eq!(aim.hits(), 1);
         assert_eq!(world.hash(name), [(guard.owner().to_owned(), "1".to_owned())], "{name}");
         assert!(world.rival().lock(name).try_lock().unwrap().is_none(), "{name}");
@@ -78,11 +86,11 @@ fn an_acquire_that_meets_a_fault_once_succeeds_and_counts_once() {
 
 #[test]
 fn an_acquire_that_meets_a_fault_each_time_fails_and_leaves_nothing() {
-    for_each_fault(|world, name, fault| {
+    for_each_fault(TIMEOUT, |world, name, fault| {
         let client = world.client();
         let aim = world.on(Script::Acquire, name, fault.clone()).always();
         let (result, took) = timed(|| client.lock(name).lock());
-        assert_bounded(took, name);
+        assert_bounded(took, TIMEOUT, name);
         let error = result.unwrap_err();
         assert!(error.is_outcome_unknown() && error.is_retryable(), "{name}: {error}");
         assert_eq!(client.lock(name).hold_count(), 0);
@@ -94,17 +102,17 @@ fn an_acquire_that_meets_a_fault_each_time_fails_and_leaves_nothing() {
 
 #[test]
 fn a_nested_acquire_and_its_release_that_meet_a_fault_once_count_once() {
-    for_each_fault(|world, name, fault| {
-        let client = world.client();
+    for_each_fault(PATIENCE, |world, name, fault| {
+        let client = built(world.builder().command_timeout(PATIENCE));
         let lock = client.lock(name);
         let outer = lock.lock().unwrap();
         world.on(Script::Recount, name, fault.clone());
         let (inner, took) = timed(|| lock.lock().unwrap());
-        assert_bounded(took, name);
+        assert_bounded(took, PATIENCE, name);
         assert_eq!((lock.hold_count(), world.count(name).as_str()), (2, "2"), "{name}");
         world.on(Script::Recount, name, fault.clone());
         let (result, took) = timed(|| inner.unlock());
-        assert_bounded(took, name);
+        assert_bounded(took, PATIENCE, name);
         result.unwrap();
         assert_eq!((lock.hold_count(), world.count(name).as_str()), (1, "1"), "{name}");
         assert!(outer.is_held());
@@ -117,13 +125,13 @@ fn a_nested_acquire_and_its_release_that_meet_a_fault_once_count_once() {
 
 #[test]
 fn a_nested_acquire_and_its_release_that_meet_a_fault_each_time_leave_the_outer_hold_alone() {
-    for_each_fault(|world, name, fault| {
+    for_each_fault(TIMEOUT, |world, name, fault| {
         let client = world.client();
         let lock = client.lock(name);
         let outer = lock.lock().unwrap();
         let aim = world.on(Script::Recount, name, fault.clone()).always();
         let (result, took) = timed(|| lock.lock());
-        assert_bounded(took, name);
+        assert_bounded(took, TIMEOUT, name);
         assert!(result.unwrap_err().is_outcome_unknown(), "{name}");
         assert_eq!(lock.hold_count(), 1, "{name}");
         aim.withdraw();
@@ -131,7 +139,7 @@ fn a_nested_acquire_and_its_release_that_meet_a_fault_each_time_leave_the_outer_
         let inner = lock.lock().unwrap();
         let aim = world.on(Script::Recount, name, fault.clone()).always();
         let (result, took) = timed(|| inner.unlock());
-        assert_bounded(took, name);
+        assert_bounded(took, TIMEOUT, name);
         assert!(result.unwrap_err().is_outcome_unknown(), "{name}");
         assert_eq!(lock.hold_count(), 1, "{name}");
         aim.withdraw();
@@ -146,12 +154,12 @@ fn a_nested_acquire_and_its_release_that_meet_a_fault_each_time_leave_the_outer_
 
 #[test]
 fn a_release_that_meets_a_fault_once_is_clean() {
-    for_each_fault(|world, name, fault| {
-        let client = world.client();
+    for_each_fault(PATIENCE, |world, name, fault| {
+        let client = built(world.builder().command_timeout(PATIENCE));
         let guard = client.lock(name).lock().unwrap();
         let aim = world.on(Script::Release, name, fault.clone());
         let (result, took) = timed(|| guard.unlock());
-        assert_bounded(took, name);
+        assert_bounded(took, PATIENCE, name);
         result.unwrap();
         assert_eq!(aim.hits(), 1);
         assert!(!world.exists(name), "{name}");
@@ -161,13 +169,13 @@ fn a_release_that_meets_a_fault_once_is_clean() {
 
 #[test]
 fn a_release_that_meets_a_fault_each_time_is_finished_in_the_background() {
-    for_each_fault(|world, name, fault| {
+    for_each_fault(TIMEOUT, |world, name, fault| {
         let client = world.client();
         let lock = client.lock(name);
         let guard = lock.lock().unwrap();
         let aim = world.on(Script::Release, name, fault.clone()).always();
         let (result, took) = timed(|| guard.unlock());
-        assert_bounded(took, name);
+        assert_bounded(took, TIMEOUT, name);
         let error = result.unwrap_err();
         assert!(error.is_outcome_unknown() && error.is_retryable(), "{name}: {error}");
         assert_eq!(lock.hold_count(), 0, "{name}");
@@ -180,7 +188,7 @@ fn a_release_that_meets_a_fault_each_time_is_finished_in_the_background() {
 
 #[test]
 fn a_renewal_that_meets_a_fault_once_loses_nothing() {
-    for_each_fault(|world, name, fault| {
+    for_each_fault(TIMEOUT, |world, name, fault| {
         let client = built(world.builder().watchdog_lease(Duration::from_secs(2)));
         let aim = world.on(Script::Renew, name, fault.clone());
         let guard = client.lock(name).lock().unwrap();
@@ -197,7 +205,7 @@ fn a_renewal_that_meets_a_fault_once_loses_nothing() {
 
 #[test]
 fn a_hold_whose_renewals_meet_a_fault_each_time_is_told_before_a_rival_gets_in() {
-    for_each_fault(|world, name, fault| {
+    for_each_fault(TIMEOUT, |world, name, fault| {
         let client = built(world.builder().watchdog_lease(Duration::from_millis(1200)));
         let aim = world.on(Script::Renew, name, fault.clone()).always();
         let guard = client.lock(name).lock().unwrap();
@@ -246,16 +254,16 @@ fn a_client_whose_server_goes_away_says_so_and_works_again_when_it_is_back() {
 
     let (result, took) = timed(|| lock.try_lock());
     assert!(result.unwrap_err().is_retryable());
-    assert_bounded(took, "try_lock");
+    assert_bounded(took, TIMEOUT, "try_lock");
     let (result, took) = timed(|| lock.try_lock());
     assert!(matches!(result, Err(Error::Unreachable { .. })), "{result:?}");
-    assert_bounded(took, "try_lock");
+    assert_bounded(took, TIMEOUT, "try_lock");
     let (result, took) = timed(|| lock.try_lock_for(TIMEOUT / 2));
     assert!(result.unwrap_err().is_retryable());
     assert!(took < TIMEOUT / 2 + SLACK, "{took:?}");
     let (result, took) = timed(|| lock.is_locked());
     assert!(result.unwrap_err().is_retryable());
-    assert_bounded(took, "is_locked");
+    assert_bounded(took, TIMEOUT, "is_locked");
 
     world.server.start_again();
     assert_usable(&client, "a");
@@ -279,7 +287,7 @@ fn a_client_whose_new_connections_hang_is_bounded_and_recovers() {
     world.proxy.cut_all();
     let (result, took) = timed(|| client.lock("a").try_lock());
     assert!(result.unwrap_err().is_retryable());
-    assert_bounded(took, "try_lock");
+    assert_bounded(took, TIMEOUT, "try_lock");
     world.proxy.hang_new_connections(false);
     assert_usable(&client, "a");
 }
@@ -294,7 +302,7 @@ fn a_wait_ends_on_time_while_the_server_hangs() {
     let (result, took) = timed(|| lock.try_lock_for(wait));
     world.server.resume();
     assert!(result.unwrap_err().is_outcome_unknown());
-    assert!(took <= wait + SLACK / 2, "{took:?}");
+    assert_ended_with(wait, took);
     world.wait_until_gone("a");
     assert_usable(&client, "a");
 }
@@ -310,7 +318,7 @@ fn a_nested_wait_ends_on_time_while_the_server_hangs() {
     let (result, took) = timed(|| lock.try_lock_for(wait));
     world.server.resume();
     assert!(result.unwrap_err().is_outcome_unknown());
-    assert!(took <= wait + SLACK / 2, "{took:?}");
+    assert_ended_with(wait, took);
     assert!(outer.is_held());
     outer.unlock().unwrap();
     world.wait_until_gone("a");
@@ -332,7 +340,7 @@ fn all_waits_in_a_line_end_on_time_while_the_server_hangs() {
         for waiter in waiters {
             // Who asked last may have been told that it is taken, or nothing. Nobody has it.
             let (_, took) = waiter.join().unwrap();
-            assert!(took <= wait + SLACK / 2, "{took:?}");
+            assert_ended_with(wait, took);
         }
         world.server.resume();
     });
@@ -491,7 +499,7 @@ fn what_does_not_pass_in_time_is_an_error_with_its_code() {
                 let client = world.client();
                 let aim = answer(world, Script::Acquire, code, code).always();
                 let (result, took) = timed(|| client.lock(code).lock());
-                assert_bounded(took, code);
+                assert_bounded(took, TIMEOUT, code);
                 let error = result.unwrap_err();
                 assert!(matches!(&error, Error::Refused { code: told, .. } if told == code));
                 assert!(error.is_retryable() && !error.is_outcome_unknown(), "{error}");
@@ -500,7 +508,7 @@ fn what_does_not_pass_in_time_is_an_error_with_its_code() {
                 let guard = client.lock(code).lock().unwrap();
                 let aim = answer(world, Script::Release, code, code).always();
                 let (result, took) = timed(|| guard.unlock());
-                assert_bounded(took, code);
+                assert_bounded(took, TIMEOUT, code);
                 let error = result.unwrap_err();
                 assert!(matches!(&error, Error::Refused { code: told, .. } if told == code));
                 assert!(world.exists(code));

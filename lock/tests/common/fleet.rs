@@ -343,12 +343,19 @@ pub(crate) fn assert_no_orphan(
     assert_nothing_left(server, of_others);
 }
 
+/// How long a key had to live, at a moment after `asked` and before `answered`.
+struct Look {
+    asked: Instant,
+    answered: Instant,
+    left: Duration,
+}
+
 /// Locks that another client holds, for so long that it never renews them.
 pub(crate) struct Strangers {
     guards: Vec<LockGuard>,
     connection: RawConnection,
-    /// When each was looked at, and how long it had to live.
-    left: Vec<(Instant, Duration)>,
+    /// How long each had to live, and between which moments.
+    left: Vec<Look>,
 }
 
 impl Strangers {
@@ -369,18 +376,23 @@ impl Strangers {
     /// That every key is what it was: the same owner, the same count, and its time to live neither cut nor prolonged.
     pub(crate) fn assert_intact(&mut self) {
         let looks = self.look();
-        for ((at, left), (before, had)) in looks.iter().zip(&self.left) {
+        for (look, before) in looks.iter().zip(&self.left) {
+            // The server's clock is another one.
             let slack = Duration::from_millis(500);
-            let expected = had.saturating_sub(at.saturating_duration_since(*before));
+            let shortest = look.asked.saturating_duration_since(before.answered);
+            let longest = look.answered.saturating_duration_since(before.asked);
+            let most = before.left.saturating_sub(shortest) + slack;
+            let least = before.left.saturating_sub(longest + slack);
             assert!(
-                expected.abs_diff(*left) < slack,
-                "a stranger has {left:?} left and not {expected:?}"
+                (least..=most).contains(&look.left),
+                "a stranger has {:?} left and not {least:?} to {most:?}",
+                look.left
             );
         }
         self.left = looks;
     }
 
-    fn look(&mut self) -> Vec<(Instant, Duration)> {
+    fn look(&mut self) -> Vec<Look> {
         let Self { guards, connection, .. } = self;
         guards
             .iter()
@@ -389,8 +401,10 @@ impl Strangers {
                 let fields = connection.command(&["HGETALL", &name]).texts();
                 assert_eq!(fields, [guard.owner(), "1"], "{name}");
                 assert!(guard.is_held(), "{name}");
+                let asked = now();
                 let millis = connection.command(&["PTTL", &name]).integer();
-                (now(), Duration::from_millis(u64::try_from(millis).unwrap_or_default()))
+                let left = Duration::from_millis(u64::try_from(millis).unwrap_or_default());
+                Look { asked, answered: now(), left }
             })
             .collect()
     }

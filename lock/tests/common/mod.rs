@@ -108,6 +108,11 @@ impl World {
         built(self.builder())
     }
 
+    /// A client behind the proxy that loses an attempt soon, and has time for the next on a machine that is busy.
+    pub(crate) fn retrying(&self) -> Client {
+        built(self.builder().command_timeout(Duration::from_secs(1)))
+    }
+
     /// A client behind the proxy whose attempts take as long as they take.
     pub(crate) fn patient(&self) -> Client {
         built(self.builder().command_timeout(Duration::from_secs(3)))
@@ -244,7 +249,14 @@ impl Kept {
     }
 }
 
+/// A client. To build one takes several round trips in one short timeout, which a busy machine may not have for them.
 pub(crate) fn built(builder: ClientBuilder) -> Client {
+    for _ in 0..5 {
+        match builder.clone().build() {
+            Ok(client) => return client,
+            Err(error) => assert!(error.is_retryable(), "no client: {error}"),
+        }
+    }
     match builder.build() {
         Ok(client) => client,
         Err(error) => panic!("no client: {error}"),

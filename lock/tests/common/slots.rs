@@ -67,8 +67,8 @@ pub(crate) fn wait_for_a_listener(cluster: &Cluster, name: &str) {
     });
 }
 
-/// What a busy machine may take for anything that takes no time. Far below the bound after which waiters poll.
-pub(crate) const AT_ONCE: Duration = Duration::from_millis(600);
+/// What a busy machine may take for anything that takes no time. Below the bound after which waiters poll.
+pub(crate) const AT_ONCE: Duration = Duration::from_millis(850);
 
 /// A cluster of three masters for a test that breaks nothing: empty, and used by one test after the other, as a start
 /// takes seconds.
