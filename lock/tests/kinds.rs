@@ -307,8 +307,8 @@ fn waiters_of_one_client_poll_a_spin_lock_as_one() {
             });
         }
     });
-    // A pause is between 50 and 100 ms, so that is 20 tries at most in a second; and each that gives up at the end makes
-    // its first, and perhaps a release.
+    // A pause is between 50 and 100 ms, so that is 20 tries at most in a second; and each that gives up at the end
+    // makes its first, and perhaps a release.
     let tries = server.command_calls("evalsha") - before;
     assert!(tries <= 20 + 50 * 2, "{tries} tries");
     assert!(tries >= 9, "{tries} tries");
