@@ -128,6 +128,13 @@ impl Teller {
         }
     }
 
+    /// The same, unless it was told before and is still among the last.
+    pub(crate) fn warn_once(&self, warning: Warning) {
+        if !self.shared.warnings.lock().contains(&warning) {
+            self.warn(warning);
+        }
+    }
+
     /// The last warnings, each once, oldest first.
     pub(crate) fn warnings(&self) -> Vec<Warning> {
         self.shared.warnings.lock().iter().cloned().collect()

@@ -235,11 +235,8 @@ impl Listener for Channels {
     }
 
     fn refused(&self, refusal: &str) {
-        let warning = Warning::ChannelsRefused { refusal: refusal.to_owned() };
         // Each wish for a channel is refused anew.
-        if !self.teller.warnings().contains(&warning) {
-            self.teller.warn(warning);
-        }
+        self.teller.warn_once(Warning::ChannelsRefused { refusal: refusal.to_owned() });
     }
 }
 

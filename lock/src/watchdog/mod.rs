@@ -296,10 +296,7 @@ impl Shared {
     /// The renewals' connection may lead to another server than before, or to one that was started anew.
     fn look_at_eviction(&self, lane: Lane) {
         if let Some(policy) = self.store.eviction_of_new_server(lane, self.release_timeout()) {
-            let warning = Warning::Eviction { policy };
-            if !self.teller.warnings().contains(&warning) {
-                self.teller.warn(warning);
-            }
+            self.teller.warn_once(Warning::Eviction { policy });
         }
     }
 
