@@ -1,7 +1,8 @@
-//! Lock and unlock on five servers: a raw parallel fan-out of the same scripts, this crate, and this crate while one of
-//! the servers hangs.
+//! A red lock of five servers: a raw parallel fan-out of the same scripts, this crate, and this
+//! crate while one server hangs.
 //!
-//! Criterion runs them one after the other. For the ratio run `lock_report red`, which runs them in turn.
+//! Criterion runs them one after the other. For the ratio use `lock_report red`, which runs them in
+//! turn.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use wheellock_benches::{RedServers, red_locks};

@@ -1,8 +1,9 @@
-//! Holds a lock for as long as it is told to, and says how it went. From a shell it makes any two commands exclude each
-//! other, and it is what one kills, stops and starts again to see what a lock does then.
+//! Holds a lock for a given time, and prints what happened. A shell can use it to make two commands
+//! exclude each other. Kill, stop and restart it to see how a lock behaves.
 //!
-//! Three things to look at. [`keep`] waits for four events at once: the lock is lost, a signal came, the time is over.
-//! [`take`] can be cancelled while it waits. The end of [`keep`] believes what `unlock` says, not where the code is.
+//! Look at three things. [`acquire`] can be cancelled while it waits. [`keep`] waits for three
+//! events at once: the lock is lost, a signal came, the time is over. Its end relies on what
+//! `unlock` returns.
 //!
 //! ```text
 //! cargo run --example hold -- --redis redis://127.0.0.1/ orders:42 10
@@ -16,7 +17,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, after, bounded, never, select};
-use wheellock::{Client, Error as LockError, LockGuard, LostReason};
+use wheellock::{Client, Error as LockError, LockGuard, LostReason, Wait};
 
 const USAGE: &str = "\
 usage: hold [--redis URL] NAME [SECONDS] [--wait S] [--watchdog S | --lease S]
@@ -50,8 +51,8 @@ const NOT_ACQUIRED: u8 = 3;
 const LOST: u8 = 4;
 
 fn main() -> ExitCode {
-    let code = match Order::parse(env::args_os().skip(1), env::var("REDIS_URL").ok()) {
-        Ok(Some(order)) => carry_out(&order).unwrap_or_else(|error| {
+    let code = match Options::parse(env::args_os().skip(1), env::var("REDIS_URL").ok()) {
+        Ok(Some(options)) => run(&options).unwrap_or_else(|error| {
             complain(&format!("hold: {error}"));
             FAILED
         }),
@@ -64,56 +65,54 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-fn carry_out(order: &Order) -> Result<u8, Box<dyn Error>> {
-    // Before anything can be held, so that no signal ends the process with the lock in its hands.
+fn run(options: &Options) -> Result<u8, Box<dyn Error>> {
+    // Before anything is held, so that no signal ends the process while it holds the lock.
     let signal = signals()?;
-    let mut builder = Client::builder().url(&order.url);
-    if let Term::Watched(Some(lease)) = order.term {
+    let mut builder = Client::builder().url(&options.url);
+    if let LeasePolicy::Watched(Some(lease)) = options.lease {
         builder = builder.watchdog_lease(lease);
     }
     let client = builder.build()?;
-    let outcome = take_and_keep(&client, order, &signal);
-    // A release that the server has not acknowledged gets a last chance. There is rarely one.
+    let outcome = acquire_and_keep(&client, options, &signal);
+    // A release without a reply is sent again for a second at most. This is rare.
     client.shutdown(Duration::from_secs(1));
     outcome
 }
 
-fn take_and_keep(
+fn acquire_and_keep(
     client: &Client,
-    order: &Order,
+    options: &Options,
     signal: &Receiver<()>,
 ) -> Result<u8, Box<dyn Error>> {
-    match take(client, order, signal) {
-        Ok(Some(guard)) => keep(guard, order, signal),
+    match acquire(client, options, signal) {
+        Ok(Some(guard)) => keep(guard, options, signal),
         Ok(None) => not_acquired("somebody else held it all the time"),
         Err(LockError::Cancelled { .. }) => not_acquired("a signal ended the wait"),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Waits for the lock. `None` if the time was over first.
-fn take(
+/// Waits for the lock. `None` if the time is over first.
+fn acquire(
     client: &Client,
-    order: &Order,
+    options: &Options,
     signal: &Receiver<()>,
 ) -> Result<Option<LockGuard>, LockError> {
-    let mut lock = client.lock(&order.name);
-    if let Term::Leased(lease) = order.term {
+    let mut lock = client.lock(&options.name);
+    if let LeasePolicy::Fixed(lease) = options.lease {
         lock = lock.with_lease(lease);
     }
-    // A message in the channel ends the wait, from whatever thread it comes.
-    match order.wait {
-        Some(wait) => lock.try_lock_for_or_cancel(wait, signal),
-        None => lock.lock_or_cancel(signal).map(Some),
-    }
+    // A message in the channel ends the wait. Any thread can send it.
+    let wait = options.wait.map_or(Wait::forever(), Wait::at_most);
+    lock.try_lock_with(wait.or_cancelled(signal))
 }
 
 /// Holds the lock until its time is over, a signal comes, or it is lost.
-fn keep(guard: LockGuard, order: &Order, signal: &Receiver<()>) -> Result<u8, Box<dyn Error>> {
-    say(&format!("held {} owner={}", printable(&order.name), guard.owner()))?;
-    let over = order.hold.map_or_else(never, after);
+fn keep(guard: LockGuard, options: &Options, signal: &Receiver<()>) -> Result<u8, Box<dyn Error>> {
+    say(&format!("held {} owner={}", printable(&options.name), guard.owner()))?;
+    let over = options.hold.map_or_else(never, after);
     select! {
-        // Told at once, not at the next look: work that must not go on without the lock stops here.
+        // This comes at once: work that must not continue without the lock stops here.
         recv(guard.lost()) -> reason => {
             let reason = reason.unwrap_or(LostReason::Expired);
             return lost(reason);
@@ -121,7 +120,7 @@ fn keep(guard: LockGuard, order: &Order, signal: &Receiver<()>) -> Result<u8, Bo
         recv(signal) -> _ => {}
         recv(over) -> _ => {}
     }
-    // It may have been lost in this very moment. `unlock` knows.
+    // It may have been lost just now. `unlock` knows.
     match guard.unlock() {
         Ok(()) => {
             say("released")?;
@@ -154,25 +153,25 @@ fn signals() -> Result<Receiver<()>, ctrlc::Error> {
     Ok(signal)
 }
 
-/// What the command line asks for.
-struct Order {
+/// The options of the command line.
+struct Options {
     url: String,
     name: String,
     hold: Option<Duration>,
     wait: Option<Duration>,
-    term: Term,
+    lease: LeasePolicy,
 }
 
-/// How a hold lasts.
+/// How long a hold lasts.
 #[derive(Clone, Copy)]
-enum Term {
-    /// It is renewed, with this lease or the client's own.
+enum LeasePolicy {
+    /// It is renewed, with this lease or the client's default.
     Watched(Option<Duration>),
-    /// It ends by itself.
-    Leased(Duration),
+    /// It ends after this time.
+    Fixed(Duration),
 }
 
-impl Order {
+impl Options {
     /// `None` if help is asked for.
     fn parse(
         arguments: impl Iterator<Item = OsString>,
@@ -211,12 +210,12 @@ impl Order {
                 _ => return Err(format!("there is no option {option}")),
             }
         }
-        let term = match (watchdog, lease) {
+        let lease = match (watchdog, lease) {
             (Some(_), Some(_)) => {
                 return Err("a hold has a --watchdog or a --lease, not both".to_owned());
             }
-            (watchdog, None) => Term::Watched(watchdog),
-            (None, Some(lease)) => Term::Leased(lease),
+            (watchdog, None) => LeasePolicy::Watched(watchdog),
+            (None, Some(lease)) => LeasePolicy::Fixed(lease),
         };
         let mut words = words.into_iter();
         let name = words.next().ok_or("which lock? NAME is missing")?;
@@ -225,11 +224,11 @@ impl Order {
             return Err(format!("{word:?} is one word too many"));
         }
         let url = url.ok_or("which server? Give --redis URL or set REDIS_URL")?;
-        Ok(Some(Self { url, name, hold, wait, term }))
+        Ok(Some(Self { url, name, hold, wait, lease }))
     }
 }
 
-/// Seconds as a decimal. What is negative, not a number or beyond all measure is refused.
+/// Seconds as a decimal. Negative, too large and other text is refused.
 fn seconds(what: &str, text: &str) -> Result<Duration, String> {
     text.parse()
         .ok()
@@ -237,7 +236,7 @@ fn seconds(what: &str, text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("{what}: {text:?} is not a number of seconds"))
 }
 
-/// A name in one line, whatever is in it.
+/// A name as one line: control characters are escaped.
 fn printable(name: &str) -> String {
     let shown = |letter: char| {
         if letter.is_control() { letter.escape_default().collect() } else { String::from(letter) }
@@ -245,7 +244,7 @@ fn printable(name: &str) -> String {
     name.chars().map(shown).collect()
 }
 
-/// Writes a line and lets it go at once: somebody waits for it. A reader that is gone is an error, not a panic.
+/// Writes a line and flushes it. A reader that is gone is an error, not a panic.
 fn say(line: &str) -> io::Result<()> {
     let mut output = io::stdout().lock();
     writeln!(output, "{line}")?;
@@ -253,6 +252,6 @@ fn say(line: &str) -> io::Result<()> {
 }
 
 fn complain(line: &str) {
-    // There is nobody left to tell.
+    // A failure cannot be reported anywhere.
     writeln!(io::stderr(), "{line}").ok();
 }

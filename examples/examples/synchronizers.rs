@@ -1,7 +1,7 @@
-//! A semaphore, permits that come back by themselves, and a latch: four workers, two at a time, and one that waits for
-//! all.
+//! A latch, a semaphore, and permits with a lease, which expire.
 //!
-//! The workers are threads here; on a server they could be processes on many machines, also Java's with Redisson.
+//! The workers are threads here. On a server they could be processes on many machines, including
+//! Java processes with Redisson.
 //!
 //! ```text
 //! cargo run --example synchronizers -- redis://127.0.0.1/
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     all_done(&client)?;
     at_most_two(&client)?;
-    whoever_forgets(&client)?;
+    permit_expires(&client)?;
     Ok(())
 }
 
@@ -43,7 +43,7 @@ fn all_done(client: &Client) -> Result<(), LockError> {
     Ok(())
 }
 
-/// No more than two workers at a time. Permits that are taken have to be given back, whatever happens.
+/// At most two workers at a time. Permits that are acquired have to be released in any case.
 fn at_most_two(client: &Client) -> Result<(), LockError> {
     let downloads = client.semaphore("example:downloads");
     downloads.try_set_permits(2)?;
@@ -63,17 +63,17 @@ fn at_most_two(client: &Client) -> Result<(), LockError> {
     Ok(())
 }
 
-/// A permit with a lease comes back by itself, so one that a dead process had is not lost.
-fn whoever_forgets(client: &Client) -> Result<(), LockError> {
+/// A permit with a lease expires, so the permit of a dead process is not lost.
+fn permit_expires(client: &Client) -> Result<(), LockError> {
     let seats = client.expirable_semaphore("example:seats").with_lease(Duration::from_millis(500));
     seats.set_permits(1)?;
     let forgotten = seats.acquire()?.into_id();
-    println!("permits: {forgotten} is taken and forgotten");
+    println!("permits: {forgotten} is acquired and forgotten");
     let Some(next) = seats.try_acquire_for(Duration::from_secs(5))? else {
-        println!("permits: nobody gave it back in time");
+        println!("permits: it did not expire in time");
         return Ok(());
     };
-    println!("permits: it came back by itself, and {} was had", next.id());
+    println!("permits: it expired, and {} was acquired", next.id());
     next.release()?;
     println!("permits: {} of {} are free", seats.available_permits()?, seats.permits()?);
     Ok(())

@@ -1,7 +1,8 @@
-//! The wheel alone: a timer with one thread, no Redis anywhere.
+//! The wheel alone: a timer with one thread, without Redis.
 //!
-//! Three things to look at. The handle that `schedule` returns cancels and reschedules. `stop` hands back what has not
-//! run. And a timer on a `ManualClock` does the same while a test moves the time, so that a day takes no time at all.
+//! Look at three things. The handle that `schedule` returns cancels and reschedules. `stop` returns
+//! the tasks that have not run. A timer with a `ManualClock` does the same while a test sets the
+//! time, so that a day takes no time.
 //!
 //! ```text
 //! cargo run --example timer
@@ -40,12 +41,13 @@ fn on_the_systems_clock() -> Result<(), Box<dyn Error>> {
     let ran = done.recv()?.duration_since(start);
     println!("  one shot: due after {due:?}, ran after {ran:.1?}: never early");
 
-    // Cancel. The task is dropped unrun, here and now, and the answer says whether this call was in time.
+    // Cancel. The task is dropped in this call without running. The result says whether it was in
+    // time.
     let request = timer.schedule(Duration::from_secs(30), || println!("  never printed"))?;
     println!("  cancel: in time: {}, pending: {}", request.cancel(), timer.pending_timeouts());
     println!("  cancel again: in time: {}", request.cancel());
 
-    // Reschedule. The same task, another deadline; here it is brought forward.
+    // Reschedule. The same task gets another deadline, here an earlier one.
     let later = timer.schedule(Duration::from_secs(3600), {
         let clock = Arc::clone(&clock);
         move || {
@@ -57,7 +59,7 @@ fn on_the_systems_clock() -> Result<(), Box<dyn Error>> {
     let ran = done.recv()?.duration_since(moved);
     println!("  reschedule: from an hour to 10ms, ran after {ran:.1?}: {}", later.is_expired());
 
-    // Stop. Nothing is forgotten: what has not run is handed back, in the order in which it was due.
+    // Stop. It returns the tasks that have not run, in the order of their deadlines.
     timer.schedule(Duration::from_secs(120), || {
         println!("  the second, run by hand");
     })?;
@@ -89,7 +91,7 @@ fn on_a_manual_clock() -> Result<(), Box<dyn Error>> {
     let lunch = timer.schedule(Duration::from_secs(12 * 3600), report("lunch"))?;
     let dinner = timer.schedule(Duration::from_secs(19 * 3600), report("dinner"))?;
 
-    // `advance` returns when the timer's thread has done all that became due: no sleep, no luck.
+    // `advance` returns when the timer's thread has run all that became due, so no sleep is needed.
     clock.advance(Duration::from_secs(8 * 3600 - 1));
     println!("  a second before: breakfast has run: {}", breakfast.is_expired());
     clock.advance(Duration::from_secs(1));

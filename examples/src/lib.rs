@@ -1,6 +1,6 @@
-//! Programs that teach hashed-wheel and wheellock: see the folder `examples`.
+//! Examples of hashed-wheel and wheellock: see the folder `examples`.
 
-/// The examples in the README files, which compile and run as tests of the documentation.
+/// The examples in the README files, which run as documentation tests.
 #[cfg(doctest)]
 mod readme {
     #[doc = include_str!("../../README.md")]

@@ -1,4 +1,4 @@
-//! The example `fencing`: the stale write is refused, and the holder told in the end.
+//! The example `fencing` refuses the stale write, and its holder learns of the loss.
 
 mod support;
 
@@ -7,14 +7,14 @@ use wheellock_fixture::TestProcess;
 use crate::support::{PATIENCE, example};
 
 #[test]
-fn the_stale_write_is_refused_and_its_holder_told() {
+fn the_stale_write_is_refused_and_its_holder_learns_of_the_loss() {
     let mut process = TestProcess::spawn(&mut example::<&str>("fencing", &[]));
     for line in [
-        "slow   takes the lock with token",
-        "quick  takes the lock with token",
+        "slow   acquires the lock with token",
+        "quick  acquires the lock with token",
         "slow   writes 101: refused, token",
         "       the balance is 150",
-        "slow   asks at last: is_held is false",
+        "slow   checks now: is_held is false",
     ] {
         process.wait_for_line(line, PATIENCE);
     }

@@ -1,4 +1,4 @@
-//! The example `hold` as its users meet it: real processes, real signals, a real server, exit codes and lines.
+//! The example `hold` as its users run it: processes, signals, a server, exit codes and lines.
 
 #![expect(clippy::panic, reason = "a test that meets what it cannot read fails, and says why")]
 
@@ -28,7 +28,7 @@ fn holding(server: &Server, more: &[&str]) -> (TestProcess, String) {
     let line = process.wait_for_line("held", PATIENCE);
     let owner = line
         .strip_prefix(&format!("held {NAME} owner="))
-        .unwrap_or_else(|| panic!("the line is not understood: {line:?}"));
+        .unwrap_or_else(|| panic!("unexpected line: {line:?}"));
     (process, owner.to_owned())
 }
 
@@ -40,7 +40,7 @@ fn is_owned_by(server: &Server, owner: &str) -> bool {
     server.command(&["HEXISTS", NAME, owner]).integer() == 1
 }
 
-/// `end` is the line on the standard output, and after a colon what the standard error says of it.
+/// `end` is a line of the standard output. After a colon follows what the standard error contains.
 fn ends_with(mut process: TestProcess, end: &str, code: i32) {
     let (line, reason) = end.split_once(": ").unwrap_or((end, ""));
     let printed = process.wait_for_line(line, PATIENCE);
@@ -55,9 +55,9 @@ fn fails_with(mut process: TestProcess, complaint: &str, code: i32) {
     wait_until(complaint, PATIENCE, || process.output().contains(complaint));
 }
 
-fn wait_until_somebody_waits(server: &Server) {
+fn wait_until_one_waits(server: &Server) {
     let channel = format!("redisson_lock__channel:{{{NAME}}}");
-    wait_until("somebody waits", PATIENCE, || {
+    wait_until("a process waits", PATIENCE, || {
         server.command(&["PUBSUB", "NUMSUB", &channel]).array()[1].integer() == 1
     });
 }
@@ -97,7 +97,7 @@ fn a_watched_hold_outlasts_its_lease() {
 }
 
 #[test]
-fn a_lease_without_renewal_ends_and_the_holder_is_told() {
+fn a_lease_without_renewal_ends_and_the_holder_reports_the_loss() {
     let server = Server::start();
     let (process, _) = holding(&server, &["--lease", "1"]);
     ends_with(process, "lost: its lease ran out", LOST);
@@ -138,7 +138,7 @@ fn a_signal_ends_a_wait() {
     for limit in [&[][..], &["--wait", "3600"]] {
         for signal in [TestProcess::terminate, TestProcess::interrupt] {
             let waiter = hold(&server, limit);
-            wait_until_somebody_waits(&server);
+            wait_until_one_waits(&server);
             signal(&waiter);
             ends_with(waiter, "not acquired: a signal", NOT_ACQUIRED);
         }
@@ -151,7 +151,7 @@ fn a_release_hands_the_lock_to_a_waiter() {
     let server = Server::start();
     let (holder, _) = holding(&server, &[]);
     let mut waiter = hold(&server, &["0"]);
-    wait_until_somebody_waits(&server);
+    wait_until_one_waits(&server);
     assert_eq!(waiter.lines(), Vec::<String>::new());
     holder.terminate();
     waiter.wait_for_line("held", PATIENCE);
@@ -159,24 +159,24 @@ fn a_release_hands_the_lock_to_a_waiter() {
 }
 
 #[test]
-fn a_killed_holder_is_succeeded_when_its_lease_ends() {
+fn a_waiter_acquires_when_the_lease_of_a_killed_holder_ends() {
     let server = Server::start();
     let (mut victim, owner) = holding(&server, &["--watchdog", "1"]);
     victim.kill();
-    assert!(is_owned_by(&server, &owner), "nobody has released it");
-    // Within five seconds, of which the lease takes one. Else the exit code is another.
+    assert!(is_owned_by(&server, &owner), "it is not released");
+    // The lease takes one of the five seconds. After them the exit code would be another.
     let (successor, _) = holding(&server, &["0", "--wait", "5"]);
     ends_with(successor, "released", RELEASED);
 }
 
 #[test]
-fn a_holder_that_was_stopped_past_its_lease_knows_and_leaves_the_new_owner_alone() {
+fn a_holder_that_was_stopped_past_its_lease_reports_the_loss_and_does_not_affect_the_new_owner() {
     let server = Server::start();
     let (sleeper, _) = holding(&server, &["--watchdog", "1"]);
     sleeper.pause();
     let (successor, owner) = holding(&server, &["--wait", "5"]);
     sleeper.resume();
-    // Stopped between two renewals or, seldom, within one: two reasons, and one loss.
+    // It was stopped between two renewals or, rarely, within one. The reasons differ.
     ends_with(sleeper, "lost: ", LOST);
     assert!(is_owned_by(&server, &owner));
     successor.terminate();
@@ -184,7 +184,7 @@ fn a_holder_that_was_stopped_past_its_lease_knows_and_leaves_the_new_owner_alone
 }
 
 #[test]
-fn a_holder_whose_time_was_over_while_it_was_stopped_has_lost_the_lock_too() {
+fn a_holder_whose_time_ended_while_it_was_stopped_reports_the_loss() {
     let server = Server::start();
     let (sleeper, _) = holding(&server, &["0.5", "--watchdog", "1"]);
     sleeper.pause();
@@ -195,7 +195,7 @@ fn a_holder_whose_time_was_over_while_it_was_stopped_has_lost_the_lock_too() {
 }
 
 #[test]
-fn a_holder_whose_key_is_deleted_is_told_at_the_next_renewal() {
+fn a_holder_whose_key_is_deleted_reports_the_loss_at_the_next_renewal() {
     let server = Server::start();
     let (process, _) = holding(&server, &["--watchdog", "3"]);
     server.command(&["DEL", NAME]);
@@ -203,7 +203,7 @@ fn a_holder_whose_key_is_deleted_is_told_at_the_next_renewal() {
 }
 
 #[test]
-fn a_holder_whose_server_is_gone_is_told_when_its_lease_ends() {
+fn a_holder_whose_server_is_gone_reports_the_loss_when_its_lease_ends() {
     let server = Server::start();
     let (process, _) = holding(&server, &["--watchdog", "1"]);
     server.kill();
@@ -211,29 +211,29 @@ fn a_holder_whose_server_is_gone_is_told_when_its_lease_ends() {
 }
 
 #[test]
-fn a_release_that_no_server_acknowledges_is_an_error() {
+fn a_release_without_a_reply_is_an_error() {
     let server = Server::start();
     let (process, _) = holding(&server, &[]);
     server.kill();
     process.terminate();
-    // Whether it may have run before the server ended, nobody knows; what it says about it differs.
+    // The message differs: the release may have run before the server ended, or not.
     fails_with(process, "stderr: hold: ", FAILED);
 }
 
 #[test]
-fn what_goes_wrong_is_an_error() {
+fn failures_end_with_an_error() {
     let nowhere = ["--redis", "redis://127.0.0.1:1/", NAME];
     fails_with(TestProcess::spawn(&mut example("hold", &nowhere)), "cannot be reached", FAILED);
     let nonsense = ["--redis", "nonsense", NAME];
     fails_with(TestProcess::spawn(&mut example("hold", &nonsense)), "the server's URL", FAILED);
     let server = Server::start();
-    server.command(&["SET", NAME, "somebody's data"]);
+    server.command(&["SET", NAME, "other data"]);
     fails_with(hold(&server, &[]), "something that is not a lock", FAILED);
-    assert_eq!(server.command(&["GET", NAME]).text(), "somebody's data");
+    assert_eq!(server.command(&["GET", NAME]).text(), "other data");
 }
 
 #[test]
-fn a_command_line_that_makes_no_sense_is_refused_and_takes_nothing() {
+fn an_invalid_command_line_is_refused_and_acquires_nothing() {
     let server = Server::start();
     for wrong in [
         &["--lease", "5", "--watchdog", "5"][..],
@@ -266,7 +266,7 @@ fn a_command_line_that_makes_no_sense_is_refused_and_takes_nothing() {
 }
 
 #[test]
-fn a_time_beyond_all_measure_is_no_limit() {
+fn a_very_long_time_is_no_limit() {
     let server = Server::start();
     let (process, _) = holding(&server, &["1e18", "--wait", "1e18"]);
     process.terminate();
@@ -274,7 +274,7 @@ fn a_time_beyond_all_measure_is_no_limit() {
 }
 
 #[test]
-fn the_server_may_stand_in_the_environment_and_a_name_may_be_anything() {
+fn the_url_can_come_from_the_environment_and_a_name_can_be_any_text() {
     let server = Server::start();
     let mut command = example("hold", &["--", "--two\nlines", "0"]);
     let mut process = TestProcess::spawn(command.env("REDIS_URL", server.url()));
@@ -283,6 +283,6 @@ fn the_server_may_stand_in_the_environment_and_a_name_may_be_anything() {
 }
 
 #[test]
-fn help_is_no_error() {
+fn help_is_not_an_error() {
     ends_with(TestProcess::spawn(&mut example("hold", &["--help"])), "usage", RELEASED);
 }

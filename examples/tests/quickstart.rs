@@ -1,4 +1,4 @@
-//! The example `quickstart` runs to its end, wherever its locks are.
+//! The example `quickstart` runs to its end with each backend.
 
 mod support;
 
@@ -8,10 +8,10 @@ use wheellock_fixture::{Server, TestProcess, wait_until};
 
 use crate::support::{PATIENCE, example};
 
-fn tells_its_story(command: &mut Command, beginning: &str) {
+fn runs_all_chapters(command: &mut Command, beginning: &str) {
     let mut process = TestProcess::spawn(command);
     process.wait_for_line(beginning, PATIENCE);
-    for chapter in ["Taken", "Contended", "Renewed", "Handed over", "Nested", "Recovered"] {
+    for chapter in ["Acquired", "Contended", "Renewed", "Handed over", "Nested", "Recovered"] {
         process.wait_for_line(chapter, PATIENCE);
     }
     assert_eq!(process.wait_for_exit(PATIENCE), 0, "{}", process.output());
@@ -22,7 +22,7 @@ fn tells_its_story(command: &mut Command, beginning: &str) {
         "renewed",
         "holds it: true",
         "after Ann's release began",
-        "takes it again: count 2",
+        "acquires it again: count 2",
         "releases the other: locked: false",
         "later: the lease of 1.5s had ended",
         "the lock is free",
@@ -32,8 +32,8 @@ fn tells_its_story(command: &mut Command, beginning: &str) {
 }
 
 #[test]
-fn it_runs_in_memory_without_a_server_and_says_what_that_is_good_for() {
-    tells_its_story(
+fn it_runs_in_memory_without_a_server_and_says_what_these_locks_exclude() {
+    runs_all_chapters(
         &mut example::<&str>("quickstart", &[]),
         "They exclude the threads of this process only",
     );
@@ -43,7 +43,7 @@ fn it_runs_in_memory_without_a_server_and_says_what_that_is_good_for() {
 fn it_runs_on_the_server_it_is_given() {
     let server = Server::start();
     let mut command = example("quickstart", &["--redis", &server.url()]);
-    tells_its_story(&mut command, "Locks: on a Redis server, because --redis names it");
+    runs_all_chapters(&mut command, "Locks: on a Redis server, because --redis names it");
     assert_eq!(server.command(&["DBSIZE"]).integer(), 0, "nothing is left");
 }
 
@@ -52,12 +52,12 @@ fn it_runs_on_the_server_of_the_environment() {
     let server = Server::start();
     let mut command = example::<&str>("quickstart", &[]);
     command.env("REDIS_URL", server.url());
-    tells_its_story(&mut command, "Locks: on a Redis server, because REDIS_URL names it");
+    runs_all_chapters(&mut command, "Locks: on a Redis server, because REDIS_URL names it");
 }
 
 #[test]
 fn it_runs_on_a_server_of_its_own() {
-    tells_its_story(
+    runs_all_chapters(
         &mut example("quickstart", &["--spawn"]),
         "Locks: on a Redis server at 127.0.0.1:",
     );

@@ -1,6 +1,10 @@
-//! What the README says a user of the server needs is enough, and all of it is needed.
+//! The rights that the operations guide lists for a user of the server are sufficient and
+//! necessary.
 
-#![expect(clippy::panic, reason = "a test that meets what it cannot read fails, and says why")]
+#![expect(
+    clippy::panic,
+    reason = "a test that cannot read the operations guide fails, and says why"
+)]
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,16 +15,17 @@ use std::time::Duration;
 use wheellock::{Client, Error};
 use wheellock_fixture::{Sentinels, Server, wait_until};
 
-/// Long beside anything that is waited for here, so that only a hang reaches it.
+/// Much longer than any wait here takes, so that only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Renewed soon, and long enough not to end under a busy machine.
+/// Renewed soon, and long enough not to end on a busy machine.
 const LEASE: Duration = Duration::from_secs(3);
 
-/// For waits that are to end in vain.
+/// For waits that time out.
 const SHORT: Duration = Duration::from_millis(300);
 
-/// What is called beside the scripts' own: to connect, to send them, and to hear. Which command publishes is an argument.
+/// The commands that scripts do not call: to connect, to run scripts, and to subscribe. The command
+/// that publishes is an argument of a script.
 const BASICS: [&str; 10] = [
     "auth",
     "select",
@@ -34,22 +39,23 @@ const BASICS: [&str; 10] = [
     "publish",
 ];
 
-const README: &str = include_str!("../../README.md");
+const GUIDE: &str = include_str!("../../lock/docs/operations.md");
 
-/// The command in the README that makes a user, in words.
+/// The command in the operations guide that creates a user, in words.
 fn readme_words(user: &str) -> Vec<&'static str> {
     let beginning = format!("ACL SETUSER {user} ");
-    match README.lines().find(|line| line.starts_with(&beginning)) {
+    match GUIDE.lines().find(|line| line.starts_with(&beginning)) {
         Some(line) => line.split_whitespace().collect(),
-        None => panic!("the README does not say what a user needs"),
+        None => panic!("the operations guide has no line {beginning:?}"),
     }
 }
 
 #[test]
-fn the_commands_that_the_readme_names_are_enough() -> Result<(), Error> {
+fn the_commands_in_the_readme_suffice() -> Result<(), Error> {
     let server = Server::start();
     assert!(!server.command(&readme_words("locks")).is_error());
-    // Database 1, so that it has to be selected. A short timeout, after which a silent subscription is pinged.
+    // Database 1, so that it has to be selected. A short timeout, after which a silent subscription
+    // is pinged.
     let url = format!("redis://locks:password@{}/1", server.address());
     let client = || {
         Client::builder()
@@ -71,14 +77,14 @@ fn the_commands_that_the_readme_names_are_enough() -> Result<(), Error> {
     let pings = server.command_calls("ping");
     thread::scope(|scope| {
         let waiter = scope.spawn(|| ben.lock("orders:42").lock()?.unlock());
-        wait_until("somebody waits, and asks whether the server is there", PATIENCE, || {
+        wait_until("a client waits, and sends a PING", PATIENCE, || {
             ben.stats().waiters == 1 && server.command_calls("ping") > pings
         });
         guard.unlock()?;
         waiter.join().unwrap_or(Err(Error::Shutdown))
     })?;
-    // A channel that nobody waits on is given up after a while, or when its connection is asked.
-    wait_until("a channel is given up", PATIENCE, || server.command_calls("unsubscribe") > 0);
+    // A channel without waiters is unsubscribed after a while.
+    wait_until("a channel is unsubscribed", PATIENCE, || server.command_calls("unsubscribe") > 0);
 
     let _guard = ann.lock("orders:42").lock()?;
     assert!(ben.lock("orders:42").force_unlock()?);
@@ -86,19 +92,19 @@ fn the_commands_that_the_readme_names_are_enough() -> Result<(), Error> {
     let refused = server.command(&["ACL", "LOG"]);
     assert!(refused.array().is_empty(), "{refused:?}");
 
-    // None is named for nothing: each of them has run.
+    // Each of them has run.
     let named: BTreeSet<_> = readme_words("locks")
         .iter()
         .filter_map(|word| word.strip_prefix('+'))
         .map(str::to_owned)
         .collect();
     let unused: Vec<_> = named.iter().filter(|name| server.command_calls(name) == 0).collect();
-    assert!(unused.is_empty(), "{unused:?} are named and not used");
+    assert!(unused.is_empty(), "the operations guide lists commands that are not used: {unused:?}");
     Ok(())
 }
 
 #[test]
-fn the_commands_that_the_readme_names_for_the_family_are_enough() -> Result<(), Error> {
+fn the_commands_in_the_readme_suffice_for_all_kinds() -> Result<(), Error> {
     let server = Server::start();
     assert!(!server.command(&readme_words("family")).is_error());
     let url = format!("redis://family:password@{}/", server.address());
@@ -171,9 +177,9 @@ fn the_commands_that_the_readme_names_for_the_family_are_enough() -> Result<(), 
 }
 
 #[test]
-fn what_the_readme_names_for_sentinels_is_enough() -> Result<(), Error> {
+fn the_commands_in_the_readme_suffice_for_sentinels() -> Result<(), Error> {
     let sentinels = Sentinels::start();
-    let more = README.lines().find(|line| *line == "ACL SETUSER family +role");
+    let more = GUIDE.lines().find(|line| *line == "ACL SETUSER family +role");
     let more: Vec<_> = more.into_iter().flat_map(str::split_whitespace).collect();
     let said = |server: &Server, words: &[&str]| {
         let reply = server.command(words);
@@ -205,8 +211,8 @@ fn what_the_readme_names_for_sentinels_is_enough() -> Result<(), Error> {
 }
 
 #[test]
-fn the_readme_names_for_the_family_what_the_scripts_call_and_no_more() {
-    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lock/src/op");
+fn the_readme_lists_for_all_kinds_exactly_what_the_scripts_call() {
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lock/src/ops/scripts");
     let mut called: BTreeSet<String> = BASICS.iter().map(|name| (*name).to_owned()).collect();
     for entry in fs::read_dir(scripts).unwrap() {
         let path = entry.unwrap().path();

@@ -14,7 +14,7 @@ fn runs(command: &mut Command) {
     for line in [
         "latch: all 4 parts are done",
         "semaphore: 2 permits are free again",
-        "permits: it came back by itself",
+        "permits: it expired",
         "permits: 1 of 1 are free",
     ] {
         assert!(process.output().contains(line), "{}", process.output());

@@ -1,4 +1,4 @@
-//! The example `timer` runs to its end, and shows what it promises.
+//! The example `timer` runs to its end, and prints what its comments say.
 
 mod support;
 

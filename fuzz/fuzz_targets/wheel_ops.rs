@@ -1,23 +1,23 @@
-//! Operations on a `Wheel`, held against a model that is too simple to be wrong: a sorted map.
+//! Operations on a `Wheel`, compared with a simple model: a sorted map.
 //!
-//! With a fuzzer: `cargo fuzz run wheel_ops`. Without one, `cargo run --bin wheel_ops` replays the corpus, and
-//! `cargo run --bin wheel_ops FILE..` replays files, such as one that the fuzzer found.
+//! With a fuzzer: `cargo fuzz run wheel_ops`. Without one, `cargo run --bin wheel_ops` replays the
+//! corpus, and `cargo run --bin wheel_ops FILE..` replays files, such as one that the fuzzer found.
 //!
 //! # The input
 //!
-//! The first byte is the number of buckets. Then come operations, each a byte that is divided by six, with the
-//! remainder as its kind, and its operands:
+//! The first byte is the number of buckets. Operations follow: a byte, of which the remainder of a
+//! division by six is the kind, and the operands:
 //!
 //! | kind | operation | operands |
 //! |---|---|---|
 //! | 0, 1 | insert | tick |
 //! | 2 | cancel | key |
 //! | 3 | reschedule | key, tick |
-//! | 4 | advance as far as it goes | tick |
-//! | 5 | advance, and take a few at most | tick, a byte: how many, and from 128 on: 128 less, and panic then |
+//! | 4 | advance without a limit | tick |
+//! | 5 | advance with a limit | tick, a byte: the limit; above 128: panic after this less 128 |
 //!
-//! A key is a byte: an index into all keys ever given out, so that old ones are used too. A tick is a byte and what
-//! follows from it; see [`Input::tick`]. Where the input ends, so do the operations.
+//! A key is a byte: an index into all keys so far, so that old keys are used too. A tick is a byte,
+//! and sometimes more: see [`Input::tick`]. The operations end with the input.
 
 #![cfg_attr(fuzzing, no_main)]
 
@@ -39,7 +39,7 @@ fn main() -> std::process::ExitCode {
     replay::main("wheel_ops", run)
 }
 
-/// Does what the bytes say, and answers how many operations that were.
+/// Runs the operations of an input, and returns their number.
 ///
 /// # Panics
 ///
@@ -62,11 +62,11 @@ fn run(bytes: &[u8]) -> usize {
     operations
 }
 
-/// The wheel and its model, which are told the same.
+/// The wheel and its model, with the same operations.
 struct Pair {
     wheel: Wheel<u32>,
     model: Model,
-    /// Every key ever given out. The value is its index here.
+    /// All keys so far. The value of an entry is the index of its key.
     keys: Vec<Key>,
 }
 
@@ -74,10 +74,10 @@ impl Pair {
     /// One operation. `None` at the end of the input.
     fn step(&mut self, input: &mut Input<'_>) -> Option<()> {
         let now = self.wheel.now();
-        let lap = self.wheel.buckets() as u64;
+        let round = self.wheel.buckets() as u64;
         match input.byte()? % 6 {
             0 | 1 => {
-                let deadline = input.tick(now, lap)?;
+                let deadline = input.tick(now, round)?;
                 let value = u32::try_from(self.keys.len()).ok()?;
                 let key = self.wheel.insert(deadline, value);
                 self.keys.push(key);
@@ -85,7 +85,7 @@ impl Pair {
                 let due = self.model.deadline(value);
                 assert_eq!(self.wheel.deadline(key), due);
                 let bucket = self.wheel.bucket(key).map(|bucket| bucket as u64);
-                assert_eq!(bucket, due.map(|due| due % lap), "the bucket is the tick's");
+                assert_eq!(bucket, due.map(|due| due % round), "the bucket of the tick");
             }
             2 => {
                 let (key, value) = self.key(input)?;
@@ -96,17 +96,17 @@ impl Pair {
             }
             3 => {
                 let (key, value) = self.key(input)?;
-                let deadline = input.tick(now, lap)?;
+                let deadline = input.tick(now, round)?;
                 let moved = self.wheel.reschedule(key, deadline);
                 assert_eq!(moved, self.model.reschedule(value, deadline), "reschedule {value}");
                 assert_eq!(self.wheel.deadline(key), self.model.deadline(value));
             }
             4 => {
-                let to = input.tick(now, lap)?;
+                let to = input.tick(now, round)?;
                 self.advance(to, usize::MAX);
             }
             _ => {
-                let to = input.tick(now, lap)?;
+                let to = input.tick(now, round)?;
                 match usize::from(input.byte()?) {
                     limit @ 0..=128 => self.advance(to, limit),
                     count => self.advance_and_panic(to, count - 128),
@@ -124,7 +124,7 @@ impl Pair {
         assert_eq!(finished, expected_finished, "advance to {to}, {limit} at most: finished");
     }
 
-    /// Without a call of the hook by which a fuzzer hears of panics.
+    /// The panic does not call the panic hook, which a fuzzer would count as a failure.
     fn advance_and_panic(&mut self, to: u64, count: usize) {
         let mut taken = Vec::new();
         let turn = AssertUnwindSafe(|| {
@@ -140,14 +140,15 @@ impl Pair {
         assert_eq!(taken, expected, "advance to {to}, panic after {count}");
     }
 
-    /// The round, counted from now: the hand may be behind, and is not to be seen.
+    /// The rounds are counted from the wheel's position, which may be behind `now` and is not
+    /// public.
     fn compare_round(&self, key: Key, value: u32) {
-        let lap = self.wheel.buckets() as u64;
+        let round = self.wheel.buckets() as u64;
         let rounds = self.wheel.round(key);
         assert_eq!(rounds.is_some(), self.model.get(value).is_some());
         if let (Some(rounds), Some(due)) = (rounds, self.model.deadline(value)) {
-            let from_now = due.saturating_sub(self.model.now).saturating_sub(1) / lap;
-            assert!(rounds >= from_now && rounds <= due.saturating_sub(1) / lap);
+            let from_now = due.saturating_sub(self.model.now).saturating_sub(1) / round;
+            assert!(rounds >= from_now && rounds <= due.saturating_sub(1) / round);
         }
     }
 
@@ -156,7 +157,7 @@ impl Pair {
         Some((self.keys[index], u32::try_from(index).ok()?))
     }
 
-    /// Everything that can be seen of both without changing them.
+    /// Compares all that can be observed without a change.
     fn compare(&self) {
         assert_eq!(self.wheel.now(), self.model.now);
         assert_eq!(self.wheel.len(), self.model.pending.len());
@@ -168,7 +169,7 @@ impl Pair {
         assert!(debug.contains(&shown), "{debug} instead of {shown}");
     }
 
-    /// Takes all that is left, so that nothing hides in the wheel.
+    /// Advances to the end of time, so that nothing is left in the wheel.
     fn finish(&mut self) {
         let mut left: Vec<_> = self.wheel.iter().map(|(_, due, value)| (due, *value)).collect();
         left.sort_unstable();
@@ -184,27 +185,27 @@ impl Pair {
     }
 }
 
-/// The same as a wheel, slowly: what is pending by due tick, and among those of one tick by when it was put there.
+/// A slow wheel: pending values by due tick, and those of one tick by the order of insertion.
 #[derive(Default)]
 struct Model {
     pending: BTreeMap<(u64, u64), u32>,
-    places: BTreeMap<u32, (u64, u64)>,
+    positions: BTreeMap<u32, (u64, u64)>,
     now: u64,
     turn: u64,
 }
 
 impl Model {
     fn insert(&mut self, deadline: u64, value: u32) {
-        // Never a tick that has come already; at the end of time there is no later one.
-        let place = (deadline.max(self.now.saturating_add(1)), self.turn);
+        // Never a tick that has passed. The last tick has no later one.
+        let position = (deadline.max(self.now.saturating_add(1)), self.turn);
         self.turn += 1;
-        self.pending.insert(place, value);
-        self.places.insert(value, place);
+        self.pending.insert(position, value);
+        self.positions.insert(value, position);
     }
 
     fn cancel(&mut self, value: u32) -> Option<u32> {
-        let place = self.places.remove(&value)?;
-        self.pending.remove(&place)
+        let position = self.positions.remove(&value)?;
+        self.pending.remove(&position)
     }
 
     fn reschedule(&mut self, value: u32, deadline: u64) -> bool {
@@ -227,7 +228,7 @@ impl Model {
                 break;
             }
             let value = first.remove();
-            self.places.remove(&value);
+            self.positions.remove(&value);
             taken.push((due, value));
         }
         (taken, self.next_due().is_none_or(|due| due > self.now))
@@ -238,11 +239,11 @@ impl Model {
     }
 
     fn deadline(&self, value: u32) -> Option<u64> {
-        self.places.get(&value).map(|place| place.0)
+        self.positions.get(&value).map(|position| position.0)
     }
 
     fn get(&self, value: u32) -> Option<u32> {
-        self.places.contains_key(&value).then_some(value)
+        self.positions.contains_key(&value).then_some(value)
     }
 }
 
@@ -256,17 +257,17 @@ impl Input<'_> {
         Some(*first)
     }
 
-    /// A tick, most often one where something may go wrong: near now, whole laps away, at the end of time.
-    fn tick(&mut self, now: u64, lap: u64) -> Option<u64> {
+    /// A tick, most often an edge case: near now, whole rounds away, at the end of time.
+    fn tick(&mut self, now: u64, round: u64) -> Option<u64> {
         let kind = self.byte()?;
         let small = u64::from(kind & 0x1f);
         Some(match kind >> 5 {
             // Soon.
             0 | 1 => now.saturating_add(small),
-            // Around a lap from now.
-            2 => now.saturating_add(lap).saturating_add(small).saturating_sub(16),
-            // Whole laps from now.
-            3 => now.saturating_add(lap.saturating_mul(small)),
+            // Around a round from now.
+            2 => now.saturating_add(round).saturating_add(small).saturating_sub(16),
+            // Whole rounds from now.
+            3 => now.saturating_add(round.saturating_mul(small)),
             // Past.
             4 => now.saturating_sub(small),
             // The end of time.

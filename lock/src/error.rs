@@ -1,151 +1,187 @@
-//! The one error type: what went wrong, whether to try again, and whether the command may have run.
+//! The one error type: what failed, whether to try again, and whether the command may have run.
 
+use std::error::Error as StdError;
 use std::fmt;
+use std::io;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Why a lock operation failed.
 ///
-/// Contention is never an error: a `try_lock` that finds the lock taken answers `None`.
+/// Contention is never an error: a `try_lock` that finds the lock taken returns `None`.
 ///
-/// Two questions matter to a caller, and each has a method. [`is_retryable`](Self::is_retryable): may the same call
-/// succeed later? [`is_outcome_unknown`](Self::is_outcome_unknown): may the command have run on the server although no
-/// answer came? What an unknown outcome left behind is cleaned up in the background in either case.
+/// Two questions matter to a caller, and each has a method. [`is_retryable`](Self::is_retryable):
+/// may the same call succeed later? [`is_outcome_unknown`](Self::is_outcome_unknown): may the
+/// command have run on the server although no reply arrived? What an unknown outcome left on the
+/// server is cleaned up in the background.
+///
+/// The text of an error says everything. Where another error caused it, such as an [`io::Error`] or
+/// an error of TLS, that one is its [`source`](StdError::source), so that a program can look at its
+/// kind:
 ///
 /// ```
+/// use std::error::Error as _;
+/// use std::io;
 /// use wheellock::{Client, Error};
 ///
 /// let client = Client::in_memory();
 /// let error = client.lock("").try_lock().unwrap_err();
 /// assert!(matches!(error, Error::InvalidName { .. }));
 /// assert!(!error.is_retryable());
+///
+/// let error = Client::connect("redis://127.0.0.1:1/").unwrap_err();
+/// let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+/// assert_eq!(cause.map(io::Error::kind), Some(io::ErrorKind::ConnectionRefused));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The name cannot be a lock's. Permanent; nothing was sent.
+    /// The name cannot be used for a lock. Permanent; nothing was sent.
     InvalidName {
-        /// The name, cut short if it is long.
+        /// The name, truncated if it is long.
         name: String,
         /// What is wrong with it.
         reason: String,
     },
-    /// The lease is too short to be useful or too long to be kept. Permanent; nothing was sent.
+    /// The lease is too short to be useful or too long to be stored. Permanent; nothing was sent.
     InvalidLease {
-        /// The lease that was asked for.
+        /// The requested lease.
         lease: Duration,
         /// What is wrong with it.
         reason: String,
     },
-    /// A number of permits, or a count, that cannot be. Permanent; nothing was changed.
+    /// A number of permits or a count is out of range. Permanent; nothing was changed.
     InvalidCount {
-        /// The number that was asked for.
+        /// The requested number.
         count: i64,
         /// What is wrong with it.
         reason: String,
     },
-    /// The text cannot be a permit's id. Permanent; nothing was sent.
+    /// The text is not a permit's id. Permanent; nothing was sent.
     InvalidPermitId {
-        /// The text, cut short if it is long.
+        /// The text, truncated if it is long.
         id: String,
     },
-    /// A setting makes no sense. Permanent; nothing was sent.
+    /// A setting is invalid. Permanent; nothing was sent.
     InvalidSetting {
         /// The method of the builder, or `multi_lock`, `red_lock` or `server_timeout`.
         setting: &'static str,
-        /// What is wrong with its value.
-        reason: String,
+        /// What is wrong with its value. A certificate file that cannot be read has an
+        /// [`io::Error`] as its cause.
+        reason: Reason,
     },
-    /// The server's URL cannot be used. Permanent; nothing was sent. The text never holds the password.
+    /// The server's URL cannot be used. Permanent; nothing was sent. The text never contains the
+    /// password.
     InvalidUrl {
         /// What is wrong with it.
         reason: String,
     },
-    /// The operating system refused a thread. Transient.
+    /// The operating system refused to start a thread. Transient.
     Thread {
-        /// What it said.
-        reason: String,
+        /// What it answered. The cause is an [`io::Error`], or an error of `hashed_wheel`.
+        reason: Reason,
     },
-    /// The client's renewal thread for the lock's server has ended, because the
-    /// [clock](crate::ClientBuilder::clock) that it was given panicked, so a watched hold would not be renewed.
-    /// Permanent for this client; nothing was sent. A hold with a [lease of its own](crate::Lock::with_lease) can still
-    /// be taken.
+    /// The operating system gave no random bytes for the client's identity. Transient; nothing was
+    /// sent.
+    Random {
+        /// What it answered. The cause is an [`io::Error`].
+        reason: Reason,
+    },
+    /// The client's renewal thread for the lock's server has ended because the client's
+    /// [clock](crate::ClientBuilder::clock) panicked, so a watched hold would not be renewed.
+    /// Permanent for this client; nothing was sent. A hold with a [lease of its
+    /// own](crate::Lock::with_lease) can still be acquired.
     WatchdogGone,
-    /// No connection could be made, or none was free. Transient; the command did not run.
+    /// No connection could be made, or none was free; or the caller waited behind other threads of
+    /// the client, and the server answered none of them during the whole wait. Transient; the
+    /// command did not run.
     Unreachable {
         /// The server, as host and port, or as the path of its unix socket.
         server: String,
-        /// What the last attempt met.
-        reason: String,
+        /// Why the last attempt failed. The cause is an [`io::Error`] if a socket or the resolution
+        /// of a name failed.
+        reason: Reason,
     },
-    /// The server refused the user or the password, or refused that user a command that connecting takes, which the
-    /// reason names. Permanent until somebody changes one of them. Nothing ran.
+    /// The server refused the user or the password, or refused that user a command that connecting
+    /// needs, which the reason names. Permanent until a user, a password or a permission is
+    /// changed. Nothing ran.
     ///
-    /// With [`credentials`](crate::ClientBuilder::credentials) from a callback, they were asked for again and again
-    /// first, for as long as the call has patience. A callback that fails is [`Unreachable`](Self::Unreachable).
+    /// With [`credentials`](crate::ClientBuilder::credentials) from a callback, the client first
+    /// retries with new credentials until the call's time is over. A callback that fails is
+    /// [`Unreachable`](Self::Unreachable).
     Authentication {
         /// The server, as host and port, or as the path of its unix socket.
         server: String,
         /// What it answered.
         reason: String,
     },
-    /// One side did not believe the other's certificate, or they found no TLS that both speak. Permanent until somebody
-    /// changes a certificate or a setting. Nothing ran, and nothing that is secret was said.
+    /// One side did not accept the other's certificate, or the two have no version or cipher of TLS
+    /// in common. Permanent until a certificate or a setting is changed. Nothing ran, and no secret
+    /// was sent.
     Tls {
         /// The server, as host and port, or as the path of its unix socket.
         server: String,
-        /// What was wrong, as the side that refused tells it.
-        reason: String,
+        /// What was wrong, as the side that refused reports it. The cause is an error of the TLS
+        /// library, whose type is not part of this crate's interface.
+        reason: Reason,
     },
-    /// The server may evict locks, and the client was told to [refuse](crate::ClientBuilder::refuse_eviction) such a
-    /// server. Permanent until its `maxmemory-policy` is `noeviction`; no lock was taken.
+    /// The server may evict locks, and the client was told to
+    /// [refuse](crate::ClientBuilder::refuse_eviction) such a server. Permanent until its
+    /// `maxmemory-policy` is `noeviction`; no lock was acquired.
     Eviction {
         /// The server's policy.
         policy: String,
     },
-    /// The command was sent and no answer came: it may have run. Transient.
+    /// The command was sent, and no reply arrived, or bytes that are not a reply, or a reply of
+    /// more than 1 MiB, of more than 16,384 parts or with lists nested more than 8 deep: the
+    /// command may have run. Transient.
     ///
-    /// From an acquire: the lock is not held by the caller, and what the command may have created is released in the
-    /// background. From a release: the hold is over, and what the server has not acknowledged is finished in the
-    /// background.
+    /// From an acquire: the caller does not hold the lock, and what the command may have created is
+    /// released in the background. From a release: the hold is over, and what the server has not
+    /// acknowledged is finished in the background.
     OutcomeUnknown {
         /// The operation.
         operation: &'static str,
-        /// What the last attempt met.
-        reason: String,
+        /// Why the last attempt failed. The cause is an [`io::Error`] if a socket failed.
+        reason: Reason,
     },
-    /// The server answered with an error, so the command did not take effect.
+    /// The server replied with an error, so the command had no effect.
     ///
-    /// Transient for the codes that pass by themselves: `LOADING`, `BUSY`, `READONLY`, `MASTERDOWN`, `TRYAGAIN`,
-    /// `CLUSTERDOWN`, `OOM`, `NOREPLICAS`, `MISCONF`. Permanent otherwise.
+    /// Transient for the codes `LOADING`, `BUSY`, `READONLY`, `MASTERDOWN`, `TRYAGAIN`,
+    /// `CLUSTERDOWN`, `OOM`, `NOREPLICAS` and `MISCONF`. Permanent otherwise.
     Refused {
         /// The operation.
         operation: &'static str,
-        /// The first word of the server's answer.
+        /// The first word of the server's reply.
         code: String,
         /// The rest of it.
         message: String,
     },
-    /// It was granted, and fewer replicas than [wanted](crate::ClientBuilder::replica_acks) acknowledged it in time, so
-    /// it was given back. Transient; nothing is held.
+    /// The lock was granted, and fewer replicas than
+    /// [wanted](crate::ClientBuilder::replica_acks) acknowledged it in time, so it was released.
+    /// Transient; nothing is held.
     NotReplicated {
-        /// How many were to.
+        /// How many replicas were to acknowledge it.
         wanted: u32,
         /// How many did, as far as is known.
         acknowledged: u32,
     },
-    /// The key of that name holds something that is not a lock. Permanent until it is removed; it was not touched.
+    /// The key of that name holds something that is not a lock. Permanent until it is removed; it
+    /// was not changed.
     WrongType {
         /// The lock's name.
         name: String,
     },
-    /// Whoever asks holds the lock already, and it is of a kind that is not taken twice. Permanent while that hold lasts;
-    /// nothing was sent.
+    /// The caller already holds the lock, and its kind cannot be acquired twice. Permanent while
+    /// that hold lasts; nothing was sent.
     AlreadyHeld {
         /// The lock's name.
         name: String,
     },
-    /// Whoever asks for the write lock holds the read lock: it would wait for itself. Permanent while that hold lasts;
-    /// nothing was sent. Release the read lock first; somebody else may write in between.
+    /// The caller asks for the write lock while it holds the read lock: it would wait for itself.
+    /// Permanent while that hold lasts; nothing was sent. Release the read lock first; another
+    /// owner may write in between.
     Upgrade {
         /// The lock's name.
         name: String,
@@ -157,7 +193,7 @@ pub enum Error {
         /// How it was lost.
         reason: LostReason,
     },
-    /// The wait was cancelled by the caller. Nothing is held.
+    /// The caller cancelled the wait. Nothing is held.
     Cancelled {
         /// The lock's name.
         name: String,
@@ -165,6 +201,97 @@ pub enum Error {
     /// The client has been shut down. Permanent for this client; nothing is held.
     Shutdown,
 }
+
+/// Why something failed: a text and, where another error caused it, that error.
+///
+/// The text says everything that the cause says. Two are equal if their texts are equal.
+///
+/// ```
+/// use std::error::Error as _;
+/// use std::io;
+/// use wheellock::{Client, Error};
+///
+/// let error = Client::connect("redis://127.0.0.1:1/").unwrap_err();
+/// let Error::Unreachable { reason, .. } = error else { panic!("{error}") };
+/// assert!(reason.as_str().contains("refused"));
+/// assert!(reason.source().unwrap().is::<io::Error>());
+/// ```
+#[derive(Clone)]
+pub struct Reason {
+    text: String,
+    cause: Option<Arc<dyn StdError + Send + Sync>>,
+}
+
+impl Reason {
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    pub(crate) fn caused_by(cause: impl StdError + Send + Sync + 'static) -> Self {
+        Self { text: cause.to_string(), cause: Some(Arc::new(cause)) }
+    }
+
+    /// Whether it is that a socket was silent for too long.
+    pub(crate) fn is_timeout(&self) -> bool {
+        let error = self.cause.as_ref().and_then(|cause| cause.downcast_ref::<io::Error>());
+        error.is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
+    }
+
+    /// The same reason with a text that begins with what failed.
+    pub(crate) fn in_context(self, context: impl fmt::Display) -> Self {
+        Self { text: format!("{context}: {}", self.text), cause: self.cause }
+    }
+}
+
+impl From<String> for Reason {
+    fn from(text: String) -> Self {
+        Self { text, cause: None }
+    }
+}
+
+impl From<&str> for Reason {
+    fn from(text: &str) -> Self {
+        text.to_owned().into()
+    }
+}
+
+impl From<io::Error> for Reason {
+    fn from(error: io::Error) -> Self {
+        Self::caused_by(error)
+    }
+}
+
+impl StdError for Reason {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.cause.as_deref().map(|cause| cause as _)
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.text)
+    }
+}
+
+impl fmt::Debug for Reason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.text, formatter)
+    }
+}
+
+impl PartialEq for Reason {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Reason {}
+
+// A cause is shared and only read, so a panic leaves none half changed.
+impl UnwindSafe for Reason {}
+impl RefUnwindSafe for Reason {}
 
 /// How a hold ended without being released.
 ///
@@ -176,17 +303,17 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LostReason {
-    /// The lease ran out as it was meant to: it was a lease without renewal, or the hold had come to
+    /// The lease ended as planned: it was a lease without renewal, or the hold reached
     /// [`max_hold`](crate::ClientBuilder::max_hold).
     Expired,
-    /// Renewals were due, and none was answered before the lease ran out.
+    /// Renewals were due, and none was answered before the lease ended.
     ServerUnreachable,
-    /// The lease ran out although no renewal went unanswered: this process did not come to one. It was stopped, or had
-    /// no processor for too long.
+    /// The lease ended although no renewal went unanswered: this process was stopped, or got no
+    /// processor for too long.
     Paused,
     /// The key is gone: deleted, flushed, evicted or lost by a restart.
     Deleted,
-    /// The key belongs to somebody else.
+    /// The key belongs to another owner.
     TakenOver,
     /// The client was shut down.
     Shutdown,
@@ -195,7 +322,7 @@ pub enum LostReason {
 }
 
 impl LostReason {
-    /// Every one of them, in the order of their numbers.
+    /// All reasons, in the order of their numbers.
     pub(crate) const ALL: [Self; 7] = [
         Self::Expired,
         Self::ServerUnreachable,
@@ -210,7 +337,7 @@ impl LostReason {
         self as usize
     }
 
-    /// One word, for the labels of metrics.
+    /// A word for the labels of metrics.
     #[cfg(feature = "metrics")]
     pub(crate) const fn word(self) -> &'static str {
         match self {
@@ -226,20 +353,21 @@ impl LostReason {
 }
 
 impl Error {
-    /// Whether the same call may succeed later without anything being changed by hand.
+    /// Whether the same call may succeed later although nothing is changed by hand.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Thread { .. }
+            | Self::Random { .. }
             | Self::Unreachable { .. }
             | Self::OutcomeUnknown { .. }
             | Self::NotReplicated { .. } => true,
-            Self::Refused { code, .. } => passes_by_itself(code) || code == "OOM",
+            Self::Refused { code, .. } => is_transient_code(code) || code == "OOM",
             _ => false,
         }
     }
 
-    /// Whether the command may have run on the server although no answer came.
+    /// Whether the command may have run on the server although no reply arrived.
     #[must_use]
     pub fn is_outcome_unknown(&self) -> bool {
         matches!(self, Self::OutcomeUnknown { .. })
@@ -247,14 +375,25 @@ impl Error {
 }
 
 impl Error {
-    /// Whether it says that the server did not answer, or not yet as it should.
-    pub(crate) fn is_the_servers_state(&self) -> bool {
+    /// Whether the server would refuse every other thread of this client in the same way.
+    pub(crate) fn applies_to_all_threads(&self) -> bool {
+        matches!(
+            self,
+            Self::Authentication { .. }
+                | Self::Tls { .. }
+                | Self::Refused { .. }
+                | Self::WrongType { .. }
+        )
+    }
+
+    /// Whether the server did not answer, or is in a state that does not last.
+    pub(crate) fn is_server_unavailable(&self) -> bool {
         self.is_retryable() && !matches!(self, Self::NotReplicated { .. })
     }
 }
 
-/// Whether a server's error is a state that it leaves by itself, so that sending again makes sense.
-pub(crate) fn passes_by_itself(code: &str) -> bool {
+/// Whether the code names a state that a server leaves by itself, so that a retry makes sense.
+pub(crate) fn is_transient_code(code: &str) -> bool {
     matches!(
         code,
         "LOADING"
@@ -281,15 +420,21 @@ impl fmt::Display for Error {
                 write!(formatter, "a count of {count} cannot be used: {reason}")
             }
             Self::InvalidPermitId { id } => {
-                write!(formatter, "{id:?} is no permit's id: it has 32 hexadecimal digits")
+                write!(formatter, "{id:?} is not a permit's id: an id has 32 hexadecimal digits")
             }
             Self::InvalidSetting { setting, reason } => write!(formatter, "{setting}: {reason}"),
             Self::InvalidUrl { reason } => {
                 write!(formatter, "the server's URL cannot be used: {reason}")
             }
             Self::Thread { reason } => write!(formatter, "a thread could not be started: {reason}"),
+            Self::Random { reason } => {
+                write!(formatter, "the operating system gave no random bytes: {reason}")
+            }
             Self::WatchdogGone => {
-                write!(formatter, "the client's renewal thread has ended, nothing would be renewed")
+                write!(
+                    formatter,
+                    "the client's renewal thread has ended: the lock would not be renewed"
+                )
             }
             Self::Unreachable { server, reason } => {
                 write!(formatter, "the server {server} cannot be reached: {reason}")
@@ -298,28 +443,31 @@ impl fmt::Display for Error {
                 write!(formatter, "the server {server} refused the credentials: {reason}")
             }
             Self::Tls { server, reason } => {
-                write!(formatter, "no TLS with the server {server}: {reason}")
+                write!(formatter, "the TLS handshake with the server {server} failed: {reason}")
             }
             Self::Eviction { policy } => {
-                write!(formatter, "the server may evict locks: its maxmemory-policy is {policy}")
+                write!(
+                    formatter,
+                    "the server may evict locks: its maxmemory-policy is {policy}, set it to noeviction"
+                )
             }
             Self::OutcomeUnknown { operation, reason } => {
-                write!(formatter, "{operation}: no answer came, it may have run: {reason}")
+                write!(formatter, "{operation}: no reply arrived, it may have run: {reason}")
             }
             Self::Refused { operation, code, message } => {
-                write!(formatter, "{operation}: the server answered {code} {message}")
+                write!(formatter, "{operation}: the server replied {code} {message}")
             }
             Self::NotReplicated { wanted, acknowledged } => {
                 write!(
                     formatter,
-                    "{acknowledged} replicas acknowledged what was granted, and {wanted} are wanted"
+                    "{acknowledged} replicas acknowledged the grant, and {wanted} are wanted"
                 )
             }
             Self::WrongType { name } => {
                 write!(formatter, "the key {name:?} holds something that is not a lock")
             }
             Self::AlreadyHeld { name } => {
-                write!(formatter, "the lock {name:?} is held already, and cannot be taken twice")
+                write!(formatter, "the lock {name:?} is already held and cannot be acquired twice")
             }
             Self::Upgrade { name } => {
                 write!(formatter, "the write lock of {name:?} would wait for its own read lock")
@@ -347,14 +495,41 @@ impl fmt::Display for LostReason {
     }
 }
 
-impl std::error::Error for Error {}
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            Self::InvalidSetting { reason, .. }
+            | Self::Thread { reason }
+            | Self::Random { reason }
+            | Self::Unreachable { reason, .. }
+            | Self::Tls { reason, .. }
+            | Self::OutcomeUnknown { reason, .. } => reason.source(),
+            _ => None,
+        }
+    }
+}
 
-/// A text for messages: whole if it is short, else its beginning and its length.
-pub(crate) fn shortened(text: &str) -> String {
+/// A text for messages: all of it if it is short, else its beginning and its length.
+pub(crate) fn truncated(text: &str) -> String {
     const SHOWN: usize = 80;
     if text.chars().count() <= SHOWN {
         return text.to_owned();
     }
     let beginning: String = text.chars().take(SHOWN).collect();
     format!("{beginning}… ({} bytes)", text.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_can_be_shared_compared_and_carried_through_a_panic() {
+        fn check<T: Clone + PartialEq + Send + Sync + UnwindSafe + RefUnwindSafe>(_: &T) {}
+        let thread = |reason: Reason| Error::Thread { reason };
+        let error = thread(io::Error::from(io::ErrorKind::OutOfMemory).into());
+        check(&error);
+        assert_eq!(error, thread("out of memory".into()), "compared by text");
+        assert!(error.source().is_some() && thread("x".into()).source().is_none());
+    }
 }

@@ -3,6 +3,8 @@
 use core::error::Error;
 use core::fmt;
 use core::time::Duration;
+#[cfg(feature = "std")]
+use std::io;
 
 /// Why a timer or a [`Wheel`](crate::Wheel) could not be built. Permanent, except for
 /// [`ThreadSpawn`](Self::ThreadSpawn): the same settings fail again.
@@ -17,15 +19,16 @@ use core::time::Duration;
 pub enum BuildError {
     /// The tick is zero, or longer than 2^64 - 1 nanoseconds (584 years).
     TickDuration(Duration),
-    /// The wheel has no bucket, or more than [`TICKS_PER_WHEEL_MAX`](crate::TICKS_PER_WHEEL_MAX).
+    /// The number of buckets is zero, or more than
+    /// [`TICKS_PER_WHEEL_MAX`](crate::TICKS_PER_WHEEL_MAX).
     TicksPerWheel(usize),
-    /// The bound on pending timeouts is zero: nothing could ever be scheduled.
+    /// The limit on pending timeouts is zero: nothing could ever be scheduled.
     MaxPendingTimeouts,
-    /// The thread's name has a null byte in it, which no operating system takes.
+    /// The thread's name contains a null byte, which no operating system accepts.
     ThreadName,
-    /// The operating system gave no thread. Transient: it may have one later.
+    /// The operating system refused a thread, for this reason. Transient: it may have one later.
     #[cfg(feature = "std")]
-    ThreadSpawn(std::io::Error),
+    ThreadSpawn(io::Error),
 }
 
 impl fmt::Display for BuildError {
@@ -33,18 +36,19 @@ impl fmt::Display for BuildError {
         match self {
             Self::TickDuration(duration) => write!(
                 formatter,
-                "a tick of {duration:?} is out of range: it is 1 ns at least, 2^64 - 1 ns at most"
+                "tick duration {duration:?} is out of range: use 1 ns to 2^64 - 1 ns"
             ),
-            Self::TicksPerWheel(count) => write!(
-                formatter,
-                "{count} ticks per wheel are out of range: 1 at least, 2^24 at most"
-            ),
-            Self::MaxPendingTimeouts => {
-                formatter.write_str("a timer that may hold 0 pending timeouts can do nothing")
+            Self::TicksPerWheel(count) => {
+                write!(formatter, "{count} ticks per wheel is out of range: use 1 to 2^24")
             }
-            Self::ThreadName => formatter.write_str("the thread name contains a null byte"),
+            Self::MaxPendingTimeouts => {
+                formatter.write_str("the limit on pending timeouts is 0: use at least 1")
+            }
+            Self::ThreadName => {
+                formatter.write_str("the thread name contains a null byte: use a name without one")
+            }
             #[cfg(feature = "std")]
-            Self::ThreadSpawn(_) => formatter.write_str("the ticker thread could not be started"),
+            Self::ThreadSpawn(_) => formatter.write_str(NO_THREAD),
         }
     }
 }
@@ -59,13 +63,23 @@ impl Error for BuildError {
     }
 }
 
-/// Why nothing was scheduled. It hands the value back: nothing of it has run, nothing of it is kept.
+#[cfg(feature = "std")]
+const NO_THREAD: &str =
+    "the operating system refused a thread for the timer: try again when it has fewer";
+
+/// Why nothing was scheduled, with the value that was to be scheduled. It has not run, and the
+/// timer does not keep it.
+///
+/// It can be returned with `?`, also as a `Box<dyn Error + Send + Sync>`, because a
+/// [`Task`](crate::Task) is [`Sync`]. If the value is of another type that is not `Sync`, drop it
+/// first: `map_err(|error| error.map(drop))`.
 ///
 /// ```
 /// use std::time::Duration;
 /// use hashed_wheel::{HashedWheelTimer, ScheduleError};
 ///
-/// let timer = HashedWheelTimer::builder().max_pending_timeouts(1).build_batch(|_: &mut Vec<u32>| {})?;
+/// let builder = HashedWheelTimer::builder().max_pending_timeouts(1);
+/// let timer = builder.build_batch(|_: &mut Vec<u32>| {})?;
 /// timer.schedule(Duration::from_secs(60), 7)?;
 /// let error = timer.schedule(Duration::from_secs(60), 8).unwrap_err();
 /// assert!(error.is_transient());
@@ -75,15 +89,15 @@ impl Error for BuildError {
 #[cfg(feature = "std")]
 #[non_exhaustive]
 pub enum ScheduleError<T> {
-    /// As many timeouts are pending as the timer may hold. Transient: a slot is free again as soon as one of them
-    /// is due or cancelled.
+    /// The timer has as many pending timeouts as its limit allows. Transient: a timeout can be
+    /// scheduled when one of them is due or cancelled.
     Full(T),
     /// The timer was stopped, or a panic of its [`Clock`](crate::Clock) has ended it. Permanent.
     Stopped(T),
-    /// The timer was to start with its first timeout, and the operating system gave no thread. Transient: it may have
-    /// one later. [`HashedWheelTimer::start`](crate::HashedWheelTimer::start) says what the system's reason is.
-    NotStarted(T),
-    /// The period of a periodic task is zero: it would run without end. Permanent.
+    /// The timer was to start with its first timeout, and the operating system refused a thread,
+    /// for this reason. Transient: it may have one later.
+    NotStarted(T, io::Error),
+    /// The period of a periodic task is zero: it would run without a pause. Permanent.
     ZeroPeriod(T),
 }
 
@@ -94,7 +108,7 @@ impl<T> ScheduleError<T> {
         match self {
             Self::Full(value)
             | Self::Stopped(value)
-            | Self::NotStarted(value)
+            | Self::NotStarted(value, _)
             | Self::ZeroPeriod(value) => value,
         }
     }
@@ -102,32 +116,32 @@ impl<T> ScheduleError<T> {
     /// Whether the same call may succeed later.
     pub const fn is_transient(&self) -> bool {
         match self {
-            Self::Full(_) | Self::NotStarted(_) => true,
+            Self::Full(_) | Self::NotStarted(..) => true,
             Self::Stopped(_) | Self::ZeroPeriod(_) => false,
         }
     }
 
-    /// The same reason with another value, such as the one that was wrapped in what was to be scheduled.
+    /// The same reason with another value, such as one that was inside of what was to be scheduled.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> ScheduleError<U> {
         match self {
             Self::Full(value) => ScheduleError::Full(change(value)),
             Self::Stopped(value) => ScheduleError::Stopped(change(value)),
-            Self::NotStarted(value) => ScheduleError::NotStarted(change(value)),
+            Self::NotStarted(value, error) => ScheduleError::NotStarted(change(value), error),
             Self::ZeroPeriod(value) => ScheduleError::ZeroPeriod(change(value)),
         }
     }
 }
 
-// By hand: a closure has no `Debug`, and an error must have one.
+// Not derived: a closure has no `Debug`, and an error must have it.
 #[cfg(feature = "std")]
 impl<T> fmt::Debug for ScheduleError<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Full(_) => "Full(..)",
-            Self::Stopped(_) => "Stopped(..)",
-            Self::NotStarted(_) => "NotStarted(..)",
-            Self::ZeroPeriod(_) => "ZeroPeriod(..)",
-        })
+        match self {
+            Self::Full(_) => formatter.write_str("Full(..)"),
+            Self::Stopped(_) => formatter.write_str("Stopped(..)"),
+            Self::NotStarted(_, error) => write!(formatter, "NotStarted(.., {error:?})"),
+            Self::ZeroPeriod(_) => formatter.write_str("ZeroPeriod(..)"),
+        }
     }
 }
 
@@ -135,31 +149,41 @@ impl<T> fmt::Debug for ScheduleError<T> {
 impl<T> fmt::Display for ScheduleError<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Self::Full(_) => "the timer holds as many pending timeouts as it may",
-            Self::Stopped(_) => "the timer is stopped",
-            Self::NotStarted(_) => "the ticker thread could not be started",
-            Self::ZeroPeriod(_) => "a period of zero would never end",
+            Self::Full(_) => {
+                "the timer is full: try again when a timeout is due or cancelled, or raise its limit"
+            }
+            Self::Stopped(_) => "the timer is stopped: schedule on another timer",
+            Self::NotStarted(..) => NO_THREAD,
+            Self::ZeroPeriod(_) => "the period is zero: use at least 1 ns",
         })
     }
 }
 
 #[cfg(feature = "std")]
-impl<T> Error for ScheduleError<T> {}
+impl<T> Error for ScheduleError<T> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::NotStarted(_, error) => Some(error),
+            Self::Full(_) | Self::Stopped(_) | Self::ZeroPeriod(_) => None,
+        }
+    }
+}
 
 /// Why a timer could not be stopped.
 ///
 /// ```
 /// use hashed_wheel::StopError;
 ///
-/// assert_eq!(StopError::OnTickerThread.to_string(), "a task cannot stop the timer that runs it");
+/// let error = StopError::OnTickerThread;
+/// assert!(error.to_string().starts_with("a task cannot stop the timer that runs it"));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg(feature = "std")]
 #[non_exhaustive]
 pub enum StopError {
-    /// The call came from the ticker's own thread: from a task, a handler or the panic hook. Stopping waits for that
-    /// thread to end, so it would wait for itself. Nothing was stopped. Call it from another thread, or drop the
-    /// timer, which does not wait when it happens on the ticker's thread.
+    /// The call came from the ticker thread: from a task, a handler or the panic hook. Stopping
+    /// waits for that thread to end, so it would wait for itself. Nothing was stopped. Call it from
+    /// another thread, or drop the timer, which does not wait when it happens on the ticker thread.
     OnTickerThread,
 }
 
@@ -167,9 +191,9 @@ pub enum StopError {
 impl fmt::Display for StopError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::OnTickerThread => {
-                formatter.write_str("a task cannot stop the timer that runs it")
-            }
+            Self::OnTickerThread => formatter.write_str(
+                "a task cannot stop the timer that runs it: stop it on another thread, or drop it",
+            ),
         }
     }
 }

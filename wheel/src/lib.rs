@@ -1,11 +1,16 @@
-//! A hashed timing wheel with rounds, and a timer with a dedicated, tickless thread on top of it.
+//! A hashed timing wheel with rounds, and timers on it with a thread that sleeps while nothing is
+//! due.
+//!
+//! For programs with threads and many timeouts, most of which are cancelled: requests to give up,
+//! leases to renew, idle connections to close.
 //!
 //! ```
 //! use std::sync::Arc;
 //! use std::time::Duration;
-//! use hashed_wheel::{HashedWheelTimer, ManualClock};
+//! use hashed_wheel::{HashedWheelTimer, ManualClock, crossbeam_channel};
 //!
-//! let clock = ManualClock::new(); // for the example; without it the timer goes by the system's clock
+//! // For the example; without it the timer uses the system's clock.
+//! let clock = ManualClock::new();
 //! let timer = HashedWheelTimer::builder().clock(Arc::new(clock.clone())).build()?;
 //! let (sender, receiver) = crossbeam_channel::unbounded();
 //! let late = sender.clone();
@@ -19,214 +24,103 @@
 //!
 //! # What it does not do
 //!
-//! * It is not exact. A task runs up to a tick late, plus what the operating system takes to wake a thread, plus the
-//!   time of the tasks before it.
-//! * It is not real time. Tasks run one after the other on one thread: a task that waits holds up all others.
+//! * It is not exact. A task runs up to a tick late, plus the time to wake a thread, plus the tasks
+//!   before it.
+//! * It is not real-time. Tasks run one after the other on one thread: a task that blocks delays
+//!   all others.
 //! * It keeps no order between timeouts of different threads that are due at one time.
-//! * It does not notice what [`Instant`](std::time::Instant) does not: on Linux, that clock stands still while the
-//!   machine is suspended. A [`Clock`] of your own may go by another one.
-//! * It gives memory back only when it is stopped or dropped: until then a wheel stays as large as the most it ever held.
+//! * It goes by [`Instant`](std::time::Instant), which on Linux stands still while the machine is
+//!   suspended. A [`Clock`] of your own may use another time.
+//! * It frees only part of its memory while it runs: empty chunks of entries and empty pages of
+//!   buckets. The tables that index them stay as large as they ever were.
 //!
 //! # What it guarantees
 //!
-//! * *Never early.* A deadline is rounded up to a tick, in one place.
-//! * *Idle is idle.* While nothing is due the thread sleeps, whatever is pending. It is woken only for something that
-//!   is due earlier than what it sleeps to. A timeout that was cancelled may still wake it once, when it was due.
-//! * *No walk.* Nothing that is pending is looked at before it is due, be it a million entries in the same bucket.
-//! * *One winner.* Of [`Timeout::cancel`], the ticker and [`HashedWheelTimer::stop`] exactly one gets the task.
-//!   Cancelling frees the task at once.
+//! * *Never early.* A deadline is rounded up to a tick.
+//! * *Idle is idle.* The thread sleeps until something is due, whatever is pending. It is woken
+//!   only for a timeout that is due before the end of its sleep. A cancelled timeout may wake it
+//!   once, when it was due.
+//! * *No walk.* No pending entry is looked at before it is due, even with a million of them in one
+//!   bucket.
+//! * *One winner.* Either [`Timeout::cancel`], the ticker or [`HashedWheelTimer::stop`] gets a
+//!   task. Cancelling frees the task at once.
 //! * *No lock is held* while a task, a handler, a hook or a destructor of yours runs.
-//! * *A panic stops nothing.* It is caught, counted and reported to [`TimerBuilder::on_panic`]. Only that of a [`Clock`]
-//!   of your own may end the timer, which then refuses what it could not fire.
-//! * *Bounded work.* At most 1024 entries are taken at a time, and what is scheduled during a turn is due after it.
-//! * *Bounded memory*, if asked for: [`TimerBuilder::max_pending_timeouts`] is never exceeded, and whatever is refused
-//!   is handed back.
-//! * *Nothing gets lost.* What was pending when the timer is stopped is given back. What the ticker has taken by then,
-//!   1024 tasks at most, still runs, and is not given back.
-//!
-//! # Ticks, buckets, rounds
-//!
-//! Time is cut into *ticks*. A wheel has a fixed number of *buckets* and a hand that stands at one of them; each tick
-//! moves it on by one. What is due at tick *n* stands in bucket *n mod buckets*. What is due more than a lap ahead
-//! shares its bucket with what is due sooner, and is told from it by its *round*: how often the hand passes before.
-//!
-//! Scheduling and cancelling take constant time, however much is pending, which a heap or a tree does not give. The
-//! idea is scheme 6 in George Varghese and Tony Lauck, *Hashed and Hierarchical Timing Wheels* (SOSP 1987). The names,
-//! and the shape of the timer, are those of Netty's `HashedWheelTimer`. In two things this one is unlike Netty's: it
-//! keeps the later rounds of a bucket apart, so that passing a bucket does not mean walking through it, and its thread
-//! does not tick while nothing is due.
-//!
-//! A wheel of eight buckets at tick 0, with a delay of 5 and one of 17:
-//!
-//! ```text
-//!  hand
-//!   v
-//!   0    1    2    3    4    5    6    7      bucket
-//!        |                   |
-//!        17: round 2         5: round 0
-//!            due when the        due when the hand comes
-//!            hand is here        here for the first time
-//!            a third time
-//! ```
+//! * *A panic stops nothing.* It is caught, counted and reported to [`TimerBuilder::on_panic`].
+//!   Only a panic of a [`Clock`] of your own may end the timer, which then refuses everything.
+//! * *Bounded work.* The ticker takes at most 1024 entries at a time. What is scheduled while it
+//!   fires is due later.
+//! * *Bounded memory*, if asked for. [`TimerBuilder::max_pending_timeouts`] is never exceeded, and
+//!   a refused task is returned.
+//! * *Nothing is lost.* A stop returns what was pending. Tasks that the ticker has already taken,
+//!   at most 1024, still run.
 //!
 //! # Three levels
 //!
-//! * [`HashedWheelTimer`] runs closures, each with a [`Timeout`] to cancel it by. Begin here.
-//! * [`BatchTimer`] hands values of one type to one handler in batches. Nothing is boxed. For a program with very many
-//!   timeouts of one kind.
-//! * [`Wheel`] is plain data, with no thread and no clock. For an event loop that has its own. It needs an allocator and
-//!   no standard library: with `default-features = false` it is all that is left of this crate, and there is no dependency.
+//! * [`HashedWheelTimer`] runs closures, each with a [`Timeout`] to cancel it. Start here.
+//! * [`BatchTimer`] passes values of one type to one handler in batches, and boxes nothing. For a
+//!   program with very many timeouts of one kind.
+//! * [`Wheel`] is plain data without a thread or a clock, for an event loop that has its own.
 //!
-//! # What else the timer does
+//! [`ScheduleError`] returns what was to be scheduled and tells whether a later call may succeed.
+//! [`BuildError`] names the setting that is out of range.
 //!
-//! * [`schedule_periodic`](HashedWheelTimer::schedule_periodic) runs a task at a fixed rate or with a fixed delay, and
-//!   [`MissedRuns`] says what becomes of the runs that were missed.
-//! * [`after`](HashedWheelTimer::after) and [`interval`](HashedWheelTimer::interval) are channels for `select!`.
-//! * [`TimerBuilder::executor`] runs the tasks elsewhere, so that a slow one holds up no other.
-//! * [`Timeout::take`] cancels and gives the task back. [`HashedWheelTimer::drain`] runs what is due, then stops.
-//! * [`statistics`](HashedWheelTimer::statistics) says how much was done and how late, always.
+//! The [`guide`] explains how the wheel works, what makes a timeout late, how to choose the tick
+//! and the size, how to test with a [`ManualClock`], and how this compares with other timers.
 //!
-//! # How lateness comes about
+//! # Features
 //!
-//! A deadline is rounded up to a tick: on average half a tick late, at most one. Then the operating system wakes the
-//! thread, usually within 0.1 ms. Then the tasks before it run, one after the other. A task that blocks for a second
-//! delays all that is due in that second; [`Statistics::lateness_max`] and [`Statistics::longest_task`] name it. With an
-//! executor the ticker only hands tasks on, and what a task takes delays none but those that the executor runs after it.
-//!
-//! # Choosing the tick and the size of the wheel
-//!
-//! The *tick* is how late a timeout may be, and how often the thread wakes at most: 10 ms unless set. As nothing ticks
-//! while nothing is due, a finer tick costs only when timeouts are many and spread out: with 100,000 timeouts a second,
-//! a tick of 1 ms wakes the thread 1000 times for 100 each, and a tick of 10 ms wakes it 100 times for 1000 each.
-//!
-//! The *size* matters little: 4096 ticks unless set, 41 s at the default tick. A wheel that holds much gives itself
-//! longer laps inside, so that the usual delays are found in constant time; what is still further away costs a search in
-//! a tree of the distinct due ticks. Nothing gets late or wrong with a wheel that is too small. A bucket takes 8 bytes,
-//! in each of the eight wheels of a timer.
-//!
-//! # Beside other timers
-//!
-//! | | this | Netty 4.2 | tokio `sleep` | `hierarchical_hash_wheel_timer` | `timer` | crossbeam `after` |
-//! |---|---|---|---|---|---|---|
-//! | needs | a thread | a JVM, a thread | a runtime | a thread | two threads | nothing |
-//! | while nothing is due | sleeps | wakes each tick | sleeps | sleeps; spins before something is due | sleeps | sleeps |
-//! | fires early | never | never | never | up to 2 ms | never | never |
-//! | a cancelled task is freed | at once | at the next tick | at once | when it was due | when it was due | at once |
-//! | a cancel gives the task back | yes | no | no | no | no | nothing is run |
-//! | another deadline in place | yes | no | yes | no | no | no |
-//! | periodic, with a policy for missed runs | yes | no | yes | periodic | periodic | `tick` |
-//! | bound on what is pending | hands the task back | throws | no | no | no | no |
-//! | a task that panics | is contained | is contained | is contained | ends the thread | ends the thread | nothing is run |
-//! | tasks elsewhere | executor | executor | the runtime | no | no | nothing is run |
-//! | stop gives back what is pending | yes | yes | no | no | no | no |
-//! | time in tests | manual clock | no | `pause`, one thread | simulation | no | no |
-//! | statistics | yes | number pending | no | no | no | no |
-//!
-//! What they cost, on two cores of an AMD EPYC, medians of five runs side by side of `cargo run --release -p
-//! wheellock-benches --bin timer_report`, with a tick of 1 ms and 65,536 buckets (512 for the rows marked *):
-//!
-//! | | [`BatchTimer`] of `u64` | this, boxed | Netty 4.2.20 | tokio |
-//! |---|---:|---:|---:|---:|
-//! | schedule and cancel at once, ns | 46 | 56 | 42; 45 | 90 |
-//! | the same on two threads, ns on each | 47 | 56 | 97; 105 | 349 |
-//! | schedule a million, ns of processor time each | 50 | 231 | 64; 149 | 284 |
-//! | cancel a million in random order, ns each | 68 | 229 | 182; 190 | 211 |
-//! | bytes of a pending timeout | 28 | 68 | 84 | 128 |
-//! | a million pending over an hour, one due each tick, % of a core * | 1.7 | 1.6 | 42; 4.1 | |
-//! | a million due within a second, 99 of 100 late by, ms | 1.3 | 1.6 | 2.0 | 646 |
-//! | a million due at once, million a second | 71 | 12 | 30 | 3.8 |
-//! | 100,000 that re-arm each second, % of a core | 2.6 | 3.0 | 3.8; 4.3 | 5.5 |
-//! | a million pending, none due, % of a core | 0.002 | 0.002 | 47; 3.1 | 0.001 |
-//!
-//! Two figures of Netty are of 512 and of 65,536 buckets. Of tokio it is the bare entry, and a task for each where
-//! something is due. `benches/README.md` in the repository says how each was
-//! measured, and which of the bars that were set are missed.
-//!
-//! # Errors
-//!
-//! [`ScheduleError`] hands back what was to be scheduled and says whether a later try may succeed: a full timer and a
-//! thread that could not be started are transient, a stopped timer and a period of zero are not. [`BuildError`] says
-//! which setting is out of range. [`StopError`] says that a task tried to stop its own timer.
-//!
-//! # Testing
-//!
-//! A [`ManualClock`] stands still until the test moves it. [`ManualClock::advance`] returns when everything that was
-//! due has run, so a test of hours takes no time, needs no sleep and comes out the same each time.
+//! * `std` (default): the timers. Without it there is only [`Wheel`], which needs an allocator and
+//!   has no dependencies.
 
 #![cfg_attr(not(feature = "std"), no_std)]
 
 extern crate alloc;
 
 #[cfg(feature = "std")]
-mod alarm;
-#[cfg(feature = "std")]
-mod batch;
-#[cfg(feature = "std")]
-mod bound;
-#[cfg(feature = "std")]
-mod census;
-#[cfg(feature = "std")]
-mod channel;
-#[cfg(feature = "std")]
-mod clock;
-#[cfg(feature = "std")]
-mod config;
+mod driver;
 mod error;
 #[cfg(feature = "std")]
-mod firing;
+pub mod guide;
 #[cfg(feature = "std")]
-mod histogram;
+mod stats;
 #[cfg(feature = "std")]
-mod job;
-#[cfg(feature = "std")]
-mod lifecycle;
-#[cfg(all(test, loom))]
-mod loom_tests;
-#[cfg(feature = "std")]
-mod panics;
-#[cfg(feature = "std")]
-mod period;
-#[cfg(feature = "std")]
-mod periodic;
-#[cfg(feature = "std")]
-mod shard;
-#[cfg(feature = "std")]
-mod statistics;
-#[cfg(feature = "std")]
-mod sync;
-#[cfg(feature = "std")]
-mod task;
-#[cfg(feature = "std")]
-mod tick;
-#[cfg(feature = "std")]
-mod ticker;
-#[cfg(feature = "std")]
-mod timeout;
+mod time;
 #[cfg(feature = "std")]
 mod timer;
 mod wheel;
 
+/// The crate whose channels are in some signatures, such as that of [`HashedWheelTimer::after`].
 #[cfg(feature = "std")]
-pub use crate::batch::{BatchTimer, TimerKey};
-#[cfg(feature = "std")]
-pub use crate::clock::{Clock, ManualClock, Parker, SystemClock};
-#[cfg(feature = "std")]
-pub use crate::config::TimerBuilder;
+pub use crossbeam_channel;
+
 pub use crate::error::BuildError;
 #[cfg(feature = "std")]
 pub use crate::error::{ScheduleError, StopError};
 #[cfg(feature = "std")]
-pub use crate::histogram::{Histogram, Spread};
+pub use crate::stats::histogram::{Histogram, Summary};
 #[cfg(feature = "std")]
-pub use crate::period::{MissedRuns, Period};
+pub use crate::stats::statistics::Statistics;
 #[cfg(feature = "std")]
-pub use crate::periodic::PeriodicTimeout;
+pub use crate::time::clock::{Clock, Parker, SystemClock};
 #[cfg(feature = "std")]
-pub use crate::statistics::Statistics;
+pub use crate::time::manual_clock::ManualClock;
 #[cfg(feature = "std")]
-pub use crate::task::{Executor, Task};
+pub use crate::timer::batch_timer::{BatchTimer, TimerKey};
 #[cfg(feature = "std")]
-pub use crate::timeout::{Timeout, UnprocessedTask};
+pub use crate::timer::builder::TimerBuilder;
 #[cfg(feature = "std")]
-pub use crate::timer::HashedWheelTimer;
+pub use crate::timer::hashed_wheel_timer::HashedWheelTimer;
+#[cfg(feature = "std")]
+pub use crate::timer::period::{MissedRuns, Period};
+#[cfg(feature = "std")]
+pub use crate::timer::periodic::PeriodicTimeout;
+#[cfg(feature = "std")]
+pub use crate::timer::task::{Executor, Task};
+#[cfg(feature = "std")]
+pub use crate::timer::timeout::{Timeout, UnprocessedTask};
 pub use crate::wheel::{Key, TICKS_PER_WHEEL_MAX, Wheel};
+
+/// Runs the examples of the README as tests.
+#[cfg(all(doctest, feature = "std"))]
+#[doc = include_str!("../README.md")]
+mod readme {}

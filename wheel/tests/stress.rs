@@ -1,10 +1,11 @@
-//! The timer under load, on the real clock: ten million calls of eight threads while it runs. Every task is run exactly
-//! once, cancelled exactly once, or given back at the end; none is early and none is lost.
+//! The timer under load, on the real clock: ten million calls of eight threads while it runs. Every
+//! task is run exactly once, cancelled exactly once, or returned at the end; none is early and none
+//! is lost.
 
 #![expect(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
-    reason = "a helper that fails fails its test; the numbers are small"
+    reason = "a failed unwrap fails its test; the numbers are small"
 )]
 
 use std::sync::Arc;
@@ -16,10 +17,10 @@ use hashed_wheel::{BatchTimer, Clock, HashedWheelTimer, SystemClock, Timeout, Ti
 
 const THREADS: u64 = 8;
 const CALLS_PER_THREAD: u64 = 1_250_000;
-/// Handles that a thread holds; the oldest is let go, and its task runs.
+/// How many handles a thread holds. A handle that is replaced is dropped, and its task runs.
 const HELD: usize = 1024;
 
-/// What became of each task.
+/// What happened to each task.
 struct Ledger {
     ran: Vec<AtomicU8>,
     cancelled: Vec<AtomicU8>,
@@ -39,17 +40,17 @@ impl Ledger {
         self.ran[id].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Each task that was scheduled has one fate, and whatever has none was given back.
-    fn check(&self, scheduled: &[usize], given_back: usize) {
+    /// Each task that was scheduled ran or was cancelled once, and every other was returned.
+    fn check(&self, scheduled: &[usize], returned: usize) {
         assert_eq!(self.early.load(Ordering::Relaxed), 0, "fired early");
-        let mut without_fate = 0;
+        let mut without_outcome = 0;
         for id in scheduled {
-            let fates =
+            let outcomes =
                 self.ran[*id].load(Ordering::Relaxed) + self.cancelled[*id].load(Ordering::Relaxed);
-            assert!(fates <= 1, "task {id} has {fates} fates");
-            without_fate += usize::from(fates == 0);
+            assert!(outcomes <= 1, "task {id} has {outcomes} outcomes");
+            without_outcome += usize::from(outcomes == 0);
         }
-        assert_eq!(without_fate, given_back);
+        assert_eq!(without_outcome, returned);
     }
 }
 
@@ -64,7 +65,7 @@ impl Numbers {
         self.0
     }
 
-    /// Mostly due while the test runs, sometimes long after; never long before what a reschedule may make of it.
+    /// Mostly due while the test runs, sometimes long after.
     fn delay(&mut self) -> Duration {
         match self.next() % 16 {
             0 => Duration::from_secs(3600 + self.next() % 100),
@@ -74,7 +75,7 @@ impl Numbers {
     }
 }
 
-/// A timer as this test drives it.
+/// A timer that this test drives.
 trait Driven: Send + Sync + 'static {
     type Handle: Send;
     fn schedule(&self, deadline: Instant, id: usize) -> Self::Handle;
@@ -139,28 +140,29 @@ fn drive<D: Driven>(timer: D, ledger: &Arc<Ledger>) {
         .collect();
     let scheduled: Vec<usize> =
         workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect();
-    let given_back = timer.stop();
-    ledger.check(&scheduled, given_back);
-    assert!(given_back > 0, "the far timeouts are still pending");
+    let returned = timer.stop();
+    ledger.check(&scheduled, returned);
+    assert!(returned > 0, "the far timeouts are still pending");
 }
 
-/// Half of the calls schedule, a quarter cancels, a quarter reschedules. Returns what was scheduled.
+/// Half of the calls schedule, a quarter cancel, a quarter reschedule. Returns the tasks that were
+/// scheduled.
 fn worker<D: Driven>(thread: u64, timer: &D, ledger: &Ledger) -> Vec<usize> {
     let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15 ^ (thread + 1));
     let mut held: Vec<(usize, Instant, D::Handle)> = Vec::with_capacity(HELD);
     let mut scheduled = Vec::new();
     for call in 0..CALLS_PER_THREAD {
-        let place = numbers.next() as usize % HELD;
+        let position = numbers.next() as usize % HELD;
         match numbers.next() % 4 {
-            0 if place < held.len() => {
-                let (id, _, handle) = held.swap_remove(place);
+            0 if position < held.len() => {
+                let (id, _, handle) = held.swap_remove(position);
                 if timer.cancel(&handle) {
                     ledger.cancelled[id].fetch_add(1, Ordering::Relaxed);
                 }
             }
-            1 if place < held.len() => {
-                // Later than before: what the task itself checks stays true.
-                let (_, deadline, handle) = &held[place];
+            1 if position < held.len() => {
+                // Later than before, so the task, which checks its first deadline, is not early.
+                let (_, deadline, handle) = &held[position];
                 timer.reschedule(handle, *deadline + numbers.delay());
             }
             _ => {
@@ -171,7 +173,7 @@ fn worker<D: Driven>(thread: u64, timer: &D, ledger: &Ledger) -> Vec<usize> {
                 if held.len() < HELD {
                     held.push(entry);
                 } else {
-                    held[place] = entry;
+                    held[position] = entry;
                 }
             }
         }
@@ -180,7 +182,7 @@ fn worker<D: Driven>(thread: u64, timer: &D, ledger: &Ledger) -> Vec<usize> {
 }
 
 #[test]
-fn ten_million_calls_on_the_typed_timer_lose_and_double_nothing() {
+fn ten_million_calls_on_the_batch_timer_lose_and_repeat_nothing() {
     let ledger = Ledger::new();
     let fired = Arc::clone(&ledger);
     let timer = HashedWheelTimer::builder()
@@ -196,7 +198,7 @@ fn ten_million_calls_on_the_typed_timer_lose_and_double_nothing() {
 }
 
 #[test]
-fn ten_million_calls_on_the_closure_timer_lose_and_double_nothing() {
+fn ten_million_calls_on_the_closure_timer_lose_and_repeat_nothing() {
     let ledger = Ledger::new();
     let timer = HashedWheelTimer::builder()
         .tick_duration(Duration::from_millis(1))

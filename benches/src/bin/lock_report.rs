@@ -1,7 +1,7 @@
 //! Prints what a lock costs: floors, this crate and peers, measured in turn, with ratios.
 //!
-//! `lock_report [lock] [hand-over] [family] [line] [red] [endpoints] [--rounds N] [--server-core N]`; without a word it does
-//! all. Run it under `taskset` to keep the benchmark on one core.
+//! `lock_report [lock] [hand-over] [family] [line] [red] [endpoints] [--rounds N] [--server-core
+//! N]`; without a word it runs all. Run it under `taskset` to keep the benchmark on one core.
 
 #![expect(clippy::print_stdout, reason = "it is a report")]
 
@@ -9,8 +9,8 @@ use std::env;
 use std::rc::Rc;
 
 use wheellock_benches::{
-    End, RedServers, behind_sentinels, describe, failovers, fair_lines, family, hand_overs,
-    in_a_cluster, lock_unlocks, measure_in_turn, pin, red_locks, redisson_hand_over,
+    Cause, RedServers, behind_sentinels, describe_with_server, failovers, fair_queues, hand_overs,
+    in_a_cluster, lock_kinds, lock_unlocks, measure_in_turn, pin, red_locks, redisson_hand_over,
     slow_hand_overs, slow_lock_unlocks, table,
 };
 use wheellock_fixture::{Cluster, Sentinels, Server};
@@ -18,39 +18,40 @@ use wheellock_fixture::{Cluster, Sentinels, Server};
 fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let value = |name: &str| {
-        let place = arguments.iter().position(|argument| argument == name)?;
-        arguments.get(place + 1)
+        let index = arguments.iter().position(|argument| argument == name)?;
+        arguments.get(index + 1)
     };
-    let says = |word: &str| arguments.iter().any(|argument| argument == word);
+    let is_named = |word: &str| arguments.iter().any(|argument| argument == word);
     let rounds = value("--rounds").and_then(|rounds| rounds.parse().ok()).unwrap_or(100);
-    let all = !["lock", "hand-over", "family", "line", "red", "endpoints"].into_iter().any(says);
+    let all =
+        !["lock", "hand-over", "family", "line", "red", "endpoints"].into_iter().any(is_named);
 
     let server = Server::start();
     if let Some(core) = value("--server-core") {
         pin(&server, core);
     }
-    println!("{}", describe(&server));
-    if all || says("lock") {
+    println!("{}", describe_with_server(&server));
+    if all || is_named("lock") {
         lock_report(&server, rounds);
     }
-    if all || says("hand-over") {
+    if all || is_named("hand-over") {
         hand_over_report(&server, rounds);
     }
-    if all || says("family") {
-        for (kind, mut contenders) in family(&server) {
+    if all || is_named("family") {
+        for (kind, mut contenders) in lock_kinds(&server) {
             println!("{}", table(kind, &measure_in_turn(&mut contenders, rounds, 100)));
         }
     }
-    if all || says("line") {
-        let mut contenders = fair_lines(&server);
+    if all || is_named("line") {
+        let mut contenders = fair_queues(&server);
         println!("{}", table("fair lock, each hand-over", &measure_in_turn(&mut contenders, 5, 1)));
     }
-    if all || says("red") {
+    if all || is_named("red") {
         let servers = RedServers::start();
         let mut contenders = red_locks(&servers);
         println!("{}", table("red lock + unlock", &measure_in_turn(&mut contenders, rounds, 50)));
     }
-    if all || says("endpoints") {
+    if all || is_named("endpoints") {
         endpoints_report(rounds);
     }
 }
@@ -63,15 +64,14 @@ fn endpoints_report(rounds: usize) {
     let pairs = measure_in_turn(&mut in_a_cluster(&cluster), rounds, 200);
     println!("{}", table("lock + unlock in a cluster", &pairs));
     drop(cluster);
-    for (end, title) in [
-        (End::Told, "failover that is told to happen"),
-        (End::Killed, "failover of a killed master"),
-    ] {
-        let (mut contenders, missing) = failovers(&sentinels, end);
+    for (cause, title) in
+        [(Cause::Command, "failover by command"), (Cause::Kill, "failover of a killed master")]
+    {
+        let (mut contenders, missing) = failovers(&sentinels, cause);
         if let Some(reason) = missing {
-            println!("Redisson: not measured, as {reason}\n");
+            println!("Redisson: not measured: {reason}\n");
         }
-        // Each takes seconds, whoever waits.
+        // Each takes seconds.
         println!("{}", table(title, &measure_in_turn(&mut contenders, rounds.div_ceil(10), 1)));
     }
 }
@@ -79,10 +79,7 @@ fn endpoints_report(rounds: usize) {
 fn lock_report(server: &Server, rounds: usize) {
     let mut fast = lock_unlocks(server);
     println!("{}", table("lock + unlock", &measure_in_turn(&mut fast, rounds, 200)));
-    // The floor once more, as these meet another machine than the first ones did.
-    let mut slow = lock_unlocks(server);
-    slow.truncate(1);
-    slow.extend(slow_lock_unlocks(server));
+    let mut slow = slow_lock_unlocks(server);
     println!("{}", table("lock + unlock, slow peers", &measure_in_turn(&mut slow, rounds, 20)));
 }
 
@@ -90,11 +87,9 @@ fn hand_over_report(server: &Server, rounds: usize) {
     let mut fast = hand_overs(server);
     match redisson_hand_over(server) {
         Ok(redisson) => fast.push(redisson),
-        Err(reason) => println!("Redisson: not measured, as {reason}\n"),
+        Err(reason) => println!("Redisson: not measured: {reason}\n"),
     }
     println!("{}", table("hand-over", &measure_in_turn(&mut fast, rounds, 20)));
-    let mut slow = hand_overs(server);
-    slow.truncate(1);
-    slow.extend(slow_hand_overs(server));
+    let mut slow = slow_hand_overs(server);
     println!("{}", table("hand-over, polling peer", &measure_in_turn(&mut slow, 20, 1)));
 }

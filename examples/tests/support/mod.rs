@@ -1,4 +1,4 @@
-//! How a test runs an example.
+//! Runs an example as a process.
 
 #![expect(clippy::panic, reason = "a test that cannot run fails, and says why")]
 
@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-/// Long beside anything that a program here does, so that only a hang reaches it.
+/// Much longer than any program here runs, so that only a hang reaches it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A command that runs the example `name`, with nothing of this process's settings.
+/// A command that runs the example `name`, without the settings of this process.
 pub(crate) fn example<A: AsRef<str>>(name: &str, arguments: &[A]) -> Command {
     let program = program(name);
     assert!(
@@ -24,7 +24,8 @@ pub(crate) fn example<A: AsRef<str>>(name: &str, arguments: &[A]) -> Command {
 
 /// Cargo builds tests into the folder `deps`, and examples into its neighbour.
 fn program(name: &str) -> PathBuf {
-    let test = env::current_exe().unwrap_or_else(|error| panic!("where is this test? {error}"));
+    let test = env::current_exe()
+        .unwrap_or_else(|error| panic!("the path of this test is unknown: {error}"));
     let built = test.ancestors().nth(2).map(PathBuf::from).unwrap_or_default();
     built.join("examples").join(name).with_extension(env::consts::EXE_EXTENSION)
 }

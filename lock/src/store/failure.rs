@@ -1,111 +1,133 @@
-//! Why an operation gave no reply, and what is known of it: whether it ran.
+//! Why an attempt at an operation got no reply, and whether the operation may have run.
 
-use crate::error::{Error, passes_by_itself, shortened};
-use crate::name::LockName;
-use crate::value::{ServerTime, Unexpected};
+use crate::error::{Error, Reason, is_transient_code, truncated};
+use crate::model::name::LockName;
+use crate::ops::value::{ServerTime, Unexpected};
 
-/// An attempt at one operation that gave no reply.
+/// An attempt at one operation that got no reply.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
     /// It was not sent. It did not run and never will.
-    NotSent { server: String, reason: String },
-    /// The server refused the user or the password. It did not run. `passes`: they may be others at the next try.
-    Unauthenticated { server: String, reason: String, passes: bool },
-    /// One side did not believe the other's certificate, or TLS could not be agreed on. It did not run.
-    Distrusted { server: String, reason: String },
-    /// It was sent. It may have run, or may still run until the server's clock is past `not_after`. `broken`: the
-    /// connection was closed, before the time for an answer was over.
-    Unknown { not_after: ServerTime, reason: String, broken: bool },
-    /// The server answered an error. It did not take effect.
+    NotSent { server: String, reason: Reason },
+    /// The server refused the user or the password. It did not run. `transient`: the next attempt
+    /// may have others.
+    Unauthenticated { server: String, reason: String, transient: bool },
+    /// One side did not accept the other's certificate, or they have no TLS in common. It did not
+    /// run.
+    TlsFailed { server: String, reason: Reason },
+    /// It was sent. It may have run, or may run until the server's clock has passed `not_after`.
+    /// `broken`: the connection ended before the time for a reply was over.
+    Unknown { not_after: ServerTime, reason: Reason, broken: bool },
+    /// The server replied with an error. It had no effect.
     Refused { code: String, message: String },
-    /// It was granted, and too few replicas heard of it in time. It must not be kept.
+    /// It was granted, and too few replicas acknowledged it in time. It must be rolled back.
     NotReplicated { wanted: u32, acknowledged: u32 },
-    /// It was granted, and the server does not say which replicas heard of it. It must not be kept.
+    /// It was granted, and the server does not say which replicas have it. It must be rolled back.
     NoReplicaAcks { code: String, message: String },
-    /// The names that are made of this one are of several slots of a cluster. Nothing was sent.
-    Scattered { name: String },
+    /// The keys of this name lie in several slots of a cluster. Nothing was sent.
+    CrossSlot { name: String },
     /// The client was closed.
     Closed,
 }
 
 impl Failure {
-    /// A reply that cannot be read: it ran, and told us nothing.
+    /// An error that the server answered, or that the client reports in the same form.
+    pub(crate) fn refused(code: &str, message: &str) -> Self {
+        Self::Refused { code: code.to_owned(), message: message.to_owned() }
+    }
+
+    /// A reply that cannot be decoded: the operation ran, and its outcome is not known.
     pub(crate) fn unexpected(Unexpected(reply): Unexpected) -> Self {
-        let message = format!("reply {}", shortened(&format!("{reply:?}")));
+        let message = format!("reply {}", truncated(&format!("{reply:?}")));
         Self::Refused { code: "UNEXPECTED".to_owned(), message }
     }
 
     /// Whether the same operation may get a reply if it is sent again.
-    pub(crate) fn passes(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         match self {
             Self::NotSent { .. } | Self::Unknown { .. } => true,
-            Self::Refused { code, .. } => passes_by_itself(code),
-            Self::Unauthenticated { passes, .. } => *passes,
-            Self::Distrusted { .. }
+            Self::Refused { code, .. } => is_transient_code(code),
+            Self::Unauthenticated { transient, .. } => *transient,
+            Self::TlsFailed { .. }
             | Self::NotReplicated { .. }
             | Self::NoReplicaAcks { .. }
-            | Self::Scattered { .. }
+            | Self::CrossSlot { .. }
             | Self::Closed => false,
         }
     }
 
-    /// Whether the server has granted it, and it must not be kept.
+    /// Whether the server has granted it, and it must be rolled back.
     pub(crate) fn was_granted(&self) -> bool {
         matches!(self, Self::NotReplicated { .. } | Self::NoReplicaAcks { .. })
     }
 
-    /// Whether the connection was to blame, so that another may serve at once.
-    pub(crate) fn is_broken(&self) -> bool {
+    /// Whether the connection failed, so that an attempt on another may succeed at once.
+    pub(crate) fn is_connection_error(&self) -> bool {
         matches!(self, Self::NotSent { .. } | Self::Unknown { broken: true, .. })
     }
 
-    /// Whether the server has refused this request, while another may be granted: not the server's state is to blame,
-    /// but something in the request.
-    pub(crate) fn is_of_the_request(&self) -> bool {
-        matches!(self, Self::Refused { code, .. } if !passes_by_itself(code) && code != "OOM")
-            || matches!(self, Self::Scattered { .. })
+    /// Whether the cause is in this request and not in the server's state, so that another request
+    /// may be granted.
+    pub(crate) fn is_request_error(&self) -> bool {
+        matches!(self, Self::Refused { code, .. } if !is_transient_code(code) && code != "OOM")
+            || matches!(self, Self::CrossSlot { .. })
     }
 
-    /// Whether the server has refused this request for where its keys lie: elsewhere, or on their way.
-    pub(crate) fn is_of_the_place(&self) -> bool {
+    /// Whether the server refused it because of where its keys are: elsewhere, or being moved.
+    pub(crate) fn is_redirect(&self) -> bool {
         const CODES: [&str; 4] = ["MOVED", "ASK", "TRYAGAIN", "CROSSSLOT"];
         matches!(self, Self::Refused { code, .. } if CODES.contains(&code.as_str()))
     }
 
-    /// Whether it was refused because its keys do not lie together, so that each alone may be granted.
-    pub(crate) fn parts_keys(&self) -> bool {
+    /// Whether it was refused because its keys are not in one place, so that a request for each
+    /// alone may be granted.
+    pub(crate) fn is_cross_slot(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if code == "TRYAGAIN" || code == "CROSSSLOT")
     }
 
-    /// The same, after an earlier attempt that may have run.
-    pub(crate) fn in_doubt(self, not_after: ServerTime) -> Self {
-        let reason = match self {
-            Self::NotSent { server, reason } | Self::Unauthenticated { server, reason, .. } => {
-                format!("{server}: {reason}")
+    /// Whether an error should report this failure rather than the `later` one: a server's answer
+    /// says more than that another cannot be spoken to, and a failed connection more than an
+    /// attempt that only ran out of time.
+    pub(crate) fn says_more_than(&self, later: &Self) -> bool {
+        match (self, later) {
+            (Self::Unauthenticated { transient: false, .. }, _)
+            | (Self::Refused { .. }, Self::NotSent { .. } | Self::TlsFailed { .. }) => true,
+            (Self::NotSent { reason: earlier, .. }, Self::NotSent { reason: later, .. }) => {
+                !earlier.is_timeout() && later.is_timeout()
             }
-            Self::Refused { code, message } => format!("{code} {message}"),
+            _ => false,
+        }
+    }
+
+    /// The same failure after an earlier attempt that may have run.
+    pub(crate) fn into_unknown(self, not_after: ServerTime) -> Self {
+        let reason = match self {
+            Self::NotSent { server, reason } => reason.in_context(server),
+            Self::Unauthenticated { server, reason, .. } => format!("{server}: {reason}").into(),
+            Self::Refused { code, message } => format!("{code} {message}").into(),
+            Self::Closed => "the client was shut down".into(),
             known => return known,
         };
         Self::Unknown { not_after, reason, broken: false }
     }
 
-    /// What the caller is told of an attempt to connect.
+    /// The error of a failed attempt to connect.
     pub(crate) fn into_connect_error(self) -> Error {
-        self.told("connect", None)
+        self.into_error_for("connect", None)
     }
 
-    /// What the caller is told of an operation on the lock `name`.
+    /// The error of an operation on the lock `name`.
     pub(crate) fn into_error(self, operation: &'static str, name: &LockName) -> Error {
-        self.told(operation, Some(name))
+        self.into_error_for(operation, Some(name))
     }
 
-    fn told(self, operation: &'static str, name: Option<&LockName>) -> Error {
+    fn into_error_for(self, operation: &'static str, name: Option<&LockName>) -> Error {
         match self {
             Self::NotSent { server, reason } => Error::Unreachable { server, reason },
             Self::Unauthenticated { server, reason, .. } => {
                 Error::Authentication { server, reason }
             }
-            Self::Distrusted { server, reason } => Error::Tls { server, reason },
+            Self::TlsFailed { server, reason } => Error::Tls { server, reason },
             Self::Unknown { reason, .. } => Error::OutcomeUnknown { operation, reason },
             Self::Refused { code, message } => match name {
                 Some(name) if code == "WRONGTYPE" => Error::WrongType { name: name.shown() },
@@ -117,10 +139,10 @@ impl Failure {
             Self::NoReplicaAcks { code, message } => {
                 Error::Refused { operation: "replica_acks", code, message }
             }
-            Self::Scattered { name } => Error::InvalidName {
+            Self::CrossSlot { name } => Error::InvalidName {
                 name,
-                reason: "in a cluster braces must enclose something, as in {user}:42, or the lock's keys would lie on \
-                         several nodes"
+                reason: "in a cluster braces must enclose something, as in {user}:42, or the \
+                         lock's keys lie on several nodes"
                     .to_owned(),
             },
             Self::Closed => Error::Shutdown,

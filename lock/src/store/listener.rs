@@ -1,15 +1,16 @@
-//! Who is told of messages.
+//! The receiver of messages.
 
 use std::fmt::Debug;
 
-/// Told of what happens on channels, by whatever thread it happens on. Must not block: other channels wait meanwhile.
+/// Receives what happens on channels, on the thread on which it happens. Must not block: other
+/// channels wait meanwhile.
 pub(crate) trait Listener: Debug + Send + Sync {
-    /// From now on the messages of this channel arrive. What was published before is lost.
+    /// From now on the messages of this channel arrive. Earlier ones are lost.
     fn live(&self, channel: &str);
 
     /// A message.
     fn message(&self, channel: &str, payload: &str);
 
-    /// The server will not let anybody listen to some channel, and says so in these words.
+    /// The server denied a subscription with this text.
     fn refused(&self, refusal: &str);
 }

@@ -1,26 +1,29 @@
-//! The store in memory: a keyspace shared by the clients of one process, on a clock of your choice.
+//! The store in memory: a keyspace that the clients of one process share, on a clock of their
+//! choice (DESIGN: memory store).
 
 use std::collections::HashSet;
 use std::fmt;
+use std::panic::RefUnwindSafe;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use hashed_wheel::Clock;
-use parking_lot::Mutex;
 
-use super::failure::Failure;
-use super::listener::Listener;
-use crate::clock::SuspendClock;
-use crate::keyspace::{Keyspace, Publication};
-use crate::op::Operation;
-use crate::value::{ServerTime, Value};
+use crate::model::clock::SuspendClock;
+use crate::model::sync::Mutex;
+use crate::ops::Operation;
+use crate::ops::keyspace::{Keyspace, Publication};
+use crate::ops::value::{ServerTime, Value};
+use crate::store::failure::Failure;
+use crate::store::listener::Listener;
 
-/// A lock server inside the process. It excludes the threads of one process only: it is not a distributed lock.
+/// A lock server inside the process. It excludes only the threads of one process: it is not a
+/// distributed lock.
 ///
-/// It is what a program's own tests run on. It speaks the same operations as a real server, on a [`Clock`] that a test
-/// can move, and it can be told to fail, so that a test can see what the program does when a lock is lost. Clones share
-/// the keys.
+/// It is meant for a program's own tests. It runs the same operations as a real server, on a
+/// [`Clock`] that a test can move, and a test can make it fail to see what the program does when a
+/// lock is lost. Clones share the keys.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -40,14 +43,14 @@ use crate::value::{ServerTime, Value};
 /// ```
 #[derive(Clone)]
 pub struct Memory {
-    world: Arc<World>,
+    server: Arc<Server>,
 }
 
-struct World {
+struct Server {
     clock: Arc<dyn Clock>,
     created: Instant,
-    /// How far its clock was set from the one that it runs on, in milliseconds.
-    set_by: AtomicI64,
+    /// By how much its clock differs from the one that it runs on, in milliseconds.
+    clock_offset: AtomicI64,
     state: Mutex<State>,
 }
 
@@ -57,19 +60,19 @@ struct State {
     subscribers: Vec<Subscriber>,
     next_subscriber: u64,
     unreachable: bool,
-    loses_replies: bool,
-    loses_messages: bool,
+    drops_replies: bool,
+    drops_messages: bool,
 }
 
 struct Subscriber {
     id: u64,
     listener: Weak<dyn Listener>,
     channels: HashSet<Arc<str>>,
-    /// Channels that were wished for and not yet confirmed.
+    /// Channels that were subscribed and not yet reported as live.
     unconfirmed: Vec<Arc<str>>,
 }
 
-/// The server's clock starts here, in the year 2001: a number that looks like one of a server's.
+/// Where the server's clock starts, in the year 2001: a realistic number.
 const EPOCH: i64 = 1_000_000_000_000;
 
 impl Memory {
@@ -79,89 +82,91 @@ impl Memory {
         Self::with_clock(Arc::new(SuspendClock::new()))
     }
 
-    /// An empty server on `clock`. Clients built on it use the same clock unless they are given another.
+    /// An empty server on `clock`. Its clients use the same clock unless they are given another.
     #[must_use]
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
         let created = clock.now();
-        let (set_by, state) = (AtomicI64::new(0), Mutex::new(State::default()));
-        Self { world: Arc::new(World { clock, created, set_by, state }) }
+        let (clock_offset, state) = (AtomicI64::new(0), Mutex::new(State::default()));
+        Self { server: Arc::new(Server { clock, created, clock_offset, state }) }
     }
 
-    /// From now on no operation reaches it (`true`), or they do again (`false`). What it holds stays and expires.
+    /// From now on no operation reaches it (`true`), or operations do again (`false`). Its keys
+    /// stay, and expire.
     pub fn set_unreachable(&self, unreachable: bool) {
-        self.world.state.lock().unreachable = unreachable;
+        self.server.state.lock().unreachable = unreachable;
     }
 
-    /// From now on operations run and their replies are lost (`true`), or not (`false`).
+    /// From now on operations run and their replies are lost (`true`), or no longer (`false`).
     pub fn lose_replies(&self, lose: bool) {
-        self.world.state.lock().loses_replies = lose;
+        self.server.state.lock().drops_replies = lose;
     }
 
-    /// From now on messages are lost (`true`), or not (`false`). Waiters then find out by asking.
+    /// From now on messages are lost (`true`), or no longer (`false`). Waiters then poll.
     pub fn lose_messages(&self, lose: bool) {
-        self.world.state.lock().loses_messages = lose;
+        self.server.state.lock().drops_messages = lose;
     }
 
-    /// Sets the server's clock forward, as an operator would: every lock ends sooner by as much.
+    /// Sets the server's clock forward, as an operator would: every lease ends earlier by that
+    /// much.
     pub fn set_clock_forward(&self, by: Duration) {
-        self.world.set_clock(i64::try_from(by.as_millis()).unwrap_or(i64::MAX));
+        self.server.shift_clock(i64::try_from(by.as_millis()).unwrap_or(i64::MAX));
     }
 
-    /// Sets the server's clock back: every lock ends later by as much.
+    /// Sets the server's clock back: every lease ends later by that much.
     pub fn set_clock_back(&self, by: Duration) {
-        self.world.set_clock(i64::try_from(by.as_millis()).map_or(i64::MIN, |by| -by));
+        self.server.shift_clock(i64::try_from(by.as_millis()).map_or(i64::MIN, |by| -by));
     }
 
-    /// Deletes a key, as an operator or an eviction would. Nobody is told.
+    /// Deletes a key, as an operator or an eviction would. No message is sent.
     pub fn delete(&self, key: &str) {
-        self.world.with_keyspace(|keyspace| keyspace.delete(key));
+        self.server.with_keyspace(|keyspace| keyspace.delete(key));
     }
 
-    /// Deletes every key. Nobody is told.
+    /// Deletes every key. No message is sent.
     pub fn flush_all(&self) {
-        self.world.with_keyspace(Keyspace::clear);
+        self.server.with_keyspace(Keyspace::clear);
     }
 
-    /// Puts a value that is not a lock under `key`.
+    /// Stores a value that is not a lock under `key`.
     pub fn put_text(&self, key: &str) {
-        self.world.with_keyspace(|keyspace| keyspace.text_set(key, "data"));
+        self.server.with_keyspace(|keyspace| keyspace.text_set(key, "data"));
     }
 
-    /// What is stored under a lock's name: its owners with their counts. Empty if nobody holds it.
+    /// The hash under a lock's name: its owners with their counts. Empty if the lock is free.
     #[must_use]
     pub fn fields(&self, key: &str) -> Vec<(String, String)> {
-        self.world.with_keyspace(|keyspace| keyspace.fields(key))
+        self.server.with_keyspace(|keyspace| keyspace.fields(key))
     }
 
-    /// What stands under a key that is a text: the owner of a simple lock, or a number.
+    /// The value of a key that is a string: the owner of a simple lock, or a number.
     #[must_use]
     pub fn text(&self, key: &str) -> Option<String> {
-        self.world.with_keyspace(|keyspace| keyspace.text_get(key)).ok().flatten()
+        self.server.with_keyspace(|keyspace| keyspace.text_get(key)).ok().flatten()
     }
 
-    /// How long a key has to live: `None` if it is not there, or has no expiry.
+    /// The time to live of a key: `None` if it does not exist or has no expiry.
     #[must_use]
     pub fn time_to_live(&self, key: &str) -> Option<Duration> {
-        let millis = self.world.with_keyspace(|keyspace| keyspace.time_to_live(key));
+        let millis = self.server.with_keyspace(|keyspace| keyspace.time_to_live(key));
         u64::try_from(millis).ok().map(Duration::from_millis)
     }
 
     pub(crate) fn clock(&self) -> Arc<dyn Clock> {
-        Arc::clone(&self.world.clock)
+        Arc::clone(&self.server.clock)
     }
 
-    /// Where the keys are.
-    pub(crate) fn place(&self) -> String {
-        format!("memory at {:p}", Arc::as_ptr(&self.world))
+    /// A text that is the same for clones and different for other servers.
+    pub(crate) fn identity(&self) -> String {
+        format!("memory at {:p}", Arc::as_ptr(&self.server))
     }
 
-    /// The same server for a process that was forked: empty, as nothing is shared with the parent.
+    /// The server of a forked process: empty, as it shares nothing with the parent.
     pub(crate) fn forked(&self) -> Self {
-        Self::with_clock(Arc::clone(&self.world.clock))
+        Self::with_clock(Arc::clone(&self.server.clock))
     }
 
-    pub(super) fn session(&self, listener: Weak<dyn Listener>) -> Session {
-        let mut state = self.world.state.lock();
+    pub(crate) fn session(&self, listener: Weak<dyn Listener>) -> Session {
+        let mut state = self.server.state.lock();
         let id = state.next_subscriber;
         state.next_subscriber += 1;
         state.subscribers.push(Subscriber {
@@ -170,7 +175,7 @@ impl Memory {
             channels: HashSet::new(),
             unconfirmed: Vec::new(),
         });
-        Session { world: Arc::clone(&self.world), id }
+        Session { server: Arc::clone(&self.server), id }
     }
 }
 
@@ -182,23 +187,26 @@ impl Default for Memory {
 
 impl fmt::Debug for Memory {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Memory").field("clock", &self.world.clock).finish_non_exhaustive()
+        formatter.debug_struct("Memory").field("clock", &self.server.clock).finish_non_exhaustive()
     }
 }
 
-impl World {
+// Its state changes under locks that do not poison, and it calls no foreign code but the clock.
+impl RefUnwindSafe for Server {}
+
+impl Server {
     fn now(&self) -> ServerTime {
         let since = self.clock.now().saturating_duration_since(self.created).as_millis();
-        // Relaxed: it is written and read with the keyspace locked.
-        let set_by = self.set_by.load(Ordering::Relaxed);
+        // Relaxed: the keyspace is locked when it is written or read.
+        let offset = self.clock_offset.load(Ordering::Relaxed);
         let since = i64::try_from(since).unwrap_or(i64::MAX);
-        ServerTime(EPOCH.saturating_add(since).saturating_add(set_by))
+        ServerTime(EPOCH.saturating_add(since).saturating_add(offset))
     }
 
-    fn set_clock(&self, by: i64) {
+    fn shift_clock(&self, by: i64) {
         let _state = self.state.lock();
-        let set_by = self.set_by.load(Ordering::Relaxed).saturating_add(by);
-        self.set_by.store(set_by, Ordering::Relaxed);
+        let offset = self.clock_offset.load(Ordering::Relaxed).saturating_add(by);
+        self.clock_offset.store(offset, Ordering::Relaxed);
     }
 
     fn with_keyspace<R>(&self, change: impl FnOnce(&mut Keyspace) -> R) -> R {
@@ -210,40 +218,40 @@ impl World {
 
 /// One client's connection to a [`Memory`].
 pub(crate) struct Session {
-    world: Arc<World>,
+    server: Arc<Server>,
     id: u64,
 }
 
 impl Session {
-    pub(super) fn execute<O: Operation + ?Sized>(
+    pub(crate) fn execute<O: Operation + ?Sized>(
         &self,
         operation: &O,
         timeout: Duration,
     ) -> Result<Value, Failure> {
         let timeout = i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX);
         let (value, deliveries) = {
-            let mut state = self.world.state.lock();
+            let mut state = self.server.state.lock();
             if state.unreachable {
                 return Err(Failure::NotSent {
                     server: "memory".to_owned(),
-                    reason: "set unreachable".to_owned(),
+                    reason: "set unreachable".into(),
                 });
             }
-            let now = self.world.now();
+            let now = self.server.now();
             let not_after = ServerTime(now.0.saturating_add(timeout));
             state.keyspace.set_now(now);
-            let value = operation.apply(&mut state.keyspace, not_after);
+            let value = operation.run(&mut state.keyspace, not_after);
             let published = state.keyspace.take_published();
             let deliveries =
-                if state.loses_messages { Vec::new() } else { state.deliveries(&published) };
-            if state.loses_replies {
-                let reason = "its reply was lost".to_owned();
+                if state.drops_messages { Vec::new() } else { state.deliveries(&published) };
+            if state.drops_replies {
+                let reason = "the reply was lost".into();
                 (Err(Failure::Unknown { not_after, reason, broken: false }), deliveries)
             } else {
                 (Ok(value), deliveries)
             }
         };
-        // With the keyspace unlocked: a listener may want to look at it.
+        // With the keyspace unlocked: a listener may read it.
         for (listener, publication) in deliveries {
             listener.message(&publication.channel, &publication.payload);
         }
@@ -253,21 +261,21 @@ impl Session {
         }
     }
 
-    pub(super) fn subscribe(&self, channel: &Arc<str>) {
+    pub(crate) fn subscribe(&self, channel: &Arc<str>) {
         self.with_subscriber(|subscriber| {
             subscriber.channels.insert(Arc::clone(channel));
             subscriber.unconfirmed.push(Arc::clone(channel));
         });
     }
 
-    pub(super) fn unsubscribe(&self, channel: &Arc<str>) {
+    pub(crate) fn unsubscribe(&self, channel: &Arc<str>) {
         self.with_subscriber(|subscriber| {
             subscriber.channels.remove(channel);
             subscriber.unconfirmed.retain(|unconfirmed| unconfirmed != channel);
         });
     }
 
-    pub(super) fn flush(&self) {
+    pub(crate) fn flush(&self) {
         let mut confirmed = None;
         self.with_subscriber(|subscriber| {
             let channels = std::mem::take(&mut subscriber.unconfirmed);
@@ -281,7 +289,7 @@ impl Session {
     }
 
     fn with_subscriber(&self, change: impl FnOnce(&mut Subscriber)) {
-        let mut state = self.world.state.lock();
+        let mut state = self.server.state.lock();
         if let Some(own) = state.subscribers.iter_mut().find(|other| other.id == self.id) {
             change(own);
         }
@@ -305,7 +313,7 @@ impl State {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.world.state.lock().subscribers.retain(|subscriber| subscriber.id != self.id);
+        self.server.state.lock().subscribers.retain(|subscriber| subscriber.id != self.id);
     }
 }
 

@@ -1,77 +1,81 @@
-//! When a hold is renewed next. Pure; time is an argument.
+//! When a hold is renewed next (DESIGN: watchdog). Pure: time is an argument.
 //!
-//! A renewal is due two ticks before a third of the lease, so that it is on the server before the third is over. That
-//! is the latest; three things bring it forward.
+//! A renewal is due two ticks before a third of the lease, so that it is on the server before the
+//! third is over. That is the latest; three rules bring it forward.
 //!
-//! * *Spread.* Holds that were taken together, or renewed together after an outage, would stay together for ever. So the
-//!   next renewal of each is put anywhere in the last three quarters of the interval, evenly: their places are the
-//!   multiples of the golden ratio, of which any that follow each other lie apart. From then on each keeps its place.
-//! * *Gathering.* A script for each hold costs the server and the client most. So a renewal is brought forward to the
-//!   beginning of its *turn*, with all that are due in the same turn. A turn is as long as it takes to fill one script,
-//!   a twentieth of the interval at most, and five ticks at least.
-//! * A hold that is alone is not brought forward at all.
+//! * *Spreading.* Holds that were acquired together, or renewed together after an outage, would
+//!   stay together forever. So the next renewal of each is put anywhere in the last three quarters
+//!   of the interval, evenly: at the multiples of the golden ratio, of which consecutive ones lie
+//!   apart. From then on each keeps its place.
+//! * *Batching.* A script for each hold costs the server and the client most. So a renewal is
+//!   brought forward to the start of its *turn*, with all that are due in the same turn. A turn is
+//!   as long as it takes to fill one script: at most a twentieth of the interval, and at least five
+//!   ticks.
+//! * A single hold is not brought forward at all.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::lease::Lease;
+use crate::model::lease::Lease;
 
 /// How renewals are laid out in time.
 #[derive(Debug)]
-pub(super) struct Schedule {
+pub(crate) struct Schedule {
     /// What turns are counted from.
     origin: Instant,
     tick: Duration,
     /// How many holds fill one script.
     batch: usize,
-    /// How many were spread so far.
+    /// How many holds were spread so far.
     spread: AtomicU64,
 }
 
-/// What is known of the moment at which a hold is put on the wheel.
+/// Whether a hold keeps its place in the interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Company {
-    /// So many others came with it that they are to be spread.
-    Crowd,
+pub(crate) enum Spreading {
+    /// It may be one of many that came at the same moment, and gets a new place.
+    Redistribute,
     /// It keeps its place.
-    Few,
+    Keep,
 }
 
-/// The places that are left in the turn in which renewals were sent last.
+/// How many more holds may keep their places in the turn in which renewals were sent last.
 #[derive(Debug, Default)]
-pub(super) struct Places {
+pub(crate) struct TurnQuota {
     turn: Option<u64>,
     left: usize,
 }
 
-/// The fewest turns in one interval.
-const TURNS: u32 = 20;
-/// The fewest ticks in one turn. Each turn wakes two threads and the server, which costs as much as many renewals.
-const TICKS: u32 = 5;
+/// At least this many turns are in one interval.
+const MIN_TURNS: u32 = 20;
+/// At least this many ticks are in one turn. Each turn wakes two threads and the server, which
+/// costs as much as many renewals.
+const MIN_TICKS: u32 = 5;
 
 impl Schedule {
-    pub(super) fn new(origin: Instant, tick: Duration, batch: usize) -> Self {
+    pub(crate) fn new(origin: Instant, tick: Duration, batch: usize) -> Self {
         Self { origin, tick, batch, spread: AtomicU64::new(0) }
     }
 
-    pub(super) fn origin(&self) -> Instant {
+    pub(crate) fn origin(&self) -> Instant {
         self.origin
     }
 
-    /// When to renew a hold whose last request was sent at `sent_at`, if its server has `held` holds of the client's.
-    pub(super) fn renew_at(
+    /// When to renew a hold whose last request was sent at `sent_at`, if its server has `held`
+    /// holds of this client.
+    pub(crate) fn renew_at(
         &self,
         lease: Lease,
         sent_at: Instant,
         held: usize,
-        company: Company,
+        spreading: Spreading,
     ) -> Instant {
         let interval = lease.renewal_interval(self.tick);
-        let wait = match company {
-            Company::Crowd if held > self.batch => {
+        let wait = match spreading {
+            Spreading::Redistribute if held > self.batch => {
                 interval / 4 + self.next_part_of(interval / 4 * 3)
             }
-            Company::Crowd | Company::Few => interval,
+            Spreading::Redistribute | Spreading::Keep => interval,
         };
         let due = sent_at + wait;
         if held <= 1 {
@@ -81,31 +85,32 @@ impl Schedule {
         due.checked_sub(into_turn).map_or(due, |early| early.max(sent_at))
     }
 
-    /// Whether a hold that was renewed by a request sent at `sent_at` keeps its place, which is one of `places`.
-    pub(super) fn company(
+    /// Whether a hold that was renewed by a request sent at `sent_at` keeps its place. Then it
+    /// counts against `quota`.
+    pub(crate) fn spreading(
         &self,
         lease: Lease,
         sent_at: Instant,
         held: usize,
-        places: &mut Places,
-    ) -> Company {
+        quota: &mut TurnQuota,
+    ) -> Spreading {
         let interval = lease.renewal_interval(self.tick);
         let (turn, _) = self.turn_of(sent_at, interval, held);
-        if places.turn != Some(turn) {
-            *places = Places { turn: Some(turn), left: self.places(interval, held) };
+        if quota.turn != Some(turn) {
+            *quota = TurnQuota { turn: Some(turn), left: self.quota(interval, held) };
         }
-        match places.left.checked_sub(1) {
+        match quota.left.checked_sub(1) {
             Some(left) => {
-                places.left = left;
-                Company::Few
+                quota.left = left;
+                Spreading::Keep
             }
-            None => Company::Crowd,
+            None => Spreading::Redistribute,
         }
     }
 
-    /// How many holds of one turn may keep their places: a quarter more than a turn carries if all are spread evenly, or
-    /// one script.
-    fn places(&self, interval: Duration, held: usize) -> usize {
+    /// How many holds of one turn may keep their places: a quarter more than a turn carries if all
+    /// are spread evenly, or one script.
+    fn quota(&self, interval: Duration, held: usize) -> usize {
         let turns = nanos(interval) / nanos(self.turn(interval, held)).max(1);
         let average = held / usize::try_from(turns).unwrap_or(usize::MAX).max(1);
         (average + average / 4).max(self.batch)
@@ -118,22 +123,22 @@ impl Schedule {
         (nanos / turn, Duration::from_nanos(nanos % turn))
     }
 
-    /// How long a turn is. A script that is four fifths full has room for those that come by chance.
+    /// How long a turn is. A script that is four fifths full has room for chance arrivals.
     fn turn(&self, interval: Duration, held: usize) -> Duration {
         let held = u32::try_from(held.max(1)).unwrap_or(u32::MAX);
         let mostly_full = u32::try_from(self.batch - self.batch / 5).unwrap_or(u32::MAX);
         let fills_a_script = interval.saturating_mul(mostly_full) / held;
-        let longest = interval / TURNS;
-        let turn = fills_a_script.max(self.tick * TICKS).min(longest);
-        // Whole ticks: a turn that began between two would be late by the rest.
+        let longest = interval / MIN_TURNS;
+        let turn = fills_a_script.max(self.tick * MIN_TICKS).min(longest);
+        // Whole ticks: a turn that began between two would be late by the remainder.
         let ticks = nanos(turn) / nanos(self.tick).max(1);
         if ticks == 0 { turn } else { Duration::from_nanos(nanos(self.tick) * ticks) }
     }
 
-    /// The next of a sequence of parts of `whole` that lie evenly in it, however many there are.
+    /// The next of a sequence of parts of `whole` that are spread evenly, however many there are.
     fn next_part_of(&self, whole: Duration) -> Duration {
         const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-        // Relaxed: each number is drawn once, and nothing hangs on the order.
+        // Relaxed: each number is drawn once, and the order does not matter.
         let number = self.spread.fetch_add(1, Ordering::Relaxed);
         let part = u128::from(number.wrapping_mul(GOLDEN));
         let nanos = (whole.as_nanos() * part) >> u64::BITS;
@@ -141,7 +146,7 @@ impl Schedule {
     }
 }
 
-/// In 584 years it stops counting.
+/// Saturates after 584 years.
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -153,7 +158,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::clock::origin;
+    use crate::model::clock::origin;
 
     const TICK: Duration = Duration::from_millis(10);
 
@@ -161,15 +166,16 @@ mod tests {
         Lease::new(Duration::from_millis(millis)).unwrap()
     }
 
-    /// The number of holds in each tick, when `count` that were taken at one instant are placed for the `period`th time.
+    /// The number of holds in each tick, when `count` that were acquired at one instant are
+    /// scheduled for the `periods`th time.
     fn turns(count: usize, lease: Lease, periods: usize) -> BTreeMap<u128, usize> {
         let origin = origin();
         let schedule = Schedule::new(origin, TICK, 25);
         let mut sent: Vec<Instant> = vec![origin; count];
         for period in 0..periods {
-            let company = if period == 0 { Company::Crowd } else { Company::Few };
+            let spreading = if period == 0 { Spreading::Redistribute } else { Spreading::Keep };
             for sent_at in &mut sent {
-                *sent_at = schedule.renew_at(lease, *sent_at, count, company);
+                *sent_at = schedule.renew_at(lease, *sent_at, count, spreading);
             }
         }
         sent.into_iter().fold(BTreeMap::new(), |mut turns, due| {
@@ -187,60 +193,60 @@ mod tests {
                 let schedule = Schedule::new(origin(), TICK, 25);
                 let of_a_turn = schedule.turn(interval, count);
                 let average = count as u128 * of_a_turn.as_nanos() / interval.as_nanos();
-                let most = turns(count, lease, 2).into_values().max().unwrap();
-                assert!(most as u128 <= (2 * average).max(25), "{most} of {count}, {average}");
+                let max = turns(count, lease, 2).into_values().max().unwrap();
+                assert!(max as u128 <= (2 * average).max(25), "{max} of {count}, {average}");
             }
         }
     }
 
     #[test]
-    fn a_hold_alone_is_renewed_at_the_end_of_its_interval() {
+    fn a_single_hold_is_renewed_at_the_end_of_its_interval() {
         let origin = origin();
         let schedule = Schedule::new(origin, TICK, 25);
-        let due = schedule.renew_at(lease(30_000), origin, 1, Company::Crowd);
+        let due = schedule.renew_at(lease(30_000), origin, 1, Spreading::Redistribute);
         assert_eq!(due - origin, Duration::from_millis(9980));
     }
 
     #[test]
-    fn a_few_that_fall_due_soon_after_each_other_are_gathered() {
+    fn a_few_that_are_due_soon_after_each_other_are_batched() {
         let origin = origin();
         let schedule = Schedule::new(origin, TICK, 25);
         // A twentieth of the interval is 499 ms.
         let dues: Vec<Instant> = (0..20)
             .map(|number| {
                 let sent_at = origin + TICK * number;
-                schedule.renew_at(lease(30_000), sent_at, 20, Company::Few)
+                schedule.renew_at(lease(30_000), sent_at, 20, Spreading::Keep)
             })
             .collect();
         assert!(dues.windows(2).all(|pair| pair[0] == pair[1]), "{dues:?}");
     }
 
     #[test]
-    fn a_turn_begins_with_a_tick_however_many_are_held() {
+    fn a_turn_starts_at_a_tick_however_many_are_held() {
         let origin = origin();
         let schedule = Schedule::new(origin, TICK, 25);
         for held in [2, 30, 700, 1300, 7000, 100_000] {
-            for company in [Company::Few, Company::Crowd] {
+            for spreading in [Spreading::Keep, Spreading::Redistribute] {
                 let sent_at = origin + Duration::from_micros(12_345_678);
-                let due = schedule.renew_at(lease(30_000), sent_at, held, company) - origin;
+                let due = schedule.renew_at(lease(30_000), sent_at, held, spreading) - origin;
                 assert_eq!(due.as_nanos() % TICK.as_nanos(), 0, "of {held}: {due:?}");
             }
         }
     }
 
     #[test]
-    fn of_what_is_renewed_in_one_turn_only_so_many_keep_their_places() {
+    fn only_the_quota_of_a_turn_keeps_its_place() {
         let origin = origin();
         let schedule = Schedule::new(origin, TICK, 25);
-        let mut places = Places::default();
-        for (held, most) in [(1, 25), (25, 25), (1000, 25), (10_000, 62), (100_000, 627)] {
+        let mut quota = TurnQuota::default();
+        for (held, max) in [(1, 25), (25, 25), (1000, 25), (10_000, 62), (100_000, 627)] {
             // Two turns one after the other, with an hour between them.
             for start in [origin, origin + Duration::from_secs(3600)] {
-                let few = (0..1000)
-                    .map(|_| schedule.company(lease(30_000), start, held, &mut places))
-                    .filter(|company| *company == Company::Few)
+                let kept = (0..1000)
+                    .map(|_| schedule.spreading(lease(30_000), start, held, &mut quota))
+                    .filter(|spreading| *spreading == Spreading::Keep)
                     .count();
-                assert_eq!(few, most, "of {held}");
+                assert_eq!(kept, max, "of {held}");
             }
         }
     }
@@ -251,13 +257,13 @@ mod tests {
             millis in 100_u64..=3_153_600_000_000,
             after in 0_u64..1_000_000_000_000,
             held in 1_usize..200_000,
-            crowd: bool,
+            redistribute: bool,
         ) {
             let origin = origin();
             let (lease, sent_at) = (lease(millis), origin + Duration::from_nanos(after));
             let schedule = Schedule::new(origin, TICK, 25);
-            let company = if crowd { Company::Crowd } else { Company::Few };
-            let due = schedule.renew_at(lease, sent_at, held, company);
+            let spreading = if redistribute { Spreading::Redistribute } else { Spreading::Keep };
+            let due = schedule.renew_at(lease, sent_at, held, spreading);
             prop_assert!(due >= sent_at);
             prop_assert!(due <= sent_at + lease.duration() / 3);
         }

@@ -1,4 +1,4 @@
-//! Clients that believe the certificates of a test, and how they reached a server.
+//! Clients that trust the certificates of a test, and the ports of their connections.
 
 use wheellock::TlsSettings;
 use wheellock_fixture::{Certificates, Server};

@@ -1,4 +1,4 @@
-//! Everything that is held and waited for: how, and which keys and channels it has.
+//! Everything that can be held and waited for: how, and its keys and channels.
 
 use std::thread;
 use std::time::Duration;
@@ -16,7 +16,8 @@ pub(crate) struct Kind {
     pub(crate) hold: fn(&Client, &str) -> End,
     /// Whether it was had in time. What is had is given back.
     pub(crate) wait: fn(&Client, &str, Duration) -> bool,
-    /// How the keys begin while it is held and waited for. `NAME` is the name, in braces unless it has some.
+    /// How the keys begin while it is held and waited for. `NAME` is the name, in braces unless it
+    /// has some.
     pub(crate) keys: &'static [&'static str],
     /// How the channel begins, if there are messages.
     pub(crate) channel: Option<&'static str>,
@@ -151,8 +152,8 @@ pub(crate) fn with_name(pattern: &str, name: &str) -> String {
     pattern.replace("NAME", &tagged).replace("KEY", name)
 }
 
-/// Has `kind` held by one client and waited for by another, looks at what is there, and hands it over. Says how long
-/// that took.
+/// Has `kind` held by one client and waited for by another, looks at what is there, and hands it
+/// over. Says how long that took.
 pub(crate) fn contend(
     kind: &Kind,
     (holder, held): (&Client, &str),

@@ -1,4 +1,4 @@
-//! A server that answers each command as it is told.
+//! A server whose replies a test chooses.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,7 +1,7 @@
-//! Ten thousand holds of one client, what becomes of each, and somebody else's locks beside them.
+//! Ten thousand holds of one client, the state of each, and another client's locks beside them.
 //!
-//! The fleet looks at its holds again and again, and whatever it sees it holds against the rules: who was told does not
-//! believe, who does not believe is told, and told once; who stopped believing never believes again.
+//! The fleet checks its holds repeatedly: a hold that was reported lost is not valid, a hold that
+//! is not valid was reported lost once, and a hold that was not valid never becomes valid again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,16 +17,17 @@ use super::{built, now, pause};
 /// How many locks the client holds.
 pub(crate) const MANY: usize = 10_000;
 
-/// How many locks somebody else holds.
+/// How many locks the other client holds.
 pub(crate) const FEW: usize = 100;
 
 /// For whatever ten thousand holds take on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
-/// Between two looks at ten thousand holds. To look all the time would take the processor from those looked at.
+/// Between two looks at ten thousand holds. To look all the time would take the processor from
+/// those looked at.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
-/// Somebody else's lease: longer than any test, and never renewed.
+/// The lease of another client: longer than any test, and never renewed.
 const LONG: Duration = Duration::from_secs(600);
 
 /// The name of a lock of the fleet.
@@ -87,14 +88,14 @@ pub(crate) struct Fleet {
     guards: Vec<LockGuard>,
     told: Vec<Receiver<LostReason>>,
     seen: Vec<Seen>,
-    /// The longest that anybody was told after his hold had ended, as far as looking again and again can tell.
+    /// The longest delay between the end of a hold and its report, as seen by repeated checks.
     pub(crate) told_late: Duration,
 }
 
 /// What is known of one hold.
 #[derive(Clone, Copy)]
 pub(crate) struct Seen {
-    /// Until when it may be believed, by the last look that found it held. By the real clock.
+    /// Until when it is valid, by the last check that found it held. On the real clock.
     pub(crate) ends: Instant,
     /// It was not held when it was looked at.
     pub(crate) over: bool,
@@ -109,9 +110,9 @@ pub(crate) struct Toll {
     pub(crate) told: usize,
 }
 
-/// Nobody has lost anything.
+/// No hold was lost.
 pub(crate) const UNHARMED: Toll = Toll { held: MANY, told: 0 };
-/// Everybody has lost his lock and knows.
+/// Every hold is lost and reported.
 pub(crate) const ALL_TOLD: Toll = Toll { held: 0, told: MANY };
 
 impl Fleet {
@@ -134,7 +135,8 @@ impl Fleet {
         };
         let mut guards: Vec<_> = (0..MANY / 2).map(take).collect();
         if let (Time::Real, Some(last)) = (&time, guards.last()) {
-            // So that not all end at nearly the same moment: the second half is renewed between the first's renewals.
+            // So that not all end at nearly the same moment: the second half is renewed between the
+            // first's renewals.
             let fresh = last.remaining();
             wait_until("half of the interval is over", LIMIT, || last.remaining() < fresh * 5 / 6);
         }
@@ -151,7 +153,7 @@ impl Fleet {
     pub(crate) fn look(&mut self) -> Toll {
         let mut toll = Toll { held: 0, told: 0 };
         for ((guard, told), seen) in self.guards.iter().zip(&self.told).zip(&mut self.seen) {
-            // In this order: what is told before is no longer believed afterwards.
+            // In this order: a hold reported before is not valid afterwards.
             while let Ok(reason) = told.try_recv() {
                 assert_eq!(seen.reason, None, "{} is told again: {reason}", guard.name());
                 seen.reason = Some(reason);
@@ -189,7 +191,7 @@ impl Fleet {
             if condition(self, toll) {
                 return toll;
             }
-            assert!(!late, "waited {LIMIT:?} in vain until {what}: {toll:?}");
+            assert!(!late, "timed out after {LIMIT:?} waiting until {what}: {toll:?}");
             pause(BETWEEN_LOOKS);
         }
     }
@@ -214,9 +216,10 @@ impl Fleet {
         assert_eq!(behind, 0, "holds have less than {left:?}");
     }
 
-    /// That nobody believes in a lock that the server does not keep for him. No renewal ever brings a key back, so who
-    /// has none at one moment must not believe at any later one. Not for a server that loses keys.
-    pub(crate) fn assert_nobody_believes_without_a_key(&self, connection: &mut RawConnection) {
+    /// That no hold is valid that the server does not keep. No renewal brings a key back, so a hold
+    /// without a key at one moment must not be valid at any later one. Not for a server that loses
+    /// keys.
+    pub(crate) fn assert_no_hold_is_valid_without_a_key(&self, connection: &mut RawConnection) {
         let owners = owners(connection);
         let wrong = self
             .guards
@@ -227,8 +230,9 @@ impl Fleet {
         assert_eq!(wrong, 0, "believers without a key");
     }
 
-    /// Lets all go, every second one by `unlock`, and waits until the server has acknowledged every release. Each is
-    /// told by then if it was lost, and once; the others' channels close without a word.
+    /// Lets all go, every second one by `unlock`, and waits until the server has acknowledged every
+    /// release. Each is told by then if it was lost, and once; the others' channels close without a
+    /// word.
     pub(crate) fn let_go(mut self) -> (Client, Time) {
         self.look();
         while let Some(guard) = self.guards.pop() {
@@ -262,19 +266,21 @@ impl Drop for Fleet {
     }
 }
 
-/// A failed test must not wait for thousands of releases, each for as long as one may take while the server is stopped.
+/// A failed test must not wait for thousands of releases, each for as long as one may take while
+/// the server is stopped.
 fn forget_if_failed(guards: &mut Vec<LockGuard>) {
     if thread::panicking() {
         guards.drain(..).for_each(std::mem::forget);
     }
 }
 
-/// Whether the server has said that the hold is gone. Then it is lost at once, however long it would have been valid.
+/// Whether the server has said that the hold is gone. Then it is lost at once, however long it
+/// would have been valid.
 fn is_the_servers_word(reason: LostReason) -> bool {
     matches!(reason, LostReason::Deleted | LostReason::TakenOver)
 }
 
-/// Who holds each lock of the fleet, as the server has it. Empty for a lock that is free.
+/// The owner of each lock of the fleet, as the server has it. Empty for a lock that is free.
 pub(crate) fn owners(connection: &mut RawConnection) -> Vec<String> {
     const AT_ONCE: usize = 1000;
     let script = "local owners = {} \
@@ -290,7 +296,7 @@ pub(crate) fn owners(connection: &mut RawConnection) -> Vec<String> {
         .collect()
 }
 
-/// That of the fleet's locks none is left on the server but those that somebody else has taken.
+/// Asserts that the server has none of the fleet's locks but those of other clients.
 pub(crate) fn assert_nothing_left(server: &Server, of_others: &[&Strangers]) {
     let left: Vec<_> =
         owners(&mut server.connection()).into_iter().filter(|owner| !owner.is_empty()).collect();
@@ -300,8 +306,8 @@ pub(crate) fn assert_nothing_left(server: &Server, of_others: &[&Strangers]) {
     assert_eq!(ours, 0, "keys of released holds");
 }
 
-/// Takes one more lock, and holds it until it has been renewed twice: time for others to be renewed too, if any were.
-/// Answers how many renewals were granted meanwhile.
+/// Takes one more lock, and holds it until it has been renewed twice: time for others to be renewed
+/// too, if any were. Answers how many renewals were granted meanwhile.
 pub(crate) fn hold_a_canary(client: &Client, time: &Time) -> u64 {
     let before = client.stats().renewed;
     let canary = match time.flies_while(|| client.lock("canary").lock()) {
@@ -314,7 +320,8 @@ pub(crate) fn hold_a_canary(client: &Client, time: &Time) -> u64 {
     client.stats().renewed - before
 }
 
-/// Takes a lock and gives it back, so that whatever connection an outage has broken is replaced by a new one.
+/// Takes a lock and gives it back, so that whatever connection an outage has broken is replaced by
+/// a new one.
 pub(crate) fn come_back(client: &Client, time: &Time) {
     match time.flies_while(|| client.lock("canary").lock()) {
         Ok(guard) => drop(guard),
@@ -365,7 +372,7 @@ impl Strangers {
             .iter()
             .map(|name| match client.lock(name).with_lease(LONG).lock() {
                 Ok(guard) => guard,
-                Err(error) => panic!("{name} is not granted to somebody else: {error}"),
+                Err(error) => panic!("{name} is not granted to another client: {error}"),
             })
             .collect();
         let mut strangers = Self { guards, connection: server.connection(), left: Vec::new() };
@@ -373,7 +380,8 @@ impl Strangers {
         strangers
     }
 
-    /// That every key is what it was: the same owner, the same count, and its time to live neither cut nor prolonged.
+    /// That every key is what it was: the same owner, the same count, and its time to live neither
+    /// cut nor prolonged.
     pub(crate) fn assert_intact(&mut self) {
         let looks = self.look();
         for (look, before) in looks.iter().zip(&self.left) {

@@ -1,11 +1,11 @@
-//! A fork of the test's process: what it does, and how it ended.
+//! A fork of the test's process: what it does, and its exit code.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process;
 use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::never;
+use crossbeam_channel::{bounded, never};
 use fork::{Fork, fork, waitpid_nohang};
 use hashed_wheel::Parker;
 use wheellock::{Clock, SystemClock};
@@ -23,12 +23,17 @@ impl Child {
         match fork().unwrap() {
             Fork::Parent(id) => Self { id, limit },
             Fork::Child => {
+                let (begins, begun) = bounded(0);
                 let alarm = move || {
+                    begins.send(()).unwrap();
                     let end = SystemClock.now() + limit;
                     SystemClock.park(&Parker::new(), Some(end), &never());
                     process::exit(3);
                 };
                 thread::Builder::new().spawn(alarm).unwrap();
+                // The standard library holds a lock while a thread starts: a fork would keep it
+                // locked.
+                begun.recv().unwrap();
                 let done = catch_unwind(AssertUnwindSafe(action));
                 process::exit(i32::from(done.is_err()));
             }

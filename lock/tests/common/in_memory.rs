@@ -1,4 +1,4 @@
-//! A server in memory and the clock that it and its clients run on.
+//! A store in memory, and the clock of the store and its clients.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,10 +1,10 @@
-//! The line of a fair lock, looked at and tampered with from outside.
+//! The queue of a fair lock, read and changed from outside.
 
 use wheellock_fixture::{Reply, Server, wait_until};
 
 use super::SOON;
 
-/// How long one who asks no more is believed to live, in milliseconds.
+/// How long a waiter that stops trying counts as live, in milliseconds.
 pub(crate) const BELIEVED: i64 = 30_000;
 
 /// Owners such as this library draws: the identity's UUID is of version 8.
@@ -24,12 +24,12 @@ pub(crate) fn deadlines(name: &str) -> String {
     format!("redisson_lock_timeout:{{{name}}}")
 }
 
-/// Who stands in line.
+/// The waiters in the queue, in order.
 pub(crate) fn line(server: &Server, name: &str) -> Vec<String> {
     server.command(&["LRANGE", &queue(name), "0", "-1"]).texts()
 }
 
-/// Until when one in line is believed to live.
+/// A waiter's liveness deadline.
 pub(crate) fn deadline(server: &Server, name: &str, owner: &str) -> i64 {
     server.command(&["ZSCORE", &deadlines(name), owner]).text().parse().unwrap()
 }
@@ -40,11 +40,13 @@ pub(crate) fn no_trace(server: &Server, name: &str) -> bool {
 }
 
 pub(crate) fn wait_for_no_trace(server: &Server, name: &str) {
-    wait_until("nobody stands in line", SOON, || no_trace(server, name));
+    wait_until("the queue is empty", SOON, || no_trace(server, name));
 }
 
 pub(crate) fn wait_for_line(server: &Server, name: &str, length: usize) {
-    wait_until(&format!("{length} stand in line"), SOON, || line(server, name).len() == length);
+    wait_until(&format!("{length} waiters are in the queue"), SOON, || {
+        line(server, name).len() == length
+    });
 }
 
 /// The server's clock in milliseconds.
@@ -53,16 +55,16 @@ pub(crate) fn time(server: &Server) -> i64 {
     parts[0].parse::<i64>().unwrap() * 1000 + parts[1].parse::<i64>().unwrap() / 1000
 }
 
-/// Puts one in line who never asks, believed to live for so many milliseconds.
+/// Queues a waiter that never tries, with a deadline in `millis` milliseconds.
 pub(crate) fn put_in_line(server: &Server, name: &str, owner: &str, millis: i64) {
     let moment = (time(server) + millis).to_string();
     server.command(&["RPUSH", &queue(name), owner]);
     server.command(&["ZADD", &deadlines(name), &moment, owner]);
 }
 
-/// Has an owner of ours ask for a fair lock once, as a waiter does.
+/// Tries a fair lock once for an owner, as a waiter does.
 pub(crate) fn ask(server: &Server, name: &str, owner: &str) -> Reply {
-    let script = include_str!("../../src/op/fair_acquire.lua");
+    let script = include_str!("../../src/ops/scripts/fair_acquire.lua");
     let (queue, deadlines) = (queue(name), deadlines(name));
     let keys = ["4", name, &queue, &deadlines, &format!("redisson_lock__channel:{{{name}}}")];
     let limits = ["30000", "1", "30000", "1000", "5000", "0", "PUBLISH", "300000"];

@@ -1,4 +1,4 @@
-//! What the tests of faults share: a server, a proxy before it, and aims at the library's own scripts.
+//! Shared by the tests: a server, a proxy before it, and faults for the library's own scripts.
 
 #![expect(clippy::panic, reason = "the helpers of a test fail it with a message")]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
@@ -65,13 +65,13 @@ impl Script {
 
     fn source(self) -> &'static str {
         match self {
-            Self::Acquire => include_str!("../../src/op/acquire.lua"),
-            Self::Recount => include_str!("../../src/op/recount.lua"),
-            Self::Release => include_str!("../../src/op/release.lua"),
-            Self::Renew => include_str!("../../src/op/renew.lua"),
-            Self::ForceRelease => include_str!("../../src/op/force_release.lua"),
-            Self::FairAcquire => include_str!("../../src/op/fair_acquire.lua"),
-            Self::FairRelease => include_str!("../../src/op/fair_release.lua"),
+            Self::Acquire => include_str!("../../src/ops/scripts/acquire.lua"),
+            Self::Recount => include_str!("../../src/ops/scripts/set_count.lua"),
+            Self::Release => include_str!("../../src/ops/scripts/release.lua"),
+            Self::Renew => include_str!("../../src/ops/scripts/renew.lua"),
+            Self::ForceRelease => include_str!("../../src/ops/scripts/force_release.lua"),
+            Self::FairAcquire => include_str!("../../src/ops/scripts/fair_acquire.lua"),
+            Self::FairRelease => include_str!("../../src/ops/scripts/fair_release.lua"),
         }
     }
 }
@@ -94,7 +94,7 @@ impl World {
         Self::with(builder.user(&RULE).start())
     }
 
-    /// A server that knows the README's user already.
+    /// A server that knows the operations guide's user already.
     pub(crate) fn with(server: Server) -> Self {
         let proxy = Proxy::start(server.address());
         // The library need not send a script's text first: each operation is one request.
@@ -108,7 +108,8 @@ impl World {
         built(self.builder())
     }
 
-    /// A client behind the proxy that loses an attempt soon, and has time for the next on a machine that is busy.
+    /// A client behind the proxy that loses an attempt soon, and has time for the next on a machine
+    /// that is busy.
     pub(crate) fn retrying(&self) -> Client {
         built(self.builder().command_timeout(Duration::from_secs(1)))
     }
@@ -249,7 +250,8 @@ impl Kept {
     }
 }
 
-/// A client. To build one takes several round trips in one short timeout, which a busy machine may not have for them.
+/// A client. To build one takes several round trips in one short timeout, which a busy machine may
+/// not have for them.
 pub(crate) fn built(builder: ClientBuilder) -> Client {
     for _ in 0..5 {
         match builder.clone().build() {
@@ -267,7 +269,7 @@ pub(crate) fn now() -> Instant {
     SystemClock.now()
 }
 
-/// A user of the server who may do everything but what `rules` take away, and the URL by which he comes.
+/// A user that may do everything except what `rules` take away, and its URL.
 pub(crate) fn limited_user(server: &Server, rules: &[&str]) -> String {
     let user = ["ACL", "SETUSER", "limited", "on", ">secret", "~*", "&*", "+@all"];
     assert!(!server.command(&[&user, rules].concat()).is_error(), "{rules:?}");

@@ -1,4 +1,4 @@
-//! What the tests of clusters share: names at a node, and how to look at all nodes.
+//! Shared by the tests of clusters: names at a node, and queries to all nodes.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use wheellock_fixture::{Cluster, ClusterBuilder, Server, wait_until};
 use super::user::{IN_A_CLUSTER, rule_with, user_url};
 use super::{SOON, built};
 
-/// A cluster that knows the README's user.
+/// A cluster that knows the operations guide's user.
 pub(crate) fn cluster() -> ClusterBuilder {
     Cluster::builder().user(&rule_with(&[IN_A_CLUSTER]))
 }
 
-/// The same, of so many masters, and so many replicas of each.
+/// The same, with this number of masters, and of replicas of each.
 pub(crate) fn start(masters: u16, replicas_of_each: u16) -> Cluster {
     cluster().start(masters, replicas_of_each)
 }
 
-/// A client of the cluster, who is that user.
+/// A client of the cluster, as that user.
 pub(crate) fn client_of(cluster: &Cluster) -> Client {
     built(builder_of(cluster))
 }
@@ -58,20 +58,21 @@ pub(crate) fn owner_of(cluster: &Cluster, name: &str) -> Option<String> {
     home(cluster, name).command(&["HKEYS", name]).texts().pop()
 }
 
-/// Waits until somebody listens to a lock's releases in shards, at the node that has it.
+/// Waits until a client subscribes to a lock's sharded channel, at the node of its slot.
 pub(crate) fn wait_for_a_listener(cluster: &Cluster, name: &str) {
     let channel = format!("redisson_lock__channel:{{{name}}}");
-    wait_until("somebody listens", SOON, || {
+    wait_until("there is a subscriber", SOON, || {
         let count = home(cluster, name).command(&["PUBSUB", "SHARDNUMSUB", &channel]);
         count.array()[1].integer() > 0
     });
 }
 
-/// What a busy machine may take for anything that takes no time. Below the bound after which waiters poll.
+/// What a busy machine may take for anything that takes no time. Below the bound after which
+/// waiters poll.
 pub(crate) const AT_ONCE: Duration = Duration::from_millis(850);
 
-/// A cluster of three masters for a test that breaks nothing: empty, and used by one test after the other, as a start
-/// takes seconds.
+/// A cluster of three masters for a test that breaks nothing: empty, and used by one test after the
+/// other, as a start takes seconds.
 #[derive(Debug)]
 pub(crate) struct Lent(Option<Cluster>);
 

@@ -59,7 +59,7 @@ impl Reached {
         Self { server: builder.start(), road }
     }
 
-    /// A client that may do what the README says that it must be allowed, and no more.
+    /// A client that may do what the operations guide says that it must be allowed, and no more.
     pub(crate) fn builder(&self) -> ClientBuilder {
         match &self.road {
             Road::Tcp => Client::builder().url(&user_url(&self.server.url())),

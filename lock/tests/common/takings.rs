@@ -1,4 +1,4 @@
-//! Every way to take something once, for tests of what has to be given back.
+//! Every way to acquire something once, for tests of rollbacks.
 
 use wheellock::{Client, Error, Guard, Lock};
 use wheellock_fixture::Server;
@@ -73,7 +73,8 @@ pub(crate) fn make_semaphores(client: &Client) {
     }
 }
 
-/// What is at a server but for what has no end: counters of tokens, semaphores, and what remembers requests.
+/// What is at a server but for what has no end: counters of tokens, semaphores, and what remembers
+/// requests.
 pub(crate) fn left_at(server: &Server) -> Vec<String> {
     let permanent =
         ["redisson_lock_token:", "semaphore", "drain", "permits", "unleased", "wheellock_request:"];

@@ -1,22 +1,23 @@
-//! The user that the tests' clients are: he may do what the README says is needed, and nothing else.
+//! The user of the tests' clients: it has the permissions that the operations guide lists, and no
+//! others.
 
 use std::sync::LazyLock;
 
 use wheellock::{Client, ClientBuilder};
 use wheellock_fixture::{Sentinels, SentinelsBuilder, Server};
 
-const README: &str = include_str!("../../../README.md");
+const GUIDE: &str = include_str!("../../docs/operations.md");
 
-/// Of the README's rules the one for the whole family, in the words of `ACL SETUSER`. Only the names of the locks are
-/// any, and not those that begin with `orders:`.
+/// Of the operations guide's rules the one for the whole family, in the words of `ACL SETUSER`.
+/// Only the names of the locks are any, and not those that begin with `orders:`.
 pub(crate) static RULE: LazyLock<String> = LazyLock::new(|| {
     let rule = rule_that_begins("family on ");
     assert!(rule.contains(" ~*orders:* "), "{rule}");
     rule.replace(" ~*orders:* ", " ~* ")
 });
 
-/// What he needs besides, by the first word of the README's rule about it: behind sentinels, in a cluster, and where
-/// replicas have to acknowledge what is taken.
+/// What it needs besides, by the first word of the operations guide's rule about it: behind
+/// sentinels, in a cluster, and where replicas have to acknowledge what is taken.
 pub(crate) const BEHIND_SENTINELS: &str = "+role";
 pub(crate) const IN_A_CLUSTER: &str = "+asking";
 pub(crate) const WITH_REPLICAS: &str = "+wait";
@@ -31,7 +32,7 @@ pub(crate) fn rule_with(besides: &[&str]) -> String {
     rule
 }
 
-/// Servers and sentinels that know the README's users.
+/// Servers and sentinels that know the operations guide's users.
 pub(crate) fn known_to(sentinels: SentinelsBuilder, besides: &[&str]) -> SentinelsBuilder {
     let besides = [&[BEHIND_SENTINELS], besides].concat();
     sentinels.user(&rule_with(&besides)).sentinel_user(rule_that_begins("watcher on "))
@@ -52,14 +53,14 @@ pub(crate) fn user_url(url: &str) -> String {
 
 /// In the words of `ACL SETUSER`.
 fn rule_that_begins(beginning: &str) -> &'static str {
-    let mut rules = README.lines().filter_map(|line| line.strip_prefix("ACL SETUSER "));
+    let mut rules = GUIDE.lines().filter_map(|line| line.strip_prefix("ACL SETUSER "));
     let Some(rule) = rules.find(|rule| rule.starts_with(beginning)) else {
-        panic!("the README has no rule that begins with {beginning:?}")
+        panic!("the operations guide has no rule that begins with {beginning:?}")
     };
     rule
 }
 
-/// What a server has refused to whom for the lack of a permission.
+/// What a server has refused for lack of a permission, and to which user.
 pub(crate) fn refusals(server: &Server) -> Vec<String> {
     let log = server.command(&["ACL", "LOG"]);
     log.array().iter().map(|entry| format!("{entry:?}")).collect()

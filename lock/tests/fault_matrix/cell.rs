@@ -1,4 +1,5 @@
-//! One cell: an operation meets a fault. How the call ends, and whether the world is in order then and afterwards.
+//! One cell: an operation meets a fault. Checks how the call ends, and the state of the servers
+//! then and afterwards.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,13 +19,14 @@ use crate::world::{Doors, Kind};
 /// For how long a fault that comes every time stays.
 pub(crate) const WINDOW: Duration = Duration::from_secs(3);
 
-/// The lease of watched holds where their renewals are looked at: a fault that comes every time outlasts it.
+/// The lease of watched holds where their renewals are looked at: a fault that comes every time
+/// outlasts it.
 const SHORT_LEASE: Duration = Duration::from_secs(2);
 
-/// The lease of others: what is left behind is still there when somebody looks.
+/// The lease of others: what is left behind is still there at the check.
 const LONG_LEASE: Duration = Duration::from_secs(30);
 
-/// Room for a rival who could get in although somebody holds.
+/// Room for a rival that could acquire although another holds.
 const ROOM: Duration = Duration::from_millis(60);
 
 /// How long the server remembers what it answered, in ms.
@@ -108,7 +110,7 @@ impl Cell {
     fn meet(&self, stage: &Stage<'_>, judge: &mut Judge) -> String {
         let row = self.row;
         let held_before = stage.has_something();
-        // One who waits may have got it just before it was taken away.
+        // A waiter may have acquired it just before it was taken away.
         let may_share = self.fault.takes_keys_away() && (held_before || row.fresh_connection);
         let mut trouble = Trouble::new();
         let sent = self.begin(stage, &mut trouble);
@@ -257,7 +259,7 @@ impl Judge {
         self.failures.push(what);
     }
 
-    /// No key of ours lives for ever, but those that do in Redisson's layout.
+    /// No key is without an expiry, except where Redisson's layout has none.
     fn keys_end_by_themselves(&mut self, stage: &Stage<'_>, fault: Fault) {
         let mut lasting = (self.row.lasting)(&stage.name);
         if fault == Fault::WrongType {
@@ -265,7 +267,7 @@ impl Judge {
         }
         for (key, lives) in stage.place.keys() {
             if lives == -1 && !lasting.contains(&key) {
-                self.fail(format!("the key {key} lives for ever"));
+                self.fail(format!("the key {key} lives forever"));
             }
         }
     }

@@ -89,8 +89,8 @@ impl Fault {
         }
     }
 
-    /// The error that stands in the place of an answer, if that is all there is to it. `elsewhere` are the slot and the
-    /// address that `MOVED` and `ASK` name.
+    /// The error that stands in the place of an answer, if that is all there is to it. `elsewhere`
+    /// are the slot and the address that `MOVED` and `ASK` name.
     pub(crate) fn answer(self, kind: Kind, elsewhere: &str) -> Option<String> {
         let error = match self {
             Self::NoScript => "NOSCRIPT No matching script. Please use EVAL.",
@@ -102,7 +102,7 @@ impl Fault {
             Self::Ask => &format!("ASK {elsewhere}"),
             Self::TryAgain => "TRYAGAIN Multiple keys request during rehashing of slot",
             Self::ClusterDown => "CLUSTERDOWN The cluster is down",
-            // A node cannot be told to follow somebody outside.
+            // A node cannot be told to follow a server outside its cluster.
             Self::ReadOnly if kind == Kind::InCluster => {
                 "READONLY You can't write against a read only replica."
             }
@@ -111,12 +111,13 @@ impl Fault {
         Some(format!("-{error}\r\n"))
     }
 
-    /// Whether it sends the client to somebody else.
+    /// Whether it redirects the client.
     pub(crate) fn sends_elsewhere(self) -> bool {
         matches!(self, Self::Moved | Self::Ask)
     }
 
-    /// Whether it takes away what the server had acknowledged, so that a holder from before may not be alone.
+    /// Whether it takes away what the server had acknowledged, so that a holder from before may not
+    /// be alone.
     pub(crate) fn takes_keys_away(self) -> bool {
         matches!(self, Self::WrongType | Self::Restarted)
     }

@@ -1,4 +1,4 @@
-//! Whatever can be held, whatever its type: who believes in it, and for how long.
+//! Anything that can be held, of any type: whether it is valid, and for how long.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -105,8 +105,8 @@ impl Holding for Counted {
     }
 }
 
-/// For how long somebody has believed for certain: what is false once is false for ever, so from the grant until it was
-/// last seen.
+/// For how long a client has held for certain: what is false once is false forever, so from
+/// the grant until it was last seen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Belief {
     pub(crate) since: Instant,
@@ -120,7 +120,7 @@ impl Belief {
     }
 }
 
-/// What somebody else tries to take meanwhile.
+/// What a rival tries to acquire meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
     Lock,
@@ -129,7 +129,7 @@ pub(crate) enum Wish {
     Permit,
 }
 
-/// Somebody else, who goes to the server directly and takes the same thing whenever he can.
+/// A rival that connects to the server directly and acquires the same thing when it can.
 pub(crate) struct Rival {
     grants: Arc<AtomicUsize>,
     beliefs: Arc<Mutex<Vec<Belief>>>,
@@ -139,9 +139,9 @@ pub(crate) struct Rival {
 
 /// His leases end by themselves.
 const LEASE: Duration = Duration::from_secs(2);
-/// For how long he holds.
+/// How long it holds.
 const HOLDS: Duration = Duration::from_millis(15);
-/// The pause after each of his tries.
+/// The pause after each of its tries.
 const PAUSE: Duration = Duration::from_millis(50);
 
 impl Rival {
@@ -157,7 +157,7 @@ impl Rival {
                 let mut client = None;
                 while !stopping.load(Ordering::Acquire) {
                     if client.is_none() {
-                        // The server may just be started anew.
+                        // The server may be restarting.
                         client = builder.clone().build().ok();
                     }
                     if let Some(held) = client.as_ref().and_then(|client| take(client, &name, wish))
@@ -179,7 +179,7 @@ impl Rival {
         self.grants.load(Ordering::Acquire)
     }
 
-    /// Ends it, and says when he believed.
+    /// Ends it, and returns when it was valid.
     pub(crate) fn stop(self) -> Vec<Belief> {
         self.stopping.store(true, Ordering::Release);
         self.thread.join().unwrap();
@@ -191,7 +191,7 @@ fn take(client: &Client, name: &str, wish: Wish) -> Option<Box<dyn Holding>> {
     fn boxed<H: Holding + 'static>(held: Option<H>) -> Option<Box<dyn Holding>> {
         held.map(|held| Box::new(held) as Box<dyn Holding>)
     }
-    // In the middle of a fault the server may refuse him too.
+    // During a fault the server may refuse the rival too.
     match wish {
         Wish::Lock => boxed(client.lock(name).with_lease(LEASE).try_lock().ok()?),
         Wish::SimpleLock => boxed(client.simple_lock(name).with_lease(LEASE).try_lock().ok()?),

@@ -1,8 +1,10 @@
-//! The fault matrix: every operation that the library sends meets every fault, once and for three seconds.
+//! The fault matrix: every operation that the library sends meets every fault, once and for three
+//! seconds.
 //!
-//! The table of outcomes stands in the crate's documentation, in `src/faults.md`. With `WRITE_FAULTS=1` the test writes
-//! it anew. `FAULT_SEED` repeats a run's order and cuts. `FAULT_CELLS` runs only the cells whose name contains one of
-//! its parts, between which stand commas. `FAULT_WORKERS` says how many run at a time.
+//! The table of outcomes is in the crate's documentation, in `docs/faults.md`. `WRITE_FAULTS=1`
+//! writes it again. `FAULT_SEED` repeats the order and the cuts of a run. `FAULT_CELLS` runs only
+//! the cells whose name contains one of its comma-separated parts. `FAULT_WORKERS` is the number of
+//! threads.
 
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![expect(clippy::panic, reason = "the helpers of a test fail it with a message")]
@@ -128,7 +130,7 @@ fn played(cell: &Cell, places: &Places) -> Outcome {
         places.give_back(place);
         outcome
     }));
-    // After a panic nobody knows what the servers are in, and they are gone.
+    // After a panic the state of the servers is unknown, so they are dropped.
     played.unwrap_or_else(|panic| {
         let what = panic
             .downcast_ref::<String>()

@@ -1,4 +1,4 @@
-//! Servers that are used by one cell after the other.
+//! Servers that cells use one after the other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(crate) struct Place {
     direct: Mutex<Option<RawConnection>>,
 }
 
-/// Those that nobody uses.
+/// Those that are free.
 #[derive(Default)]
 pub(crate) struct Places(Mutex<Vec<Place>>);
 
@@ -48,7 +48,7 @@ impl Place {
         Arc::clone(&self.world)
     }
 
-    /// Where somebody connects who passes by the proxies.
+    /// The address of the server behind the proxies.
     pub(crate) fn url(&self) -> String {
         self.world.server().url()
     }
@@ -106,7 +106,7 @@ impl Place {
     pub(crate) fn command(&self, arguments: &[&str]) -> Reply {
         let mut direct = self.direct.lock();
         let mut reply = None;
-        // The server may have been started anew since the last one, or be just about to.
+        // The server may have restarted since the last one, or be about to.
         wait_until("the server answers", SOON, || {
             if direct.is_none() {
                 *direct = RawConnection::open(self.world.server().address()).ok();
@@ -120,7 +120,7 @@ impl Place {
         reply.unwrap()
     }
 
-    /// All keys, and for how long each lives, in ms; -1 for ever.
+    /// All keys, each with its time to live in ms; -1 for none.
     pub(crate) fn keys(&self) -> Vec<(String, i64)> {
         const LOOK: &str = "local found = {} for _, key in ipairs(redis.call('keys', '*')) do \
             found[#found + 1] = {key, redis.call('pttl', key)} end return found";

@@ -35,7 +35,7 @@ impl Sends {
 /// Every script, by its file.
 macro_rules! scripts {
     ($($name:literal),* $(,)?) => {
-        &[$(($name, include_str!(concat!("../../src/op/", $name, ".lua")))),*]
+        &[$(($name, include_str!(concat!("../../src/ops/scripts/", $name, ".lua")))),*]
     };
 }
 
@@ -58,11 +58,11 @@ pub(crate) const SCRIPTS: &[(&str, &str)] = scripts![
     "permits_renew",
     "permits_set",
     "read_acquire",
-    "read_recount",
+    "read_set_count",
     "read_release",
     "read_write_force_release",
     "read_write_is_locked",
-    "recount",
+    "set_count",
     "release",
     "renew",
     "renew_readers",
@@ -71,10 +71,10 @@ pub(crate) const SCRIPTS: &[(&str, &str)] = scripts![
     "semaphore_drain",
     "semaphore_set",
     "semaphore_undo",
-    "text_acquire",
-    "text_force_release",
-    "text_release",
-    "text_renew",
+    "simple_acquire",
+    "simple_force_release",
+    "simple_release",
+    "simple_renew",
     "write_acquire",
     "write_release",
 ];

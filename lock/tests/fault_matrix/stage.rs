@@ -1,4 +1,4 @@
-//! Where one cell is played: a client behind a proxy, a name, and what the client holds.
+//! The setting of one cell: a client behind a proxy, a name, and what the client holds.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(crate) enum Said {
     Lost(LostReason),
     /// It is finished in the background.
     Owed,
-    /// A sentinel is not heard, and nobody fails for it.
+    /// A sentinel is not heard, and no call fails for it.
     Unheard,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Stage<'a> {
     past: RefCell<Vec<Belief>>,
 }
 
-/// Between two looks of whoever has nothing to wait for but time.
+/// Between two looks when there is nothing to wait for but time.
 pub(crate) const BETWEEN_TWO_LOOKS: Duration = Duration::from_millis(10);
 
 impl<'a> Stage<'a> {
@@ -116,7 +116,7 @@ impl<'a> Stage<'a> {
         held.map_or(Said::Nothing, |held| self.keep(held))
     }
 
-    /// Looks whether it still believes.
+    /// Checks whether it is still valid.
     pub(crate) fn look(&self) -> bool {
         let mut hands = self.hands.borrow_mut();
         for (held, belief) in hands.iter_mut() {
@@ -128,7 +128,7 @@ impl<'a> Stage<'a> {
         hands.iter().any(|(held, _)| held.is_held())
     }
 
-    /// What was taken last, out of hand: nobody believes in it any more.
+    /// What was acquired last, forgotten: it is not valid any more.
     pub(crate) fn part(&self) -> Option<Box<dyn Holding>> {
         self.look();
         let (held, belief) = self.hands.borrow_mut().pop()?;
@@ -152,7 +152,7 @@ impl<'a> Stage<'a> {
         result
     }
 
-    /// Releases everything. Each result, and whether it was believed in before.
+    /// Releases everything. Returns each result, and whether it was valid before.
     pub(crate) fn release_all(&self) -> Vec<(bool, Result<Said, Error>)> {
         let mut results = Vec::new();
         while !self.hands.borrow().is_empty() {
@@ -195,7 +195,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// When this client believed to hold something.
+    /// When this client had a valid hold.
     pub(crate) fn beliefs(&self) -> Vec<Belief> {
         let hands = self.hands.borrow();
         let past = self.past.borrow();

@@ -1,4 +1,4 @@
-//! The table of outcomes, as it stands in the crate's documentation.
+//! The table of outcomes in the crate's documentation.
 
 use std::collections::HashMap;
 use std::fs;
@@ -130,5 +130,5 @@ fn linked(call: &str) -> String {
 }
 
 fn page() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/faults.md")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/faults.md")
 }

@@ -1,4 +1,4 @@
-//! A fault in force: how it is brought about, kept up and taken back.
+//! A fault in force: how it is caused, kept up and removed.
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -230,7 +230,8 @@ fn restart_at_each(
     }
 }
 
-/// The slot of the name, and a door: what a node of a cluster names. Others are no nodes and name anything.
+/// The slot of the name, and a door: what a node of a cluster names. Others are no nodes and name
+/// anything.
 pub(crate) fn elsewhere(stage: &Stage<'_>, door: Door) -> String {
     match stage.place.kind {
         Kind::InCluster => {

@@ -1,4 +1,5 @@
-//! What a client may have before it: one server, one with a replica, a master and its sentinel, a node of a cluster.
+//! The servers of a client: one server, one with a replica, a master and its sentinel, a cluster
+//! node.
 
 use std::sync::Arc;
 
@@ -100,7 +101,7 @@ impl World {
         listed.map_or(0, |listed| listed.text().lines().count())
     }
 
-    /// New doors, to which whoever names an address sends.
+    /// New proxies, whose addresses the servers announce.
     pub(crate) fn open(&self) -> Doors {
         let server = Proxy::start(self.server().address());
         let has_other = matches!(self, Self::BehindSentinels(_) | Self::InCluster { .. });
@@ -143,7 +144,7 @@ impl World {
     pub(crate) fn restart(&self, doors: &Doors, door: Door) {
         let Self::InCluster { node, .. } = self else {
             if let Self::WithReplica { replica, .. } = self {
-                // It would come back within the next second, and nobody knows when.
+                // It would come back at some time within the next second.
                 replica.pause();
             }
             self.behind(door).restart();
@@ -160,7 +161,8 @@ impl World {
     }
 }
 
-/// Keeps a sentinel from coming back to a master that it has lost: it would take what is meant for the client.
+/// Keeps a sentinel from coming back to a master that it has lost: it would take what is meant for
+/// the client.
 fn be_quiet(sentinel: &Server) {
     const HOUR: &str = "3600000";
     let command = ["SENTINEL", "DEBUG", "PING-PERIOD", HOUR, "INFO-PERIOD", HOUR];

@@ -1,4 +1,4 @@
-//! Both sides answer the same about one lock, whoever holds it.
+//! Both sides report the same about one lock, on whichever side it is held.
 
 use std::time::Duration;
 
@@ -128,7 +128,8 @@ fn assert_is_free(kind: &Kind, name: &str, lock: &dyn Exclusive, java: &JavaThre
     lock.try_lock().unwrap().unwrap().unlock().unwrap();
 }
 
-/// As [`assert_is_free`], while a guard of ours is there that does not know yet that its hold was lost.
+/// As [`assert_is_free`], while a guard of ours is there that does not know yet that its hold was
+/// lost.
 fn assert_is_free_to_others(kind: &Kind, name: &str, lock: &dyn Exclusive, java: &JavaThread<'_>) {
     assert!(!lock.is_locked().unwrap());
     assert_eq!(lock.remaining_lease().unwrap(), None);

@@ -1,4 +1,4 @@
-//! A process of ours beside this one: this test program again, with the name of its role in the environment.
+//! One of our processes: this test program again, with its role in the environment.
 
 use std::env;
 use std::process::Command;
@@ -22,7 +22,8 @@ const ROLE: &str = "WHEELLOCK_TEST_ROLE";
 /// Starts a child process that does something with what the settings name.
 pub(crate) fn child(role: &str, settings: &[(&str, &str)]) -> TestProcess {
     let mut command = Command::new(env::current_exe().unwrap());
-    // More than one test thread: with one, the harness would write the test's name in front of the first line.
+    // More than one test thread: with one, the harness would write the test's name in front of the
+    // first line.
     command.args(["--exact", "child::child_role", "--nocapture", "--test-threads=2"]);
     command.env(ROLE, role).env("SERVER", SERVER.url());
     command.envs(settings.iter().copied());

@@ -10,7 +10,8 @@ use wheellock_fixture::{Cluster, Server, wait_until};
 use crate::peer::Peer;
 use crate::shared::{LIMIT, alone, fresh, now, start};
 
-/// How long a hand-over may take where a message wakes the waiter. A cluster's processes share the machine.
+/// How long a hand-over may take where a message wakes the waiter. A cluster's processes share the
+/// machine.
 const AT_ONCE: Duration = Duration::from_millis(300);
 
 static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| Cluster::start(3, 0));
@@ -33,7 +34,7 @@ fn listeners(cluster: &Cluster, channel: &str) -> i64 {
 }
 
 fn wait_for_a_listener(cluster: &Cluster, channel: &str) {
-    wait_until("somebody listens", LIMIT, || listeners(cluster, channel) > 0);
+    wait_until("there is a subscriber", LIMIT, || listeners(cluster, channel) > 0);
 }
 
 #[test]
@@ -70,7 +71,7 @@ fn in_a_cluster_each_side_wakes_the_other() {
             });
 
             let guard = lock().lock().unwrap();
-            wait_until("nobody listens", LIMIT, || listeners(&CLUSTER, &channel) == 0);
+            wait_until("there is no subscriber", LIMIT, || listeners(&CLUSTER, &channel) == 0);
             let waiting = java.send(kind, &name, "lock");
             wait_for_a_listener(&CLUSTER, &channel);
             guard.unlock().unwrap();

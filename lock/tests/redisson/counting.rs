@@ -1,4 +1,4 @@
-//! Two Java and two Rust processes, several threads each, count in turn under one lock, and no step is lost.
+//! Two Java and two Rust processes with several threads count under one lock, and no count is lost.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -33,7 +33,7 @@ pub(crate) fn increments_of_two_java_and_two_rust_processes_all_count(kind: &Kin
     assert_eq!(SERVER.command(&["EXISTS", &name]).integer(), 0, "the lock is left behind");
 }
 
-/// Who counts, and under what.
+/// The one that counts, and under which name.
 pub(crate) struct Counting<'a> {
     /// Where the counter is.
     pub(crate) server: &'a Server,

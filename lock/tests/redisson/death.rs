@@ -1,4 +1,4 @@
-//! A holder that is killed on one side is followed by a waiter of the other side when its lease ends, and not before.
+//! A killed holder is followed by a waiter of the other side when its lease ends, and not before.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -43,7 +43,8 @@ fn a_lock_whose_java_holder_was_killed_is_owned_in_rust_after_its_lease() {
                     held.unlock().unwrap();
                     owned_at
                 });
-                // The scripts say nothing here: those who came before poll, and the doomed holder renews.
+                // The number of scripts says nothing here: earlier waiters poll, and the doomed
+                // holder renews.
                 wait_until("it waits", LIMIT, || client.stats().waiters > before);
                 waiter
             })
@@ -78,7 +79,8 @@ fn a_lock_whose_rust_holder_was_killed_is_owned_in_java_after_its_lease() {
     }
 }
 
-/// Waits until the time to live of a lock has grown, which only the watchdog of its holder makes it do.
+/// Waits until the time to live of a lock has grown, which only the watchdog of its holder makes it
+/// do.
 pub(crate) fn wait_until_renewed(name: &str) {
     let mut last = time_to_live(name);
     wait_until("the lock is renewed", LIMIT, || {
@@ -89,7 +91,7 @@ pub(crate) fn wait_until_renewed(name: &str) {
     });
 }
 
-/// When the lease of a lock ends that nobody renews any more.
+/// When the lease of a lock ends that is not renewed any more.
 pub(crate) fn end_of_lease(name: &str) -> Instant {
     let asked_at = now();
     let left = time_to_live(name);

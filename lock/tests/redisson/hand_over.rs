@@ -1,4 +1,4 @@
-//! A lock that is released on one side is owned by a waiter of the other side at once.
+//! A lock released on one side is acquired by a waiter of the other side at once.
 
 use std::thread;
 use std::time::Duration;
@@ -98,6 +98,8 @@ pub(crate) fn a_wait_ends_in_time_on_both_sides(kind: &Kind) {
     let answer = java.send(kind.word, &name, "tryLock wait=200 lease=20000").answer();
     assert_eq!(answer.said.as_deref(), Ok("false"));
     let waited = answer.at.saturating_duration_since(begun);
-    assert!(waited >= wait && waited < late, "Java waited {waited:?}");
+    // Java counts whole milliseconds, so its wait may be a part of one short.
+    let at_least = wait.saturating_sub(Duration::from_millis(1));
+    assert!(waited >= at_least && waited < late, "Java waited {waited:?}");
     held.unlock().unwrap();
 }

@@ -1,5 +1,4 @@
-//! What a killed process held beside exclusive locks comes back to the other side: as a reader, of several locks, a
-//! permit.
+//! A killed process holds as a reader, several locks, or a permit: the other side gets it back.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -63,7 +62,7 @@ fn a_lock_whose_java_reader_was_killed_is_written_under_in_rust_after_its_lease(
         assert_follows("read", waiter.join().unwrap(), end);
         end
     });
-    // Among the living, a dead reader is none when his lease is over: the last of them frees the lock.
+    // A dead reader does not count when its lease is over: the last live one frees the lock.
     wait_until("the other lease is over too", LIMIT, || now() > end + LEASE);
     living.check().unwrap();
     assert_eq!(JAVA.thread().call("write", &shared, "tryLock"), "false");

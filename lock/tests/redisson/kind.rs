@@ -1,4 +1,4 @@
-//! One kind of exclusive lock: what it is called in Java, what it is here, and how its waiters wait.
+//! One kind of exclusive lock: its name in Java and here, and how its waiters wait.
 
 use std::time::Duration;
 
@@ -11,11 +11,12 @@ pub(crate) struct Kind {
     pub(crate) word: &'static str,
     /// What the library has for it.
     pub(crate) open: fn(&Client, &str) -> Box<dyn Exclusive>,
-    /// How many scripts a waiter runs in vain, on either side, before it sleeps as long as it ever does.
+    /// How many scripts a waiter runs without success, on either side, before its longest sleep.
     pub(crate) tries: u64,
     /// Whether its holder may take it again.
     pub(crate) reentrant: bool,
-    /// Whether Redisson's unlock throws when the hold was lost and nobody has the lock. Its fair lock's does not (D17).
+    /// Whether Redisson's unlock throws when the hold was lost and the lock is free. Its fair
+    /// lock's does not (D17).
     pub(crate) tells_loss: bool,
     /// How long a hand-over may take, from the answer of the release.
     pub(crate) at_once: Duration,

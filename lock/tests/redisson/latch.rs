@@ -1,4 +1,4 @@
-//! A latch is one and the same on both sides: counted down together, it lets both go.
+//! A latch is the same on both sides: both count it down, and it opens for both.
 
 use wheellock::CountDownLatch;
 
@@ -52,7 +52,7 @@ fn a_latch_is_counted_down_together() {
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests builds it"]
-fn who_waits_in_rust_goes_on_when_java_counts_down_to_zero() {
+fn a_rust_waiter_continues_when_java_counts_down_to_zero() {
     let _alone = alone();
     let client = connect();
     let java = JAVA.thread();
@@ -73,7 +73,7 @@ fn who_waits_in_rust_goes_on_when_java_counts_down_to_zero() {
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests builds it"]
-fn who_waits_in_java_goes_on_when_rust_opens_the_latch() {
+fn a_java_waiter_continues_when_rust_opens_the_latch() {
     let _alone = alone();
     let client = connect();
     let java = JAVA.thread();

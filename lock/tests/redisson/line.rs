@@ -1,12 +1,12 @@
-//! A fair lock's line is one on both sides: who came first is served first, and who gave up or died stands in nobody's
-//! way.
+//! A fair lock's line is one on both sides: who came first is served first, and who gave up or died
+//! blocks no other.
 
 use std::collections::VecDeque;
 use std::thread::{self, Scope};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use wheellock::{Client, Error, Lock};
+use wheellock::{Client, Error, Lock, Wait};
 use wheellock_fixture::wait_until;
 
 use crate::KINDS;
@@ -20,10 +20,11 @@ use crate::waking::{java_wakes_rust, rust_wakes_java};
 /// What the Java program calls it.
 const FAIR: &str = "fair";
 
-/// What a busy machine may take for anything that takes no time, when a dead one has to be noticed first.
+/// What a busy machine may take for anything that takes no time, when a dead one has to be noticed
+/// first.
 const SOON: Duration = Duration::from_millis(400);
 
-/// Those who stand in line on the server, and those who are believed to live, the next one first in both.
+/// The queue on the server, and the waiters with a deadline, the next one first in both.
 fn in_line(name: &str) -> [Vec<String>; 2] {
     let all = |command: &str, key: String| SERVER.command(&[command, &key, "0", "-1"]).texts();
     [
@@ -33,10 +34,10 @@ fn in_line(name: &str) -> [Vec<String>; 2] {
 }
 
 fn wait_until_in_line(name: &str, waiters: usize) {
-    wait_until("it stands in line", LIMIT, || in_line(name)[0].len() == waiters);
+    wait_until("it is in the queue", LIMIT, || in_line(name)[0].len() == waiters);
 }
 
-/// One who waits in line, and holds until he is told to let go.
+/// A queued waiter, which then holds until the test releases it.
 enum Waiter {
     Java { name: String, thread: JavaThread<'static>, owned: Pending },
     Rust { owned: Receiver<()>, let_go: Sender<()> },
@@ -54,7 +55,7 @@ impl Waiter {
         start(scope, move || {
             let held = lock.try_lock_for(LIMIT).unwrap().unwrap();
             owns.send(()).unwrap();
-            // If the test has failed, nobody tells.
+            // If the test has failed, no message comes.
             told.recv().ok();
             held.unlock().unwrap();
         });
@@ -82,7 +83,7 @@ impl Waiter {
     }
 }
 
-/// One who was served.
+/// A waiter that was served.
 enum Owner {
     Java { name: String, thread: JavaThread<'static> },
     Rust(Sender<()>),
@@ -99,7 +100,7 @@ impl Owner {
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests builds it"]
-fn waiters_of_both_sides_are_served_in_the_order_in_which_they_came() {
+fn waiters_of_both_sides_are_served_in_order() {
     let _alone = alone();
     let clients = [connect(), connect()];
     // Without a lease, the wait of Redisson's `tryLock` is off by a factor of a thousand (D5).
@@ -135,20 +136,21 @@ fn waiters_of_both_sides_are_served_in_the_order_in_which_they_came() {
     }
 }
 
-/// Nobody stands in line any more, and nobody holds it.
+/// The queue is empty, and the lock is free.
 fn assert_nothing_is_left(name: &str) {
     wait_until("it is free", LIMIT, || SERVER.command(&["EXISTS", name]).integer() == 0);
     assert_eq!(in_line(name), [Vec::<String>::new(), Vec::new()]);
 }
 
-/// Takes it and releases it on both sides. Then the server has the scripts, and the JVM its classes.
+/// Takes it and releases it on both sides. Then the server has the scripts, and the JVM its
+/// classes.
 fn warm(client: &Client, java: &JavaThread<'_>) {
     warm_up(KINDS.iter().find(|kind| kind.word == FAIR).unwrap(), client, java);
 }
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests builds it"]
-fn a_waiter_of_rust_that_gives_up_leaves_no_ghost_before_one_of_java() {
+fn a_rust_waiter_that_gives_up_leaves_no_queue_entry_before_a_java_waiter() {
     let _alone = alone();
     let (client, holder) = (connect(), JAVA.thread());
     let java = SECOND_JAVA.thread();
@@ -163,7 +165,7 @@ fn a_waiter_of_rust_that_gives_up_leaves_no_ghost_before_one_of_java() {
                 if in_time {
                     assert!(lock.try_lock_for(Duration::from_millis(500)).unwrap().is_none());
                 } else {
-                    let ended = lock.lock_or_cancel(&cancelled);
+                    let ended = lock.try_lock_with(Wait::forever().or_cancelled(&cancelled));
                     assert!(matches!(ended, Err(Error::Cancelled { .. })), "{ended:?}");
                 }
             });
@@ -191,7 +193,7 @@ fn a_waiter_of_rust_that_gives_up_leaves_no_ghost_before_one_of_java() {
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests builds it"]
-fn a_waiter_of_java_that_gives_up_leaves_no_ghost_before_one_of_rust() {
+fn a_java_waiter_that_gives_up_leaves_no_queue_entry_before_a_rust_waiter() {
     let _alone = alone();
     let (client, holder) = (connect(), JAVA.thread());
     let java = SECOND_JAVA.thread();
@@ -218,12 +220,12 @@ fn a_waiter_of_java_that_gives_up_leaves_no_ghost_before_one_of_rust() {
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests builds it"]
-fn a_killed_waiter_of_java_at_the_head_is_purged_and_nobody_asks_in_a_hot_loop() {
+fn a_killed_java_waiter_at_the_head_is_removed_without_a_busy_loop() {
     let _alone = alone();
     let client = connect();
     let java = JAVA.thread();
     warm(&client, &java);
-    // Redisson believes that it lives until the lease of the holder is over, and for this long after that.
+    // For Redisson it is live until the holder's lease is over, and for this long after that.
     let doomed = Peer::start(&["fairLockWaitTimeout=1000"], &[&SERVER]);
     let name = fresh(FAIR);
     let lock = client.fair_lock(&name);
@@ -257,15 +259,15 @@ fn a_killed_waiter_of_java_at_the_head_is_purged_and_nobody_asks_in_a_hot_loop()
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests builds it"]
-fn a_killed_waiter_of_rust_at_the_head_is_purged_by_java() {
+fn a_killed_rust_waiter_at_the_head_is_removed_by_java() {
     let _alone = alone();
     let client = connect();
     let java = JAVA.thread();
     let kind = KINDS.iter().find(|kind| kind.word == FAIR).unwrap();
     warm(&client, &java);
     let name = fresh(FAIR);
-    // Java may have asked twice before it is released. Then it sleeps until the lease would end, for its release tells
-    // the one at the head, who is dead.
+    // Java may have asked twice before it is released. Then it sleeps until the lease would end,
+    // for its release tells the one at the head, who is dead.
     let lock = client.fair_lock(&name).with_lease(Duration::from_secs(3));
     let held = lock.lock().unwrap();
     let mut doomed = child("hold", &[("KIND", kind.word), ("NAME", &name)]);
@@ -288,7 +290,7 @@ fn a_killed_waiter_of_rust_at_the_head_is_purged_by_java() {
     assert_nothing_is_left(&name);
 }
 
-/// How long one in line is still believed to live.
+/// The time until a waiter's liveness deadline.
 fn believed_to_live_for(name: &str, owner: &str) -> Duration {
     let timeouts = format!("redisson_lock_timeout:{{{name}}}");
     let moment: f64 = SERVER.command(&["ZSCORE", &timeouts, owner]).text().parse().unwrap();

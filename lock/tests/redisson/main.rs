@@ -1,7 +1,8 @@
-//! Redisson itself on the other side: what a Java program and this library do with one lock on one server.
+//! Redisson itself on the other side: what a Java program and this library do with one lock on one
+//! server.
 //!
-//! The Java program stands beside this file; its grammar opens `RedissonPeer.java`. `run-tests` builds it with Maven
-//! and runs these tests, which are ignored otherwise:
+//! The Java program stands beside this file; its grammar opens `RedissonPeer.java`. `run-tests`
+//! builds it with Maven and runs these tests, which are ignored otherwise:
 //!
 //! ```text
 //! mvn -q -f lock/tests/redisson/pom.xml package dependency:copy-dependencies
@@ -9,7 +10,8 @@
 //! cargo test --package wheellock --test redisson -- --include-ignored
 //! ```
 //!
-//! A test is a function of the kind of lock. The table at the end of this file makes tests of it: a kind is one line.
+//! A test is a function of the kind of lock. The table at the end of this file makes tests of it: a
+//! kind is one line.
 
 #![expect(
     clippy::unwrap_used,
@@ -18,11 +20,15 @@
     reason = "a helper that fails is a test that fails, and children tell by printing"
 )]
 
+#[path = "../common/mod.rs"]
+mod common;
+
 mod agreement;
 mod child;
 mod clustered;
 mod counting;
 mod death;
+mod defects;
 mod grammar;
 mod hand_over;
 mod killed;
@@ -80,15 +86,15 @@ macro_rules! exclusive_locks {
 /// How long a hand-over may take where a message wakes the waiter.
 const AT_ONCE: Duration = Duration::from_millis(100);
 
-/// The longest pause between two tries of a waiter that no message wakes, on either side. For as long as that a release
-/// may go unnoticed.
+/// The longest pause between two tries of a waiter that no message wakes, on either side. For as
+/// long as that a release may go unnoticed.
 const LONGEST_PAUSE: Duration = Duration::from_millis(128);
 
 /// One try, and one more when it has subscribed.
 const TRIES: u64 = 2;
 
-/// One try, and one after each pause from 1 ms, doubled each time, until the longest begins; and two more, for pauses
-/// that do not stop growing there to show.
+/// One try, and one after each pause from 1 ms, doubled each time, until the longest begins; and
+/// two more, for pauses that do not stop growing there to show.
 const TRIES_IN_PAUSES: u64 = 10;
 
 exclusive_locks! {

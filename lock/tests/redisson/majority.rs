@@ -1,4 +1,4 @@
-//! A lock on a majority of servers is one on both sides, also when a minority of them is dead.
+//! A lock on a majority of servers is the same on both sides, also with a dead minority.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ impl World {
         });
         Self {
             java: Peer::start(&["timeout=500", "retryAttempts=0"], &servers.each_ref()),
-            rust: RedLock::new(&clients, &name),
+            rust: Client::red_lock(&clients, &name),
             in_java: format!("{name},{name}@1,{name}@2"),
             name,
             servers,
@@ -62,7 +62,7 @@ fn a_red_lock_of_one_side_keeps_out_the_other_with_all_servers_and_with_two_of_t
     let _alone = alone();
     let world = World::start();
     world.assert_excludes();
-    // One that is held by somebody else is a minority too.
+    // A member held by another client is a minority too.
     let other = world.java.thread();
     other.call("lock", &format!("{}@1", world.name), "lock lease=60000");
     world.assert_excludes();
@@ -104,6 +104,6 @@ fn increments_of_two_java_and_two_rust_processes_under_a_red_lock_all_count() {
 pub(crate) fn count_under_a_majority() {
     let clients: Vec<Client> =
         setting("SERVERS").split(',').map(|url| Client::connect(url).unwrap()).collect();
-    let red = RedLock::new(&clients, &setting("NAME"));
+    let red = Client::red_lock(&clients, &setting("NAME"));
     count_in_threads(&setting("SERVER"), || red.lock(), RedGuard::unlock);
 }

@@ -1,4 +1,5 @@
-//! A non-reentrant lock is refused to who holds it, on both sides, and is written as any other.
+//! A non-reentrant lock is refused to its holder, on both sides, and has the same keys as any
+//! other.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ fn written(name: &str) -> Vec<String> {
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests builds it"]
-fn who_holds_a_non_reentrant_lock_is_refused_it_on_both_sides() {
+fn a_holder_of_a_non_reentrant_lock_is_refused_on_both_sides() {
     let _alone = alone();
     let client = connect();
     let java = JAVA.thread();

@@ -1,4 +1,4 @@
-//! The Java program: started, told what to do, its answers waited for, killed.
+//! The Java program: started, sent commands, its replies awaited, killed.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -27,17 +27,19 @@ pub(crate) struct Peer {
     next: AtomicU64,
 }
 
-/// Who waits for which answer. `None` once no more answers come.
+/// The waiter for each answer. `None` once no more answers come.
 type Awaited = Option<BTreeMap<u64, Sender<Answer>>>;
 
 impl Peer {
-    /// Starts the program on these servers. A setting is `NAME=VALUE`, one of those that its grammar lists.
+    /// Starts the program on these servers. A setting is `NAME=VALUE`, one of those that its
+    /// grammar lists.
     pub(crate) fn start(settings: &[&str], servers: &[&Server]) -> Self {
         let program = env::var("REDISSON_PEER").unwrap_or_else(|_| {
             panic!("REDISSON_PEER does not say where the Java program is: run ./run-tests")
         });
         let mut command = Command::new("java");
-        // What starts soonest and leaves the processors to others: how fast it can be is not asked here.
+        // What starts soonest and leaves the processors to others: how fast it can be is not asked
+        // here.
         command.args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
         command.args(["-jar", &program]).args(settings);
         command.args(servers.iter().map(|server| server.address().to_string()));
@@ -89,7 +91,7 @@ fn read_answers(lines: &mpsc::Receiver<String>, awaited: &Mutex<Awaited>) {
         let (id, answer) = parse(&line, at);
         let sender = awaited.lock().as_mut().and_then(|awaited| awaited.remove(&id));
         if let Some(sender) = sender {
-            // A failure means that nobody wants the answer any more.
+            // A failure means that the answer is not wanted any more.
             sender.send(answer).ok();
         }
     }
@@ -118,7 +120,8 @@ pub(crate) struct JavaThread<'a> {
 }
 
 impl JavaThread<'_> {
-    /// Has it do something, and does not wait. `operation` may have arguments: `tryLock wait=100 lease=5000`.
+    /// Has it do something, and does not wait. `operation` may have arguments: `tryLock wait=100
+    /// lease=5000`.
     pub(crate) fn send(&self, kind: &str, name: &str, operation: &str) -> Pending {
         self.peer.send(&self.name, &format!("{kind} {name} {operation}"))
     }

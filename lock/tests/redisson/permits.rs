@@ -1,4 +1,4 @@
-//! A semaphore whose permits have ids and leases is one and the same on both sides: an id of the one is good at the
+//! A semaphore with ids and leases is the same on both sides: an id of one side is valid on the
 //! other.
 
 use std::time::Duration;
@@ -95,7 +95,8 @@ fn the_lease_of_a_permit_is_known_and_changed_on_both_sides() {
     let of_java: PermitId = say("acquire lease=20000").parse().unwrap();
     let of_rust = semaphore.clone().with_lease(LEASE).acquire().unwrap();
     for id in [of_java, of_rust.id()] {
-        // What Java says lies between what Rust says before and after it, by two clocks of one machine.
+        // What Java says lies between what Rust says before and after it, by two clocks of one
+        // machine.
         let before = semaphore.lease_of(&id).unwrap().unwrap();
         let between = Duration::from_millis(in_java(&id).try_into().unwrap());
         let after = semaphore.lease_of(&id).unwrap().unwrap();
@@ -147,7 +148,8 @@ fn a_permit_that_is_released_on_one_side_wakes_a_waiter_on_the_other() {
     let client = connect();
     let java = JAVA.thread();
     warm_up(&client, &java);
-    // With a lease, Redisson's waiter sleeps until it ends; without one it sleeps until it is woken.
+    // With a lease, Redisson's waiter sleeps until it ends; without one it sleeps until it is
+    // woken.
     for leased in ["", " lease=20000"] {
         let name = fresh(PERMITS);
         let semaphore = client.expirable_semaphore(&name);

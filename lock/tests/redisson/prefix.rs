@@ -1,4 +1,4 @@
-//! A prefix here and a `NameMapper` in Java that puts the same text before each name: one and the same lock.
+//! A prefix here and a `NameMapper` in Java with the same text: one and the same lock.
 
 use wheellock::Client;
 

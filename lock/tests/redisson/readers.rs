@@ -1,4 +1,4 @@
-//! A read-write lock is one and the same on both sides: readers of both share it, and a writer of either is alone.
+//! A read-write lock is the same on both sides: readers share it, and a writer excludes all.
 
 use std::thread;
 use std::time::Duration;
@@ -305,7 +305,7 @@ fn a_writer_of_java_that_goes_on_reading_lets_readers_of_rust_in_when_they_look_
             owned_at
         });
         tries.wait_until_asleep(TRIES);
-        // Redisson tells nobody (D9).
+        // Redisson sends no message (D9).
         let released = java.send("write", &name, "unlock").answer();
         assert!(released.said.is_ok(), "{:?}", released.said);
         let took = waiter.join().unwrap().saturating_duration_since(released.at);
@@ -324,7 +324,7 @@ fn a_reader_that_was_forced_out_on_one_side_is_out_on_the_other() {
     let name = fresh("read");
     let read = half(&client, "read", &name);
     java.call("read", &name, "lock");
-    assert!(!half(&client, "write", &name).force_unlock().unwrap(), "nobody writes");
+    assert!(!half(&client, "write", &name).force_unlock().unwrap(), "there is no writer");
     assert!(read.force_unlock().unwrap());
     assert_eq!(java.call("read", &name, "isLocked"), "false");
     java.send("read", &name, "unlock").throws("IllegalMonitorStateException");

@@ -1,4 +1,4 @@
-//! A semaphore is one and the same on both sides: its permits are counted together, and waiters wake each other.
+//! A semaphore is the same on both sides: one count, and waiters wake each other.
 
 use wheellock::Client;
 

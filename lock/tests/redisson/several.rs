@@ -1,4 +1,4 @@
-//! A multi-lock of either side is all of its locks on the other, in whatever order they are named.
+//! A multi-lock of one side excludes the other side from all of its locks, in any order.
 
 use std::thread;
 use std::time::Duration;
@@ -117,7 +117,7 @@ fn a_multi_lock_that_is_released_is_owned_by_a_waiter_of_the_other_side_at_once(
         });
 
         let held = multi.lock().unwrap();
-        wait_until("nobody waits", LIMIT, || listeners(&names) == 0);
+        wait_until("there is no waiter", LIMIT, || listeners(&names) == 0);
         let waiting = java.send("multi", &in_java, "lock");
         wait_until("it waits", LIMIT, || listeners(&names) >= 1);
         held.unlock().unwrap();
@@ -149,7 +149,8 @@ fn increments_under_a_multi_lock_that_java_takes_in_the_opposite_order_all_count
     assert_all_count(20, [2, 1, 0]);
 }
 
-/// Each thread counts so often. Java takes the locks in that order, and this library from the first to the last.
+/// Each thread counts so often. Java takes the locks in that order, and this library from the first
+/// to the last.
 fn assert_all_count(times: usize, order: [usize; 3]) {
     let _alone = alone();
     let names = three();

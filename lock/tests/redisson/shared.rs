@@ -1,4 +1,4 @@
-//! What the tests share: one server, two running Java programs, and the order that one test runs at a time.
+//! Shared by the tests: one server, two Java programs, and the rule that one test runs at a time.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crate::peer::{JavaThread, Peer};
 /// How long to wait for what must happen. Nothing waits that long unless it fails.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
-/// The server of all tests. Names are made anew, so nothing of one test is there for another.
+/// The server of all tests. Names are unique, so the tests do not affect each other.
 pub(crate) static SERVER: LazyLock<Server> = LazyLock::new(Server::start);
 
 /// The Java program of all tests that do not kill it: a start takes a second.
@@ -24,7 +24,8 @@ pub(crate) static JAVA: LazyLock<Peer> = LazyLock::new(|| Peer::start(&[], &[&SE
 /// A second process beside [`JAVA`].
 pub(crate) static SECOND_JAVA: LazyLock<Peer> = LazyLock::new(|| Peer::start(&[], &[&SERVER]));
 
-/// Lets one test run at a time: some measure how long something takes, and others keep every processor busy.
+/// Lets one test run at a time: some measure how long something takes, and others keep every
+/// processor busy.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock()
@@ -61,7 +62,8 @@ pub(crate) struct Tries {
 }
 
 impl Tries {
-    /// To be called before the waiter begins, on a server that has the scripts of both sides and nothing else to do.
+    /// To be called before the waiter begins, on a server that has the scripts of both sides and
+    /// nothing else to do.
     pub(crate) fn begin() -> Self {
         Self::of(&["evalsha", "eval"])
     }
@@ -71,20 +73,21 @@ impl Tries {
         Self { commands, before: calls(commands) }
     }
 
-    /// Waits until a waiter has tried so often in vain: for the last time before it sleeps. What it gets later, it was
-    /// woken for.
+    /// Waits until a waiter has tried this often: for the last time before it sleeps. What it
+    /// gets later, it was woken for.
     pub(crate) fn wait_until_asleep(&self, tries: u64) {
         let so_often = || calls(self.commands) >= self.before + tries;
-        wait_until("a waiter has tried in vain", LIMIT, so_often);
+        wait_until("a waiter has tried without success", LIMIT, so_often);
     }
 }
 
-/// How often the server was sent these commands, by anybody and by scripts.
+/// How often the server ran these commands, for any client and in scripts.
 fn calls(commands: &[&str]) -> u64 {
     commands.iter().map(|command| SERVER.command_calls(command)).sum()
 }
 
-/// Takes the lock and releases it on both sides. Then the server has the scripts, and the JVM its classes.
+/// Takes the lock and releases it on both sides. Then the server has the scripts, and the JVM its
+/// classes.
 pub(crate) fn warm_up(kind: &Kind, client: &Client, java: &JavaThread<'_>) {
     let name = fresh(kind.word);
     (kind.open)(client, &name).lock().unwrap().unlock().unwrap();

@@ -1,4 +1,4 @@
-//! Fencing tokens grow from hold to hold, whichever side holds, and both sides know the last.
+//! Fencing tokens grow from hold to hold on either side, and both sides know the last one.
 
 use std::thread;
 
@@ -86,7 +86,7 @@ fn fencing_tokens_grow_from_hold_to_hold_on_both_sides() {
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests builds it"]
-fn who_waited_on_one_side_has_a_larger_token_than_the_other_side_had() {
+fn a_waiter_has_a_larger_token_than_the_holder_of_the_other_side() {
     let _alone = alone();
     let client = connect();
     let java = JAVA.thread();
@@ -94,7 +94,8 @@ fn who_waited_on_one_side_has_a_larger_token_than_the_other_side_had() {
     let name = fresh(FENCED);
     let lock = client.fenced_lock(&name);
     let mut tokens = Tokens { name: &name, lock: &lock, java: &java, last: 0 };
-    // A contender for a key without an expiry would be told that it has the lock (D10): ours never is without.
+    // A contender for a key without an expiry would be told that it has the lock (D10): ours never
+    // is without.
     let refused = "tryLockAndGetToken wait=500 lease=20000";
     java.call(FENCED, &name, "lockAndGetToken");
     java.call(FENCED, &name, "unlock");

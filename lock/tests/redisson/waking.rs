@@ -1,4 +1,4 @@
-//! A waiter that is woken from the other side: at once, or it was the poll.
+//! Waiters woken from the other side: at once by a message, or by the poll.
 
 use std::thread;
 

@@ -1,7 +1,7 @@
-//! A sentinel that says what it is told to say.
+//! A sentinel whose replies a test chooses.
 
 use std::io::{self, BufReader, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -24,12 +24,14 @@ struct Shared {
     accepted: AtomicUsize,
     open: AtomicUsize,
     over: AtomicBool,
+    /// Whether it closes the connection of a new subscriber.
+    hangs_up: AtomicBool,
     /// Those that listen to its messages.
     listeners: Mutex<Vec<TcpStream>>,
 }
 
 impl FakeSentinel {
-    /// It says that the master is there, after so many failovers; or that it knows none.
+    /// It reports the master there, with this epoch; or that it knows none.
     pub(crate) fn start(says: Option<(SocketAddr, u64)>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -63,12 +65,20 @@ impl FakeSentinel {
         *self.shared.says.lock() = Some((master, epoch));
     }
 
+    /// From now on it confirms each SUBSCRIBE, and closes the connection.
+    pub(crate) fn hang_up_on_listeners(&self) {
+        self.shared.hangs_up.store(true, Ordering::SeqCst);
+        for listener in self.shared.listeners.lock().drain(..) {
+            listener.shutdown(Shutdown::Both).unwrap();
+        }
+    }
+
     /// From now on it knows no master.
     pub(crate) fn forget(&self) {
         *self.shared.says.lock() = None;
     }
 
-    /// Tells those who listen of a switch.
+    /// Publishes a switch to its subscribers.
     pub(crate) fn tell(&self, from: SocketAddr, to: SocketAddr) {
         self.tell_of("mymaster", from, to);
     }
@@ -76,9 +86,17 @@ impl FakeSentinel {
     /// The same of another name.
     pub(crate) fn tell_of(&self, name: &str, from: SocketAddr, to: SocketAddr) {
         let [from, to] = [from, to].map(|end| format!("{} {}", end.ip(), end.port()));
-        let text = format!("{name} {from} {to}");
+        self.publish("+switch-master", &format!("{name} {from} {to}"));
+    }
+
+    /// Publishes to its subscribers that it has promoted a replica.
+    pub(crate) fn promote(&self) {
+        self.publish("+promoted-slave", "slave 10.0.0.1:1 10.0.0.1 1 @ mymaster 10.0.0.1 2");
+    }
+
+    fn publish(&self, channel: &str, text: &str) {
         for mut listener in &*self.shared.listeners.lock() {
-            listener.write_all(&array(&["message", "+switch-master", &text])).unwrap();
+            listener.write_all(&array(&["message", channel, text])).unwrap();
         }
     }
 
@@ -130,11 +148,15 @@ impl Shared {
                     })
                 }
                 (["SUBSCRIBE", channels @ ..], _) => {
-                    self.listeners.lock().push(stream.try_clone()?);
-                    channels
+                    let confirmed: Vec<u8> = channels
                         .iter()
                         .flat_map(|channel| array(&["subscribe", channel, "1"]))
-                        .collect()
+                        .collect();
+                    if self.hangs_up.load(Ordering::SeqCst) {
+                        return stream.write_all(&confirmed);
+                    }
+                    self.listeners.lock().push(stream.try_clone()?);
+                    confirmed
                 }
                 (["PING"], _) => array(&["pong", ""]),
                 _ => b"-ERR what?\r\n".to_vec(),

@@ -1,10 +1,13 @@
-//! Behind sentinels: where the master is, and what becomes of holds and waiters when another takes over.
+//! Behind sentinels: how the master is found, and what happens to holds and waiters at a failover.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test may fail it as the test itself may")]
 
 #[path = "../common/mod.rs"]
 mod common;
 mod fake;
+mod switch;
+#[cfg(feature = "tls")]
+mod tls;
 mod trouble;
 
 use std::net::{SocketAddr, TcpListener};
@@ -19,7 +22,7 @@ use wheellock_fixture::{Monitor, Sentinels, Server, wait_until};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Who know the README's users.
+/// Sentinels with the users of the operations guide.
 fn start() -> Sentinels {
     known_to(Sentinels::builder(), &[]).start()
 }
@@ -51,7 +54,8 @@ fn pair(client: &Client, name: &str) {
     guard.unlock().unwrap();
 }
 
-/// Takes a lock and gives it back until the client does so at this master. What the old one still granted is not there.
+/// Takes a lock and gives it back until the client does so at this master. What the old one still
+/// granted is not there.
 fn wait_until_at(client: &Client, new: &Server) {
     wait_until("the client is at the new master", SOON, || {
         let guard = client.lock("b").try_lock_for(SOON).unwrap().unwrap();
@@ -84,7 +88,8 @@ fn master_known_to<'a>(sentinel: &Server, all: &'a Sentinels) -> &'a Server {
     all.servers().iter().find(|server| server.address().port().to_string() == port).unwrap()
 }
 
-/// Waits until one of these is listened to, and says which. A busy machine may take another for silent first.
+/// Waits until one of these is listened to, and says which. A busy machine may take another for
+/// silent first.
 fn listened(sentinels: &[FakeSentinel]) -> usize {
     let mut place = None;
     wait_until("one is listened to", SOON, || {
@@ -94,13 +99,14 @@ fn listened(sentinels: &[FakeSentinel]) -> usize {
     place.unwrap()
 }
 
-/// Waits until one is listened to and was asked what it does not tell any more: from then on it says nothing unasked.
+/// Waits until one is listened to and was asked what it does not tell any more: from then on it
+/// says nothing unasked.
 fn wait_until_followed(sentinel: &FakeSentinel) {
     // By the client that was built, and by the thread that listens.
     wait_until("it is followed", SOON, || sentinel.listeners() > 0 && sentinel.asked() >= 2);
 }
 
-/// A port at which nobody listens.
+/// A port without a listener.
 fn nobody() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
@@ -206,11 +212,11 @@ fn a_hold_that_the_new_master_knows_survives_and_is_renewed_there() {
 }
 
 #[test]
-fn a_hold_that_the_new_master_does_not_know_is_told_as_lost_soon() {
+fn a_hold_unknown_to_the_new_master_is_soon_reported_lost() {
     let sentinels = start();
     let (tell, told) = crossbeam_channel::unbounded();
     let on_lost = move |lost: &wheellock::LostLock| tell.send(lost.reason()).unwrap();
-    // By itself it is renewed after minutes, so whoever tells of it has asked because of the switch.
+    // The renewal is minutes away, so the loss was found because of the failover.
     let client = built(behind(&sentinels).watchdog_lease(SECOND * 600).on_lost(on_lost));
     let watched = client.lock("watched").lock().unwrap();
     let leased = client.lock("leased").with_lease(SECOND * 600).lock().unwrap();
@@ -236,7 +242,7 @@ fn a_hold_that_the_new_master_does_not_know_is_told_as_lost_soon() {
 }
 
 #[test]
-fn thousands_of_holds_are_asked_for_at_the_new_master_within_seconds() {
+fn thousands_of_holds_are_verified_at_the_new_master_within_seconds() {
     let sentinels = start();
     let client = client(&sentinels);
     let lock = |number| client.lock(&format!("lock-{number}"));
@@ -274,7 +280,7 @@ fn a_waiter_subscribes_at_the_new_master_and_gets_the_lock_there() {
         let replica = sentinels.replicas()[0];
         wait_until("it is replicated", SOON, || exists(replica, "a"));
         let new = sentinels.fail_over();
-        wait_until("he listens at the new master", SOON, || {
+        wait_until("it listens at the new master", SOON, || {
             let reply = new.command(&["PUBSUB", "NUMSUB", "redisson_lock__channel:{a}"]);
             reply.array()[1].integer() == 1
         });
@@ -286,7 +292,7 @@ fn a_waiter_subscribes_at_the_new_master_and_gets_the_lock_there() {
 }
 
 #[test]
-fn a_waiter_whose_wait_nobody_ends_by_a_message_gets_the_lock_within_the_poll_bound() {
+fn a_waiter_without_a_message_acquires_within_the_poll_bound() {
     let sentinels = start();
     let client = client(&sentinels);
     sentinels.master().command(&["HSET", "a", "somebody:1", "1"]);
@@ -297,7 +303,7 @@ fn a_waiter_whose_wait_nobody_ends_by_a_message_gets_the_lock_within_the_poll_bo
         wait_for_a_waiter(&client);
         sentinels.fail_over();
         let ((), took) = timed(|| waiter.join().unwrap());
-        // If he did not ask again, he would wait for the lease, which is ten minutes.
+        // Without another try it would wait for the lease, which is ten minutes.
         assert!(took < SECOND * 6, "{took:?}");
     });
 }
@@ -314,7 +320,7 @@ fn an_acquire_that_is_under_way_when_the_master_hangs_is_granted_by_the_next_one
     let new = sentinels.wait_for_another_master(old);
     assert!(exists(new, "a") && guard.is_held());
 
-    // It goes on, is a master in its own opinion, and nobody writes to it.
+    // It resumes, still thinks that it is a master, and is not written to.
     old.resume();
     let mut monitor = old.monitor();
     for _ in 0..200 {
@@ -351,7 +357,7 @@ fn an_old_master_that_lives_on_is_not_written_to_once_the_switch_was_seen() {
 }
 
 #[test]
-fn when_the_old_master_comes_back_as_a_replica_nobody_goes_there() {
+fn an_old_master_that_is_a_replica_now_is_not_used() {
     let sentinels = start_quick_to_miss();
     let client = client(&sentinels);
     pair(&client, "a");
@@ -449,7 +455,7 @@ fn a_sentinel_that_knows_an_old_master_is_outvoted_by_one_that_saw_the_later_fai
     pair(&client, "a");
     assert!(new.command_calls("evalsha") + new.command_calls("eval") > 0);
     assert_eq!(old.command_calls("evalsha") + old.command_calls("eval"), 0);
-    // Nor is it believed when it is the only one left, and asked because the master is gone.
+    // Nor is it trusted when it is the only one left, and queried because the master is gone.
     drop(ahead);
     new.kill();
     let error = client.lock("a").try_lock().unwrap_err();
@@ -492,7 +498,7 @@ fn a_master_that_refuses_as_a_replica_does_is_left_at_once() {
     wait_until_followed(&sentinel);
     let [host, port] = [new.address().ip().to_string(), new.address().port().to_string()];
     old.command(&["REPLICAOF", &host, &port]);
-    // Nobody tells of it: whoever asks the sentinels is told so.
+    // No message: a query to the sentinels finds it.
     sentinel.says(new.address(), 6);
     let asked = sentinel.asked();
     let ((), took) = timed(|| pair(&client, "a"));
@@ -503,7 +509,7 @@ fn a_master_that_refuses_as_a_replica_does_is_left_at_once() {
 }
 
 #[test]
-fn a_client_that_does_nothing_finds_out_that_its_master_is_none() {
+fn an_idle_client_notices_that_its_master_was_demoted() {
     let (old, new) = (Server::start(), Server::start());
     let sentinel = FakeSentinel::start(Some((old.address(), 5)));
     let client = built(asking(&[&sentinel]));
@@ -517,7 +523,7 @@ fn a_client_that_does_nothing_finds_out_that_its_master_is_none() {
 }
 
 #[test]
-fn a_switch_is_followed_when_it_is_told_and_when_nobody_tells_of_it() {
+fn a_failover_is_followed_with_and_without_a_message() {
     let servers = [Server::start(), Server::start(), Server::start()];
     let [one, two, three] = [0, 1, 2].map(|server| servers[server].address());
     let sentinels = [FakeSentinel::start(Some((one, 5))), FakeSentinel::start(Some((one, 5)))];
@@ -529,7 +535,8 @@ fn a_switch_is_followed_when_it_is_told_and_when_nobody_tells_of_it() {
     let (told, other) = (&sentinels[place], &sentinels[1 - place]);
     // Of another name that is no news, and messages come in order.
     told.tell_of("other", one, three);
-    // One tells of it, and both go on saying what was before: nobody goes back.
+    // One reports it, and the other still reports the old master: the client does not go back.
+    told.says(two, 6);
     told.tell(one, two);
     assert_eq!(held.lost().recv_timeout(SOON), Ok(LostReason::Deleted));
     let asked = [told.asked(), other.asked()];
@@ -537,18 +544,43 @@ fn a_switch_is_followed_when_it_is_told_and_when_nobody_tells_of_it() {
     assert!(exists(&servers[1], "second"));
     wait_until("the other is asked", SOON, || other.asked() > asked[1] + 1);
     assert!(held.is_held() && exists(&servers[1], "second"));
-    // What somebody tells who is behind is no switch.
+    // A message of a sentinel that is behind is no failover.
     told.tell(three, one);
-    wait_until("he is asked what he means", SOON, || told.asked() > asked[0]);
+    wait_until("it is asked for the master", SOON, || told.asked() > asked[0]);
     pair(&client, "third");
     assert_eq!(servers[0].command_calls("hset"), 1);
-    // Only the other knows of the next one, and is asked in his turn.
+    // Only the other knows of the next one, and is queried in its turn.
     other.says(three, 7);
     assert_eq!(held.lost().recv_timeout(SOON), Ok(LostReason::Deleted));
 }
 
 #[test]
-fn what_the_sentinels_say_when_they_say_nothing_useful_is_in_the_error() {
+fn a_switch_message_that_no_sentinel_confirms_changes_nothing() {
+    let servers = [Server::start(), Server::start(), Server::start()];
+    let [one, two, three] = [0, 1, 2].map(|server| servers[server].address());
+    let sentinels = [7, 7, 7].map(|epoch| FakeSentinel::start(Some((one, epoch))));
+    let client = built(asking(&[&sentinels[0], &sentinels[1], &sentinels[2]]));
+    let held = client.lock("held").with_lease(SECOND * 600).lock().unwrap();
+    let told = &sentinels[listened(&sentinels)];
+    wait_until_followed(told);
+    // It was so once, and was undone since.
+    let asked = told.asked();
+    (0..3).for_each(|_| told.tell(one, two));
+    // Messages come in order, and this one always has it asked.
+    told.promote();
+    wait_until("all were heard", SOON, || told.asked() > asked);
+    pair(&client, "a");
+    assert_eq!(servers[1].command_calls("evalsha") + servers[1].command_calls("eval"), 0);
+    assert!(held.is_held());
+    // The next failover has the next number, and one that knows of it is enough.
+    told.says(three, 8);
+    told.tell(one, three);
+    assert_eq!(held.lost().recv_timeout(SOON), Ok(LostReason::Deleted));
+    wait_until_at(&client, &servers[2]);
+}
+
+#[test]
+fn the_error_contains_what_the_sentinels_replied() {
     let server = Server::start();
     let error = |sentinels: &[&FakeSentinel]| match timed(|| asking(sentinels).build()) {
         (Err(error @ Error::Unreachable { .. }), took) => {
@@ -573,7 +605,7 @@ fn what_the_sentinels_say_when_they_say_nothing_useful_is_in_the_error() {
 }
 
 #[test]
-fn nobody_is_asked_in_a_busy_loop_whether_all_is_well_or_not() {
+fn sentinels_are_never_queried_in_a_busy_loop() {
     let server = Server::start();
     let sentinels = [5, 5, 5].map(|epoch| FakeSentinel::start(Some((server.address(), epoch))));
     let client = built(asking(&[&sentinels[0], &sentinels[1], &sentinels[2]]));
@@ -587,7 +619,7 @@ fn nobody_is_asked_in_a_busy_loop_whether_all_is_well_or_not() {
     // One that is listened to, two that are asked, and what was opened for the first question.
     assert!(accepted() <= 8, "{}", accepted());
 
-    // With the master gone they are asked several times a second, by whoever calls and by the thread.
+    // Without a master they are queried several times a second, by callers and by the thread.
     server.kill();
     let (before, made) = (asked(), accepted());
     let (result, took) = timed(|| client.lock("a").try_lock());
@@ -597,7 +629,7 @@ fn nobody_is_asked_in_a_busy_loop_whether_all_is_well_or_not() {
 }
 
 #[test]
-fn every_connection_to_a_sentinel_ends_with_the_client_and_nobody_waits_for_that() {
+fn sentinel_connections_end_with_the_client_without_a_wait() {
     let server = Server::start();
     let sentinels = [5, 5].map(|epoch| FakeSentinel::start(Some((server.address(), epoch))));
     let client = built(asking(&[&sentinels[0], &sentinels[1]]));

@@ -1,4 +1,4 @@
-//! Sentinels that are silent or behind, and masters that let nobody listen.
+//! Sentinels that are silent or behind, and masters that deny SUBSCRIBE.
 
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
@@ -12,7 +12,7 @@ use crate::common::{SOON, built, pause, timed};
 use crate::fake::FakeSentinel;
 
 #[test]
-fn a_master_that_refuses_channels_is_not_asked_for_them_in_a_hurry() {
+fn a_master_that_denies_subscribe_is_not_retried_in_a_busy_loop() {
     let server = Server::start();
     let proxy = Proxy::start(server.address());
     let sentinel = FakeSentinel::start(Some((proxy.address(), 5)));
@@ -33,6 +33,20 @@ fn a_master_that_refuses_channels_is_not_asked_for_them_in_a_hurry() {
     });
 }
 
+#[test]
+fn a_sentinel_that_closes_subscriptions_is_not_retried_in_a_busy_loop() {
+    let server = Server::start();
+    let sentinel = FakeSentinel::start(Some((server.address(), 5)));
+    let _client = built(asking(&[&sentinel]));
+    wait_until_followed(&sentinel);
+    let before = sentinel.accepted();
+    sentinel.hang_up_on_listeners();
+    wait_until("it listens anew", SOON, || sentinel.accepted() > before);
+    pause(SECOND * 2);
+    let anew = sentinel.accepted() - before;
+    assert!(anew <= 12, "{anew} times");
+}
+
 /// A client that asks sentinels behind proxies.
 fn by_way_of(roads: &[Proxy]) -> ClientBuilder {
     let addresses: Vec<_> = roads.iter().map(|road| road.address().to_string()).collect();
@@ -41,7 +55,7 @@ fn by_way_of(roads: &[Proxy]) -> ClientBuilder {
 }
 
 #[test]
-fn one_that_was_silent_is_asked_if_the_others_know_less_than_is_known() {
+fn a_silent_sentinel_is_queried_if_the_others_are_behind() {
     let (old, new) = (Server::start(), Server::start());
     let sentinels = [6, 6].map(|epoch| FakeSentinel::start(Some((old.address(), epoch))));
     let roads = sentinels.each_ref().map(|sentinel| Proxy::start(sentinel.address()));
@@ -64,7 +78,7 @@ fn one_that_was_silent_is_asked_if_the_others_know_less_than_is_known() {
 }
 
 #[test]
-fn those_that_are_silent_are_asked_last() {
+fn silent_sentinels_are_queried_last() {
     let (old, new) = (Server::start(), Server::start());
     let sentinel = FakeSentinel::start(Some((old.address(), 5)));
     let roads = [(); 4].map(|()| Proxy::start(sentinel.address()));
@@ -81,7 +95,7 @@ fn those_that_are_silent_are_asked_last() {
 }
 
 #[test]
-fn when_the_one_that_is_listened_to_hangs_another_is() {
+fn when_the_subscribed_sentinel_hangs_another_is_used() {
     let server = Server::start();
     let sentinels = [5, 5].map(|epoch| FakeSentinel::start(Some((server.address(), epoch))));
     let roads = sentinels.each_ref().map(|sentinel| Proxy::start(sentinel.address()));
@@ -93,15 +107,16 @@ fn when_the_one_that_is_listened_to_hangs_another_is() {
 }
 
 #[test]
-fn right_after_a_failover_those_that_have_not_heard_of_it_send_nobody_back() {
+fn after_a_failover_outdated_sentinels_do_not_lead_back() {
     let (old, new) = (Server::start(), Server::start());
     let sentinels = [5, 5, 5].map(|epoch| FakeSentinel::start(Some((old.address(), epoch))));
     let client = built(asking(&[&sentinels[0], &sentinels[1], &sentinels[2]]));
     let held = client.lock("held").with_lease(SECOND * 600).lock().unwrap();
     let ahead = &sentinels[listened(&sentinels)];
+    ahead.says(new.address(), 6);
     ahead.tell(old.address(), new.address());
     assert_eq!(held.lost().recv_timeout(SOON), Ok(LostReason::Deleted));
-    // Who has told of it says no more, and the two others are more than half.
+    // The sentinel that reported it is silent, and the two others are more than half.
     ahead.forget();
     new.kill();
     let scripts = || old.command_calls("evalsha") + old.command_calls("eval");
@@ -111,7 +126,7 @@ fn right_after_a_failover_those_that_have_not_heard_of_it_send_nobody_back() {
     assert_eq!(scripts(), before);
 }
 
-/// An address that swallows whoever connects: a queue that is full. Ends with what is given back.
+/// An address that accepts no connection: its backlog is full. Ends with the returned value.
 fn abyss() -> (SocketAddr, Socket, Vec<TcpStream>) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();

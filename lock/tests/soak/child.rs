@@ -1,4 +1,4 @@
-//! What a process with clients does: eight threads that count under sixteen locks until they are told to stop.
+//! A process with clients: eight threads that count under sixteen locks until they are stopped.
 
 use std::env;
 use std::process::Command;
@@ -20,7 +20,8 @@ pub(crate) const ROLE: &str = "WHEELLOCK_SOAK_ROLE";
 /// Starts a process, which goes by this name.
 pub(crate) fn start(name: &str, seed: u64, worlds: &Worlds, desk: &Desk) -> TestProcess {
     let mut command = Command::new(env::current_exe().unwrap());
-    // More than one test thread: with one, the harness would write the test's name in front of the first line.
+    // More than one test thread: with one, the harness would write the test's name in front of the
+    // first line.
     command.args(["--exact", "child_role", "--nocapture", "--test-threads=2"]);
     command.env(ROLE, name).env(SEED, seed.to_string()).env(DESK, desk.address.to_string());
     for kind in IN_USE {
@@ -41,7 +42,7 @@ pub(crate) fn threads_of(process: &str) -> impl Iterator<Item = String> {
     (0..THREADS).map(move |thread| format!("{process}.{thread}"))
 }
 
-/// The whole life of such a process.
+/// What such a process does.
 pub(crate) fn live(name: &str) {
     let seed: u64 = env::var(SEED).unwrap().parse().unwrap();
     let address = env::var(DESK).unwrap();
@@ -65,7 +66,7 @@ pub(crate) fn live(name: &str) {
     }
 }
 
-/// A client connects when it is built, and it may be born into trouble.
+/// A client connects when it is built, possibly during a fault.
 fn client(kind: Kind) -> Client {
     let url = env::var(variable(kind)).unwrap();
     let mut built = None;
@@ -110,7 +111,8 @@ impl Worker<'_> {
         if self.dice.one_in(8) { fenced.try_lock() } else { fenced.try_lock_for(WAIT) }
     }
 
-    /// Counts up a few times, at times for longer than the lease lasts, and without looking whether the lock is held.
+    /// Counts up a few times, at times for longer than the lease lasts, and without looking whether
+    /// the lock is held.
     fn hold(&mut self, lock: usize, guard: FencedGuard) {
         for _ in 0..=self.dice.pick(3) {
             let entered = self.visitor.enter(lock, guard.token(), guard.owner());
@@ -128,7 +130,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Whoever is refused for an old token must not believe any more that it holds the lock: another one has it.
+    /// A holder refused for an old token must have a lost hold: another one has the lock.
     fn believed(&mut self, lock: usize, guard: &FencedGuard, answer: Answer) -> Answer {
         if answer == Answer::Stale && guard.is_held() && kind_of(lock).keeps_its_locks() {
             self.visitor.complain(&format!("{guard:?} is held twice"));

@@ -1,4 +1,4 @@
-//! Where the register is spoken with, over TCP: one line is asked, one is answered.
+//! The TCP interface of the register: one line per request, one per reply.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use crate::register::{Answer, Register};
 use crate::times::{LIMIT, now};
 
-/// The register, open to everybody until the soak is over.
+/// The register, open until the soak is over.
 #[derive(Debug)]
 pub(crate) struct Desk {
     pub(crate) address: SocketAddr,
@@ -37,7 +37,7 @@ impl Desk {
         desk
     }
 
-    /// Tells everybody who comes from now on to go home.
+    /// Tells every later visitor to stop.
     pub(crate) fn close(&self) {
         self.over.store(true, Ordering::SeqCst);
     }
@@ -107,7 +107,7 @@ fn answer(question: &str, register: &mut Register, over: &AtomicBool) -> String 
     }
 }
 
-/// Reads `<lock> <token> <holder> <old> <new>`; whoever only reads the value leaves out the last two.
+/// Parses `<lock> <token> <holder> <old> <new>`; a read leaves out the last two.
 fn claim(text: &str) -> (usize, u64, &str, u64, u64) {
     let words: Vec<_> = text.split(' ').collect();
     let number = |place: usize| words.get(place).map_or(0, |word| word.parse().unwrap());

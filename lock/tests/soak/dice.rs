@@ -1,4 +1,4 @@
-//! Numbers that follow from a seed, so that a schedule can be had again.
+//! Random numbers that follow from a seed, so that a schedule can be repeated.
 
 use std::time::Duration;
 

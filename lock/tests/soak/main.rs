@@ -1,13 +1,14 @@
-//! Four real processes of eight threads count under sixteen fenced locks, while everything that can fail fails.
+//! Four real processes of eight threads count under sixteen fenced locks, under all kinds of
+//! faults.
 //!
-//! What happens when follows from a seed, which is written to the standard error and can be given again with
-//! `SOAK_SEED`. What the processes make of it is up to the machine. It lasts a minute, or as many seconds as
-//! `SOAK_SECONDS` says.
+//! The schedule follows from a seed, which is written to standard error and can be given again with
+//! `SOAK_SEED`. How the processes interleave is up to the machine. The test lasts a minute, or as
+//! many seconds as `SOAK_SECONDS` says.
 //!
-//! The numbers are counted up in this process, by a register that refuses old tokens (`register`). What was accepted is
-//! judged at the end (`verdict`): no write of an older holder, no increment lost. No thread may have been silent for
-//! longer than its waits last, or without any lock for longer than the troubles explain; and when all is over, nothing
-//! is left on the servers but the counters of tokens.
+//! The numbers are kept in this process, by a register that refuses old tokens (`register`).
+//! Accepted writes are checked at the end (`verdict`): no write of an older holder, no increment
+//! lost. No thread may have been silent for longer than its waits last, or without any lock for
+//! longer than the faults explain; and at the end only the token counters are left on the servers.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test may fail it as the test itself may")]
 #![expect(clippy::expect_used, clippy::panic, reason = "a helper that fails is a test that fails")]
@@ -47,7 +48,7 @@ fn child_role() {
 }
 
 #[test]
-fn under_any_trouble_no_stale_write_is_accepted_and_nobody_waits_for_ever() {
+fn under_any_faults_no_stale_write_is_accepted_and_every_wait_ends() {
     let seed = number("SOAK_SEED").unwrap_or_else(|| RandomState::new().build_hasher().finish());
     let length = Duration::from_secs(number("SOAK_SECONDS").unwrap_or(SHORT));
     let schedule = Schedule::new(seed, length, IN_USE);
@@ -78,12 +79,12 @@ fn under_any_trouble_no_stale_write_is_accepted_and_nobody_waits_for_ever() {
         troubled.expect("the processes have a track").join().unwrap()
     });
 
-    // The trouble is over: now everybody gets in.
+    // The faults are over: now every thread acquires.
     worlds.wait_until_well();
     let threads = processes.threads();
     let healed = now();
     let mut outside: Vec<String> = Vec::new();
-    wait_until("everybody got in or the time is over", LIMIT, || {
+    wait_until("every client got in or the time is over", LIMIT, || {
         let register = desk.register.lock();
         let got_in =
             |thread: &str| register.threads.get(thread).is_some_and(|it| it.entered_since(healed));
@@ -120,7 +121,7 @@ fn under_any_trouble_no_stale_write_is_accepted_and_nobody_waits_for_ever() {
     let mut figures = String::new();
     writeln!(
         figures,
-        "{} writes accepted in {:?}, {} refused, {} waits in vain; at least {} for each lock; \
+        "{} writes accepted in {:?}, {} refused, {} waits without a grant; at least {} for each lock; \
          the longest silence {silence:?}, the longest time without any lock {outside:?}",
         accepted.iter().sum::<usize>(),
         end.duration_since(stage.start),

@@ -1,4 +1,5 @@
-//! What the locks protect: sixteen numbers, which refuse whoever comes with an old token. And what is remembered of it.
+//! What the locks protect: sixteen numbers that refuse old tokens, and the history of accepted
+//! writes.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
@@ -12,7 +13,7 @@ use crate::worlds::LOCKS;
 pub(crate) struct Register {
     cells: Vec<Cell>,
     pub(crate) threads: BTreeMap<String, Traces>,
-    /// What must not be: the first few, in the words of who found it.
+    /// The first few violations, as the finder described them.
     pub(crate) complaints: Vec<String>,
 }
 
@@ -63,7 +64,8 @@ impl Register {
         Self { cells, threads: BTreeMap::new(), complaints: Vec::new() }
     }
 
-    /// A read counts as a use of the token: what was read must not be changed afterwards by an older holder.
+    /// A read counts as a use of the token: what was read must not be changed afterwards by an
+    /// older holder.
     pub(crate) fn read(&mut self, lock: usize, token: u64, holder: &str) -> Answer {
         let cell = &mut self.cells[lock];
         if cell.admits(token, holder) { Answer::Value(cell.value) } else { Answer::Stale }
@@ -144,7 +146,8 @@ impl Traces {
         self.entered > 0 && self.last_entry > moment
     }
 
-    /// The longest times without a sign and without a lock. Given an end, what had not ended by then counts too.
+    /// The longest times without a sign and without a lock. Given an end, what had not ended by
+    /// then counts too.
     pub(crate) fn silence_and_outside(&self, end: Option<Instant>) -> (Duration, Duration) {
         let since = |last| end.map_or(Duration::ZERO, |end| end.saturating_duration_since(last));
         (
@@ -163,7 +166,7 @@ pub(crate) fn hash(holder: &str) -> u64 {
 const MOST_COMPLAINTS: usize = 20;
 
 #[test]
-fn an_old_token_is_refused_once_a_larger_one_has_read() {
+fn an_old_token_is_refused_after_a_larger_one_has_read() {
     let mut register = Register::new();
     assert_eq!(register.read(0, 5, "a"), Answer::Value(0));
     assert_eq!(register.write(0, 5, "a", 0, 1), Answer::Value(1));

@@ -1,4 +1,4 @@
-//! What happens when: laid down by the seed before anything begins.
+//! The schedule of faults, which follows from the seed.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,7 +7,8 @@ use crate::dice::Dice;
 use crate::times::{DAWDLING, LEASE, SLACK, TIMEOUT, WAIT};
 use crate::worlds::{Kind, LOCKS, PROCESSES, locks_of};
 
-/// Whose troubles they are. The troubles of one come one after the other, those of several at the same time.
+/// Whose troubles they are. The troubles of one come one after the other, those of several at the
+/// same time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Track {
     World(Kind),
@@ -38,7 +39,7 @@ pub(crate) enum Trouble {
     PauseMaster,
     PauseReplica,
     PauseSentinel,
-    // In the cluster, to whoever has this lock.
+    // In the cluster, to the node of this lock.
     MoveSlot(usize),
     StayHalfMoved(usize),
     HandOver(usize),
@@ -98,14 +99,15 @@ impl Schedule {
         Self { seed, tracks }
     }
 
-    /// How long a thread may be silent: it waits for a lock, works under it, and is stopped meanwhile. A call ends one
-    /// command timeout after its deadline at the latest, and so does the release that may follow it.
+    /// How long a thread may be silent: it waits for a lock, works under it, and is stopped
+    /// meanwhile. A call ends one command timeout after its deadline at the latest, and so does the
+    /// release that may follow it.
     pub(crate) fn longest_silence(&self) -> Duration {
         self.longest_stop() + WAIT + 2 * TIMEOUT + DAWDLING + SLACK
     }
 
-    /// How long a thread may get no lock at all, whatever it tries: a whole trouble, the lease of whoever died or was
-    /// stopped in it, and some tries in vain, as others want the same.
+    /// How long a thread may get no lock at all, whatever it tries: a whole trouble, the lease of
+    /// whoever died or was stopped in it, and some tries without success, as others want the same.
     pub(crate) fn longest_outside(&self) -> Duration {
         let longest = self.steps().map(|step| step.lasts).max().unwrap_or_default();
         self.longest_stop() + longest + LEASE + TRIES_IN_VAIN * (WAIT + 2 * TIMEOUT) + SLACK
@@ -162,8 +164,8 @@ fn steps(track: Track, mut dice: Dice, length: Duration) -> Vec<Step> {
     }
 }
 
-/// How long it is quiet between two troubles, in milliseconds. After a failover the servers need a while to find each
-/// other again.
+/// How long it is quiet between two troubles, in milliseconds. After a failover the servers need a
+/// while to find each other again.
 const fn quiet_before(track: Track) -> (u64, u64) {
     match track {
         Track::World(Kind::Single) => (100, 1200),
@@ -214,7 +216,8 @@ fn all_of(track: Track, dice: &mut Dice) -> Vec<Trouble> {
     }
 }
 
-/// That all sixteen locks, or the world of a third of them, are out of reach for so many tries in a row is not chance.
+/// That all sixteen locks, or the world of a third of them, are out of reach for so many tries in a
+/// row is not chance.
 const TRIES_IN_VAIN: u32 = 4;
 
 #[test]

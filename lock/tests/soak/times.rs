@@ -1,4 +1,4 @@
-//! The times of the soak, and the only place that sleeps.
+//! The durations of the soak, and the only place that sleeps.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_millis(500);
 /// How long a thread waits for a lock at most.
 pub(crate) const WAIT: Duration = Duration::from_secs(3);
 
-/// The longest that a holder dawdles, with its lock lost meanwhile.
+/// The longest work of a holder, which loses its lock meanwhile.
 pub(crate) const DAWDLING: Duration = Duration::from_millis(1200);
 
 /// What a busy machine may add to any of them.
@@ -28,8 +28,9 @@ pub(crate) fn now() -> Instant {
     SystemClock.now()
 }
 
-/// Lets time pass that the seed has laid down: until the next trouble comes, while a trouble lasts, while a holder
-/// works. Nothing is waited for in this way. The passing of time is what the soak is about.
+/// Lets time pass that the seed has laid down: until the next trouble comes, while a trouble lasts,
+/// while a holder works. Nothing is waited for in this way. The passing of time is what the soak is
+/// about.
 pub(crate) fn let_pass(time: Duration) {
     SystemClock.park(&Parker::new(), Some(now() + time), &never());
 }

@@ -1,4 +1,4 @@
-//! The troubles as they are carried out, each track of them on a thread of its own.
+//! Carries the faults out, each track of them on its own thread.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -156,7 +156,8 @@ fn pause(server: &Server, time: Duration) {
     server.resume();
 }
 
-/// Spoils a few scripts. What is held back arrives afterwards, long after its sender has given it up.
+/// Spoils a few scripts. What is held back arrives afterwards, long after its sender has given it
+/// up.
 fn spoil(proxy: &Proxy, fault: Fault, step: Step, dice: &mut Dice) {
     let is_held = fault == Fault::HoldRequest;
     let aim = proxy.on(|request| request.name() == "EVALSHA", fault).times(1 + dice.pick(8));

@@ -1,4 +1,4 @@
-//! Whether all was as it must be: judged from what was written, not from what the register meant to allow.
+//! Checks the history of accepted writes, independently of the rules of the register.
 
 use crate::register::Written;
 

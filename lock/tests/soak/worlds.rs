@@ -1,4 +1,4 @@
-//! The servers on which the locks lie: one alone behind a proxy, one with replicas and sentinels, a cluster.
+//! The servers of the locks: one behind a proxy, one with replicas and sentinels, and a cluster.
 
 use wheellock_fixture::{Cluster, Proxy, Reply, Sentinels, Server, wait_until};
 
@@ -19,16 +19,17 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Whether the servers keep every lock that they have granted until its lease has ended. A failover forgets some.
+    /// Whether the servers keep every lock that they have granted until its lease has ended. A
+    /// failover forgets some.
     pub(crate) const fn keeps_its_locks(self) -> bool {
         matches!(self, Self::Single)
     }
 }
 
-/// Where locks lie.
+/// Where locks are kept.
 pub(crate) const IN_USE: &[Kind] = &[Kind::Single, Kind::Sentinel, Kind::Cluster];
 
-/// Where a lock lies.
+/// Where a lock is kept.
 pub(crate) const fn kind_of(lock: usize) -> Kind {
     IN_USE[lock % IN_USE.len()]
 }
@@ -90,7 +91,8 @@ impl Worlds {
         }
     }
 
-    /// What is left when the leases of the dead have ended, but for the counters of tokens, which have no expiry.
+    /// What is left when the leases of the dead have ended, but for the counters of tokens, which
+    /// have no expiry.
     pub(crate) fn left_over(&self) -> Vec<String> {
         let end = now() + LEASE + SLACK;
         let mut left = Vec::new();
@@ -136,7 +138,7 @@ impl Worlds {
     }
 }
 
-/// A counter of tokens that nobody will remove.
+/// A token counter that is never removed.
 fn is_counter(key: &str) -> bool {
     key.starts_with("redisson_lock_token:") && key.ends_with(" -1")
 }

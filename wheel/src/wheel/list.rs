@@ -1,9 +1,9 @@
-//! A list of slots that are due at one tick, in the order in which they came.
+//! A list of slots that are due at one tick, in the order in which they were added.
 
-use super::slab::{Links, NOWHERE, Slab};
+use super::slab::{Links, NO_SLOT, Slab};
 
-/// The ends of a doubly linked list whose links stand in the slots themselves, so that taking an entry out of the
-/// middle needs no search.
+/// The ends of a doubly linked list. The links are in the slots themselves, so removing a slot from
+/// the middle needs no search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct List {
     head: u32,
@@ -11,24 +11,26 @@ pub(super) struct List {
 }
 
 impl List {
-    pub(super) const EMPTY: Self = Self { head: NOWHERE, tail: NOWHERE };
+    pub(super) const EMPTY: Self = Self { head: NO_SLOT, tail: NO_SLOT };
 
     pub(super) const fn is_empty(self) -> bool {
-        self.head == NOWHERE
+        self.head == NO_SLOT
     }
 
     pub(super) fn front(self) -> Option<u32> {
-        (self.head != NOWHERE).then_some(self.head)
+        (self.head != NO_SLOT).then_some(self.head)
     }
 
-    /// Whether `index` is the first or the last of this list. Only such an entry changes the list's ends when it goes.
-    pub(super) const fn has_at_an_end(self, index: u32) -> bool {
+    /// Whether `index` is the first or the last of this list. Only unlinking such a slot changes
+    /// the ends of the list.
+    pub(super) const fn is_at_end(self, index: u32) -> bool {
         self.head == index || self.tail == index
     }
 
+    #[inline]
     pub(super) fn push_back<T>(&mut self, slab: &mut Slab<T>, index: u32) {
-        *slab.links_mut(index) = Links { previous: self.tail, next: NOWHERE };
-        if self.tail == NOWHERE {
+        *slab.links_mut(index) = Links { previous: self.tail, next: NO_SLOT };
+        if self.tail == NO_SLOT {
             self.head = index;
         } else {
             slab.links_mut(self.tail).next = index;
@@ -36,21 +38,21 @@ impl List {
         self.tail = index;
     }
 
-    /// Closes the gap that an entry at one of the ends has left, or at both.
-    pub(super) fn close_gap<T>(&mut self, slab: &mut Slab<T>, Links { previous, next }: Links) {
-        if previous == NOWHERE {
+    /// Unlinks a slot with these links, which is the first of the list, the last, or both.
+    pub(super) fn unlink<T>(&mut self, slab: &mut Slab<T>, Links { previous, next }: Links) {
+        if previous == NO_SLOT {
             self.head = next;
         } else {
             slab.links_mut(previous).next = next;
         }
-        if next == NOWHERE {
+        if next == NO_SLOT {
             self.tail = previous;
         } else {
             slab.links_mut(next).previous = previous;
         }
     }
 
-    /// Puts all of `later` behind what stands here.
+    /// Appends all of `later`.
     pub(super) fn append<T>(&mut self, slab: &mut Slab<T>, later: Self) {
         if self.is_empty() {
             *self = later;
@@ -61,11 +63,11 @@ impl List {
         }
     }
 
-    /// The indexes of the entries, from the first to the last.
+    /// The indexes of the slots, from the first to the last.
     pub(super) fn iter<T>(self, slab: &Slab<T>) -> impl Iterator<Item = u32> {
         core::iter::successors(self.front(), |index| {
             let next = slab.links(*index).next;
-            (next != NOWHERE).then_some(next)
+            (next != NO_SLOT).then_some(next)
         })
     }
 }
@@ -79,33 +81,33 @@ mod tests {
 
     fn three(slab: &mut Slab<char>, list: &mut List) -> [u32; 3] {
         ['a', 'b', 'c'].map(|value| {
-            let index = slab.insert(NonZeroU64::MIN, value).index();
+            let index = slab.insert(NonZeroU64::MIN, value, Links::buffered(0)).index();
             list.push_back(slab, index);
             index
         })
     }
 
     #[test]
-    fn entries_leave_from_both_ends_and_from_the_middle() {
+    fn slots_are_unlinked_at_both_ends_and_in_the_middle() {
         let mut slab = Slab::new();
         let mut list = List::EMPTY;
         let [first, second, third] = three(&mut slab, &mut list);
-        assert!(list.has_at_an_end(first) && list.has_at_an_end(third));
-        assert!(!list.has_at_an_end(second));
+        assert!(list.is_at_end(first) && list.is_at_end(third));
+        assert!(!list.is_at_end(second));
         let links = slab.links(second);
-        assert!(links.close_gap(&mut slab), "it has neighbours on both sides");
+        assert!(links.unlink(&mut slab), "it has neighbours on both sides");
         assert_eq!(list.iter(&slab).collect::<Vec<_>>(), [first, third]);
         let links = slab.links(first);
-        assert!(!links.close_gap(&mut slab), "the list's head changes");
-        list.close_gap(&mut slab, links);
+        assert!(!links.unlink(&mut slab), "the list's head changes");
+        list.unlink(&mut slab, links);
         assert_eq!(list.iter(&slab).collect::<Vec<_>>(), [third]);
         let links = slab.links(third);
-        list.close_gap(&mut slab, links);
+        list.unlink(&mut slab, links);
         assert_eq!(list, List::EMPTY);
     }
 
     #[test]
-    fn a_list_is_put_behind_another_and_links_both_ways() {
+    fn append_links_two_lists_both_ways() {
         let mut slab = Slab::new();
         let (mut early, mut late) = (List::EMPTY, List::EMPTY);
         early.append(&mut slab, late);
@@ -119,6 +121,6 @@ mod tests {
         let mut backwards: Vec<_> = all.iter().map(|index| slab.links(*index).previous).collect();
         backwards.remove(0);
         assert_eq!(backwards, all[..5]);
-        assert!(early.has_at_an_end(sixth));
+        assert!(early.is_at_end(sixth));
     }
 }

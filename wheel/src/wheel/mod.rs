@@ -1,42 +1,50 @@
 //! The wheel itself: plain data that moves when it is told to.
 //!
-//! Invariants.
+//! # Invariants
 //!
-//! * `hand <= now`, and `hand < u64::MAX`. Everything that is due at or before `hand` has been taken. Apart from the
-//!   end of time the two differ only while a turn is unfinished, and `next_due` is then at most `now`.
-//! * Whatever is inserted is due after `hand`, and after `now` except at the end of time, so a turn has an end however
-//!   much is inserted while it lasts.
-//! * The [`table`] holds what is due within one lap of it: ticks from `hand + 1` to `hand + lap`. Each list in it stands
-//!   for exactly one of these ticks, so all of it is due at once and nothing in it is looked at before.
-//! * What was further away when it was inserted stands in [`rounds`], and stays there until it is due or the table gets
-//!   longer. All of it under a tick came before all in the table under that tick, as the hand only moves forward: first
-//!   one, then the other is the order of insertion.
-//! * What came last is [`fresh`] and in neither of them. It goes there, in the order of insertion, before the hand moves
-//!   and when there is no room for more; so all of it came after everything in the lists.
-//! * What was cancelled is out of the slab at once, and out of its list before the hand moves, and before too much of it
-//!   is [`gone`]. Until then its slot is not let again, and who looks along a list steps over it.
-//! * A lap of the table is one of the wheel or a power of two of them, and never gets shorter. Only what the public
-//!   calls name by bucket and round goes by the number of buckets that was asked for.
+//! * `cursor <= now`, and `cursor < u64::MAX`. Everything that is due at or before `cursor` has
+//!   been taken. Except at the end of time the two differ only while an advance is unfinished, and
+//!   then `next_due` is at most `now`.
+//! * An inserted entry is due after `cursor`, and after `now` except at the end of time. So an
+//!   advance ends, however much is inserted while it lasts.
+//! * The [`buckets`] hold what is due within one lap: ticks `cursor + 1` to `cursor + lap`. Each
+//!   list belongs to exactly one of these ticks: all of it is due at once, and it is not looked at
+//!   before.
+//! * An entry that was further ahead when it was linked is in the [`later_rounds`], and stays there
+//!   until it is due. Everything in a list there was inserted before everything in the bucket of
+//!   the same tick, because the cursor only moves forward and the lap only gets longer. So the
+//!   later rounds first, then the bucket, is the order of insertion.
+//! * The entries that came last are in the [insert buffer](insert_buffer), and in neither of the
+//!   two. The buffer is flushed in the order of insertion when it is full and before the cursor
+//!   moves. So its entries came after everything in the lists.
+//! * A cancelled entry leaves the slab at once. Its slot stays linked, in the [cancel
+//!   buffer](cancel_buffer), until that is full or the cursor moves. Until then the slot is not
+//!   allocated again, and a walk along a list skips it.
+//! * A lap is one lap of the nominal buckets or a power of two of them, and never gets shorter.
+//!   Only the public calls that return a bucket or a round use the nominal number of buckets.
+//! * No call does more work because more is pending, except for the search in the later rounds.
+//!   Pending entries are never moved or copied: slots are in chunks and lists in pages, and only
+//!   their addresses move. Empty chunks are released a few at a time.
 
-mod bits;
-mod free;
-mod fresh;
-mod gone;
+mod bit_set;
+mod buckets;
+mod cancel_buffer;
+mod free_slots;
+mod insert_buffer;
+mod later_rounds;
 mod list;
-mod rounds;
 mod slab;
-mod table;
 
 use alloc::vec::Vec;
 use core::fmt;
 use core::num::NonZeroU64;
 
-use self::fresh::Fresh;
-use self::gone::Gone;
+use self::buckets::Buckets;
+use self::cancel_buffer::CancelBuffer;
+use self::insert_buffer::InsertBuffer;
+use self::later_rounds::LaterRounds;
 use self::list::List;
-use self::rounds::Rounds;
 use self::slab::{Links, Slab};
-use self::table::Table;
 use crate::error::BuildError;
 
 pub use self::slab::Key;
@@ -44,22 +52,25 @@ pub use self::slab::Key;
 /// The most buckets a wheel can have: 2^24.
 pub const TICKS_PER_WHEEL_MAX: usize = 1 << 24;
 
-/// A hashed timing wheel with rounds: what is due when, counted in ticks.
+/// A hashed timing wheel with rounds: entries, and the ticks at which they are due.
 ///
-/// It is plain data. It has no thread and no clock; what a tick is and when it has come, its owner decides. For a
-/// timer that runs by itself see `HashedWheelTimer` and `BatchTimer`.
+/// It is plain data, without a thread or a clock. The caller decides what a tick is and when it has
+/// come. For a timer that runs by itself see `HashedWheelTimer` and `BatchTimer`.
 ///
-/// An entry stands in the bucket *due tick mod number of buckets*. What is due more than a lap ahead waits for a later
-/// round of its bucket. This is scheme 6 of Varghese and Lauck, *Hashed and Hierarchical Timing Wheels* (1987), which
-/// Netty's `HashedWheelTimer` made known. It differs in what a turn costs: no list is walked before it is due, and
-/// the hand jumps over empty buckets, so holding a million entries costs nothing and a gap of hours is one step.
+/// An entry is in the bucket *due tick mod number of buckets*. An entry that is due more than a lap
+/// ahead waits for a later round of its bucket. This is scheme 6 of Varghese and Lauck, *Hashed and
+/// Hierarchical Timing Wheels* (1987), known from Netty's `HashedWheelTimer`. Unlike Netty's, this
+/// wheel walks no list before it is due and skips empty buckets: a million pending entries cost
+/// nothing, and a gap of hours is one step.
 ///
-/// * [`insert`](Self::insert) and [`cancel`](Self::cancel) take constant time within a lap, and within twice as many
-///   ticks as there are entries pending, up to 2^24; beyond these, logarithmic time in the number of distinct due ticks
-///   there. That is the mean: one call in 64 sorts in what the others left, and a wheel that grows moves what it has.
-/// * Entries are taken in the order of their due ticks, and those of one tick in the order in which they were inserted
-///   or rescheduled.
-/// * Ticks are `u64`, and all of them are usable, `u64::MAX` included.
+/// * [`insert`](Self::insert) and [`cancel`](Self::cancel) take constant time within a lap, and
+///   within twice as many ticks as entries are pending, up to 2^24. Further ahead they take
+///   logarithmic time in the number of distinct due ticks there. This is the amortized cost: one
+///   call in 64 links the entries that the others buffered. No call takes longer because the wheel
+///   grows or releases memory: pending entries are never moved.
+/// * Entries are taken in the order of their due ticks; entries of one tick in the order in which
+///   they were inserted or rescheduled.
+/// * Ticks are `u64`. All values are usable, including `u64::MAX`.
 ///
 /// ```
 /// use hashed_wheel::Wheel;
@@ -80,41 +91,48 @@ pub const TICKS_PER_WHEEL_MAX: usize = 1 << 24;
 /// ```
 pub struct Wheel<T> {
     slab: Slab<T>,
-    fresh: Fresh,
-    gone: Gone,
-    table: Table,
-    rounds: Rounds,
-    /// A power of two, as is the lap of the table, which is no shorter.
-    buckets: usize,
-    hand: u64,
+    insert_buffer: InsertBuffer,
+    cancel_buffer: CancelBuffer,
+    buckets: Buckets,
+    later_rounds: LaterRounds,
+    /// The nominal number of buckets: a power of two, as is the lap, which is no shorter.
+    bucket_count: usize,
+    /// The last tick up to which everything due has been taken.
+    cursor: u64,
+    /// The tick to which the wheel was advanced last.
     now: u64,
 }
 
 impl<T> Wheel<T> {
-    /// An empty wheel at tick 0, with `buckets` rounded up to a power of two.
+    /// Creates an empty wheel at tick 0, with `buckets` rounded up to a power of two.
     ///
-    /// A bucket takes 8 bytes. More buckets make laps longer, and what is due within a lap is cheaper to insert. A wheel
-    /// that holds much sees to that itself: with `n` entries pending, what is due within `2 * n` ticks is as cheap as
-    /// within a lap, whatever the number of buckets, for 32 bytes per entry at most.
+    /// A bucket takes 8 bytes, in pages of 512; a page without pending entries takes none. More
+    /// buckets make a lap longer, and inserting within a lap is cheaper. A wheel with many entries
+    /// lengthens its lap: with `n` entries pending, inserting within `2 * n` ticks is as cheap as
+    /// within a lap, for at most 34 bytes per entry, whatever the number of buckets.
+    ///
+    /// Memory for entries is allocated in chunks of 4096. Empty chunks are freed, a few per call;
+    /// one is kept.
     ///
     /// # Errors
     ///
-    /// [`BuildError::TicksPerWheel`], permanent: no bucket, or more than [`TICKS_PER_WHEEL_MAX`].
+    /// [`BuildError::TicksPerWheel`] (permanent), if `buckets` is zero or more than
+    /// [`TICKS_PER_WHEEL_MAX`].
     pub fn new(buckets: usize) -> Result<Self, BuildError> {
-        let buckets = Self::bucket_count(buckets)?;
+        let bucket_count = Self::bucket_count(buckets)?;
         Ok(Self {
             slab: Slab::new(),
-            fresh: Fresh::new(),
-            gone: Gone::new(),
-            table: Table::new(buckets),
-            rounds: Rounds::new(),
-            buckets,
-            hand: 0,
+            insert_buffer: InsertBuffer::new(),
+            cancel_buffer: CancelBuffer::new(),
+            buckets: Buckets::new(bucket_count),
+            later_rounds: LaterRounds::new(),
+            bucket_count,
+            cursor: 0,
             now: 0,
         })
     }
 
-    /// How many buckets a wheel has for which `buckets` are asked.
+    /// The number of buckets of a wheel that is created with `buckets`.
     pub(crate) fn bucket_count(buckets: usize) -> Result<usize, BuildError> {
         if (1..=TICKS_PER_WHEEL_MAX).contains(&buckets) {
             Ok(buckets.next_power_of_two())
@@ -123,36 +141,47 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Adds an entry that is due at `deadline`, or at the next tick if that is not after [`now`](Self::now).
+    /// Adds an entry that is due at `deadline`, or at the next tick if `deadline` is not after
+    /// [`now`](Self::now).
     ///
     /// # Panics
     ///
-    /// If it [is full](Self::is_full).
+    /// If the wheel [is full](Self::is_full).
     pub fn insert(&mut self, deadline: u64, value: T) -> Key {
         let due = self.due(deadline);
-        let key = self.slab.insert(due, value);
-        self.welcome(due, key.index());
+        if self.insert_buffer.is_full() {
+            self.flush_buffers();
+        }
+        let key = self.slab.insert(due, value, Links::buffered(self.insert_buffer.len()));
+        self.insert_buffer.push((due, key.index()));
         key
     }
 
-    /// Takes the entry out and gives it back; none if it is not pending any more.
+    /// Removes the entry and returns its value; `None` if it is no longer pending.
     pub fn cancel(&mut self, key: Key) -> Option<T> {
-        let (tenant, links) = self.slab.remove(key)?;
-        if let Some(place) = links.fresh_place() {
-            self.fresh.remove(place);
-            self.slab.vacate(key.index());
+        let (entry, links) = self.slab.remove(key)?;
+        if let Some(position) = links.buffer_position() {
+            self.insert_buffer.remove(position);
+            // In no list, so the slot is free at once.
+            self.slab.free(key.index());
         } else {
-            if self.gone.is_full() {
-                self.close_gaps();
+            if self.cancel_buffer.is_full() {
+                self.flush_cancelled();
             }
-            self.gone.push((tenant.due, key.index()));
+            self.cancel_buffer.push((entry.due, key.index()));
         }
-        Some(tenant.value)
+        if self.is_empty() && (!self.cancel_buffer.is_empty() || self.slab.has_chunks_to_release())
+        {
+            // The next call may come late: cancelled slots keep no memory until then.
+            self.flush_cancelled();
+        }
+        Some(entry.value)
     }
 
-    /// Makes the entry due at another tick, by the rule of [`insert`](Self::insert): at the next tick if `deadline` is
-    /// not after [`now`](Self::now), and behind all others of its tick, even if the tick is the one it had. False if
-    /// the entry is not pending any more. The key stays good.
+    /// Gives the entry another deadline, as [`insert`](Self::insert) does: the next tick if
+    /// `deadline` is not after [`now`](Self::now), and behind all other entries of its tick, even
+    /// if the tick stays the same. Returns false if the entry is no longer pending. The key stays
+    /// valid.
     ///
     /// ```
     /// use hashed_wheel::Wheel;
@@ -160,29 +189,36 @@ impl<T> Wheel<T> {
     /// let mut wheel = Wheel::new(64)?;
     /// let key = wheel.insert(10, "a lease");
     /// assert!(wheel.reschedule(key, 500));
-    /// assert_eq!((wheel.deadline(key), wheel.bucket(key), wheel.round(key)), (Some(500), Some(52), Some(7)));
+    /// assert_eq!(wheel.deadline(key), Some(500));
+    /// assert_eq!((wheel.bucket(key), wheel.round(key)), (Some(52), Some(7)));
     /// assert!(wheel.iter().eq([(key, 500, &"a lease")]));
     /// # Ok::<(), hashed_wheel::BuildError>(())
     /// ```
     pub fn reschedule(&mut self, key: Key, deadline: u64) -> bool {
         let due = self.due(deadline);
-        let Some(tenant) = self.slab.tenant_mut(key) else {
+        let Some(entry) = self.slab.entry_mut(key) else {
             return false;
         };
-        let before = core::mem::replace(&mut tenant.due, due);
-        self.close_gap(before, key.index());
-        self.welcome(due, key.index());
+        let before = core::mem::replace(&mut entry.due, due);
+        let links = self.slab.links(key.index());
+        if let Some(position) = links.buffer_position() {
+            self.insert_buffer.remove(position);
+        } else {
+            self.unlink(before, key.index(), links);
+        }
+        self.push_to_buffer(due, key.index());
         true
     }
 
-    /// Moves to the tick `to` and hands everything that is due by then to `take`, each with the tick at which it was
-    /// due. Returns whether that was all.
+    /// Advances to the tick `to` and passes every entry that is due by then to `take`, with its due
+    /// tick. Returns true if no more entries are due.
     ///
-    /// At most `limit` entries are taken. If more are due, the rest stays pending; the next call takes up where this
-    /// one stopped, with the same tick or a later one. A `to` before [`now`](Self::now) counts as now: the wheel never
-    /// turns back.
+    /// At most `limit` entries are taken. The others stay pending, and the next call continues
+    /// where this one stopped, with the same tick or a later one. A `to` before [`now`](Self::now)
+    /// counts as `now`: the wheel never goes back.
     ///
-    /// What is inserted between such calls is due after `to`, so the calls come to an end.
+    /// Entries that are inserted between such calls are due after `to`, so the calls come to an
+    /// end.
     ///
     /// ```
     /// use hashed_wheel::Wheel;
@@ -192,7 +228,7 @@ impl<T> Wheel<T> {
     ///     wheel.insert(10, number);
     /// }
     /// let mut taken = Vec::new();
-    /// // Two at a time, with a look at the sockets between.
+    /// // Two at a time, so that other work is done in between.
     /// while !wheel.advance(10, 2, |_, number| taken.push(number)) {
     ///     assert_eq!(wheel.next_due(), Some(10));
     /// }
@@ -200,45 +236,55 @@ impl<T> Wheel<T> {
     /// # Ok::<(), hashed_wheel::BuildError>(())
     /// ```
     pub fn advance(&mut self, to: u64, limit: usize, mut take: impl FnMut(u64, T)) -> bool {
-        self.settle();
+        // Before the cursor moves: the buffers hold no tick that it passes, and the lists no
+        // cancelled slot.
+        self.flush_buffers();
         self.now = self.now.max(to);
         let mut left = limit;
         while left > 0
             && let Some(due) = self.next_due().filter(|due| *due <= self.now)
         {
-            // Nothing is due before, so nothing is passed over. Not `due` itself: more may stand there.
-            self.hand = self.hand.max(due.saturating_sub(1));
-            // Its tick is within the lap now.
-            if let Some((tick, list)) = self.rounds.take_first(due) {
-                self.table.push_front(&mut self.slab, tick, list);
+            // Nothing is due before `due`, so no entry is passed over. Not to `due` itself: if the
+            // limit is reached, the rest of its list is still to be taken.
+            self.cursor = self.cursor.max(due.saturating_sub(1));
+            // Its later round has come: its tick is within the lap now, so its list moves to the
+            // front of the bucket.
+            if let Some((tick, list)) = self.later_rounds.take_first(due) {
+                self.buckets.push_front(&mut self.slab, tick, list);
             }
-            left -= self.table.drain(&mut self.slab, due, left, &mut take);
+            left -= self.buckets.drain(&mut self.slab, due, left, &mut take);
         }
+        // Skips the ticks up to `now`, at which nothing is due.
         let finished = self.next_due().is_none_or(|due| due > self.now);
         if finished {
-            self.hand = self.now.min(u64::MAX - 1);
+            self.cursor = self.now.min(u64::MAX - 1);
         }
         finished
     }
 
-    /// The lowest tick at which an entry is due, exactly; none if nothing is pending.
+    /// The lowest tick at which an entry is due; `None` if no entry is pending.
     ///
-    /// It is at most [`now`](Self::now) only if [`advance`](Self::advance) reached its limit. It takes constant time: it
-    /// looks at 128 entries at most, those that came or were cancelled since they were last sorted in, and right after
-    /// `advance` at none of them.
+    /// It is exact, and at most [`now`](Self::now) only if [`advance`](Self::advance) reached its
+    /// limit. It takes constant time: it looks at no more than the 128 entries that are buffered,
+    /// and right after `advance` at none.
     #[must_use]
     pub fn next_due(&self) -> Option<u64> {
-        let first = self.hand + 1;
-        let mut near = self.table.next_from(first);
-        // Among those that are stepped over there are no more than have gone of late.
-        while let Some(tick) = near.filter(|tick| !self.has_any(self.table.list(*tick))) {
-            near = self.table.next_after(tick, first);
+        let first = self.cursor + 1;
+        let mut near = self.buckets.next_from(first);
+        // Skips lists with cancelled slots only, at most as many as the cancel buffer holds
+        // (DESIGN: buffers).
+        while let Some(tick) = near.filter(|tick| !self.has_pending(self.buckets.list(*tick))) {
+            near = self.buckets.next_after(tick, first);
         }
-        let far = self.rounds.iter().find(|(_, list)| self.has_any(*list)).map(|(tick, _)| tick);
-        near.into_iter().chain(far).chain(self.fresh.ticks()).min()
+        let far = self
+            .later_rounds
+            .iter()
+            .find(|(_, list)| self.has_pending(*list))
+            .map(|(tick, _)| tick);
+        near.into_iter().chain(far).chain(self.insert_buffer.ticks()).min()
     }
 
-    /// The tick to which the wheel was moved last.
+    /// The tick to which the wheel was last advanced.
     #[must_use]
     pub const fn now(&self) -> u64 {
         self.now
@@ -256,188 +302,207 @@ impl<T> Wheel<T> {
         self.len() == 0
     }
 
-    /// Gives the memory of the entries back. For a wheel that is empty and takes nothing in any more: keys that it has
-    /// handed out could come to name something else.
+    /// The next tick at which [`advance`](Self::advance) has work: entries that are due, or memory
+    /// to release.
     #[cfg(feature = "std")]
-    pub(crate) fn retire(&mut self) {
-        debug_assert!(self.is_empty(), "only an empty wheel is retired");
-        self.slab = Slab::new();
-        self.gone = Gone::new();
-        self.rounds = Rounds::new();
-        self.table = Table::new(self.buckets);
+    pub(crate) fn next_work(&self) -> Option<u64> {
+        let release = self.has_chunks_to_release().then(|| self.now.saturating_add(1));
+        self.next_due().into_iter().chain(release).min()
     }
 
-    /// Whether there is no slot for one more entry: with 2^32 - 66 pending at the earliest, which takes more than 100 GB.
+    /// Whether more chunks are empty than the last call released.
+    #[cfg(feature = "std")]
+    pub(crate) fn has_chunks_to_release(&self) -> bool {
+        self.slab.has_chunks_to_release()
+    }
+
+    /// Moves everything that holds memory out, so that the caller can drop it without a lock. Only
+    /// for a wheel that is empty and never used again: old keys could name new entries.
+    #[cfg(feature = "std")]
+    pub(crate) fn retire(&mut self) -> Self {
+        debug_assert!(self.is_empty(), "only an empty wheel is retired");
+        let retired = Self {
+            slab: Slab::new(),
+            insert_buffer: InsertBuffer::new(),
+            cancel_buffer: CancelBuffer::new(),
+            buckets: Buckets::new(1),
+            later_rounds: LaterRounds::new(),
+            ..*self
+        };
+        core::mem::replace(self, retired)
+    }
+
+    /// Whether there is no slot for another entry: with nearly 2^32 pending, which takes more than
+    /// 100 GB.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.slab.is_full()
     }
 
-    /// The entry, while it is pending.
+    /// The value of the entry, while it is pending.
     #[must_use]
     pub fn get(&self, key: Key) -> Option<&T> {
-        self.slab.tenant(key).map(|tenant| &tenant.value)
+        self.slab.entry(key).map(|entry| &entry.value)
     }
 
-    /// The entry, while it is pending, to be changed.
+    /// The value of the entry, mutably, while it is pending.
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
-        self.slab.tenant_mut(key).map(|tenant| &mut tenant.value)
+        self.slab.entry_mut(key).map(|entry| &mut entry.value)
     }
 
     /// The tick at which the entry is due, while it is pending.
     #[must_use]
     pub fn deadline(&self, key: Key) -> Option<u64> {
-        self.slab.tenant(key).map(|tenant| tenant.due.get())
+        self.slab.entry(key).map(|entry| entry.due.get())
     }
 
-    /// The bucket in which the entry stands: its due tick modulo the number of buckets.
+    /// The bucket of the entry: its due tick modulo the number of buckets.
     #[must_use]
     pub fn bucket(&self, key: Key) -> Option<usize> {
-        usize::try_from(self.deadline(key)? % self.buckets as u64).ok()
+        usize::try_from(self.deadline(key)? % self.bucket_count as u64).ok()
     }
 
-    /// How often the hand passes the entry's bucket before the entry is due: 0 if it is due at the next pass.
+    /// How many times the wheel passes the entry's bucket before the entry is due: 0 if it is due
+    /// at the next pass.
     ///
-    /// While a turn is unfinished, the hand stands where the turn stopped, not at [`now`](Self::now).
+    /// It is counted from [`now`](Self::now), or, if [`advance`](Self::advance) reached its limit,
+    /// from where it stopped.
     #[must_use]
     pub fn round(&self, key: Key) -> Option<u64> {
-        let ahead = self.deadline(key)?.saturating_sub(self.hand).saturating_sub(1);
-        Some(ahead / self.buckets as u64)
+        let ahead = self.deadline(key)?.saturating_sub(self.cursor).saturating_sub(1);
+        Some(ahead / self.bucket_count as u64)
     }
 
     /// The number of buckets.
     #[must_use]
     pub const fn buckets(&self) -> usize {
-        self.buckets
+        self.bucket_count
     }
 
-    /// Everything pending with its key and its due tick, in no particular order.
+    /// Every pending entry: its key, its due tick and its value, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (Key, u64, &T)> {
         self.slab.iter()
     }
 
-    /// The ticks at which the first `most` entries are due, lowest first. One tick comes as often as it has entries.
-    pub(crate) fn earliest(&self, most: usize) -> Vec<u64> {
-        let first = self.hand + 1;
-        let mut near = self.table.next_from(first);
-        let mut far = self.rounds.iter().peekable();
+    /// The due ticks of the first `most` entries, lowest first: one for each entry.
+    fn earliest(&self, most: usize) -> Vec<u64> {
+        let first = self.cursor + 1;
+        let mut near = self.buckets.next_from(first);
+        let mut far = self.later_rounds.iter().peekable();
         let mut ticks = Vec::new();
         while ticks.len() < most {
-            // Of the same tick, what was far comes first. In what is told here it makes no difference.
+            // Of the two lists of one tick either may come first: only the tick is returned.
             let from_far = far.next_if(|(tick, _)| near.is_none_or(|near| *tick < near));
             let (tick, list) = match (from_far, near) {
                 (Some(tick_and_list), _) => tick_and_list,
                 (None, Some(tick)) => {
-                    near = self.table.next_after(tick, first);
-                    (tick, self.table.list(tick))
+                    near = self.buckets.next_after(tick, first);
+                    (tick, self.buckets.list(tick))
                 }
                 (None, None) => break,
             };
-            let pending = list.iter(&self.slab).filter(|index| self.slab.is_let(*index));
+            let pending = list.iter(&self.slab).filter(|index| self.slab.is_pending(*index));
             ticks.extend(pending.take(most - ticks.len()).map(|_| tick));
         }
-        ticks.extend(self.fresh.ticks());
+        ticks.extend(self.insert_buffer.ticks());
         ticks.sort_unstable();
         ticks.truncate(most);
         ticks
     }
 
-    /// The tick at which something with this deadline is due: never one that has come already.
+    /// The tick at which an entry with this deadline is due: after `now`, except at the end of
+    /// time.
     pub(crate) fn due(&self, deadline: u64) -> NonZeroU64 {
         let next = NonZeroU64::MIN.saturating_add(self.now);
         NonZeroU64::new(deadline).map_or(next, |deadline| deadline.max(next))
     }
 
-    /// Puts an entry that stands in no list behind all others.
+    /// Puts an entry that is in no list behind all others.
     #[inline]
-    fn welcome(&mut self, due: NonZeroU64, index: u32) {
-        if self.fresh.is_full() {
-            self.settle();
+    fn push_to_buffer(&mut self, due: NonZeroU64, index: u32) {
+        if self.insert_buffer.is_full() {
+            self.flush_buffers();
         }
-        let place = self.fresh.push((due, index));
-        *self.slab.links_mut(index) = Links::fresh(place);
+        let position = self.insert_buffer.push((due, index));
+        *self.slab.links_mut(index) = Links::buffered(position);
     }
 
-    /// Takes what has gone out of its lists, and puts what is fresh into them.
-    fn settle(&mut self) {
-        self.close_gaps();
-        for place in 0..self.fresh.len() {
-            if let Some((due, index)) = self.fresh.at(place) {
+    /// Unlinks the cancelled slots, and links the buffered entries.
+    fn flush_buffers(&mut self) {
+        self.flush_cancelled();
+        for position in 0..self.insert_buffer.len() {
+            if let Some((due, index)) = self.insert_buffer.at(position) {
                 self.link(due, index);
             }
         }
-        self.fresh.clear();
+        self.insert_buffer.clear();
     }
 
-    /// Puts an entry that stands in no list behind all others of its tick.
+    /// Puts an entry that is in no list behind all others of its tick.
     fn link(&mut self, due: NonZeroU64, index: u32) {
         let due = due.get();
-        let ahead = due - self.hand;
-        if ahead > self.table.lap() && !self.lengthen(ahead) {
-            self.rounds.push_back(&mut self.slab, due, index);
+        let ahead = due - self.cursor;
+        if ahead > self.buckets.lap() && !self.lengthen(ahead) {
+            self.later_rounds.push_back(&mut self.slab, due, index);
         } else {
-            self.table.push_back(&mut self.slab, due, index);
+            self.buckets.push_back(&mut self.slab, due, index);
         }
     }
 
-    /// Whether anything in a list is pending.
-    fn has_any(&self, list: List) -> bool {
-        list.iter(&self.slab).any(|index| self.slab.is_let(index))
+    /// Whether an entry of the list is pending, and not only cancelled slots.
+    fn has_pending(&self, list: List) -> bool {
+        list.iter(&self.slab).any(|index| self.slab.is_pending(index))
     }
 
-    /// Takes what has gone out of its lists, and lets its slots.
-    fn close_gaps(&mut self) {
-        while let Some((due, index)) = self.gone.pop() {
-            self.close_gap(due, index);
-            self.slab.vacate(index);
+    /// Unlinks and frees the cancelled slots, and releases memory of empty chunks.
+    fn flush_cancelled(&mut self) {
+        while let Some((due, index)) = self.cancel_buffer.pop() {
+            let links = self.slab.free(index);
+            self.unlink(due, index, links);
         }
+        self.slab.release_chunks();
     }
 
-    /// Takes an entry out of its list, or from among the fresh ones.
-    fn close_gap(&mut self, due: NonZeroU64, index: u32) {
-        let links = self.slab.links(index);
-        if let Some(place) = links.fresh_place() {
-            self.fresh.remove(place);
-            return;
-        }
-        // An entry that was far away when it came is still in the rounds, though its tick may be within the lap by
-        // now. Which list it is in matters only at an end of the list, and the end tells.
-        if !links.close_gap(&mut self.slab)
-            && !self.table.close_gap(&mut self.slab, due.get(), index, links)
+    /// Unlinks a slot with these links from its list.
+    #[inline]
+    fn unlink(&mut self, due: NonZeroU64, index: u32, links: Links) {
+        // A slot inside a list needs only its neighbours. At an end it matters which list it is in:
+        // an entry that was linked into a later round is still there, though its tick may be within
+        // the lap by now. The end of the bucket's list tells.
+        if !links.unlink(&mut self.slab)
+            && !self.buckets.unlink(&mut self.slab, due.get(), index, links)
         {
-            self.rounds.close_gap(&mut self.slab, due.get(), links);
+            self.later_rounds.unlink(&mut self.slab, due.get(), links);
         }
     }
 
-    /// Makes the table long enough for what is due in `ahead` ticks, unless that is far away for so few entries. Then
-    /// it is false.
+    /// Makes the lap long enough for an entry that is due `ahead` ticks ahead. False, and nothing
+    /// done, if that is too far ahead for the number of entries.
     fn lengthen(&mut self, ahead: u64) -> bool {
         let len = self.slab.len() as u64;
-        // At most four lists per entry after the rounding up, of 8 bytes each. It cannot pay off often: each time, the
-        // table gets twice as long at least, and the entries that allow for it must have come first.
+        // At most four buckets of 8 bytes per entry after the rounding up. It happens rarely: each
+        // time the lap at least doubles, and the number of entries must have grown before.
         ahead <= 2 * len && ahead <= TICKS_PER_WHEEL_MAX as u64 && {
             self.lengthen_to(ahead);
             true
         }
     }
 
+    /// Entries in the later rounds stay there, even those within the new lap, until they are due.
     #[cold]
     fn lengthen_to(&mut self, ahead: u64) {
         let Ok(len) = usize::try_from(ahead.next_power_of_two()) else {
-            unreachable!("a lap is no longer than the most buckets there can be")
+            unreachable!("a lap is at most TICKS_PER_WHEEL_MAX ticks")
         };
-        self.table = self.table.lengthened(len, self.hand + 1);
-        let last = self.hand.saturating_add(self.table.lap());
-        while let Some((tick, list)) = self.rounds.take_first(last) {
-            self.table.push_front(&mut self.slab, tick, list);
-        }
+        self.buckets.lengthen(len, self.cursor + 1);
     }
 }
 
-/// How many of the pending entries `Debug` shows.
+/// How many pending entries `Debug` shows.
 const SHOWN: usize = 16;
 
-/// Shows when the first entries are due, and how many come after them. It takes the same time whatever is pending.
+/// Shows when the first 16 entries are due, and how many follow. Takes the same time however many
+/// are pending.
 impl<T> fmt::Debug for Wheel<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let earliest = self.earliest(SHOWN);
@@ -450,5 +515,183 @@ impl<T> fmt::Debug for Wheel<T> {
             .field("due", &earliest)
             .field("due_later", &(self.len() - earliest.len()))
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+#[cfg(feature = "std")]
+mod tests {
+    use alloc::collections::BTreeMap;
+
+    use super::buckets::PAGE;
+    use super::free_slots::CHUNK;
+    use super::slab::{RELEASED_MAX, TOUCHED};
+    use super::*;
+
+    /// What one call may touch, however many entries are pending: the buffered entries and their
+    /// neighbours, the entries it takes, a page that is split, and the slots of the few chunks that
+    /// it releases and of one that it opens.
+    const TOUCHED_MAX: usize = 64 * 8 + 2 * PAGE + (RELEASED_MAX + 1) * CHUNK;
+
+    /// Pseudorandom numbers, the same in each run.
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, count: u64) -> u64 {
+            self.0 ^= self.0 >> 12;
+            self.0 ^= self.0 << 25;
+            self.0 ^= self.0 >> 27;
+            (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) % count
+        }
+    }
+
+    /// Checks that what the call touches is within the bound.
+    fn bounded<R>(call: impl FnOnce() -> R) -> R {
+        TOUCHED.set(0);
+        let result = call();
+        assert!(TOUCHED.get() <= TOUCHED_MAX, "{} touched", TOUCHED.get());
+        result
+    }
+
+    #[test]
+    fn the_work_of_a_call_does_not_grow_with_what_is_pending() {
+        let mut random = Random(1);
+        for (buckets, span) in [(1, 1000), (8, 100_000), (64, 300_000), (4096, 10_000_000)] {
+            let mut wheel = Wheel::new(buckets).unwrap();
+            let mut keys = Vec::new();
+            for value in 0..40_000_u64 {
+                let due = wheel.now() + 1 + random.below(span);
+                keys.push(bounded(|| wheel.insert(due, value)));
+                if value % 3 == 0 {
+                    let to = wheel.now() + random.below(4);
+                    bounded(|| wheel.advance(to, 16, |_, _| {}));
+                }
+            }
+            assert!(wheel.buckets.lap() > wheel.buckets() as u64, "it has grown");
+            while let Some(key) = keys.pop() {
+                if keys.len() % 2 == 0 {
+                    let due = wheel.now() + 1 + random.below(span);
+                    bounded(|| wheel.reschedule(key, due));
+                }
+                let at = random.below(keys.len() as u64 + 1);
+                let key =
+                    usize::try_from(at).map_or(key, |at| keys.get(at).copied().unwrap_or(key));
+                bounded(|| wheel.cancel(key));
+            }
+            while bounded(|| !wheel.advance(u64::MAX, 16, |_, _| {})) {}
+        }
+    }
+
+    #[test]
+    fn a_wheel_that_becomes_empty_releases_its_memory() {
+        let mut wheel = Wheel::new(512).unwrap();
+        let mut random = Random(1);
+        for takes in [false, true] {
+            let keys: Vec<Key> = (0..100_000_u64)
+                .map(|value| wheel.insert(wheel.now() + 1 + random.below(200_000), value))
+                .collect();
+            assert!(wheel.slab.chunks() >= 100_000 / CHUNK);
+            assert!(wheel.buckets.pages() > 100);
+            if takes {
+                while !wheel.advance(1_000_000, 1000, |_, _| {}) {}
+            } else {
+                for key in keys {
+                    wheel.cancel(key);
+                }
+            }
+            while let Some(tick) = wheel.next_work() {
+                wheel.advance(tick, usize::MAX, |_, _| {});
+            }
+            assert_eq!(wheel.slab.chunks(), 1);
+            assert!(wheel.buckets.pages() <= 16, "{} pages", wheel.buckets.pages());
+        }
+    }
+
+    #[test]
+    fn an_empty_wheel_has_no_pages_and_no_chunks() {
+        let mut wheel: Wheel<u64> = Wheel::new(TICKS_PER_WHEEL_MAX).unwrap();
+        assert_eq!((wheel.slab.chunks(), wheel.buckets.pages()), (0, 0));
+        wheel.insert(7, 7);
+        wheel.advance(7, usize::MAX, |_, _| {});
+        let retired = wheel.retire();
+        assert_eq!((retired.slab.chunks(), retired.buckets.pages()), (1, 1));
+        assert_eq!((wheel.slab.chunks(), wheel.buckets.pages(), wheel.buckets.lap()), (0, 0, 1));
+        assert_eq!((wheel.now(), wheel.buckets()), (7, TICKS_PER_WHEEL_MAX));
+    }
+
+    /// A wheel that fills and empties over and over, so that it opens and releases chunks and pages
+    /// many times, compared with a sorted map.
+    #[test]
+    fn a_wheel_that_fills_and_empties_behaves_like_a_sorted_map() {
+        for seed in 1..40 {
+            let mut random = Random(seed);
+            let mut wheel = Wheel::new(1 << random.below(10)).unwrap();
+            let span = 1 << (4 + random.below(14));
+            let mut model = BTreeMap::new();
+            let mut places = BTreeMap::new();
+            let mut keys: Vec<Key> = Vec::new();
+            for number in 0..8000_u64 {
+                let filling = number / 1000 % 2 == 0;
+                match random.below(16) {
+                    kind if kind < if filling { 12 } else { 2 } => {
+                        let due = wheel.now() + 1 + random.below(span);
+                        let key = wheel.insert(due, number);
+                        assert!(
+                            places.insert(key, (due, number)).is_none(),
+                            "no key is used twice"
+                        );
+                        model.insert((due, number), key);
+                        keys.push(key);
+                    }
+                    2..14 if !keys.is_empty() => {
+                        // Some keys are of removed entries.
+                        let at = random.below(keys.len() as u64);
+                        let at = usize::try_from(at).unwrap();
+                        let key = keys[at];
+                        let pending = model.remove(&places[&key]).map(|_| places[&key].1);
+                        assert_eq!(wheel.cancel(key), pending);
+                        if number % 4 > 0 {
+                            keys.swap_remove(at);
+                        }
+                    }
+                    14 if !keys.is_empty() => {
+                        let at = random.below(keys.len() as u64);
+                        let key = keys[usize::try_from(at).unwrap()];
+                        let due = wheel.now() + 1 + random.below(span);
+                        let pending = places.get(&key).and_then(|place| model.remove(place));
+                        assert_eq!(wheel.reschedule(key, due), pending.is_some());
+                        if pending.is_some() {
+                            // It is behind all others now, so its value becomes the latest number.
+                            wheel.get_mut(key).map(|value| *value = number).unwrap();
+                            places.insert(key, (due, number));
+                            model.insert((due, number), key);
+                        }
+                    }
+                    _ => {
+                        let to = wheel.now() + random.below(span / 40 + 2);
+                        let mut due = Vec::new();
+                        wheel.advance(to, 20, |tick, value| due.push((tick, value)));
+                        let mut expected = Vec::new();
+                        while expected.len() < 20
+                            && let Some(first) = model.first_entry()
+                            && first.key().0 <= to
+                        {
+                            expected.push(*first.key());
+                            first.remove();
+                        }
+                        assert_eq!(due, expected);
+                    }
+                }
+                let next = model.first_key_value().map(|((due, _), _)| *due);
+                assert_eq!((wheel.len(), wheel.next_due()), (model.len(), next));
+            }
+            let mut listed: Vec<_> =
+                wheel.iter().map(|(key, due, value)| ((due, *value), key)).collect();
+            listed.sort_unstable();
+            assert!(listed.into_iter().eq(model.clone()));
+            let mut due = Vec::new();
+            assert!(wheel.advance(u64::MAX, usize::MAX, |tick, value| due.push((tick, value))));
+            assert!(due.into_iter().eq(model.into_keys()));
+        }
     }
 }

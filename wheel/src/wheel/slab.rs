@@ -1,207 +1,426 @@
-//! The slots in which pending entries stand, and the keys by which they are found again.
+//! The slots that hold the pending entries, and the keys that name them.
 //!
-//! A key names a slot and the generation of its tenant. A freed slot goes to its next generation, so the key of an
-//! entry that is gone finds nothing, for ever: a slot whose generations are used up is not let again. (That costs one
-//! slot every 2^32 entries.)
+//! A key names a slot and the generation of its entry. A freed slot moves to its next generation,
+//! so the key of a removed entry never resolves again; a slot whose generations are used up is
+//! retired. (That costs one slot per 2^32 entries.)
+//!
+//! Slots are in chunks that never move: making room for more entries touches none of the existing
+//! ones. Empty chunks release their memory, except one. A released chunk remembers the generation
+//! at which its slots start when it is opened again (DESIGN: chunks).
 
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec;
 use alloc::vec::Vec;
 use core::num::{NonZeroU32, NonZeroU64};
 
-use super::free::Free;
+use super::free_slots::{CHUNK, FreeSlots};
 
-/// Names one entry of one [`Wheel`](crate::Wheel), for as long as it is pending and never anything else afterwards.
+/// Names one entry of a [`Wheel`](crate::Wheel) while it is pending, and nothing afterwards.
 ///
-/// Eight bytes, and so is `Option<Key>`. A key means nothing to a wheel that did not hand it out.
+/// A key takes 8 bytes, and so does `Option<Key>`. It does not say which wheel it belongs to: on a
+/// wheel other than the one that returned it, it may name another entry.
 ///
 /// ```
 /// use hashed_wheel::Wheel;
 ///
 /// let mut wheel = Wheel::new(8)?;
-/// let key = wheel.insert(5, "gone");
-/// assert_eq!(wheel.cancel(key), Some("gone"));
+/// let key = wheel.insert(5, "first");
+/// assert_eq!(wheel.cancel(key), Some("first"));
 /// wheel.insert(5, "in the same slot");
 /// assert_eq!(wheel.get(key), None);
 /// # Ok::<(), hashed_wheel::BuildError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(
-    /// The index above, the generation below. In one piece, as a processor waits when it is to read in one what it has
-    /// just written in two.
+    /// The index in the upper half, the generation in the lower. One integer, because a processor
+    /// stalls when it reads at once what it has just written in two parts (DESIGN: tick
+    /// arithmetic).
     NonZeroU64,
 );
 
-/// The index that names no slot: the end of a list.
-pub(super) const NOWHERE: u32 = u32::MAX;
+/// An index that names no slot: the end of a list.
+pub(super) const NO_SLOT: u32 = u32::MAX;
 
-/// The index that names no slot either: what has it for a neighbour is in no list yet.
-const FRESH: u32 = u32::MAX - 1;
+/// An index that names no slot either: the previous link of a slot that is in the insert buffer.
+const BUFFERED: u32 = u32::MAX - 1;
 
-/// A slot is the place of one entry, and is in two pieces: 12 bytes for what is known of the slot, and 16 for its tenant
-/// if that is a `u64`. An entry that goes has the links of both its neighbours changed, and in a list these lie anywhere
-/// in memory. With 12 bytes for each, more of them are in the cache, and on pages that the processor knows.
+/// One chunk less than the index allows: its last slots would have the indexes that name no slot.
+const CHUNKS_MAX: usize = u32::MAX as usize / CHUNK;
+
+/// The most chunks that are released in one call.
+pub(super) const RELEASED_MAX: usize = 4;
+
+/// The due tick of an entry, and the index of its slot.
+pub(super) type DueSlot = (NonZeroU64, u32);
+
+/// All slots of a wheel.
+///
+/// A slot is in two parts: 12 bytes of generation and links, and its entry, 16 bytes for a `u64`.
+/// To unlink a slot, the links of its neighbours are changed, and these lie anywhere in memory. At
+/// 12 bytes each, more of them are in the cache and in the page tables' cache (DESIGN: slot size).
 #[derive(Debug)]
 pub(super) struct Slab<T> {
-    slots: Vec<Slot>,
-    /// As many as there are slots.
-    tenants: Vec<Option<Tenant<T>>>,
-    free: Free,
+    /// The number of a slot's chunk is its index divided by the size of a chunk.
+    chunks: Vec<Chunk<T>>,
+    /// The chunk that has slots which were never allocated since it was opened, if there is one.
+    unused: Option<usize>,
+    /// The numbers of chunks without memory, which can be opened again.
+    closed: Vec<usize>,
+    /// The numbers of chunks that became empty, oldest first. Some may hold entries again.
+    emptied: VecDeque<usize>,
+    free_slots: FreeSlots,
     len: usize,
+}
+
+#[derive(Debug)]
+struct Chunk<T> {
+    /// `None` for a closed chunk. An array of fixed length, so that access to a slot checks no
+    /// length.
+    slots: Option<Box<[Slot; CHUNK]>>,
+    /// The entries of the slots that have been allocated since the chunk was opened. It has
+    /// capacity for all slots from then on and grows into it, so that no more memory is touched
+    /// than entries need.
+    entries: Vec<Option<Entry<T>>>,
+    /// The generation at which the slots start when the chunk is opened again.
+    generation: NonZeroU32,
+    /// How many slots are allocated: they hold an entry, or are still linked after a cancel.
+    allocated: u32,
+    /// Whether the number of the chunk is in `Slab::emptied`.
+    emptied: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     generation: NonZeroU32,
-    /// Belongs to the list in which the entry stands, and means nothing for a free slot.
+    /// Used by the list or the buffer that the slot is in. Meaningless for a free slot.
     links: Links,
 }
 
-/// The neighbours of an entry in its list.
+/// The neighbours of a slot in its list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Links {
     pub(super) previous: u32,
     pub(super) next: u32,
 }
 
-/// An entry. That nothing is due at tick 0, where a wheel begins, spares the eight bytes that an `Option` of this would
-/// take to say that it is none.
+/// A pending entry. No entry is due at tick 0, where a wheel starts, so the due tick is not zero,
+/// and an `Option` of this is no larger.
 #[derive(Debug)]
-pub(super) struct Tenant<T> {
+pub(super) struct Entry<T> {
     pub(super) due: NonZeroU64,
     pub(super) value: T,
 }
 
 impl<T> Slab<T> {
     pub(super) const fn new() -> Self {
-        Self { slots: Vec::new(), tenants: Vec::new(), free: Free::new(), len: 0 }
+        Self {
+            chunks: Vec::new(),
+            unused: None,
+            closed: Vec::new(),
+            emptied: VecDeque::new(),
+            free_slots: FreeSlots::new(),
+            len: 0,
+        }
     }
 
     pub(super) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether every index that exists is taken.
+    /// Whether every slot that there can be is allocated.
     pub(super) fn is_full(&self) -> bool {
-        self.slots.len() >= FRESH as usize && self.free.is_empty()
+        self.free_slots.is_empty()
+            && self.unused.is_none()
+            && self.closed.is_empty()
+            && self.chunks.len() >= CHUNKS_MAX
     }
 
-    /// Gives `value` a slot that stands in no list yet.
+    /// Allocates a slot with these links for `value`.
     ///
     /// # Panics
     ///
     /// If the slab is full.
-    pub(super) fn insert(&mut self, due: NonZeroU64, value: T) -> Key {
-        let key = if let Some(index) = self.free.take() {
-            let empty = &mut self.tenants[index as usize];
-            debug_assert!(empty.is_none(), "a free slot holds nothing");
-            *empty = Some(Tenant { due, value });
-            Key::new(index, self.slots[index as usize].generation)
+    pub(super) fn insert(&mut self, due: NonZeroU64, value: T, links: Links) -> Key {
+        let index = self.free_slots.take().unwrap_or_else(|| self.next_unused());
+        let (number, offset) = locate(index);
+        let chunk = &mut self.chunks[number];
+        let entry = Some(Entry { due, value });
+        if let Some(empty) = chunk.entries.get_mut(offset) {
+            debug_assert!(empty.is_none(), "a free slot holds no entry");
+            *empty = entry;
         } else {
-            let index = u32::try_from(self.slots.len()).unwrap_or(FRESH);
-            assert!(index < FRESH, "the wheel is full: it has no slot left");
-            if self.slots.len() == self.slots.capacity() {
-                self.grow();
+            // Allocated for the first time since the chunk was opened.
+            chunk.entries.push(entry);
+            if chunk.entries.len() == CHUNK {
+                self.unused = None;
             }
-            let generation = NonZeroU32::MIN;
-            let links = Links { previous: NOWHERE, next: NOWHERE };
-            self.slots.push(Slot { generation, links });
-            self.tenants.push(Some(Tenant { due, value }));
-            Key::new(index, generation)
-        };
+        }
+        chunk.allocated += 1;
         self.len += 1;
-        key
+        let slot = chunk.slot_mut(offset);
+        slot.links = links;
+        Key::new(index, slot.generation)
     }
 
-    /// Makes room for more slots, and for each of them in the set of free ones: freeing a slot never allocates.
-    #[cold]
-    fn grow(&mut self) {
-        self.slots.reserve(1);
-        let capacity = self.slots.capacity();
-        self.tenants.reserve_exact(capacity - self.tenants.len());
-        self.free.grow(capacity);
-    }
-
-    /// Takes the entry out of its slot. The key names nothing from now on; the slot is let again when it is
-    /// [vacated](Self::vacate).
+    /// The next slot that was never allocated since its chunk was opened.
     #[inline]
-    pub(super) fn remove(&mut self, key: Key) -> Option<(Tenant<T>, Links)> {
-        let slot = *self.slots.get(key.index() as usize)?;
+    fn next_unused(&mut self) -> u32 {
+        let number = self.unused.unwrap_or_else(|| self.open_chunk());
+        index(number, self.chunks[number].entries.len())
+    }
+
+    /// Adds a chunk of slots, with room for each of them among the free slots: freeing a slot never
+    /// allocates memory.
+    #[cold]
+    fn open_chunk(&mut self) -> usize {
+        // 1. The number of a closed chunk, or else a new one.
+        let number = self.closed.pop().unwrap_or(self.chunks.len());
+        if number == self.chunks.len() {
+            assert!(number < CHUNKS_MAX, "the wheel is full: it has no slot left");
+            self.chunks.push(Chunk::CLOSED);
+            // Room for every chunk in both lists, so that closing one later never allocates.
+            self.closed.reserve(self.chunks.len());
+            self.emptied.reserve(self.chunks.len() - self.emptied.len());
+        }
+        // 2. Memory for its entries and slots.
+        let chunk = &mut self.chunks[number];
+        chunk.entries.reserve_exact(CHUNK);
+        touch(CHUNK);
+        let links = Links { previous: NO_SLOT, next: NO_SLOT };
+        let slot = Slot { generation: chunk.generation, links };
+        // Cannot fail: the lengths are equal. Made as a vector, so that the array is never on the
+        // stack.
+        chunk.slots = vec![slot; CHUNK].into_boxed_slice().try_into().ok();
+        // 3. Room among the free slots.
+        self.free_slots.open(number);
+        self.unused = Some(number);
+        number
+    }
+
+    /// Takes the entry out of its slot. The key is invalid from now on; the slot can be allocated
+    /// again after [`free`](Self::free).
+    #[inline]
+    pub(super) fn remove(&mut self, key: Key) -> Option<(Entry<T>, Links)> {
+        let (number, offset) = locate(key.index());
+        // Both are looked up before either is read, so that the two cache misses overlap.
+        let chunk = self.chunks.get_mut(number)?;
+        let entry = chunk.entries.get_mut(offset)?;
+        let slot = chunk.slots.as_ref()?[offset];
         if slot.generation.get() != key.generation() {
             return None;
         }
-        Some((self.remove_at(key.index())?, slot.links))
-    }
-
-    /// As [`remove`](Self::remove), of the entry that stands at `index`.
-    #[inline]
-    pub(super) fn remove_at(&mut self, index: u32) -> Option<Tenant<T>> {
-        let tenant = self.tenants[index as usize].take()?;
+        let entry = entry.take()?;
         self.len -= 1;
-        Some(tenant)
+        Some((entry, slot.links))
     }
 
-    /// Lets a slot be let again whose entry was removed, and which is out of its list.
+    /// As [`remove`](Self::remove), by the index of the slot.
     #[inline]
-    pub(super) fn vacate(&mut self, index: u32) {
-        let slot = &mut self.slots[index as usize];
+    pub(super) fn remove_at(&mut self, index: u32) -> Option<Entry<T>> {
+        let (chunk, offset) = locate(index);
+        let entry = self.chunks[chunk].entries[offset].take()?;
+        self.len -= 1;
+        Some(entry)
+    }
+
+    /// Frees a slot whose entry was removed, and returns its links. The caller unlinks it with
+    /// these, before anything is inserted.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "every cancel does this, and a call costs half as much as the work"
+    )]
+    pub(super) fn free(&mut self, index: u32) -> Links {
+        let (number, offset) = locate(index);
+        let chunk = &mut self.chunks[number];
+        let slot = chunk.slot_mut(offset);
+        let links = slot.links;
+        // A slot at its last generation is retired.
         if let Some(generation) = slot.generation.checked_add(1) {
             slot.generation = generation;
-            self.free.put(index);
+            self.free_slots.put(index);
+        }
+        chunk.allocated -= 1;
+        if chunk.allocated == 0 && !chunk.emptied {
+            self.note_empty(number);
+        }
+        links
+    }
+
+    #[cold]
+    fn note_empty(&mut self, number: usize) {
+        self.chunks[number].emptied = true;
+        self.emptied.push_back(number);
+    }
+
+    /// Releases the memory of a few empty chunks. One is kept, so that a wheel that fills and
+    /// empties over and over does not allocate each time: between two allocations there are at
+    /// least as many calls as a chunk has slots.
+    pub(super) fn release_chunks(&mut self) {
+        for _ in 0..RELEASED_MAX {
+            if !self.has_chunks_to_release() {
+                return;
+            }
+            if let Some(number) = self.emptied.pop_front() {
+                self.release_chunk(number);
+            }
         }
     }
 
-    /// Whether an entry stands at `index`.
-    pub(super) fn is_let(&self, index: u32) -> bool {
-        self.tenants[index as usize].is_some()
+    /// Whether there are more empty chunks than the one that is kept.
+    #[inline]
+    pub(super) fn has_chunks_to_release(&self) -> bool {
+        self.emptied.len() > 1
     }
 
-    /// The entry that `key` names, if it is still there.
-    pub(super) fn tenant(&self, key: Key) -> Option<&Tenant<T>> {
-        let slot = self.slots.get(key.index() as usize)?;
-        let tenant = self.tenants[key.index() as usize].as_ref();
-        tenant.filter(|_| slot.generation.get() == key.generation())
+    #[cold]
+    fn release_chunk(&mut self, number: usize) {
+        let chunk = &mut self.chunks[number];
+        chunk.emptied = false;
+        if chunk.allocated > 0 {
+            // In use again.
+            return;
+        }
+        // 1. Find a generation that no key of its slots has had. If one slot has used up its
+        //    generations, there is none, and the chunk is never opened again.
+        touch(CHUNK);
+        let generation =
+            chunk.slots.iter().flat_map(|slots| &**slots).map(|slot| slot.generation).max();
+        let next = generation.filter(|generation| *generation < NonZeroU32::MAX);
+        // 2. Free its memory, also in the set of free slots.
+        *chunk = Chunk { generation: next.unwrap_or(NonZeroU32::MAX), ..Chunk::CLOSED };
+        self.free_slots.close(number);
+        self.unused = self.unused.filter(|unused| *unused != number);
+        if next.is_some() {
+            self.closed.push(number);
+        }
     }
 
-    pub(super) fn tenant_mut(&mut self, key: Key) -> Option<&mut Tenant<T>> {
-        let slot = self.slots.get(key.index() as usize)?;
-        let tenant = self.tenants[key.index() as usize].as_mut();
-        tenant.filter(|_| slot.generation.get() == key.generation())
+    /// Whether the slot holds an entry.
+    pub(super) fn is_pending(&self, index: u32) -> bool {
+        let (chunk, offset) = locate(index);
+        self.chunks[chunk].entries[offset].is_some()
     }
 
+    /// The entry that `key` names, while it is pending.
+    pub(super) fn entry(&self, key: Key) -> Option<&Entry<T>> {
+        let (number, offset) = locate(key.index());
+        let chunk = self.chunks.get(number)?;
+        let slot = chunk.slots.as_ref()?[offset];
+        let entry = chunk.entries.get(offset)?.as_ref();
+        entry.filter(|_| slot.generation.get() == key.generation())
+    }
+
+    pub(super) fn entry_mut(&mut self, key: Key) -> Option<&mut Entry<T>> {
+        let (number, offset) = locate(key.index());
+        let chunk = self.chunks.get_mut(number)?;
+        let slot = chunk.slots.as_ref()?[offset];
+        let entry = chunk.entries.get_mut(offset)?.as_mut();
+        entry.filter(|_| slot.generation.get() == key.generation())
+    }
+
+    #[inline]
     pub(super) fn links(&self, index: u32) -> Links {
-        self.slots[index as usize].links
+        let (number, offset) = locate(index);
+        self.chunks[number].slot(offset).links
     }
 
+    #[inline]
     pub(super) fn links_mut(&mut self, index: u32) -> &mut Links {
-        &mut self.slots[index as usize].links
+        touch(1);
+        let (number, offset) = locate(index);
+        &mut self.chunks[number].slot_mut(offset).links
     }
 
-    /// Every entry, in the order of the slots, which means nothing.
+    /// Every entry, in the order of the slots.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Key, u64, &T)> {
-        // Slots and indexes end together: `insert` sees to it that no index is beyond 32 bits.
-        (0..NOWHERE).zip(&self.slots).zip(&self.tenants).filter_map(|((index, slot), tenant)| {
-            let key = Key::new(index, slot.generation);
-            tenant.as_ref().map(|tenant| (key, tenant.due.get(), &tenant.value))
+        self.chunks.iter().enumerate().flat_map(|(number, chunk)| {
+            let slots = chunk.slots.iter().flat_map(|slots| &**slots);
+            slots.zip(&chunk.entries).enumerate().filter_map(move |(offset, (slot, entry))| {
+                let key = Key::new(index(number, offset), slot.generation);
+                entry.as_ref().map(|entry| (key, entry.due.get(), &entry.value))
+            })
         })
     }
 }
 
+#[cold]
+#[inline(never)]
+fn closed() -> ! {
+    unreachable!("no slot of a closed chunk is linked or free")
+}
+
+impl<T> Chunk<T> {
+    const CLOSED: Self = Self {
+        slots: None,
+        entries: Vec::new(),
+        generation: NonZeroU32::MIN,
+        allocated: 0,
+        emptied: false,
+    };
+
+    #[inline]
+    fn slot(&self, offset: usize) -> &Slot {
+        let Some(slots) = &self.slots else { closed() };
+        &slots[offset]
+    }
+
+    #[inline]
+    fn slot_mut(&mut self, offset: usize) -> &mut Slot {
+        let Some(slots) = &mut self.slots else { closed() };
+        &mut slots[offset]
+    }
+}
+
+#[cfg(all(test, feature = "std"))]
+std::thread_local! {
+    /// How many slots and lists this thread has touched.
+    pub(super) static TOUCHED: core::cell::Cell<usize> = const { core::cell::Cell::new(0) };
+}
+
+/// Counts slots and lists that are touched, for the test that bounds the work of a call.
+#[cfg(all(test, feature = "std"))]
+pub(super) fn touch(count: usize) {
+    TOUCHED.set(TOUCHED.get() + count);
+}
+
+#[cfg(not(all(test, feature = "std")))]
+pub(super) const fn touch(_count: usize) {}
+
+/// The number of a slot's chunk, and the slot's offset in it.
+#[inline]
+const fn locate(index: u32) -> (usize, usize) {
+    (index as usize / CHUNK, index as usize % CHUNK)
+}
+
+/// The index of a slot.
+#[inline]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the number of chunks is limited to what 32 bits can index"
+)]
+const fn index(chunk: usize, offset: usize) -> u32 {
+    (chunk * CHUNK + offset) as u32
+}
+
 impl Links {
-    /// What stands for a list while an entry is not in one yet: its place among the [fresh](super::fresh) ones.
-    #[expect(clippy::cast_possible_truncation, reason = "there are a few places only")]
-    pub(super) const fn fresh(place: usize) -> Self {
-        Self { previous: FRESH, next: place as u32 }
+    /// The links of a slot that is in the insert buffer, at this position.
+    #[expect(clippy::cast_possible_truncation, reason = "the buffer has 64 positions")]
+    pub(super) const fn buffered(position: usize) -> Self {
+        Self { previous: BUFFERED, next: position as u32 }
     }
 
-    /// The place among the fresh ones; none if the entry is in a list.
-    pub(super) const fn fresh_place(self) -> Option<usize> {
-        if self.previous == FRESH { Some(self.next as usize) } else { None }
+    /// The position in the insert buffer; `None` if the slot is in a list.
+    pub(super) const fn buffer_position(self) -> Option<usize> {
+        if self.previous == BUFFERED { Some(self.next as usize) } else { None }
     }
 
-    /// Closes the gap that an entry has left which was neither the first nor the last of its list, whichever list that
-    /// is. False, and nothing done, if it was at an end.
-    pub(super) fn close_gap<T>(self, slab: &mut Slab<T>) -> bool {
+    /// Unlinks a slot with these links that is neither the first nor the last of its list,
+    /// whichever list that is. False, and nothing done, if it is at an end.
+    pub(super) fn unlink<T>(self, slab: &mut Slab<T>) -> bool {
         let Self { previous, next } = self;
-        let inside = previous != NOWHERE && next != NOWHERE;
+        let inside = previous != NO_SLOT && next != NO_SLOT;
         if inside {
             slab.links_mut(previous).next = next;
             slab.links_mut(next).previous = previous;
@@ -222,26 +441,32 @@ impl Key {
     }
 
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "it takes the lower half")]
+    #[expect(clippy::cast_possible_truncation, reason = "the generation is the lower half")]
     const fn generation(self) -> u32 {
         self.0.get() as u32
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use alloc::boxed::Box;
+impl<T> Slab<T> {
+    /// How many chunks are open.
+    pub(super) fn chunks(&self) -> usize {
+        self.chunks.iter().filter(|chunk| chunk.slots.is_some()).count()
+    }
+}
 
+#[cfg(test)]
+mod tests {
     use super::*;
 
     fn insert<T>(slab: &mut Slab<T>, value: T) -> Key {
-        slab.insert(NonZeroU64::MIN, value)
+        slab.insert(NonZeroU64::MIN, value, Links::buffered(0))
     }
 
     fn remove<T>(slab: &mut Slab<T>, key: Key) -> Option<T> {
-        let (tenant, _) = slab.remove(key)?;
-        slab.vacate(key.index());
-        Some(tenant.value)
+        let (entry, _) = slab.remove(key)?;
+        slab.free(key.index());
+        Some(entry.value)
     }
 
     #[test]
@@ -253,26 +478,102 @@ mod tests {
     #[test]
     fn a_slot_takes_28_bytes_with_a_number_and_36_with_a_box() {
         assert_eq!(size_of::<Slot>(), 12);
-        assert_eq!(size_of::<Option<Tenant<u64>>>(), 16);
-        assert_eq!(size_of::<Option<Tenant<Box<dyn FnOnce() + Send>>>>(), 24);
+        assert_eq!(size_of::<Option<Entry<u64>>>(), 16);
+        assert_eq!(size_of::<Option<Entry<Box<dyn FnOnce() + Send>>>>(), 24);
     }
 
     #[test]
-    fn a_slot_whose_generations_are_used_up_is_not_let_again() {
+    fn a_slot_whose_generations_are_used_up_is_retired() {
         let mut slab = Slab::new();
         let first = insert(&mut slab, 'a');
-        slab.slots[first.index() as usize].generation = NonZeroU32::MAX;
+        slab.chunks[0].slot_mut(first.index() as usize).generation = NonZeroU32::MAX;
         let last = Key::new(first.index(), NonZeroU32::MAX);
         assert_eq!(remove(&mut slab, last), Some('a'));
         let other = insert(&mut slab, 'b');
         assert_ne!(other.index(), first.index());
-        assert!(slab.tenant(last).is_none() && slab.tenant(first).is_none());
+        assert!(slab.entry(last).is_none() && slab.entry(first).is_none());
         assert_eq!(remove(&mut slab, last), None);
         assert_eq!(slab.len(), 1);
     }
 
     #[test]
-    fn a_freed_slot_is_the_next_to_be_let() {
+    fn empty_chunks_are_released_a_few_at_a_time_and_one_is_kept() {
+        let mut slab = Slab::new();
+        let keys: Vec<Key> = (0..20 * CHUNK).map(|value| insert(&mut slab, value)).collect();
+        assert_eq!((slab.chunks(), slab.has_chunks_to_release()), (20, false));
+        for key in &keys[CHUNK..] {
+            remove(&mut slab, *key);
+        }
+        let mut left = 20;
+        while slab.has_chunks_to_release() {
+            slab.release_chunks();
+            left -= RELEASED_MAX.min(left - 2);
+            assert_eq!(slab.chunks(), left);
+        }
+        assert_eq!(left, 2, "the full one, and one empty one");
+        assert_eq!(slab.iter().count(), CHUNK);
+        for key in &keys[..CHUNK] {
+            assert!(remove(&mut slab, *key).is_some());
+        }
+        slab.release_chunks();
+        assert_eq!(slab.chunks(), 1);
+    }
+
+    #[test]
+    fn a_reopened_chunk_resolves_no_earlier_key() {
+        let mut slab = Slab::new();
+        let mut all: Vec<Key> = Vec::new();
+        for _ in 0..5 {
+            let keys: Vec<Key> = (0..3 * CHUNK).map(|value| insert(&mut slab, value)).collect();
+            assert_eq!(slab.chunks.len(), 3, "the numbers are used again");
+            for key in &all {
+                assert!(slab.entry(*key).is_none() && slab.remove(*key).is_none());
+            }
+            for key in &keys {
+                remove(&mut slab, *key);
+            }
+            all.extend(keys);
+            slab.release_chunks();
+            assert_eq!((slab.chunks(), slab.len()), (1, 0));
+        }
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count, "no key is used twice");
+    }
+
+    #[test]
+    fn a_chunk_with_a_used_up_generation_is_released_and_never_reopened() {
+        let mut slab = Slab::new();
+        let keys: Vec<Key> = (0..2 * CHUNK).map(|value| insert(&mut slab, value)).collect();
+        slab.chunks[0].slot_mut(7).generation = NonZeroU32::MAX;
+        assert_eq!(remove(&mut slab, Key::new(7, NonZeroU32::MAX)), Some(7));
+        for key in &keys {
+            remove(&mut slab, *key);
+        }
+        slab.release_chunks();
+        assert_eq!(slab.chunks(), 1);
+        for value in 0..3 * CHUNK {
+            let key = insert(&mut slab, value);
+            assert!(key.index() as usize >= CHUNK);
+        }
+    }
+
+    #[test]
+    fn a_chunk_that_is_in_use_again_is_not_released() {
+        let mut slab = Slab::new();
+        let keys: Vec<Key> = (0..3 * CHUNK).map(|value| insert(&mut slab, value)).collect();
+        for key in &keys {
+            remove(&mut slab, *key);
+        }
+        let kept: Vec<Key> = (0..3 * CHUNK).map(|value| insert(&mut slab, value)).collect();
+        slab.release_chunks();
+        assert_eq!((slab.chunks(), slab.has_chunks_to_release()), (3, false));
+        assert!(kept.iter().zip(0..).all(|(key, value)| remove(&mut slab, *key) == Some(value)));
+    }
+
+    #[test]
+    fn a_freed_slot_is_the_next_to_be_allocated() {
         let mut slab = Slab::new();
         let first = insert(&mut slab, 'a');
         insert(&mut slab, 'b');

@@ -1,4 +1,4 @@
-//! What a client in a cluster does more, and what its locks meet at a node.
+//! What only a client in a cluster sends, and faults of its locks at a node.
 
 use wheellock::Error;
 use wheellock_fixture::Fault as Spoil;

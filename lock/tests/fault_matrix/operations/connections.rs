@@ -1,4 +1,4 @@
-//! Connecting, and messages for those who wait.
+//! Connecting, and messages for waiters.
 
 use std::thread;
 use std::time::Duration;
@@ -18,7 +18,8 @@ const FAMILY: &str = "Connections and messages";
 const STRANGER_HOLDS: Duration = Duration::from_millis(250);
 /// How long a wait is that ends with the lock.
 const LONG_WAIT: Duration = Duration::from_millis(2500);
-/// How long one is that does not. Who waits asks again after a second, and is to have time for the answer.
+/// How long one is that does not. A waiter asks again after a second, and is to have time for the
+/// answer.
 pub(super) const SHORT_WAIT: Duration = Duration::from_millis(1500);
 /// How long one is in which nothing is heard for a command timeout, and then for another.
 const SILENT_WAIT: Duration = Duration::from_millis(2500);
@@ -34,11 +35,11 @@ pub(super) const ROWS: &[Row] = &[
         connect_as_a_user,
     )
     .on_a_fresh_connection(),
-    Row::new((FAMILY, "ask what is evicted", "Client::connect"), Command("INFO memory"), connect)
+    Row::new((FAMILY, "ask what is evicted", "Client::connect"), Command("INFO"), connect)
         .on_a_fresh_connection(),
     subscribe(FAMILY, "SUBSCRIBE"),
     unsubscribe(FAMILY, "UNSUBSCRIBE"),
-    Row::new((FAMILY, "is anybody there", "Lock::try_lock_for"), Command("PING"), |stage| {
+    Row::new((FAMILY, "is the server there", "Lock::try_lock_for"), Command("PING"), |stage| {
         wait_for(stage, SILENT_WAIT)
     })
     .prepare(stand_in)

@@ -1,4 +1,4 @@
-//! Fair locks: a line on the server.
+//! Fair locks: a queue on the server.
 
 use wheellock::Error;
 
@@ -43,7 +43,7 @@ fn wait(stage: &Stage<'_>) -> Result<Said, Error> {
     stage.client.fair_lock(&stage.name).try_lock_for(SHORT_WAIT).map(|guard| stage.keep_if(guard))
 }
 
-/// They have no time to live while somebody stands in line. In the end nobody does.
+/// They have no time to live while the queue has entries. At the end it has none.
 fn line(name: &str) -> Vec<String> {
     vec![format!("redisson_lock_queue:{{{name}}}"), format!("redisson_lock_timeout:{{{name}}}")]
 }

@@ -1,4 +1,4 @@
-//! Locks that are taken by one.
+//! Locks with one holder.
 
 use wheellock::Error;
 
@@ -17,10 +17,10 @@ pub(super) const ROWS: &[Row] = &[
     Row::new((LOCK, "wait for a replica", "Lock::try_lock"), Command("WAIT"), take)
         .wish(Wish::Lock)
         .with(Kind::WithReplica),
-    Row::new((LOCK, "nest", "Lock::try_lock"), Script("recount"), take)
+    Row::new((LOCK, "nest", "Lock::try_lock"), Script("set_count"), take)
         .prepare(hold)
         .wish(Wish::Lock),
-    Row::new((LOCK, "leave a nested", "LockGuard::unlock"), Script("recount"), release)
+    Row::new((LOCK, "leave a nested", "LockGuard::unlock"), Script("set_count"), release)
         .prepare(|stage| hold(stage).and_then(|_| hold(stage)))
         .wish(Wish::Lock),
     Row::new((LOCK, "release", "LockGuard::unlock"), Script("release"), release)
@@ -59,20 +59,20 @@ pub(super) const ROWS: &[Row] = &[
     Row::new((OTHERS, "fenced: draw a token", "Lock::try_lock"), Script("draw_token"), take_fenced)
         .prepare(hold)
         .wish(Wish::Lock)
-        .before(Script("recount"))
+        .before(Script("set_count"))
         .lasting(token),
     Row::new((OTHERS, "fenced: last token", "Lock::last_token"), Command("GET"), |stage| {
         stage.client.fenced_lock(&stage.name).last_token().map(answered)
     })
     .foreign(|name| format!("redisson_lock_token:{{{name}}}")),
-    Row::new((OTHERS, "simple: acquire", "Lock::try_lock"), Script("text_acquire"), |stage| {
+    Row::new((OTHERS, "simple: acquire", "Lock::try_lock"), Script("simple_acquire"), |stage| {
         stage.client.simple_lock(&stage.name).try_lock().map(|guard| stage.keep_if(guard))
     })
     .wish(Wish::SimpleLock),
-    Row::new((OTHERS, "simple: release", "LockGuard::unlock"), Script("text_release"), release)
+    Row::new((OTHERS, "simple: release", "LockGuard::unlock"), Script("simple_release"), release)
         .prepare(hold_simple)
         .wish(Wish::SimpleLock),
-    Row::new((OTHERS, "simple: renew", "the watchdog"), Script("text_renew"), |stage| {
+    Row::new((OTHERS, "simple: renew", "the watchdog"), Script("simple_renew"), |stage| {
         Ok(stage.watch())
     })
     .prepare(hold_simple)
@@ -80,7 +80,7 @@ pub(super) const ROWS: &[Row] = &[
     .in_the_background(),
     Row::new(
         (OTHERS, "simple: force", "Lock::force_unlock"),
-        Script("text_force_release"),
+        Script("simple_force_release"),
         |stage| stage.client.simple_lock(&stage.name).force_unlock().map(done_if),
     )
     .prepare(|stage| {

@@ -19,12 +19,13 @@ use crate::sends::Sends;
 use crate::stage::{Said, Stage};
 use crate::world::{Door, Kind};
 
-/// A command timeout. A call takes twice as long. The last of its tries begins after 1130 ms, as the next would begin
-/// too late: so it has time enough for an answer on a busy machine.
+/// A command timeout. A call takes twice as long. The last of its tries begins after 1130 ms, as
+/// the next would begin too late: so it has time enough for an answer on a busy machine.
 const TIMEOUT: Duration = Duration::from_millis(800);
 
-/// Here the last begins after 630 ms. In the background, where a renewal that was kept for so long is sent again before
-/// the lease ends; and in a cluster, where a call is over long before a node serves that was started again.
+/// Here the last begins after 630 ms. In the background, where a renewal that was kept for so long
+/// is sent again before the lease ends; and in a cluster, where a call is over long before a node
+/// serves that was started again.
 const SHORT_TIMEOUT: Duration = Duration::from_millis(550);
 
 /// One operation.
@@ -39,9 +40,9 @@ pub(crate) struct Row {
     /// What stands before the call.
     pub(crate) prepare: fn(&Stage<'_>) -> Result<Said, Error>,
     pub(crate) act: fn(&Stage<'_>) -> Result<Said, Error>,
-    /// Takes away what was prepared and is nobody's.
+    /// Removes what was prepared and has no owner.
     pub(crate) finish: fn(&Stage<'_>),
-    /// What somebody else tries to take.
+    /// What a rival tries to acquire.
     pub(crate) wish: Option<Wish>,
     /// The key that may hold something else.
     pub(crate) foreign: fn(&str) -> String,

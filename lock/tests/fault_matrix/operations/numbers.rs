@@ -109,7 +109,8 @@ fn take(stage: &Stage<'_>) -> Result<Said, Error> {
     Ok(stage.keep_if(taken.then_some(Counted(semaphore))))
 }
 
-/// The server gives a permit, its answer is lost, and what would give it back does not get through yet.
+/// The server gives a permit, its answer is lost, and what would give it back does not get through
+/// yet.
 fn take_and_hear_nothing(stage: &Stage<'_>) -> Result<Said, Error> {
     with_one(stage)?;
     let unheard = stage.proxy().on(Script("semaphore_acquire").matcher(), Fault::SwallowReply);

@@ -12,7 +12,7 @@ const FAMILY: &str = "Read-write locks";
 pub(super) const ROWS: &[Row] = &[
     Row::new((FAMILY, "read", "Lock::try_lock"), Script("read_acquire"), take_read)
         .wish(Wish::WriteLock),
-    Row::new((FAMILY, "nest a read", "Lock::try_lock"), Script("read_recount"), take_read)
+    Row::new((FAMILY, "nest a read", "Lock::try_lock"), Script("read_set_count"), take_read)
         .prepare(hold_read)
         .wish(Wish::WriteLock),
     Row::new((FAMILY, "leave a read", "LockGuard::unlock"), Script("read_release"), release)
@@ -26,7 +26,7 @@ pub(super) const ROWS: &[Row] = &[
     .in_the_background(),
     Row::new((FAMILY, "write", "Lock::try_lock"), Script("write_acquire"), take_write)
         .wish(Wish::WriteLock),
-    Row::new((FAMILY, "nest a write", "Lock::try_lock"), Script("recount"), take_write)
+    Row::new((FAMILY, "nest a write", "Lock::try_lock"), Script("set_count"), take_write)
         .prepare(hold_write)
         .wish(Wish::WriteLock),
     Row::new((FAMILY, "read while writing", "Lock::try_lock"), Script("read_acquire"), take_read)

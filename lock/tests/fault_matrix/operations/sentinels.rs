@@ -1,4 +1,4 @@
-//! What a client behind sentinels does more, and what its locks meet at the master.
+//! What only a client behind sentinels sends, and faults of its locks at the master.
 
 use std::time::Instant;
 
@@ -76,7 +76,7 @@ fn hear(stage: &Stage<'_>) -> Result<Said, Error> {
         Times::First => before(ends(stage), || stage.place.world().listeners() > 1),
         Times::Every => {
             before(ends(stage), || false);
-            // Who hears does not subscribe again.
+            // A client that receives it does not subscribe again.
             subscribed() < 2
         }
     };

@@ -1,4 +1,4 @@
-//! Several locks as one: what the fault of a part is to the whole.
+//! Several locks as one: what a fault of a member does to the whole.
 
 use wheellock::{Client, Error, RedLock};
 use wheellock_fixture::wait_until;
@@ -41,7 +41,7 @@ fn take_both(stage: &Stage<'_>) -> Result<Said, Error> {
 
 fn red_lock(stage: &Stage<'_>) -> RedLock {
     let clients = [stage.client.clone(), Client::in_memory(), Client::in_memory()];
-    RedLock::new(&clients, &stage.name)
+    Client::red_lock(&clients, &stage.name)
 }
 
 /// Two of the three servers are in this process, and well.

@@ -1,0 +1,167 @@
+//! The floor: the scripts of the lock crate, sent on one plain socket.
+//!
+//! The requests are encoded beforehand, and a reply is compared and not parsed. What a client adds
+//! to this is exactly its own work. The server does the same work as for the client: the same
+//! scripts, keys, channel and message, and an owner of the same length. The owner's number is a new
+//! one for each hold, because the server caches strings that it has just seen. The socket has no
+//! timeout.
+
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use wheellock_fixture::RawConnection;
+
+/// The source of a script of the lock crate.
+macro_rules! script_source {
+    ($name:literal) => {
+        include_str!(concat!("../../../lock/src/ops/scripts/", $name, ".lua"))
+    };
+}
+
+/// A script as it is sent, and how its reply begins.
+macro_rules! script {
+    ($name:literal, $keys:expr, $arguments:expr, $reply:literal) => {
+        $crate::lock::raw::RawScript {
+            source: $crate::lock::raw::script_source!($name),
+            keys: &$keys,
+            arguments: &$arguments,
+            reply: $reply,
+        }
+    };
+}
+
+pub(super) use script;
+pub(crate) use script_source;
+
+/// A time of the server's clock in milliseconds, in the year 2255.
+pub(crate) const FAR_IN_THE_FUTURE: &str = "9000000000000";
+pub(crate) const LEASE_MILLIS: &str = "30000";
+pub(crate) const UNLOCKED: &str = "0";
+/// As long as an owner of a client: a UUID and the number of a hold.
+pub(crate) const OWNER: &str = "00000000-0000-4000-8000-000000000000:000000";
+/// What precedes the number.
+const CLIENT: &str = "-8000-000000000000:";
+const DIGITS: usize = 6;
+
+/// One script as it is sent, and how its reply begins.
+#[derive(Debug)]
+pub(crate) struct RawScript<'a> {
+    pub(crate) source: &'a str,
+    pub(crate) keys: &'a [&'a str],
+    pub(crate) arguments: &'a [&'a str],
+    pub(crate) reply: &'static str,
+}
+
+/// A connection that acquires and releases something with two scripts of the lock crate.
+#[derive(Debug)]
+pub(crate) struct RawPair {
+    stream: TcpStream,
+    acquire: (Request, &'static str),
+    release: (Request, &'static str),
+    hold: usize,
+}
+
+impl RawPair {
+    /// Connects, and loads the scripts into the server.
+    pub(crate) fn new(
+        address: SocketAddr,
+        acquire: &RawScript<'_>,
+        release: &RawScript<'_>,
+    ) -> Self {
+        let mut loader = RawConnection::open(address).expect("the server listens");
+        let mut request = |script: &RawScript<'_>| {
+            let hash = loader.command(&["SCRIPT", "LOAD", script.source]).text();
+            let keys = script.keys.len().to_string();
+            let words = [&["EVALSHA", &hash, &keys], script.keys, script.arguments].concat();
+            (Request::new(&words), script.reply)
+        };
+        let (acquire, release) = (request(acquire), request(release));
+        Self { stream: connect(address), acquire, release, hold: 0 }
+    }
+
+    /// The scripts of the plain lock.
+    pub(crate) fn of_lock(address: SocketAddr, name: &str) -> Self {
+        let channel = channel(name);
+        let acquire = script!("acquire", [name], [FAR_IN_THE_FUTURE, OWNER, LEASE_MILLIS], "$-1");
+        // The reply begins as `{1, now}`: it was ours.
+        let arguments = [OWNER, UNLOCKED, "PUBLISH", &channel];
+        let release = script!("release", [name], arguments, "*2\r\n:1");
+        Self::new(address, &acquire, &release)
+    }
+
+    /// One round trip: acquires what is free, for a new owner.
+    pub(crate) fn acquire(&mut self) {
+        self.hold += 1;
+        self.acquire.0.set_hold(self.hold);
+        self.release.0.set_hold(self.hold);
+        round_trip(&mut self.stream, &self.acquire.0.bytes, self.acquire.1);
+    }
+
+    /// One round trip: releases it, and publishes that.
+    pub(crate) fn release(&mut self) {
+        round_trip(&mut self.stream, &self.release.0.bytes, self.release.1);
+    }
+
+    /// One round trip with the smallest command.
+    pub(crate) fn ping(&mut self) {
+        round_trip(&mut self.stream, b"*1\r\n$4\r\nPING\r\n", "+PONG\r\n");
+    }
+}
+
+/// A socket that sends each request at once.
+pub(crate) fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("the server listens");
+    stream.set_nodelay(true).expect("a socket has the option");
+    stream
+}
+
+/// The channel of a lock, as the lock crate names it.
+pub(crate) fn channel(name: &str) -> String {
+    format!("redisson_lock__channel:{{{name}}}")
+}
+
+/// A command as a client encodes it.
+pub(crate) fn encode(arguments: &[&str]) -> String {
+    let mut text = format!("*{}\r\n", arguments.len());
+    for argument in arguments {
+        // Writing to a string does not fail.
+        write!(text, "${}\r\n{argument}\r\n", argument.len()).ok();
+    }
+    text
+}
+
+/// An encoded command, in which the number of the hold can be overwritten.
+#[derive(Debug)]
+struct Request {
+    bytes: Vec<u8>,
+    /// Where the digits of each owner in the command begin.
+    digits: Vec<usize>,
+}
+
+impl Request {
+    fn new(arguments: &[&str]) -> Self {
+        let text = encode(arguments);
+        let digits = text.match_indices(CLIENT).map(|(start, _)| start + CLIENT.len()).collect();
+        Self { bytes: text.into_bytes(), digits }
+    }
+
+    fn set_hold(&mut self, hold: usize) {
+        for start in &self.digits {
+            let mut rest = hold;
+            for digit in self.bytes.iter_mut().skip(*start).take(DIGITS).rev() {
+                *digit = b"0123456789"[rest % 10];
+                rest /= 10;
+            }
+        }
+    }
+}
+
+/// A reply is a few bytes, which arrive in one piece.
+fn round_trip(stream: &mut TcpStream, request: &[u8], expected: &str) {
+    let mut buffer = [0; 64];
+    stream.write_all(request).expect("the server is there");
+    let length = stream.read(&mut buffer).expect("the server is there");
+    let reply = buffer.get(..length).unwrap_or_default();
+    assert!(reply.starts_with(expected.as_bytes()), "the server answered {}", reply.escape_ascii());
+}

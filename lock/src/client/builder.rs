@@ -1,0 +1,503 @@
+//! The builder of a client, with every setting.
+
+use std::error::Error as StdError;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hashed_wheel::Clock;
+
+use crate::client::client::Client;
+use crate::error::Error;
+use crate::events::callbacks::Callbacks;
+use crate::events::report::{HeldLock, LostLock, Warning};
+use crate::model::clock::SuspendClock;
+use crate::model::name::Prefix;
+use crate::model::settings::Settings;
+use crate::runtime::client_core::{ClientCore, StartMode, Target};
+use crate::store::redis::address::credentials::{Credentials, CredentialsSource};
+#[cfg(feature = "tls")]
+use crate::store::redis::address::tls_settings::TlsSettings;
+use crate::store::{Access, Location, Memory};
+
+impl Client {
+    /// Connects to a server, to the master of [sentinels](ClientBuilder::sentinels), or to a
+    /// [cluster](ClientBuilder::cluster), with default settings. The URL is that of
+    /// [`ClientBuilder::url`].
+    ///
+    /// # Errors
+    ///
+    /// * [`Error::InvalidUrl`] - permanent.
+    /// * [`Error::Unreachable`], [`Error::Authentication`], [`Error::Tls`], [`Error::Refused`]:
+    ///   within the command timeout of 3 s.
+    /// * [`Error::Thread`] or [`Error::Random`] - the operating system refused a thread or random
+    ///   bytes. Transient.
+    pub fn connect(url: &str) -> Result<Self, Error> {
+        Self::builder().url(url).build()
+    }
+
+    /// A client of a new, empty lock server inside this process, for tests and first steps. It
+    /// excludes only threads of this process. To share one server between clients, build them with
+    /// one [`Memory`].
+    ///
+    /// # Panics
+    ///
+    /// If the operating system refuses a thread. [`builder`](Self::builder) returns that as an
+    /// error.
+    #[must_use]
+    pub fn in_memory() -> Self {
+        match Self::builder().in_memory(&Memory::new()).build() {
+            Ok(client) => client,
+            #[expect(clippy::panic, reason = "documented; the builder is the way without a panic")]
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// A builder with default settings.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+}
+
+/// The settings of a [`Client`]. Each has a default, except the address of the server: call
+/// [`url`](Self::url), [`sentinels`](Self::sentinels), [`cluster`](Self::cluster) or
+/// [`in_memory`](Self::in_memory).
+///
+/// ```
+/// use std::time::Duration;
+/// use wheellock::{Client, Memory};
+///
+/// let client = Client::builder()
+///     .in_memory(&Memory::new())
+///     .watchdog_lease(Duration::from_secs(60))
+///     .build()?;
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use = "a builder does nothing until `build`"]
+pub struct ClientBuilder {
+    server: Option<Server>,
+    credentials: Option<CredentialsSource>,
+    #[cfg(feature = "tls")]
+    tls: Option<TlsSettings>,
+    clock: Option<Arc<dyn Clock>>,
+    watchdog_lease: Option<Duration>,
+    foreign_watchdog: Option<Duration>,
+    command_timeout: Option<Duration>,
+    max_connections: Option<usize>,
+    renewal_batch: Option<(usize, usize)>,
+    max_hold: Option<Duration>,
+    long_hold: Option<Duration>,
+    refuse_eviction: bool,
+    replica_acks: Option<(u32, Duration)>,
+    sentinel_access: Option<Access>,
+    callbacks: Callbacks,
+    prefix: String,
+}
+
+#[derive(Clone, Debug)]
+enum Server {
+    Memory(Memory),
+    /// Parsed, so that `Debug` shows no password.
+    Url(Box<Result<Location, Error>>),
+}
+
+// A panic cannot leave it half changed: its methods take it and give it back.
+impl UnwindSafe for ClientBuilder {}
+impl RefUnwindSafe for ClientBuilder {}
+
+impl ClientBuilder {
+    /// The URL of the server:
+    ///
+    /// * `redis://[user][:password@]host[:port][/database]`, or `valkey://`. The default port is
+    ///   6379, the default database 0.
+    /// * `redis-sentinel://[user][:password@]host[:port][,host[:port]..]/master[/database]`, or
+    ///   `valkey-sentinel://`: the master of these [sentinels](Self::sentinels). User and password
+    ///   are the master's.
+    /// * `redis-cluster://[user][:password@]host:port[,host:port..]`, or `valkey-cluster://`: a
+    ///   [cluster](Self::cluster), of which some nodes are given.
+    /// * `rediss://` or `valkeys://`, also with `-sentinel` or `-cluster`: the same over TLS. It
+    ///   needs the cargo feature `tls`; the builder's `tls` sets the trusted certificates.
+    /// * `unix:///path/of/socket[?db=database&user=user&pass=password]`, or `redis+unix://`: a Unix
+    ///   socket, where the platform has them.
+    ///
+    /// Only the URL of a Unix socket has parameters: `db`, `user` and `pass`. Any other parameter
+    /// is an [`Error::InvalidUrl`] that names it, of [`build`](Self::build). So is a wrong scheme,
+    /// host, port or database. No error contains the password.
+    ///
+    /// In a user, a password or a path, a character with a meaning in URLs is percent-encoded: `/`
+    /// as `%2F`, `#` as `%23`, `?` as `%3F`. A password is better not part of the URL: use
+    /// [`credentials`](Self::credentials).
+    pub fn url(mut self, url: &str) -> Self {
+        self.server = Some(Server::Url(Box::new(Location::parse(url))));
+        self
+    }
+
+    /// The user and the password, asked for at each connect, so that a password may change while
+    /// the client runs. They replace those of the URL; without a user, the URL's is used. A second
+    /// call replaces the first.
+    ///
+    /// `ask` runs on a separate thread, `lock-credentials`, one call at a time for each server,
+    /// with no lock of the client held. Callers that connect meanwhile share its result. They wait
+    /// for it no longer than for the connection, so it may block; if it never returns, no
+    /// connection is made. An error or a panic of `ask` is an [`Error::Unreachable`] with the
+    /// error's text, which is transient: the next connect asks again. `ask` must not use this
+    /// client, as that may wait for a connection.
+    ///
+    /// Earlier connections keep their user. If the server answers that it does not know the user
+    /// any more, the connection is closed, and a new one asks again.
+    ///
+    /// ```no_run
+    /// use wheellock::{Client, Credentials};
+    ///
+    /// let client = Client::builder()
+    ///     .url("redis://redis.internal/")
+    ///     .credentials(|| {
+    ///         let password = std::fs::read_to_string("/run/secrets/locks")?;
+    ///         Ok(Credentials::new("locks", password.trim()))
+    ///     })
+    ///     .build()?;
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    pub fn credentials(
+        mut self,
+        ask: impl Fn() -> Result<Credentials, Box<dyn StdError + Send + Sync>> + Send + Sync + 'static,
+    ) -> Self {
+        self.credentials = Some(CredentialsSource::new(ask));
+        self
+    }
+
+    /// The master that these sentinels know under the name `master`. Each sentinel is `host` or
+    /// `host:port`; the default port is 26379. For a user, a password or a database of the master
+    /// use [`url`](Self::url).
+    ///
+    /// One sentinel that answers is enough; the others are learned from it. They are asked for the
+    /// master's address when the client is built and whenever the master cannot be reached. One is
+    /// subscribed to, and each of the others is asked every few seconds. The master is asked for
+    /// its role at each connect and every 2 s. After a failover every connection to the old master
+    /// is closed, and nothing is written to it any more. Calls go on at the new master, waiters ask
+    /// there, and every hold is verified there within seconds. A hold that the new master does not
+    /// know is lost, and reported. See [the guide](crate::guide::sentinel) for what a failover can
+    /// do.
+    ///
+    /// The client has one more thread, `lock-sentinel`, one more connection to the master, and one
+    /// to each sentinel. Wrong values are an [`Error::InvalidUrl`] of [`build`](Self::build). The
+    /// master's user needs `ROLE`, that of the sentinels `SENTINEL` and `SUBSCRIBE`.
+    ///
+    /// ```no_run
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::builder()
+    ///     .sentinels("mymaster", &["10.0.0.1", "10.0.0.2", "10.0.0.3:26380"])
+    ///     .sentinel_credentials(None, "a password of the sentinels")
+    ///     .build()?;
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    pub fn sentinels(mut self, master: &str, sentinels: &[&str]) -> Self {
+        self.server = Some(Server::Url(Box::new(Location::of_master(master, sentinels))));
+        self
+    }
+
+    /// The user, unless it is the default one, and the password for the sentinels. They differ from
+    /// the master's.
+    pub fn sentinel_credentials(mut self, username: Option<&str>, password: &str) -> Self {
+        self.sentinel_access = Some(Access::new(username, password));
+        self
+    }
+
+    /// A cluster: `redis://` URLs of some of its nodes, as for [`url`](Self::url). The first that
+    /// answers names the others, so one is enough while it is up. User and password are those of
+    /// the first URL. A cluster has only database 0. See [the guide](crate::guide::cluster).
+    ///
+    /// ```no_run
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::builder().cluster(["redis://a:7000", "redis://b:7000"]).build()?;
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    pub fn cluster(mut self, nodes: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        self.server = Some(Server::Url(Box::new(Location::of_cluster(nodes))));
+        self
+    }
+
+    /// The certificates that the client trusts over TLS, and its own. Unless set, it trusts the
+    /// system's root certificates and has none of its own. An error of [`build`](Self::build) if
+    /// the URL is not one for TLS.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, settings: TlsSettings) -> Self {
+        self.tls = Some(settings);
+        self
+    }
+
+    /// A server inside this process. Its clock is the client's, unless [`clock`](Self::clock) is
+    /// set.
+    pub fn in_memory(mut self, memory: &Memory) -> Self {
+        self.server = Some(Server::Memory(memory.clone()));
+        self
+    }
+
+    /// A prefix for every name of this client: with `orders-service:` the name `42` is the lock
+    /// `orders-service:42`. Empty unless set. Redisson's `NameMapper`.
+    ///
+    /// With it, services that share a server do not collide, and a user of the server can be
+    /// restricted to the keys of one service. [`Client::with_prefix`] appends another, and
+    /// describes prefixes and braces in them.
+    ///
+    /// ```
+    /// use wheellock::{Client, Memory};
+    ///
+    /// let builder = Client::builder().in_memory(&Memory::new());
+    /// let client = builder.key_prefix("orders-service:").build()?;
+    /// assert_eq!(client.lock("42").name(), "orders-service:42");
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    pub fn key_prefix(mut self, prefix: &str) -> Self {
+        prefix.clone_into(&mut self.prefix);
+        self
+    }
+
+    /// The lease of watched holds, which is renewed every third of it. 30 s unless set; at least
+    /// 100 ms.
+    ///
+    /// A longer lease survives longer pauses of the process and outages of the server. A shorter
+    /// one frees the locks of a dead process sooner. Behind sentinels and in a cluster it should be
+    /// at least three times as long as a failover takes: two minutes with Sentinel's default
+    /// `down-after-milliseconds` of 30 s, one minute with a cluster's default
+    /// `cluster-node-timeout` of 15 s.
+    pub fn watchdog_lease(mut self, lease: Duration) -> Self {
+        self.watchdog_lease = Some(lease);
+        self
+    }
+
+    /// The watchdog lease of other programs that share this server's read-write locks: Redisson's
+    /// `lockWatchdogTimeout`. 30 s unless set, as in Redisson; at least 100 ms. Their renewal of a
+    /// read lock may shorten the key's time to live to it, so every reader of this client is
+    /// renewed every third of it. See [`ReadWriteLock`](crate::ReadWriteLock).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheellock::{Client, Memory};
+    ///
+    /// let client = Client::builder()
+    ///     .in_memory(&Memory::new())
+    ///     .foreign_watchdog(Duration::from_secs(10))
+    ///     .build()?;
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    pub fn foreign_watchdog(mut self, lease: Duration) -> Self {
+        self.foreign_watchdog = Some(lease);
+        self
+    }
+
+    /// How long one attempt at a command may take. 3 s unless set; between 10 ms and 10 minutes. A
+    /// call retries for at most twice as long. If the server does not answer, the call ends at most
+    /// three kernel ticks late on an idle machine: 12 ms on Linux with the usual 250 ticks a
+    /// second, 30 ms with 100.
+    pub fn command_timeout(mut self, timeout: Duration) -> Self {
+        self.command_timeout = Some(timeout);
+        self
+    }
+
+    /// The maximum of connections to the server, or to each node of a cluster, including those of
+    /// the renewals and the subscription. 64 unless set; at least 3. They are opened when they are
+    /// needed. A caller that finds all in use waits for one.
+    pub fn max_connections(mut self, connections: usize) -> Self {
+        self.max_connections = Some(connections);
+        self
+    }
+
+    /// The maximum of holds that one script renews: normally `keys`, and `keys_behind` when more
+    /// than forty such scripts are due at once, as after an outage. 25 and 100 unless set; at least
+    /// 1 and at most 1000.
+    ///
+    /// The server does nothing else while a script runs. A larger number costs server and client
+    /// less in total, but delays other callers for longer.
+    pub fn renewal_batch(mut self, keys: usize, keys_behind: usize) -> Self {
+        self.renewal_batch = Some((keys, keys_behind));
+        self
+    }
+
+    /// How long a watched hold is renewed at most: no renewal makes it valid beyond `longest` after
+    /// its grant. It ends with its lease, as lost with
+    /// [`LostReason::Expired`](crate::LostReason::Expired), between `longest` and a third of the
+    /// lease earlier. Without a limit unless set; at least the watchdog lease.
+    ///
+    /// It frees the lock of a thread that hangs while its process lives. It does not affect holds
+    /// with a lease of their own.
+    pub fn max_hold(mut self, longest: Duration) -> Self {
+        self.max_hold = Some(longest);
+        self
+    }
+
+    /// Calls `callback` once for each hold that is lost, however that is noticed: by the watchdog,
+    /// by a guard's `check` or `unlock`, or by a `lock` whose grant came too late. A hold that
+    /// [`shutdown`](Client::shutdown) releases is not lost. A second call replaces the first.
+    ///
+    /// It runs on the thread `lock-callbacks`, one report at a time, with no lock of the client
+    /// held. It may block, call the client and drop its last handle. Meanwhile up to 65,536 reports
+    /// wait; those beyond are counted ([`Stats::unreported`](crate::Stats::unreported)). A panic is
+    /// caught and counted ([`Stats::callback_panics`](crate::Stats::callback_panics)). A callback
+    /// that owns a handle of its client keeps the client alive.
+    ///
+    /// On a [`ManualClock`](crate::ManualClock) the callback has run when `advance` returns, unless
+    /// it waits for a time of that clock, as a timed wait for a lock does; then it goes on when the
+    /// clock reaches that time. It must not move the clock, and must not wait for anything that
+    /// happens only after `advance` has returned: `advance` panics when it has waited 30 seconds
+    /// for a callback.
+    ///
+    /// The child of a fork has its own thread once it uses the client. The parent's holds are not
+    /// reported there.
+    pub fn on_lost(mut self, callback: impl Fn(&LostLock) + Send + Sync + 'static) -> Self {
+        self.callbacks.set_on_lost(callback);
+        self
+    }
+
+    /// Calls `callback` once for each hold that has lasted for `long`, counted from before its
+    /// acquire was sent. It is called at most a third of the lease late if the hold is watched, and
+    /// at most a tick late if not. A hold that is released or lost before is not reported. `long`
+    /// must be more than zero. A second call replaces the first.
+    ///
+    /// It runs as that of [`on_lost`](Self::on_lost) does.
+    pub fn on_long_hold(
+        mut self,
+        long: Duration,
+        callback: impl Fn(&HeldLock) + Send + Sync + 'static,
+    ) -> Self {
+        self.long_hold = Some(long);
+        self.callbacks.set_on_long_hold(callback);
+        self
+    }
+
+    /// Calls `callback` when something about the server endangers locks or delays waiters,
+    /// including what was noticed while the client was built. A second call replaces the first.
+    ///
+    /// It runs as that of [`on_lost`](Self::on_lost) does.
+    pub fn on_warning(mut self, callback: impl Fn(&Warning) + Send + Sync + 'static) -> Self {
+        self.callbacks.set_on_warning(callback);
+        self
+    }
+
+    /// Makes a server that may evict locks an [`Error::Eviction`] of [`build`](Self::build),
+    /// instead of a [`Warning::Eviction`]. If the server does not tell, because `INFO` is refused,
+    /// it is neither.
+    pub fn refuse_eviction(mut self) -> Self {
+        self.refuse_eviction = true;
+        self
+    }
+
+    /// Requires that `replicas` of the server's replicas acknowledge whatever is granted, within
+    /// `timeout`: after each acquire of a lock or of permits, and each drain of a semaphore, the
+    /// server has to `WAIT` for them. If fewer acknowledge, what was granted is given back, and the
+    /// acquire is an [`Error::NotReplicated`], which is transient. Unless set, replicas are not
+    /// waited for.
+    ///
+    /// **This narrows the window in which a failover loses a lock, and does not close it.** A
+    /// replica that did not acknowledge may be promoted. One that did may have lost the lock since,
+    /// or may have missed its renewals. Where there must never be two holders, use a
+    /// [`fenced_lock`](Client::fenced_lock) and a resource that checks the tokens, or a
+    /// [`RedLock`](crate::RedLock) on independent servers.
+    ///
+    /// It costs one round trip between server and replica for each acquire, during which the
+    /// connection is busy. While replicas are missing, each attempt takes `timeout`, even one that
+    /// finds the lock taken, whose result it does not change. A server checks the limit about ten
+    /// times a second, so it may take somewhat longer; but the wait is within the time of the
+    /// caller, and a lease counts from before all of it. Renewals, releases, nested guards, and
+    /// what is set rather than acquired, such as the number of permits, are not waited for.
+    ///
+    /// `replicas` is a fixed number, at least one. If the server has fewer, every acquire fails.
+    /// `timeout` is at least 1 ms, and at most half of the [command
+    /// timeout](Self::command_timeout). Without `WAIT` on the server or for its user, every acquire
+    /// is an [`Error::Refused`], with nothing held. A server in memory has no replicas.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheellock::Client;
+    ///
+    /// let builder = Client::builder().url("redis://127.0.0.1/");
+    /// let builder = builder.replica_acks(1, Duration::from_millis(500));
+    /// # drop(builder);
+    /// ```
+    pub fn replica_acks(mut self, replicas: u32, timeout: Duration) -> Self {
+        self.replica_acks = Some((replicas, timeout));
+        self
+    }
+
+    /// The clock of leases and waits. Unless set, it is one that continues while the machine is
+    /// suspended (`CLOCK_BOOTTIME` on Linux, otherwise [`SystemClock`](crate::SystemClock)).
+    ///
+    /// Every thread of the client calls it, including those that renew leases, sometimes with a
+    /// lock of the client held. So it must return at once, and must not call the client.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Starts the client, and connects it to the server.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::connect`]; [`Error::InvalidSetting`] or [`Error::InvalidLease`] for a setting
+    /// out of its bounds; and [`Error::Eviction`] if the server may evict locks and that is
+    /// [refused](Self::refuse_eviction).
+    pub fn build(self) -> Result<Client, Error> {
+        let settings = self.settings()?;
+        let (target, default_clock): (Target, Arc<dyn Clock>) = match self.server {
+            Some(Server::Url(location)) => {
+                let mut location = (*location)?;
+                if let Some(access) = self.sentinel_access
+                    && !location.set_sentinel_access(access)
+                {
+                    return Err(no_sentinels());
+                }
+                #[cfg(feature = "tls")]
+                location.secure(self.tls.as_ref())?;
+                if let Some(source) = self.credentials {
+                    location.ask_for_credentials(source);
+                }
+                if let Some(acks) = settings.replica_acks {
+                    location.ask_replicas(acks);
+                }
+                (Target::Redis(Box::new(location)), Arc::new(SuspendClock::new()))
+            }
+            Some(Server::Memory(_)) if settings.replica_acks.is_some() => {
+                return Err(invalid("replica_acks", "a server in memory has no replicas"));
+            }
+            Some(Server::Memory(_)) if self.sentinel_access.is_some() => {
+                return Err(no_sentinels());
+            }
+            Some(Server::Memory(memory)) => {
+                let clock = memory.clock();
+                (Target::Memory(memory), clock)
+            }
+            None => return Err(invalid("url", "no server was set; call url(..) or in_memory(..)")),
+        };
+        let clock = self.clock.unwrap_or(default_clock);
+        let core = ClientCore::start(target, clock, settings, self.callbacks, StartMode::Built)?;
+        Ok(Client::new(Arc::new(core), Prefix::new(&self.prefix)))
+    }
+
+    /// The settings, checked. Those that depend on others come after them.
+    fn settings(&self) -> Result<Settings, Error> {
+        let mut settings = Settings::default();
+        self.watchdog_lease.map_or(Ok(()), |lease| settings.set_watchdog_lease(lease))?;
+        self.foreign_watchdog.map_or(Ok(()), |lease| settings.set_foreign_watchdog(lease))?;
+        self.command_timeout.map_or(Ok(()), |timeout| settings.set_command_timeout(timeout))?;
+        self.max_connections.map_or(Ok(()), |most| settings.set_connections(most))?;
+        self.renewal_batch
+            .map_or(Ok(()), |(keys, behind)| settings.set_renewal_batch(keys, behind))?;
+        self.max_hold.map_or(Ok(()), |longest| settings.set_max_hold(longest))?;
+        self.long_hold.map_or(Ok(()), |long| settings.set_long_hold(long))?;
+        self.replica_acks
+            .map_or(Ok(()), |(replicas, timeout)| settings.set_replica_acks(replicas, timeout))?;
+        settings.refuse_eviction = self.refuse_eviction;
+        Ok(settings)
+    }
+}
+
+fn invalid(setting: &'static str, reason: &str) -> Error {
+    Error::InvalidSetting { setting, reason: reason.into() }
+}
+
+fn no_sentinels() -> Error {
+    invalid("sentinel_credentials", "there are no sentinels; call sentinels(..)")
+}

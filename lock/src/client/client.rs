@@ -1,0 +1,437 @@
+//! The client: what it makes, and how it ends.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::events::report::Warning;
+use crate::events::stats::Stats;
+use crate::lock::any_lock::AnyLock;
+use crate::lock::lock::{FencedLock, Lock};
+use crate::lock::multi::lock::MultiLock;
+use crate::lock::read_write::ReadWriteLock;
+use crate::lock::red::lock::RedLock;
+use crate::lock::spec::{LockSpec, Nesting};
+use crate::model::kind::Kind;
+use crate::model::name::{LockName, Prefix};
+use crate::runtime::client_core::ClientCore;
+use crate::runtime::named::NamedObject;
+use crate::semaphore::expirable::ExpirableSemaphore;
+use crate::semaphore::latch::CountDownLatch;
+use crate::semaphore::semaphore::Semaphore;
+
+/// A client of one lock server, with an identity of its own. Cheap to clone and to share between
+/// threads; clones are the same client.
+///
+/// **Threads.** A client has a ticker thread and a renewal thread. A third receives messages once a
+/// thread waits. There is one more for callbacks if there are any, one for the cargo feature
+/// `metrics`, and one that follows the master behind sentinels. In a cluster each master that has
+/// holds to renew has a renewal thread, each that is subscribed to has a thread for messages, and
+/// one thread follows the topology. Host names are resolved on threads that end with their answer,
+/// at most eight at a time for each server and each sentinel, as the resolver may hang. Credentials
+/// are asked for on a thread of their own.
+///
+/// **End.** A client ends with its last clone, lock and guard. The drop of that one waits for the
+/// renewal threads' current work, for one more attempt at the queued releases, at most 5 s in
+/// total, and for callbacks that are still to be called. What is not released by then ends with its
+/// lease. [`shutdown`](Self::shutdown) ends the client earlier and returns what could not be
+/// released.
+///
+/// **Fork.** In the child of a `fork` the clones work too, with connections, threads and an
+/// identity of the child's own. Guards that the child inherited do nothing there, even if parent
+/// and child have the same process id, as in different PID namespaces. Two cases are excluded:
+///
+/// * A fork while a thread of the program starts or ends. Rust's standard library holds an internal
+///   lock then, which stays locked in the child. There no thread can start, so nothing is renewed,
+///   and `exit` hangs. Such a child should only `exec`.
+/// * A fork without the C library (`clone`, `_Fork`) into a process that has the id of its parent
+///   or of an earlier ancestor. It is not recognized as a child.
+///
+/// ```no_run
+/// use wheellock::Client;
+///
+/// let client = Client::connect("redis://127.0.0.1/")?;
+/// let _guard = client.lock("orders:42").lock()?;
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    core: Arc<ClientCore>,
+    prefix: Prefix,
+}
+
+impl Client {
+    pub(crate) fn new(core: Arc<ClientCore>, prefix: Prefix) -> Self {
+        Self { core, prefix }
+    }
+
+    /// The same client for a family of locks: their names get `prefix` in front, after the
+    /// [prefix](crate::ClientBuilder::key_prefix) that this client has. It shares everything with
+    /// this one: identity, connections, watchdog, holds, and its end.
+    ///
+    /// The prefix is part of the name in every respect. Key and channels are those of the full
+    /// name, so two clients that form the same full name in different ways have the same lock.
+    /// [`Lock::name`], guards, errors, reports and events show the full name, and its length is
+    /// what is checked. The name after the prefix must not be empty. An empty prefix changes
+    /// nothing.
+    ///
+    /// On a cluster, braces decide which keys share a slot. Without braces in the prefix the name
+    /// decides: `orders:` and `{7}:a` form the key `orders:{7}:a`, in the slot of `7`; a name
+    /// without braces has one slot for all its keys and channels. A prefix with braces,
+    /// `{orders}:`, puts the whole family into the one slot of `orders`, and so on one server. The
+    /// channel of a latch is an exception, as in [Redisson](crate::redisson). A `{` without a `}`
+    /// has no effect.
+    ///
+    /// ```
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let orders = client.with_prefix("orders:");
+    /// let guard = orders.lock("42").lock()?;
+    /// assert_eq!(guard.name(), "orders:42");
+    /// assert!(client.lock("orders:42").is_locked()?);
+    /// # drop(guard);
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_prefix(&self, prefix: &str) -> Self {
+        Self { core: Arc::clone(&self.core), prefix: self.prefix.then(prefix) }
+    }
+
+    /// The reentrant lock `name`. Any string of 1 to 65,536 bytes, with the client's
+    /// [prefix](Self::with_prefix), is a name; a wrong one is an error when the lock is used. The
+    /// full name is the key on the server, byte for byte.
+    #[must_use]
+    pub fn lock(&self, name: &str) -> Lock {
+        Lock::new(self.spec(Kind::Reentrant, name))
+    }
+
+    /// A lock that does not nest: a thread that holds it and locks it again gets
+    /// [`Error::AlreadyHeld`](crate::Error::AlreadyHeld). On the server it is a
+    /// [`lock`](Self::lock) like any other. Redisson's `getNonReentrantLock`.
+    ///
+    /// ```
+    /// use wheellock::{Client, Error};
+    ///
+    /// let client = Client::in_memory();
+    /// let lock = client.non_reentrant_lock("orders:42");
+    /// let guard = lock.lock()?;
+    /// assert!(matches!(lock.lock(), Err(Error::AlreadyHeld { .. })));
+    /// # drop(guard);
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[must_use]
+    pub fn non_reentrant_lock(&self, name: &str) -> Lock {
+        let mut spec = self.spec(Kind::Reentrant, name);
+        spec.nesting = Nesting::Refused;
+        Lock::new(spec)
+    }
+
+    /// A lock whose guards have a [fencing token](crate::FencedGuard::token): a number larger than
+    /// that of every earlier hold. For resources that can refuse a request with a smaller token.
+    /// Redisson's `RFencedLock`.
+    ///
+    /// The counter is a separate key, `redisson_lock_token:{name}`, without expiry: it must outlive
+    /// every hold. A thread that holds the [`lock`](Self::lock) of the same name nests, and gets a
+    /// token then.
+    #[must_use]
+    pub fn fenced_lock(&self, name: &str) -> FencedLock {
+        Lock::new(self.spec(Kind::Fenced, name))
+    }
+
+    /// A lock whose waiters poll, with [pauses](Lock::with_backoff) that double with each refusal,
+    /// instead of being woken by messages. Of a client's waiters, one polls for all. Redisson's
+    /// `getSpinLock`.
+    ///
+    /// For servers or proxies on which publishing is expensive or not possible. It excludes
+    /// [`lock`](Self::lock)s of the same name, but does not wake their waiters: those notice within
+    /// a second.
+    ///
+    /// ```
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let _guard = client.spin_lock("orders:42").lock()?;
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn spin_lock(&self, name: &str) -> Lock {
+        Lock::new(self.spec(Kind::Spin, name))
+    }
+
+    /// The simplest lock: its key holds the owner as a string, as in `SET name owner NX PX lease`.
+    /// It does not nest, and its waiters poll as those of [`spin_lock`](Self::spin_lock) do. It is
+    /// renewed like every other lock, or [leased](Lock::with_lease), and released only by its
+    /// owner.
+    ///
+    /// An owner that locks it again is refused like any other: a `try_lock` returns `None`. A wait
+    /// without a limit would wait for its own renewed hold forever, so it returns
+    /// [`Error::AlreadyHeld`](crate::Error::AlreadyHeld).
+    ///
+    /// It does not exclude locks of other kinds: a key of another kind under its name is an
+    /// [`Error::WrongType`](crate::Error::WrongType). Redisson has no such lock; it is the one of
+    /// Redis's documentation (`SET`, Patterns).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let reindex = client.simple_lock("reindex").with_lease(Duration::from_secs(3600));
+    /// if let Some(guard) = reindex.try_lock()? {
+    ///     // One process at a time runs this.
+    ///     assert!(reindex.try_lock()?.is_none());
+    ///     guard.unlock()?;
+    /// }
+    /// // After the unlock another process can take it: its work may run more than once.
+    /// assert!(reindex.try_lock()?.is_some());
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn simple_lock(&self, name: &str) -> Lock {
+        let mut spec = self.spec(Kind::Simple, name);
+        spec.nesting = Nesting::Contends;
+        Lock::new(spec)
+    }
+
+    /// Several locks as one: all of them or none. They may be of any kind and of any clients, and
+    /// so on several servers. The same as [`MultiLock::new`]. Redisson's `getMultiLock`.
+    ///
+    /// ```
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let (order, stock) = (client.lock("orders:42"), client.lock("stock:7"));
+    /// let _guard = client.multi_lock(&[&order, &stock]).lock()?;
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn multi_lock(&self, locks: &[&dyn AnyLock]) -> MultiLock {
+        MultiLock::new(locks)
+    }
+
+    /// The reentrant lock `name` on the servers of these clients. There must be at least three,
+    /// each with another server. Five survive the loss of two; an even number survives no more than
+    /// the odd number below it.
+    ///
+    /// A wrong list or name is an error when the lock is locked.
+    ///
+    /// ```
+    /// use wheellock::Client;
+    ///
+    /// let clients = [Client::in_memory(), Client::in_memory(), Client::in_memory()];
+    /// let guard = Client::red_lock(&clients, "orders:42").lock()?;
+    /// guard.unlock()?;
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn red_lock(clients: &[Self], name: &str) -> RedLock {
+        let locks: Vec<Lock> = clients.iter().map(|client| client.lock(name)).collect();
+        let locks: Vec<&dyn AnyLock> = locks.iter().map(|lock| lock as &dyn AnyLock).collect();
+        RedLock::new(&locks)
+    }
+
+    fn spec(&self, kind: Kind, name: &str) -> LockSpec {
+        LockSpec::new(Arc::clone(&self.core), kind, self.prefix.clone(), name)
+    }
+
+    fn named(&self, name: &str) -> NamedObject {
+        NamedObject::new(Arc::clone(&self.core), &self.prefix, name)
+    }
+
+    /// The semaphore `name`, whose permits are a number. Names are as for [`lock`](Self::lock). A
+    /// name is one key, so a semaphore and a lock cannot have the same name.
+    #[must_use]
+    pub fn semaphore(&self, name: &str) -> Semaphore {
+        Semaphore::new(self.named(name))
+    }
+
+    /// The semaphore `name`, whose permits have ids and leases. Names are as for
+    /// [`lock`](Self::lock).
+    #[must_use]
+    pub fn expirable_semaphore(&self, name: &str) -> ExpirableSemaphore {
+        ExpirableSemaphore::new(self.named(name))
+    }
+
+    /// The latch `name`. Names are as for [`lock`](Self::lock).
+    #[must_use]
+    pub fn count_down_latch(&self, name: &str) -> CountDownLatch {
+        CountDownLatch::new(self.named(name))
+    }
+
+    /// The fair lock `name`: waiters get it in the order in which the server received their
+    /// requests, in whatever process they are, Redisson's `RFairLock` included.
+    ///
+    /// It is the same lock as [`lock`](Self::lock) of that name, and a thread that holds one may
+    /// nest the other. But an acquire with `lock` ignores the queue, so use a name in one way only.
+    ///
+    /// [`Lock::try_lock`] does not queue, and gets the lock only if the queue is empty. A waiter
+    /// that dies delays the queue for at most 30 s after its last request, or, if a thread of
+    /// Redisson's was before it, after the first request of a live waiter behind it; this holds
+    /// however many die together. A process that is stopped for longer than 30 s may lose its
+    /// place, and is last when it resumes. A waiter that gives up leaves the queue before the call
+    /// returns, or in the background if the server does not answer. A lost message delays the first
+    /// two in the queue by at most 1 s, and those behind them by 5 s.
+    ///
+    /// It costs more than `lock`: each waiting thread has a channel and a queue entry on the
+    /// server. The keys of the queue have no time to live, as Redisson expects: if every client
+    /// dies while some wait, they stay until a client asks for that lock again. What Redisson's
+    /// waiters and ours can do to each other is described in
+    /// [`redisson`](crate::redisson#what-cannot-be-mended-from-one-side).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let guard = client.fair_lock("orders:42").lock()?;
+    /// // Waiters get it in their order.
+    /// guard.unlock()?;
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn fair_lock(&self, name: &str) -> Lock {
+        Lock::new(self.spec(Kind::Fair, name))
+    }
+
+    /// The [`fair_lock`](Self::fair_lock) `name`, which does not nest: a thread that holds it and
+    /// locks it again gets [`Error::AlreadyHeld`](crate::Error::AlreadyHeld).
+    ///
+    /// ```
+    /// use wheellock::{Client, Error};
+    ///
+    /// let lock = Client::in_memory().non_reentrant_fair_lock("orders:42");
+    /// let _guard = lock.lock()?;
+    /// assert!(matches!(lock.lock(), Err(Error::AlreadyHeld { .. })));
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[must_use]
+    pub fn non_reentrant_fair_lock(&self, name: &str) -> Lock {
+        let mut spec = self.spec(Kind::Fair, name);
+        spec.nesting = Nesting::Refused;
+        Lock::new(spec)
+    }
+
+    /// The read-write lock `name`: many readers, or one writer. Names are as for
+    /// [`lock`](Self::lock); a name must not be used for both.
+    ///
+    /// ```
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let _reading = client.read_write_lock("prices").read_lock().lock()?;
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn read_write_lock(&self, name: &str) -> ReadWriteLock {
+        ReadWriteLock::new(self.spec(Kind::Read, name), self.spec(Kind::Write, name))
+    }
+
+    /// This client's identity, the first part of every owner: a random UUID. The child of a fork
+    /// has another.
+    #[must_use]
+    pub fn id(&self) -> String {
+        match self.core.current() {
+            Ok(core) => core.id.to_string(),
+            // The client cannot start in this child of a fork.
+            Err(_) => String::new(),
+        }
+    }
+
+    /// The client's numbers now. Local: no round trip.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let Ok(core) = self.core.current() else {
+            return Stats::default();
+        };
+        let mut stats = Stats {
+            held: core.holds.len(),
+            waiters: core.waits.waiters(),
+            owed_releases: core.watchdog.queued_releases(),
+            abandoned_releases: core.watchdog.abandoned_releases(),
+            connections_made: core.store.connections_made(),
+            unreported: core.events.unreported(),
+            callback_panics: core.foreign_panics(),
+            ..Stats::default()
+        };
+        core.watchdog.counters().fill(&mut stats);
+        stats
+    }
+
+    /// What the client has found out about the server that endangers locks or delays waiters: each
+    /// warning once, oldest first, at most the last 64. Local: no round trip.
+    ///
+    /// ```
+    /// use wheellock::Client;
+    ///
+    /// assert!(Client::in_memory().warnings().is_empty());
+    /// ```
+    #[must_use]
+    pub fn warnings(&self) -> Vec<Warning> {
+        self.core.current().map(|core| core.events.warnings()).unwrap_or_default()
+    }
+
+    /// Ends the client for all its clones: every waiter returns
+    /// [`Error::Shutdown`](crate::Error::Shutdown), every hold is released, and its guards report
+    /// [`LostReason::Shutdown`](crate::LostReason::Shutdown). Waits at most `timeout`, in total:
+    /// for the server's answers, then for callbacks that are still to be called, and for the
+    /// recorder of `metrics`.
+    ///
+    /// Calls in progress may go on for the same `timeout`. A call that still waits for an answer
+    /// then returns at once: an acquire with [`Error::Shutdown`](crate::Error::Shutdown), any other
+    /// call with [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown). What it may have taken,
+    /// and what it was to release, is released in the background. A call that is still connecting
+    /// cannot be interrupted while a name is resolved, credentials or sentinels are asked, or the
+    /// connection or the TLS handshake is not answered. It ends with the [command
+    /// timeout](crate::ClientBuilder::command_timeout) at the latest; this method waits for it no
+    /// longer than `timeout`.
+    ///
+    /// A hold that is released here is not reported to [`on_lost`](crate::ClientBuilder::on_lost).
+    /// Earlier reports are still delivered, for at most 5 s, on the thread `lock-callbacks`, which
+    /// then ends. A callback may call this method, which does not wait for that callback.
+    ///
+    /// A second call has no effect. In the child of a fork it ends the child's client, not the
+    /// parent's.
+    pub fn shutdown(&self, timeout: Duration) -> ShutdownReport {
+        let Ok(core) = self.core.current() else {
+            return ShutdownReport::default();
+        };
+        let (released, unreleased) = core.shut_down(timeout);
+        let unreleased = unreleased.iter().map(LockName::shown).collect();
+        ShutdownReport { released, unreleased }
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Client")
+            .field("server", &self.core.server())
+            .field("id", &self.core.id.to_string())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The result of a [shutdown](Client::shutdown).
+///
+/// ```
+/// use std::time::Duration;
+/// use wheellock::Client;
+///
+/// let client = Client::in_memory();
+/// let guard = client.lock("orders:42").lock()?;
+/// let report = client.shutdown(Duration::from_secs(1));
+/// assert_eq!(report.released, 1);
+/// assert!(report.unreleased.is_empty());
+/// assert!(!guard.is_held());
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShutdownReport {
+    /// Holds that were released.
+    pub released: usize,
+    /// The names of locks whose release the server has not acknowledged. They end with their
+    /// leases.
+    pub unreleased: Vec<String>,
+}

@@ -1,0 +1,271 @@
+//! Delivers reports to the callbacks, on a thread of its own (DESIGN: events, foreign code).
+//!
+//! The thread that finds something out (the ticker, a renewal thread, a caller) only pushes a
+//! report onto a bounded queue. The thread `lock-callbacks` takes one after the other and calls
+//! foreign code with no lock held, so that code may block, panic, call the client or drop its last
+//! handle. The thread exists only if there is something to call.
+//!
+//! When the client ends, queued reports are still delivered, for a limited time of the system's
+//! clock: foreign code takes real time.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, bounded, never};
+use hashed_wheel::{Clock, Parker, SystemClock};
+
+use crate::error::Error;
+use crate::events::callbacks::Callbacks;
+use crate::events::report::{HeldLock, LostLock, Report, Warning};
+use crate::events::tracing;
+use crate::model::panics::catch_panic;
+use crate::model::sync::Mutex;
+
+/// At most this many reports are queued. A slow callback must not fill the memory.
+const MAX_QUEUED: usize = 65_536;
+/// At most this many warnings are kept.
+const MAX_WARNINGS: usize = 64;
+/// For how long queued reports are still delivered when the client ends.
+pub(crate) const LAST_DELIVERIES: Duration = Duration::from_secs(5);
+
+/// Takes the reports of one client, and delivers them to its callbacks.
+#[derive(Debug)]
+pub(crate) struct EventDispatcher {
+    shared: Arc<Shared>,
+    thread: Option<Thread>,
+}
+
+#[derive(Debug)]
+struct Thread {
+    id: ThreadId,
+    /// Loses its sender when the thread ends.
+    ended: Receiver<Infallible>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    callbacks: Callbacks,
+    clock: Arc<dyn Clock>,
+    queue: Mutex<EventQueue>,
+    warnings: Mutex<VecDeque<Warning>>,
+    unreported: AtomicU64,
+    panics: AtomicU64,
+}
+
+#[derive(Debug)]
+struct EventQueue {
+    reports: VecDeque<Report>,
+    /// What the thread sleeps on. `None` without a thread: a manual clock waits for every parker
+    /// that exists.
+    parker: Option<Parker>,
+    /// Set when the client ends: until when, by the system's clock, reports are delivered.
+    deliver_until: Option<Instant>,
+}
+
+/// What the thread does next.
+enum Next {
+    Deliver(Report),
+    Sleep(Parker),
+    End,
+}
+
+impl EventDispatcher {
+    /// Starts the thread if there is something to call.
+    pub(crate) fn start(callbacks: Callbacks, clock: Arc<dyn Clock>) -> Result<Self, Error> {
+        let has_receiver = tracing::ON
+            || callbacks.wants_losses()
+            || callbacks.wants_long_holds()
+            || callbacks.wants_warnings();
+        let parker = has_receiver.then(Parker::new);
+        if let Some(parker) = &parker {
+            // A park that returns at once: a manual clock knows the thread before it runs.
+            clock.park(parker, Some(clock.now()), &never());
+        }
+        let shared = Arc::new(Shared {
+            callbacks,
+            clock,
+            queue: Mutex::new(EventQueue { reports: VecDeque::new(), parker, deliver_until: None }),
+            warnings: Mutex::new(VecDeque::new()),
+            unreported: AtomicU64::new(0),
+            panics: AtomicU64::new(0),
+        });
+        let thread = if has_receiver { Some(spawn(&shared)?) } else { None };
+        Ok(Self { shared, thread })
+    }
+
+    /// A hold was lost. `lost` is called only if the report is delivered.
+    pub(crate) fn lost(&self, lost: impl FnOnce() -> LostLock) {
+        if tracing::ON || self.shared.callbacks.wants_losses() {
+            self.shared.push(Report::Lost(lost()));
+        }
+    }
+
+    /// A hold lasts long. `held` is called only if the report is delivered.
+    pub(crate) fn long_hold(&self, held: impl FnOnce() -> HeldLock) {
+        if tracing::ON || self.shared.callbacks.wants_long_holds() {
+            self.shared.push(Report::LongHold(held()));
+        }
+    }
+
+    /// The server's setup endangers locks, or delays waiters.
+    pub(crate) fn warn(&self, warning: Warning) {
+        {
+            let mut warnings = self.shared.warnings.lock();
+            if !warnings.contains(&warning) {
+                if warnings.len() >= MAX_WARNINGS {
+                    drop(warnings.pop_front());
+                }
+                warnings.push_back(warning.clone());
+            }
+        }
+        if tracing::ON || self.shared.callbacks.wants_warnings() {
+            self.shared.push(Report::Warning(warning));
+        }
+    }
+
+    /// The same, unless the warning is among the kept ones.
+    pub(crate) fn warn_once(&self, warning: Warning) {
+        if !self.shared.warnings.lock().contains(&warning) {
+            self.warn(warning);
+        }
+    }
+
+    /// The latest warnings, each once, oldest first.
+    pub(crate) fn warnings(&self) -> Vec<Warning> {
+        self.shared.warnings.lock().iter().cloned().collect()
+    }
+
+    /// Reports that were not delivered.
+    pub(crate) fn unreported(&self) -> u64 {
+        self.shared.unreported.load(Ordering::Relaxed)
+    }
+
+    /// Callbacks that panicked.
+    pub(crate) fn panics(&self) -> u64 {
+        self.shared.panics.load(Ordering::Relaxed)
+    }
+
+    /// Ends the thread once the queued reports are delivered, and waits for that for at most
+    /// `timeout`. A callback that calls this does not wait for itself. Calling it again does no
+    /// harm.
+    pub(crate) fn stop(&self, timeout: Duration) {
+        let Some(thread) = &self.thread else { return };
+        self.shared.begin_stop();
+        if thread::current().id() != thread.id {
+            // Nothing is ever sent: it returns when the sender is dropped, or at the timeout.
+            let _ended = thread.ended.recv_timeout(timeout.min(LAST_DELIVERIES));
+        }
+    }
+}
+
+impl Drop for EventDispatcher {
+    /// For a client that could not be built. Any other has stopped it before.
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            self.shared.begin_stop();
+        }
+    }
+}
+
+impl Shared {
+    fn push(&self, report: Report) {
+        let mut queue = self.queue.lock();
+        let Some(parker) = queue.parker.clone().filter(|_| queue.reports.len() < MAX_QUEUED) else {
+            drop(queue);
+            // Relaxed: a plain sum.
+            self.unreported.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let was_empty = queue.reports.is_empty();
+        queue.reports.push_back(report);
+        drop(queue);
+        // Otherwise the thread is still working on the queue, and finds this report before it
+        // sleeps.
+        if was_empty {
+            parker.unpark();
+        }
+    }
+
+    fn begin_stop(&self) {
+        let mut queue = self.queue.lock();
+        queue.deliver_until.get_or_insert_with(|| SystemClock.now() + LAST_DELIVERIES);
+        if let Some(parker) = &queue.parker {
+            parker.unpark();
+        }
+    }
+
+    fn next(&self) -> Next {
+        let mut queue = self.queue.lock();
+        let is_stopping = queue.deliver_until.is_some();
+        if queue.deliver_until.is_some_and(|until| SystemClock.now() >= until) {
+            self.drop_queued(&mut queue);
+        }
+        match queue.reports.pop_front() {
+            Some(report) => Next::Deliver(report),
+            None if is_stopping => {
+                queue.parker = None;
+                Next::End
+            }
+            None => queue.parker.clone().map_or(Next::End, Next::Sleep),
+        }
+    }
+
+    /// The thread has ended. Nothing is delivered any more.
+    fn end(&self) {
+        let mut queue = self.queue.lock();
+        queue.parker = None;
+        self.drop_queued(&mut queue);
+    }
+
+    fn drop_queued(&self, queue: &mut EventQueue) {
+        let left = u64::try_from(queue.reports.len()).unwrap_or(u64::MAX);
+        // Relaxed: a plain sum.
+        self.unreported.fetch_add(left, Ordering::Relaxed);
+        queue.reports.clear();
+    }
+
+    fn run(&self) {
+        if let Some(parker) = self.queue.lock().parker.clone() {
+            // A manual clock now knows the thread of this parker: a callback may wait on another.
+            self.clock.park(&parker, Some(self.clock.now()), &never());
+        }
+        loop {
+            match self.next() {
+                Next::Deliver(report) => {
+                    self.catch_panic(|| tracing::emit(&report));
+                    self.catch_panic(|| self.callbacks.call(&report));
+                }
+                Next::Sleep(parker) => self.clock.park(&parker, None, &never()),
+                Next::End => return,
+            }
+        }
+    }
+
+    /// Calls `foreign`, with no lock held. A panic is counted.
+    fn catch_panic(&self, foreign: impl FnOnce()) {
+        if catch_panic(foreign).is_none() {
+            self.panics.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn spawn(shared: &Arc<Shared>) -> Result<Thread, Error> {
+    let (ends, ended) = bounded::<Infallible>(0);
+    let worker = Arc::clone(shared);
+    let thread = thread::Builder::new()
+        .name("lock-callbacks".to_owned())
+        .spawn(move || {
+            // A panic of the clock: those of callbacks are caught one by one.
+            if catch_panic(|| worker.run()).is_none() {
+                worker.end();
+            }
+            drop(ends);
+        })
+        .map_err(|error| Error::Thread { reason: error.into() })?;
+    // It is not joined: a callback may never return.
+    Ok(Thread { id: thread.thread().id(), ended })
+}

@@ -1,0 +1,196 @@
+//! Reports about a client's locks and its server: plain data, created where something is found out.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::error::LostReason;
+use crate::model::name::LockName;
+
+/// A hold that was lost, as reported to [`on_lost`](crate::ClientBuilder::on_lost).
+///
+/// ```
+/// use wheellock::{Client, LostReason, Memory};
+///
+/// let (sender, reports) = wheellock::crossbeam_channel::unbounded();
+/// let client = Client::builder()
+///     .in_memory(&Memory::new())
+///     .on_lost(move |lost| drop(sender.send((lost.name().to_owned(), lost.reason()))))
+///     .build()?;
+/// let guard = client.lock("orders:42").lock()?;
+/// client.lock("orders:42").force_unlock()?;
+/// assert_eq!(reports.recv(), Ok(("orders:42".to_owned(), LostReason::Deleted)));
+/// # drop(guard);
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct LostLock {
+    pub(crate) name: LockName,
+    pub(crate) owner: String,
+    pub(crate) reason: LostReason,
+    pub(crate) held_for: Duration,
+}
+
+impl LostLock {
+    /// The lock's full name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.name.as_str()
+    }
+
+    /// Its owner, as it was on the server: what [`LockGuard::owner`](crate::LockGuard::owner)
+    /// returns.
+    #[must_use]
+    pub fn owner(&self) -> &str {
+        &self.owner
+    }
+
+    /// How it was lost.
+    #[must_use]
+    pub fn reason(&self) -> LostReason {
+        self.reason
+    }
+
+    /// From just before its acquire was sent until the loss was found, by the client's clock. If
+    /// the process was stopped, that is after the end of the lease.
+    #[must_use]
+    pub fn held_for(&self) -> Duration {
+        self.held_for
+    }
+}
+
+/// A hold that lasts long, as reported to [`on_long_hold`](crate::ClientBuilder::on_long_hold).
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use wheellock::{Client, ManualClock, Memory};
+///
+/// let clock = ManualClock::new();
+/// let (sender, reports) = wheellock::crossbeam_channel::unbounded();
+/// let client = Client::builder()
+///     .in_memory(&Memory::with_clock(Arc::new(clock.clone())))
+///     .on_long_hold(Duration::from_secs(60), move |held| {
+///         drop(sender.send((held.name().to_owned(), held.held_for())));
+///     })
+///     .build()?;
+/// let guard = client.lock("orders:42").lock()?;
+/// clock.advance(Duration::from_secs(70));
+/// let (name, held_for) = reports.recv().unwrap();
+/// assert_eq!(name, "orders:42");
+/// assert!(held_for >= Duration::from_secs(60));
+/// # drop(guard);
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct HeldLock {
+    pub(crate) name: LockName,
+    pub(crate) owner: String,
+    pub(crate) held_for: Duration,
+}
+
+impl HeldLock {
+    /// The lock's full name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.name.as_str()
+    }
+
+    /// Its owner, as it is on the server: what [`LockGuard::owner`](crate::LockGuard::owner)
+    /// returns.
+    #[must_use]
+    pub fn owner(&self) -> &str {
+        &self.owner
+    }
+
+    /// From just before its acquire was sent until the watchdog looked, by the client's clock.
+    #[must_use]
+    pub fn held_for(&self) -> Duration {
+        self.held_for
+    }
+}
+
+/// Something about the server that endangers locks or delays waiters, as reported to
+/// [`on_warning`](crate::ClientBuilder::on_warning) and by
+/// [`Client::warnings`](crate::Client::warnings).
+///
+/// ```
+/// use wheellock::Warning;
+///
+/// let warning = Warning::Eviction { policy: "allkeys-lru".to_owned() };
+/// assert!(warning.to_string().contains("allkeys-lru"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Warning {
+    /// The server may delete locks when it is out of memory: its `maxmemory-policy` is not
+    /// `noeviction`. Checked when the client is built, and again after each new connection for
+    /// renewals, as the server may have been restarted. Reported once for each policy.
+    /// [`refuse_eviction`](crate::ClientBuilder::refuse_eviction) makes it an error of building the
+    /// client.
+    Eviction {
+        /// The policy.
+        policy: String,
+    },
+    /// The master continues to grant locks when it has lost all its replicas: its
+    /// `min-replicas-to-write` or its `min-replicas-max-lag` is zero. If a network partition cuts
+    /// it off together with a client while a replica takes over, that client keeps locks that the
+    /// new master grants to others, for as long as the partition lasts. With both settings at 1 or
+    /// more it refuses renewals, and holds end with their leases.
+    ///
+    /// Checked behind sentinels and in a cluster, for a master that has replicas, at the same times
+    /// as [`Eviction`](Self::Eviction). Reported once.
+    WritesWithoutReplicas,
+    /// The server's clock was set, or stood still. Leases end by that clock. If it was set forward,
+    /// every lock of every client ends sooner by as much, perhaps while its guard still counts as
+    /// held; if it was set back, later.
+    ///
+    /// Found when a renewal is answered, by comparing the time since the reply before on both
+    /// clocks: they differ by more than a second, a twentieth of the watched lease, and a hundredth
+    /// of that time.
+    ServerClockJumped {
+        /// How far at least, in whole milliseconds.
+        by: Duration,
+        /// Whether it is now ahead of where it should be.
+        forward: bool,
+    },
+    /// The server has refused a subscription, usually because the ACL of its user does not allow
+    /// the channel. No lock is in danger, but waiters on that channel are not woken and fall back
+    /// to polling: once a second, or every five seconds behind others in the queue of a fair lock.
+    /// Found when a thread waits, and reported once for each refusal.
+    ChannelsRefused {
+        /// The server's error message.
+        refusal: String,
+    },
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Eviction { policy } => {
+                write!(
+                    formatter,
+                    "the server may evict locks: its maxmemory-policy is {policy}, set it to noeviction"
+                )
+            }
+            Self::WritesWithoutReplicas => formatter.write_str(
+                "the master grants locks without replicas: set its min-replicas-to-write and \
+                 min-replicas-max-lag",
+            ),
+            Self::ServerClockJumped { by, forward } => {
+                let direction = if *forward { "forward" } else { "back" };
+                write!(formatter, "the server's clock jumped {direction} by {by:?}")
+            }
+            Self::ChannelsRefused { refusal } => {
+                write!(formatter, "the server has refused SUBSCRIBE, so waiters poll: {refusal}")
+            }
+        }
+    }
+}
+
+/// A report on its way to the callbacks.
+#[derive(Debug)]
+pub(crate) enum Report {
+    Lost(LostLock),
+    LongHold(HeldLock),
+    Warning(Warning),
+}

@@ -1,0 +1,212 @@
+//! What a client counts: plain sums and histograms, to which any thread may add.
+//!
+//! With the feature `metrics`, `runtime::metrics` publishes them to the recorder of the `metrics`
+//! crate. The crate's documentation lists their names.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use hashed_wheel::{Histogram, Summary};
+
+use crate::error::LostReason;
+
+/// Relaxed throughout: nothing depends on these numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    renewed: AtomicU64,
+    scripts: AtomicU64,
+    unanswered: AtomicU64,
+    retries: AtomicU64,
+    lost: [AtomicU64; LostReason::ALL.len()],
+    panics: AtomicU64,
+    lateness: Histogram,
+    round_trip: Histogram,
+    keys: Histogram,
+}
+
+impl Counters {
+    /// A hold was renewed, `late` after that was due.
+    pub(crate) fn renewed(&self, late: Duration) {
+        self.renewed.fetch_add(1, Ordering::Relaxed);
+        self.lateness.record(nanos(late), 1);
+    }
+
+    /// A script of `keys` renewals is sent.
+    pub(crate) fn script(&self, keys: usize) {
+        self.scripts.fetch_add(1, Ordering::Relaxed);
+        self.keys.record(u64::try_from(keys).unwrap_or(u64::MAX), 1);
+    }
+
+    /// A script of renewals got no answer or an error.
+    pub(crate) fn unanswered(&self) {
+        self.unanswered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The renewals of this many holds are retried later.
+    pub(crate) fn retries(&self, holds: usize) {
+        let holds = u64::try_from(holds).unwrap_or(u64::MAX);
+        self.retries.fetch_add(holds, Ordering::Relaxed);
+    }
+
+    /// The reply to a script of renewals came `took` after it was sent.
+    pub(crate) fn round_trip(&self, took: Duration) {
+        self.round_trip.record(nanos(took), 1);
+    }
+
+    pub(crate) fn lost(&self, reason: LostReason) {
+        if let Some(count) = self.lost.get(reason.number()) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn panicked(&self) {
+        self.panics.fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn lateness_values(&self) -> &Histogram {
+        &self.lateness
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn round_trip_values(&self) -> &Histogram {
+        &self.round_trip
+    }
+
+    /// Sets the fields that are counted here.
+    pub(crate) fn fill(&self, stats: &mut Stats) {
+        let keys = self.keys.summary();
+        let count = |keys: Duration| usize::try_from(keys.as_nanos()).unwrap_or(usize::MAX);
+        stats.renewed = load(&self.renewed);
+        stats.renewal_scripts = load(&self.scripts);
+        stats.unanswered_renewals = load(&self.unanswered);
+        stats.renewal_retries = load(&self.retries);
+        stats.renewal_keys_p50 = count(keys.p50);
+        stats.renewal_keys_max = count(keys.max);
+        stats.renewal_lateness = self.lateness.summary();
+        stats.renewal_round_trip = self.round_trip.summary();
+        stats.losses = self.losses();
+        stats.lost = stats.losses.total();
+        stats.panics = load(&self.panics);
+    }
+
+    fn losses(&self) -> Losses {
+        Losses {
+            by_reason: LostReason::ALL.map(|reason| self.lost.get(reason.number()).map_or(0, load)),
+        }
+    }
+}
+
+fn load(count: &AtomicU64) -> u64 {
+    count.load(Ordering::Relaxed)
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// What a client holds and has done.
+///
+/// ```
+/// use wheellock::Client;
+///
+/// let client = Client::in_memory();
+/// let _guard = client.lock("orders:42").lock()?;
+/// assert_eq!(client.stats().held, 1);
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Holds of this client, without lost ones. A [watched](crate::ExpirableSemaphore::watched)
+    /// permit counts too.
+    pub held: usize,
+    /// Threads that wait for a lock or for permits.
+    pub waiters: usize,
+    /// Renewals that the server has granted, counted by hold.
+    pub renewed: u64,
+    /// Scripts of renewals that were sent.
+    pub renewal_scripts: u64,
+    /// Scripts of renewals that got no answer or an error.
+    pub unanswered_renewals: u64,
+    /// Renewals that failed and were retried later, counted by hold.
+    pub renewal_retries: u64,
+    /// The median number of keys in a script of renewals, exact to an eighth, rounded up.
+    pub renewal_keys_p50: usize,
+    /// The largest number of keys in a script of renewals.
+    pub renewal_keys_max: usize,
+    /// From the moment at which a renewal was due until its reply, however often it was tried.
+    pub renewal_lateness: Summary,
+    /// From sending a script of renewals until its reply, with up to ten full scripts in flight to
+    /// one server.
+    pub renewal_round_trip: Summary,
+    /// Holds that were lost.
+    pub lost: u64,
+    /// Holds that were lost, by reason.
+    pub losses: Losses,
+    /// Connections that were made to the server. More than the client uses at a time means that
+    /// some broke.
+    pub connections_made: u64,
+    /// Releases that the server has not acknowledged yet.
+    pub owed_releases: usize,
+    /// Releases that were given up, because the lease had expired or too many were pending.
+    pub abandoned_releases: u64,
+    /// Panics that the watchdog has caught on its threads. Anything but zero is a bug in this crate
+    /// or in the [clock](crate::ClientBuilder::clock).
+    pub panics: u64,
+    /// Reports that were not delivered to a callback: more than 65,536 were queued behind a slow
+    /// one, or the client has ended.
+    pub unreported: u64,
+    /// Callbacks that panicked. With the cargo feature `metrics`, also calls of the recorder that
+    /// did.
+    pub callback_panics: u64,
+}
+
+/// How many holds a client has lost, by reason.
+///
+/// ```
+/// use wheellock::{Client, LostReason};
+///
+/// let client = Client::in_memory();
+/// let guard = client.lock("orders:42").lock()?;
+/// client.lock("orders:42").force_unlock()?;
+/// assert_eq!(client.stats().losses.because(LostReason::Deleted), 1);
+/// assert_eq!(client.stats().losses.total(), 1);
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    by_reason: [u64; LostReason::ALL.len()],
+}
+
+impl Losses {
+    /// The holds that were lost for this reason.
+    #[must_use]
+    pub fn because(&self, reason: LostReason) -> u64 {
+        self.by_reason.get(reason.number()).copied().unwrap_or_default()
+    }
+
+    /// The holds that were lost for any reason.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.by_reason.iter().sum()
+    }
+}
+
+/// A number that goes up and down.
+#[derive(Debug, Default)]
+pub(crate) struct Gauge(AtomicUsize);
+
+impl Gauge {
+    pub(crate) fn now(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn up(&self, by: usize) {
+        self.0.fetch_add(by, Ordering::Relaxed);
+    }
+
+    pub(crate) fn down(&self, by: usize) {
+        self.0.fetch_sub(by, Ordering::Relaxed);
+    }
+}

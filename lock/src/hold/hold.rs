@@ -1,0 +1,561 @@
+//! One hold: what its guards, its thread and the watchdog know of it.
+//!
+//! There may be a hundred thousand of them, and each renewal touches all of one. So what hardly any
+//! hold has is boxed, instants count from its start, and one mutex protects everything.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Receiver;
+
+use crate::error::LostReason;
+use crate::events::report::{HeldLock, LostLock};
+use crate::hold::listener::{LossListener, LossSender};
+use crate::hold::state::{ColdFields, Left, ListenerId, Loss, State, TimerSlot};
+use crate::model::kind::{Kind, Layout};
+use crate::model::lease::Lease;
+use crate::model::name::LockName;
+use crate::model::owner::{LocalHolder, Owner};
+use crate::model::sync::Mutex;
+use crate::model::validity::Validity;
+use crate::ops::by_kind::HoldId;
+use crate::ops::value::ServerTime;
+
+/// What one owner has of one lock, from its first acquire to its last release.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) name: LockName,
+    pub(crate) owner: Owner,
+    /// `None` if its holder has a name, which is one of the [`ColdFields`].
+    thread: Option<ThreadId>,
+    pub(crate) kind: Kind,
+    validity: Validity,
+    /// Until when a copy of its acquire may still arrive. Boxed, as hardly any hold has one.
+    late_copy_deadline: Option<Box<ServerTime>>,
+    state: Mutex<State>,
+    /// Whether a renewal has become due since the last reply: it went unanswered, or is not
+    /// answered yet.
+    pub(crate) unanswered: AtomicBool,
+    /// Whether a renewal was left out since then, because it would have exceeded the longest hold.
+    at_limit: AtomicBool,
+    /// Whether it was reported to last long.
+    long_reported: AtomicBool,
+    /// Whether its key may be on another server than the one that granted it.
+    needs_verification: AtomicBool,
+}
+
+impl Hold {
+    pub(crate) fn new(
+        id: HoldId,
+        holder: LocalHolder,
+        lease: Lease,
+        watched: bool,
+        sent_at: Instant,
+        late_copy_deadline: Option<ServerTime>,
+    ) -> Self {
+        let HoldId { kind, name, owner } = id;
+        // Another reader, or this owner's own read hold, keeps the key beyond this lease.
+        let shares_its_key = matches!(kind.layout(), Layout::Reader | Layout::Writer);
+        let (thread, cold) = match holder {
+            LocalHolder::Thread(thread) => (Some(thread), None),
+            LocalHolder::Named(name) => {
+                let cold = ColdFields { holder_name: Some(name), ..ColdFields::default() };
+                (None, Some(Box::new(cold)))
+            }
+        };
+        Self {
+            name,
+            owner,
+            thread,
+            kind,
+            validity: Validity::new(sent_at, lease.valid_until(sent_at)),
+            late_copy_deadline: late_copy_deadline.map(Box::new),
+            state: Mutex::new(State::new(lease, watched, watched || shares_its_key, cold)),
+            unanswered: AtomicBool::new(false),
+            at_limit: AtomicBool::new(false),
+            long_reported: AtomicBool::new(false),
+            needs_verification: AtomicBool::new(false),
+        }
+    }
+
+    /// The same for one that continues another which started at `since`: its longest time counts
+    /// from there.
+    pub(crate) fn started_at(mut self, since: Instant) -> Self {
+        if let Some(until) = self.validity.until() {
+            self.validity = Validity::new(since.min(until), until);
+        }
+        self
+    }
+
+    /// What it is to the server.
+    pub(crate) fn id(&self) -> HoldId {
+        HoldId { kind: self.kind, name: self.name.clone(), owner: self.owner.clone() }
+    }
+
+    /// Whether its holder has a name, and is not a thread.
+    pub(crate) fn has_named_holder(&self) -> bool {
+        self.thread.is_none()
+    }
+
+    /// Whether `holder` holds it, and may nest it.
+    pub(crate) fn belongs_to(&self, holder: &LocalHolder) -> bool {
+        match holder {
+            LocalHolder::Thread(thread) => self.thread == Some(*thread),
+            LocalHolder::Named(name) => {
+                self.has_named_holder() && self.state.lock().holder_name() == Some(name)
+            }
+        }
+    }
+
+    /// Whether both have the same holder.
+    pub(crate) fn has_same_holder(&self, other: &Self) -> bool {
+        let name = |hold: &Self| hold.state.lock().holder_name().cloned();
+        match (self.thread, other.thread) {
+            (Some(own), Some(theirs)) => own == theirs,
+            (None, None) => name(self) == name(other),
+            _ => false,
+        }
+    }
+
+    pub(crate) fn is_held(&self, now: Instant) -> bool {
+        self.validity.holds(now)
+    }
+
+    pub(crate) fn remaining(&self, now: Instant) -> Duration {
+        self.validity.remaining(now)
+    }
+
+    /// The end of its validity, unless it is over.
+    pub(crate) fn valid_until(&self) -> Option<Instant> {
+        self.validity.until()
+    }
+
+    /// A renewal or a nested acquire, sent at `sent_at`, was granted. False if the hold was over by
+    /// then.
+    pub(crate) fn extend(&self, now: Instant, lease: Lease, sent_at: Instant) -> bool {
+        let before = self.validity.until();
+        let is_valid = self.validity.extend(now, lease.valid_until(sent_at));
+        if is_valid {
+            // Relaxed: they only choose the reason in a report.
+            self.unanswered.store(false, Ordering::Relaxed);
+            // A request for the rest of a lease does not extend it.
+            if self.validity.until() > before {
+                self.at_limit.store(false, Ordering::Relaxed);
+            }
+        }
+        is_valid
+    }
+
+    pub(crate) fn guards(&self) -> u32 {
+        self.state.lock().guards
+    }
+
+    /// Adds a guard, for whose `lease` the server is about to be asked. Returns how many guards
+    /// there are, or `None` if the last one is gone or the hold is over. The guard is added before
+    /// the request, so that the hold lives until the reply. If that is a failure, the guard is
+    /// [removed](Self::remove_guard).
+    pub(crate) fn add_guard(&self, lease: Lease, watched: bool) -> Option<u32> {
+        self.state.lock().add_guard(lease, watched)
+    }
+
+    pub(crate) fn remove_guard(&self, watched: bool) -> Left {
+        self.state.lock().remove_guard(watched)
+    }
+
+    /// The lease that a renewal should ask for, or `None` if no guard is watched.
+    pub(crate) fn watched_lease(&self) -> Option<Lease> {
+        self.state.lock().watched_lease()
+    }
+
+    /// The lease by whose thirds it is renewed, or `None` if it never is. The renewals of a
+    /// `foreign` client can shorten a reader's key to that client's lease, so a reader asks at
+    /// least as often, even for a lease that is not extended (DESIGN: Redisson). A hold whose key
+    /// may not be on the server asks until there is a reply.
+    pub(crate) fn renewal_lease(&self, foreign: Lease) -> Option<Lease> {
+        let watched = self.watched_lease();
+        if self.kind.layout() == Layout::Reader {
+            return Some(watched.unwrap_or_else(|| self.longest_lease()).min(foreign));
+        }
+        let to_verify = || self.needs_verification().then(|| self.longest_lease().min(foreign));
+        watched.or_else(to_verify)
+    }
+
+    /// The lease by whose thirds it is renewed, after a renewal that asked for `asked`.
+    pub(crate) fn renewal_lease_after(&self, asked: Lease, foreign: Lease) -> Lease {
+        let is_verified = self.needs_verification() && self.watched_lease().is_none();
+        if self.kind.layout() == Layout::Reader || is_verified {
+            self.renewal_lease(foreign).unwrap_or(asked)
+        } else {
+            asked
+        }
+    }
+
+    /// The lease that a renewal sent at `now` should ask for, or `None` if none should be sent.
+    pub(crate) fn lease_to_renew(&self, now: Instant, max_hold: Option<Duration>) -> Option<Lease> {
+        self.lease_to_extend(now, max_hold).or_else(|| self.lease_to_verify(now))
+    }
+
+    /// `None` if no guard is watched, or the hold would be valid for longer than `max_hold` after
+    /// it was granted.
+    fn lease_to_extend(&self, now: Instant, max_hold: Option<Duration>) -> Option<Lease> {
+        let lease = self.watched_lease()?;
+        let limit = max_hold.and_then(|longest| self.since().checked_add(longest));
+        if limit.is_some_and(|limit| lease.valid_until(now) > limit) {
+            // Relaxed: it only chooses the reason in a report.
+            self.at_limit.store(true, Ordering::Relaxed);
+            return None;
+        }
+        Some(lease)
+    }
+
+    /// The rest of the lease, of a reader or of a hold whose key may not be on the server. It is
+    /// asked for again, and not extended.
+    fn lease_to_verify(&self, now: Instant) -> Option<Lease> {
+        /// Whatever shortens a key leaves it more than this.
+        const MIN: Duration = Duration::from_millis(250);
+        let asks = self.kind.layout() == Layout::Reader || self.needs_verification();
+        let end = self.valid_until().filter(|_| asks)?;
+        let left = end.saturating_duration_since(now);
+        (left >= MIN).then(|| Lease::covering(left))
+    }
+
+    /// Whether its key may be on another server than the one that granted it, or on none: until a
+    /// server has answered, and in a cluster always, as a replica may take over unnoticed.
+    pub(crate) fn set_needs_verification(&self, needs_verification: bool) {
+        // Relaxed: the mark alone starts nothing. The thread that sets it then puts the hold on the
+        // wheel, under a lock.
+        self.needs_verification.store(needs_verification, Ordering::Relaxed);
+    }
+
+    pub(crate) fn needs_verification(&self) -> bool {
+        self.needs_verification.load(Ordering::Relaxed)
+    }
+
+    /// When its acquire was sent, or when the hold that it [continues](Self::started_at) started.
+    pub(crate) fn since(&self) -> Instant {
+        self.validity.origin()
+    }
+
+    fn held_for(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.since())
+    }
+
+    /// When it will have lasted for `long`, unless that was reported already.
+    pub(crate) fn long_at(&self, long: Option<Duration>) -> Option<Instant> {
+        let at = self.since().checked_add(long?)?;
+        (!self.long_reported.load(Ordering::Relaxed)).then_some(at)
+    }
+
+    /// The report that it has lasted for `long` at `now`. Only once.
+    pub(crate) fn report_long(&self, now: Instant, long: Option<Duration>) -> Option<HeldLock> {
+        self.long_at(long).filter(|at| *at <= now)?;
+        // Relaxed: a mark that only the first caller sets. Nothing else depends on it.
+        let is_reported = self.long_reported.swap(true, Ordering::Relaxed);
+        (!is_reported).then(|| HeldLock {
+            name: self.name.clone(),
+            owner: self.owner.to_string(),
+            held_for: self.held_for(now),
+        })
+    }
+
+    /// The report of its loss.
+    pub(crate) fn loss_report(&self, now: Instant, reason: LostReason) -> LostLock {
+        LostLock {
+            name: self.name.clone(),
+            owner: self.owner.to_string(),
+            reason,
+            held_for: self.held_for(now),
+        }
+    }
+
+    /// The server is about to be asked for `lease`. Whatever the reply, and even without one, it
+    /// may keep the key that long from now on.
+    pub(crate) fn request(&self, lease: Lease) {
+        self.state.lock().request(lease);
+    }
+
+    /// Whether the server may keep its key after its validity: it was renewed, or meant to be, or
+    /// nested.
+    pub(crate) fn key_may_outlive_validity(&self) -> bool {
+        self.state.lock().key_may_outlive_validity
+    }
+
+    pub(crate) fn longest_lease(&self) -> Lease {
+        self.state.lock().longest
+    }
+
+    /// Until when a copy of its acquire may still arrive, if there may be one.
+    pub(crate) fn late_copy_deadline(&self) -> Option<ServerTime> {
+        self.late_copy_deadline.as_deref().copied()
+    }
+
+    /// Its fencing token, if it has one.
+    pub(crate) fn token(&self) -> Option<u64> {
+        self.state.lock().cold.as_ref()?.fencing_token
+    }
+
+    pub(crate) fn set_token(&self, token: u64) {
+        self.state.lock().cold.get_or_insert_default().fencing_token = Some(token);
+    }
+
+    /// Brings it into the processor's cache: reads a little of all that a renewal touches, and
+    /// locks nothing. Done with many in a row, memory is waited for once and not for each, as plain
+    /// reads overlap and locks do not.
+    pub(crate) fn prefetch(&self) {
+        let first = self.name.as_str().as_bytes().first();
+        self.state.fetch();
+        std::hint::black_box((
+            first.copied(),
+            self.validity.until(),
+            self.unanswered.load(Ordering::Relaxed),
+        ));
+    }
+
+    /// Where it is on the watchdog's wheel.
+    pub(crate) fn timer_slot(&self) -> TimerSlot {
+        self.state.lock().timer_slot
+    }
+
+    /// Changes where it is on the watchdog's wheel. `change` must not ask anything else of this
+    /// hold.
+    pub(crate) fn change_timer_slot<R>(&self, change: impl FnOnce(&mut TimerSlot) -> R) -> R {
+        change(&mut self.state.lock().timer_slot)
+    }
+
+    /// The form of an instant in its [`TimerSlot`].
+    pub(crate) fn nanos_at(&self, at: Instant) -> u64 {
+        let after = at.saturating_duration_since(self.since());
+        u64::try_from(after.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// The inverse of [`nanos_at`](Self::nanos_at).
+    pub(crate) fn at_nanos(&self, nanos: u64) -> Instant {
+        self.since() + Duration::from_nanos(nanos)
+    }
+
+    /// Ends it as released. If it was over before, that is a loss, and its listeners are notified.
+    pub(crate) fn end_released(&self, now: Instant) -> Result<(), Loss> {
+        let (result, listeners) = {
+            let mut state = self.state.lock();
+            let was_valid = self.validity.end(now);
+            let first = !std::mem::replace(&mut state.is_over, true);
+            if first && !was_valid {
+                state.lost = Some(self.reason(&state));
+            }
+            let result = state.lost.map_or(Ok(()), |reason| Err(Loss { reason, first }));
+            (result, state.take_listeners())
+        };
+        if let Err(loss) = result {
+            notify(&listeners, loss.reason);
+        }
+        // Otherwise the listeners are dropped without a call: released, not lost.
+        result
+    }
+
+    /// Ends it as lost, and notifies its listeners. Only the first reason counts; false if it was
+    /// over before.
+    pub(crate) fn lose(&self, now: Instant, reason: LostReason) -> bool {
+        let listeners = {
+            let mut state = self.state.lock();
+            self.validity.end(now);
+            if std::mem::replace(&mut state.is_over, true) {
+                return false;
+            }
+            state.lost = Some(reason);
+            state.take_listeners()
+        };
+        notify(&listeners, reason);
+        true
+    }
+
+    /// Why its validity has ended, if nothing has ended it.
+    pub(crate) fn reason_of_end(&self) -> LostReason {
+        self.reason(&self.state.lock())
+    }
+
+    fn reason(&self, state: &State) -> LostReason {
+        // Relaxed: they only choose the reason in a report.
+        if state.watched == 0 {
+            // It was not to be renewed.
+            LostReason::Expired
+        } else if self.unanswered.load(Ordering::Relaxed) {
+            LostReason::ServerUnreachable
+        } else if self.at_limit.load(Ordering::Relaxed) {
+            LostReason::Expired
+        } else {
+            // It should have been renewed, but no renewal became due in time.
+            LostReason::Paused
+        }
+    }
+
+    /// Whether it was released, or found to be lost.
+    pub(crate) fn is_over(&self) -> bool {
+        self.state.lock().is_over
+    }
+
+    /// Whether it was released, and not lost.
+    pub(crate) fn is_released(&self) -> bool {
+        let state = self.state.lock();
+        state.is_over && state.lost.is_none()
+    }
+
+    /// How it was lost, if that was found already.
+    pub(crate) fn lost_reason(&self) -> Option<LostReason> {
+        self.state.lock().lost
+    }
+
+    /// A channel that gets the reason if the hold is lost, and closes without one if it is
+    /// released, or when the listener is [removed](Self::remove_listener).
+    pub(crate) fn listen(&self) -> (Receiver<LostReason>, Option<ListenerId>) {
+        let (sender, receiver) = LossSender::new();
+        (receiver, self.add_listener(sender))
+    }
+
+    /// Notifies `listener` when the hold is lost, at once if it is already, and drops it when it is
+    /// released. `None` if it is over.
+    pub(crate) fn add_listener(&self, listener: Arc<dyn LossListener>) -> Option<ListenerId> {
+        let mut state = self.state.lock();
+        if let Some(reason) = state.lost {
+            drop(state);
+            listener.on_lost(reason);
+        } else if !state.is_over {
+            return Some(state.add_listener(listener));
+        }
+        None
+    }
+
+    /// Drops a listener whose guard is gone, unless it was notified.
+    pub(crate) fn remove_listener(&self, id: ListenerId) {
+        let removed = self.state.lock().take_listener(id);
+        // With nothing locked.
+        drop(removed);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn listeners(&self) -> usize {
+        self.state.lock().cold.as_ref().map_or(0, |cold| cold.listeners.len())
+    }
+}
+
+fn notify(listeners: &[(ListenerId, Arc<dyn LossListener>)], reason: LostReason) {
+    for (_, listener) in listeners {
+        listener.on_lost(reason);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::clock::origin;
+    use crate::model::owner::ClientId;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn hold(watched: bool) -> Hold {
+        let name = LockName::parse("a").unwrap();
+        let lease = Lease::new(SECOND * 30).unwrap();
+        let id = HoldId { kind: Kind::Reentrant, name, owner: ClientId::random().next_owner() };
+        Hold::new(id, LocalHolder::current_thread(), lease, watched, origin(), None)
+    }
+
+    #[test]
+    fn a_hold_fits_in_three_cache_lines() {
+        // With the two counts of an `Arc`, and the word in front of whatever is allocated.
+        assert!(size_of::<Hold>() + 3 * size_of::<usize>() <= 3 * 64, "{}", size_of::<Hold>());
+    }
+
+    #[test]
+    fn an_unwatched_hold_has_expired_whatever_happened_before() {
+        let leased = hold(false);
+        assert_eq!(leased.reason_of_end(), LostReason::Expired);
+        let left = hold(true);
+        assert_eq!(left.add_guard(left.longest_lease(), false), Some(2));
+        left.unanswered.store(true, Ordering::Relaxed);
+        assert_eq!(left.remove_guard(true), Left::Guards(1));
+        assert_eq!(left.reason_of_end(), LostReason::Expired);
+    }
+
+    #[test]
+    fn a_watched_hold_with_an_unanswered_renewal_is_lost_as_unreachable() {
+        let watched = hold(true);
+        watched.unanswered.store(true, Ordering::Relaxed);
+        assert_eq!(watched.reason_of_end(), LostReason::ServerUnreachable);
+    }
+
+    #[test]
+    fn a_reply_after_the_end_extends_nothing() {
+        let watched = hold(true);
+        let (since, lease) = (watched.since(), watched.longest_lease());
+        watched.unanswered.store(true, Ordering::Relaxed);
+        assert!(!watched.extend(since + SECOND * 30, lease, since + SECOND * 10));
+        assert_eq!(watched.reason_of_end(), LostReason::ServerUnreachable);
+    }
+
+    #[test]
+    fn removed_listeners_leave_nothing_behind() {
+        let hold = hold(true);
+        let (receiver, kept) = hold.listen();
+        for _ in 0..10_000 {
+            let (_, id) = hold.listen();
+            hold.remove_listener(id.unwrap());
+        }
+        let listeners = || {
+            let state = hold.state.lock();
+            state.cold.as_ref().map(|cold| (cold.listeners.len(), cold.listeners.capacity() < 100))
+        };
+        assert_eq!(listeners(), Some((1, true)));
+        hold.lose(hold.since(), LostReason::Deleted);
+        hold.remove_listener(kept.unwrap());
+        assert_eq!(receiver.try_recv(), Ok(LostReason::Deleted));
+        assert_eq!(listeners(), Some((0, true)));
+        assert!(hold.listen().1.is_none(), "it is over");
+    }
+
+    #[test]
+    fn a_watched_hold_without_a_due_renewal_is_lost_as_paused_even_after_a_reply() {
+        let watched = hold(true);
+        assert_eq!(watched.reason_of_end(), LostReason::Paused);
+        let (since, lease) = (watched.since(), watched.longest_lease());
+        watched.unanswered.store(true, Ordering::Relaxed);
+        assert!(watched.extend(since + SECOND * 10, lease, since + SECOND * 10));
+        assert_eq!(watched.reason_of_end(), LostReason::Paused);
+    }
+
+    #[test]
+    fn a_watched_hold_at_its_limit_has_expired_unless_a_renewal_was_unanswered() {
+        let watched = hold(true);
+        let late = watched.since() + SECOND * 40;
+        assert!(watched.lease_to_renew(late, Some(SECOND * 60)).is_none());
+        assert_eq!(watched.reason_of_end(), LostReason::Expired);
+        watched.unanswered.store(true, Ordering::Relaxed);
+        assert_eq!(watched.reason_of_end(), LostReason::ServerUnreachable);
+    }
+
+    #[test]
+    fn a_renewal_that_would_exceed_the_limit_is_left_out() {
+        let watched = hold(true);
+        let since = watched.since();
+        let renews =
+            |after: Duration, limit| watched.lease_to_renew(since + after, limit).is_some();
+        // A lease of 30 s is valid for 29.698 s.
+        assert!(renews(Duration::from_millis(30_302), Some(SECOND * 60)));
+        assert!(!renews(Duration::from_millis(30_303), Some(SECOND * 60)));
+        assert!(renews(SECOND * 3600, None));
+        assert!(renews(SECOND * 3600, Some(Duration::MAX)));
+        assert!(hold(false).lease_to_renew(since, None).is_none());
+    }
+
+    #[test]
+    fn a_long_hold_is_reported_once_and_not_early() {
+        let hold = hold(true);
+        let (since, long) = (hold.since(), Some(SECOND * 5));
+        assert!(hold.report_long(since + SECOND * 4, long).is_none());
+        assert!(hold.report_long(since + SECOND * 9, None).is_none());
+        assert!(hold.report_long(since + SECOND * 9, Some(Duration::MAX)).is_none());
+        let reported = hold.report_long(since + SECOND * 5, long).map(|held| held.held_for());
+        assert_eq!(reported, Some(SECOND * 5));
+        assert!(hold.report_long(since + SECOND * 9, long).is_none());
+    }
+}

@@ -1,0 +1,54 @@
+//! What is notified when a hold is lost.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use crate::error::LostReason;
+use crate::model::sync::Mutex;
+
+/// Is notified when a hold is lost, and dropped without a call when the hold is released.
+pub(crate) trait LossListener: fmt::Debug + Send + Sync {
+    /// A hold that it listens to is lost. Called with no lock held, on any thread, also on a ticker
+    /// or a renewal thread: it does not wait, reads no clock and drops nothing that could.
+    fn on_lost(&self, reason: LostReason);
+}
+
+/// Sends the reason of the first loss into a channel. It may listen to several holds.
+#[derive(Debug)]
+pub(crate) struct LossSender(Mutex<Option<Sender<LostReason>>>);
+
+impl LossSender {
+    /// With a channel that gets one reason, and closes once it has or once no hold is listened to.
+    pub(crate) fn new() -> (Arc<Self>, Receiver<LostReason>) {
+        let (sender, receiver) = bounded(1);
+        (Arc::new(Self(Mutex::new(Some(sender)))), receiver)
+    }
+}
+
+impl LossListener for LossSender {
+    fn on_lost(&self, reason: LostReason) {
+        if let Some(sender) = self.0.lock().take() {
+            // The receiver may be gone.
+            let _gone = sender.try_send(reason);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crossbeam_channel::TryRecvError;
+
+    use super::*;
+
+    #[test]
+    fn only_the_first_loss_is_sent() {
+        let (sender, receiver) = LossSender::new();
+        assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty));
+        sender.on_lost(LostReason::Expired);
+        assert_eq!(receiver.try_recv(), Ok(LostReason::Expired));
+        sender.on_lost(LostReason::TakenOver);
+        assert_eq!(receiver.try_recv(), Err(TryRecvError::Disconnected));
+    }
+}

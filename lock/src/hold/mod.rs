@@ -1,0 +1,11 @@
+//! What this process knows of the locks and permits that it holds.
+//!
+//! A hold is what one owner has of one lock, shared by all its guards. The registry finds a hold by
+//! name and holder; listeners are notified of its loss. No server is asked here.
+
+pub(crate) mod hold;
+pub(crate) mod inherited;
+pub(crate) mod listener;
+pub(crate) mod registry;
+pub(crate) mod siblings;
+pub(crate) mod state;

@@ -1,0 +1,148 @@
+//! The part of a hold that changes under its mutex.
+
+use std::sync::Arc;
+
+use hashed_wheel::TimerKey;
+
+use crate::error::LostReason;
+use crate::hold::listener::LossListener;
+use crate::model::lease::Lease;
+
+/// How often a hold is nested, where it is on the wheel, and how it ended.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) guards: u32,
+    /// How many of the guards are watched. The hold is renewed while there is one.
+    pub(crate) watched: u32,
+    /// The lease that renewals ask for: that of the last watched guard.
+    pub(crate) lease: Lease,
+    /// The longest lease that was requested: the server may keep the key that long.
+    pub(crate) longest: Lease,
+    pub(crate) timer_slot: TimerSlot,
+    /// Whether the server may keep the key after the end of validity.
+    pub(crate) key_may_outlive_validity: bool,
+    /// Whether it was released or lost.
+    pub(crate) is_over: bool,
+    /// How it ended, if it was lost.
+    pub(crate) lost: Option<LostReason>,
+    /// Boxed, as hardly any hold has it.
+    pub(crate) cold: Option<Box<ColdFields>>,
+}
+
+/// What few holds have.
+#[derive(Debug, Default)]
+pub(crate) struct ColdFields {
+    /// Each on behalf of one guard.
+    pub(crate) listeners: Vec<(ListenerId, Arc<dyn LossListener>)>,
+    pub(crate) next_listener: u64,
+    pub(crate) fencing_token: Option<u64>,
+    /// The name of its holder, if that is not a thread.
+    pub(crate) holder_name: Option<Arc<str>>,
+}
+
+/// One of a hold's listeners.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ListenerId(u64);
+
+/// Where a hold is on the wheel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum TimerSlot {
+    /// Not yet on it.
+    Unscheduled,
+    /// On it, with the time at which the next action is due, in nanoseconds after the start of the
+    /// hold. While a renewal is unanswered, that is the time of its first attempt.
+    Scheduled(TimerKey, u64),
+    /// It will never be on it again.
+    Removed,
+}
+
+/// The guards of a hold after one was removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    Guards(u32),
+    Nothing,
+}
+
+/// How a hold was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Loss {
+    pub(crate) reason: LostReason,
+    /// Whether the loss was not found before.
+    pub(crate) first: bool,
+}
+
+impl State {
+    pub(crate) fn new(
+        lease: Lease,
+        watched: bool,
+        key_may_outlive_validity: bool,
+        cold: Option<Box<ColdFields>>,
+    ) -> Self {
+        Self {
+            guards: 1,
+            watched: u32::from(watched),
+            lease,
+            longest: lease,
+            timer_slot: TimerSlot::Unscheduled,
+            key_may_outlive_validity,
+            is_over: false,
+            lost: None,
+            cold,
+        }
+    }
+
+    /// The server is about to be asked for `lease`.
+    pub(crate) fn request(&mut self, lease: Lease) {
+        self.longest = self.longest.max(lease);
+        self.key_may_outlive_validity = true;
+    }
+
+    pub(crate) fn add_guard(&mut self, lease: Lease, watched: bool) -> Option<u32> {
+        if self.is_over || self.guards == 0 {
+            return None;
+        }
+        self.guards += 1;
+        self.request(lease);
+        if watched {
+            self.watched += 1;
+            self.lease = lease;
+        }
+        Some(self.guards)
+    }
+
+    pub(crate) fn remove_guard(&mut self, watched: bool) -> Left {
+        self.guards = self.guards.saturating_sub(1);
+        self.watched = self.watched.saturating_sub(u32::from(watched));
+        if self.guards == 0 { Left::Nothing } else { Left::Guards(self.guards) }
+    }
+
+    /// The lease that a renewal should ask for, or `None` if no guard is watched.
+    pub(crate) fn watched_lease(&self) -> Option<Lease> {
+        (self.watched > 0).then_some(self.lease)
+    }
+
+    pub(crate) fn holder_name(&self) -> Option<&Arc<str>> {
+        self.cold.as_ref()?.holder_name.as_ref()
+    }
+
+    pub(crate) fn add_listener(&mut self, listener: Arc<dyn LossListener>) -> ListenerId {
+        let cold = self.cold.get_or_insert_default();
+        let id = ListenerId(cold.next_listener);
+        cold.next_listener += 1;
+        cold.listeners.push((id, listener));
+        id
+    }
+
+    /// Takes a listener out, so that it can be dropped with nothing locked.
+    pub(crate) fn take_listener(&mut self, id: ListenerId) -> Option<Arc<dyn LossListener>> {
+        let listeners = &mut self.cold.as_mut()?.listeners;
+        // Nested guards mostly go in the reverse order.
+        let index = listeners.iter().rposition(|(other, _)| *other == id)?;
+        Some(listeners.swap_remove(index).1)
+    }
+
+    /// Takes all listeners out, so that they can be called with nothing locked.
+    pub(crate) fn take_listeners(&mut self) -> Vec<(ListenerId, Arc<dyn LossListener>)> {
+        self.cold.as_mut().map(|cold| std::mem::take(&mut cold.listeners)).unwrap_or_default()
+    }
+}

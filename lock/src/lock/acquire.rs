@@ -1,0 +1,424 @@
+//! One acquire, from the owner's own hold to the guard, for every kind of lock.
+//!
+//! [`acquire`] reads from top to bottom: it re-enters a hold that the owner has; else it asks the
+//! server, once or for each [`Turn`] that its place in the wait queue gives it. [`LockAcquire`] is
+//! its state over all attempts. What a failed acquire may have left on the server, its `Drop` rolls
+//! back (DESIGN: late copies).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, LostReason};
+use crate::hold::hold::Hold;
+use crate::hold::siblings::SiblingAcquire;
+use crate::lock::raw_guard::RawGuard;
+use crate::lock::spec::{LeasePolicy, LockSpec, Nesting};
+use crate::model::kind::{Kind, Layout};
+use crate::model::owner::{LocalHolder, Owner};
+use crate::model::wait::WaitSpec;
+use crate::model::wait_mode::{WaitMode, WakeHint};
+use crate::ops::by_kind::HoldId;
+use crate::ops::value::ServerTime;
+use crate::ops::{Acquired, DrawToken, Operation, SetCountReply};
+use crate::runtime::client_core::ClientCore;
+use crate::runtime::release::{begin_release, defer_release, roll_back};
+use crate::runtime::wait::{Attempt, Turn};
+use crate::store::Failure;
+use crate::store::retry::{RetryPolicy, is_cancelled, park};
+
+/// Acquires the lock for `holder`, or re-enters its hold. `None` if it could not be had in time.
+pub(crate) fn acquire(
+    spec: &LockSpec,
+    holder: &LocalHolder,
+    wait: WaitSpec<'_>,
+) -> Result<Option<RawGuard>, Error> {
+    acquire_since(spec, holder, wait, None)
+}
+
+/// One try for a missing member of a red lock that has been held for `held_for`. `None` also if the
+/// member would be renewed beyond the longest hold, and while a release of that name is queued: an
+/// earlier hold there has to be released first, and what one try leaves behind has to be rolled
+/// back before the next.
+pub(crate) fn acquire_missing(
+    spec: &LockSpec,
+    holder: &LocalHolder,
+    held_for: Duration,
+) -> Result<Option<RawGuard>, Error> {
+    let core = spec.core()?;
+    let (name, policy) = (spec.name()?, spec.lease_policy()?);
+    let now = core.now();
+    let since = now.checked_sub(held_for).unwrap_or(now);
+    let limit = core.settings.max_hold.and_then(|longest| since.checked_add(longest));
+    let is_over = limit.is_some_and(|limit| policy.lease.valid_until(now) > limit);
+    if is_over || core.watchdog.is_release_pending(&name) {
+        return Ok(None);
+    }
+    acquire_since(spec, holder, WaitSpec::ONE_TRY, Some(since))
+}
+
+fn acquire_since(
+    spec: &LockSpec,
+    holder: &LocalHolder,
+    wait: WaitSpec<'_>,
+    held_since: Option<Instant>,
+) -> Result<Option<RawGuard>, Error> {
+    let core = spec.core()?;
+    let (name, lease) = (spec.name()?, spec.lease_policy()?);
+    let policy = || core.policy_of(wait, spec.retries);
+
+    // 1. The holder's own hold. It registers as a sibling before it looks, so that it is woken if
+    //    another thread of the same named owner is granted a hold afterwards. If the own hold
+    //    turns out to be lost, the lock is acquired anew (DESIGN: re-entry).
+    let siblings = core.holds.siblings.begin(&name, holder);
+    let id = HoldId { kind: spec.kind, name: name.clone(), owner: core.id.next_owner() };
+    let mut acquire = LockAcquire {
+        spec,
+        core: &core,
+        holder,
+        siblings: siblings.as_ref(),
+        wait,
+        lease,
+        mode: id.wait_mode(),
+        id,
+        held_since,
+        enclosing_write_hold: None,
+        refusals: 0,
+        late_copy_deadline: None,
+        queue: QueueState::Outside,
+        answer_due: None,
+        answered: false,
+        must_roll_back: false,
+    };
+    if let Some(guard) = acquire.reenter(policy)? {
+        return Ok(Some(guard));
+    }
+    acquire.enclosing_write_hold = acquire.find_write_hold()?;
+
+    // 2. Without a wait: one try.
+    if !wait.waits {
+        let policy = policy();
+        let mut attempt = acquire.attempt(&policy).map_err(|error| core.or_shut_down(error))?;
+        if let (Attempt::Busy(..), Some(siblings)) = (&attempt, &siblings) {
+            // The holder may be another thread of the same owner.
+            wait_for_siblings(&core, siblings, &policy);
+            attempt = acquire.check_siblings(|| policy)?;
+        }
+        return match attempt {
+            Attempt::Granted(guard, _) => Ok(Some(guard)),
+            Attempt::Busy(..) => Ok(None),
+        };
+    }
+
+    // 3. Else the wait queue says when to try (DESIGN: waiting).
+    let channel = acquire.id.wait_channel();
+    let sibling = siblings.as_ref().map(SiblingAcquire::parker);
+    let mut waiter = core.waits.join(&core.store, &channel, acquire.mode, wait, sibling);
+    loop {
+        match waiter.turn() {
+            Turn::AskServer => match acquire.attempt(&policy()) {
+                Ok(Attempt::Granted(guard, hint)) => {
+                    waiter.granted(hint);
+                    return Ok(Some(guard));
+                }
+                Ok(Attempt::Busy(busy, hint)) => waiter.refused(busy, hint),
+                Err(error) => return core.end_of_wait(waiter.failed(error), &name),
+            },
+            Turn::CheckSiblings => {
+                if let Attempt::Granted(guard, _) = acquire.check_siblings(policy)? {
+                    return Ok(Some(guard));
+                }
+            }
+            Turn::End(end) => return core.end_of_wait(end, &name),
+        }
+    }
+}
+
+/// Whether the owner of an acquire is in the queue on the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum QueueState {
+    Outside,
+    /// It asked, and there was no answer.
+    Perhaps,
+    /// A shutdown waits until it has left.
+    Inside,
+}
+
+/// One acquire, over all its attempts. If it ends without a guard, it leaves the queue on the
+/// server; and if a copy of an attempt may still arrive there, a release is queued.
+struct LockAcquire<'a> {
+    spec: &'a LockSpec,
+    core: &'a Arc<ClientCore>,
+    holder: &'a LocalHolder,
+    /// Its place among the threads of its holder, if that is a named owner.
+    siblings: Option<&'a SiblingAcquire<'a>>,
+    wait: WaitSpec<'a>,
+    lease: LeasePolicy,
+    id: HoldId,
+    mode: WaitMode,
+    /// When the red lock was acquired of which it is a missing member.
+    held_since: Option<Instant>,
+    /// The owner of the write hold under which it reads.
+    enclosing_write_hold: Option<Owner>,
+    refusals: u32,
+    late_copy_deadline: Option<ServerTime>,
+    queue: QueueState,
+    /// By when the last attempt was to be answered, if there was one: not after the deadline of the
+    /// caller.
+    answer_due: Option<Instant>,
+    /// Whether it was.
+    answered: bool,
+    /// Whether it was granted and must not be kept.
+    must_roll_back: bool,
+}
+
+impl LockAcquire<'_> {
+    /// One more guard of a hold that this holder has. `None` if there is none, or it turns out to
+    /// be lost.
+    fn reenter<'p>(
+        &self,
+        policy: impl FnOnce() -> RetryPolicy<'p>,
+    ) -> Result<Option<RawGuard>, Error> {
+        let core = self.core;
+        let Some(hold) = core.holds.find(&self.id.name, self.holder, self.id.kind.layout()) else {
+            return Ok(None);
+        };
+        if !hold.is_held(core.now()) {
+            core.watchdog.lose(&hold, hold.reason_of_end());
+            return Ok(None);
+        }
+        // It would wait for its own renewed hold without end.
+        let forever = hold.watched_lease().is_some() && self.wait.is_unlimited();
+        match self.spec.nesting {
+            Nesting::Allowed => {}
+            Nesting::Contends if !forever => return Ok(None),
+            Nesting::Contends | Nesting::Refused => {
+                return Err(Error::AlreadyHeld { name: hold.name.shown() });
+            }
+        }
+        self.check_watchdog()?;
+        let LeasePolicy { lease, watched } = self.lease;
+        let Some(count) = hold.add_guard(lease, watched) else {
+            // Another thread of the same owner releases it just now.
+            return Ok(None);
+        };
+        match self.send_reentry(&hold, count, &policy()) {
+            Ok(true) => Ok(Some(RawGuard::new(Arc::clone(core), hold, watched))),
+            Ok(false) => Ok(None),
+            Err(error) => {
+                // The count on the server may be one too high, which no decision reads. What
+                // matters is whether this was the last guard by now: then its release is queued.
+                if let Ok(pending) = begin_release(core, &hold, watched) {
+                    defer_release(core, &hold, &pending);
+                }
+                Err(core.or_shut_down(error))
+            }
+        }
+    }
+
+    /// Tells the server of one more guard. False if the hold turns out to be lost.
+    fn send_reentry(
+        &self,
+        hold: &Arc<Hold>,
+        count: u32,
+        policy: &RetryPolicy<'_>,
+    ) -> Result<bool, Error> {
+        let (core, lease) = (self.core, self.lease.lease);
+        let set_count = hold.id().set_count(count, Some(lease));
+        let answer = core
+            .call_by(&set_count, policy)
+            .map_err(|error| error.failure.into_error(set_count.name(), &hold.name))?;
+        if answer.reply == SetCountReply::Gone {
+            core.watchdog.lose(hold, LostReason::Deleted);
+            return Ok(false);
+        }
+        if !hold.extend(core.now(), lease, answer.sent_at) {
+            // It ended while the answer was on its way.
+            core.watchdog.lose(hold, hold.reason_of_end());
+            return Ok(false);
+        }
+        core.watchdog.watch(hold, answer.sent_at);
+        if self.id.kind != Kind::Fenced || hold.token().is_some() {
+            return Ok(true);
+        }
+        // It was acquired as a lock without tokens. A late copy draws one more, which does no harm.
+        let draw = DrawToken::new(hold.name.clone(), hold.owner.clone());
+        let answer = core
+            .call_by(&draw, policy)
+            .map_err(|error| error.failure.into_error(draw.name(), &hold.name))?;
+        let Some(token) = answer.reply else {
+            core.watchdog.lose(hold, LostReason::Deleted);
+            return Ok(false);
+        };
+        hold.set_token(token);
+        Ok(true)
+    }
+
+    /// The write hold of the same holder under which a reader gets in. The new hold has an owner of
+    /// its own all the same: a late copy for an earlier read hold would end this one otherwise.
+    fn find_write_hold(&self) -> Result<Option<Owner>, Error> {
+        let name = &self.id.name;
+        let held = |layout| {
+            let hold = self.core.holds.find(name, self.holder, layout)?;
+            hold.is_held(self.core.now()).then_some(hold)
+        };
+        match self.id.kind {
+            Kind::Write if held(Layout::Reader).is_some() => {
+                Err(Error::Upgrade { name: name.shown() })
+            }
+            Kind::Read => Ok(held(Layout::Writer).map(|writer| writer.owner.clone())),
+            _ => Ok(None),
+        }
+    }
+
+    /// One more guard of a hold that another thread of the same named owner has been granted
+    /// meanwhile; or a read hold under its write hold.
+    fn check_siblings<'p>(
+        &mut self,
+        policy: impl Fn() -> RetryPolicy<'p>,
+    ) -> Result<Attempt<RawGuard>, Error> {
+        if let Some(guard) = self.reenter(&policy)? {
+            return Ok(Attempt::Granted(guard, WakeHint::Wait));
+        }
+        let write_hold = self.find_write_hold()?;
+        if write_hold.is_some() && write_hold != self.enclosing_write_hold {
+            self.enclosing_write_hold = write_hold;
+            return self.attempt(&policy());
+        }
+        Ok(Attempt::Busy(None, WakeHint::Wait))
+    }
+
+    /// Asks the server once.
+    fn attempt(&mut self, policy: &RetryPolicy<'_>) -> Result<Attempt<RawGuard>, Error> {
+        let core = self.core;
+        self.answer_due = Some(policy.deadline);
+        let _asking = self.siblings.map(SiblingAcquire::begin_request);
+        self.check_watchdog()?;
+        let LeasePolicy { lease, watched } = self.lease;
+
+        // The request. It is in the queue on the server from when it is sent, although no answer
+        // may come.
+        let write_hold = self.enclosing_write_hold.as_ref();
+        let request = self.id.acquire(lease, self.wait.waits, write_hold);
+        let queues = self.wait.waits && self.mode == WaitMode::Queued;
+        if queues && self.queue == QueueState::Outside {
+            self.queue = QueueState::Perhaps;
+        }
+        self.answered = false;
+
+        // The call. It is sent again until it is answered; what a late copy may do is rolled back,
+        // or the hold's.
+        let answer = match core.call_by(&request, policy) {
+            Ok(answer) => answer,
+            Err(error) => {
+                self.late_copy_deadline = self.late_copy_deadline.max(error.late_copy_deadline);
+                if matches!(error.failure, Failure::CrossSlot { .. }) {
+                    // Nothing of it is ever sent, so there is no queue to leave.
+                    self.queue = QueueState::Outside;
+                }
+                self.must_roll_back = error.failure.was_granted();
+                self.answered = self.must_roll_back;
+                return Err(error.failure.into_error(request.name(), &self.id.name));
+            }
+        };
+        self.answered = true;
+        self.late_copy_deadline = self.late_copy_deadline.max(answer.late_copy_deadline);
+
+        // The answer.
+        let token = match answer.reply {
+            Acquired::Busy(busy) => {
+                if self.queue == QueueState::Perhaps {
+                    self.queue = QueueState::Inside;
+                    core.watchdog.begin_in_flight_release(&self.id);
+                }
+                return Ok(Attempt::Busy(self.pause(busy), WakeHint::Wait));
+            }
+            Acquired::Granted => None,
+            Acquired::Fenced(token) => Some(token),
+        };
+        let hint = match self.mode {
+            WaitMode::Shared => WakeHint::MayTry,
+            _ if watched => WakeHint::Wait,
+            _ => WakeHint::WaitFor(lease.duration()),
+        };
+        self.granted(answer.sent_at, token).map(|guard| Attempt::Granted(guard, hint))
+    }
+
+    /// How long to sleep after a refusal.
+    fn pause(&mut self, busy: Option<Duration>) -> Option<Duration> {
+        if self.mode != WaitMode::Polled {
+            return busy;
+        }
+        let pause = self.spec.backoff.pause(self.refusals);
+        self.refusals = self.refusals.saturating_add(1);
+        Some(busy.map_or(pause, |busy| busy.min(pause)))
+    }
+
+    /// Makes the hold, gives it to the registry and to the watchdog, and makes the guard.
+    fn granted(&mut self, sent_at: Instant, token: Option<u64>) -> Result<RawGuard, Error> {
+        let core = self.core;
+        let LeasePolicy { lease, watched } = self.lease;
+        // From here on the hold answers for late copies, and a holder is in no queue.
+        let late_copy_deadline = self.late_copy_deadline.take();
+        if std::mem::replace(&mut self.queue, QueueState::Outside) == QueueState::Inside {
+            core.watchdog.end_in_flight_release(&self.id);
+        }
+        let (id, holder) = (self.id.clone(), self.holder.clone());
+        let hold = Hold::new(id, holder, lease, watched, sent_at, late_copy_deadline);
+        let hold = Arc::new(match self.held_since {
+            None => hold,
+            Some(since) => hold.started_at(since),
+        });
+        if let Some(token) = token {
+            hold.set_token(token);
+        }
+        let in_time = hold.is_held(core.now());
+        if !in_time {
+            // The server counts from when the request arrived, which was late.
+            hold.request(lease);
+        }
+        core.holds.insert(&hold);
+        core.watchdog.watch(&hold, sent_at);
+        let guard = RawGuard::new(Arc::clone(core), hold, watched);
+        if core.is_shut_down() {
+            // The shutdown may have ended all holds before this one was among them. Dropping the
+            // guard releases it.
+            return Err(Error::Shutdown);
+        }
+        if in_time {
+            return Ok(guard);
+        }
+        // The lease was over before the answer arrived. The release says so, and cleans up.
+        guard.release()?;
+        Err(Error::Lost { name: self.id.name.shown(), reason: LostReason::Expired })
+    }
+
+    /// An error if the hold would be watched and nothing would renew it.
+    fn check_watchdog(&self) -> Result<(), Error> {
+        let gone = self.lease.watched && self.core.watchdog.is_dead(&self.id.name);
+        if gone { Err(Error::WatchdogGone) } else { Ok(()) }
+    }
+}
+
+impl Drop for LockAcquire<'_> {
+    fn drop(&mut self) {
+        let (lease, late_copy_deadline) = (self.lease.lease, self.late_copy_deadline);
+        if self.queue != QueueState::Outside || self.must_roll_back {
+            // A server that did not answer just now is not waited for again.
+            let answer_due = self.answer_due.filter(|_| self.answered);
+            roll_back(self.core, &self.id, lease, late_copy_deadline, answer_due);
+        } else if late_copy_deadline.is_some() {
+            self.core.watchdog.queue_release(&self.id, lease, late_copy_deadline, None);
+        }
+    }
+}
+
+/// Waits until no other thread of the same owner asks the server, or until there is no more time.
+fn wait_for_siblings(core: &ClientCore, siblings: &SiblingAcquire<'_>, policy: &RetryPolicy<'_>) {
+    while siblings.siblings_have_request()
+        && core.now() < policy.deadline
+        && !is_cancelled(policy.cancel)
+        && !core.is_shut_down()
+    {
+        park(&*core.clock, siblings.parker(), Some(policy.deadline), policy.cancel);
+    }
+}

@@ -1,0 +1,200 @@
+//! The guard of a lock: what its holder may ask of it, and how it releases the lock.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::MutexGuard;
+use std::time::Duration;
+
+use crossbeam_channel::Receiver;
+
+use crate::error::{Error, LostReason};
+use crate::lock::raw_guard::RawGuard;
+
+/// A held lock. Dropping it releases the lock.
+///
+/// It belongs to the thread that acquired it and cannot be sent to another, as the lock is
+/// reentrant: the same thread may acquire it again, and gets one guard each time. References to it
+/// may be shared, so that a helper thread can ask [`is_held`](Self::is_held).
+///
+/// **Ask the guard. That code runs after `lock()` does not prove that the lock is still held.** A
+/// process can be stopped for longer than its lease, and a server can lose a key. Ask `is_held`, or
+/// [`check`](Self::check), before each step that must not happen twice, or select on
+/// [`lost`](Self::lost).
+///
+/// Dropping it sends the release and waits for the answer, for at most one command timeout. It
+/// never panics. A release that is not answered is finished in the background.
+/// [`unlock`](Self::unlock) does the same and returns the result.
+///
+/// ```
+/// use wheellock::Client;
+///
+/// let client = Client::in_memory();
+/// let guard = client.lock("orders:42").lock()?;
+/// assert!(guard.is_held());
+/// guard.unlock()?;
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+///
+/// It stays on its thread:
+///
+/// ```compile_fail,E0277
+/// let guard = wheellock::Client::in_memory().lock("orders:42").lock().unwrap();
+/// std::thread::spawn(move || drop(guard));
+/// ```
+///
+/// A `LockGuard<AnyThread>` is an [`OwnedGuard`], which may be sent.
+#[must_use = "the lock is released as soon as the guard is dropped"]
+#[clippy::has_significant_drop]
+pub struct LockGuard<T = ThisThread> {
+    raw: RawGuard,
+    thread: PhantomData<T>,
+}
+
+/// A lock held by a [named owner](crate::Lock::with_owner). Dropping it releases the lock.
+///
+/// It does all that a [`LockGuard`] does, and may be sent to another thread and released there.
+///
+/// ```
+/// use wheellock::{Client, OwnedGuard};
+///
+/// let client = Client::in_memory();
+/// let guard: OwnedGuard = client.lock("orders:42").with_owner("request 7").lock()?;
+/// std::thread::spawn(move || guard.unlock()).join().unwrap()?;
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+pub type OwnedGuard = LockGuard<AnyThread>;
+
+/// Of a guard: it belongs to the thread that acquired the lock, and cannot be sent to another.
+#[derive(Debug)]
+pub struct ThisThread {
+    /// A standard guard can be shared but not sent, and so can these.
+    _thread: PhantomData<MutexGuard<'static, ()>>,
+}
+
+/// Of a guard: it belongs to a named owner, and may be sent to another thread and released there.
+#[derive(Debug)]
+pub struct AnyThread;
+
+impl<T> LockGuard<T> {
+    pub(crate) fn new(raw: RawGuard) -> Self {
+        Self { raw, thread: PhantomData }
+    }
+
+    pub(crate) fn raw(&self) -> &RawGuard {
+        &self.raw
+    }
+
+    pub(crate) fn into_raw(self) -> RawGuard {
+        self.raw
+    }
+
+    /// Whether the lock is held for certain. Local: no round trip.
+    ///
+    /// The lease counts from before its request was sent, by the client's clock. So this is `false`
+    /// at the first instruction after a pause that outlasted the lease. Once it is `false` it stays
+    /// so. In the child of a fork it is `false`: the parent holds the lock.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.raw.is_held()
+    }
+
+    /// An error unless the lock is held for certain: [`is_held`](Self::is_held) in a form for `?`,
+    /// before each step that must not happen twice. Local: no round trip.
+    ///
+    /// ```
+    /// use wheellock::{Client, Error, LockGuard};
+    ///
+    /// fn two_steps(guard: &LockGuard) -> Result<(), Error> {
+    ///     guard.check()?;
+    ///     // the first step
+    ///     guard.check()?;
+    ///     // the second step
+    ///     Ok(())
+    /// }
+    ///
+    /// let client = Client::in_memory();
+    /// two_steps(&client.lock("orders:42").lock()?)?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] - it is no longer held, with the reason.
+    pub fn check(&self) -> Result<(), Error> {
+        self.raw.check()
+    }
+
+    /// How long the lock is held for certain, without a renewal to come. Zero once it is lost.
+    /// Local: no round trip.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.raw.remaining()
+    }
+
+    /// A channel that gets one message if the hold is lost: the reason. It closes without one when
+    /// this guard is gone, also if other guards of the hold are left.
+    ///
+    /// Each guard has one channel. Clones of the receiver share its one message.
+    ///
+    /// ```
+    /// use wheellock::{Client, LostReason, Memory};
+    ///
+    /// let memory = Memory::new();
+    /// let client = Client::builder().in_memory(&memory).build()?;
+    /// let guard = client.lock("orders:42").lock()?;
+    /// client.lock("orders:42").force_unlock()?;
+    /// wheellock::crossbeam_channel::select! {
+    ///     recv(guard.lost()) -> reason => assert_eq!(reason, Ok(LostReason::Deleted)),
+    /// }
+    /// assert!(!guard.is_held());
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn lost(&self) -> &Receiver<LostReason> {
+        self.raw.lost()
+    }
+
+    /// The lock's name, cut short if it is very long.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.raw.name()
+    }
+
+    /// The owner under which the server keeps the lock: the client's identity and the number of
+    /// this hold.
+    #[must_use]
+    pub fn owner(&self) -> &str {
+        self.raw.owner()
+    }
+
+    /// Releases the lock. `Ok` means that it was held until now and is free.
+    ///
+    /// If other guards of this hold are left, it stays held, and only its count goes down.
+    ///
+    /// The hold is over in this process before the first byte is sent, whatever the result.
+    ///
+    /// # Errors
+    ///
+    /// * [`Error::Lost`] - it was no longer held. Another owner may have held it at the same time.
+    ///   A new owner's hold is not touched.
+    /// * [`Error::OutcomeUnknown`], [`Error::Unreachable`] or [`Error::Refused`] - the server did
+    ///   not acknowledge the release within twice the command timeout. It is finished in the
+    ///   background; at worst the lease ends it.
+    pub fn unlock(self) -> Result<(), Error> {
+        self.raw.release()
+    }
+}
+
+impl LockGuard<AnyThread> {
+    /// The [fencing token](crate::FencedGuard::token), if the lock is a fenced one.
+    #[must_use]
+    pub fn token(&self) -> Option<u64> {
+        self.raw.token()
+    }
+}
+
+impl<T> fmt::Debug for LockGuard<T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.raw.fmt_as("LockGuard", formatter)
+    }
+}

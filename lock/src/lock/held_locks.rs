@@ -1,0 +1,336 @@
+//! What the guard of a multi-lock or of a red lock holds. It counts as held while a quorum of its
+//! locks is held, and is lost for good as soon as fewer are.
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use crate::error::{Error, LostReason};
+use crate::hold::listener::LossListener;
+use crate::lock::raw_guard::{RawGuard, View};
+use crate::model::fork::HomeProcess;
+use crate::model::sync::Mutex;
+
+/// Raw guards by the positions of their locks.
+pub(crate) type RawGuards = BTreeMap<usize, RawGuard>;
+
+/// The raw guards of one guard. Of a multi-lock the quorum is all of them, of a red lock a
+/// majority.
+///
+/// In the child of a fork nothing of it is touched, and it counts as lost (DESIGN: forks).
+///
+/// Tickers and renewal threads that report a loss also take the mutex. So no clock is asked and
+/// nothing is sent while it is locked.
+#[derive(Debug)]
+pub(crate) struct HeldLocks {
+    home: HomeProcess,
+    /// The name in errors.
+    name: String,
+    quorum_size: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    guards: RawGuards,
+    /// The same, to look at with nothing locked. Empty until the quorum is complete.
+    views: Arc<[(usize, View)]>,
+    phase: Phase,
+    loss: Option<Sender<LostReason>>,
+}
+
+#[derive(Debug, Default)]
+enum Phase {
+    /// The quorum is not complete yet.
+    #[default]
+    Acquiring,
+    Held,
+    /// Fewer than a quorum were held, so all are released.
+    Lost(Error),
+    /// It was released, or there never was a quorum.
+    Closed,
+}
+
+impl HeldLocks {
+    pub(crate) fn new(name: String, quorum_size: usize) -> Arc<Self> {
+        let home = HomeProcess::new();
+        Arc::new(Self { home, name, quorum_size, state: Mutex::default() })
+    }
+
+    /// Adds a guard, in place of a lost one of that position. Returned is the guard to release: the
+    /// one that was replaced, or the new one if it is not wanted. Once a quorum was held, a new
+    /// guard is wanted only if a quorum is still held without it. Otherwise another owner may have
+    /// had a quorum in between.
+    pub(crate) fn join(self: &Arc<Self>, position: usize, guard: RawGuard) -> Option<RawGuard> {
+        // Listen before it is added. A loss that is reported in between is seen below.
+        guard.add_listener(Arc::new(GroupListener(Arc::downgrade(self))));
+        let was_acquiring = matches!(self.state.lock().phase, Phase::Acquiring);
+        let wanted = was_acquiring || self.is_held();
+        let mut state = self.state.lock();
+        let open = matches!(state.phase, Phase::Acquiring | Phase::Held);
+        if !wanted || !open || guard.is_over() {
+            return Some(guard);
+        }
+        let replaced = state.guards.insert(position, guard);
+        state.update_views();
+        replaced
+    }
+
+    /// Ends the acquire: whether the quorum is complete. If so it is held from now on, until it is
+    /// lost.
+    pub(crate) fn grant(&self) -> bool {
+        let views = {
+            let mut state = self.state.lock();
+            state.views = state.views();
+            Arc::clone(&state.views)
+        };
+        // The clocks are asked with nothing locked.
+        let held = count(&views) >= self.quorum_size;
+        let mut state = self.state.lock();
+        // A loss reported before this lock was ignored, as the phase was `Acquiring`, so the guards
+        // are counted again. A later one finds the phase `Held`.
+        let granted = held && state.left() >= self.quorum_size;
+        if let Phase::Acquiring = state.phase {
+            state.phase = if granted { Phase::Held } else { Phase::Closed };
+        }
+        state.update_views();
+        matches!(state.phase, Phase::Held)
+    }
+
+    /// The number of guards, held or lost.
+    pub(crate) fn len(&self) -> usize {
+        self.state.lock().guards.len()
+    }
+
+    /// Whether a quorum was complete, and it was not released since.
+    pub(crate) fn is_granted(&self) -> bool {
+        matches!(self.state.lock().phase, Phase::Held | Phase::Lost(_))
+    }
+
+    /// Whether [`join`](Self::join) would keep a guard now.
+    pub(crate) fn wants_more(&self) -> bool {
+        let is_acquiring = matches!(self.state.lock().phase, Phase::Acquiring);
+        is_acquiring || self.is_held()
+    }
+
+    /// Whether a quorum is held for certain. Once it is not, it never is again.
+    pub(crate) fn is_held(&self) -> bool {
+        while let Some(views) = self.views_if_held() {
+            if count(&views) >= self.quorum_size {
+                return true;
+            }
+            let lost = last_lost(&views);
+            let mut state = self.state.lock();
+            // If the views have changed, one has joined meanwhile, and then the others were a
+            // quorum a moment ago: count again.
+            if Arc::ptr_eq(&state.views, &views) {
+                state.lose(lost);
+                return false;
+            }
+        }
+        false
+    }
+
+    /// How long a quorum is held for certain: until the first moment at which too few are left.
+    pub(crate) fn remaining(&self) -> Duration {
+        let views = self.views_if_held().filter(|_| self.is_held()).unwrap_or_default();
+        let mut times: Vec<Duration> = views.iter().map(|(_, view)| view.remaining()).collect();
+        times.sort_unstable_by(|one, other| other.cmp(one));
+        times.get(self.quorum_size.saturating_sub(1)).copied().unwrap_or_default()
+    }
+
+    /// An error unless a quorum is held for certain: how one of the others was lost.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if !self.home.is_current() {
+            return Err(Error::Lost { name: self.name.clone(), reason: LostReason::Forked });
+        }
+        if self.is_held() {
+            return Ok(());
+        }
+        let views = match &*self.state.lock() {
+            State { phase: Phase::Lost(lost), .. } => return Err(lost.clone()),
+            // There never was a quorum.
+            state => Arc::clone(&state.views),
+        };
+        Err(last_lost(&views))
+    }
+
+    /// How many are held for certain; none if fewer than a quorum are.
+    pub(crate) fn held(&self) -> usize {
+        self.views_if_held().map_or(0, |views| count(&views))
+    }
+
+    /// Which of the first `positions` are not held, if a quorum is.
+    pub(crate) fn missing(&self, positions: usize) -> Vec<usize> {
+        let views = self.views_if_held().filter(|_| self.is_held());
+        let Some(views) = views else { return Vec::new() };
+        let is_held =
+            |position| views.iter().any(|(held, view)| *held == position && view.is_held());
+        (0..positions).filter(|position| !is_held(*position)).collect()
+    }
+
+    /// The fencing tokens, in the order of the positions. None in the child of a fork.
+    pub(crate) fn tokens(&self) -> Vec<Option<u64>> {
+        if !self.home.is_current() {
+            return Vec::new();
+        }
+        self.state.lock().guards.values().map(RawGuard::token).collect()
+    }
+
+    /// A channel that gets the reason when the quorum is lost, and closes without a message when it
+    /// is released.
+    pub(crate) fn listen(&self) -> Receiver<LostReason> {
+        let (sender, receiver) = bounded(1);
+        let mut state = self.state.lock();
+        if let Phase::Lost(Error::Lost { reason, .. }) = &state.phase {
+            let _fits = sender.try_send(*reason);
+        } else {
+            state.loss = Some(sender);
+        }
+        receiver
+    }
+
+    /// Ends it and returns the guards, for the caller to release; none if they were released when
+    /// the quorum was lost. A guard that joins later is handed back.
+    pub(crate) fn close(self: &Arc<Self>) -> RawGuards {
+        if !self.home.is_current() {
+            // The parent's, with mutexes that a thread of the parent may have locked. Never
+            // dropped.
+            mem::forget(Arc::clone(self));
+            return RawGuards::new();
+        }
+        // If it is lost, that is reported first.
+        self.is_held();
+        let closed = State { phase: Phase::Closed, ..State::default() };
+        let State { guards, phase, .. } = mem::replace(&mut *self.state.lock(), closed);
+        match phase {
+            Phase::Lost(_) => RawGuards::new(),
+            Phase::Acquiring | Phase::Held | Phase::Closed => guards,
+        }
+    }
+
+    fn views_if_held(&self) -> Option<Arc<[(usize, View)]>> {
+        if !self.home.is_current() {
+            return None;
+        }
+        let state = self.state.lock();
+        matches!(state.phase, Phase::Held).then(|| Arc::clone(&state.views))
+    }
+}
+
+/// How many of them are held.
+fn count(views: &[(usize, View)]) -> usize {
+    views.iter().filter(|(_, view)| view.is_held()).count()
+}
+
+/// How one of those that are not held any more was lost: preferably one whose loss was not
+/// reported yet, as that is the latest.
+fn last_lost(views: &[(usize, View)]) -> Error {
+    let not_held = views.iter().map(|(_, view)| view).filter(|view| !view.is_held());
+    let last = not_held.min_by_key(|view| view.is_over()).map(View::lost);
+    last.unwrap_or_else(|| Error::Lost { name: String::new(), reason: LostReason::Expired })
+}
+
+/// Listens to the loss of each guard's hold. Weak, as the group has the holds.
+#[derive(Debug)]
+struct GroupListener(Weak<HeldLocks>);
+
+impl LossListener for GroupListener {
+    fn on_lost(&self, reason: LostReason) {
+        let Some(group) = self.0.upgrade() else { return };
+        let mut state = group.state.lock();
+        if state.left() < group.quorum_size {
+            let of = |guard: &&RawGuard| guard.lost_reason() == Some(reason);
+            let name = state.guards.values().find(of).map(RawGuard::name).unwrap_or_default();
+            state.lose(Error::Lost { name, reason });
+        }
+    }
+}
+
+impl State {
+    /// Fewer than a quorum are left: the others are released, so that they are not renewed and no
+    /// other owner has to wait for them.
+    fn lose(&mut self, lost: Error) {
+        let Phase::Held = self.phase else { return };
+        // They stay here until the guard is dropped: dropping the last guard of a client would end
+        // the client, which waits.
+        self.guards.values_mut().for_each(RawGuard::abandon);
+        if let (Some(loss), Error::Lost { reason, .. }) = (self.loss.take(), &lost) {
+            // The receiver may be gone.
+            let _gone = loss.try_send(*reason);
+        }
+        self.phase = Phase::Lost(lost);
+    }
+
+    /// The number of guards whose loss was not reported.
+    fn left(&self) -> usize {
+        self.guards.values().filter(|guard| !guard.is_over()).count()
+    }
+
+    fn views(&self) -> Arc<[(usize, View)]> {
+        self.guards.iter().map(|(position, guard)| (*position, guard.view())).collect()
+    }
+
+    /// The guards have changed. During the acquire nothing reads the views.
+    fn update_views(&mut self) {
+        if !matches!(self.phase, Phase::Acquiring) {
+            self.views = self.views();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hashed_wheel::{Clock, ManualClock};
+
+    use super::*;
+    use crate::events::callbacks::Callbacks;
+    use crate::hold::hold::Hold;
+    use crate::model::kind::Kind;
+    use crate::model::lease::Lease;
+    use crate::model::name::LockName;
+    use crate::model::owner::{ClientId, LocalHolder};
+    use crate::model::settings::Settings;
+    use crate::ops::by_kind::HoldId;
+    use crate::runtime::client_core::{ClientCore, StartMode, Target};
+    use crate::store::memory::Memory;
+
+    /// A client in memory and its clock.
+    fn client() -> (Arc<ClientCore>, ManualClock) {
+        let clock = ManualClock::new();
+        let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+        let target = Target::Memory(Memory::with_clock(Arc::clone(&shared)));
+        let settings = Settings::default();
+        let core =
+            ClientCore::start(target, shared, settings, Callbacks::default(), StartMode::Built);
+        (Arc::new(core.unwrap()), clock)
+    }
+
+    /// A guard with this lease. The watchdog does not know its hold, so nothing reports its end.
+    fn guard(core: &Arc<ClientCore>, name: &str, lease: Duration) -> RawGuard {
+        let (name, owner) = (LockName::parse(name).unwrap(), ClientId::random().next_owner());
+        let id = HoldId { kind: Kind::Reentrant, name, owner };
+        let (lease, holder) = (Lease::new(lease).unwrap(), LocalHolder::current_thread());
+        let hold = Hold::new(id, holder, lease, false, core.now(), None);
+        RawGuard::new(Arc::clone(core), Arc::new(hold), false)
+    }
+
+    #[test]
+    fn a_member_does_not_join_a_quorum_that_has_expired_unreported() {
+        let (core, clock) = client();
+        let held = HeldLocks::new("a".to_owned(), 2);
+        for (index, name) in ["a", "b"].into_iter().enumerate() {
+            assert!(held.join(index, guard(&core, name, Duration::from_secs(30))).is_none());
+        }
+        assert!(held.grant());
+        let third = guard(&core, "c", Duration::from_secs(60));
+        clock.advance(Duration::from_secs(31));
+        assert!(third.is_held());
+        let returned = held.join(2, third);
+        assert!(returned.is_some(), "it would be a quorum of locks that were lost in between");
+        assert!(held.check().is_err());
+    }
+}

@@ -1,0 +1,332 @@
+//! A lock of any kind: acquire it, ask about it, force it open.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, LostReason};
+use crate::hold::hold::Hold;
+use crate::lock::acquire::acquire;
+use crate::lock::any_lock::{AnyLock, AsMember, MemberLock};
+use crate::lock::fenced_guard::FencedGuard;
+use crate::lock::guard::{LockGuard, OwnedGuard};
+use crate::lock::guard_trait::Guard;
+use crate::lock::spec::LockSpec;
+use crate::model::backoff::Backoff;
+use crate::model::kind::{Kind, Layout};
+use crate::model::owner::LocalHolder;
+use crate::model::wait::Wait;
+use crate::ops::by_kind;
+use crate::ops::{self, LastToken, TimeToLive};
+use crate::runtime::named::dedup_ttl;
+
+/// A lock of one name. Cheap to make, to clone and to share; it holds nothing by itself.
+///
+/// Its kind depends on the method that made it: [`Client::lock`](crate::Client::lock) or another of
+/// the client. All kinds are acquired, held, renewed and released in the same way, and give a guard
+/// `G`: a [`LockGuard`] that stays on its thread, a [`FencedGuard`] with a token, or, [for a named
+/// owner](Self::with_owner), an [`OwnedGuard`].
+///
+/// All locks of one name and kind exclude each other: those of one client, of other processes, and
+/// Redisson's in Java. [`lock`](crate::Client::lock), `fair_lock`, `fenced_lock`, `spin_lock` and
+/// the non-reentrant ones exclude each other too, for their keys are alike; but each wakes only the
+/// waiters of its own kind at once, and the others find out within a second. A thread that holds a
+/// lock may acquire it again, unless the kind says otherwise; it is free when the last of its
+/// guards is gone. Two `Lock` objects of one client and name on one thread are one hold.
+///
+/// By default a hold is *watched*: its lease is renewed until its last guard is gone.
+/// [`with_lease`](Self::with_lease) makes a hold that ends by itself.
+///
+/// The idea, the keys and the messages are Redisson's (`RLock`).
+///
+/// ```
+/// use std::time::Duration;
+/// use wheellock::Client;
+///
+/// let client = Client::in_memory();
+/// let lock = client.lock("orders:42");
+/// if let Some(guard) = lock.try_lock_for(Duration::from_secs(5))? {
+///     // Alone.
+///     guard.unlock()?;
+/// }
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+pub struct Lock<G = LockGuard> {
+    spec: LockSpec,
+    /// `None`: the calling thread.
+    owner: Option<LocalHolder>,
+    guards: PhantomData<fn() -> G>,
+}
+
+/// A lock whose guards have a [fencing token](FencedGuard::token).
+///
+/// ```
+/// use wheellock::{Client, FencedLock};
+///
+/// let lock: FencedLock = Client::in_memory().fenced_lock("orders:42");
+/// let token = lock.lock()?.token();
+/// assert!(lock.lock()?.token() > token);
+/// assert!(lock.last_token()? > token);
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+pub type FencedLock = Lock<FencedGuard>;
+
+impl<G: Guard> Lock<G> {
+    pub(crate) fn new(spec: LockSpec) -> Self {
+        Self { spec, owner: None, guards: PhantomData }
+    }
+
+    /// The same lock, with holds that last for `lease` and are not renewed.
+    ///
+    /// The lease counts from before the acquire was sent, in whole milliseconds. The shortest is 10
+    /// ms, the longest a hundred years; outside of that, acquiring the lock is an
+    /// [`Error::InvalidLease`].
+    ///
+    /// If the thread holds the lock already, its lease is never shortened; if one of its guards is
+    /// watched, the hold is renewed as long as that guard is there.
+    #[must_use]
+    pub fn with_lease(mut self, lease: Duration) -> Self {
+        self.spec.set_lease(lease);
+        self
+    }
+
+    /// Acquires the lock, and waits for it without a limit.
+    ///
+    /// It waits without polling: the holder's release wakes it. If that message is lost, it asks
+    /// again after a second at most.
+    ///
+    /// # Errors
+    ///
+    /// * [`Error::InvalidName`], [`Error::InvalidLease`] - permanent, nothing was sent.
+    /// * [`Error::WrongType`] - the key holds something that is not a lock.
+    /// * [`Error::Unreachable`], [`Error::Refused`], [`Error::Authentication`] - the server did not
+    ///   do it, for twice the command timeout.
+    /// * [`Error::OutcomeUnknown`] - the server did not answer for twice the command timeout.
+    ///   Nothing is held; what the command may have created is released in the background.
+    /// * [`Error::NotReplicated`] - too few [replicas](crate::ClientBuilder::replica_acks) have
+    ///   acknowledged it. Nothing is held.
+    /// * [`Error::Lost`] - it was granted too late: the lease was over when the answer came.
+    /// * [`Error::Shutdown`] - the client was shut down.
+    /// * [`Error::WatchdogGone`] - the renewal thread has ended, and nothing would renew the hold.
+    pub fn lock(&self) -> Result<G, Error> {
+        match self.try_lock_with(Wait::forever())? {
+            Some(guard) => Ok(guard),
+            // It does not end by time.
+            None => Err(Error::Cancelled { name: self.name() }),
+        }
+    }
+
+    /// Acquires the lock if it is free. `None` if another owner holds it.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock).
+    pub fn try_lock(&self) -> Result<Option<G>, Error> {
+        self.try_lock_with(Wait::none())
+    }
+
+    /// Acquires the lock, and waits for it for [at most](Wait::at_most) `limit`. `None` if it could
+    /// not be had in that time.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_lock_with`](Self::try_lock_with).
+    pub fn try_lock_for(&self, limit: Duration) -> Result<Option<G>, Error> {
+        self.try_lock_with(limit)
+    }
+
+    /// Acquires the lock, and waits for it [until](Wait::until) `deadline`. `None` if it could not
+    /// be had by then.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_lock_with`](Self::try_lock_with).
+    pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<G>, Error> {
+        self.try_lock_with(deadline)
+    }
+
+    /// Acquires the lock, and waits for it as long as [`wait`](Wait) says. `None` if it could not
+    /// be had in that time, because another owner held it or was ahead in the queue.
+    ///
+    /// A wait for a fair lock that ends without the lock leaves the queue on the server: before it
+    /// returns if the server acknowledges that in time, else in the background.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), and by the end of the wait: a server that does not answer by then
+    /// is an error. And [`Error::Cancelled`].
+    #[expect(single_use_lifetimes, reason = "it cannot be elided in an `impl Trait`")]
+    pub fn try_lock_with<'a>(&self, wait: impl Into<Wait<'a>>) -> Result<Option<G>, Error> {
+        let wait = wait.into().begin(&*self.spec.core()?.clock);
+        Ok(acquire(&self.spec, &self.holder(), wait)?.map(G::from_raw))
+    }
+
+    /// The lock's name with the client's [prefix](crate::Client::with_prefix), cut short if it is
+    /// very long; also if it is not a valid name.
+    ///
+    /// ```
+    /// use wheellock::Client;
+    ///
+    /// assert_eq!(Client::in_memory().fair_lock("orders:42").name(), "orders:42");
+    /// ```
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.spec.shown_name()
+    }
+
+    /// Whether any owner holds the lock, as the server says. One round trip.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock).
+    pub fn is_locked(&self) -> Result<bool, Error> {
+        self.spec.call(&by_kind::is_locked(self.spec.kind, self.spec.name()?))
+    }
+
+    /// How long the lock is held by its current owner unless it is renewed, as the server says.
+    /// `None` if it is not held; [`Duration::MAX`] if its key has no expiry, which every lock of
+    /// this crate has. One round trip.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock).
+    pub fn remaining_lease(&self) -> Result<Option<Duration>, Error> {
+        self.spec.call(&TimeToLive(self.spec.name()?))
+    }
+
+    /// Whether the calling thread, or the [owner](Self::with_owner), holds the lock for certain.
+    /// Local: no round trip.
+    #[must_use]
+    pub fn is_held_by_current_thread(&self) -> bool {
+        self.hold_count() > 0
+    }
+
+    /// How many guards of this lock the calling thread, or the [owner](Self::with_owner), has; zero
+    /// if its hold was lost. Local: no round trip.
+    #[must_use]
+    pub fn hold_count(&self) -> u32 {
+        self.spec.held_by(&self.holder()).map_or(0, |hold| hold.guards())
+    }
+
+    /// Ends every hold of the lock, and wakes a waiter. Returns whether there was a hold.
+    ///
+    /// The holder is told: at once if it is this client, else at its next renewal. Until then two
+    /// owners may hold the lock. It is meant for an operator.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock).
+    pub fn force_unlock(&self) -> Result<bool, Error> {
+        let (name, kind) = (self.spec.name()?, self.spec.kind);
+        let core = self.spec.core()?;
+        let own = core.holds.of_name(&name);
+        let request = ops::RequestId::new(&name, &core.id.next_owner(), dedup_ttl(&core));
+        let ended = self.spec.call(&by_kind::force_release(kind, name, request))?;
+        // A hold of another layout may be gone too: a writer may read. So may one that the server
+        // did not find: an earlier copy of the command has ended it, or it was gone before. Only a
+        // reader under its own write hold is still there: the lock was not in mode read.
+        let writes = |reader: &Hold| {
+            own.iter().any(|hold| {
+                hold.kind.layout() == Layout::Writer
+                    && hold.has_same_holder(reader)
+                    && hold.is_held(core.now())
+            })
+        };
+        for hold in &own {
+            let is_gone =
+                hold.kind.layout() == kind.layout() && !(kind == Kind::Read && writes(hold));
+            if ended || is_gone {
+                core.watchdog.lose(hold, LostReason::Deleted);
+            }
+        }
+        Ok(ended)
+    }
+
+    fn holder(&self) -> LocalHolder {
+        self.owner.clone().unwrap_or_else(LocalHolder::current_thread)
+    }
+
+    /// The same lock for an owner of that name instead of the calling thread: its guards may be
+    /// sent to other threads.
+    ///
+    /// A thread that acquires the lock under the same owner's name, on this client, nests. So do
+    /// threads that ask or wait for it at the same time: when one of them is granted the lock, the
+    /// others nest. So a name should stand for one task at a time. On the server an owner is still
+    /// the client's identity and a number drawn anew for each hold; the name stays here. An owner
+    /// of the same name on another client is another owner.
+    ///
+    /// ```
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let lock = client.lock("orders:42").with_owner("request 7");
+    /// let guard = lock.lock()?;
+    /// std::thread::spawn(move || drop(guard)).join().unwrap();
+    /// assert!(!lock.is_locked()?);
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_owner(self, owner: &str) -> Lock<OwnedGuard> {
+        let owner = Some(LocalHolder::named(owner));
+        Lock { spec: self.spec, owner, guards: PhantomData }
+    }
+
+    /// The same lock with other pauses between tries. It matters to locks whose waiters poll:
+    /// [`spin_lock`](crate::Client::spin_lock) and [`simple_lock`](crate::Client::simple_lock); the
+    /// others are woken.
+    #[must_use]
+    pub fn with_backoff(mut self, backoff: Backoff) -> Self {
+        self.spec.backoff = backoff;
+        self
+    }
+}
+
+impl Lock<FencedGuard> {
+    /// The last fencing token that was drawn, zero if there was none. One round trip.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock).
+    pub fn last_token(&self) -> Result<u64, Error> {
+        Ok(self.spec.call(&LastToken::new(&self.spec.name()?))?.unwrap_or(0))
+    }
+}
+
+impl Lock<OwnedGuard> {
+    /// The last fencing token that was drawn, zero if there was none; `None` if the lock is not a
+    /// fenced one. One round trip for a fenced one.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock).
+    pub fn last_token(&self) -> Result<Option<u64>, Error> {
+        if self.spec.kind != Kind::Fenced {
+            return Ok(None);
+        }
+        Ok(Some(self.spec.call(&LastToken::new(&self.spec.name()?))?.unwrap_or(0)))
+    }
+}
+
+impl<G: Guard> AnyLock for Lock<G> {}
+
+impl<G: Guard> AsMember for Lock<G> {
+    fn as_member(&self) -> MemberLock {
+        MemberLock::new(self.spec.clone(), self.owner.clone())
+    }
+}
+
+impl<G> Clone for Lock<G> {
+    fn clone(&self) -> Self {
+        Self { spec: self.spec.clone(), owner: self.owner.clone(), guards: PhantomData }
+    }
+}
+
+impl<G> fmt::Debug for Lock<G> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Lock")
+            .field("name", &self.spec.shown_name())
+            .field("kind", &self.spec.kind)
+            .finish_non_exhaustive()
+    }
+}

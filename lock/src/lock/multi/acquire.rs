@@ -1,0 +1,208 @@
+//! One acquire of a multi-lock: one attempt for each lock, or round after round. No lock is held
+//! for long while another is waited for (DESIGN: multi lock).
+
+use std::mem;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hashed_wheel::Clock;
+
+use crate::error::Error;
+use crate::lock::any_lock::{MemberLock, shown};
+use crate::lock::held_locks::RawGuards;
+use crate::lock::multi::release::{release_all, release_by};
+use crate::lock::pause::pause;
+use crate::lock::raw_guard::RawGuard;
+use crate::model::backoff::Backoff;
+use crate::model::wait::WaitSpec;
+use crate::runtime::release::SHORTEST_RELEASE;
+use crate::store::retry::is_cancelled;
+
+/// One call that acquires all members.
+pub(crate) struct MultiAcquire<'a> {
+    /// In the order in which all clients acquire them.
+    pub(crate) members: &'a [MemberLock],
+    /// What the wait is measured by.
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) backoff: Backoff,
+}
+
+/// How long further locks are waited for while some are held.
+const SHORTEST_BOUND: Duration = Duration::from_millis(100);
+
+/// What that grows to if the servers' answers take longer. More locks on a server that far away
+/// are never had together.
+const LONGEST_BOUND: Duration = Duration::from_secs(3);
+
+/// A lock that could not be acquired while others were held.
+struct Missing {
+    position: usize,
+    /// `None`: another owner has it. Else its server did not answer.
+    error: Option<Error>,
+}
+
+impl MultiAcquire<'_> {
+    /// Acquires all, or none and releases what it has.
+    pub(crate) fn acquire(&self, wait: WaitSpec<'_>) -> Result<Option<RawGuards>, Error> {
+        if wait.waits { self.acquire_in_rounds(wait) } else { self.acquire_at_once() }
+    }
+
+    fn acquire_at_once(&self) -> Result<Option<RawGuards>, Error> {
+        let mut partial = PartialAcquire::new(self, None);
+        for (position, member) in self.members.iter().enumerate() {
+            match member.acquire(WaitSpec::ONE_TRY)? {
+                Some(guard) => partial.add(position, guard),
+                None => return Ok(None),
+            }
+        }
+        partial.complete().map(Some)
+    }
+
+    /// In each round one lock is waited for with nothing held, and then the others for a short
+    /// time. The lock that was missing is waited for first in the next round.
+    fn acquire_in_rounds(&self, wait: WaitSpec<'_>) -> Result<Option<RawGuards>, Error> {
+        let (mut bound, longest) = self.bounds()?;
+        let mut first = 0;
+        let mut rounds = 0;
+        let mut was_busy = false;
+        loop {
+            // 1. Wait for one lock, with nothing held.
+            let mut partial = PartialAcquire::new(self, wait.deadline);
+            let Some(guard) = self.acquire_member(first, wait)? else {
+                return Ok(None);
+            };
+            partial.add(first, guard);
+            // 2. Acquire the others within `bound`.
+            let Some(missing) = self.acquire_others(&mut partial, first, wait, bound)? else {
+                return partial.complete().map(Some);
+            };
+            // 3. Release all.
+            drop(partial);
+            was_busy |= missing.error.is_none();
+            if wait.deadline.is_some_and(|deadline| deadline <= self.clock.now()) {
+                // If another owner ever had one of them, the time went there: no error.
+                return missing.error.filter(|_| !was_busy).map_or(Ok(None), Err);
+            }
+            if missing.error.is_some() {
+                bound = (bound * 2).min(longest);
+            }
+            first = self.first_of_its_key(missing.position);
+            // 4. In the second round the missing lock is waited for at once, so that the moment in
+            // which it is free is not missed. If that did not help, pause with nothing held.
+            if rounds > 0 && !pause(&*self.clock, self.backoff.pause(rounds - 1), wait) {
+                return Err(self.cancelled());
+            }
+            rounds = rounds.saturating_add(1);
+        }
+    }
+
+    /// Acquires all but `first`, which is held, within `bound`. Returns the lock that was missing.
+    fn acquire_others(
+        &self,
+        partial: &mut PartialAcquire<'_>,
+        first: usize,
+        wait: WaitSpec<'_>,
+        bound: Duration,
+    ) -> Result<Option<Missing>, Error> {
+        let end = self.clock.now() + bound;
+        let end = wait.deadline.map_or(end, |deadline| deadline.min(end));
+        for position in (0..self.members.len()).filter(|position| *position != first) {
+            // A lock that comes before `first` in the order gets one attempt: waiting for it could
+            // be a deadlock.
+            let wait = WaitSpec { waits: position > first, deadline: Some(end), ..wait };
+            match self.acquire_member(position, wait) {
+                Ok(Some(guard)) => partial.add(position, guard),
+                Ok(None) => return Ok(Some(Missing { position, error: None })),
+                Err(_) if is_cancelled(wait.cancel) => return Err(self.cancelled()),
+                // Its server is slow or away. The next round waits for it with nothing held, and so
+                // for longer.
+                Err(error) if error.is_retryable() => {
+                    return Ok(Some(Missing { position, error: Some(error) }));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Acquires one member. Each client measures the wait by its own clock.
+    fn acquire_member(
+        &self,
+        position: usize,
+        wait: WaitSpec<'_>,
+    ) -> Result<Option<RawGuard>, Error> {
+        let member = self.members.get(position).ok_or_else(no_locks)?;
+        let Some(deadline) = wait.deadline else {
+            return member.acquire(wait);
+        };
+        let left = deadline.saturating_duration_since(self.clock.now());
+        let deadline = member.clock()?.now().checked_add(left);
+        member.acquire(WaitSpec { deadline, ..wait })
+    }
+
+    /// How long to wait while some are held: at first, and at most.
+    fn bounds(&self) -> Result<(Duration, Duration), Error> {
+        let mut half = Duration::MAX;
+        for member in self.members {
+            half = half.min(member.spec.lease()? / 2);
+        }
+        Ok((SHORTEST_BOUND.min(half), LONGEST_BOUND.min(half)))
+    }
+
+    /// The first member on the key of `position`. Of a write lock and a read lock on one key it is
+    /// the write lock, as a reader cannot become a writer.
+    fn first_of_its_key(&self, position: usize) -> usize {
+        let Some(missing) = self.members.get(position) else {
+            return position;
+        };
+        let first = self.members.iter().position(|member| member.same_key(missing));
+        first.unwrap_or(position)
+    }
+
+    fn cancelled(&self) -> Error {
+        Error::Cancelled { name: shown(self.members) }
+    }
+}
+
+/// What one round has acquired. Dropping it releases all, and does not wait long beyond the
+/// deadline.
+struct PartialAcquire<'a> {
+    guards: RawGuards,
+    clock: &'a dyn Clock,
+    deadline: Option<Instant>,
+}
+
+impl<'a> PartialAcquire<'a> {
+    fn new(acquire: &'a MultiAcquire<'_>, deadline: Option<Instant>) -> Self {
+        Self { guards: RawGuards::new(), clock: &*acquire.clock, deadline }
+    }
+
+    fn add(&mut self, position: usize, guard: RawGuard) {
+        // Each position is acquired once, so nothing is replaced and released here.
+        drop(self.guards.insert(position, guard));
+    }
+
+    /// An error if one that was granted early is lost by now. Then all are released.
+    fn complete(mut self) -> Result<RawGuards, Error> {
+        self.guards.values().try_for_each(RawGuard::check)?;
+        Ok(mem::take(&mut self.guards))
+    }
+}
+
+impl Drop for PartialAcquire<'_> {
+    fn drop(&mut self) {
+        let guards = mem::take(&mut self.guards);
+        match self.deadline {
+            None => drop(release_all(guards, RawGuard::release_once)),
+            Some(deadline) => {
+                let end = deadline.max(self.clock.now() + SHORTEST_RELEASE);
+                release_by(guards, self.clock, end);
+            }
+        }
+    }
+}
+
+/// The error for an empty list.
+pub(crate) fn no_locks() -> Error {
+    Error::InvalidSetting { setting: "multi_lock", reason: "the list of locks is empty".into() }
+}

@@ -1,0 +1,202 @@
+//! The guard of a multi-lock.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::Receiver;
+
+use crate::error::{Error, LostReason};
+use crate::hold::inherited::LossChannel;
+use crate::lock::guard::ThisThread;
+use crate::lock::held_locks::{HeldLocks, RawGuards};
+use crate::lock::multi::release::release_all;
+use crate::lock::raw_guard::RawGuard;
+use crate::model::name::LockName;
+
+/// All locks of a [`MultiLock`](crate::MultiLock), held. Dropping it releases all of them.
+///
+/// It does for all of them together what a [`LockGuard`](crate::LockGuard) does for one. It belongs
+/// to the thread that made the acquire, or to an [owner](crate::MultiLock::with_owner), and then it
+/// can be sent to another thread.
+///
+/// When one of the locks is lost, all are: the others are released at once, in the background, even
+/// if no method of the guard is called.
+///
+/// **Drop.** It waits for the servers' answers, for at most one command timeout. Different servers
+/// are asked at the same time, from threads that end with the call. After a release that is not
+/// answered, the other locks of that server are released in the background. So is whatever was not
+/// answered in time. It never panics.
+///
+/// ```
+/// use wheellock::Client;
+///
+/// let client = Client::in_memory();
+/// let (order, stock) = (client.lock("orders:42"), client.lock("stock:7"));
+/// let guard = client.multi_lock(&[&stock, &order]).lock()?;
+/// assert!(guard.is_held() && order.is_locked()? && stock.is_locked()?);
+/// guard.unlock()?;
+/// assert!(!order.is_locked()? && !stock.is_locked()?);
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[must_use = "the locks are released as soon as the guard is dropped"]
+#[clippy::has_significant_drop]
+pub struct MultiGuard<T = ThisThread> {
+    held: Arc<HeldLocks>,
+    names: Vec<LockName>,
+    lost: LossChannel,
+    _tied: PhantomData<T>,
+}
+
+impl<T> MultiGuard<T> {
+    /// An error if one of them is lost already. Then all are released.
+    pub(crate) fn new(guards: RawGuards) -> Result<Self, Error> {
+        let names: Vec<LockName> = guards.values().map(|guard| guard.lock_name().clone()).collect();
+        let first = names.first().map(LockName::shown).unwrap_or_default();
+        let held = HeldLocks::new(first, guards.len());
+        let multi = Self { held, names, lost: LossChannel::new(), _tied: PhantomData };
+        for (position, guard) in guards {
+            if let Some(lost) = multi.held.join(position, guard) {
+                lost.check()?;
+            }
+        }
+        if !multi.held.grant() {
+            multi.held.check()?;
+        }
+        Ok(multi)
+    }
+
+    /// Whether all the locks are held for certain. Local: no round trip.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.held.is_held()
+    }
+
+    /// An error unless all the locks are held for certain. Local: no round trip.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] - one of them is not held any more. The error names it and the reason. The
+    /// others are released in the background.
+    pub fn check(&self) -> Result<(), Error> {
+        self.held.check()
+    }
+
+    /// How long all of them are held for certain, without a further renewal: the shortest of their
+    /// times. Local: no round trip.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.held.remaining()
+    }
+
+    /// A channel that gets one message when the first of them is lost: the reason. It closes
+    /// without a message when the guard is dropped.
+    ///
+    /// ```
+    /// use wheellock::{Client, LostReason};
+    ///
+    /// let client = Client::in_memory();
+    /// let (order, stock) = (client.lock("orders:42"), client.lock("stock:7"));
+    /// let guard = client.multi_lock(&[&order, &stock]).lock()?;
+    /// stock.force_unlock()?;
+    /// assert_eq!(guard.lost().recv(), Ok(LostReason::Deleted));
+    /// assert!(!guard.is_held());
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn lost(&self) -> &Receiver<LostReason> {
+        self.lost.get(|| self.held.listen())
+    }
+
+    /// The names of the locks, ordered by server and name, and truncated if they are very long. A
+    /// lock that was given twice is listed once.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.names.iter().map(LockName::shown).collect()
+    }
+
+    /// The [fencing tokens](crate::FencedGuard::token), in the order of [`names`](Self::names);
+    /// `None` for a lock that is not a fenced lock.
+    #[must_use]
+    pub fn tokens(&self) -> Vec<Option<u64>> {
+        let mut tokens = self.held.tokens();
+        tokens.resize(self.names.len(), None);
+        tokens
+    }
+
+    /// Releases all of them, even if one cannot be released, and returns the outcome. `Ok` means
+    /// that all were held until now and are free. If one was lost before, the others are released
+    /// in the background.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::unlock`](crate::LockGuard::unlock): the first error of any.
+    pub fn unlock(self) -> Result<(), Error> {
+        let held = self.check();
+        let released = release_all(self.held.close(), RawGuard::release);
+        held.and(released)
+    }
+}
+
+impl<T> Drop for MultiGuard<T> {
+    fn drop(&mut self) {
+        // A release that fails is queued.
+        drop(release_all(self.held.close(), RawGuard::release_once));
+    }
+}
+
+impl<T> fmt::Debug for MultiGuard<T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("MultiGuard")
+            .field("names", &self.names())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hashed_wheel::SystemClock;
+
+    use super::*;
+    use crate::events::callbacks::Callbacks;
+    use crate::lock::acquire::acquire;
+    use crate::lock::spec::LockSpec;
+    use crate::model::kind::Kind;
+    use crate::model::name::Prefix;
+    use crate::model::owner::LocalHolder;
+    use crate::model::settings::Settings;
+    use crate::model::wait::WaitSpec;
+    use crate::runtime::client_core::{ClientCore, StartMode, Target};
+    use crate::store::Memory;
+
+    #[test]
+    fn a_dropped_nested_guard_leaves_no_listener_behind() {
+        let (target, clock) = (Target::Memory(Memory::new()), Arc::new(SystemClock));
+        let core = ClientCore::start(
+            target,
+            clock,
+            Settings::default(),
+            Callbacks::default(),
+            StartMode::Built,
+        );
+        let core = Arc::new(core.unwrap());
+        let take = |name| {
+            let spec = LockSpec::new(Arc::clone(&core), Kind::Reentrant, Prefix::new(""), name);
+            acquire(&spec, &LocalHolder::current_thread(), WaitSpec::ONE_TRY).unwrap().unwrap()
+        };
+        let take_both = || {
+            MultiGuard::<ThisThread>::new(["a", "b"].map(take).into_iter().enumerate().collect())
+        };
+        let outer = take_both().unwrap();
+        for _ in 0..1000 {
+            assert!(take_both().unwrap().is_held());
+        }
+        let holds = core.holds.all();
+        let listeners: Vec<usize> = holds.iter().map(|hold| hold.listeners()).collect();
+        assert_eq!(listeners, [1, 1]);
+        assert!(outer.is_held());
+    }
+}

@@ -1,0 +1,6 @@
+//! A lock of several locks, held when all of them are held.
+
+pub(crate) mod acquire;
+pub(crate) mod guard;
+pub(crate) mod lock;
+pub(crate) mod release;

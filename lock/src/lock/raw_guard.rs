@@ -1,0 +1,265 @@
+//! The body of every guard: one guard's part in a hold, and its release.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crossbeam_channel::Receiver;
+use hashed_wheel::Clock;
+
+use crate::error::{Error, LostReason};
+use crate::hold::hold::Hold;
+use crate::hold::inherited::Inherited;
+use crate::hold::listener::LossListener;
+use crate::hold::state::{Left, ListenerId};
+use crate::model::name::LockName;
+use crate::runtime::client_core::ClientCore;
+use crate::runtime::release::{ReleaseInProgress, begin_release, send_release};
+use crate::store::retry::RetryLimit;
+
+/// One of the guards of a hold. Dropping it releases it. Public only for a sealed trait: it cannot
+/// be named outside of the crate.
+pub struct RawGuard {
+    core: Arc<ClientCore>,
+    hold: Arc<Hold>,
+    watched: bool,
+    released: bool,
+    /// Boxed, as hardly any of a hundred thousand guards has it.
+    extras: OnceLock<Box<Extras>>,
+    inherited: Inherited,
+}
+
+/// What is made when a guard is asked for it.
+#[derive(Default)]
+struct Extras {
+    lost: OnceLock<Receiver<LostReason>>,
+    /// This guard's listener at the hold. It goes with the guard: others may nest the hold for
+    /// long.
+    listener: OnceLock<ListenerId>,
+    owner: OnceLock<String>,
+}
+
+impl RawGuard {
+    pub(crate) fn new(core: Arc<ClientCore>, hold: Arc<Hold>, watched: bool) -> Self {
+        let (extras, inherited) = (OnceLock::new(), Inherited::default());
+        Self { core, hold, watched, released: false, extras, inherited }
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.core.is_current() && self.hold.is_held(self.core.now())
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if !self.core.is_current() {
+            return Err(Error::Lost { name: self.name(), reason: LostReason::Forked });
+        }
+        self.core.check(&self.hold)
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        if !self.core.is_current() {
+            return Duration::ZERO;
+        }
+        self.hold.remaining(self.core.now())
+    }
+
+    pub(crate) fn lost(&self) -> &Receiver<LostReason> {
+        if !self.core.is_current() {
+            return self.inherited.lost();
+        }
+        self.extras().lost.get_or_init(|| {
+            let (lost, listener) = self.hold.listen();
+            self.keep(listener);
+            lost
+        })
+    }
+
+    /// Notifies `listener` if the hold is lost while this guard is there. Once for each guard.
+    pub(crate) fn add_listener(&self, listener: Arc<dyn LossListener>) {
+        if self.core.is_current() {
+            self.keep(self.hold.add_listener(listener));
+        } else {
+            listener.on_lost(LostReason::Forked);
+        }
+    }
+
+    fn keep(&self, listener: Option<ListenerId>) {
+        if let Some(listener) = listener {
+            // Set once: a guard that is asked again gives the same channel.
+            let _first = self.extras().listener.set(listener);
+        }
+    }
+
+    /// What is needed to look at it while it is behind a lock.
+    pub(crate) fn view(&self) -> View {
+        View { clock: Arc::clone(&self.core.clock), hold: Arc::clone(&self.hold) }
+    }
+
+    /// Whether its hold was reported to be over. Does not call the clock.
+    pub(crate) fn is_over(&self) -> bool {
+        self.hold.is_over()
+    }
+
+    /// How its hold was lost, if that was reported.
+    pub(crate) fn lost_reason(&self) -> Option<LostReason> {
+        self.hold.lost_reason()
+    }
+
+    /// Releases it where nothing may wait, the clock must not be called, and it cannot be dropped:
+    /// the renewal worker does the rest. A count on the server stays one too high, which the last
+    /// release ignores.
+    pub(crate) fn abandon(&mut self) {
+        let released = std::mem::replace(&mut self.released, true);
+        if released || !self.core.is_current() || self.hold.is_over() {
+            return;
+        }
+        if self.hold.remove_guard(self.watched) == Left::Nothing {
+            self.core.watchdog.end_in_background(&self.hold);
+        }
+    }
+
+    pub(crate) fn lock_name(&self) -> &LockName {
+        &self.hold.name
+    }
+
+    pub(crate) fn name(&self) -> String {
+        self.hold.name.shown()
+    }
+
+    pub(crate) fn owner(&self) -> &str {
+        if !self.core.is_current() {
+            return self.inherited.owner(&self.hold.owner);
+        }
+        self.extras().owner.get_or_init(|| self.hold.owner.to_string())
+    }
+
+    /// The fencing token of the hold; `None` unless it was acquired as a fenced lock.
+    pub(crate) fn token(&self) -> Option<u64> {
+        // A child of a fork must not touch the parent's locks.
+        if self.core.is_current() { self.hold.token() } else { None }
+    }
+
+    /// Releases it and waits for the answer, for
+    /// [`retry_timeout`](crate::model::settings::Settings::retry_timeout) at most.
+    pub(crate) fn release(mut self) -> Result<(), Error> {
+        self.released = true;
+        self.send_release(self.core.settings.retry_timeout(), RetryLimit::UntilAnswered)
+    }
+
+    /// Releases it in one attempt, as dropping it does, and returns the result.
+    pub(crate) fn release_once(self) -> Result<(), Error> {
+        self.release_within(Duration::MAX)
+    }
+
+    /// The same, and waits no longer than `timeout`.
+    pub(crate) fn release_within(mut self, timeout: Duration) -> Result<(), Error> {
+        if timeout.is_zero() {
+            return self.defer_release();
+        }
+        self.released = true;
+        let timeout = timeout.min(self.core.settings.command_timeout);
+        self.send_release(timeout, RetryLimit::One)
+    }
+
+    /// Releases it without waiting: the hold is over at once, and the renewal worker tells the
+    /// server.
+    pub(crate) fn defer_release(self) -> Result<(), Error> {
+        self.begin_release().map(drop)
+    }
+
+    /// Ends the hold, and leaves it to the caller to tell the server. An error if the hold was
+    /// over.
+    pub(crate) fn begin_release(mut self) -> Result<ReleaseInProgress, Error> {
+        self.released = true;
+        self.check_home()?;
+        ReleaseInProgress::begin(&self.core, &self.hold, self.watched)
+    }
+
+    /// Whether the two are of one client, and so of one server.
+    pub(crate) fn same_client(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.core, &other.core)
+    }
+
+    /// What a guard of the type `guard` shows of itself.
+    pub(crate) fn fmt_as(&self, guard: &str, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct(guard)
+            .field("name", &self.name())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+
+    fn extras(&self) -> &Extras {
+        self.extras.get_or_init(Box::default)
+    }
+
+    fn send_release(&self, timeout: Duration, limit: RetryLimit) -> Result<(), Error> {
+        self.check_home()?;
+        let pending = begin_release(&self.core, &self.hold, self.watched)?;
+        send_release(&self.core, &self.hold, &pending, timeout, limit)
+    }
+
+    /// An error in a child of a fork: the hold is the parent's, and so are the locks inside these
+    /// structures. Only what never changes is read of them, and nothing is dropped.
+    fn check_home(&self) -> Result<(), Error> {
+        if self.core.is_current() {
+            return Ok(());
+        }
+        std::mem::forget((Arc::clone(&self.core), Arc::clone(&self.hold)));
+        Err(Error::Lost { name: self.name(), reason: LostReason::Forked })
+    }
+}
+
+/// A hold and its clock. It does not keep the client, so it may be dropped anywhere.
+#[derive(Debug)]
+pub(crate) struct View {
+    clock: Arc<dyn Clock>,
+    hold: Arc<Hold>,
+}
+
+impl View {
+    pub(crate) fn is_held(&self) -> bool {
+        self.hold.is_held(self.clock.now())
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        self.hold.remaining(self.clock.now())
+    }
+
+    /// Whether it was reported to be over.
+    pub(crate) fn is_over(&self) -> bool {
+        self.hold.is_over()
+    }
+
+    /// How it was lost, if it is not held any more.
+    pub(crate) fn lost(&self) -> Error {
+        let reason = self.hold.lost_reason().unwrap_or_else(|| self.hold.reason_of_end());
+        Error::Lost { name: self.hold.name.shown(), reason }
+    }
+}
+
+impl Drop for RawGuard {
+    fn drop(&mut self) {
+        if !self.core.is_current() {
+            // The parent's channel.
+            std::mem::forget(std::mem::take(&mut self.extras));
+        }
+        if !self.released {
+            // A failure is not swallowed: the release is queued, and the renewal worker finishes
+            // it.
+            drop(self.send_release(self.core.settings.command_timeout, RetryLimit::One));
+        }
+        // Afterwards, so that it still gets a loss that is found by the release.
+        if let Some(listener) = self.extras.get().and_then(|extras| extras.listener.get())
+            && self.core.is_current()
+        {
+            self.hold.remove_listener(*listener);
+        }
+    }
+}
+
+impl fmt::Debug for RawGuard {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.fmt_as("RawGuard", formatter)
+    }
+}

@@ -1,0 +1,112 @@
+//! One attempt to acquire a red lock: what each server answered, and whether that decides it. After
+//! a grant it lives on with the guard, for members that join later.
+
+use std::mem;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hashed_wheel::Parker;
+
+use crate::error::Error;
+use crate::lock::held_locks::{HeldLocks, RawGuards};
+use crate::lock::raw_guard::RawGuard;
+use crate::lock::red::pending::PendingReplies;
+use crate::model::sync::Mutex;
+
+/// Shared by the thread that acquires, or holds, and the worker threads that send.
+#[derive(Debug)]
+pub(crate) struct QuorumAttempt {
+    quorum_size: usize,
+    /// What was granted.
+    pub(crate) held: Arc<HeldLocks>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// What the acquiring thread sleeps on until the attempt is decided. A manual clock may wait
+    /// for every parker, so it is dropped as soon as no thread sleeps on it.
+    parker: Option<Parker>,
+    pending: PendingReplies,
+    errors: Vec<Error>,
+}
+
+impl QuorumAttempt {
+    /// An attempt at the lock `name` on that many servers, all of which will be asked.
+    pub(crate) fn new(name: String, servers: usize, quorum_size: usize, parker: &Parker) -> Self {
+        let pending = PendingReplies::new(0..servers);
+        let state = State { parker: Some(parker.clone()), pending, errors: Vec::new() };
+        let held = HeldLocks::new(name, quorum_size);
+        Self { quorum_size, held, state: Mutex::new(state) }
+    }
+
+    /// A request is sent now. Until then it was queued.
+    pub(crate) fn sent(&self, position: usize, now: Instant) {
+        self.state.lock().pending.sent(position, now);
+    }
+
+    /// When to check the replies again; `None` if too few may still come for a majority. Each
+    /// server is waited for for `timeout` from when its request was sent.
+    pub(crate) fn next_check(
+        &self,
+        now: Instant,
+        timeout: Duration,
+        stuck: &[bool],
+    ) -> Option<Instant> {
+        let needed = self.quorum_size.saturating_sub(self.held.len());
+        self.state.lock().pending.next_check(now, timeout, needed, stuck)
+    }
+
+    /// A server has answered. A guard that comes too late is released, on the calling thread.
+    pub(crate) fn answered(&self, position: usize, answer: Result<Option<RawGuard>, Error>) {
+        let (late, error) = match answer {
+            Ok(Some(guard)) => (self.held.join(position, guard), None),
+            Ok(None) => (None, None),
+            Err(error) => (None, Some(error)),
+        };
+        // The guard joins before the server counts as answered. Otherwise a majority that is
+        // complete could seem out of reach.
+        let granted = self.held.is_granted();
+        let parker = {
+            let mut state = self.state.lock();
+            state.pending.answered(position);
+            // After the grant the errors are not read.
+            state.errors.extend(error.filter(|_| !granted));
+            state.parker.clone()
+        };
+        // This may send a release, so nothing is locked.
+        drop(late);
+        if let Some(parker) = parker.filter(|_| self.is_decided()) {
+            parker.unpark();
+        }
+    }
+
+    /// Whether further answers change nothing: there is a majority, or there cannot be one.
+    pub(crate) fn is_decided(&self) -> bool {
+        // In this order: a server that answers in between is counted twice rather than not at all.
+        let pending = self.state.lock().pending.len();
+        let granted = self.held.len();
+        granted >= self.quorum_size || granted + pending < self.quorum_size
+    }
+
+    /// Ends the wait for answers. Whether there is a majority: if so, what comes late joins it.
+    pub(crate) fn grant(&self) -> bool {
+        drop(self.state.lock().parker.take());
+        self.held.grant()
+    }
+
+    /// Marks a missing member as asked again. False if its last request is still unanswered.
+    pub(crate) fn ask_again(&self, position: usize) -> bool {
+        self.state.lock().pending.add(position)
+    }
+
+    /// Ends it: the guards, for the caller to release, the errors, and how many missing answers
+    /// left it undecided. A guard that comes later is released by the thread that brings it.
+    pub(crate) fn close(&self) -> (RawGuards, Vec<Error>, usize) {
+        let is_decided = self.is_decided();
+        let guards = self.held.close();
+        let mut state = self.state.lock();
+        let unanswered = if is_decided { 0 } else { state.pending.len() };
+        (guards, mem::take(&mut state.errors), unanswered)
+    }
+}

@@ -1,0 +1,268 @@
+//! The guard of a red lock.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Receiver;
+use hashed_wheel::PeriodicTimeout;
+
+use crate::error::{Error, LostReason};
+use crate::hold::inherited::LossChannel;
+use crate::lock::guard::ThisThread;
+use crate::lock::red::attempt::QuorumAttempt;
+use crate::lock::red::quorum::Quorum;
+use crate::lock::red::tasks::AcquireTask;
+use crate::lock::red::workers::catch_and_count;
+use crate::model::owner::LocalHolder;
+use crate::model::sync::Mutex;
+use crate::runtime::client_core::ClientCore;
+
+/// A held [`RedLock`](crate::RedLock). Dropping it releases the lock everywhere.
+///
+/// It does what a [`LockGuard`](crate::LockGuard) does, where held means on a majority of the
+/// servers. It belongs to the thread that made the acquire, or to an
+/// [owner](crate::RedLock::with_owner), and then it can be sent to another thread. Each server's
+/// lock is renewed by its own client. One that is granted after the majority joins the hold.
+///
+/// Locks that are missing are asked for again about once in a third of the lease, as
+/// [`RedLock`](crate::RedLock) explains. When the majority is lost, the remaining locks are
+/// released at once, in the background.
+///
+/// **Drop.** It sends the release to all servers at the same time and waits for the answers: for
+/// all, if they come at about the same time, and for one
+/// [server timeout](crate::RedLock::with_server_timeout) each at most. What is not answered is
+/// released in the background. It never panics.
+///
+/// ```
+/// use wheellock::{Client, LostReason, RedLock};
+///
+/// let clients = [Client::in_memory(), Client::in_memory(), Client::in_memory()];
+/// let guard = Client::red_lock(&clients, "orders:42").lock()?;
+/// assert!(guard.is_held() && guard.held_on() >= 2);
+/// for client in &clients {
+///     client.lock("orders:42").force_unlock()?;
+/// }
+/// assert!(!guard.is_held());
+/// assert_eq!(guard.lost().recv(), Ok(LostReason::Deleted));
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[must_use = "the lock is released as soon as the guard is dropped"]
+#[clippy::has_significant_drop]
+pub struct RedGuard<T = ThisThread> {
+    hold: Arc<RedHold>,
+    /// Asks for missing members. `None` if none of them is watched.
+    upkeep: Option<PeriodicTimeout>,
+    lost: LossChannel,
+    released: bool,
+    _tied: PhantomData<T>,
+}
+
+/// What a guard holds, and what is needed to ask for its missing members.
+#[derive(Debug)]
+pub(crate) struct RedHold {
+    attempt: Arc<QuorumAttempt>,
+    quorum: Quorum,
+    /// Holds the members that have no named owner.
+    caller: LocalHolder,
+    server_timeout: Duration,
+    /// When the attempt began.
+    since: Instant,
+    /// When each server was asked last.
+    asked_at: Mutex<Vec<Instant>>,
+}
+
+impl RedHold {
+    pub(crate) fn new(
+        attempt: Arc<QuorumAttempt>,
+        quorum: Quorum,
+        caller: LocalHolder,
+        server_timeout: Duration,
+        since: Instant,
+    ) -> Self {
+        let asked_at = Mutex::new(vec![since; quorum.members.len()]);
+        Self { attempt, quorum, caller, server_timeout, since, asked_at }
+    }
+
+    /// A client that counts panics.
+    fn core(&self) -> Option<Arc<ClientCore>> {
+        self.quorum.members.iter().find_map(|member| member.spec.core().ok())
+    }
+
+    /// How often missing members are asked for; `None` if none of them is watched.
+    fn interval(&self) -> Option<Duration> {
+        self.quorum.members.iter().filter_map(|member| member.spec.renewal_interval()).min()
+    }
+
+    /// If a majority is held, asks for every watched member that is missing, each once in its
+    /// renewal interval. Waits for no answer.
+    fn ask_for_missing(&self) {
+        let Quorum { members, pools, .. } = &self.quorum;
+        let missing = self.attempt.held.missing(members.len());
+        if missing.is_empty() {
+            return;
+        }
+        let now = pools.clock().now();
+        for position in missing {
+            let interval = members.get(position).and_then(|member| member.spec.renewal_interval());
+            let Some(interval) = interval else { continue };
+            if self.is_due(position, interval, now) && self.attempt.ask_again(position) {
+                let (attempt, since) = (&self.attempt, Some(self.since));
+                let task = AcquireTask::new(attempt, members, &self.caller, position, since);
+                pools.acquire(task, self.server_timeout);
+            }
+        }
+    }
+
+    /// Whether a server was last asked a renewal interval ago, or longer. If so, it counts as asked
+    /// now.
+    fn is_due(&self, position: usize, interval: Duration, now: Instant) -> bool {
+        let mut asked_at = self.asked_at.lock();
+        let due = asked_at.get_mut(position).filter(|asked_at| **asked_at + interval <= now);
+        due.map(|asked_at| *asked_at = now).is_some()
+    }
+}
+
+impl<T> RedGuard<T> {
+    /// An error if the upkeep cannot start. Then it is released.
+    pub(crate) fn new(hold: RedHold) -> Result<Self, Error> {
+        let (lost, hold) = (LossChannel::new(), Arc::new(hold));
+        let mut guard = Self { hold, upkeep: None, lost, released: false, _tied: PhantomData };
+        if let Some(interval) = guard.hold.interval() {
+            let hold = Arc::downgrade(&guard.hold);
+            let ask_for_missing = move || {
+                if let Some(hold) = hold.upgrade() {
+                    let core = hold.core();
+                    catch_and_count(core.as_deref(), || hold.ask_for_missing());
+                }
+            };
+            guard.upkeep = Some(guard.hold.quorum.pools.every(interval, ask_for_missing)?);
+        }
+        Ok(guard)
+    }
+
+    /// Whether the lock is held on a majority of the servers for certain. Once it is `false` it
+    /// stays so. Local: no round trip.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.hold.attempt.held.is_held()
+    }
+
+    /// An error unless the lock is held on a majority of the servers for certain. Local: no round
+    /// trip.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] - it is not, and the reason for which one of the servers' locks was lost.
+    pub fn check(&self) -> Result<(), Error> {
+        self.hold.attempt.held.check()
+    }
+
+    /// How long a majority holds for certain, without a further renewal. Zero once it is lost.
+    /// Local: no round trip.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.hold.attempt.held.remaining()
+    }
+
+    /// A channel that gets one message when the majority is lost: the reason for the loss that
+    /// caused it. It closes without a message when the guard is dropped.
+    #[must_use]
+    pub fn lost(&self) -> &Receiver<LostReason> {
+        self.lost.get(|| self.hold.attempt.held.listen())
+    }
+
+    /// On how many servers it is held for certain; 0 once the majority is lost. The number grows
+    /// when a missing lock is granted. Local: no round trip.
+    #[must_use]
+    pub fn held_on(&self) -> usize {
+        self.hold.attempt.held.held()
+    }
+
+    /// The name of the lock, truncated if it is very long: that on the first server, if they
+    /// differ.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.hold.quorum.name()
+    }
+
+    /// Releases the lock on all servers and returns the outcome. `Ok` means that a majority held it
+    /// until now, and has released it.
+    ///
+    /// # Errors
+    ///
+    /// * [`Error::Lost`] - a majority did not hold it any more. The rest is released.
+    /// * [`Error::OutcomeUnknown`], [`Error::Unreachable`] or [`Error::Refused`] - too few servers
+    ///   have acknowledged the release in time. It is finished in the background, or by the end of
+    ///   the leases.
+    pub fn unlock(mut self) -> Result<(), Error> {
+        self.release()
+    }
+
+    fn release(&mut self) -> Result<(), Error> {
+        if mem::replace(&mut self.released, true) {
+            return Ok(());
+        }
+        let RedHold { attempt, quorum, server_timeout, .. } = &*self.hold;
+        if !quorum.pools.is_current() {
+            // The parent's, with mutexes that a thread of the parent may have locked. Never
+            // dropped.
+            mem::forget((Arc::clone(&self.hold), self.upkeep.take()));
+            return self.check();
+        }
+        // Before the clock is asked, which may panic.
+        if let Some(upkeep) = self.upkeep.take() {
+            upkeep.cancel();
+        }
+        let held = self.check();
+        let (guards, _, _) = attempt.close();
+        let (results, unanswered) =
+            quorum.pools.release(guards, quorum.size, *server_timeout, None);
+        held?;
+        self.classify(results, unanswered)
+    }
+
+    /// What the servers' answers mean for the lock.
+    fn classify(&self, results: Vec<Result<(), Error>>, unanswered: usize) -> Result<(), Error> {
+        let RedHold { quorum, server_timeout, .. } = &*self.hold;
+        let released = results.iter().filter(|result| result.is_ok()).count();
+        if released >= quorum.size {
+            return Ok(());
+        }
+        let errors: Vec<Error> = results.into_iter().filter_map(Result::err).collect();
+        let (lost, mut unknown): (Vec<Error>, Vec<Error>) =
+            errors.into_iter().partition(|error| matches!(error, Error::Lost { .. }));
+        // If a majority may have released it, it may have been held until now.
+        let may_be_released = released + unanswered + unknown.len() >= quorum.size;
+        if unanswered > 0 {
+            let reason = format!("no answer within {server_timeout:?}").into();
+            unknown.push(Error::OutcomeUnknown { operation: "release", reason });
+        }
+        let first = if may_be_released { &unknown } else { &lost };
+        match first.first().or(unknown.first()).or(lost.first()) {
+            Some(error) => Err(error.clone()),
+            // Not reached: without errors there are as many answers as a majority.
+            None => Ok(()),
+        }
+    }
+}
+
+impl<T> Drop for RedGuard<T> {
+    fn drop(&mut self) {
+        // A release that fails is queued.
+        drop(self.release());
+    }
+}
+
+impl<T> fmt::Debug for RedGuard<T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("RedGuard")
+            .field("name", &self.name())
+            .field("held_on", &self.held_on())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,207 @@
+//! The tasks of one server: which comes next, how many may be in flight, and whether the server is
+//! stuck.
+//!
+//! At first one task is in flight at a time. Each answer that comes while others are queued allows
+//! one more, up to [`MAX_IN_FLIGHT`]; a task without an answer reduces it to one. So a server that
+//! is far away is sent several at the same time, and one that hangs keeps few threads.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+const MAX_IN_FLIGHT: usize = 8;
+
+/// An acquire beyond that is refused, as if the lock were busy.
+const MAX_QUEUED_ACQUIRES: usize = 256;
+
+/// A release beyond that is left to the client's watchdog.
+const MAX_QUEUED_RELEASES: usize = 4096;
+
+#[derive(Debug)]
+pub(crate) struct TaskQueue<A, R> {
+    acquires: VecDeque<A>,
+    releases: VecDeque<R>,
+    in_flight: Vec<InFlight>,
+    /// How many may be in flight now.
+    width: usize,
+    threads: usize,
+    last_id: u64,
+}
+
+#[derive(Debug)]
+struct InFlight {
+    id: u64,
+    since: Option<Instant>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Task<A, R> {
+    Acquire(A),
+    Release(R),
+}
+
+impl<A, R> TaskQueue<A, R> {
+    pub(crate) fn new() -> Self {
+        Self {
+            acquires: VecDeque::new(),
+            releases: VecDeque::new(),
+            in_flight: Vec::new(),
+            width: 1,
+            threads: 0,
+            last_id: 0,
+        }
+    }
+
+    pub(crate) fn has_room_for(&self, task: &Task<A, R>) -> bool {
+        match task {
+            Task::Acquire(_) => self.acquires.len() < MAX_QUEUED_ACQUIRES,
+            Task::Release(_) => self.releases.len() < MAX_QUEUED_RELEASES,
+        }
+    }
+
+    /// Queues a task that there [is room for](Self::has_room_for).
+    pub(crate) fn push(&mut self, task: Task<A, R>) {
+        match task {
+            Task::Acquire(acquire) => self.acquires.push_back(acquire),
+            Task::Release(release) => self.releases.push_back(release),
+        }
+    }
+
+    /// The next task for a thread, and its id. Releases come first, as other clients wait for them.
+    pub(crate) fn next(&mut self) -> Option<(u64, Task<A, R>)> {
+        if self.in_flight.len() >= self.width {
+            return None;
+        }
+        let release = self.releases.pop_front().map(Task::Release);
+        let task = release.or_else(|| self.acquires.pop_front().map(Task::Acquire))?;
+        self.last_id += 1;
+        self.in_flight.push(InFlight { id: self.last_id, since: None });
+        Some((self.last_id, task))
+    }
+
+    /// The task is sent now.
+    pub(crate) fn sent(&mut self, id: u64, now: Instant) {
+        if let Some(task) = self.in_flight.iter_mut().find(|other| other.id == id) {
+            task.since = Some(now);
+        }
+    }
+
+    pub(crate) fn finished(&mut self, id: u64, answered: bool) {
+        self.in_flight.retain(|other| other.id != id);
+        if !answered {
+            self.width = 1;
+        } else if !self.is_empty() {
+            self.width = (self.width + 1).min(MAX_IN_FLIGHT);
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.acquires.is_empty() && self.releases.is_empty()
+    }
+
+    /// Whether the server seems to hang: tasks are in flight, and each has been for `timeout`.
+    pub(crate) fn is_stuck(&self, now: Instant, timeout: Duration) -> bool {
+        let hangs = |other: &InFlight| other.since.is_some_and(|since| since + timeout <= now);
+        !self.in_flight.is_empty() && self.in_flight.iter().all(hangs)
+    }
+
+    /// Whether a task could run now, and all threads are busy.
+    pub(crate) fn needs_thread(&self) -> bool {
+        let room = self.in_flight.len() < self.width;
+        room && !self.is_empty() && self.threads == self.in_flight.len()
+    }
+
+    pub(crate) fn has_threads(&self) -> bool {
+        self.threads > 0
+    }
+
+    pub(crate) fn add_thread(&mut self) {
+        self.threads += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::clock::origin;
+
+    const TIMEOUT: Duration = Duration::from_millis(100);
+
+    fn queued(acquires: usize) -> TaskQueue<usize, usize> {
+        let mut tasks = TaskQueue::new();
+        for task in 0..acquires {
+            tasks.push(Task::Acquire(task));
+        }
+        tasks
+    }
+
+    fn take(tasks: &mut TaskQueue<usize, usize>) -> Option<u64> {
+        tasks.next().map(|(id, _)| id)
+    }
+
+    #[test]
+    fn answers_allow_more_in_flight_and_a_missing_answer_allows_one() {
+        let mut tasks = queued(100);
+        let mut in_flight = Vec::new();
+        for most in [1, 2, 4, 8, 8] {
+            while let Some(id) = take(&mut tasks) {
+                in_flight.push(id);
+            }
+            assert_eq!(in_flight.len(), most);
+            for id in in_flight.drain(..) {
+                tasks.finished(id, true);
+            }
+        }
+        let (one, other) = (take(&mut tasks).unwrap(), take(&mut tasks).unwrap());
+        tasks.finished(one, false);
+        assert_eq!(take(&mut tasks), None);
+        tasks.finished(other, false);
+        assert!(take(&mut tasks).is_some());
+        assert_eq!(take(&mut tasks), None);
+    }
+
+    #[test]
+    fn without_a_queue_one_is_in_flight_at_a_time() {
+        let mut tasks = TaskQueue::<usize, usize>::new();
+        for task in 0..10 {
+            tasks.push(Task::Acquire(task));
+            let id = take(&mut tasks).unwrap();
+            tasks.finished(id, true);
+        }
+        tasks.push(Task::Acquire(0));
+        tasks.push(Task::Acquire(1));
+        assert!(take(&mut tasks).is_some());
+        assert!(take(&mut tasks).is_none());
+    }
+
+    #[test]
+    fn releases_come_first_and_have_room_when_acquires_have_none() {
+        let mut tasks = queued(MAX_QUEUED_ACQUIRES);
+        assert!(!tasks.has_room_for(&Task::Acquire(0)));
+        assert!(tasks.has_room_for(&Task::Release(7)));
+        tasks.push(Task::Release(7));
+        assert!(matches!(tasks.next(), Some((_, Task::Release(7)))));
+    }
+
+    #[test]
+    fn it_is_stuck_when_all_tasks_in_flight_are_old() {
+        let (start, mut tasks) = (origin(), queued(2));
+        assert!(!tasks.is_stuck(start + TIMEOUT, TIMEOUT));
+        let id = take(&mut tasks).unwrap();
+        assert!(!tasks.is_stuck(start + TIMEOUT, TIMEOUT));
+        tasks.sent(id, start);
+        assert!(!tasks.is_stuck(start, TIMEOUT));
+        assert!(tasks.is_stuck(start + TIMEOUT, TIMEOUT));
+        tasks.finished(id, false);
+        assert!(!tasks.is_stuck(start + TIMEOUT, TIMEOUT));
+    }
+
+    #[test]
+    fn one_old_task_is_stuck_although_more_may_be_in_flight() {
+        let (start, mut tasks) = (origin(), queued(2));
+        let first = take(&mut tasks).unwrap();
+        tasks.finished(first, true);
+        let second = take(&mut tasks).unwrap();
+        tasks.sent(second, start);
+        assert!(tasks.is_stuck(start + TIMEOUT, TIMEOUT));
+    }
+}

@@ -1,0 +1,174 @@
+//! What a worker thread sends to its server: an acquire or a release. Each reports its outcome
+//! exactly once, even if it is dropped before it ran.
+
+use std::mem;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::error::{Error, Reason};
+use crate::lock::acquire::{acquire, acquire_missing};
+use crate::lock::any_lock::MemberLock;
+use crate::lock::raw_guard::RawGuard;
+use crate::lock::red::attempt::QuorumAttempt;
+use crate::lock::red::queue::Task;
+use crate::lock::red::release::QuorumRelease;
+use crate::model::owner::LocalHolder;
+use crate::model::wait::WaitSpec;
+use crate::runtime::client_core::ClientCore;
+use crate::runtime::release::ReleaseInProgress;
+
+pub(crate) type ServerTask = Task<AcquireTask, ReleaseTask>;
+
+/// Asks one server for its member lock.
+#[derive(Debug)]
+pub(crate) struct AcquireTask {
+    attempt: Arc<QuorumAttempt>,
+    members: Arc<[MemberLock]>,
+    holder: LocalHolder,
+    position: usize,
+    /// When the red lock was granted, if this member is missing from it.
+    held_since: Option<Instant>,
+    reported: bool,
+}
+
+/// Releases one server's member lock.
+#[derive(Debug)]
+pub(crate) struct ReleaseTask {
+    release: Option<ReleaseInProgress>,
+    all: Arc<QuorumRelease>,
+    position: usize,
+    result: Result<(), Error>,
+}
+
+/// Why a task does not run.
+pub(crate) enum Refusal {
+    QueueFull,
+    Stuck,
+    NoThread(Reason),
+}
+
+impl Task<AcquireTask, ReleaseTask> {
+    /// Sends it, at `now`. Whether the server answered.
+    pub(crate) fn run(&mut self, now: Instant) -> bool {
+        match self {
+            Self::Acquire(acquire) => acquire.run(now),
+            Self::Release(release) => release.run(now),
+        }
+    }
+
+    /// Reports that it does not run.
+    pub(crate) fn refuse(self, refusal: Refusal) {
+        match self {
+            Self::Acquire(acquire) => acquire.refuse(refusal),
+            // It reports that when it is dropped.
+            Self::Release(release) => drop(release),
+        }
+    }
+
+    pub(crate) fn position(&self) -> usize {
+        match self {
+            Self::Acquire(acquire) => acquire.position,
+            Self::Release(release) => release.position,
+        }
+    }
+
+    /// The client that counts its panics.
+    pub(crate) fn core(&self) -> Option<Arc<ClientCore>> {
+        match self {
+            Self::Acquire(acquire) => acquire.member()?.spec.core().ok(),
+            Self::Release(release) => release.release.as_ref().map(ReleaseInProgress::core),
+        }
+    }
+}
+
+impl AcquireTask {
+    /// For the owner of that member, or for `caller` if it has none.
+    pub(crate) fn new(
+        attempt: &Arc<QuorumAttempt>,
+        members: &Arc<[MemberLock]>,
+        caller: &LocalHolder,
+        position: usize,
+        held_since: Option<Instant>,
+    ) -> Self {
+        let (attempt, members) = (Arc::clone(attempt), Arc::clone(members));
+        let owner = members.get(position).and_then(|member| member.owner.clone());
+        let holder = owner.unwrap_or_else(|| caller.clone());
+        Self { attempt, members, holder, position, held_since, reported: false }
+    }
+
+    fn member(&self) -> Option<&MemberLock> {
+        self.members.get(self.position)
+    }
+
+    fn run(&mut self, now: Instant) -> bool {
+        self.attempt.sent(self.position, now);
+        // The attempt may be over by now.
+        let member = self.member().filter(|_| self.attempt.held.wants_more());
+        let taken = member.map_or(Ok(None), |member| match self.held_since {
+            None => acquire(&member.spec, &self.holder, WaitSpec::ONE_TRY),
+            Some(since) => {
+                let held_for = now.saturating_duration_since(since);
+                acquire_missing(&member.spec, &self.holder, held_for)
+            }
+        });
+        let answered = !taken.as_ref().is_err_and(Error::is_server_unavailable);
+        self.report(taken);
+        answered
+    }
+
+    fn refuse(mut self, refusal: Refusal) {
+        let answer = match refusal {
+            // A full queue is contention, and no error.
+            Refusal::QueueFull => Ok(None),
+            Refusal::NoThread(reason) => Err(Error::Thread { reason }),
+            Refusal::Stuck => {
+                let server = self.member().map(|member| member.server.clone()).unwrap_or_default();
+                let reason = "the previous request is still unanswered".into();
+                Err(Error::Unreachable { server, reason })
+            }
+        };
+        self.report(answer);
+    }
+
+    fn report(&mut self, answer: Result<Option<RawGuard>, Error>) {
+        self.reported = true;
+        self.attempt.answered(self.position, answer);
+    }
+}
+
+impl Drop for AcquireTask {
+    fn drop(&mut self) {
+        if !self.reported {
+            let reason = "the thread that sent it panicked".into();
+            self.report(Err(Error::OutcomeUnknown { operation: "acquire", reason }));
+        }
+    }
+}
+
+impl ReleaseTask {
+    pub(crate) fn new(
+        release: ReleaseInProgress,
+        all: &Arc<QuorumRelease>,
+        position: usize,
+    ) -> Self {
+        let reason = "the release was not sent yet".into();
+        let result = Err(Error::OutcomeUnknown { operation: "release", reason });
+        Self { release: Some(release), all: Arc::clone(all), position, result }
+    }
+
+    fn run(&mut self, now: Instant) -> bool {
+        self.all.sent(self.position, now);
+        if let Some(release) = &mut self.release {
+            self.result = release.send_once();
+        }
+        !self.result.as_ref().is_err_and(Error::is_retryable)
+    }
+}
+
+impl Drop for ReleaseTask {
+    fn drop(&mut self) {
+        // Report first, as the next line may panic. A release that was not sent is queued by it.
+        self.all.answered(self.position, mem::replace(&mut self.result, Ok(())));
+        drop(self.release.take());
+    }
+}

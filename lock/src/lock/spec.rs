@@ -1,0 +1,132 @@
+//! The settings of a lock: which one it is, and how it is acquired.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::hold::hold::Hold;
+use crate::model::backoff::Backoff;
+use crate::model::kind::Kind;
+use crate::model::lease::Lease;
+use crate::model::name::{LockName, Prefix};
+use crate::model::owner::LocalHolder;
+use crate::ops::Operation;
+use crate::runtime::client_core::ClientCore;
+use crate::runtime::named::map_failure;
+use crate::store::retry::RetryLimit;
+
+/// Which lock to acquire, and how.
+#[derive(Clone, Debug)]
+pub(crate) struct LockSpec {
+    core: Arc<ClientCore>,
+    prefix: Prefix,
+    name: Result<LockName, Error>,
+    pub(crate) kind: Kind,
+    lease: Result<LeasePolicy, Error>,
+    pub(crate) nesting: Nesting,
+    pub(crate) backoff: Backoff,
+    /// How often one try is sent that is not answered.
+    pub(crate) retries: RetryLimit,
+}
+
+/// How long a hold lasts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LeasePolicy {
+    pub(crate) lease: Lease,
+    /// Whether it is renewed.
+    pub(crate) watched: bool,
+}
+
+/// What happens when the holder of a lock acquires it again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Nesting {
+    /// It gets one more guard.
+    Allowed,
+    /// It gets an error.
+    Refused,
+    /// It waits, as every other owner does.
+    Contends,
+}
+
+impl LockSpec {
+    pub(crate) fn new(core: Arc<ClientCore>, kind: Kind, prefix: Prefix, name: &str) -> Self {
+        let lease = LeasePolicy { lease: core.settings.watchdog_lease, watched: true };
+        Self {
+            core,
+            name: prefix.name(name),
+            prefix,
+            kind,
+            lease: Ok(lease),
+            nesting: Nesting::Allowed,
+            backoff: Backoff::default(),
+            retries: RetryLimit::UntilAnswered,
+        }
+    }
+
+    pub(crate) fn set_lease(&mut self, lease: Duration) {
+        self.lease = Lease::new(lease).map(|lease| LeasePolicy { lease, watched: false });
+    }
+
+    pub(crate) fn set_name(&mut self, name: &str) {
+        self.name = self.prefix.name(name);
+    }
+
+    pub(crate) fn name(&self) -> Result<LockName, Error> {
+        self.name.clone()
+    }
+
+    /// The name for messages, also if it is not valid.
+    pub(crate) fn shown_name(&self) -> String {
+        match self.name() {
+            Ok(name) => name.shown(),
+            Err(Error::InvalidName { name, .. }) => name,
+            // A name has no other error.
+            Err(error) => error.to_string(),
+        }
+    }
+
+    pub(crate) fn lease_policy(&self) -> Result<LeasePolicy, Error> {
+        self.lease.clone()
+    }
+
+    /// The lease that is asked for.
+    pub(crate) fn lease(&self) -> Result<Duration, Error> {
+        self.lease_policy().map(|policy| policy.lease.duration())
+    }
+
+    /// The time between two renewals; `None` if there are none.
+    pub(crate) fn renewal_interval(&self) -> Option<Duration> {
+        let LeasePolicy { lease, watched } = self.lease_policy().ok()?;
+        watched.then(|| lease.renewal_interval(self.core.settings.tick))
+    }
+
+    /// The address of its server, as far as it is known.
+    pub(crate) fn server(&self) -> String {
+        self.core.server()
+    }
+
+    /// Whether both are of one client.
+    pub(crate) fn same_client(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.core, &other.core)
+    }
+
+    /// The client's core in the current process, unless the client was shut down.
+    pub(crate) fn core(&self) -> Result<Arc<ClientCore>, Error> {
+        let core = self.core.current()?;
+        if core.is_shut_down() { Err(Error::Shutdown) } else { Ok(core) }
+    }
+
+    /// The hold of `holder`, if it is one for certain.
+    pub(crate) fn held_by(&self, holder: &LocalHolder) -> Option<Arc<Hold>> {
+        let (core, name) = (self.core.current().ok()?, self.name.as_ref().ok()?);
+        let hold = core.holds.find(name, holder, self.kind.layout())?;
+        hold.is_held(core.now()).then_some(hold)
+    }
+
+    /// Sends `operation` until it is answered.
+    pub(crate) fn call<O: Operation + ?Sized>(&self, operation: &O) -> Result<O::Reply, Error> {
+        let name = self.name()?;
+        let answer = self.core()?.call(operation);
+        map_failure(answer, operation, &name).map(|answer| answer.reply)
+    }
+}

@@ -1,0 +1,52 @@
+//! The kinds of holds, and which of them share a layout on the server.
+
+/// What is held: a kind of lock, or a permit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    /// Redisson's `RLock`.
+    Reentrant,
+    /// Redisson's `RFairLock`: waiters are served in the order in which they came.
+    Fair,
+    /// Redisson's `RFencedLock`: each hold has a number, and a later hold a larger one.
+    Fenced,
+    /// Redisson's `RedissonSpinLock`: no messages.
+    Spin,
+    /// A text under the key: no nesting, no messages.
+    Simple,
+    /// The shared half of Redisson's `RReadWriteLock`.
+    Read,
+    /// The exclusive half of it.
+    Write,
+    /// A permit of a semaphore with leases, which is renewed. It is not acquired as a lock and
+    /// never nested.
+    Permit,
+}
+
+/// How a hold is stored on the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Layout {
+    /// A field of a hash, with a count.
+    Counted,
+    /// A text.
+    Text,
+    /// A field of a hash with a mode, and a key for each level.
+    Reader,
+    /// A field of a hash with a mode.
+    Writer,
+    /// A member of a sorted set, with the end of its lease as its score.
+    Permit,
+}
+
+impl Kind {
+    /// A thread that holds one kind re-enters it through another of the same layout: on the server
+    /// they are one hold.
+    pub(crate) fn layout(self) -> Layout {
+        match self {
+            Self::Reentrant | Self::Fair | Self::Fenced | Self::Spin => Layout::Counted,
+            Self::Simple => Layout::Text,
+            Self::Read => Layout::Reader,
+            Self::Write => Layout::Writer,
+            Self::Permit => Layout::Permit,
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The arithmetic of leases: how long a holder may trust one, and when to renew it. Pure; time is
+//! an argument.
+//!
+//! A lease counts from *before* its request was sent, on the holder's clock. The server counts from
+//! the arrival of the request, which is later. So if both clocks run at the same rate, the holder's
+//! validity ends first. The drift margin covers clocks that do not.
+
+use std::time::{Duration, Instant};
+
+use crate::error::Error;
+
+/// How long a hold lasts unless it is renewed, in whole milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Lease {
+    millis: u64,
+}
+
+/// A shorter lease leaves nothing after drift and the round trip.
+const SHORTEST: Duration = Duration::from_millis(10);
+/// A hundred years. Redis adds the wall clock to it, and `Instant` the time since boot; both stay
+/// far from overflow.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// Redisson's `lockWatchdogTimeout`: renewed every ten seconds. The locks of a dead process are
+/// free after thirty.
+pub(crate) const DEFAULT: Lease = Lease { millis: 30_000 };
+
+impl Lease {
+    pub(crate) fn new(lease: Duration) -> Result<Self, Error> {
+        let reason = if lease < SHORTEST {
+            format!("the shortest is {SHORTEST:?}")
+        } else if lease > LONGEST {
+            "the longest is a hundred years".to_owned()
+        } else {
+            // A fraction of a millisecond cannot be sent, so validity does not include it either.
+            return Ok(Self { millis: u64::try_from(lease.as_millis()).unwrap_or(u64::MAX) });
+        };
+        Err(Error::InvalidLease { lease, reason })
+    }
+
+    pub(crate) fn duration(self) -> Duration {
+        Duration::from_millis(self.millis)
+    }
+
+    pub(crate) fn millis(self) -> u64 {
+        self.millis
+    }
+
+    /// The same as a signed number, as the server counts. The longest lease fits.
+    pub(crate) fn millis_i64(self) -> i64 {
+        i64::try_from(self.millis).unwrap_or(i64::MAX)
+    }
+
+    /// The longest lease whose validity is at most `left`: asking for it again prolongs nothing.
+    pub(crate) fn covering(left: Duration) -> Self {
+        // First the drift's 2 ms, then its hundredth.
+        let millis = (left.as_millis() + 2) * 100 / 99;
+        Self { millis: u64::try_from(millis).unwrap_or(u64::MAX) }
+    }
+
+    /// The end of the validity of a lease that was granted to a request sent at `sent_at`.
+    pub(crate) fn valid_until(self, sent_at: Instant) -> Instant {
+        sent_at + self.duration().saturating_sub(self.drift())
+    }
+
+    /// One hundredth and 2 ms: the difference in rate of two clocks, and Redis's rounding to whole
+    /// milliseconds.
+    fn drift(self) -> Duration {
+        self.duration() / 100 + Duration::from_millis(2)
+    }
+
+    /// The longest time from one request to the next renewal: two ticks less than a third of the
+    /// lease, so that the renewal reaches the server before the third is over.
+    pub(crate) fn renewal_interval(self, tick: Duration) -> Duration {
+        (self.duration() / 3).saturating_sub(tick * 2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::clock::origin;
+
+    #[test]
+    fn a_lease_out_of_bounds_is_refused_by_its_length() {
+        for wrong in [Duration::ZERO, Duration::from_millis(9), LONGEST * 2, Duration::MAX] {
+            let error = Lease::new(wrong).unwrap_err();
+            assert!(matches!(error, Error::InvalidLease { lease, .. } if lease == wrong));
+        }
+        assert!(Lease::new(SHORTEST).is_ok());
+        assert!(Lease::new(LONGEST).is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn what_remains_of_a_lease_is_asked_for_again_and_lasts_no_longer(micros in 1_u64..1_000_000_000_000) {
+            let left = Duration::from_micros(micros);
+            let again = Lease::covering(left).valid_until(origin());
+            prop_assert!(again <= origin() + left);
+            prop_assert!(again + Duration::from_millis(3) > origin() + left);
+        }
+
+        #[test]
+        fn a_holder_stops_believing_before_the_server_does(
+            millis in 10_u64..=3_153_600_000_000,
+            sent_after in 0_u64..1_000_000,
+            trip in 0_u64..1_000_000,
+        ) {
+            let lease = Lease::new(Duration::from_millis(millis)).unwrap();
+            let sent_at = origin() + Duration::from_nanos(sent_after);
+            let arrived = sent_at + Duration::from_nanos(trip);
+            prop_assert!(lease.valid_until(sent_at) < arrived + lease.duration());
+            prop_assert!(lease.valid_until(sent_at) > sent_at);
+        }
+    }
+}

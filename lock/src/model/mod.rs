@@ -1,0 +1,19 @@
+//! Names, owners, leases and other values, and the rules about them.
+//!
+//! Every other folder imports from here. What the process itself requires is here too: locks and
+//! values that survive a fork, and the function that catches panics of foreign code.
+
+pub(crate) mod backoff;
+pub(crate) mod clock;
+pub(crate) mod fork;
+pub(crate) mod kind;
+pub(crate) mod lease;
+pub(crate) mod name;
+pub(crate) mod owner;
+pub(crate) mod panics;
+pub(crate) mod permit_id;
+pub(crate) mod settings;
+pub(crate) mod sync;
+pub(crate) mod validity;
+pub(crate) mod wait;
+pub(crate) mod wait_mode;

@@ -1,0 +1,218 @@
+//! A lock's name, its client's prefix, and the key and channel names that follow from it.
+
+use std::fmt::{self, Write};
+use std::sync::Arc;
+
+use crate::error::{Error, truncated};
+
+/// A valid lock name. It is the key on the server, byte for byte.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct LockName(Arc<str>);
+
+/// A longer name is most likely a mistake, and every wait would send it again.
+const LONGEST: usize = 64 * 1024;
+
+const LATCH_CHANNEL: &str = "redisson_countdownlatch__channel__";
+
+/// Whether a channel may be in another slot than its key. Then the key's node can publish there
+/// only to all nodes. Redisson cannot use such a latch in a cluster at all, so no sharded
+/// subscriber misses the message.
+pub(crate) fn lies_apart(channel: &str) -> bool {
+    let braced = channel.strip_prefix(LATCH_CHANNEL).and_then(|braced| braced.strip_prefix('{'));
+    braced.is_some_and(|name| name.contains('{'))
+}
+
+impl LockName {
+    pub(crate) fn parse(name: &str) -> Result<Self, Error> {
+        let reason = if name.is_empty() {
+            "it is empty".to_owned()
+        } else if name.len() > LONGEST {
+            format!("it is longer than {LONGEST} bytes")
+        } else {
+            return Ok(Self(Arc::from(name)));
+        };
+        Err(Error::InvalidName { name: truncated(name), reason })
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The name for messages. A long one is truncated.
+    pub(crate) fn shown(&self) -> String {
+        truncated(&self.0)
+    }
+
+    /// The channel of the lock's releases, as Redisson names it. Like all names here it is made on
+    /// demand: a hundred thousand holds need theirs only when they end.
+    pub(crate) fn channel(&self) -> Arc<str> {
+        self.prefixed("redisson_lock__channel")
+    }
+
+    /// The channel of one waiter of a fair lock.
+    pub(crate) fn channel_of(&self, waiter: impl fmt::Display) -> Arc<str> {
+        Arc::from(self.with_prefix("redisson_lock__channel", format_args!(":{waiter}")))
+    }
+
+    /// The channel of read-write locks.
+    pub(crate) fn read_write_channel(&self) -> Arc<str> {
+        self.prefixed("redisson_rwlock")
+    }
+
+    /// The channel of semaphores.
+    pub(crate) fn semaphore_channel(&self) -> Arc<str> {
+        self.prefixed("redisson_sc")
+    }
+
+    /// The channel of latches. Redisson ignores braces here, so the channel of a latch with braces
+    /// in its name [is in another slot](lies_apart).
+    pub(crate) fn latch_channel(&self) -> Arc<str> {
+        Arc::from(format!("{LATCH_CHANNEL}{{{}}}", self.0))
+    }
+
+    /// The counter of fencing tokens.
+    pub(crate) fn token(&self) -> Arc<str> {
+        self.prefixed("redisson_lock_token")
+    }
+
+    /// The queue of a fair lock.
+    pub(crate) fn queue(&self) -> Arc<str> {
+        self.prefixed("redisson_lock_queue")
+    }
+
+    /// The liveness deadlines of the queue's waiters.
+    pub(crate) fn queue_deadlines(&self) -> Arc<str> {
+        self.prefixed("redisson_lock_timeout")
+    }
+
+    /// The leases of an expirable semaphore's permits.
+    pub(crate) fn permit_leases(&self) -> Arc<str> {
+        self.suffixed("timeout")
+    }
+
+    /// The key under which the server remembers its reply to the request `id`, so that a copy
+    /// counts once.
+    pub(crate) fn request(&self, id: impl fmt::Display) -> Arc<str> {
+        Arc::from(self.with_prefix("wheellock_request", format_args!(":{id}")))
+    }
+
+    /// A name in this name's slot, with a prefix. Redisson's `prefixName`: a name without braces is
+    /// put in braces, so that in a cluster all keys of one lock share a slot. As in Redisson, any
+    /// `{` counts as braces.
+    pub(crate) fn prefixed(&self, prefix: &str) -> Arc<str> {
+        Arc::from(self.with_prefix(prefix, format_args!("")))
+    }
+
+    /// The same, with a suffix.
+    fn with_prefix(&self, prefix: &str, more: fmt::Arguments<'_>) -> String {
+        /// Room for an owner or a permit's id, and the braces.
+        const MORE: usize = 64;
+        let name = &*self.0;
+        let (open, close) = if name.contains('{') { (":", "") } else { (":{", "}") };
+        let mut text = String::with_capacity(prefix.len() + name.len() + MORE);
+        for part in [prefix, open, name, close] {
+            text.push_str(part);
+        }
+        // Writing to a string does not fail.
+        text.write_fmt(more).ok();
+        text
+    }
+
+    /// A name in this name's slot, with a suffix: Redisson's `suffixName`.
+    pub(crate) fn suffixed(&self, suffix: &str) -> Arc<str> {
+        let name = &*self.0;
+        let parts =
+            if name.contains('{') { ["", name, ":", suffix] } else { ["{", name, "}:", suffix] };
+        Arc::from(parts.concat())
+    }
+}
+
+/// A client's prefix of every name. A name is made nowhere else, so keys, channels and messages all
+/// have it.
+#[derive(Clone)]
+pub(crate) struct Prefix(Arc<str>);
+
+impl Prefix {
+    pub(crate) fn new(prefix: &str) -> Self {
+        Self(Arc::from(prefix))
+    }
+
+    /// This prefix, followed by `more`.
+    pub(crate) fn then(&self, more: &str) -> Self {
+        Self(Arc::from(format!("{}{more}", self.0)))
+    }
+
+    /// The lock's name for `name` under this prefix.
+    pub(crate) fn name(&self, name: &str) -> Result<LockName, Error> {
+        if self.0.is_empty() {
+            LockName::parse(name)
+        } else if name.is_empty() {
+            let reason = "the name after the prefix is empty".to_owned();
+            Err(Error::InvalidName { name: truncated(&self.0), reason })
+        } else {
+            LockName::parse(&format!("{}{name}", self.0))
+        }
+    }
+}
+
+impl fmt::Debug for Prefix {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&truncated(&self.0), formatter)
+    }
+}
+
+impl fmt::Debug for LockName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.shown(), formatter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_channel_carries_the_hash_tag_as_redisson_writes_it() {
+        let channel = |name: &str| LockName::parse(name).unwrap().channel().to_string();
+        assert_eq!(channel("a"), "redisson_lock__channel:{a}");
+        assert_eq!(channel("a{b}"), "redisson_lock__channel:a{b}");
+        assert_eq!(channel("a{b"), "redisson_lock__channel:a{b");
+        assert_eq!(channel("a}b"), "redisson_lock__channel:{a}b}");
+    }
+
+    #[test]
+    fn a_prefix_stands_before_the_name_and_has_no_braces_of_its_own_put_around_it() {
+        let prefix = Prefix::new("app:").then("orders:");
+        let names = |name: &str| {
+            let name = prefix.name(name).unwrap();
+            [name.as_str().to_owned(), name.channel().to_string(), name.permit_leases().to_string()]
+        };
+        assert_eq!(
+            names("7"),
+            ["app:orders:7", "redisson_lock__channel:{app:orders:7}", "{app:orders:7}:timeout"]
+        );
+        assert_eq!(
+            names("{7}:x"),
+            [
+                "app:orders:{7}:x",
+                "redisson_lock__channel:app:orders:{7}:x",
+                "app:orders:{7}:x:timeout"
+            ]
+        );
+    }
+
+    #[test]
+    fn only_the_channel_of_a_latch_with_braces_lies_apart() {
+        for (text, apart) in [("a", false), ("a{b}", true), ("{user}:42", true)] {
+            let name = LockName::parse(text).unwrap();
+            assert_eq!(lies_apart(&name.latch_channel()), apart, "{text}");
+            assert!(!lies_apart(&name.channel()) && !lies_apart(&name.semaphore_channel()));
+        }
+    }
+
+    #[test]
+    fn a_long_name_is_cut_short_in_messages() {
+        let error = LockName::parse(&"x".repeat(LONGEST + 1)).unwrap_err();
+        assert!(error.to_string().len() < 300, "{error}");
+    }
+}

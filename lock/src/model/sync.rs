@@ -1,0 +1,172 @@
+//! The locks of this crate: the standard library's, without poison.
+//!
+//! Each is one word. `parking_lot` keeps its sleeping threads in a table that all locks of the
+//! process share. A fork at the wrong moment leaves a part of that table locked in the child, and
+//! with it every lock that hashes to it.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{self, PoisonError, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use hashed_wheel::{Clock, SystemClock};
+
+/// A mutex that a panic leaves usable.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(sync::Mutex<T>);
+
+/// Empty only inside a wait.
+#[derive(Debug)]
+pub(crate) struct MutexGuard<'a, T>(Option<sync::MutexGuard<'a, T>>);
+
+impl<T> Mutex<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(sync::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        MutexGuard(Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads a little of the value, so that it is in the cache when it is locked.
+    pub(crate) fn fetch(&self) {
+        std::hint::black_box(self.0.is_poisoned());
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        match &self.0 {
+            Some(guard) => guard,
+            None => unreachable!("the guard is taken only during a wait"),
+        }
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        match &mut self.0 {
+            Some(guard) => guard,
+            None => unreachable!("the guard is taken only during a wait"),
+        }
+    }
+}
+
+/// A condition variable. A wait may end for no reason.
+#[derive(Debug, Default)]
+pub(crate) struct Condvar(sync::Condvar);
+
+impl Condvar {
+    pub(crate) const fn new() -> Self {
+        Self(sync::Condvar::new())
+    }
+
+    pub(crate) fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    pub(crate) fn notify_all(&self) {
+        self.0.notify_all();
+    }
+
+    pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        guard.0 =
+            guard.0.take().map(|guard| self.0.wait(guard).unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Waits for at most `limit`. A caller that needs to know whether it has passed reads a clock.
+    pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, limit: Duration) {
+        guard.0 = guard.0.take().map(|guard| {
+            self.0.wait_timeout(guard, limit).unwrap_or_else(PoisonError::into_inner).0
+        });
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct RwLock<T>(sync::RwLock<T>);
+
+impl<T> RwLock<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(sync::RwLock::new(value))
+    }
+
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, T> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A mutex without data, on which a thread waits for a limited time.
+#[derive(Debug, Default)]
+pub(crate) struct TimedMutex {
+    taken: Mutex<bool>,
+    unlocked: Condvar,
+}
+
+/// Unlocks the mutex when it is dropped.
+#[derive(Debug)]
+pub(crate) struct TimedMutexGuard<'a>(&'a TimedMutex);
+
+impl TimedMutex {
+    /// `None` if the limit passed.
+    pub(crate) fn try_lock_for(&self, limit: Duration) -> Option<TimedMutexGuard<'_>> {
+        let begun = SystemClock.now();
+        let mut taken = self.taken.lock();
+        while *taken {
+            let waited = SystemClock.now().saturating_duration_since(begun);
+            let left = limit.checked_sub(waited).filter(|left| !left.is_zero())?;
+            self.unlocked.wait_for(&mut taken, left);
+        }
+        *taken = true;
+        Some(TimedMutexGuard(self))
+    }
+}
+
+impl Drop for TimedMutexGuard<'_> {
+    fn drop(&mut self) {
+        *self.0.taken.lock() = false;
+        self.0.unlocked.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_panic_leaves_a_lock_as_usable_as_before() {
+        let lock = Mutex::new(1);
+        let panics = || {
+            let _locked = lock.lock();
+            panic!("on purpose");
+        };
+        assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+        assert_eq!(*lock.lock(), 1);
+    }
+
+    #[test]
+    fn a_timed_mutex_is_waited_for_until_it_is_free_or_the_limit_has_passed() {
+        let mutex = TimedMutex::default();
+        let first = mutex.try_lock_for(Duration::ZERO);
+        assert!(first.is_some());
+        assert!(mutex.try_lock_for(Duration::ZERO).is_none());
+        assert!(mutex.try_lock_for(Duration::from_millis(1)).is_none());
+        thread::scope(|scope| {
+            let second = scope.spawn(|| mutex.try_lock_for(Duration::from_secs(60)).is_some());
+            drop(first);
+            assert!(second.join().unwrap());
+        });
+        assert!(mutex.try_lock_for(Duration::ZERO).is_some());
+    }
+}

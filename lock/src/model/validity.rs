@@ -1,0 +1,158 @@
+//! A deadline that never comes back once it has been seen to pass: one atomic word.
+//!
+//! Once a caller has been told that the hold is over, a renewal that is answered late must not
+//! revive it. So the word is a deadline or [`ENDED`]. A thread that sees the deadline passed stores
+//! `ENDED` before it says so, and an extension replaces a deadline but never `ENDED`. Time is an
+//! argument.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// A deadline that can be extended until it has been seen to pass or was ended.
+#[derive(Debug)]
+pub(crate) struct Validity {
+    /// The instant that the word counts from.
+    origin: Instant,
+    /// Nanoseconds after the origin, or `ENDED`.
+    until: AtomicU64,
+}
+
+const ENDED: u64 = 0;
+
+impl Validity {
+    /// Valid until `until`. `origin` is any instant that is not after it.
+    pub(crate) fn new(origin: Instant, until: Instant) -> Self {
+        let validity = Self { origin, until: AtomicU64::new(ENDED) };
+        validity.until.store(validity.word(until), Ordering::Release);
+        validity
+    }
+
+    /// Whether it is valid at `now`. Once this has returned false, it never returns true again.
+    pub(crate) fn holds(&self, now: Instant) -> bool {
+        !self.remaining(now).is_zero()
+    }
+
+    /// How long it is still valid; zero once it is over.
+    pub(crate) fn remaining(&self, now: Instant) -> Duration {
+        loop {
+            // Acquire, here and below, and release at the stores: a thread that trusts an extension
+            // sees what the renewing thread did before it.
+            let seen = self.until.load(Ordering::Acquire);
+            if seen == ENDED {
+                return Duration::ZERO;
+            }
+            let left = self.instant(seen).saturating_duration_since(now);
+            if !left.is_zero() {
+                return left;
+            }
+            // A failed exchange means that it was extended or ended meanwhile: look again.
+            if self.until.compare_exchange(seen, ENDED, Ordering::AcqRel, Ordering::Acquire).is_ok()
+            {
+                return Duration::ZERO;
+            }
+        }
+    }
+
+    /// Extends the deadline to `until` if that is later. Answers whether it is valid: an extension
+    /// at or after the end changes nothing.
+    pub(crate) fn extend(&self, now: Instant, until: Instant) -> bool {
+        let wanted = self.word(until);
+        loop {
+            if !self.holds(now) {
+                return false;
+            }
+            let seen = self.until.load(Ordering::Acquire);
+            if seen == ENDED {
+                return false;
+            }
+            if seen >= wanted
+                || self
+                    .until
+                    .compare_exchange(seen, wanted, Ordering::AcqRel, Ordering::Acquire)
+                    .is_ok()
+            {
+                return true;
+            }
+        }
+    }
+
+    /// Ends it. Answers whether it was valid until now.
+    pub(crate) fn end(&self, now: Instant) -> bool {
+        let seen = self.until.swap(ENDED, Ordering::AcqRel);
+        seen != ENDED && self.instant(seen) > now
+    }
+
+    /// The instant that it was created with.
+    pub(crate) fn origin(&self) -> Instant {
+        self.origin
+    }
+
+    /// The deadline, unless it is over.
+    pub(crate) fn until(&self) -> Option<Instant> {
+        let seen = self.until.load(Ordering::Acquire);
+        (seen != ENDED).then(|| self.instant(seen))
+    }
+
+    fn word(&self, instant: Instant) -> u64 {
+        let nanos = instant.saturating_duration_since(self.origin).as_nanos();
+        // A hundred years are 3.2 * 10^18 ns; the word holds 1.8 * 10^19. Zero means ended, so one
+        // is the least.
+        u64::try_from(nanos).unwrap_or(u64::MAX).max(ENDED + 1)
+    }
+
+    fn instant(&self, word: u64) -> Instant {
+        self.origin + Duration::from_nanos(word)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::clock::origin;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn once_seen_to_have_passed_it_never_comes_back() {
+        let start = origin();
+        let validity = Validity::new(start, start + SECOND);
+        assert!(validity.holds(start));
+        assert!(!validity.holds(start + SECOND));
+        assert!(!validity.extend(start, start + SECOND * 9));
+        assert!(!validity.holds(start));
+    }
+
+    #[test]
+    fn an_extension_that_nobody_missed_counts() {
+        let start = origin();
+        let validity = Validity::new(start, start + SECOND);
+        assert!(validity.extend(start, start + SECOND * 3));
+        assert!(validity.holds(start + SECOND * 2));
+        assert_eq!(validity.remaining(start + SECOND * 2), SECOND);
+    }
+
+    #[test]
+    fn an_extension_never_shortens() {
+        let start = origin();
+        let validity = Validity::new(start, start + SECOND * 3);
+        assert!(validity.extend(start, start + SECOND));
+        assert!(validity.holds(start + SECOND * 2));
+    }
+
+    #[test]
+    fn an_extension_after_the_end_is_refused_even_if_nobody_looked() {
+        let start = origin();
+        let validity = Validity::new(start, start + SECOND);
+        assert!(!validity.extend(start + SECOND, start + SECOND * 9));
+    }
+
+    #[test]
+    fn ending_says_whether_it_was_valid_until_then() {
+        let start = origin();
+        assert!(Validity::new(start, start + SECOND).end(start));
+        let late = Validity::new(start, start + SECOND);
+        assert!(!late.end(start + SECOND));
+        assert!(!late.end(start));
+        assert!(!late.holds(start));
+    }
+}

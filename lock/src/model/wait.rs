@@ -1,0 +1,169 @@
+//! How long a call waits.
+
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Receiver;
+use hashed_wheel::Clock;
+
+/// How long a call waits: not at all, for a time, until an instant, or without a limit. In each
+/// case it can also be ended by [a message](Self::or_cancelled).
+///
+/// A [`Duration`] and an [`Instant`] convert into it, so that
+/// [`try_lock_with`](crate::Lock::try_lock_with)`(Duration::from_secs(5))` works.
+///
+/// **When the time is over.** A call with a limit that did not get what it waited for returns
+/// `None` or `false`. That means that the server has said, since the wait began, that it was not to
+/// be had: another owner holds the lock or is ahead in the queue, there are too few permits, the
+/// latch is closed. Threads of a client wait in one queue, and the first asks for all, so the
+/// server may have said it to another of them. If it has answered none of them by then, each gets
+/// an error, mostly [`Error::Unreachable`](crate::Error::Unreachable) or
+/// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown), which are
+/// [retryable](crate::Error::is_retryable). The call waits for the server at most 10 ms beyond the
+/// limit.
+///
+/// ```
+/// use std::time::Duration;
+/// use wheellock::crossbeam_channel::bounded;
+/// use wheellock::{Client, Error, Memory, Wait};
+///
+/// let memory = Memory::new();
+/// let holder = Client::builder().in_memory(&memory).build()?;
+/// let waiter = Client::builder().in_memory(&memory).build()?.lock("orders:42");
+/// let _guard = holder.lock("orders:42").lock()?;
+///
+/// assert!(waiter.try_lock_with(Duration::from_millis(10))?.is_none());
+///
+/// let (cancel, cancelled) = bounded(1);
+/// cancel.send(()).unwrap(); // from any thread, at any time
+/// let wait = Wait::at_most(Duration::from_secs(5)).or_cancelled(&cancelled);
+/// assert!(matches!(waiter.try_lock_with(wait), Err(Error::Cancelled { .. })));
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Wait<'a> {
+    limit: Limit,
+    cancel: Option<&'a Receiver<()>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Limit {
+    None,
+    AtMost(Duration),
+    Until(Instant),
+    Forever,
+}
+
+impl<'a> Wait<'a> {
+    /// One try.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self::new(Limit::None)
+    }
+
+    /// As long as it takes.
+    #[must_use]
+    pub const fn forever() -> Self {
+        Self::new(Limit::Forever)
+    }
+
+    /// At most `limit`, by the client's [clock](crate::ClientBuilder::clock), which is monotonic.
+    /// Zero is [one try](Self::none).
+    #[must_use]
+    pub const fn at_most(limit: Duration) -> Self {
+        Self::new(Limit::AtMost(limit))
+    }
+
+    /// Until `deadline`. One that has passed is [one try](Self::none).
+    #[must_use]
+    pub const fn until(deadline: Instant) -> Self {
+        Self::new(Limit::Until(deadline))
+    }
+
+    /// The same, but it ends with [`Error::Cancelled`](crate::Error::Cancelled) when `cancel` has a
+    /// message or has lost its senders.
+    ///
+    /// Any thread may send it. The message stays in the channel, so that it cancels every wait on
+    /// it. It takes effect at once, except that a command that is under way is waited for, for one
+    /// command timeout at most. One try is not cancelled.
+    #[must_use]
+    pub const fn or_cancelled(self, cancel: &'a Receiver<()>) -> Self {
+        Self { cancel: Some(cancel), ..self }
+    }
+
+    const fn new(limit: Limit) -> Self {
+        Self { limit, cancel: None }
+    }
+
+    /// The wait that begins now, by `clock`.
+    pub(crate) fn begin(self, clock: &dyn Clock) -> WaitSpec<'a> {
+        let limit = match self.limit {
+            Limit::None => Some(Duration::ZERO),
+            Limit::AtMost(limit) => Some(limit),
+            Limit::Until(deadline) => Some(clock.remaining(deadline)),
+            Limit::Forever => None,
+        };
+        if limit == Some(Duration::ZERO) {
+            return WaitSpec::ONE_TRY;
+        }
+        // A deadline beyond what the clock can express is none.
+        let deadline = limit.and_then(|limit| clock.now().checked_add(limit));
+        WaitSpec { waits: true, deadline, cancel: self.cancel }
+    }
+}
+
+impl From<Duration> for Wait<'_> {
+    /// As [`Wait::at_most`].
+    fn from(limit: Duration) -> Self {
+        Self::at_most(limit)
+    }
+}
+
+impl From<Instant> for Wait<'_> {
+    /// As [`Wait::until`].
+    fn from(deadline: Instant) -> Self {
+        Self::until(deadline)
+    }
+}
+
+/// A wait that has begun, by the clock of one client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WaitSpec<'a> {
+    /// False: one try, which ends by the deadline.
+    pub(crate) waits: bool,
+    /// `None`: no limit.
+    pub(crate) deadline: Option<Instant>,
+    /// A message, or the end of its senders, cancels.
+    pub(crate) cancel: Option<&'a Receiver<()>>,
+}
+
+impl WaitSpec<'_> {
+    pub(crate) const ONE_TRY: Self = Self { waits: false, deadline: None, cancel: None };
+
+    /// Whether it ends only with what is waited for, an error or a cancellation.
+    pub(crate) fn is_unlimited(&self) -> bool {
+        self.waits && self.deadline.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hashed_wheel::SystemClock;
+
+    use super::*;
+    use crate::model::clock::origin;
+
+    #[test]
+    fn a_wait_without_time_is_one_try_and_one_beyond_the_clock_has_no_limit() {
+        let (_cancel, cancelled) = crossbeam_channel::bounded(1);
+        for wait in [Wait::none(), Duration::ZERO.into(), origin().into()] {
+            let spec = wait.or_cancelled(&cancelled).begin(&SystemClock);
+            assert!(!spec.waits && spec.deadline.is_none() && spec.cancel.is_none(), "{wait:?}");
+        }
+        for wait in [Wait::forever(), Duration::MAX.into()] {
+            let spec = wait.or_cancelled(&cancelled).begin(&SystemClock);
+            assert!(spec.is_unlimited() && spec.cancel.is_some(), "{wait:?}");
+        }
+        let spec = Wait::from(Duration::from_secs(1)).begin(&SystemClock);
+        assert!(spec.waits && !spec.is_unlimited());
+    }
+}

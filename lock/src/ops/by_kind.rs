@@ -1,0 +1,155 @@
+//! The operations of each kind of lock: the one place where kinds differ.
+//!
+//! A permit that is held is renewed and released as a lock is, so it is a kind too. It is acquired
+//! elsewhere. The other operations here would be a mutex's, which the server refuses for a permit.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::model::kind::Kind;
+use crate::model::lease::Lease;
+use crate::model::name::LockName;
+use crate::model::owner::Owner;
+use crate::model::permit_id::PermitId;
+use crate::model::wait_mode::WaitMode;
+use crate::ops::acquire::{Acquire, Acquired};
+use crate::ops::fair::{FairAcquire, FairForceRelease, FairRelease};
+use crate::ops::fenced::FencedAcquire;
+use crate::ops::force_release::ForceRelease;
+use crate::ops::operation::Operation;
+use crate::ops::permits::{DeferredPermitRelease, ReleasePermits};
+use crate::ops::query::Exists;
+use crate::ops::read::{ReadAcquire, ReadRelease, ReadSetCount};
+use crate::ops::read_write::{ForceReleaseMode, IsLockedIn, Mode};
+use crate::ops::release::{Release, Released};
+use crate::ops::request::RequestId;
+use crate::ops::set_count::{SetCount, SetCountReply};
+use crate::ops::simple::{SimpleAcquire, SimpleForceRelease, SimpleRelease};
+use crate::ops::write::{WriteAcquire, WriteRelease, WriteSetCount};
+
+/// An operation with this reply, of any kind.
+pub(crate) type SharedOperation<R> = Arc<dyn Operation<Reply = R> + Send + Sync>;
+
+/// A hold, or a hold that is asked for: the kind of lock, its name, and the owner.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct HoldId {
+    pub(crate) kind: Kind,
+    pub(crate) name: LockName,
+    pub(crate) owner: Owner,
+}
+
+impl HoldId {
+    /// Acquires the lock. If `waits` and the kind has a queue on the server, the owner enters the
+    /// queue. A reader may get in under the write hold of the same holder.
+    pub(crate) fn acquire(
+        &self,
+        lease: Lease,
+        waits: bool,
+        enclosing_write_hold: Option<&Owner>,
+    ) -> SharedOperation<Acquired> {
+        let (name, owner) = (self.name.clone(), self.owner.clone());
+        match self.kind {
+            Kind::Reentrant | Kind::Spin | Kind::Permit => Arc::new(Acquire { name, owner, lease }),
+            Kind::Fair => Arc::new(FairAcquire::new(name, owner, lease, waits)),
+            Kind::Fenced => Arc::new(FencedAcquire::new(name, owner, lease)),
+            Kind::Simple => Arc::new(SimpleAcquire { name, owner, lease }),
+            Kind::Read => {
+                Arc::new(ReadAcquire { name, owner, lease, under: enclosing_write_hold.cloned() })
+            }
+            Kind::Write => Arc::new(WriteAcquire { name, owner, lease }),
+        }
+    }
+
+    /// Writes another count, with a lease if the hold is nested.
+    pub(crate) fn set_count(
+        &self,
+        count: u32,
+        lease: Option<Lease>,
+    ) -> SharedOperation<SetCountReply> {
+        let (name, owner) = (self.name.clone(), self.owner.clone());
+        match self.kind {
+            // A simple lock is not nested.
+            Kind::Reentrant
+            | Kind::Fair
+            | Kind::Spin
+            | Kind::Fenced
+            | Kind::Simple
+            | Kind::Permit => Arc::new(SetCount { name, owner, count, lease }),
+            Kind::Read => Arc::new(ReadSetCount { name, owner, count, lease }),
+            Kind::Write => Arc::new(WriteSetCount(SetCount { name, owner, count, lease })),
+        }
+    }
+
+    /// Ends the hold whatever its count, with all else that the server keeps for this owner.
+    pub(crate) fn release(&self) -> SharedOperation<Released> {
+        let (name, owner) = (self.name.clone(), self.owner.clone());
+        match self.kind {
+            Kind::Reentrant | Kind::Fenced => Arc::new(Release::new(name, owner)),
+            Kind::Fair => Arc::new(FairRelease::new(name, owner)),
+            Kind::Spin => Arc::new(Release::without_message(name, owner)),
+            Kind::Simple => Arc::new(SimpleRelease { name, owner }),
+            Kind::Read => Arc::new(ReadRelease::new(name, owner)),
+            Kind::Write => Arc::new(WriteRelease::new(name, owner)),
+            // The owner is the request's name too. The server remembers nothing: while a copy of
+            // the acquire may arrive, the release stays queued, as a lock's does.
+            Kind::Permit => {
+                let ids = vec![PermitId::of(&owner)];
+                Arc::new(DeferredPermitRelease(ReleasePermits::new(
+                    name,
+                    ids,
+                    owner,
+                    Duration::ZERO,
+                )))
+            }
+        }
+    }
+
+    /// The channel on which waiters are woken. For locks without messages it is only a name.
+    pub(crate) fn wait_channel(&self) -> Arc<str> {
+        match self.kind {
+            Kind::Reentrant | Kind::Fenced => self.name.channel(),
+            Kind::Fair => self.name.channel_of(&self.owner),
+            Kind::Read | Kind::Write => self.name.read_write_channel(),
+            Kind::Spin | Kind::Simple => self.name.prefixed("polled"),
+            Kind::Permit => self.name.semaphore_channel(),
+        }
+    }
+
+    /// How waiters of this kind wait.
+    pub(crate) fn wait_mode(&self) -> WaitMode {
+        match self.kind {
+            Kind::Reentrant | Kind::Fenced | Kind::Write => WaitMode::Exclusive,
+            Kind::Fair => WaitMode::Queued,
+            Kind::Read | Kind::Permit => WaitMode::Shared,
+            Kind::Spin | Kind::Simple => WaitMode::Polled,
+        }
+    }
+}
+
+/// Ends any hold of the lock.
+pub(crate) fn force_release(
+    kind: Kind,
+    name: LockName,
+    request: RequestId,
+) -> SharedOperation<bool> {
+    match kind {
+        Kind::Simple => Arc::new(SimpleForceRelease { name, request }),
+        Kind::Fair => Arc::new(FairForceRelease::new(name, request)),
+        Kind::Reentrant | Kind::Fenced | Kind::Spin | Kind::Permit => {
+            Arc::new(ForceRelease::new(name, request))
+        }
+        Kind::Read => Arc::new(ForceReleaseMode::new(name, Mode::Read, request)),
+        Kind::Write => Arc::new(ForceReleaseMode::new(name, Mode::Write, request)),
+    }
+}
+
+/// Whether the lock is held by any owner.
+pub(crate) fn is_locked(kind: Kind, name: LockName) -> SharedOperation<bool> {
+    match kind {
+        Kind::Reentrant | Kind::Fair | Kind::Fenced | Kind::Spin | Kind::Simple | Kind::Permit => {
+            Arc::new(Exists(name))
+        }
+        Kind::Read => Arc::new(IsLockedIn { name, mode: Mode::Read }),
+        Kind::Write => Arc::new(IsLockedIn { name, mode: Mode::Write }),
+    }
+}

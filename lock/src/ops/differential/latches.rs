@@ -1,0 +1,105 @@
+//! Histories of latches.
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use wheellock_fixture::Server;
+
+use crate::model::name::LockName;
+use crate::model::owner::{ClientId, Owner};
+use crate::ops::differential::worlds::{STEP, Worlds};
+use crate::ops::latch::{Change, ChangeLatch};
+use crate::ops::query::Number;
+use crate::ops::request::RequestId;
+
+/// Few names and requests, so that histories meet and requests are sent again.
+const NAMES: [&str; 2] = ["a", "{b}c"];
+const REQUESTS: usize = 4;
+
+#[derive(Clone, Debug)]
+enum Action {
+    Change { change: Change, late: bool },
+    Number,
+    PutNumber { number: i64 },
+    PutText,
+    Pass { steps: u32 },
+}
+
+fn action() -> impl Strategy<Value = (usize, usize, Action)> {
+    let change = prop_oneof![
+        3 => (1..4_i64).prop_map(Change::Set),
+        1 => Just(Change::Set(i64::MAX)),
+        6 => Just(Change::CountDown),
+        1 => Just(Change::Delete),
+    ];
+    let late = prop::bool::weighted(0.1);
+    let action = prop_oneof![
+        10 => (change, late).prop_map(|(change, late)| Action::Change { change, late }),
+        2 => Just(Action::Number),
+        // Redisson leaves a zero if it is told to.
+        1 => (-2..2_i64).prop_map(|number| Action::PutNumber { number }),
+        1 => Just(Action::PutText),
+        3 => (1..5_u32).prop_map(|steps| Action::Pass { steps }),
+    ];
+    (0..NAMES.len(), 0..REQUESTS, action)
+}
+
+struct Cast {
+    worlds: Worlds,
+    requests: Vec<Owner>,
+}
+
+impl Cast {
+    fn new(server: &Server) -> Self {
+        let client = ClientId::random();
+        let requests: Vec<Owner> = (0..REQUESTS).map(|_| client.next_owner()).collect();
+        let keys = NAMES.iter().flat_map(|name| {
+            let parsed = LockName::parse(name).unwrap();
+            let requests = requests.iter().map(move |id| parsed.request(id).to_string());
+            std::iter::once((*name).to_owned()).chain(requests)
+        });
+        Self { worlds: Worlds::new(server, keys.collect()), requests }
+    }
+
+    fn perform(&mut self, at: usize, by: usize, action: &Action) -> Result<(), TestCaseError> {
+        let key = NAMES[at];
+        let name = LockName::parse(key).unwrap();
+        // Two and a half steps, so that some copies come after it is forgotten.
+        let request = RequestId::new(&name, &self.requests[by], STEP * 5 / 2);
+        match *action {
+            Action::Change { change, late } => {
+                self.worlds.compare(&ChangeLatch::new(name, change, request), late)
+            }
+            Action::Number => self.worlds.compare(&Number(name), false),
+            Action::PutNumber { number } => {
+                drop(self.worlds.server.command(&["SET", key, &number.to_string()]));
+                self.worlds.keyspace.text_set(key, number);
+                Ok(())
+            }
+            Action::PutText => {
+                drop(self.worlds.server.command(&["SET", key, "data"]));
+                self.worlds.keyspace.text_set(key, "data");
+                Ok(())
+            }
+            Action::Pass { steps } => {
+                self.worlds.pass(STEP * steps);
+                Ok(())
+            }
+        }
+    }
+}
+
+#[test]
+fn every_operation_of_the_latch_does_in_memory_what_its_script_does_on_a_server() {
+    let server = Server::start();
+    let config = Config { cases: 256, source_file: Some(file!()), ..Config::default() };
+    let histories = prop::collection::vec(action(), 1..60);
+    TestRunner::new(config)
+        .run(&histories, |history| {
+            let mut cast = Cast::new(&server);
+            for (at, by, action) in &history {
+                cast.perform(*at, *by, action)?;
+            }
+            cast.worlds.same_in_the_end()
+        })
+        .unwrap_or_else(|failure| panic!("{failure}"));
+}

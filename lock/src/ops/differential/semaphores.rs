@@ -1,0 +1,137 @@
+//! Histories of semaphores whose permits are a number.
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use wheellock_fixture::Server;
+
+use crate::model::name::LockName;
+use crate::model::owner::{ClientId, Owner};
+use crate::ops::differential::worlds::{STEP, Worlds};
+use crate::ops::query::Number;
+use crate::ops::request::RequestId;
+use crate::ops::semaphore::{AddPermits, DrainPermits, TakePermits, TrySetPermits, UndoAcquire};
+
+/// Few names and requests, so that histories meet and requests are sent again.
+const NAMES: [&str; 2] = ["a", "{b}c"];
+const REQUESTS: usize = 3;
+/// Kinds of requests: what one kind was answered, the other could not read.
+const KINDS: usize = 4;
+
+#[derive(Clone, Debug)]
+enum Action {
+    Take { permits: u32, late: bool },
+    Undo { drain: bool },
+    Add { permits: i64, must_exist: bool, late: bool },
+    Make { permits: u32, steps: u64, late: bool },
+    Drain { late: bool },
+    Number,
+    Delete,
+    PutText,
+    PutHash,
+    Pass { steps: u32 },
+}
+
+fn action() -> impl Strategy<Value = (usize, usize, Action)> {
+    let late = prop::bool::weighted(0.1);
+    let far =
+        prop_oneof![8 => -3..6_i64, 1 => Just(i64::from(i32::MAX)), 1 => Just(i64::from(i32::MIN))];
+    let action = prop_oneof![
+        6 => (1..4_u32, late).prop_map(|(permits, late)| Action::Take { permits, late }),
+        3 => any::<bool>().prop_map(|drain| Action::Undo { drain }),
+        5 => (far, any::<bool>(), late)
+            .prop_map(|(permits, must_exist, late)| Action::Add { permits, must_exist, late }),
+        4 => (0..5_u32, 0..5_u64, late)
+            .prop_map(|(permits, steps, late)| Action::Make { permits, steps, late }),
+        2 => late.prop_map(|late| Action::Drain { late }),
+        2 => Just(Action::Number),
+        1 => Just(Action::Delete),
+        1 => Just(Action::PutText),
+        1 => Just(Action::PutHash),
+        3 => (1..5_u32).prop_map(|steps| Action::Pass { steps }),
+    ];
+    (0..NAMES.len(), 0..REQUESTS, action)
+}
+
+struct Cast {
+    worlds: Worlds,
+    requests: Vec<Owner>,
+}
+
+impl Cast {
+    fn new(server: &Server) -> Self {
+        let client = ClientId::random();
+        let requests: Vec<Owner> = (0..REQUESTS * KINDS).map(|_| client.next_owner()).collect();
+        let keys = NAMES.iter().flat_map(|name| {
+            let parsed = LockName::parse(name).unwrap();
+            let requests = requests.iter().map(move |id| parsed.request(id).to_string());
+            std::iter::once((*name).to_owned()).chain(requests)
+        });
+        Self { worlds: Worlds::new(server, keys.collect()), requests }
+    }
+
+    fn perform(&mut self, at: usize, by: usize, action: &Action) -> Result<(), TestCaseError> {
+        let key = NAMES[at];
+        let name = LockName::parse(key).unwrap();
+        // Two and a half steps, so that some copies come after it is forgotten.
+        let kind = match action {
+            Action::Add { .. } => 1,
+            Action::Make { .. } => 2,
+            Action::Drain { .. } | Action::Undo { drain: true } => 3,
+            _ => 0,
+        };
+        let id = &self.requests[by * KINDS + kind];
+        let request = RequestId::new(&name, id, STEP * 5 / 2);
+        match *action {
+            Action::Take { permits, late } => {
+                self.worlds.compare(&TakePermits { name, permits, request }, late)
+            }
+            Action::Undo { .. } => self.worlds.compare(&UndoAcquire::new(name, request), false),
+            Action::Add { permits, must_exist, late } => {
+                self.worlds.compare(&AddPermits::new(name, permits, must_exist, request), late)
+            }
+            Action::Make { permits, steps, late } => {
+                let lives = steps * u64::try_from(STEP.as_millis()).unwrap();
+                self.worlds.compare(&TrySetPermits::new(name, permits, lives, request), late)
+            }
+            Action::Drain { late } => self.worlds.compare(&DrainPermits { name, request }, late),
+            Action::Number => self.worlds.compare(&Number(name), false),
+            Action::Delete => {
+                drop(self.worlds.server.command(&["DEL", key]));
+                self.worlds.keyspace.delete(key);
+                Ok(())
+            }
+            Action::PutText => {
+                drop(self.worlds.server.command(&["SET", key, "data"]));
+                self.worlds.keyspace.text_set(key, "data");
+                Ok(())
+            }
+            Action::PutHash => {
+                drop(self.worlds.server.command(&["DEL", key]));
+                drop(self.worlds.server.command(&["HSET", key, "field", "1"]));
+                self.worlds.keyspace.delete(key);
+                self.worlds.keyspace.hash_set(key, "field", 1).unwrap();
+                Ok(())
+            }
+            Action::Pass { steps } => {
+                self.worlds.pass(STEP * steps);
+                Ok(())
+            }
+        }
+    }
+}
+
+#[test]
+fn every_operation_of_the_semaphore_does_in_memory_what_its_script_does_on_a_server() {
+    let server = Server::start();
+    let config = Config { cases: 256, source_file: Some(file!()), ..Config::default() };
+    let histories = prop::collection::vec(action(), 1..60);
+    TestRunner::new(config)
+        .run(&histories, |history| {
+            let mut cast = Cast::new(&server);
+            for (at, by, action) in &history {
+                cast.perform(*at, *by, action)?;
+            }
+            cast.worlds.same_in_the_end()
+        })
+        .unwrap_or_else(|failure| panic!("{failure}"));
+}

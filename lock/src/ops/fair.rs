@@ -1,0 +1,404 @@
+//! The fair lock: acquire in turn, release or leave the queue, force release.
+//!
+//! The queue is Redisson's: a list of owners, and a sorted set with each waiter's liveness
+//! deadline. Redisson sets a deadline once, five minutes later for each waiter ahead, and subtracts
+//! its own five minutes from the others when it leaves. A waiter of this library moves its deadline
+//! at each attempt: to [`LIVENESS`] from now, plus five minutes for each waiter of Redisson's
+//! ahead. So it keeps its place whatever those subtract, ours add nothing up, and dead waiters of
+//! ours block the queue for [`LIVENESS`] at most, however many died together.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::model::lease::Lease;
+use crate::model::name::LockName;
+use crate::model::owner::Owner;
+use crate::model::settings::{POLL_BOUND, QUEUE_POLL_BOUND, REDISSON_FAIR_WAIT};
+use crate::ops::acquire::{Acquired, read_acquired};
+use crate::ops::keyspace::{Keyspace, WrongType};
+use crate::ops::operation::{Argument, Operation, Request, Script, UNLOCKED};
+use crate::ops::release::{Released, read_released, released_at};
+use crate::ops::request::RequestId;
+use crate::ops::value::{ServerTime, Unexpected, Value};
+
+/// The liveness deadline of a waiter, from its last attempt: the default lease. The longest sleep
+/// between two attempts is a sixth of it.
+const LIVENESS: Lease = crate::model::lease::DEFAULT;
+
+static ACQUIRE: Script = Script::new(include_str!("scripts/fair_acquire.lua"));
+static RELEASE: Script = Script::new(include_str!("scripts/fair_release.lua"));
+static FORCE_RELEASE: Script = Script::new(include_str!("scripts/fair_force_release.lua"));
+
+/// A fair lock's keys.
+#[derive(Clone, Debug)]
+struct Keys {
+    name: LockName,
+    queue: Arc<str>,
+    deadlines: Arc<str>,
+    channel: Arc<str>,
+}
+
+/// Acquires a fair lock in turn.
+#[derive(Clone, Debug)]
+pub(crate) struct FairAcquire {
+    keys: Keys,
+    owner: Owner,
+    lease: Lease,
+    waits: bool,
+}
+
+/// Ends a hold, or leaves the queue.
+#[derive(Clone, Debug)]
+pub(crate) struct FairRelease {
+    keys: Keys,
+    owner: Owner,
+}
+
+/// Ends any hold of a fair lock.
+#[derive(Clone, Debug)]
+pub(crate) struct FairForceRelease {
+    keys: Keys,
+    request: RequestId,
+}
+
+impl FairAcquire {
+    /// Only an owner that waits enters the queue.
+    pub(crate) fn new(name: LockName, owner: Owner, lease: Lease, waits: bool) -> Self {
+        Self { keys: Keys::new(name), owner, lease, waits }
+    }
+}
+
+impl FairRelease {
+    pub(crate) fn new(name: LockName, owner: Owner) -> Self {
+        Self { keys: Keys::new(name), owner }
+    }
+}
+
+impl FairForceRelease {
+    pub(crate) fn new(name: LockName, request: RequestId) -> Self {
+        Self { keys: Keys::new(name), request }
+    }
+}
+
+impl Operation for FairAcquire {
+    type Reply = Acquired;
+
+    fn request(&self) -> Request<'_> {
+        Request::script(
+            "acquire",
+            &ACQUIRE,
+            self.keys.all(),
+            vec![
+                Argument::NotAfter,
+                Argument::Owner(&self.owner),
+                Argument::millis(self.lease.millis()),
+                Argument::Number(i64::from(self.waits)),
+                Argument::millis(LIVENESS.millis()),
+                Argument::Number(millis(POLL_BOUND)),
+                Argument::Number(millis(QUEUE_POLL_BOUND)),
+                Argument::Text(UNLOCKED),
+                Argument::Publish,
+                Argument::Number(millis(REDISSON_FAIR_WAIT)),
+            ],
+        )
+    }
+
+    fn decode(&self, value: Value) -> Result<Acquired, Unexpected> {
+        read_acquired(value)
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        self.acquire(&mut FairQueue::new(keyspace, &self.keys))
+    }
+
+    fn may_grant(&self) -> bool {
+        true
+    }
+
+    fn grants(&self, value: &Value) -> bool {
+        self.decode(value.clone()).is_ok_and(Acquired::is_granted)
+    }
+}
+
+impl FairAcquire {
+    fn acquire(&self, queue: &mut FairQueue<'_>) -> Result<Value, WrongType> {
+        let (owner, lease) = (self.owner.to_string(), self.lease.millis().cast_signed());
+        if queue.keyspace.hash_has(queue.lock, &owner)? {
+            queue.keyspace.prolong(queue.lock, lease);
+            return Ok(Value::Nil);
+        }
+        let purged = queue.purge(Some(&owner))?;
+        let head = queue.head()?;
+        if let Some(head) = head.as_ref().filter(|head| **head != owner) {
+            queue.cut(head)?;
+        }
+        if !queue.keyspace.exists(queue.lock) {
+            if head.as_ref().is_none_or(|head| *head == owner) {
+                queue.remove(&owner)?;
+                match queue.head()? {
+                    None => drop(queue.keyspace.sorted_remove_until(queue.deadlines, i64::MAX)?),
+                    Some(following) if lease < millis(QUEUE_POLL_BOUND) => queue.wake(&following),
+                    Some(_) => {}
+                }
+                queue.keyspace.hash_set(queue.lock, &owner, 1)?;
+                queue.keyspace.expire(queue.lock, lease);
+                return Ok(Value::Nil);
+            }
+            if let Some(head) = head.as_ref().filter(|_| purged) {
+                queue.wake(head);
+            }
+        }
+        if !self.waits {
+            return Ok(Value::Integer(millis(POLL_BOUND)));
+        }
+        let place = queue.enqueue(&owner)?;
+        let sleep = if place == 0 {
+            match queue.keyspace.time_to_live(queue.lock) {
+                ..0 => millis(POLL_BOUND),
+                left => left.clamp(1, millis(POLL_BOUND)),
+            }
+        } else {
+            let longest = millis(if place == 1 { POLL_BOUND } else { QUEUE_POLL_BOUND });
+            match queue.time_left_of(place - 1)? {
+                left @ 1.. => longest.min(left + 1),
+                _ => longest,
+            }
+        };
+        Ok(Value::Integer(sleep))
+    }
+}
+
+impl Operation for FairRelease {
+    type Reply = Released;
+
+    fn request(&self) -> Request<'_> {
+        Request::script(
+            "release",
+            &RELEASE,
+            self.keys.all(),
+            vec![Argument::Owner(&self.owner), Argument::Text(UNLOCKED), Argument::Publish],
+        )
+    }
+
+    fn decode(&self, value: Value) -> Result<Released, Unexpected> {
+        read_released(value)
+    }
+
+    fn server_time(&self, value: &Value) -> Option<ServerTime> {
+        released_at(value)
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        self.leave(&mut FairQueue::new(keyspace, &self.keys))
+    }
+}
+
+impl FairRelease {
+    fn leave(&self, queue: &mut FairQueue<'_>) -> Result<Value, WrongType> {
+        let owner = self.owner.to_string();
+        let answer = if queue.keyspace.hash_has(queue.lock, &owner) == Ok(true) {
+            queue.keyspace.delete(queue.lock);
+            1
+        } else {
+            queue.forget(&owner);
+            if queue.keyspace.exists(queue.lock) { -1 } else { 0 }
+        };
+        let answered = Value::Array(vec![Value::Integer(answer), Value::Integer(queue.now)]);
+        if !queue.is_sound() {
+            return Ok(answered);
+        }
+        queue.purge(None)?;
+        match queue.head()? {
+            None => drop(queue.keyspace.delete(queue.deadlines)),
+            Some(head) if answer >= 0 => queue.wake(&head),
+            Some(_) => {}
+        }
+        Ok(answered)
+    }
+}
+
+impl Operation for FairForceRelease {
+    /// Whether there was a hold.
+    type Reply = bool;
+
+    fn request(&self) -> Request<'_> {
+        let mut keys = self.keys.all();
+        keys.push(self.request.key());
+        let arguments = vec![
+            Argument::NotAfter,
+            Argument::Text(UNLOCKED),
+            Argument::Publish,
+            self.request.dedup_ttl(),
+        ];
+        Request::script("force release", &FORCE_RELEASE, keys, arguments)
+    }
+
+    fn decode(&self, value: Value) -> Result<bool, Unexpected> {
+        value.into_bool()
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        if let Some(known) = self.request.known(keyspace)? {
+            return Ok(Value::Integer(known));
+        }
+        self.force(&mut FairQueue::new(keyspace, &self.keys))
+    }
+}
+
+impl FairForceRelease {
+    fn force(&self, queue: &mut FairQueue<'_>) -> Result<Value, WrongType> {
+        queue.keyspace.hash_has(queue.lock, "")?;
+        let ended = queue.keyspace.delete(queue.lock);
+        self.request.remember(queue.keyspace, i64::from(ended));
+        if !queue.is_sound() {
+            return Ok(Value::Integer(i64::from(ended)));
+        }
+        queue.purge(None)?;
+        match queue.head()? {
+            None => drop(queue.keyspace.delete(queue.deadlines)),
+            Some(head) => queue.wake(&head),
+        }
+        Ok(Value::Integer(i64::from(ended)))
+    }
+}
+
+impl Keys {
+    fn new(name: LockName) -> Self {
+        Self {
+            queue: name.queue(),
+            deadlines: name.queue_deadlines(),
+            channel: name.channel(),
+            name,
+        }
+    }
+
+    fn all(&self) -> Vec<&str> {
+        vec![self.name.as_str(), &self.queue, &self.deadlines, &self.channel]
+    }
+}
+
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// The queue in memory: what the scripts have in common.
+struct FairQueue<'a> {
+    keyspace: &'a mut Keyspace,
+    lock: &'a str,
+    queue: &'a str,
+    deadlines: &'a str,
+    channel: &'a str,
+    now: i64,
+}
+
+impl<'a> FairQueue<'a> {
+    fn new(keyspace: &'a mut Keyspace, keys: &'a Keys) -> Self {
+        let Keys { name, queue, deadlines, channel } = keys;
+        let now = keyspace.now().0;
+        Self { keyspace, lock: name.as_str(), queue, deadlines, channel, now }
+    }
+
+    fn live_until(&self) -> i64 {
+        self.now + LIVENESS.millis().cast_signed()
+    }
+
+    fn head(&mut self) -> Result<Option<String>, WrongType> {
+        Ok(self.keyspace.list(self.queue)?.into_iter().next())
+    }
+
+    fn deadline(&mut self, owner: &str) -> Result<Option<i64>, WrongType> {
+        self.keyspace.sorted_score(self.deadlines, owner.as_bytes())
+    }
+
+    /// The milliseconds until the liveness deadline of the waiter at this position.
+    fn time_left_of(&mut self, place: usize) -> Result<i64, WrongType> {
+        let owners = self.keyspace.list(self.queue)?;
+        let owner = owners.get(place).map_or("", String::as_str);
+        Ok(self.deadline(owner)?.unwrap_or(0) - self.now)
+    }
+
+    fn remove(&mut self, owner: &str) -> Result<(), WrongType> {
+        self.keyspace.sorted_remove(self.deadlines, owner.as_bytes())?;
+        self.keyspace.list_remove(self.queue, owner)?;
+        Ok(())
+    }
+
+    /// Whether list and set have the right types.
+    fn is_sound(&mut self) -> bool {
+        self.keyspace.list(self.queue).is_ok() && self.deadline("").is_ok()
+    }
+
+    /// Removes an owner from list and set, as far as they have the right types.
+    fn forget(&mut self, owner: &str) {
+        let _set = self.keyspace.sorted_remove(self.deadlines, owner.as_bytes());
+        let _list = self.keyspace.list_remove(self.queue, owner);
+    }
+
+    /// Removes dead waiters from the front of the queue, except one that is known to live. Answers
+    /// whether there were any.
+    fn purge(&mut self, lives: Option<&str>) -> Result<bool, WrongType> {
+        let mut purged = false;
+        while let Some(head) = self.head()?.filter(|head| Some(head.as_str()) != lives) {
+            if self.deadline(&head)?.is_some_and(|deadline| deadline > self.now) {
+                break;
+            }
+            self.remove(&head)?;
+            purged = true;
+        }
+        Ok(purged)
+    }
+
+    /// Moves all deadlines back by the excess of the head's, if the head is one of ours: no waiter
+    /// ahead of it is left to subtract anything.
+    fn cut(&mut self, head: &str) -> Result<(), WrongType> {
+        let least = self.live_until();
+        let less = self.deadline(head)?.unwrap_or(0) - least;
+        if !Owner::is_ours(head) || less <= 0 {
+            return Ok(());
+        }
+        for other in self.keyspace.list(self.queue)? {
+            if let Some(deadline) = self.deadline(&other)?.filter(|deadline| *deadline > least) {
+                let deadline = (deadline - less).max(least);
+                self.keyspace.sorted_set(self.deadlines, other.as_bytes(), deadline)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Enters the queue or renews the liveness deadline. Answers the position.
+    fn enqueue(&mut self, owner: &str) -> Result<usize, WrongType> {
+        let own = self.deadline(owner)?.unwrap_or(0);
+        let mut before = self.keyspace.list(self.queue)?;
+        let place = before.iter().position(|other| other == owner);
+        before.truncate(place.unwrap_or(before.len()));
+        let deadline = self.deadline_behind(&before, own)?;
+        if place.is_none() {
+            self.keyspace.list_push(self.queue, owner)?;
+        }
+        self.keyspace.sorted_set(self.deadlines, owner.as_bytes(), deadline)?;
+        Ok(before.len())
+    }
+
+    /// The liveness deadline of a waiter behind these, whose deadline was `own`.
+    fn deadline_behind(&mut self, before: &[String], own: i64) -> Result<i64, WrongType> {
+        let deadline = self.live_until();
+        let Some(last) = before.last() else { return Ok(deadline) };
+        let until_then = self.deadline(last)?.unwrap_or(0);
+        let recent = deadline - 2 * millis(QUEUE_POLL_BOUND);
+        if Owner::is_ours(last) && until_then <= deadline && until_then > recent && own <= deadline
+        {
+            return Ok(deadline);
+        }
+        let mut behind = deadline;
+        let mut its = 0;
+        for other in before.iter().filter(|other| !Owner::is_ours(other)) {
+            behind += millis(REDISSON_FAIR_WAIT);
+            its = self.deadline(other)?.unwrap_or(0);
+        }
+        Ok(behind.max(its))
+    }
+
+    fn wake(&mut self, owner: &str) {
+        self.keyspace.publish(&format!("{}:{owner}", self.channel), UNLOCKED);
+    }
+}

@@ -1,0 +1,181 @@
+//! The fenced lock: acquires with a token, tokens for holds without one, the last token.
+
+use std::sync::Arc;
+
+use crate::model::lease::Lease;
+use crate::model::name::LockName;
+use crate::model::owner::Owner;
+use crate::ops::acquire::{Acquired, busy};
+use crate::ops::keyspace::{Keyspace, WrongType};
+use crate::ops::operation::{Argument, Operation, Request, Script};
+use crate::ops::value::{Unexpected, Value};
+
+static ACQUIRE: Script = Script::new(include_str!("scripts/fenced_acquire.lua"));
+static DRAW: Script = Script::new(include_str!("scripts/draw_token.lua"));
+
+/// Takes a free lock for a new owner, with a token.
+#[derive(Clone, Debug)]
+pub(crate) struct FencedAcquire {
+    name: LockName,
+    tokens: Arc<str>,
+    owner: Owner,
+    lease: Lease,
+}
+
+impl FencedAcquire {
+    pub(crate) fn new(name: LockName, owner: Owner, lease: Lease) -> Self {
+        Self { tokens: name.token(), name, owner, lease }
+    }
+
+    fn take(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        let (key, owner) = (self.name.as_str(), self.owner.to_string());
+        let mine = keyspace.hash_has(key, &owner)?;
+        if !mine && keyspace.exists(key) {
+            return Ok(Value::Integer(keyspace.time_to_live(key)));
+        }
+        if !mine || !keyspace.exists(&self.tokens) {
+            next_token(keyspace, &self.tokens)?;
+        }
+        keyspace.persist(&self.tokens);
+        keyspace.hash_set(key, &owner, 1)?;
+        keyspace.prolong(key, self.lease.millis_i64());
+        token(keyspace, &self.tokens)
+    }
+}
+
+impl Operation for FencedAcquire {
+    type Reply = Acquired;
+
+    fn request(&self) -> Request<'_> {
+        Request::script(
+            "acquire",
+            &ACQUIRE,
+            vec![self.name.as_str(), &self.tokens],
+            vec![
+                Argument::NotAfter,
+                Argument::Owner(&self.owner),
+                Argument::Number(self.lease.millis_i64()),
+            ],
+        )
+    }
+
+    fn decode(&self, value: Value) -> Result<Acquired, Unexpected> {
+        match value {
+            Value::Integer(millis) => Ok(busy(millis)),
+            other => read_token(other).map(Acquired::Fenced),
+        }
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        self.take(keyspace)
+    }
+
+    fn may_grant(&self) -> bool {
+        true
+    }
+
+    fn grants(&self, value: &Value) -> bool {
+        self.decode(value.clone()).is_ok_and(Acquired::is_granted)
+    }
+}
+
+/// Draws a token for a hold that was taken as a lock of another kind.
+#[derive(Clone, Debug)]
+pub(crate) struct DrawToken {
+    name: LockName,
+    tokens: Arc<str>,
+    owner: Owner,
+}
+
+impl DrawToken {
+    pub(crate) fn new(name: LockName, owner: Owner) -> Self {
+        Self { tokens: name.token(), name, owner }
+    }
+
+    fn take(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        if !keyspace.hash_has(self.name.as_str(), &self.owner.to_string())? {
+            return Ok(Value::Nil);
+        }
+        next_token(keyspace, &self.tokens)?;
+        keyspace.persist(&self.tokens);
+        token(keyspace, &self.tokens)
+    }
+}
+
+impl Operation for DrawToken {
+    /// `None` if the hold is gone.
+    type Reply = Option<u64>;
+
+    fn request(&self) -> Request<'_> {
+        Request::script(
+            "draw token",
+            &DRAW,
+            vec![self.name.as_str(), &self.tokens],
+            vec![Argument::NotAfter, Argument::Owner(&self.owner)],
+        )
+    }
+
+    fn decode(&self, value: Value) -> Result<Option<u64>, Unexpected> {
+        match value {
+            Value::Nil => Ok(None),
+            other => read_token(other).map(Some),
+        }
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        self.take(keyspace)
+    }
+}
+
+/// The last token, `None` if there was none.
+#[derive(Clone, Debug)]
+pub(crate) struct LastToken(Arc<str>);
+
+impl LastToken {
+    pub(crate) fn new(name: &LockName) -> Self {
+        Self(name.token())
+    }
+}
+
+impl Operation for LastToken {
+    type Reply = Option<u64>;
+
+    fn request(&self) -> Request<'_> {
+        Request::command("last token", "GET", &self.0)
+    }
+
+    fn decode(&self, value: Value) -> Result<Option<u64>, Unexpected> {
+        match value {
+            Value::Nil => Ok(None),
+            text => read_token(Value::Array(vec![text])).map(Some),
+        }
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        Ok(keyspace.text_get(&self.0)?.map_or(Value::Nil, Value::Text))
+    }
+}
+
+/// One more than the last, and at least the clock in microseconds.
+fn next_token(keyspace: &mut Keyspace, tokens: &str) -> Result<(), WrongType> {
+    let clock = keyspace.now().0.saturating_mul(1000);
+    if keyspace.number_add(tokens, 1)? < clock {
+        keyspace.text_set(tokens, clock);
+    }
+    Ok(())
+}
+
+fn token(keyspace: &mut Keyspace, tokens: &str) -> Result<Value, WrongType> {
+    let text = keyspace.text_get(tokens)?.unwrap_or_default();
+    Ok(Value::Array(vec![Value::Text(text)]))
+}
+
+fn read_token(value: Value) -> Result<u64, Unexpected> {
+    match &value {
+        Value::Array(parts) => match parts.as_slice() {
+            [Value::Text(text)] => text.parse().map_err(|_| Unexpected(value)),
+            _ => Err(Unexpected(value)),
+        },
+        _ => Err(Unexpected(value)),
+    }
+}

@@ -1,0 +1,351 @@
+//! A keyspace in memory: what the operations need of Redis's data types, with time as an argument.
+//!
+//! It knows nothing of locks. Each operation defines its effect here beside the script that has the
+//! same effect on a server. One test suite holds both to the same replies.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use crate::ops::value::ServerTime;
+
+/// Keys with their values and expiries, at one time.
+#[derive(Debug, Default)]
+pub(crate) struct Keyspace {
+    now: i64,
+    keys: HashMap<String, Entry>,
+    published: Vec<Publication>,
+}
+
+/// A message that an operation published. The caller delivers it after the keyspace is unlocked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Publication {
+    pub(crate) channel: String,
+    pub(crate) payload: String,
+}
+
+#[derive(Debug)]
+struct Entry {
+    content: Content,
+    expires_at: Option<i64>,
+}
+
+/// Redis's types, as far as locks need them. A collection that becomes empty is removed with its
+/// key.
+#[derive(Debug)]
+enum Content {
+    Hash(BTreeMap<String, String>),
+    Text(String),
+    List(VecDeque<String>),
+    /// Members with their scores, which are whole numbers here.
+    Sorted(BTreeMap<Vec<u8>, i64>),
+}
+
+impl Content {
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Hash(fields) => fields.is_empty(),
+            Self::Text(_) => false,
+            Self::List(items) => items.is_empty(),
+            Self::Sorted(members) => members.is_empty(),
+        }
+    }
+}
+
+/// The key holds a value of another type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WrongType;
+
+impl Keyspace {
+    /// Sets the time. The methods below no longer see what expired by then.
+    pub(crate) fn set_now(&mut self, now: ServerTime) {
+        self.now = now.0;
+    }
+
+    pub(crate) fn now(&self) -> ServerTime {
+        ServerTime(self.now)
+    }
+
+    pub(crate) fn exists(&mut self, key: &str) -> bool {
+        self.live(key).is_some()
+    }
+
+    /// `HEXISTS`.
+    pub(crate) fn hash_has(&mut self, key: &str, field: &str) -> Result<bool, WrongType> {
+        Ok(self.hash_get(key, field)?.is_some())
+    }
+
+    /// `HGET`.
+    pub(crate) fn hash_get(&mut self, key: &str, field: &str) -> Result<Option<String>, WrongType> {
+        match self.live(key).map(|entry| &entry.content) {
+            None => Ok(None),
+            Some(Content::Hash(fields)) => Ok(fields.get(field).cloned()),
+            Some(_) => Err(WrongType),
+        }
+    }
+
+    /// `HSET`.
+    #[expect(clippy::needless_pass_by_value, reason = "a number or a text, as it comes")]
+    pub(crate) fn hash_set(
+        &mut self,
+        key: &str,
+        field: &str,
+        value: impl ToString,
+    ) -> Result<(), WrongType> {
+        match self.content(key, || Content::Hash(BTreeMap::new())) {
+            Content::Hash(fields) => {
+                fields.insert(field.to_owned(), value.to_string());
+                Ok(())
+            }
+            _ => Err(WrongType),
+        }
+    }
+
+    /// `HDEL`.
+    pub(crate) fn hash_delete(&mut self, key: &str, field: &str) -> Result<bool, WrongType> {
+        self.change(key, |content| match content {
+            Content::Hash(fields) => Ok(fields.remove(field).is_some()),
+            _ => Err(WrongType),
+        })
+    }
+
+    /// The fields of a hash, in order; empty if there is none.
+    pub(crate) fn fields(&mut self, key: &str) -> Vec<(String, String)> {
+        match self.live(key).map(|entry| &entry.content) {
+            Some(Content::Hash(fields)) => {
+                fields.iter().map(|(field, value)| (field.clone(), value.clone())).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// `GET`.
+    pub(crate) fn text_get(&mut self, key: &str) -> Result<Option<String>, WrongType> {
+        match self.live(key).map(|entry| &entry.content) {
+            None => Ok(None),
+            Some(Content::Text(text)) => Ok(Some(text.clone())),
+            Some(_) => Err(WrongType),
+        }
+    }
+
+    /// `SET`, whatever the key held before, and without an expiry.
+    #[expect(clippy::needless_pass_by_value, reason = "a number or a text, as it comes")]
+    pub(crate) fn text_set(&mut self, key: &str, text: impl ToString) {
+        let entry = Entry { content: Content::Text(text.to_string()), expires_at: None };
+        self.keys.insert(key.to_owned(), entry);
+    }
+
+    /// `SET` with `PX`, whatever the key held before.
+    pub(crate) fn text_set_for(&mut self, key: &str, text: impl ToString, millis: i64) {
+        self.text_set(key, text);
+        self.expire(key, millis);
+    }
+
+    /// `GET` of a number.
+    pub(crate) fn number(&mut self, key: &str) -> Result<Option<i64>, WrongType> {
+        self.text_get(key)?.map(|text| text.parse().map_err(|_| WrongType)).transpose()
+    }
+
+    /// `INCRBY`: a text that is a number counts as that number, no key as zero. The expiry stays.
+    pub(crate) fn number_add(&mut self, key: &str, delta: i64) -> Result<i64, WrongType> {
+        match self.content(key, || Content::Text("0".to_owned())) {
+            Content::Text(text) => {
+                let sum = text.parse::<i64>().map_err(|_| WrongType)?.saturating_add(delta);
+                *text = sum.to_string();
+                Ok(sum)
+            }
+            _ => Err(WrongType),
+        }
+    }
+
+    /// `RPUSH`.
+    pub(crate) fn list_push(&mut self, key: &str, item: &str) -> Result<(), WrongType> {
+        match self.content(key, || Content::List(VecDeque::new())) {
+            Content::List(items) => {
+                items.push_back(item.to_owned());
+                Ok(())
+            }
+            _ => Err(WrongType),
+        }
+    }
+
+    /// `LRANGE` of all items, first to last; empty if there is no list.
+    pub(crate) fn list(&mut self, key: &str) -> Result<Vec<String>, WrongType> {
+        match self.live(key).map(|entry| &entry.content) {
+            None => Ok(Vec::new()),
+            Some(Content::List(items)) => Ok(items.iter().cloned().collect()),
+            Some(_) => Err(WrongType),
+        }
+    }
+
+    /// `LREM` of all items that are equal to `item`.
+    pub(crate) fn list_remove(&mut self, key: &str, item: &str) -> Result<bool, WrongType> {
+        self.change(key, |content| match content {
+            Content::List(items) => {
+                let before = items.len();
+                items.retain(|other| other != item);
+                Ok(items.len() < before)
+            }
+            _ => Err(WrongType),
+        })
+    }
+
+    /// `ZSCORE`.
+    pub(crate) fn sorted_score(
+        &mut self,
+        key: &str,
+        member: &[u8],
+    ) -> Result<Option<i64>, WrongType> {
+        match self.live(key).map(|entry| &entry.content) {
+            None => Ok(None),
+            Some(Content::Sorted(members)) => Ok(members.get(member).copied()),
+            Some(_) => Err(WrongType),
+        }
+    }
+
+    /// `ZADD`.
+    pub(crate) fn sorted_set(
+        &mut self,
+        key: &str,
+        member: &[u8],
+        score: i64,
+    ) -> Result<(), WrongType> {
+        match self.content(key, || Content::Sorted(BTreeMap::new())) {
+            Content::Sorted(members) => {
+                members.insert(member.to_vec(), score);
+                Ok(())
+            }
+            _ => Err(WrongType),
+        }
+    }
+
+    /// `ZREM`.
+    pub(crate) fn sorted_remove(&mut self, key: &str, member: &[u8]) -> Result<bool, WrongType> {
+        self.change(key, |content| match content {
+            Content::Sorted(members) => Ok(members.remove(member).is_some()),
+            _ => Err(WrongType),
+        })
+    }
+
+    /// `ZREMRANGEBYSCORE` of all scores up to `highest`. Answers how many were removed.
+    pub(crate) fn sorted_remove_until(
+        &mut self,
+        key: &str,
+        highest: i64,
+    ) -> Result<i64, WrongType> {
+        let mut removed = 0;
+        self.change(key, |content| match content {
+            Content::Sorted(members) => {
+                members.retain(|_, score| {
+                    let stays = *score > highest;
+                    removed += i64::from(!stays);
+                    stays
+                });
+                Ok(removed > 0)
+            }
+            _ => Err(WrongType),
+        })?;
+        Ok(removed)
+    }
+
+    /// `ZRANGE` of all members with scores: the lowest first, equal ones in the order of their
+    /// bytes.
+    pub(crate) fn sorted(&mut self, key: &str) -> Result<Vec<(Vec<u8>, i64)>, WrongType> {
+        match self.live(key).map(|entry| &entry.content) {
+            None => Ok(Vec::new()),
+            Some(Content::Sorted(members)) => {
+                let mut all: Vec<(Vec<u8>, i64)> =
+                    members.iter().map(|(member, score)| (member.clone(), *score)).collect();
+                all.sort_by_key(|(_, score)| *score);
+                Ok(all)
+            }
+            Some(_) => Err(WrongType),
+        }
+    }
+
+    /// The time to live as Redis gives it: -2 without the key, -1 without an expiry, else
+    /// milliseconds.
+    pub(crate) fn time_to_live(&mut self, key: &str) -> i64 {
+        let now = self.now;
+        self.live(key).map_or(-2, |entry| entry.expires_at.map_or(-1, |at| (at - now).max(0)))
+    }
+
+    /// `PEXPIRE`: sets the time to live to `millis`. With zero or less, the key is removed.
+    pub(crate) fn expire(&mut self, key: &str, millis: i64) {
+        let at = self.now.saturating_add(millis);
+        if let Some(entry) = self.live(key) {
+            entry.expires_at = Some(at);
+        }
+    }
+
+    /// Extends the time to live to `millis` if it is shorter. With zero, it stays as it is.
+    pub(crate) fn prolong(&mut self, key: &str, millis: i64) {
+        let longest = self.time_to_live(key).max(millis);
+        let at = self.now.saturating_add(longest);
+        if let Some(entry) = self.live(key).filter(|_| longest > 0) {
+            entry.expires_at = Some(at);
+        }
+    }
+
+    /// `PERSIST`.
+    pub(crate) fn persist(&mut self, key: &str) {
+        if let Some(entry) = self.live(key) {
+            entry.expires_at = None;
+        }
+    }
+
+    pub(crate) fn delete(&mut self, key: &str) -> bool {
+        self.expire_if_due(key);
+        self.keys.remove(key).is_some()
+    }
+
+    pub(crate) fn publish(&mut self, channel: &str, payload: &str) {
+        let publication = Publication { channel: channel.to_owned(), payload: payload.to_owned() };
+        self.published.push(publication);
+    }
+
+    pub(crate) fn take_published(&mut self) -> Vec<Publication> {
+        std::mem::take(&mut self.published)
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.keys.clear();
+    }
+
+    /// The value of a key, created if there is none.
+    fn content(&mut self, key: &str, make: impl FnOnce() -> Content) -> &mut Content {
+        self.expire_if_due(key);
+        let entry = self.keys.entry(key.to_owned());
+        &mut entry.or_insert_with(|| Entry { content: make(), expires_at: None }).content
+    }
+
+    /// Removes something from the value of a key. False if there is no key or nothing to remove.
+    fn change(
+        &mut self,
+        key: &str,
+        take: impl FnOnce(&mut Content) -> Result<bool, WrongType>,
+    ) -> Result<bool, WrongType> {
+        let Some(entry) = self.live(key) else {
+            return Ok(false);
+        };
+        let taken = take(&mut entry.content)?;
+        if entry.content.is_empty() {
+            self.keys.remove(key);
+        }
+        Ok(taken)
+    }
+
+    fn live(&mut self, key: &str) -> Option<&mut Entry> {
+        self.expire_if_due(key);
+        self.keys.get_mut(key)
+    }
+
+    fn expire_if_due(&mut self, key: &str) {
+        let due = self
+            .keys
+            .get(key)
+            .and_then(|entry| entry.expires_at)
+            .is_some_and(|expires_at| expires_at <= self.now);
+        if due {
+            self.keys.remove(key);
+        }
+    }
+}

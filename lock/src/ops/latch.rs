@@ -1,0 +1,107 @@
+//! The operations of latches: set the count, count down, delete.
+//!
+//! They take the same arguments and give the same reply, so they are one operation with three
+//! scripts.
+
+use std::sync::Arc;
+
+use crate::model::name::{LockName, lies_apart};
+use crate::ops::keyspace::{Keyspace, WrongType};
+use crate::ops::operation::{Argument, Operation, Request, Script};
+use crate::ops::request::RequestId;
+use crate::ops::value::{Unexpected, Value};
+
+static SET: Script = Script::new(include_str!("scripts/latch_set.lua"));
+static COUNT_DOWN: Script = Script::new(include_str!("scripts/latch_count_down.lua"));
+static DELETE: Script = Script::new(include_str!("scripts/latch_delete.lua"));
+
+/// Closes Redisson's gate.
+const SHUT: &str = "1";
+/// Opens it.
+const OPEN: &str = "0";
+
+/// Changes a latch.
+#[derive(Clone, Debug)]
+pub(crate) struct ChangeLatch {
+    name: LockName,
+    channel: Arc<str>,
+    change: Change,
+    request: RequestId,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// Sets the count, unless there is one.
+    Set(i64),
+    CountDown,
+    Delete,
+}
+
+impl ChangeLatch {
+    pub(crate) fn new(name: LockName, change: Change, request: RequestId) -> Self {
+        Self { channel: name.latch_channel(), name, change, request }
+    }
+
+    fn change(&self, keyspace: &mut Keyspace) -> Result<bool, WrongType> {
+        if let Some(known) = self.request.known(keyspace)? {
+            return Ok(known == 1);
+        }
+        let key = self.name.as_str();
+        let count = keyspace.number(key)?;
+        let changed = match self.change {
+            Change::Set(count_to_be) => {
+                if count.is_none() {
+                    keyspace.text_set(key, count_to_be);
+                    keyspace.publish(&self.channel, SHUT);
+                }
+                count.is_none()
+            }
+            Change::CountDown => {
+                if count.is_some() && keyspace.number_add(key, -1)? <= 0 {
+                    keyspace.delete(key);
+                    keyspace.publish(&self.channel, OPEN);
+                }
+                count.is_some()
+            }
+            Change::Delete => {
+                if keyspace.delete(key) {
+                    keyspace.publish(&self.channel, OPEN);
+                }
+                count.is_some()
+            }
+        };
+        self.request.remember(keyspace, i64::from(changed));
+        Ok(changed)
+    }
+}
+
+impl Operation for ChangeLatch {
+    /// Whether anything changed.
+    type Reply = bool;
+
+    fn request(&self) -> Request<'_> {
+        let (name, script) = match self.change {
+            Change::Set(_) => ("set the count", &SET),
+            Change::CountDown => ("count down", &COUNT_DOWN),
+            Change::Delete => ("delete", &DELETE),
+        };
+        let keys = vec![self.name.as_str(), self.request.key()];
+        let mut arguments = vec![Argument::NotAfter];
+        if let Change::Set(count) = self.change {
+            arguments.push(Argument::Number(count));
+        }
+        let apart = lies_apart(&self.channel);
+        let publish = if apart { Argument::Text("PUBLISH") } else { Argument::Publish };
+        let channel = Argument::Text(&self.channel);
+        arguments.extend([self.request.dedup_ttl(), publish, channel]);
+        Request::script(name, script, keys, arguments)
+    }
+
+    fn decode(&self, value: Value) -> Result<bool, Unexpected> {
+        value.into_bool()
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        Ok(Value::Integer(i64::from(self.change(keyspace)?)))
+    }
+}

@@ -1,0 +1,51 @@
+//! What a server can be asked: one file for each operation, with its script, its reply and its
+//! effect in memory.
+//!
+//! The wire format is in these files and nowhere else. Every operation may be sent more than once.
+//! Counts are written absolutely, an owner is never used again, and whatever creates or prolongs
+//! something carries a *not-after*: a time of the server's clock after which a copy does nothing.
+//! For plain numbers, the server remembers its reply to a request. So an operation that is sent
+//! twice has the effect of one, and a copy that arrives late has none.
+
+pub(crate) mod acquire;
+pub(crate) mod by_kind;
+#[cfg(test)]
+pub(crate) mod differential;
+pub(crate) mod fair;
+pub(crate) mod fenced;
+pub(crate) mod force_release;
+pub(crate) mod keyspace;
+pub(crate) mod latch;
+pub(crate) mod operation;
+pub(crate) mod permit_admin;
+pub(crate) mod permits;
+pub(crate) mod query;
+pub(crate) mod read;
+pub(crate) mod read_write;
+pub(crate) mod release;
+pub(crate) mod renew;
+pub(crate) mod request;
+pub(crate) mod semaphore;
+pub(crate) mod set_count;
+pub(crate) mod simple;
+pub(crate) mod value;
+pub(crate) mod write;
+
+pub(crate) use crate::ops::acquire::Acquired;
+pub(crate) use crate::ops::fenced::{DrawToken, LastToken};
+pub(crate) use crate::ops::latch::{Change, ChangeLatch};
+pub(crate) use crate::ops::operation::{Operation, WRITE};
+pub(crate) use crate::ops::permit_admin::{
+    CountPermits, LeaseOf, PermitCounts, SetPermits, UpdateLease,
+};
+pub(crate) use crate::ops::permits::{
+    AcquirePermits, DeferredPermitRelease, PermitsFound, ReleasePermits,
+};
+pub(crate) use crate::ops::query::{Number, TimeToLive};
+pub(crate) use crate::ops::release::{Found, Released};
+pub(crate) use crate::ops::renew::{Renew, Renewal, Renewals, Renewed};
+pub(crate) use crate::ops::request::RequestId;
+pub(crate) use crate::ops::semaphore::{
+    AddPermits, Added, DrainPermits, TakePermits, TrySetPermits, UndoAcquire,
+};
+pub(crate) use crate::ops::set_count::SetCountReply;

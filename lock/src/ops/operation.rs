@@ -1,0 +1,200 @@
+//! The form that every operation has.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use crate::model::owner::Owner;
+use crate::ops::keyspace::{Keyspace, WrongType};
+use crate::ops::value::{ServerTime, Unexpected, Value};
+
+/// One request to a server, with its reply and its effect on a keyspace in memory.
+pub(crate) trait Operation: Debug {
+    /// What the caller learns.
+    type Reply;
+
+    /// What is sent to a server.
+    fn request(&self) -> Request<'_>;
+
+    /// Reads the reply. A `LATE` and a refusal do not come here.
+    fn decode(&self, value: Value) -> Result<Self::Reply, Unexpected>;
+
+    /// Does in memory what the command does on a server in time, and answers the same.
+    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType>;
+
+    /// The server's time, if a reply to this operation carries it.
+    fn server_time(&self, _value: &Value) -> Option<ServerTime> {
+        None
+    }
+
+    /// Whether it may grant what is free, so that replicas may have to acknowledge it.
+    fn may_grant(&self) -> bool {
+        false
+    }
+
+    /// Whether this reply grants it.
+    fn grants(&self, _value: &Value) -> bool {
+        false
+    }
+
+    /// The verb, for messages.
+    fn name(&self) -> &'static str {
+        self.request().name
+    }
+
+    /// Runs in memory as on a server, which does nothing if its clock is beyond `not_after`.
+    fn run(&self, keyspace: &mut Keyspace, not_after: ServerTime) -> Value {
+        let is_late = keyspace.now() > not_after;
+        if is_late && self.request().arguments.contains(&Argument::NotAfter) {
+            return Value::late(keyspace.now());
+        }
+        self.apply(keyspace).unwrap_or_else(|WrongType| Value::wrong_type())
+    }
+}
+
+/// An operation of a kind that is chosen as the program runs.
+impl<O: Operation + ?Sized> Operation for Arc<O> {
+    type Reply = O::Reply;
+
+    fn request(&self) -> Request<'_> {
+        (**self).request()
+    }
+
+    fn decode(&self, value: Value) -> Result<Self::Reply, Unexpected> {
+        (**self).decode(value)
+    }
+
+    fn server_time(&self, value: &Value) -> Option<ServerTime> {
+        (**self).server_time(value)
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        (**self).apply(keyspace)
+    }
+
+    fn may_grant(&self) -> bool {
+        (**self).may_grant()
+    }
+
+    fn grants(&self, value: &Value) -> bool {
+        (**self).grants(value)
+    }
+}
+
+/// What is sent to a server for an operation.
+#[derive(Debug)]
+pub(crate) struct Request<'a> {
+    /// The verb, for messages.
+    pub(crate) name: &'static str,
+    pub(crate) kind: CommandKind,
+    /// The keys, channels included, in the order that the script expects.
+    pub(crate) keys: Vec<&'a str>,
+    /// The arguments after the keys.
+    pub(crate) arguments: Vec<Argument<'a>>,
+}
+
+impl<'a> Request<'a> {
+    pub(crate) fn script(
+        name: &'static str,
+        script: &'static Script,
+        keys: Vec<&'a str>,
+        arguments: Vec<Argument<'a>>,
+    ) -> Self {
+        Self { name, kind: CommandKind::Script(script), keys, arguments }
+    }
+
+    /// A command of the server's own.
+    pub(crate) fn command(name: &'static str, verb: &'static str, key: &'a str) -> Self {
+        let kind = CommandKind::Command(verb);
+        Self { name, kind, keys: vec![key], arguments: Vec::new() }
+    }
+}
+
+/// One argument of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Argument<'a> {
+    Text(&'a str),
+    Bytes(&'a [u8]),
+    /// Its text.
+    Owner(&'a Owner),
+    /// Its text, with the ending that makes it a writer's.
+    Writer(&'a Owner),
+    /// Its bytes: the id of the permit that is taken under it.
+    Permit(&'a Owner),
+    Number(i64),
+    /// The server's time after which a script does nothing. Each attempt has its own.
+    NotAfter,
+    /// The command that publishes there: where channels lie with the keys, another than elsewhere.
+    Publish,
+}
+
+impl Argument<'_> {
+    /// A length of time, in milliseconds.
+    pub(crate) fn millis(millis: u64) -> Self {
+        Self::Number(i64::try_from(millis).unwrap_or(i64::MAX))
+    }
+}
+
+/// How an operation is sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum CommandKind {
+    Script(&'static Script),
+    Command(&'static str),
+}
+
+/// A Lua script. Its file opens with its keys, arguments and answers.
+#[derive(Debug)]
+pub(crate) struct Script {
+    source: &'static str,
+    hash: [u8; 40],
+}
+
+impl Script {
+    /// The hash is computed when this crate is compiled, so no thread ever waits for it. A cell
+    /// that is filled when it is first needed could be copied by a fork while it is being filled.
+    pub(crate) const fn new(source: &'static str) -> Self {
+        Self { source, hash: hexadecimal(const_sha1::sha1(source.as_bytes()).as_bytes()) }
+    }
+
+    pub(crate) const fn source(&self) -> &'static str {
+        self.source
+    }
+
+    /// The name under which a server knows it: the SHA-1 of its text, in hexadecimal.
+    pub(crate) const fn hash(&self) -> &[u8; 40] {
+        &self.hash
+    }
+}
+
+const fn hexadecimal(bytes: [u8; 20]) -> [u8; 40] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = [0; 40];
+    let mut place = 0;
+    // A loop over an iterator is not possible in a constant.
+    while place < bytes.len() {
+        text[2 * place] = DIGITS[(bytes[place] >> 4) as usize];
+        text[2 * place + 1] = DIGITS[(bytes[place] & 15) as usize];
+        place += 1;
+    }
+    text
+}
+
+/// The payload of a release, as Redisson sends it: one waiter of each process may try.
+pub(crate) const UNLOCKED: &str = "0";
+
+/// The payload that makes Redisson wake every waiter, and latches close.
+pub(crate) const ALL: &str = "1";
+
+/// The ending of a writer's field.
+pub(crate) const WRITE: &str = ":write";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scripts_hash_is_the_one_by_which_a_server_knows_it() {
+        // What SCRIPT LOAD answers.
+        static SCRIPT: Script = Script::new("return 1");
+        assert_eq!(SCRIPT.hash(), b"e0e1f9fabfc9d4800c877a703b823ac0578ff8db");
+    }
+}

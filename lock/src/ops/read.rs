@@ -1,0 +1,262 @@
+//! Readers of a read-write lock: acquire, nest, release.
+
+use std::sync::Arc;
+
+use crate::model::lease::Lease;
+use crate::model::name::LockName;
+use crate::model::owner::Owner;
+use crate::ops::acquire::{Acquired, read_acquired};
+use crate::ops::keyspace::{Keyspace, WrongType};
+use crate::ops::operation::{Argument, Operation, Request, Script, UNLOCKED, WRITE};
+use crate::ops::read_write::{MODE, Mode, level, levels, prolong_level};
+use crate::ops::release::{Released, read_released, released_at, with_time};
+use crate::ops::set_count::{SetCountReply, decode_set_count};
+use crate::ops::value::{ServerTime, Unexpected, Value};
+
+/// Takes a read lock for a new owner.
+#[derive(Clone, Debug)]
+pub(crate) struct ReadAcquire {
+    pub(crate) name: LockName,
+    pub(crate) owner: Owner,
+    pub(crate) lease: Lease,
+    /// The write hold of the same holder, under which it may read.
+    pub(crate) under: Option<Owner>,
+}
+
+static ACQUIRE: Script = Script::new(include_str!("scripts/read_acquire.lua"));
+
+impl ReadAcquire {
+    fn is_open(&self, keyspace: &mut Keyspace, owner: &str) -> Result<bool, WrongType> {
+        let key = self.name.as_str();
+        let Some(mode) = keyspace.hash_get(key, MODE)? else {
+            return Ok(!keyspace.exists(key));
+        };
+        if mode == Mode::Read.word() {
+            return Ok(true);
+        }
+        let under = self.under.as_ref().map(|writer| format!("{writer}{WRITE}"));
+        let under = under.is_some_and(|field| keyspace.hash_has(key, &field) == Ok(true));
+        Ok(mode == Mode::Write.word() && (under || keyspace.hash_has(key, owner)?))
+    }
+}
+
+impl Operation for ReadAcquire {
+    type Reply = Acquired;
+
+    fn request(&self) -> Request<'_> {
+        Request::script(
+            "acquire",
+            &ACQUIRE,
+            vec![self.name.as_str()],
+            vec![
+                Argument::NotAfter,
+                Argument::Owner(&self.owner),
+                Argument::millis(self.lease.millis()),
+                self.under.as_ref().map_or(Argument::Text(""), Argument::Writer),
+            ],
+        )
+    }
+
+    fn decode(&self, value: Value) -> Result<Acquired, Unexpected> {
+        read_acquired(value)
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        let (key, owner) = (self.name.as_str(), self.owner.to_string());
+        if !self.is_open(keyspace, &owner)? {
+            return Ok(Value::Integer(keyspace.time_to_live(key)));
+        }
+        for (field, value) in [(MODE, Mode::Read.word()), (owner.as_str(), "1")] {
+            if !keyspace.hash_has(key, field)? {
+                keyspace.hash_set(key, field, value)?;
+            }
+        }
+        let lease = self.lease.millis_i64();
+        keyspace.prolong(key, lease);
+        prolong_level(keyspace, &level(&self.name, &owner, 1), lease);
+        Ok(Value::Nil)
+    }
+
+    fn may_grant(&self) -> bool {
+        true
+    }
+
+    fn grants(&self, value: &Value) -> bool {
+        self.decode(value.clone()).is_ok_and(Acquired::is_granted)
+    }
+}
+
+/// Writes a reader's count.
+#[derive(Clone, Debug)]
+pub(crate) struct ReadSetCount {
+    pub(crate) name: LockName,
+    pub(crate) owner: Owner,
+    pub(crate) count: u32,
+    /// The lease of a hold that was nested, `None` when a nested guard is released.
+    pub(crate) lease: Option<Lease>,
+}
+
+static RECOUNT: Script = Script::new(include_str!("scripts/read_set_count.lua"));
+
+impl Operation for ReadSetCount {
+    type Reply = SetCountReply;
+
+    fn request(&self) -> Request<'_> {
+        Request::script(
+            "set count",
+            &RECOUNT,
+            vec![self.name.as_str()],
+            vec![
+                Argument::NotAfter,
+                Argument::Owner(&self.owner),
+                Argument::Number(i64::from(self.count)),
+                Argument::Number(self.lease.map_or(0, Lease::millis_i64)),
+            ],
+        )
+    }
+
+    fn decode(&self, value: Value) -> Result<SetCountReply, Unexpected> {
+        decode_set_count(value)
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        let (key, owner) = (self.name.as_str(), self.owner.to_string());
+        let Some(had) = keyspace.hash_get(key, &owner)? else {
+            return Ok(Value::Integer(0));
+        };
+        let had = levels(&had);
+        let (count, lease) = (u64::from(self.count), self.lease.map_or(0, Lease::millis_i64));
+        keyspace.prolong(key, lease);
+        keyspace.hash_set(key, &owner, count)?;
+        let level = |number| level(&self.name, &owner, number);
+        if lease > 0 {
+            for number in count.min(had + 1)..=count {
+                prolong_level(keyspace, &level(number), lease);
+            }
+        }
+        let mut longest = 0;
+        keyspace.delete(&level(had.max(count) + 1));
+        for number in count + 1..=had {
+            longest = longest.max(keyspace.time_to_live(&level(number)));
+            keyspace.delete(&level(number));
+        }
+        if longest > 0 && longest > keyspace.time_to_live(&level(1)) {
+            prolong_level(keyspace, &level(1), longest);
+        }
+        Ok(Value::Integer(1))
+    }
+}
+
+/// Releases a reader.
+#[derive(Clone, Debug)]
+pub(crate) struct ReadRelease {
+    name: LockName,
+    channel: Arc<str>,
+    owner: Owner,
+}
+
+static RELEASE: Script = Script::new(include_str!("scripts/read_release.lua"));
+
+/// By how much the lock's time to live may exceed that of the longest level, in milliseconds.
+const CREEP: i64 = 50;
+
+/// How many fields a release inspects, with that of the mode: enough for every lock with few
+/// readers.
+const FEW: u8 = 10;
+
+impl ReadRelease {
+    pub(crate) fn new(name: LockName, owner: Owner) -> Self {
+        Self { channel: name.read_write_channel(), name, owner }
+    }
+
+    /// Whether other readers are left. Extends the lock's time to live to theirs.
+    fn others_are_left(&self, keyspace: &mut Keyspace) -> bool {
+        let key = self.name.as_str();
+        let mut fields = keyspace.fields(key);
+        if fields.len() <= 1 {
+            return false;
+        }
+        if keyspace.hash_get(key, MODE).unwrap_or_default().as_deref() != Some(Mode::Read.word()) {
+            return true;
+        }
+        let others = fields.split_off(usize::from(FEW).min(fields.len()));
+        let mut longest = self.longest_of(keyspace, fields);
+        let all = others.is_empty() || longest == 0;
+        if longest == 0 {
+            longest = self.longest_of(keyspace, others);
+        }
+        let lasts = keyspace.time_to_live(key);
+        if longest > 0 && (lasts < longest || all && lasts > longest + CREEP) {
+            keyspace.expire(key, longest);
+        }
+        longest > 0
+    }
+
+    /// The longest time to live of these fields' levels, zero if there is none. Removes readers
+    /// without a level: they are dead.
+    fn longest_of(&self, keyspace: &mut Keyspace, fields: Vec<(String, String)>) -> i64 {
+        let mut longest = 0;
+        for (field, count) in fields {
+            let mut lasts = 0;
+            for number in 1..=levels(&count) {
+                lasts = lasts.max(keyspace.time_to_live(&level(&self.name, &field, number)));
+            }
+            if lasts == 0 && count.parse::<u64>().is_ok() {
+                // The key is a hash, so this cannot fail.
+                let _hash = keyspace.hash_delete(self.name.as_str(), &field);
+            }
+            longest = longest.max(lasts);
+        }
+        longest
+    }
+}
+
+impl Operation for ReadRelease {
+    type Reply = Released;
+
+    fn request(&self) -> Request<'_> {
+        Request::script(
+            "release",
+            &RELEASE,
+            vec![self.name.as_str(), &self.channel],
+            vec![
+                Argument::Owner(&self.owner),
+                Argument::Text(UNLOCKED),
+                Argument::Publish,
+                Argument::Number(i64::from(FEW)),
+            ],
+        )
+    }
+
+    fn decode(&self, value: Value) -> Result<Released, Unexpected> {
+        read_released(value)
+    }
+
+    fn server_time(&self, value: &Value) -> Option<ServerTime> {
+        released_at(value)
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        let (key, owner) = (self.name.as_str(), self.owner.to_string());
+        let answer = if let Ok(Some(count)) = keyspace.hash_get(key, &owner) {
+            // The key is a hash, so this cannot fail.
+            let _hash = keyspace.hash_delete(key, &owner);
+            for number in 1..=levels(&count) {
+                keyspace.delete(&level(&self.name, &owner, number));
+            }
+            if !self.others_are_left(keyspace) {
+                keyspace.delete(key);
+                keyspace.publish(&self.channel, UNLOCKED);
+            }
+            1
+        } else {
+            // Something else removed the field and left the levels.
+            let mut number = 1;
+            while keyspace.delete(&level(&self.name, &owner, number)) {
+                number += 1;
+            }
+            if keyspace.exists(key) { -1 } else { 0 }
+        };
+        Ok(with_time(answer, keyspace))
+    }
+}

@@ -1,0 +1,184 @@
+//! What readers and writers share: how their holds are stored, force release, queries.
+//!
+//! A lock is one hash with a field `mode`, a field for each reader and one for the writer, which
+//! may read as well. Each level of nesting of each reader has a key of its own, with the time to
+//! live of that level.
+
+use std::sync::Arc;
+
+use crate::model::name::LockName;
+use crate::model::owner::Owner;
+use crate::ops::keyspace::{Keyspace, WrongType};
+use crate::ops::operation::{ALL, Argument, Operation, Request, Script, UNLOCKED};
+use crate::ops::request::RequestId;
+use crate::ops::value::{Unexpected, Value};
+
+/// The field with the mode.
+pub(crate) const MODE: &str = "mode";
+
+/// Whether a lock is held by readers or by a writer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Read,
+    Write,
+}
+
+impl Mode {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+}
+
+/// The key of one level of a reader's nesting, counted from one. Redisson names it so.
+pub(crate) fn level(name: &LockName, field: &str, number: u64) -> Arc<str> {
+    name.suffixed(&format!("{field}:rwlock_timeout:{number}"))
+}
+
+/// The value of a level's key.
+pub(crate) const LEVEL: u64 = 1;
+
+/// The number of levels of a field; none if its value is not a count.
+pub(crate) fn levels(count: &str) -> u64 {
+    count.parse().unwrap_or(0)
+}
+
+/// Extends a level's time to live to `millis`, and creates the level if it is missing.
+pub(crate) fn prolong_level(keyspace: &mut Keyspace, key: &str, millis: i64) {
+    let millis = keyspace.time_to_live(key).max(millis);
+    keyspace.text_set(key, LEVEL);
+    keyspace.expire(key, millis);
+}
+
+/// The longest time to live of all levels, zero if there is none.
+pub(crate) fn longest_level(keyspace: &mut Keyspace, name: &LockName) -> i64 {
+    let mut longest = 0;
+    for (field, count) in keyspace.fields(name.as_str()) {
+        for number in 1..=levels(&count) {
+            longest = longest.max(keyspace.time_to_live(&level(name, &field, number)));
+        }
+    }
+    longest
+}
+
+/// Prolongs a reader's hold, as a renewal does. Answers what the script answers.
+pub(crate) fn renew_reader(
+    keyspace: &mut Keyspace,
+    name: &LockName,
+    owner: &Owner,
+    millis: i64,
+) -> i64 {
+    let field = owner.to_string();
+    match keyspace.hash_get(name.as_str(), &field) {
+        Ok(Some(count)) => {
+            keyspace.delete(&level(name, &field, levels(&count) + 1));
+            keyspace.prolong(name.as_str(), millis);
+            for number in 1..=levels(&count) {
+                prolong_level(keyspace, &level(name, &field, number), millis);
+            }
+            1
+        }
+        Ok(None) if !keyspace.exists(name.as_str()) => 0,
+        _ => -1,
+    }
+}
+
+/// Ends any hold of a read-write lock in one mode.
+#[derive(Clone, Debug)]
+pub(crate) struct ForceReleaseMode {
+    name: LockName,
+    channel: Arc<str>,
+    mode: Mode,
+    request: RequestId,
+}
+
+static FORCE_RELEASE: Script = Script::new(include_str!("scripts/read_write_force_release.lua"));
+
+impl ForceReleaseMode {
+    pub(crate) fn new(name: LockName, mode: Mode, request: RequestId) -> Self {
+        Self { channel: name.read_write_channel(), name, mode, request }
+    }
+
+    fn message(&self) -> &'static str {
+        match self.mode {
+            Mode::Read => UNLOCKED,
+            Mode::Write => ALL,
+        }
+    }
+}
+
+impl Operation for ForceReleaseMode {
+    /// Whether there was a hold in that mode.
+    type Reply = bool;
+
+    fn request(&self) -> Request<'_> {
+        Request::script(
+            "force release",
+            &FORCE_RELEASE,
+            vec![self.name.as_str(), &self.channel, self.request.key()],
+            vec![
+                Argument::NotAfter,
+                Argument::Text(self.mode.word()),
+                Argument::Text(self.message()),
+                Argument::Publish,
+                self.request.dedup_ttl(),
+            ],
+        )
+    }
+
+    fn decode(&self, value: Value) -> Result<bool, Unexpected> {
+        value.into_bool()
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        let key = self.name.as_str();
+        if let Some(known) = self.request.known(keyspace)? {
+            return Ok(Value::Integer(known));
+        }
+        let mode = keyspace.hash_get(key, MODE)?;
+        let ended = mode.as_deref() == Some(self.mode.word());
+        if ended {
+            keyspace.delete(key);
+            keyspace.publish(&self.channel, self.message());
+        }
+        self.request.remember(keyspace, i64::from(ended));
+        Ok(Value::Integer(i64::from(ended)))
+    }
+}
+
+/// Whether the lock is held in this mode.
+#[derive(Clone, Debug)]
+pub(crate) struct IsLockedIn {
+    pub(crate) name: LockName,
+    pub(crate) mode: Mode,
+}
+
+static IS_LOCKED: Script = Script::new(include_str!("scripts/read_write_is_locked.lua"));
+
+impl Operation for IsLockedIn {
+    type Reply = bool;
+
+    fn request(&self) -> Request<'_> {
+        Request::script(
+            "is locked",
+            &IS_LOCKED,
+            vec![self.name.as_str()],
+            vec![Argument::Text(self.mode.word())],
+        )
+    }
+
+    fn decode(&self, value: Value) -> Result<bool, Unexpected> {
+        value.into_bool()
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        let mode = keyspace.hash_get(self.name.as_str(), MODE)?;
+        let mode = mode.as_deref();
+        let reads_too = || mode == Some(Mode::Write.word());
+        let locked = mode == Some(self.mode.word())
+            || (reads_too() && keyspace.fields(self.name.as_str()).len() > 2);
+        Ok(Value::Integer(i64::from(locked)))
+    }
+}

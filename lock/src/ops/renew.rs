@@ -1,0 +1,158 @@
+//! Renew: prolongs many holds in one script, each if its owner still holds it.
+
+use std::sync::Arc;
+
+use crate::model::kind::Layout;
+use crate::model::lease::Lease;
+use crate::model::name::LockName;
+use crate::model::owner::Owner;
+use crate::ops::keyspace::{Keyspace, WrongType};
+use crate::ops::operation::{Argument, Operation, Request, Script, WRITE};
+use crate::ops::permits::renew_permit;
+use crate::ops::read_write::renew_reader;
+use crate::ops::value::{ServerTime, Unexpected, Value};
+
+/// The holds that one script renews, all of one layout.
+#[derive(Clone, Debug)]
+pub(crate) struct Renew {
+    layout: Layout,
+    renewals: Vec<Renewal>,
+    /// The keys of the permits' leases. All other holds have their name as the key.
+    leases: Vec<Arc<str>>,
+}
+
+/// One hold to renew.
+#[derive(Clone, Debug)]
+pub(crate) struct Renewal {
+    pub(crate) name: LockName,
+    pub(crate) owner: Owner,
+    pub(crate) lease: Lease,
+}
+
+/// The server's reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Renewals {
+    /// The server's time of the renewal.
+    pub(crate) at: ServerTime,
+    /// One result for each hold, in their order.
+    pub(crate) answers: Vec<Renewed>,
+}
+
+/// The result for one hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Renewed {
+    Prolonged,
+    Deleted,
+    TakenOver,
+}
+
+static COUNTED: Script = Script::new(include_str!("scripts/renew.lua"));
+static TEXT: Script = Script::new(include_str!("scripts/simple_renew.lua"));
+static READERS: Script = Script::new(include_str!("scripts/renew_readers.lua"));
+static PERMITS: Script = Script::new(include_str!("scripts/permits_renew.lua"));
+
+impl Renew {
+    pub(crate) fn new(layout: Layout, renewals: Vec<Renewal>) -> Self {
+        let leases = match layout {
+            Layout::Permit => renewals.iter().map(|renewal| renewal.name.permit_leases()).collect(),
+            Layout::Counted | Layout::Text | Layout::Reader | Layout::Writer => Vec::new(),
+        };
+        Self { layout, renewals, leases }
+    }
+
+    fn is_there(&self, keyspace: &mut Keyspace, renewal: &Renewal) -> bool {
+        let (key, owner) = (renewal.name.as_str(), renewal.owner.to_string());
+        match self.layout {
+            Layout::Text => keyspace.text_get(key) == Ok(Some(owner)),
+            Layout::Writer => keyspace.hash_has(key, &format!("{owner}{WRITE}")) == Ok(true),
+            // Permits have a rule of their own.
+            Layout::Counted | Layout::Reader | Layout::Permit => {
+                keyspace.hash_has(key, &owner) == Ok(true)
+            }
+        }
+    }
+}
+
+impl Operation for Renew {
+    type Reply = Renewals;
+
+    fn request(&self) -> Request<'_> {
+        let script = match self.layout {
+            Layout::Text => &TEXT,
+            Layout::Reader => &READERS,
+            Layout::Permit => &PERMITS,
+            Layout::Counted | Layout::Writer => &COUNTED,
+        };
+        let keys = if self.layout == Layout::Permit {
+            self.leases.iter().map(|leases| &**leases).collect()
+        } else {
+            self.renewals.iter().map(|renewal| renewal.name.as_str()).collect()
+        };
+        let mut arguments = Vec::with_capacity(1 + 2 * self.renewals.len());
+        arguments.push(Argument::NotAfter);
+        for renewal in &self.renewals {
+            arguments.push(match self.layout {
+                Layout::Writer => Argument::Writer(&renewal.owner),
+                Layout::Permit => Argument::Permit(&renewal.owner),
+                Layout::Counted | Layout::Text | Layout::Reader => Argument::Owner(&renewal.owner),
+            });
+            arguments.push(Argument::millis(renewal.lease.millis()));
+        }
+        Request::script("renew", script, keys, arguments)
+    }
+
+    fn decode(&self, value: Value) -> Result<Renewals, Unexpected> {
+        let Value::Array(parts) = value else {
+            return Err(Unexpected(value));
+        };
+        let Some((Value::Integer(at), answers)) = parts.split_first() else {
+            return Err(Unexpected(Value::Array(parts)));
+        };
+        let at = ServerTime(*at);
+        let answers: Option<Vec<Renewed>> = answers
+            .iter()
+            .map(|part| match part {
+                Value::Integer(1) => Some(Renewed::Prolonged),
+                Value::Integer(0) => Some(Renewed::Deleted),
+                Value::Integer(-1) => Some(Renewed::TakenOver),
+                _ => None,
+            })
+            .collect();
+        match answers {
+            Some(answers) if answers.len() == self.renewals.len() => Ok(Renewals { at, answers }),
+            _ => Err(Unexpected(Value::Array(parts))),
+        }
+    }
+
+    fn server_time(&self, value: &Value) -> Option<ServerTime> {
+        match value {
+            Value::Array(parts) => match parts.first() {
+                Some(Value::Integer(now)) => Some(ServerTime(*now)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        let now = keyspace.now();
+        let answers = self.renewals.iter().map(|renewal| {
+            let (key, lease) = (renewal.name.as_str(), renewal.lease.millis_i64());
+            if self.layout == Layout::Reader {
+                return renew_reader(keyspace, &renewal.name, &renewal.owner, lease);
+            }
+            if self.layout == Layout::Permit {
+                return renew_permit(keyspace, &renewal.name, &renewal.owner, lease);
+            }
+            if self.is_there(keyspace, renewal) {
+                keyspace.prolong(key, lease);
+                1
+            } else if keyspace.exists(key) {
+                -1
+            } else {
+                0
+            }
+        });
+        Ok(Value::Array(std::iter::once(now.0).chain(answers).map(Value::Integer).collect()))
+    }
+}

@@ -1,0 +1,53 @@
+-- Ends any hold of a fair lock and wakes the next waiter, even if there was no hold.
+--
+-- KEYS[1]  the lock
+-- KEYS[2]  the queue: a list of owners, the next one first
+-- KEYS[3]  the liveness deadline of each: a sorted set of times in ms
+-- KEYS[4]  the lock's channel; each waiter's own channel has its owner as a suffix
+-- KEYS[5]  the request: what was answered
+-- ARGV[1]  not after, by the server's clock, in ms
+-- ARGV[2]  message
+-- ARGV[3]  the command that publishes
+-- ARGV[4]  how long to remember the request, in ms
+--
+-- Answers 1: there was a hold. 0: there was none. {'LATE', now}: arrived too late, did nothing. A key that is not
+-- a hash holds other data: an error, and it stays. Data where list or set should be stays too, and is no error.
+--
+-- Atomic: Redis runs one script at a time. The answer is remembered under the request, so a copy does not end a
+-- later hold. A copy that arrives after the record expired is refused.
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if now > tonumber(ARGV[1]) then
+  return {'LATE', now}
+end
+local known = redis.call('get', KEYS[5])
+if known then
+  return tonumber(known)
+end
+local kind = redis.call('type', KEYS[1]).ok
+if kind ~= 'none' and kind ~= 'hash' then
+  return redis.error_reply('WRONGTYPE Operation against a key holding the wrong kind of value')
+end
+local line, moments = redis.call('type', KEYS[2]).ok, redis.call('type', KEYS[3]).ok
+local ended = redis.call('del', KEYS[1])
+redis.call('set', KEYS[5], ended, 'px', ARGV[4])
+if (line ~= 'list' and line ~= 'none') or (moments ~= 'zset' and moments ~= 'none') then
+  return ended
+end
+-- Dead waiters leave the queue.
+local head = redis.call('lindex', KEYS[2], 0)
+while head do
+  local until_then = redis.call('zscore', KEYS[3], head)
+  if until_then and tonumber(until_then) > now then
+    break
+  end
+  redis.call('zrem', KEYS[3], head)
+  redis.call('lrem', KEYS[2], 0, head)
+  head = redis.call('lindex', KEYS[2], 0)
+end
+if head then
+  redis.call(ARGV[3], KEYS[4] .. ':' .. head, ARGV[2])
+else
+  redis.call('del', KEYS[3])
+end
+return ended

@@ -1,0 +1,34 @@
+-- Ends any hold of the lock, and wakes the waiters.
+--
+-- KEYS[1]  the lock
+-- KEYS[2]  its channel
+-- KEYS[3]  the request: what was answered
+-- ARGV[1]  not after, by the server's clock, in ms
+-- ARGV[2]  message
+-- ARGV[3]  the command that publishes
+-- ARGV[4]  how long to remember the request, in ms
+--
+-- Answers 1: there was a hold. 0: there was none. {'LATE', now}: arrived too late, did nothing. A key that is not
+-- a hash holds other data: an error, and it stays.
+--
+-- Atomic: Redis runs one script at a time. The answer is remembered under the request, so a copy does not end a
+-- later hold. A copy that arrives after the record expired is refused.
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if now > tonumber(ARGV[1]) then
+  return {'LATE', now}
+end
+local known = redis.call('get', KEYS[3])
+if known then
+  return tonumber(known)
+end
+local kind = redis.call('type', KEYS[1]).ok
+if kind ~= 'none' and kind ~= 'hash' then
+  return redis.error_reply('WRONGTYPE Operation against a key holding the wrong kind of value')
+end
+local ended = redis.call('del', KEYS[1])
+redis.call('set', KEYS[3], ended, 'px', ARGV[4])
+if ended == 1 then
+  redis.call(ARGV[3], KEYS[2], ARGV[2])
+end
+return ended

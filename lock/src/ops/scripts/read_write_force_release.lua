@@ -1,0 +1,32 @@
+-- Ends any hold of the lock in one mode, and wakes the waiters. In mode write that includes what the writer reads.
+--
+-- KEYS[1]  the lock
+-- KEYS[2]  its channel
+-- KEYS[3]  the request: what was answered
+-- ARGV[1]  not after, by the server's clock, in ms
+-- ARGV[2]  the mode: read or write
+-- ARGV[3]  message
+-- ARGV[4]  the command that publishes
+-- ARGV[5]  how long to remember the request, in ms
+--
+-- Answers 1: there was a hold. 0: none in that mode. {'LATE', now}: arrived too late, did nothing.
+--
+-- Atomic: Redis runs one script at a time. The answer is remembered under the request, so a copy does not end a
+-- later hold. A copy that arrives after the record expired is refused. The keys of single
+-- levels expire: without a field they are not read.
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if now > tonumber(ARGV[1]) then
+  return {'LATE', now}
+end
+local known = redis.call('get', KEYS[3])
+if known then
+  return tonumber(known)
+end
+local ended = 0
+if redis.call('hget', KEYS[1], 'mode') == ARGV[2] then
+  ended = redis.call('del', KEYS[1])
+  redis.call(ARGV[4], KEYS[2], ARGV[3])
+end
+redis.call('set', KEYS[3], ended, 'px', ARGV[5])
+return ended

@@ -1,0 +1,41 @@
+-- Creates a semaphore, unless there is one.
+--
+-- KEYS[1]  the semaphore: a number of permits
+-- KEYS[2]  its channel
+-- KEYS[3]  the request: what was answered
+-- ARGV[1]  not after, by the server's clock, in ms
+-- ARGV[2]  permits
+-- ARGV[3]  its time to live in ms, 0 for none
+-- ARGV[4]  how long to remember the request, in ms
+-- ARGV[5]  the command that publishes
+--
+-- Answers 1: created. 0: there is one. {'LATE', now}: arrived too late, did nothing. A key that is no number is an error,
+-- and it stays.
+--
+-- Atomic: Redis runs one script at a time. The answer is remembered under the request, so a copy changes nothing.
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if now > tonumber(ARGV[1]) then
+  return {'LATE', now}
+end
+local known = redis.call('get', KEYS[3])
+if known then
+  return tonumber(known)
+end
+local value = redis.call('get', KEYS[1])
+if value and not string.match(value, '^-?%d+$') then
+  return redis.error_reply('WRONGTYPE Operation against a key holding the wrong kind of value')
+end
+local answer = 0
+if not value then
+  redis.call('set', KEYS[1], ARGV[2])
+  if tonumber(ARGV[3]) > 0 then
+    redis.call('pexpire', KEYS[1], ARGV[3])
+  end
+  if tonumber(ARGV[2]) > 0 then
+    redis.call(ARGV[5], KEYS[2], ARGV[2])
+  end
+  answer = 1
+end
+redis.call('set', KEYS[3], answer, 'px', ARGV[4])
+return answer

@@ -1,0 +1,359 @@
+//! The operations of semaphores whose permits are a number: acquire, undo, add, set, drain.
+
+use std::sync::Arc;
+
+use crate::model::name::LockName;
+use crate::ops::keyspace::{Keyspace, WrongType};
+use crate::ops::operation::{Argument, Operation, Request, Script};
+use crate::ops::release::{Found, Released, released_at, with_time};
+use crate::ops::request::RequestId;
+use crate::ops::value::{ServerTime, Unexpected, Value};
+
+/// Java counts permits with 32 bits.
+const MOST: i64 = i32::MAX as i64;
+const LEAST: i64 = i32::MIN as i64;
+
+static ACQUIRE: Script = Script::new(include_str!("scripts/semaphore_acquire.lua"));
+static UNDO: Script = Script::new(include_str!("scripts/semaphore_undo.lua"));
+static ADD: Script = Script::new(include_str!("scripts/semaphore_add.lua"));
+static SET: Script = Script::new(include_str!("scripts/semaphore_set.lua"));
+static DRAIN: Script = Script::new(include_str!("scripts/semaphore_drain.lua"));
+
+/// Takes permits, if there are enough.
+#[derive(Clone, Debug)]
+pub(crate) struct TakePermits {
+    pub(crate) name: LockName,
+    pub(crate) permits: u32,
+    pub(crate) request: RequestId,
+}
+
+/// The reply to an acquire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Taken {
+    pub(crate) granted: bool,
+    /// How many are left for others.
+    pub(crate) left: i64,
+}
+
+impl Operation for TakePermits {
+    type Reply = Taken;
+
+    fn request(&self) -> Request<'_> {
+        Request::script(
+            "acquire",
+            &ACQUIRE,
+            vec![self.name.as_str(), self.request.key()],
+            vec![
+                Argument::NotAfter,
+                Argument::Number(i64::from(self.permits)),
+                self.request.dedup_ttl(),
+            ],
+        )
+    }
+
+    fn decode(&self, value: Value) -> Result<Taken, Unexpected> {
+        match value.as_integers() {
+            Some([granted @ (0 | 1), left]) => Ok(Taken { granted: granted == 1, left }),
+            _ => Err(Unexpected(value)),
+        }
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        let (granted, left) = self.take(keyspace)?;
+        Ok(Value::Array(vec![Value::Integer(granted), Value::Integer(left)]))
+    }
+
+    fn may_grant(&self) -> bool {
+        true
+    }
+
+    fn grants(&self, value: &Value) -> bool {
+        self.decode(value.clone()).is_ok_and(|answer| answer.granted)
+    }
+}
+
+impl TakePermits {
+    fn take(&self, keyspace: &mut Keyspace) -> Result<(i64, i64), WrongType> {
+        let (key, permits) = (self.name.as_str(), i64::from(self.permits));
+        let left = keyspace.number(key)?.unwrap_or(0);
+        if let Some(known) = self.request.known(keyspace)? {
+            if known != 0 {
+                self.request.remember(keyspace, known);
+            }
+            return Ok((i64::from(known != 0), left));
+        }
+        if left < permits {
+            return Ok((0, left));
+        }
+        keyspace.number_add(key, -permits)?;
+        self.request.remember(keyspace, permits);
+        Ok((1, left - permits))
+    }
+}
+
+/// Undoes the acquire of a request, or makes sure that no copy of it takes anything.
+#[derive(Clone, Debug)]
+pub(crate) struct UndoAcquire {
+    name: LockName,
+    channel: Arc<str>,
+    request: RequestId,
+}
+
+impl UndoAcquire {
+    /// Undoes a [`TakePermits`] or a [`DrainPermits`] with this request.
+    pub(crate) fn new(name: LockName, request: RequestId) -> Self {
+        Self { channel: name.semaphore_channel(), name, request }
+    }
+
+    fn undo(&self, keyspace: &mut Keyspace) -> Result<i64, WrongType> {
+        let key = self.name.as_str();
+        let taken = self.request.known(keyspace)?.unwrap_or(0);
+        self.request.remember(keyspace, 0);
+        if taken == 0 || !matches!(keyspace.number(key), Ok(Some(_))) {
+            return Ok(0);
+        }
+        let left = keyspace.number_add(key, taken)?;
+        tell(keyspace, &self.channel, left);
+        Ok(1)
+    }
+}
+
+impl Operation for UndoAcquire {
+    type Reply = Released;
+
+    fn request(&self) -> Request<'_> {
+        Request::script(
+            "undo an acquire",
+            &UNDO,
+            vec![self.name.as_str(), &self.channel, self.request.key()],
+            vec![self.request.dedup_ttl(), Argument::Publish],
+        )
+    }
+
+    fn decode(&self, value: Value) -> Result<Released, Unexpected> {
+        match value {
+            Value::Array(parts) => {
+                let (found, at) = match parts.as_slice() {
+                    [Value::Integer(1), Value::Integer(now)] => (Found::Own, *now),
+                    [Value::Integer(0), Value::Integer(now)] => (Found::Nothing, *now),
+                    _ => return Err(Unexpected(Value::Array(parts))),
+                };
+                Ok(Released { found, at: ServerTime(at) })
+            }
+            other => Err(Unexpected(other)),
+        }
+    }
+
+    fn server_time(&self, value: &Value) -> Option<ServerTime> {
+        released_at(value)
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        let answer = self.undo(keyspace)?;
+        Ok(with_time(answer, keyspace))
+    }
+}
+
+/// Adds permits, or removes some, which may leave fewer than none.
+#[derive(Clone, Debug)]
+pub(crate) struct AddPermits {
+    name: LockName,
+    channel: Arc<str>,
+    permits: i64,
+    must_exist: bool,
+    request: RequestId,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Added {
+    Done,
+    /// There is no such semaphore, and it was not to be created.
+    Missing,
+    /// The number would exceed what Java counts with.
+    OutOfRange,
+}
+
+impl AddPermits {
+    /// With `must_exist`, a missing semaphore is not created.
+    pub(crate) fn new(name: LockName, permits: i64, must_exist: bool, request: RequestId) -> Self {
+        Self { channel: name.semaphore_channel(), name, permits, must_exist, request }
+    }
+
+    fn add(&self, keyspace: &mut Keyspace) -> Result<i64, WrongType> {
+        if let Some(known) = self.request.known(keyspace)? {
+            return Ok(known);
+        }
+        let value = keyspace.number(self.name.as_str())?;
+        let sum = value.unwrap_or(0).saturating_add(self.permits);
+        let answer = if value.is_none() && self.must_exist {
+            0
+        } else if !(LEAST..=MOST).contains(&sum) {
+            -1
+        } else {
+            keyspace.number_add(self.name.as_str(), self.permits)?;
+            if self.permits > 0 {
+                tell(keyspace, &self.channel, sum);
+            }
+            1
+        };
+        self.request.remember(keyspace, answer);
+        Ok(answer)
+    }
+}
+
+impl Operation for AddPermits {
+    type Reply = Added;
+
+    fn request(&self) -> Request<'_> {
+        Request::script(
+            "add permits",
+            &ADD,
+            vec![self.name.as_str(), &self.channel, self.request.key()],
+            vec![
+                Argument::NotAfter,
+                Argument::Number(self.permits),
+                Argument::Number(i64::from(self.must_exist)),
+                self.request.dedup_ttl(),
+                Argument::Publish,
+            ],
+        )
+    }
+
+    fn decode(&self, value: Value) -> Result<Added, Unexpected> {
+        match value {
+            Value::Integer(1) => Ok(Added::Done),
+            Value::Integer(0) => Ok(Added::Missing),
+            Value::Integer(-1) => Ok(Added::OutOfRange),
+            other => Err(Unexpected(other)),
+        }
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        self.add(keyspace).map(Value::Integer)
+    }
+}
+
+/// Creates a semaphore, unless there is one.
+#[derive(Clone, Debug)]
+pub(crate) struct TrySetPermits {
+    name: LockName,
+    channel: Arc<str>,
+    permits: u32,
+    /// Zero for a semaphore without an expiry.
+    lives: u64,
+    request: RequestId,
+}
+
+impl TrySetPermits {
+    /// The semaphore expires after `lives` milliseconds, unless that is zero.
+    pub(crate) fn new(name: LockName, permits: u32, lives: u64, request: RequestId) -> Self {
+        Self { channel: name.semaphore_channel(), name, permits, lives, request }
+    }
+
+    fn make(&self, keyspace: &mut Keyspace) -> Result<i64, WrongType> {
+        if let Some(known) = self.request.known(keyspace)? {
+            return Ok(known);
+        }
+        let key = self.name.as_str();
+        let made = keyspace.number(key)?.is_none();
+        if made {
+            keyspace.text_set(key, self.permits);
+            if self.lives > 0 {
+                keyspace.expire(key, i64::try_from(self.lives).unwrap_or(i64::MAX));
+            }
+            tell(keyspace, &self.channel, i64::from(self.permits));
+        }
+        self.request.remember(keyspace, i64::from(made));
+        Ok(i64::from(made))
+    }
+}
+
+impl Operation for TrySetPermits {
+    /// Whether it was created.
+    type Reply = bool;
+
+    fn request(&self) -> Request<'_> {
+        Request::script(
+            "set permits",
+            &SET,
+            vec![self.name.as_str(), &self.channel, self.request.key()],
+            vec![
+                Argument::NotAfter,
+                Argument::Number(i64::from(self.permits)),
+                Argument::millis(self.lives),
+                self.request.dedup_ttl(),
+                Argument::Publish,
+            ],
+        )
+    }
+
+    fn decode(&self, value: Value) -> Result<bool, Unexpected> {
+        value.into_bool()
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        self.make(keyspace).map(Value::Integer)
+    }
+}
+
+/// Takes all permits that are left.
+#[derive(Clone, Debug)]
+pub(crate) struct DrainPermits {
+    pub(crate) name: LockName,
+    pub(crate) request: RequestId,
+}
+
+impl DrainPermits {
+    fn drain(&self, keyspace: &mut Keyspace) -> Result<i64, WrongType> {
+        if let Some(known) = self.request.known(keyspace)? {
+            self.request.remember(keyspace, known);
+            return Ok(known);
+        }
+        let left = keyspace.number(self.name.as_str())?.unwrap_or(0);
+        if left != 0 {
+            keyspace.number_add(self.name.as_str(), -left)?;
+        }
+        self.request.remember(keyspace, left);
+        Ok(left)
+    }
+}
+
+impl Operation for DrainPermits {
+    /// The number that was taken, which may be negative.
+    type Reply = i64;
+
+    fn request(&self) -> Request<'_> {
+        Request::script(
+            "drain permits",
+            &DRAIN,
+            vec![self.name.as_str(), self.request.key()],
+            vec![Argument::NotAfter, self.request.dedup_ttl()],
+        )
+    }
+
+    fn decode(&self, value: Value) -> Result<i64, Unexpected> {
+        match value {
+            Value::Integer(left) => Ok(left),
+            other => Err(Unexpected(other)),
+        }
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        self.drain(keyspace).map(Value::Integer)
+    }
+
+    fn may_grant(&self) -> bool {
+        true
+    }
+
+    fn grants(&self, value: &Value) -> bool {
+        matches!(value, Value::Integer(left) if *left > 0)
+    }
+}
+
+/// Redisson wakes as many waiters as the message says, so the message is the number of permits.
+pub(crate) fn tell(keyspace: &mut Keyspace, channel: &str, left: i64) {
+    if left > 0 {
+        keyspace.publish(channel, &left.to_string());
+    }
+}

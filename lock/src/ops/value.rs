@@ -1,0 +1,86 @@
+//! A server's replies, independent of any client library.
+
+use std::time::Duration;
+
+/// A time of the server's wall clock, in milliseconds since its epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ServerTime(pub(crate) i64);
+
+/// One reply, or a part of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    Nil,
+    Integer(i64),
+    Text(String),
+    Array(Vec<Value>),
+    /// An error that the server answered: its first word and the rest.
+    Refusal {
+        code: String,
+        message: String,
+    },
+}
+
+/// A reply that no version of the operation gives: another script's, or not from Redis.
+#[derive(Clone, Debug)]
+pub(crate) struct Unexpected(pub(crate) Value);
+
+/// The first word of a script's reply when its not-after has passed.
+const LATE: &str = "LATE";
+
+impl Value {
+    /// The reply of a script that arrived after its not-after and did nothing. It carries the
+    /// server's time, by which the sender corrects its estimate.
+    pub(crate) fn late(now: ServerTime) -> Self {
+        Self::Array(vec![Self::Text(LATE.to_owned()), Self::Integer(now.0)])
+    }
+
+    pub(crate) fn as_late(&self) -> Option<ServerTime> {
+        match self {
+            Self::Array(parts) => match parts.as_slice() {
+                [Self::Text(word), Self::Integer(now)] if word == LATE => Some(ServerTime(*now)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Its integers, if it is an array of `N` of them.
+    pub(crate) fn as_integers<const N: usize>(&self) -> Option<[i64; N]> {
+        let Self::Array(parts) = self else { return None };
+        let mut integers = [0; N];
+        if parts.len() != N {
+            return None;
+        }
+        for (integer, part) in integers.iter_mut().zip(parts) {
+            let Self::Integer(value) = part else { return None };
+            *integer = *value;
+        }
+        Some(integers)
+    }
+
+    /// Reads one for yes and zero for no.
+    pub(crate) fn into_bool(self) -> Result<bool, Unexpected> {
+        match self {
+            Self::Integer(answer @ (0 | 1)) => Ok(answer == 1),
+            other => Err(Unexpected(other)),
+        }
+    }
+
+    /// Reads a time to live in milliseconds: `None` for -2, without a key, and the longest duration
+    /// for -1, without an expiry.
+    pub(crate) fn into_time_to_live(self) -> Result<Option<Duration>, Unexpected> {
+        match self {
+            Self::Integer(-2) => Ok(None),
+            Self::Integer(-1) => Ok(Some(Duration::MAX)),
+            Self::Integer(millis @ 0..) => Ok(Some(Duration::from_millis(millis.unsigned_abs()))),
+            other => Err(Unexpected(other)),
+        }
+    }
+
+    pub(crate) fn wrong_type() -> Self {
+        Self::Refusal {
+            code: "WRONGTYPE".to_owned(),
+            message: "Operation against a key holding the wrong kind of value".to_owned(),
+        }
+    }
+}

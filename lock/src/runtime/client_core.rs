@@ -1,0 +1,385 @@
+//! One client in one OS process: its identity and settings, and the parts that it is made of.
+//!
+//! A fork copies the memory and not the threads, and shares the sockets. So a child does not touch
+//! what its parent made: it sees that its process id differs, and starts a core of its own, with
+//! another identity (DESIGN: forks).
+
+use std::collections::HashSet;
+use std::fmt;
+use std::panic::RefUnwindSafe;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use hashed_wheel::{Clock, SystemClock};
+
+use crate::error::{Error, LostReason};
+use crate::events::callbacks::Callbacks;
+use crate::events::dispatcher::{EventDispatcher, LAST_DELIVERIES};
+use crate::events::report::Warning;
+use crate::hold::hold::Hold;
+use crate::hold::registry::HoldRegistry;
+use crate::model::fork::{HomeProcess, PerProcess};
+use crate::model::name::LockName;
+use crate::model::owner::ClientId;
+use crate::model::settings::Settings;
+use crate::model::wait::WaitSpec;
+use crate::ops::Operation;
+#[cfg(feature = "metrics")]
+use crate::runtime::metrics::{MetricsPublisher, Sources};
+use crate::runtime::wait::{SHORTEST_CALL, WaitEnd, WaitRegistry};
+use crate::store::retry::{Answer, CallError, RetryLimit, RetryPolicy, call};
+use crate::store::{Failure, Listener, Location, Memory, Store};
+use crate::watchdog::{ReleaseId, Watchdog};
+
+/// Where a client's locks are.
+#[derive(Clone, Debug)]
+pub(crate) enum Target {
+    Memory(Memory),
+    Redis(Box<Location>),
+}
+
+/// How a client starts.
+#[derive(Clone, Debug)]
+pub(crate) enum StartMode {
+    /// It was built: it connects first, and looks at the server.
+    Built,
+    /// In the child of a fork. The parent has looked at the server.
+    Forked { eviction: Option<String> },
+}
+
+/// One client in one OS process.
+pub(crate) struct ClientCore {
+    home: HomeProcess,
+    pub(crate) id: ClientId,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) settings: Settings,
+    pub(crate) store: Arc<Store>,
+    pub(crate) holds: Arc<HoldRegistry>,
+    pub(crate) waits: Arc<WaitRegistry>,
+    pub(crate) watchdog: Watchdog,
+    pub(crate) events: Arc<EventDispatcher>,
+    #[cfg(feature = "metrics")]
+    publisher: MetricsPublisher,
+    target: Target,
+    callbacks: Callbacks,
+    /// The server's policy, if it may evict locks. Set before any fork and never changed, so a
+    /// child may read it.
+    eviction: Option<String>,
+    /// The core in a child of this process.
+    child: PerProcess<Arc<ClientCore>>,
+}
+
+/// A panic leaves nothing half done: its state changes under locks that do not poison, in steps
+/// that call no foreign code, and what foreign code panics in (a clock, a callback) is finished by
+/// another thread.
+impl RefUnwindSafe for ClientCore {}
+
+impl ClientCore {
+    /// Starts a client. If it was built, a server that cannot be reached is an error at once.
+    pub(crate) fn start(
+        target: Target,
+        clock: Arc<dyn Clock>,
+        settings: Settings,
+        callbacks: Callbacks,
+        mode: StartMode,
+    ) -> Result<Self, Error> {
+        // Before anything is started.
+        let id = ClientId::new()?;
+        let events = Arc::new(EventDispatcher::start(callbacks.clone(), Arc::clone(&clock))?);
+        let waits = WaitRegistry::new(Arc::clone(&clock), Arc::clone(&events), settings.poll_bound);
+        let waits = Arc::new(waits);
+        let listener: Weak<dyn Listener> = Arc::downgrade(&waits) as Weak<dyn Listener>;
+        let mut eviction = None;
+        let mut writes_alone = false;
+        let store = match &target {
+            // A store in memory never evicts.
+            Target::Memory(memory) => Store::memory(memory, listener),
+            Target::Redis(location) => {
+                let timeout = settings.command_timeout;
+                let location = Location::clone(location);
+                let store = Store::redis(location, timeout, settings.connections, listener)?;
+                eviction = match mode {
+                    StartMode::Built => {
+                        store.connect(timeout).map_err(Failure::into_connect_error)?;
+                        let info = store.info(timeout);
+                        writes_alone = info.writes_alone;
+                        info.evicting
+                    }
+                    StartMode::Forked { eviction } => eviction,
+                };
+                store
+            }
+        };
+        if let Some(policy) = eviction.clone().filter(|_| settings.refuse_eviction) {
+            return Err(Error::Eviction { policy });
+        }
+        let store = Arc::new(store);
+        let holds = Arc::new(HoldRegistry::default());
+        #[cfg_attr(not(feature = "metrics"), expect(unused_mut, reason = "nothing else can fail"))]
+        let mut watchdog = Watchdog::start(
+            Arc::clone(&store),
+            Arc::clone(&clock),
+            settings.clone(),
+            Arc::clone(&holds),
+            Arc::clone(&events),
+        )?;
+        #[cfg(feature = "metrics")]
+        let publisher = {
+            let (holds, waits) = (Arc::clone(&holds), Arc::clone(&waits));
+            let (counters, releases) = watchdog.metrics();
+            let sources = Sources { holds, waits, counters, releases };
+            // The watchdog's threads run already, and have to be stopped.
+            MetricsPublisher::start(sources, Arc::clone(&clock)).inspect_err(|_| watchdog.stop())?
+        };
+        if let Some(policy) = eviction.clone() {
+            events.warn(Warning::Eviction { policy });
+        }
+        if writes_alone {
+            events.warn_once(Warning::WritesWithoutReplicas);
+        }
+        Ok(Self {
+            home: HomeProcess::new(),
+            id,
+            clock,
+            settings,
+            store,
+            holds,
+            waits,
+            watchdog,
+            events,
+            #[cfg(feature = "metrics")]
+            publisher,
+            target,
+            callbacks,
+            eviction,
+            child: PerProcess::new(),
+        })
+    }
+
+    /// Whether it was started in the current process, and not in a parent.
+    pub(crate) fn is_current(&self) -> bool {
+        self.home.is_current()
+    }
+
+    /// This client's core in the current process.
+    pub(crate) fn current(self: &Arc<Self>) -> Result<Arc<Self>, Error> {
+        if self.is_current() {
+            return Ok(Arc::clone(self));
+        }
+        self.child.get_or_try_make(|| {
+            let target = match &self.target {
+                Target::Memory(memory) => Target::Memory(memory.forked()),
+                Target::Redis(location) => Target::Redis(location.clone()),
+            };
+            let clock = Arc::clone(&self.clock);
+            let mode = StartMode::Forked { eviction: self.eviction.clone() };
+            Self::start(target, clock, self.settings.clone(), self.callbacks.clone(), mode)
+                .map(Arc::new)
+        })
+    }
+
+    /// The server's address, as far as it is known. Equal addresses are one server.
+    pub(crate) fn server(&self) -> String {
+        match &self.target {
+            Target::Memory(memory) => memory.identity(),
+            Target::Redis(location) => location.identity(),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// Sends `operation` until it is answered, for [`Settings::retry_timeout`] at most.
+    pub(crate) fn call<O: Operation + ?Sized>(
+        &self,
+        operation: &O,
+    ) -> Result<Answer<O::Reply>, CallError> {
+        self.call_for(operation, self.settings.retry_timeout(), RetryLimit::UntilAnswered)
+    }
+
+    /// The same, for `timeout` at most.
+    pub(crate) fn call_for<O: Operation + ?Sized>(
+        &self,
+        operation: &O,
+        timeout: Duration,
+        limit: RetryLimit,
+    ) -> Result<Answer<O::Reply>, CallError> {
+        let policy = RetryPolicy {
+            deadline: self.now() + timeout,
+            limit,
+            attempt_timeout: self.settings.command_timeout,
+            shutdown: self.waits.shutdown(),
+            is_wait: false,
+            cancel: None,
+        };
+        self.call_by(operation, &policy)
+    }
+
+    pub(crate) fn call_by<O: Operation + ?Sized>(
+        &self,
+        operation: &O,
+        policy: &RetryPolicy<'_>,
+    ) -> Result<Answer<O::Reply>, CallError> {
+        call(&self.store, &*self.clock, operation, policy)
+    }
+
+    /// How long one try of a wait is sent again: until the end of the wait, its cancellation or a
+    /// shutdown, and for [`Settings::retry_timeout`] at most.
+    pub(crate) fn policy_of<'a>(
+        &'a self,
+        wait: WaitSpec<'a>,
+        limit: RetryLimit,
+    ) -> RetryPolicy<'a> {
+        let now = self.now();
+        let longest = now + self.settings.retry_timeout();
+        let deadline =
+            wait.deadline.map_or(longest, |end| longest.min(end.max(now + SHORTEST_CALL)));
+        RetryPolicy {
+            deadline,
+            attempt_timeout: self.settings.command_timeout,
+            limit,
+            shutdown: self.waits.shutdown(),
+            is_wait: true,
+            cancel: wait.cancel,
+        }
+    }
+
+    /// An error if `hold` is over. The first to find that out reports the loss.
+    pub(crate) fn check(&self, hold: &Arc<Hold>) -> Result<(), Error> {
+        if hold.is_held(self.now()) {
+            return Ok(());
+        }
+        let reason = hold.reason_of_end();
+        self.watchdog.lose(hold, reason);
+        Err(lost(hold, reason))
+    }
+
+    /// How many callbacks and calls of a metrics recorder panicked.
+    pub(crate) fn foreign_panics(&self) -> u64 {
+        #[cfg(feature = "metrics")]
+        let of_recorder = self.publisher.panics();
+        #[cfg(not(feature = "metrics"))]
+        let of_recorder = 0;
+        self.events.panics() + of_recorder
+    }
+
+    /// What a wait for `name` that ended without a grant returns.
+    pub(crate) fn end_of_wait<G>(&self, end: WaitEnd, name: &LockName) -> Result<Option<G>, Error> {
+        match end {
+            WaitEnd::TimedOut => Ok(None),
+            WaitEnd::Unanswered(failure) => Err(self.unanswered(failure)),
+            WaitEnd::Cancelled => Err(Error::Cancelled { name: name.shown() }),
+            WaitEnd::Closed => Err(Error::Shutdown),
+            WaitEnd::Failed(error) => Err(error),
+        }
+    }
+
+    /// The error of a waiter behind others, if the server has answered no waiter of the queue since
+    /// it came. `failure` is the last error of one of them.
+    fn unanswered(&self, failure: Option<Error>) -> Error {
+        let reason = match failure {
+            // Nothing of this waiter's was sent.
+            Some(Error::OutcomeUnknown { reason, .. }) => reason,
+            Some(error) if error.is_server_unavailable() || error.applies_to_all_threads() => {
+                return error;
+            }
+            _ => "it answered none of the waiting threads during the wait".into(),
+        };
+        Error::Unreachable { server: self.server(), reason }
+    }
+
+    /// Leaves the release of a hold that is over to the watchdog. False if too many are queued:
+    /// that is counted, and the lease ends by itself.
+    pub(crate) fn queue_release(&self, hold: &Hold) -> bool {
+        self.watchdog.queue_release(
+            &hold.id(),
+            hold.longest_lease(),
+            hold.late_copy_deadline(),
+            None,
+        )
+    }
+
+    /// Ends the client: wakes waiters and releases holds, for `timeout` at most. Returns how many
+    /// holds were released, and the locks whose release no server has acknowledged.
+    pub(crate) fn shut_down(&self, timeout: Duration) -> (usize, Vec<LockName>) {
+        let now = self.now();
+        let deadline = now.checked_add(timeout).unwrap_or(now + Duration::from_secs(86_400));
+        self.waits.close();
+        let holds = self.holds.drain();
+        let mut unreleased = Vec::new();
+        for hold in &holds {
+            if self.check(hold).is_err() {
+                // It was over before, and that is a loss.
+                continue;
+            }
+            self.watchdog.stop_renewing(hold);
+            if hold.lose(self.now(), LostReason::Shutdown) && !self.queue_release(hold) {
+                unreleased.push(ReleaseId::from(&hold.id()));
+            }
+        }
+        unreleased.extend(self.watchdog.flush_releases(deadline));
+        // Calls that are under way have the rest of the time. What hangs then is cut off, and not
+        // waited for.
+        self.store.wait_for_calls(deadline.saturating_duration_since(self.now()));
+        self.waits.shutdown().abort_calls();
+        self.store.abort_calls();
+        let open: HashSet<&ReleaseId> = unreleased.iter().collect();
+        let released = holds
+            .iter()
+            // The holds of a multi lock are released with the first of them.
+            .filter(|hold| hold.is_released() || hold.lost_reason() == Some(LostReason::Shutdown))
+            .filter(|hold| !open.contains(&ReleaseId::from(&hold.id())))
+            .count();
+        self.events.stop(deadline.saturating_duration_since(self.now()));
+        #[cfg(feature = "metrics")]
+        self.publisher.flush(deadline.saturating_duration_since(self.now()).min(LAST_DELIVERIES));
+        (released, unreleased.into_iter().map(|id| id.name).collect())
+    }
+
+    /// The error of a failed acquire: if the client was shut down meanwhile, that. What the acquire
+    /// left behind is cleaned up in any case.
+    pub(crate) fn or_shut_down(&self, error: Error) -> Error {
+        if self.is_shut_down() { Error::Shutdown } else { error }
+    }
+
+    /// Whether the client was shut down.
+    pub(crate) fn is_shut_down(&self) -> bool {
+        self.waits.is_closed()
+    }
+}
+
+impl fmt::Debug for ClientCore {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("ClientCore")
+            .field("server", &self.server())
+            .field("id", &self.id.to_string())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for ClientCore {
+    fn drop(&mut self) {
+        if !self.is_current() {
+            // A child's copy: it does not have the threads, and the sockets are the parent's.
+            self.watchdog.abandon();
+            std::mem::forget(Arc::clone(&self.waits));
+            return;
+        }
+        self.waits.close();
+        self.watchdog.stop();
+        // By the system's clock: how long foreign code takes does not depend on the client's.
+        let deadline = SystemClock.now() + self.settings.command_timeout.min(LAST_DELIVERIES);
+        let left = || deadline.saturating_duration_since(SystemClock.now());
+        self.events.stop(left());
+        #[cfg(feature = "metrics")]
+        self.publisher.stop(left());
+        self.store.close();
+    }
+}
+
+/// How a hold was lost, if that is known, else `reason`.
+pub(crate) fn lost(hold: &Hold, reason: LostReason) -> Error {
+    Error::Lost { name: hold.name.shown(), reason: hold.lost_reason().unwrap_or(reason) }
+}

@@ -1,0 +1,241 @@
+//! Publishes a client's counts to the recorder of the `metrics` crate, on a thread of its own.
+//!
+//! The recorder is foreign code: it may block, panic, or call the client. So no other thread calls
+//! it. The client keeps its counts itself; the thread `lock-metrics` reads them once a second, and
+//! holds no lock while it publishes what was added since. A recorder that blocks delays what is
+//! published, and nothing else; nothing is queued meanwhile (DESIGN: foreign code).
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+use crossbeam_channel::{Sender, bounded, never};
+use hashed_wheel::{Clock, Histogram, Parker};
+
+use crate::error::{Error, LostReason};
+use crate::events::stats::{Counters, Stats};
+use crate::hold::registry::HoldRegistry;
+use crate::model::panics::catch_panic;
+use crate::model::sync::Mutex;
+use crate::runtime::wait::WaitRegistry;
+use crate::watchdog::PendingReleases;
+
+/// Between two publications, by the client's clock.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Publishes what one client counts.
+#[derive(Debug)]
+pub(crate) struct MetricsPublisher {
+    shared: Arc<Shared>,
+    thread: ThreadId,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    panics: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    /// What the thread sleeps on. `None` once it has ended: a manual clock waits for every parker.
+    parker: Option<Parker>,
+    /// The callers that wait until what is counted by now is published.
+    waiting: Vec<Sender<Infallible>>,
+    ends: bool,
+}
+
+/// Where the counts are read.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    pub(crate) holds: Arc<HoldRegistry>,
+    pub(crate) waits: Arc<WaitRegistry>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) releases: Arc<PendingReleases>,
+}
+
+impl MetricsPublisher {
+    pub(crate) fn start(sources: Sources, clock: Arc<dyn Clock>) -> Result<Self, Error> {
+        let parker = Parker::new();
+        // It returns at once: with it, a manual clock knows the thread before it runs.
+        clock.park(&parker, Some(clock.now()), &never());
+        let state = State { parker: Some(parker.clone()), waiting: Vec::new(), ends: false };
+        let shared = Arc::new(Shared { state: Mutex::new(state), panics: AtomicU64::new(0) });
+        let of_thread = Arc::clone(&shared);
+        let thread = thread::Builder::new()
+            .name("lock-metrics".to_owned())
+            .spawn(move || {
+                // A panic of the clock. Those of the recorder are caught call by call.
+                if catch_panic(|| of_thread.run(&sources, &*clock, &parker)).is_none() {
+                    sources.counters.panicked();
+                }
+                of_thread.end();
+            })
+            .map_err(|error| Error::Thread { reason: error.into() })?;
+        // It is not joined: a recorder may never return.
+        Ok(Self { shared, thread: thread.thread().id() })
+    }
+
+    /// Publishes what is counted by now, and waits for that, for at most `timeout`. A recorder that
+    /// calls this does not wait for itself.
+    pub(crate) fn flush(&self, timeout: Duration) {
+        self.call(timeout, false);
+    }
+
+    /// The same, and ends the thread. Levels go back to zero.
+    pub(crate) fn stop(&self, timeout: Duration) {
+        self.call(timeout, true);
+    }
+
+    /// Calls of the recorder that panicked.
+    pub(crate) fn panics(&self) -> u64 {
+        self.shared.panics.load(Ordering::Relaxed)
+    }
+
+    fn call(&self, timeout: Duration, ends: bool) {
+        let (waiting, published) = bounded(0);
+        {
+            let mut state = self.shared.state.lock();
+            let Some(parker) = state.parker.clone() else { return };
+            state.ends |= ends;
+            state.waiting.push(waiting);
+            parker.unpark();
+        }
+        if thread::current().id() != self.thread {
+            // Nothing is ever sent: it ends with the sender or with the timeout.
+            let _ended = published.recv_timeout(timeout);
+        }
+    }
+}
+
+impl Shared {
+    fn run(&self, sources: &Sources, clock: &dyn Clock, parker: &Parker) {
+        let mut published = Published::default();
+        loop {
+            let (waiting, ends) = {
+                let mut state = self.state.lock();
+                (mem::take(&mut state.waiting), state.ends)
+            };
+            self.publish(&mut published, sources, ends);
+            drop(waiting);
+            if ends {
+                return;
+            }
+            clock.park(parker, Some(clock.now() + PERIOD), &never());
+        }
+    }
+
+    /// The thread ends, and with it the wait of every caller, also of one that came meanwhile.
+    fn end(&self) {
+        let mut state = self.state.lock();
+        state.parker = None;
+        state.waiting.clear();
+    }
+
+    /// Tells the recorder what has come since the last time. What a call that panics should have
+    /// brought is lost.
+    fn publish(&self, published: &mut Published, sources: &Sources, ends: bool) {
+        let mut now = Stats::default();
+        sources.counters.fill(&mut now);
+        if !ends {
+            now.held = sources.holds.len();
+            now.waiters = sources.waits.waiters();
+            now.owed_releases = sources.releases.queued();
+        }
+        let before = mem::replace(&mut published.stats, now);
+        let counters = [
+            ("wheellock_renewals_total", before.renewed, now.renewed),
+            ("wheellock_renewal_scripts_total", before.renewal_scripts, now.renewal_scripts),
+            (
+                "wheellock_renewal_scripts_unanswered_total",
+                before.unanswered_renewals,
+                now.unanswered_renewals,
+            ),
+            ("wheellock_renewal_retries_total", before.renewal_retries, now.renewal_retries),
+            ("wheellock_panics_total", before.panics, now.panics),
+        ];
+        for (name, before, now) in counters {
+            if now != before {
+                let more = now.wrapping_sub(before);
+                self.contain(|| metrics::counter!(name).increment(more));
+            }
+        }
+        for reason in LostReason::ALL {
+            let more = now.losses.because(reason).wrapping_sub(before.losses.because(reason));
+            if more > 0 {
+                self.contain(|| {
+                    metrics::counter!("wheellock_lost_total", "reason" => reason.word())
+                        .increment(more);
+                });
+            }
+        }
+        let levels = [
+            ("wheellock_held", before.held, now.held),
+            ("wheellock_waiters", before.waiters, now.waiters),
+            ("wheellock_owed_releases", before.owed_releases, now.owed_releases),
+        ];
+        for (name, before, now) in levels {
+            self.move_level(name, before, now);
+        }
+        let histograms = [
+            (
+                "wheellock_renewal_lateness_seconds",
+                &mut published.lateness,
+                sources.counters.lateness_values(),
+            ),
+            (
+                "wheellock_renewal_round_trip_seconds",
+                &mut published.round_trip,
+                sources.counters.round_trip_values(),
+            ),
+        ];
+        for (name, before, now) in histograms {
+            self.publish_values(name, before, now);
+        }
+    }
+
+    /// Several clients share a gauge, so each moves it by what has changed with it.
+    #[expect(clippy::cast_precision_loss, reason = "a gauge is a float, and these are counts")]
+    fn move_level(&self, name: &'static str, before: usize, now: usize) {
+        if now > before {
+            self.contain(|| metrics::gauge!(name).increment((now - before) as f64));
+        } else if now < before {
+            self.contain(|| metrics::gauge!(name).decrement((before - now) as f64));
+        }
+    }
+
+    fn publish_values(
+        &self,
+        name: &'static str,
+        before: &mut BTreeMap<Duration, u64>,
+        now: &Histogram,
+    ) {
+        for (value, count) in now.counts() {
+            let before = before.insert(value, count).unwrap_or_default();
+            let more = usize::try_from(count.wrapping_sub(before)).unwrap_or(usize::MAX);
+            if more > 0 {
+                self.contain(|| metrics::histogram!(name).record_many(value.as_secs_f64(), more));
+            }
+        }
+    }
+
+    /// Calls the recorder and returns, whether it panics or not.
+    fn contain(&self, record: impl FnOnce()) {
+        if catch_panic(record).is_none() {
+            // Relaxed: a plain sum.
+            self.panics.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What has been published.
+#[derive(Default)]
+struct Published {
+    stats: Stats,
+    lateness: BTreeMap<Duration, u64>,
+    round_trip: BTreeMap<Duration, u64>,
+}

@@ -1,0 +1,10 @@
+//! The client as it runs in one process: its store, watchdog, events and waiting threads, put
+//! together.
+
+pub(crate) mod client_core;
+#[cfg(feature = "metrics")]
+pub(crate) mod metrics;
+pub(crate) mod named;
+pub(crate) mod release;
+pub(crate) mod wait;
+pub(crate) mod wait_queue;

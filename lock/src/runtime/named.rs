@@ -1,0 +1,117 @@
+//! What the methods of a named object share: the client and the name, calls, and the wait for a
+//! grant.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::model::name::{LockName, Prefix};
+use crate::model::wait::Wait;
+use crate::model::wait_mode::WaitMode;
+use crate::ops::{Number, Operation, RequestId};
+use crate::runtime::client_core::ClientCore;
+use crate::runtime::wait::{Attempt, Turn};
+use crate::store::retry::{Answer, CallError, RetryLimit, RetryPolicy};
+
+/// The name of an object, and its client. A name that is not valid is an error when it is used.
+#[derive(Clone, Debug)]
+pub(crate) struct NamedObject {
+    core: Arc<ClientCore>,
+    name: Result<LockName, Error>,
+}
+
+/// For how long the server keeps the answer to a request after the last copy of it may arrive. A
+/// failed acquire is rolled back within that time, or what it took stays taken.
+const DEDUP_MARGIN: Duration = Duration::from_secs(60);
+
+impl NamedObject {
+    pub(crate) fn new(core: Arc<ClientCore>, prefix: &Prefix, name: &str) -> Self {
+        Self { core, name: prefix.name(name) }
+    }
+
+    /// The client in the core that runs now, and the name.
+    pub(crate) fn current(&self) -> Result<(Arc<ClientCore>, LockName), Error> {
+        let core = self.core.current()?;
+        if core.is_shut_down() {
+            return Err(Error::Shutdown);
+        }
+        Ok((core, self.name.clone()?))
+    }
+
+    /// Sends the operation for the name and a new request until it is answered.
+    pub(crate) fn ask<O: Operation>(
+        &self,
+        operation: impl FnOnce(LockName, RequestId) -> O,
+    ) -> Result<O::Reply, Error> {
+        let (core, name) = self.current()?;
+        let request = RequestId::new(&name, &core.id.next_owner(), dedup_ttl(&core));
+        let operation = operation(name.clone(), request);
+        map_failure(core.call(&operation), &operation, &name).map(|answer| answer.reply)
+    }
+
+    /// The number under the name, zero if there is none.
+    pub(crate) fn number(&self) -> Result<i64, Error> {
+        let (core, name) = self.current()?;
+        let operation = Number(name.clone());
+        let answer = map_failure(core.call(&operation), &operation, &name)?;
+        answer.reply.ok_or_else(|| Error::WrongType { name: name.shown() })
+    }
+}
+
+/// Tries until `attempt` is granted something or the wait ends: `None`. An error of `attempt` ends
+/// it too.
+pub(crate) fn wait_for_grant<G>(
+    core: &ClientCore,
+    name: &LockName,
+    channel: &Arc<str>,
+    wait: Wait<'_>,
+    mut attempt: impl FnMut(&RetryPolicy<'_>) -> Result<Attempt<G>, Error>,
+) -> Result<Option<G>, Error> {
+    let wait = wait.begin(&*core.clock);
+    let mut attempt = || attempt(&core.policy_of(wait, RetryLimit::UntilAnswered));
+    if !wait.waits {
+        return match attempt().map_err(|error| core.or_shut_down(error))? {
+            Attempt::Granted(granted, _) => Ok(Some(granted)),
+            Attempt::Busy(..) => Ok(None),
+        };
+    }
+    let mut waiter = core.waits.join(&core.store, channel, WaitMode::Shared, wait, None);
+    loop {
+        match waiter.turn() {
+            Turn::AskServer => match attempt() {
+                Ok(Attempt::Granted(granted, hint)) => {
+                    waiter.granted(hint);
+                    return Ok(Some(granted));
+                }
+                Ok(Attempt::Busy(busy, hint)) => waiter.refused(busy, hint),
+                Err(error) => return core.end_of_wait(waiter.failed(error), name),
+            },
+            // Permits and counts have no owners.
+            Turn::CheckSiblings => {}
+            Turn::End(end) => return core.end_of_wait(end, name),
+        }
+    }
+}
+
+/// How long the server keeps the answer to a request.
+pub(crate) fn dedup_ttl(core: &ClientCore) -> Duration {
+    core.settings.retry_timeout() * 2 + DEDUP_MARGIN
+}
+
+/// The answer, or the error that the caller gets instead.
+pub(crate) fn map_failure<O: Operation + ?Sized>(
+    answer: Result<Answer<O::Reply>, CallError>,
+    operation: &O,
+    name: &LockName,
+) -> Result<Answer<O::Reply>, Error> {
+    answer.map_err(|error| error.failure.into_error(operation.name(), name))
+}
+
+/// Java counts permits with 32 bits.
+pub(crate) fn check_count(count: u32) -> Result<u32, Error> {
+    if i32::try_from(count).is_ok() {
+        return Ok(count);
+    }
+    let reason = "the most is 2,147,483,647".to_owned();
+    Err(Error::InvalidCount { count: i64::from(count), reason })
+}

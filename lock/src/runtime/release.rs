@@ -1,0 +1,290 @@
+//! One release, from the guard that goes to the server's answer.
+//!
+//! A release begins with the end of the hold for everything in this process, before the first byte
+//! is sent. Then the server is told: by the caller, in [`send_release`], or by the renewal worker,
+//! in [`defer_release`]. What the server has not acknowledged when the caller returns is queued
+//! with the watchdog (DESIGN: release queue).
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, bounded};
+
+use crate::error::{Error, LostReason};
+use crate::hold::hold::Hold;
+use crate::hold::state::{Left, Loss};
+use crate::model::lease::{self, Lease};
+use crate::model::name::LockName;
+use crate::model::owner::Owner;
+use crate::model::permit_id::PermitId;
+use crate::ops::by_kind::HoldId;
+use crate::ops::value::ServerTime;
+use crate::ops::{DeferredPermitRelease, Found, ReleasePermits, SetCountReply};
+use crate::runtime::client_core::{ClientCore, lost};
+use crate::runtime::wait::{LONGEST_ROUND_TRIP, SHORTEST_CALL};
+use crate::store::retry::{Answer, RetryLimit};
+use crate::watchdog::{ReleaseId, ReleaseOp};
+
+/// What the server is still to be told of a guard that is gone.
+#[derive(Debug)]
+pub(crate) enum PendingRelease {
+    /// The number of guards that are left.
+    Count(u32),
+    /// It was the last guard, of a hold that would have been valid until then.
+    Release { valid_until: Option<Instant> },
+}
+
+/// A release that begins after a deadline may take this long. Most are answered in it.
+pub(crate) const SHORTEST_RELEASE: Duration = Duration::from_millis(50);
+
+/// One guard of `hold` is gone, for everything in this process. The server is told by
+/// [`send_release`] or [`defer_release`], in any case. An error if the hold was over before.
+pub(crate) fn begin_release(
+    core: &ClientCore,
+    hold: &Arc<Hold>,
+    watched: bool,
+) -> Result<PendingRelease, Error> {
+    if let Left::Guards(count) = hold.remove_guard(watched) {
+        // Unless another guard of the same named owner was the last one just now: then it is
+        // released, not lost.
+        core.check(hold).or_else(|lost| if hold.is_released() { Ok(()) } else { Err(lost) })?;
+        return Ok(PendingRelease::Count(count));
+    }
+    let valid_until = hold.valid_until();
+    end_hold(core, hold)?;
+    Ok(PendingRelease::Release { valid_until })
+}
+
+/// Ends `hold` for everything in this process, and leaves it to the caller to release it on the
+/// server. An error if it was over before.
+pub(crate) fn end_hold(core: &ClientCore, hold: &Arc<Hold>) -> Result<HoldId, Error> {
+    let id = hold.id();
+    // First, so that a shutdown finds it here or in the registry.
+    core.watchdog.begin_in_flight_release(&id);
+    forget_hold(core, hold).inspect_err(|_| core.watchdog.end_in_flight_release(&id))?;
+    Ok(id)
+}
+
+/// Ends `hold` for everything in this process, and leaves its key on the server. An error if it was
+/// over before.
+pub(crate) fn forget_hold(core: &ClientCore, hold: &Arc<Hold>) -> Result<(), Error> {
+    core.watchdog.end(hold).map_err(|Loss { reason, .. }| lost(hold, reason))
+}
+
+/// Tells the server, for `timeout` at most, and returns its verdict.
+pub(crate) fn send_release(
+    core: &ClientCore,
+    hold: &Arc<Hold>,
+    pending: &PendingRelease,
+    timeout: Duration,
+    limit: RetryLimit,
+) -> Result<(), Error> {
+    match *pending {
+        PendingRelease::Count(count) => send_count(core, hold, count, timeout, limit),
+        PendingRelease::Release { valid_until } => {
+            send_last(core, hold, valid_until, timeout, limit)
+        }
+    }
+}
+
+fn send_count(
+    core: &ClientCore,
+    hold: &Arc<Hold>,
+    count: u32,
+    timeout: Duration,
+    limit: RetryLimit,
+) -> Result<(), Error> {
+    let set_count = hold.id().set_count(count, None);
+    match core.call_for(&set_count, timeout, limit) {
+        Ok(Answer { reply: SetCountReply::Written, .. }) => Ok(()),
+        Ok(Answer { reply: SetCountReply::Gone, .. }) if hold.is_released() => Ok(()),
+        Ok(Answer { reply: SetCountReply::Gone, .. }) => {
+            core.watchdog.lose(hold, LostReason::Deleted);
+            Err(lost(hold, LostReason::Deleted))
+        }
+        // The count on the server is one too high. The last release deletes whatever count it
+        // finds.
+        Err(error) => Err(error.failure.into_error(set_count.name(), &hold.name)),
+    }
+}
+
+fn send_last(
+    core: &ClientCore,
+    hold: &Arc<Hold>,
+    valid_until: Option<Instant>,
+    timeout: Duration,
+    limit: RetryLimit,
+) -> Result<(), Error> {
+    let id = hold.id();
+    let release = id.release();
+    let answer = core.call_for(&release, timeout, limit);
+    // While a copy of the acquire may still arrive, one answer does not end it: the watchdog sends
+    // the release again afterwards (DESIGN: late copies).
+    let acknowledged = answer.as_ref().ok().filter(|answer| {
+        hold.late_copy_deadline().is_none_or(|deadline| deadline < answer.reply.at)
+    });
+    if acknowledged.is_none() {
+        core.queue_release(hold);
+    }
+    core.watchdog.end_in_flight_release(&id);
+    if let Some(answer) = acknowledged {
+        core.watchdog.log_release(answer.sent_at, id, hold.longest_lease());
+    }
+    let answer = answer.map_err(|error| error.failure.into_error(release.name(), &hold.name))?;
+    let in_time = valid_until.is_some_and(|end| core.now() < end);
+    let reason = match answer.reply.found {
+        Found::Own => return Ok(()),
+        // An earlier copy of this release may have found it. While the lease ran, no other owner
+        // could have it.
+        Found::Nothing | Found::OtherOwner if answer.late_copy_deadline.is_some() && in_time => {
+            return Ok(());
+        }
+        Found::Nothing | Found::OtherOwner if answer.late_copy_deadline.is_some() => {
+            return Err(late_release());
+        }
+        // It was sent in time and arrived too late.
+        Found::Nothing if !in_time => LostReason::Expired,
+        Found::Nothing => LostReason::Deleted,
+        Found::OtherOwner => LostReason::TakenOver,
+    };
+    // No other thread can have reported it: for all others the hold was released.
+    core.watchdog.report_loss(hold, reason);
+    Err(lost(hold, reason))
+}
+
+/// An earlier copy of a release may have run, in time or not.
+pub(crate) fn late_release() -> Error {
+    Error::OutcomeUnknown {
+        operation: "release",
+        reason: "the first attempt was unanswered before the lease expired".into(),
+    }
+}
+
+/// No caller waits for the server. The release is queued. A count stays one too high there, which
+/// the last release ignores.
+pub(crate) fn defer_release(core: &ClientCore, hold: &Arc<Hold>, pending: &PendingRelease) {
+    if let PendingRelease::Release { .. } = pending {
+        core.queue_release(hold);
+        core.watchdog.end_in_flight_release(hold.id());
+    }
+}
+
+/// A failed acquire leaves the queue on the server, and what it was granted. The renewal worker
+/// sends that. It is waited for as long as [`rollback_time`] says: `answer_due` is when the acquire
+/// was to be answered, if the server did answer.
+pub(crate) fn roll_back(
+    core: &ClientCore,
+    id: &HoldId,
+    lease: Lease,
+    late_copy_deadline: Option<ServerTime>,
+    answer_due: Option<Instant>,
+) {
+    let (waiting, acknowledged) = bounded(0);
+    // The server drops a waiter that has not asked for this long.
+    let lease = lease.max(lease::DEFAULT);
+    core.watchdog.queue_release(id, lease, late_copy_deadline, Some(waiting));
+    core.watchdog.end_in_flight_release(id);
+    wait_for(&acknowledged, rollback_time(core, answer_due));
+}
+
+/// The same for permits, which `release` gives back. It is not needed any more after `ttl`.
+pub(crate) fn roll_back_permits(
+    core: &ClientCore,
+    request: (LockName, Owner),
+    release: ReleaseOp,
+    ttl: Duration,
+    answer_due: Option<Instant>,
+) {
+    let (name, owner) = request;
+    let id = ReleaseId { kind: None, name, owner };
+    let (waiting, acknowledged) = bounded(0);
+    // If too many are queued already, that is counted.
+    core.watchdog.queue_permit_release(id, release, ttl, Some(waiting));
+    wait_for(&acknowledged, rollback_time(core, answer_due));
+}
+
+/// Not at all for a server that did not answer; else for the rest of the acquire's time, but at
+/// least for a short call and at most for one round trip.
+fn rollback_time(core: &ClientCore, answer_due: Option<Instant>) -> Duration {
+    let left = |due: Instant| due.saturating_duration_since(core.now());
+    answer_due.map_or(Duration::ZERO, |due| left(due).clamp(SHORTEST_CALL, LONGEST_ROUND_TRIP))
+}
+
+/// Waits until a release was acknowledged or dropped. By the system's clock: how long a server
+/// takes does not depend on the client's.
+fn wait_for(acknowledged: &Receiver<Infallible>, timeout: Duration) {
+    if !timeout.is_zero() {
+        // Nothing is ever sent: it ends with the sender or with the timeout.
+        let _ended = acknowledged.recv_timeout(timeout);
+    }
+}
+
+/// Permits were given back by their ids, in a request that was sent at `sent_at`. After a failover
+/// it is sent again, for each by itself: one that is gone must not keep the others from being given
+/// back.
+pub(crate) fn permits_released(
+    core: &ClientCore,
+    name: &LockName,
+    ids: &[PermitId],
+    sent_at: Instant,
+    ttl: Duration,
+) {
+    if !core.store.may_recover_by_itself() {
+        return;
+    }
+    for permit in ids {
+        let owner = core.id.next_owner();
+        let ids = vec![*permit];
+        let release = ReleasePermits::new(name.clone(), ids, owner.clone(), Duration::ZERO);
+        let release = Arc::new(DeferredPermitRelease(release));
+        let id = ReleaseId { kind: None, name: name.clone(), owner };
+        core.watchdog.log_permit_release(sent_at, id, release, ttl);
+    }
+}
+
+/// A guard that is gone, and of which the server is still to be told. If it is dropped before, the
+/// release is queued.
+#[derive(Debug)]
+pub(crate) struct ReleaseInProgress {
+    core: Arc<ClientCore>,
+    hold: Arc<Hold>,
+    pending: Option<PendingRelease>,
+}
+
+impl ReleaseInProgress {
+    /// As [`begin_release`].
+    pub(crate) fn begin(
+        core: &Arc<ClientCore>,
+        hold: &Arc<Hold>,
+        watched: bool,
+    ) -> Result<Self, Error> {
+        let pending = Some(begin_release(core, hold, watched)?);
+        Ok(Self { core: Arc::clone(core), hold: Arc::clone(hold), pending })
+    }
+
+    /// Tells the server in one attempt, and returns its verdict.
+    pub(crate) fn send_once(&mut self) -> Result<(), Error> {
+        let timeout = self.core.settings.command_timeout;
+        // Taken out only afterwards: if sending panics, the release is queued.
+        let sent = self.pending.as_ref().map_or(Ok(()), |pending| {
+            send_release(&self.core, &self.hold, pending, timeout, RetryLimit::One)
+        });
+        self.pending = None;
+        sent
+    }
+
+    pub(crate) fn core(&self) -> Arc<ClientCore> {
+        Arc::clone(&self.core)
+    }
+}
+
+impl Drop for ReleaseInProgress {
+    fn drop(&mut self) {
+        if let Some(pending) = self.pending.take()
+            && self.core.is_current()
+        {
+            defer_release(&self.core, &self.hold, &pending);
+        }
+    }
+}

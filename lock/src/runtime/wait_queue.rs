@@ -1,0 +1,456 @@
+//! Which of a channel's waiters tries, and when: the rules, with time as an argument (DESIGN:
+//! waiting).
+//!
+//! Waiters queue in the order in which they came. Only the *leader* asks the server: the first that
+//! is not stuck in a call. So a thousand threads cost one try for each release, and one for each
+//! poll bound in case a message was lost. A waiter that is refused keeps its place. The *deputy*,
+//! the next one that is not stuck, watches the leader's call and takes over if it gets stuck.
+//!
+//! Where several can be granted, as with readers and permits, an answer may leave something to the
+//! others. Then the next in the queue tries too, each once for each wake. A newcomer does not wait
+//! behind those that were refused, but tries once at the next turn.
+//!
+//! Messages are counted. Each try notes the count from before it was sent; while the count is
+//! higher than what the last answered try noted, there is something to try for. So a message that
+//! arrives between a reply and the sleep that follows is not lost, nor one for a waiter that left
+//! the queue: the next leader sees the same numbers.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::model::wait_mode::WakeHint;
+
+/// Names a waiter of one queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Ticket(u64);
+
+/// The waiters of one channel, in the order in which they came.
+#[derive(Debug)]
+pub(crate) struct WaitQueue {
+    waiters: VecDeque<QueuedWaiter>,
+    next_ticket: u64,
+    /// How many wakes have come.
+    wakes: u64,
+    /// The wakes that the last answered try took into account.
+    covered: u64,
+    /// When to try although nothing has come.
+    poll_at: Option<Instant>,
+    poll_bound: Duration,
+    /// How many tries were answered.
+    answers: u64,
+}
+
+#[derive(Debug)]
+struct QueuedWaiter {
+    ticket: Ticket,
+    /// Since when it has been waiting for an answer of the server.
+    calling_since: Option<Instant>,
+    /// The wakes that its own last answered try took into account; none yet for one that tries
+    /// without having queued.
+    tried: Option<u64>,
+    /// How many tries had been answered when it came. If there are more now, it has an
+    /// answer.
+    answers: u64,
+    /// Whether it has [asked for an answer](WaitQueue::ask).
+    asks: bool,
+}
+
+/// How a newcomer begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Newcomer {
+    /// It waits for its turn.
+    Queues,
+    /// It tries once, although those before it were refused.
+    TriesOnce,
+}
+
+/// What a waiter does now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// It asks the server, then reports with the number given here.
+    Try(Wakes),
+    /// It sleeps until then, or until woken.
+    Sleep(Option<Instant>),
+}
+
+/// A number of wakes, as seen before a try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wakes(u64);
+
+impl WaitQueue {
+    pub(crate) fn new(poll_bound: Duration) -> Self {
+        // One wake to begin with: the first waiter tries at once.
+        Self {
+            waiters: VecDeque::new(),
+            next_ticket: 0,
+            wakes: 1,
+            covered: 0,
+            poll_at: None,
+            poll_bound,
+            answers: 0,
+        }
+    }
+
+    pub(crate) fn join(&mut self, newcomer: Newcomer) -> Ticket {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        let tried = match newcomer {
+            Newcomer::Queues => Some(0),
+            Newcomer::TriesOnce => None,
+        };
+        let answers = self.answers;
+        self.waiters.push_back(QueuedWaiter {
+            ticket,
+            calling_since: None,
+            tried,
+            answers,
+            asks: false,
+        });
+        ticket
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiters.is_empty()
+    }
+
+    /// What the waiter `ticket` does at `now`. A `Try` starts its call.
+    pub(crate) fn step(&mut self, ticket: Ticket, now: Instant) -> Step {
+        let Some(place) = self.waiters.iter().position(|waiter| waiter.ticket == ticket) else {
+            return Step::Sleep(None);
+        };
+        if self.leader_place(now) != Some(place) {
+            return Step::Sleep(self.look_again_at(place, now));
+        }
+        if self.poll_at.is_none_or(|at| at <= now) {
+            // As if a message had come: whichever waiter may try after this one does.
+            self.wakes += 1;
+            self.poll_at = Some(now + self.poll_bound);
+        }
+        match self.waiters.get_mut(place) {
+            Some(waiter) if waiter.is_due(self.wakes, self.covered) => {
+                waiter.calling_since = Some(now);
+                Step::Try(Wakes(self.wakes))
+            }
+            _ => Step::Sleep(self.poll_at),
+        }
+    }
+
+    /// The try of `ticket` was refused; the lock is busy for `busy`, if that is known.
+    pub(crate) fn refused(
+        &mut self,
+        ticket: Ticket,
+        seen: Wakes,
+        busy: Option<Duration>,
+        hint: WakeHint,
+        now: Instant,
+    ) {
+        self.answered(ticket, seen, hint);
+        // A time to live of zero is a millisecond that is not over yet.
+        let pause = busy.map_or(self.poll_bound, |busy| busy.max(Duration::from_millis(1)));
+        self.poll_at = Some(now + pause.min(self.poll_bound));
+    }
+
+    /// The try of `ticket` was granted. It leaves, and the next waiter knows that the lock is
+    /// taken.
+    pub(crate) fn granted(&mut self, ticket: Ticket, seen: Wakes, hint: WakeHint, now: Instant) {
+        self.answered(ticket, seen, hint);
+        let pause = match hint {
+            WakeHint::WaitFor(lease) => lease.min(self.poll_bound),
+            WakeHint::Wait | WakeHint::MayTry => self.poll_bound,
+        };
+        self.poll_at = Some(now + pause);
+        self.leave(ticket);
+    }
+
+    /// Leaves without a grant. What it was woken for is left to the others: a try that got no
+    /// answer covers nothing.
+    pub(crate) fn leave(&mut self, ticket: Ticket) {
+        self.waiters.retain(|waiter| waiter.ticket != ticket);
+    }
+
+    /// Something may have become free.
+    pub(crate) fn wake(&mut self) {
+        self.wakes += 1;
+    }
+
+    /// Whether the server has answered any waiter of the queue since this one came.
+    pub(crate) fn has_answer(&self, ticket: Ticket) -> bool {
+        self.waiters.iter().any(|waiter| waiter.ticket == ticket && waiter.answers < self.answers)
+    }
+
+    /// This waiter has no answer, and a quarter of its time is over. Unless a call is under way,
+    /// the leader tries, as if a message had come: one answer serves all.
+    pub(crate) fn ask(&mut self, ticket: Ticket, now: Instant) {
+        if let Some(waiter) = self.waiters.iter_mut().find(|waiter| waiter.ticket == ticket) {
+            waiter.asks = true;
+        }
+        if self.able(now).all(|(_, waiter)| waiter.calling_since.is_none()) {
+            self.wakes += 1;
+        }
+    }
+
+    /// Those that have asked for an answer.
+    pub(crate) fn asking(&self) -> impl Iterator<Item = Ticket> + use<'_> {
+        self.waiters.iter().filter(|waiter| waiter.asks).map(|waiter| waiter.ticket)
+    }
+
+    /// The one that may try.
+    pub(crate) fn leader(&self, now: Instant) -> Option<Ticket> {
+        self.waiters.get(self.leader_place(now)?).map(|waiter| waiter.ticket)
+    }
+
+    /// What to wake after a change of the queue: the leader and the deputy.
+    pub(crate) fn to_wake(&self, now: Instant) -> impl Iterator<Item = Ticket> + use<'_> {
+        let both = [self.leader_place(now), self.deputy_place(now)];
+        both.into_iter()
+            .flatten()
+            .filter_map(|place| self.waiters.get(place))
+            .map(|waiter| waiter.ticket)
+    }
+
+    pub(crate) fn tickets(&self) -> impl Iterator<Item = Ticket> + use<'_> {
+        self.waiters.iter().map(|waiter| waiter.ticket)
+    }
+
+    /// Of those that are not stuck in a call, the first that calls or has something to try for;
+    /// else the first.
+    fn leader_place(&self, now: Instant) -> Option<usize> {
+        let busy = |waiter: &QueuedWaiter| {
+            waiter.calling_since.is_some() || waiter.is_due(self.wakes, self.covered)
+        };
+        let mut able = self.able(now);
+        let first = able.next()?;
+        let (place, _) =
+            std::iter::once(first).chain(able).find(|(_, waiter)| busy(waiter)).unwrap_or(first);
+        Some(place)
+    }
+
+    /// The first of the others that is not stuck. It looks now and then whether the leader is. All
+    /// others sleep until they are woken.
+    fn deputy_place(&self, now: Instant) -> Option<usize> {
+        let leader = self.leader_place(now)?;
+        self.able(now).map(|(place, _)| place).find(|place| *place != leader)
+    }
+
+    /// Those that are not stuck in a call.
+    fn able(&self, now: Instant) -> impl Iterator<Item = (usize, &QueuedWaiter)> {
+        self.waiters.iter().enumerate().filter(move |(_, waiter)| {
+            waiter
+                .calling_since
+                .is_none_or(|since| now.saturating_duration_since(since) < self.poll_bound)
+        })
+    }
+
+    /// When the deputy looks whether the leader is stuck in its call, and takes over.
+    fn look_again_at(&self, place: usize, now: Instant) -> Option<Instant> {
+        if self.deputy_place(now) != Some(place) {
+            return None;
+        }
+        let since = self.waiters.get(self.leader_place(now)?)?.calling_since.unwrap_or(now);
+        Some(since + self.poll_bound)
+    }
+
+    fn answered(&mut self, ticket: Ticket, seen: Wakes, hint: WakeHint) {
+        if hint != WakeHint::MayTry {
+            // Answers to two waiters may come in any order. What one covered stays covered.
+            self.covered = self.covered.max(seen.0);
+        }
+        self.answers += 1;
+        if let Some(waiter) = self.waiters.iter_mut().find(|waiter| waiter.ticket == ticket) {
+            waiter.calling_since = None;
+            waiter.tried = waiter.tried.max(Some(seen.0));
+        }
+    }
+}
+
+impl QueuedWaiter {
+    /// Whether there is something to try for that neither an answer for all nor its own last try
+    /// has covered.
+    fn is_due(&self, wakes: u64, covered: u64) -> bool {
+        self.tried.is_none_or(|tried| wakes > covered.max(tried))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::clock::origin;
+
+    const BOUND: Duration = Duration::from_secs(1);
+    const LONG: Option<Duration> = Some(Duration::from_secs(30));
+
+    fn tries(step: Step) -> Wakes {
+        match step {
+            Step::Try(seen) => seen,
+            Step::Sleep(until) => panic!("it sleeps until {until:?}"),
+        }
+    }
+
+    #[test]
+    fn only_the_first_waiter_tries() {
+        let now = origin();
+        let mut queue = WaitQueue::new(BOUND);
+        let (first, second, third) = (
+            queue.join(Newcomer::Queues),
+            queue.join(Newcomer::Queues),
+            queue.join(Newcomer::Queues),
+        );
+        let seen = tries(queue.step(first, now));
+        queue.refused(first, seen, LONG, WakeHint::Wait, now);
+        assert_eq!(queue.step(first, now), Step::Sleep(Some(now + BOUND)));
+        assert_eq!(queue.step(second, now), Step::Sleep(Some(now + BOUND)));
+        assert_eq!(queue.step(third, now), Step::Sleep(None));
+    }
+
+    #[test]
+    fn a_message_between_the_reply_and_the_sleep_is_not_lost() {
+        let now = origin();
+        let mut queue = WaitQueue::new(BOUND);
+        let first = queue.join(Newcomer::Queues);
+        let seen = tries(queue.step(first, now));
+        queue.wake();
+        queue.refused(first, seen, LONG, WakeHint::Wait, now);
+        tries(queue.step(first, now));
+    }
+
+    #[test]
+    fn a_wake_for_a_waiter_that_left_goes_to_the_next() {
+        let now = origin();
+        let mut queue = WaitQueue::new(BOUND);
+        let (first, second) = (queue.join(Newcomer::Queues), queue.join(Newcomer::Queues));
+        let seen = tries(queue.step(first, now));
+        queue.refused(first, seen, LONG, WakeHint::Wait, now);
+        queue.wake();
+        queue.leave(first);
+        tries(queue.step(second, now));
+    }
+
+    #[test]
+    fn a_try_without_an_answer_is_tried_again_by_the_next() {
+        let now = origin();
+        let mut queue = WaitQueue::new(BOUND);
+        let (first, second) = (queue.join(Newcomer::Queues), queue.join(Newcomer::Queues));
+        tries(queue.step(first, now));
+        queue.leave(first);
+        tries(queue.step(second, now));
+    }
+
+    #[test]
+    fn after_a_grant_the_next_waits_for_a_message_or_the_poll_bound() {
+        let now = origin();
+        let mut queue = WaitQueue::new(BOUND);
+        let (first, second) = (queue.join(Newcomer::Queues), queue.join(Newcomer::Queues));
+        let seen = tries(queue.step(first, now));
+        queue.granted(first, seen, WakeHint::Wait, now);
+        assert_eq!(queue.step(second, now), Step::Sleep(Some(now + BOUND)));
+        tries(queue.step(second, now + BOUND));
+    }
+
+    #[test]
+    fn a_short_time_to_live_is_waited_for_instead_of_the_poll_bound() {
+        let now = origin();
+        let busy = Duration::from_millis(30);
+        let mut queue = WaitQueue::new(BOUND);
+        let first = queue.join(Newcomer::Queues);
+        let seen = tries(queue.step(first, now));
+        queue.refused(first, seen, Some(busy), WakeHint::Wait, now);
+        assert_eq!(queue.step(first, now), Step::Sleep(Some(now + busy)));
+        tries(queue.step(first, now + busy));
+    }
+
+    #[test]
+    fn the_deputy_takes_over_from_a_waiter_that_is_stuck_in_a_call() {
+        let now = origin();
+        let mut queue = WaitQueue::new(BOUND);
+        let (first, second) = (queue.join(Newcomer::Queues), queue.join(Newcomer::Queues));
+        tries(queue.step(first, now));
+        assert_eq!(queue.step(second, now), Step::Sleep(Some(now + BOUND)));
+        tries(queue.step(second, now + BOUND));
+    }
+
+    #[test]
+    fn one_answer_counts_for_all_waiters_of_the_queue_and_for_none_that_comes_later() {
+        let now = origin();
+        let mut queue = WaitQueue::new(BOUND);
+        let (first, second) = (queue.join(Newcomer::Queues), queue.join(Newcomer::Queues));
+        let seen = tries(queue.step(first, now));
+        assert!(!queue.has_answer(first) && !queue.has_answer(second));
+        queue.refused(first, seen, LONG, WakeHint::Wait, now);
+        let third = queue.join(Newcomer::Queues);
+        assert!(queue.has_answer(first) && queue.has_answer(second) && !queue.has_answer(third));
+        // A try without an answer counts for none.
+        queue.wake();
+        tries(queue.step(first, now));
+        queue.leave(first);
+        assert!(!queue.has_answer(third));
+    }
+
+    #[test]
+    fn a_waiter_without_an_answer_makes_the_leader_try_unless_a_call_is_under_way() {
+        let now = origin();
+        let mut queue = WaitQueue::new(BOUND);
+        let first = queue.join(Newcomer::Queues);
+        let seen = tries(queue.step(first, now));
+        queue.refused(first, seen, LONG, WakeHint::Wait, now);
+        let (second, third) = (queue.join(Newcomer::Queues), queue.join(Newcomer::Queues));
+        queue.ask(second, now);
+        assert_eq!(queue.leader(now), Some(first));
+        let seen = tries(queue.step(first, now));
+        queue.ask(third, now);
+        queue.refused(first, seen, LONG, WakeHint::Wait, now);
+        assert_eq!(queue.asking().collect::<Vec<_>>(), [second, third]);
+        assert!(queue.has_answer(second) && queue.has_answer(third));
+        assert!(matches!(queue.step(first, now), Step::Sleep(_)), "one answer was enough");
+    }
+
+    #[test]
+    fn what_a_grant_leaves_is_tried_for_once_by_each_other_waiter() {
+        let now = origin();
+        let mut queue = WaitQueue::new(BOUND);
+        let all: Vec<Ticket> = (0..3).map(|_| queue.join(Newcomer::Queues)).collect();
+        for ticket in &all {
+            assert_eq!(queue.leader(now), Some(*ticket));
+            let seen = tries(queue.step(*ticket, now));
+            queue.refused(*ticket, seen, LONG, WakeHint::MayTry, now);
+        }
+        for ticket in &all {
+            assert!(matches!(queue.step(*ticket, now), Step::Sleep(_)));
+        }
+        queue.wake();
+        let seen = tries(queue.step(all[0], now));
+        queue.granted(all[0], seen, WakeHint::MayTry, now);
+        let seen = tries(queue.step(all[1], now));
+        queue.refused(all[1], seen, LONG, WakeHint::Wait, now);
+        assert!(matches!(queue.step(all[2], now), Step::Sleep(_)), "there is nothing left");
+    }
+
+    #[test]
+    fn a_newcomer_that_tries_once_does_not_wait_for_those_that_were_refused() {
+        let now = origin();
+        let mut queue = WaitQueue::new(BOUND);
+        let first = queue.join(Newcomer::TriesOnce);
+        let seen = tries(queue.step(first, now));
+        queue.refused(first, seen, LONG, WakeHint::Wait, now);
+        let second = queue.join(Newcomer::TriesOnce);
+        assert_eq!(queue.leader(now), Some(second));
+        let seen = tries(queue.step(second, now));
+        queue.refused(second, seen, LONG, WakeHint::Wait, now);
+        assert!(matches!(queue.step(second, now), Step::Sleep(_)));
+        let third = queue.join(Newcomer::Queues);
+        assert!(matches!(queue.step(third, now), Step::Sleep(_)));
+    }
+
+    #[test]
+    fn the_first_waiter_takes_over_from_a_newcomer_that_is_stuck() {
+        let now = origin();
+        let mut queue = WaitQueue::new(BOUND);
+        let first = queue.join(Newcomer::TriesOnce);
+        let seen = tries(queue.step(first, now));
+        queue.refused(first, seen, LONG, WakeHint::Wait, now);
+        let newcomer = queue.join(Newcomer::TriesOnce);
+        tries(queue.step(newcomer, now));
+        // It watches the newcomer's call meanwhile.
+        assert_eq!(queue.step(first, now), Step::Sleep(Some(now + BOUND)));
+        tries(queue.step(first, now + BOUND));
+    }
+}

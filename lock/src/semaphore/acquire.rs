@@ -1,0 +1,211 @@
+//! One acquire of permits, over all its attempts, and its rollback (DESIGN: semaphores).
+//!
+//! An attempt without an answer may have taken permits, or may still do so. All attempts of one
+//! acquire are one request, or name the same ids, so the next attempt finds what an earlier one
+//! took. If there is no next one, a rollback is queued, after which no copy of an attempt takes
+//! anything.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::error::{Error, LostReason};
+use crate::model::name::LockName;
+use crate::model::owner::Owner;
+use crate::model::permit_id::PermitId;
+use crate::model::wait_mode::WakeHint;
+use crate::ops::value::ServerTime;
+use crate::ops::{
+    AcquirePermits, DeferredPermitRelease, DrainPermits, Operation, ReleasePermits, RequestId,
+    TakePermits, UndoAcquire,
+};
+use crate::runtime::client_core::ClientCore;
+use crate::runtime::named::dedup_ttl;
+use crate::runtime::release::roll_back_permits;
+use crate::runtime::wait::Attempt;
+use crate::semaphore::held::{HeldPermits, LONGEST_RETRY, PermitLease};
+use crate::store::retry::{Answer, CallError, RetryPolicy};
+
+/// Why an acquire that ends without permits is rolled back.
+#[derive(Default)]
+struct RollBack {
+    /// Until when copies of its attempts may arrive.
+    late_copy_deadline: Option<ServerTime>,
+    /// The server granted what must not be kept. The caller waits for the rollback until about the
+    /// time when the answer was due.
+    answer_due: Option<Instant>,
+}
+
+impl RollBack {
+    fn is_needed(&self) -> bool {
+        self.late_copy_deadline.is_some() || self.answer_due.is_some()
+    }
+
+    /// Records the result of an attempt whose answer was due at `due`.
+    fn record<O: Operation>(
+        &mut self,
+        result: Result<Answer<O::Reply>, CallError>,
+        due: Instant,
+        operation: &O,
+        name: &LockName,
+    ) -> Result<Answer<O::Reply>, Error> {
+        match result {
+            Ok(answer) => {
+                self.late_copy_deadline = self.late_copy_deadline.max(answer.late_copy_deadline);
+                Ok(answer)
+            }
+            Err(CallError { failure, late_copy_deadline }) => {
+                self.late_copy_deadline = self.late_copy_deadline.max(late_copy_deadline);
+                self.answer_due = failure.was_granted().then_some(due);
+                Err(failure.into_error(operation.name(), name))
+            }
+        }
+    }
+}
+
+/// An acquire of permits without ids.
+pub(crate) struct SemaphoreAcquire<'a> {
+    core: &'a ClientCore,
+    id: Owner,
+    take: TakePermits,
+    roll_back: RollBack,
+}
+
+impl<'a> SemaphoreAcquire<'a> {
+    pub(crate) fn new(core: &'a ClientCore, name: LockName, permits: u32) -> Self {
+        let id = core.id.next_owner();
+        let request = RequestId::new(&name, &id, dedup_ttl(core));
+        let take = TakePermits { name, permits, request };
+        Self { core, id, take, roll_back: RollBack::default() }
+    }
+
+    pub(crate) fn attempt(&mut self, policy: &RetryPolicy<'_>) -> Result<Attempt<()>, Error> {
+        let (take, result) = (&self.take, self.core.call_by(&self.take, policy));
+        let answer = self.roll_back.record(result, policy.deadline, take, &take.name)?;
+        let hint = wake_hint(answer.reply.left);
+        if answer.reply.granted {
+            // A copy that arrives now finds that the request was granted, and takes nothing.
+            self.roll_back = RollBack::default();
+            return Ok(Attempt::Granted((), hint));
+        }
+        if self.roll_back.is_needed() {
+            // A late copy would take permits while this thread sleeps. So this request is rolled
+            // back, and the next attempt is a request of its own.
+            *self = Self::new(self.core, self.take.name.clone(), self.take.permits);
+        }
+        Ok(Attempt::Busy(None, hint))
+    }
+}
+
+impl Drop for SemaphoreAcquire<'_> {
+    fn drop(&mut self) {
+        if self.roll_back.is_needed() {
+            let TakePermits { name, request, .. } = self.take.clone();
+            undo(self.core, name, self.id.clone(), request, &self.roll_back);
+        }
+    }
+}
+
+/// Takes all free permits and returns their number. If that is not known, or must not be kept, they
+/// are given back, as no other client knows how many they are.
+pub(crate) fn drain(core: &ClientCore, name: LockName) -> Result<i64, Error> {
+    let id = core.id.next_owner();
+    let request = RequestId::new(&name, &id, dedup_ttl(core));
+    let drain = DrainPermits { name, request };
+    let due = core.now() + core.settings.retry_timeout();
+    let mut roll_back = RollBack::default();
+    let answer = roll_back.record(core.call(&drain), due, &drain, &drain.name);
+    if answer.is_err() && roll_back.is_needed() {
+        undo(core, drain.name, id, drain.request, &roll_back);
+    }
+    answer.map(|answer| answer.reply)
+}
+
+/// Gives back what the request `id` may have taken.
+fn undo(core: &ClientCore, name: LockName, id: Owner, request: RequestId, roll_back: &RollBack) {
+    let undo = Arc::new(UndoAcquire::new(name.clone(), request));
+    roll_back_permits(core, (name, id), undo, dedup_ttl(core), roll_back.answer_due);
+}
+
+/// An acquire of permits with ids.
+pub(crate) struct PermitAcquire<'a> {
+    core: &'a Arc<ClientCore>,
+    name: LockName,
+    owners: Vec<Owner>,
+    lease: PermitLease,
+    acquire: AcquirePermits,
+    roll_back: RollBack,
+}
+
+impl<'a> PermitAcquire<'a> {
+    pub(crate) fn new(
+        core: &'a Arc<ClientCore>,
+        name: LockName,
+        permits: u32,
+        lease: PermitLease,
+    ) -> Self {
+        let owners: Vec<Owner> = (0..permits).map(|_| core.id.next_owner()).collect();
+        let ids = owners.iter().map(PermitId::of).collect();
+        let acquire = AcquirePermits::new(name.clone(), ids, lease.lease(core));
+        Self { core, name, owners, lease, acquire, roll_back: RollBack::default() }
+    }
+
+    pub(crate) fn attempt(
+        &mut self,
+        policy: &RetryPolicy<'_>,
+    ) -> Result<Attempt<HeldPermits>, Error> {
+        let (core, is_watched) = (self.core, self.lease == PermitLease::Watched);
+        if is_watched && core.watchdog.is_dead(&self.name) {
+            return Err(Error::WatchdogGone);
+        }
+        let result = core.call_by(&self.acquire, policy);
+        let answer = self.roll_back.record(result, policy.deadline, &self.acquire, &self.name)?;
+        let hint = wake_hint(answer.reply.left);
+        if !answer.reply.granted {
+            if self.roll_back.is_needed() {
+                // As for permits without ids.
+                let permits = u32::try_from(self.owners.len()).unwrap_or(u32::MAX);
+                *self = Self::new(core, self.name.clone(), permits, self.lease);
+            }
+            return Ok(Attempt::Busy(answer.reply.wait, hint));
+        }
+        // From here on the held permits see to late copies, and dropping them gives them back.
+        let late_copy_deadline = std::mem::take(&mut self.roll_back).late_copy_deadline;
+        let held = HeldPermits::new(
+            Arc::clone(core),
+            self.name.clone(),
+            &self.owners,
+            self.lease,
+            answer.sent_at,
+            late_copy_deadline,
+        );
+        if is_watched && core.is_shut_down() {
+            // The shutdown may have ended all holds before these were added.
+            return Err(Error::Shutdown);
+        }
+        if held.is_valid() {
+            return Ok(Attempt::Granted(held, hint));
+        }
+        // Granted, and expired before the answer came.
+        Err(Error::Lost { name: self.name.shown(), reason: LostReason::Expired })
+    }
+}
+
+impl Drop for PermitAcquire<'_> {
+    fn drop(&mut self) {
+        if self.roll_back.is_needed() {
+            let (name, request) = (self.name.clone(), self.core.id.next_owner());
+            let dedup_ttl = dedup_ttl(self.core);
+            let ids = self.owners.iter().map(PermitId::of).collect();
+            let release = ReleasePermits::new(name.clone(), ids, request.clone(), dedup_ttl);
+            let release = Arc::new(DeferredPermitRelease(release));
+            let lease = self.lease.lease(self.core);
+            let ttl = lease.map_or(LONGEST_RETRY, |lease| lease.duration() + dedup_ttl);
+            roll_back_permits(self.core, (name, request), release, ttl, self.roll_back.answer_due);
+        }
+    }
+}
+
+/// Whether the next waiter may try at once: there are permits left.
+fn wake_hint(left: i64) -> WakeHint {
+    if left > 0 { WakeHint::MayTry } else { WakeHint::Wait }
+}

@@ -1,0 +1,339 @@
+//! The permits of one acquire, and their release: all of them in one request (DESIGN: semaphores).
+
+use std::mem;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Receiver;
+
+use crate::error::{Error, LostReason};
+use crate::hold::hold::Hold;
+use crate::hold::inherited::LossChannel;
+use crate::hold::listener::LossSender;
+use crate::model::kind::Kind;
+use crate::model::lease::Lease;
+use crate::model::name::LockName;
+use crate::model::owner::{LocalHolder, Owner};
+use crate::model::permit_id::PermitId;
+use crate::model::validity::Validity;
+use crate::ops::by_kind::HoldId;
+use crate::ops::value::ServerTime;
+use crate::ops::{DeferredPermitRelease, Operation, PermitsFound, ReleasePermits};
+use crate::runtime::client_core::ClientCore;
+use crate::runtime::named::dedup_ttl;
+use crate::runtime::release::{end_hold, forget_hold, late_release, permits_released};
+use crate::store::retry::RetryLimit;
+use crate::watchdog::ReleaseId;
+
+/// The lease that permits are acquired with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PermitLease {
+    /// None: until they are given back.
+    Endless,
+    Leased(Lease),
+    /// The watchdog's, which is renewed.
+    Watched,
+}
+
+impl PermitLease {
+    pub(crate) fn lease(self, core: &ClientCore) -> Option<Lease> {
+        match self {
+            Self::Endless => None,
+            Self::Leased(lease) => Some(lease),
+            Self::Watched => Some(core.settings.watchdog_lease),
+        }
+    }
+}
+
+/// Permits that are held. Dropping them gives them back.
+pub(crate) struct HeldPermits {
+    core: Arc<ClientCore>,
+    name: LockName,
+    ids: Vec<PermitId>,
+    expiry: Expiry,
+    /// Whether late copies of the acquire may arrive.
+    late_copies: bool,
+    /// Whether dropping it has nothing to do any more.
+    done: bool,
+}
+
+/// When they end, as far as this client knows.
+enum Expiry {
+    Endless,
+    Leased(Validity),
+    Watched {
+        /// One for each permit.
+        holds: Vec<Arc<Hold>>,
+        lost: LossChannel,
+    },
+}
+
+/// How long the release of permits without a lease is retried.
+pub(crate) const LONGEST_RETRY: Duration = Duration::from_secs(24 * 3600);
+
+impl HeldPermits {
+    /// Permits that were granted to a request sent at `sent_at`, of which late copies may arrive
+    /// until `late_copy_deadline`.
+    pub(crate) fn new(
+        core: Arc<ClientCore>,
+        name: LockName,
+        owners: &[Owner],
+        lease: PermitLease,
+        sent_at: Instant,
+        late_copy_deadline: Option<ServerTime>,
+    ) -> Self {
+        let expiry = match lease {
+            PermitLease::Endless => Expiry::Endless,
+            PermitLease::Leased(lease) => {
+                Expiry::Leased(Validity::new(sent_at, lease.valid_until(sent_at)))
+            }
+            PermitLease::Watched => {
+                let watch = |owner: &Owner| {
+                    let id =
+                        HoldId { kind: Kind::Permit, name: name.clone(), owner: owner.clone() };
+                    // Permits do not nest, so which holder it is does not matter.
+                    let holder = LocalHolder::current_thread();
+                    let lease = core.settings.watchdog_lease;
+                    let hold = Hold::new(id, holder, lease, true, sent_at, late_copy_deadline);
+                    let hold = Arc::new(hold);
+                    core.holds.insert(&hold);
+                    core.watchdog.watch(&hold, sent_at);
+                    hold
+                };
+                let holds = owners.iter().map(watch).collect();
+                Expiry::Watched { holds, lost: LossChannel::new() }
+            }
+        };
+        let ids = owners.iter().map(PermitId::of).collect();
+        Self { core, name, ids, expiry, late_copies: late_copy_deadline.is_some(), done: false }
+    }
+
+    pub(crate) fn ids(&self) -> &[PermitId] {
+        &self.ids
+    }
+
+    pub(crate) fn name(&self) -> String {
+        self.name.shown()
+    }
+
+    /// Whether all are held for certain.
+    pub(crate) fn is_valid(&self) -> bool {
+        !self.remaining().is_zero()
+    }
+
+    /// How long all are held for certain, without a further renewal.
+    pub(crate) fn remaining(&self) -> Duration {
+        if !self.core.is_current() {
+            return Duration::ZERO;
+        }
+        let now = self.core.now();
+        match &self.expiry {
+            Expiry::Endless => Duration::MAX,
+            Expiry::Leased(validity) => validity.remaining(now),
+            Expiry::Watched { holds, .. } => {
+                holds.iter().map(|hold| hold.remaining(now)).min().unwrap_or_default()
+            }
+        }
+    }
+
+    /// A channel that gets the reason of the first loss; `None` unless they are watched.
+    pub(crate) fn lost(&self) -> Option<&Receiver<LostReason>> {
+        let Expiry::Watched { holds, lost } = &self.expiry else {
+            return None;
+        };
+        Some(lost.get(|| {
+            let (sender, receiver) = LossSender::new();
+            for hold in holds {
+                hold.add_listener(Arc::<LossSender>::clone(&sender));
+            }
+            receiver
+        }))
+    }
+
+    /// Leaves the permits taken. They are not renewed any more.
+    pub(crate) fn detach(mut self) {
+        self.done = true;
+        if let Expiry::Watched { holds, .. } = &self.expiry
+            && self.core.is_current()
+        {
+            for hold in holds {
+                // If it was lost, that was reported, and the server does not know the id any more.
+                drop(forget_hold(&self.core, hold));
+            }
+        }
+    }
+
+    /// Gives them back and waits for the answer, for
+    /// [`retry_timeout`](crate::model::settings::Settings::retry_timeout) at most.
+    pub(crate) fn release(mut self) -> Result<(), Error> {
+        self.done = true;
+        self.release_within(self.core.settings.retry_timeout(), RetryLimit::UntilAnswered)
+    }
+
+    fn release_within(&self, timeout: Duration, limit: RetryLimit) -> Result<(), Error> {
+        if !self.core.is_current() {
+            // A child of a fork: the permits are the parent's, and so are the mutexes inside these
+            // structures. Nothing of them is dropped.
+            mem::forget(Arc::clone(&self.core));
+            if let Expiry::Watched { holds, .. } = &self.expiry {
+                mem::forget(holds.clone());
+            }
+            return Err(self.lost_by(LostReason::Forked));
+        }
+        match &self.expiry {
+            Expiry::Watched { holds, .. } => self.release_holds(holds, timeout, limit),
+            Expiry::Endless | Expiry::Leased(_) => self.release_ids(timeout, limit),
+        }
+    }
+
+    /// Permits that are not watched.
+    fn release_ids(&self, timeout: Duration, limit: RetryLimit) -> Result<(), Error> {
+        let all = self.request(self.ids.clone());
+        let answer = match self.core.call_for(&all, timeout, limit) {
+            Ok(answer) => answer,
+            Err(error) => {
+                let operation = all.name();
+                if !error.failure.is_request_error() {
+                    self.queue(all);
+                }
+                return Err(error.failure.into_error(operation, &self.name));
+            }
+        };
+        let found = answer.reply.found;
+        if found != PermitsFound::Missing {
+            permits_released(&self.core, &self.name, &self.ids, answer.sent_at, self.ttl());
+        } else if self.ids.len() > 1 {
+            // Some were given back before, and then none is. The others are released one by one,
+            // in the background.
+            for id in &self.ids {
+                self.queue(self.request(vec![*id]));
+            }
+        }
+        classify_release(found, answer.late_copy_deadline, self.is_valid())
+            .map_err(|unknown| self.error(unknown))
+    }
+
+    /// Permits that are watched.
+    fn release_holds(
+        &self,
+        holds: &[Arc<Hold>],
+        timeout: Duration,
+        limit: RetryLimit,
+    ) -> Result<(), Error> {
+        let core = &self.core;
+        let valid_until = holds.iter().filter_map(|hold| hold.valid_until()).min();
+        // 1. End the holds in this process, before the first byte is sent.
+        let mut first_loss = Ok(());
+        let mut ended: Vec<(&Arc<Hold>, HoldId)> = Vec::with_capacity(holds.len());
+        for hold in holds {
+            match end_hold(core, hold) {
+                Ok(id) => ended.push((hold, id)),
+                Err(error) => first_loss = first_loss.and(Err(error)),
+            }
+        }
+        if ended.is_empty() {
+            return first_loss;
+        }
+        // 2. Release them in one request.
+        let release =
+            self.request(ended.iter().map(|(hold, _)| PermitId::of(&hold.owner)).collect());
+        let answer = core.call_for(&release, timeout, limit);
+        // Of several, one that is missing keeps the others from being given back.
+        let is_done = |found| found != PermitsFound::Missing || ended.len() == 1;
+        let acknowledged = answer.as_ref().ok().filter(|answer| is_done(answer.reply.found));
+        // 3. What was not acknowledged is queued, before it counts as released.
+        if acknowledged.is_none() {
+            for (hold, _) in &ended {
+                core.queue_release(hold);
+            }
+        }
+        for (_, id) in &ended {
+            core.watchdog.end_in_flight_release(id);
+        }
+        if let Some(answer) = acknowledged {
+            for (hold, id) in &ended {
+                core.watchdog.log_release(answer.sent_at, id.clone(), hold.longest_lease());
+            }
+        }
+        // 4. What the answer means.
+        let answer =
+            answer.map_err(|error| error.failure.into_error(release.name(), &self.name))?;
+        let in_time = valid_until.is_some_and(|end| core.now() < end);
+        let released = classify_release(answer.reply.found, answer.late_copy_deadline, in_time);
+        if let ([(only, _)], Err(NotReleased::Lost(reason))) = (ended.as_slice(), &released) {
+            // No other thread can have reported it. Of several, it is not known which was lost.
+            core.watchdog.report_loss(only, *reason);
+        }
+        first_loss.and(released.map_err(|unknown| self.error(unknown)))
+    }
+
+    /// The release of some of them. The server remembers it for as long as a late copy of the
+    /// acquire may arrive.
+    fn request(&self, ids: Vec<PermitId>) -> ReleasePermits {
+        let dedup_ttl = if self.late_copies { dedup_ttl(&self.core) } else { Duration::ZERO };
+        ReleasePermits::new(self.name.clone(), ids, self.core.id.next_owner(), dedup_ttl)
+    }
+
+    /// Leaves a release to the watchdog. If too many are queued, that is counted.
+    fn queue(&self, release: ReleasePermits) {
+        let owner = release.request_owner().clone();
+        let id = ReleaseId { kind: None, name: self.name.clone(), owner };
+        let release = Arc::new(DeferredPermitRelease(release));
+        self.core.watchdog.queue_permit_release(id, release, self.ttl(), None);
+    }
+
+    /// How long they last if they are not given back.
+    fn ttl(&self) -> Duration {
+        match &self.expiry {
+            Expiry::Endless => LONGEST_RETRY,
+            Expiry::Leased(_) | Expiry::Watched { .. } => self.remaining(),
+        }
+    }
+
+    fn error(&self, not_released: NotReleased) -> Error {
+        match not_released {
+            NotReleased::Lost(reason) => self.lost_by(reason),
+            NotReleased::Unknown => late_release(),
+        }
+    }
+
+    fn lost_by(&self, reason: LostReason) -> Error {
+        Error::Lost { name: self.name(), reason }
+    }
+}
+
+impl Drop for HeldPermits {
+    fn drop(&mut self) {
+        if !self.done {
+            // A release that fails is queued.
+            drop(self.release_within(self.core.settings.command_timeout, RetryLimit::One));
+        }
+    }
+}
+
+/// Why it is not known that the permits were held until an answered release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NotReleased {
+    Lost(LostReason),
+    /// An earlier copy of the release may have given them back, in time or not.
+    Unknown,
+}
+
+/// What an answered release means, if copies of it may have come before, and if the answer came
+/// before the lease expired.
+fn classify_release(
+    found: PermitsFound,
+    late_copy_deadline: Option<ServerTime>,
+    in_time: bool,
+) -> Result<(), NotReleased> {
+    let copies = late_copy_deadline.is_some();
+    match found {
+        PermitsFound::All => Ok(()),
+        // An earlier copy of this release may have found them. While the lease ran, no other
+        // client could have them.
+        PermitsFound::Missing if copies && in_time => Ok(()),
+        PermitsFound::Missing if copies => Err(NotReleased::Unknown),
+        PermitsFound::Missing if in_time => Err(NotReleased::Lost(LostReason::Deleted)),
+        PermitsFound::Late | PermitsFound::Missing => Err(NotReleased::Lost(LostReason::Expired)),
+    }
+}

@@ -1,0 +1,190 @@
+//! The guard of permits of an expirable semaphore: of one, or of several that were acquired
+//! together.
+
+use std::fmt;
+use std::time::Duration;
+
+use crossbeam_channel::Receiver;
+
+use crate::error::{Error, LostReason};
+use crate::model::permit_id::PermitId;
+use crate::semaphore::held::HeldPermits;
+
+/// A permit that is held. Dropping it gives it back.
+///
+/// Unlike a [`LockGuard`](crate::LockGuard) it can be sent to another thread. It ends with its
+/// lease, if it has one, or when it is [watched](crate::ExpirableSemaphore::watched) and lost:
+/// check [`is_valid`](Self::is_valid) before each step that needs it. [`into_id`](Self::into_id)
+/// leaves the permit taken, to be given back by its id.
+///
+/// **Drop.** It sends the release and waits for the answer, for at most one command timeout. A
+/// release that is not answered is finished in the background. It never panics.
+/// [`release`](Self::release) does the same and returns the outcome. The
+/// [shutdown](crate::Client::shutdown) of the client gives back a watched permit only; dropping a
+/// permit gives it back even after that.
+///
+/// [`Permits`] are several that were acquired together.
+///
+/// ```
+/// use std::time::Duration;
+/// use wheellock::Client;
+///
+/// let client = Client::in_memory();
+/// let seats = client.expirable_semaphore("seats").with_lease(Duration::from_secs(60));
+/// seats.try_set_permits(1)?;
+/// let permit = seats.acquire()?;
+/// std::thread::scope(|scope| {
+///     scope.spawn(move || {
+///         assert!(permit.is_valid());
+///         permit.release()
+///     });
+/// });
+/// assert_eq!(seats.available_permits()?, 1);
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[must_use = "the permit is given back as soon as this is dropped"]
+#[clippy::has_significant_drop]
+pub struct Permit<I = PermitId> {
+    held: HeldPermits,
+    id: I,
+}
+
+/// Permits that were acquired together. Dropping this gives all of them back, in one request.
+///
+/// It has the methods of a [`Permit`], for all of them: they are [valid](Permit::is_valid) while
+/// each is, and [lost](Permit::lost) when the first is. If one was lost,
+/// [`release`](Permit::release) returns [`Error::Lost`], and the others are given back all the
+/// same, in the background at worst. To give them back one by one, use
+/// [`into_ids`](Permits::into_ids).
+///
+/// ```
+/// use wheellock::Client;
+///
+/// let client = Client::in_memory();
+/// let seats = client.expirable_semaphore("seats");
+/// seats.try_set_permits(5)?;
+/// let permits = seats.acquire_many(3)?;
+/// assert_eq!(permits.ids().len(), 3);
+/// std::thread::spawn(move || permits.release()).join().unwrap()?;
+/// assert_eq!(seats.available_permits()?, 5);
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+pub type Permits = Permit<Vec<PermitId>>;
+
+impl<I> Permit<I> {
+    /// Whether the permit is held for certain, as far as its lease goes. Local: no round trip.
+    ///
+    /// The lease counts from before its request was sent. Once this is `false` it stays so. Without
+    /// a lease it is `true`. In the child of a fork it is `false`: the parent holds the permit.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.held.is_valid()
+    }
+
+    /// How long the permit is held for certain, without a further renewal; [`Duration::MAX`] if it
+    /// has no lease, zero once it is over. Local: no round trip.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.held.remaining()
+    }
+
+    /// A channel that gets one message if the permit is lost: the reason. It closes without a
+    /// message if it is given back.
+    ///
+    /// `None` unless the permit is [watched](crate::ExpirableSemaphore::watched): only a watched
+    /// permit's loss is noticed. Clones of the receiver share the one message.
+    #[must_use]
+    pub fn lost(&self) -> Option<&Receiver<LostReason>> {
+        self.held.lost()
+    }
+
+    /// The semaphore's name, truncated if it is very long.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.held.name()
+    }
+
+    /// Gives the permit back and returns the outcome. `Ok` means that it was held until now.
+    ///
+    /// # Errors
+    ///
+    /// * [`Error::Lost`] - it was not held any more. Its lease had expired, or it was given back by
+    ///   its id.
+    /// * [`Error::OutcomeUnknown`], [`Error::Unreachable`] or [`Error::Refused`] - the server did
+    ///   not acknowledge the release within twice the command timeout. It is finished in the
+    ///   background.
+    /// * [`Error::WrongType`] - the semaphore's keys hold something else by now.
+    pub fn release(self) -> Result<(), Error> {
+        self.held.release()
+    }
+}
+
+impl Permit {
+    /// The one permit in `held`.
+    pub(crate) fn new(held: HeldPermits) -> Option<Self> {
+        let id = *held.ids().first()?;
+        Some(Self { held, id })
+    }
+
+    /// The id of the permit.
+    #[must_use]
+    pub fn id(&self) -> PermitId {
+        self.id
+    }
+
+    /// The id alone. The permit stays taken until its lease ends, or until it is given back by
+    /// [`ExpirableSemaphore::release`](crate::ExpirableSemaphore::release). One that was watched is
+    /// not renewed any more.
+    ///
+    /// ```
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let seats = client.expirable_semaphore("seats");
+    /// seats.try_set_permits(1)?;
+    /// let id = seats.acquire()?.into_id();
+    /// assert_eq!(seats.available_permits()?, 0);
+    /// seats.release(&id)?;
+    /// assert_eq!(seats.available_permits()?, 1);
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use = "the permit can be given back only by its id"]
+    pub fn into_id(self) -> PermitId {
+        self.held.detach();
+        self.id
+    }
+}
+
+impl Permit<Vec<PermitId>> {
+    pub(crate) fn many(held: HeldPermits) -> Self {
+        let id = held.ids().to_vec();
+        Self { held, id }
+    }
+
+    /// The ids of the permits.
+    #[must_use]
+    pub fn ids(&self) -> &[PermitId] {
+        &self.id
+    }
+
+    /// The ids alone. The permits stay taken until their leases end, or until they are given back
+    /// by [`ExpirableSemaphore::release`](crate::ExpirableSemaphore::release) or
+    /// [`release_all`](crate::ExpirableSemaphore::release_all). Those that were watched are not
+    /// renewed any more.
+    #[must_use = "the permits can be given back only by their ids"]
+    pub fn into_ids(self) -> Vec<PermitId> {
+        self.held.detach();
+        self.id
+    }
+}
+
+impl<I: fmt::Debug> fmt::Debug for Permit<I> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Permit")
+            .field("name", &self.name())
+            .field("id", &self.id)
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,110 @@
+//! The configuration of TLS handshakes: trusted certificates and the client's own.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use rustls::client::Resumption;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+
+use crate::error::{Error, Reason};
+use crate::store::redis::address::tls_settings::{Pem, TlsSettings};
+
+#[derive(Clone)]
+pub(crate) struct TlsConfig(Arc<ClientConfig>);
+
+impl TlsConfig {
+    /// Reads the certificates and the key. No error contains a part of them: it may be the key.
+    pub(crate) fn new(settings: &TlsSettings) -> Result<Self, Error> {
+        let roots = match settings.authorities.as_slice() {
+            [] => platform_roots()?,
+            authorities => Arc::new(roots(authorities)?),
+        };
+        // Not the process's default, which another crate may have set, or none.
+        let provider = Arc::new(ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| invalid(Reason::caused_by(error)))?
+            .with_root_certificates(roots);
+        let mut config = match &settings.identity {
+            None => builder.with_no_client_auth(),
+            Some((certificates, key)) => {
+                let key = PrivateKeyDer::from_pem_slice(&key.read()?)
+                    .map_err(|_| invalid("no private key can be read"))?;
+                builder.with_client_auth_cert(read_certificates(certificates)?, key).map_err(
+                    |error| {
+                        invalid(Reason::caused_by(error).in_context("the client's certificate"))
+                    },
+                )?
+            }
+        };
+        // Stored sessions are behind a mutex, which the child of a fork could find locked forever.
+        // Connections are rare enough to pay for a whole handshake (DESIGN: forks).
+        config.resumption = Resumption::disabled();
+        Ok(Self(Arc::new(config)))
+    }
+
+    pub(crate) fn config(&self) -> &Arc<ClientConfig> {
+        &self.0
+    }
+}
+
+fn roots(authorities: &[Pem]) -> Result<RootCertStore, Error> {
+    let mut roots = RootCertStore::empty();
+    for authority in authorities {
+        for certificate in read_certificates(authority)? {
+            roots
+                .add(certificate)
+                .map_err(|error| invalid(Reason::caused_by(error).in_context("an authority")))?;
+        }
+    }
+    Ok(roots)
+}
+
+/// At least one certificate.
+fn read_certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let certificates: Vec<_> = CertificateDer::pem_slice_iter(&pem.read()?)
+        .collect::<Result<_, _>>()
+        .map_err(|_| invalid("a certificate cannot be read: it is not in the PEM format"))?;
+    if certificates.is_empty() {
+        return Err(invalid("no certificate found in the PEM text"));
+    }
+    Ok(certificates)
+}
+
+/// The system's root certificates, read when they are first needed: there are hundreds.
+fn platform_roots() -> Result<Arc<RootCertStore>, Error> {
+    // Not a cell that is locked while it is filled: the child of a fork could find it locked for
+    // ever.
+    static ROOTS: ArcSwapOption<RootCertStore> = ArcSwapOption::const_empty();
+    if let Some(roots) = ROOTS.load_full() {
+        return Ok(roots);
+    }
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    // Some of a system's certificates cannot be used by rustls.
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        let reason = "no system root certificates found; name an authority";
+        return Err(invalid(match found.errors.first() {
+            Some(error) => format!("{reason} ({error})"),
+            None => reason.to_owned(),
+        }));
+    }
+    let roots = Arc::new(roots);
+    ROOTS.store(Some(Arc::clone(&roots)));
+    Ok(roots)
+}
+
+fn invalid(reason: impl Into<Reason>) -> Error {
+    Error::InvalidSetting { setting: "tls", reason: reason.into() }
+}
+
+impl fmt::Debug for TlsConfig {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("TlsConfig").finish_non_exhaustive()
+    }
+}

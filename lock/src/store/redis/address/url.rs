@@ -1,0 +1,534 @@
+//! A parsed URL: the address of a server, and the credentials for it.
+
+use std::fmt;
+#[cfg(unix)]
+use std::path::PathBuf;
+
+use redis::{ConnectionAddr, IntoConnectionInfo};
+
+use crate::error::Error;
+use crate::model::settings::ReplicaAcks;
+use crate::store::redis::address::credentials::{Credentials, CredentialsSource};
+#[cfg(feature = "tls")]
+use crate::store::redis::address::tls_config::TlsConfig;
+#[cfg(feature = "tls")]
+use crate::store::redis::address::tls_settings::TlsSettings;
+
+/// Where the keys are, and how to get access to them.
+#[derive(Clone, Debug)]
+pub(crate) struct Location {
+    pub(crate) place: Place,
+    pub(crate) access: Access,
+    /// Whether the URL asks for TLS. `None` without a URL.
+    #[cfg(feature = "tls")]
+    pub(crate) encrypted: Option<bool>,
+}
+
+/// Where the keys are.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    /// On one server.
+    Single(Address),
+    /// On one server of this host, at the path of its unix socket.
+    #[cfg(unix)]
+    Unix(PathBuf),
+    /// On the master of that name, which the sentinels know.
+    Master { name: String, sentinels: Vec<Address>, sentinel_access: Access },
+    /// In the slots of a cluster, which these nodes describe.
+    Cluster(Vec<Address>),
+}
+
+/// A host and a port.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Address {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+/// The other end of a socket.
+#[derive(Clone, Debug)]
+pub(crate) enum Peer {
+    Tcp(Address),
+    #[cfg(unix)]
+    Unix(PathBuf),
+}
+
+/// The database, the credentials, TLS, and which replicas have to acknowledge a grant. `Debug`
+/// leaves the password out.
+#[derive(Clone, Default)]
+pub(crate) struct Access {
+    pub(crate) database: i64,
+    pub(crate) username: Option<String>,
+    pub(crate) password: Option<String>,
+    /// Called at each connect, instead of the password.
+    pub(crate) credentials: Option<CredentialsSource>,
+    /// With TLS.
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<TlsConfig>,
+    pub(crate) replica_acks: Option<ReplicaAcks>,
+}
+
+/// The default port of a sentinel.
+const SENTINEL_PORT: u16 = 26379;
+
+impl Location {
+    /// Parses `redis://[user][:password@]host[:port][/database]` or
+    /// `redis-sentinel://[user][:password@]host[:port][,host[:port]..]/master[/database]` or
+    /// `redis-cluster://[user][:password@]host:port[,host:port..]`, or the same with `valkey` for
+    /// `redis`; with `rediss` or `valkeys` over TLS. Or
+    /// `unix:///path[?db=database&user=user&pass=password]`.
+    pub(crate) fn parse(url: &str) -> Result<Self, Error> {
+        let (url, encrypted) = without_tls(url);
+        if encrypted && cfg!(not(feature = "tls")) {
+            return Err(invalid("TLS needs the cargo feature `tls` of wheellock"));
+        }
+        let location = match url.split_once("://") {
+            Some(("redis-sentinel" | "valkey-sentinel", rest)) => {
+                Self::parse_sentinels(without_parameters(rest)?)?
+            }
+            Some(("redis-cluster" | "valkey-cluster", rest)) => {
+                Self::parse_cluster(without_parameters(rest)?)?
+            }
+            _ => Self::parse_single(&url)?,
+        };
+        Ok(Self {
+            #[cfg(feature = "tls")]
+            encrypted: Some(encrypted),
+            ..location
+        })
+    }
+
+    /// The master `name` of these sentinels, each `host` or `host:port`.
+    pub(crate) fn of_master(name: &str, sentinels: &[&str]) -> Result<Self, Error> {
+        Self::behind_sentinels("", sentinels, name, "0")
+    }
+
+    /// Sets the credentials for the sentinels. False if there are none.
+    pub(crate) fn set_sentinel_access(&mut self, access: Access) -> bool {
+        match &mut self.place {
+            Place::Single(_) | Place::Cluster(_) => false,
+            #[cfg(unix)]
+            Place::Unix(_) => false,
+            Place::Master { sentinel_access, .. } => {
+                *sentinel_access = access;
+                true
+            }
+        }
+    }
+
+    fn parse_sentinels(rest: &str) -> Result<Self, Error> {
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (user, hosts) = match authority.rsplit_once('@') {
+            Some((user, hosts)) => (format!("{user}@"), hosts),
+            None => (String::new(), authority),
+        };
+        let (name, database) = path.split_once('/').unwrap_or((path, "0"));
+        let hosts: Vec<&str> = hosts.split(',').collect();
+        Self::behind_sentinels(&user, &hosts, name, database)
+    }
+
+    fn behind_sentinels(
+        user: &str,
+        hosts: &[&str],
+        name: &str,
+        database: &str,
+    ) -> Result<Self, Error> {
+        // These texts repeat no part of the URL: it may contain a password in the wrong place.
+        let wrong = |reason: &str| Error::InvalidUrl { reason: reason.to_owned() };
+        // What the configuration of a sentinel allows.
+        let is_letter = |letter: char| letter.is_ascii_alphanumeric() || ".-_".contains(letter);
+        if name.is_empty() || !name.chars().all(is_letter) {
+            return Err(wrong(
+                "it is not of the form redis-sentinel://[user][:password@]host[:port][,..]/master[/database], \
+                 with a master's name of letters, digits, dots, dashes and underscores",
+            ));
+        }
+        check_database(database)?;
+        let (mut sentinels, mut access) = (Vec::new(), None);
+        for host in hosts {
+            let is_plain = |letter: char| !letter.is_whitespace() && !"@/?#".contains(letter);
+            if host.is_empty() || !host.chars().all(is_plain) {
+                return Err(wrong("one of its sentinels is not of the form host[:port]"));
+            }
+            // A port follows the last colon; in an IPv6 address, the bracket.
+            let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
+            let port = if has_port { String::new() } else { format!(":{SENTINEL_PORT}") };
+            let one = Self::parse_single(&format!("redis://{user}{host}{port}/{database}"))?;
+            if let Place::Single(address) = one.place
+                && !sentinels.contains(&address)
+            {
+                sentinels.push(address);
+            }
+            access = Some(one.access);
+        }
+        let access = access.ok_or_else(|| wrong("it names no sentinel"))?;
+        let (name, sentinel_access) = (name.to_owned(), Access::default());
+        Ok(Self::new(Place::Master { name, sentinels, sentinel_access }, access))
+    }
+
+    pub(crate) fn parse_single(url: &str) -> Result<Self, Error> {
+        // Checked here: the crate ignores what it does not know, and its errors do not say what is
+        // wrong.
+        match url.split_once("://") {
+            Some(("redis" | "valkey", rest)) => {
+                let rest = without_parameters(rest)?;
+                let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+                check_host(authority.rsplit_once('@').map_or(authority, |(_, host)| host))?;
+                check_database(path.trim_matches('/'))?;
+            }
+            Some(("unix" | "redis+unix" | "valkey+unix", rest)) => check_unix(rest)?,
+            Some(_) => return Err(invalid_form("its scheme is not known")),
+            None => return Err(invalid_form("it has no scheme")),
+        }
+        // Without the crate's message: it may contain a part of the URL, and so of the password.
+        let form = || invalid_form("it cannot be parsed");
+        let url = redis::parse_redis_url(url).ok_or_else(form)?;
+        let info = url.into_connection_info().map_err(|_| form())?;
+        let place = match info.addr() {
+            ConnectionAddr::Tcp(host, port) => {
+                // The brackets of an IPv6 address belong to the URL, not to the address.
+                let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+                Place::Single(Address { host, port: *port })
+            }
+            #[cfg(unix)]
+            ConnectionAddr::Unix(path) => Place::Unix(path.clone()),
+            _ => return Err(form()),
+        };
+        let settings = info.redis_settings();
+        let given = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(str::to_owned);
+        let access = Access {
+            database: settings.db(),
+            username: given(settings.username()),
+            password: given(settings.password()),
+            ..Access::default()
+        };
+        Ok(Self::new(place, access))
+    }
+
+    fn new(place: Place, access: Access) -> Self {
+        Self {
+            place,
+            access,
+            #[cfg(feature = "tls")]
+            encrypted: None,
+        }
+    }
+
+    /// Sets the callback for credentials. Not for sentinels, which have others.
+    pub(crate) fn ask_for_credentials(&mut self, source: CredentialsSource) {
+        self.access.credentials = Some(source);
+    }
+
+    /// Reads the certificates if TLS is requested: by the URL or, without one, by the settings.
+    #[cfg(feature = "tls")]
+    pub(crate) fn secure(&mut self, settings: Option<&TlsSettings>) -> Result<(), Error> {
+        if self.encrypted.unwrap_or(settings.is_some()) {
+            let default = TlsSettings::default();
+            let tls = TlsConfig::new(settings.unwrap_or(&default))?;
+            if let Place::Master { sentinel_access, .. } = &mut self.place {
+                sentinel_access.tls = Some(tls.clone());
+            }
+            self.access.tls = Some(tls);
+        } else if settings.is_some() {
+            // Otherwise the connection would be without TLS, unnoticed.
+            return Err(Error::InvalidSetting {
+                setting: "tls",
+                reason: "the URL does not ask for TLS: begin it with rediss://".into(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Sets how many replicas have to acknowledge a grant.
+    pub(crate) fn ask_replicas(&mut self, acks: ReplicaAcks) {
+        self.access.replica_acks = Some(acks);
+    }
+
+    /// A text that is the same for locations of the same keys.
+    pub(crate) fn identity(&self) -> String {
+        let database = self.access.database;
+        match &self.place {
+            Place::Single(address) => format!("{}:{}/{database}", address.host, address.port),
+            #[cfg(unix)]
+            Place::Unix(path) => format!("{}/{database}", path.display()),
+            Place::Master { name, sentinels, .. } => {
+                let mut sentinels: Vec<String> = sentinels.iter().map(Address::to_string).collect();
+                sentinels.sort();
+                format!("{name}@{}/{database}", sentinels.join(","))
+            }
+            Place::Cluster(seeds) => {
+                let mut seeds: Vec<String> = seeds.iter().map(Address::to_string).collect();
+                seeds.sort();
+                format!("{}/{database}", seeds.join(","))
+            }
+        }
+    }
+}
+
+impl Address {
+    /// The address of another server that this one has named. Without a host it is on the same
+    /// host.
+    pub(crate) fn beside(&self, host: &str, port: u16) -> Self {
+        // A question mark stands for a node that should announce a name and has none.
+        let host = if host.is_empty() || host == "?" { &self.host } else { host };
+        Self { host: host.to_owned(), port }
+    }
+}
+
+impl Access {
+    /// With a user and its password.
+    pub(crate) fn new(username: Option<&str>, password: &str) -> Self {
+        let username = username.map(str::to_owned);
+        Self { username, password: Some(password.to_owned()), ..Self::default() }
+    }
+
+    /// The credentials of the URL or the builder, if there is a password.
+    pub(crate) fn fixed_credentials(&self) -> Option<Credentials> {
+        let password = self.password.clone()?;
+        Some(Credentials { username: self.username.clone(), password })
+    }
+}
+
+/// The forms of a URL.
+const FORMS: &str = "redis://[user][:password@]host[:port][/database], \
+                     redis-sentinel://[user][:password@]host[:port][,host[:port]..]/master[/database], \
+                     redis-cluster://[user][:password@]host:port[,host:port..], \
+                     unix:///path[?db=database&user=user&pass=password], redis+unix:// for the last; \
+                     with valkey for redis, and with rediss or valkeys for TLS";
+
+/// The parameters in the query of a unix socket's URL.
+const PARAMETERS: [&str; 3] = ["db", "user", "pass"];
+
+const INSECURE: &str = "#insecure is refused: an unverified server cannot be trusted; \
+                        name the authority of the server's certificate (TlsSettings)";
+
+fn invalid(reason: &str) -> Error {
+    Error::InvalidUrl { reason: reason.to_owned() }
+}
+
+/// The same with the valid forms. The text repeats no part of the URL: it may be a part of the
+/// password.
+fn invalid_form(reason: &str) -> Error {
+    invalid(&format!("{reason}; a URL is one of: {FORMS}"))
+}
+
+/// What is before the query, in a URL that must not have one.
+fn without_parameters(rest: &str) -> Result<&str, Error> {
+    let (place, query) = split_query(rest)?;
+    match parameters(query).next() {
+        Some(parameter) => Err(unknown(
+            parameter,
+            query,
+            "a URL of this scheme has no parameters, as settings are methods of the ClientBuilder",
+        )),
+        None => Ok(place),
+    }
+}
+
+/// What is before the question mark, and the query after it.
+fn split_query(rest: &str) -> Result<(&str, &str), Error> {
+    let (rest, fragment) = rest.split_once('#').map_or((rest, None), |(rest, it)| (rest, Some(it)));
+    match fragment {
+        None => Ok(rest.split_once('?').unwrap_or((rest, ""))),
+        // Other clients skip verification with it.
+        Some("insecure") => Err(invalid(INSECURE)),
+        Some(_) => Err(invalid("it has a fragment; a # in a password is written as %23")),
+    }
+}
+
+fn parameters(query: &str) -> impl Iterator<Item = &str> {
+    query.split('&').filter(|parameter| !parameter.is_empty())
+}
+
+/// The error of an unknown parameter. It is named only if it cannot be a part of a password.
+fn unknown(parameter: &str, query: &str, known: &str) -> Error {
+    let is_letter = |letter: char| letter.is_ascii_alphabetic() || "-_".contains(letter);
+    let name = parameter.split_once('=').map(|(name, _)| name).filter(|name| {
+        (1..=32).contains(&name.len()) && name.chars().all(is_letter) && !query.contains('@')
+    });
+    match name {
+        Some(name) => invalid(&format!("the parameter `{name}` is not known: {known}")),
+        None => invalid(&format!(
+            "what follows the ? is not known: {known}; a ? in a password is written as %3F"
+        )),
+    }
+}
+
+/// Checks what follows the user and the password.
+fn check_host(host: &str) -> Result<(), Error> {
+    // A port follows the last colon; in an IPv6 address, the bracket.
+    let port = host.rsplit_once(':').filter(|(_, port)| !port.contains(']'));
+    let (host, port) = port.unwrap_or((host, ""));
+    if !port.is_empty() && port.parse::<u16>().map_or(true, |port| port == 0) {
+        return Err(invalid_form(
+            "its port is not a number from 1 to 65535 (a / in a password is written as %2F)",
+        ));
+    }
+    if host.is_empty() { Err(invalid_form("it names no host")) } else { Ok(()) }
+}
+
+/// An empty one means database 0.
+fn check_database(database: &str) -> Result<(), Error> {
+    let digits = database.chars().all(|digit| digit.is_ascii_digit());
+    if database.is_empty() || (digits && database.parse::<i64>().is_ok()) {
+        Ok(())
+    } else {
+        Err(invalid_form("its database is not a number"))
+    }
+}
+
+/// Checks what follows the scheme of a unix socket's URL.
+fn check_unix(rest: &str) -> Result<(), Error> {
+    let (_, query) = split_query(rest)?;
+    for parameter in parameters(query) {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        if !PARAMETERS.contains(&name) {
+            let known = "a unix socket's query has `db`, `user` and `pass`, and nothing else";
+            return Err(unknown(parameter, query, known));
+        }
+        if name == "db" {
+            check_database(value)?;
+        }
+    }
+    Ok(())
+}
+
+/// The same URL without TLS, and whether it asks for TLS: by an `s` after `redis` or `valkey`.
+fn without_tls(url: &str) -> (String, bool) {
+    let Some((scheme, rest)) = url.split_once("://") else { return (url.to_owned(), false) };
+    let scheme = scheme.to_ascii_lowercase();
+    let (name, kind) =
+        scheme.split_once('-').map_or((&*scheme, ""), |(name, _)| scheme.split_at(name.len()));
+    match name {
+        "rediss" | "valkeys" => (format!("{}{kind}://{rest}", &name[..name.len() - 1]), true),
+        _ => (format!("{scheme}://{rest}"), false),
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(formatter),
+            #[cfg(unix)]
+            Self::Unix(path) => path.display().fmt(formatter),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(formatter, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(formatter, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl fmt::Debug for Access {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Access")
+            .field("database", &self.database)
+            .field("username", &self.username)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_gives_host_port_database_and_credentials() {
+        let server = |url: &str| match Location::parse(url).unwrap().place {
+            Place::Single(address) => address.to_string(),
+            #[cfg(unix)]
+            Place::Unix(path) => path.display().to_string(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(server("redis://ann:s3cret@example.org:7000/3"), "example.org:7000");
+        assert_eq!(server("redis://[::1]:7000"), "[::1]:7000");
+        let access = Location::parse("redis://ann:s3cret@example.org:7000/3").unwrap().access;
+        assert_eq!(access.database, 3);
+        assert_eq!(access.username.as_deref(), Some("ann"));
+        assert_eq!(access.password.as_deref(), Some("s3cret"));
+    }
+
+    #[test]
+    fn a_sentinel_url_gives_the_name_the_sentinels_and_the_credentials_of_the_master() {
+        let url = "redis-sentinel://ann:s%40cret@one.example.org,[::1]:7000,10.0.0.1:7001,[::2]/my-master.1/3";
+        let location = Location::parse(url).unwrap();
+        let Place::Master { name, sentinels, sentinel_access } = &location.place else { panic!() };
+        let sentinels: Vec<String> = sentinels.iter().map(Address::to_string).collect();
+        assert_eq!(name, "my-master.1");
+        let known = ["one.example.org:26379", "[::1]:7000", "10.0.0.1:7001", "[::2]:26379"];
+        assert_eq!(sentinels, known);
+        assert_eq!(location.access.database, 3);
+        assert_eq!(location.access.username.as_deref(), Some("ann"));
+        assert_eq!(location.access.password.as_deref(), Some("s@cret"));
+        assert_eq!(sentinel_access.password, None);
+    }
+
+    #[test]
+    fn the_order_of_sentinels_and_duplicates_do_not_matter() {
+        let identity = |url: &str| Location::parse(url).unwrap().identity();
+        let one = identity("redis-sentinel://a,b:1/mymaster");
+        assert_eq!(one, identity("valkey-sentinel://:secret@b:1,a,a:26379/mymaster/0"));
+        assert_eq!(one, Location::of_master("mymaster", &["b:1", "a"]).unwrap().identity());
+        assert_ne!(one, identity("redis-sentinel://a,b:1/other"));
+        assert_ne!(one, identity("redis-sentinel://a,b:1/mymaster/1"));
+        assert_ne!(one, identity("redis-sentinel://a,b:2/mymaster"));
+    }
+
+    #[test]
+    fn the_error_of_an_invalid_sentinel_url_does_not_contain_its_password() {
+        for wrong in [
+            "redis-sentinel://",
+            "redis-sentinel:///mymaster",
+            "redis-sentinel://:s3cret@/mymaster",
+            "redis-sentinel://:s3cret@a",
+            "redis-sentinel://:s3cret@a/",
+            "redis-sentinel://:s3cret@a//0",
+            "redis-sentinel://:s3cret@a/my master",
+            "redis-sentinel://:s3cret@a/mymaster/x",
+            "redis-sentinel://:s3cret@a/mymaster/-1",
+            "redis-sentinel://:s3cret@a/mymaster/0/1",
+            "redis-sentinel://:s3cret@a/mymaster?x=1",
+            "redis-sentinel://:s3cret@a/mymaster/0?x=1",
+            "redis-sentinel://:s3cret@a/mymaster/99999999999999999999",
+            "redis-sentinel://:s3cret@a,/mymaster",
+            "redis-sentinel://:s3cret@a,,b/mymaster",
+            "redis-sentinel://:s3cret@a:99999/mymaster",
+            "redis-sentinel://:s3cret@a:x/mymaster",
+            "redis-sentinel://:s3cret@a b/mymaster",
+            "redis-sentinel://:s3cret/x@a/mymaster",
+            "rediss-sentinel://:s3cret@a",
+        ] {
+            match Location::parse(wrong) {
+                Err(error @ Error::InvalidUrl { .. }) => {
+                    assert!(!error.to_string().contains("s3cret"), "{error}");
+                }
+                other => panic!("{wrong}: {other:?}"),
+            }
+        }
+        for (name, sentinels) in
+            [("", vec!["a"]), ("mymaster", vec![]), ("mymaster", vec!["u:s3cret@a"])]
+        {
+            let error = Location::of_master(name, &sentinels).unwrap_err();
+            assert!(matches!(error, Error::InvalidUrl { .. }), "{error}");
+            assert!(!error.to_string().contains("s3cret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn no_message_contains_the_password() {
+        let location = Location::parse("redis://:s3cret@example.org").unwrap();
+        assert!(!format!("{location:?} {}", location.identity()).contains("s3cret"));
+        for wrong in ["redis://:s3cret@host:99999/", "s3cret", "rediss://:s3cret@host/x", ""] {
+            let error = Location::parse(wrong).unwrap_err();
+            assert!(matches!(error, Error::InvalidUrl { .. }));
+            assert!(!error.to_string().contains("s3cret"), "{error}");
+        }
+    }
+}

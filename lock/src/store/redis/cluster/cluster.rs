@@ -1,0 +1,265 @@
+//! A Redis Cluster: sends an operation to the node that serves the slot of its keys.
+//!
+//! A node that does not serve the slot redirects the operation to the one that does. A redirected
+//! operation has not run, so it is sent there at once. When a node cannot be reached, the topology
+//! is refreshed in the background (DESIGN: cluster topology); callers retry as with a single
+//! server.
+//!
+//! A not-after is a moment by the clock of the node that it was sent to (DESIGN: late copies).
+//! After a slot has moved, an earlier copy of an operation can only reach the old owner. That
+//! refuses it, or its write is lost because it is not a master any more. The clocks of two nodes
+//! are compared in one case only: to decide whether a release has outlived all copies of its
+//! acquire. If the clock of the new owner is ahead, this is decided too early. If the slot then
+//! moves back within a command timeout, a copy may still be accepted, and its lock stays until its
+//! lease ends. No client holds that lock.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use hashed_wheel::Parker;
+
+use crate::error::truncated;
+use crate::ops::Operation;
+use crate::ops::value::Value;
+use crate::store::failure::Failure;
+use crate::store::listener::Listener;
+use crate::store::pipeline::{PipelineSource, ServerId};
+use crate::store::redis::address::url::{Access, Address};
+use crate::store::redis::cluster::nodes::NodeFactory;
+use crate::store::redis::cluster::refresh::{Refresher, with_shares};
+use crate::store::redis::cluster::topology::Topology;
+use crate::store::redis::net::deadline::Deadline;
+use crate::store::redis::node::info::Info;
+use crate::store::redis::node::pipeline::Redirected;
+use crate::store::redis::node::request::MAX_SENDS;
+use crate::store::redis::resp::redirect::Redirection;
+use crate::store::redis::resp::slot::{keeps_together, slot_of};
+use crate::store::shutdown::CallGeneration;
+
+/// The nodes of one cluster.
+pub(crate) struct Cluster {
+    refresher: Arc<Refresher>,
+}
+
+impl Cluster {
+    pub(crate) fn new(
+        seeds: Vec<Address>,
+        access: Access,
+        command_timeout: Duration,
+        connections: usize,
+        listener: Weak<dyn Listener>,
+    ) -> Self {
+        let redirects = None;
+        let factory = NodeFactory { access, command_timeout, connections, listener, redirects };
+        Self { refresher: Refresher::new(seeds, factory) }
+    }
+
+    pub(crate) fn topology(&self) -> &Topology {
+        &self.refresher.topology
+    }
+
+    /// Queries the topology, and connects to one of the nodes.
+    pub(crate) fn connect(&self, timeout: Duration) -> Result<(), Failure> {
+        let mut deadline = Deadline::after(timeout);
+        self.refresher.ensure_topology(&mut deadline)?;
+        let mut failure = self.topology().no_node();
+        for (node, share) in with_shares(&self.topology().nodes(), deadline) {
+            match node.connect(share) {
+                Ok(()) => return Ok(()),
+                Err(other) => failure = other,
+            }
+        }
+        Err(failure)
+    }
+
+    /// `INFO` of all nodes: what any of them reports.
+    pub(crate) fn info(&self, timeout: Duration) -> Info {
+        let nodes = self.topology().nodes();
+        with_shares(&nodes, Deadline::after(timeout))
+            .filter_map(|(node, share)| node.info(share))
+            .fold(Info::default(), |before, info| Info {
+                evicting: before.evicting.or(info.evicting),
+                writes_alone: before.writes_alone || info.writes_alone,
+                run_id: None,
+            })
+    }
+
+    pub(crate) fn info_of_new_server(&self, id: ServerId, timeout: Duration) -> Option<Info> {
+        let node = self.topology().node(id)?;
+        let (info, was_restarted) = node.info_of_new_server(timeout)?;
+        if was_restarted {
+            self.topology().count_restart(id);
+            node.server().notify_move_listeners();
+        }
+        Some(info)
+    }
+
+    pub(crate) fn ensure_connected(&self, id: ServerId, timeout: Duration) {
+        let Some(node) = self.topology().node(id) else { return };
+        if let Err(failure) = node.ensure_connected(timeout) {
+            self.refresher.report_failure(&failure);
+        }
+    }
+
+    pub(crate) fn connections_made(&self) -> u64 {
+        self.refresher.connections_made()
+    }
+
+    /// The node that serves a key, as far as is known.
+    pub(crate) fn server_of(&self, key: &str) -> ServerId {
+        self.topology().owner_or_any(slot_of(key)).unwrap_or(ServerId::ONLY)
+    }
+
+    /// Unparks `parker` after takeovers and restarts, and when the node is removed.
+    pub(crate) fn wake_on_move(&self, id: ServerId, parker: &Parker) {
+        if let Some(node) = self.topology().node(id) {
+            node.server().wake_on_move(parker);
+        }
+    }
+
+    pub(crate) fn subscribe(&self, channel: &Arc<str>) {
+        if !self.topology().subscribe(channel) {
+            self.refresher.refresh_soon(false);
+        }
+    }
+
+    pub(crate) fn wait_for_calls(&self, longest: Duration) {
+        let mut deadline = Deadline::after(longest);
+        for node in self.topology().nodes() {
+            node.wait_for_calls(deadline.refresh().left().unwrap_or_default());
+        }
+    }
+
+    pub(crate) fn abort_calls(&self) {
+        self.topology().nodes().iter().for_each(|node| node.abort_calls());
+    }
+
+    pub(crate) fn close(&self) {
+        self.refresher.close();
+    }
+
+    pub(crate) fn execute<O: Operation + ?Sized>(
+        &self,
+        operation: &O,
+        timeout: Duration,
+        call: CallGeneration,
+    ) -> Result<Value, Failure> {
+        self.execute_at(None, operation, timeout, call)
+    }
+
+    /// Sends an operation to the node of its slot, or to the node of a redirection.
+    fn execute_at<O: Operation + ?Sized>(
+        &self,
+        mut redirection: Option<Redirection>,
+        operation: &O,
+        timeout: Duration,
+        call: CallGeneration,
+    ) -> Result<Value, Failure> {
+        let slot = slot_of_all(&operation.request().keys)?;
+        let mut deadline = Deadline::after(timeout);
+        self.refresher.ensure_topology(&mut deadline)?;
+        for _ in 0..MAX_SENDS {
+            // 1. Choose the node.
+            let (node, asking) = match redirection.take() {
+                None => (self.topology().owner(slot), false),
+                Some(Redirection::Moved { slot, to }) => {
+                    (self.refresher.learn_owner(slot, &to), false)
+                }
+                Some(Redirection::Ask { to }) => (self.topology().get_or_create(&to), true),
+            };
+            let Some(node) = node else {
+                self.refresher.refresh_soon(false);
+                return Err(self.topology().no_node());
+            };
+            // 2. Send the operation.
+            let failure = match node.execute(operation, &mut deadline, call, asking) {
+                Err(failure) => failure,
+                answered => return answered,
+            };
+            // 3. Follow a redirection.
+            if let Failure::Refused { code, message } = &failure {
+                redirection =
+                    node.address().and_then(|asked| Redirection::parse(code, message, asked));
+            }
+            if redirection.is_none() {
+                self.refresher.report_failure(&failure);
+                return Err(failure);
+            }
+            deadline.refresh();
+        }
+        Err(Failure::refused("TRYAGAIN", "each node redirected the command to another"))
+    }
+
+    /// Sends the operations of `source` on the pipeline of one node. What another node serves is
+    /// sent there, one operation after the other.
+    pub(crate) fn run_pipeline<S: PipelineSource>(&self, id: ServerId, source: &mut S) {
+        loop {
+            let mut redirected = Vec::new();
+            if let Some(node) = self.topology().node(id) {
+                if let Err(failure) = node.run_pipeline(source, Some(&mut redirected)) {
+                    self.refresher.report_failure(&failure);
+                }
+            } else {
+                // The node was removed.
+                let requests = std::iter::from_fn(|| source.next());
+                redirected.extend(requests.map(|request| (request, None)));
+            }
+            if redirected.is_empty() {
+                return;
+            }
+            self.execute_redirected(source, redirected);
+        }
+    }
+
+    /// Executes redirected operations one by one. They share one timeout, and the first failure of
+    /// a connection ends them all: `source` has more to do, which must not wait for them.
+    fn execute_redirected<S: PipelineSource>(&self, source: &mut S, redirected: Redirected<S>) {
+        let timeouts = redirected.iter().map(|(request, _)| request.timeout);
+        let mut deadline = Deadline::after(timeouts.max().unwrap_or_default());
+        let mut broken: Option<Failure> = None;
+        for (request, redirection) in redirected {
+            let operation = &request.operation;
+            let reply = match (&broken, deadline.refresh().left()) {
+                (Some(failure), _) => Err(failure.clone()),
+                (None, Err(_)) => Err(not_followed()),
+                (None, Ok(left)) => {
+                    let timeout = request.timeout.min(left);
+                    self.execute_at(redirection, operation, timeout, CallGeneration::NEVER_ABORTED)
+                }
+            };
+            if let Err(failure @ (Failure::NotSent { .. } | Failure::Unknown { .. })) = &reply {
+                broken = Some(failure.clone());
+            }
+            let decode = |value| operation.decode(value).map_err(Failure::unexpected);
+            source.on_redirected_reply(request.tag, reply.and_then(decode));
+        }
+    }
+}
+
+/// The failure of an operation that was redirected and did not run.
+fn not_followed() -> Failure {
+    Failure::refused("MOVED", "no time was left to follow the redirection")
+}
+
+/// The slot of all these keys. Otherwise a failure that names a key whose derived names are in
+/// several slots, or a key that is in another slot than the first.
+fn slot_of_all(keys: &[&str]) -> Result<u16, Failure> {
+    let cross_slot = |name: &str| Failure::CrossSlot { name: truncated(name) };
+    let Some(first) = keys.first() else { return Ok(0) };
+    let slot = slot_of(first);
+    match keys.iter().find(|key| !keeps_together(key) || slot_of(key) != slot) {
+        Some(key) => Err(cross_slot(if keeps_together(first) { key } else { first })),
+        None => Ok(slot),
+    }
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Cluster")
+            .field("seeds", &self.refresher.seeds())
+            .field("nodes", &self.topology().nodes())
+            .finish_non_exhaustive()
+    }
+}

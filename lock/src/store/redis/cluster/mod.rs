@@ -1,0 +1,10 @@
+//! A Redis Cluster: its topology, and the way of an operation to the node that serves its slot.
+
+pub(crate) mod cluster;
+pub(crate) mod nodes;
+pub(crate) mod refresh;
+pub(crate) mod refresh_timer;
+pub(crate) mod slot_map;
+pub(crate) mod slots_query;
+pub(crate) mod subscriptions;
+pub(crate) mod topology;

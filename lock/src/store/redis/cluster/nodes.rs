@@ -1,0 +1,244 @@
+//! The known nodes of a cluster, each with its connections, and the slots that they serve.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use crate::store::listener::Listener;
+use crate::store::pipeline::ServerId;
+use crate::store::redis::address::url::{Access, Address, Peer};
+use crate::store::redis::cluster::slot_map::{SlotMap, SlotRange};
+use crate::store::redis::node::node::Node;
+use crate::store::redis::node::server::Server;
+use crate::store::redis::node::subscriber::RedirectSink;
+use crate::store::redis::resp::pubsub::Channels;
+use crate::store::redis::sentinel::master::MasterEndpoint;
+
+/// How long a node without slots is kept. A new node serves none yet, while others redirect callers
+/// to it; and a call that began on a node that leaves should end there.
+const KEEP_UNUSED: Duration = Duration::from_secs(5);
+
+/// Creates the nodes of one cluster.
+pub(crate) struct NodeFactory {
+    pub(crate) access: Access,
+    pub(crate) command_timeout: Duration,
+    /// The limit for each node: one that hangs must not use up the connections of the others.
+    pub(crate) connections: usize,
+    pub(crate) listener: Weak<dyn Listener>,
+    pub(crate) redirects: Option<Weak<dyn RedirectSink>>,
+}
+
+impl NodeFactory {
+    pub(crate) fn server(&self, address: Address, channels: Channels) -> Server {
+        let endpoint = MasterEndpoint::Fixed(Peer::Tcp(address));
+        Server::new(endpoint, self.access.clone(), self.command_timeout, channels)
+    }
+
+    fn node(&self, address: Address, channels: Channels) -> Node {
+        let (listener, redirects) = (self.listener.clone(), self.redirects.clone());
+        Node::new(self.server(address, channels), self.connections, listener, redirects)
+    }
+}
+
+/// The nodes of one cluster. Time is an argument of its rules.
+pub(crate) struct Nodes {
+    pub(crate) map: SlotMap,
+    factory: Arc<NodeFactory>,
+    entries: BTreeMap<ServerId, NodeEntry>,
+    /// Whether channels are sharded, as the first node has reported it. It never changes: all
+    /// clients that share a lock must decide the same.
+    channels: Option<Channels>,
+    closed: bool,
+}
+
+struct NodeEntry {
+    node: Arc<Node>,
+    /// When it last served a slot or a caller was redirected to it.
+    used_at: Instant,
+}
+
+impl Nodes {
+    pub(crate) fn new(factory: Arc<NodeFactory>) -> Self {
+        let (map, entries) = (SlotMap::new(), BTreeMap::new());
+        Self { factory, map, entries, channels: None, closed: false }
+    }
+
+    /// `None` until a node was queried.
+    pub(crate) fn channels(&self) -> Option<Channels> {
+        self.channels
+    }
+
+    /// The first call decides.
+    pub(crate) fn set_channels(&mut self, channels: Channels) {
+        self.channels.get_or_insert(channels);
+    }
+
+    pub(crate) fn get(&self, id: ServerId) -> Option<&Arc<Node>> {
+        self.entries.get(&id).map(|entry| &entry.node)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.entries.values().map(|entry| &entry.node)
+    }
+
+    /// Any node: it redirects what another serves.
+    pub(crate) fn any(&self) -> Option<ServerId> {
+        self.entries.keys().next().copied()
+    }
+
+    /// The node at an address, which is created if necessary. `None` after [`close`](Self::close).
+    pub(crate) fn get_or_create(&mut self, address: &Address, now: Instant) -> Option<Arc<Node>> {
+        if self.closed {
+            return None;
+        }
+        let id = self.map.id_of(address);
+        let channels = self.channels.unwrap_or(Channels::Everywhere);
+        let entry = self.entries.entry(id).or_insert_with(|| {
+            let node = Arc::new(self.factory.node(address.clone(), channels));
+            NodeEntry { node, used_at: now }
+        });
+        entry.used_at = now;
+        Some(Arc::clone(&entry.node))
+    }
+
+    /// One slot is served by the node at `address`, which exists.
+    pub(crate) fn set_owner(&mut self, slot: u16, address: &Address, now: Instant) {
+        // As far as is known, its earlier owner has served it until now.
+        let earlier = self.map.owner(slot);
+        if let Some(entry) = earlier.and_then(|id| self.entries.get_mut(&id)) {
+            entry.used_at = now;
+        }
+        self.map.set_owner(slot, address);
+    }
+
+    /// Replaces the owners of all slots. Returns whether anything has changed.
+    pub(crate) fn learn(&mut self, ranges: &[SlotRange], now: Instant) -> bool {
+        // As far as is known, the earlier owners have served their slots until now.
+        for id in self.map.serving() {
+            if let Some(entry) = self.entries.get_mut(&id) {
+                entry.used_at = now;
+            }
+        }
+        for range in ranges {
+            self.get_or_create(&range.address, now);
+        }
+        self.map.learn(ranges)
+    }
+
+    /// Removes the nodes that have been unused for [`KEEP_UNUSED`], and returns them. And whether
+    /// other nodes are unused.
+    pub(crate) fn remove_unused(&mut self, now: Instant) -> (Vec<Arc<Node>>, bool) {
+        let serving = self.map.serving();
+        let (expired, others): (Vec<_>, Vec<_>) = self
+            .entries
+            .iter()
+            .filter(|(id, _)| !serving.contains(id))
+            .map(|(id, entry)| (*id, now.saturating_duration_since(entry.used_at)))
+            .partition(|(_, unused_for)| *unused_for >= KEEP_UNUSED);
+        let removed = expired.into_iter().filter_map(|(id, _)| {
+            self.map.forget(id);
+            self.entries.remove(&id).map(|entry| entry.node)
+        });
+        (removed.collect(), !others.is_empty())
+    }
+
+    /// No node is created from now on.
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+}
+
+#[cfg(test)]
+impl Nodes {
+    /// Nodes that are never connected to.
+    pub(crate) fn for_test() -> Self {
+        #[derive(Debug)]
+        struct NoListener;
+
+        impl Listener for NoListener {
+            fn live(&self, _: &str) {}
+
+            fn message(&self, _: &str, _: &str) {}
+
+            fn refused(&self, _: &str) {}
+        }
+
+        Self::new(Arc::new(NodeFactory {
+            access: Access::default(),
+            command_timeout: Duration::from_secs(1),
+            connections: 3,
+            listener: Weak::<NoListener>::new(),
+            redirects: None,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hashed_wheel::{Clock, SystemClock};
+
+    use super::*;
+
+    fn address(port: u16) -> Address {
+        Address { host: "a".to_owned(), port }
+    }
+
+    fn all(port: u16) -> Vec<SlotRange> {
+        vec![SlotRange { first: 0, last: 16_383, address: address(port) }]
+    }
+
+    #[test]
+    fn a_node_is_kept_while_it_serves_and_a_while_after_its_last_use() {
+        let (mut nodes, start) = (Nodes::for_test(), SystemClock.now());
+        assert!(nodes.learn(&all(1), start));
+        assert!(!nodes.learn(&all(1), start));
+        // Nothing is refreshed for a long time.
+        let late = start + KEEP_UNUSED * 9;
+        assert!(nodes.remove_unused(late).0.is_empty());
+        assert!(nodes.learn(&all(2), late));
+        let (removed, others) = nodes.remove_unused(late);
+        assert!(removed.is_empty() && others, "it served until now");
+        // A caller is redirected there.
+        nodes.get_or_create(&address(1), late + KEEP_UNUSED).unwrap();
+        let end = late + KEEP_UNUSED * 2;
+        let just_before = end.checked_sub(Duration::from_millis(1)).unwrap();
+        assert!(nodes.remove_unused(just_before).0.is_empty());
+        let (removed, others) = nodes.remove_unused(end);
+        let removed: Vec<_> = removed.iter().map(|node| node.address()).collect();
+        assert_eq!(removed, [Some(&address(1))]);
+        assert!(!others && nodes.iter().count() == 1);
+    }
+
+    #[test]
+    fn a_node_whose_only_slot_was_redirected_is_kept_for_a_while_too() {
+        let (mut nodes, start) = (Nodes::for_test(), SystemClock.now());
+        let range = |first, last, port| SlotRange { first, last, address: address(port) };
+        assert!(nodes.learn(&[range(0, 0, 1), range(1, 16_383, 2)], start));
+        let late = start + KEEP_UNUSED * 9;
+        nodes.set_owner(0, &address(2), late);
+        let (removed, others) = nodes.remove_unused(late);
+        assert!(removed.is_empty() && others);
+        assert_eq!(nodes.remove_unused(late + KEEP_UNUSED).0.len(), 1);
+    }
+
+    #[test]
+    fn after_close_no_node_is_created() {
+        let (mut nodes, now) = (Nodes::for_test(), SystemClock.now());
+        nodes.learn(&all(1), now);
+        nodes.close();
+        assert!(nodes.get_or_create(&address(2), now).is_none());
+        assert_eq!(nodes.iter().count(), 1);
+    }
+
+    #[test]
+    fn the_first_node_decides_whether_channels_are_sharded() {
+        let mut nodes = Nodes::for_test();
+        nodes.set_channels(Channels::Sharded);
+        nodes.set_channels(Channels::Everywhere);
+        assert_eq!(nodes.channels(), Some(Channels::Sharded));
+    }
+}

@@ -1,0 +1,222 @@
+//! Queries the topology of a cluster: before the first operation, and in the background whenever
+//! there is a reason (DESIGN: cluster topology).
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Duration;
+
+use crate::model::sync::{Mutex, TimedMutex};
+use crate::ops::value::ServerTime;
+use crate::store::failure::Failure;
+use crate::store::redis::address::url::Address;
+use crate::store::redis::cluster::nodes::{NodeFactory, Nodes};
+use crate::store::redis::cluster::refresh_timer::RefreshTimer;
+use crate::store::redis::cluster::slots_query::{Description, query_description};
+use crate::store::redis::cluster::topology::Topology;
+use crate::store::redis::net::deadline::Deadline;
+use crate::store::redis::node::node::Node;
+use crate::store::redis::node::server::Server;
+use crate::store::redis::node::subscriber::RedirectSink;
+use crate::store::redis::resp::pubsub::Channels;
+use crate::store::redis::resp::redirect::Redirection;
+
+/// The time until unused nodes are looked at again.
+const UNUSED_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Keeps the topology up to date.
+pub(crate) struct Refresher {
+    pub(crate) topology: Topology,
+    /// Queried when no known node answers.
+    seeds: Vec<Address>,
+    factory: Arc<NodeFactory>,
+    timer: RefreshTimer,
+    /// Held by the call that makes the first query. The others wait for it.
+    first_refresh: TimedMutex,
+    /// The servers queried. Kept, because each has at most one thread that resolves its host and
+    /// one that asks for credentials.
+    query_servers: Mutex<HashMap<Address, Arc<Server>>>,
+    /// Connections made for queries. Relaxed: a statistic.
+    query_connections: AtomicU64,
+    itself: Weak<Self>,
+}
+
+impl Refresher {
+    pub(crate) fn new(seeds: Vec<Address>, mut factory: NodeFactory) -> Arc<Self> {
+        Arc::new_cyclic(|itself: &Weak<Self>| {
+            factory.redirects = Some(itself.clone() as Weak<dyn RedirectSink>);
+            let factory = Arc::new(factory);
+            Self {
+                topology: Topology::new(Nodes::new(Arc::clone(&factory))),
+                seeds,
+                factory,
+                timer: RefreshTimer::new(),
+                first_refresh: TimedMutex::default(),
+                query_servers: Mutex::default(),
+                query_connections: AtomicU64::new(0),
+                itself: itself.clone(),
+            }
+        })
+    }
+
+    pub(crate) fn seeds(&self) -> &[Address] {
+        &self.seeds
+    }
+
+    /// Queries the topology, if nothing is known yet: at connect, or in a forked child.
+    pub(crate) fn ensure_topology(&self, deadline: &mut Deadline) -> Result<(), Failure> {
+        if self.topology.channels().is_some() {
+            return Ok(());
+        }
+        let left = deadline.refresh().left().unwrap_or_default();
+        let Some(_turn) = self.first_refresh.try_lock_for(left) else {
+            return Err(self.topology.no_node());
+        };
+        if self.topology.channels().is_some() {
+            return Ok(());
+        }
+        self.refresh(deadline).map(drop)
+    }
+
+    /// Refreshes the topology in the background. `has_changed` says that it is known to have
+    /// changed.
+    pub(crate) fn refresh_soon(&self, has_changed: bool) {
+        self.timer.request(has_changed, || {
+            let Some(refresher) = self.itself.upgrade() else { return false };
+            let thread = thread::Builder::new().name("lock-cluster".to_owned());
+            thread.spawn(move || refresher.run()).is_ok()
+        });
+    }
+
+    /// Refreshes after a failure that a change of the topology may have caused.
+    pub(crate) fn report_failure(&self, failure: &Failure) {
+        // While a slot migrates, its keys are refused, but the topology has not changed yet.
+        let is_migrating = matches!(failure, Failure::Refused { code, .. } if code == "TRYAGAIN");
+        if failure.is_transient() && !is_migrating {
+            if matches!(failure, Failure::NotSent { .. } | Failure::Unknown { .. }) {
+                self.timer.note_failure();
+            }
+            self.refresh_soon(false);
+        }
+    }
+
+    /// A node reports that another serves a slot. Returns that node.
+    pub(crate) fn learn_owner(&self, slot: u16, address: &Address) -> Option<Arc<Node>> {
+        let (node, has_changed) = self.topology.set_owner(slot, address)?;
+        self.refresh_soon(has_changed);
+        Some(node)
+    }
+
+    pub(crate) fn connections_made(&self) -> u64 {
+        self.topology.connections_made() + self.query_connections.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn close(&self) {
+        self.timer.close();
+        self.topology.close();
+    }
+
+    /// The thread.
+    fn run(self: Arc<Self>) {
+        let mut longest_wait = None;
+        while self.timer.wait(longest_wait) {
+            // 1. Redirections may have changed owners already. Their channels need not wait for the
+            //    query.
+            self.topology.rebalance();
+            // 2. Query a node.
+            let refreshed = self.refresh(&mut Deadline::after(self.factory.command_timeout));
+            // 3. Move the channels whose owner has changed, and try again those that were refused.
+            let all_served = self.topology.rebalance();
+            for node in self.topology.nodes() {
+                node.subscriber().retry_unserved();
+            }
+            // 4. Remove the nodes that have left.
+            longest_wait = self.topology.remove_unused().then_some(UNUSED_CHECK_INTERVAL);
+            // 5. Pause. Request the next refresh here while a channel has no node, or until the
+            //    replica of a failed node takes over: nothing else may request it.
+            if !self.timer.pause(matches!(refreshed, Ok(true))) {
+                break;
+            }
+            if !all_served || self.timer.has_recent_failure() {
+                self.refresh_soon(false);
+            }
+        }
+    }
+
+    /// Queries one node after the other, until one answers. Returns whether anything has changed.
+    fn refresh(&self, deadline: &mut Deadline) -> Result<bool, Failure> {
+        let candidates = self.candidates();
+        self.query_servers.lock().retain(|address, _| candidates.contains(address));
+        let mut failure = None;
+        for (address, share) in with_shares(&candidates, *deadline) {
+            // With many nodes a share is short, but it covers some round trips over a long
+            // distance.
+            let left = deadline.refresh().left().unwrap_or_default();
+            let share = share.max(left.min(self.factory.command_timeout / 4));
+            match self.query(address, &mut Deadline::after(share)) {
+                Ok(description) => return Ok(self.topology.learn(&description)),
+                // That the credentials were refused tells more than that another node is down.
+                Err(_) if matches!(failure, Some(Failure::Unauthenticated { .. })) => {}
+                Err(other) => failure = Some(other),
+            }
+        }
+        Err(failure.unwrap_or_else(|| self.topology.no_node()))
+    }
+
+    /// The known nodes in random order, as one may be cut off and know less than the others. Then
+    /// the seeds.
+    fn candidates(&self) -> Vec<Address> {
+        let nodes = self.topology.nodes();
+        let mut candidates: Vec<Address> =
+            nodes.iter().filter_map(|node| node.address().cloned()).collect();
+        fastrand::shuffle(&mut candidates);
+        for seed in &self.seeds {
+            if !candidates.contains(seed) {
+                candidates.push(seed.clone());
+            }
+        }
+        candidates
+    }
+
+    /// Queries a node, on a connection of its own: callers that wait for a reply may use all those
+    /// of its pool.
+    fn query(&self, address: &Address, deadline: &mut Deadline) -> Result<Description, Failure> {
+        let known_channels = self.topology.channels();
+        let new = || Arc::new(self.factory.server(address.clone(), Channels::Everywhere));
+        let server = {
+            let mut servers = self.query_servers.lock();
+            Arc::clone(servers.entry(address.clone()).or_insert_with(new))
+        };
+        let mut connection = server.connect(deadline)?;
+        self.query_connections.fetch_add(1, Ordering::Relaxed);
+        let description = query_description(&mut connection, address, known_channels, deadline);
+        description.map_err(|broken| match server.no_reply(broken, ServerTime(0)) {
+            // A query changes nothing, so it does not matter whether it ran.
+            Failure::Unknown { reason, .. } => {
+                Failure::NotSent { server: address.to_string(), reason }
+            }
+            failure => failure,
+        })?
+    }
+}
+
+impl RedirectSink for Refresher {
+    fn redirected(&self, to: Option<Redirection>) {
+        match to {
+            Some(Redirection::Moved { slot, to }) => drop(self.learn_owner(slot, &to)),
+            _ => self.refresh_soon(false),
+        }
+    }
+}
+
+/// Each item with an equal share of the time that is left when its turn comes.
+pub(crate) fn with_shares<T>(
+    items: &[T],
+    mut deadline: Deadline,
+) -> impl Iterator<Item = (&T, Duration)> {
+    let remaining = (1..=u32::try_from(items.len()).unwrap_or(u32::MAX)).rev();
+    items.iter().zip(remaining).map(move |(item, remaining)| {
+        (item, deadline.refresh().left().unwrap_or_default() / remaining)
+    })
+}

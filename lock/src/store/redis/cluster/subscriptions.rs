@@ -1,0 +1,119 @@
+//! At which node of a cluster each channel is subscribed.
+//!
+//! Lock order: the waiters, then the lock here, then the nodes and the state of a subscriber. No
+//! listener is called with the lock held.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use crate::model::sync::{Mutex, RwLock};
+use crate::store::pipeline::ServerId;
+use crate::store::redis::cluster::nodes::Nodes;
+use crate::store::redis::resp::slot::slot_of;
+
+#[derive(Debug, Default)]
+pub(crate) struct ClusterSubscriptions {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The node of each channel, or `None` while no node serves its slot. Its waiters poll then.
+    owners: HashMap<Arc<str>, Option<ServerId>>,
+    /// Nodes with commands that were not flushed yet.
+    unflushed: BTreeSet<ServerId>,
+}
+
+impl ClusterSubscriptions {
+    /// Subscribes a channel at the node that serves it. Returns whether there is one.
+    pub(crate) fn subscribe(&self, channel: &Arc<str>, nodes: &RwLock<Nodes>) -> bool {
+        let mut state = self.state.lock();
+        // Read under the lock: if the owner changes later, `rebalance` finds the channel here.
+        let nodes = nodes.read();
+        let owner = nodes.map.owner(slot_of(channel));
+        let earlier = state.owners.insert(Arc::clone(channel), owner).flatten();
+        resubscribe(channel, earlier, owner, &nodes, &mut state.unflushed);
+        owner.is_some()
+    }
+
+    pub(crate) fn unsubscribe(&self, channel: &Arc<str>, nodes: &RwLock<Nodes>) {
+        let owner = self.state.lock().owners.remove(channel).flatten();
+        if let Some(node) = owner.and_then(|owner| nodes.read().get(owner).cloned()) {
+            node.subscriber().unsubscribe(channel);
+        }
+    }
+
+    /// Sends the commands of the nodes that have any.
+    pub(crate) fn flush(&self, nodes: &RwLock<Nodes>) {
+        let unflushed = std::mem::take(&mut self.state.lock().unflushed);
+        for id in unflushed {
+            let node = nodes.read().get(id).cloned();
+            if let Some(node) = node {
+                node.subscriber().flush();
+            }
+        }
+    }
+
+    /// Moves every channel to the node that serves it now; call [`flush`](Self::flush) afterwards.
+    /// Returns whether each channel has one.
+    pub(crate) fn rebalance(&self, nodes: &RwLock<Nodes>) -> bool {
+        let mut state = self.state.lock();
+        let nodes = nodes.read();
+        let State { owners, unflushed } = &mut *state;
+        let mut all_served = true;
+        for (channel, present) in owners {
+            let owner = nodes.map.owner(slot_of(channel));
+            all_served &= owner.is_some();
+            if *present != owner {
+                resubscribe(channel, *present, owner, &nodes, unflushed);
+                *present = owner;
+            }
+        }
+        all_served
+    }
+}
+
+/// Unsubscribes a channel at its earlier owner, if that is another, and subscribes it at its owner.
+fn resubscribe(
+    channel: &Arc<str>,
+    earlier: Option<ServerId>,
+    owner: Option<ServerId>,
+    nodes: &Nodes,
+    unflushed: &mut BTreeSet<ServerId>,
+) {
+    if let Some(node) = earlier.filter(|id| Some(*id) != owner).and_then(|id| nodes.get(id)) {
+        node.subscriber().unsubscribe(channel);
+        unflushed.extend(earlier);
+    }
+    if let Some(node) = owner.and_then(|id| nodes.get(id)) {
+        node.subscriber().subscribe(channel);
+        unflushed.extend(owner);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hashed_wheel::{Clock, SystemClock};
+
+    use super::*;
+    use crate::store::redis::address::url::Address;
+    use crate::store::redis::cluster::slot_map::SlotRange;
+
+    #[test]
+    fn a_channel_that_is_subscribed_again_after_its_slot_has_moved_is_subscribed_at_one_node() {
+        let (subscriptions, channel) = (ClusterSubscriptions::default(), Arc::from("a"));
+        let nodes = RwLock::new(Nodes::for_test());
+        let [first, second] = [1, 2].map(|port| Address { host: "127.0.0.1".to_owned(), port });
+        for address in [&first, &first, &second, &second] {
+            let range = SlotRange { first: 0, last: 16_383, address: address.clone() };
+            nodes.write().learn(&[range], SystemClock.now());
+            assert!(subscriptions.subscribe(&channel, &nodes));
+        }
+        let node = |address| nodes.write().get_or_create(address, SystemClock.now()).unwrap();
+        let wanted = |address| node(address).subscriber().wanted();
+        assert_eq!((wanted(&first), wanted(&second)), (0, 1));
+        assert_eq!(subscriptions.state.lock().unflushed.len(), 2, "both have commands");
+        subscriptions.unsubscribe(&channel, &nodes);
+        assert_eq!(wanted(&second), 0);
+    }
+}

@@ -1,0 +1,172 @@
+//! What is known of a cluster: its nodes, the slots that they serve, and the channels that are
+//! subscribed at them (DESIGN: cluster topology).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hashed_wheel::{Clock, SystemClock};
+
+use crate::model::sync::RwLock;
+use crate::store::failure::Failure;
+use crate::store::pipeline::ServerId;
+use crate::store::redis::address::url::Address;
+use crate::store::redis::cluster::nodes::Nodes;
+use crate::store::redis::cluster::slots_query::Description;
+use crate::store::redis::cluster::subscriptions::ClusterSubscriptions;
+use crate::store::redis::node::node::Node;
+use crate::store::redis::resp::pubsub::Channels;
+use crate::store::redis::resp::slot::slot_of;
+
+pub(crate) struct Topology {
+    nodes: RwLock<Nodes>,
+    subscriptions: ClusterSubscriptions,
+    /// Connections to nodes that were removed. Relaxed: a statistic.
+    removed_connections: AtomicU64,
+}
+
+impl Topology {
+    pub(crate) fn new(nodes: Nodes) -> Self {
+        Self {
+            nodes: RwLock::new(nodes),
+            subscriptions: ClusterSubscriptions::default(),
+            removed_connections: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether channels are sharded. `None` until a node was queried.
+    pub(crate) fn channels(&self) -> Option<Channels> {
+        self.nodes.read().channels()
+    }
+
+    /// The node that serves a slot.
+    pub(crate) fn owner(&self, slot: u16) -> Option<Arc<Node>> {
+        let nodes = self.nodes.read();
+        nodes.get(nodes.map.owner(slot)?).cloned()
+    }
+
+    /// The id of the node that serves a slot, or else of any node, which redirects what it does not
+    /// serve.
+    pub(crate) fn owner_or_any(&self, slot: u16) -> Option<ServerId> {
+        let nodes = self.nodes.read();
+        nodes.map.owner(slot).or_else(|| nodes.any())
+    }
+
+    pub(crate) fn node(&self, id: ServerId) -> Option<Arc<Node>> {
+        self.nodes.read().get(id).cloned()
+    }
+
+    pub(crate) fn nodes(&self) -> Vec<Arc<Node>> {
+        self.nodes.read().iter().cloned().collect()
+    }
+
+    /// The node at an address, which is created if necessary. `None` after [`close`](Self::close).
+    pub(crate) fn get_or_create(&self, address: &Address) -> Option<Arc<Node>> {
+        self.nodes.write().get_or_create(address, SystemClock.now())
+    }
+
+    /// One slot is served by the node at `address`. Returns the node, and whether that is new.
+    pub(crate) fn set_owner(&self, slot: u16, address: &Address) -> Option<(Arc<Node>, bool)> {
+        let (mut nodes, now) = (self.nodes.write(), SystemClock.now());
+        let node = nodes.get_or_create(address, now)?;
+        let before = nodes.map.owner(slot);
+        nodes.set_owner(slot, address, now);
+        let has_changed = nodes.map.owner(slot) != before;
+        Some((node, has_changed))
+    }
+
+    /// Learns the owners of all slots. Returns whether anything has changed.
+    pub(crate) fn learn(&self, description: &Description) -> bool {
+        let mut nodes = self.nodes.write();
+        nodes.set_channels(description.channels);
+        let (moves, mut replaced) = (nodes.map.moves(), nodes.map.serving());
+        let has_changed = nodes.learn(&description.ranges, SystemClock.now());
+        if nodes.map.moves() == moves {
+            return has_changed;
+        }
+        let serving = nodes.map.serving();
+        replaced.retain(|id| !serving.contains(id));
+        let replaced: Vec<_> = replaced.iter().filter_map(|id| nodes.get(*id).cloned()).collect();
+        let all: Vec<_> = nodes.iter().cloned().collect();
+        drop(nodes);
+        // The renewal thread may still wait for a replaced node that hangs. It has to look for its
+        // holds at their new owners.
+        for node in replaced {
+            node.abort_pipeline();
+        }
+        for node in all {
+            node.server().notify_move_listeners();
+        }
+        has_changed
+    }
+
+    /// The number of takeovers and restarts.
+    pub(crate) fn moves(&self) -> u64 {
+        self.nodes.read().map.moves()
+    }
+
+    /// Whether there was one for the slot of `key` after the first `moves`.
+    pub(crate) fn has_moved(&self, key: &str, moves: u64) -> bool {
+        self.nodes.read().map.has_moved(slot_of(key), moves)
+    }
+
+    pub(crate) fn count_restart(&self, id: ServerId) {
+        self.nodes.write().map.count_restart(id);
+    }
+
+    /// Subscribes a channel at the node that serves it. Returns whether there is one.
+    pub(crate) fn subscribe(&self, channel: &Arc<str>) -> bool {
+        self.subscriptions.subscribe(channel, &self.nodes)
+    }
+
+    pub(crate) fn unsubscribe(&self, channel: &Arc<str>) {
+        self.subscriptions.unsubscribe(channel, &self.nodes);
+    }
+
+    pub(crate) fn flush(&self) {
+        self.subscriptions.flush(&self.nodes);
+    }
+
+    /// Moves every channel to the node that serves it. Returns whether each has one.
+    pub(crate) fn rebalance(&self) -> bool {
+        let all_served = self.subscriptions.rebalance(&self.nodes);
+        self.flush();
+        all_served
+    }
+
+    /// Removes the nodes that have been unused for a while. Returns whether other nodes are unused.
+    pub(crate) fn remove_unused(&self) -> bool {
+        let (removed, others) = self.nodes.write().remove_unused(SystemClock.now());
+        for node in removed {
+            self.removed_connections.fetch_add(node.connections_made(), Ordering::Relaxed);
+            // Its other connections end with the calls that use them.
+            node.subscriber().close();
+            // The renewal worker of this node has nothing left to do.
+            node.server().notify_move_listeners();
+        }
+        others
+    }
+
+    pub(crate) fn connections_made(&self) -> u64 {
+        let present: u64 = self.nodes.read().iter().map(|node| node.connections_made()).sum();
+        present + self.removed_connections.load(Ordering::Relaxed)
+    }
+
+    /// The failure when no node can be asked for a slot.
+    pub(crate) fn no_node(&self) -> Failure {
+        if self.nodes.read().is_closed() {
+            return Failure::Closed;
+        }
+        Failure::refused("CLUSTERDOWN", "no node is known to serve the slot")
+    }
+
+    pub(crate) fn close(&self) {
+        let nodes: Vec<_> = {
+            let mut nodes = self.nodes.write();
+            nodes.close();
+            nodes.iter().cloned().collect()
+        };
+        for node in nodes {
+            node.close();
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! How connections to servers and sentinels begin: a socket is connected and the user
+//! authenticated, and what a failure of that means.
+
+use std::fmt::Display;
+use std::io;
+use std::time::Duration;
+
+use crate::store::failure::Failure;
+use crate::store::redis::address::credentials::Credentials;
+use crate::store::redis::address::url::{Access, Address, Peer};
+use crate::store::redis::net::connection::Connection;
+use crate::store::redis::net::deadline::Deadline;
+use crate::store::redis::net::resolve::Resolver;
+use crate::store::redis::net::socket::{Socket, tls_error};
+use crate::store::redis::resp::encode::Command;
+
+/// The standard library refuses a timeout of zero.
+const MIN_CONNECT: Duration = Duration::from_millis(1);
+
+/// A connected socket, or an error by the deadline. `timeout` is the socket's own.
+pub(crate) fn dial(
+    peer: &Peer,
+    access: &Access,
+    resolver: &Resolver,
+    timeout: Duration,
+    deadline: &mut Deadline,
+) -> io::Result<Socket> {
+    let address = match peer {
+        Peer::Tcp(address) => address,
+        #[cfg(unix)]
+        Peer::Unix(path) => return Socket::connect_unix(path, deadline, timeout),
+    };
+    let addresses = resolver.resolve(&address.host, address.port, deadline.left()?)?;
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let mut untried = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
+    for resolved in addresses {
+        // Each gets its share: an address that drops packets must leave time for the next one.
+        let share = (deadline.refresh().left()? / untried.max(1)).max(MIN_CONNECT);
+        untried = untried.saturating_sub(1);
+        match connect(&resolved, address, access, &mut Deadline::after(share), timeout) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+#[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "they are for TLS"))]
+fn connect(
+    resolved: &std::net::SocketAddr,
+    address: &Address,
+    access: &Access,
+    deadline: &mut Deadline,
+    timeout: Duration,
+) -> io::Result<Socket> {
+    #[cfg(feature = "tls")]
+    if let Some(tls) = &access.tls {
+        return Socket::connect_tls(resolved, (tls, &address.host), deadline, timeout);
+    }
+    Socket::connect(resolved, deadline, timeout)
+}
+
+/// The command that authenticates, if there is a password.
+pub(crate) fn authentication(credentials: Option<&Credentials>) -> Option<Vec<u8>> {
+    let Credentials { username, password } = credentials?;
+    Some(match username {
+        Some(username) => Command::of(&["AUTH", username, password]),
+        None => Command::of(&["AUTH", password]),
+    })
+}
+
+/// A connection was not made.
+pub(crate) fn not_sent(server: &dyn Display, error: io::Error) -> Failure {
+    let server = server.to_string();
+    match tls_error(&error) {
+        Some(reason) => Failure::TlsFailed { server, reason },
+        None => Failure::NotSent { server, reason: error.into() },
+    }
+}
+
+/// A new connection broke before any operation.
+pub(crate) fn handshake_failed(
+    server: &dyn Display,
+    connection: &Connection,
+    error: io::Error,
+) -> Failure {
+    match connection.tls_error() {
+        Some(reason) => Failure::TlsFailed { server: server.to_string(), reason },
+        None => not_sent(server, error),
+    }
+}
+
+/// What a refusal before any operation means. `credentials` are those that were sent.
+pub(crate) fn refused(
+    server: &dyn Display,
+    access: &Access,
+    credentials: Option<&Credentials>,
+    (code, message): (String, String),
+) -> Failure {
+    let (code, message) = (without_secret(code, credentials), without_secret(message, credentials));
+    match code.as_str() {
+        "NOAUTH" | "WRONGPASS" | "NOPERM" => {
+            unauthenticated(server, access, format!("{code} {message}"))
+        }
+        // The reply of Redis to AUTH when it has no password; the text names the command.
+        "ERR" if message.contains("AUTH") => unauthenticated(server, access, message),
+        // The server closes the connection after it, so it answers no command. It is transient.
+        "ERR" if message.contains("max number of clients") => {
+            Failure::NotSent { server: server.to_string(), reason: message.into() }
+        }
+        _ => Failure::Refused { code, message },
+    }
+}
+
+/// The server does not accept the credentials, or no longer.
+pub(crate) fn unauthenticated(server: &dyn Display, access: &Access, reason: String) -> Failure {
+    // A callback may return others at the next attempt.
+    let transient = access.credentials.is_some();
+    Failure::Unauthenticated { server: server.to_string(), reason, transient }
+}
+
+/// A message without the password that was sent.
+fn without_secret(message: String, credentials: Option<&Credentials>) -> String {
+    // A server that does not know the command repeats its arguments, truncated somewhere.
+    let message = match message.split_once(", with args") {
+        Some((before, _)) => before.to_owned(),
+        None => message,
+    };
+    match credentials {
+        Some(Credentials { password, .. }) if !password.is_empty() => {
+            message.replace(password.as_str(), "..")
+        }
+        _ => message,
+    }
+}

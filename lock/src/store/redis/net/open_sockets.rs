@@ -1,0 +1,95 @@
+//! The open sockets to one server, so that all can be shut at once when another server takes over.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use crate::model::sync::Mutex;
+use crate::store::redis::net::socket::Socket;
+
+#[derive(Debug, Default)]
+pub(crate) struct Sockets {
+    /// How often all were shut. Written with `open` locked.
+    generation: AtomicU64,
+    open: Mutex<Vec<Weak<Socket>>>,
+}
+
+impl Sockets {
+    /// How often all were shut. Read it before the address of the server.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Adds a socket that was connected in `generation`. An error if all were shut since: it may
+    /// lead to the wrong server.
+    pub(crate) fn admit(&self, socket: &Arc<Socket>, generation: u64) -> io::Result<()> {
+        let mut open = self.open.lock();
+        if self.generation() != generation {
+            let reason = "another server took over meanwhile, or the client was shut down";
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, reason));
+        }
+        open.retain(|open| open.strong_count() > 0);
+        open.push(Arc::downgrade(socket));
+        Ok(())
+    }
+
+    /// Shuts all, idle or in use. A thread that waits for a reply gets an error at once.
+    pub(crate) fn shut_all(&self) {
+        self.shut_all_if(|_| true);
+    }
+
+    /// Shuts all of `generation`. None if they were shut before: the present ones lead elsewhere.
+    pub(crate) fn shut_all_of(&self, generation: u64) {
+        self.shut_all_if(|present| present == generation);
+    }
+
+    fn shut_all_if(&self, condition: impl FnOnce(u64) -> bool) {
+        let open = {
+            let mut open = self.open.lock();
+            if !condition(self.generation()) {
+                return;
+            }
+            self.generation.fetch_add(1, Ordering::Release);
+            std::mem::take(&mut *open)
+        };
+        for socket in open.iter().filter_map(Weak::upgrade) {
+            socket.shut();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::store::redis::net::deadline::Deadline;
+
+    #[test]
+    fn all_are_shut_once_and_a_socket_that_was_being_opened_meanwhile_is_refused() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let limit = Duration::from_secs(10);
+        let connect = || {
+            let address = listener.local_addr().unwrap();
+            Arc::new(Socket::connect(&address, &mut Deadline::after(limit), limit).unwrap())
+        };
+        let sockets = Sockets::default();
+        let (before, late) = (connect(), connect());
+        let generation = sockets.generation();
+        sockets.admit(&before, generation).unwrap();
+        sockets.shut_all_of(generation);
+        assert_eq!((&*before).read(&mut [0]).unwrap(), 0);
+        assert!(sockets.admit(&late, generation).is_err());
+
+        let after = connect();
+        sockets.admit(&after, sockets.generation()).unwrap();
+        // Another thread has seen the same failover.
+        sockets.shut_all_of(generation);
+        assert_eq!(sockets.generation(), generation + 1);
+        after.set_read_timeout(Duration::from_millis(1)).unwrap();
+        let error = (&*after).read(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    }
+}

@@ -1,0 +1,282 @@
+//! A thread that watches for failovers: it subscribes to one sentinel, and checks for itself
+//! (DESIGN: sentinel).
+//!
+//! The sentinel publishes failovers as they happen. Its message is only a hint: the thread then
+//! asks it where the master is, and after which failover. The other sentinels are asked in turn, in
+//! case that one is cut off or hangs, and the master is asked for its role, in case no sentinel can
+//! be reached. The [`Server`] learns what they answer, and shuts every socket to an old master.
+//! Nothing here ever fails a caller.
+
+use std::io;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hashed_wheel::{Clock, SystemClock};
+
+use crate::error::Error;
+use crate::model::fork::HomeProcess;
+use crate::ops::value::Value;
+use crate::store::redis::address::url::Address;
+use crate::store::redis::net::connection::Connection;
+use crate::store::redis::net::deadline::Deadline;
+use crate::store::redis::node::server::{Server, is_master, role_command};
+use crate::store::redis::resp::encode::Command;
+use crate::store::redis::sentinel::master::Master;
+use crate::store::redis::sentinel::query::Sentinel;
+
+/// A handle on the thread, which ends when the handle is dropped.
+pub(crate) struct FailoverWatcher {
+    server: Arc<Server>,
+    /// A forked child has no such thread, and its copy of the master's mutex may be locked for
+    /// ever.
+    home: HomeProcess,
+}
+
+/// The time between two checks. Each asks the master and one sentinel.
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
+/// A sentinel that did not answer last time is asked only in one check of this many.
+const CHECKS_PER_SILENT_SENTINEL: u32 = 5;
+/// How long connecting or a request may take. No message is read meanwhile.
+const TIMEOUT: Duration = Duration::from_millis(500);
+/// How long to wait for the master's role. A later reply is read by the next check.
+const ROLE_TIMEOUT: Duration = Duration::from_millis(50);
+/// The time between two searches for a sentinel to subscribe to. One may confirm a subscription and
+/// close the connection each time.
+const SEARCH_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Published by every sentinel after a failover.
+const SWITCHED: &str = "+switch-master";
+/// Published earlier, by the sentinel that leads the failover.
+const PROMOTED: &str = "+promoted-slave";
+
+impl FailoverWatcher {
+    pub(crate) fn start(server: &Arc<Server>) -> Result<Self, Error> {
+        let own = Arc::clone(server);
+        thread::Builder::new()
+            .name("lock-sentinel".to_owned())
+            .spawn(move || {
+                if let Some(master) = own.master() {
+                    SentinelWatcher::new(&own, master).run();
+                }
+            })
+            .map_err(|error| Error::Thread { reason: error.into() })?;
+        Ok(Self { server: Arc::clone(server), home: HomeProcess::new() })
+    }
+}
+
+impl Drop for FailoverWatcher {
+    fn drop(&mut self) {
+        if let Some(master) = self.server.master()
+            && self.home.is_current()
+        {
+            master.close();
+        }
+    }
+}
+
+/// The state of the thread.
+struct SentinelWatcher<'a> {
+    server: &'a Server,
+    master: &'a Master,
+    subscription: Option<Subscription>,
+    /// Connections for questions, one for each sentinel.
+    connections: Vec<(Address, Connection)>,
+    role_query: Option<RoleQuery>,
+    checks: u32,
+    next_check: Instant,
+    /// The next search for a sentinel to subscribe to begins at this time or later.
+    next_search: Instant,
+}
+
+/// The sentinel whose messages are received.
+struct Subscription {
+    sentinel: Arc<Sentinel>,
+    connection: Connection,
+    /// Whether a PING was sent and nothing was received since.
+    pinged: bool,
+}
+
+/// The connection on which the master is asked for its role.
+struct RoleQuery {
+    connection: Connection,
+    /// Whether the reply is still to come.
+    pending: bool,
+}
+
+impl<'a> SentinelWatcher<'a> {
+    fn new(server: &'a Server, master: &'a Master) -> Self {
+        let now = SystemClock.now();
+        Self {
+            server,
+            master,
+            subscription: None,
+            connections: Vec::new(),
+            role_query: None,
+            checks: 0,
+            next_check: now + CHECK_INTERVAL,
+            next_search: now,
+        }
+    }
+
+    fn run(mut self) {
+        while !self.master.is_closed() {
+            // 1. Subscribe to a sentinel, if there is no subscription.
+            if self.subscription.is_none() && self.next_search <= SystemClock.now() {
+                self.subscribe_to_any();
+                self.next_search = SystemClock.now() + SEARCH_INTERVAL;
+            }
+            // 2. Check, if it is time.
+            if self.next_check <= SystemClock.now() {
+                self.check();
+                self.next_check = SystemClock.now() + CHECK_INTERVAL;
+            }
+            // 3. Wait for a message until the next check, or pause until the next search.
+            if self.subscription.is_some() {
+                self.receive_message();
+            } else {
+                let pause = self.next_search.saturating_duration_since(SystemClock.now());
+                self.master.wait_for_failover(self.master.failovers(), pause);
+            }
+        }
+    }
+
+    /// Subscribes to the first sentinel that allows it. Sentinels that did not answer last time are
+    /// tried last.
+    fn subscribe_to_any(&mut self) {
+        let mut sentinels = self.master.sentinels.all();
+        sentinels.sort_by_key(|sentinel| sentinel.is_silent());
+        for sentinel in sentinels {
+            if self.master.is_closed() {
+                return;
+            }
+            let mut deadline = Deadline::after(TIMEOUT);
+            let Some(connection) = self.subscribe(&sentinel, &mut deadline) else { continue };
+            // Failovers before the subscription were not received, so ask.
+            if self.ask(&sentinel) {
+                self.subscription = Some(Subscription { sentinel, connection, pinged: false });
+                return;
+            }
+        }
+    }
+
+    fn subscribe(&self, sentinel: &Sentinel, deadline: &mut Deadline) -> Option<Connection> {
+        let mut connection = self.master.sentinels.connect(sentinel, deadline).ok()?;
+        let channels = [SWITCHED, PROMOTED];
+        let packed = Command::of(&["SUBSCRIBE", SWITCHED, PROMOTED]);
+        connection.send(&packed, &mut deadline.refresh()).ok()?;
+        for _ in channels {
+            let confirmation = connection.receive(&mut deadline.refresh()).ok()?;
+            matches!(confirmation, Value::Array(_)).then_some(())?;
+        }
+        Some(connection)
+    }
+
+    /// Waits for one message, until the next check.
+    fn receive_message(&mut self) {
+        let Some(subscription) = &mut self.subscription else { return };
+        let left = self.next_check.saturating_duration_since(SystemClock.now());
+        match subscription.connection.receive(&mut Deadline::after(left)) {
+            Ok(message) => {
+                subscription.pinged = false;
+                let sentinel = Arc::clone(&subscription.sentinel);
+                self.handle_message(&message, &sentinel);
+            }
+            // It is time for the next check.
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {}
+            Err(_) => self.subscription = None,
+        }
+    }
+
+    fn handle_message(&mut self, message: &Value, sentinel: &Sentinel) {
+        let Value::Array(parts) = message else { return };
+        let [Value::Text(kind), Value::Text(channel), Value::Text(text)] = parts.as_slice() else {
+            return;
+        };
+        let name = self.master.sentinels.name();
+        let is_of_master = [SWITCHED, PROMOTED].contains(&channel.as_str())
+            && text.split(' ').any(|word| word == name);
+        if kind == "message" && is_of_master && !self.ask(sentinel) {
+            // It did not answer. Subscribe to another.
+            self.subscription = None;
+        }
+    }
+
+    /// Asks a sentinel and the master, and checks that the subscription is alive.
+    fn check(&mut self) {
+        self.checks = self.checks.wrapping_add(1);
+        // 1. The sentinel subscribed to has to answer a PING by the next check, or another replaces
+        //    it.
+        if let Some(subscription) = &mut self.subscription {
+            let ping = Command::of(&["PING"]);
+            let sent = subscription.connection.send(&ping, &mut Deadline::after(TIMEOUT));
+            if std::mem::replace(&mut subscription.pinged, true) || sent.is_err() {
+                self.subscription = None;
+            }
+        }
+        // 2. One of the other sentinels, in turn.
+        let all = self.master.sentinels.all();
+        self.connections.retain(|(address, _)| all.iter().any(|known| known.address == *address));
+        let subscribed = self.subscription.as_ref().map(|subscribed| &subscribed.sentinel.address);
+        let ask_silent = self.checks.is_multiple_of(CHECKS_PER_SILENT_SENTINEL);
+        let others: Vec<_> = all
+            .iter()
+            .filter(|other| ask_silent || !other.is_silent())
+            .filter(|other| subscribed != Some(&other.address))
+            .collect();
+        let turn = usize::try_from(self.checks).unwrap_or(0).checked_rem(others.len());
+        if let Some(other) = turn.and_then(|turn| others.get(turn)) {
+            self.ask(other);
+        }
+        // 3. The master.
+        self.check_role();
+    }
+
+    /// Asks a sentinel where the master is. Returns whether it answered.
+    fn ask(&mut self, sentinel: &Sentinel) -> bool {
+        let index = self.connections.iter().position(|(address, _)| *address == sentinel.address);
+        let kept = index.map(|index| self.connections.swap_remove(index).1);
+        let was_kept = kept.is_some();
+        let sentinels = &self.master.sentinels;
+        let mut answer = sentinels.query(sentinel, kept, &mut Deadline::after(TIMEOUT));
+        if answer.is_err() && was_kept {
+            // The connection may have been closed while it was idle.
+            answer = sentinels.query(sentinel, None, &mut Deadline::after(TIMEOUT));
+        }
+        let Ok((report, connection)) = answer else { return false };
+        self.connections.push((sentinel.address.clone(), connection));
+        self.server.learn_master(report);
+        true
+    }
+
+    /// Asks the master for its role. While a reply is pending, it is neither asked again nor on a
+    /// new connection.
+    fn check_role(&mut self) {
+        let current =
+            self.role_query.take().filter(|query| self.server.is_current(&query.connection));
+        let opened = current.or_else(|| {
+            let connection = self.server.connect(&mut Deadline::after(TIMEOUT)).ok()?;
+            Some(RoleQuery { connection, pending: false })
+        });
+        let Some(mut query) = opened else { return };
+        if !query.pending {
+            let sent = query.connection.send(&role_command(), &mut Deadline::after(TIMEOUT));
+            if sent.is_err() {
+                return;
+            }
+            query.pending = true;
+        }
+        match query.connection.receive(&mut Deadline::after(ROLE_TIMEOUT)) {
+            Ok(role) => {
+                query.pending = false;
+                if !is_master(&role) {
+                    self.server.report_not_master(query.connection.generation);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {}
+            // The next check connects again.
+            Err(_) => return,
+        }
+        self.role_query = Some(query);
+    }
+}

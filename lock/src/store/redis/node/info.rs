@@ -1,0 +1,89 @@
+//! `INFO`: whether the server may evict locks, whether it accepts writes without replicas, and its
+//! run id.
+
+use crate::error::truncated;
+use crate::ops::value::Value;
+use crate::store::redis::net::connection::{Broken, Connection};
+use crate::store::redis::net::deadline::Deadline;
+use crate::store::redis::resp::encode::Command;
+
+/// The fields of `INFO` that matter to locks. A field that the server does not report counts as
+/// harmless: a user may lack the permission for `INFO`, and not every server has every field.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Info {
+    /// The eviction policy, if it may delete locks.
+    pub(crate) evicting: Option<String>,
+    /// Whether it is a master with replicas that accepts writes even when it has lost all of them.
+    pub(crate) writes_alone: bool,
+    /// A random id that changes with each start of the server.
+    pub(crate) run_id: Option<String>,
+}
+
+/// Asks for all sections in one request. Only Redis 7 and later accept several section names.
+pub(crate) fn query(connection: &mut Connection, deadline: &mut Deadline) -> Result<Info, Broken> {
+    let packed = Command::of(&["INFO"]);
+    Ok(match connection.call(&packed, deadline)? {
+        Value::Text(info) => parse(&info),
+        _ => Info::default(),
+    })
+}
+
+fn parse(info: &str) -> Info {
+    let field = |name: &str| {
+        info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+    };
+    let evicting = field("maxmemory_policy").filter(|policy| *policy != "noeviction");
+    let has_replicas = field("connected_slaves").is_some_and(|number| number != "0");
+    // Reported only where `min-replicas-to-write` and `min-replicas-max-lag` are set.
+    let needs_replicas = field("min_slaves_good_slaves").is_some();
+    Info {
+        evicting: evicting.map(truncated),
+        writes_alone: field("role") == Some("master") && has_replicas && !needs_replicas,
+        run_id: field("run_id").filter(|id| !id.is_empty()).map(truncated),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_policy_but_noeviction_can_delete_a_lock() {
+        let evicting = |policy: &str| {
+            let info = format!(
+                "# Memory\r\nmaxmemory:0\r\nmaxmemory_policy:{policy}\r\nallocator:libc\r\n"
+            );
+            parse(&info).evicting
+        };
+        assert_eq!(evicting("noeviction"), None);
+        for policy in ["allkeys-lru", "volatile-ttl", "something-new"] {
+            assert_eq!(evicting(policy).as_deref(), Some(policy));
+        }
+    }
+
+    #[test]
+    fn a_master_with_replicas_writes_alone_unless_min_replicas_is_set() {
+        let alone = |role: &str, replicas: u32, more: &str| {
+            let info = format!(
+                "# Replication\r\nrole:{role}\r\nconnected_slaves:{replicas}\r\n{more}master_failover_state:x\r\n"
+            );
+            parse(&info).writes_alone
+        };
+        assert!(alone("master", 1, "") && alone("master", 12, "slave0:ip=10.0.0.1\r\n"));
+        assert!(!alone("master", 1, "min_slaves_good_slaves:0\r\n"));
+        assert!(!alone("master", 0, "") && !alone("slave", 1, ""));
+    }
+
+    #[test]
+    fn the_run_id_is_read() {
+        let info = "# Server\r\nprocess_id:1\r\nrun_id:8a3f\r\ntcp_port:6379\r\n";
+        assert_eq!(parse(info).run_id.as_deref(), Some("8a3f"));
+    }
+
+    #[test]
+    fn missing_fields_count_as_harmless() {
+        for info in ["", "maxmemory:0\r\n", "run_id:\r\n", "connected_slaves\r\nrole:master\r\n"] {
+            assert_eq!(parse(info), Info::default());
+        }
+    }
+}

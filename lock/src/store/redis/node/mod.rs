@@ -1,0 +1,14 @@
+//! One server: its pool of connections, its pipeline and its subscription.
+
+pub(crate) mod failover_watcher;
+pub(crate) mod info;
+pub(crate) mod node;
+pub(crate) mod nonblocking_writer;
+pub(crate) mod outbox;
+pub(crate) mod pipeline;
+pub(crate) mod pool;
+pub(crate) mod replica_acks;
+pub(crate) mod request;
+pub(crate) mod server;
+pub(crate) mod server_clock;
+pub(crate) mod subscriber;

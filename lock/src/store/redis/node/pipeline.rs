@@ -1,0 +1,289 @@
+//! One connection on which many operations are in flight at once (DESIGN: pipeline).
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use crate::model::sync::Mutex;
+use crate::ops::Operation;
+use crate::store::failure::Failure;
+use crate::store::pipeline::{PipelineRequest, PipelineSource};
+use crate::store::redis::net::connection::{Broken, Connection};
+use crate::store::redis::net::deadline::Deadline;
+use crate::store::redis::net::socket::Socket;
+use crate::store::redis::node::info::{self, Info};
+use crate::store::redis::node::request::{
+    MAX_SENDS, ReplyAction, classify, pack, too_many_resends,
+};
+use crate::store::redis::node::server::Server;
+use crate::store::redis::resp::redirect::Redirection;
+
+/// A connection of its own, so that a renewal never waits for a connection that callers use.
+pub(crate) struct Pipeline {
+    server: Arc<Server>,
+    connection: Mutex<Option<Connection>>,
+    /// The socket of the connection, also while it is in use.
+    socket: Mutex<Weak<Socket>>,
+    /// Whether `INFO` is still to be asked on this connection: it is new, and the server may be
+    /// too.
+    is_new: AtomicBool,
+    /// How often in a row `INFO` was not answered in time.
+    info_timeouts: AtomicU32,
+}
+
+/// After this many timeouts in a row `INFO` is no longer asked, as each one costs a connection.
+/// One alone may be a server that was just started and is slow.
+const MAX_INFO_TIMEOUTS: u32 = 3;
+
+/// Operations that belong to another node of the cluster, and the redirection to it, if known.
+pub(crate) type Redirected<S> = Vec<(
+    PipelineRequest<<S as PipelineSource>::Operation, <S as PipelineSource>::Tag>,
+    Option<Redirection>,
+)>;
+
+/// One operation that was sent, or is to be sent again.
+struct InFlight<S: PipelineSource> {
+    request: PipelineRequest<S::Operation, S::Tag>,
+    /// Whether the script's text is sent instead of its hash.
+    send_body: bool,
+    /// How often it was sent before.
+    earlier_sends: usize,
+    deadline: Deadline,
+    /// The time before it was sent.
+    sent_at: Instant,
+}
+
+/// The operations of one run.
+struct Window<S: PipelineSource> {
+    /// Sent and not answered, the oldest first.
+    in_flight: VecDeque<InFlight<S>>,
+    /// To be sent again with the next write.
+    resends: Vec<InFlight<S>>,
+}
+
+impl Pipeline {
+    pub(crate) fn new(server: Arc<Server>) -> Self {
+        Self {
+            server,
+            connection: Mutex::new(None),
+            socket: Mutex::default(),
+            is_new: AtomicBool::new(false),
+            info_timeouts: AtomicU32::new(0),
+        }
+    }
+
+    /// Closes the connection, once the operations in flight are answered.
+    pub(crate) fn close(&self) {
+        *self.connection.lock() = None;
+    }
+
+    /// Connects if there is no connection, or if the server has closed it.
+    pub(crate) fn ensure_connected(&self, timeout: Duration) -> Result<(), Failure> {
+        let mut kept = self.connection.lock();
+        let is_usable = |kept: &Connection| self.server.is_current(kept) && kept.is_open();
+        if !kept.as_ref().is_some_and(is_usable) {
+            *kept = None;
+            *kept = Some(self.connect(&mut Deadline::after(timeout))?);
+        }
+        Ok(())
+    }
+
+    /// `INFO`, if the connection was made since the last call: the server may have been restarted,
+    /// or be another. And whether it was restarted.
+    pub(crate) fn info_of_new_server(&self, timeout: Duration) -> Option<(Info, bool)> {
+        // Relaxed, here and below: only the renewal thread uses the pipeline.
+        let timeouts = self.info_timeouts.load(Ordering::Relaxed);
+        if !self.is_new.load(Ordering::Relaxed) || timeouts >= MAX_INFO_TIMEOUTS {
+            return None;
+        }
+        let mut kept = self.connection.lock();
+        let mut connection = kept.take()?;
+        self.is_new.store(false, Ordering::Relaxed);
+        match info::query(&mut connection, &mut Deadline::after(timeout)) {
+            Ok(info) => {
+                self.info_timeouts.store(0, Ordering::Relaxed);
+                let was_restarted = self.server.learn_run_id(&info, connection.generation);
+                *kept = Some(connection);
+                Some((info, was_restarted))
+            }
+            Err(broken) => {
+                // A connection that broke does not show whether the server would have answered.
+                self.info_timeouts
+                    .store(timeouts + u32::from(broken.is_timeout()), Ordering::Relaxed);
+                None
+            }
+        }
+    }
+
+    /// Sends the operations of `source` and hands it their replies, until it has no more.
+    ///
+    /// What another node of the cluster serves is collected in `redirected` instead, if that is
+    /// given. After a failure of the connection every operation in flight has got that failure.
+    pub(crate) fn run<S: PipelineSource>(
+        &self,
+        source: &mut S,
+        redirected: Option<&mut Redirected<S>>,
+    ) -> Result<(), Failure> {
+        let mut kept = self.connection.lock();
+        // The connection is put back only after every reply was read. If `source` panics before, it
+        // is closed: a reply still to come would be read as that to a later operation.
+        let mut connection = kept.take().filter(|kept| self.server.is_current(kept));
+        let mut window = Window { in_flight: VecDeque::new(), resends: Vec::new() };
+        let ended = self.exchange(source, &mut connection, &mut window, redirected);
+        match &ended {
+            Ok(()) => *kept = connection,
+            Err(failure) => window.fail(source, failure),
+        }
+        ended
+    }
+
+    /// The loop of [`run`](Self::run).
+    fn exchange<S: PipelineSource>(
+        &self,
+        source: &mut S,
+        connection: &mut Option<Connection>,
+        window: &mut Window<S>,
+        mut redirected: Option<&mut Redirected<S>>,
+    ) -> Result<(), Failure> {
+        loop {
+            // 1. Send more when few are in flight: one write carries many, and the server has
+            //    work meanwhile.
+            if window.in_flight.len() <= source.refill_at() {
+                self.refill(source, connection, window)?;
+            }
+
+            // 2. Receive a reply. The server answers in order, so it is that to the oldest.
+            let (Some(mut oldest), Some(open)) =
+                (window.in_flight.pop_front(), connection.as_mut())
+            else {
+                return Ok(());
+            };
+            let reply = match open.receive(&mut oldest.deadline.refresh()) {
+                Ok(reply) => reply,
+                Err(error) => {
+                    let not_after = self.server.clock.at(oldest.deadline.instant());
+                    window.in_flight.push_front(oldest);
+                    return Err(self.server.no_reply(Broken::Unanswered(error), not_after));
+                }
+            };
+
+            // 3. Hand the reply over, send the operation again, or collect it for another node.
+            let operation = &oldest.request.operation;
+            let answer = match classify(&self.server.clock, operation, oldest.sent_at, reply) {
+                ReplyAction::Return(value) => operation.decode(value).map_err(Failure::unexpected),
+                ReplyAction::Fail { code, message } => {
+                    if let Some(redirected) = redirected.as_deref_mut()
+                        && let Some(to) = self.redirection(&code, &message)
+                    {
+                        redirected.push((oldest.request, Some(to)));
+                        continue;
+                    }
+                    let (failure, is_unusable) =
+                        self.server.refused(code, message, open.generation);
+                    if is_unusable {
+                        source.on_reply(oldest.request.tag, Err(failure.clone()));
+                        return Err(failure);
+                    }
+                    Err(failure)
+                }
+                // Nothing ran. The first deadline holds for the resends too, or a few of them would
+                // take several times the timeout.
+                action @ (ReplyAction::SendBody | ReplyAction::Resend) => {
+                    oldest.earlier_sends += 1;
+                    oldest.send_body |= matches!(action, ReplyAction::SendBody);
+                    if oldest.earlier_sends < MAX_SENDS && oldest.deadline.refresh().left().is_ok()
+                    {
+                        window.resends.push(oldest);
+                        continue;
+                    }
+                    Err(too_many_resends())
+                }
+            };
+            source.on_reply(oldest.request.tag, answer);
+        }
+    }
+
+    fn connect(&self, deadline: &mut Deadline) -> Result<Connection, Failure> {
+        let connection = self.server.connect(deadline)?;
+        *self.socket.lock() = connection.socket();
+        self.is_new.store(true, Ordering::Relaxed);
+        Ok(connection)
+    }
+
+    /// Shuts the connection, also while a thread waits for a reply on it.
+    pub(crate) fn abort(&self) {
+        if let Some(socket) = self.socket.lock().upgrade() {
+            socket.shut();
+        }
+    }
+
+    /// The node that the server named instead of answering.
+    fn redirection(&self, code: &str, message: &str) -> Option<Redirection> {
+        Redirection::parse(code, message, self.server.address()?)
+    }
+
+    /// Sends operations until as many are in flight as `source` allows, on a new connection if
+    /// there is none.
+    fn refill<S: PipelineSource>(
+        &self,
+        source: &mut S,
+        connection: &mut Option<Connection>,
+        window: &mut Window<S>,
+    ) -> Result<(), Failure> {
+        // 1. Take the resends first, then what `source` gives.
+        let in_flight = &mut window.in_flight;
+        let first_new = in_flight.len();
+        while in_flight.len() < source.max_in_flight() {
+            let next = window.resends.pop().or_else(|| {
+                let request = source.next()?;
+                let deadline = Deadline::after(request.timeout);
+                let sent_at = deadline.read_at();
+                Some(InFlight { request, send_body: false, earlier_sends: 0, deadline, sent_at })
+            });
+            let Some(next) = next else { break };
+            in_flight.push_back(next);
+        }
+        let Some(mut deadline) = latest_deadline(in_flight, first_new) else { return Ok(()) };
+
+        // 2. Connect if necessary. The time that takes is not counted as theirs.
+        if connection.is_none() {
+            *connection = Some(self.connect(&mut deadline)?);
+            for sent in in_flight.iter_mut() {
+                sent.deadline = Deadline::after(sent.request.timeout);
+                sent.sent_at = sent.deadline.read_at();
+            }
+            deadline = latest_deadline(in_flight, first_new).unwrap_or(deadline);
+        }
+        let Some(open) = connection else { return Ok(()) };
+
+        // 3. Send all of them in one write.
+        let mut packed = Vec::new();
+        for next in in_flight.range(first_new..) {
+            let not_after = self.server.clock.at(next.deadline.instant());
+            let (operation, channels) = (&next.request.operation, self.server.channels);
+            packed.extend_from_slice(&pack(operation, not_after, next.send_body, channels));
+        }
+        let not_after = self.server.clock.at(deadline.instant());
+        // After an error part of the bytes may have left, so each of them may have run.
+        open.send(&packed, &mut deadline)
+            .map_err(|error| self.server.no_reply(Broken::Unanswered(error), not_after))
+    }
+}
+
+/// The latest deadline of those from an index on.
+fn latest_deadline<S: PipelineSource>(
+    in_flight: &VecDeque<InFlight<S>>,
+    from: usize,
+) -> Option<Deadline> {
+    in_flight.range(from..).map(|next| next.deadline).max_by_key(|deadline| deadline.instant())
+}
+
+impl<S: PipelineSource> Window<S> {
+    /// Every operation gets the failure of the connection.
+    fn fail(self, source: &mut S, failure: &Failure) {
+        for sent in self.in_flight.into_iter().chain(self.resends) {
+            source.on_reply(sent.request.tag, Err(failure.clone()));
+        }
+    }
+}

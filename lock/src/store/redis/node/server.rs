@@ -1,0 +1,475 @@
+//! Connects to one server: finds its address, asks for the credentials, connects and authenticates,
+//! all by one deadline.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use hashed_wheel::Parker;
+
+use crate::error::Reason;
+use crate::model::settings::ReplicaAcks;
+use crate::model::sync::Mutex;
+use crate::ops::value::{ServerTime, Value};
+use crate::store::failure::Failure;
+use crate::store::redis::address::credentials::Credentials;
+use crate::store::redis::address::url::{Access, Address, Peer};
+use crate::store::redis::net::connection::{Broken, Connection};
+use crate::store::redis::net::deadline::Deadline;
+use crate::store::redis::net::dial::{
+    authentication, dial, handshake_failed, not_sent, refused, unauthenticated,
+};
+use crate::store::redis::net::open_sockets::Sockets;
+use crate::store::redis::net::resolve::Resolver;
+use crate::store::redis::net::single_flight::SingleFlight;
+use crate::store::redis::node::info::Info;
+use crate::store::redis::node::server_clock::ServerClock;
+use crate::store::redis::resp::encode::Command;
+use crate::store::redis::resp::pubsub::Channels;
+use crate::store::redis::sentinel::master::{Master, MasterChange, MasterEndpoint};
+use crate::store::redis::sentinel::query::MasterReport;
+
+/// Pauses between attempts to connect to a master that cannot be reached.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// One server, and what is known of it.
+#[derive(Debug)]
+pub(crate) struct Server {
+    endpoint: MasterEndpoint,
+    access: Access,
+    sockets: Sockets,
+    resolver: Resolver,
+    credentials: SingleFlight<Credentials>,
+    pub(crate) clock: ServerClock,
+    pub(crate) channels: Channels,
+    pub(crate) command_timeout: Duration,
+    /// The number of connections made. Relaxed: a statistic.
+    pub(crate) connections: AtomicU64,
+    /// The number of failovers and restarts. A failover counts once every socket to the old master
+    /// is shut.
+    moves: AtomicU64,
+    /// The run id that was seen last. Unknown at first, and after a failover.
+    run_id: Mutex<Option<String>>,
+    /// Unparked when `moves` grows.
+    move_listeners: Mutex<Vec<Parker>>,
+}
+
+impl Server {
+    pub(crate) fn new(
+        endpoint: MasterEndpoint,
+        access: Access,
+        command_timeout: Duration,
+        channels: Channels,
+    ) -> Self {
+        Self {
+            endpoint,
+            access,
+            sockets: Sockets::default(),
+            resolver: Resolver::default(),
+            credentials: SingleFlight::new(),
+            clock: ServerClock::new(),
+            channels,
+            command_timeout,
+            connections: AtomicU64::new(0),
+            moves: AtomicU64::new(0),
+            run_id: Mutex::default(),
+            move_listeners: Mutex::default(),
+        }
+    }
+
+    /// A connection that is ready for commands, or a failure by the deadline.
+    pub(crate) fn connect(&self, deadline: &mut Deadline) -> Result<Connection, Failure> {
+        self.connect_for(None, deadline)
+    }
+
+    /// The same for callers whose sockets are shut together, also while one is being connected.
+    /// Fails if they were shut since that generation.
+    pub(crate) fn connect_for(
+        &self,
+        callers: Option<(&Sockets, u64)>,
+        deadline: &mut Deadline,
+    ) -> Result<Connection, Failure> {
+        match &self.endpoint {
+            MasterEndpoint::Fixed(peer) => {
+                self.connect_to(peer, self.sockets.generation(), callers, deadline)
+            }
+            MasterEndpoint::Followed(master) => self.connect_to_master(master, callers, deadline),
+        }
+    }
+
+    /// Connects to the present master, and asks the sentinels when it is unknown or unreachable
+    /// (DESIGN: sentinel).
+    fn connect_to_master(
+        &self,
+        master: &Master,
+        callers: Option<(&Sockets, u64)>,
+        deadline: &mut Deadline,
+    ) -> Result<Connection, Failure> {
+        let mut pause = FIRST_PAUSE;
+        let mut previous: Option<Failure> = None;
+        loop {
+            // Read before the address: a failover in between makes the attempt fail.
+            let (generation, moves) = (self.sockets.generation(), master.failovers());
+            let callers_were_shut =
+                || callers.is_some_and(|(sockets, generation)| sockets.generation() != generation);
+            if master.is_closed() || callers_were_shut() {
+                return Err(Failure::Closed);
+            }
+            let failure = match master.address() {
+                Some(address) => {
+                    let peer = Peer::Tcp(address.clone());
+                    match self.connect_to(&peer, generation, callers, deadline) {
+                        Ok(connection) => return Ok(connection),
+                        Err(failure) => {
+                            // Suspect the address, unless the attempt ended because of its caller:
+                            // its deadline has passed, or its sockets were shut.
+                            let in_time = deadline.refresh().left().is_ok() && !callers_were_shut();
+                            if self.sockets.generation() == generation && in_time {
+                                master.suspect(&address);
+                            }
+                            failure
+                        }
+                    }
+                }
+                // The address is unknown or suspected: ask the sentinels, then connect.
+                None => match master.query(deadline) {
+                    Ok(change) => {
+                        self.apply(change);
+                        continue;
+                    }
+                    Err(failure) => failure,
+                },
+            };
+            let left = deadline.refresh().left().unwrap_or_default();
+            if !failure.is_transient() {
+                return Err(failure);
+            }
+            if left.is_zero() {
+                // This attempt only ran out of time. An earlier one tells more.
+                return Err(previous.unwrap_or(failure));
+            }
+            let failure = match previous.take() {
+                Some(previous) if previous.says_more_than(&failure) => previous,
+                _ => failure,
+            };
+            // Pause, or go on at once when a failover becomes known.
+            let has_moved = master.wait_for_failover(moves, pause.min(left));
+            if !has_moved && left <= pause {
+                return Err(failure);
+            }
+            deadline.refresh();
+            previous = Some(failure);
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Its address, if that is fixed.
+    pub(crate) fn address(&self) -> Option<&Address> {
+        match &self.endpoint {
+            MasterEndpoint::Fixed(Peer::Tcp(address)) => Some(address),
+            _ => None,
+        }
+    }
+
+    /// The master whose address the sentinels report, if there are sentinels.
+    pub(crate) fn master(&self) -> Option<&Master> {
+        match &self.endpoint {
+            MasterEndpoint::Fixed(_) => None,
+            MasterEndpoint::Followed(master) => Some(master),
+        }
+    }
+
+    /// A sentinel reports where the master is.
+    pub(crate) fn learn_master(&self, report: MasterReport) {
+        if let Some(master) = self.master() {
+            self.apply(master.update(report));
+        }
+    }
+
+    /// The server behind the connections of this generation is not a master. They are shut, and the
+    /// sentinels, if there are any, are asked before the next connect.
+    pub(crate) fn report_not_master(&self, generation: u64) {
+        if let Some(master) = self.master()
+            && self.sockets.generation() == generation
+        {
+            master.invalidate();
+            self.sockets.shut_all_of(generation);
+        }
+    }
+
+    /// Whether a connection still leads to the present master.
+    pub(crate) fn is_current(&self, connection: &Connection) -> bool {
+        connection.generation == self.sockets.generation()
+    }
+
+    /// Compares the run id with the last one. True if the server was restarted since, and so may
+    /// have lost its data. `generation` is that of the connection that reported it.
+    pub(crate) fn learn_run_id(&self, info: &Info, generation: u64) -> bool {
+        let Some(run_id) = &info.run_id else { return false };
+        let mut known = self.run_id.lock();
+        if self.sockets.generation() != generation {
+            return false;
+        }
+        let is_another = known.as_ref().is_some_and(|known| known != run_id);
+        *known = Some(run_id.clone());
+        is_another
+    }
+
+    /// Counts a failover or a restart.
+    pub(crate) fn count_move(&self) {
+        self.moves.fetch_add(1, Ordering::SeqCst);
+        self.notify_move_listeners();
+    }
+
+    /// The number of failovers and restarts. After one, the server may lack what was written
+    /// before.
+    pub(crate) fn moves(&self) -> u64 {
+        self.moves.load(Ordering::SeqCst)
+    }
+
+    /// Unparks `parker` after each move, and when the client stops using the server.
+    pub(crate) fn wake_on_move(&self, parker: &Parker) {
+        self.move_listeners.lock().push(parker.clone());
+    }
+
+    pub(crate) fn notify_move_listeners(&self) {
+        self.move_listeners.lock().iter().for_each(Parker::unpark);
+    }
+
+    /// After a failover nothing more is written to the old master.
+    fn apply(&self, change: MasterChange) {
+        if change == MasterChange::Moved {
+            self.sockets.shut_all();
+            // The new master has another run id, which is queried on the next connection.
+            *self.run_id.lock() = None;
+            // Counted last: a thread that sees the new count finds the old sockets shut. Otherwise
+            // it could take a grant of the old master for one of the new master.
+            self.count_move();
+        }
+    }
+
+    /// Which replicas have to acknowledge a grant.
+    pub(crate) fn replica_acks(&self) -> Option<ReplicaAcks> {
+        self.access.replica_acks
+    }
+
+    pub(crate) fn not_sent(&self, error: io::Error) -> Failure {
+        not_sent(&self.endpoint, error)
+    }
+
+    /// The failure of a command that got no reply.
+    pub(crate) fn no_reply(&self, broken: Broken, not_after: ServerTime) -> Failure {
+        match broken {
+            Broken::NotSent(error) => self.not_sent(error),
+            Broken::Unanswered(error) => {
+                let broken = error.kind() != io::ErrorKind::TimedOut;
+                let reason = Reason::from(error).in_context(&self.endpoint);
+                Failure::Unknown { not_after, reason, broken }
+            }
+        }
+    }
+
+    /// The failure of a command that was answered with an error, and whether the connection, of
+    /// this generation, cannot be used any more.
+    pub(crate) fn refused(
+        &self,
+        code: String,
+        message: String,
+        generation: u64,
+    ) -> (Failure, bool) {
+        match code.as_str() {
+            // A replica answers so: another server is the master.
+            "READONLY" | "MASTERDOWN" => {
+                self.report_not_master(generation);
+                (Failure::Refused { code, message }, true)
+            }
+            // The user was removed or its password changed. A new connection authenticates again.
+            "NOAUTH" | "WRONGPASS" => {
+                let reason = format!("{code} {message}");
+                (unauthenticated(&self.endpoint, &self.access, reason), true)
+            }
+            _ => (Failure::Refused { code, message }, false),
+        }
+    }
+
+    fn connect_to(
+        &self,
+        peer: &Peer,
+        generation: u64,
+        callers: Option<(&Sockets, u64)>,
+        deadline: &mut Deadline,
+    ) -> Result<Connection, Failure> {
+        let credentials = self.credentials(deadline).map_err(|error| not_sent(peer, error))?;
+        let connection = self.open(peer, generation, callers, deadline);
+        let mut connection = connection.map_err(|error| not_sent(peer, error))?;
+        self.handshake(peer, &mut connection, credentials.as_ref(), deadline)?;
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        Ok(connection)
+    }
+
+    /// The credentials for this connection.
+    fn credentials(&self, deadline: &mut Deadline) -> io::Result<Option<Credentials>> {
+        let Some(source) = self.access.credentials.clone() else {
+            return Ok(self.access.fixed_credentials());
+        };
+        // Foreign code, which may never return.
+        let question = move || source.call().map_err(io::Error::other);
+        let late = "no credentials came in time";
+        let asked = self.credentials.call("lock-credentials", "", question, deadline.left()?, late);
+        deadline.refresh();
+        let mut asked = asked.map_err(|error| {
+            let kind = error.kind();
+            io::Error::new(kind, Reason::from(error).in_context("the credentials callback"))
+        })?;
+        asked.username = asked.username.or_else(|| self.access.username.clone());
+        Ok(Some(asked))
+    }
+
+    fn open(
+        &self,
+        peer: &Peer,
+        generation: u64,
+        callers: Option<(&Sockets, u64)>,
+        deadline: &mut Deadline,
+    ) -> io::Result<Connection> {
+        let mut share = *deadline;
+        if self.master().is_some() {
+            // A host that is gone does not answer. Leave time for the master that replaces it.
+            share = Deadline::after(deadline.left()? / 2);
+        }
+        let (access, timeout) = (&self.access, self.command_timeout);
+        let socket = Arc::new(dial(peer, access, &self.resolver, timeout, &mut share)?);
+        deadline.refresh();
+        self.sockets.admit(&socket, generation)?;
+        if let Some((callers, generation)) = callers {
+            callers.admit(&socket, generation)?;
+        }
+        Ok(Connection::new(socket, timeout, generation))
+    }
+
+    /// Authenticates, selects the database and asks for the time, in one round trip. Where there
+    /// are sentinels, it also checks that the server is a master.
+    fn handshake(
+        &self,
+        peer: &Peer,
+        connection: &mut Connection,
+        credentials: Option<&Credentials>,
+        deadline: &mut Deadline,
+    ) -> Result<(), Failure> {
+        let mut commands: Vec<Vec<u8>> = authentication(credentials).into_iter().collect();
+        if self.access.database != 0 {
+            commands.push(Command::of(&["SELECT", &self.access.database.to_string()]));
+        }
+        let time_index = commands.len();
+        commands.push(Command::of(&["TIME"]));
+        if self.master().is_some() {
+            commands.push(role_command());
+        }
+
+        let sent_at = deadline.refresh().read_at();
+        if let Err(error) = connection.send(&commands.concat(), deadline) {
+            // The server may have said why before it closed the connection.
+            drop(connection.receive(deadline));
+            return Err(handshake_failed(peer, connection, error));
+        }
+        let mut time = None;
+        for index in 0..commands.len() {
+            let reply = connection.receive(deadline);
+            let reply = reply.map_err(|error| handshake_failed(peer, connection, error))?;
+            deadline.refresh();
+            match reply {
+                Value::Refusal { code, message } => {
+                    return Err(refused(peer, &self.access, credentials, (code, message)));
+                }
+                reply if index == time_index => time = parse_time(&reply),
+                reply if index > time_index && !is_master(&reply) => {
+                    return Err(not_sent(peer, io::Error::other("it is a replica")));
+                }
+                _ => {}
+            }
+        }
+        if let Some(now) = time {
+            self.clock.learn(now, sent_at);
+        }
+        Ok(())
+    }
+}
+
+/// The command that asks whether a server is a master.
+pub(crate) fn role_command() -> Vec<u8> {
+    Command::of(&["ROLE"])
+}
+
+/// Whether the reply to it says so.
+pub(crate) fn is_master(role: &Value) -> bool {
+    let Value::Array(parts) = role else { return false };
+    matches!(parts.first(), Some(Value::Text(role)) if role == "master")
+}
+
+/// Parses the reply to `TIME`: seconds and microseconds.
+fn parse_time(reply: &Value) -> Option<ServerTime> {
+    let Value::Array(parts) = reply else {
+        return None;
+    };
+    let [Value::Text(seconds), Value::Text(micros)] = parts.as_slice() else {
+        return None;
+    };
+    let (seconds, micros): (i64, i64) = (seconds.parse().ok()?, micros.parse().ok()?);
+    Some(ServerTime(seconds.checked_mul(1000)?.checked_add(micros / 1000)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::TcpListener;
+    use std::sync::Barrier;
+    use std::thread;
+
+    use super::*;
+    use crate::store::redis::net::socket::Socket;
+    use crate::store::redis::sentinel::query::Sentinels;
+
+    const TIMEOUT: Duration = Duration::from_secs(10);
+
+    fn server_behind_sentinels() -> Server {
+        let name = "mymaster".to_owned();
+        let sentinels = Sentinels::new(name, Vec::new(), Access::default(), TIMEOUT);
+        let endpoint = MasterEndpoint::Followed(Box::new(Master::new(sentinels)));
+        Server::new(endpoint, Access::default(), TIMEOUT, Channels::Everywhere)
+    }
+
+    #[test]
+    fn a_new_move_count_is_seen_only_after_every_old_socket_is_shut() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        for _ in 0..20 {
+            let server = server_behind_sentinels();
+            // Shutting that many takes longer than reading the count.
+            let both: Vec<_> = (0..100)
+                .map(|_| {
+                    let socket = Arc::new(
+                        Socket::connect(&address, &mut Deadline::after(TIMEOUT), TIMEOUT).unwrap(),
+                    );
+                    server.sockets.admit(&socket, server.sockets.generation()).unwrap();
+                    (socket, listener.accept().unwrap())
+                })
+                .collect();
+            let ready = Barrier::new(2);
+            thread::scope(|scope| {
+                let watcher = scope.spawn(|| {
+                    ready.wait();
+                    while server.moves() == 0 {
+                        std::hint::spin_loop();
+                    }
+                    let takes = |(socket, _): &&(Arc<Socket>, _)| (&**socket).write(b"x").is_ok();
+                    both.iter().rev().filter(takes).count()
+                });
+                ready.wait();
+                server.apply(MasterChange::Moved);
+                assert_eq!(watcher.join().unwrap(), 0, "could still be written to");
+            });
+        }
+    }
+}

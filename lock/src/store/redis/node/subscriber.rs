@@ -1,0 +1,425 @@
+//! The connection that receives messages: any number of channels, used by any number of threads
+//! (DESIGN: subscription).
+//!
+//! One thread reads. Any thread may subscribe or unsubscribe a channel, and
+//! [`flush`](Subscriber::flush) sends the commands. No caller waits for the server: it writes what
+//! the kernel accepts at once, and the thread writes the rest. [`Outbox`] keeps the commands to be
+//! sent, and those that are unanswered. When the connection breaks, the thread makes another and
+//! subscribes everything again; meanwhile the waiters poll. Nothing here ever fails a caller.
+//!
+//! A node of a cluster serves a channel only while it serves the channel's slot. When that ends, it
+//! evicts the channel and refuses it from then on, until
+//! [`retry_unserved`](Subscriber::retry_unserved). A [`RedirectSink`] learns which node serves it
+//! now.
+
+use std::io::{self, Read};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hashed_wheel::{Clock, SystemClock};
+
+use crate::error::is_transient_code;
+use crate::model::sync::{Condvar, Mutex};
+use crate::ops::value::Value;
+use crate::store::listener::Listener;
+use crate::store::redis::net::deadline::{Deadline, is_timeout_or_signal};
+use crate::store::redis::net::socket::Socket;
+use crate::store::redis::node::nonblocking_writer::NonblockingWriter;
+use crate::store::redis::node::outbox::{Outbox, SentCommand, UnexpectedReply};
+use crate::store::redis::node::server::Server;
+use crate::store::redis::resp::decode::Decoder;
+use crate::store::redis::resp::redirect::Redirection;
+use crate::store::redis::resp::slot::slot_of;
+use crate::store::redis::sentinel::master::Master;
+
+/// Receives the redirections of a cluster's subscriptions.
+pub(crate) trait RedirectSink: Send + Sync {
+    /// This node does not serve a channel and names the one that does, or, with `None`, it cannot
+    /// be reached. Must not block.
+    fn redirected(&self, to: Option<Redirection>);
+}
+
+/// A handle on the thread, which starts with the first channel.
+pub(crate) struct Subscriber {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    server: Arc<Server>,
+    listener: Weak<dyn Listener>,
+    redirects: Option<Weak<dyn RedirectSink>>,
+    /// Locked before `state`, and never while waiting.
+    writer: Mutex<Option<NonblockingWriter>>,
+    state: Mutex<State>,
+    /// Signalled when there is a first channel, and on close.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    outbox: Outbox,
+    /// Channels that were live already when they were subscribed. The next flush reports them.
+    already_live: Vec<Arc<str>>,
+    running: bool,
+    closed: bool,
+}
+
+/// Pauses between two connections. They double up to the longest, and start again after a
+/// connection that lasted as long as that.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// How long one read may take before the thread looks for bytes that a caller could not write.
+/// Waiters poll as often.
+const LONGEST_READ: Duration = Duration::from_secs(1);
+/// The same while such bytes are known.
+const SHORTEST_READ: Duration = Duration::from_millis(10);
+
+impl Subscriber {
+    pub(crate) fn new(
+        server: Arc<Server>,
+        listener: Weak<dyn Listener>,
+        redirects: Option<Weak<dyn RedirectSink>>,
+    ) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                server,
+                listener,
+                redirects,
+                writer: Mutex::new(None),
+                state: Mutex::new(State::default()),
+                changed: Condvar::new(),
+            }),
+        }
+    }
+
+    pub(crate) fn subscribe(&self, channel: &Arc<str>) {
+        let mut state = self.shared.state.lock();
+        if state.outbox.subscribe(channel) {
+            state.already_live.push(Arc::clone(channel));
+        }
+    }
+
+    /// The UNSUBSCRIBE is sent with the next flush, or by the thread when nothing else happens. If
+    /// the channel is subscribed again before, nothing is sent.
+    pub(crate) fn unsubscribe(&self, channel: &Arc<str>) {
+        self.shared.state.lock().outbox.unsubscribe(channel);
+    }
+
+    /// Subscribes the channels again that the server did not serve.
+    pub(crate) fn retry_unserved(&self) {
+        let any = self.shared.state.lock().outbox.retry_unserved();
+        if any {
+            self.shared.write();
+        }
+    }
+
+    /// Sends the commands. Does not wait for the server: it writes what the kernel accepts, at most
+    /// [`MAX_UNANSWERED_BYTES`](crate::store::redis::node::outbox::MAX_UNANSWERED_BYTES).
+    pub(crate) fn flush(&self) {
+        self.start();
+        let already_live = {
+            let mut state = self.shared.state.lock();
+            state.outbox.flush();
+            std::mem::take(&mut state.already_live)
+        };
+        self.shared.write();
+        if let Some(listener) = self.shared.listener.upgrade() {
+            for channel in already_live {
+                listener.live(&channel);
+            }
+        }
+    }
+
+    /// Ends the thread, without waiting for it.
+    pub(crate) fn close(&self) {
+        {
+            let mut state = self.shared.state.lock();
+            state.closed = true;
+            self.shared.changed.notify_all();
+        }
+        if let Some(writer) = self.shared.writer.lock().take() {
+            writer.socket.shut();
+        }
+    }
+
+    fn start(&self) {
+        let mut state = self.shared.state.lock();
+        self.shared.changed.notify_all();
+        if state.running || state.closed || !state.outbox.wants_any() {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        // Without a thread there are no messages, and the waiters poll. The next flush tries again.
+        state.running = thread::Builder::new()
+            .name("lock-subscription".to_owned())
+            .spawn(move || shared.run())
+            .is_ok();
+    }
+}
+
+impl Shared {
+    /// Writes the commands, as far as the kernel accepts them. Without a connection nothing is
+    /// written: the next one begins with all channels. Returns since when the kernel accepts
+    /// nothing, if something is left to write.
+    fn write(&self) -> Option<Instant> {
+        let mut writer = self.writer.lock();
+        let open = writer.as_mut()?;
+        let next = |packed: &mut Vec<u8>| {
+            self.state.lock().outbox.fill(self.server.channels, packed);
+        };
+        if open.write(next).is_err() {
+            // Part of a command may be written, so the connection is useless.
+            open.socket.shut();
+            *writer = None;
+            return None;
+        }
+        open.stuck_since
+    }
+
+    /// The thread: connects, reads until the connection breaks, pauses, and starts over.
+    fn run(self: Arc<Self>) {
+        let mut pause = FIRST_PAUSE;
+        while self.wait_for_channel() {
+            // 1. Connect and read. It returns without an error only on close.
+            let moves = self.server.master().map_or(0, Master::failovers);
+            let begun_at = SystemClock.now();
+            let ended = self.connect().and_then(|(socket, decoder)| self.read(&socket, decoder));
+            self.disconnect();
+            if ended.is_ok() {
+                break;
+            }
+            // 2. In a cluster another node may serve the channels now.
+            self.report_redirect(None);
+            // 3. Pause. The pauses double while connections break soon, even with confirmed
+            //    subscriptions.
+            if SystemClock.now().saturating_duration_since(begun_at) >= LONGEST_PAUSE {
+                pause = FIRST_PAUSE;
+            }
+            let master = self.server.master();
+            if !self.sleep(if master.is_some() { FIRST_PAUSE } else { pause }) {
+                break;
+            }
+            // With sentinels the rest of the pause ends as soon as a failover becomes known.
+            let has_moved = master.is_some_and(|master| master.wait_for_failover(moves, pause));
+            pause = if has_moved { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
+        }
+        self.state.lock().running = false;
+    }
+
+    /// Waits until a channel is wanted. False on close.
+    fn wait_for_channel(&self) -> bool {
+        let mut state = self.state.lock();
+        while !state.outbox.wants_any() && !state.closed {
+            self.changed.wait(&mut state);
+        }
+        !state.closed
+    }
+
+    /// Sleeps, unless it is closed. False on close.
+    fn sleep(&self, pause: Duration) -> bool {
+        let mut deadline = Deadline::after(pause);
+        let mut state = self.state.lock();
+        while !state.closed {
+            let Ok(left) = deadline.refresh().left() else { break };
+            self.changed.wait_for(&mut state, left);
+        }
+        !state.closed
+    }
+
+    /// Connects. The first read sends all commands.
+    fn connect(&self) -> io::Result<(Arc<Socket>, Decoder)> {
+        let connection = self
+            .server
+            .connect(&mut Deadline::after(self.server.command_timeout))
+            .map_err(|failure| io::Error::other(format!("{failure:?}")))?;
+        let (socket, decoder) = connection.into_parts();
+        let mut writer = self.writer.lock();
+        let mut state = self.state.lock();
+        if state.closed {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        state.outbox.flush();
+        *writer = Some(NonblockingWriter::new(Arc::clone(&socket)));
+        drop((state, writer));
+        Ok((socket, decoder))
+    }
+
+    /// Nothing is written to the old connection any more, and the next one begins with all
+    /// channels.
+    fn disconnect(&self) {
+        let mut writer = self.writer.lock();
+        *writer = None;
+        let mut state = self.state.lock();
+        state.outbox.disconnected();
+        state.already_live.clear();
+    }
+
+    /// Reads until the connection breaks, or until there is no listener any more.
+    fn read(&self, socket: &Socket, mut decoder: Decoder) -> io::Result<()> {
+        let mut reader = Reader::new(socket, self);
+        loop {
+            let push = decoder.next(&mut reader)?;
+            let Some(listener) = self.listener.upgrade() else {
+                return Ok(());
+            };
+            match push {
+                Value::Array(parts) => self.handle_push(&parts, &*listener)?,
+                Value::Refusal { code, message } => {
+                    self.handle_error(&code, &message, &*listener)?;
+                }
+                // The reply to a PING while no channel is subscribed.
+                _ => self.state.lock().outbox.pong()?,
+            }
+        }
+    }
+
+    fn handle_push(&self, parts: &[Value], listener: &dyn Listener) -> io::Result<()> {
+        let [Value::Text(kind), Value::Text(channel), rest @ ..] = parts else {
+            return Ok(());
+        };
+        match (kind.as_str(), rest) {
+            ("message" | "smessage", [Value::Text(payload)]) => listener.message(channel, payload),
+            ("subscribe" | "ssubscribe", _) => {
+                let is_live = self.state.lock().outbox.confirmed(channel)?;
+                if is_live {
+                    listener.live(channel);
+                }
+            }
+            ("unsubscribe", _) => self.state.lock().outbox.ended(channel, false)?,
+            ("sunsubscribe", _) => self.state.lock().outbox.ended(channel, true)?,
+            ("pong", _) => self.state.lock().outbox.pong()?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The server answers the oldest unanswered command with an error.
+    fn handle_error(&self, code: &str, message: &str, listener: &dyn Listener) -> io::Result<()> {
+        // Another node serves the channel.
+        let asked = self.server.address();
+        if let Some(to) = asked.and_then(|asked| Redirection::parse(code, message, asked)) {
+            let matches = |sent: &SentCommand| match (sent, &to) {
+                (SentCommand::Ping, _) => false,
+                (
+                    SentCommand::Subscribe(name) | SentCommand::Unsubscribe(name),
+                    Redirection::Moved { slot, .. },
+                ) => slot_of(name) == *slot,
+                (_, Redirection::Ask { .. }) => true,
+            };
+            // It matches no command if it answers an UNSUBSCRIBE of a channel that the server
+            // evicted just before.
+            drop(self.state.lock().outbox.refused(matches, true));
+            self.report_redirect(Some(to));
+            return Ok(());
+        }
+        // A transient error: start over with a new connection, after a pause.
+        if is_transient_code(code) {
+            return Err(io::Error::other(format!("{code} {message}")));
+        }
+        // A permanent error, such as a missing permission. The channel's waiters poll.
+        let command = self.state.lock().outbox.refused(|_| true, false)?;
+        if matches!(command, SentCommand::Subscribe(_)) {
+            listener.refused(&format!("{code} {message}"));
+        }
+        Ok(())
+    }
+
+    fn report_redirect(&self, to: Option<Redirection>) {
+        if let Some(redirects) = self.redirects.as_ref().and_then(Weak::upgrade) {
+            redirects.redirected(to);
+        }
+    }
+}
+
+impl From<UnexpectedReply> for io::Error {
+    fn from(_: UnexpectedReply) -> Self {
+        Self::new(
+            io::ErrorKind::InvalidData,
+            "the server sent a reply that matches no unanswered command",
+        )
+    }
+}
+
+/// Reads without a deadline, but not from a dead connection: after a silence of one command timeout
+/// it sends a PING, and after another it fails. Between two reads it writes what callers could not.
+struct Reader<'a> {
+    socket: &'a Socket,
+    shared: &'a Shared,
+    received_at: Instant,
+    pinged: bool,
+    /// The read timeout that the socket has now.
+    read_timeout: Option<Duration>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(socket: &'a Socket, shared: &'a Shared) -> Self {
+        Self { socket, shared, received_at: SystemClock.now(), pinged: false, read_timeout: None }
+    }
+
+    fn received(&mut self) {
+        self.received_at = SystemClock.now();
+        self.pinged = false;
+    }
+
+    /// Writes what is left to write, and returns how long the next read may take.
+    fn write(&self) -> io::Result<Duration> {
+        let timeout = self.shared.server.command_timeout;
+        let Some(stuck_since) = self.shared.write() else { return Ok(timeout.min(LONGEST_READ)) };
+        if SystemClock.now().saturating_duration_since(stuck_since) > timeout {
+            return Err(aborted("the server stopped reading"));
+        }
+        Ok(SHORTEST_READ)
+    }
+
+    /// A read has ended without data.
+    fn check_silence(&mut self) -> io::Result<()> {
+        let timeout = self.shared.server.command_timeout;
+        let silence = SystemClock.now().saturating_duration_since(self.received_at);
+        if silence >= timeout * 2 {
+            return Err(aborted("the server did not answer a PING"));
+        }
+        if silence >= timeout && !self.pinged {
+            self.pinged = true;
+            let mut state = self.shared.state.lock();
+            state.outbox.flush();
+            state.outbox.ping();
+        }
+        Ok(())
+    }
+}
+
+impl Read for Reader<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            // 1. Write what is left. A long write left unfinished shortens the read.
+            let read_timeout = self.write()?;
+            if self.read_timeout != Some(read_timeout) {
+                self.socket.set_read_timeout(read_timeout)?;
+                self.read_timeout = Some(read_timeout);
+            }
+            // 2. Read, until data comes or the timeout has passed.
+            let mut socket = self.socket;
+            match socket.read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => self.received(),
+                Err(error) if is_timeout_or_signal(&error) => self.check_silence()?,
+                result => {
+                    self.received();
+                    return result;
+                }
+            }
+        }
+    }
+}
+
+fn aborted(reason: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionAborted, reason)
+}
+
+#[cfg(test)]
+impl Subscriber {
+    /// The number of channels that are wanted.
+    pub(crate) fn wanted(&self) -> usize {
+        self.shared.state.lock().outbox.wanted()
+    }
+}

@@ -1,0 +1,182 @@
+//! Encodes commands: a list of words, each with its length.
+
+use crate::model::owner::Owner;
+use crate::ops::WRITE;
+
+/// A command that is being encoded.
+#[derive(Debug)]
+pub(crate) struct Command {
+    packed: Vec<u8>,
+}
+
+/// The bytes of a word beside its text: its length, and two ends of lines.
+const WORD_OVERHEAD: usize = 16;
+
+impl Command {
+    /// An empty command with room for `words` words of about `bytes` bytes together.
+    pub(crate) fn new(words: usize, bytes: usize) -> Self {
+        let mut packed = Vec::with_capacity(bytes + WORD_OVERHEAD * (words + 1));
+        header(b'*', words, &mut packed);
+        Self { packed }
+    }
+
+    /// The bytes of a command.
+    pub(crate) fn of(words: &[&str]) -> Vec<u8> {
+        let mut command = Self::new(words.len(), words.iter().map(|word| word.len()).sum());
+        for word in words {
+            command.word(word.as_bytes());
+        }
+        command.into_bytes()
+    }
+
+    pub(crate) fn word(&mut self, word: &[u8]) {
+        header(b'$', word.len(), &mut self.packed);
+        self.packed.extend_from_slice(word);
+        self.end_line();
+    }
+
+    pub(crate) fn number(&mut self, number: i64) {
+        let sign = usize::from(number < 0);
+        let number = number.unsigned_abs();
+        header(b'$', sign + length(number), &mut self.packed);
+        if sign > 0 {
+            self.packed.push(b'-');
+        }
+        digits(number, &mut self.packed);
+        self.end_line();
+    }
+
+    /// An owner's text.
+    pub(crate) fn owner(&mut self, owner: &Owner) {
+        self.owner_and(owner, "");
+    }
+
+    /// The same with the suffix of a writer.
+    pub(crate) fn writer(&mut self, owner: &Owner) {
+        self.owner_and(owner, WRITE);
+    }
+
+    fn owner_and(&mut self, owner: &Owner, suffix: &str) {
+        let (client, number) = owner.parts();
+        header(b'$', client.len() + 1 + length(number) + suffix.len(), &mut self.packed);
+        self.packed.extend_from_slice(&client);
+        self.packed.push(b':');
+        digits(number, &mut self.packed);
+        self.packed.extend_from_slice(suffix.as_bytes());
+        self.end_line();
+    }
+
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.packed
+    }
+
+    fn end_line(&mut self) {
+        self.packed.extend_from_slice(b"\r\n");
+    }
+}
+
+/// A line with the number of words, or of bytes, that follow.
+fn header(kind: u8, number: usize, text: &mut Vec<u8>) {
+    text.push(kind);
+    digits(number as u64, text);
+    text.extend_from_slice(b"\r\n");
+}
+
+/// Writes a number. The formatting of the standard library took more time for the dozen numbers of
+/// a command than everything else.
+fn digits(mut number: u64, text: &mut Vec<u8>) {
+    let start = text.len();
+    loop {
+        text.push(b'0' + (number % 10) as u8);
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    if let Some(written) = text.get_mut(start..) {
+        written.reverse();
+    }
+}
+
+/// The length of a number's text.
+fn length(number: u64) -> usize {
+    number.checked_ilog10().map_or(1, |tens| tens as usize + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::owner::ClientId;
+
+    fn written(write: impl FnOnce(&mut Command)) -> String {
+        let mut command = Command::new(1, 0);
+        write(&mut command);
+        String::from_utf8(command.into_bytes()).unwrap()
+    }
+
+    fn one_word(word: &str) -> String {
+        format!("*1\r\n${}\r\n{word}\r\n", word.len())
+    }
+
+    #[test]
+    fn a_command_has_the_number_of_its_words_and_each_with_its_length() {
+        let packed = Command::of(&["SELECT", "", "größer\r\n"]);
+        assert_eq!(packed, "*3\r\n$6\r\nSELECT\r\n$0\r\n\r\n$10\r\ngrößer\r\n\r\n".as_bytes());
+    }
+
+    #[test]
+    fn an_owner_is_encoded_as_it_is_displayed() {
+        let client = ClientId::random();
+        for _ in 0..1001 {
+            let owner = client.next_owner();
+            assert_eq!(written(|command| command.owner(&owner)), one_word(&owner.to_string()));
+            let writer = format!("{owner}:write");
+            assert_eq!(written(|command| command.writer(&owner)), one_word(&writer));
+        }
+    }
+
+    #[test]
+    fn the_smallest_and_largest_numbers_are_encoded() {
+        for number in [i64::MIN, -10, -1, 0, 9, 10, 99, 100, i64::MAX] {
+            assert_eq!(written(|command| command.number(number)), one_word(&number.to_string()));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_command_is_encoded_as_by_the_redis_crate(
+            words in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 1..6),
+            numbers: Vec<i64>,
+        ) {
+            let mut ours = Command::new(words.len() + numbers.len(), 0);
+            let mut theirs = redis::Cmd::new();
+            for word in &words {
+                ours.word(word);
+                theirs.arg(word);
+            }
+            for number in numbers {
+                ours.number(number);
+                theirs.arg(number);
+            }
+            prop_assert_eq!(ours.into_bytes(), theirs.get_packed_command());
+        }
+
+        #[test]
+        fn given_words_are_encoded_as_by_the_redis_crate(words in prop::collection::vec(any::<String>(), 1..9)) {
+            let mut theirs = redis::Cmd::new();
+            theirs.arg(&words);
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            prop_assert_eq!(Command::of(&words), theirs.get_packed_command());
+        }
+
+        #[test]
+        fn a_number_is_encoded_as_by_the_standard_library(number: i64) {
+            prop_assert_eq!(
+                written(|command| command.number(number)),
+                one_word(&number.to_string())
+            );
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The slot of a key in a cluster: a checksum of the key, or of its hash tag in braces.
+
+/// The number of slots.
+pub(crate) const SLOTS: u16 = 16_384;
+
+/// The slot of a key or of a channel.
+pub(crate) fn slot_of(key: &str) -> u16 {
+    let key = key.as_bytes();
+    checksum(tag(key).unwrap_or(key)) % SLOTS
+}
+
+/// Whether all names that are derived from this one lie in its slot. They do not if it has braces
+/// that are not a hash tag: a derived name, with braces around it or a prefix, then has another
+/// tag.
+pub(crate) fn keeps_together(key: &str) -> bool {
+    tag(key.as_bytes()).is_some() || !key.contains(['{', '}'])
+}
+
+/// The hash tag: what is between the first `{` and the first `}` after it, unless that is empty.
+fn tag(key: &[u8]) -> Option<&[u8]> {
+    let opened = key.iter().position(|byte| *byte == b'{')?;
+    let rest = key.get(opened + 1..)?;
+    let closed = rest.iter().position(|byte| *byte == b'}')?;
+    rest.get(..closed).filter(|tag| !tag.is_empty())
+}
+
+/// CRC-16/XMODEM.
+fn checksum(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |sum, byte| {
+        let [high, _] = sum.to_be_bytes();
+        (sum << 8) ^ TABLE[usize::from(high ^ byte)]
+    })
+}
+
+/// What each byte contributes to the checksum.
+const TABLE: [u16; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0_u16;
+    while byte < 256 {
+        let mut sum = byte << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            sum = if sum & 0x8000 == 0 { sum << 1 } else { (sum << 1) ^ 0x1021 };
+            bit += 1;
+        }
+        table[byte as usize] = sum;
+        byte += 1;
+    }
+    table
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksum_is_that_of_the_specification() {
+        assert_eq!(checksum(b"123456789"), 0x31C3);
+        assert_eq!(checksum(b""), 0);
+    }
+
+    #[test]
+    fn slots_are_those_of_a_server() {
+        // Asked with CLUSTER KEYSLOT.
+        for (key, slot) in [
+            ("a", 15_495),
+            ("a{b}", 3300),
+            ("a{b", 13_340),
+            ("a{}b", 13_694),
+            ("redisson_countdownlatch__channel__{a{b}}", 13_340),
+            ("redisson_lock__channel:{a}", 15_495),
+            ("foo{{bar}}zap", slot_of("{bar")),
+            ("foo{bar}{zap}", slot_of("bar")),
+            ("{}", slot_of("{}")),
+        ] {
+            assert_eq!(slot_of(key), slot, "{key}");
+        }
+        assert!((0..1000).all(|number| slot_of(&number.to_string()) < SLOTS));
+    }
+
+    #[test]
+    fn derived_names_share_the_slot_unless_there_are_braces_without_a_tag() {
+        use crate::model::name::LockName;
+        for text in ["a", "orders:42", "a{b}", "{user}:42", "}a{b}", "{a}{", "{{b}}", "{a}b}"] {
+            assert!(keeps_together(text), "{text}");
+            let name = LockName::parse(text).unwrap();
+            for made in [name.channel(), name.token(), name.permit_leases(), name.request("x")] {
+                assert_eq!(slot_of(&made), slot_of(text), "{made}");
+            }
+        }
+        for text in ["a{b", "a}b", "a{}b", "}", "{", "}{", "{}{a}"] {
+            assert!(!keeps_together(text), "{text}");
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Where a server is: at a fixed address, or where the sentinels say that the master is.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use hashed_wheel::{Clock, SystemClock};
+
+use crate::model::sync::{Condvar, Mutex};
+use crate::store::failure::Failure;
+use crate::store::redis::address::url::{Address, Peer};
+use crate::store::redis::net::deadline::Deadline;
+use crate::store::redis::sentinel::query::{MasterReport, Sentinels};
+
+#[derive(Debug)]
+pub(crate) enum MasterEndpoint {
+    Fixed(Peer),
+    Followed(Box<Master>),
+}
+
+/// The master of a name, as far as the sentinels have reported it.
+#[derive(Debug)]
+pub(crate) struct Master {
+    pub(crate) sentinels: Sentinels,
+    state: Mutex<State>,
+    /// Signalled when the master moves, when a query ends, and at the close.
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    known: Option<MasterReport>,
+    /// Whether the sentinels are to be asked before another connection is made.
+    stale: bool,
+    /// Whether a thread is asking them. The others wait for its result.
+    querying: bool,
+    /// Why the last query failed.
+    failure: Option<Failure>,
+    failovers: u64,
+    /// When the last failover became known.
+    failover_known_at: Option<Instant>,
+    closed: bool,
+}
+
+/// How long sentinels may take to tell each other of a failover. Until then, sentinels that know
+/// less are not a majority that takes it back.
+const SPREADS_IN: Duration = Duration::from_secs(10);
+
+/// What a report changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MasterChange {
+    /// The master is where it was, or was not known before.
+    Unchanged,
+    /// The master was elsewhere until now. Connections to that server must be shut.
+    Moved,
+}
+
+impl Master {
+    pub(crate) fn new(sentinels: Sentinels) -> Self {
+        Self { sentinels, state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// Where it is, unless what is known may be stale.
+    pub(crate) fn address(&self) -> Option<Address> {
+        let state = self.state.lock();
+        state.known.as_ref().filter(|_| !state.stale).map(|known| known.address.clone())
+    }
+
+    /// How often it moved. Read it before anything that might fail because it has.
+    pub(crate) fn failovers(&self) -> u64 {
+        self.state.lock().failovers
+    }
+
+    /// The server at that address may be gone, or a master no more. Ignored if the master has moved
+    /// from there meanwhile.
+    pub(crate) fn suspect(&self, address: &Address) {
+        let mut state = self.state.lock();
+        state.stale |= state.is_at(address);
+    }
+
+    /// The server at the known address is not the master.
+    pub(crate) fn invalidate(&self) {
+        self.state.lock().stale = true;
+    }
+
+    /// Asks the sentinels, or waits for the result of a thread that does.
+    pub(crate) fn query(&self, deadline: &mut Deadline) -> Result<MasterChange, Failure> {
+        // 1. One thread asks at a time; the others share its result.
+        let (known, before) = {
+            let mut state = self.state.lock();
+            if state.querying {
+                while state.querying && !state.closed {
+                    let Ok(left) = deadline.refresh().left() else { break };
+                    self.changed.wait_for(&mut state, left);
+                }
+                return match &state.failure {
+                    Some(failure) => Err(failure.clone()),
+                    None if state.querying => {
+                        Err(self.sentinels.failure("no sentinel replied in time"))
+                    }
+                    None => Ok(MasterChange::Unchanged),
+                };
+            }
+            state.querying = true;
+            (state.known.clone(), state.failure.take())
+        };
+        // 2. Ask with the state unlocked. A thread without time left reports the failure before.
+        let report = match deadline.refresh().left() {
+            Ok(_) => self.sentinels.find_master(known.as_ref(), deadline),
+            Err(_) => Err(before.unwrap_or_else(|| self.sentinels.failure("no time was left"))),
+        };
+        // 3. Take the report over, unless a newer one came meanwhile or it is a step back.
+        let mut state = self.state.lock();
+        state.querying = false;
+        let change = match report {
+            Ok(report) if known != state.known && !state.is_newer(&report) => {
+                Ok(MasterChange::Unchanged)
+            }
+            Ok(report) if state.would_step_back(&report, SystemClock.now()) => {
+                let reason = "the sentinels that reply know less than is known already";
+                let failure = self.sentinels.failure(reason);
+                state.failure = Some(failure.clone());
+                Err(failure)
+            }
+            Ok(report) => {
+                state.stale = false;
+                Ok(state.adopt(report))
+            }
+            Err(failure) => {
+                state.failure = Some(failure.clone());
+                Err(failure)
+            }
+        };
+        self.changed.notify_all();
+        change
+    }
+
+    /// Takes over the report of one sentinel if it is of a later failover than what is known. While
+    /// nothing is known, one report is not enough.
+    pub(crate) fn update(&self, report: MasterReport) -> MasterChange {
+        let mut state = self.state.lock();
+        if state.known.is_none() || !state.is_newer(&report) {
+            return MasterChange::Unchanged;
+        }
+        state.stale = false;
+        let change = state.adopt(report);
+        self.changed.notify_all();
+        change
+    }
+
+    /// Waits until it has moved since `failovers` was read, for at most `timeout`. Whether it has.
+    pub(crate) fn wait_for_failover(&self, failovers: u64, timeout: Duration) -> bool {
+        let mut deadline = Deadline::after(timeout);
+        let mut state = self.state.lock();
+        while state.failovers == failovers && !state.closed {
+            let Ok(left) = deadline.refresh().left() else { return false };
+            self.changed.wait_for(&mut state, left);
+        }
+        true
+    }
+
+    /// Ends every wait, now and later.
+    pub(crate) fn close(&self) {
+        self.state.lock().closed = true;
+        self.changed.notify_all();
+        self.sentinels.shut();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state.lock().closed
+    }
+}
+
+impl State {
+    fn is_newer(&self, report: &MasterReport) -> bool {
+        self.known.as_ref().is_none_or(|known| report.epoch > known.epoch)
+    }
+
+    fn is_at(&self, address: &Address) -> bool {
+        self.known.as_ref().is_some_and(|known| known.address == *address)
+    }
+
+    /// Whether the report is older than the last failover, which may not have reached all
+    /// sentinels.
+    fn would_step_back(&self, report: &MasterReport, now: Instant) -> bool {
+        self.known.as_ref().is_some_and(|known| report.epoch < known.epoch)
+            && self.failover_known_at.is_some_and(|at| now < at + SPREADS_IN)
+    }
+
+    fn adopt(&mut self, report: MasterReport) -> MasterChange {
+        if self.is_newer(&report) {
+            self.failover_known_at = Some(SystemClock.now());
+        }
+        let moved = self.known.as_ref().is_some_and(|before| before.address != report.address);
+        self.known = Some(report);
+        if !moved {
+            return MasterChange::Unchanged;
+        }
+        self.failovers += 1;
+        MasterChange::Moved
+    }
+}
+
+impl fmt::Display for MasterEndpoint {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(peer) => peer.fmt(formatter),
+            Self::Followed(master) => match &master.state.lock().known {
+                Some(known) => write!(formatter, "{} ({})", known.address, master.sentinels.name()),
+                None => master.sentinels.fmt(formatter),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::redis::address::url::Access;
+
+    fn address(port: u16) -> Address {
+        Address { host: "10.0.0.1".to_owned(), port }
+    }
+
+    fn master() -> Master {
+        let access = Access::default();
+        let name = "mymaster".to_owned();
+        Master::new(Sentinels::new(name, Vec::new(), access, Duration::from_secs(1)))
+    }
+
+    fn set_known(master: &Master, report: MasterReport) {
+        assert_eq!(master.state.lock().adopt(report), MasterChange::Unchanged);
+    }
+
+    fn report(port: u16, epoch: u64) -> MasterReport {
+        MasterReport { address: address(port), epoch }
+    }
+
+    #[test]
+    fn it_moves_when_a_report_names_another_address_after_a_later_failover() {
+        let master = master();
+        assert_eq!(master.update(report(3, 5)), MasterChange::Unchanged);
+        assert_eq!(master.address(), None);
+        set_known(&master, report(1, 5));
+        assert_eq!(master.update(report(2, 5)), MasterChange::Unchanged);
+        assert_eq!(master.update(report(1, 6)), MasterChange::Unchanged);
+        assert_eq!(master.address(), Some(address(1)));
+        assert_eq!(master.update(report(2, 7)), MasterChange::Moved);
+        assert_eq!(master.address(), Some(address(2)));
+        assert_eq!(master.failovers(), 1);
+    }
+
+    #[test]
+    fn a_suspected_address_is_not_given_until_a_newer_report_comes() {
+        let master = master();
+        set_known(&master, report(1, 5));
+        master.suspect(&address(2));
+        assert_eq!(master.address(), Some(address(1)));
+        master.suspect(&address(1));
+        assert_eq!(master.address(), None);
+        assert_eq!(master.update(report(1, 5)), MasterChange::Unchanged);
+        assert_eq!(master.address(), None);
+        assert_eq!(master.update(report(2, 6)), MasterChange::Moved);
+        assert_eq!(master.address(), Some(address(2)));
+    }
+
+    #[test]
+    fn an_older_report_does_not_count_right_after_a_failover() {
+        let master = master();
+        let mut state = master.state.lock();
+        state.adopt(report(1, 5));
+        state.adopt(report(2, 6));
+        let now = SystemClock.now();
+        assert!(state.would_step_back(&report(1, 5), now));
+        assert!(!state.would_step_back(&report(1, 5), now + SPREADS_IN));
+        assert!(!state.would_step_back(&report(3, 7), now));
+    }
+}

@@ -1,0 +1,4 @@
+//! Redis Sentinel: which server is the master.
+
+pub(crate) mod master;
+pub(crate) mod query;

@@ -1,0 +1,156 @@
+//! One call: an operation is sent until it gets a reply or its time is over (DESIGN: retries).
+//!
+//! Every operation may be sent again, as `ops` explains. An attempt without a reply may still reach
+//! the server, until the not-after in it. So each call reports until when such late copies are to
+//! be expected (DESIGN: late copies).
+
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Select, never};
+use hashed_wheel::{Clock, Parker};
+
+use crate::ops::Operation;
+use crate::ops::value::ServerTime;
+use crate::store::failure::Failure;
+use crate::store::shutdown::{CallGeneration, ShutdownState};
+use crate::store::store::Store;
+
+/// A call that got a reply.
+#[derive(Debug)]
+pub(crate) struct Answer<R> {
+    pub(crate) reply: R,
+    /// Just before the answered attempt was sent.
+    pub(crate) sent_at: Instant,
+    /// Until when copies of earlier attempts may still arrive.
+    pub(crate) late_copy_deadline: Option<ServerTime>,
+}
+
+/// A call that got no reply.
+#[derive(Debug)]
+pub(crate) struct CallError {
+    pub(crate) failure: Failure,
+    /// Until when copies of its attempts may still arrive.
+    pub(crate) late_copy_deadline: Option<ServerTime>,
+}
+
+/// How often to try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RetryLimit {
+    /// Until there is a reply, or the time is over.
+    UntilAnswered,
+    /// Once: the caller finishes a failed operation in another way. If the connection broke, once
+    /// more at once: a server or a firewall may have closed it while it was idle, which says
+    /// nothing about the server.
+    One,
+}
+
+/// How long to try, and what ends a call before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RetryPolicy<'a> {
+    /// No attempt is under way after this.
+    pub(crate) deadline: Instant,
+    /// How long one attempt may take.
+    pub(crate) attempt_timeout: Duration,
+    pub(crate) limit: RetryLimit,
+    pub(crate) shutdown: &'a ShutdownState,
+    /// Whether the call is part of a wait for a lock, which ends when a shutdown begins.
+    pub(crate) is_wait: bool,
+    /// A message here ends the pauses between attempts. It stays in the channel.
+    pub(crate) cancel: Option<&'a Receiver<()>>,
+}
+
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// Sends `operation` until it gets a reply.
+pub(crate) fn call<O: Operation + ?Sized>(
+    store: &Store,
+    clock: &dyn Clock,
+    operation: &O,
+    policy: &RetryPolicy<'_>,
+) -> Result<Answer<O::Reply>, CallError> {
+    let generation = policy.shutdown.generation();
+    let one = policy.limit == RetryLimit::One;
+    let mut until = policy.deadline;
+    let mut late_copy_deadline: Option<ServerTime> = None;
+    let mut pause = FIRST_PAUSE;
+    let mut broke = false;
+    loop {
+        // 1. One attempt, within the time that is left.
+        let sent_at = clock.now();
+        if one {
+            // The second attempt gets what the first has left of its time.
+            until = until.min(sent_at + policy.attempt_timeout);
+        }
+        let left = until.saturating_duration_since(sent_at);
+        let failure = match store.run(operation, policy.attempt_timeout.min(left), generation) {
+            Ok(reply) => return Ok(Answer { reply, sent_at, late_copy_deadline }),
+            Err(failure) => failure,
+        };
+        // 2. Without a reply, a copy of it may run later.
+        if let Failure::Unknown { not_after, .. } = &failure {
+            late_copy_deadline = late_copy_deadline.max(Some(*not_after));
+        }
+        // 3. Try again if that may help, there is time left and nothing ends the call.
+        let at_once = one && !std::mem::replace(&mut broke, true) && failure.is_connection_error();
+        let retry_at = clock.now() + if one { Duration::ZERO } else { pause };
+        let is_last = (one && !at_once) || retry_at >= until || !store.may_recover_by_itself();
+        let retries = !is_last
+            && failure.is_transient()
+            && !policy.is_over(generation)
+            && (at_once || policy.pause(clock, retry_at, generation));
+        if !retries {
+            let failure = match late_copy_deadline {
+                // Whatever ended the last attempt, an earlier one may have run.
+                Some(not_after) if failure.is_transient() || matches!(failure, Failure::Closed) => {
+                    failure.into_unknown(not_after)
+                }
+                _ => failure,
+            };
+            return Err(CallError { failure, late_copy_deadline });
+        }
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+impl RetryPolicy<'_> {
+    /// Whether a shutdown or the caller ends the call.
+    fn is_over(&self, generation: CallGeneration) -> bool {
+        self.shutdown.generation() != generation
+            || (self.is_wait && self.shutdown.has_begun())
+            || is_cancelled(self.cancel)
+    }
+
+    /// Waits until the next attempt, at `until`. False if there is to be none.
+    fn pause(&self, clock: &dyn Clock, until: Instant, generation: CallGeneration) -> bool {
+        self.shutdown.while_pausing(|parker| {
+            if !self.is_over(generation) {
+                park(clock, parker, Some(until), self.cancel);
+            }
+        });
+        !self.is_over(generation)
+    }
+}
+
+/// Whether there is a message, or all senders are gone. Takes no message: others may wait on the
+/// same channel.
+pub(crate) fn is_cancelled(cancel: Option<&Receiver<()>>) -> bool {
+    cancel.is_some_and(|cancel| {
+        let mut select = Select::new();
+        select.recv(cancel);
+        select.try_ready().is_ok()
+    })
+}
+
+/// Parks on a clock until `deadline`, unless unparked or cancelled.
+pub(crate) fn park(
+    clock: &dyn Clock,
+    parker: &Parker,
+    deadline: Option<Instant>,
+    cancel: Option<&Receiver<()>>,
+) {
+    match cancel {
+        Some(cancel) => clock.park(parker, deadline, cancel),
+        None => clock.park(parker, deadline, &never()),
+    }
+}

@@ -1,0 +1,62 @@
+//! How the shutdown of a client reaches the calls that are under way (DESIGN: shutdown).
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use hashed_wheel::Parker;
+
+use crate::model::sync::Mutex;
+
+/// How often calls had been aborted when a call started. The next abort ends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CallGeneration(pub(crate) u64);
+
+impl CallGeneration {
+    /// Of what is not a call of the program and is never aborted.
+    pub(crate) const NEVER_ABORTED: Self = Self(u64::MAX);
+}
+
+/// How far the shutdown of a client has come.
+#[derive(Debug, Default)]
+pub(crate) struct ShutdownState {
+    begun: AtomicBool,
+    /// How often the calls under way were aborted.
+    aborts: AtomicU64,
+    /// Calls that pause between two attempts.
+    pausing: Mutex<Vec<Parker>>,
+}
+
+impl ShutdownState {
+    /// Ends waits for a lock. Other calls go on.
+    pub(crate) fn begin(&self) {
+        self.begun.store(true, Ordering::SeqCst);
+        self.wake();
+    }
+
+    /// Ends all calls that are under way. Later ones go on.
+    pub(crate) fn abort_calls(&self) {
+        self.aborts.fetch_add(1, Ordering::SeqCst);
+        self.wake();
+    }
+
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::SeqCst)
+    }
+
+    /// That of a call which starts now.
+    pub(crate) fn generation(&self) -> CallGeneration {
+        CallGeneration(self.aborts.load(Ordering::SeqCst))
+    }
+
+    /// Runs `pause`, which [`begin`](Self::begin) and [`abort_calls`](Self::abort_calls) end by
+    /// unparking. Check for both inside: what came before is not signalled again.
+    pub(crate) fn while_pausing(&self, pause: impl FnOnce(&Parker)) {
+        let parker = Parker::new();
+        self.pausing.lock().push(parker.clone());
+        pause(&parker);
+        self.pausing.lock().retain(|other| !other.is(&parker));
+    }
+
+    fn wake(&self) {
+        self.pausing.lock().iter().for_each(Parker::unpark);
+    }
+}

@@ -1,0 +1,70 @@
+//! What all parts of the watchdog use.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use hashed_wheel::Clock;
+
+use crate::events::dispatcher::EventDispatcher;
+use crate::events::stats::Counters;
+use crate::hold::registry::HoldRegistry;
+use crate::model::name::LockName;
+use crate::model::panics;
+use crate::model::settings::Settings;
+use crate::store::{ServerId, Store};
+
+/// The client's store, clock, settings and holds, and where the watchdog counts and reports.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) store: Arc<Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) settings: Settings,
+    pub(crate) holds: Arc<HoldRegistry>,
+    pub(crate) events: Arc<EventDispatcher>,
+    pub(crate) counters: Arc<Counters>,
+    /// The client ends.
+    pub(crate) stopping: AtomicBool,
+}
+
+impl Context {
+    pub(crate) fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// The server that has the keys of this name, as far as the client knows.
+    pub(crate) fn server_of(&self, name: &LockName) -> ServerId {
+        self.store.server_of(name.as_str())
+    }
+
+    /// The server of all names, if there is one and never another.
+    pub(crate) fn only_server(&self) -> Option<ServerId> {
+        self.store.only_server()
+    }
+
+    /// Tells all threads that the client ends.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Runs something in which the clock may panic. A panic is counted; then there is no result.
+    pub(crate) fn catch_panic<T>(&self, action: impl FnOnce() -> T) -> Option<T> {
+        let result = panics::catch_panic(action);
+        if result.is_none() {
+            self.counters.panicked();
+        }
+        result
+    }
+
+    /// How long the pending releases of one server may take together, and a check of the server.
+    /// Renewals wait for them, so it is a small part of a lease.
+    pub(crate) fn release_timeout(&self) -> Duration {
+        const MAX: Duration = Duration::from_secs(1);
+        let part = self.settings.watchdog_lease.duration() / 12;
+        part.max(self.settings.tick).min(MAX).min(self.settings.command_timeout)
+    }
+}

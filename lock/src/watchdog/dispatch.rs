@@ -1,0 +1,58 @@
+//! Due renewals go to the threads of the servers that have the holds.
+
+use crate::store::ServerId;
+use crate::watchdog::batch::Due;
+use crate::watchdog::endings;
+use crate::watchdog::shared::Shared;
+use crate::watchdog::worker::RenewalWorker;
+
+/// Hands due renewals to the threads of the servers that have them now.
+pub(crate) fn dispatch(shared: &Shared, due: Vec<Due>) {
+    let Shared { context, scheduler, workers, .. } = shared;
+    for (server, mut due) in by_server(shared, due) {
+        workers.with_worker(server, |worker| worker.renew(&mut due));
+        if due.is_empty() {
+            continue;
+        }
+        // There is no thread that takes them.
+        if workers.is_dead(server) {
+            // A hold that is not watched lasts as long as its lease.
+            for due in due.iter().filter(|due| due.hold.watched_lease().is_some()) {
+                context.catch_panic(|| endings::lose(shared, &due.hold, due.hold.reason_of_end()));
+            }
+        } else {
+            // None can be started now. They are on the wheel, at their end at the latest.
+            context.catch_panic(|| scheduler.retry_later(due.iter().map(|due| &due.hold)));
+        }
+    }
+}
+
+/// Keeps what is to be renewed on the server of `worker`. The rest has moved since it became due,
+/// and is dispatched again.
+pub(crate) fn keep_own(shared: &Shared, worker: &RenewalWorker, due: Vec<Due>) -> Vec<Due> {
+    if shared.context.only_server().is_some() {
+        return due;
+    }
+    let (own, moved): (Vec<_>, Vec<_>) =
+        due.into_iter().partition(|due| shared.context.server_of(&due.hold.name) == worker.server);
+    if !moved.is_empty() {
+        dispatch(shared, moved);
+    }
+    own
+}
+
+fn by_server(shared: &Shared, due: Vec<Due>) -> Vec<(ServerId, Vec<Due>)> {
+    if let Some(only) = shared.context.only_server() {
+        return vec![(only, due)];
+    }
+    // There are few servers, so a linear search is quick.
+    let mut servers: Vec<(ServerId, Vec<Due>)> = Vec::new();
+    for due in due {
+        let server = shared.context.server_of(&due.hold.name);
+        match servers.iter_mut().find(|(other, _)| *other == server) {
+            Some((_, all)) => all.push(due),
+            None => servers.push((server, vec![due])),
+        }
+    }
+    servers
+}

@@ -1,0 +1,105 @@
+//! How a hold ends in this process: it is released, or it is lost.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::error::LostReason;
+use crate::hold::hold::Hold;
+use crate::hold::state::Loss;
+use crate::watchdog::release_queue::ReleaseId;
+use crate::watchdog::shared::Shared;
+use crate::watchdog::worker::RenewalWorker;
+
+/// Ends a hold that is released, and leaves it to the caller to tell the server. An error if it
+/// was over before; then its release is queued if there is anything to release.
+pub(crate) fn end(shared: &Shared, hold: &Arc<Hold>) -> Result<(), Loss> {
+    shared.scheduler.remove(hold);
+    shared.context.holds.remove(hold);
+    let now = shared.context.now();
+    let result = hold.end_released(now);
+    // If it was not the first to find out, the loss is reported and the release queued already.
+    if let Err(Loss { reason, first: true }) = result {
+        report_loss(shared, hold, now, reason);
+        if hold.key_may_outlive_validity() || hold.late_copy_deadline().is_some() {
+            shared.releases.queue_hold(now, hold);
+        }
+    }
+    result
+}
+
+/// Ends a hold that is lost.
+pub(crate) fn lose(shared: &Shared, hold: &Arc<Hold>, reason: LostReason) {
+    lose_at(shared, hold, shared.context.now(), reason);
+}
+
+pub(crate) fn lose_at(shared: &Shared, hold: &Arc<Hold>, now: Instant, reason: LostReason) {
+    shared.scheduler.remove(hold);
+    shared.context.holds.remove(hold);
+    if !hold.lose(now, reason) {
+        return;
+    }
+    report_loss(shared, hold, now, reason);
+    let is_gone = matches!(reason, LostReason::Deleted | LostReason::TakenOver);
+    if hold.late_copy_deadline().is_some() || (!is_gone && hold.key_may_outlive_validity()) {
+        shared.releases.queue_hold(now, hold);
+    }
+}
+
+/// Counts a loss and reports it to the user.
+pub(crate) fn report_loss(shared: &Shared, hold: &Hold, now: Instant, reason: LostReason) {
+    shared.context.counters.lost(reason);
+    shared.context.events.lost(|| hold.loss_report(now, reason));
+}
+
+/// Leaves a hold without a guard to a renewal thread, which ends and releases it. Waits for no
+/// server and reads no clock. Without a thread the hold is not renewed either, and expires.
+pub(crate) fn end_in_background(shared: &Shared, hold: &Arc<Hold>) {
+    let id = ReleaseId::from(hold.id());
+    // Until it is queued, so that a shutdown knows of it.
+    shared.releases.begin_in_flight(id.clone());
+    // If its owner asks now, it acquires the lock anew.
+    shared.context.holds.remove(hold);
+    let server = shared.context.server_of(&hold.name);
+    let is_taken = {
+        let list = shared.workers.lock();
+        // Any of them can do it: it queues the release on the server that has the name. None is
+        // started here, as that would read the clock.
+        let mut workers = list.find(server).into_iter().chain(list.iter());
+        workers.any(|worker| worker.end_in_background(hold))
+    };
+    if !is_taken {
+        shared.releases.end_in_flight(&id);
+    }
+}
+
+/// On a renewal thread: ends the holds without a guard, and queues their releases.
+pub(crate) fn end_unguarded(shared: &Shared, worker: &RenewalWorker) {
+    for hold in worker.take_unguarded() {
+        shared.context.catch_panic(|| {
+            if end(shared, &hold).is_ok() {
+                shared.releases.queue_hold(shared.context.now(), &hold);
+            }
+        });
+        shared.releases.end_in_flight(&ReleaseId::from(hold.id()));
+    }
+}
+
+/// The thread of this worker has ended although nothing told it to. Nothing renews on its
+/// server any more, so every watched hold there is lost. Every hold, even if the clock panics:
+/// its time matters only to a report.
+pub(crate) fn lose_all_watched(shared: &Shared, worker: &RenewalWorker) {
+    // Before the registry is read: a thread that inserts a hold later sees it.
+    shared.workers.set_dead(worker);
+    for hold in shared.context.holds.all() {
+        if hold.watched_lease().is_none() || shared.context.server_of(&hold.name) != worker.server {
+            continue;
+        }
+        let reason = hold.reason_of_end();
+        if shared.context.catch_panic(|| lose(shared, &hold, reason)).is_none() {
+            shared.context.catch_panic(|| lose_at(shared, &hold, hold.since(), reason));
+        }
+    }
+    end_unguarded(shared, worker);
+    // Nothing sends what is queued either.
+    shared.releases.wake_flush_waiters();
+}

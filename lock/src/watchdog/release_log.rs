@@ -1,0 +1,138 @@
+//! The releases that were acknowledged recently, to be sent again when another server takes over.
+//! Pure: time is an argument.
+//!
+//! A server acknowledges before its replicas have received the release. So a replica that takes
+//! over may still have the released hold until its lease ends (DESIGN: failover). An owner is never
+//! used again, and neither is a permit's id: to release one once more ends it where it still
+//! exists, and changes nothing where it does not. Releases without an owner are not logged: a
+//! forced release would end the next hold, and permits without owners would be counted twice.
+//!
+//! Released nested guards need nothing: the count stays too high on the replica, and the last
+//! release deletes it anyway.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::watchdog::release_queue::{ReleaseId, ReleaseOp};
+
+/// One release.
+#[derive(Debug)]
+pub(crate) struct AcknowledgedRelease {
+    pub(crate) id: ReleaseId,
+    /// What releases permits. `None` for a hold, whose id says how.
+    pub(crate) permits: Option<ReleaseOp>,
+    /// For how long what it released would have lasted.
+    pub(crate) lifetime: Duration,
+}
+
+/// The latest of them: at most [`MAX_ENTRIES`], with at most [`MAX_BYTES`] of names, none older
+/// than [`MAX_AGE`].
+#[derive(Debug, Default)]
+pub(crate) struct ReleaseLog {
+    /// Each with the time at which it was sent.
+    entries: VecDeque<(Instant, AcknowledgedRelease)>,
+    bytes: usize,
+}
+
+const MAX_ENTRIES: usize = 16_384;
+const MAX_BYTES: usize = 1 << 20;
+/// What was released longer ago has expired on a replica, if it had the default lease. And no
+/// replica that takes over should be that far behind.
+const MAX_AGE: Duration = Duration::from_secs(30);
+
+impl AcknowledgedRelease {
+    fn bytes(&self) -> usize {
+        self.id.name.as_str().len()
+    }
+}
+
+impl ReleaseLog {
+    /// Adds one that was sent at `now` or shortly before, and removes what exceeds the limits.
+    pub(crate) fn push(&mut self, now: Instant, entry: AcknowledgedRelease) {
+        self.bytes += entry.bytes();
+        self.entries.push_back((now, entry));
+        // In a full log, one goes for each that comes.
+        while let Some((sent_at, first)) = self.entries.front() {
+            let fits = self.entries.len() <= MAX_ENTRIES && self.bytes <= MAX_BYTES;
+            if fits && now.saturating_duration_since(*sent_at) <= MAX_AGE {
+                break;
+            }
+            self.bytes -= first.bytes();
+            drop(self.entries.pop_front());
+        }
+    }
+
+    /// Takes out those whose server has `moved`.
+    pub(crate) fn take(
+        &mut self,
+        now: Instant,
+        moved: impl Fn(&ReleaseId) -> bool,
+    ) -> Vec<AcknowledgedRelease> {
+        self.bytes = 0;
+        let mut taken = Vec::new();
+        for (sent_at, entry) in std::mem::take(&mut self.entries) {
+            if now.saturating_duration_since(sent_at) > MAX_AGE {
+                continue;
+            }
+            if moved(&entry.id) {
+                taken.push(entry);
+            } else {
+                self.bytes += entry.bytes();
+                self.entries.push_back((sent_at, entry));
+            }
+        }
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::clock::origin;
+    use crate::model::kind::Kind;
+    use crate::model::name::LockName;
+    use crate::model::owner::ClientId;
+
+    fn entry(name: &str) -> AcknowledgedRelease {
+        let name = LockName::parse(name).unwrap();
+        let id =
+            ReleaseId { kind: Some(Kind::Reentrant), name, owner: ClientId::random().next_owner() };
+        AcknowledgedRelease { id, permits: None, lifetime: Duration::from_secs(30) }
+    }
+
+    fn names(taken: &[AcknowledgedRelease]) -> Vec<&str> {
+        taken.iter().map(|entry| entry.id.name.as_str()).collect()
+    }
+
+    #[test]
+    fn entries_of_a_moved_server_are_taken_once_and_the_others_stay() {
+        let (mut log, now) = (ReleaseLog::default(), origin());
+        for name in ["a", "b", "c"] {
+            log.push(now, entry(name));
+        }
+        let taken = log.take(now, |id| id.name.as_str() != "b");
+        assert_eq!(names(&taken), ["a", "c"]);
+        assert_eq!((log.entries.len(), log.bytes), (1, 1));
+        assert_eq!(names(&log.take(now, |_| true)), ["b"]);
+        assert_eq!((log.entries.len(), log.bytes), (0, 0));
+    }
+
+    #[test]
+    fn the_log_is_bounded_in_number_in_bytes_and_in_age() {
+        let (mut log, now) = (ReleaseLog::default(), origin());
+        (0..=MAX_ENTRIES).for_each(|number| log.push(now, entry(&format!("{number:05}"))));
+        assert_eq!((log.entries.len(), log.bytes), (MAX_ENTRIES, MAX_ENTRIES * 5));
+        assert_eq!(log.entries[0].1.id.name.as_str(), "00001");
+
+        let name = "x".repeat(60_000);
+        (0..40).for_each(|_| log.push(now, entry(&name)));
+        assert_eq!((log.entries.len(), log.bytes), (17, 17 * 60_000));
+
+        log.push(now + MAX_AGE, entry("young"));
+        assert_eq!(log.entries.len(), 18);
+        log.push(now + MAX_AGE + Duration::from_nanos(1), entry("younger"));
+        assert_eq!(log.entries.len(), 2);
+        let late = now + MAX_AGE * 2 + Duration::from_nanos(1);
+        assert_eq!(names(&log.take(late, |_| true)), ["younger"]);
+    }
+}

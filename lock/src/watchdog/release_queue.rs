@@ -1,0 +1,362 @@
+//! Releases that the server has not acknowledged. Pure: time is an argument.
+//!
+//! A release is queued when its call got no answer, when a hold was lost while the server may still
+//! keep its key, and when a copy of an acquire may still be on its way (DESIGN: release queue, late
+//! copies). It stays queued until the server has acknowledged it at a time past that copy's
+//! not-after, or until whatever it would release must have expired. Each server has its own queue.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Sender;
+
+use crate::model::kind::Kind;
+use crate::model::name::LockName;
+use crate::model::owner::Owner;
+use crate::ops::by_kind::HoldId;
+use crate::ops::value::ServerTime;
+use crate::ops::{Operation, Released};
+
+/// A command that releases something. It may be sent any number of times.
+pub(crate) type ReleaseOp = Arc<dyn Operation<Reply = Released> + Send + Sync>;
+
+/// Signals that a release was acknowledged or given up: nothing is sent, it is dropped.
+pub(crate) type DoneSignal = Sender<Infallible>;
+
+/// What is released: a hold, or what one request took of a semaphore.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ReleaseId {
+    /// `None` for a semaphore.
+    pub(crate) kind: Option<Kind>,
+    pub(crate) name: LockName,
+    pub(crate) owner: Owner,
+}
+
+impl From<HoldId> for ReleaseId {
+    fn from(hold_id: HoldId) -> Self {
+        let HoldId { kind, name, owner } = hold_id;
+        Self { kind: Some(kind), name, owner }
+    }
+}
+
+impl From<&HoldId> for ReleaseId {
+    fn from(hold_id: &HoldId) -> Self {
+        Self::from(hold_id.clone())
+    }
+}
+
+impl ReleaseId {
+    /// The hold, if it is one.
+    pub(crate) fn hold_id(&self) -> Option<HoldId> {
+        let (name, owner) = (self.name.clone(), self.owner.clone());
+        self.kind.map(|kind| HoldId { kind, name, owner })
+    }
+}
+
+/// One release in the queue.
+#[derive(Debug)]
+pub(crate) struct QueuedRelease {
+    id: ReleaseId,
+    release: ReleaseOp,
+    /// Until when a copy of the acquire may arrive.
+    late_copy_deadline: Option<ServerTime>,
+    due: Instant,
+    pause: Duration,
+    /// When nothing can be left to release.
+    expires: Instant,
+    acknowledged: bool,
+    /// Dropped with the acknowledgement.
+    done: Option<DoneSignal>,
+}
+
+impl QueuedRelease {
+    /// Due at `due`. Nothing is left to release `lifetime` later.
+    pub(crate) fn new(
+        due: Instant,
+        id: ReleaseId,
+        release: ReleaseOp,
+        lifetime: Duration,
+        late_copy_deadline: Option<ServerTime>,
+        done: Option<DoneSignal>,
+    ) -> Self {
+        let expires = due + lifetime + GRACE;
+        let (pause, acknowledged) = (FIRST_PAUSE, false);
+        Self { id, release, late_copy_deadline, due, pause, expires, acknowledged, done }
+    }
+
+    /// The same for a release that one server has acknowledged, but another may not know.
+    pub(crate) fn acknowledged(
+        due: Instant,
+        id: ReleaseId,
+        release: ReleaseOp,
+        lifetime: Duration,
+    ) -> Self {
+        Self { acknowledged: true, ..Self::new(due, id, release, lifetime, None, None) }
+    }
+
+    pub(crate) fn id(&self) -> &ReleaseId {
+        &self.id
+    }
+}
+
+/// The releases that are pending on one server.
+#[derive(Debug, Default)]
+pub(crate) struct ReleaseQueue {
+    queued: Vec<QueuedRelease>,
+    /// Those that are being sent. They stay here, so that no end of the round can lose them.
+    in_round: Vec<QueuedRelease>,
+    /// Given up: the queue was full, the lease has expired, or the client has ended.
+    pub(crate) abandoned: u64,
+}
+
+/// More than this many means that the server has been away for long. Then leases expire.
+const MAX_QUEUED: usize = 65_536;
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const MAX_PAUSE: Duration = Duration::from_secs(2);
+/// How long after the end of its lease a key is certain to be gone.
+const GRACE: Duration = Duration::from_secs(10);
+
+impl ReleaseQueue {
+    /// Adds a release. False if the queue is full: it is counted as abandoned.
+    pub(crate) fn push(&mut self, release: QueuedRelease) -> bool {
+        let has_room = self.queued.len() < MAX_QUEUED;
+        if has_room {
+            self.queued.push(release);
+        } else {
+            self.abandoned += 1;
+        }
+        has_room
+    }
+
+    /// Takes up to `max` that are due into the round. They stay pending until they are
+    /// acknowledged.
+    pub(crate) fn begin_round(&mut self, now: Instant, max: usize) -> Vec<(ReleaseId, ReleaseOp)> {
+        let mut index = 0;
+        while self.in_round.len() < max {
+            match self.queued.get(index) {
+                None => break,
+                Some(queued) if queued.due <= now => {
+                    self.in_round.push(self.queued.swap_remove(index));
+                }
+                Some(_) => index += 1,
+            }
+        }
+        self.in_round.iter().map(|sent| (sent.id.clone(), Arc::clone(&sent.release))).collect()
+    }
+
+    /// Queues again what got no answer in the round.
+    pub(crate) fn end_round(&mut self, now: Instant) {
+        while let Some(sent) = self.in_round.pop() {
+            self.retry_later(now, sent);
+        }
+    }
+
+    /// The server released this when its clock was at `at`. If a copy of the acquire may still
+    /// arrive, it is released once more when that is too late, at the latest when the lease has
+    /// ended. Returns how long what it released would have lasted.
+    pub(crate) fn acknowledge(&mut self, now: Instant, id: &ReleaseId, at: ServerTime) -> Duration {
+        let Some(mut sent) = self.take_from_round(id) else { return Duration::ZERO };
+        let left = sent.expires.saturating_duration_since(now + GRACE);
+        let deadline = sent.late_copy_deadline.filter(|deadline| *deadline >= at);
+        if let Some(deadline) = deadline.filter(|_| now < sent.expires) {
+            let wait = u64::try_from(deadline.0.saturating_sub(at.0)).unwrap_or(u64::MAX);
+            let wait = Duration::from_millis(wait.saturating_add(1));
+            sent.acknowledged = true;
+            sent.done = None;
+            sent.due = now.checked_add(wait).map_or(sent.expires, |due| due.min(sent.expires));
+            self.queued.push(sent);
+        }
+        left
+    }
+
+    /// The release got no answer, or an error.
+    pub(crate) fn fail(&mut self, now: Instant, id: &ReleaseId) {
+        if let Some(sent) = self.take_from_round(id) {
+            self.retry_later(now, sent);
+        }
+    }
+
+    fn take_from_round(&mut self, id: &ReleaseId) -> Option<QueuedRelease> {
+        let index = self.in_round.iter().position(|sent| sent.id == *id)?;
+        Some(self.in_round.swap_remove(index))
+    }
+
+    /// Those that are due and not in the round.
+    pub(crate) fn due(&self, now: Instant) -> impl Iterator<Item = &ReleaseId> {
+        self.queued.iter().filter(move |queued| queued.due <= now).map(|queued| &queued.id)
+    }
+
+    /// Takes out those that are due and have `moved` to the queue of another server.
+    pub(crate) fn take_due(
+        &mut self,
+        now: Instant,
+        moved: impl Fn(&ReleaseId) -> bool,
+    ) -> Vec<QueuedRelease> {
+        self.queued.extract_if(.., |queued| queued.due <= now && moved(&queued.id)).collect()
+    }
+
+    /// Queues it again after a pause, unless its lease has expired.
+    pub(crate) fn retry_later(&mut self, now: Instant, mut sent: QueuedRelease) {
+        if now >= sent.expires {
+            self.abandoned += 1;
+            return;
+        }
+        sent.due = now + sent.pause;
+        sent.pause = (sent.pause * 2).min(MAX_PAUSE);
+        self.queued.push(sent);
+    }
+
+    /// The client ends. What was never acknowledged is abandoned.
+    pub(crate) fn abandon(&mut self) {
+        let left = self.queued.drain(..).filter(|queued| !queued.acknowledged).count();
+        self.abandoned += u64::try_from(left).unwrap_or(u64::MAX);
+    }
+
+    /// Whether some that were never acknowledged are due, or being sent.
+    pub(crate) fn has_untried(&self, now: Instant) -> bool {
+        let due = self.queued.iter().filter(|queued| queued.due <= now);
+        due.chain(&self.in_round).any(|queued| !queued.acknowledged)
+    }
+
+    /// When the next release is due.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        self.queued.iter().map(|queued| queued.due).min()
+    }
+
+    /// When the last of those that were never acknowledged is due.
+    pub(crate) fn last_due(&self) -> Option<Instant> {
+        self.queued.iter().filter(|queued| !queued.acknowledged).map(|queued| queued.due).max()
+    }
+
+    /// How many are pending.
+    pub(crate) fn len(&self) -> usize {
+        self.queued.len() + self.in_round.len()
+    }
+
+    /// Whether a release of this name is pending, of whatever owner.
+    pub(crate) fn contains(&self, name: &LockName) -> bool {
+        self.queued.iter().chain(&self.in_round).any(|queued| queued.id.name == *name)
+    }
+
+    /// Those that were never acknowledged.
+    pub(crate) fn unacknowledged(&self) -> Vec<ReleaseId> {
+        let all = self.queued.iter().chain(&self.in_round);
+        all.filter(|queued| !queued.acknowledged).map(|queued| queued.id.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::clock::origin;
+    use crate::model::owner::ClientId;
+
+    /// A release of a lock `name` that lasts 30 s.
+    fn queued(now: Instant, name: &str, late_copy_deadline: Option<i64>) -> QueuedRelease {
+        let (name, owner) = (LockName::parse(name).unwrap(), ClientId::random().next_owner());
+        let hold_id = HoldId { kind: Kind::Reentrant, name, owner };
+        let (id, release) = ((&hold_id).into(), hold_id.release());
+        let lifetime = Duration::from_secs(30);
+        let deadline = late_copy_deadline.map(ServerTime);
+        QueuedRelease::new(now, id, release, lifetime, deadline, None)
+    }
+
+    fn queue_of_one(now: Instant, late_copy_deadline: Option<i64>) -> ReleaseQueue {
+        let mut releases = ReleaseQueue::default();
+        releases.push(queued(now, "a", late_copy_deadline));
+        releases
+    }
+
+    #[test]
+    fn an_acknowledged_release_is_done() {
+        let now = origin();
+        let mut releases = queue_of_one(now, None);
+        let (id, _) = releases.begin_round(now, 9).remove(0);
+        assert_eq!((releases.len(), releases.unacknowledged().len()), (1, 1), "still pending");
+        releases.acknowledge(now, &id, ServerTime(5));
+        releases.end_round(now);
+        assert_eq!((releases.len(), releases.unacknowledged().len()), (0, 0));
+    }
+
+    #[test]
+    fn a_release_is_due_again_after_the_acquires_not_after() {
+        let now = origin();
+        let mut releases = queue_of_one(now, Some(1000));
+        let (id, _) = releases.begin_round(now, 9).remove(0);
+        releases.acknowledge(now, &id, ServerTime(400));
+        releases.end_round(now);
+        assert!(releases.unacknowledged().is_empty());
+        let again = now + Duration::from_millis(601);
+        assert_eq!(releases.next_due(), Some(again));
+        let (id, _) = releases.begin_round(again, 9).remove(0);
+        releases.acknowledge(again, &id, ServerTime(1001));
+        releases.end_round(again);
+        assert_eq!(releases.len(), 0);
+    }
+
+    #[test]
+    fn a_release_is_pending_until_its_lease_ends_at_most_whatever_the_servers_time() {
+        for at in [i64::MIN, -1, 0, i64::MAX - 1] {
+            let now = origin();
+            let expires = now + Duration::from_secs(30) + GRACE;
+            let mut releases = queue_of_one(now, Some(i64::MAX));
+            let (id, _) = releases.begin_round(now, 9).remove(0);
+            releases.acknowledge(now, &id, ServerTime(at));
+            releases.end_round(now);
+            assert!(releases.next_due().is_some_and(|due| due <= expires), "{at}");
+            let (id, _) = releases.begin_round(expires, 9).remove(0);
+            releases.acknowledge(expires, &id, ServerTime(at));
+            releases.end_round(expires);
+            assert_eq!((releases.len(), releases.abandoned), (0, 0), "{at}");
+        }
+    }
+
+    #[test]
+    fn an_unanswered_release_is_retried_until_its_lease_has_ended() {
+        let mut now = origin();
+        let end = now + Duration::from_secs(43);
+        let mut releases = queue_of_one(now, None);
+        let mut tries = 0;
+        while now < end {
+            for (id, _) in releases.begin_round(now, 9) {
+                tries += 1;
+                releases.fail(now, &id);
+            }
+            releases.end_round(now);
+            now += Duration::from_millis(50);
+        }
+        assert_eq!((releases.len(), releases.abandoned), (0, 1));
+        assert!((20..40).contains(&tries), "{tries} tries");
+    }
+
+    #[test]
+    fn a_release_is_pending_exactly_once_however_its_round_ends() {
+        let now = origin();
+        let mut releases = queue_of_one(now, None);
+        let (id, _) = releases.begin_round(now, 9).remove(0);
+        releases.fail(now, &id);
+        assert_eq!((releases.len(), releases.unacknowledged().len()), (1, 1), "in the round");
+        releases.end_round(now);
+        assert_eq!((releases.len(), releases.unacknowledged().len()), (1, 1), "after it");
+
+        let later = now + MAX_PAUSE;
+        assert_eq!(releases.begin_round(later, 9).len(), 1);
+        // The round was cut short.
+        releases.end_round(later);
+        assert_eq!((releases.len(), releases.unacknowledged().len()), (1, 1), "again");
+        assert!(releases.next_due() > Some(later));
+    }
+
+    #[test]
+    fn at_the_end_only_what_was_never_acknowledged_counts_as_abandoned() {
+        let now = origin();
+        let mut releases = queue_of_one(now, Some(1000));
+        let (id, _) = releases.begin_round(now, 9).remove(0);
+        releases.acknowledge(now, &id, ServerTime(400));
+        releases.end_round(now);
+        releases.push(queued(now, "b", None));
+        releases.abandon();
+        assert_eq!((releases.len(), releases.abandoned), (0, 1));
+    }
+}

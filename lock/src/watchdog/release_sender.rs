@@ -1,0 +1,115 @@
+//! Sending the releases that are queued for one server, on its renewal thread, between its renewal
+//! rounds (DESIGN: release queue).
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use hashed_wheel::{Clock, SystemClock};
+
+use crate::ops::Released;
+use crate::store::{Failure, PipelineRequest, PipelineSource};
+use crate::watchdog::release_log::AcknowledgedRelease;
+use crate::watchdog::release_queue::{ReleaseId, ReleaseOp};
+use crate::watchdog::shared::Shared;
+use crate::watchdog::worker::RenewalWorker;
+
+/// Releases in flight.
+const WINDOW: usize = 100;
+/// For how long queued releases are still sent when the client ends.
+const LAST_RELEASES: Duration = Duration::from_secs(5);
+
+/// Sends the queued releases that are due, within `timeout`. Returns whether the server has
+/// answered any.
+pub(crate) fn send_releases(
+    shared: &Shared,
+    worker: &RenewalWorker,
+    now: Instant,
+    timeout: Duration,
+) -> bool {
+    // When the client ends, the thread of another server may have ended before. What belongs there
+    // is redirected from here.
+    let is_stopping = shared.context.is_stopping();
+    if !is_stopping {
+        shared.releases.move_to_new_servers(worker, now);
+    }
+    let due: VecDeque<_> = worker.releases().begin_round(now, WINDOW).into();
+    let first = due.front().map(|(id, _)| shared.context.server_of(&id.name));
+    let mut round =
+        ReleaseRound { shared, worker, due, timeout, sent_at: now, now, has_reply: false };
+    if let Some(first) = first {
+        let server = if is_stopping { first } else { worker.server };
+        shared.context.store.run_pipeline(server, &mut round);
+        round.now = shared.context.now();
+    }
+    round.has_reply
+}
+
+/// Releases on their way to the server and back.
+struct ReleaseRound<'a> {
+    shared: &'a Shared,
+    worker: &'a RenewalWorker,
+    due: VecDeque<(ReleaseId, ReleaseOp)>,
+    timeout: Duration,
+    sent_at: Instant,
+    /// When the clock was read last.
+    now: Instant,
+    has_reply: bool,
+}
+
+impl PipelineSource for ReleaseRound<'_> {
+    type Operation = ReleaseOp;
+    type Tag = ReleaseId;
+
+    fn max_in_flight(&self) -> usize {
+        WINDOW
+    }
+
+    fn next(&mut self) -> Option<PipelineRequest<ReleaseOp, ReleaseId>> {
+        let (tag, operation) = self.due.pop_front()?;
+        Some(PipelineRequest { operation, tag, timeout: self.timeout })
+    }
+
+    fn on_reply(&mut self, id: ReleaseId, reply: Result<Released, Failure>) {
+        self.now = self.shared.context.now();
+        self.has_reply |= reply.is_ok();
+        let Ok(released) = reply else {
+            self.worker.releases().fail(self.now, &id);
+            return;
+        };
+        let lifetime = self.worker.releases().acknowledge(self.now, &id, released.at);
+        // Permits without owners must not be released twice. Other permits are mostly released by
+        // callers.
+        if id.kind.is_some() {
+            let release = AcknowledgedRelease { id, permits: None, lifetime };
+            self.shared.failover.log_release(self.sent_at, release);
+        }
+    }
+}
+
+impl Drop for ReleaseRound<'_> {
+    /// Also if it panicked: what got no answer stays queued, and nothing waits for a round that is
+    /// over. The clock is not read, as it may be what has panicked.
+    fn drop(&mut self) {
+        self.worker.releases().end_round(self.now);
+        self.shared.releases.wake_flush_waiters();
+    }
+}
+
+/// When the client ends: sends every queued release, as long as the server answers, for at most
+/// [`LAST_RELEASES`] of the system's clock, as it is the server that takes the time. Without an
+/// answer there is a second round, on a new connection: the server may have closed the first. What
+/// a late copy may create is left to its lease, and so is what was not sent in time.
+pub(crate) fn send_last_releases(shared: &Shared, worker: &RenewalWorker) {
+    let deadline = SystemClock.now() + LAST_RELEASES;
+    let mut unanswered = 0;
+    while unanswered < 2 {
+        let left = deadline.saturating_duration_since(SystemClock.now());
+        let last_due = worker.releases().last_due();
+        let Some(last_due) = last_due.filter(|_| !left.is_zero()) else { break };
+        let timeout = shared.context.release_timeout().min(left);
+        if !send_releases(shared, worker, last_due, timeout) {
+            unanswered += 1;
+        }
+    }
+    worker.releases().abandon();
+}

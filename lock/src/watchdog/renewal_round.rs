@@ -1,0 +1,315 @@
+//! The renewals of one turn, on their way to one server and back (DESIGN: renewal round).
+//!
+//! A script that the server refuses is cut in two and both halves are sent again, until the one key
+//! that it refuses is alone; the other holds are not affected. If nothing was granted at all, a few
+//! holds from all over the turn are sent alone first. If those are refused too, the server refuses
+//! everything, and the turn is retried later. If the server does not answer at all, nothing more is
+//! sent. A script that is refused only because its keys are on another server, or are being moved
+//! there, stops nothing: it is retried shortly, and is then sent to where its keys are.
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
+use std::time::Instant;
+
+use crate::error::LostReason;
+use crate::hold::state::TimerSlot;
+use crate::model::kind::Layout;
+use crate::model::lease::Lease;
+use crate::ops::{Renew, Renewal, Renewals, Renewed};
+use crate::store::{Failure, PipelineRequest, PipelineSource};
+use crate::watchdog::batch::{Batch, Due, SendWindow};
+use crate::watchdog::clock_jump::{ClockJumps, Reading};
+use crate::watchdog::endings;
+use crate::watchdog::rtt::RoundTrip;
+use crate::watchdog::schedule::TurnQuota;
+use crate::watchdog::shared::Shared;
+
+/// Holds that are tried alone before a turn of which nothing was granted is cut up.
+const PROBES: usize = 10;
+
+/// One hold, as it is sent.
+struct SentRenewal {
+    due: Due,
+    lease: Lease,
+}
+
+/// One script in flight.
+pub(crate) struct RenewalScript {
+    sent: Vec<SentRenewal>,
+    sent_at: Instant,
+}
+
+/// Which server has answered a script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Responder {
+    /// The server that the worker belongs to.
+    Own,
+    /// Another, to which the script was redirected. It has another clock.
+    Other,
+}
+
+/// What one turn leaves to the next.
+#[derive(Default)]
+pub(crate) struct TurnState {
+    quota: TurnQuota,
+    pub(crate) round_trip: RoundTrip,
+    pub(crate) clock_jumps: ClockJumps,
+    /// Whether the server refused everything when something was last refused.
+    refuses_all: bool,
+}
+
+/// The renewals of one turn.
+pub(crate) struct RenewalRound<'a> {
+    shared: &'a Shared,
+    state: &'a mut TurnState,
+    /// To be sent.
+    unsent: VecDeque<Batch>,
+    /// Refused, to be cut unless everything is refused.
+    refused: Vec<Batch>,
+    /// Whether some of the refused holds were tried alone.
+    has_probed: bool,
+    in_flight: usize,
+    window: SendWindow,
+    /// Scripts that the server has granted.
+    replies: usize,
+    /// The server does not answer, or refuses everything for a while: nothing more is sent.
+    is_over: bool,
+}
+
+impl<'a> RenewalRound<'a> {
+    pub(crate) fn new(
+        shared: &'a Shared,
+        state: &'a mut TurnState,
+        unsent: VecDeque<Batch>,
+        window: SendWindow,
+    ) -> Self {
+        Self {
+            shared,
+            state,
+            unsent,
+            refused: Vec::new(),
+            has_probed: false,
+            in_flight: 0,
+            window,
+            replies: 0,
+            is_over: false,
+        }
+    }
+}
+
+impl PipelineSource for RenewalRound<'_> {
+    type Operation = Renew;
+    type Tag = RenewalScript;
+
+    fn max_in_flight(&self) -> usize {
+        self.window.size()
+    }
+
+    fn refill_at(&self) -> usize {
+        self.window.refill_at()
+    }
+
+    /// The next script.
+    fn next(&mut self) -> Option<PipelineRequest<Renew, RenewalScript>> {
+        let context = &self.shared.context;
+        while !self.is_over
+            && let Some(batch) = self.unsent.pop_front().or_else(|| self.next_refused())
+        {
+            // Read before the limit of a hold is checked: a grant counts from here, so it cannot
+            // end beyond the limit.
+            let sent_at = context.now();
+            let sent = still_due(self.shared, batch, sent_at);
+            // Nothing is left of a batch whose holds were all released meanwhile.
+            if let Some(shortest) = sent.iter().map(|sent| sent.lease).min() {
+                let limit = context.settings.command_timeout;
+                let timeout = self.state.round_trip.attempt_timeout(shortest, limit);
+                context.counters.script(sent.len());
+                self.in_flight += 1;
+                let tag = RenewalScript { sent, sent_at };
+                return Some(PipelineRequest { operation: script(&tag.sent), tag, timeout });
+            }
+        }
+        None
+    }
+
+    fn on_reply(&mut self, script: RenewalScript, reply: Result<Renewals, Failure>) {
+        self.handle_reply(script, reply, Responder::Own);
+    }
+
+    fn on_redirected_reply(&mut self, script: RenewalScript, reply: Result<Renewals, Failure>) {
+        self.handle_reply(script, reply, Responder::Other);
+    }
+}
+
+impl RenewalRound<'_> {
+    fn handle_reply(
+        &mut self,
+        script: RenewalScript,
+        reply: Result<Renewals, Failure>,
+        responder: Responder,
+    ) {
+        self.in_flight -= 1;
+        match reply {
+            Ok(reply) => self.handle_grant(&script, reply, responder),
+            // The client ends.
+            Err(Failure::Closed) => self.is_over = true,
+            Err(failure) => {
+                self.shared.context.counters.unanswered();
+                let batch = script.sent.into_iter().map(|sent| sent.due).collect();
+                self.handle_failure(batch, &failure);
+            }
+        }
+    }
+
+    /// The server ran the script, and says of each hold what it found.
+    fn handle_grant(&mut self, script: &RenewalScript, reply: Renewals, responder: Responder) {
+        let context = &self.shared.context;
+        let sent_at = script.sent_at;
+        let answered_at = context.now();
+        let took = answered_at.saturating_duration_since(sent_at);
+        // Only the first of a turn has waited for no other.
+        if self.replies == 0 {
+            self.state.round_trip.observe(took);
+        }
+        self.replies += 1;
+        self.state.refuses_all = false;
+        if took > context.settings.tick {
+            // One group after the other would take too long.
+            self.window.widen();
+        }
+        context.counters.round_trip(took);
+        if responder == Responder::Own {
+            let reading = Reading { server: reply.at, sent_at, answered_at };
+            let lease = context.settings.watchdog_lease.duration();
+            if let Some(warning) = self.state.clock_jumps.observe(lease, reading) {
+                context.events.warn(warning);
+            }
+        }
+        for (sent, found) in script.sent.iter().zip(reply.answers) {
+            self.settle(sent, found, sent_at, answered_at);
+        }
+    }
+
+    fn handle_failure(&mut self, batch: Batch, failure: &Failure) {
+        if failure.is_redirect() {
+            if failure.is_cross_slot() && batch.len() > 1 {
+                // While a slot is migrated its keys are on two servers. Each alone is found on one
+                // of them.
+                self.unsent.extend(batch.into_iter().map(|due| vec![due]));
+            } else {
+                self.shared.scheduler.retry_elsewhere(batch.iter().map(|due| &due.hold));
+            }
+            return;
+        }
+        let is_refused = failure.is_request_error();
+        if is_refused && batch.len() > 1 {
+            self.refused.push(batch);
+        } else {
+            self.is_over |= !is_refused;
+            self.shared.scheduler.retry_later(batch.iter().map(|due| &due.hold));
+        }
+    }
+
+    /// The server's answer about one hold.
+    fn settle(
+        &mut self,
+        sent: &SentRenewal,
+        found: Renewed,
+        sent_at: Instant,
+        answered_at: Instant,
+    ) {
+        let Shared { context, scheduler, .. } = self.shared;
+        let hold = &sent.due.hold;
+        match found {
+            Renewed::Prolonged => {
+                context.counters.renewed(answered_at.saturating_duration_since(sent.due.at));
+                hold.set_needs_verification(context.only_server().is_none());
+                // Too late if its validity has ended meanwhile: lost is final, and the ticker
+                // reports it.
+                if hold.extend(answered_at, sent.lease, sent_at) {
+                    scheduler.schedule_renewed(hold, sent.lease, sent_at, &mut self.state.quota);
+                }
+            }
+            Renewed::Deleted => endings::lose(self.shared, hold, LostReason::Deleted),
+            Renewed::TakenOver => endings::lose(self.shared, hold, LostReason::TakenOver),
+        }
+    }
+
+    /// The next batch of what was refused. A server that has granted some scripts refuses the
+    /// others because of certain keys, which are worth finding. One that has granted none may
+    /// refuse everything, and then cutting is useless.
+    fn next_refused(&mut self) -> Option<Batch> {
+        if self.replies == 0 {
+            // Perhaps a script in flight is granted.
+            if self.in_flight > 0 {
+                return None;
+            }
+            // The probes are refused too.
+            if self.has_probed {
+                self.state.refuses_all = true;
+                self.is_over = true;
+                return None;
+            }
+            self.has_probed = !self.refused.is_empty();
+            self.take_probes();
+            return self.unsent.pop_front();
+        }
+        // One half now, the other after it.
+        let mut first = self.refused.pop()?;
+        if first.len() > 1 {
+            self.unsent.push_back(first.split_off(first.len() / 2));
+        }
+        Some(first)
+    }
+
+    /// Takes some holds out to be tried alone. At random, as the refused keys may be next to each
+    /// other, or always come first.
+    fn take_probes(&mut self) {
+        let random = RandomState::new();
+        let random_index = |number: usize, len: usize| {
+            usize::try_from(random.hash_one((number, len)) % len.max(1) as u64).unwrap_or(0)
+        };
+        for number in 0..if self.state.refuses_all { 1 } else { PROBES } {
+            if self.refused.is_empty() {
+                return;
+            }
+            let mut batch = self.refused.swap_remove(random_index(number, self.refused.len()));
+            self.unsent.push_back(vec![batch.swap_remove(random_index(number, batch.len()))]);
+            if !batch.is_empty() {
+                self.refused.push(batch);
+            }
+        }
+    }
+
+    /// The round is over. What was not sent is retried like what was not answered.
+    pub(crate) fn retry_unsent(mut self) {
+        for batch in self.unsent.drain(..).chain(self.refused.drain(..)) {
+            self.shared.scheduler.retry_later(batch.iter().map(|due| &due.hold));
+        }
+    }
+}
+
+/// The holds of a batch that were not released or lost since they became due.
+fn still_due(shared: &Shared, batch: Batch, now: Instant) -> Vec<SentRenewal> {
+    let max_hold = shared.context.settings.max_hold;
+    // All are brought into the cache first, so that the loads overlap.
+    for due in &batch {
+        due.hold.prefetch();
+    }
+    batch
+        .into_iter()
+        .filter(|due| !matches!(due.hold.timer_slot(), TimerSlot::Removed))
+        .filter_map(|due| Some(SentRenewal { lease: due.hold.lease_to_renew(now, max_hold)?, due }))
+        .collect()
+}
+
+fn script(batch: &[SentRenewal]) -> Renew {
+    let renewal = |sent: &SentRenewal| Renewal {
+        name: sent.due.hold.name.clone(),
+        owner: sent.due.hold.owner.clone(),
+        lease: sent.lease,
+    };
+    let renewals = batch.iter().map(renewal).collect();
+    let layout = batch.first().map_or(Layout::Counted, |sent| sent.due.hold.kind.layout());
+    Renew::new(layout, renewals)
+}

@@ -1,0 +1,55 @@
+//! How long a round trip takes, and how long one attempt may take. Pure.
+
+use std::time::Duration;
+
+use crate::model::lease::Lease;
+
+/// A mean in which each new value counts for an eighth.
+#[derive(Debug, Default)]
+pub(crate) struct RoundTrip {
+    nanos: u64,
+}
+
+impl RoundTrip {
+    pub(crate) fn observe(&mut self, took: Duration) {
+        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.nanos = match self.nanos {
+            0 => took,
+            mean => mean - mean / 8 + took / 8,
+        };
+    }
+
+    /// How long one attempt at renewals may take: a tenth of the shortest lease, and at least some
+    /// round trips and what a slow one takes. Not less for holds that end sooner: an attempt that
+    /// is given up costs all others the connection, while a reply that comes too late costs
+    /// nothing.
+    pub(crate) fn attempt_timeout(&self, shortest: Lease, command_timeout: Duration) -> Duration {
+        const SLOW: Duration = Duration::from_millis(250);
+        const MAX: Duration = Duration::from_secs(3);
+        let patient = (self.mean() * 4).max(SLOW);
+        let timeout = (shortest.duration() / 10).max(patient).min(MAX);
+        timeout.min(command_timeout).min(shortest.duration())
+    }
+
+    /// Zero before the first value.
+    pub(crate) fn mean(&self) -> Duration {
+        Duration::from_nanos(self.nanos)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_follows_its_values_and_forgets_a_single_one() {
+        let mut round_trip = RoundTrip::default();
+        assert_eq!(round_trip.mean(), Duration::ZERO);
+        round_trip.observe(Duration::from_millis(8));
+        assert_eq!(round_trip.mean(), Duration::from_millis(8));
+        round_trip.observe(Duration::from_millis(16));
+        assert_eq!(round_trip.mean(), Duration::from_millis(9));
+        (0..100).for_each(|_| round_trip.observe(Duration::from_millis(100)));
+        assert!(round_trip.mean() > Duration::from_millis(99));
+    }
+}

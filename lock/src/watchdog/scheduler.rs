@@ -1,0 +1,198 @@
+//! The wheel with its ticker, and where each hold is on it: at its next renewal, or at the end
+//! of its validity.
+
+use std::borrow::Borrow;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use hashed_wheel::{BatchTimer, HashedWheelTimer};
+
+use crate::error::{Error, Reason};
+use crate::hold::hold::Hold;
+use crate::hold::state::TimerSlot;
+use crate::model::kind::Layout;
+use crate::model::lease::Lease;
+use crate::watchdog::context::Context;
+use crate::watchdog::schedule::{Schedule, Spreading, TurnQuota};
+
+/// The wheel with its ticker.
+pub(crate) type Timer = BatchTimer<Arc<Hold>>;
+
+#[derive(Debug)]
+pub(crate) struct Scheduler {
+    context: Arc<Context>,
+    schedule: Schedule,
+    /// Weak: the timer's handler owns this scheduler.
+    timer: OnceLock<Weak<Timer>>,
+    /// How many servers have a renewal thread.
+    servers: AtomicUsize,
+}
+
+/// Buckets of the wheel. At 10 ms a tick one lap is ten seconds, the renewal interval of the
+/// default lease.
+const BUCKETS: usize = 1024;
+/// The shortest pause between two attempts to renew one hold.
+const MIN_PAUSE: Duration = Duration::from_millis(50);
+
+impl Scheduler {
+    pub(crate) fn new(context: Arc<Context>) -> Self {
+        let settings = &context.settings;
+        let schedule = Schedule::new(context.now(), settings.tick, settings.renewal_keys);
+        Self { context, schedule, timer: OnceLock::new(), servers: AtomicUsize::new(0) }
+    }
+
+    /// Starts the ticker, which calls `on_due` with the holds whose time has come. It runs until
+    /// the returned handle is dropped.
+    pub(crate) fn start(
+        &self,
+        on_due: impl FnMut(&mut Vec<Arc<Hold>>) + Send + 'static,
+    ) -> Result<Arc<Timer>, Error> {
+        let timer = HashedWheelTimer::builder()
+            .tick_duration(self.context.settings.tick)
+            .ticks_per_wheel(BUCKETS)
+            .thread_name("lock-ticker")
+            .clock(Arc::clone(&self.context.clock))
+            .build_batch(on_due)
+            .map_err(|error| Error::Thread { reason: Reason::caused_by(error) })?;
+        let timer = Arc::new(timer);
+        // Set once, here.
+        drop(self.timer.set(Arc::downgrade(&timer)));
+        Ok(timer)
+    }
+
+    /// The instant from which turns are counted.
+    pub(crate) fn origin(&self) -> Instant {
+        self.schedule.origin()
+    }
+
+    pub(crate) fn set_servers(&self, servers: usize) {
+        self.servers.store(servers, Ordering::Relaxed);
+    }
+
+    /// Schedules a hold after a grant of a request sent at `sent_at`, perhaps one of many in a
+    /// burst. False if the hold is over.
+    pub(crate) fn schedule_granted(&self, hold: &Arc<Hold>, sent_at: Instant) -> bool {
+        let Some(end) = hold.valid_until() else { return false };
+        let renewed_at = hold.renewal_lease(self.context.settings.foreign_watchdog).map(|lease| {
+            // A nested lease that is shorter has not moved the end. The next renewal counts from
+            // the request that set the end, or frequent nesting would put it off forever.
+            let valid_for = lease.valid_until(sent_at).saturating_duration_since(sent_at);
+            let counts_from = end.checked_sub(valid_for).map_or(sent_at, |at| at.min(sent_at));
+            let spreading =
+                if counts_from < sent_at { Spreading::Keep } else { Spreading::Redistribute };
+            self.schedule.renew_at(lease, counts_from, self.holds_per_server(), spreading)
+        });
+        // A reader's end can be far beyond the next renewal, so it does not bound that.
+        let before = match hold.timer_slot() {
+            TimerSlot::Scheduled(_, due) if hold.kind.layout() == Layout::Reader => {
+                Some(hold.at_nanos(due))
+            }
+            _ => None,
+        };
+        let at = [renewed_at, self.long_hold_at(hold), before].into_iter().flatten().min();
+        self.move_to(hold, at.map_or(end, |at| at.min(end)));
+        true
+    }
+
+    /// Schedules the next renewal of a hold after one that was sent at `sent_at`.
+    pub(crate) fn schedule_renewed(
+        &self,
+        hold: &Arc<Hold>,
+        lease: Lease,
+        sent_at: Instant,
+        quota: &mut TurnQuota,
+    ) {
+        let per_server = self.holds_per_server();
+        let renewal_lease = hold.renewal_lease_after(lease, self.context.settings.foreign_watchdog);
+        let spreading = self.schedule.spreading(renewal_lease, sent_at, per_server, quota);
+        let at = self.schedule.renew_at(renewal_lease, sent_at, per_server, spreading);
+        let at = self.long_hold_at(hold).map_or(at, |long| long.min(at));
+        self.move_to(hold, at.min(lease.valid_until(sent_at)));
+    }
+
+    /// Renewals of these holds failed. Each is tried again until its validity ends, in ever shorter
+    /// pauses as the end comes near.
+    pub(crate) fn retry_later(&self, holds: impl ExactSizeIterator<Item: Borrow<Arc<Hold>>>) {
+        self.retry(holds, |left, lease| (left / 8).min(lease.duration() / 10));
+    }
+
+    /// These holds have moved to another server, and the store may know by then to which. Soon, but
+    /// not at once: while servers do not agree, each may name the other.
+    pub(crate) fn retry_elsewhere(&self, holds: impl ExactSizeIterator<Item: Borrow<Arc<Hold>>>) {
+        self.retry(holds, |left, _| left / 64);
+    }
+
+    fn retry(
+        &self,
+        holds: impl ExactSizeIterator<Item: Borrow<Arc<Hold>>>,
+        pause: impl Fn(Duration, Lease) -> Duration,
+    ) {
+        let (now, count) = (self.context.now(), holds.len());
+        for hold in holds {
+            let hold = hold.borrow();
+            hold.unanswered.store(true, Ordering::Relaxed);
+            let lease = hold.renewal_lease(self.context.settings.foreign_watchdog);
+            if let (Some(end), Some(lease)) = (hold.valid_until(), lease) {
+                let left = end.saturating_duration_since(now);
+                let pause = pause(left, lease).max(MIN_PAUSE);
+                self.move_to(hold, (now + pause).min(end));
+            }
+        }
+        self.context.counters.retries(count);
+    }
+
+    /// Puts a hold back where it was. That is in the past, so it is due in the next tick.
+    pub(crate) fn repeat(&self, hold: &Arc<Hold>) {
+        if let TimerSlot::Scheduled(_, due) = hold.timer_slot() {
+            self.move_to(hold, hold.at_nanos(due));
+        }
+    }
+
+    /// Moves a hold to `at` on the wheel.
+    pub(crate) fn move_to(&self, hold: &Arc<Hold>, at: Instant) {
+        let Some(timer) = self.timer() else { return };
+        hold.change_timer_slot(|slot| {
+            let due = match *slot {
+                TimerSlot::Removed => return,
+                // An unanswered renewal has been due since its first attempt.
+                TimerSlot::Scheduled(_, due) if hold.unanswered.load(Ordering::Relaxed) => due,
+                TimerSlot::Scheduled(..) | TimerSlot::Unscheduled => hold.nanos_at(at),
+            };
+            let rescheduled = match *slot {
+                TimerSlot::Scheduled(key, _) if timer.reschedule(key, at) => Some(key),
+                _ => None,
+            };
+            // The wheel has no capacity limit. It is stopped only when the client ends; then
+            // validity ends by itself.
+            let key = rescheduled.or_else(|| timer.schedule_at(at, Arc::clone(hold)).ok());
+            if let Some(key) = key {
+                *slot = TimerSlot::Scheduled(key, due);
+            }
+        });
+    }
+
+    /// Takes a hold off the wheel for good. No renewal of it starts from now on, and one that is
+    /// under way extends nothing.
+    pub(crate) fn remove(&self, hold: &Hold) {
+        let slot = hold.change_timer_slot(|slot| std::mem::replace(slot, TimerSlot::Removed));
+        if let (TimerSlot::Scheduled(key, _), Some(timer)) = (slot, self.timer()) {
+            drop(timer.cancel(key));
+        }
+    }
+
+    /// When to look at a hold that is not watched, to report that it lasts long.
+    fn long_hold_at(&self, hold: &Hold) -> Option<Instant> {
+        hold.long_at(self.context.settings.long_hold).filter(|_| hold.watched_lease().is_none())
+    }
+
+    /// How many holds there are for each server.
+    fn holds_per_server(&self) -> usize {
+        // Relaxed: the number only affects how renewals are spread in time.
+        self.context.holds.len().div_ceil(self.servers.load(Ordering::Relaxed).max(1))
+    }
+
+    fn timer(&self) -> Option<Arc<Timer>> {
+        self.timer.get()?.upgrade()
+    }
+}

@@ -1,0 +1,221 @@
+//! The watchdog as the rest of the client sees it.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use hashed_wheel::Clock;
+
+use crate::error::{Error, LostReason};
+use crate::events::dispatcher::EventDispatcher;
+use crate::events::stats::Counters;
+use crate::hold::hold::Hold;
+use crate::hold::registry::HoldRegistry;
+use crate::hold::state::Loss;
+use crate::model::lease::Lease;
+use crate::model::name::LockName;
+use crate::model::settings::Settings;
+use crate::ops::by_kind::HoldId;
+use crate::ops::value::ServerTime;
+use crate::store::Store;
+use crate::watchdog::context::Context;
+#[cfg(feature = "metrics")]
+use crate::watchdog::pending_releases::PendingReleases;
+use crate::watchdog::release_log::AcknowledgedRelease;
+use crate::watchdog::release_queue::{DoneSignal, QueuedRelease, ReleaseId, ReleaseOp};
+use crate::watchdog::scheduler::Timer;
+use crate::watchdog::shared::Shared;
+use crate::watchdog::worker::RenewalWorker;
+use crate::watchdog::{endings, ticker, worker_thread};
+
+/// Renews the holds of one client and finds out when one is lost.
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    shared: Arc<Shared>,
+    timer: Option<Arc<Timer>>,
+}
+
+impl Watchdog {
+    pub(crate) fn start(
+        store: Arc<Store>,
+        clock: Arc<dyn Clock>,
+        settings: Settings,
+        holds: Arc<HoldRegistry>,
+        events: Arc<EventDispatcher>,
+    ) -> Result<Self, Error> {
+        let (counters, stopping) = (Arc::default(), AtomicBool::new(false));
+        let context = Context { store, clock, settings, holds, events, counters, stopping };
+        let shared = Arc::new_cyclic(|shared: &Weak<Shared>| {
+            let shared = Weak::clone(shared);
+            let main = move |worker: &RenewalWorker| {
+                if let Some(shared) = shared.upgrade() {
+                    worker_thread::run(&shared, worker);
+                }
+            };
+            Shared::new(context, Arc::new(main))
+        });
+        let own = Arc::clone(&shared);
+        let timer = shared.scheduler.start(move |due| ticker::on_due(&own, due))?;
+        // With a single server its thread will be needed. If it cannot start, building the client
+        // fails.
+        if let Some(only) = shared.context.only_server() {
+            shared.workers.start(only)?;
+        }
+        Ok(Self { shared, timer: Some(timer) })
+    }
+
+    /// Watches a hold that was granted to a request sent at `sent_at`, or reschedules one that was
+    /// nested. It is in the registry of holds already.
+    pub(crate) fn watch(&self, hold: &Arc<Hold>, sent_at: Instant) {
+        let shared = &*self.shared;
+        let Shared { context, scheduler, failover, server_check, .. } = shared;
+        if context.only_server().is_none() {
+            hold.set_needs_verification(true);
+        }
+        if !scheduler.schedule_granted(hold, sent_at) {
+            endings::lose(shared, hold, LostReason::Expired);
+        }
+        failover.check_granted(hold, sent_at);
+        server_check.start(&hold.name);
+        // The thread may have died since the request was sent. It says so before it reads the
+        // registry.
+        if self.is_dead(&hold.name) && hold.watched_lease().is_some() {
+            endings::lose(shared, hold, hold.reason_of_end());
+        }
+    }
+
+    /// Whether nothing renews holds of this name any more, although the client has not ended.
+    pub(crate) fn is_dead(&self, name: &LockName) -> bool {
+        self.shared.workers.is_any_dead()
+            && self.shared.workers.is_dead(self.shared.context.server_of(name))
+    }
+
+    /// Ends a hold for all its guards, and leaves it to the caller to tell the server. An error if
+    /// it was over before; then its release is queued if there is anything to release.
+    pub(crate) fn end(&self, hold: &Arc<Hold>) -> Result<(), Loss> {
+        endings::end(&self.shared, hold)
+    }
+
+    /// Ends and releases a hold without a guard on a renewal thread. Waits for no server and reads
+    /// no clock.
+    pub(crate) fn end_in_background(&self, hold: &Arc<Hold>) {
+        endings::end_in_background(&self.shared, hold);
+    }
+
+    /// Stops renewing a hold. It comes before the release is sent: no renewal starts from now on,
+    /// and one that is under way extends nothing.
+    pub(crate) fn stop_renewing(&self, hold: &Hold) {
+        self.shared.scheduler.remove(hold);
+    }
+
+    /// Ends a hold that turned out to be lost.
+    pub(crate) fn lose(&self, hold: &Arc<Hold>, reason: LostReason) {
+        endings::lose(&self.shared, hold, reason);
+    }
+
+    /// Counts and reports a loss that a caller found.
+    pub(crate) fn report_loss(&self, hold: &Hold, reason: LostReason) {
+        endings::report_loss(&self.shared, hold, self.shared.context.now(), reason);
+    }
+
+    /// Queues a release for the renewal thread. False if the queue is full: the lease has to
+    /// expire.
+    pub(crate) fn queue_release(
+        &self,
+        hold_id: &HoldId,
+        lease: Lease,
+        late_copy_deadline: Option<ServerTime>,
+        done: Option<DoneSignal>,
+    ) -> bool {
+        let now = self.shared.context.now();
+        self.shared.releases.queue_acquired(now, hold_id, lease, late_copy_deadline, done)
+    }
+
+    /// The same for the permits of one request. Nothing needs it any more after `lifetime`.
+    pub(crate) fn queue_permit_release(
+        &self,
+        id: ReleaseId,
+        permits: ReleaseOp,
+        lifetime: Duration,
+        done: Option<DoneSignal>,
+    ) -> bool {
+        let now = self.shared.context.now();
+        self.shared.releases.queue(QueuedRelease::new(now, id, permits, lifetime, None, done))
+    }
+
+    /// Notes that a caller sends this release itself, or will if its acquire is not granted, until
+    /// [`end_in_flight_release`](Self::end_in_flight_release).
+    pub(crate) fn begin_in_flight_release(&self, id: impl Into<ReleaseId>) {
+        self.shared.releases.begin_in_flight(id);
+    }
+
+    /// That release has an answer, or it is queued.
+    pub(crate) fn end_in_flight_release(&self, id: impl Into<ReleaseId>) {
+        self.shared.releases.end_in_flight(&id.into());
+    }
+
+    /// A release of a hold that was sent at `sent_at` has an answer. It is sent again if another
+    /// server takes over soon.
+    pub(crate) fn log_release(&self, sent_at: Instant, hold_id: HoldId, lease: Lease) {
+        let (id, lifetime) = (ReleaseId::from(hold_id), lease.duration());
+        let release = AcknowledgedRelease { id, permits: None, lifetime };
+        self.shared.failover.log_release(sent_at, release);
+    }
+
+    /// The same for permits with ids.
+    pub(crate) fn log_permit_release(
+        &self,
+        sent_at: Instant,
+        id: ReleaseId,
+        permits: ReleaseOp,
+        lifetime: Duration,
+    ) {
+        let release = AcknowledgedRelease { id, permits: Some(permits), lifetime };
+        self.shared.failover.log_release(sent_at, release);
+    }
+
+    /// Whether a release of this name is pending, of whatever owner.
+    pub(crate) fn is_release_pending(&self, name: &LockName) -> bool {
+        self.shared.releases.contains(name)
+    }
+
+    /// Waits for the pending releases until `deadline`. Returns those that no server has
+    /// acknowledged.
+    pub(crate) fn flush_releases(&self, deadline: Instant) -> Vec<ReleaseId> {
+        self.shared.releases.flush(deadline)
+    }
+
+    pub(crate) fn queued_releases(&self) -> usize {
+        self.shared.releases.queued()
+    }
+
+    pub(crate) fn abandoned_releases(&self) -> u64 {
+        self.shared.releases.abandoned()
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.shared.context.counters
+    }
+
+    /// What the metrics publisher reads.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn metrics(&self) -> (Arc<Counters>, Arc<PendingReleases>) {
+        (Arc::clone(&self.shared.context.counters), Arc::clone(&self.shared.releases))
+    }
+
+    /// Ends all threads. Waits for renewals that are under way.
+    pub(crate) fn stop(&mut self) {
+        self.shared.context.stop();
+        self.shared.workers.wake();
+        // The last handle: dropping it ends the ticker.
+        drop(self.timer.take());
+        self.shared.workers.join();
+    }
+
+    /// For a forked child, which has the handles of threads that it does not have: drops nothing
+    /// and waits for nothing. The ticker's share keeps the handles of the renewal threads, and is
+    /// never freed.
+    pub(crate) fn abandon(&mut self) {
+        std::mem::forget(self.timer.take());
+    }
+}

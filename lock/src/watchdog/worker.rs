@@ -1,0 +1,88 @@
+//! What belongs to one server: the renewals that are due there, the releases that are pending
+//! there, and what the thread that sends both sleeps on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use hashed_wheel::Parker;
+
+use crate::hold::hold::Hold;
+use crate::model::sync::{Mutex, MutexGuard};
+use crate::store::ServerId;
+use crate::watchdog::batch::Due;
+use crate::watchdog::release_queue::ReleaseQueue;
+
+/// What one renewal thread shares with the other threads.
+#[derive(Debug)]
+pub(crate) struct RenewalWorker {
+    pub(crate) server: ServerId,
+    due: Mutex<Vec<Due>>,
+    /// Holds without a guard, to be ended and released.
+    unguarded: Mutex<Vec<Arc<Hold>>>,
+    releases: Mutex<ReleaseQueue>,
+    pub(crate) parker: Parker,
+    /// Its thread has ended although nothing told it to.
+    dead: AtomicBool,
+}
+
+impl RenewalWorker {
+    pub(crate) fn new(server: ServerId) -> Self {
+        Self {
+            server,
+            due: Mutex::new(Vec::new()),
+            unguarded: Mutex::new(Vec::new()),
+            releases: Mutex::new(ReleaseQueue::default()),
+            parker: Parker::new(),
+            dead: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes what is due from `due`, unless its thread is dead.
+    pub(crate) fn renew(&self, due: &mut Vec<Due>) {
+        if !self.is_dead() {
+            self.due.lock().append(due);
+            self.parker.unpark();
+        }
+    }
+
+    pub(crate) fn take_due(&self) -> Vec<Due> {
+        std::mem::take(&mut *self.due.lock())
+    }
+
+    /// Leaves a hold without a guard to its thread, which ends and releases it. False if the
+    /// thread is dead.
+    pub(crate) fn end_in_background(&self, hold: &Arc<Hold>) -> bool {
+        let mut unguarded = self.unguarded.lock();
+        // With these locked: the last that takes them does so after the thread has died.
+        if self.is_dead() {
+            return false;
+        }
+        unguarded.push(Arc::clone(hold));
+        drop(unguarded);
+        self.parker.unpark();
+        true
+    }
+
+    pub(crate) fn take_unguarded(&self) -> Vec<Arc<Hold>> {
+        std::mem::take(&mut *self.unguarded.lock())
+    }
+
+    pub(crate) fn releases(&self) -> MutexGuard<'_, ReleaseQueue> {
+        self.releases.lock()
+    }
+
+    /// Whether nothing is to be renewed, ended or released.
+    pub(crate) fn is_idle(&self) -> bool {
+        let nothing_due = self.due.lock().is_empty() && self.unguarded.lock().is_empty();
+        nothing_due && self.releases.lock().len() == 0
+    }
+
+    /// Whether its thread has ended although the client has not.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_dead(&self) {
+        self.dead.store(true, Ordering::Release);
+    }
+}

@@ -1,0 +1,111 @@
+//! A renewal thread, one for each server: renews what is due there, then sends the releases that
+//! are queued there. No error ends it, and no other server delays it.
+//!
+//! A turn renews everything that has become due since the last one, earliest end of validity first,
+//! in scripts of many keys, several in flight (DESIGN: renewal round).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use crate::hold::hold::Hold;
+use crate::watchdog::batch::{Batch, Due, SendWindow, in_batches, is_backlog};
+use crate::watchdog::clock_jump::ClockJumps;
+use crate::watchdog::dispatch::keep_own;
+use crate::watchdog::endings;
+use crate::watchdog::release_sender::{send_last_releases, send_releases};
+use crate::watchdog::renewal_round::{RenewalRound, TurnState};
+use crate::watchdog::shared::Shared;
+use crate::watchdog::worker::RenewalWorker;
+
+pub(crate) fn run(shared: &Shared, worker: &RenewalWorker) {
+    let mut exit = ExitGuard { shared, worker, is_dismissed: false };
+    let context = &shared.context;
+    let mut state = TurnState::default();
+    let mut next_check = None;
+    while !context.is_stopping() {
+        // A panic of the clock in one turn must not end renewal.
+        let turn = context.catch_panic(|| turn(shared, worker, &mut state, next_check));
+        next_check = turn.unwrap_or_else(|| {
+            context.catch_panic(|| retry_unanswered(shared, worker));
+            None
+        });
+        if shared.workers.dismiss(worker) {
+            exit.is_dismissed = true;
+            if shared.workers.is_empty() {
+                shared.server_check.stop();
+            }
+            return;
+        }
+        let next = [worker.releases().next_due(), next_check].into_iter().flatten().min();
+        context.clock.park(&worker.parker, next, &crossbeam_channel::never());
+    }
+    endings::end_unguarded(shared, worker);
+    context.catch_panic(|| send_last_releases(shared, worker));
+}
+
+/// If the thread ends before it is told to, nothing renews on its server any more. Only a panic of
+/// the clock while it parks does that. Then every watched hold there is reported lost, rather than
+/// valid until something looks at it.
+struct ExitGuard<'a> {
+    shared: &'a Shared,
+    worker: &'a RenewalWorker,
+    /// The client does not know its server any more.
+    is_dismissed: bool,
+}
+
+impl Drop for ExitGuard<'_> {
+    fn drop(&mut self) {
+        if !self.is_dismissed && !self.shared.context.is_stopping() {
+            self.shared.context.counters.panicked();
+            endings::lose_all_watched(self.shared, self.worker);
+        }
+    }
+}
+
+/// One turn. Returns when to check the server next.
+fn turn(
+    shared: &Shared,
+    worker: &RenewalWorker,
+    state: &mut TurnState,
+    next_check: Option<Instant>,
+) -> Option<Instant> {
+    let Shared { context, failover, server_check, .. } = shared;
+    // What was left to this thread by guards, and by a failover.
+    endings::end_unguarded(shared, worker);
+    if failover.check() {
+        // Another server has another clock.
+        state.clock_jumps = ClockJumps::default();
+    }
+    // The renewals. Earliest end first: if the server is slow, those that can wait do.
+    let mut due = keep_own(shared, worker, worker.take_due());
+    due.sort_by_key(|due: &Due| due.end);
+    let settings = &context.settings;
+    let is_backlog = is_backlog(due.len(), settings.renewal_keys);
+    let keys = if is_backlog { settings.renewal_keys_behind } else { settings.renewal_keys };
+    let batches = in_batches(&context.store, due, keys);
+    // A server runs all that it has received from one client before it serves the next. So while
+    // there is time, only a few scripts go together, with the commands of other clients in between.
+    // Sending one after the other would wake both sides for each.
+    let mut window = SendWindow::new(batches.iter().map(Batch::len), keys);
+    if is_backlog || window.time_for(batches.len(), state.round_trip.mean()) > settings.tick {
+        window.widen();
+    }
+    let mut round = RenewalRound::new(shared, state, batches, window);
+    context.store.run_pipeline(worker.server, &mut round);
+    round.retry_unsent();
+    // The releases, and the server itself.
+    let now = context.now();
+    send_releases(shared, worker, now, context.release_timeout());
+    server_check.run(worker.server, now, next_check)
+}
+
+/// A turn was cut short by a panic. It is unknown which of its holds were renewed.
+fn retry_unanswered(shared: &Shared, worker: &RenewalWorker) {
+    let mut left = shared.context.holds.all();
+    left.retain(|hold: &Arc<Hold>| {
+        hold.unanswered.load(Ordering::Relaxed)
+            && shared.context.server_of(&hold.name) == worker.server
+    });
+    shared.scheduler.retry_later(left.iter());
+}

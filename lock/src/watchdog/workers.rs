@@ -1,0 +1,174 @@
+//! The renewal threads, one for each server that has something to do. A thread starts when it is
+//! first needed, and ends when the client does not know its server any more.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use crate::error::Error;
+use crate::model::panics;
+use crate::model::sync::{Mutex, MutexGuard};
+use crate::store::ServerId;
+use crate::watchdog::context::Context;
+use crate::watchdog::scheduler::Scheduler;
+use crate::watchdog::worker::RenewalWorker;
+
+/// What a renewal thread runs.
+pub(crate) type WorkerMain = Arc<dyn Fn(&RenewalWorker) + Send + Sync>;
+
+pub(crate) struct Workers {
+    context: Arc<Context>,
+    scheduler: Arc<Scheduler>,
+    main: WorkerMain,
+    list: Mutex<WorkerList>,
+    /// Some thread has ended although nothing told it to.
+    any_dead: AtomicBool,
+}
+
+/// All workers. Nothing that may block is done while the list is locked.
+#[derive(Debug, Default)]
+pub(crate) struct WorkerList {
+    all: Vec<Running>,
+    /// Releases that were given up where there is no thread.
+    pub(crate) abandoned: u64,
+}
+
+#[derive(Debug)]
+struct Running {
+    worker: Arc<RenewalWorker>,
+    /// `None` once something waits for its end.
+    thread: Option<JoinHandle<()>>,
+}
+
+impl WorkerList {
+    pub(crate) fn find(&self, server: ServerId) -> Option<&RenewalWorker> {
+        // There are few servers, so a linear search is quick.
+        self.iter().find(|worker| worker.server == server)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &RenewalWorker> {
+        self.all.iter().map(|running| &*running.worker)
+    }
+}
+
+impl Workers {
+    pub(crate) fn new(context: Arc<Context>, scheduler: Arc<Scheduler>, main: WorkerMain) -> Self {
+        let (list, any_dead) = (Mutex::default(), AtomicBool::new(false));
+        Self { context, scheduler, main, list, any_dead }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, WorkerList> {
+        self.list.lock()
+    }
+
+    /// Starts the thread of a server, unless it runs.
+    pub(crate) fn start(&self, server: ServerId) -> Result<(), Error> {
+        let worker = Arc::new(RenewalWorker::new(server));
+        let clock = &self.context.clock;
+        // A park that returns at once: a manual clock knows the thread before it runs, and does not
+        // go on without it.
+        clock.park(&worker.parker, Some(clock.now()), &crossbeam_channel::never());
+        let mut list = self.lock();
+        if list.find(server).is_some() {
+            return Ok(());
+        }
+        // With the list locked: `stop` takes the threads after it has set this.
+        if self.context.is_stopping() {
+            return Err(Error::Shutdown);
+        }
+        let (main, own) = (Arc::clone(&self.main), Arc::clone(&worker));
+        let thread = thread::Builder::new()
+            .name("lock-renewal".to_owned())
+            .spawn(move || {
+                // Only a panic of the clock ends it, and what follows from that is done by then.
+                panics::catch_panic(|| main(&own));
+            })
+            .map_err(|error| Error::Thread { reason: error.into() })?;
+        // After the start, as only a thread that runs is woken. It looks once more, because what it
+        // is woken for may have happened before.
+        self.context.store.wake_on_move(server, &worker.parker);
+        worker.parker.unpark();
+        list.all.push(Running { worker, thread: Some(thread) });
+        self.scheduler.set_servers(list.all.len());
+        Ok(())
+    }
+
+    /// Runs `action` with the worker of a server, whose thread is started if need be. `None` if it
+    /// cannot be started.
+    pub(crate) fn with_worker<R>(
+        &self,
+        server: ServerId,
+        action: impl FnOnce(&RenewalWorker) -> R,
+    ) -> Option<R> {
+        // With the list locked, or the thread might end in between.
+        {
+            let list = self.lock();
+            if let Some(worker) = list.find(server) {
+                return Some(action(worker));
+            }
+        }
+        self.context.catch_panic(|| self.start(server))?.ok()?;
+        self.lock().find(server).map(action)
+    }
+
+    /// Makes every thread look for something to do. False if there is none.
+    pub(crate) fn wake(&self) -> bool {
+        let list = self.lock();
+        list.iter().for_each(|worker| worker.parker.unpark());
+        !list.all.is_empty()
+    }
+
+    /// Whether the thread of this worker is to end: the client does not know its server any more,
+    /// and nothing is left to do there. From then on it is given nothing.
+    pub(crate) fn dismiss(&self, worker: &RenewalWorker) -> bool {
+        if self.context.store.knows(worker.server) {
+            return false;
+        }
+        let mut list = self.lock();
+        if !worker.is_idle() {
+            return false;
+        }
+        list.abandoned += worker.releases().abandoned;
+        list.all.retain(|running| running.worker.server != worker.server);
+        self.scheduler.set_servers(list.all.len());
+        true
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().all.is_empty()
+    }
+
+    /// The thread of this worker ends although nothing told it to.
+    pub(crate) fn set_dead(&self, worker: &RenewalWorker) {
+        self.any_dead.store(true, Ordering::Release);
+        worker.set_dead();
+    }
+
+    /// Whether some thread has ended although nothing told it to.
+    pub(crate) fn is_any_dead(&self) -> bool {
+        self.any_dead.load(Ordering::Acquire)
+    }
+
+    /// Whether the thread of a server has ended although nothing told it to.
+    pub(crate) fn is_dead(&self, server: ServerId) -> bool {
+        self.lock().find(server).is_some_and(RenewalWorker::is_dead)
+    }
+
+    /// Joins all threads, except that which calls this. They have been told to end.
+    pub(crate) fn join(&self) {
+        let threads: Vec<_> =
+            self.lock().all.iter_mut().filter_map(|running| running.thread.take()).collect();
+        let own = thread::current().id();
+        for thread in threads.into_iter().filter(|thread| thread.thread().id() != own) {
+            // It catches its panics, so there is nothing in its result.
+            drop(thread.join());
+        }
+    }
+}
+
+impl fmt::Debug for Workers {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Workers").field("list", &self.list).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,114 @@
+//! The events of the cargo feature `tracing`: target, names and fields.
+
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ran_in_a_child;
+use crossbeam_channel::{Sender, unbounded};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+use wheellock::{Client, ManualClock, Memory};
+use wheellock_fixture::Server;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Sends on what it sees, and panics at one lock's name.
+struct Collector(Sender<(String, BTreeMap<String, String>)>);
+
+#[derive(Default)]
+struct Fields(BTreeMap<String, String>);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0.insert(field.name().to_owned(), format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name().to_owned(), value.to_owned());
+    }
+}
+
+impl Subscriber for Collector {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "wheellock"
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        assert_eq!(event.metadata().level(), &Level::WARN);
+        assert_ne!(fields.0.get("lock").map(String::as_str), Some("bad"), "on purpose");
+        self.0.send((event.metadata().name().to_owned(), fields.0)).unwrap();
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[test]
+fn losses_long_holds_and_warnings_are_events_also_without_a_callback() {
+    if ran_in_a_child(losses_long_holds_and_warnings_are_events_also_without_a_callback) {
+        return;
+    }
+    let (tell, told) = unbounded();
+    tracing::subscriber::set_global_default(Collector(tell)).unwrap();
+    let next = || told.recv_timeout(SECOND * 10).unwrap();
+
+    let clock = ManualClock::new();
+    let memory = Memory::with_clock(Arc::new(clock.clone()));
+    let client =
+        Client::builder().in_memory(&memory).on_long_hold(SECOND * 15, |_| ()).build().unwrap();
+    let bad = client.lock("bad").lock().unwrap();
+    memory.delete("bad");
+    let guard = client.lock("orders:42").lock().unwrap();
+    clock.advance(SECOND * 25);
+    let (name, fields) = next();
+    assert_eq!((name.as_str(), fields["lock"].as_str()), ("lock_held_long", "orders:42"));
+    assert_eq!(fields["owner"], guard.owner());
+    assert!(fields.contains_key("held_for"));
+
+    memory.set_clock_back(SECOND * 60);
+    clock.advance(SECOND * 10);
+    let (name, fields) = next();
+    assert_eq!(name, "server_clock_jumped");
+    assert_eq!((fields["by"].as_str(), fields["forward"].as_str()), ("60s", "false"));
+
+    memory.delete("orders:42");
+    clock.advance(SECOND * 10);
+    let (name, fields) = next();
+    assert_eq!((name.as_str(), fields["lock"].as_str()), ("lock_lost", "orders:42"));
+    assert_eq!(fields["owner"], guard.owner());
+    assert_eq!(fields["reason"], "its key was deleted");
+    assert!(fields.contains_key("held_for") && fields.contains_key("message"));
+    // A subscriber that panics has no effect on locks.
+    assert_eq!(client.stats().callback_panics, 1);
+    drop((guard, bad));
+
+    let server = Server::builder().argument("--maxmemory-policy", "allkeys-lru").start();
+    let _client = Client::connect(&server.url()).unwrap();
+    let (name, fields) = next();
+    assert_eq!((name.as_str(), fields["policy"].as_str()), ("server_evicts", "allkeys-lru"));
+
+    let server = Server::start();
+    server.command(&["ACL", "SETUSER", "deaf", "on", ">secret", "~*", "&*", "+@all", "-subscribe"]);
+    server.command(&["HSET", "taken", "somebody:1", "1"]);
+    let client = Client::connect(&format!("redis://deaf:secret@{}/", server.address())).unwrap();
+    assert!(client.lock("taken").try_lock_for(SECOND).unwrap().is_none());
+    let (name, fields) = next();
+    assert_eq!(name, "server_refuses_channels");
+    assert!(fields["refusal"].starts_with("NOPERM"), "{fields:?}");
+}

@@ -1,0 +1,314 @@
+//! Slots that move between nodes while their locks are held and waited for.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::common::slots::{
+    AT_ONCE, builder_of, calls, client_of, elsewhere, home, owner_of, start, wait_for_a_listener,
+};
+use crate::common::{SOON, built, now, pause, timed, wait_for_a_waiter};
+use wheellock::Error;
+use wheellock_fixture::wait_until;
+
+const LEASE: Duration = Duration::from_secs(2);
+/// Of its tries the last has most of it left for the answer.
+const BRIEF: Duration = Duration::from_millis(550);
+
+#[test]
+fn a_hold_goes_with_its_slot_and_is_renewed_and_released_where_it_is_now() {
+    let cluster = start(3, 0);
+    let client = built(builder_of(&cluster).watchdog_lease(LEASE));
+    let guard = client.lock("a").lock().unwrap();
+    for _ in 0..3 {
+        cluster.move_slot(cluster.slot_of("a"), &elsewhere(&cluster, "a"));
+        let renewed = client.stats().renewed;
+        wait_until("it is renewed", SOON, || client.stats().renewed > renewed);
+        assert_eq!(owner_of(&cluster, "a").as_deref(), Some(guard.owner()));
+    }
+    let nested = client.lock("a").lock().unwrap();
+    cluster.move_slot(cluster.slot_of("a"), &elsewhere(&cluster, "a"));
+    nested.unlock().unwrap();
+    guard.unlock().unwrap();
+    assert_eq!(owner_of(&cluster, "a"), None);
+    assert_eq!((client.stats().lost, client.stats().owed_releases), (0, 0));
+}
+
+#[test]
+fn a_redirected_call_follows_at_once_and_the_slot_map_is_refreshed() {
+    let cluster = start(3, 0);
+    let client = client_of(&cluster);
+    let lock = client.lock("a");
+    lock.lock().unwrap().unlock().unwrap();
+    let slot = cluster.slot_of("a");
+    let (target, before) = (elsewhere(&cluster, "a"), calls(&cluster, "cluster|slots"));
+    cluster.move_slot(slot, &target);
+    let (result, took) = timed(|| lock.lock().unwrap().unlock());
+    result.unwrap();
+    assert!(took < AT_ONCE, "{took:?}");
+    wait_until("the map is learnt", SOON, || calls(&cluster, "cluster|slots") > before);
+    let moved = |node: &wheellock_fixture::Server| {
+        let errors = node.command(&["INFO", "errorstats"]).text();
+        errors.lines().find(|line| line.contains("MOVED")).map(str::to_owned)
+    };
+    let all = || cluster.nodes().iter().map(|node| moved(node)).collect::<Vec<_>>();
+    let refusals = all();
+    for _ in 0..20 {
+        lock.lock().unwrap().unlock().unwrap();
+    }
+    assert_eq!(all(), refusals);
+}
+
+#[test]
+fn a_waiter_is_woken_by_a_release_after_its_slot_has_moved() {
+    let cluster = start(3, 0);
+    let (holder, waiter) = (client_of(&cluster), client_of(&cluster));
+    let mut guard = holder.lock("a").lock().unwrap();
+    // Often enough that a waiter which only finds out when it polls is not mistaken for one that
+    // was told.
+    for _ in 0..6 {
+        let holder = &holder;
+        guard = thread::scope(|scope| {
+            let waiting = scope.spawn(|| waiter.lock("a").lock().unwrap().unlock().unwrap());
+            wait_for_a_waiter(&waiter);
+            wait_for_a_listener(&cluster, "a");
+            cluster.move_slot(cluster.slot_of("a"), &elsewhere(&cluster, "a"));
+            let ((), took) = timed(|| wait_for_a_listener(&cluster, "a"));
+            assert!(took < AT_ONCE, "it listened elsewhere for {took:?}");
+            let ((), took) = timed(|| {
+                guard.unlock().unwrap();
+                waiting.join().unwrap();
+            });
+            assert!(took < AT_ONCE, "{took:?}");
+            holder.lock("a").lock().unwrap()
+        });
+    }
+    drop(guard);
+}
+
+#[test]
+fn a_waiter_on_a_broadcast_channel_is_woken_after_its_slot_has_moved() {
+    let cluster = start(3, 0);
+    for node in cluster.nodes() {
+        let rule = ["ACL", "SETUSER", "family", "-pubsub|shardnumsub"];
+        assert_eq!(node.command(&rule).text(), "OK");
+    }
+    let (holder, waiter) = (client_of(&cluster), client_of(&cluster));
+    let guard = holder.lock("a").lock().unwrap();
+    let channel = "redisson_lock__channel:{a}";
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| waiter.lock("a").lock().unwrap().unlock().unwrap());
+        wait_until("there is a subscriber", SOON, || {
+            home(&cluster, "a").command(&["PUBSUB", "NUMSUB", channel]).array()[1].integer() == 1
+        });
+        cluster.move_slot(cluster.slot_of("a"), &elsewhere(&cluster, "a"));
+        let ((), took) = timed(|| {
+            guard.unlock().unwrap();
+            waiting.join().unwrap();
+        });
+        assert!(took < AT_ONCE, "{took:?}");
+    });
+    assert_eq!(calls(&cluster, "ssubscribe"), 0);
+}
+
+#[test]
+fn during_a_slot_move_locks_are_acquired_and_released() {
+    let cluster = start(3, 0);
+    let (client, waiter) = (client_of(&cluster), client_of(&cluster));
+    let slot = cluster.slot_of("{a}");
+    let held = client.lock("{a}held").lock().unwrap();
+    let (source, target) = (home(&cluster, "{a}"), elsewhere(&cluster, "{a}"));
+    let moving = cluster.begin_move(slot, &target).unwrap();
+    // Not at the source, which says: ask the target. And the next time too, as the map stays.
+    let taken = client.lock("{a}new").lock().unwrap();
+    assert!(client.lock("{a}new").try_lock().unwrap().is_some());
+    assert_eq!(source.command(&["DBSIZE"]).integer(), 1);
+    assert_eq!(target.command(&["DBSIZE"]).integer(), 1);
+    assert!(client.lock("{a}held").remaining_lease().unwrap().is_some());
+    assert!(target.command_calls("asking") >= 2);
+    // The waiter listens at the source.
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| waiter.lock("{a}held").lock().unwrap().unlock().unwrap());
+        wait_for_a_waiter(&waiter);
+        wait_until("there is a subscriber", SOON, || {
+            let channel = "redisson_lock__channel:{a}held";
+            source.command(&["PUBSUB", "SHARDNUMSUB", channel]).array()[1].integer() > 0
+        });
+        let ((), took) = timed(|| {
+            held.unlock().unwrap();
+            waiting.join().unwrap();
+        });
+        assert!(took < AT_ONCE, "{took:?}");
+    });
+    taken.unlock().unwrap();
+    for node in [&source, &target] {
+        assert_eq!(node.command(&["DBSIZE"]).integer(), 0);
+        assert!(!node.command(&["INFO", "errorstats"]).text().contains("TRYAGAIN"));
+    }
+    assert_eq!(client.stats().owed_releases, 0);
+    moving.finish().unwrap();
+}
+
+#[test]
+fn a_slot_move_that_does_not_end_is_an_error_in_bounded_time() {
+    let cluster = start(2, 0);
+    let client = built(builder_of(&cluster).command_timeout(BRIEF));
+    // The release of a reader is about several keys.
+    let guard = client.read_write_lock("a").read_lock().lock().unwrap();
+    let target = elsewhere(&cluster, "a");
+    let moving = cluster.begin_move(cluster.slot_of("a"), &target).unwrap();
+    let (error, took) = timed(|| guard.unlock().unwrap_err());
+    assert!(matches!(&error, Error::Refused { code, .. } if code == "TRYAGAIN"), "{error}");
+    assert!(error.is_retryable() && took < Duration::from_secs(2), "{took:?}");
+    assert_eq!(client.stats().owed_releases, 1);
+    moving.move_all_keys().unwrap();
+    moving.finish().unwrap();
+    wait_until("it is released", SOON, || client.stats().owed_releases == 0);
+    assert_eq!(target.command(&["DBSIZE"]).integer(), 0);
+}
+
+#[test]
+fn pending_releases_follow_their_slot_when_the_client_ends() {
+    let cluster = start(2, 0);
+    for number in 0..5 {
+        let client = built(builder_of(&cluster).command_timeout(Duration::from_millis(250)));
+        let name = format!("{{a}}{number}");
+        let lock = client.read_write_lock(&name).read_lock();
+        let guard = lock.lock().unwrap();
+        let moving =
+            cluster.begin_move(cluster.slot_of(&name), &elsewhere(&cluster, &name)).unwrap();
+        assert!(guard.unlock().unwrap_err().is_retryable());
+        assert_eq!(client.stats().owed_releases, 1);
+        moving.move_all_keys().unwrap();
+        moving.finish().unwrap();
+        // It knows where the slot is now, and has renewed nothing there.
+        lock.is_locked().unwrap();
+        drop((lock, client));
+        wait_until("it is released", SOON, || {
+            moving.target().command(&["EXISTS", &name]).integer() == 0
+        });
+    }
+}
+
+#[test]
+fn no_hold_is_lost_while_a_slot_stays_half_moved_for_several_leases() {
+    let cluster = start(2, 0);
+    let client = built(builder_of(&cluster).watchdog_lease(LEASE));
+    let names: Vec<String> = (0..40).map(|number| format!("{{a}}{number}")).collect();
+    let others: Vec<String> = (0..40).map(|number| format!("other:{number}")).collect();
+    let lock = |name: &String| client.lock(name).lock().unwrap();
+    let guards: Vec<_> = names.iter().chain(&others).map(lock).collect();
+    let target = elsewhere(&cluster, "{a}");
+    let moving = cluster.begin_move(cluster.slot_of("{a}"), &target).unwrap();
+    moving.move_keys(&names[..20]).unwrap();
+    let begun = now();
+    while now() - begun < LEASE * 3 {
+        pause(Duration::from_millis(50));
+        assert_eq!(client.stats().lost, 0, "after {:?}", now() - begun);
+    }
+    assert!(guards.iter().all(wheellock::LockGuard::is_held));
+    moving.move_all_keys().unwrap();
+    moving.finish().unwrap();
+    for guard in guards {
+        guard.unlock().unwrap();
+    }
+    assert_eq!(client.stats().lost, 0);
+}
+
+#[test]
+fn no_reader_is_lost_while_a_slot_stays_half_moved_for_several_leases() {
+    let cluster = start(2, 0);
+    let client = built(builder_of(&cluster).watchdog_lease(LEASE));
+    let lock = client.read_write_lock("{a}").read_lock();
+    let outer = lock.lock().unwrap();
+    let inner = lock.lock().unwrap();
+    let moving = cluster.begin_move(cluster.slot_of("{a}"), &elsewhere(&cluster, "{a}")).unwrap();
+    let (begun, renewed) = (now(), client.stats().renewed);
+    while now() - begun < LEASE * 3 {
+        pause(Duration::from_millis(50));
+        assert_eq!(client.stats().lost, 0, "after {:?}", now() - begun);
+    }
+    assert!(outer.is_held() && client.stats().renewed > renewed);
+    moving.move_all_keys().unwrap();
+    moving.finish().unwrap();
+    inner.unlock().unwrap();
+    outer.unlock().unwrap();
+    assert_eq!(moving.target().command(&["DBSIZE"]).integer(), 0);
+}
+
+#[test]
+fn a_reader_that_arrives_during_a_slot_move_acquires_afterwards() {
+    let cluster = start(2, 0);
+    let client = client_of(&cluster);
+    let late = built(builder_of(&cluster).command_timeout(BRIEF));
+    let guard = client.read_write_lock("{a}").read_lock().lock().unwrap();
+    let moving = cluster.begin_move(cluster.slot_of("{a}"), &elsewhere(&cluster, "{a}")).unwrap();
+    let fields = || moving.source().command(&["HLEN", "{a}"]).integer();
+    let before = fields();
+    // The script would create the key of the reader's level, which is impossible there now.
+    let reader = late.read_write_lock("{a}").read_lock();
+    let (error, took) = timed(|| reader.try_lock().unwrap_err());
+    assert!(matches!(&error, Error::Refused { code, .. } if code == "TRYAGAIN"), "{error}");
+    assert!(error.is_retryable() && took < Duration::from_secs(2), "{took:?}");
+    assert_eq!(fields(), before);
+    // A call that waits longer gets in when it is over.
+    let patient = client.read_write_lock("{a}").read_lock();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| patient.lock().unwrap().unlock().unwrap());
+        moving.move_all_keys().unwrap();
+        moving.finish().unwrap();
+        waiting.join().unwrap();
+    });
+    reader.try_lock().unwrap().unwrap().unlock().unwrap();
+    guard.unlock().unwrap();
+    assert_eq!(moving.target().command(&["DBSIZE"]).integer(), 0);
+}
+
+#[test]
+fn a_reader_whose_timeout_key_moved_first_is_renewed() {
+    let cluster = start(2, 0);
+    let client = built(builder_of(&cluster).watchdog_lease(SOON));
+    let guard = client.read_write_lock("a").read_lock().lock().unwrap();
+    let target = elsewhere(&cluster, "a");
+    let moving = cluster.begin_move(cluster.slot_of("a"), &target).unwrap();
+    let level = format!("{{a}}:{}:rwlock_timeout:1", guard.owner());
+    moving.move_keys(&[&level]).unwrap();
+    wait_until("it is refused", SOON, || client.stats().unanswered_renewals > 2);
+    assert_eq!(client.stats().renewed, 0);
+    assert!(guard.is_held());
+    moving.move_all_keys().unwrap();
+    moving.finish().unwrap();
+    wait_until("it is renewed", SOON, || client.stats().renewed > 0);
+    assert!(target.command(&["PTTL", &level]).integer() > 8000);
+    guard.unlock().unwrap();
+    assert_eq!(target.command(&["DBSIZE"]).integer(), 0);
+}
+
+#[test]
+fn a_node_that_joins_is_used_for_its_slots() {
+    let cluster = start(2, 0);
+    let (client, waiter) = (built(builder_of(&cluster).watchdog_lease(LEASE)), client_of(&cluster));
+    let names: Vec<String> = (0..20).map(|number| format!("joins:{number}")).collect();
+    let guards: Vec<_> = names.iter().map(|name| client.lock(name).lock().unwrap()).collect();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| waiter.lock(&names[0]).lock().unwrap().unlock().unwrap());
+        wait_for_a_waiter(&waiter);
+        wait_for_a_listener(&cluster, &names[0]);
+        let added = cluster.add_master();
+        for name in &names {
+            cluster.move_slot(cluster.slot_of(name), &added);
+        }
+        let renewed = client.stats().renewed + 20;
+        wait_until("all are renewed there", SOON, || client.stats().renewed >= renewed);
+        assert_eq!(added.command(&["DBSIZE"]).integer(), 20);
+        wait_for_a_listener(&cluster, &names[0]);
+        let ((), took) = timed(|| {
+            for guard in guards {
+                guard.unlock().unwrap();
+            }
+            waiting.join().unwrap();
+        });
+        assert!(took < AT_ONCE, "{took:?}");
+        assert_eq!(added.command(&["DBSIZE"]).integer(), 0);
+    });
+    assert_eq!(client.stats().lost, 0);
+}

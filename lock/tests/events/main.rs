@@ -1,0 +1,6 @@
+//! Callbacks and warnings: what a program is notified of, once and in order.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod callbacks;

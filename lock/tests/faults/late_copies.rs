@@ -1,0 +1,584 @@
+//! Commands that arrive long after their connection was closed have no effect on newer holds.
+//!
+//! The proxy holds the bytes of a command, the client times out, sends it again and goes on; then
+//! the bytes arrive. A client that notices at once that its connection is closed sends again before
+//! the not-after of the first copy, so that the copy that arrives is not refused.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::common::{SOON, Script, TIMEOUT, World, built, is_late, pause};
+use wheellock::{Client, Error, LockGuard, LostReason};
+use wheellock_fixture::{Fault, Reply, wait_until};
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// A client whose attempts end with the connection, long before their not-after.
+fn patient(world: &World) -> Client {
+    built(world.builder().command_timeout(Duration::from_secs(2)))
+}
+
+/// Releases a hold of which a copy of the acquire is still on its way, and waits until the
+/// background has released it once more. The next time is at the copy's not-after.
+fn release_twice(world: &World, guard: LockGuard) {
+    let answered = Fault::DelayReply(Duration::ZERO);
+    let aim = world.on(Script::Release, "a", answered).always();
+    assert_eq!(guard.unlock(), Ok(()));
+    aim.wait_for_hits(2, SOON);
+}
+
+#[test]
+fn an_acquire_whose_reply_is_lost_is_sent_again_and_counts_once() {
+    let world = World::new();
+    let aim = world.on(Script::Acquire, "a", Fault::SwallowReply);
+    let guard = world.retrying().lock("a").lock().unwrap();
+    assert_eq!(aim.hits(), 1);
+    assert_eq!(world.hash("a"), [(guard.owner().to_owned(), "1".to_owned())]);
+    guard.unlock().unwrap();
+    assert!(!world.exists("a"));
+}
+
+#[test]
+fn an_acquire_that_arrives_after_its_not_after_is_refused() {
+    let world = World::new();
+    let kept = world.keep_back(Script::Acquire, "a");
+    let guard = world.retrying().lock("a").lock().unwrap();
+    assert_eq!(world.count("a"), "1");
+    guard.unlock().unwrap();
+    assert!(!world.exists("a"));
+
+    let reply = kept.deliver_late(&world);
+    assert!(is_late(&reply), "{reply:?}");
+    assert!(!world.exists("a"));
+}
+
+#[test]
+fn an_acquire_that_arrives_after_the_release_but_in_time_is_rolled_back() {
+    let world = World::new();
+    let client = patient(&world);
+    let kept = world.keep_back(Script::Acquire, "a");
+    let guard = thread::scope(|scope| {
+        // A hold belongs to its thread, so the other one breaks the connection.
+        scope.spawn(|| {
+            kept.wait();
+            world.proxy.cut_all();
+        });
+        client.lock("a").lock().unwrap()
+    });
+    release_twice(&world, guard);
+    assert!(!world.exists("a"));
+
+    assert_eq!(kept.deliver(), Reply::Nil, "the copy was to be granted");
+    assert!(world.exists("a"));
+    world.wait_until_gone("a");
+    assert!(world.now() <= kept.not_after() + 2000, "the clean-up comes right after the not-after");
+    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+    assert!(world.rival().lock("a").try_lock().unwrap().is_some());
+}
+
+#[test]
+fn an_acquire_that_arrives_in_time_beside_its_own_hold_changes_nothing() {
+    let world = World::new();
+    let client = patient(&world);
+    let kept = world.keep_back(Script::Acquire, "a");
+    let guard = thread::scope(|scope| {
+        scope.spawn(|| {
+            kept.wait();
+            world.proxy.cut_all();
+        });
+        client.lock("a").lock().unwrap()
+    });
+    assert_eq!(kept.deliver(), Reply::Nil);
+    assert_eq!(world.hash("a"), [(guard.owner().to_owned(), "1".to_owned())]);
+    guard.unlock().unwrap();
+    assert!(!world.exists("a"));
+}
+
+#[test]
+fn a_late_acquire_touches_no_newer_hold_of_the_same_thread() {
+    for in_time in [true, false] {
+        let world = World::new();
+        let client = if in_time { patient(&world) } else { world.retrying() };
+        let lock = client.lock("a");
+        let kept = world.keep_back(Script::Acquire, "a");
+        let first = thread::scope(|scope| {
+            scope.spawn(|| {
+                kept.wait();
+                if in_time {
+                    world.proxy.cut_all();
+                }
+            });
+            lock.lock().unwrap()
+        });
+        let first_owner = first.owner().to_owned();
+        first.unlock().unwrap();
+        let second = lock.clone().with_lease(LONG).lock().unwrap();
+        assert_ne!(second.owner(), first_owner);
+
+        let before = world.ttl("a");
+        let reply = if in_time { kept.deliver() } else { kept.deliver_late(&world) };
+        assert!(is_late(&reply) != in_time, "{reply:?}");
+        assert_eq!(world.hash("a"), [(second.owner().to_owned(), "1".to_owned())]);
+        assert!((1..=before).contains(&world.ttl("a")));
+        second.unlock().unwrap();
+        // The clean-up of the first hold runs meanwhile, and touches nothing either.
+        wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+        assert!(!world.exists("a"));
+    }
+}
+
+#[test]
+fn a_late_acquire_does_not_enter_beside_a_rival() {
+    let world = World::new();
+    let client = world.retrying();
+    let kept = world.keep_back(Script::Acquire, "a");
+    client.lock("a").lock().unwrap().unlock().unwrap();
+    let rival = world.rival();
+    let theirs = rival.lock("a").lock().unwrap();
+    assert!(is_late(&kept.deliver_late(&world)));
+    assert!(theirs.is_held());
+    assert_eq!(world.hash("a"), [(theirs.owner().to_owned(), "1".to_owned())]);
+    assert!(client.lock("a").try_lock().unwrap().is_none());
+    theirs.unlock().unwrap();
+}
+
+#[test]
+fn an_acquire_that_was_given_up_leaves_nothing_when_its_replies_are_lost() {
+    let world = World::new();
+    let client = world.client();
+    let aim = world.on(Script::Acquire, "a", Fault::SwallowReply).always();
+    let error = client.lock("a").try_lock_for(TIMEOUT).unwrap_err();
+    assert!(error.is_outcome_unknown() && error.is_retryable(), "{error}");
+    aim.wait_for_hit(SOON);
+    world.wait_until_gone("a");
+    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+
+    aim.withdraw();
+    client.lock("a").try_lock().unwrap().unwrap().unlock().unwrap();
+}
+
+#[test]
+fn an_acquire_that_was_given_up_leaves_nothing_when_it_arrives_late() {
+    let world = World::new();
+    let client = world.client();
+    let kept = world.keep_back(Script::Acquire, "a");
+    let error = client.lock("a").try_lock_for(TIMEOUT / 2).unwrap_err();
+    assert!(error.is_outcome_unknown(), "{error}");
+    kept.wait();
+    assert!(is_late(&kept.deliver_late(&world)));
+    assert!(!world.exists("a"));
+    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+}
+
+#[test]
+fn an_acquire_that_was_given_up_leaves_nothing_when_it_arrives_in_time() {
+    let world = World::new();
+    let client = patient(&world);
+    let kept = world.keep_back(Script::Acquire, "a");
+    let error = thread::scope(|scope| {
+        scope.spawn(|| {
+            kept.wait();
+            world.proxy.refuse(true);
+            world.proxy.cut_all();
+        });
+        // The last attempt was refused. The first may have run.
+        client.lock("a").try_lock_for(TIMEOUT).unwrap_err()
+    });
+    assert!(error.is_outcome_unknown(), "{error}");
+    assert_eq!(kept.deliver(), Reply::Nil);
+    assert!(world.exists("a"));
+    world.proxy.refuse(false);
+    world.wait_until_gone("a");
+    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+}
+
+#[test]
+fn a_late_release_touches_no_newer_hold_of_the_same_thread() {
+    let world = World::new();
+    let client = world.retrying();
+    let lock = client.lock("a");
+    let first = lock.lock().unwrap();
+    let kept = world.keep_back(Script::Release, "a");
+    first.unlock().unwrap();
+    let second = lock.lock().unwrap();
+    assert_eq!(kept.deliver().array()[0], Reply::Integer(-1));
+    assert_eq!(world.hash("a"), [(second.owner().to_owned(), "1".to_owned())]);
+    assert!(world.rival().lock("a").try_lock().unwrap().is_none());
+    second.unlock().unwrap();
+}
+
+#[test]
+fn a_late_release_touches_no_rival() {
+    let world = World::new();
+    let client = world.retrying();
+    let first = client.lock("a").lock().unwrap();
+    let kept = world.keep_back(Script::Release, "a");
+    first.unlock().unwrap();
+    let rival = world.rival();
+    let theirs = rival.lock("a").lock().unwrap();
+    assert_eq!(kept.deliver().array()[0], Reply::Integer(-1));
+    assert_eq!(world.hash("a"), [(theirs.owner().to_owned(), "1".to_owned())]);
+    assert!(client.lock("a").try_lock().unwrap().is_none());
+    theirs.unlock().unwrap();
+}
+
+#[test]
+fn a_release_whose_replies_are_lost_is_clean_while_the_lease_lasts() {
+    let world = World::new();
+    let client = world.retrying();
+    let guard = client.lock("a").lock().unwrap();
+    let aim = world.on(Script::Release, "a", Fault::SwallowReply);
+    // The second copy finds nothing. It was ours to the end.
+    guard.unlock().unwrap();
+    assert_eq!(aim.hits(), 1);
+    assert!(!world.exists("a"));
+}
+
+#[test]
+fn a_release_that_was_given_up_is_finished_in_the_background() {
+    let world = World::new();
+    let client = world.retrying();
+    let guard = client.lock("a").lock().unwrap();
+    let aim = world.on(Script::Release, "a", Fault::DropRequest).always();
+    let error = guard.unlock().unwrap_err();
+    assert!(error.is_outcome_unknown(), "{error}");
+    assert!(world.exists("a"));
+    assert_eq!(client.stats().owed_releases, 1);
+    aim.withdraw();
+    world.wait_until_gone("a");
+    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+}
+
+/// Whether a renewal of one hold was answered so. The server's time comes first.
+fn is_not_yours(reply: &Reply) -> bool {
+    matches!(reply, Reply::Array(parts) if parts.get(1..) == Some(&[Reply::Integer(-1)][..]))
+}
+
+#[test]
+fn a_late_renewal_extends_no_lease() {
+    for in_time in [true, false] {
+        let world = World::new();
+        let lease = Duration::from_secs(6);
+        let client = built(world.builder().watchdog_lease(lease).command_timeout(SOON / 4));
+        let kept = world.keep_back(Script::Renew, "a");
+        let guard = client.lock("a").lock().unwrap();
+        kept.wait();
+        guard.unlock().unwrap();
+        let rival = world.rival();
+        let theirs = rival.lock("a").with_lease(lease / 2).lock().unwrap();
+
+        let before = world.ttl("a");
+        let reply = if in_time { kept.deliver() } else { kept.deliver_late(&world) };
+        if in_time {
+            assert!(is_not_yours(&reply), "{reply:?}");
+        } else {
+            assert!(is_late(&reply), "{reply:?}");
+        }
+        assert_eq!(world.hash("a"), [(theirs.owner().to_owned(), "1".to_owned())]);
+        assert!((1..=before).contains(&world.ttl("a")));
+        theirs.unlock().unwrap();
+        assert_eq!(client.stats().lost, 0, "what was released cannot be lost");
+    }
+}
+
+#[test]
+fn a_late_renewal_extends_nothing_of_the_next_hold_of_the_same_thread() {
+    let world = World::new();
+    let client = built(world.builder().watchdog_lease(Duration::from_secs(3)));
+    let kept = world.keep_back(Script::Renew, "a");
+    let first = client.lock("a").lock().unwrap();
+    kept.wait();
+    first.unlock().unwrap();
+    let second = client.lock("a").with_lease(Duration::from_secs(1)).lock().unwrap();
+    let before = world.ttl("a");
+    kept.deliver();
+    assert!((1..=before).contains(&world.ttl("a")));
+    assert!(second.is_held());
+    second.unlock().unwrap();
+}
+
+#[test]
+fn a_hold_whose_renewals_are_all_kept_back_is_lost_and_stays_lost() {
+    let world = World::new();
+    let lease = Duration::from_millis(600);
+    let client = built(world.builder().watchdog_lease(lease));
+    let aim = world.on(Script::Renew, "a", Fault::HoldRequest).always();
+    let guard = client.lock("a").lock().unwrap();
+    assert_eq!(guard.lost().recv_timeout(SOON), Ok(LostReason::ServerUnreachable));
+    assert!(!guard.is_held());
+    world.wait_until_gone("a");
+    let rival = world.rival();
+    let theirs = rival.lock("a").lock().unwrap();
+    let before = world.ttl("a");
+    for reply in aim.deliver() {
+        assert!(is_late(&reply) || is_not_yours(&reply), "{reply:?}");
+    }
+    assert!(world.ttl("a") <= before);
+    assert!(!guard.is_held());
+    let error = guard.unlock().unwrap_err();
+    assert!(matches!(error, Error::Lost { reason: LostReason::ServerUnreachable, .. }), "{error}");
+    assert_eq!(world.hash("a"), [(theirs.owner().to_owned(), "1".to_owned())]);
+    theirs.unlock().unwrap();
+}
+
+#[test]
+fn a_late_partial_release_undercuts_nothing() {
+    for in_time in [true, false] {
+        let world = World::new();
+        let client = if in_time { patient(&world) } else { world.retrying() };
+        let lock = client.lock("a");
+        let outer = lock.lock().unwrap();
+        let inner = lock.lock().unwrap();
+        assert_eq!(world.count("a"), "2");
+        let kept = world.keep_back(Script::Recount, "a");
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                kept.wait();
+                if in_time {
+                    world.proxy.cut_all();
+                }
+            });
+            inner.unlock().unwrap();
+        });
+        assert_eq!(world.count("a"), "1");
+        let inner = lock.clone().with_lease(LONG).lock().unwrap();
+        assert_eq!(world.count("a"), "2");
+        let before = world.ttl("a");
+        let reply = if in_time { kept.deliver() } else { kept.deliver_late(&world) };
+        assert!(is_late(&reply) != in_time, "{reply:?}");
+        // The count on the server may be wrong now. Nothing hangs on it.
+        let after = world.ttl("a");
+        assert!(after > before - 2000 && after <= before, "{before} became {after}");
+        inner.unlock().unwrap();
+        assert!(outer.is_held());
+        assert!(world.rival().lock("a").try_lock().unwrap().is_none());
+        outer.unlock().unwrap();
+        assert!(!world.exists("a"));
+    }
+}
+
+#[test]
+fn a_late_partial_release_of_an_old_hold_touches_no_newer_hold() {
+    let world = World::new();
+    let client = patient(&world);
+    let lock = client.lock("a");
+    let outer = lock.lock().unwrap();
+    let inner = lock.lock().unwrap();
+    let kept = world.keep_back(Script::Recount, "a");
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            kept.wait();
+            world.proxy.cut_all();
+        });
+        inner.unlock().unwrap();
+    });
+    outer.unlock().unwrap();
+    let rival = world.rival();
+    let theirs = rival.lock("a").lock().unwrap();
+    assert_eq!(kept.deliver(), Reply::Integer(0));
+    assert_eq!(world.hash("a"), [(theirs.owner().to_owned(), "1".to_owned())]);
+    theirs.unlock().unwrap();
+    assert!(!world.exists("a"));
+}
+
+#[test]
+fn a_late_nested_acquire_never_creates() {
+    for in_time in [true, false] {
+        let world = World::new();
+        let client = if in_time { patient(&world) } else { world.retrying() };
+        let lock = client.lock("a");
+        let outer = lock.lock().unwrap();
+        let kept = world.keep_back(Script::Recount, "a");
+        let inner = thread::scope(|scope| {
+            scope.spawn(|| {
+                kept.wait();
+                if in_time {
+                    world.proxy.cut_all();
+                }
+            });
+            lock.lock().unwrap()
+        });
+        assert_eq!(world.count("a"), "2");
+        inner.unlock().unwrap();
+        outer.unlock().unwrap();
+        assert!(!world.exists("a"));
+        let reply = if in_time { kept.deliver() } else { kept.deliver_late(&world) };
+        assert!(is_late(&reply) || reply == Reply::Integer(0), "{reply:?}");
+        assert!(!world.exists("a"));
+    }
+}
+
+#[test]
+fn a_nested_acquire_whose_reply_is_lost_counts_once() {
+    let world = World::new();
+    let lock = world.retrying().lock("a");
+    let outer = lock.lock().unwrap();
+    world.on(Script::Recount, "a", Fault::SwallowReply);
+    let inner = lock.lock().unwrap();
+    assert_eq!((lock.hold_count(), world.count("a").as_str()), (2, "2"));
+    inner.unlock().unwrap();
+    assert_eq!((lock.hold_count(), world.count("a").as_str()), (1, "1"));
+    outer.unlock().unwrap();
+    assert!(!world.exists("a"));
+}
+
+#[test]
+fn a_nested_acquire_that_was_given_up_leaves_no_lease_behind() {
+    // The nested acquire asked for a minute and got no answer. The server may have granted it, so
+    // the end of the outer lease is not the end of the key.
+    let world = World::new();
+    // Both attempts end before the outer lease does.
+    let client = world.client();
+    let outer = client.lock("a").with_lease(Duration::from_millis(1500)).lock().unwrap();
+    let aim = world.on(Script::Recount, "a", Fault::SwallowReply).always();
+    let error = client.lock("a").with_lease(LONG).try_lock().unwrap_err();
+    assert!(error.is_outcome_unknown(), "{error}");
+    assert!(world.ttl("a") > 30_000, "the nested acquire was to run");
+    aim.withdraw();
+    assert_eq!(outer.lost().recv_timeout(SOON), Ok(LostReason::Expired));
+    world.wait_until_gone("a");
+    assert!(outer.unlock().is_err());
+    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+}
+
+#[test]
+fn two_locks_of_one_name_on_one_thread_are_one_hold() {
+    let world = World::new();
+    let client = world.client();
+    let (one, other) = (client.lock("a"), client.lock("a").with_lease(LONG));
+    let outer = one.lock().unwrap();
+    let inner = other.try_lock().unwrap().unwrap();
+    assert_eq!(outer.owner(), inner.owner());
+    assert_eq!((one.hold_count(), other.hold_count()), (2, 2));
+    assert_eq!(world.count("a"), "2");
+    // In any order.
+    outer.unlock().unwrap();
+    assert!(inner.is_held() && one.is_held_by_current_thread());
+    assert_eq!(world.count("a"), "1");
+    thread::scope(|scope| {
+        let other_thread = scope.spawn(|| one.try_lock().unwrap().is_none());
+        assert!(other_thread.join().unwrap(), "another thread is a rival");
+    });
+    inner.unlock().unwrap();
+    assert!(!world.exists("a"));
+}
+
+#[test]
+fn a_late_force_release_ends_no_newer_hold() {
+    let world = World::new();
+    let client = world.retrying();
+    let rival = world.rival();
+    let first = rival.lock("a").lock().unwrap();
+    let kept = world.keep_back(Script::ForceRelease, "a");
+    assert!(client.lock("a").force_unlock().unwrap());
+    assert!(first.unlock().is_err());
+    let second = rival.lock("a").lock().unwrap();
+    assert!(is_late(&kept.deliver_late(&world)));
+    assert_eq!(world.hash("a"), [(second.owner().to_owned(), "1".to_owned())]);
+    second.unlock().unwrap();
+}
+
+#[test]
+fn a_force_release_whose_reply_is_lost_still_tells_this_clients_holders() {
+    let world = World::new();
+    let client = world.retrying();
+    let guard = client.lock("a").with_lease(LONG).lock().unwrap();
+    world.on(Script::ForceRelease, "a", Fault::SwallowReply);
+    client.lock("a").force_unlock().unwrap();
+    assert!(!world.exists("a"));
+    assert!(!guard.is_held());
+    assert_eq!(guard.lost().recv_timeout(SOON), Ok(LostReason::Deleted));
+}
+
+#[test]
+fn while_a_granted_copy_is_rolled_back_a_waiting_rival_acquires_once() {
+    let world = World::new();
+    let client = patient(&world);
+    let rival = world.rival();
+    let kept = world.keep_back(Script::Acquire, "a");
+    let guard = thread::scope(|scope| {
+        scope.spawn(|| {
+            kept.wait();
+            world.proxy.cut_all();
+        });
+        client.lock("a").lock().unwrap()
+    });
+    release_twice(&world, guard);
+    assert_eq!(kept.deliver(), Reply::Nil);
+    assert!(world.exists("a"));
+    let entered = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for locks in [&rival, &client] {
+            let entered = &entered;
+            scope.spawn(move || {
+                let guard = locks.lock("a").try_lock_for(SOON).unwrap().unwrap();
+                assert!(!entered.swap(true, Ordering::SeqCst));
+                pause(Duration::from_millis(20));
+                entered.store(false, Ordering::SeqCst);
+                guard.unlock().unwrap();
+            });
+        }
+    });
+    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+    assert!(!world.exists("a"));
+}
+
+/// A client whose idea of the server's time is 5 s ahead, as after days in which two clocks drifted
+/// apart.
+fn ahead(world: &World, builder: wheellock::ClientBuilder) -> Client {
+    let now = world.now() + 5_000;
+    let (seconds, micros) = ((now / 1000).to_string(), (now % 1000 * 1000).to_string());
+    let reply = crate::common::fake::array(&[&seconds, &micros]);
+    let is_time = |request: &wheellock_fixture::Request| request.name() == "TIME";
+    world.proxy.on(is_time, Fault::AnswerInstead(reply)).always();
+    built(builder)
+}
+
+/// The next acquire of this client is refused once its attempt's time is over.
+fn assert_not_ahead(world: &World, client: &Client) {
+    let kept = world.keep_back(Script::Acquire, "late");
+    let wait = TIMEOUT / 2;
+    thread::scope(|scope| {
+        scope.spawn(|| drop(client.lock("late").try_lock_for(wait)));
+        kept.wait();
+        let left = u64::try_from(kept.not_after() - world.now()).unwrap_or_default();
+        let left = Duration::from_millis(left);
+        assert!(left <= wait, "it may still arrive after {left:?}");
+    });
+    let reply = kept.deliver_late(world);
+    assert!(is_late(&reply), "{reply:?}");
+    world.wait_until_gone("late");
+}
+
+#[test]
+fn a_release_corrects_a_server_clock_estimate_that_is_ahead() {
+    for release in [
+        (|client| drop(client.lock("a").lock().unwrap())) as fn(&Client),
+        |client| drop(client.fair_lock("a").lock().unwrap()),
+        |client| drop(client.simple_lock("b").lock().unwrap()),
+        |client| drop(client.read_write_lock("c").read_lock().lock().unwrap()),
+        |client| drop(client.read_write_lock("c").write_lock().lock().unwrap()),
+        |client| {
+            let permits = client.expirable_semaphore("d").with_lease(LONG);
+            permits.try_set_permits(1).unwrap();
+            drop(permits.acquire().unwrap());
+        },
+    ] {
+        let world = World::new();
+        let client = ahead(&world, world.builder().command_timeout(Duration::from_secs(1)));
+        release(&client);
+        assert_not_ahead(&world, &client);
+    }
+}
+
+#[test]
+fn a_renewal_corrects_a_server_clock_estimate_that_is_ahead() {
+    let world = World::new();
+    let builder = world.builder().command_timeout(Duration::from_secs(1));
+    let client = ahead(&world, builder.watchdog_lease(Duration::from_millis(1500)));
+    let guard = client.lock("a").lock().unwrap();
+    wait_until("it is renewed", SOON, || client.stats().renewed > 0);
+    assert_not_ahead(&world, &client);
+    drop(guard);
+}

@@ -1,0 +1,50 @@
+//! Replies that arrive byte by byte: one deadline for the whole reply, not one per piece.
+
+use std::time::Duration;
+
+use crate::common::{SLACK, SOON, Script, TIMEOUT, World, built, timed};
+use wheellock::{Client, Error};
+use wheellock_fixture::{Fault, wait_until};
+
+/// Each byte comes well within the command timeout, and no reply does.
+const DRIP: Fault = Fault::DripReply(Duration::from_millis(100));
+
+#[test]
+fn a_handshake_that_comes_byte_by_byte_ends_with_the_command_timeout() {
+    let world = World::new();
+    world.proxy.on(|_| true, DRIP).always();
+    // No authentication: the first reply is a long one.
+    let builder = Client::builder().url(&world.proxy.url()).command_timeout(TIMEOUT);
+    let (result, took) = timed(|| builder.build());
+    let error = result.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+    assert!(took >= TIMEOUT && took < TIMEOUT + SLACK, "{took:?}");
+}
+
+#[test]
+fn a_reply_that_comes_byte_by_byte_fails_and_its_grant_is_released() {
+    let world = World::new();
+    let client = world.client();
+    let answers = world.on(Script::Acquire, "a", DRIP).always();
+    let (result, took) = timed(|| client.lock("a").try_lock());
+    let error = result.unwrap_err();
+    assert!(error.is_outcome_unknown(), "{error}");
+    assert!(took < TIMEOUT * 2 + SLACK, "{took:?}");
+    answers.withdraw();
+    world.wait_until_gone("a");
+    client.lock("a").lock().unwrap().unlock().unwrap();
+}
+
+#[test]
+fn a_renewal_whose_reply_comes_byte_by_byte_is_retried_in_time() {
+    let world = World::new();
+    let lease = Duration::from_millis(1500);
+    let client = built(world.builder().watchdog_lease(lease));
+    let guard = client.lock("a").lock().unwrap();
+    // Whole, it would be there after the end of the lease.
+    let answer = world.on(Script::Renew, "a", DRIP);
+    answer.wait_for_hit(SOON);
+    wait_until("it is renewed", SOON, || client.stats().renewed + client.stats().lost > 0);
+    assert!(guard.is_held() && client.stats().lost == 0);
+    guard.unlock().unwrap();
+}

@@ -1,0 +1,250 @@
+//! Mutual exclusion under a schedule of faults: threads of several clients increment a plain
+//! counter, and the count is exact.
+//!
+//! The schedule follows from a seed, which a failure prints. `WHEELLOCK_SEED=<number>` runs that
+//! schedule again; how the threads interleave is up to the machine.
+
+#![expect(clippy::print_stderr, reason = "the harness shows it with a failure")]
+#![expect(clippy::unwrap_used, reason = "the helpers of a test may fail it as the test itself may")]
+
+use std::collections::hash_map::RandomState;
+use std::env;
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::common::{SOON, Script, TIMEOUT, World, built, now, pause};
+use wheellock::{Client, LockGuard};
+use wheellock_fixture::{Aim, Fault, wait_until};
+
+const LENGTH: Duration = Duration::from_secs(4);
+const CLIENTS: usize = 3;
+const THREADS: u64 = 2;
+const NAME: &str = "counter";
+
+/// What the lock protects. Nothing here is atomic as a whole, so two at once are seen.
+#[derive(Default)]
+struct Protected {
+    occupied: AtomicBool,
+    counter: AtomicU64,
+}
+
+impl Protected {
+    fn enter(&self, guard: &LockGuard, dice: &mut Dice) {
+        assert!(!self.occupied.swap(true, Ordering::SeqCst), "two are inside at once");
+        let seen = self.counter.load(Ordering::SeqCst);
+        pause(Duration::from_micros(dice.below(2000)));
+        assert!(guard.is_held(), "it was lost, although no fault is as long as its lease");
+        self.counter.store(seen + 1, Ordering::SeqCst);
+        assert!(self.occupied.swap(false, Ordering::SeqCst), "two were inside at once");
+    }
+}
+
+#[test]
+fn exclusion_holds_under_any_schedule_of_faults() {
+    let seed = env::var("WHEELLOCK_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed: u64 = seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
+    eprintln!("WHEELLOCK_SEED={seed}");
+
+    let world = World::new();
+    let clients: Vec<Client> = (0..CLIENTS)
+        .map(|_| built(world.builder().watchdog_lease(Duration::from_secs(4))))
+        .collect();
+    let protected = Protected::default();
+    let over = AtomicBool::new(false);
+    let healed = AtomicBool::new(false);
+    let entered_since: Vec<AtomicU64> =
+        (0..CLIENTS as u64 * THREADS).map(|_| AtomicU64::new(0)).collect();
+    let entered: u64 = thread::scope(|scope| {
+        // Also when a check below fails: otherwise the workers would never end.
+        let _end = SetAtTheEnd(&over);
+        let workers: Vec<_> = clients
+            .iter()
+            .flat_map(|client| (0..THREADS).map(move |number| (client, number)))
+            .zip(&entered_since)
+            .map(|((client, number), since)| {
+                let (protected, over, healed) = (&protected, &over, &healed);
+                let dice = Dice::new(seed ^ (number + 1) << 32);
+                let note = move || {
+                    since.fetch_add(u64::from(healed.load(Ordering::SeqCst)), Ordering::SeqCst);
+                };
+                scope.spawn(move || work(client, number, protected, over, note, dice))
+            })
+            .collect();
+        let trouble = scope.spawn(|| trouble(&world, Dice::new(seed), &over));
+        let troubled = trouble.join();
+        // During faults at most one is inside. Afterwards every thread gets in.
+        healed.store(true, Ordering::SeqCst);
+        wait_until(&format!("every client got in after the trouble, seed {seed}"), SOON, || {
+            let in_again = |since: &AtomicU64| since.load(Ordering::SeqCst) > 0;
+            entered_since.iter().all(in_again)
+                || workers.iter().any(thread::ScopedJoinHandle::is_finished)
+        });
+        over.store(true, Ordering::SeqCst);
+        let entered = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
+        troubled.unwrap();
+        entered
+    });
+    assert_eq!(protected.counter.into_inner(), entered, "seed {seed}");
+    for client in &clients {
+        wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+        let stats = client.stats();
+        assert_eq!((stats.held, stats.waiters, stats.lost, stats.panics), (0, 0, 0, 0));
+        assert_eq!(stats.abandoned_releases, 0, "seed {seed}");
+    }
+    world.wait_until_gone(NAME);
+    world.rival().lock(NAME).try_lock().unwrap().unwrap().unlock().unwrap();
+}
+
+struct SetAtTheEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtTheEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Takes the lock again and again, in every way, and says how often it was inside.
+fn work(
+    client: &Client,
+    number: u64,
+    protected: &Protected,
+    over: &AtomicBool,
+    note: impl Fn(),
+    mut dice: Dice,
+) -> u64 {
+    let watched = client.lock(NAME);
+    let leased = watched.clone().with_lease(Duration::from_secs(3));
+    let mut entered = 0;
+    while !over.load(Ordering::SeqCst) {
+        let lock = if dice.below(2) == number % 2 { &watched } else { &leased };
+        let guard = match lock.try_lock_for(TIMEOUT * 2) {
+            Ok(Some(guard)) => guard,
+            Ok(None) => continue,
+            Err(error) => {
+                assert!(error.is_retryable(), "{error}");
+                continue;
+            }
+        };
+        protected.enter(&guard, &mut dice);
+        entered += 1;
+        note();
+        if dice.below(4) == 0 {
+            match lock.try_lock() {
+                Ok(inner) => {
+                    let inner = inner.unwrap();
+                    protected.enter(&inner, &mut dice);
+                    entered += 1;
+                    drop(inner);
+                }
+                Err(error) => assert!(error.is_retryable(), "{error}"),
+            }
+        }
+        if dice.below(4) == 0 {
+            drop(guard);
+        } else if let Err(error) = guard.unlock() {
+            assert!(error.is_retryable(), "{error}");
+        }
+    }
+    entered
+}
+
+/// Causes faults for a while. Each is shorter than a lease.
+fn trouble(world: &World, mut dice: Dice, over: &AtomicBool) {
+    const SCRIPTS: [Script; 4] = [Script::Acquire, Script::Recount, Script::Release, Script::Renew];
+    let end = now() + LENGTH;
+    let mut keeping: Vec<Aim> = Vec::new();
+    while now() < end && !over.load(Ordering::SeqCst) {
+        let length = Duration::from_millis(20 + dice.below(100));
+        match dice.below(16) {
+            0 => world.proxy.cut_all(),
+            1 => world.proxy.reset_all(),
+            2 => drop(world.server.command(&["SCRIPT", "FLUSH"])),
+            3 => drop(world.server.command(&["CLIENT", "KILL", "TYPE", "pubsub"])),
+            4 => during(length, |on| world.proxy.hold_all(on)),
+            5 => during(length, |on| world.proxy.lose_messages(on)),
+            6 => during(length, |on| world.proxy.refuse(on)),
+            7 => {
+                world.server.pause();
+                pause(length);
+                world.server.resume();
+            }
+            8 => during(length, |on| {
+                world.proxy.hang_new_connections(on);
+                world.proxy.cut_all();
+            }),
+            9 | 10 => {
+                // What was kept back arrives, in another order than it was sent.
+                if !keeping.is_empty() {
+                    let place = dice.pick(keeping.len());
+                    deliver(&keeping.swap_remove(place));
+                }
+            }
+            11 | 12 => {
+                let script = SCRIPTS[dice.pick(4)];
+                keeping.push(world.on(script, NAME, Fault::HoldRequest));
+            }
+            _ => {
+                let script = SCRIPTS[dice.pick(4)];
+                let times = 1 + dice.pick(3);
+                world.on(script, NAME, any_fault(&mut dice)).times(times);
+            }
+        }
+        pause(Duration::from_millis(dice.below(25)));
+    }
+    for aim in &keeping {
+        aim.withdraw();
+        deliver(aim);
+    }
+}
+
+fn during(length: Duration, switch: impl Fn(bool)) {
+    switch(true);
+    pause(length);
+    switch(false);
+}
+
+fn deliver(aim: &Aim) {
+    if aim.hits() > 0 {
+        aim.deliver();
+    } else {
+        aim.withdraw();
+    }
+}
+
+fn any_fault(dice: &mut Dice) -> Fault {
+    let delay = Duration::from_millis(dice.below(400));
+    match dice.below(10) {
+        0 => Fault::DropRequest,
+        1 => Fault::SwallowRequest,
+        2 => Fault::ResetBeforeRequest,
+        3 => Fault::SwallowReply,
+        4 => Fault::ResetBeforeReply,
+        5 => Fault::CutReplyAfter(dice.pick(4)),
+        6 => Fault::DelayRequest(delay),
+        7 => Fault::DelayReply(delay),
+        8 => Fault::AnswerInstead(b"-LOADING it is so\r\n".to_vec()),
+        _ => Fault::AnswerInstead(b"nonsense\r\n".to_vec()),
+    }
+}
+
+/// Numbers that follow from a seed (xorshift64*).
+struct Dice(u64);
+
+impl Dice {
+    fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % bound
+    }
+
+    fn pick(&mut self, bound: usize) -> usize {
+        usize::try_from(self.below(bound as u64)).unwrap()
+    }
+}

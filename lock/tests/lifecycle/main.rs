@@ -1,0 +1,9 @@
+//! Clients, guards and processes: how they end, fork, stop and panic.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod crossings;
+mod endings;
+mod panics;
+mod processes;

@@ -1,0 +1,307 @@
+//! A clock that panics on one of the client's threads: what is lost, and that every loss is
+//! reported.
+
+#![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::common::{SLACK, SOON, built, timed};
+use crossbeam_channel::Receiver;
+use hashed_wheel::Parker;
+use wheellock::{Client, Clock, Error, LockGuard, LostReason, ManualClock, Memory, SystemClock};
+use wheellock_fixture::{Server, wait_until};
+
+const SECOND: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_secs(30);
+const TICK: Duration = Duration::from_millis(10);
+
+fn is_here(name: &str) -> bool {
+    thread::current().name() == Some(name)
+}
+
+/// What a panic may carry at worst: dropping it panics too.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        std::panic::resume_unwind(Box::new("the payload breaks, as this test wants it"));
+    }
+}
+
+fn break_if(broken: bool) {
+    if broken {
+        std::panic::resume_unwind(Box::new(Bomb));
+    }
+}
+
+/// The system's clock, until it breaks on the renewal thread.
+#[derive(Debug, Default)]
+struct Fragile {
+    parks: AtomicBool,
+    tells: AtomicBool,
+}
+
+impl Clock for Fragile {
+    fn now(&self) -> Instant {
+        break_if(is_here("lock-renewal") && self.tells.load(Ordering::SeqCst));
+        SystemClock.now()
+    }
+
+    fn park(&self, parker: &Parker, deadline: Option<Instant>, interrupt: &Receiver<()>) {
+        break_if(is_here("lock-renewal") && self.parks.load(Ordering::SeqCst));
+        SystemClock.park(parker, deadline, interrupt);
+    }
+}
+
+#[test]
+fn without_the_renewal_thread_only_watched_holds_are_lost() {
+    let clock = Arc::new(Fragile::default());
+    let memory = Memory::with_clock(clock.clone());
+    let client = built(Client::builder().in_memory(&memory).watchdog_lease(SECOND * 3600));
+    let watched = client.lock("a").lock().unwrap();
+    let leased = client.lock("b").with_lease(SECOND * 3600).lock().unwrap();
+    let other = client.lock("c").lock().unwrap();
+    clock.parks.store(true, Ordering::SeqCst);
+    // A release that gets no answer is the renewal thread's to finish. It wakes, and breaks when it
+    // sleeps again.
+    memory.set_unreachable(true);
+    drop(other);
+    assert!(watched.lost().recv_timeout(SECOND * 20).is_ok());
+    assert!(!watched.is_held() && leased.is_held());
+    assert_eq!(client.stats().panics, 1);
+}
+
+#[test]
+fn a_clock_that_panics_again_and_again_spares_no_watched_hold_and_no_new_one_is_taken() {
+    let clock = Arc::new(Fragile::default());
+    let memory = Memory::with_clock(clock.clone());
+    let client = built(Client::builder().in_memory(&memory).watchdog_lease(SECOND * 3600));
+    let watched: Vec<_> = ["a", "b", "c"].map(|name| client.lock(name).lock().unwrap()).into();
+    let leased = client.lock("leased").with_lease(SECOND * 3600).lock().unwrap();
+    let owed = client.lock("owed").lock().unwrap();
+    clock.tells.store(true, Ordering::SeqCst);
+    clock.parks.store(true, Ordering::SeqCst);
+    memory.set_unreachable(true);
+    drop(owed);
+    for guard in &watched {
+        assert!(guard.lost().recv_timeout(SECOND * 20).is_ok(), "{}", guard.name());
+        assert!(!guard.is_held(), "{}", guard.name());
+    }
+    // Counted a moment after it was told.
+    wait_until("all are counted", SOON, || client.stats().lost == 3);
+    memory.set_unreachable(false);
+
+    let refused = client.lock("new").try_lock().map(drop);
+    assert_eq!(refused, Err(Error::WatchdogGone));
+    assert_eq!(client.lock("a").lock().map(drop), Err(Error::WatchdogGone), "taken anew");
+    assert_eq!(client.lock("leased").lock().map(drop), Err(Error::WatchdogGone), "nested");
+    let seats = client.expirable_semaphore("seats");
+    seats.set_permits(2).unwrap();
+    assert_eq!(seats.clone().watched().acquire().map(drop), Err(Error::WatchdogGone), "a permit");
+    assert!(seats.with_lease(SECOND * 3600).acquire().unwrap().is_valid());
+    assert!(!Error::WatchdogGone.is_retryable());
+    assert!(leased.is_held());
+    let nested = client.lock("leased").with_lease(SECOND).lock().unwrap();
+    let other = client.lock("other").with_lease(SECOND * 3600).lock().unwrap();
+    assert!(nested.is_held() && other.is_held());
+    // No thread is left to send pending releases, so the shutdown does not wait for them.
+    let (report, took) = timed(|| client.shutdown(SECOND * 20));
+    assert!(took < SECOND * 10, "{took:?}");
+    assert!(report.unreleased.contains(&"owed".to_owned()), "{report:?}");
+}
+
+/// The system's clock, on which one thread cannot sleep.
+#[derive(Debug)]
+struct Sleepless(&'static str);
+
+impl Clock for Sleepless {
+    fn now(&self) -> Instant {
+        SystemClock.now()
+    }
+
+    fn park(&self, parker: &Parker, deadline: Option<Instant>, interrupt: &Receiver<()>) {
+        assert!(!is_here(self.0), "the clock breaks, as this test wants it");
+        SystemClock.park(parker, deadline, interrupt);
+    }
+}
+
+#[test]
+fn reports_without_a_callbacks_thread_are_counted() {
+    let memory = Memory::with_clock(Arc::new(Sleepless("lock-callbacks")));
+    let client = built(Client::builder().in_memory(&memory).on_lost(|_| ()));
+    for lost in 1..=3 {
+        let guard = client.lock("a").lock().unwrap();
+        client.lock("a").force_unlock().unwrap();
+        assert_eq!(guard.unlock().map_err(|error| error.is_retryable()), Err(false));
+        wait_until("it is counted", SOON, || client.stats().unreported == lost);
+    }
+}
+
+/// Has a thread of the client panic while it stands in line, before another of its threads, behind
+/// a holder.
+fn panic_in_line(holder: &Client, client: &Client, is_left_by: impl Fn(&str) -> bool) {
+    let guard = holder.fair_lock("a").lock().unwrap();
+    thread::scope(|scope| {
+        let broken = thread::Builder::new().name("broken".to_owned());
+        let broken = broken.spawn_scoped(scope, || client.fair_lock("a").lock().map(drop)).unwrap();
+        assert!(broken.join().is_err(), "it slept");
+        assert!(is_left_by("a"), "a ghost stands in line");
+        assert_eq!(client.stats().waiters, 0);
+        let behind = scope.spawn(|| client.fair_lock("a").lock().map(drop));
+        wait_until("another stands in line", SOON, || client.stats().waiters == 1);
+        guard.unlock().unwrap();
+        let (outcome, took) = timed(|| behind.join().unwrap());
+        assert_eq!(outcome, Ok(()));
+        assert!(took < SLACK, "{took:?}");
+    });
+    assert_eq!(holder.fair_lock("a").try_lock().map(|guard| guard.is_some()), Ok(true));
+    assert_eq!(client.stats().owed_releases, 0);
+}
+
+#[test]
+fn d6_a_waiter_that_panics_leaves_no_queue_entry() {
+    let server = Server::start();
+    let connect = || Client::builder().url(&server.url());
+    let client = built(connect().clock(Arc::new(Sleepless("broken"))));
+    panic_in_line(&built(connect()), &client, |name| {
+        let keys = [
+            format!("redisson_lock_queue:{{{name}}}"),
+            format!("redisson_lock_timeout:{{{name}}}"),
+        ];
+        server.command(&["EXISTS", &keys[0], &keys[1]]).integer() == 0
+    });
+
+    let memory = Memory::with_clock(Arc::new(Sleepless("broken")));
+    let connect = || built(Client::builder().in_memory(&memory));
+    panic_in_line(&connect(), &connect(), |_| true);
+}
+
+/// A manual clock that panics once on one thread, when it has been read so often there.
+#[derive(Debug)]
+struct Trap {
+    clock: ManualClock,
+    thread: &'static str,
+    /// Zero while it is not set.
+    readings: AtomicUsize,
+}
+
+impl Trap {
+    fn on(thread: &'static str, clock: &ManualClock) -> Arc<Self> {
+        Arc::new(Self { clock: clock.clone(), thread, readings: AtomicUsize::new(0) })
+    }
+
+    fn set(&self, readings: usize) {
+        self.readings.store(readings, Ordering::SeqCst);
+    }
+}
+
+impl Clock for Trap {
+    fn now(&self) -> Instant {
+        if is_here(self.thread) {
+            let left = self.readings.load(Ordering::SeqCst);
+            self.set(left.saturating_sub(1));
+            break_if(left == 1);
+        }
+        self.clock.now()
+    }
+
+    fn park(&self, parker: &Parker, deadline: Option<Instant>, interrupt: &Receiver<()>) {
+        self.clock.park(parker, deadline, interrupt);
+    }
+}
+
+fn in_memory(thread: &'static str) -> (Arc<Trap>, Memory, Client) {
+    let trap = Trap::on(thread, &ManualClock::new());
+    let memory = Memory::with_clock(trap.clone());
+    let client = built(Client::builder().in_memory(&memory));
+    (trap, memory, client)
+}
+
+#[test]
+fn replies_left_unread_by_a_panic_are_never_used_for_others() {
+    let server = Server::start();
+    let clock = ManualClock::new();
+    let trap = Trap::on("lock-renewal", &clock);
+    let client =
+        built(Client::builder().url(&server.url()).clock(trap.clone()).renewal_batch(5, 10));
+    let _guards: Vec<_> =
+        (0..300).map(|number| client.lock(&format!("lock {number}")).lock().unwrap()).collect();
+    // Ten scripts are sent, each with a look at the clock. The next look is at the first answer.
+    trap.set(11);
+    clock.jump(SECOND * 15);
+    assert_eq!(client.stats().panics, 1);
+
+    let connections = client.stats().connections_made;
+    let guard = client.lock("later").lock().unwrap();
+    clock.advance(SECOND * 60);
+    assert!(guard.is_held());
+    assert_eq!(client.stats().unanswered_renewals, 0);
+    assert_eq!(client.stats().connections_made, connections + 1, "the old one was dropped");
+}
+
+#[test]
+fn a_panic_in_a_renewal_round_loses_no_hold() {
+    // Eight scripts, each with a look before it is sent and one when it is answered.
+    for readings in 1..=16 {
+        let (trap, _memory, client) = in_memory("lock-renewal");
+        let guards: Vec<_> =
+            (0..300).map(|number| client.lock(&number.to_string()).lock().unwrap()).collect();
+        trap.set(readings);
+        trap.clock.jump(LEASE / 2);
+        assert_eq!(client.stats().panics, 1, "at reading {readings}");
+        // The longest pause before a second attempt.
+        trap.clock.advance(LEASE / 10 + TICK * 2);
+        let behind = guards.iter().filter(|guard| guard.remaining() < LEASE * 4 / 5).count();
+        assert_eq!(behind, 0, "at reading {readings}");
+        assert!(guards.iter().all(LockGuard::is_held));
+    }
+}
+
+#[test]
+fn a_panic_on_the_ticker_skips_no_due_hold() {
+    let mut panics = 0;
+    // The first reading of a turn is the wheel's own, before it takes anything out.
+    for readings in 2..=5 {
+        let (trap, _memory, client) = in_memory("lock-ticker");
+        let lease = SECOND * 10;
+        let guards: Vec<_> = (0..3)
+            .map(|number| client.lock(&number.to_string()).with_lease(lease).lock().unwrap())
+            .collect();
+        trap.clock.wait_until_idle();
+        trap.set(readings);
+        trap.clock.jump(lease);
+        trap.clock.advance(TICK * 2);
+        for guard in &guards {
+            assert_eq!(guard.lost().try_recv(), Ok(LostReason::Expired), "at reading {readings}");
+        }
+        panics += client.stats().panics;
+    }
+    assert!(panics > 0, "none of them was the watchdog's");
+}
+
+#[test]
+fn a_panic_in_a_release_round_keeps_the_releases_pending() {
+    // One reading for the round, one for each answer, one for its end.
+    for readings in 1..=5 {
+        let (trap, memory, client) = in_memory("lock-renewal");
+        let names = ["a", "b", "c"];
+        let lock = |name| client.lock(name).with_lease(SECOND * 3600).lock().unwrap();
+        let guards = names.map(lock);
+        memory.set_unreachable(true);
+        drop(guards);
+        trap.clock.wait_until_idle();
+        assert_eq!(client.stats().owed_releases, 3);
+        memory.set_unreachable(false);
+        trap.set(readings);
+        // The first pause is over.
+        trap.clock.advance(SECOND / 10);
+        let stats = client.stats();
+        assert!(stats.panics == 1 && stats.owed_releases <= 3, "at reading {readings}: {stats:?}");
+        trap.clock.advance(SECOND * 5);
+        let left = names.map(|name| memory.fields(name).len());
+        assert_eq!((left, client.stats().owed_releases), ([0; 3], 0), "at reading {readings}");
+    }
+}

@@ -1,0 +1,29 @@
+//! What threads and panics may do with the public types. It is the compiler that tests.
+
+use std::panic::{RefUnwindSafe, UnwindSafe};
+
+use wheellock::{
+    Backoff, Client, ClientBuilder, CountDownLatch, ExpirableSemaphore, FencedGuard, FencedLock,
+    Lock, LockGuard, Memory, MultiGuard, MultiLock, OwnedGuard, Permit, Permits, ReadWriteLock,
+    RedGuard, RedLock, Semaphore, Wait,
+};
+
+#[test]
+fn what_is_held_and_what_makes_it_can_be_used_after_a_caught_panic() {
+    fn check<T: UnwindSafe + RefUnwindSafe>() {}
+    check::<Client>();
+    check::<ClientBuilder>();
+    check::<Memory>();
+    check::<(Lock, FencedLock, ReadWriteLock, MultiLock, RedLock)>();
+    check::<(LockGuard, OwnedGuard, FencedGuard, MultiGuard, RedGuard)>();
+    check::<(Semaphore, ExpirableSemaphore, CountDownLatch, Permit, Permits)>();
+    check::<(Backoff, Wait<'_>)>();
+}
+
+#[test]
+fn locks_go_to_every_thread_and_so_do_guards_of_named_owners() {
+    fn check<T: Send + Sync>() {}
+    check::<(Client, ClientBuilder, Memory)>();
+    check::<(Lock, FencedLock, ReadWriteLock, MultiLock, RedLock, OwnedGuard)>();
+    check::<(Semaphore, ExpirableSemaphore, CountDownLatch, Permit, Permits)>();
+}

@@ -1,0 +1,11 @@
+//! What a lock does: every kind of lock, on every store, over every connection, key by key.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod auto_traits;
+mod bad_input;
+mod contract;
+mod key_prefix;
+mod kinds;
+mod replies;

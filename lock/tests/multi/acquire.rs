@@ -1,0 +1,462 @@
+//! Several locks as one: all or nothing, in any order, on one server or several.
+
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::common::in_memory::InMemory;
+use crate::common::stores::{World, on_both_stores};
+use crate::common::{SLACK, SOON, Script, TIMEOUT, built, pause, timed};
+use crossbeam_channel::{TryRecvError, bounded};
+use wheellock::{AnyLock, Client, Error, Lock, LostReason, MultiLock, Wait};
+use wheellock_fixture::{Fault, Server, wait_until};
+
+const LEASE: Duration = Duration::from_secs(30);
+
+fn over(locks: &[Lock]) -> MultiLock {
+    let locks: Vec<&dyn AnyLock> = locks.iter().map(|lock| lock as &dyn AnyLock).collect();
+    MultiLock::new(&locks)
+}
+
+fn locks(client: &Client, names: &[&str]) -> Vec<Lock> {
+    names.iter().map(|name| client.lock(name)).collect()
+}
+
+/// A number that is only right if no other thread writes between a read and a write.
+#[derive(Default)]
+struct Plain(AtomicU64);
+
+impl Plain {
+    fn increment(&self) {
+        let seen = self.0.load(Ordering::Relaxed);
+        thread::yield_now();
+        self.0.store(seen + 1, Ordering::Relaxed);
+    }
+
+    fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Threads that each take the locks of one of the multi-locks again and again, and count.
+fn all_count(multi_locks: &[MultiLock], rounds: u64) {
+    let counter = Plain::default();
+    let (over, all_over) = bounded(multi_locks.len());
+    thread::scope(|scope| {
+        for multi_lock in multi_locks {
+            let (counter, over) = (&counter, over.clone());
+            scope.spawn(move || {
+                for _ in 0..rounds {
+                    let guard = multi_lock.try_lock_for(Duration::from_secs(60)).unwrap().unwrap();
+                    counter.increment();
+                    guard.unlock().unwrap();
+                }
+                over.send(()).unwrap();
+            });
+        }
+        for _ in multi_locks {
+            all_over.recv_timeout(Duration::from_secs(60)).unwrap();
+        }
+    });
+    assert_eq!(counter.value(), rounds * multi_locks.len() as u64);
+}
+
+on_both_stores! {
+    fn all_are_taken_and_all_are_released(world: &World) {
+        let client = world.client();
+        let guard = over(&locks(&client, &["c", "a", "b"])).lock().unwrap();
+        assert_eq!(guard.names(), ["a", "b", "c"]);
+        assert!(guard.is_held() && guard.check().is_ok());
+        assert!(["a", "b", "c"].iter().all(|name| world.is_there(name)));
+        let left = guard.remaining();
+        assert!(left > LEASE * 9 / 10 && left < LEASE, "{left:?}");
+        guard.unlock().unwrap();
+        assert!(!["a", "b", "c"].iter().any(|name| world.is_there(name)));
+    }
+
+    fn nothing_is_left_of_a_try_that_failed(world: &World) {
+        let (client, rival) = (world.client(), world.client());
+        let _held = rival.lock("b").lock().unwrap();
+        let both = over(&locks(&client, &["a", "b", "c"]));
+        assert!(both.try_lock().unwrap().is_none());
+        assert!(!world.is_there("a") && !world.is_there("c"));
+        let (none, took) = timed(|| both.try_lock_for(Duration::from_millis(300)).unwrap());
+        assert!(none.is_none());
+        assert!(took >= Duration::from_millis(295) && took < Duration::from_millis(300) + SLACK, "{took:?}");
+        assert!(!world.is_there("a") && !world.is_there("c"));
+        assert_eq!(client.stats().held, 0);
+    }
+
+    fn one_of_them_alone_excludes_all_of_them_and_is_excluded(world: &World) {
+        let (client, rival) = (world.client(), world.client());
+        let guard = over(&locks(&client, &["a", "b"])).lock().unwrap();
+        assert!(rival.lock("a").try_lock().unwrap().is_none());
+        assert!(rival.lock("b").try_lock().unwrap().is_none());
+        drop(guard);
+        assert!(rival.lock("a").try_lock().unwrap().is_some());
+    }
+
+    fn threads_that_name_the_same_locks_in_any_order_all_get_them(world: &World) {
+        let (one, other) = (world.client(), world.client());
+        let orders = [["a", "b", "c"], ["c", "b", "a"], ["b", "a", "c"]];
+        let all: Vec<MultiLock> = [&one, &other]
+            .iter()
+            .flat_map(|client| orders.map(|names| over(&locks(client, &names))))
+            .collect();
+        all_count(&all, 40);
+        assert_eq!((one.stats().held, other.stats().held), (0, 0));
+    }
+
+    fn waiting_for_one_lock_does_not_keep_the_others(world: &World) {
+        let (client, rival) = (world.client(), world.client());
+        let held = rival.lock("b").lock().unwrap();
+        let both = over(&locks(&client, &["a", "b"]));
+        thread::scope(|scope| {
+            let (got, has_got) = bounded(1);
+            let waiter = scope.spawn(move || {
+                let guard = both.lock().unwrap();
+                got.send(()).unwrap();
+                guard.unlock().unwrap();
+            });
+            wait_until("it waits", SOON, || client.stats().waiters > 0);
+            // A thread that wants only the free one gets it repeatedly.
+            for _ in 0..3 {
+                let free = rival.lock("a").try_lock_for(SOON).unwrap().unwrap();
+                assert_eq!(has_got.try_recv(), Err(TryRecvError::Empty));
+                drop(free);
+                pause(Duration::from_millis(150));
+            }
+            assert!(!world.is_there("a"), "it is not held while another is waited for");
+            drop(held);
+            has_got.recv_timeout(Duration::from_millis(800)).unwrap();
+            waiter.join().unwrap();
+        });
+    }
+
+    fn a_thread_nests_all_of_them(world: &World) {
+        let client = world.client();
+        let both = over(&locks(&client, &["a", "b"]));
+        let outer = both.lock().unwrap();
+        let inner = both.try_lock().unwrap().unwrap();
+        assert_eq!(client.lock("a").hold_count(), 2);
+        assert!(both.is_held_by_current_thread());
+        inner.unlock().unwrap();
+        assert!(outer.is_held() && world.is_there("a"));
+        outer.unlock().unwrap();
+        assert!(!world.is_there("a") && !world.is_there("b"));
+        assert!(!both.is_held_by_current_thread());
+    }
+
+    fn a_lock_that_is_named_twice_is_taken_once(world: &World) {
+        let client = world.client();
+        let simple = client.simple_lock("s");
+        let twice = client.multi_lock(&[&client.lock("a"), &simple, &client.lock("a"), &simple]);
+        let guard = twice.lock().unwrap();
+        assert_eq!(guard.names(), ["a", "s"]);
+        assert_eq!(client.lock("a").hold_count(), 1);
+        guard.unlock().unwrap();
+        assert!(!client.lock("a").is_locked().unwrap() && !simple.is_locked().unwrap());
+    }
+
+    fn locks_of_every_kind_may_be_among_them(world: &World) {
+        let client = world.client();
+        let (fenced, spin) = (client.fenced_lock("f"), client.spin_lock("p"));
+        let owned = client.lock("o").with_owner("task");
+        let all = client.multi_lock(&[&spin, &owned, &client.simple_lock("s"), &fenced]);
+        let guard = all.lock().unwrap();
+        assert_eq!(guard.names(), ["f", "o", "p", "s"]);
+        assert_eq!(guard.tokens(), [Some(fenced.last_token().unwrap()), None, None, None]);
+        assert_eq!((owned.hold_count(), spin.hold_count()), (1, 1));
+        assert_eq!(client.lock("o").hold_count(), 0, "its owner holds it, and not the thread");
+    }
+
+    fn all_of_one_owner_are_released_by_another_thread(world: &World) {
+        let client = world.client();
+        let all = locks(&client, &["a", "b"]);
+        let owned = over(&all).with_owner("task");
+        let guard = owned.lock().unwrap();
+        assert!(owned.is_held_by_current_thread() && !over(&all).is_held_by_current_thread());
+        assert!(over(&all).try_lock().unwrap().is_none());
+        let inner = thread::scope(|scope| scope.spawn(|| owned.lock().unwrap()).join().unwrap());
+        assert_eq!(all[0].clone().with_owner("task").hold_count(), 2);
+        thread::scope(|scope| scope.spawn(|| guard.unlock()).join().unwrap()).unwrap();
+        assert!(inner.is_held());
+        drop(inner);
+        assert!(all.iter().all(|lock| !lock.is_locked().unwrap()));
+    }
+
+    fn only_the_first_loss_is_reported(world: &World) {
+        let client = world.client();
+        let all = locks(&client, &["a", "b", "c"]);
+        let guard = over(&all).lock().unwrap();
+        let told = guard.lost().clone();
+        assert_eq!(told.try_recv(), Err(TryRecvError::Empty));
+        assert!(all[1].force_unlock().unwrap());
+        assert_eq!(told.recv_timeout(SOON), Ok(LostReason::Deleted));
+        assert!(!guard.is_held());
+        assert_eq!(guard.remaining(), Duration::ZERO);
+        let lost = Error::Lost { name: "b".to_owned(), reason: LostReason::Deleted };
+        assert_eq!(guard.check(), Err(lost.clone()));
+        // If the background has not released it yet.
+        let _forced = all[0].force_unlock().unwrap();
+        assert_eq!(guard.unlock().map_err(|error| matches!(error, Error::Lost { .. })), Err(true));
+        assert_eq!(told.try_recv(), Err(TryRecvError::Disconnected));
+        wait_until("what was not lost is released", SOON, || !world.is_there("c"));
+    }
+
+    fn a_release_is_no_loss(world: &World) {
+        let client = world.client();
+        let guard = over(&locks(&client, &["a", "b"])).lock().unwrap();
+        let told = guard.lost().clone();
+        guard.unlock().unwrap();
+        assert_eq!(told.try_recv(), Err(TryRecvError::Disconnected));
+    }
+
+    fn a_cancelled_wait_leaves_nothing(world: &World) {
+        let (client, rival) = (world.client(), world.client());
+        let _held = rival.lock("b").lock().unwrap();
+        let both = over(&locks(&client, &["a", "b"]));
+        let (cancel, cancelled) = bounded(1);
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| both.try_lock_with(Wait::forever().or_cancelled(&cancelled)).map(drop));
+            wait_until("it waits", SOON, || client.stats().waiters > 0);
+            cancel.send(()).unwrap();
+            let error = waiter.join().unwrap().unwrap_err();
+            assert!(matches!(error, Error::Cancelled { .. }), "{error}");
+        });
+        assert!(!world.is_there("a"));
+    }
+
+    fn d11_rounds_that_failed_do_not_multiply_the_lease(world: &World) {
+        let (client, rival) = (world.client(), world.client());
+        let lease = Duration::from_secs(10);
+        let both = over(&locks(&client, &["a", "b"])).with_lease(lease);
+        for _ in 0..3 {
+            let held = rival.lock("b").lock().unwrap();
+            thread::scope(|scope| {
+                let waiter = scope.spawn(|| {
+                    let guard = both.lock().unwrap();
+                    for name in ["a", "b"] {
+                        let left = world.time_to_live(name).unwrap();
+                        assert!(left <= lease && left > lease / 2, "{left:?}");
+                    }
+                    assert!(guard.remaining() < lease);
+                });
+                wait_until("it waits", SOON, || client.stats().waiters > 0);
+                pause(Duration::from_millis(150));
+                drop(held);
+                waiter.join().unwrap();
+            });
+        }
+    }
+
+    fn wrong_lists_are_errors_and_nothing_is_taken(world: &World) {
+        let (client, other) = (world.client(), world.client());
+        let wrong = |multi_lock: MultiLock| {
+            let error = multi_lock.try_lock_for(Duration::from_secs(1)).unwrap_err();
+            assert_eq!(multi_lock.try_lock().unwrap_err(), error);
+            assert_eq!(multi_lock.lock().unwrap_err(), error);
+            error
+        };
+        assert!(matches!(wrong(MultiLock::new(&[])), Error::InvalidSetting { .. }));
+        assert!(matches!(wrong(client.multi_lock(&[&client.lock("a"), &client.lock("")])), Error::InvalidName { .. }));
+        let error = wrong(client.multi_lock(&[&client.lock("a"), &other.lock("a")]));
+        assert!(matches!(error, Error::InvalidSetting { .. }), "{error}");
+        let error = wrong(client.multi_lock(&[&client.lock("a"), &client.lock("a").with_owner("x")]));
+        assert!(matches!(error, Error::InvalidSetting { .. }), "{error}");
+        let short = over(&locks(&client, &["a", "b"])).with_lease(Duration::from_millis(1));
+        assert!(matches!(wrong(short), Error::InvalidLease { .. }));
+        world.put_text("z");
+        assert!(matches!(wrong(over(&locks(&client, &["a", "z"]))), Error::WrongType { .. }));
+        assert!(!world.is_there("a"));
+    }
+
+    fn a_shut_down_client_among_them_leaves_nothing_of_the_others(world: &World) {
+        let (client, gone) = (world.client(), world.client());
+        let both = client.multi_lock(&[&client.lock("a"), &gone.lock("b")]);
+        gone.shutdown(SOON);
+        assert_eq!(both.lock().unwrap_err(), Error::Shutdown);
+        assert!(!world.is_there("a"));
+    }
+
+    fn a_shutdown_counts_each_of_its_locks_as_released(world: &World) {
+        let names: Vec<String> = (0..50).map(|number| format!("{number:02}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        for _ in 0..20 {
+            let client = world.client();
+            let guard = over(&locks(&client, &names)).lock().unwrap();
+            let report = client.shutdown(SOON);
+            assert_eq!((report.released, report.unreleased), (names.len(), Vec::new()));
+            assert_eq!(guard.lost().try_recv(), Ok(LostReason::Shutdown));
+            assert_eq!(client.stats().lost, 0);
+            assert!(names.iter().all(|name| !world.is_there(name)));
+        }
+    }
+}
+
+#[test]
+fn locks_of_several_servers_in_any_order_are_had_by_all() {
+    let servers = [Server::start(), Server::start()];
+    let clients: Vec<[Client; 2]> = (0..2)
+        .map(|_| [0, 1].map(|server: usize| Client::connect(&servers[server].url()).unwrap()))
+        .collect();
+    let all: Vec<MultiLock> = clients
+        .iter()
+        .flat_map(|[one, other]| {
+            [over(&[one.lock("z"), other.lock("a")]), over(&[other.lock("a"), one.lock("z")])]
+        })
+        .collect();
+    all_count(&all, 40);
+}
+
+#[test]
+fn acquires_without_a_common_order_do_not_deadlock() {
+    let server = Server::start();
+    let port = server.address().port();
+    let [number, name] = ["127.0.0.1", "localhost"]
+        .map(|host| Client::connect(&format!("redis://{host}:{port}/")).unwrap());
+    // By the servers' addresses the one takes `a` first, and the other `b`.
+    let one = over(&[number.lock("a"), name.lock("b")]);
+    let other = over(&[name.lock("a"), number.lock("b")]);
+    all_count(&[one.clone(), other.clone(), one, other], 20);
+}
+
+#[test]
+fn waiting_for_a_missing_lock_asks_the_server_seldom() {
+    let server = Server::start();
+    let [client, rival] = [(); 2].map(|()| Client::connect(&server.url()).unwrap());
+    let held = rival.lock("b").lock().unwrap();
+    let both = over(&locks(&client, &["a", "b", "c"]));
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| drop(both.lock().unwrap()));
+        wait_until("it waits", SOON, || client.stats().waiters > 0);
+        pause(Duration::from_millis(200));
+        let before = server.command_calls("evalsha");
+        pause(Duration::from_secs(2));
+        let asked = server.command_calls("evalsha") - before;
+        assert!(asked <= 4, "{asked} scripts in two seconds");
+        drop(held);
+        waiter.join().unwrap();
+    });
+}
+
+#[test]
+fn a_member_that_expired_before_the_last_grant_fails_the_acquire() {
+    // The server's own address must come before that of the proxy before it.
+    let in_order =
+        |world: &crate::common::World| world.server.address().port() < world.proxy.address().port();
+    let world = std::iter::repeat_with(crate::common::World::new).find(in_order).unwrap();
+    let short = Duration::from_millis(100);
+    let locks = [world.rival().lock("a").with_lease(short), world.patient().lock("b")];
+    world.on(Script::Acquire, "b", Fault::DelayRequest(short * 3));
+    let error = over(&locks).try_lock().unwrap_err();
+    let expired = Error::Lost { name: "a".to_owned(), reason: LostReason::Expired };
+    assert_eq!(error, expired);
+    world.wait_until_gone("a");
+    world.wait_until_gone("b");
+}
+
+#[test]
+fn d11_all_are_released_also_when_one_release_fails() {
+    let servers = [Server::start(), Server::start()];
+    let clients: Vec<Client> = servers
+        .iter()
+        .map(|server| built(Client::builder().url(&server.url()).command_timeout(TIMEOUT)))
+        .collect();
+    for dead in [0, 1] {
+        let guard = over(&[clients[0].lock("a"), clients[1].lock("b"), clients[0].lock("c")])
+            .lock()
+            .unwrap();
+        servers[dead].kill();
+        let (result, took) = timed(|| guard.unlock());
+        let error = result.unwrap_err();
+        assert!(error.is_retryable(), "{error}");
+        assert!(took < TIMEOUT * 4 + SLACK, "{took:?}");
+        let left: &[&str] = if dead == 0 { &["b"] } else { &["a", "c"] };
+        for name in left {
+            let gone = servers[1 - dead].command(&["EXISTS", name]).integer() == 0;
+            assert!(gone, "{name} is released although another could not be");
+        }
+        servers[dead].start_again();
+    }
+}
+
+#[test]
+fn a_server_that_hangs_does_not_keep_the_locks_of_another() {
+    let servers = [Server::start(), Server::start()];
+    let patience = Duration::from_secs(1);
+    let clients: Vec<Client> = servers
+        .iter()
+        .map(|server| built(Client::builder().url(&server.url()).command_timeout(patience)))
+        .collect();
+    for hung in [0, 1] {
+        let guard = over(&[clients[0].lock("a"), clients[1].lock("b")]).lock().unwrap();
+        servers[hung].pause();
+        let well = &servers[1 - hung];
+        let name = if hung == 0 { "b" } else { "a" };
+        let ((), took) = timed(|| {
+            thread::scope(|scope| {
+                let watch = scope.spawn(move || {
+                    let ((), gone) = timed(|| {
+                        wait_until("the other is free", SOON, || {
+                            well.command(&["EXISTS", name]).integer() == 0
+                        });
+                    });
+                    assert!(gone < patience, "{gone:?}");
+                });
+                drop(guard);
+                watch.join().unwrap();
+            });
+        });
+        assert!(took < patience + SLACK, "{took:?}");
+        servers[hung].resume();
+        let hung_name = if hung == 0 { "a" } else { "b" };
+        wait_until("it is released in the background", SOON, || {
+            servers[hung].command(&["EXISTS", hung_name]).integer() == 0
+        });
+    }
+}
+
+#[test]
+fn when_one_lock_is_lost_the_others_are_released() {
+    let world = InMemory::new();
+    let client = world.client();
+    let all = locks(&client, &["a", "b", "c"]);
+    let (outer, inner) = (over(&all).lock().unwrap(), over(&all).lock().unwrap());
+    // Nested in the others' hold, and good without them.
+    let alone = all[2].lock().unwrap();
+    world.memory.delete("b");
+    world.clock.advance(LEASE);
+    wait_until("what was not lost is released", SOON, || world.memory.fields("a").is_empty());
+    assert_eq!(client.stats().held, 1);
+    let lost = Error::Lost { name: "b".to_owned(), reason: LostReason::Deleted };
+    for guard in [&outer, &inner] {
+        assert_eq!(guard.lost().recv_timeout(SOON), Ok(LostReason::Deleted));
+        assert!(!guard.is_held() && guard.remaining().is_zero());
+        assert_eq!(guard.check(), Err(lost.clone()));
+        assert_eq!(guard.names(), ["a", "b", "c"]);
+    }
+    let rival = world.client().lock("a").try_lock().unwrap();
+    assert!(rival.is_some());
+    assert_eq!(inner.unlock(), Err(lost.clone()));
+    assert_eq!(outer.unlock(), Err(lost));
+    world.clock.advance(LEASE * 3);
+    assert!(alone.is_held() && rival.unwrap().is_held());
+    alone.unlock().unwrap();
+    assert!(world.memory.fields("c").is_empty());
+}
+
+#[test]
+fn the_locks_of_one_server_are_released_when_another_does_not_answer() {
+    let (gone, well) = (InMemory::new(), InMemory::new());
+    let (one, other) = (gone.client(), well.client());
+    let guard = over(&[one.lock("a"), other.lock("b")]).lock().unwrap();
+    gone.memory.set_unreachable(true);
+    gone.clock.advance(LEASE);
+    wait_until("the other is released", SOON, || well.memory.fields("b").is_empty());
+    assert_eq!(guard.lost().recv_timeout(SOON), Ok(LostReason::ServerUnreachable));
+    let (held, owed) = (other.stats().held, other.stats().owed_releases);
+    assert_eq!((held, owed), (0, 0));
+}

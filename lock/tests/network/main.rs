@@ -1,0 +1,13 @@
+//! How a client connects and authenticates: URLs, TLS, credentials, permissions, replicas.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod addresses;
+mod credentials;
+mod permissions;
+mod replicas;
+mod replicas_elsewhere;
+mod secrets;
+#[cfg(feature = "tls")]
+mod tls;

@@ -1,0 +1,351 @@
+//! How readers and writers wait on a real server, and what is left after lost replies and
+//! processes.
+
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::common::{SOON, World, built, now, timed};
+use crossbeam_channel::bounded;
+use wheellock::{Client, Error, Lock, Wait};
+use wheellock_fixture::{Fault, Request, Server, wait_until};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// Below the poll bound of a second, so that a waiter that polls is not mistaken for one that was
+/// woken.
+const AT_ONCE: Duration = Duration::from_millis(800);
+
+fn connect(server: &Server) -> Client {
+    Client::connect(&server.url()).unwrap()
+}
+
+fn read(client: &Client) -> Lock {
+    client.read_write_lock("a").read_lock()
+}
+
+fn write(client: &Client) -> Lock {
+    client.read_write_lock("a").write_lock()
+}
+
+fn scripts(server: &Server) -> u64 {
+    server.command_calls("evalsha") + server.command_calls("eval")
+}
+
+/// How many clients listen.
+fn listeners(server: &Server) -> i64 {
+    server.command(&["PUBSUB", "NUMSUB", "redisson_rwlock:{a}"]).array()[1].integer()
+}
+
+fn wait_for_waiters(server: &Server, clients: &[(&Client, usize)]) {
+    for (client, count) in clients {
+        wait_until("they wait", SOON, || client.stats().waiters == *count);
+    }
+    let all = i64::try_from(clients.len()).unwrap();
+    wait_until("they listen", SOON, || listeners(server) == all);
+}
+
+/// Waits until so many threads, each the first of its line, have been refused twice since there
+/// were `before` scripts: once before they listened and once after. From then on it is up to a
+/// message, for the poll bound's second.
+fn wait_until_refused(server: &Server, before: u64, threads: u64) {
+    wait_until("they were refused twice", SOON, || scripts(server) >= before + 2 * threads);
+}
+
+/// Waits for a lock on a thread of its own, and says when it got it.
+fn waits<'scope>(
+    scope: &'scope thread::Scope<'scope, '_>,
+    lock: Lock,
+) -> thread::ScopedJoinHandle<'scope, Instant> {
+    scope.spawn(move || {
+        let guard = lock.lock().unwrap();
+        let got_at = now();
+        guard.unlock().unwrap();
+        got_at
+    })
+}
+
+#[test]
+fn a_writer_wakes_readers_and_writers_and_the_last_reader_wakes_a_writer() {
+    let server = Server::start();
+    let [holder, one, other] = [connect(&server), connect(&server), connect(&server)];
+    for held in [write(&holder), read(&holder)] {
+        let guard = held.lock().unwrap();
+        let before = scripts(&server);
+        thread::scope(|scope| {
+            let writer = waits(scope, write(&one));
+            let second = waits(scope, write(&other));
+            wait_for_waiters(&server, &[(&one, 1), (&other, 1)]);
+            wait_until_refused(&server, before, 2);
+            let released = now();
+            guard.unlock().unwrap();
+            for waiter in [writer, second] {
+                let took = waiter.join().unwrap().saturating_duration_since(released);
+                assert!(took < AT_ONCE, "{took:?}");
+            }
+        });
+    }
+}
+
+#[test]
+fn d9_a_writer_that_keeps_reading_wakes_waiting_readers() {
+    let server = Server::start();
+    let (holder, other) = (connect(&server), connect(&server));
+    let writing = write(&holder).lock().unwrap();
+    let reading = read(&holder).lock().unwrap();
+    let before = scripts(&server);
+    thread::scope(|scope| {
+        let waiter = waits(scope, read(&other));
+        wait_for_waiters(&server, &[(&other, 1)]);
+        wait_until_refused(&server, before, 1);
+        let released = now();
+        writing.unlock().unwrap();
+        let took = waiter.join().unwrap().saturating_duration_since(released);
+        assert!(took < AT_ONCE, "{took:?}");
+    });
+    assert!(reading.is_held());
+}
+
+#[test]
+fn a_thousand_waiting_readers_acquire_with_one_script_each() {
+    const READERS: usize = 1000;
+    let server = Server::start();
+    let (holder, client) = (connect(&server), connect(&server));
+    let writing = write(&holder).lock().unwrap();
+    let inside = AtomicUsize::new(0);
+    let (go, gone) = bounded::<()>(0);
+    thread::scope(|scope| {
+        for _ in 0..READERS {
+            let (lock, inside, gone) = (read(&client), &inside, gone.clone());
+            let run = move || {
+                let guard = lock.lock().unwrap();
+                inside.fetch_add(1, Ordering::Relaxed);
+                // Until the sender has gone.
+                assert!(gone.recv().is_err());
+                guard.unlock().unwrap();
+            };
+            let thread = thread::Builder::new().stack_size(128 * 1024);
+            drop(thread.spawn_scoped(scope, run).unwrap());
+        }
+        wait_for_waiters(&server, &[(&client, READERS)]);
+        let before = scripts(&server);
+        let released = now();
+        writing.unlock().unwrap();
+        wait_until("all are in", SOON, || inside.load(Ordering::Relaxed) == READERS);
+        let took = now().saturating_duration_since(released);
+        // One script lets the writer go. Renewals of what is held come every ten seconds, and polls
+        // once a second: a slow machine takes several, and may add a hundred scripts for each. A
+        // defect would add thousands.
+        let ran = scripts(&server) - before;
+        let most = u64::try_from(READERS).unwrap() + 10 + 100 * took.as_secs();
+        assert!(ran <= most, "{ran} scripts in {took:?}");
+        assert!(took < SECOND * 5, "{took:?}");
+        drop(go);
+    });
+    assert!(write(&holder).try_lock().unwrap().is_some(), "all have gone");
+}
+
+#[test]
+fn waiters_poll_once_a_second() {
+    let server = Server::start();
+    let (holder, client) = (connect(&server), connect(&server));
+    let _writing = write(&holder).lock().unwrap();
+    thread::scope(|scope| {
+        for _ in 0..20 {
+            scope.spawn(|| assert!(read(&client).try_lock_for(SECOND * 3).unwrap().is_none()));
+            scope.spawn(|| assert!(write(&client).try_lock_for(SECOND * 3).unwrap().is_none()));
+        }
+        wait_until("they wait", SOON, || client.stats().waiters == 40);
+        let before = scripts(&server);
+        let start = now();
+        wait_until("they have gone", SOON, || client.stats().waiters == 0);
+        // Two lines, each with one that asks, and each reader asks once at first.
+        let seconds = now().saturating_duration_since(start).as_secs() + 1;
+        let ran = scripts(&server) - before;
+        assert!(ran <= 2 * seconds + 30, "{ran} scripts in {seconds} s");
+    });
+    wait_until("there is no subscriber", SOON, || listeners(&server) == 0);
+}
+
+#[test]
+fn writers_of_two_clients_hand_over_with_few_scripts() {
+    const EACH: u64 = 200;
+    let server = Server::start();
+    let clients = [connect(&server), connect(&server)];
+    let before = scripts(&server);
+    thread::scope(|scope| {
+        for client in &clients {
+            for _ in 0..2 {
+                scope.spawn(move || {
+                    for _ in 0..EACH {
+                        write(client).lock().unwrap().unlock().unwrap();
+                    }
+                });
+            }
+        }
+    });
+    // Of four, one gets in; a second client is refused, sometimes twice, as a writer's end is two
+    // messages.
+    let ran = scripts(&server) - before;
+    assert!(ran <= 4 * EACH * 4, "{ran} scripts for {} holds", 4 * EACH);
+}
+
+#[test]
+fn a_reader_that_gives_up_takes_no_message_from_a_waiting_writer() {
+    let server = Server::start();
+    let (holder, client) = (connect(&server), connect(&server));
+    let writing = write(&holder).lock().unwrap();
+    thread::scope(|scope| {
+        let waiter = waits(scope, write(&client));
+        wait_for_waiters(&server, &[(&client, 1)]);
+        let (cancel, cancelled) = bounded(1);
+        let reader = scope.spawn({
+            let lock = read(&client);
+            move || lock.try_lock_with(Wait::forever().or_cancelled(&cancelled)).map(drop)
+        });
+        wait_for_waiters(&server, &[(&client, 2)]);
+        cancel.send(()).unwrap();
+        assert_eq!(reader.join().unwrap(), Err(Error::Cancelled { name: "a".to_owned() }));
+        let released = now();
+        writing.unlock().unwrap();
+        let took = waiter.join().unwrap().saturating_duration_since(released);
+        assert!(took < AT_ONCE, "{took:?}");
+    });
+}
+
+#[test]
+fn a_shutdown_wakes_readers_and_writers_and_releases_what_is_held() {
+    let server = Server::start();
+    let (holder, client) = (connect(&server), connect(&server));
+    let writing = write(&holder).lock().unwrap();
+    let reading = read(&holder).lock().unwrap();
+    thread::scope(|scope| {
+        let waiters =
+            [read(&client), write(&client)].map(|lock| scope.spawn(move || lock.lock().map(drop)));
+        wait_for_waiters(&server, &[(&client, 2)]);
+        client.shutdown(SECOND);
+        for waiter in waiters {
+            assert_eq!(waiter.join().unwrap(), Err(Error::Shutdown));
+        }
+    });
+    let report = holder.shutdown(SECOND);
+    assert_eq!((report.released, report.unreleased.len()), (2, 0));
+    assert!(!writing.is_held() && !reading.is_held());
+    assert_eq!(server.command(&["DBSIZE"]).integer(), 0);
+}
+
+/// One of the scripts, for the lock `a`.
+fn script(world: &World, source: &str) -> impl Fn(&Request) -> bool + Send + use<> {
+    let hash = world.server.command(&["SCRIPT", "LOAD", source]).text();
+    move |request| matches!(request.name().as_str(), "EVALSHA") && request.argument(1) == hash
+}
+
+const READ: &str = include_str!("../../src/ops/scripts/read_acquire.lua");
+const READ_RECOUNT: &str = include_str!("../../src/ops/scripts/read_set_count.lua");
+const READ_RELEASE: &str = include_str!("../../src/ops/scripts/read_release.lua");
+const WRITE: &str = include_str!("../../src/ops/scripts/write_acquire.lua");
+const WRITE_RELEASE: &str = include_str!("../../src/ops/scripts/write_release.lua");
+
+#[test]
+fn an_acquire_whose_reply_is_lost_counts_once() {
+    for (source, lock) in [(READ, read as fn(&Client) -> Lock), (WRITE, write)] {
+        let world = World::new();
+        let client = world.patient();
+        let aim = world.proxy.on(script(&world, source), Fault::ResetBeforeReply);
+        let guard = lock(&client).lock().unwrap();
+        aim.wait_for_hit(SOON);
+        assert!(world.hash("a").iter().any(|(_, value)| value == "1"), "{:?}", world.hash("a"));
+        assert_eq!(world.hash("a").len(), 2);
+        guard.unlock().unwrap();
+        wait_until("nothing is left", SOON, || world.server.command(&["DBSIZE"]).integer() == 0);
+    }
+}
+
+#[test]
+fn a_recount_whose_reply_is_lost_counts_once() {
+    let world = World::new();
+    let client = world.patient();
+    let outer = read(&client).lock().unwrap();
+    let aim = world.proxy.on(script(&world, READ_RECOUNT), Fault::ResetBeforeReply);
+    let inner = read(&client).lock().unwrap();
+    aim.wait_for_hit(SOON);
+    assert!(world.hash("a").contains(&(outer.owner().to_owned(), "2".to_owned())));
+    inner.unlock().unwrap();
+    outer.unlock().unwrap();
+    assert_eq!(world.server.command(&["DBSIZE"]).integer(), 0);
+}
+
+#[test]
+fn a_release_whose_reply_is_lost_was_done() {
+    let world = World::new();
+    let client = world.patient();
+    for (source, lock) in [(READ_RELEASE, read(&client)), (WRITE_RELEASE, write(&client))] {
+        let guard = lock.lock().unwrap();
+        let aim = world.proxy.on(script(&world, source), Fault::ResetBeforeReply);
+        assert_eq!(guard.unlock(), Ok(()));
+        aim.wait_for_hit(SOON);
+        assert!(!world.exists("a"));
+    }
+}
+
+#[test]
+fn a_release_that_arrives_late_does_not_end_the_next_read_hold_under_the_same_write_hold() {
+    let world = World::new();
+    let client = world.client();
+    let writing = write(&client).lock().unwrap();
+    let first = read(&client).lock().unwrap();
+    let aim = world.proxy.on(script(&world, READ_RELEASE), Fault::HoldRequest);
+    first.unlock().unwrap();
+    aim.wait_for_hit(SOON);
+    let second = read(&client).lock().unwrap();
+    drop(aim.deliver());
+    writing.unlock().unwrap();
+    assert!(world.hash("a").contains(&(second.owner().to_owned(), "1".to_owned())));
+    assert!(write(&world.rival()).try_lock().unwrap().is_none());
+    second.unlock().unwrap();
+}
+
+#[test]
+fn an_acquire_that_arrives_after_its_release_leaves_no_reader_behind() {
+    let world = World::new();
+    let client = world.client();
+    let aim = world.proxy.on(script(&world, READ), Fault::HoldRequest);
+    let guard = read(&client).lock().unwrap();
+    aim.wait_for_hit(SOON);
+    guard.unlock().unwrap();
+    drop(aim.deliver());
+    wait_until("nothing is left", SOON, || world.server.command(&["DBSIZE"]).integer() == 0);
+}
+
+#[test]
+fn a_server_without_memory_renews_and_releases_what_is_held() {
+    let server = Server::start();
+    let client = built(Client::builder().url(&server.url()).watchdog_lease(SECOND));
+    let writing = write(&client).lock().unwrap();
+    let reading = [read(&client).lock().unwrap(), read(&client).lock().unwrap()];
+    let other = client.read_write_lock("b").read_lock().lock().unwrap();
+    server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let renewed = client.stats().renewed;
+    wait_until("they are renewed", SOON, || client.stats().renewed > renewed + 12);
+    for guard in reading {
+        assert_eq!(guard.unlock(), Ok(()));
+    }
+    assert_eq!(writing.unlock(), Ok(()));
+    assert_eq!(other.unlock(), Ok(()));
+    assert_eq!(server.command(&["DBSIZE"]).integer(), 0);
+}
+
+#[test]
+fn a_client_that_vanishes_leaves_its_lock_to_others_after_its_lease() {
+    let world = World::new();
+    let dead = built(world.builder().watchdog_lease(SECOND));
+    let (reading, rival) = (read(&dead).lock().unwrap(), world.rival());
+    world.proxy.refuse(true);
+    world.proxy.cut_all();
+    let (guard, took) = timed(|| write(&rival).lock().unwrap());
+    assert!(took < SECOND * 2, "{took:?}");
+    assert!(!reading.is_held());
+    guard.unlock().unwrap();
+}

@@ -1,0 +1,251 @@
+//! One lock on several servers: many callers, slow servers, closed connections, waits that end.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+use crate::common::{SLACK, SOON, World, built, timed};
+use crossbeam_channel::{Receiver, bounded};
+use hashed_wheel::Parker;
+use parking_lot::Mutex;
+use wheellock::{Client, Clock, Error, Memory, RedGuard, SystemClock, Wait};
+use wheellock_fixture::{Fault, Request, Server, wait_until};
+
+const LONG: Duration = Duration::from_secs(1);
+
+fn three() -> (Vec<Server>, Vec<Client>) {
+    let servers: Vec<Server> = (0..3).map(|_| Server::start()).collect();
+    let timeout = Duration::from_secs(3);
+    let client =
+        |server: &Server| built(Client::builder().url(&server.url()).command_timeout(timeout));
+    let clients = servers.iter().map(client).collect();
+    (servers, clients)
+}
+
+/// Three servers whose next scripts are answered so much later.
+fn far_away(by: Duration, scripts: usize) -> Vec<World> {
+    let worlds: Vec<World> = (0..3).map(|_| World::new()).collect();
+    for world in &worlds {
+        for _ in 0..scripts {
+            let any = |request: &Request| request.name() == "EVALSHA";
+            world.proxy.on(any, Fault::DelayReply(by));
+        }
+    }
+    worlds
+}
+
+fn is_there(server: &Server, name: &str) -> bool {
+    server.command(&["EXISTS", name]).integer() == 1
+}
+
+fn close_connections(servers: &[Server]) {
+    for server in servers {
+        assert!(!server.command(&["CLIENT", "KILL", "TYPE", "normal"]).is_error());
+    }
+}
+
+#[test]
+fn idle_connections_that_were_closed_cost_no_try() {
+    let (servers, clients) = three();
+    let lock = Client::red_lock(&clients, "a");
+    let guard = lock.lock().unwrap();
+    wait_until("all have joined", SOON, || guard.held_on() == 3);
+    guard.unlock().unwrap();
+    close_connections(&servers);
+    let guard = lock.try_lock().unwrap().unwrap();
+    wait_until("all have joined", SOON, || guard.held_on() == 3);
+    close_connections(&servers);
+    assert_eq!(guard.unlock(), Ok(()));
+    for server in &servers {
+        wait_until("it is released", SOON, || !is_there(server, "a"));
+    }
+}
+
+#[test]
+fn contention_is_never_an_error_however_many_want_it() {
+    const CALLERS: usize = 200;
+    let (_servers, clients) = three();
+    let lock = Client::red_lock(&clients, "a").with_server_timeout(Duration::from_secs(5));
+    drop(lock.lock().unwrap());
+    let together = Barrier::new(CALLERS);
+    let results: Vec<Result<(), Error>> = thread::scope(|scope| {
+        let call = || {
+            together.wait();
+            let call = |_| lock.try_lock().and_then(|guard| guard.map_or(Ok(()), RedGuard::unlock));
+            (0..5).map(call).collect::<Vec<_>>()
+        };
+        let callers: Vec<_> = (0..CALLERS).map(|_| scope.spawn(call)).collect();
+        callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect()
+    });
+    let errors: Vec<_> = results.into_iter().filter_map(Result::err).collect();
+    assert!(errors.is_empty(), "{} errors: {:?}", errors.len(), errors.first());
+    wait_until("it can be had", SOON, || lock.try_lock().unwrap().is_some());
+}
+
+#[test]
+fn locks_of_different_names_do_not_wait_for_each_other_until_it_is_an_error() {
+    const NAMES: usize = 50;
+    // If they waited for each other, those at the end would wait for twice as long as a server may
+    // take.
+    let worlds = far_away(Duration::from_millis(40), 4 * NAMES);
+    let clients: Vec<Client> = worlds.iter().map(World::patient).collect();
+    let lock = Client::red_lock(&clients, "a").with_server_timeout(Duration::from_secs(1));
+    let results: Vec<Result<bool, Error>> = thread::scope(|scope| {
+        let call = |number: usize| {
+            let lock = lock.with_name(&format!("a{number}"));
+            scope.spawn(move || lock.try_lock().map(|guard| guard.is_some()))
+        };
+        let callers: Vec<_> = (0..NAMES).map(call).collect();
+        callers.into_iter().map(|caller| caller.join().unwrap()).collect()
+    });
+    for result in results {
+        assert_eq!(result, Ok(true));
+    }
+}
+
+#[test]
+fn a_timed_wait_ends_in_time_although_a_majority_hangs() {
+    let (servers, clients) = three();
+    let lock = Client::red_lock(&clients, "a").with_server_timeout(Duration::from_secs(5));
+    drop(lock.lock().unwrap());
+    servers[0].pause();
+    servers[1].pause();
+    let wait = Duration::from_millis(20);
+    let (result, took) = timed(|| lock.try_lock_for(wait));
+    servers[0].resume();
+    servers[1].resume();
+    assert!(result.unwrap_err().is_retryable());
+    assert!(took < wait + SLACK, "{took:?}");
+}
+
+#[test]
+fn a_try_that_the_deadline_cuts_off_is_no_error_where_others_have_the_lock() {
+    let worlds = far_away(Duration::from_millis(100), 1000);
+    let clients: Vec<Client> = worlds.iter().map(World::patient).collect();
+    let _held: Vec<_> =
+        worlds.iter().take(2).map(|world| world.rival().lock("a").lock().unwrap()).collect();
+    // Longer than any wait, so that it is the deadline that cuts a try off.
+    let lock = Client::red_lock(&clients, "a").with_server_timeout(Duration::from_secs(2));
+    // The connections are there then.
+    assert!(lock.try_lock().unwrap().is_none());
+    worlds[2].wait_until_gone("a");
+    for wait in (400..800).step_by(70).map(Duration::from_millis) {
+        let (result, took) = timed(|| lock.try_lock_for(wait).map(|guard| guard.is_some()));
+        assert_eq!(result, Ok(false));
+        assert!(took < wait + SLACK, "{took:?}");
+    }
+}
+
+#[test]
+fn a_timed_wait_can_be_cancelled_too() {
+    let memories = [(); 3].map(|()| Memory::new());
+    let of_all = || memories.each_ref().map(|memory| built(Client::builder().in_memory(memory)));
+    let held = Client::red_lock(&of_all(), "a").lock().unwrap();
+    let lock = Client::red_lock(&of_all(), "a");
+    let (cancel, cancelled) = bounded(1);
+    let short = Duration::from_millis(20);
+    assert!(lock.try_lock_with(Wait::at_most(short).or_cancelled(&cancelled)).unwrap().is_none());
+    thread::scope(|scope| {
+        let waiter = scope
+            .spawn(|| lock.try_lock_with(Wait::at_most(SOON).or_cancelled(&cancelled)).map(drop));
+        cancel.send(()).unwrap();
+        let (result, took) = timed(|| waiter.join().unwrap());
+        assert!(matches!(result, Err(Error::Cancelled { .. })), "{result:?}");
+        assert!(took < SLACK, "{took:?}");
+    });
+    drop((held, cancelled.recv()));
+    assert!(lock.try_lock_with(Wait::at_most(SOON).or_cancelled(&cancelled)).unwrap().is_some());
+}
+
+#[test]
+fn after_unlock_the_thread_holds_nothing_although_the_servers_hang() {
+    let (servers, clients) = three();
+    let lock = Client::red_lock(&clients, "a").with_server_timeout(LONG);
+    let other = lock.with_name("b");
+    let guard = lock.lock().unwrap();
+    wait_until("all have joined", SOON, || guard.held_on() == 3);
+    servers[0].pause();
+    servers[1].pause();
+    thread::scope(|scope| {
+        // So the releases stand in line behind what is not answered.
+        scope.spawn(|| other.try_lock().map(drop));
+        wait_until("the servers are asked", SOON, || is_there(&servers[2], "b"));
+        let error = guard.unlock().unwrap_err();
+        assert!(error.is_retryable(), "{error}");
+        assert!(!lock.is_held_by_current_thread());
+        for client in &clients {
+            assert_eq!(client.lock("a").hold_count(), 0);
+        }
+    });
+    servers[0].resume();
+    servers[1].resume();
+    for server in &servers {
+        wait_until("it is released", SOON, || !is_there(server, "a") && !is_there(server, "b"));
+    }
+}
+
+#[test]
+fn the_databases_of_one_server_are_one_server() {
+    let server = Server::start();
+    let client =
+        |database| Client::connect(&format!("redis://{}/{database}", server.address())).unwrap();
+    let error = Client::red_lock(&[0, 1, 2].map(client), "a").try_lock().unwrap_err();
+    assert!(matches!(error, Error::InvalidSetting { setting: "red_lock", .. }), "{error}");
+}
+
+#[test]
+fn a_client_that_was_shut_down_before_is_a_server_that_fails_whatever_its_place() {
+    for place in 0..3 {
+        let clients = [(); 3].map(|()| Client::in_memory());
+        clients[place].shutdown(SOON);
+        drop(Client::red_lock(&clients, "a").lock().unwrap());
+    }
+}
+
+/// The system's clock, which breaks once on each thread of a red lock.
+#[derive(Debug, Default)]
+struct Fragile {
+    breaks: AtomicBool,
+    broke: Mutex<HashSet<ThreadId>>,
+}
+
+impl Clock for Fragile {
+    fn now(&self) -> Instant {
+        let here = thread::current();
+        let may_break = here.name() == Some("lock-red") && self.breaks.load(Ordering::SeqCst);
+        let breaks = may_break && self.broke.lock().insert(here.id());
+        assert!(!breaks, "it breaks, as this test wants it");
+        SystemClock.now()
+    }
+
+    fn park(&self, parker: &Parker, deadline: Option<Instant>, interrupt: &Receiver<()>) {
+        SystemClock.park(parker, deadline, interrupt);
+    }
+}
+
+#[test]
+fn a_panic_on_a_red_lock_thread_is_counted_and_the_thread_goes_on() {
+    let clock = Arc::new(Fragile::default());
+    let clients = [(); 3].map(|()| {
+        let memory = Memory::with_clock(clock.clone());
+        built(Client::builder().in_memory(&memory))
+    });
+    let lock = Client::red_lock(&clients, "a").with_server_timeout(LONG);
+    let guard = lock.lock().unwrap();
+    wait_until("all have joined", SOON, || guard.held_on() == 3);
+    clock.breaks.store(true, Ordering::SeqCst);
+    let (result, took) = timed(|| guard.unlock());
+    assert!(result.unwrap_err().is_retryable());
+    assert!(took < LONG / 2, "{took:?}");
+    assert_eq!(clients.each_ref().map(|client| client.stats().panics), [1; 3]);
+    wait_until("it is released in the background", SOON, || {
+        clients.iter().all(|client| !client.lock("a").is_locked().unwrap())
+    });
+    clock.broke.lock().clear();
+    let (result, took) = timed(|| lock.try_lock());
+    assert!(result.unwrap_err().is_retryable());
+    assert!(took < LONG / 2, "{took:?}");
+    assert!(lock.try_lock_for(SOON).unwrap().is_some());
+}

@@ -1,0 +1,9 @@
+//! One lock on a majority of servers.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod contract;
+mod faults;
+mod majority;
+mod members;

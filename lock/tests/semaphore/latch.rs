@@ -1,0 +1,263 @@
+//! What a latch does, on all stores; how its waiters wait; and its keys as Redisson sees them.
+
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use std::thread;
+use std::time::Duration;
+
+use crate::common::stores::{World, on_all_stores};
+use crate::common::{SLACK, SOON, now, pause, timed};
+use crossbeam_channel::bounded;
+use wheellock::{Client, CountDownLatch, Error, Wait};
+use wheellock_fixture::{Proxy, Server, wait_until};
+
+/// As the documentation has it: a waiter that was not told asks again after so long.
+const POLL_BOUND: Duration = Duration::from_secs(1);
+/// Far below it, so that a waiter that polls is not mistaken for one that was woken.
+const AT_ONCE: Duration = Duration::from_millis(800);
+
+fn wait_for_waiters(client: &Client, count: usize) {
+    wait_until("all wait", SOON, || client.stats().waiters == count);
+}
+
+/// How long ten waiters take to go on once something was done to the latch that they wait for.
+fn go_on(waiter: &Client, name: &str, act: impl FnOnce()) -> Duration {
+    thread::scope(|scope| {
+        for _ in 0..10 {
+            scope.spawn(|| waiter.count_down_latch(name).wait().unwrap());
+        }
+        wait_for_waiters(waiter, 10);
+        act();
+        timed(|| wait_until("all go on", SOON, || waiter.stats().waiters == 0)).1
+    })
+}
+
+on_all_stores! {
+    fn a_latch_is_open_until_a_count_is_set_and_when_it_has_come_to_zero(world: &World) {
+        let latch = world.client().count_down_latch("a");
+        latch.wait().unwrap();
+        latch.count_down().unwrap();
+        assert_eq!(latch.count().unwrap(), 0);
+        assert!(latch.try_set_count(2).unwrap());
+        assert!(!latch.try_set_count(9).unwrap());
+        assert_eq!(latch.count().unwrap(), 2);
+        latch.count_down().unwrap();
+        assert!(!latch.wait_for(Duration::ZERO).unwrap());
+        latch.count_down().unwrap();
+        assert!(latch.wait_for(Duration::ZERO).unwrap());
+        assert!(latch.wait_with(now()).unwrap());
+        assert_eq!(latch.count().unwrap(), 0);
+        assert!(!world.is_there("a"));
+        // And again.
+        assert!(latch.try_set_count(1).unwrap());
+        assert!(!latch.wait_for(Duration::from_millis(400)).unwrap());
+    }
+
+    fn the_last_count_wakes_all_waiters(world: &World) {
+        let (counter, waiter) = (world.client(), world.client());
+        let latch = counter.count_down_latch("a");
+        latch.try_set_count(2).unwrap();
+        latch.count_down().unwrap();
+        let took = go_on(&waiter, "a", || latch.count_down().unwrap());
+        assert!(took < AT_ONCE, "{took:?}");
+    }
+
+    fn d15_deleting_a_latch_wakes_all_waiters(world: &World) {
+        let (counter, waiter) = (world.client(), world.client());
+        let latch = counter.count_down_latch("a");
+        latch.try_set_count(2).unwrap();
+        let took = go_on(&waiter, "a", || assert!(latch.delete().unwrap()));
+        assert!(took < AT_ONCE, "{took:?}");
+        assert!(!latch.delete().unwrap());
+    }
+
+    fn a_latch_whose_key_vanishes_opens_after_a_poll_bound(world: &World) {
+        let client = world.client();
+        client.count_down_latch("a").try_set_count(1).unwrap();
+        let took = go_on(&client, "a", || world.delete("a"));
+        assert!(took < POLL_BOUND + AT_ONCE, "{took:?}");
+    }
+
+    fn every_count_down_of_many_threads_counts(world: &World) {
+        let clients = [world.client(), world.client()];
+        let latch = clients[0].count_down_latch("a");
+        latch.try_set_count(200).unwrap();
+        thread::scope(|scope| {
+            for number in 0..8 {
+                let latch = clients[number % 2].count_down_latch("a");
+                scope.spawn(move || (0..24).for_each(|_| latch.count_down().unwrap()));
+            }
+        });
+        assert_eq!(latch.count().unwrap(), 200 - 8 * 24);
+    }
+
+    fn a_wait_ends_on_time_or_when_cancelled_or_with_the_client(world: &World) {
+        let client = world.client();
+        let latch = client.count_down_latch("a");
+        latch.try_set_count(1).unwrap();
+        let wait = Duration::from_millis(400);
+        let (open, took) = timed(|| latch.wait_for(wait).unwrap());
+        assert!(!open && took >= wait && took < wait + SLACK, "{took:?}");
+        let (open, took) = timed(|| latch.wait_with(now() + wait).unwrap());
+        assert!(!open && took < wait + SLACK, "{took:?}");
+        assert!(!latch.wait_with(now()).unwrap());
+        let (cancel, cancelled) = bounded(1);
+        assert!(!latch.wait_with(Wait::at_most(wait).or_cancelled(&cancelled)).unwrap());
+        thread::scope(|scope| {
+            let one = scope.spawn(|| latch.wait_with(Wait::forever().or_cancelled(&cancelled)).unwrap_err());
+            let timed = scope.spawn(|| latch.wait_with(Wait::at_most(SOON * 6).or_cancelled(&cancelled)).unwrap_err());
+            let other = scope.spawn(|| latch.wait().unwrap_err());
+            wait_for_waiters(&client, 3);
+            cancel.send(()).unwrap();
+            assert_eq!(timed.join().unwrap(), Error::Cancelled { name: "a".to_owned() });
+            assert_eq!(one.join().unwrap(), Error::Cancelled { name: "a".to_owned() });
+            client.shutdown(SOON);
+            assert_eq!(other.join().unwrap(), Error::Shutdown);
+        });
+        assert_eq!(latch.count_down().unwrap_err(), Error::Shutdown);
+    }
+
+    fn invalid_arguments_are_refused(world: &World) {
+        let client = world.client();
+        let latch = client.count_down_latch("a");
+        for count in [0, 1 << 63, u64::MAX] {
+            let error = latch.try_set_count(count).unwrap_err();
+            assert!(matches!(error, Error::InvalidCount { .. }), "{error}");
+        }
+        assert!(!world.is_there("a"));
+        assert!(latch.try_set_count((1 << 63) - 1).unwrap());
+        assert_eq!(latch.count().unwrap(), (1 << 63) - 1);
+        latch.count_down().unwrap();
+        assert_eq!(latch.count().unwrap(), (1 << 63) - 2);
+        let all = |latch: &CountDownLatch| {
+            [
+                latch.try_set_count(1).unwrap_err(),
+                latch.count_down().unwrap_err(),
+                latch.count().unwrap_err(),
+                latch.delete().unwrap_err(),
+                latch.wait().unwrap_err(),
+                latch.wait_for(SOON).unwrap_err(),
+            ]
+        };
+        for error in all(&client.count_down_latch("")) {
+            assert!(matches!(error, Error::InvalidName { .. }), "{error}");
+        }
+        world.put_text("text");
+        let _guard = client.lock("hash").lock().unwrap();
+        for name in ["text", "hash"] {
+            for error in all(&client.count_down_latch(name)) {
+                assert_eq!(error, Error::WrongType { name: name.to_owned() });
+            }
+        }
+        assert!(client.lock("hash").is_held_by_current_thread());
+    }
+}
+
+#[test]
+fn the_key_and_the_messages_are_redissons_but_that_a_deleted_latch_opens() {
+    let server = Server::start();
+    let mut listener = server.connection();
+    drop(listener.command(&["PSUBSCRIBE", "*"]));
+    let latch = Client::connect(&server.url()).unwrap().count_down_latch("a");
+    latch.try_set_count(2).unwrap();
+    assert_eq!(server.command(&["GET", "a"]).text(), "2");
+    latch.count_down().unwrap();
+    latch.count_down().unwrap();
+    latch.try_set_count(1).unwrap();
+    latch.delete().unwrap();
+    for payload in ["1", "0", "1", "0"] {
+        let push = listener.receive().unwrap().texts();
+        assert_eq!(push[2..], ["redisson_countdownlatch__channel__{a}", payload]);
+    }
+}
+
+#[test]
+fn d15_a_hash_tagged_name_works_on_a_server_of_a_cluster() {
+    let server = Server::builder().argument("--cluster-enabled", "yes").start();
+    server.command(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+    wait_until("the cluster is up", SOON, || {
+        server.command(&["CLUSTER", "INFO"]).text().contains("cluster_state:ok")
+    });
+    let client = Client::connect(&server.url()).unwrap();
+    for name in ["a{b}", "{user}:42", "a"] {
+        let latch = client.count_down_latch(name);
+        latch.try_set_count(2).unwrap();
+        latch.count_down().unwrap();
+        let took = go_on(&client, name, || latch.count_down().unwrap());
+        assert!(took < AT_ONCE, "{name}: {took:?}");
+        latch.try_set_count(1).unwrap();
+        assert!(latch.delete().unwrap());
+        // Their keys and channels share a slot by themselves.
+        let semaphore = client.semaphore(&format!("{name}:semaphore"));
+        semaphore.try_set_permits(2).unwrap();
+        semaphore.acquire(2).unwrap();
+        semaphore.release(2).unwrap();
+        let seats = client.expirable_semaphore(&format!("{name}:seats"));
+        seats.set_permits(2).unwrap();
+        seats.acquire().unwrap().release().unwrap();
+        assert_eq!(seats.available_permits().unwrap(), 2);
+    }
+}
+
+#[test]
+fn d16_a_timed_wait_leaves_no_subscription_behind() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).unwrap();
+    let latch = client.count_down_latch("a");
+    latch.try_set_count(1).unwrap();
+    assert!(!latch.wait_for(AT_ONCE / 2).unwrap());
+    let channel = ["PUBSUB", "NUMSUB", "redisson_countdownlatch__channel__{a}"];
+    wait_until("there is no subscriber", SOON, || {
+        server.command(&channel).array()[1].integer() == 0
+    });
+}
+
+#[test]
+fn a_lost_message_costs_at_most_the_poll_bound() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.address());
+    let counter = Client::connect(&server.url()).unwrap().count_down_latch("a");
+    let waiter = Client::connect(&proxy.url()).unwrap();
+    counter.try_set_count(1).unwrap();
+    proxy.lose_messages(true);
+    let took = go_on(&waiter, "a", || {
+        pause(AT_ONCE / 4);
+        counter.count_down().unwrap();
+    });
+    assert!(took < POLL_BOUND + AT_ONCE, "{took:?}");
+}
+
+#[test]
+fn waiters_do_not_ask_more_than_once_per_poll_bound() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).unwrap();
+    client.count_down_latch("a").try_set_count(1).unwrap();
+    thread::scope(|scope| {
+        for _ in 0..20 {
+            scope.spawn(|| client.count_down_latch("a").wait_for(POLL_BOUND * 5 / 2).unwrap());
+        }
+        wait_for_waiters(&client, 20);
+        let before = server.command_calls("get");
+        wait_until("all have given up", SOON, || client.stats().waiters == 0);
+        let looks = server.command_calls("get") - before;
+        assert!(looks <= 25, "{looks} looks of 20 waiters in two and a half poll bounds");
+    });
+}
+
+#[test]
+fn a_server_out_of_memory_only_counts_down() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).unwrap();
+    let (latch, other) = (client.count_down_latch("a"), client.count_down_latch("b"));
+    latch.try_set_count(2).unwrap();
+    server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let error = other.try_set_count(1).unwrap_err();
+    assert!(matches!(&error, Error::Refused { code, .. } if code == "OOM"), "{error}");
+    latch.count_down().unwrap();
+    latch.count_down().unwrap();
+    assert_eq!(latch.count().unwrap(), 0);
+    assert!(other.count_down().is_ok() && !other.delete().unwrap());
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert!(other.try_set_count(1).unwrap());
+}

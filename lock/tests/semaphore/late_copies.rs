@@ -1,0 +1,356 @@
+//! Commands of semaphores, permits and latches that are sent again or arrive late: each call counts
+//! once.
+//!
+//! The proxy swallows a reply, or holds a request until its connection was closed and delivers it
+//! then.
+
+use std::time::Duration;
+
+use crate::common::{SOON, World, built, is_late, pause};
+use wheellock::{Client, Error, Memory, Wait};
+use wheellock_fixture::{Aim, Fault, Reply, Request, wait_until};
+
+const TAKE: &str = include_str!("../../src/ops/scripts/semaphore_acquire.lua");
+const UNDO: &str = include_str!("../../src/ops/scripts/semaphore_undo.lua");
+const ADD: &str = include_str!("../../src/ops/scripts/semaphore_add.lua");
+const MAKE: &str = include_str!("../../src/ops/scripts/semaphore_set.lua");
+const DRAIN: &str = include_str!("../../src/ops/scripts/semaphore_drain.lua");
+const ACQUIRE: &str = include_str!("../../src/ops/scripts/permits_acquire.lua");
+const RELEASE: &str = include_str!("../../src/ops/scripts/permits_release.lua");
+const SET: &str = include_str!("../../src/ops/scripts/permits_set.lua");
+const LEASE: &str = include_str!("../../src/ops/scripts/permits_lease.lua");
+const SET_COUNT: &str = include_str!("../../src/ops/scripts/latch_set.lua");
+const COUNT_DOWN: &str = include_str!("../../src/ops/scripts/latch_count_down.lua");
+const DELETE: &str = include_str!("../../src/ops/scripts/latch_delete.lua");
+
+/// Aims a fault at the next run of a script.
+fn on(world: &World, script: &'static str, fault: Fault) -> Aim {
+    let hash = world.server.command(&["SCRIPT", "LOAD", script]).text();
+    let is = move |request: &Request| request.name() == "EVALSHA" && request.argument(1) == hash;
+    world.proxy.on(is, fault)
+}
+
+/// Loses the reply of the next run of a script, and waits until that was needed.
+fn with_a_lost_reply<T>(world: &World, script: &'static str, call: impl FnOnce() -> T) -> T {
+    let aim = on(world, script, Fault::ResetBeforeReply);
+    let result = call();
+    assert_eq!(aim.hits(), 1);
+    result
+}
+
+fn number(world: &World, key: &str) -> String {
+    world.server.command(&["GET", key]).text()
+}
+
+/// A client whose attempts end with the connection, long before their not-after.
+fn patient(world: &World) -> Client {
+    built(world.builder().command_timeout(Duration::from_secs(2)))
+}
+
+#[test]
+fn each_call_of_a_semaphore_counts_once_although_its_reply_was_lost() {
+    let world = World::new();
+    let client = patient(&world);
+    let semaphore = client.semaphore("a");
+    assert!(with_a_lost_reply(&world, MAKE, || semaphore.try_set_permits(5).unwrap()));
+    assert_eq!(number(&world, "a"), "5");
+    with_a_lost_reply(&world, TAKE, || semaphore.acquire(2).unwrap());
+    assert_eq!(number(&world, "a"), "3");
+    assert!(with_a_lost_reply(&world, TAKE, || semaphore.try_acquire(2).unwrap()));
+    assert_eq!(number(&world, "a"), "1");
+    with_a_lost_reply(&world, ADD, || semaphore.release(1).unwrap());
+    assert_eq!(number(&world, "a"), "2");
+    assert!(with_a_lost_reply(&world, ADD, || semaphore.release_if_exists(3).unwrap()));
+    assert_eq!(number(&world, "a"), "5");
+    with_a_lost_reply(&world, ADD, || semaphore.add_permits(-1).unwrap());
+    assert_eq!(number(&world, "a"), "4");
+    assert_eq!(with_a_lost_reply(&world, DRAIN, || semaphore.drain_permits().unwrap()), 4);
+    assert_eq!(number(&world, "a"), "0");
+    assert_eq!(client.stats().owed_releases, 0);
+}
+
+#[test]
+fn a_request_is_remembered_for_a_while_and_in_the_slot_of_its_name() {
+    let world = World::new();
+    let client = world.client();
+    client.semaphore("a").release(1).unwrap();
+    client.semaphore("{t}b").release(1).unwrap();
+    for (name, pattern) in [("a", "wheellock_request:{a}:*"), ("{t}b", "wheellock_request:{t}b:*")]
+    {
+        let keys = world.server.command(&["KEYS", pattern]).texts();
+        assert_eq!(keys.len(), 1, "of {name}: {keys:?}");
+        let left = world.ttl(&keys[0]);
+        // Longer than all copies of a call may take, which is four command timeouts at most.
+        assert!((55_000..=61_000).contains(&left), "{left} ms");
+    }
+}
+
+#[test]
+fn a_late_copy_of_an_acquire_that_was_granted_takes_nothing() {
+    let world = World::new();
+    let semaphore = patient(&world).semaphore("a");
+    semaphore.try_set_permits(2).unwrap();
+    let kept = on(&world, TAKE, Fault::HoldRequest);
+    let given_up = std::thread::scope(|scope| {
+        let acquire = scope.spawn(|| semaphore.acquire(1));
+        kept.wait_for_hit(SOON);
+        world.proxy.cut_all();
+        acquire.join().unwrap()
+    });
+    given_up.unwrap();
+    assert_eq!(number(&world, "a"), "1");
+    assert_eq!(kept.deliver().remove(0), Reply::Array(vec![Reply::Integer(1), Reply::Integer(1)]));
+    assert_eq!(number(&world, "a"), "1");
+}
+
+#[test]
+fn an_acquire_that_is_given_up_with_its_permits_taken_is_undone_in_the_background() {
+    let world = World::new();
+    let client = world.client();
+    let semaphore = client.semaphore("a");
+    semaphore.try_set_permits(3).unwrap();
+    let aim = on(&world, TAKE, Fault::SwallowReply).always();
+    let error = semaphore.acquire(2).unwrap_err();
+    assert!(error.is_outcome_unknown(), "{error}");
+    aim.withdraw();
+    wait_until("they are back", SOON, || number(&world, "a") == "3");
+    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+    assert_eq!(number(&world, "a"), "3");
+}
+
+#[test]
+fn a_drain_that_is_given_up_is_undone() {
+    let world = World::new();
+    let client = world.client();
+    let semaphore = client.semaphore("a");
+    for (free, late) in [("3", false), ("-2", true)] {
+        world.server.command(&["SET", "a", free]);
+        let fault = if late { Fault::HoldRequest } else { Fault::SwallowReply };
+        let aim = on(&world, DRAIN, fault).always();
+        let error = semaphore.drain_permits().unwrap_err();
+        assert!(error.is_outcome_unknown(), "{error}");
+        aim.withdraw();
+        wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+        if late {
+            aim.deliver();
+        }
+        assert_eq!(number(&world, "a"), free);
+    }
+}
+
+#[test]
+fn an_undo_whose_reply_was_lost_gives_back_once() {
+    let world = World::new();
+    let client = world.client();
+    let semaphore = client.semaphore("a");
+    semaphore.try_set_permits(3).unwrap();
+    let aim = on(&world, TAKE, Fault::SwallowReply).always();
+    let undo = on(&world, UNDO, Fault::SwallowReply);
+    assert!(semaphore.acquire(2).unwrap_err().is_outcome_unknown());
+    aim.withdraw();
+    undo.wait_for_hit(SOON);
+    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+    assert_eq!(number(&world, "a"), "3");
+}
+
+#[test]
+fn an_acquire_that_arrives_after_it_was_undone_takes_nothing() {
+    let world = World::new();
+    let client = patient(&world);
+    let semaphore = client.semaphore("a");
+    semaphore.try_set_permits(3).unwrap();
+    let kept = on(&world, TAKE, Fault::HoldRequest).always();
+    let (cancel, cancelled) = crossbeam_channel::bounded(1);
+    let error = std::thread::scope(|scope| {
+        let acquire =
+            scope.spawn(|| semaphore.try_acquire_with(2, Wait::forever().or_cancelled(&cancelled)));
+        kept.wait_for_hit(SOON);
+        cancel.send(()).unwrap();
+        world.proxy.cut_all();
+        acquire.join().unwrap().unwrap_err()
+    });
+    assert!(matches!(error, Error::Cancelled { .. }), "{error}");
+    kept.withdraw();
+    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+    for reply in kept.deliver() {
+        assert_eq!(reply, Reply::Array(vec![Reply::Integer(0), Reply::Integer(3)]));
+    }
+    assert_eq!(number(&world, "a"), "3");
+}
+
+#[test]
+fn a_copy_that_arrives_after_its_not_after_does_nothing() {
+    let world = World::new();
+    let client = world.client();
+    let semaphore = client.semaphore("a");
+    let kept = on(&world, ADD, Fault::HoldRequest);
+    semaphore.release(1).unwrap();
+    assert_eq!(number(&world, "a"), "1");
+    let keys = world.server.command(&["KEYS", "wheellock_request:*"]).texts();
+    // Even if it were not remembered any more.
+    drop(world.server.command(&["DEL", &keys[0]]));
+    pause(crate::common::TIMEOUT);
+    let reply = kept.deliver().remove(0);
+    assert!(is_late(&reply), "{reply:?}");
+    assert_eq!(number(&world, "a"), "1");
+}
+
+#[test]
+fn each_call_on_permits_counts_once_although_its_reply_was_lost() {
+    let world = World::new();
+    let client = patient(&world);
+    let seats = client.expirable_semaphore("a").with_lease(Duration::from_secs(60));
+    assert!(with_a_lost_reply(&world, MAKE, || seats.try_set_permits(5).unwrap()));
+    let permits = with_a_lost_reply(&world, ACQUIRE, || seats.acquire_many(3).unwrap());
+    assert_eq!(number(&world, "a"), "2");
+    assert!(permits.is_valid());
+    let mut ids = permits.into_ids();
+    with_a_lost_reply(&world, RELEASE, || seats.release(&ids.remove(0)).unwrap());
+    assert_eq!(number(&world, "a"), "3");
+    assert!(with_a_lost_reply(&world, RELEASE, || seats.release_all(&ids).unwrap()));
+    assert_eq!(number(&world, "a"), "5");
+    // The same call again is another call.
+    assert!(!seats.release_all(&ids).unwrap());
+    with_a_lost_reply(&world, SET, || seats.set_permits(7).unwrap());
+    assert_eq!(number(&world, "a"), "7");
+    with_a_lost_reply(&world, ADD, || seats.add_permits(1).unwrap());
+    assert_eq!(number(&world, "a"), "8");
+    let permit = seats.acquire().unwrap();
+    let id = permit.id();
+    assert!(with_a_lost_reply(&world, LEASE, || seats.remove_lease(&id).unwrap()));
+    with_a_lost_reply(&world, RELEASE, || permit.release().unwrap());
+    assert_eq!(number(&world, "a"), "8");
+}
+
+#[test]
+fn a_late_copy_of_an_acquire_takes_no_permit_after_the_release() {
+    let world = World::new();
+    let client = patient(&world);
+    let seats = client.expirable_semaphore("a");
+    seats.try_set_permits(2).unwrap();
+    for by_id in [false, true] {
+        let kept = on(&world, ACQUIRE, Fault::HoldRequest);
+        let permit = std::thread::scope(|scope| {
+            let acquire = scope.spawn(|| seats.acquire().unwrap());
+            kept.wait_for_hit(SOON);
+            world.proxy.cut_all();
+            acquire.join().unwrap()
+        });
+        assert_eq!(number(&world, "a"), "1");
+        if by_id {
+            seats.release(&permit.into_id()).unwrap();
+        } else {
+            permit.release().unwrap();
+        }
+        let none = Reply::Array(vec![Reply::Integer(0), Reply::Integer(2), Reply::Integer(-1)]);
+        assert_eq!(kept.deliver().remove(0), none);
+        assert_eq!(number(&world, "a"), "2");
+        assert_eq!(seats.acquired_permits().unwrap(), 0);
+    }
+}
+
+#[test]
+fn an_acquire_of_permits_that_is_given_up_is_released_in_the_background() {
+    let world = World::new();
+    let client = world.client();
+    let seats = client.expirable_semaphore("a");
+    seats.try_set_permits(3).unwrap();
+    let aim = on(&world, ACQUIRE, Fault::SwallowReply).always();
+    let error = seats.acquire_many(2).unwrap_err();
+    assert!(error.is_outcome_unknown(), "{error}");
+    aim.withdraw();
+    wait_until("they are back", SOON, || number(&world, "a") == "3");
+    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+    assert_eq!(number(&world, "a"), "3");
+    assert!(!world.exists("{a}:timeout"));
+}
+
+#[test]
+fn a_permit_that_is_dropped_while_the_server_hangs_is_given_back_in_the_background() {
+    let world = World::new();
+    let client = world.client();
+    let seats = client.expirable_semaphore("a");
+    seats.try_set_permits(1).unwrap();
+    let permit = seats.acquire().unwrap();
+    world.server.pause();
+    let ((), took) = crate::common::timed(|| drop(permit));
+    world.server.resume();
+    assert!(took < crate::common::TIMEOUT + crate::common::SLACK, "{took:?}");
+    wait_until("it is back", SOON, || number(&world, "a") == "1");
+    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+}
+
+#[test]
+fn each_call_of_a_latch_counts_once_although_its_reply_was_lost() {
+    let world = World::new();
+    let latch = patient(&world).count_down_latch("a");
+    assert!(with_a_lost_reply(&world, SET_COUNT, || latch.try_set_count(3).unwrap()));
+    with_a_lost_reply(&world, COUNT_DOWN, || latch.count_down().unwrap());
+    assert_eq!(latch.count().unwrap(), 2);
+    assert!(with_a_lost_reply(&world, DELETE, || latch.delete().unwrap()));
+    assert_eq!(latch.count().unwrap(), 0);
+}
+
+#[test]
+fn a_late_copy_of_a_delete_does_not_delete_the_next_latch() {
+    let world = World::new();
+    let latch = patient(&world).count_down_latch("a");
+    latch.try_set_count(3).unwrap();
+    let kept = on(&world, DELETE, Fault::HoldRequest);
+    let deleted = std::thread::scope(|scope| {
+        let delete = scope.spawn(|| latch.delete().unwrap());
+        kept.wait_for_hit(SOON);
+        world.proxy.cut_all();
+        delete.join().unwrap()
+    });
+    assert!(deleted);
+    latch.try_set_count(5).unwrap();
+    assert_eq!(kept.deliver().remove(0), Reply::Integer(1));
+    assert_eq!(latch.count().unwrap(), 5);
+}
+
+#[test]
+fn in_memory_a_lost_reply_is_an_unknown_outcome_and_what_was_taken_comes_back() {
+    let memory = Memory::new();
+    let client = built(Client::builder().in_memory(&memory));
+    let (semaphore, seats) = (client.semaphore("a"), client.expirable_semaphore("b"));
+    semaphore.try_set_permits(3).unwrap();
+    seats.try_set_permits(3).unwrap();
+    memory.lose_replies(true);
+    assert!(semaphore.acquire(2).unwrap_err().is_outcome_unknown());
+    assert!(seats.acquire().unwrap_err().is_outcome_unknown());
+    memory.lose_replies(false);
+    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+    assert_eq!(semaphore.available_permits().unwrap(), 3);
+    assert_eq!((seats.available_permits(), seats.acquired_permits()), (Ok(3), Ok(0)));
+}
+
+#[test]
+fn a_copy_of_a_refused_acquire_takes_nothing_for_the_waiter() {
+    let world = World::new();
+    let client = built(world.builder().command_timeout(Duration::from_secs(2)));
+    let rival = world.rival();
+    rival.semaphore("s").try_set_permits(1).unwrap();
+    rival.semaphore("s").acquire(1).unwrap();
+    let script = include_str!("../../src/ops/scripts/semaphore_acquire.lua");
+    let hash = world.server.command(&["SCRIPT", "LOAD", script]).text();
+    std::thread::scope(|scope| {
+        // Before it in the line, and wanting more than there will be.
+        let first = scope.spawn(|| client.semaphore("s").try_acquire_for(2, SOON / 2));
+        wait_until("the first waits", SOON, || client.stats().waiters == 1);
+        let is_seconds = move |request: &Request| {
+            request.name() == "EVALSHA" && request.argument(1) == hash && request.argument(6) == "1"
+        };
+        let kept = world.proxy.on(is_seconds, Fault::HoldRequest);
+        let second = scope.spawn(|| client.semaphore("s").try_acquire_for(1, SOON / 4));
+        kept.wait_for_hit(SOON);
+        world.proxy.cut_all();
+        wait_until("the second was refused", SOON, || client.stats().waiters == 2);
+        // A permit becomes free without a message, and the copy arrives before any other try.
+        world.server.command(&["INCRBY", "s", "1"]);
+        kept.deliver();
+        world.server.command(&["PUBLISH", "redisson_sc:{s}", "1"]);
+        assert_eq!(second.join().unwrap(), Ok(true));
+        assert_eq!(first.join().unwrap(), Ok(false));
+    });
+}

@@ -1,0 +1,290 @@
+//! Renewed permits: how long they last, how they are lost, and who is notified.
+
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use std::time::Duration;
+
+use crate::common::in_memory::InMemory;
+use crate::common::stores::{World, on_both_stores};
+use crate::common::{SLACK, SOON, TIMEOUT, built, timed};
+use crossbeam_channel::{RecvTimeoutError, TryRecvError, unbounded};
+use wheellock::{Client, Error, ExpirableSemaphore, LostReason, Permit};
+use wheellock_fixture::{Aim, Fault, Reply, Request, Server, wait_until};
+
+const SECOND: Duration = Duration::from_secs(1);
+const ACQUIRE: &str = include_str!("../../src/ops/scripts/permits_acquire.lua");
+const RELEASE: &str = include_str!("../../src/ops/scripts/permits_release.lua");
+
+fn watched(client: &Client, name: &str, permits: u32) -> ExpirableSemaphore {
+    let seats = client.expirable_semaphore(name).watched();
+    seats.set_permits(permits).unwrap();
+    seats
+}
+
+fn counts(seats: &ExpirableSemaphore) -> (i64, i64) {
+    (seats.available_permits().unwrap(), seats.acquired_permits().unwrap())
+}
+
+fn lost(reason: LostReason) -> Error {
+    Error::Lost { name: "a".to_owned(), reason }
+}
+
+on_both_stores! {
+    fn a_watched_permit_has_the_watchdogs_lease_and_is_given_back_as_any_other(world: &World) {
+        let client = world.client();
+        let seats = watched(&client, "a", 2);
+        let (one, other) = (seats.acquire().unwrap(), seats.try_acquire().unwrap().unwrap());
+        assert_eq!(client.stats().held, 2);
+        assert!(one.is_valid() && one.remaining() > SECOND * 25 && one.remaining() < SECOND * 30);
+        let left = seats.lease_of(&one.id()).unwrap().unwrap();
+        assert!(left <= SECOND * 30 && left > SECOND * 25, "{left:?}");
+        let told = one.lost().unwrap().clone();
+        one.release().unwrap();
+        assert_eq!(told.try_recv(), Err(TryRecvError::Disconnected));
+        drop(other);
+        assert_eq!(counts(&seats), (2, 0));
+        assert_eq!(client.stats().held, 0);
+        let leased = seats.clone().with_lease(SECOND * 30).acquire().unwrap();
+        assert!(leased.lost().is_none() && client.stats().held == 0);
+    }
+
+    fn a_watched_permit_is_given_back_when_its_client_is_shut_down(world: &World) {
+        let client = world.client();
+        let seats = watched(&client, "a", 5);
+        let (one, several) = (seats.acquire().unwrap(), seats.acquire_many(3).unwrap());
+        let (told, all_told) = (one.lost().unwrap().clone(), several.lost().unwrap().clone());
+        assert_eq!(client.shutdown(SOON).released, 4);
+        assert_eq!(told.recv_timeout(SOON), Ok(LostReason::Shutdown));
+        assert_eq!(all_told.recv_timeout(SOON), Ok(LostReason::Shutdown));
+        assert!(!one.is_valid() && !several.is_valid());
+        assert_eq!(one.release(), Err(lost(LostReason::Shutdown)));
+        assert_eq!(several.release(), Err(lost(LostReason::Shutdown)));
+        assert_eq!(counts(&world.client().expirable_semaphore("a")), (5, 0));
+    }
+}
+
+#[test]
+fn watched_permits_outlive_their_lease_for_as_long_as_they_are_held() {
+    let world = InMemory::new();
+    let client = world.client();
+    let seats = watched(&client, "a", 4);
+    let (one, several) = (seats.acquire().unwrap(), seats.acquire_many(2).unwrap());
+    for _ in 0..60 {
+        world.clock.advance(SECOND * 60);
+        assert!(one.is_valid() && several.is_valid());
+        assert!(seats.lease_of(&one.id()).unwrap().unwrap() >= SECOND * 20);
+        // Whose lease has ended is not counted.
+        assert_eq!(counts(&seats), (1, 3));
+    }
+    one.release().unwrap();
+    several.release().unwrap();
+    assert_eq!(counts(&seats), (4, 0));
+    let renewed = client.stats().renewed;
+    world.clock.advance(SECOND * 60);
+    assert_eq!(client.stats().renewed, renewed);
+}
+
+#[test]
+fn a_watched_permit_released_by_another_client_is_lost_at_the_next_renewal() {
+    let world = InMemory::new();
+    let (tell, told_of) = unbounded();
+    let client = built(
+        world
+            .builder()
+            .on_lost(move |lock| drop(tell.send((lock.name().to_owned(), lock.reason())))),
+    );
+    let seats = watched(&client, "a", 3);
+    let (one, several) = (seats.acquire().unwrap(), seats.acquire_many(2).unwrap());
+    let others = client.expirable_semaphore("a");
+    others.release(&one.id()).unwrap();
+    others.release(&several.ids()[1]).unwrap();
+    world.clock.advance(SECOND * 10);
+    assert_eq!(one.lost().unwrap().try_recv(), Ok(LostReason::Deleted));
+    assert_eq!(several.lost().unwrap().recv_timeout(SOON), Ok(LostReason::Deleted));
+    assert!(!one.is_valid() && !several.is_valid());
+    for _ in 0..2 {
+        let told = told_of.recv_timeout(SOON).unwrap();
+        assert_eq!(told, ("a".to_owned(), LostReason::Deleted));
+    }
+    assert_eq!(one.release(), Err(lost(LostReason::Deleted)));
+    assert_eq!(several.release(), Err(lost(LostReason::Deleted)));
+    assert_eq!(counts(&seats), (3, 0));
+    assert!(told_of.try_recv().is_err());
+}
+
+#[test]
+fn a_watched_permit_is_lost_when_the_server_does_not_answer_and_comes_back_by_its_lease() {
+    let world = InMemory::new();
+    let client = world.client();
+    let other = world.client();
+    let seats = watched(&client, "a", 1);
+    let permit = seats.acquire().unwrap();
+    world.clock.advance(SECOND * 100);
+    world.memory.set_unreachable(true);
+    world.clock.advance(SECOND * 31);
+    assert_eq!(permit.lost().unwrap().try_recv(), Ok(LostReason::ServerUnreachable));
+    assert!(!permit.is_valid() && permit.remaining().is_zero());
+    world.memory.set_unreachable(false);
+    let theirs = other.expirable_semaphore("a").try_acquire().unwrap().unwrap();
+    assert_eq!(permit.release(), Err(lost(LostReason::ServerUnreachable)));
+    world.clock.advance(SECOND * 10);
+    assert_eq!(client.stats().owed_releases, 0);
+    // Whoever has it by now is not touched.
+    assert_eq!(counts(&seats), (0, 1));
+    theirs.release().unwrap();
+}
+
+#[test]
+fn an_id_that_was_taken_out_is_not_renewed_and_its_permit_ends_with_its_lease() {
+    let world = InMemory::new();
+    let client = world.client();
+    let seats = watched(&client, "a", 1);
+    let permit = seats.acquire().unwrap();
+    world.clock.advance(SECOND * 100);
+    let told = permit.lost().unwrap().clone();
+    let _id = permit.into_id();
+    assert_eq!(told.try_recv(), Err(TryRecvError::Disconnected));
+    assert_eq!((client.stats().held, counts(&seats)), (0, (0, 1)));
+    world.clock.advance(SECOND * 31);
+    assert_eq!(counts(&seats), (1, 0));
+    assert_eq!(client.stats().lost, 0);
+}
+
+#[test]
+fn a_semaphore_whose_leases_were_overwritten_does_not_affect_others() {
+    let world = InMemory::new();
+    let client = world.client();
+    let (spoilt, gone) = (watched(&client, "a", 1), watched(&client, "b", 1));
+    let (first, second) = (spoilt.acquire().unwrap(), gone.acquire().unwrap());
+    let well = watched(&client, "c", 1).acquire().unwrap();
+    let lock = client.lock("d").lock().unwrap();
+    world.memory.put_text("{a}:timeout");
+    world.memory.delete("{b}:timeout");
+    world.clock.advance(SECOND * 10);
+    assert_eq!(first.lost().unwrap().try_recv(), Ok(LostReason::TakenOver));
+    assert_eq!(second.lost().unwrap().try_recv(), Ok(LostReason::Deleted));
+    world.clock.advance(SECOND * 100);
+    assert!(well.is_valid() && lock.is_held());
+}
+
+#[test]
+fn a_longer_lease_that_was_set_by_hand_is_not_shortened_by_a_renewal() {
+    let world = InMemory::new();
+    let client = world.client();
+    let seats = watched(&client, "a", 2);
+    let (long, short) = (seats.acquire().unwrap(), seats.acquire().unwrap());
+    assert!(seats.update_lease(&long.id(), SECOND * 3600).unwrap());
+    assert!(seats.update_lease(&short.id(), SECOND * 15).unwrap());
+    world.clock.advance(SECOND * 60);
+    assert_eq!(seats.lease_of(&long.id()).unwrap(), Some(SECOND * 3540));
+    assert!(seats.lease_of(&short.id()).unwrap().unwrap() >= SECOND * 20);
+    assert!(long.is_valid() && short.is_valid());
+}
+
+#[test]
+fn max_hold_and_long_holds_are_watched_permits_too() {
+    let world = InMemory::new();
+    let (tell, told_of) = unbounded();
+    let builder = world.builder().max_hold(SECOND * 60);
+    let builder =
+        builder.on_long_hold(SECOND * 5, move |held| drop(tell.send(held.name().to_owned())));
+    let client = built(builder);
+    let permit = watched(&client, "a", 1).acquire().unwrap();
+    world.clock.advance(SECOND * 60);
+    assert_eq!(told_of.recv_timeout(SOON), Ok("a".to_owned()));
+    assert_eq!(permit.lost().unwrap().recv_timeout(SOON), Ok(LostReason::Expired));
+}
+
+#[test]
+fn a_server_that_is_out_of_memory_prolongs_permits() {
+    let server = Server::start();
+    let lease = SECOND * 2;
+    let client = built(Client::builder().url(&server.url()).watchdog_lease(lease));
+    let seats = watched(&client, "a", 2);
+    let permit = seats.acquire().unwrap();
+    server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let before = client.stats().renewed;
+    wait_until("it was renewed", SOON, || client.stats().renewed >= before + 4);
+    assert!(permit.is_valid());
+    assert_eq!(seats.acquired_permits().unwrap(), 1);
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    permit.release().unwrap();
+}
+
+#[test]
+fn a_waiter_gets_the_watched_permit_of_a_client_that_is_gone_when_its_lease_ends() {
+    let server = Server::start();
+    let proxy = wheellock_fixture::Proxy::start(server.address());
+    let lease = SECOND * 2;
+    let builder = Client::builder().url(&proxy.url()).command_timeout(TIMEOUT);
+    let dying = built(builder.watchdog_lease(lease));
+    let permit = watched(&dying, "a", 1).acquire().unwrap();
+    let told = permit.lost().unwrap().clone();
+    let waiter = built(Client::builder().url(&server.url()));
+    let seats = waiter.expirable_semaphore("a").watched();
+    assert!(seats.try_acquire_for(lease * 3 / 2).unwrap().is_none(), "it is renewed");
+    assert_eq!(told.recv_timeout(Duration::ZERO), Err(RecvTimeoutError::Timeout));
+    proxy.cut_all();
+    let _nothing_passes = proxy.on(|_: &Request| true, Fault::DropRequest).always();
+    let (next, took) = timed(|| seats.try_acquire_for(SOON).unwrap());
+    assert!(next.is_some() && took < lease + SLACK, "{took:?}");
+    assert_eq!(told.recv_timeout(SOON), Ok(LostReason::ServerUnreachable));
+    assert!(!permit.is_valid());
+}
+
+/// Aims a fault at the next run of a script.
+fn on(world: &crate::common::World, script: &'static str, fault: Fault) -> Aim {
+    let hash = world.server.command(&["SCRIPT", "LOAD", script]).text();
+    let is = move |request: &Request| request.name() == "EVALSHA" && request.argument(1) == hash;
+    world.proxy.on(is, fault)
+}
+
+#[test]
+fn a_late_copy_of_an_acquire_takes_no_watched_permit_after_the_release() {
+    let world = crate::common::World::new();
+    let client = built(world.builder().command_timeout(SECOND * 2));
+    let seats = watched(&client, "a", 2);
+    let kept = on(&world, ACQUIRE, Fault::HoldRequest);
+    let permit: Permit = std::thread::scope(|scope| {
+        let acquire = scope.spawn(|| seats.acquire().unwrap());
+        kept.wait_for_hit(SOON);
+        world.proxy.cut_all();
+        acquire.join().unwrap()
+    });
+    permit.release().unwrap();
+    let none = Reply::Array(vec![Reply::Integer(0), Reply::Integer(2), Reply::Integer(-1)]);
+    assert_eq!(kept.deliver().remove(0), none);
+    assert_eq!(counts(&seats), (2, 0));
+}
+
+#[test]
+fn watched_permits_count_once_although_replies_are_lost() {
+    let world = crate::common::World::new();
+    let client = world.patient();
+    let seats = watched(&client, "a", 3);
+    // So that the server knows the scripts.
+    drop(seats.acquire_many(2).unwrap());
+    for script in [ACQUIRE, RELEASE] {
+        let aim = on(&world, script, Fault::ResetBeforeReply);
+        let permits = seats.acquire_many(2).unwrap();
+        assert_eq!(counts(&seats), (1, 2));
+        permits.release().unwrap();
+        assert_eq!((aim.hits(), counts(&seats)), (1, (3, 0)));
+    }
+    assert_eq!(client.stats().held, 0);
+}
+
+#[test]
+fn an_unanswered_acquire_of_a_watched_permit_leaves_none_behind() {
+    let world = InMemory::new();
+    let client = world.client();
+    let seats = watched(&client, "a", 1);
+    world.memory.lose_replies(true);
+    assert!(seats.try_acquire().unwrap_err().is_outcome_unknown());
+    world.memory.lose_replies(false);
+    world.clock.advance(SECOND);
+    assert_eq!((client.stats().held, client.stats().owed_releases), (0, 0));
+    assert_eq!(counts(&seats), (1, 0));
+    assert!(seats.try_acquire().unwrap().is_some());
+}

@@ -1,0 +1,66 @@
+//! Comments cite decisions as `DESIGN: late copies`. Each citation is a heading of `DESIGN.md`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::vocabulary::source_files;
+
+const MARK: &str = "DESIGN: ";
+
+/// The text of a comment line; `None` for a line of code.
+fn comment(line: &str) -> Option<&str> {
+    let text = line.trim_start().strip_prefix("//")?;
+    Some(text.trim_start_matches(['/', '!']).trim())
+}
+
+/// The text with comments as long lines, so that no citation is broken by the end of a line.
+fn joined_comments(text: &str) -> String {
+    let mut joined = String::new();
+    for line in text.lines() {
+        joined.push_str(comment(line).unwrap_or("\n"));
+        joined.push(' ');
+    }
+    joined
+}
+
+/// The titles that a text cites. Several are divided by commas.
+fn citations(text: &str) -> Vec<&str> {
+    let ends = |letter| matches!(letter, ')' | '.' | ';' | ':' | '`' | '\n');
+    let lists = text.split(MARK).skip(1).map(|rest| rest.split(ends).next().unwrap_or_default());
+    lists.flat_map(|list| list.split(',')).map(str::trim).collect()
+}
+
+#[test]
+fn every_cited_decision_is_a_heading_of_the_design() {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let design = fs::read_to_string(workspace.join("DESIGN.md")).unwrap();
+    let titles: BTreeSet<_> = design.lines().filter_map(|line| line.strip_prefix("### ")).collect();
+    let mut texts: Vec<(PathBuf, String)> = vec![("DESIGN.md".into(), design.replace('\n', " "))];
+    for folder in ["lock/src", "wheel/src"] {
+        let mut files = Vec::new();
+        source_files(&workspace.join(folder), &mut files);
+        let before = texts.len();
+        for path in files {
+            let joined = joined_comments(&fs::read_to_string(&path).unwrap());
+            if joined.contains(MARK) {
+                texts.push((path, joined));
+            }
+        }
+        assert!(texts.len() > before + 10, "{} files of {folder} cite", texts.len() - before);
+    }
+    let mut wrong = Vec::new();
+    for (path, text) in &texts {
+        for title in citations(text).into_iter().filter(|title| !titles.contains(title)) {
+            wrong.push(format!("{}: `{title}`", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "no such heading:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn citations_are_read_across_lines_and_commas() {
+    let text =
+        "//! One (DESIGN: late\n//! copies, retries).\nlet a = 1; // not\n/// DESIGN: forks.\n";
+    assert_eq!(citations(&joined_comments(text)), ["late copies", "retries", "forks"]);
+}

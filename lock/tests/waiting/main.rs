@@ -1,0 +1,9 @@
+//! How threads wait for a lock: woken by a release, on time, and with an error when the server does
+//! not answer.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod subscription;
+mod unanswered;
+mod wakeups;

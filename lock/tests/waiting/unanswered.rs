@@ -1,0 +1,160 @@
+//! What a timed wait returns while the server does not answer: `None` means that the server said so
+//! since the wait began; otherwise there is an error.
+
+#![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::Duration;
+
+use crate::common::in_memory::InMemory;
+use crate::common::{SOON, built, now, wait_for_a_waiter};
+use wheellock::{Client, Error, SystemClock, Wait};
+use wheellock_fixture::{Server, wait_until};
+
+const WAIT: Duration = Duration::from_millis(600);
+const THREADS: usize = 20;
+
+fn connect(server: &Server) -> Client {
+    built(Client::builder().url(&server.url()))
+}
+
+/// What becomes of a timed wait: whether it was granted, or the error.
+type Waits = fn(&Client) -> Result<bool, Error>;
+
+/// Each way of waiting in a line.
+const WAYS: [(&str, Waits); 9] = [
+    ("lock", |client| Ok(client.lock("lock").try_lock_for(WAIT)?.is_some())),
+    ("until", |client| Ok(client.lock("lock").try_lock_until(now() + WAIT)?.is_some())),
+    ("cancel", |client| {
+        let (_cancel, cancelled) = crossbeam_channel::bounded(1);
+        Ok(client
+            .lock("lock")
+            .try_lock_with(Wait::at_most(WAIT).or_cancelled(&cancelled))?
+            .is_some())
+    }),
+    ("fair", |client| Ok(client.fair_lock("fair").try_lock_for(WAIT)?.is_some())),
+    ("spin", |client| Ok(client.spin_lock("spin").try_lock_for(WAIT)?.is_some())),
+    ("read", |client| Ok(client.read_write_lock("rw").read_lock().try_lock_for(WAIT)?.is_some())),
+    ("multi", |client| {
+        let (a, b) = (client.lock("multi a"), client.lock("multi b"));
+        Ok(client.multi_lock(&[&a, &b]).try_lock_for(WAIT)?.is_some())
+    }),
+    ("semaphore", |client| client.semaphore("semaphore").try_acquire_for(1, WAIT)),
+    ("latch", |client| client.count_down_latch("latch").wait_for(WAIT)),
+];
+
+/// Lets many threads wait at the same moment. Answers what became of each.
+fn together(client: &Client, waits: Waits) -> Vec<Result<bool, Error>> {
+    let start = Barrier::new(THREADS);
+    thread::scope(|scope| {
+        let wait = || {
+            start.wait();
+            waits(client)
+        };
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(wait)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn queued_waiters_do_not_mistake_a_silent_server_for_a_holder() {
+    for (way, waits) in WAYS {
+        let server = Server::start();
+        let client = connect(&server);
+        server.pause();
+        for outcome in together(&client, waits) {
+            assert!(outcome.as_ref().is_err_and(Error::is_retryable), "{way}: {outcome:?}");
+        }
+        server.resume();
+    }
+}
+
+#[test]
+fn queued_waiters_do_not_mistake_a_dead_server_for_a_holder() {
+    for (way, waits) in WAYS {
+        let server = Server::start();
+        let client = connect(&server);
+        server.kill();
+        for outcome in together(&client, waits) {
+            assert!(outcome.as_ref().is_err_and(Error::is_retryable), "{way}: {outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn an_unreachable_in_memory_store_is_an_error_for_every_waiter() {
+    for (way, waits) in WAYS {
+        let world = InMemory::new();
+        let client = built(world.builder().clock(std::sync::Arc::new(SystemClock)));
+        world.memory.set_unreachable(true);
+        for outcome in together(&client, waits) {
+            assert!(outcome.as_ref().is_err_and(Error::is_retryable), "{way}: {outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn a_waiter_behind_a_sleeping_one_sees_the_server_fail_in_time() {
+    let server = Server::start();
+    let (holder, client) = (connect(&server), connect(&server));
+    let guard = holder.lock("a").lock().unwrap();
+    thread::scope(|scope| {
+        let first = scope.spawn(|| client.lock("a").lock().map(drop));
+        wait_for_a_waiter(&client);
+        // Shorter than the time between two polls, and long enough for a busy machine.
+        let wait = Duration::from_millis(900);
+        for _ in 0..3 {
+            let outcome = client.lock("a").try_lock_for(wait);
+            assert!(matches!(outcome, Ok(None)), "{outcome:?}");
+        }
+        // Right after a poll of the sleeping waiter.
+        let asked = || server.command_calls("evalsha") + server.command_calls("eval");
+        let before = asked();
+        wait_until("it asks", SOON, || asked() > before);
+        server.pause();
+        let outcome = client.lock("a").try_lock_for(wait);
+        assert!(matches!(&outcome, Err(error) if error.is_retryable()), "{outcome:?}");
+        server.resume();
+        guard.unlock().unwrap();
+        drop(first.join().unwrap());
+    });
+}
+
+#[test]
+fn short_waits_together_cost_the_server_few_tries() {
+    let server = Server::start();
+    let (holder, client) = (connect(&server), connect(&server));
+    let _guard = holder.lock("lock").lock().unwrap();
+    let before = server.command_calls("evalsha") + server.command_calls("eval");
+    let (_, waits) = WAYS[0];
+    for outcome in together(&client, waits) {
+        assert_eq!(outcome, Ok(false));
+    }
+    let tries = server.command_calls("evalsha") + server.command_calls("eval") - before;
+    // The first waiter when it came and when it subscribed, and one try for all the others.
+    assert!(tries <= 6, "{tries}");
+}
+
+#[test]
+fn a_very_short_wait_behind_others_is_no_error_while_the_server_answers() {
+    let server = Server::start();
+    let (holder, client) = (connect(&server), connect(&server));
+    let guard = holder.lock("a").lock().unwrap();
+    thread::scope(|scope| {
+        let first = scope.spawn(|| client.lock("a").lock().map(drop));
+        wait_for_a_waiter(&client);
+        let mut answered = 0;
+        for _ in 0..100 {
+            match client.lock("a").try_lock_for(Duration::from_millis(1)) {
+                Ok(None) => answered += 1,
+                Ok(Some(_)) => panic!("it is held"),
+                // A busy machine may take longer than that for an answer.
+                Err(error) => assert!(error.is_retryable(), "{error:?}"),
+            }
+        }
+        assert!(answered > 50, "{answered}");
+        guard.unlock().unwrap();
+        first.join().unwrap().unwrap();
+    });
+}

@@ -1,0 +1,864 @@
+//! How threads wait for a lock on a real server: woken by the release, in order, on time, and
+//! without needless commands.
+
+#![expect(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "a helper that fails is a test that fails"
+)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use hashed_wheel::Parker;
+use parking_lot::Mutex;
+use wheellock::{Client, Clock, Error, LockGuard, LostReason, SystemClock, Wait};
+use wheellock_fixture::{Fault, Proxy, Request, Server, wait_until};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// As the documentation has it: a waiter that was not told asks again after so long.
+const POLL_BOUND: Duration = SECOND;
+/// What a busy machine may take for anything that takes no time. Below the poll bound, so that a
+/// waiter that polls is not mistaken for one that was woken.
+const AT_ONCE: Duration = Duration::from_millis(800);
+/// Longer than anything here takes.
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn now() -> Instant {
+    SystemClock.now()
+}
+
+fn since(start: Instant) -> Duration {
+    now().saturating_duration_since(start)
+}
+
+fn connect(server: &Server) -> Client {
+    Client::connect(&server.url()).unwrap()
+}
+
+/// Starts a thread with a stack so small that a thousand of them are no burden.
+fn start<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    run: impl FnOnce() -> T + Send + 'scope,
+) -> ScopedJoinHandle<'scope, T> {
+    thread::Builder::new().stack_size(128 * 1024).spawn_scoped(scope, run).unwrap()
+}
+
+/// How many connections listen for the releases of a lock.
+fn listeners(server: &Server, name: &str) -> i64 {
+    let channel = format!("redisson_lock__channel:{{{name}}}");
+    server.command(&["PUBSUB", "NUMSUB", &channel]).array()[1].integer()
+}
+
+/// How many scripts the server has run or refused to run.
+fn scripts(server: &Server) -> u64 {
+    server.command_calls("evalsha") + server.command_calls("eval")
+}
+
+/// Teaches the server every script, so that from now on each try and each release is one call.
+fn teach(server: &Server, client: &Client) {
+    let (lock, rival) = (client.lock("the scripts"), connect(server));
+    for _ in 0..2 {
+        let guard = lock.lock().unwrap();
+        assert!(rival.lock("the scripts").try_lock().unwrap().is_none());
+        guard.unlock().unwrap();
+    }
+}
+
+/// Waits until this number of the client's threads wait, and are subscribed.
+fn wait_for_waiters(server: &Server, client: &Client, name: &str, count: usize) {
+    wait_until("the threads wait", LIMIT, || client.stats().waiters == count);
+    wait_until("they listen", LIMIT, || listeners(server, name) > 0);
+}
+
+/// Waits until the first thread that waits for a lock has been refused twice, before it listened
+/// and after. From then on it is up to a message or to the poll bound. `before` counts the scripts
+/// before it began.
+fn wait_for_the_head(server: &Server, client: &Client, name: &str, before: u64) {
+    wait_for_waiters(server, client, name, 1);
+    wait_until("it was refused twice", LIMIT, || scripts(server) >= before + 2);
+}
+
+/// Waits for a lock, and releases it at once. Answers when it was owned.
+fn take(client: &Client, name: &str) -> Instant {
+    let guard = client.lock(name).try_lock_for(LIMIT).unwrap();
+    let owned_at = now();
+    guard.expect("the lock comes free").unlock().unwrap();
+    owned_at
+}
+
+fn middle(mut measured: Vec<Duration>) -> Duration {
+    measured.sort_unstable();
+    measured[measured.len() / 2]
+}
+
+/// Whether a request takes a lock: a script with one key and three arguments, of which the last is
+/// the default lease.
+fn is_acquire(request: &Request) -> bool {
+    request.name().starts_with("EVAL")
+        && request.argument(2) == "1"
+        && request.arguments.len() == 7
+        && request.argument(6) == "30000"
+}
+
+fn is_cancelled(outcome: &Result<Option<LockGuard>, Error>) -> bool {
+    matches!(outcome, Err(Error::Cancelled { .. }))
+}
+
+#[test]
+fn a_waiter_owns_the_lock_within_milliseconds_of_its_release() {
+    let server = Server::start();
+    let (holder, waiter) = (connect(&server), connect(&server));
+    let mut delays = Vec::new();
+    for round in 0..21 {
+        let name = format!("round {round}");
+        let guard = holder.lock(&name).lock().unwrap();
+        let before = scripts(&server);
+        thread::scope(|scope| {
+            let waiting = start(scope, || take(&waiter, &name));
+            wait_for_the_head(&server, &waiter, &name, before);
+            let released_at = now();
+            guard.unlock().unwrap();
+            let owned_at = waiting.join().unwrap();
+            delays.push(owned_at.saturating_duration_since(released_at));
+        });
+    }
+    delays.sort_unstable();
+    let slowest = delays[delays.len() - 1];
+    assert!(slowest < AT_ONCE, "the slowest hand-over took {slowest:?}");
+    // Not the usual one: that is what the machine makes of it while it does much else.
+    let fast = delays[2];
+    assert!(fast < Duration::from_millis(100), "even a fast hand-over takes {fast:?}");
+}
+
+#[test]
+fn a_waiter_asks_the_server_no_more_than_once_per_poll_bound() {
+    let server = Server::start();
+    let (holder, waiter) = (connect(&server), connect(&server));
+    teach(&server, &holder);
+    let guard = holder.lock("a").lock().unwrap();
+    thread::scope(|scope| {
+        let waiting = start(scope, || take(&waiter, "a"));
+        wait_for_waiters(&server, &waiter, "a", 1);
+        let (before, start) = (scripts(&server), now());
+        wait_until("two and a half poll bounds have passed", LIMIT, || {
+            since(start) >= POLL_BOUND * 5 / 2
+        });
+        let asked = scripts(&server) - before;
+        // The try that follows the subscription may still have been on its way.
+        let most = since(start).as_secs() + 1 + 1;
+        assert!(asked <= most, "{asked} tries in {:?}", since(start));
+        assert!(asked >= 2, "{asked} tries: a lost message would never be made up for");
+        guard.unlock().unwrap();
+        waiting.join().unwrap();
+    });
+}
+
+#[test]
+fn a_lost_message_costs_at_most_the_poll_bound() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.address());
+    let (holder, waiter) = (connect(&server), Client::connect(&proxy.url()).unwrap());
+    let guard = holder.lock("a").lock().unwrap();
+    let before = scripts(&server);
+    thread::scope(|scope| {
+        let waiting = start(scope, || take(&waiter, "a"));
+        wait_for_the_head(&server, &waiter, "a", before);
+        proxy.lose_messages(true);
+        let released_at = now();
+        guard.unlock().unwrap();
+        let delay = waiting.join().unwrap().saturating_duration_since(released_at);
+        assert!(delay < POLL_BOUND + AT_ONCE, "{delay:?}");
+    });
+}
+
+#[test]
+fn a_release_while_the_subscription_is_broken_costs_at_most_the_poll_bound() {
+    let server = Server::start();
+    let (holder, waiter) = (connect(&server), connect(&server));
+    for _ in 0..3 {
+        let guard = holder.lock("a").lock().unwrap();
+        let before = scripts(&server);
+        thread::scope(|scope| {
+            let waiting = start(scope, || take(&waiter, "a"));
+            wait_for_the_head(&server, &waiter, "a", before);
+            server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+            let released_at = now();
+            guard.unlock().unwrap();
+            let delay = waiting.join().unwrap().saturating_duration_since(released_at);
+            assert!(delay < POLL_BOUND + AT_ONCE, "{delay:?}");
+        });
+    }
+}
+
+#[test]
+fn a_release_before_the_subscription_is_noticed_when_it_is_confirmed() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.address());
+    let (holder, waiter) = (connect(&server), Client::connect(&proxy.url()).unwrap());
+    let guard = holder.lock("a").lock().unwrap();
+    let aim = proxy.on(|request| request.name() == "SUBSCRIBE", Fault::HoldRequest);
+    thread::scope(|scope| {
+        let waiting = start(scope, || take(&waiter, "a"));
+        aim.wait_for_hit(LIMIT);
+        let released_at = now();
+        guard.unlock().unwrap();
+        aim.deliver();
+        let delay = waiting.join().unwrap().saturating_duration_since(released_at);
+        assert!(delay < AT_ONCE, "{delay:?}");
+    });
+}
+
+#[test]
+fn a_release_after_the_subscription_broke_wakes_the_waiter() {
+    let server = Server::start();
+    let (holder, waiter) = (connect(&server), connect(&server));
+    let guard = holder.lock("a").lock().unwrap();
+    thread::scope(|scope| {
+        let waiting = start(scope, || take(&waiter, "a"));
+        wait_for_waiters(&server, &waiter, "a", 1);
+        server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        wait_until("there is no subscriber", LIMIT, || listeners(&server, "a") == 0);
+        wait_until("it is subscribed again", LIMIT, || listeners(&server, "a") == 1);
+        let released_at = now();
+        guard.unlock().unwrap();
+        let delay = waiting.join().unwrap().saturating_duration_since(released_at);
+        assert!(delay < AT_ONCE, "{delay:?}");
+    });
+}
+
+#[test]
+fn a_waiter_follows_a_lease_that_ends_by_itself_without_waiting_for_the_poll_bound() {
+    let server = Server::start();
+    let (holder, waiter) = (connect(&server), connect(&server));
+    let lease = Duration::from_millis(1_100);
+    let taken_at = now();
+    let guard = holder.lock("a").with_lease(lease).lock().unwrap();
+    let next = waiter.lock("a").lock().unwrap();
+    let delay = since(taken_at);
+    // The poll bound alone would ask at 1 s and at 2 s.
+    assert!(delay + Duration::from_millis(1) >= lease, "{delay:?}");
+    assert!(delay < lease + AT_ONCE, "{delay:?}");
+    assert!(!guard.is_held());
+    assert!(matches!(guard.unlock(), Err(Error::Lost { .. })));
+    assert!(next.is_held());
+    next.unlock().unwrap();
+}
+
+/// What a crowd did.
+struct Crowd {
+    took: Duration,
+    /// Tries to take the lock, all of them.
+    tries: u64,
+    /// Connections that listened while all waited.
+    listeners: i64,
+}
+
+/// Lets so many threads of each client wait for one lock, then releases it. Each counts, without an
+/// atomic step, and releases.
+fn crowd(clients: usize, threads: usize) -> Crowd {
+    let server = Server::start();
+    let holder = connect(&server);
+    teach(&server, &holder);
+    let clients: Vec<Client> = (0..clients).map(|_| connect(&server)).collect();
+    let counter = AtomicU64::new(0);
+    let guard = holder.lock("a").lock().unwrap();
+    let before = scripts(&server);
+    let begun = now();
+    let mut listening = 0;
+    thread::scope(|scope| {
+        let waiting: Vec<_> = clients
+            .iter()
+            .flat_map(|client| (0..threads).map(move |_| client))
+            .map(|client| {
+                let counter = &counter;
+                start(scope, move || {
+                    let guard = client.lock("a").lock().unwrap();
+                    // Two steps: without exclusion a count is lost.
+                    let seen = counter.load(Ordering::Relaxed);
+                    thread::yield_now();
+                    assert!(guard.is_held());
+                    counter.store(seen + 1, Ordering::Relaxed);
+                    guard.unlock().unwrap();
+                })
+            })
+            .collect();
+        for client in &clients {
+            wait_for_waiters(&server, client, "a", threads);
+        }
+        let all = i64::try_from(clients.len()).unwrap();
+        wait_until("every client listens", LIMIT, || listeners(&server, "a") >= all);
+        listening = listeners(&server, "a");
+        guard.unlock().unwrap();
+        for thread in waiting {
+            thread.join().unwrap();
+        }
+    });
+    let took = since(begun);
+    let all = u64::try_from(clients.len() * threads).unwrap();
+    assert_eq!(counter.load(Ordering::Relaxed), all, "two were inside at once");
+    let releases = all + 1;
+    Crowd { took, tries: scripts(&server) - before - releases, listeners: listening }
+}
+
+#[test]
+fn a_thousand_threads_cost_one_subscription_and_one_try_per_release_or_poll_bound() {
+    let crowd = crowd(1, 1000);
+    assert_eq!(crowd.listeners, 1);
+    let releases = 1001;
+    // The first in line tries once before it subscribes; then when the subscription is live; then
+    // for each message, and for each poll bound.
+    let most = 1 + 1 + releases + crowd.took.as_secs() + 1;
+    assert!(crowd.tries <= most, "{} tries in {:?}", crowd.tries, crowd.took);
+}
+
+#[test]
+fn the_threads_of_two_clients_all_get_the_lock_and_each_client_tries_once_per_release() {
+    let crowd = crowd(2, 100);
+    assert_eq!(crowd.listeners, 2);
+    let releases = 201;
+    let most = 2 * (1 + 1 + releases + crowd.took.as_secs() + 1);
+    assert!(crowd.tries <= most, "{} tries in {:?}", crowd.tries, crowd.took);
+}
+
+#[test]
+fn threads_of_one_client_hand_over_at_once() {
+    let server = Server::start();
+    let client = connect(&server);
+    let begun = now();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            start(scope, || {
+                for _ in 0..15 {
+                    client.lock("a").lock().unwrap().unlock().unwrap();
+                }
+            });
+        }
+    });
+    // Sixty hand-overs, of which not one may be left to the poll bound.
+    assert!(since(begun) < SECOND * 2, "{:?}", since(begun));
+}
+
+#[test]
+fn the_waiters_of_one_client_are_served_in_order() {
+    let server = Server::start();
+    let (holder, client) = (connect(&server), connect(&server));
+    let guard = holder.lock("a").lock().unwrap();
+    let order = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for number in 0..50 {
+            let (order, client) = (&order, &client);
+            start(scope, move || {
+                let guard = client.lock("a").lock().unwrap();
+                order.lock().push(number);
+                guard.unlock().unwrap();
+            });
+            wait_for_waiters(&server, client, "a", number + 1);
+        }
+        guard.unlock().unwrap();
+    });
+    assert_eq!(order.into_inner(), (0..50).collect::<Vec<_>>());
+}
+
+/// Measures five waits that come to nothing. Answers how late they usually end; not one may end
+/// early.
+fn lateness(wait: Duration, mut run: impl FnMut(Duration)) -> Duration {
+    let late = (0..5)
+        .map(|_| {
+            let start = now();
+            run(wait);
+            let took = since(start);
+            assert!(took >= wait, "a wait of {wait:?} ended early, after {took:?}");
+            took.saturating_sub(wait)
+        })
+        .collect();
+    middle(late)
+}
+
+#[test]
+fn a_timed_wait_ends_on_time() {
+    let server = Server::start();
+    let (holder, waiter) = (connect(&server), connect(&server));
+    let _guard = holder.lock("a").lock().unwrap();
+    let lock = waiter.lock("a");
+    for millis in [1, 20, 150, 350] {
+        let wait = Duration::from_millis(millis);
+        let late = lateness(wait, |wait| {
+            assert!(lock.try_lock_for(wait).unwrap().is_none());
+        });
+        assert!(late < Duration::from_millis(200), "try_lock_for({wait:?}) was late by {late:?}");
+        let late = lateness(wait, |wait| {
+            assert!(lock.try_lock_until(now() + wait).unwrap().is_none());
+        });
+        assert!(late < Duration::from_millis(200), "try_lock_until({wait:?}) was late by {late:?}");
+    }
+}
+
+#[test]
+fn a_timed_wait_ends_on_time_behind_other_waiters() {
+    let server = Server::start();
+    let (holder, waiter) = (connect(&server), connect(&server));
+    let _guard = holder.lock("a").lock().unwrap();
+    thread::scope(|scope| {
+        for _ in 0..10 {
+            start(scope, || {
+                let start = now();
+                let wait = Duration::from_millis(700);
+                assert!(waiter.lock("a").try_lock_for(wait).unwrap().is_none());
+                assert!((wait..wait + AT_ONCE).contains(&since(start)), "{:?}", since(start));
+            });
+        }
+    });
+}
+
+#[test]
+fn a_timed_wait_ends_on_time_while_the_server_hangs() {
+    let server = Server::start();
+    let client = connect(&server);
+    server.pause();
+    let wait = Duration::from_millis(600);
+    let start = now();
+    let outcome = client.lock("a").try_lock_for(wait);
+    let took = since(start);
+    assert!(matches!(&outcome, Err(error) if error.is_retryable()), "{outcome:?}");
+    // Long before the command timeout.
+    assert!(took < wait + SECOND, "{took:?}");
+    server.resume();
+    // What the attempts left behind is released in the background.
+    let guard = client.lock("a").try_lock_for(LIMIT).unwrap().expect("the lock comes free");
+    assert!(guard.is_held());
+}
+
+#[test]
+fn a_waiter_ends_on_time_if_the_server_hangs_while_it_waits() {
+    let server = Server::start();
+    let (holder, waiter) = (connect(&server), connect(&server));
+    let guard = holder.lock("a").lock().unwrap();
+    thread::scope(|scope| {
+        // One ends between two polls, the other while a poll hangs.
+        let waits = [Duration::from_millis(800), Duration::from_millis(1_500)];
+        let threads = waits.map(|wait| {
+            let waiter = &waiter;
+            start(scope, move || {
+                let start = now();
+                let outcome = waiter.lock("a").try_lock_for(wait);
+                let got = matches!(outcome, Ok(Some(_)));
+                (wait, since(start), got)
+            })
+        });
+        wait_for_waiters(&server, &waiter, "a", 2);
+        server.pause();
+        for thread in threads {
+            let (wait, took, got) = thread.join().unwrap();
+            assert!(!got);
+            assert!(took < wait + SECOND, "a wait of {wait:?} took {took:?}");
+        }
+        server.resume();
+    });
+    assert!(guard.is_held());
+    guard.unlock().unwrap();
+    drop(waiter.lock("a").lock().unwrap());
+}
+
+#[test]
+fn try_lock_neither_waits_nor_subscribes() {
+    let server = Server::start();
+    let (holder, other) = (connect(&server), connect(&server));
+    let guard = holder.lock("a").lock().unwrap();
+    let start = now();
+    for _ in 0..100 {
+        assert!(other.lock("a").try_lock().unwrap().is_none());
+        assert!(other.lock("a").try_lock_for(Duration::ZERO).unwrap().is_none());
+    }
+    assert!(since(start) < SECOND * 5, "200 tries took {:?}", since(start));
+    assert_eq!(server.command_calls("subscribe"), 0);
+    guard.unlock().unwrap();
+    assert!(other.lock("a").try_lock().unwrap().is_some());
+}
+
+/// A thread that waits until it is cancelled, in each of the ways. Answers when it came back.
+fn wait_for_cancel(client: &Client, cancel: &Receiver<()>, timed: bool) -> Instant {
+    let lock = client.lock("a");
+    let wait = if timed { Wait::at_most(LIMIT) } else { Wait::forever() };
+    let outcome = lock.try_lock_with(wait.or_cancelled(cancel));
+    let back_at = now();
+    assert!(is_cancelled(&outcome), "{outcome:?}");
+    back_at
+}
+
+#[test]
+fn a_message_or_a_dropped_sender_cancels_every_waiter_at_once() {
+    let server = Server::start();
+    let (holder, waiter) = (connect(&server), connect(&server));
+    let guard = holder.lock("a").lock().unwrap();
+    let by_message: fn(Sender<()>) = |sender| {
+        sender.send(()).unwrap();
+        // The sender lives on: it is the message that cancels.
+        std::mem::forget(sender);
+    };
+    let by_drop: fn(Sender<()>) = |sender| drop(sender);
+    for cancel in [by_message, by_drop] {
+        let (sender, receiver) = bounded(1);
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..6)
+                .map(|number| {
+                    let (waiter, receiver) = (&waiter, &receiver);
+                    start(scope, move || wait_for_cancel(waiter, receiver, number % 2 == 0))
+                })
+                .collect();
+            wait_for_waiters(&server, &waiter, "a", 6);
+            let cancelled_at = now();
+            cancel(sender);
+            for thread in threads {
+                let delay = thread.join().unwrap().saturating_duration_since(cancelled_at);
+                assert!(delay < AT_ONCE, "{delay:?}");
+            }
+        });
+        // It stays cancelled: the message was not taken.
+        let start = now();
+        wait_for_cancel(&waiter, &receiver, true);
+        wait_for_cancel(&waiter, &receiver, false);
+        assert!(since(start) < AT_ONCE);
+    }
+    assert_eq!(waiter.stats().waiters, 0);
+    assert!(guard.is_held());
+}
+
+#[test]
+fn one_message_cancels_all_waiters_that_share_the_channel() {
+    let server = Server::start();
+    let (holder, waiter) = (connect(&server), connect(&server));
+    let _guard = holder.lock("a").lock().unwrap();
+    // The message comes while the threads are on their way into the wait.
+    for _ in 0..50 {
+        let (sender, receiver) = bounded(1);
+        thread::scope(|scope| {
+            for number in 0..4 {
+                let (waiter, receiver) = (&waiter, &receiver);
+                start(scope, move || wait_for_cancel(waiter, receiver, number % 2 == 0));
+            }
+            sender.send(()).unwrap();
+        });
+        assert_eq!(receiver.len(), 1, "the message was taken");
+    }
+}
+
+#[test]
+fn a_cancel_while_a_call_hangs_waits_for_one_command_timeout_at_most() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.address());
+    let timeout = SECOND;
+    let client = Client::builder().url(&proxy.url()).command_timeout(timeout).build().unwrap();
+    let aim = proxy.on(is_acquire, Fault::SwallowRequest).always();
+    let (sender, receiver) = bounded(1);
+    thread::scope(|scope| {
+        let waiting = start(scope, || {
+            let outcome = client.lock("a").try_lock_with(Wait::forever().or_cancelled(&receiver));
+            (outcome.is_err(), now())
+        });
+        aim.wait_for_hit(LIMIT);
+        let cancelled_at = now();
+        sender.send(()).unwrap();
+        let (gave_up, back_at) = waiting.join().unwrap();
+        assert!(gave_up);
+        let delay = back_at.saturating_duration_since(cancelled_at);
+        assert!(delay < timeout + AT_ONCE, "{delay:?}");
+    });
+    assert_eq!(aim.hits(), 1, "it was tried again although it was cancelled");
+    aim.withdraw();
+    assert!(client.lock("a").try_lock().unwrap().is_some());
+}
+
+#[test]
+fn a_cancelled_head_hands_on() {
+    let server = Server::start();
+    let (holder, waiter) = (connect(&server), connect(&server));
+    let guard = holder.lock("a").lock().unwrap();
+    let before = scripts(&server);
+    let (sender, receiver) = bounded(1);
+    thread::scope(|scope| {
+        let head = start(scope, || wait_for_cancel(&waiter, &receiver, false));
+        wait_for_the_head(&server, &waiter, "a", before);
+        let next = start(scope, || take(&waiter, "a"));
+        wait_for_waiters(&server, &waiter, "a", 2);
+        sender.send(()).unwrap();
+        head.join().unwrap();
+        let released_at = now();
+        guard.unlock().unwrap();
+        let delay = next.join().unwrap().saturating_duration_since(released_at);
+        assert!(delay < AT_ONCE, "{delay:?}");
+    });
+}
+
+#[test]
+fn a_wake_is_not_lost_with_a_waiter_that_leaves() {
+    let server = Server::start();
+    let (holder, waiter) = (connect(&server), connect(&server));
+    for round in 0..40 {
+        let name = format!("round {round}");
+        let guard = holder.lock(&name).lock().unwrap();
+        let before = scripts(&server);
+        let (sender, receiver) = bounded(1);
+        thread::scope(|scope| {
+            start(scope, || {
+                // It may win or leave; either way the next one is woken.
+                match waiter.lock(&name).try_lock_with(Wait::forever().or_cancelled(&receiver)) {
+                    Ok(guard) => guard.unwrap().unlock().unwrap(),
+                    Err(error) => assert!(matches!(error, Error::Cancelled { .. }), "{error}"),
+                }
+            });
+            wait_for_the_head(&server, &waiter, &name, before);
+            let next = start(scope, || take(&waiter, &name));
+            wait_for_waiters(&server, &waiter, &name, 2);
+            let released_at = now();
+            // From before the release until well after it, in small steps.
+            let canceller = start(scope, move || {
+                for _ in 0..round * 50 {
+                    std::hint::spin_loop();
+                }
+                sender.send(()).unwrap();
+                sender
+            });
+            guard.unlock().unwrap();
+            let delay = next.join().unwrap().saturating_duration_since(released_at);
+            assert!(delay < AT_ONCE, "round {round}: {delay:?}");
+            drop(canceller.join().unwrap());
+        });
+    }
+}
+
+#[test]
+fn a_head_whose_try_fails_hands_on_at_once() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.address());
+    let (holder, waiter) = (connect(&server), Client::connect(&proxy.url()).unwrap());
+    let guard = holder.lock("a").lock().unwrap();
+    let before = scripts(&server);
+    thread::scope(|scope| {
+        let head = start(scope, || waiter.lock("a").lock().map(drop));
+        wait_for_the_head(&server, &waiter, "a", before);
+        let next = start(scope, || take(&waiter, "a"));
+        wait_for_waiters(&server, &waiter, "a", 2);
+        proxy.on(is_acquire, Fault::AnswerInstead(b"-BROKEN on purpose\r\n".to_vec()));
+        let released_at = now();
+        guard.unlock().unwrap();
+        let error = head.join().unwrap().unwrap_err();
+        assert!(matches!(&error, Error::Refused { code, .. } if code == "BROKEN"), "{error}");
+        let delay = next.join().unwrap().saturating_duration_since(released_at);
+        assert!(delay < AT_ONCE, "{delay:?}");
+    });
+}
+
+#[test]
+fn a_head_whose_try_hangs_hands_on_after_the_poll_bound() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.address());
+    let (holder, waiter) = (connect(&server), Client::connect(&proxy.url()).unwrap());
+    let guard = holder.lock("a").lock().unwrap();
+    let before = scripts(&server);
+    thread::scope(|scope| {
+        let head = start(scope, || take(&waiter, "a"));
+        wait_for_the_head(&server, &waiter, "a", before);
+        let next: Vec<_> = (0..2)
+            .map(|place| {
+                let waiter = &waiter;
+                let thread = start(scope, move || take(waiter, "a"));
+                wait_for_waiters(&server, waiter, "a", place + 2);
+                thread
+            })
+            .collect();
+        let aim = proxy.on(is_acquire, Fault::SwallowRequest);
+        let released_at = now();
+        guard.unlock().unwrap();
+        for thread in next {
+            let delay = thread.join().unwrap().saturating_duration_since(released_at);
+            assert!(delay < POLL_BOUND + AT_ONCE, "{delay:?}");
+        }
+        assert_eq!(aim.hits(), 1);
+        // The command timeout frees the head, which goes on waiting.
+        head.join().unwrap();
+    });
+}
+
+#[test]
+fn waiters_that_give_up_leave_no_subscription_behind() {
+    let server = Server::start();
+    let (holder, waiter) = (connect(&server), connect(&server));
+    let names = ["a", "b", "c"];
+    let _guards = names.map(|name| holder.lock(name).lock().unwrap());
+    thread::scope(|scope| {
+        for name in names {
+            for _ in 0..5 {
+                let waiter = &waiter;
+                start(scope, move || {
+                    let wait = Duration::from_millis(900);
+                    assert!(waiter.lock(name).try_lock_for(wait).unwrap().is_none());
+                });
+            }
+        }
+        for name in names {
+            wait_until("they listen", LIMIT, || listeners(&server, name) == 1);
+        }
+    });
+    assert_eq!(waiter.stats().waiters, 0);
+    wait_until("there is no subscriber", SECOND * 5, || {
+        names.iter().all(|name| listeners(&server, name) == 0)
+    });
+}
+
+#[test]
+fn shutdown_wakes_the_waiters_and_releases_what_is_held() {
+    let server = Server::start();
+    let (client, other) = (connect(&server), connect(&server));
+    let rival = other.lock("wanted").lock().unwrap();
+    let guards = ["a", "b"].map(|name| client.lock(name).lock().unwrap());
+    thread::scope(|scope| {
+        let waiting: Vec<_> = (0..3)
+            .map(|_| {
+                start(scope, || {
+                    let outcome = client.lock("wanted").lock().map(drop);
+                    (outcome, now())
+                })
+            })
+            .collect();
+        wait_for_waiters(&server, &client, "wanted", 3);
+        let start = now();
+        let report = client.shutdown(SECOND * 2);
+        assert!(since(start) < AT_ONCE, "{:?}", since(start));
+        assert_eq!(report.released, 2);
+        assert!(report.unreleased.is_empty());
+        for thread in waiting {
+            let (outcome, back_at) = thread.join().unwrap();
+            assert_eq!(outcome, Err(Error::Shutdown));
+            let delay = back_at.saturating_duration_since(start);
+            assert!(delay < AT_ONCE, "{delay:?}");
+        }
+    });
+    for (guard, name) in guards.into_iter().zip(["a", "b"]) {
+        assert!(!guard.is_held());
+        assert_eq!(guard.lost().recv_timeout(SECOND), Ok(LostReason::Shutdown));
+        let reason = LostReason::Shutdown;
+        let name = name.to_owned();
+        assert!(other.lock(&name).try_lock().unwrap().is_some(), "{name} is free");
+        assert_eq!(guard.unlock(), Err(Error::Lost { name, reason }));
+    }
+    assert_eq!(client.lock("a").try_lock().map(drop), Err(Error::Shutdown));
+    assert_eq!(client.lock("a").lock().map(drop), Err(Error::Shutdown));
+    // Again: nothing is left to do.
+    assert_eq!(client.shutdown(SECOND).released, 0);
+    assert!(rival.is_held());
+    rival.unlock().unwrap();
+}
+
+#[test]
+fn shutdown_reports_what_a_hanging_server_did_not_release() {
+    let server = Server::start();
+    let client = connect(&server);
+    let guards = ["a", "b"].map(|name| client.lock(name).lock().unwrap());
+    server.pause();
+    let timeout = Duration::from_millis(700);
+    let start = now();
+    let mut report = client.shutdown(timeout);
+    let took = since(start);
+    assert!((timeout..timeout + AT_ONCE).contains(&took), "{took:?}");
+    report.unreleased.sort();
+    assert_eq!(report.unreleased, ["a", "b"]);
+    assert_eq!(report.released, 0);
+    assert!(guards.iter().all(|guard| !guard.is_held()));
+    server.resume();
+    wait_until("the locks are released", SECOND * 5, || {
+        server.command(&["EXISTS", "a", "b"]).integer() == 0
+    });
+}
+
+#[test]
+fn a_lock_that_is_granted_while_the_client_shuts_down_is_not_handed_out() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.address());
+    let client = Client::connect(&proxy.url()).unwrap();
+    teach(&server, &client);
+    let aim = proxy.on(is_acquire, Fault::HoldReply);
+    thread::scope(|scope| {
+        let taking = start(scope, || client.lock("a").lock().map(|guard| guard.is_held()));
+        aim.wait_for_hit(LIMIT);
+        client.shutdown(SECOND);
+        aim.deliver();
+        assert_eq!(taking.join().unwrap(), Err(Error::Shutdown));
+    });
+    wait_until("the lock is released", SECOND * 5, || {
+        server.command(&["EXISTS", "a"]).integer() == 0
+    });
+}
+
+/// The system's clock, which counts its readings by threads that wait.
+#[derive(Debug, Default)]
+struct Counting(AtomicU64);
+
+impl Clock for Counting {
+    fn now(&self) -> Instant {
+        if thread::current().name() == Some("waits") {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+        now()
+    }
+
+    fn park(&self, parker: &Parker, deadline: Option<Instant>, interrupt: &Receiver<()>) {
+        SystemClock.park(parker, deadline, interrupt);
+    }
+}
+
+#[test]
+fn the_waiting_threads_of_one_named_owner_sleep_while_one_of_them_tries() {
+    const THREADS: usize = 100;
+    const TRIES: u64 = 50;
+    let server = Server::start();
+    let clock = Arc::new(Counting::default());
+    let client = Client::builder().url(&server.url()).clock(clock.clone()).build().unwrap();
+    let holder = connect(&server);
+    teach(&server, &holder);
+    let held = holder.lock("a").lock().unwrap();
+    thread::scope(|scope| {
+        let waits = || drop(client.lock("a").with_owner("task").lock().unwrap());
+        for _ in 0..THREADS {
+            let thread = thread::Builder::new().name("waits".to_owned()).stack_size(128 * 1024);
+            thread.spawn_scoped(scope, waits).unwrap();
+        }
+        wait_for_waiters(&server, &client, "a", THREADS);
+        let before = clock.0.load(Ordering::SeqCst);
+        for _ in 0..TRIES {
+            let tries = scripts(&server);
+            server.command(&["PUBLISH", "redisson_lock__channel:{a}", "0"]);
+            wait_until("one has tried", LIMIT, || scripts(&server) > tries);
+        }
+        let readings = clock.0.load(Ordering::SeqCst) - before;
+        held.unlock().unwrap();
+        // A try reads it some ten times; each of the others, if it woke, once at least.
+        assert!(readings < TRIES * 50, "{readings} readings");
+    });
+}
+
+#[test]
+fn a_dropped_client_does_not_disturb_the_waiters_of_its_clones() {
+    let server = Server::start();
+    let (holder, waiter) = (connect(&server), connect(&server));
+    let guard = holder.lock("a").lock().unwrap();
+    let (tell, told) = unbounded();
+    let lock = Arc::new(waiter.lock("a"));
+    let thread = {
+        let lock = Arc::clone(&lock);
+        thread::Builder::new()
+            .spawn(move || {
+                drop(lock.lock().unwrap());
+                tell.send(()).unwrap();
+            })
+            .unwrap()
+    };
+    wait_for_waiters(&server, &waiter, "a", 1);
+    drop((waiter, lock));
+    guard.unlock().unwrap();
+    told.recv_timeout(AT_ONCE).unwrap();
+    thread.join().unwrap();
+}

@@ -1,0 +1,53 @@
+//! What surrounds every run of a user's code: its lateness and duration are recorded, and a panic
+//! is caught (DESIGN: lateness).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::panics::Panics;
+use crate::stats::statistics::Recorder;
+use crate::time::clock::Clock;
+use crate::time::tick::TickScale;
+
+/// What a timer shares with its handler and its tasks.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) scale: TickScale,
+    pub(crate) panics: Panics,
+    pub(crate) recorder: Recorder,
+}
+
+impl Context {
+    /// The present instant, or the start of the timer if the clock panics: it is used for figures
+    /// only, and a wrong figure is better than a task that was taken and does not run.
+    pub(crate) fn now(&self) -> Instant {
+        let mut now = self.scale.start();
+        self.panics.catch(|| now = self.clock.now());
+        now
+    }
+
+    /// Calls `code`, which started at `started`, records how long it took, and returns when it
+    /// ended.
+    pub(crate) fn run(&self, started: Instant, code: impl FnOnce()) -> Instant {
+        self.panics.catch(code);
+        let ended = self.now();
+        self.recorder.record_duration(ended.saturating_duration_since(started));
+        ended
+    }
+
+    /// Records that one timeout, due at `tick`, is fired at `now`.
+    pub(crate) fn record_fired(&self, tick: u64, now: Instant) {
+        self.recorder.record_lateness(self.scale.nanos_after(tick, now), 1);
+    }
+
+    /// Records that timeouts, due at these ticks in ascending runs, are fired at `now`.
+    pub(crate) fn record_all_fired(&self, ticks: &[u64], now: Instant) {
+        for run in ticks.chunk_by(|one, next| one == next) {
+            if let Some(tick) = run.first() {
+                let late = self.scale.nanos_after(*tick, now);
+                self.recorder.record_lateness(late, run.len() as u64);
+            }
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! Every interleaving of the ticker with threads that schedule, cancel and stop.
+//!
+//! Loom runs each test once for every order in which its threads can meet at a lock or an atomic,
+//! and for every value that a relaxed load may see. It fails a run in which all threads wait: that
+//! is what a lost wake-up looks like here. The shards, the wakeup and the ticker are the real ones;
+//! only the clock is made for these tests.
+
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails its test")]
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Receiver;
+use loom::thread::{self, JoinHandle};
+
+use super::capacity::Capacity;
+use super::context::Context;
+use super::lifecycle::{close, refuse};
+use super::panics::Panics;
+use super::shard::{Counts, Due, Shard};
+use super::ticker::Ticker;
+use super::wakeup::Wakeup;
+use crate::error::ScheduleError;
+use crate::stats::statistics::Recorder;
+use crate::time::clock::{Clock, Parker, SystemClock};
+use crate::time::sync::{AtomicUsize, Mutex, Ordering};
+use crate::time::tick::{NEVER, TickDuration, TickScale};
+use crate::wheel::{Key, Wheel};
+
+const TICK: Duration = Duration::from_secs(1);
+
+/// Later than the clock can tell: the ticker sleeps until it is unparked.
+const FAR: u64 = NEVER - 1;
+
+type Shards = Arc<[Arc<Shard<u32>>]>;
+
+/// Stands still while the ticker is awake, and jumps to the instant to which it sleeps. Only the
+/// ticker reads it, so it has no interleavings and needs no model.
+#[derive(Debug)]
+struct JumpingClock {
+    start: Instant,
+    passed: parking_lot::Mutex<Duration>,
+}
+
+impl Clock for JumpingClock {
+    fn now(&self) -> Instant {
+        self.start + *self.passed.lock()
+    }
+
+    fn park(&self, parker: &Parker, deadline: Option<Instant>, interrupt: &Receiver<()>) {
+        match deadline {
+            Some(deadline) => *self.passed.lock() = deadline - self.start,
+            None => SystemClock.park(parker, None, interrupt),
+        }
+    }
+}
+
+/// The parts of a timer, in one run of a model.
+struct World {
+    shards: Shards,
+    wakeup: Arc<Wakeup>,
+    parker: Arc<Parker>,
+    clock: JumpingClock,
+    scale: TickScale,
+}
+
+impl World {
+    fn new(shards: usize, capacity: Option<Capacity>) -> Self {
+        // The same in all runs of a model.
+        static START: OnceLock<Instant> = OnceLock::new();
+        let start = *START.get_or_init(|| SystemClock.now());
+        let scale = TickScale::new(start, TickDuration::try_from(TICK).unwrap());
+        let parker = Arc::new(Parker::new());
+        let wakeup = Arc::new(Wakeup::new(Arc::downgrade(&parker)));
+        let capacity = capacity.map(Arc::new);
+        let shards = (0..shards)
+            .map(|_| {
+                let wheel = Wheel::new(2).unwrap();
+                Arc::new(Shard::new(wheel, scale, Arc::clone(&wakeup), capacity.clone()))
+            })
+            .collect();
+        let clock = JumpingClock { start, passed: parking_lot::Mutex::new(Duration::ZERO) };
+        Self { shards, wakeup, parker, clock, scale }
+    }
+
+    /// Starts the ticker. It ends by itself when it has handed over `last` values.
+    fn start(self, last: usize) -> Running {
+        let handed = Arc::new(Mutex::new(Vec::new()));
+        let (seen, wakeup) = (Arc::clone(&handed), Arc::clone(&self.wakeup));
+        let mut ticker = Ticker {
+            shards: Arc::clone(&self.shards),
+            wakeup: Arc::clone(&self.wakeup),
+            parker: self.parker,
+            context: Arc::new(Context {
+                clock: Arc::new(self.clock),
+                scale: self.scale,
+                panics: Panics::new(None),
+                recorder: Recorder::new(),
+            }),
+            handler: Box::new(move |due: &mut Due<u32>| {
+                let mut seen = seen.lock();
+                seen.append(&mut due.values);
+                if seen.len() == last {
+                    wakeup.stop();
+                }
+            }),
+            keeps_capacity: |_| false,
+        };
+        let thread = thread::spawn(move || ticker.run());
+        Running { shards: self.shards, wakeup: self.wakeup, handed, thread }
+    }
+}
+
+struct Running {
+    shards: Shards,
+    wakeup: Arc<Wakeup>,
+    handed: Arc<Mutex<Vec<u32>>>,
+    thread: JoinHandle<()>,
+}
+
+impl Running {
+    fn schedule(&self, shard: usize, deadline: u64, value: u32) -> Key {
+        self.shards[shard].schedule(deadline, value, &self.shards).unwrap()
+    }
+
+    /// Waits for the ticker to end, and returns what it has handed over.
+    fn join(self) -> Vec<u32> {
+        self.thread.join().unwrap();
+        std::mem::take(&mut self.handed.lock())
+    }
+
+    /// As [`crate::BatchTimer::drain`] does. Returns what was handed over, and what was still
+    /// pending.
+    fn drain(self) -> (Vec<u32>, Vec<u32>) {
+        refuse(&self.shards);
+        self.wakeup.drain();
+        let (shards, wakeup) = (Arc::clone(&self.shards), Arc::clone(&self.wakeup));
+        let handed = self.join();
+        let unprocessed = close(&shards, &wakeup);
+        (handed, unprocessed.into_iter().map(|(_, value)| value).collect())
+    }
+
+    /// As [`crate::BatchTimer::stop`] does. Returns what was handed over, and what was still
+    /// pending.
+    fn stop(self) -> (Vec<u32>, Vec<u32>) {
+        let unprocessed = close(&self.shards, &self.wakeup);
+        (self.join(), unprocessed.into_iter().map(|(_, value)| value).collect())
+    }
+}
+
+/// Runs every order of events with at most three preemptions. Every mistake that was tried out
+/// shows with fewer. `LOOM_MAX_PREEMPTIONS` sets another number.
+fn model(run: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(3));
+    builder.check(run);
+}
+
+#[test]
+fn either_a_cancel_or_the_ticker_gets_the_value() {
+    model(|| {
+        let world = World::new(1, None);
+        let key = world.shards[0].schedule(1, 7, &world.shards).unwrap();
+        let running = world.start(1);
+        let cancelled = running.shards[0].cancel(key);
+        let (handed, unprocessed) = running.stop();
+        let all: Vec<u32> = handed.into_iter().chain(cancelled).chain(unprocessed).collect();
+        assert_eq!(all, [7]);
+    });
+}
+
+#[test]
+fn a_value_scheduled_while_the_ticker_goes_to_sleep_is_handed_over() {
+    model(|| {
+        let running = World::new(1, None).start(1);
+        running.schedule(0, 1, 7);
+        assert_eq!(running.join(), [7]);
+    });
+}
+
+#[test]
+fn a_value_due_before_the_end_of_the_sleep_is_handed_over() {
+    model(|| {
+        let world = World::new(1, None);
+        world.shards[0].schedule(FAR, 9, &world.shards).unwrap();
+        let running = world.start(1);
+        running.schedule(0, 1, 7);
+        assert_eq!(running.join(), [7]);
+    });
+}
+
+#[test]
+fn a_value_rescheduled_to_an_earlier_tick_is_handed_over() {
+    model(|| {
+        let world = World::new(1, None);
+        let key = world.shards[0].schedule(FAR, 7, &world.shards).unwrap();
+        let sooner = world.clock.now() + TICK;
+        let running = world.start(1);
+        assert!(running.shards[0].reschedule(key, sooner));
+        assert_eq!(running.join(), [7]);
+    });
+}
+
+#[test]
+fn two_threads_that_schedule_both_wake_a_ticker_that_goes_to_sleep() {
+    for (shards, second) in [(1, 0), (2, 1)] {
+        model(move || {
+            let running = World::new(shards, None).start(2);
+            let all = Arc::clone(&running.shards);
+            let other = thread::spawn(move || {
+                all[second].schedule(1, 8, &all).unwrap();
+            });
+            running.schedule(0, 2, 7);
+            other.join().unwrap();
+            let mut handed = running.join();
+            handed.sort_unstable();
+            assert_eq!(handed, [7, 8]);
+        });
+    }
+}
+
+#[test]
+fn a_value_scheduled_during_a_stop_is_refused_handed_over_or_returned() {
+    model(|| {
+        let running = World::new(1, None).start(usize::MAX);
+        let all = Arc::clone(&running.shards);
+        let other = thread::spawn(move || match all[0].schedule(1, 7, &all) {
+            Ok(_) => None,
+            Err(ScheduleError::Stopped(value)) => Some(value),
+            Err(_) => unreachable!("the capacity is not limited, and the ticker runs"),
+        });
+        let (handed, unprocessed) = running.stop();
+        let refused = other.join().unwrap();
+        let all: Vec<u32> = handed.into_iter().chain(unprocessed).chain(refused).collect();
+        assert_eq!(all, [7]);
+    });
+}
+
+#[test]
+fn a_stop_returns_no_more_values_than_the_capacity() {
+    for allowance_max in [0, 2] {
+        model(move || {
+            let world = World::new(2, Some(Capacity::with_allowances(1, allowance_max)));
+            world.shards[0].schedule(FAR, 7, &world.shards).unwrap();
+            let running = world.start(usize::MAX);
+            let all = Arc::clone(&running.shards);
+            let other = thread::spawn(move || all[1].schedule(FAR, 8, &all).is_ok());
+            let (handed, unprocessed) = running.stop();
+            assert!(!other.join().unwrap());
+            assert_eq!((handed, unprocessed), (vec![], vec![7]));
+        });
+    }
+}
+
+#[test]
+fn a_drain_hands_over_what_is_due_and_the_ticker_ends() {
+    model(|| {
+        let world = World::new(1, None);
+        world.shards[0].schedule(FAR, 9, &world.shards).unwrap();
+        let running = world.start(usize::MAX);
+        let all = Arc::clone(&running.shards);
+        let other = thread::spawn(move || all[0].schedule(FAR, 7, &all).is_ok());
+        let (handed, mut unprocessed) = running.drain();
+        let accepted = other.join().unwrap();
+        assert!(handed.is_empty());
+        unprocessed.sort_unstable();
+        assert_eq!(unprocessed, if accepted { vec![7, 9] } else { vec![9] });
+    });
+}
+
+#[test]
+fn either_a_cancel_a_stop_or_the_ticker_gets_the_value() {
+    model(|| {
+        let world = World::new(1, None);
+        let key = world.shards[0].schedule(1, 7, &world.shards).unwrap();
+        let running = world.start(usize::MAX);
+        let all = Arc::clone(&running.shards);
+        let other = thread::spawn(move || all[0].cancel(key));
+        let (handed, unprocessed) = running.stop();
+        let cancelled = other.join().unwrap();
+        let all: Vec<u32> = handed.into_iter().chain(unprocessed).chain(cancelled).collect();
+        assert_eq!(all, [7]);
+    });
+}
+
+#[test]
+fn the_capacity_is_never_exceeded_and_no_unit_is_lost() {
+    for (units, allowance_max) in [(1, 0), (2, 0), (1, 2), (2, 2)] {
+        model(move || {
+            let world = World::new(2, Some(Capacity::with_allowances(units, allowance_max)));
+            let shards = world.shards;
+            let pending = Arc::new(AtomicUsize::new(0));
+            let turn = move |number: usize, shards: &Shards, pending: &AtomicUsize| {
+                for _ in 0..2 {
+                    if let Ok(key) = shards[number].schedule(FAR, 7, shards) {
+                        assert!(pending.fetch_add(1, Ordering::Relaxed) < units);
+                        pending.fetch_sub(1, Ordering::Relaxed);
+                        assert_eq!(shards[number].cancel(key), Some(7));
+                    }
+                }
+            };
+            let (others, count) = (Arc::clone(&shards), Arc::clone(&pending));
+            let other = thread::spawn(move || turn(1, &others, &count));
+            turn(0, &shards, &pending);
+            other.join().unwrap();
+            // By one shard alone, which has to reclaim the allowance of the other.
+            for _ in 0..units {
+                assert!(shards[0].schedule(FAR, 7, &shards).is_ok());
+            }
+            assert!(matches!(shards[0].schedule(FAR, 7, &shards), Err(ScheduleError::Full(7))));
+        });
+    }
+}
+
+#[test]
+fn a_value_that_keeps_its_capacity_is_rearmed_or_gives_it_back() {
+    model(|| {
+        let shards = World::new(1, Some(Capacity::new(1))).shards;
+        shards[0].schedule(1, 7, &shards).unwrap();
+        let all = Arc::clone(&shards);
+        let other = thread::spawn(move || all[0].schedule(FAR, 8, &all).is_ok());
+        let mut due = Due::new();
+        shards[0].take_due(1, 1, &mut due, |_| true);
+        let key = shards[0].rearm(2, due.values.pop().unwrap()).unwrap();
+        assert!(!other.join().unwrap());
+        assert_eq!(
+            shards[0].counts(),
+            Counts { scheduled: 1, cancelled: 0, rejected: 1, pending: 1 }
+        );
+        assert_eq!(shards[0].cancel(key), Some(7));
+        assert!(shards[0].schedule(FAR, 9, &shards).is_ok());
+        shards[0].take_due(FAR, 1, &mut due, |_| true);
+        shards[0].give_back_capacity();
+        assert!(shards[0].schedule(NEVER, 9, &shards).is_ok());
+    });
+}

@@ -1,0 +1,11 @@
+//! The driver: wheels behind locks, and the ticker thread that fires what is due.
+
+pub(crate) mod capacity;
+pub(crate) mod context;
+pub(crate) mod lifecycle;
+#[cfg(all(test, hashed_wheel_loom))]
+mod loom_tests;
+pub(crate) mod panics;
+pub(crate) mod shard;
+pub(crate) mod ticker;
+pub(crate) mod wakeup;

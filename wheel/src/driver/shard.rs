@@ -1,0 +1,458 @@
+//! One shard of a timer: a wheel behind a lock, for the threads whose home it is.
+//!
+//! One lock around one wheel is four times slower with two threads than with one. So a timer has
+//! eight shards, and each thread has a home among them, the same in every timer. (With shards
+//! picked at random every thread would touch every lock, which is slower than one shard.) A key
+//! names its shard, so any thread can cancel (DESIGN: shards).
+//!
+//! Values are moved in and out under the lock, and never dropped or called under it: their
+//! destructors are a user's code.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Instant;
+
+use super::capacity::{Allowance, Capacity};
+use super::wakeup::{NextWake, Wakeup};
+use crate::error::ScheduleError;
+use crate::time::sync::{Mutex, MutexGuard};
+use crate::time::tick::TickScale;
+use crate::wheel::{Key, Wheel};
+
+pub(crate) const SHARDS: u8 = 8;
+
+/// Aligned so that no two shards share a cache line, nor a pair of lines that is fetched together.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Shard<T> {
+    state: Mutex<State<T>>,
+    next_wake: NextWake,
+    wakeup: Arc<Wakeup>,
+    capacity: Option<Arc<Capacity>>,
+    scale: TickScale,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    wheel: Wheel<T>,
+    /// No new value is accepted.
+    closed: bool,
+    /// The pending values were returned. No value at all is accepted.
+    emptied: bool,
+    /// The keys that were pending when the shard was closed, sorted.
+    unprocessed: Vec<Key>,
+    /// Capacity that this shard has taken in advance, if the capacity is limited.
+    allowance: Allowance,
+    scheduled: u64,
+    cancelled: u64,
+    rejected: u64,
+}
+
+/// Values that were taken out of shards because they are due, in the order in which they were
+/// taken.
+#[derive(Debug)]
+pub(crate) struct Due<T> {
+    pub(crate) values: Vec<T>,
+    /// The tick at which each value was due.
+    pub(crate) ticks: Vec<u64>,
+}
+
+impl<T> Due<T> {
+    pub(crate) const fn new() -> Self {
+        Self { values: Vec::new(), ticks: Vec::new() }
+    }
+}
+
+/// What one shard has counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Accepted by [`Shard::schedule`].
+    pub(crate) scheduled: u64,
+    pub(crate) cancelled: u64,
+    /// Refused for lack of capacity.
+    pub(crate) rejected: u64,
+    pub(crate) pending: usize,
+}
+
+/// How far a timeout has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Pending,
+    /// It was pending when the timer was stopped.
+    Unprocessed,
+    /// It was taken to be run, or cancelled.
+    Removed,
+}
+
+impl<T> Shard<T> {
+    pub(crate) fn new(
+        wheel: Wheel<T>,
+        scale: TickScale,
+        wakeup: Arc<Wakeup>,
+        capacity: Option<Arc<Capacity>>,
+    ) -> Self {
+        let state = State {
+            wheel,
+            closed: false,
+            emptied: false,
+            unprocessed: Vec::new(),
+            allowance: Allowance::default(),
+            scheduled: 0,
+            cancelled: 0,
+            rejected: 0,
+        };
+        Self { state: Mutex::new(state), next_wake: NextWake::new(), wakeup, capacity, scale }
+    }
+
+    /// Schedules a value. `all` are the shards of the timer: their allowances are reclaimed before
+    /// a value is refused.
+    pub(crate) fn schedule(
+        &self,
+        deadline: u64,
+        value: T,
+        all: &[Arc<Self>],
+    ) -> Result<Key, ScheduleError<T>> {
+        let mut state = self.state.lock();
+        // 1. Take a unit of capacity (DESIGN: shards).
+        if !state.closed && !self.take_capacity(&mut state) {
+            // Unlocked in between: no thread holds two of these locks.
+            drop(state);
+            let reclaimed = self.reclaim_capacity(all);
+            state = self.state.lock();
+            self.give_back_units(&mut state, usize::from(reclaimed));
+            if !state.closed && !self.take_capacity(&mut state) {
+                state.rejected += 1;
+                return Err(ScheduleError::Full(value));
+            }
+        }
+        // 2. Refuse the value if the shard was closed, or the wheel has no slot left.
+        if state.closed {
+            return Err(ScheduleError::Stopped(value));
+        }
+        if state.wheel.is_full() {
+            self.give_back_units(&mut state, 1);
+            state.rejected += 1;
+            return Err(ScheduleError::Full(value));
+        }
+        // 3. Insert it, and make sure that the ticker wakes in time.
+        state.scheduled += 1;
+        let due = state.wheel.due(deadline).get();
+        let key = state.wheel.insert(deadline, value);
+        self.wake_by(state, due);
+        Ok(key)
+    }
+
+    /// Schedules a value again that kept its capacity when it was taken out. If no value is
+    /// accepted any more, it returns the value, and the caller keeps the capacity.
+    pub(crate) fn rearm(&self, deadline: u64, value: T) -> Result<Key, T> {
+        let mut state = self.state.lock();
+        if state.emptied || state.wheel.is_full() {
+            return Err(value);
+        }
+        let due = state.wheel.due(deadline).get();
+        let key = state.wheel.insert(deadline, value);
+        self.wake_by(state, due);
+        Ok(key)
+    }
+
+    /// Gives back the capacity of a value that kept it when it was taken out.
+    pub(crate) fn give_back_capacity(&self) {
+        if self.capacity.is_some() {
+            self.give_back_units(&mut self.state.lock(), 1);
+        }
+    }
+
+    pub(crate) fn cancel(&self, key: Key) -> Option<T> {
+        self.cancel_with(key, || {})
+    }
+
+    /// Cancels, and calls `note` under the lock if the entry was pending: a thread that sees the
+    /// entry removed also sees the note.
+    pub(crate) fn cancel_with(&self, key: Key, note: impl FnOnce()) -> Option<T> {
+        let mut state = self.state.lock();
+        let value = state.wheel.cancel(key)?;
+        note();
+        state.cancelled += 1;
+        self.give_back_units(&mut state, 1);
+        if state.wheel.has_chunks_to_release() {
+            // The next call may come late, so the ticker releases them (DESIGN: chunks).
+            let next = state.wheel.now().saturating_add(1);
+            self.wake_by(state, next);
+        }
+        Some(value)
+    }
+
+    pub(crate) fn reschedule(&self, key: Key, deadline: Instant) -> bool {
+        let deadline = self.scale.deadline_tick(deadline);
+        let mut state = self.state.lock();
+        let due = state.wheel.due(deadline).get();
+        let pending = state.wheel.reschedule(key, deadline);
+        if pending {
+            self.wake_by(state, due);
+        }
+        pending
+    }
+
+    /// When a pending entry is due; `None` if it is not pending, and for a tick beyond all
+    /// instants.
+    pub(crate) fn deadline(&self, key: Key) -> Option<Instant> {
+        let due = self.state.lock().wheel.deadline(key)?;
+        self.scale.instant(due)
+    }
+
+    pub(crate) fn stage(&self, key: Key) -> Stage {
+        let state = self.state.lock();
+        if state.wheel.get(key).is_some() {
+            Stage::Pending
+        } else if state.unprocessed.binary_search(&key).is_ok() {
+            Stage::Unprocessed
+        } else {
+            Stage::Removed
+        }
+    }
+
+    /// Whether the entry was pending when the timer was stopped.
+    pub(crate) fn is_unprocessed(&self, key: Key) -> bool {
+        self.stage(key) == Stage::Unprocessed
+    }
+
+    pub(crate) fn pending(&self) -> usize {
+        self.state.lock().wheel.len()
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        let state = self.state.lock();
+        Counts {
+            scheduled: state.scheduled,
+            cancelled: state.cancelled,
+            rejected: state.rejected,
+            pending: state.wheel.len(),
+        }
+    }
+
+    /// The lowest tick at which an entry is due.
+    pub(crate) fn next_due(&self) -> Option<u64> {
+        self.state.lock().wheel.next_due()
+    }
+
+    /// The tick by which the ticker must look here again.
+    pub(crate) fn next_wake(&self) -> u64 {
+        self.next_wake.tick()
+    }
+
+    /// For the ticker: moves at most `limit` values that are due at `tick` to `due`, releases a
+    /// little memory, and sets the next wake. If more values are due or more memory is to be
+    /// released, the next wake says so.
+    ///
+    /// A value that `keeps_capacity` has its unit until
+    /// [`give_back_capacity`](Self::give_back_capacity).
+    pub(crate) fn take_due(
+        &self,
+        tick: u64,
+        limit: usize,
+        due: &mut Due<T>,
+        keeps_capacity: fn(&T) -> bool,
+    ) {
+        let before = due.values.len();
+        let mut state = self.state.lock();
+        state.wheel.advance(tick, limit, |tick, value| {
+            due.ticks.push(tick);
+            due.values.push(value);
+        });
+        self.next_wake.set(state.wheel.next_work());
+        if self.capacity.is_some() {
+            let taken = &due.values[before..];
+            let freed = taken.iter().filter(|value| !keeps_capacity(value)).count();
+            self.give_back_units(&mut state, freed);
+        }
+    }
+
+    /// Accepts no new value from now on. Pending values stay, and values that are rearmed are
+    /// accepted.
+    pub(crate) fn refuse(&self) {
+        self.state.lock().closed = true;
+    }
+
+    /// Accepts no value at all from now on, and moves every pending one to `unprocessed`, with its
+    /// due tick. The second call finds none.
+    pub(crate) fn close(&self, unprocessed: &mut Vec<(u64, T)>) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        state.emptied = true;
+        let mut keys: Vec<Key> = state.wheel.iter().map(|(key, _, _)| key).collect();
+        state.wheel.advance(u64::MAX, usize::MAX, |due, value| unprocessed.push((due, value)));
+        // Handles may keep the shard alive for long: its memory goes now.
+        let retired = state.wheel.retire();
+        if !keys.is_empty() {
+            keys.sort_unstable();
+            self.give_back_units(&mut state, keys.len());
+            state.unprocessed = keys;
+        }
+        // Unlocked before the memory is freed, which takes a while if it is much.
+        drop(state);
+        drop(retired);
+    }
+
+    /// Makes sure that the ticker looks here by the tick `due`, and unlocks the shard.
+    fn wake_by(&self, state: MutexGuard<'_, State<T>>, due: u64) {
+        let earlier = self.next_wake.lower_to(due);
+        // Unlocked before the ticker is woken, or it would wake only to wait for the lock.
+        drop(state);
+        if earlier {
+            self.wakeup.wake_by(due);
+        }
+    }
+
+    /// Takes a unit of capacity. True if the capacity is not limited.
+    fn take_capacity(&self, state: &mut State<T>) -> bool {
+        self.capacity.as_ref().is_none_or(|capacity| capacity.take(&mut state.allowance))
+    }
+
+    fn give_back_units(&self, state: &mut State<T>, count: usize) {
+        if let Some(capacity) = &self.capacity {
+            capacity.give_back(&mut state.allowance, count);
+        }
+    }
+
+    /// Reclaims the allowances of the shards until there is a unit for the caller, which must hold
+    /// no lock.
+    ///
+    /// The caller gets that unit directly: if it were shared first, another shard could take it
+    /// every time.
+    #[cold]
+    fn reclaim_capacity(&self, all: &[Arc<Self>]) -> bool {
+        self.capacity.as_ref().filter(|capacity| capacity.has_allowances()).is_some_and(
+            |capacity| all.iter().any(|shard| capacity.reclaim(&mut shard.state.lock().allowance)),
+        )
+    }
+}
+
+/// The number of the calling thread's home shard. Threads are assigned to shards in turn, at their
+/// first call.
+pub(crate) fn home_shard() -> u8 {
+    thread_local! {
+        static HOME: Cell<Option<u8>> = const { Cell::new(None) };
+    }
+    // It wraps around evenly, as 256 is a multiple of the number of shards.
+    static NEXT: AtomicU8 = AtomicU8::new(0);
+    HOME.with(|home| {
+        home.get().unwrap_or_else(|| {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS;
+            home.set(Some(number));
+            number
+        })
+    })
+}
+
+#[cfg(test)]
+#[cfg(not(hashed_wheel_loom))]
+mod tests {
+    use std::sync::Weak;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::time::clock::{Clock, SystemClock};
+    use crate::time::tick::TickDuration;
+
+    /// Two shards of one timer, with no ticker.
+    fn pair(capacity: Capacity) -> Vec<Arc<Shard<u32>>> {
+        let tick = TickDuration::try_from(Duration::from_millis(1)).unwrap();
+        let scale = TickScale::new(SystemClock.now(), tick);
+        let wakeup = Arc::new(Wakeup::new(Weak::new()));
+        let capacity = Arc::new(capacity);
+        (0..2)
+            .map(|_| {
+                let wheel = Wheel::new(8).unwrap();
+                Arc::new(Shard::new(wheel, scale, Arc::clone(&wakeup), Some(Arc::clone(&capacity))))
+            })
+            .collect()
+    }
+
+    fn fill(shard: &Shard<u32>, all: &[Arc<Shard<u32>>]) -> Vec<Key> {
+        std::iter::from_fn(|| shard.schedule(1, 0, all).ok()).collect()
+    }
+
+    #[test]
+    fn allowances_are_reclaimed_before_a_shard_refuses() {
+        const UNITS: usize = 1500;
+        let shards = pair(Capacity::new(UNITS));
+        let keys = fill(&shards[0], &shards);
+        assert_eq!(keys.len(), UNITS);
+        for key in &keys[..50] {
+            assert!(shards[0].cancel(*key).is_some());
+        }
+        assert_eq!(fill(&shards[1], &shards).len(), 50);
+        assert_eq!(
+            shards[0].counts(),
+            Counts { scheduled: 1500, cancelled: 50, rejected: 1, pending: UNITS - 50 }
+        );
+        assert_eq!(
+            shards[1].counts(),
+            Counts { scheduled: 50, cancelled: 0, rejected: 1, pending: 50 }
+        );
+    }
+
+    #[test]
+    fn firing_and_closing_give_the_capacity_back() {
+        for allowance_max in [0, 4] {
+            let shards = pair(Capacity::with_allowances(10, allowance_max));
+            let mut due = Due::new();
+            assert_eq!(fill(&shards[0], &shards).len(), 10);
+            shards[0].take_due(1, 3, &mut due, |_| false);
+            assert_eq!(fill(&shards[1], &shards).len(), 3);
+            shards[0].close(&mut Vec::new());
+            assert_eq!(fill(&shards[1], &shards).len(), 7);
+            assert!(matches!(shards[0].schedule(1, 0, &shards), Err(ScheduleError::Stopped(0))));
+        }
+    }
+
+    #[test]
+    fn the_ticker_wakes_to_release_chunks_that_cancels_emptied() {
+        const STEP: usize = 100;
+        let shards = pair(Capacity::new(usize::MAX));
+        let shard = &shards[0];
+        let keys: Vec<Key> =
+            (0..50 * STEP).map(|_| shard.schedule(1_000_000, 0, &shards).unwrap()).collect();
+        // In this order all chunks become empty at the end, and none before.
+        for start in 0..STEP {
+            for key in keys.iter().skip(start).step_by(STEP) {
+                assert!(shard.cancel(*key).is_some());
+            }
+        }
+        assert!(shard.state.lock().wheel.has_chunks_to_release());
+        let mut wakes = 0;
+        while shard.next_wake() < 1_000_000 {
+            wakes += 1;
+            assert_eq!(shard.next_wake(), wakes, "one tick after the other");
+            shard.take_due(wakes, 9, &mut Due::new(), |_| false);
+        }
+        assert!((2..50).contains(&wakes), "{wakes}");
+        assert!(!shard.state.lock().wheel.has_chunks_to_release());
+        assert_eq!(shard.next_wake(), crate::time::tick::NEVER);
+    }
+
+    #[test]
+    fn a_value_that_repeats_keeps_its_capacity_while_it_runs() {
+        let shards = pair(Capacity::new(2));
+        let mut due = Due::new();
+        for value in [1, 2] {
+            shards[0].schedule(1, value, &shards).unwrap();
+        }
+        shards[0].take_due(1, 9, &mut due, |value| *value == 1);
+        assert_eq!(due.values, [1, 2]);
+        assert_eq!(fill(&shards[1], &shards).len(), 1, "the unit of the other value");
+        let key = shards[0].rearm(2, 1).unwrap();
+        assert!(shards[1].schedule(1, 3, &shards).is_err());
+        assert_eq!(shards[0].counts().scheduled, 2);
+        assert_eq!(shards[0].cancel(key), Some(1));
+        assert_eq!(fill(&shards[1], &shards).len(), 1);
+
+        shards[1].take_due(1, 1, &mut due, |_| true);
+        assert!(shards[0].schedule(1, 3, &shards).is_err());
+        shards[1].give_back_capacity();
+        assert!(shards[0].schedule(1, 3, &shards).is_ok());
+        shards[1].close(&mut Vec::new());
+        assert_eq!(shards[1].rearm(1, 7), Err(7));
+    }
+}

@@ -1,0 +1,13 @@
+//! The guide: how the wheel works, and how to use it well.
+
+#[doc = include_str!("../docs/wheel.md")]
+pub mod wheel {}
+
+#[doc = include_str!("../docs/lateness.md")]
+pub mod lateness {}
+
+#[doc = include_str!("../docs/testing.md")]
+pub mod testing {}
+
+#[doc = include_str!("../docs/comparison.md")]
+pub mod comparison {}

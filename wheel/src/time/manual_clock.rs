@@ -1,0 +1,238 @@
+//! The clock for tests: it stands still until a test moves it.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::{Arc, Weak};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Receiver;
+use parking_lot::{Condvar, Mutex};
+
+use super::clock::{Clock, Parker, ParkerInner, Sleep, SystemClock};
+
+/// A clock that stands still until a test moves it. Clones share the time.
+///
+/// [`advance`](Self::advance) moves from deadline to deadline of the threads that are parked on
+/// this clock, and lets each run until it parks again before it goes on. So an hour of a timer's
+/// work takes as long as the work itself. [`jump`](Self::jump) moves at once, as if the whole
+/// process had been stopped for that long.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU32, Ordering};
+/// use std::time::Duration;
+/// use hashed_wheel::{HashedWheelTimer, ManualClock};
+///
+/// let clock = ManualClock::new();
+/// let timer = HashedWheelTimer::builder().clock(Arc::new(clock.clone())).build()?;
+/// let ran = Arc::new(AtomicU32::new(0));
+/// let counter = Arc::clone(&ran);
+/// timer.schedule(Duration::from_secs(3600), move || {
+///     counter.fetch_add(1, Ordering::Relaxed);
+/// })?;
+/// clock.advance(Duration::from_secs(3601));
+/// assert_eq!(ran.load(Ordering::Relaxed), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct ManualClock {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    state: Mutex<State>,
+    /// Notified whenever a thread parks.
+    parked: Condvar,
+    /// Held by a call that moves the time: two interleaved advances would each take the other's
+    /// steps for their own.
+    moving: Mutex<()>,
+}
+
+struct State {
+    now: Instant,
+    parkers: Vec<KnownParker>,
+}
+
+/// A parker that a thread has parked on.
+struct KnownParker {
+    parker: Weak<ParkerInner>,
+    /// The last thread that slept on it. `None` if it was parked on without sleeping: that
+    /// registers a parker for a thread that is still to come.
+    thread: Option<ThreadId>,
+}
+
+/// How long, by the real clock, a thread may take to park again. A thread that takes longer waits
+/// for something other than this clock, and the test would hang.
+const PARK_LIMIT: Duration = Duration::from_secs(30);
+
+impl ManualClock {
+    /// Creates a clock that stands at the present instant.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                state: Mutex::new(State { now: SystemClock.now(), parkers: Vec::new() }),
+                parked: Condvar::new(),
+                moving: Mutex::new(()),
+            }),
+        }
+    }
+
+    /// Moves the time forward by `duration`, stopping at every deadline on the way. Returns when
+    /// every thread that waits on this clock is parked again, until a later instant. What such a
+    /// thread does between two parks, a task or a callback, may itself wait for a time of this
+    /// clock.
+    ///
+    /// # Panics
+    ///
+    /// If a thread that was woken has not parked again or dropped its parker within 30 seconds of
+    /// real time: it waits for something other than this clock. Call `advance` from the test's
+    /// thread, never from one that others wait for, such as a task or a callback.
+    ///
+    /// If the new time is later than an [`Instant`] can be. The time has not moved then.
+    pub fn advance(&self, duration: Duration) {
+        let _moving = self.inner.moving.lock();
+        self.wait_until_idle();
+        let target = self.now() + duration;
+        while let Some(deadline) = self.earliest_deadline().filter(|deadline| *deadline <= target) {
+            self.move_to(deadline);
+            self.wait_until_idle();
+        }
+        self.move_to(target);
+        self.wait_until_idle();
+    }
+
+    /// Moves the time forward by `duration` at once, as if the process had been stopped for that
+    /// long. Returns when every thread that waits on this clock is parked again.
+    ///
+    /// # Panics
+    ///
+    /// As [`advance`](Self::advance).
+    pub fn jump(&self, duration: Duration) {
+        let _moving = self.inner.moving.lock();
+        self.wait_until_idle();
+        self.move_to(self.now() + duration);
+        self.wait_until_idle();
+    }
+
+    /// Returns when every thread that waits on this clock is parked, with nothing to do at the
+    /// present instant.
+    ///
+    /// # Panics
+    ///
+    /// As [`advance`](Self::advance).
+    pub fn wait_until_idle(&self) {
+        let limit = SystemClock.now() + PARK_LIMIT;
+        let mut state = self.inner.state.lock();
+        loop {
+            state.parkers.retain(|known| known.parker.strong_count() > 0);
+            let now = state.now;
+            let sleeps = |known: &KnownParker| {
+                Parker::upgrade(&known.parker).is_some_and(|parker| match *parker.sleep() {
+                    None => false,
+                    Some(Sleep::Until(deadline)) => deadline > now,
+                    Some(Sleep::Forever) => true,
+                })
+            };
+            // A thread that sleeps on one of its parkers is parked, even if another has a permit:
+            // it looks at that one when it wakes.
+            let (asleep, awake): (Vec<&KnownParker>, Vec<&KnownParker>) =
+                state.parkers.iter().partition(|known| sleeps(known));
+            let asleep: HashSet<ThreadId> =
+                asleep.iter().filter_map(|known| known.thread).collect();
+            let is_awake =
+                |thread: Option<ThreadId>| thread.is_none_or(|thread| !asleep.contains(&thread));
+            let busy = awake.iter().filter(|known| is_awake(known.thread)).count();
+            if busy == 0 {
+                return;
+            }
+            // A parker that is dropped notifies nothing, so the wait is short.
+            self.inner.parked.wait_for(&mut state, Duration::from_millis(1));
+            assert!(
+                SystemClock.now() < limit,
+                "{busy} thread(s) did not park on the manual clock within 30 s: they wait for something else"
+            );
+        }
+    }
+
+    fn earliest_deadline(&self) -> Option<Instant> {
+        let state = self.inner.state.lock();
+        state
+            .parkers
+            .iter()
+            .filter_map(|known| Parker::upgrade(&known.parker))
+            .filter_map(|parker| match *parker.sleep() {
+                Some(Sleep::Until(deadline)) => Some(deadline),
+                Some(Sleep::Forever) | None => None,
+            })
+            .min()
+    }
+
+    /// Sets the time, never back, and unparks the threads whose deadline has come.
+    fn move_to(&self, instant: Instant) {
+        let mut state = self.inner.state.lock();
+        state.now = state.now.max(instant);
+        let now = state.now;
+        for parker in state.parkers.iter().filter_map(|known| Parker::upgrade(&known.parker)) {
+            let due = matches!(*parker.sleep(), Some(Sleep::Until(deadline)) if deadline <= now);
+            if due {
+                parker.unpark();
+            }
+        }
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Instant {
+        self.inner.state.lock().now
+    }
+
+    fn park(&self, parker: &Parker, deadline: Option<Instant>, interrupt: &Receiver<()>) {
+        {
+            let mut state = self.inner.state.lock();
+            let weak = parker.downgrade();
+            let is_it = |known: &KnownParker| known.parker.ptr_eq(&weak);
+            let thread = Some(thread::current().id());
+            let position = state.parkers.iter().position(is_it).unwrap_or(state.parkers.len());
+            if let Some(known) = state.parkers.get_mut(position) {
+                known.thread = thread;
+            } else {
+                state.parkers.push(KnownParker { parker: weak, thread: None });
+            }
+            if deadline.is_some_and(|deadline| deadline <= state.now) {
+                return;
+            }
+            let mut sleep = parker.sleep();
+            // Under the lock of `sleep`: an unpark that comes later clears it again.
+            if parker.take_permit() {
+                return;
+            }
+            *sleep = Some(deadline.map_or(Sleep::Forever, Sleep::Until));
+            if let Some(known) = state.parkers.get_mut(position) {
+                known.thread = thread;
+            }
+            self.inner.parked.notify_all();
+        }
+        // No deadline: a call that moves the time unparks it.
+        parker.wait(None, interrupt);
+        *parker.sleep() = None;
+    }
+}
+
+// A panic cannot leave it half changed: the state is consistent whenever something can panic.
+impl UnwindSafe for ManualClock {}
+impl RefUnwindSafe for ManualClock {}
+
+impl Default for ManualClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for ManualClock {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("ManualClock").field("now", &self.now()).finish_non_exhaustive()
+    }
+}

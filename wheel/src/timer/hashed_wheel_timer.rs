@@ -1,0 +1,331 @@
+//! The timer that runs closures.
+
+use std::fmt;
+use std::ops::ControlFlow;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::batch_timer::BatchTimer;
+use super::builder::TimerBuilder;
+use super::job::{BoxedJob, Job, Once};
+use super::period::Period;
+use super::periodic::{Periodic, PeriodicTimeout};
+use super::task::{Executor, Task, boxed};
+use super::timeout::{Timeout, UnprocessedTask};
+use crate::driver::context::Context;
+use crate::driver::lifecycle::StopMode;
+use crate::driver::shard::{Due, home_shard};
+use crate::error::{BuildError, ScheduleError, StopError};
+use crate::stats::statistics::Statistics;
+use crate::time::clock::Clock;
+use crate::time::tick::NEVER;
+use crate::wheel::Key;
+
+/// A timer that runs closures on a thread of its own when they are due.
+///
+/// It is Netty's `HashedWheelTimer` in Rust, on a [`Wheel`](crate::Wheel) whose buckets are never
+/// walked, and with a ticker thread that sleeps while nothing is due.
+///
+/// Tasks run one after the other on the ticker thread, with no lock held. They may schedule and
+/// cancel, and may drop the timer that runs them, but may not call [`stop`](Self::stop) or
+/// [`drain`](Self::drain). A task that takes long or blocks delays all behind it: move such work to
+/// another thread. A panic of a task affects no other: it is caught, [counted](Self::panics) and
+/// reported to [`TimerBuilder::on_panic`].
+///
+/// All methods take `&self`; share a timer in an [`Arc`]. One timer serves a whole program. It has
+/// one thread, and a second timer is useful only to keep slow tasks away from others.
+///
+/// With an [executor](TimerBuilder::executor) a task runs on a thread of the executor. If the
+/// executor waits for its threads when it is dropped, a task must neither stop nor drop the timer:
+/// the ticker thread drops the executor when it ends.
+///
+/// Dropping the timer drops the pending tasks without running them and waits for the ticker thread
+/// to end, which first finishes the tasks that it has taken. If a task drops the timer, nothing
+/// waits. Do not drop the timer while holding a lock that a task waits for.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use hashed_wheel::{HashedWheelTimer, ManualClock, crossbeam_channel};
+///
+/// let clock = ManualClock::new();
+/// let timer = HashedWheelTimer::builder().clock(Arc::new(clock.clone())).build()?;
+/// let (sender, receiver) = crossbeam_channel::unbounded();
+/// let timeout = timer.schedule(Duration::from_secs(30), move || {
+///     sender.send("too late").ok();
+/// })?;
+/// clock.advance(Duration::from_secs(29));
+/// assert!(!timeout.is_expired());
+/// clock.advance(Duration::from_secs(1));
+/// assert!(timeout.is_expired());
+/// assert_eq!(receiver.try_recv(), Ok("too late"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct HashedWheelTimer {
+    tasks: BatchTimer<BoxedJob>,
+}
+
+impl HashedWheelTimer {
+    /// The default settings of a timer, to be changed and [built](TimerBuilder::build).
+    pub fn builder() -> TimerBuilder {
+        TimerBuilder::new()
+    }
+
+    /// Runs `task` when `delay` has passed: not before, and at most a tick plus the operating
+    /// system's wake-up later, if no other task delays the ticker thread. A delay that ends more
+    /// than 584 years after the timer's start never ends, but can be cancelled.
+    ///
+    /// # Errors
+    ///
+    /// [`ScheduleError`], with the task: `Full` or `NotStarted` (transient) or `Stopped`
+    /// (permanent).
+    pub fn schedule(
+        &self,
+        delay: Duration,
+        task: impl FnOnce() + Send + 'static,
+    ) -> Result<Timeout, ScheduleError<Task>> {
+        match self.tasks.schedule_after(delay, Box::new(Once(task))) {
+            Ok((shard, key)) => Ok(self.timeout(shard, key)),
+            Err(error) => Err(error.map(Job::into_task)),
+        }
+    }
+
+    /// Runs `task` when the timer's clock reaches `deadline`, as [`schedule`](Self::schedule) does.
+    /// A deadline that has passed is due at the next tick at the latest.
+    ///
+    /// # Errors
+    ///
+    /// [`ScheduleError`], with the task: `Full` or `NotStarted` (transient) or `Stopped`
+    /// (permanent).
+    pub fn schedule_at(
+        &self,
+        deadline: Instant,
+        task: impl FnOnce() + Send + 'static,
+    ) -> Result<Timeout, ScheduleError<Task>> {
+        match self.tasks.schedule_by(deadline, Box::new(Once(task))) {
+            Ok((shard, key)) => Ok(self.timeout(shard, key)),
+            Err(error) => Err(error.map(Job::into_task)),
+        }
+    }
+
+    /// Runs `task` when `first` has passed, and then repeatedly as `period` says, each run as with
+    /// [`schedule`](Self::schedule). Runs never overlap: the next is scheduled when one has ended.
+    ///
+    /// It repeats until it is [cancelled](PeriodicTimeout::cancel) or the timer is stopped. A panic
+    /// in a run is caught, counted and reported, and the next run takes place. Between runs the
+    /// task counts as pending. With a [limit](TimerBuilder::max_pending_timeouts) it also counts
+    /// during a run, so that it can always be scheduled again. A stop returns the task once, if it
+    /// is pending; a run that is under way then is the last.
+    ///
+    /// # Errors
+    ///
+    /// [`ScheduleError`], with the task: `Full` or `NotStarted` (transient), `Stopped` or
+    /// `ZeroPeriod` (permanent).
+    pub fn schedule_periodic(
+        &self,
+        first: Duration,
+        period: Period,
+        mut task: impl FnMut() + Send + 'static,
+    ) -> Result<PeriodicTimeout, ScheduleError<Task>> {
+        self.schedule_while(first, period, move || {
+            task();
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// As [`schedule_periodic`](Self::schedule_periodic), for a task that can end itself: it runs
+    /// again as long as it returns [`ControlFlow::Continue`].
+    ///
+    /// # Errors
+    ///
+    /// As [`schedule_periodic`](Self::schedule_periodic).
+    ///
+    /// ```
+    /// use std::ops::ControlFlow;
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    /// use hashed_wheel::{HashedWheelTimer, ManualClock, Period};
+    ///
+    /// let clock = ManualClock::new();
+    /// let timer = HashedWheelTimer::builder().clock(Arc::new(clock.clone())).build()?;
+    /// let mut left = 3;
+    /// let pause = Duration::from_secs(1);
+    /// let countdown = timer.schedule_while(pause, Period::fixed_delay(pause), move || {
+    ///     left -= 1;
+    ///     if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    /// })?;
+    /// clock.advance(Duration::from_secs(60));
+    /// assert_eq!(countdown.runs(), 3);
+    /// assert!(countdown.is_ended());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn schedule_while(
+        &self,
+        first: Duration,
+        period: Period,
+        task: impl FnMut() -> ControlFlow<()> + Send + 'static,
+    ) -> Result<PeriodicTimeout, ScheduleError<Task>> {
+        let context = self.tasks.context();
+        let due = context.clock.now().checked_add(first);
+        let tick = due.map_or(NEVER, |due| context.scale.deadline_tick(due));
+        let shard = Arc::clone(self.tasks.shard_numbered(home_shard()));
+        let (job, timeout) = Periodic::new(task, period, due, shard, Arc::clone(context));
+        if period.length().is_zero() {
+            return Err(ScheduleError::ZeroPeriod(job.into_task()));
+        }
+        timeout
+            .schedule_with(|| self.tasks.schedule_tick(tick, job).map(|(_, key)| key))
+            .map_err(|error| error.map(Job::into_task))?;
+        Ok(timeout)
+    }
+
+    /// How many tasks are pending: scheduled, not cancelled, not yet taken to be run. Exact while
+    /// no other thread changes it.
+    pub fn pending_timeouts(&self) -> usize {
+        self.tasks.pending_timeouts()
+    }
+
+    /// How many panics have been caught: of tasks, of their destructors, of the clock on the ticker
+    /// thread.
+    pub fn panics(&self) -> u64 {
+        self.tasks.panics()
+    }
+
+    /// What the timer has done since it was built, and how late it was.
+    pub fn statistics(&self) -> Statistics {
+        self.tasks.statistics()
+    }
+
+    /// The clock of the timer.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        self.tasks.clock()
+    }
+
+    /// Stops the timer and returns the tasks that were pending, in the order of their due ticks.
+    /// Every task that was scheduled has run, was cancelled, or is returned here.
+    ///
+    /// It waits for the ticker thread to end, which first finishes the tasks that it has taken, at
+    /// most 1024. Nothing can be scheduled afterwards. The second call returns nothing. Do not call
+    /// it while holding a lock that a task waits for.
+    ///
+    /// # Errors
+    ///
+    /// [`StopError::OnTickerThread`], if a task calls it. Nothing is stopped then.
+    pub fn stop(&self) -> Result<Vec<UnprocessedTask>, StopError> {
+        self.stop_with(StopMode::Stop)
+    }
+
+    /// Runs every task that is already due, then stops as [`stop`](Self::stop) does and returns the
+    /// rest.
+    ///
+    /// From the start of the call nothing can be scheduled. It waits until every task that was due
+    /// when it was called has run or was passed to the executor.
+    ///
+    /// # Errors
+    ///
+    /// [`StopError::OnTickerThread`], if a task calls it. Nothing is stopped then.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use hashed_wheel::HashedWheelTimer;
+    ///
+    /// let timer = HashedWheelTimer::builder().build()?;
+    /// timer.schedule(Duration::from_secs(60), || {})?;
+    /// assert_eq!(timer.drain()?.len(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn drain(&self) -> Result<Vec<UnprocessedTask>, StopError> {
+        self.stop_with(StopMode::Drain)
+    }
+
+    /// Starts the ticker thread of a timer that [starts lazily](TimerBuilder::start_lazily), before
+    /// its first task. No effect if the thread runs, or after a stop.
+    ///
+    /// # Errors
+    ///
+    /// [`BuildError::ThreadSpawn`] (transient): the operating system refused a thread. A later
+    /// call, or the next task, tries again.
+    ///
+    /// ```
+    /// use hashed_wheel::HashedWheelTimer;
+    ///
+    /// let timer = HashedWheelTimer::builder().start_lazily().build()?;
+    /// timer.start()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn start(&self) -> Result<(), BuildError> {
+        self.tasks.start()
+    }
+
+    fn stop_with(&self, mode: StopMode) -> Result<Vec<UnprocessedTask>, StopError> {
+        let unprocessed = self.tasks.stop_with(mode)?;
+        Ok(unprocessed
+            .into_iter()
+            .map(|(deadline, job)| UnprocessedTask::new(deadline, job.into_task()))
+            .collect())
+    }
+
+    /// The handle of a task that was scheduled.
+    fn timeout(&self, shard: u8, key: Key) -> Timeout {
+        Timeout::new(Arc::clone(self.tasks.shard_numbered(shard)), key)
+    }
+}
+
+impl TimerBuilder {
+    /// Starts a timer that runs closures.
+    ///
+    /// # Errors
+    ///
+    /// [`BuildError`], if a setting is out of range (permanent) or the operating system refuses a
+    /// thread (transient).
+    pub fn build(mut self) -> Result<HashedWheelTimer, BuildError> {
+        let executor = self.take_executor();
+        let handler =
+            |context| move |due: &mut Due<BoxedJob>| run_all(&context, executor.as_ref(), due);
+        let tasks = self.build_batch_with(handler, |job| job.keeps_capacity())?;
+        Ok(HashedWheelTimer { tasks })
+    }
+}
+
+/// Runs each task separately, so that a panic affects no other task of the batch.
+fn run_all(context: &Arc<Context>, executor: Option<&Arc<dyn Executor>>, due: &mut Due<BoxedJob>) {
+    // All of them before a user's code is called: whatever happens to the batch, their capacity is
+    // given back.
+    for job in &mut due.values {
+        job.on_taken();
+    }
+    // The clock is read once between two tasks: it ends the one and tells how late the other is.
+    let mut started = context.now();
+    for (job, tick) in due.values.drain(..).zip(&due.ticks) {
+        context.record_fired(*tick, started);
+        started = match executor {
+            None => context.run(started, || job.run()),
+            Some(executor) => {
+                let task = on_executor(Arc::clone(context), job);
+                context.panics.catch(|| executor.execute(task));
+                context.now()
+            }
+        };
+    }
+}
+
+/// The task that an executor gets. The timer counts a panic of the closure, whichever thread it
+/// runs on.
+fn on_executor(context: Arc<Context>, job: BoxedJob) -> Task {
+    boxed(move || {
+        let started = context.now();
+        context.run(started, || job.run());
+    })
+}
+
+// A panic cannot leave it half changed: no code of a user runs under its locks.
+impl UnwindSafe for HashedWheelTimer {}
+impl RefUnwindSafe for HashedWheelTimer {}
+
+/// Shows how many tasks are pending, when the next is due, and how many panics were caught.
+impl fmt::Debug for HashedWheelTimer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.tasks.debug_as("HashedWheelTimer", formatter)
+    }
+}

@@ -1,0 +1,197 @@
+//! The handle of one scheduled task.
+
+use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use super::job::{BoxedJob, Job};
+use super::task::Task;
+use crate::driver::shard::{Shard, Stage};
+use crate::wheel::Key;
+
+/// A handle to one scheduled task: to cancel it, to reschedule it, and to see whether it ran.
+///
+/// Dropping the handle does not cancel the task. The handle does not keep the task alive, and may
+/// outlive the timer.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use hashed_wheel::{HashedWheelTimer, ManualClock};
+///
+/// let clock = ManualClock::new();
+/// let timer = HashedWheelTimer::builder().clock(Arc::new(clock.clone())).build()?;
+/// let timeout = timer.schedule(Duration::from_secs(5), || unreachable!("cancelled"))?;
+/// assert!(timeout.cancel());
+/// clock.advance(Duration::from_secs(6));
+/// assert!(timeout.is_cancelled());
+/// assert!(!timeout.is_expired());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Timeout {
+    shard: Arc<Shard<BoxedJob>>,
+    key: Key,
+    /// Whether this handle, the only one of the task, has cancelled it. Written under the shard's
+    /// lock, which orders it, so it is accessed relaxed.
+    cancelled: AtomicBool,
+}
+
+impl Timeout {
+    pub(crate) fn new(shard: Arc<Shard<BoxedJob>>, key: Key) -> Self {
+        Self { shard, key, cancelled: AtomicBool::new(false) }
+    }
+
+    /// Cancels the task if the ticker has not taken it to be run, and returns whether this call did
+    /// so. Either a call of `cancel`, the ticker, or
+    /// [`HashedWheelTimer::stop`](crate::HashedWheelTimer::stop) gets the task, never two of them.
+    ///
+    /// The task is dropped before this returns, on the calling thread, with no lock held.
+    pub fn cancel(&self) -> bool {
+        // Dropped here, without the lock: its destructor is a user's code.
+        self.take_job().is_some()
+    }
+
+    /// As [`cancel`](Self::cancel), but returns the task instead of dropping it. `None` if this
+    /// call did not cancel it.
+    ///
+    /// It replaces a callback for cancellation: the caller does what is to happen on a cancel. What
+    /// must happen whenever the task does not run belongs in the destructor of a value that the
+    /// task owns.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use hashed_wheel::{HashedWheelTimer, crossbeam_channel};
+    ///
+    /// let timer = HashedWheelTimer::builder().build()?;
+    /// let (sender, receiver) = crossbeam_channel::bounded(1);
+    /// let timeout = timer.schedule(Duration::from_secs(60), move || sender.send("now").unwrap())?;
+    /// if let Some(task) = timeout.take() {
+    ///     task();
+    /// }
+    /// assert!(timeout.is_cancelled());
+    /// assert_eq!(receiver.try_recv()?, "now");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn take(&self) -> Option<Task> {
+        self.take_job().map(Job::into_task)
+    }
+
+    fn take_job(&self) -> Option<BoxedJob> {
+        let note = || self.cancelled.store(true, Ordering::Relaxed);
+        self.shard.cancel_with(self.key, note)
+    }
+
+    /// Gives the task another deadline, an instant of the timer's clock. Returns false, without
+    /// effect, if the task is no longer pending.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    /// use hashed_wheel::{Clock, HashedWheelTimer, ManualClock};
+    ///
+    /// let clock = ManualClock::new();
+    /// let timer = HashedWheelTimer::builder().clock(Arc::new(clock.clone())).build()?;
+    /// let idle = timer.schedule(Duration::from_secs(30), || {})?;
+    /// clock.advance(Duration::from_secs(20));
+    /// // The connection was used: thirty seconds more.
+    /// assert!(idle.reschedule(clock.now() + Duration::from_secs(30)));
+    /// clock.advance(Duration::from_secs(20));
+    /// assert!(!idle.is_expired());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn reschedule(&self, deadline: Instant) -> bool {
+        self.shard.reschedule(self.key, deadline)
+    }
+
+    /// Whether the ticker has taken the task: it has run, runs now, or is about to run.
+    pub fn is_expired(&self) -> bool {
+        // In this order: a cancel sets the flag under the shard's lock, before the entry is seen as
+        // removed.
+        self.shard.stage(self.key) == Stage::Removed && !self.cancelled.load(Ordering::Relaxed)
+    }
+
+    /// Whether the task was cancelled: by [`cancel`](Self::cancel) or [`take`](Self::take), or
+    /// because it was pending when the timer was stopped or dropped.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed) || self.shard.stage(self.key) == Stage::Unprocessed
+    }
+
+    /// When the task is due: its deadline, rounded up to a tick. `None` if it is no longer pending,
+    /// and for a deadline that never comes.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.shard.deadline(self.key)
+    }
+}
+
+// A panic cannot leave it half changed: no code of a user runs under the shard's lock.
+impl UnwindSafe for Timeout {}
+impl RefUnwindSafe for Timeout {}
+
+impl fmt::Debug for Timeout {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Timeout")
+            .field("deadline", &self.deadline())
+            .field("expired", &self.is_expired())
+            .field("cancelled", &self.is_cancelled())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A task that was pending when its timer was stopped. Dropping it drops the task without running
+/// it.
+///
+/// ```
+/// use std::time::Duration;
+/// use hashed_wheel::HashedWheelTimer;
+///
+/// let timer = HashedWheelTimer::builder().build()?;
+/// timer.schedule(Duration::from_secs(60), || {})?;
+/// for unprocessed in timer.stop()? {
+///     assert!(unprocessed.deadline().is_some());
+///     unprocessed.run();
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct UnprocessedTask {
+    deadline: Option<Instant>,
+    task: Task,
+}
+
+impl UnprocessedTask {
+    pub(crate) fn new(deadline: Option<Instant>, task: Task) -> Self {
+        Self { deadline, task }
+    }
+
+    /// When the task would have been due; `None` for a deadline that never comes.
+    #[must_use]
+    pub const fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Runs the task now, on the calling thread.
+    ///
+    /// # Panics
+    ///
+    /// If the task does.
+    pub fn run(self) {
+        (self.task)();
+    }
+
+    /// The task itself.
+    #[must_use]
+    pub fn into_task(self) -> Task {
+        self.task
+    }
+}
+
+impl fmt::Debug for UnprocessedTask {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("UnprocessedTask")
+            .field("deadline", &self.deadline)
+            .finish_non_exhaustive()
+    }
+}

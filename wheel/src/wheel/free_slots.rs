@@ -1,0 +1,223 @@
+//! The free slots, and the order in which they are allocated again.
+//!
+//! The few slots that were freed last come first, the last of them before all: an entry that is
+//! inserted and cancelled at once reuses one slot, which is in the cache. All others are allocated
+//! in the order of their addresses, over and over. In random order, as they were freed, each
+//! allocation would be a cache miss and a miss of the page tables, for as long as the wheel lives
+//! (DESIGN: free slots).
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::bit_set::{BITS, BitSet};
+
+/// How many of the slots that were freed last are allocated first.
+const RECENT: usize = 64;
+
+/// How many slots a chunk has: few enough that opening, scanning or releasing a chunk takes
+/// microseconds, and many enough that the data per chunk weighs nothing. Small in tests, so that a
+/// few entries fill several.
+pub(super) const CHUNK: usize = if cfg!(test) { 128 } else { 4096 };
+
+/// The words with a bit for each slot of a chunk.
+const WORDS: usize = CHUNK / BITS;
+
+/// Each free slot is in exactly one of three places: `recent`, `run`, or `ordered`.
+#[derive(Debug)]
+pub(super) struct FreeSlots {
+    /// A stack of the slots that were freed last.
+    recent: [u32; RECENT],
+    recent_len: usize,
+    /// The free ones of the 64 slots from `run_start` on. They are allocated next, lowest first.
+    run: u64,
+    run_start: u32,
+    /// The other free slots, by chunk.
+    ordered: Vec<ChunkBits>,
+    /// The chunks with a free slot in `ordered`.
+    chunks: BitSet,
+    /// How many slots are in `run` and `ordered`. Saves the search when there are none.
+    len: usize,
+}
+
+/// The free slots of one chunk, a bit for each.
+#[derive(Debug, Default)]
+struct ChunkBits {
+    /// `None` for a closed chunk.
+    words: Option<Box<[u64; WORDS]>>,
+    /// Bit i says that word i is not zero.
+    summary: u64,
+}
+
+impl FreeSlots {
+    pub(super) const fn new() -> Self {
+        Self {
+            recent: [0; RECENT],
+            recent_len: 0,
+            run: 0,
+            run_start: 0,
+            ordered: Vec::new(),
+            chunks: BitSet::new(),
+            len: 0,
+        }
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.recent_len == 0 && self.len == 0
+    }
+
+    /// Makes room for the slots of a chunk.
+    pub(super) fn open(&mut self, chunk: usize) {
+        if chunk >= self.ordered.len() {
+            self.ordered.resize_with(chunk + 1, ChunkBits::default);
+            self.chunks.grow(chunk + 1);
+        }
+        self.ordered[chunk].words = Some(Box::new([0; WORDS]));
+    }
+
+    /// Forgets the free slots of a chunk, and releases their memory.
+    pub(super) fn close(&mut self, chunk: usize) {
+        let within = |index: u32| index as usize / CHUNK == chunk;
+        // Keeps the recent slots of other chunks, in their order.
+        let mut kept = 0;
+        for position in 0..self.recent_len {
+            let index = self.recent[position];
+            self.recent[kept] = index;
+            kept += usize::from(!within(index));
+        }
+        self.recent_len = kept;
+        if within(self.run_start) {
+            self.len -= self.run.count_ones() as usize;
+            self.run = 0;
+        }
+        let closed = core::mem::take(&mut self.ordered[chunk]);
+        let words = closed.words.into_iter().flat_map(|words| *words);
+        self.len -= words.map(|word| word.count_ones() as usize).sum::<usize>();
+        self.chunks.remove(chunk);
+    }
+
+    /// Adds a slot that is free now.
+    #[inline]
+    pub(super) fn put(&mut self, index: u32) {
+        if let Some(recent) = self.recent.get_mut(self.recent_len) {
+            *recent = index;
+            self.recent_len += 1;
+        } else {
+            self.put_ordered(index);
+        }
+    }
+
+    /// Not inlined, so that adding a recent slot costs no more than that.
+    #[inline(never)]
+    fn put_ordered(&mut self, index: u32) {
+        let (chunk, offset) = (index as usize / CHUNK, index as usize % CHUNK);
+        let bits = &mut self.ordered[chunk];
+        if let Some(words) = &mut bits.words {
+            words[offset / BITS] |= 1 << (offset % BITS);
+            let before = bits.summary;
+            bits.summary |= 1 << (offset / BITS);
+            self.len += 1;
+            if before == 0 {
+                self.chunks.insert(chunk);
+            }
+        }
+    }
+
+    /// Takes the slot that is to be allocated next.
+    #[inline]
+    pub(super) fn take(&mut self) -> Option<u32> {
+        if let Some(last) = self.recent_len.checked_sub(1) {
+            self.recent_len = last;
+            return self.recent.get(last).copied();
+        }
+        if self.len == 0 { None } else { self.take_ordered() }
+    }
+
+    /// Takes the next slot in the order of addresses.
+    fn take_ordered(&mut self) -> Option<u32> {
+        if self.run == 0 {
+            (self.run_start, self.run) = self.next_run()?;
+        }
+        let index = self.run_start + self.run.trailing_zeros();
+        // Clears the lowest bit.
+        self.run &= self.run - 1;
+        self.len -= 1;
+        Some(index)
+    }
+
+    /// Takes a word of 64 slots, those of them that are free: the first such word behind the last
+    /// run, wrapping around at the end.
+    fn next_run(&mut self) -> Option<(u32, u64)> {
+        let (last, word) =
+            (self.run_start as usize / CHUNK, self.run_start as usize % CHUNK / BITS);
+        // Words of the same chunk behind the last run.
+        let behind = self.ordered[last].summary & (!1 << word);
+        // Otherwise the next chunk with a free slot.
+        let chunk = if behind == 0 {
+            self.chunks.next_from((last + 1) % self.ordered.len())?
+        } else {
+            last
+        };
+        let bits = &mut self.ordered[chunk];
+        let words = if behind == 0 { bits.summary } else { behind };
+        let word = words.trailing_zeros() as usize;
+        let run = core::mem::take(bits.words.as_mut()?.get_mut(word)?);
+        bits.summary &= !(1 << word);
+        if bits.summary == 0 {
+            self.chunks.remove(chunk);
+        }
+        Some((u32::try_from(chunk * CHUNK + word * BITS).ok()?, run))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::BTreeSet;
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    fn free(indexes: impl IntoIterator<Item = u32>) -> FreeSlots {
+        let mut free = FreeSlots::new();
+        for chunk in 0..(1 << 16) / CHUNK {
+            free.open(chunk);
+        }
+        for index in indexes {
+            free.put(index);
+        }
+        free
+    }
+
+    #[test]
+    fn slots_freed_last_come_first_and_all_others_in_the_order_of_their_addresses() {
+        // Each index once, shuffled: 40503 is odd.
+        let mixed: Vec<u32> = (0..1 << 16).map(|at| at * 40_503 % (1 << 16)).collect();
+        let mut free = free(mixed.iter().copied());
+        let allocated: Vec<u32> = core::iter::from_fn(|| free.take()).collect();
+        assert!(free.is_empty());
+        let (recent, ordered) = allocated.split_at(RECENT);
+        assert!(recent.iter().eq(mixed[..RECENT].iter().rev()));
+        assert_eq!(allocated.iter().collect::<BTreeSet<_>>().len(), 1 << 16);
+        // It wraps around at most once.
+        let steps_back = ordered.windows(2).filter(|pair| pair[1] < pair[0]).count();
+        assert!(steps_back <= 1, "{steps_back}");
+    }
+
+    #[test]
+    fn a_slot_freed_within_the_current_run_is_allocated_once_in_the_next_pass() {
+        let mut free = free(0..200);
+        for _ in 0..RECENT + 10 {
+            free.take();
+        }
+        // Fills `recent`; the last two go into the word that is the current run.
+        for index in (0..64).chain([64, 73]) {
+            free.put(index);
+        }
+        let mut left: Vec<u32> = core::iter::from_fn(|| free.take()).collect();
+        assert!(free.is_empty());
+        let count = left.len();
+        left.sort_unstable();
+        left.dedup();
+        assert_eq!(left.len(), count);
+        assert_eq!(count, 200 - 10 + 2);
+    }
+}
