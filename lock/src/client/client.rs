@@ -348,6 +348,7 @@ impl Client {
             held: core.holds.len(),
             waiters: core.waits.waiters(),
             owed_releases: core.watchdog.queued_releases(),
+            unread_releases: core.watchdog.unread_releases(),
             abandoned_releases: core.watchdog.abandoned_releases(),
             connections_made: core.store.connections_made(),
             unreported: core.events.unreported(),

@@ -26,8 +26,8 @@ use crate::model::wait::WaitSpec;
 use crate::ops::Operation;
 #[cfg(feature = "metrics")]
 use crate::runtime::metrics::{MetricsPublisher, Sources};
-use crate::runtime::wait::{SHORTEST_CALL, WaitEnd, WaitRegistry};
-use crate::store::retry::{Answer, CallError, RetryLimit, RetryPolicy, call};
+use crate::runtime::wait::{LONGEST_ROUND_TRIP, SHORTEST_CALL, WaitEnd, WaitRegistry};
+use crate::store::retry::{Answer, CallError, RetryLimit, RetryPolicy, call, park};
 use crate::store::{Failure, Listener, Location, Memory, Store};
 use crate::watchdog::{ReleaseId, Watchdog};
 
@@ -46,6 +46,14 @@ pub(crate) enum StartMode {
     /// In the child of a fork. The parent has looked at the server.
     Forked { eviction: Option<String> },
 }
+
+/// How often a caller looks for a reply that it waits for, and that may come on a connection from
+/// which nobody reads.
+const LOOK_FOR_REPLIES: Duration = Duration::from_millis(1);
+
+/// For how long replies to the releases of dropped guards are read when the client ends. Then these
+/// are queued.
+const READ_UNREAD: Duration = Duration::from_millis(100);
 
 /// One client in one OS process.
 pub(crate) struct ClientCore {
@@ -245,6 +253,46 @@ impl ClientCore {
         }
     }
 
+    /// An acquire of `name` was refused that was sent when `begun` releases had begun. Waits until
+    /// those of this name are settled, as the refusal may have met a hold that one of them is about
+    /// to end (DESIGN: unread releases). Returns whether there was one: then the refusal says
+    /// nothing. One try waits for as long as its policy says; a waiter for a round trip at most, as
+    /// it is woken by a release in any case.
+    pub(crate) fn wait_for_own_releases(
+        &self,
+        name: &LockName,
+        begun: u64,
+        wait: WaitSpec<'_>,
+        policy: &RetryPolicy<'_>,
+    ) -> bool {
+        let is_unsettled = || self.watchdog.is_unsettled(name, begun);
+        if !is_unsettled() {
+            return false;
+        }
+        let end = policy.deadline;
+        let end = if wait.waits { end.min(self.now() + LONGEST_ROUND_TRIP) } else { end };
+        let mut is_over = false;
+        while !is_over && is_unsettled() {
+            policy.shutdown.while_pausing(|parker| {
+                self.watchdog.while_unsettled(name, parker, || {
+                    let now = self.now();
+                    is_over = now >= end || policy.is_ended();
+                    if !is_over && is_unsettled() {
+                        let next = end.min(now + LOOK_FOR_REPLIES);
+                        park(&*self.clock, parker, Some(next), policy.cancel);
+                    }
+                });
+            });
+        }
+        !is_over
+    }
+
+    /// The policy of a try that is repeated although its time may be over. Cut off, it would be an
+    /// error, although the server answers.
+    pub(crate) fn policy_of_last_try<'a>(&self, policy: &RetryPolicy<'a>) -> RetryPolicy<'a> {
+        RetryPolicy { deadline: policy.deadline.max(self.now() + SHORTEST_CALL), ..*policy }
+    }
+
     /// An error if `hold` is over. The first to find that out reports the loss.
     pub(crate) fn check(&self, hold: &Arc<Hold>) -> Result<(), Error> {
         if hold.is_held(self.now()) {
@@ -318,6 +366,7 @@ impl ClientCore {
                 unreleased.push(ReleaseId::from(&hold.id()));
             }
         }
+        self.watchdog.finish_unread(READ_UNREAD.min(timeout));
         unreleased.extend(self.watchdog.flush_releases(deadline));
         // Calls that are under way have the rest of the time. What hangs then is cut off, and not
         // waited for.
@@ -368,6 +417,7 @@ impl Drop for ClientCore {
             return;
         }
         self.waits.close();
+        self.watchdog.finish_unread(READ_UNREAD);
         self.watchdog.stop();
         // By the system's clock: how long foreign code takes does not depend on the client's.
         let deadline = SystemClock.now() + self.settings.command_timeout.min(LAST_DELIVERIES);

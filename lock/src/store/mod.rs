@@ -14,4 +14,4 @@ pub(crate) use crate::store::listener::Listener;
 pub use crate::store::memory::Memory;
 pub(crate) use crate::store::pipeline::{HashSlot, PipelineRequest, PipelineSource, ServerId};
 pub(crate) use crate::store::redis::address::url::{Access, Location};
-pub(crate) use crate::store::store::Store;
+pub(crate) use crate::store::store::{SentDetached, Store};

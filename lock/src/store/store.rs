@@ -7,6 +7,7 @@ use hashed_wheel::Parker;
 
 use crate::error::Error;
 use crate::ops::Operation;
+use crate::ops::by_kind::SharedOperation;
 use crate::store::failure::Failure;
 use crate::store::listener::Listener;
 use crate::store::memory::{Memory, Session};
@@ -20,6 +21,15 @@ use crate::store::redis::resp::slot::slot_of;
 use crate::store::redis::sentinel::master::{Master, MasterEndpoint};
 use crate::store::redis::sentinel::query::Sentinels;
 use crate::store::shutdown::CallGeneration;
+
+/// How a request went of which nobody waits for the reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SentDetached {
+    /// Its reply was handled, or that it gets none.
+    Answered,
+    /// It was written to the connection.
+    Unread,
+}
 
 /// What runs a client's operations. All variants run the same operations and deliver the same
 /// messages. A client has one store for its life.
@@ -85,6 +95,31 @@ impl Store {
             Self::Cluster(cluster) => cluster.execute(operation, timeout, generation),
         }?;
         operation.decode(value).map_err(Failure::unexpected)
+    }
+
+    /// Sends one operation once and does not wait for its reply, which `on_reply` gets: before this
+    /// returns, or on the thread that reads it later, with nothing locked. A failure if it was not
+    /// sent within `timeout`; then `on_reply` is dropped.
+    pub(crate) fn send_detached<R: 'static>(
+        &self,
+        operation: &SharedOperation<R>,
+        timeout: Duration,
+        generation: CallGeneration,
+        on_reply: impl FnOnce(Result<R, Failure>) + Send + 'static,
+    ) -> Result<SentDetached, Failure> {
+        on_reply(self.run(&**operation, timeout, generation));
+        Ok(SentDetached::Answered)
+    }
+
+    /// Reads the replies that [`send_detached`](Self::send_detached) has left unread at a server,
+    /// as far as they are here. Never waits. Returns whether some are left.
+    pub(crate) fn read_detached(&self, _server: ServerId) -> bool {
+        false
+    }
+
+    /// The same at every server.
+    pub(crate) fn read_all_detached(&self) -> bool {
+        false
     }
 
     /// Sends the requests of the source on a connection that the server has for them, and passes

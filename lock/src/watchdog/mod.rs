@@ -30,6 +30,7 @@ pub(crate) mod scheduler;
 pub(crate) mod server_check;
 pub(crate) mod shared;
 pub(crate) mod ticker;
+pub(crate) mod unread_release;
 pub(crate) mod watchdog;
 pub(crate) mod worker;
 pub(crate) mod worker_thread;
@@ -38,4 +39,5 @@ pub(crate) mod workers;
 #[cfg(feature = "metrics")]
 pub(crate) use pending_releases::PendingReleases;
 pub(crate) use release_queue::{ReleaseId, ReleaseOp};
+pub(crate) use unread_release::{SendLimit, reason_of_loss};
 pub(crate) use watchdog::Watchdog;

@@ -1,7 +1,9 @@
-//! All pending releases of the client: those that callers send, and those that are queued for a
-//! renewal thread (DESIGN: release queue). And what waits until none is pending.
+//! All pending releases of the client: those that callers send, those whose replies are unread, and
+//! those that are queued for a renewal thread (DESIGN: release queue, unread releases). And what
+//! waits until none is pending.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use hashed_wheel::Parker;
@@ -22,16 +24,37 @@ use crate::watchdog::workers::Workers;
 pub(crate) struct PendingReleases {
     context: Arc<Context>,
     workers: Arc<Workers>,
-    /// The releases that callers send themselves, so that a shutdown knows of all.
-    in_flight: Mutex<Vec<ReleaseId>>,
+    /// The releases that are not queued, so that a shutdown knows of all.
+    in_flight: Mutex<Vec<InFlight>>,
+    /// How many releases have begun.
+    begun: AtomicU64,
     /// The threads that wait for releases to be acknowledged.
     flush_waiters: Mutex<Vec<Parker>>,
+}
+
+/// A release that is not queued.
+#[derive(Debug)]
+struct InFlight {
+    id: ReleaseId,
+    /// How many had begun before it.
+    number: u64,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// A fair lock's owner waits in the queue on the server. It is released if it is not granted.
+    Waiting,
+    /// A caller sends it, or is about to queue it.
+    Sending,
+    /// It was sent, and nobody waits for the reply. Without an acknowledgement this is queued.
+    Unread(Box<QueuedRelease>),
 }
 
 /// The releases that no server has acknowledged.
 struct Unacknowledged {
     ids: Vec<ReleaseId>,
-    /// Whether callers send some of them, which end by themselves on any store, or the renewal
+    /// Whether callers have sent some of them, which end by themselves on any store, or the renewal
     /// threads are about to.
     has_untried: bool,
     /// Whether a thread is there to send any of them.
@@ -41,18 +64,100 @@ struct Unacknowledged {
 impl PendingReleases {
     pub(crate) fn new(context: Arc<Context>, workers: Arc<Workers>) -> Self {
         let (in_flight, flush_waiters) = (Mutex::default(), Mutex::default());
-        Self { context, workers, in_flight, flush_waiters }
+        Self { context, workers, in_flight, begun: AtomicU64::new(0), flush_waiters }
     }
 
-    /// Notes that a caller sends this release itself, or will if its acquire is not granted.
+    /// Notes that a caller sends this release itself.
     pub(crate) fn begin_in_flight(&self, id: impl Into<ReleaseId>) {
-        self.in_flight.lock().push(id.into());
+        self.begin(id.into(), Stage::Sending);
+    }
+
+    /// Notes that this release has to be sent if the owner's acquire is not granted.
+    pub(crate) fn begin_waiting(&self, id: impl Into<ReleaseId>) {
+        self.begin(id.into(), Stage::Waiting);
+    }
+
+    fn begin(&self, id: ReleaseId, stage: Stage) {
+        let mut in_flight = self.in_flight.lock();
+        // Relaxed: a thread that is to see it has synchronized with this one in another way.
+        let number = self.begun.fetch_add(1, Ordering::Relaxed);
+        in_flight.push(InFlight { id, number, stage });
     }
 
     /// That release has an answer, or it is queued.
     pub(crate) fn end_in_flight(&self, id: &ReleaseId) {
-        self.in_flight.lock().retain(|other| other != id);
+        self.in_flight.lock().retain(|other| other.id != *id);
         self.wake_flush_waiters();
+    }
+
+    /// Notes that a release in flight is about to be sent without a wait for its reply, and what is
+    /// queued without an acknowledgement.
+    pub(crate) fn set_unread(&self, release: QueuedRelease) {
+        let mut in_flight = self.in_flight.lock();
+        if let Some(own) = in_flight.iter_mut().find(|other| other.id == *release.id()) {
+            own.stage = Stage::Unread(Box::new(release));
+        }
+    }
+
+    /// Ends that: the release has a reply, gets none, or was not sent. It is in flight until
+    /// [`end_in_flight`](Self::end_in_flight), and the caller queues it if it must be. `None` if
+    /// another thread has queued it already: then its reply says nothing any more.
+    pub(crate) fn take_unread(&self, id: &ReleaseId) -> Option<QueuedRelease> {
+        let mut in_flight = self.in_flight.lock();
+        let own = in_flight.iter_mut().find(|other| other.id == *id)?;
+        match std::mem::replace(&mut own.stage, Stage::Sending) {
+            Stage::Unread(release) => Some(*release),
+            stage => {
+                own.stage = stage;
+                None
+            }
+        }
+    }
+
+    /// The releases whose replies nobody has read.
+    pub(crate) fn unread(&self) -> usize {
+        let is_unread = |other: &&InFlight| matches!(other.stage, Stage::Unread(_));
+        self.in_flight.lock().iter().filter(is_unread).count()
+    }
+
+    /// Queues every release whose reply nobody has read.
+    pub(crate) fn queue_unread(&self) {
+        let is_unread = |other: &&InFlight| matches!(other.stage, Stage::Unread(_));
+        let unread: Vec<ReleaseId> =
+            self.in_flight.lock().iter().filter(is_unread).map(|other| other.id.clone()).collect();
+        for id in unread {
+            if let Some(release) = self.take_unread(&id) {
+                self.queue(release);
+                self.end_in_flight(&id);
+            }
+        }
+    }
+
+    /// How many releases have begun so far.
+    pub(crate) fn begun(&self) -> u64 {
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    /// Whether a release of this name is not settled that was among the first `begun`: sent and not
+    /// answered, or queued. On a store that stays as it is, what was refused once is settled.
+    pub(crate) fn is_unsettled(&self, name: &LockName, begun: u64) -> bool {
+        let is_release = |other: &InFlight| !matches!(other.stage, Stage::Waiting);
+        let is_it = |other: &InFlight| other.number < begun && other.id.name == *name;
+        if self.in_flight.lock().iter().any(|other| is_release(other) && is_it(other)) {
+            return true;
+        }
+        if self.context.store.may_recover_by_itself() {
+            return self.workers.lock().iter().any(|worker| worker.releases().contains(name));
+        }
+        let now = self.context.now();
+        self.workers.lock().iter().any(|worker| worker.releases().has_untried_of(now, name))
+    }
+
+    /// Unparks `parker` whenever a release may be settled, while `wait` runs.
+    pub(crate) fn while_waiting(&self, parker: &Parker, wait: impl FnOnce()) {
+        self.flush_waiters.lock().push(parker.clone());
+        wait();
+        self.flush_waiters.lock().retain(|other| !other.is(parker));
     }
 
     /// Queues a release on the server that has its name now. False if it cannot be queued: that is
@@ -80,15 +185,40 @@ impl PendingReleases {
         late_copy_deadline: Option<ServerTime>,
         done: Option<DoneSignal>,
     ) -> bool {
+        self.queue(self.of_acquired(now, hold_id, lease, late_copy_deadline, done))
+    }
+
+    fn of_acquired(
+        &self,
+        now: Instant,
+        hold_id: &HoldId,
+        lease: Lease,
+        late_copy_deadline: Option<ServerTime>,
+        done: Option<DoneSignal>,
+    ) -> QueuedRelease {
         // A copy of a command may be under way for as long as its attempt may take.
         let lifetime = lease.duration() + self.context.settings.retry_timeout();
         let (id, release) = (ReleaseId::from(hold_id), hold_id.release());
-        self.queue(QueuedRelease::new(now, id, release, lifetime, late_copy_deadline, done))
+        QueuedRelease::new(now, id, release, lifetime, late_copy_deadline, done)
     }
 
     /// Queues the release of a hold that has ended.
     pub(crate) fn queue_hold(&self, now: Instant, hold: &Hold) -> bool {
-        self.queue_acquired(now, &hold.id(), hold.longest_lease(), hold.late_copy_deadline(), None)
+        self.queue(self.of_hold(now, hold))
+    }
+
+    /// What is queued for a hold that has ended.
+    pub(crate) fn of_hold(&self, now: Instant, hold: &Hold) -> QueuedRelease {
+        let (lease, late_copy_deadline) = (hold.longest_lease(), hold.late_copy_deadline());
+        self.of_acquired(now, &hold.id(), lease, late_copy_deadline, None)
+    }
+
+    /// Queues what is released by itself because it could not be released with others.
+    pub(crate) fn queue_anew(&self, due: Instant, release: AcknowledgedRelease) {
+        let AcknowledgedRelease { id, permits, lifetime } = release;
+        if let Some(release) = permits {
+            self.queue(QueuedRelease::new(due, id, release, lifetime, None, None));
+        }
     }
 
     /// Queues a release that one server has acknowledged, but another may not know.
@@ -133,7 +263,7 @@ impl PendingReleases {
 
     /// Whether a release of this name is pending, of whatever owner.
     pub(crate) fn contains(&self, name: &LockName) -> bool {
-        let is_in_flight = self.in_flight.lock().iter().any(|id| id.name == *name);
+        let is_in_flight = self.in_flight.lock().iter().any(|other| other.id.name == *name);
         is_in_flight || self.workers.lock().iter().any(|worker| worker.releases().contains(name))
     }
 
@@ -176,7 +306,8 @@ impl PendingReleases {
     fn unacknowledged(&self, now: Instant) -> Unacknowledged {
         // Before the queues: a caller's release that gets no answer is queued before it leaves this
         // list.
-        let mut ids = self.in_flight.lock().clone();
+        let mut ids: Vec<ReleaseId> =
+            self.in_flight.lock().iter().map(|other| other.id.clone()).collect();
         let mut may_end = !ids.is_empty();
         let mut has_untried = may_end;
         for worker in self.workers.lock().iter() {

@@ -98,6 +98,16 @@ impl QueuedRelease {
     pub(crate) fn id(&self) -> &ReleaseId {
         &self.id
     }
+
+    /// What is sent.
+    pub(crate) fn operation(&self) -> &ReleaseOp {
+        &self.release
+    }
+
+    /// Whether a copy of the acquire may arrive after a release at this time of the server.
+    pub(crate) fn may_be_undone_after(&self, at: ServerTime) -> bool {
+        self.late_copy_deadline.is_some_and(|deadline| deadline >= at)
+    }
 }
 
 /// The releases that are pending on one server.
@@ -217,6 +227,12 @@ impl ReleaseQueue {
     pub(crate) fn has_untried(&self, now: Instant) -> bool {
         let due = self.queued.iter().filter(|queued| queued.due <= now);
         due.chain(&self.in_round).any(|queued| !queued.acknowledged)
+    }
+
+    /// The same for those of one name.
+    pub(crate) fn has_untried_of(&self, now: Instant, name: &LockName) -> bool {
+        let due = self.queued.iter().filter(|queued| queued.due <= now);
+        due.chain(&self.in_round).any(|queued| !queued.acknowledged && queued.id.name == *name)
     }
 
     /// When the next release is due.

@@ -142,7 +142,7 @@ impl<T> MultiGuard<T> {
 impl<T> Drop for MultiGuard<T> {
     fn drop(&mut self) {
         // A release that fails is queued.
-        drop(release_all(self.held.close(), RawGuard::release_once));
+        drop(release_all(self.held.close(), RawGuard::release_on_drop));
     }
 }
 
