@@ -306,10 +306,10 @@ impl LockAcquire<'_> {
 
         // The call. A refusal that may have met a hold of this client that is being released says
         // nothing, and it asks once more. What is released later was held when it asked first.
-        let begun = core.watchdog.releases_begun();
+        let sent_at = core.watchdog.moment();
         let mut answer = self.call(&request, policy)?;
         if matches!(answer.reply, Acquired::Busy(_))
-            && core.wait_for_own_releases(&self.id.name, begun, self.wait, policy)
+            && core.wait_for_own_releases(&self.id.name, sent_at, self.wait, policy)
         {
             answer = self.call(&request, &core.policy_of_last_try(policy))?;
         }

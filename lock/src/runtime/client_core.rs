@@ -29,7 +29,7 @@ use crate::runtime::metrics::{MetricsPublisher, Sources};
 use crate::runtime::wait::{LONGEST_ROUND_TRIP, SHORTEST_CALL, WaitEnd, WaitRegistry};
 use crate::store::retry::{Answer, CallError, RetryLimit, RetryPolicy, call, park};
 use crate::store::{Failure, Listener, Location, Memory, Store};
-use crate::watchdog::{ReleaseId, Watchdog};
+use crate::watchdog::{Moment, ReleaseId, Watchdog};
 
 /// Where a client's locks are.
 #[derive(Clone, Debug)]
@@ -253,21 +253,20 @@ impl ClientCore {
         }
     }
 
-    /// An acquire of `name` was refused that was sent when `begun` releases had begun. Waits until
-    /// those of this name are settled, as the refusal may have met a hold that one of them is about
-    /// to end (DESIGN: unread releases). Returns whether there was one: then the refusal says
-    /// nothing. One try waits for as long as its policy says; a waiter for a round trip at most, as
+    /// An acquire of `name` was refused that was sent at `sent_at`. It may have met a hold that a
+    /// release of this client was about to end (DESIGN: unread releases). Waits until those that had
+    /// begun are settled, and returns whether there was one: then the refusal says nothing. One try waits for as long as its policy says; a waiter for a round trip at most, as
     /// it is woken by a release in any case.
     pub(crate) fn wait_for_own_releases(
         &self,
         name: &LockName,
-        begun: u64,
+        sent_at: Moment,
         wait: WaitSpec<'_>,
         policy: &RetryPolicy<'_>,
     ) -> bool {
-        let is_unsettled = || self.watchdog.is_unsettled(name, begun);
+        let is_unsettled = || self.watchdog.is_unsettled(name, sent_at);
         if !is_unsettled() {
-            return false;
+            return self.watchdog.was_settled(name, sent_at);
         }
         let end = policy.deadline;
         let end = if wait.waits { end.min(self.now() + LONGEST_ROUND_TRIP) } else { end };

@@ -70,13 +70,13 @@ pub(crate) fn wait_for_grant<G>(
     let wait = wait.begin(&*core.clock);
     let mut attempt = || {
         let policy = core.policy_of(wait, RetryLimit::UntilAnswered);
-        let begun = core.watchdog.releases_begun();
+        let sent_at = core.watchdog.moment();
         let refused = match attempt(&policy)? {
             Attempt::Busy(busy, hint) => Attempt::Busy(busy, hint),
             granted @ Attempt::Granted(..) => return Ok(granted),
         };
         // It may have met permits of this client that are being given back.
-        if core.wait_for_own_releases(name, begun, wait, &policy) {
+        if core.wait_for_own_releases(name, sent_at, wait, &policy) {
             attempt(&core.policy_of_last_try(&policy))
         } else {
             Ok(refused)

@@ -36,6 +36,7 @@ pub(crate) mod worker;
 pub(crate) mod worker_thread;
 pub(crate) mod workers;
 
+pub(crate) use pending_releases::Moment;
 #[cfg(feature = "metrics")]
 pub(crate) use pending_releases::PendingReleases;
 pub(crate) use release_queue::{ReleaseId, ReleaseOp};

@@ -2,6 +2,8 @@
 //! those that are queued for a renewal thread (DESIGN: release queue, unread releases). And what
 //! waits until none is pending.
 
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -26,20 +28,37 @@ pub(crate) struct PendingReleases {
     workers: Arc<Workers>,
     /// The releases that are not queued, so that a shutdown knows of all.
     in_flight: Mutex<Vec<InFlight>>,
-    /// How many releases have begun.
-    begun: AtomicU64,
+    settled: Mutex<VecDeque<Settled>>,
+    names: RandomState,
+    /// The next [`Moment`].
+    next: AtomicU64,
     /// The threads that wait for releases to be acknowledged.
     flush_waiters: Mutex<Vec<Parker>>,
 }
+
+/// The order in which releases begin and are settled, and acquires are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(u64);
 
 /// A release that is not queued.
 #[derive(Debug)]
 struct InFlight {
     id: ReleaseId,
-    /// How many had begun before it.
-    number: u64,
+    begun: Moment,
     stage: Stage,
 }
+
+/// A release of late that is acknowledged or queued.
+#[derive(Debug)]
+struct Settled {
+    /// The hash of its name.
+    name: u64,
+    begun: Moment,
+    at: Moment,
+}
+
+/// So many are remembered. If more are settled while an acquire is under way, it asks once more.
+const SETTLED: usize = 256;
 
 #[derive(Debug)]
 enum Stage {
@@ -63,8 +82,15 @@ struct Unacknowledged {
 
 impl PendingReleases {
     pub(crate) fn new(context: Arc<Context>, workers: Arc<Workers>) -> Self {
-        let (in_flight, flush_waiters) = (Mutex::default(), Mutex::default());
-        Self { context, workers, in_flight, begun: AtomicU64::new(0), flush_waiters }
+        Self {
+            context,
+            workers,
+            in_flight: Mutex::default(),
+            settled: Mutex::default(),
+            names: RandomState::new(),
+            next: AtomicU64::new(1),
+            flush_waiters: Mutex::default(),
+        }
     }
 
     /// Notes that a caller sends this release itself.
@@ -79,15 +105,43 @@ impl PendingReleases {
 
     fn begin(&self, id: ReleaseId, stage: Stage) {
         let mut in_flight = self.in_flight.lock();
-        // Relaxed: a thread that is to see it has synchronized with this one in another way.
-        let number = self.begun.fetch_add(1, Ordering::Relaxed);
-        in_flight.push(InFlight { id, number, stage });
+        in_flight.push(InFlight { id, begun: self.step(), stage });
     }
 
     /// That release has an answer, or it is queued.
     pub(crate) fn end_in_flight(&self, id: &ReleaseId) {
+        let begun = self.in_flight.lock().iter().find(|own| own.id == *id).map(|own| own.begun);
+        if let Some(begun) = begun {
+            self.note_settled(&id.name, begun);
+        }
         self.in_flight.lock().retain(|other| other.id != *id);
         self.wake_flush_waiters();
+    }
+
+    /// A queued release of this name is about to be settled.
+    pub(crate) fn note_dequeued(&self, name: &LockName) {
+        self.note_settled(name, Moment(0));
+    }
+
+    /// Before it is removed from what is pending: whoever looks there first and here afterwards finds
+    /// it.
+    fn note_settled(&self, name: &LockName, begun: Moment) {
+        let name = self.names.hash_one(name);
+        let mut settled = self.settled.lock();
+        if settled.len() == SETTLED {
+            settled.pop_front();
+        }
+        settled.push_back(Settled { name, begun, at: self.step() });
+    }
+
+    /// Now.
+    pub(crate) fn moment(&self) -> Moment {
+        Moment(self.next.load(Ordering::SeqCst))
+    }
+
+    /// The next moment has come.
+    fn step(&self) -> Moment {
+        Moment(self.next.fetch_add(1, Ordering::SeqCst))
     }
 
     /// Notes that a release in flight is about to be sent without a wait for its reply, and what is
@@ -133,17 +187,14 @@ impl PendingReleases {
         }
     }
 
-    /// How many releases have begun so far.
-    pub(crate) fn begun(&self) -> u64 {
-        self.begun.load(Ordering::Relaxed)
-    }
-
-    /// Whether a release of this name is not settled that was among the first `begun`: sent and not
+    /// Whether a release of this name had begun at `sent_at` and is not settled: sent and not
     /// answered, or queued. On a store that stays as it is, what was refused once is settled.
-    pub(crate) fn is_unsettled(&self, name: &LockName, begun: u64) -> bool {
-        let is_release = |other: &InFlight| !matches!(other.stage, Stage::Waiting);
-        let is_it = |other: &InFlight| other.number < begun && other.id.name == *name;
-        if self.in_flight.lock().iter().any(|other| is_release(other) && is_it(other)) {
+    pub(crate) fn is_unsettled(&self, name: &LockName, sent_at: Moment) -> bool {
+        let is_it = |other: &InFlight| {
+            let is_release = !matches!(other.stage, Stage::Waiting);
+            is_release && other.begun < sent_at && other.id.name == *name
+        };
+        if self.in_flight.lock().iter().any(is_it) {
             return true;
         }
         if self.context.store.may_recover_by_itself() {
@@ -151,6 +202,19 @@ impl PendingReleases {
         }
         let now = self.context.now();
         self.workers.lock().iter().any(|worker| worker.releases().has_untried_of(now, name))
+    }
+
+    /// Whether a release of this name may have been [unsettled](Self::is_unsettled) at `sent_at`,
+    /// and was settled since. Asked after that.
+    pub(crate) fn was_settled(&self, name: &LockName, sent_at: Moment) -> bool {
+        let settled = self.settled.lock();
+        // What was forgotten may have been one.
+        let forgot =
+            settled.len() == SETTLED && settled.front().is_some_and(|old| old.at > sent_at);
+        let name = self.names.hash_one(name);
+        let is_it =
+            |other: &Settled| other.at >= sent_at && other.begun < sent_at && other.name == name;
+        forgot || settled.iter().any(is_it)
     }
 
     /// Unparks `parker` whenever a release may be settled, while `wait` runs.

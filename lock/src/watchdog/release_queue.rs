@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 
+use crate::hold::hold::Hold;
 use crate::model::kind::Kind;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
@@ -68,6 +69,25 @@ pub(crate) struct QueuedRelease {
     acknowledged: bool,
     /// Dropped with the acknowledgement.
     done: Option<DoneSignal>,
+    /// Until a copy of it may have run.
+    ended: Option<EndedHold>,
+}
+
+/// A hold that was released, so that its owner is told if the server does not know it.
+#[derive(Clone, Debug)]
+pub(crate) struct EndedHold {
+    pub(crate) hold: Arc<Hold>,
+    /// Until when it would have been valid.
+    pub(crate) valid_until: Option<Instant>,
+}
+
+/// What is known of a release that was acknowledged.
+#[derive(Debug, Default)]
+pub(crate) struct Acknowledged {
+    /// How long what it released would have lasted.
+    pub(crate) lifetime: Duration,
+    /// The hold, if this acknowledgement tells whether it was there.
+    pub(crate) ended: Option<EndedHold>,
 }
 
 impl QueuedRelease {
@@ -82,7 +102,13 @@ impl QueuedRelease {
     ) -> Self {
         let expires = due + lifetime + GRACE;
         let (pause, acknowledged) = (FIRST_PAUSE, false);
-        Self { id, release, late_copy_deadline, due, pause, expires, acknowledged, done }
+        let ended = None;
+        Self { id, release, late_copy_deadline, due, pause, expires, acknowledged, done, ended }
+    }
+
+    /// The same for a hold whose release has not run so far.
+    pub(crate) fn of_hold(self, ended: Option<EndedHold>) -> Self {
+        Self { ended, ..self }
     }
 
     /// The same for a release that one server has acknowledged, but another may not know.
@@ -155,19 +181,26 @@ impl ReleaseQueue {
         self.in_round.iter().map(|sent| (sent.id.clone(), Arc::clone(&sent.release))).collect()
     }
 
-    /// Queues again what got no answer in the round.
+    /// Queues again what got no answer in the round. It may have run.
     pub(crate) fn end_round(&mut self, now: Instant) {
-        while let Some(sent) = self.in_round.pop() {
+        while let Some(mut sent) = self.in_round.pop() {
+            sent.ended = None;
             self.retry_later(now, sent);
         }
     }
 
     /// The server released this when its clock was at `at`. If a copy of the acquire may still
     /// arrive, it is released once more when that is too late, at the latest when the lease has
-    /// ended. Returns how long what it released would have lasted.
-    pub(crate) fn acknowledge(&mut self, now: Instant, id: &ReleaseId, at: ServerTime) -> Duration {
-        let Some(mut sent) = self.take_from_round(id) else { return Duration::ZERO };
-        let left = sent.expires.saturating_duration_since(now + GRACE);
+    /// ended.
+    pub(crate) fn acknowledge(
+        &mut self,
+        now: Instant,
+        id: &ReleaseId,
+        at: ServerTime,
+    ) -> Acknowledged {
+        let Some(mut sent) = self.take_from_round(id) else { return Acknowledged::default() };
+        let lifetime = sent.expires.saturating_duration_since(now + GRACE);
+        let ended = sent.ended.take();
         let deadline = sent.late_copy_deadline.filter(|deadline| *deadline >= at);
         if let Some(deadline) = deadline.filter(|_| now < sent.expires) {
             let wait = u64::try_from(deadline.0.saturating_sub(at.0)).unwrap_or(u64::MAX);
@@ -177,12 +210,15 @@ impl ReleaseQueue {
             sent.due = now.checked_add(wait).map_or(sent.expires, |due| due.min(sent.expires));
             self.queued.push(sent);
         }
-        left
+        Acknowledged { lifetime, ended }
     }
 
     /// The release got no answer, or an error.
-    pub(crate) fn fail(&mut self, now: Instant, id: &ReleaseId) {
-        if let Some(sent) = self.take_from_round(id) {
+    pub(crate) fn fail(&mut self, now: Instant, id: &ReleaseId, may_have_run: bool) {
+        if let Some(mut sent) = self.take_from_round(id) {
+            if may_have_run {
+                sent.ended = None;
+            }
             self.retry_later(now, sent);
         }
     }
@@ -337,7 +373,7 @@ mod tests {
         while now < end {
             for (id, _) in releases.begin_round(now, 9) {
                 tries += 1;
-                releases.fail(now, &id);
+                releases.fail(now, &id, true);
             }
             releases.end_round(now);
             now += Duration::from_millis(50);
@@ -351,7 +387,7 @@ mod tests {
         let now = origin();
         let mut releases = queue_of_one(now, None);
         let (id, _) = releases.begin_round(now, 9).remove(0);
-        releases.fail(now, &id);
+        releases.fail(now, &id, true);
         assert_eq!((releases.len(), releases.unacknowledged().len()), (1, 1), "in the round");
         releases.end_round(now);
         assert_eq!((releases.len(), releases.unacknowledged().len()), (1, 1), "after it");

@@ -21,7 +21,7 @@ use crate::store::shutdown::CallGeneration;
 use crate::store::{Failure, SentDetached};
 use crate::watchdog::endings;
 use crate::watchdog::release_log::AcknowledgedRelease;
-use crate::watchdog::release_queue::{QueuedRelease, ReleaseId};
+use crate::watchdog::release_queue::{EndedHold, QueuedRelease, ReleaseId};
 use crate::watchdog::shared::Shared;
 use crate::watchdog::worker::RenewalWorker;
 
@@ -40,8 +40,8 @@ pub(crate) struct UnreadRelease {
     /// What is released again after a failover. If the server knows only some of several, each is
     /// released by itself.
     each: Vec<AcknowledgedRelease>,
-    /// The hold whose loss the reply may tell, and until when it would have been valid.
-    hold: Option<(Arc<Hold>, Option<Instant>)>,
+    /// The hold whose loss the reply may tell.
+    ended: Option<EndedHold>,
     /// Whether the lease had ended when the release found the permit.
     was_late: bool,
 }
@@ -54,11 +54,11 @@ impl UnreadRelease {
         sent_at: Instant,
         queued: Vec<QueuedRelease>,
         each: Vec<AcknowledgedRelease>,
-        hold: Option<(Arc<Hold>, Option<Instant>)>,
+        ended: Option<EndedHold>,
     ) -> Self {
         let ids = queued.iter().map(|release| release.id().clone()).collect();
         queued.into_iter().for_each(|release| shared.releases.set_unread(release));
-        Self { shared: Arc::downgrade(shared), sent_at, ids, each, hold, was_late: false }
+        Self { shared: Arc::downgrade(shared), sent_at, ids, each, ended, was_late: false }
     }
 
     /// It was not sent, and the caller goes on with it.
@@ -111,8 +111,9 @@ impl UnreadRelease {
                     // Permits whose key holds something else.
                     release.id().kind.is_none() && failure.is_request_error()
                 };
+                let ended = self.ended.take().filter(|_| !failure.may_have_run());
                 for release in taken.into_iter().filter(|release| !is_useless(release)) {
-                    shared.releases.queue(release);
+                    shared.releases.queue(release.of_hold(ended.clone()));
                 }
                 return;
             }
@@ -138,18 +139,21 @@ impl UnreadRelease {
         if !undone {
             each.into_iter().for_each(|each| shared.failover.log_release(self.sent_at, each));
         }
-        self.report(shared, released.found);
-    }
-
-    /// If the reply tells that the hold was lost, no other thread can have reported it: for all
-    /// others it was released.
-    fn report(&self, shared: &Shared, found: Found) {
-        let Some((hold, valid_until)) = &self.hold else { return };
-        if found == Found::Own && !self.was_late {
-            return;
+        if let Some(mut ended) = self.ended.take() {
+            let now = shared.context.catch_panic(|| shared.context.now()).unwrap_or(self.sent_at);
+            let found = if self.was_late { Found::Nothing } else { released.found };
+            ended.valid_until = ended.valid_until.filter(|_| !self.was_late);
+            report_if_lost(shared, &ended, found, now);
         }
-        let now = shared.context.catch_panic(|| shared.context.now()).unwrap_or(self.sent_at);
-        let in_time = !self.was_late && valid_until.is_some_and(|end| now < end);
+    }
+}
+
+/// What the first release of a hold that ran has found tells whether the hold was lost. No other
+/// thread can have reported that: for all others it was released.
+pub(crate) fn report_if_lost(shared: &Shared, ended: &EndedHold, found: Found, now: Instant) {
+    let EndedHold { hold, valid_until } = ended;
+    if found != Found::Own {
+        let in_time = valid_until.is_some_and(|end| now < end);
         endings::report_loss(shared, hold, now, reason_of_loss(found, in_time));
     }
 }
@@ -163,13 +167,13 @@ impl Drop for UnreadRelease {
     }
 }
 
-/// How a hold was lost whose release did not find it in time. `in_time`: its validity has not ended.
+/// How a hold was lost that its release did not find. `in_time`: its validity had not ended.
 pub(crate) fn reason_of_loss(found: Found, in_time: bool) -> LostReason {
     match found {
         Found::OtherOwner => LostReason::TakenOver,
         // It was sent in time and arrived too late.
-        Found::Own | Found::Nothing if !in_time => LostReason::Expired,
-        Found::Own | Found::Nothing => LostReason::Deleted,
+        _ if !in_time => LostReason::Expired,
+        _ => LostReason::Deleted,
     }
 }
 
@@ -196,8 +200,8 @@ pub(crate) fn send_hold(
         permits: None,
         lifetime: hold.longest_lease().duration(),
     };
-    let hold_and_end = Some((Arc::clone(hold), valid_until));
-    let unread = UnreadRelease::begin(shared, sent_at, vec![queued], vec![each], hold_and_end);
+    let ended = Some(EndedHold { hold: Arc::clone(hold), valid_until });
+    let unread = UnreadRelease::begin(shared, sent_at, vec![queued], vec![each], ended);
     send(shared, &hold.name, &operation, limit, unread, UnreadRelease::settle)
 }
 

@@ -20,10 +20,11 @@ use crate::ops::value::ServerTime;
 use crate::ops::{DeferredPermitRelease, PermitsReleased, ReleasePermits};
 use crate::store::{Failure, Store};
 use crate::watchdog::context::Context;
+use crate::watchdog::pending_releases::Moment;
 #[cfg(feature = "metrics")]
 use crate::watchdog::pending_releases::PendingReleases;
 use crate::watchdog::release_log::AcknowledgedRelease;
-use crate::watchdog::release_queue::{DoneSignal, QueuedRelease, ReleaseId, ReleaseOp};
+use crate::watchdog::release_queue::{DoneSignal, EndedHold, QueuedRelease, ReleaseId, ReleaseOp};
 use crate::watchdog::scheduler::Timer;
 use crate::watchdog::shared::Shared;
 use crate::watchdog::unread_release::{self, SendLimit, UnreadRelease};
@@ -248,7 +249,8 @@ impl Watchdog {
         });
         let each = each.collect();
         // Of several, it is not known which was lost.
-        let only = (holds.len() == 1).then(|| (Arc::clone(first), valid_until));
+        let ended = EndedHold { hold: Arc::clone(first), valid_until };
+        let only = (holds.len() == 1).then_some(ended);
         let unread = UnreadRelease::begin(&self.shared, sent_at, queued, each, only);
         let operation: SharedOperation<PermitsReleased> = Arc::<ReleasePermits>::clone(operation);
         unread_release::send_permits(&self.shared, &first.name, &operation, limit, unread)
@@ -265,14 +267,19 @@ impl Watchdog {
         unread_release::finish(&self.shared, longest);
     }
 
-    /// How many releases have begun so far.
-    pub(crate) fn releases_begun(&self) -> u64 {
-        self.shared.releases.begun()
+    /// Now, in the order of releases and acquires.
+    pub(crate) fn moment(&self) -> Moment {
+        self.shared.releases.moment()
     }
 
-    /// Whether a release of this name is not settled that was among the first `begun`.
-    pub(crate) fn is_unsettled(&self, name: &LockName, begun: u64) -> bool {
-        self.shared.releases.is_unsettled(name, begun)
+    /// Whether a release of this name had begun at `sent_at` and is not settled.
+    pub(crate) fn is_unsettled(&self, name: &LockName, sent_at: Moment) -> bool {
+        self.shared.releases.is_unsettled(name, sent_at)
+    }
+
+    /// Whether one may have been unsettled at `sent_at`, and was settled since.
+    pub(crate) fn was_settled(&self, name: &LockName, sent_at: Moment) -> bool {
+        self.shared.releases.was_settled(name, sent_at)
     }
 
     /// Reads what is unread of this name's server and here. Unparks `parker` whenever a release may

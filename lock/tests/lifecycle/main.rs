@@ -4,6 +4,7 @@
 mod common;
 
 mod crossings;
+mod drops;
 mod endings;
 mod panics;
 mod processes;

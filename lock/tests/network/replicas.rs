@@ -100,6 +100,18 @@ fn what_was_granted_is_on_the_replica_before_the_caller_has_it() {
 }
 
 #[test]
+fn a_try_lock_right_after_a_drop_succeeds_on_a_connection_of_its_own() {
+    let master = Server::start();
+    let _replica = replica_of(&master);
+    let client = built(builder(&master).replica_acks(1, PATIENT));
+    let lock = client.lock("own");
+    for number in 0..500 {
+        // The release is on another connection, and nothing orders the two at the server.
+        assert!(lock.try_lock().unwrap().is_some(), "{number}");
+    }
+}
+
+#[test]
 fn without_acknowledgements_a_grant_is_released_before_the_call_returns() {
     let master = Server::start();
     make_semaphores(&plain(&master));
