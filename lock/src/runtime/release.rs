@@ -24,7 +24,6 @@ use crate::ops::value::ServerTime;
 use crate::ops::{DeferredPermitRelease, Found, ReleasePermits, SetCountReply};
 use crate::runtime::client_core::{ClientCore, lost};
 use crate::runtime::wait::{LONGEST_ROUND_TRIP, SHORTEST_CALL};
-use crate::store::Failure;
 use crate::store::retry::{Answer, RetryLimit};
 use crate::watchdog::{ReleaseId, ReleaseOp, SendLimit, reason_of_loss};
 
@@ -107,13 +106,13 @@ pub(crate) fn send_release_on_drop(
     })
 }
 
-/// Sends something by `send_unread`. If that fails, or the program waits for dropped guards, by
-/// `wait` in the rest of a command timeout. If that is over, it is left to `queue`.
+/// Sends something by `send_unread`. If that does not send it, or the program waits for dropped
+/// guards, by `wait` in the rest of a command timeout. If that is over, it is left to `queue`.
 pub(crate) fn send_on_drop(
     core: &ClientCore,
     wait: impl FnOnce(Duration) -> Result<(), Error>,
     queue: impl FnOnce(),
-    send_unread: impl FnOnce(SendLimit) -> Result<(), Failure>,
+    send_unread: impl FnOnce(SendLimit) -> bool,
 ) -> Result<(), Error> {
     let timeout = core.settings.command_timeout;
     if core.settings.wait_on_drop {
@@ -121,7 +120,7 @@ pub(crate) fn send_on_drop(
     }
     let deadline = core.now() + timeout;
     let generation = core.waits.shutdown().generation();
-    if send_unread(SendLimit { timeout, generation }).is_ok() {
+    if send_unread(SendLimit { timeout, generation }) {
         return Ok(());
     }
     let left = deadline.saturating_duration_since(core.now());

@@ -8,10 +8,11 @@ use hashed_wheel::Parker;
 use crate::error::Error;
 use crate::ops::Operation;
 use crate::ops::by_kind::SharedOperation;
+use crate::ops::value::Value;
 use crate::store::failure::Failure;
 use crate::store::listener::Listener;
 use crate::store::memory::{Memory, Session};
-use crate::store::pipeline::{HashSlot, PipelineRequest, PipelineSource, ServerId};
+use crate::store::pipeline::{HashSlot, PipelineRequest, PipelineSource, SentDetached, ServerId};
 use crate::store::redis::address::url::{Location, Peer, Place};
 use crate::store::redis::cluster::cluster::Cluster;
 use crate::store::redis::net::deadline::Deadline;
@@ -21,15 +22,6 @@ use crate::store::redis::resp::slot::slot_of;
 use crate::store::redis::sentinel::master::{Master, MasterEndpoint};
 use crate::store::redis::sentinel::query::Sentinels;
 use crate::store::shutdown::CallGeneration;
-
-/// How a request went of which nobody waits for the reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SentDetached {
-    /// Its reply was handled, or that it gets none.
-    Answered,
-    /// It was written to the connection.
-    Unread,
-}
 
 /// What runs a client's operations. All variants run the same operations and deliver the same
 /// messages. A client has one store for its life.
@@ -98,8 +90,9 @@ impl Store {
     }
 
     /// Sends one operation once and does not wait for its reply, which `on_reply` gets: before this
-    /// returns, or on the thread that reads it later, with nothing locked. A failure if it was not
-    /// sent within `timeout`; then `on_reply` is dropped.
+    /// returns, or on the thread that reads it later, with nothing locked. A failure means that it
+    /// was not sent, and `on_reply` is dropped; so does [`SentDetached::MustWait`]. It returns
+    /// within `timeout`. See [`Node::send_detached`].
     pub(crate) fn send_detached<R: 'static>(
         &self,
         operation: &SharedOperation<R>,
@@ -107,19 +100,44 @@ impl Store {
         generation: CallGeneration,
         on_reply: impl FnOnce(Result<R, Failure>) + Send + 'static,
     ) -> Result<SentDetached, Failure> {
-        on_reply(self.run(&**operation, timeout, generation));
-        Ok(SentDetached::Answered)
+        let own = Arc::clone(operation);
+        let on_value = move |value: Result<Value, Failure>| {
+            on_reply(value.and_then(|value| own.decode(value).map_err(Failure::unexpected)));
+        };
+        match self {
+            Self::Memory(session) => {
+                on_value(session.execute(operation, timeout));
+                Ok(SentDetached::Answered)
+            }
+            Self::Single(node) => {
+                let mut deadline = Deadline::after(timeout);
+                node.send_detached(operation, &mut deadline, generation, Box::new(on_value))
+            }
+            Self::Cluster(cluster) => {
+                cluster.send_detached(operation, timeout, generation, Box::new(on_value))
+            }
+        }
     }
 
-    /// Reads the replies that [`send_detached`](Self::send_detached) has left unread at a server,
-    /// as far as they are here. Never waits. Returns whether some are left.
-    pub(crate) fn read_detached(&self, _server: ServerId) -> bool {
-        false
+    /// Reads the replies to detached operations that have arrived from a server, without waiting.
+    /// True if some are still to come.
+    pub(crate) fn read_detached(&self, server: ServerId) -> bool {
+        match self {
+            Self::Memory(_) => false,
+            Self::Single(node) => node.read_detached(),
+            Self::Cluster(cluster) => {
+                cluster.topology().node(server).is_some_and(|node| node.read_detached())
+            }
+        }
     }
 
-    /// The same at every server.
+    /// The same from all servers.
     pub(crate) fn read_all_detached(&self) -> bool {
-        false
+        match self {
+            Self::Memory(_) => false,
+            Self::Single(node) => node.read_detached(),
+            Self::Cluster(cluster) => cluster.read_detached(),
+        }
     }
 
     /// Sends the requests of the source on a connection that the server has for them, and passes

@@ -184,15 +184,14 @@ pub(crate) struct SendLimit {
     pub(crate) generation: CallGeneration,
 }
 
-/// Sends the release of a hold that has ended. A failure if it was not sent: it is in flight as
-/// before.
+/// Sends the release of a hold that has ended. False if it was not sent: it is in flight as before.
 pub(crate) fn send_hold(
     shared: &Arc<Shared>,
     hold: &Arc<Hold>,
     valid_until: Option<Instant>,
     sent_at: Instant,
     limit: SendLimit,
-) -> Result<(), Failure> {
+) -> bool {
     let queued = shared.releases.of_hold(sent_at, hold);
     let operation = Arc::clone(queued.operation());
     let each = AcknowledgedRelease {
@@ -212,7 +211,7 @@ pub(crate) fn send_permits(
     operation: &SharedOperation<PermitsReleased>,
     limit: SendLimit,
     unread: UnreadRelease,
-) -> Result<(), Failure> {
+) -> bool {
     send(shared, name, operation, limit, unread, UnreadRelease::settle_permits)
 }
 
@@ -223,7 +222,7 @@ fn send<R: 'static>(
     limit: SendLimit,
     unread: UnreadRelease,
     settle: fn(UnreadRelease, Result<R, Failure>),
-) -> Result<(), Failure> {
+) -> bool {
     // The connection drops what it did not send, and then the caller goes on with it. What it has
     // sent and drops all the same is queued.
     let unread = Arc::new(Mutex::new(Some(unread)));
@@ -234,23 +233,23 @@ fn send<R: 'static>(
             settle(unread, reply);
         }
     };
-    let sent = send_detached(shared, name, operation, limit, on_reply);
-    if sent.is_err() {
+    let is_sent = send_detached(shared, name, operation, limit, on_reply);
+    if !is_sent {
         let taken = own.lock().take();
         if let Some(unread) = taken {
             unread.cancel(shared);
         }
     }
-    sent
+    is_sent
 }
 
-/// Sends the lower count of a hold that is still nested. A failure if it was not sent.
+/// Sends the lower count of a hold that is still nested. False if it was not sent.
 pub(crate) fn send_count(
     shared: &Arc<Shared>,
     hold: &Arc<Hold>,
     count: u32,
     limit: SendLimit,
-) -> Result<(), Failure> {
+) -> bool {
     let operation = hold.id().set_count(count, None);
     let (weak, own) = (Arc::downgrade(shared), Arc::clone(hold));
     let on_reply = move |reply| settle_count(&weak, &own, &reply);
@@ -263,15 +262,20 @@ fn send_detached<R: 'static>(
     operation: &SharedOperation<R>,
     limit: SendLimit,
     on_reply: impl FnOnce(Result<R, Failure>) + Send + 'static,
-) -> Result<(), Failure> {
+) -> bool {
     let SendLimit { timeout, generation } = limit;
     let store = &shared.context.store;
-    if store.send_detached(operation, timeout, generation, on_reply)? == SentDetached::Unread {
-        let server = shared.context.server_of(name);
-        // Without a thread, the next call reads the reply.
-        shared.workers.with_worker(server, RenewalWorker::read_soon);
+    match store.send_detached(operation, timeout, generation, on_reply) {
+        Ok(SentDetached::Answered) => true,
+        Ok(SentDetached::Unread) => {
+            let server = shared.context.server_of(name);
+            // Without a thread, the next call reads the reply.
+            shared.workers.with_worker(server, RenewalWorker::read_soon);
+            true
+        }
+        // The caller tries in another way, which says why it fails.
+        Ok(SentDetached::MustWait) | Err(_) => false,
     }
-    Ok(())
 }
 
 /// Reads what is unread, for `longest` at most by the system's clock: it is the server that takes

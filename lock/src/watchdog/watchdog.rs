@@ -18,7 +18,7 @@ use crate::model::settings::Settings;
 use crate::ops::by_kind::{HoldId, SharedOperation};
 use crate::ops::value::ServerTime;
 use crate::ops::{DeferredPermitRelease, PermitsReleased, ReleasePermits};
-use crate::store::{Failure, Store};
+use crate::store::Store;
 use crate::watchdog::context::Context;
 use crate::watchdog::pending_releases::Moment;
 #[cfg(feature = "metrics")]
@@ -183,25 +183,20 @@ impl Watchdog {
         self.shared.releases.begin_waiting(id);
     }
 
-    /// Sends the release of a hold that has ended, and does not wait for the reply. A failure if it
+    /// Sends the release of a hold that has ended, and does not wait for the reply. False if it
     /// was not sent: it is in flight as before.
     pub(crate) fn send_release_unread(
         &self,
         hold: &Arc<Hold>,
         valid_until: Option<Instant>,
         limit: SendLimit,
-    ) -> Result<(), Failure> {
+    ) -> bool {
         let sent_at = self.shared.context.now();
         unread_release::send_hold(&self.shared, hold, valid_until, sent_at, limit)
     }
 
     /// The same for a lower count.
-    pub(crate) fn send_count_unread(
-        &self,
-        hold: &Arc<Hold>,
-        count: u32,
-        limit: SendLimit,
-    ) -> Result<(), Failure> {
+    pub(crate) fn send_count_unread(&self, hold: &Arc<Hold>, count: u32, limit: SendLimit) -> bool {
         unread_release::send_count(&self.shared, hold, count, limit)
     }
 
@@ -214,7 +209,7 @@ impl Watchdog {
         each: Vec<(ReleaseId, ReleaseOp)>,
         lifetime: Duration,
         limit: SendLimit,
-    ) -> Result<(), Failure> {
+    ) -> bool {
         let sent_at = self.shared.context.now();
         let name = id.name.clone();
         let deferred = Arc::new(DeferredPermitRelease(ReleasePermits::clone(operation)));
@@ -237,8 +232,8 @@ impl Watchdog {
         operation: &Arc<ReleasePermits>,
         valid_until: Option<Instant>,
         limit: SendLimit,
-    ) -> Result<(), Failure> {
-        let Some(first) = holds.first() else { return Ok(()) };
+    ) -> bool {
+        let Some(first) = holds.first() else { return true };
         let sent_at = self.shared.context.now();
         let releases = &self.shared.releases;
         let queued = holds.iter().map(|hold| releases.of_hold(sent_at, hold)).collect();
