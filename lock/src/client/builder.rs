@@ -427,11 +427,10 @@ impl ClientBuilder {
     /// [command timeout](Self::command_timeout). Not unless set.
     ///
     /// Without the wait, dropping a guard ends the hold in this process, sends the release and
-    /// returns when the operating system has it, which is half of the time. The server runs it at
-    /// about that moment, before anything that this client sends afterwards about the same name.
-    /// [The guide](crate::guide#dropping-a-guard) describes what other processes see, and what
-    /// happens when the process ends. A release that must be known to have been done is an
-    /// [`unlock`](crate::LockGuard::unlock), which waits in any case.
+    /// returns when the operating system has it. The server runs it about half a round trip later,
+    /// and before any later acquire of this client. [The guide](crate::guide::dropping) describes
+    /// what other processes see, and what happens when the process ends. A release that must be
+    /// known to have been done is an [`unlock`](crate::LockGuard::unlock), which waits in any case.
     ///
     /// ```
     /// use wheellock::{Client, Memory};

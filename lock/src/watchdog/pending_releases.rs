@@ -188,7 +188,7 @@ impl PendingReleases {
     }
 
     /// Whether a release of this name had begun at `sent_at` and is not settled: sent and not
-    /// answered, or queued. On a store that stays as it is, what was refused once is settled.
+    /// answered, or queued and not refused. On a store that stays as it is, what was refused once is settled.
     pub(crate) fn is_unsettled(&self, name: &LockName, sent_at: Moment) -> bool {
         let is_it = |other: &InFlight| {
             let is_release = !matches!(other.stage, Stage::Waiting);
@@ -198,7 +198,7 @@ impl PendingReleases {
             return true;
         }
         if self.context.store.may_recover_by_itself() {
-            return self.workers.lock().iter().any(|worker| worker.releases().contains(name));
+            return self.workers.lock().iter().any(|worker| worker.releases().is_unsettled(name));
         }
         let now = self.context.now();
         self.workers.lock().iter().any(|worker| worker.releases().has_untried_of(now, name))

@@ -18,6 +18,7 @@ use crate::model::owner::Owner;
 use crate::ops::by_kind::HoldId;
 use crate::ops::value::ServerTime;
 use crate::ops::{Operation, Released};
+use crate::store::Failure;
 
 /// A command that releases something. It may be sent any number of times.
 pub(crate) type ReleaseOp = Arc<dyn Operation<Reply = Released> + Send + Sync>;
@@ -67,6 +68,8 @@ pub(crate) struct QueuedRelease {
     /// When nothing can be left to release.
     expires: Instant,
     acknowledged: bool,
+    /// The server will not do it, as far as its last answer says.
+    refused: bool,
     /// Dropped with the acknowledgement.
     done: Option<DoneSignal>,
     /// Until a copy of it may have run.
@@ -101,9 +104,18 @@ impl QueuedRelease {
         done: Option<DoneSignal>,
     ) -> Self {
         let expires = due + lifetime + GRACE;
-        let (pause, acknowledged) = (FIRST_PAUSE, false);
-        let ended = None;
-        Self { id, release, late_copy_deadline, due, pause, expires, acknowledged, done, ended }
+        Self {
+            id,
+            release,
+            late_copy_deadline,
+            due,
+            pause: FIRST_PAUSE,
+            expires,
+            acknowledged: false,
+            refused: false,
+            done,
+            ended: None,
+        }
     }
 
     /// The same for a hold whose release has not run so far.
@@ -214,11 +226,12 @@ impl ReleaseQueue {
     }
 
     /// The release got no answer, or an error.
-    pub(crate) fn fail(&mut self, now: Instant, id: &ReleaseId, may_have_run: bool) {
+    pub(crate) fn fail(&mut self, now: Instant, id: &ReleaseId, failure: &Failure) {
         if let Some(mut sent) = self.take_from_round(id) {
-            if may_have_run {
+            if failure.may_have_run() {
                 sent.ended = None;
             }
+            sent.refused = matches!(failure, Failure::Refused { .. }) && !failure.is_transient();
             self.retry_later(now, sent);
         }
     }
@@ -284,6 +297,13 @@ impl ReleaseQueue {
     /// How many are pending.
     pub(crate) fn len(&self) -> usize {
         self.queued.len() + self.in_round.len()
+    }
+
+    /// Whether a release of this name may still change what the server has. Not one that the server
+    /// has refused: then an acquire that is refused too has met what stays there.
+    pub(crate) fn is_unsettled(&self, name: &LockName) -> bool {
+        let mut all = self.queued.iter().chain(&self.in_round);
+        all.any(|queued| !queued.refused && queued.id.name == *name)
     }
 
     /// Whether a release of this name is pending, of whatever owner.
@@ -373,7 +393,7 @@ mod tests {
         while now < end {
             for (id, _) in releases.begin_round(now, 9) {
                 tries += 1;
-                releases.fail(now, &id, true);
+                releases.fail(now, &id, &Failure::Closed);
             }
             releases.end_round(now);
             now += Duration::from_millis(50);
@@ -387,7 +407,7 @@ mod tests {
         let now = origin();
         let mut releases = queue_of_one(now, None);
         let (id, _) = releases.begin_round(now, 9).remove(0);
-        releases.fail(now, &id, true);
+        releases.fail(now, &id, &Failure::Closed);
         assert_eq!((releases.len(), releases.unacknowledged().len()), (1, 1), "in the round");
         releases.end_round(now);
         assert_eq!((releases.len(), releases.unacknowledged().len()), (1, 1), "after it");

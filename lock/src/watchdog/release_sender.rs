@@ -76,7 +76,7 @@ impl PipelineSource for ReleaseRound<'_> {
         let released = match reply {
             Ok(released) => released,
             Err(failure) => {
-                return self.worker.releases().fail(self.now, &id, failure.may_have_run());
+                return self.worker.releases().fail(self.now, &id, &failure);
             }
         };
         self.shared.releases.note_dequeued(&id.name);

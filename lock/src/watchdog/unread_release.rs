@@ -57,7 +57,9 @@ impl UnreadRelease {
         ended: Option<EndedHold>,
     ) -> Self {
         let ids = queued.iter().map(|release| release.id().clone()).collect();
-        queued.into_iter().for_each(|release| shared.releases.set_unread(release));
+        for release in queued {
+            shared.releases.set_unread(release);
+        }
         Self { shared: Arc::downgrade(shared), sent_at, ids, each, ended, was_late: false }
     }
 
@@ -125,7 +127,9 @@ impl UnreadRelease {
                     shared.releases.queue(release);
                 }
             } else {
-                each.into_iter().for_each(|each| shared.releases.queue_anew(self.sent_at, each));
+                for each in each {
+                    shared.releases.queue_anew(self.sent_at, each);
+                }
             }
             return;
         }
@@ -137,7 +141,9 @@ impl UnreadRelease {
             }
         }
         if !undone {
-            each.into_iter().for_each(|each| shared.failover.log_release(self.sent_at, each));
+            for each in each {
+                shared.failover.log_release(self.sent_at, each);
+            }
         }
         if let Some(mut ended) = self.ended.take() {
             let now = shared.context.catch_panic(|| shared.context.now()).unwrap_or(self.sent_at);

@@ -6,5 +6,6 @@ mod common;
 mod crossings;
 mod drops;
 mod endings;
+mod exits;
 mod panics;
 mod processes;

@@ -31,10 +31,10 @@ use crate::runtime::client_core::ClientCore;
 /// [`RedLock`](crate::RedLock) explains. When the majority is lost, the remaining locks are
 /// released at once, in the background.
 ///
-/// **Drop.** It sends the release to all servers at the same time and waits for the answers: for
-/// all, if they come at about the same time, and for one
-/// [server timeout](crate::RedLock::with_server_timeout) each at most. What is not answered is
-/// released in the background. It never panics.
+/// **Drop.** It sends the release to all servers at the same time, and does not wait for the
+/// [answers](crate::guide::dropping). A server that does not take it delays it by one
+/// [server timeout](crate::RedLock::with_server_timeout) at most. What is not acknowledged is
+/// released in the background. It never panics. [`unlock`](Self::unlock) waits for the answers.
 ///
 /// ```
 /// use wheellock::{Client, LostReason, RedLock};

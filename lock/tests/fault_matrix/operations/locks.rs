@@ -3,7 +3,9 @@
 use wheellock::Error;
 
 use super::connections::stand_in;
-use super::{Row, answered, delete, done_if, release};
+use super::{Row, TIMEOUT, answered, delete, done_if, release};
+use crate::cell::comes_true_by;
+use crate::common::now;
 use crate::holding::Wish;
 use crate::sends::Sends::{Command, Script};
 use crate::stage::{Said, Stage};
@@ -28,7 +30,13 @@ pub(super) const ROWS: &[Row] = &[
         .wish(Wish::Lock),
     Row::new((LOCK, "drop", "dropping the guard"), Script("release"), |stage| {
         drop(stage.part());
-        Ok(if stage.client.stats().owed_releases == 0 { Said::Done } else { Said::Owed })
+        // Nobody has read the reply. What it says, and what follows from it, is looked at for as
+        // long as a call may take.
+        let is_settled = comes_true_by(now() + TIMEOUT * 2, || {
+            let stats = stage.client.stats();
+            stats.unread_releases == 0 && stats.owed_releases == 0
+        });
+        Ok(if is_settled { Said::Done } else { Said::Owed })
     })
     .prepare(hold)
     .wish(Wish::Lock),
