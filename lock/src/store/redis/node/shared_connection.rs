@@ -85,6 +85,8 @@ struct Aftermath {
     /// In this order.
     to_wake: Vec<Arc<Slot>>,
     replies: Vec<(OnReply, Result<Value, Broken>)>,
+    /// To be dropped.
+    unused: Vec<OnReply>,
 }
 
 /// A thread that is on the connection: with a call, or only to read. When it is dropped, also by a
@@ -117,6 +119,10 @@ struct RoundTrip {
 const CALLS_PER_SAMPLE: u32 = 16;
 /// With more calls in flight, the server's work is a good part of a round trip.
 const MAX_SAMPLED_BATCH: usize = 2;
+
+/// With more calls unanswered, most of them given up, the next that is given up ends the use of the
+/// connection: the server answers less than it is asked.
+const MAX_IN_FLIGHT: usize = 1024;
 
 /// How often a writer takes the bytes of others after its own before it hands the role on.
 const MAX_CHUNKS: u32 = 4;
@@ -328,7 +334,7 @@ impl SharedConnection {
         deadline: &mut Deadline,
     ) -> Result<MutexGuard<'_, State>, Broken> {
         let mut state = self.state.lock();
-        while state.ended.is_none() && !state.queue.has_room(bytes) {
+        while state.ended.is_none() && !self.is_retired() && !state.queue.has_room(bytes) {
             let Ok(left) = deadline.refresh().left() else {
                 let reason = format!("{MAX_UNWRITTEN_BYTES} bytes wait to be written before it");
                 let error = io::Error::new(io::ErrorKind::TimedOut, reason);
@@ -340,6 +346,9 @@ impl SharedConnection {
         }
         match &state.ended {
             Some(error) => Err(Broken::NotSent(copy_of(error))),
+            None if self.is_retired() => {
+                Err(Broken::NotSent(io::ErrorKind::ConnectionAborted.into()))
+            }
             None => Ok(state),
         }
     }
@@ -702,10 +711,19 @@ impl<'a> Seat<'a> {
         let abandoned = self.id.map(|id| state.queue.abandon(id));
         let outcome = match (mail.outcome, abandoned) {
             (Some(outcome), _) => outcome,
-            (None, Some(Abandoned::Withdrawn)) => Err(Broken::NotSent(error)),
+            (None, Some(Abandoned::Withdrawn(handler))) => {
+                aftermath.unused.extend(handler);
+                Err(Broken::NotSent(error))
+            }
             (None, Some(Abandoned::InFlight { whole, silent })) => {
-                if silent || !whole {
+                if silent || !whole || state.queue.in_flight() > MAX_IN_FLIGHT {
                     connection.retire();
+                    // What is not written need not wait for this server, or this connection.
+                    for caller in state.queue.take_unwritten() {
+                        let reason = "an earlier call on the connection was not answered";
+                        let error = io::Error::new(io::ErrorKind::ConnectionAborted, reason);
+                        aftermath.fail(caller, Broken::NotSent(error));
+                    }
                 }
                 let is_alone = state.queue.is_unused() && !state.queue.has_detached();
                 let is_last_writer = self.roles.write || !state.queue.taken().write;
@@ -912,10 +930,11 @@ impl Aftermath {
     /// The connection has ended.
     fn fail(&mut self, caller: Caller<Arc<Slot>, OnReply>, broken: Broken) {
         match (caller, &broken) {
-            // It was only sending, and was not sent.
-            (Caller::Waiting(slot), _) | (Caller::Sending(slot, _), Broken::NotSent(_)) => {
+            (Caller::Sending(slot, handler), Broken::NotSent(_)) => {
+                self.unused.push(handler);
                 self.post(slot, |mail| mail.outcome = Some(Err(broken)));
             }
+            (Caller::Waiting(slot), _) => self.post(slot, |mail| mail.outcome = Some(Err(broken))),
             (Caller::Sending(slot, handler), Broken::Unanswered(_)) => {
                 self.post(slot, |mail| mail.is_written = true);
                 self.replies.push((handler, Err(broken)));
@@ -930,6 +949,7 @@ impl Aftermath {
         for slot in self.to_wake {
             slot.posted.notify_one();
         }
+        catch_panic(|| drop(self.unused));
         for (handler, reply) in self.replies {
             // A panic is not passed on to a thread that only reads for others.
             catch_panic(|| handler(reply));
