@@ -89,6 +89,7 @@ impl Store {
 
     /// Sends one operation once, without waiting for its reply, which goes to `on_reply`. An error
     /// means that it was not sent. It returns within `timeout`. See [`Node::send_detached`].
+    #[expect(dead_code, reason = "releases will use it")]
     pub(crate) fn send_detached<O: Operation + ?Sized>(
         &self,
         operation: &O,
@@ -112,6 +113,7 @@ impl Store {
 
     /// Reads the replies to detached operations that have arrived, without waiting. True if some
     /// are still to come.
+    #[expect(dead_code, reason = "the renewal thread will use it")]
     pub(crate) fn read_detached(&self) -> bool {
         match self {
             Self::Memory(_) => false,

@@ -6,7 +6,7 @@
 //! replies that arrive. Roles are taken by a call that arrives, and handed on by one that leaves.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::ops::value::Value;
 
@@ -386,9 +386,19 @@ impl<W: Clone, H> CallQueue<W, H> {
         self.calls.iter().any(|call| matches!(call.caller, Caller::Detached(_)))
     }
 
-    /// When the oldest call that was given to a writer was sent.
+    /// Whether nothing was received for so long, although a thread waits for a reply. What nobody
+    /// waits for may have arrived and is only unread.
+    pub(crate) fn is_silent(&self, now: Instant, longest: Duration) -> bool {
+        let mut committed = self.calls.range(..self.committed);
+        committed.find(|call| call.caller.has_thread()).is_some_and(|oldest| {
+            oldest.receipts == self.receipts
+                && now.saturating_duration_since(oldest.sent_at) > longest
+        })
+    }
+
+    /// When the oldest call was queued.
     pub(crate) fn oldest_sent_at(&self) -> Option<Instant> {
-        self.calls.front().filter(|_| self.committed > 0).map(|call| call.sent_at)
+        self.calls.front().map(|call| call.sent_at)
     }
 
     /// How many calls were given to a writer and are not answered.

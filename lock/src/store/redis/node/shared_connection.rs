@@ -120,6 +120,12 @@ const CALLS_PER_SAMPLE: u32 = 16;
 /// With more calls in flight, the server's work is a good part of a round trip.
 const MAX_SAMPLED_BATCH: usize = 2;
 
+/// How long, and how many round trips, a call may be without any reply before others use another
+/// connection. Short scripts take far less, so either the server hangs, and a new connection is no
+/// better, or only this connection does.
+const MAX_SILENCE: Duration = Duration::from_millis(250);
+const SILENT_ROUND_TRIPS: u32 = 4;
+
 /// With more calls unanswered, most of them given up, the next that is given up ends the use of the
 /// connection: the server answers less than it is asked.
 const MAX_IN_FLIGHT: usize = 1024;
@@ -254,13 +260,10 @@ impl SharedConnection {
         drop(state);
         let mut seat = Seat::reader(self);
         let has_read = seat.read_arrived();
-        let state = self.state.lock();
-        let silence = state.queue.oldest_sent_at().map(|sent| now.saturating_duration_since(sent));
-        if !has_read && silence.is_some_and(|silence| silence > longest) {
-            drop(state);
+        let oldest = self.state.lock().queue.oldest_sent_at();
+        let age = oldest.map_or(Duration::ZERO, |sent| now.saturating_duration_since(sent));
+        if !has_read && age > longest {
             self.end(io::ErrorKind::TimedOut.into());
-        } else {
-            drop(state);
         }
         seat.leave();
         self.state.lock().queue.has_detached()
@@ -344,6 +347,9 @@ impl SharedConnection {
             self.changed.wait_for(&mut state, left);
             state.watchers -= 1;
         }
+        if state.is_silent(deadline.read_at()) {
+            self.retire();
+        }
         match &state.ended {
             Some(error) => Err(Broken::NotSent(copy_of(error))),
             None if self.is_retired() => {
@@ -419,8 +425,7 @@ impl<'a> Seat<'a> {
             if self.roles.read {
                 return self.read(deadline);
             }
-            let Some(slot) = &self.slot else { return self.give_up() };
-            let Some(mail) = slot.wait(deadline) else { return self.give_up() };
+            let Some(mail) = self.sleep(deadline) else { return self.give_up() };
             self.roles.add(mail.roles);
             if let Some(outcome) = mail.outcome {
                 self.leave();
@@ -432,11 +437,30 @@ impl<'a> Seat<'a> {
         }
     }
 
+    /// Sleeps until something is posted. `None` if that is nothing by the deadline.
+    fn sleep(&self, deadline: &mut Deadline) -> Option<Mail> {
+        let slot = self.slot.as_ref()?;
+        loop {
+            let mail = slot.wait(&mut deadline.at_most(MAX_SILENCE));
+            if mail.is_some() || deadline.refresh().left().is_err() {
+                return mail;
+            }
+            // If the connection is silent, this call is told so, unless it is written.
+            let mut aftermath = Aftermath::default();
+            let mut state = self.connection.state.lock();
+            if state.is_silent(deadline.read_at()) {
+                self.connection.retire();
+                state.move_unwritten(&mut aftermath);
+            }
+            drop(state);
+            aftermath.run();
+        }
+    }
+
     /// Waits until the bytes are written, by this thread if it is told so.
     fn wait_until_written(&mut self, deadline: &mut Deadline) -> Result<(), Broken> {
         loop {
-            let mail = self.slot.as_ref().and_then(|slot| slot.wait(deadline));
-            let Some(mail) = mail else {
+            let Some(mail) = self.sleep(deadline) else {
                 return match self.give_up() {
                     Err(Broken::NotSent(error)) => Err(Broken::NotSent(error)),
                     // It is written, or may be yet.
@@ -718,12 +742,7 @@ impl<'a> Seat<'a> {
             (None, Some(Abandoned::InFlight { whole, silent })) => {
                 if silent || !whole || state.queue.in_flight() > MAX_IN_FLIGHT {
                     connection.retire();
-                    // What is not written need not wait for this server, or this connection.
-                    for caller in state.queue.take_unwritten() {
-                        let reason = "an earlier call on the connection was not answered";
-                        let error = io::Error::new(io::ErrorKind::ConnectionAborted, reason);
-                        aftermath.fail(caller, Broken::NotSent(error));
-                    }
+                    state.move_unwritten(&mut aftermath);
                 }
                 let is_alone = state.queue.is_unused() && !state.queue.has_detached();
                 let is_last_writer = self.roles.write || !state.queue.taken().write;
@@ -822,6 +841,22 @@ impl State {
             }
         }
         Ok(own)
+    }
+
+    /// Whether a request has been without any reply for so long that other calls should not wait
+    /// behind it.
+    fn is_silent(&self, now: Instant) -> bool {
+        let round_trips = self.round_trip.shortest.unwrap_or_default() * SILENT_ROUND_TRIPS;
+        self.queue.is_silent(now, MAX_SILENCE.max(round_trips))
+    }
+
+    /// Tells the calls that are not written that they need another connection.
+    fn move_unwritten(&mut self, aftermath: &mut Aftermath) {
+        for caller in self.queue.take_unwritten() {
+            let reason = "an earlier call on the connection is not answered";
+            let error = io::Error::new(io::ErrorKind::ConnectionAborted, reason);
+            aftermath.fail(caller, Broken::NotSent(error));
+        }
     }
 
     fn hand_over(&mut self, aftermath: &mut Aftermath) {
