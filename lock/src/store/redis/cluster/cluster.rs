@@ -178,7 +178,7 @@ impl Cluster {
 
     /// See [`Node::read_detached`].
     pub(crate) fn read_detached(&self) -> bool {
-        self.topology().nodes().iter().fold(false, |left, node| node.read_detached() || left)
+        self.topology().nodes().iter().map(|node| node.read_detached()).max().unwrap_or_default()
     }
 
     /// Sends an operation to the node of its slot, or to the node of a redirection.

@@ -23,6 +23,11 @@ impl Deadline {
         Self { read_at, deadline: read_at + timeout }
     }
 
+    /// This deadline, or so long from the last reading of the clock, whichever is sooner.
+    pub(crate) fn at_most(self, longest: Duration) -> Self {
+        Self { deadline: self.deadline.min(self.read_at + longest), ..self }
+    }
+
     pub(crate) fn instant(self) -> Instant {
         self.deadline
     }

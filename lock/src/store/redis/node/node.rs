@@ -1,5 +1,6 @@
 //! One server: takes an operation, sends it on a connection of the pool and reads its reply.
 
+use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -195,7 +196,7 @@ impl Node {
             return self.execute_alone(operation, deadline, call, asking, acks);
         }
         let mut connection = self.callers.get(deadline, call)?;
-        let mut send_body = false;
+        let (mut send_body, mut has_moved) = (false, false);
         for _ in 0..MAX_SENDS {
             // 1. Send the operation.
             let not_after = self.server.clock.at(deadline.instant());
@@ -214,6 +215,16 @@ impl Node {
             // 2. What the reply means.
             let reply = match called {
                 Ok(reply) => reply,
+                // The connection ended, or is not used any more, before the turn of this call.
+                Err(Broken::NotSent(error))
+                    if error.kind() != io::ErrorKind::TimedOut
+                        && connection.is_retired()
+                        && !std::mem::replace(&mut has_moved, true) =>
+                {
+                    deadline.refresh();
+                    connection = self.callers.get(deadline, call)?;
+                    continue;
+                }
                 Err(broken) => {
                     self.pool.discard_idle();
                     return Err(self.server.no_reply(broken, not_after));
@@ -256,11 +267,20 @@ impl Node {
         let connection = self.callers.get(deadline, call)?;
         let not_after = self.server.clock.at(deadline.instant());
         let sent_at = deadline.read_at();
-        let packed = pack(operation, not_after, false, self.server.channels);
+        // A script's text, until it is known that the server has it: nobody waits to send it again.
+        let script = operation.request().script_sent();
+        let send_body = script.is_some_and(|script| !connection.knows(script));
+        let packed = pack(operation, not_after, send_body, self.server.channels);
         let (server, on) = (Arc::clone(&self.server), Arc::downgrade(&connection));
         let handler = move |reply: Result<Value, Broken>| {
             on_reply(match reply {
-                Ok(reply) => detached_reply(&server, &on, sent_at, reply),
+                Ok(reply) => {
+                    let reply = detached_reply(&server, &on, sent_at, reply);
+                    if let (Some(script), Some(on)) = (script, on.upgrade()) {
+                        on.set_known(script, reply.is_ok());
+                    }
+                    reply
+                }
                 Err(broken) => Err(server.no_reply(broken, not_after)),
             });
         };

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::model::panics::catch_panic;
 use crate::model::sync::{Condvar, Mutex, MutexGuard};
+use crate::ops::operation::Script;
 use crate::ops::value::Value;
 use crate::store::pipeline::SentDetached;
 use crate::store::redis::net::connection::{Broken, Connection, DeadlineReader, write_some};
@@ -32,6 +33,8 @@ pub(crate) struct SharedConnection {
     pub(crate) generation: u64,
     /// Whether new calls should use another connection.
     retired: AtomicBool,
+    /// The scripts that the server has run for detached calls, and so knows by their hashes.
+    known: Mutex<Vec<&'static Script>>,
     state: Mutex<State>,
     /// Signalled when there is room for bytes, and when no thread is left.
     changed: Condvar,
@@ -86,6 +89,8 @@ struct Aftermath {
     /// In this order.
     to_wake: Vec<Arc<Slot>>,
     replies: Vec<(OnReply, Result<Value, Broken>)>,
+    /// To be dropped.
+    unused: Vec<OnReply>,
 }
 
 /// A thread that is on the connection: with a call, or only to read. When it is dropped, also by a
@@ -119,6 +124,16 @@ const CALLS_PER_SAMPLE: u32 = 16;
 /// With more calls in flight, the server's work is a good part of a round trip.
 const MAX_SAMPLED_BATCH: usize = 2;
 
+/// How long, and how many round trips, a call may be without any reply before others use another
+/// connection. Short scripts take far less, so either the server hangs, and a new connection is no
+/// better, or only this connection does.
+const MAX_SILENCE: Duration = Duration::from_millis(250);
+const SILENT_ROUND_TRIPS: u32 = 4;
+
+/// With more calls unanswered, most of them given up, the next that is given up ends the use of the
+/// connection: the server answers less than it is asked.
+const MAX_IN_FLIGHT: usize = 1024;
+
 /// How often a writer takes the bytes of others after its own before it hands the role on.
 const MAX_CHUNKS: u32 = 4;
 
@@ -140,6 +155,7 @@ impl SharedConnection {
             socket,
             generation,
             retired: AtomicBool::new(false),
+            known: Mutex::default(),
             state: Mutex::new(State {
                 queue: CallQueue::new(),
                 ended: None,
@@ -260,13 +276,10 @@ impl SharedConnection {
         drop(state);
         let mut seat = Seat::reader(self);
         let has_read = seat.read_arrived();
-        let state = self.state.lock();
-        let silence = state.queue.oldest_sent_at().map(|sent| now.saturating_duration_since(sent));
-        if !has_read && silence.is_some_and(|silence| silence > longest) {
-            drop(state);
+        let oldest = self.state.lock().queue.oldest_sent_at();
+        let age = oldest.map_or(Duration::ZERO, |sent| now.saturating_duration_since(sent));
+        if !has_read && age > longest {
             self.end(io::ErrorKind::TimedOut.into());
-        } else {
-            drop(state);
         }
         seat.leave();
         self.state.lock().queue.has_detached()
@@ -283,6 +296,22 @@ impl SharedConnection {
             if Seat::reader(self).read_next(deadline).is_err() {
                 return;
             }
+        }
+    }
+
+    /// Whether the server has run this script for a detached call of this connection.
+    pub(crate) fn knows(&self, script: &'static Script) -> bool {
+        self.known.lock().iter().any(|known| std::ptr::eq(*known, script))
+    }
+
+    /// The server has run it for a detached call, or perhaps does not know it any more.
+    pub(crate) fn set_known(&self, script: &'static Script, is_known: bool) {
+        let mut known = self.known.lock();
+        let position = known.iter().position(|known| std::ptr::eq(*known, script));
+        match position {
+            Some(position) if !is_known => drop(known.swap_remove(position)),
+            None if is_known => known.push(script),
+            _ => {}
         }
     }
 
@@ -340,7 +369,7 @@ impl SharedConnection {
         deadline: &mut Deadline,
     ) -> Result<MutexGuard<'_, State>, Broken> {
         let mut state = self.state.lock();
-        while state.ended.is_none() && !state.queue.has_room(bytes) {
+        while state.ended.is_none() && !self.is_retired() && !state.queue.has_room(bytes) {
             let Ok(left) = deadline.refresh().left() else {
                 let reason = format!("{MAX_UNWRITTEN_BYTES} bytes wait to be written before it");
                 let error = io::Error::new(io::ErrorKind::TimedOut, reason);
@@ -350,8 +379,14 @@ impl SharedConnection {
             self.changed.wait_for(&mut state, left);
             state.watchers -= 1;
         }
+        if state.is_silent(deadline.read_at()) {
+            self.retire();
+        }
         match &state.ended {
             Some(error) => Err(Broken::NotSent(copy_of(error))),
+            None if self.is_retired() => {
+                Err(Broken::NotSent(io::ErrorKind::ConnectionAborted.into()))
+            }
             None => Ok(state),
         }
     }
@@ -422,8 +457,7 @@ impl<'a> Seat<'a> {
             if self.roles.read {
                 return self.read(deadline);
             }
-            let Some(slot) = &self.slot else { return self.give_up() };
-            let Some(mail) = slot.wait(deadline) else { return self.give_up() };
+            let Some(mail) = self.sleep(deadline) else { return self.give_up() };
             self.roles.add(mail.roles);
             if let Some(outcome) = mail.outcome {
                 self.leave();
@@ -435,11 +469,30 @@ impl<'a> Seat<'a> {
         }
     }
 
+    /// Sleeps until something is posted. `None` if that is nothing by the deadline.
+    fn sleep(&self, deadline: &mut Deadline) -> Option<Mail> {
+        let slot = self.slot.as_ref()?;
+        loop {
+            let mail = slot.wait(&mut deadline.at_most(MAX_SILENCE));
+            if mail.is_some() || deadline.refresh().left().is_err() {
+                return mail;
+            }
+            // If the connection is silent, this call is told so, unless it is written.
+            let mut aftermath = Aftermath::default();
+            let mut state = self.connection.state.lock();
+            if state.is_silent(deadline.read_at()) {
+                self.connection.retire();
+                state.move_unwritten(&mut aftermath);
+            }
+            drop(state);
+            aftermath.run();
+        }
+    }
+
     /// Waits until the bytes are written, by this thread if it is told so.
     fn wait_until_written(&mut self, deadline: &mut Deadline) -> Result<(), Broken> {
         loop {
-            let mail = self.slot.as_ref().and_then(|slot| slot.wait(deadline));
-            let Some(mail) = mail else {
+            let Some(mail) = self.sleep(deadline) else {
                 return match self.give_up() {
                     Err(Broken::NotSent(error)) => Err(Broken::NotSent(error)),
                     // It is written, or may be yet.
@@ -714,10 +767,14 @@ impl<'a> Seat<'a> {
         let abandoned = self.id.map(|id| state.queue.abandon(id));
         let outcome = match (mail.outcome, abandoned) {
             (Some(outcome), _) => outcome,
-            (None, Some(Abandoned::Withdrawn)) => Err(Broken::NotSent(error)),
+            (None, Some(Abandoned::Withdrawn(handler))) => {
+                aftermath.unused.extend(handler);
+                Err(Broken::NotSent(error))
+            }
             (None, Some(Abandoned::InFlight { whole, silent })) => {
-                if silent || !whole {
+                if silent || !whole || state.queue.in_flight() > MAX_IN_FLIGHT {
                     connection.retire();
+                    state.move_unwritten(&mut aftermath);
                 }
                 let is_alone = state.queue.is_unused() && !state.queue.has_detached();
                 let is_last_writer = self.roles.write || !state.queue.taken().write;
@@ -816,6 +873,22 @@ impl State {
             }
         }
         Ok(own)
+    }
+
+    /// Whether a request has been without any reply for so long that other calls should not wait
+    /// behind it.
+    fn is_silent(&self, now: Instant) -> bool {
+        let round_trips = self.round_trip.shortest.unwrap_or_default() * SILENT_ROUND_TRIPS;
+        self.queue.is_silent(now, MAX_SILENCE.max(round_trips))
+    }
+
+    /// Tells the calls that are not written that they need another connection.
+    fn move_unwritten(&mut self, aftermath: &mut Aftermath) {
+        for caller in self.queue.take_unwritten() {
+            let reason = "an earlier call on the connection is not answered";
+            let error = io::Error::new(io::ErrorKind::ConnectionAborted, reason);
+            aftermath.fail(caller, Broken::NotSent(error));
+        }
     }
 
     fn hand_over(&mut self, aftermath: &mut Aftermath) {
@@ -924,10 +997,11 @@ impl Aftermath {
     /// The connection has ended.
     fn fail(&mut self, caller: Caller<Arc<Slot>, OnReply>, broken: Broken) {
         match (caller, &broken) {
-            // It was only sending, and was not sent.
-            (Caller::Waiting(slot), _) | (Caller::Sending(slot, _), Broken::NotSent(_)) => {
+            (Caller::Sending(slot, handler), Broken::NotSent(_)) => {
+                self.unused.push(handler);
                 self.post(slot, |mail| mail.outcome = Some(Err(broken)));
             }
+            (Caller::Waiting(slot), _) => self.post(slot, |mail| mail.outcome = Some(Err(broken))),
             (Caller::Sending(slot, handler), Broken::Unanswered(_)) => {
                 self.post(slot, |mail| mail.is_written = true);
                 self.replies.push((handler, Err(broken)));
@@ -942,6 +1016,7 @@ impl Aftermath {
         for slot in self.to_wake {
             slot.posted.notify_one();
         }
+        catch_panic(|| drop(self.unused));
         for (handler, reply) in self.replies {
             // A panic is not passed on to a thread that only reads for others.
             catch_panic(|| handler(reply));
