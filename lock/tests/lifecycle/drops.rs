@@ -10,7 +10,7 @@ use std::time::Duration;
 use wheellock::{Client, ClientBuilder, LostReason, Memory};
 use wheellock_fixture::{Fault, Server, wait_until};
 
-use crate::common::{SOON, Script, World, built, timed};
+use crate::common::{SOON, Script, World, built, settle, timed};
 
 /// No dropped guard of these tests is allowed to take that long.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -19,14 +19,6 @@ const AT_ONCE: Duration = Duration::from_secs(5);
 
 fn builder(server: &Server) -> ClientBuilder {
     Client::builder().url(&server.url()).command_timeout(TIMEOUT)
-}
-
-/// Waits until every reply was read, and the server has acknowledged every release.
-fn settle(client: &Client) {
-    wait_until("every release is acknowledged", SOON, || {
-        let stats = client.stats();
-        stats.unread_releases == 0 && stats.owed_releases == 0
-    });
 }
 
 /// The keys of holds and permits that are taken.

@@ -151,9 +151,9 @@ impl Cluster {
 
     /// Sends one operation to the node of its slot; see [`Node::send_detached`]. A redirection is
     /// a failure for `on_reply`, and a reason to refresh the topology.
-    pub(crate) fn send_detached<O: Operation + ?Sized>(
+    pub(crate) fn send_detached<O: Operation + Send + Sync + ?Sized + 'static>(
         &self,
-        operation: &O,
+        operation: &Arc<O>,
         timeout: Duration,
         call: CallGeneration,
         on_reply: ReplyHandler,

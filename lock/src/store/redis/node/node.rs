@@ -257,9 +257,9 @@ impl Node {
     /// `on_reply` is called by whichever thread reads, with nothing locked, perhaps before this
     /// returns. It must not block. On a connection with too many unread replies, the reply is waited
     /// for, and on one that has been idle for long nothing is sent (DESIGN: shared connection).
-    pub(crate) fn send_detached<O: Operation + ?Sized>(
+    pub(crate) fn send_detached<O: Operation + Send + Sync + ?Sized + 'static>(
         &self,
-        operation: &O,
+        operation: &Arc<O>,
         deadline: &mut Deadline,
         call: CallGeneration,
         on_reply: ReplyHandler,
@@ -272,10 +272,12 @@ impl Node {
         let send_body = script.is_some_and(|script| !connection.knows(script));
         let packed = pack(operation, not_after, send_body, self.server.channels);
         let (server, on) = (Arc::clone(&self.server), Arc::downgrade(&connection));
+        let own = Arc::clone(operation);
         let handler = move |reply: Result<Value, Broken>| {
             on_reply(match reply {
                 Ok(reply) => {
-                    let reply = detached_reply(&server, &on, sent_at, reply);
+                    let server_time = own.server_time(&reply);
+                    let reply = detached_reply(&server, &on, server_time, sent_at, reply);
                     if let (Some(script), Some(on)) = (script, on.upgrade()) {
                         on.set_known(script, reply.is_ok());
                     }
@@ -429,10 +431,11 @@ impl Node {
 fn detached_reply(
     server: &Server,
     connection: &Weak<SharedConnection>,
+    server_time: Option<ServerTime>,
     sent_at: Instant,
     reply: Value,
 ) -> Result<Value, Failure> {
-    match classify_reply(&server.clock, None, sent_at, reply) {
+    match classify_reply(&server.clock, server_time, sent_at, reply) {
         ReplyAction::Return(value) => Ok(value),
         ReplyAction::SendBody | ReplyAction::Resend => Err(too_many_resends()),
         ReplyAction::Fail { code, message } => {
