@@ -26,7 +26,7 @@ use crate::model::wait::WaitSpec;
 use crate::ops::Operation;
 #[cfg(feature = "metrics")]
 use crate::runtime::metrics::{MetricsPublisher, Sources};
-use crate::runtime::wait::{LONGEST_ROUND_TRIP, SHORTEST_CALL, WaitEnd, WaitRegistry};
+use crate::runtime::wait::{SHORTEST_CALL, WaitEnd, WaitRegistry};
 use crate::store::retry::{Answer, CallError, RetryLimit, RetryPolicy, call, park};
 use crate::store::{Failure, Listener, Location, Memory, Store};
 use crate::watchdog::{Moment, ReleaseId, Watchdog};
@@ -255,8 +255,9 @@ impl ClientCore {
 
     /// An acquire of `name` was refused that was sent at `sent_at`. It may have met a hold that a
     /// release of this client was about to end (DESIGN: unread releases). Waits until those that had
-    /// begun are settled, and returns whether there was one: then the refusal says nothing. One try waits for as long as its policy says; a waiter for a round trip at most, as
-    /// it is woken by a release in any case.
+    /// begun are settled, within the time of the call, and returns whether there was one: then the
+    /// refusal says nothing. Never for a waiter: the release wakes it, and asking twice would double
+    /// the load of a contended lock.
     pub(crate) fn wait_for_own_releases(
         &self,
         name: &LockName,
@@ -265,19 +266,20 @@ impl ClientCore {
         policy: &RetryPolicy<'_>,
     ) -> bool {
         let is_unsettled = || self.watchdog.is_unsettled(name, sent_at);
+        if wait.waits {
+            return false;
+        }
         if !is_unsettled() {
             return self.watchdog.was_settled(name, sent_at);
         }
-        let end = policy.deadline;
-        let end = if wait.waits { end.min(self.now() + LONGEST_ROUND_TRIP) } else { end };
         let mut is_over = false;
         while !is_over && is_unsettled() {
             policy.shutdown.while_pausing(|parker| {
                 self.watchdog.while_unsettled(name, parker, || {
                     let now = self.now();
-                    is_over = now >= end || policy.is_ended();
+                    is_over = now >= policy.deadline || policy.is_ended();
                     if !is_over && is_unsettled() {
-                        let next = end.min(now + LOOK_FOR_REPLIES);
+                        let next = policy.deadline.min(now + LOOK_FOR_REPLIES);
                         park(&*self.clock, parker, Some(next), policy.cancel);
                     }
                 });
