@@ -145,14 +145,16 @@ impl<W: Clone, H> CallQueue<W, H> {
     /// next bytes are written only when nobody reads: one batch is in flight at a time.
     pub(crate) fn take_roles(&mut self, batching: bool) -> Roles {
         let Roles { read, write } = self.taken;
-        let roles = Roles { read: !read && !write, write: !write && !(read && batching) };
+        let may_write = !read || !batching;
+        let roles = Roles { read: !read && !write, write: !write && may_write };
         self.taken = Roles { read: read || roles.read, write: write || roles.write };
         roles
     }
 
     /// The same for a call whose thread does not wait for the reply.
     pub(crate) fn take_write_role(&mut self, batching: bool) -> Roles {
-        let write = !self.taken.write && !(self.taken.read && batching);
+        let may_write = !self.taken.read || !batching;
+        let write = !self.taken.write && may_write;
         self.taken.write |= write;
         Roles { read: false, write }
     }

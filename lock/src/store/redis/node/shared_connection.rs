@@ -1006,10 +1006,8 @@ impl RoundTrip {
     /// Takes in a measurement. One that is longer counts little: the thread or the server may have
     /// waited for a processor.
     fn add(&mut self, sample: Duration) {
-        self.shortest = Some(match self.shortest {
-            Some(shortest) if sample > shortest => shortest + (sample - shortest) / 32,
-            _ => sample,
-        });
+        let shortest = self.shortest.unwrap_or(sample);
+        self.shortest = Some(sample.min(shortest + sample.saturating_sub(shortest) / 32));
     }
 }
 
@@ -1018,5 +1016,162 @@ fn copy_of(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(code) => io::Error::from_raw_os_error(code),
         None => io::Error::new(error.kind(), error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::mpsc::{Receiver, channel};
+    use std::thread;
+
+    use hashed_wheel::{Clock, SystemClock};
+    use wheellock_fixture::Server;
+
+    use super::*;
+    use crate::store::redis::resp::encode::Command;
+
+    const TIMEOUT: Duration = Duration::from_secs(20);
+
+    fn connect(server: &Server) -> SharedConnection {
+        let mut deadline = Deadline::after(TIMEOUT);
+        let socket = Socket::connect(&server.address(), &mut deadline, TIMEOUT).unwrap();
+        let connection = Connection::new(Arc::new(socket), TIMEOUT, 0);
+        SharedConnection::new(connection, TIMEOUT, SystemClock.now())
+    }
+
+    fn echo(connection: &SharedConnection, word: &str) {
+        let request = Command::of(&["ECHO", word]);
+        let reply = connection.call(request, 1, &mut Deadline::after(TIMEOUT)).unwrap();
+        assert_eq!(reply, Value::Text(word.to_owned()));
+    }
+
+    /// Sends an ECHO, and returns where its reply comes.
+    fn detach(connection: &SharedConnection, word: &str) -> Receiver<Result<Value, Broken>> {
+        let (sender, receiver) = channel();
+        let handler = Box::new(move |reply| sender.send(reply).unwrap());
+        let request = Command::of(&["ECHO", word]);
+        connection.send_detached(request, &mut Deadline::after(TIMEOUT), handler).unwrap();
+        receiver
+    }
+
+    #[test]
+    fn each_of_many_threads_gets_its_own_replies() {
+        let server = Server::start();
+        for is_short in [true, false] {
+            let connection = connect(&server);
+            if is_short {
+                connection.state.lock().round_trip.shortest = Some(Duration::ZERO);
+            }
+            thread::scope(|scope| {
+                for number in 0..16 {
+                    let connection = &connection;
+                    scope.spawn(move || {
+                        for round in 0..200 {
+                            let word = format!("{number}:{round}:{}", "x".repeat(round));
+                            if number % 4 == 0 {
+                                let reply = detach(connection, &word);
+                                echo(connection, "later");
+                                let reply = reply.try_recv().unwrap().unwrap();
+                                assert_eq!(reply, Value::Text(word));
+                            } else {
+                                echo(connection, &word);
+                            }
+                        }
+                    });
+                }
+            });
+            assert!(connection.is_done());
+        }
+    }
+
+    #[test]
+    fn a_detached_reply_is_read_later_and_few_are_left_unread() {
+        let server = Server::start();
+        let connection = connect(&server);
+        let replies: Vec<_> =
+            (0..50).map(|number| detach(&connection, &number.to_string())).collect();
+        let unread = replies.iter().filter(|reply| reply.try_recv().is_err()).count();
+        assert!(unread <= 8, "{unread}");
+        let mut deadline = Deadline::after(TIMEOUT);
+        while connection.read_detached(SystemClock.now(), TIMEOUT) {
+            assert!(deadline.refresh().left().is_ok());
+            thread::yield_now();
+        }
+        assert!(connection.is_done());
+    }
+
+    #[test]
+    fn after_an_idle_time_a_detached_call_waits_for_its_reply() {
+        let server = Server::start();
+        let connection = connect(&server);
+        connection.state.lock().used_at = SystemClock.now().checked_sub(MAX_IDLE * 2).unwrap();
+        let reply = detach(&connection, "a");
+        assert_eq!(reply.try_recv().unwrap().unwrap(), Value::Text("a".to_owned()));
+    }
+
+    #[test]
+    fn a_detached_call_is_told_of_the_end_of_its_connection() {
+        let server = Server::start();
+        for ends in [
+            |connection: SharedConnection| drop(connection),
+            |connection: SharedConnection| connection.end(io::ErrorKind::ConnectionAborted.into()),
+            // Nothing came for so long after it was sent.
+            |connection: SharedConnection| {
+                let late = SystemClock.now() + TIMEOUT * 2;
+                assert!(!connection.read_detached(late, TIMEOUT));
+            },
+        ] {
+            server.pause();
+            let connection = connect(&server);
+            let reply = detach(&connection, "a");
+            assert!(reply.try_recv().is_err());
+            ends(connection);
+            assert!(matches!(reply.try_recv().unwrap(), Err(Broken::Unanswered(_))));
+            server.resume();
+        }
+    }
+
+    #[test]
+    fn a_panic_of_the_thread_that_reads_hands_its_role_on() {
+        let server = Server::start();
+        let connection = connect(&server);
+        assert!(connection.state.lock().queue.take_read_role());
+        let seat = Seat::reader(&connection);
+        thread::scope(|scope| {
+            let callers: Vec<_> = (0..4)
+                .map(|number: u32| {
+                    let connection = &connection;
+                    scope.spawn(move || echo(connection, &number.to_string()))
+                })
+                .collect();
+            let mut deadline = Deadline::after(TIMEOUT);
+            while connection.state.lock().queue.in_flight() < 4 {
+                assert!(deadline.refresh().left().is_ok());
+                thread::yield_now();
+            }
+            let panics = AssertUnwindSafe(|| {
+                let _reads = seat;
+                panic!("on purpose");
+            });
+            assert!(catch_unwind(panics).is_err());
+            callers.into_iter().for_each(|caller| caller.join().unwrap());
+        });
+        assert_eq!(connection.state.lock().queue.taken(), Roles::default());
+    }
+
+    #[test]
+    fn a_call_that_gives_up_leaves_the_others_alone() {
+        let server = Server::start();
+        let connection = connect(&server);
+        server.pause();
+        thread::scope(|scope| {
+            let patient = scope.spawn(|| echo(&connection, "patient"));
+            let request = Command::of(&["ECHO", "hasty"]);
+            let mut short = Deadline::after(Duration::from_millis(50));
+            assert!(connection.call(request, 1, &mut short).is_err());
+            server.resume();
+            patient.join().unwrap();
+        });
     }
 }
