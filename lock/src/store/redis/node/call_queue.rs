@@ -486,7 +486,7 @@ mod tests {
         Write { bytes: usize },
         Serve,
         Read { replies: usize },
-        GiveUp { index: usize },
+        TimeOut { index: usize },
         Batching(bool),
     }
 
@@ -498,7 +498,7 @@ mod tests {
             6 => (1..60_usize).prop_map(|bytes| Step::Write { bytes }),
             4 => Just(Step::Serve),
             6 => (1..6_usize).prop_map(|replies| Step::Read { replies }),
-            1 => (0..20_usize).prop_map(|index| Step::GiveUp { index }),
+            1 => (0..20_usize).prop_map(|index| Step::TimeOut { index }),
             1 => any::<bool>().prop_map(Step::Batching),
         ];
         prop::collection::vec(step, 0..200)
@@ -531,10 +531,10 @@ mod tests {
                 Step::Write { bytes } => self.write(bytes),
                 Step::Serve => self.serve(),
                 Step::Read { replies } => self.read(replies),
-                Step::GiveUp { index } => {
+                Step::TimeOut { index } => {
                     let mut threads = self.threads.iter().filter(|(_, thread)| !thread.done);
                     if let Some(number) = threads.nth(index).map(|(number, _)| *number) {
-                        self.give_up(number);
+                        self.time_out(number);
                     }
                 }
                 Step::Batching(batching) => self.batching = batching,
@@ -614,6 +614,9 @@ mod tests {
             self.queue.hand_over(self.batching, |number, roles| promoted.push((number, roles)));
             for (number, roles) in promoted {
                 self.threads.get_mut(&number).unwrap().roles.add(roles);
+                if roles.write {
+                    self.commit();
+                }
             }
             self.drop_done();
         }
@@ -692,7 +695,7 @@ mod tests {
             self.answered.push(number);
         }
 
-        fn give_up(&mut self, number: u64) {
+        fn time_out(&mut self, number: u64) {
             self.report();
             let Some(thread) = self.threads.get(&number).filter(|thread| !thread.done) else {
                 return self.drop_done();

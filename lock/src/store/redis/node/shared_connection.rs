@@ -91,7 +91,7 @@ struct Aftermath {
 
 /// A thread that is on the connection: with a call, or only to read. When it is dropped, also by a
 /// panic, its roles go to others.
-struct Seat<'a> {
+struct Participant<'a> {
     connection: &'a SharedConnection,
     id: Option<CallId>,
     /// A thread that got the role of the reader when it came has none: it never sleeps.
@@ -175,16 +175,16 @@ impl SharedConnection {
         let caller = slot.clone().map_or(Caller::Reader, Caller::Waiting);
         let id = state.queue.push(request, replies, sent_at, caller);
         state.used_at = sent_at;
-        let mut seat = Seat::new(self, Some(id), slot, roles, batching);
+        let mut participant = Participant::new(self, Some(id), slot, roles, batching);
         if !roles.write {
             drop(state);
-            return seat.wait(deadline);
+            return participant.wait(deadline);
         }
         let bytes = state.queue.commit();
         let is_sampled = state.queue.in_flight() <= MAX_SAMPLED_BATCH && state.round_trip.is_due();
         drop(state);
-        seat.write(bytes, u64::MAX, deadline)?;
-        let reply = seat.wait(deadline);
+        participant.write(bytes, u64::MAX, deadline)?;
+        let reply = participant.wait(deadline);
         if is_sampled && reply.is_ok() {
             let now = deadline.refresh().read_at();
             self.state.lock().round_trip.add(now.saturating_duration_since(sent_at));
@@ -208,7 +208,9 @@ impl SharedConnection {
         let mut state = self.enter(request.len(), deadline)?;
         if !state.queue.may_detach(request.len()) && state.queue.take_read_role() {
             drop(state);
-            Seat::reader(self).read_backlog(request.len(), deadline).map_err(Broken::NotSent)?;
+            Participant::reader(self)
+                .read_backlog(request.len(), deadline)
+                .map_err(Broken::NotSent)?;
             deadline.refresh();
             state = self.enter(request.len(), deadline)?;
         }
@@ -231,15 +233,15 @@ impl SharedConnection {
         let caller = Caller::Sending(Arc::clone(&slot), on_reply);
         let id = state.queue.push(request, 1, sent_at, caller);
         state.used_at = sent_at;
-        let mut seat = Seat::new(self, Some(id), Some(slot), roles, batching);
+        let mut participant = Participant::new(self, Some(id), Some(slot), roles, batching);
         if !roles.write {
             drop(state);
-            return seat.wait_until_written(deadline);
+            return participant.wait_until_written(deadline);
         }
         let bytes = state.queue.commit();
         drop(state);
-        match seat.write(bytes, u64::MAX, deadline) {
-            Ok(()) => seat.wait_until_written(deadline),
+        match participant.write(bytes, u64::MAX, deadline) {
+            Ok(()) => participant.wait_until_written(deadline),
             // It may be written yet.
             Err(Broken::Unanswered(_)) => Ok(()),
             Err(not_sent) => Err(not_sent),
@@ -258,14 +260,14 @@ impl SharedConnection {
             return true;
         }
         drop(state);
-        let mut seat = Seat::reader(self);
-        let has_read = seat.read_arrived();
+        let mut participant = Participant::reader(self);
+        let has_read = participant.read_arrived();
         let oldest = self.state.lock().queue.oldest_sent_at();
         let age = oldest.map_or(Duration::ZERO, |sent| now.saturating_duration_since(sent));
         if !has_read && age > longest {
             self.end(io::ErrorKind::TimedOut.into());
         }
-        seat.leave();
+        participant.leave();
         self.state.lock().queue.has_detached()
     }
 
@@ -277,7 +279,7 @@ impl SharedConnection {
                 return;
             }
             drop(state);
-            if Seat::reader(self).read_next(deadline).is_err() {
+            if Participant::reader(self).read_next(deadline).is_err() {
                 return;
             }
         }
@@ -368,9 +370,9 @@ impl SharedConnection {
             return;
         }
         drop(state);
-        let mut seat = Seat::reader(self);
-        while seat.read_arrived() {}
-        seat.has_left = true;
+        let mut participant = Participant::reader(self);
+        while participant.read_arrived() {}
+        participant.has_left = true;
         let mut aftermath = Aftermath::default();
         let mut state = self.state.lock();
         state.queue.give_back(Roles { read: true, write: false });
@@ -403,7 +405,7 @@ impl Drop for SharedConnection {
     }
 }
 
-impl<'a> Seat<'a> {
+impl<'a> Participant<'a> {
     fn new(
         connection: &'a SharedConnection,
         id: Option<CallId>,
@@ -425,7 +427,7 @@ impl<'a> Seat<'a> {
             if self.roles.read {
                 return self.read(deadline);
             }
-            let Some(mail) = self.sleep(deadline) else { return self.give_up() };
+            let Some(mail) = self.sleep(deadline) else { return self.time_out() };
             self.roles.add(mail.roles);
             if let Some(outcome) = mail.outcome {
                 self.leave();
@@ -461,7 +463,7 @@ impl<'a> Seat<'a> {
     fn wait_until_written(&mut self, deadline: &mut Deadline) -> Result<(), Broken> {
         loop {
             let Some(mail) = self.sleep(deadline) else {
-                return match self.give_up() {
+                return match self.time_out() {
                     Err(Broken::NotSent(error)) => Err(Broken::NotSent(error)),
                     // It is written, or may be yet.
                     _ => Ok(()),
@@ -511,7 +513,7 @@ impl<'a> Seat<'a> {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                     drop(half);
-                    return self.give_up().map(drop);
+                    return self.time_out().map(drop);
                 }
                 Err(error) => {
                     drop(half);
@@ -603,7 +605,7 @@ impl<'a> Seat<'a> {
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                     if half.read(&connection.socket, None).is_err() {
                         drop(half);
-                        return self.give_up();
+                        return self.time_out();
                     }
                 }
                 Err(error) => {
@@ -720,7 +722,7 @@ impl<'a> Seat<'a> {
     }
 
     /// The deadline of the call has passed.
-    fn give_up(&mut self) -> Result<Value, Broken> {
+    fn time_out(&mut self) -> Result<Value, Broken> {
         self.end_call(io::ErrorKind::TimedOut.into())
     }
 
@@ -801,7 +803,7 @@ impl<'a> Seat<'a> {
     }
 }
 
-impl Drop for Seat<'_> {
+impl Drop for Participant<'_> {
     /// After a panic, or of a thread without a call.
     fn drop(&mut self) {
         if !self.has_left {
@@ -1072,7 +1074,8 @@ mod tests {
                             if number % 4 == 0 {
                                 let reply = detach(connection, &word);
                                 echo(connection, "later");
-                                let reply = reply.try_recv().unwrap().unwrap();
+                                // Another thread may have read it, and be about to hand it over.
+                                let reply = reply.recv_timeout(TIMEOUT).unwrap().unwrap();
                                 assert_eq!(reply, Value::Text(word));
                             } else {
                                 echo(connection, &word);
@@ -1137,7 +1140,7 @@ mod tests {
         let server = Server::start();
         let connection = connect(&server);
         assert!(connection.state.lock().queue.take_read_role());
-        let seat = Seat::reader(&connection);
+        let participant = Participant::reader(&connection);
         thread::scope(|scope| {
             let callers: Vec<_> = (0..4)
                 .map(|number: u32| {
@@ -1151,7 +1154,7 @@ mod tests {
                 thread::yield_now();
             }
             let panics = AssertUnwindSafe(|| {
-                let _reads = seat;
+                let _reads = participant;
                 panic!("on purpose");
             });
             assert!(catch_unwind(panics).is_err());
