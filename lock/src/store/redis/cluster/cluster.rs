@@ -178,7 +178,8 @@ impl Cluster {
 
     /// See [`Node::read_detached`].
     pub(crate) fn read_detached(&self) -> bool {
-        self.topology().nodes().iter().map(|node| node.read_detached()).max().unwrap_or_default()
+        // Each is asked, whatever the others say.
+        self.topology().nodes().iter().filter(|node| node.read_detached()).count() > 0
     }
 
     /// Sends an operation to the node of its slot, or to the node of a redirection.

@@ -145,14 +145,16 @@ impl<W: Clone, H> CallQueue<W, H> {
     /// next bytes are written only when nobody reads: one batch is in flight at a time.
     pub(crate) fn take_roles(&mut self, batching: bool) -> Roles {
         let Roles { read, write } = self.taken;
-        let roles = Roles { read: !read && !write, write: !write && !(read && batching) };
+        let may_write = !read || !batching;
+        let roles = Roles { read: !read && !write, write: !write && may_write };
         self.taken = Roles { read: read || roles.read, write: write || roles.write };
         roles
     }
 
     /// The same for a call whose thread does not wait for the reply.
     pub(crate) fn take_write_role(&mut self, batching: bool) -> Roles {
-        let write = !self.taken.write && !(self.taken.read && batching);
+        let may_write = !self.taken.read || !batching;
+        let write = !self.taken.write && may_write;
         self.taken.write |= write;
         Roles { read: false, write }
     }
@@ -484,7 +486,7 @@ mod tests {
         Write { bytes: usize },
         Serve,
         Read { replies: usize },
-        GiveUp { index: usize },
+        TimeOut { index: usize },
         Batching(bool),
     }
 
@@ -496,7 +498,7 @@ mod tests {
             6 => (1..60_usize).prop_map(|bytes| Step::Write { bytes }),
             4 => Just(Step::Serve),
             6 => (1..6_usize).prop_map(|replies| Step::Read { replies }),
-            1 => (0..20_usize).prop_map(|index| Step::GiveUp { index }),
+            1 => (0..20_usize).prop_map(|index| Step::TimeOut { index }),
             1 => any::<bool>().prop_map(Step::Batching),
         ];
         prop::collection::vec(step, 0..200)
@@ -529,10 +531,10 @@ mod tests {
                 Step::Write { bytes } => self.write(bytes),
                 Step::Serve => self.serve(),
                 Step::Read { replies } => self.read(replies),
-                Step::GiveUp { index } => {
+                Step::TimeOut { index } => {
                     let mut threads = self.threads.iter().filter(|(_, thread)| !thread.done);
                     if let Some(number) = threads.nth(index).map(|(number, _)| *number) {
-                        self.give_up(number);
+                        self.time_out(number);
                     }
                 }
                 Step::Batching(batching) => self.batching = batching,
@@ -612,6 +614,9 @@ mod tests {
             self.queue.hand_over(self.batching, |number, roles| promoted.push((number, roles)));
             for (number, roles) in promoted {
                 self.threads.get_mut(&number).unwrap().roles.add(roles);
+                if roles.write {
+                    self.commit();
+                }
             }
             self.drop_done();
         }
@@ -690,7 +695,7 @@ mod tests {
             self.answered.push(number);
         }
 
-        fn give_up(&mut self, number: u64) {
+        fn time_out(&mut self, number: u64) {
             self.report();
             let Some(thread) = self.threads.get(&number).filter(|thread| !thread.done) else {
                 return self.drop_done();

@@ -95,7 +95,7 @@ struct Aftermath {
 
 /// A thread that is on the connection: with a call, or only to read. When it is dropped, also by a
 /// panic, its roles go to others.
-struct Seat<'a> {
+struct Participant<'a> {
     connection: &'a SharedConnection,
     id: Option<CallId>,
     /// A thread that got the role of the reader when it came has none: it never sleeps.
@@ -184,16 +184,16 @@ impl SharedConnection {
         let caller = slot.clone().map_or(Caller::Reader, Caller::Waiting);
         let id = state.queue.push(request, replies, sent_at, caller);
         state.used_at = sent_at;
-        let mut seat = Seat::new(self, Some(id), slot, roles, batching);
+        let mut participant = Participant::new(self, Some(id), slot, roles, batching);
         if !roles.write {
             drop(state);
-            return seat.wait(deadline);
+            return participant.wait(deadline);
         }
         let bytes = state.queue.commit();
         let is_sampled = state.queue.in_flight() <= MAX_SAMPLED_BATCH && state.round_trip.is_due();
         drop(state);
-        seat.write(bytes, u64::MAX, deadline)?;
-        let reply = seat.wait(deadline);
+        participant.write(bytes, u64::MAX, deadline)?;
+        let reply = participant.wait(deadline);
         if is_sampled && reply.is_ok() {
             let now = deadline.refresh().read_at();
             self.state.lock().round_trip.add(now.saturating_duration_since(sent_at));
@@ -216,7 +216,9 @@ impl SharedConnection {
         let mut state = self.enter(request.len(), deadline)?;
         if !state.queue.may_detach(request.len()) && state.queue.take_read_role() {
             drop(state);
-            Seat::reader(self).read_backlog(request.len(), deadline).map_err(Broken::NotSent)?;
+            Participant::reader(self)
+                .read_backlog(request.len(), deadline)
+                .map_err(Broken::NotSent)?;
             deadline.refresh();
             state = self.enter(request.len(), deadline)?;
         }
@@ -247,15 +249,15 @@ impl SharedConnection {
         let caller = Caller::Sending(Arc::clone(&slot), on_reply);
         let id = state.queue.push(request, 1, sent_at, caller);
         state.used_at = sent_at;
-        let mut seat = Seat::new(self, Some(id), Some(slot), roles, batching);
+        let mut participant = Participant::new(self, Some(id), Some(slot), roles, batching);
         if !roles.write {
             drop(state);
-            return seat.wait_until_written(deadline).map(|()| SentDetached::Unread);
+            return participant.wait_until_written(deadline).map(|()| SentDetached::Unread);
         }
         let bytes = state.queue.commit();
         drop(state);
-        match seat.write(bytes, u64::MAX, deadline) {
-            Ok(()) => seat.wait_until_written(deadline).map(|()| SentDetached::Unread),
+        match participant.write(bytes, u64::MAX, deadline) {
+            Ok(()) => participant.wait_until_written(deadline).map(|()| SentDetached::Unread),
             // It may be written yet.
             Err(Broken::Unanswered(_)) => Ok(SentDetached::Unread),
             Err(not_sent) => Err(not_sent),
@@ -274,14 +276,14 @@ impl SharedConnection {
             return true;
         }
         drop(state);
-        let mut seat = Seat::reader(self);
-        let has_read = seat.read_arrived();
+        let mut participant = Participant::reader(self);
+        let has_read = participant.read_arrived();
         let oldest = self.state.lock().queue.oldest_sent_at();
         let age = oldest.map_or(Duration::ZERO, |sent| now.saturating_duration_since(sent));
         if !has_read && age > longest {
             self.end(io::ErrorKind::TimedOut.into());
         }
-        seat.leave();
+        participant.leave();
         self.state.lock().queue.has_detached()
     }
 
@@ -293,7 +295,7 @@ impl SharedConnection {
                 return;
             }
             drop(state);
-            if Seat::reader(self).read_next(deadline).is_err() {
+            if Participant::reader(self).read_next(deadline).is_err() {
                 return;
             }
         }
@@ -400,9 +402,9 @@ impl SharedConnection {
             return;
         }
         drop(state);
-        let mut seat = Seat::reader(self);
-        while seat.read_arrived() {}
-        seat.has_left = true;
+        let mut participant = Participant::reader(self);
+        while participant.read_arrived() {}
+        participant.has_left = true;
         let mut aftermath = Aftermath::default();
         let mut state = self.state.lock();
         state.queue.give_back(Roles { read: true, write: false });
@@ -435,7 +437,7 @@ impl Drop for SharedConnection {
     }
 }
 
-impl<'a> Seat<'a> {
+impl<'a> Participant<'a> {
     fn new(
         connection: &'a SharedConnection,
         id: Option<CallId>,
@@ -457,7 +459,7 @@ impl<'a> Seat<'a> {
             if self.roles.read {
                 return self.read(deadline);
             }
-            let Some(mail) = self.sleep(deadline) else { return self.give_up() };
+            let Some(mail) = self.sleep(deadline) else { return self.time_out() };
             self.roles.add(mail.roles);
             if let Some(outcome) = mail.outcome {
                 self.leave();
@@ -493,7 +495,7 @@ impl<'a> Seat<'a> {
     fn wait_until_written(&mut self, deadline: &mut Deadline) -> Result<(), Broken> {
         loop {
             let Some(mail) = self.sleep(deadline) else {
-                return match self.give_up() {
+                return match self.time_out() {
                     Err(Broken::NotSent(error)) => Err(Broken::NotSent(error)),
                     // It is written, or may be yet.
                     _ => Ok(()),
@@ -543,7 +545,7 @@ impl<'a> Seat<'a> {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                     drop(half);
-                    return self.give_up().map(drop);
+                    return self.time_out().map(drop);
                 }
                 Err(error) => {
                     drop(half);
@@ -635,7 +637,7 @@ impl<'a> Seat<'a> {
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                     if half.read(&connection.socket, None).is_err() {
                         drop(half);
-                        return self.give_up();
+                        return self.time_out();
                     }
                 }
                 Err(error) => {
@@ -752,7 +754,7 @@ impl<'a> Seat<'a> {
     }
 
     /// The deadline of the call has passed.
-    fn give_up(&mut self) -> Result<Value, Broken> {
+    fn time_out(&mut self) -> Result<Value, Broken> {
         self.end_call(io::ErrorKind::TimedOut.into())
     }
 
@@ -833,7 +835,7 @@ impl<'a> Seat<'a> {
     }
 }
 
-impl Drop for Seat<'_> {
+impl Drop for Participant<'_> {
     /// After a panic, or of a thread without a call.
     fn drop(&mut self) {
         if !self.has_left {
@@ -1038,10 +1040,8 @@ impl RoundTrip {
     /// Takes in a measurement. One that is longer counts little: the thread or the server may have
     /// waited for a processor.
     fn add(&mut self, sample: Duration) {
-        self.shortest = Some(match self.shortest {
-            Some(shortest) if sample > shortest => shortest + (sample - shortest) / 32,
-            _ => sample,
-        });
+        let shortest = self.shortest.unwrap_or(sample);
+        self.shortest = Some(sample.min(shortest + sample.saturating_sub(shortest) / 32));
     }
 }
 
@@ -1050,5 +1050,163 @@ fn copy_of(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(code) => io::Error::from_raw_os_error(code),
         None => io::Error::new(error.kind(), error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::mpsc::{Receiver, channel};
+    use std::thread;
+
+    use hashed_wheel::{Clock, SystemClock};
+    use wheellock_fixture::Server;
+
+    use super::*;
+    use crate::store::redis::resp::encode::Command;
+
+    const TIMEOUT: Duration = Duration::from_secs(20);
+
+    fn connect(server: &Server) -> SharedConnection {
+        let mut deadline = Deadline::after(TIMEOUT);
+        let socket = Socket::connect(&server.address(), &mut deadline, TIMEOUT).unwrap();
+        let connection = Connection::new(Arc::new(socket), TIMEOUT, 0);
+        SharedConnection::new(connection, TIMEOUT, SystemClock.now())
+    }
+
+    fn echo(connection: &SharedConnection, word: &str) {
+        let request = Command::of(&["ECHO", word]);
+        let reply = connection.call(request, 1, &mut Deadline::after(TIMEOUT)).unwrap();
+        assert_eq!(reply, Value::Text(word.to_owned()));
+    }
+
+    /// Sends an ECHO, and returns where its reply comes.
+    fn detach(connection: &SharedConnection, word: &str) -> Receiver<Result<Value, Broken>> {
+        let (sender, receiver) = channel();
+        let handler = Box::new(move |reply| sender.send(reply).unwrap());
+        let request = Command::of(&["ECHO", word]);
+        connection.send_detached(request, &mut Deadline::after(TIMEOUT), handler).unwrap();
+        receiver
+    }
+
+    #[test]
+    fn each_of_many_threads_gets_its_own_replies() {
+        let server = Server::start();
+        for is_short in [true, false] {
+            let connection = connect(&server);
+            if is_short {
+                connection.state.lock().round_trip.shortest = Some(Duration::ZERO);
+            }
+            thread::scope(|scope| {
+                for number in 0..16 {
+                    let connection = &connection;
+                    scope.spawn(move || {
+                        for round in 0..200 {
+                            let word = format!("{number}:{round}:{}", "x".repeat(round));
+                            if number % 4 == 0 {
+                                let reply = detach(connection, &word);
+                                echo(connection, "later");
+                                // Another thread may have read it, and be about to hand it over.
+                                let reply = reply.recv_timeout(TIMEOUT).unwrap().unwrap();
+                                assert_eq!(reply, Value::Text(word));
+                            } else {
+                                echo(connection, &word);
+                            }
+                        }
+                    });
+                }
+            });
+            assert!(connection.is_done());
+        }
+    }
+
+    #[test]
+    fn a_detached_reply_is_read_later_and_few_are_left_unread() {
+        let server = Server::start();
+        let connection = connect(&server);
+        let replies: Vec<_> =
+            (0..50).map(|number| detach(&connection, &number.to_string())).collect();
+        let unread = replies.iter().filter(|reply| reply.try_recv().is_err()).count();
+        assert!(unread <= 8, "{unread}");
+        let mut deadline = Deadline::after(TIMEOUT);
+        while connection.read_detached(SystemClock.now(), TIMEOUT) {
+            assert!(deadline.refresh().left().is_ok());
+            thread::yield_now();
+        }
+        assert!(connection.is_done());
+    }
+
+    #[test]
+    fn after_an_idle_time_a_detached_call_waits_for_its_reply() {
+        let server = Server::start();
+        let connection = connect(&server);
+        connection.state.lock().used_at = SystemClock.now().checked_sub(MAX_IDLE * 2).unwrap();
+        let reply = detach(&connection, "a");
+        assert_eq!(reply.try_recv().unwrap().unwrap(), Value::Text("a".to_owned()));
+    }
+
+    #[test]
+    fn a_detached_call_is_told_of_the_end_of_its_connection() {
+        let server = Server::start();
+        for ends in [
+            |connection: SharedConnection| drop(connection),
+            |connection: SharedConnection| connection.end(io::ErrorKind::ConnectionAborted.into()),
+            // Nothing came for so long after it was sent.
+            |connection: SharedConnection| {
+                let late = SystemClock.now() + TIMEOUT * 2;
+                assert!(!connection.read_detached(late, TIMEOUT));
+            },
+        ] {
+            server.pause();
+            let connection = connect(&server);
+            let reply = detach(&connection, "a");
+            assert!(reply.try_recv().is_err());
+            ends(connection);
+            assert!(matches!(reply.try_recv().unwrap(), Err(Broken::Unanswered(_))));
+            server.resume();
+        }
+    }
+
+    #[test]
+    fn a_panic_of_the_thread_that_reads_hands_its_role_on() {
+        let server = Server::start();
+        let connection = connect(&server);
+        assert!(connection.state.lock().queue.take_read_role());
+        let participant = Participant::reader(&connection);
+        thread::scope(|scope| {
+            let callers: Vec<_> = (0..4)
+                .map(|number: u32| {
+                    let connection = &connection;
+                    scope.spawn(move || echo(connection, &number.to_string()))
+                })
+                .collect();
+            let mut deadline = Deadline::after(TIMEOUT);
+            while connection.state.lock().queue.in_flight() < 4 {
+                assert!(deadline.refresh().left().is_ok());
+                thread::yield_now();
+            }
+            let panics = AssertUnwindSafe(|| {
+                let _reads = participant;
+                panic!("on purpose");
+            });
+            assert!(catch_unwind(panics).is_err());
+            callers.into_iter().for_each(|caller| caller.join().unwrap());
+        });
+        assert_eq!(connection.state.lock().queue.taken(), Roles::default());
+    }
+
+    #[test]
+    fn a_call_that_gives_up_leaves_the_others_alone() {
+        let server = Server::start();
+        let connection = connect(&server);
+        server.pause();
+        thread::scope(|scope| {
+            let patient = scope.spawn(|| echo(&connection, "patient"));
+            let request = Command::of(&["ECHO", "hasty"]);
+            let mut short = Deadline::after(Duration::from_millis(50));
+            assert!(connection.call(request, 1, &mut short).is_err());
+            server.resume();
+            patient.join().unwrap();
+        });
     }
 }
