@@ -254,10 +254,10 @@ impl ClientCore {
     }
 
     /// An acquire of `name` was refused that was sent at `sent_at`. It may have met a hold that a
-    /// release of this client was about to end (DESIGN: unread releases). Waits until those that had
-    /// begun are settled, within the time of the call, and returns whether there was one: then the
-    /// refusal says nothing. Never for a waiter: the release wakes it, and asking twice would double
-    /// the load of a contended lock.
+    /// release of this client was about to end (DESIGN: unread releases). Waits until those that
+    /// had begun are settled, within the time of the call, and returns whether there was one: then
+    /// the refusal says nothing. Never for a waiter: the release wakes it, and asking twice would
+    /// double the load of a contended lock.
     pub(crate) fn wait_for_own_releases(
         &self,
         name: &LockName,
@@ -265,20 +265,20 @@ impl ClientCore {
         wait: WaitSpec<'_>,
         policy: &RetryPolicy<'_>,
     ) -> bool {
-        let is_unsettled = || self.watchdog.is_unsettled(name, sent_at);
+        let is_outstanding = || self.watchdog.is_outstanding(name, sent_at);
         if wait.waits {
             return false;
         }
-        if !is_unsettled() {
+        if !is_outstanding() {
             return self.watchdog.was_settled(name, sent_at);
         }
         let mut is_over = false;
-        while !is_over && is_unsettled() {
+        while !is_over && is_outstanding() {
             policy.shutdown.while_pausing(|parker| {
-                self.watchdog.while_unsettled(name, parker, || {
+                self.watchdog.while_outstanding(name, parker, || {
                     let now = self.now();
                     is_over = now >= policy.deadline || policy.is_ended();
-                    if !is_over && is_unsettled() {
+                    if !is_over && is_outstanding() {
                         let next = policy.deadline.min(now + LOOK_FOR_REPLIES);
                         park(&*self.clock, parker, Some(next), policy.cancel);
                     }

@@ -123,8 +123,8 @@ impl PendingReleases {
         self.note_settled(name, Moment(0));
     }
 
-    /// Before it is removed from what is pending: whoever looks there first and here afterwards finds
-    /// it.
+    /// Before it is removed from what is pending: whoever looks there first and here afterwards
+    /// finds it.
     fn note_settled(&self, name: &LockName, begun: Moment) {
         let name = self.names.hash_one(name);
         let mut settled = self.settled.lock();
@@ -188,8 +188,9 @@ impl PendingReleases {
     }
 
     /// Whether a release of this name had begun at `sent_at` and is not settled: sent and not
-    /// answered, or queued and not refused. On a store that stays as it is, what was refused once is settled.
-    pub(crate) fn is_unsettled(&self, name: &LockName, sent_at: Moment) -> bool {
+    /// answered, or queued and not refused. On a store that stays as it is, what was refused once
+    /// is settled.
+    pub(crate) fn is_outstanding(&self, name: &LockName, sent_at: Moment) -> bool {
         let is_it = |other: &InFlight| {
             let is_release = !matches!(other.stage, Stage::Waiting);
             is_release && other.begun < sent_at && other.id.name == *name
@@ -198,13 +199,13 @@ impl PendingReleases {
             return true;
         }
         if self.context.store.may_recover_by_itself() {
-            return self.workers.lock().iter().any(|worker| worker.releases().is_unsettled(name));
+            return self.workers.lock().iter().any(|worker| worker.releases().is_outstanding(name));
         }
         let now = self.context.now();
         self.workers.lock().iter().any(|worker| worker.releases().has_untried_of(now, name))
     }
 
-    /// Whether a release of this name may have been [unsettled](Self::is_unsettled) at `sent_at`,
+    /// Whether a release of this name may have been [outstanding](Self::is_outstanding) at `sent_at`,
     /// and was settled since. Asked after that.
     pub(crate) fn was_settled(&self, name: &LockName, sent_at: Moment) -> bool {
         let settled = self.settled.lock();

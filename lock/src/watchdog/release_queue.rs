@@ -301,7 +301,7 @@ impl ReleaseQueue {
 
     /// Whether a release of this name may still change what the server has. Not one that the server
     /// has refused: then an acquire that is refused too has met what stays there.
-    pub(crate) fn is_unsettled(&self, name: &LockName) -> bool {
+    pub(crate) fn is_outstanding(&self, name: &LockName) -> bool {
         let mut all = self.queued.iter().chain(&self.in_round);
         all.any(|queued| !queued.refused && queued.id.name == *name)
     }

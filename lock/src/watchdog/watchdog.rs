@@ -200,8 +200,8 @@ impl Watchdog {
         unread_release::send_count(&self.shared, hold, count, limit)
     }
 
-    /// The same for permits that are not watched, whose release is in flight. `each` releases one of
-    /// them.
+    /// The same for permits that are not watched, whose release is in flight. `each` releases one
+    /// of them.
     pub(crate) fn send_permits_unread(
         &self,
         id: ReleaseId,
@@ -268,18 +268,18 @@ impl Watchdog {
     }
 
     /// Whether a release of this name had begun at `sent_at` and is not settled.
-    pub(crate) fn is_unsettled(&self, name: &LockName, sent_at: Moment) -> bool {
-        self.shared.releases.is_unsettled(name, sent_at)
+    pub(crate) fn is_outstanding(&self, name: &LockName, sent_at: Moment) -> bool {
+        self.shared.releases.is_outstanding(name, sent_at)
     }
 
-    /// Whether one may have been unsettled at `sent_at`, and was settled since.
+    /// Whether one may have been outstanding at `sent_at`, and was settled since.
     pub(crate) fn was_settled(&self, name: &LockName, sent_at: Moment) -> bool {
         self.shared.releases.was_settled(name, sent_at)
     }
 
     /// Reads what is unread of this name's server and here. Unparks `parker` whenever a release may
     /// be settled, while `wait` runs.
-    pub(crate) fn while_unsettled(&self, name: &LockName, parker: &Parker, wait: impl FnOnce()) {
+    pub(crate) fn while_outstanding(&self, name: &LockName, parker: &Parker, wait: impl FnOnce()) {
         self.shared.releases.while_waiting(parker, || {
             let context = &self.shared.context;
             context.store.read_detached(context.server_of(name));

@@ -70,8 +70,8 @@ impl RenewalWorker {
         std::mem::take(&mut *self.unguarded.lock())
     }
 
-    /// A release was sent whose reply nobody waits for. Only the first one since its thread has read
-    /// wakes it.
+    /// A release was sent whose reply nobody waits for. Only the first one since its thread has
+    /// read wakes it.
     pub(crate) fn read_soon(&self) {
         if !self.reads_soon.swap(true, Ordering::AcqRel) {
             self.parker.unpark();

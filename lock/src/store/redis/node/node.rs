@@ -255,8 +255,9 @@ impl Node {
     /// or a wrong estimate of its time, is a transient failure, and a redirection is refused.
     ///
     /// `on_reply` is called by whichever thread reads, with nothing locked, perhaps before this
-    /// returns. It must not block. On a connection with too many unread replies, the reply is waited
-    /// for, and on one that has been idle for long nothing is sent (DESIGN: shared connection).
+    /// returns. It must not block. On a connection with too many unread replies, the reply is
+    /// waited for, and on one that has been idle for long nothing is sent (DESIGN: shared
+    /// connection).
     pub(crate) fn send_detached<O: Operation + Send + Sync + ?Sized + 'static>(
         &self,
         operation: &Arc<O>,
