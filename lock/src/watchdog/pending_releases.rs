@@ -205,8 +205,8 @@ impl PendingReleases {
         self.workers.lock().iter().any(|worker| worker.releases().has_untried_of(now, name))
     }
 
-    /// Whether a release of this name may have been [outstanding](Self::is_outstanding) at `sent_at`,
-    /// and was settled since. Asked after that.
+    /// Whether a release of this name may have been [outstanding](Self::is_outstanding) at
+    /// `sent_at`, and was settled since. Asked after that.
     pub(crate) fn was_settled(&self, name: &LockName, sent_at: Moment) -> bool {
         let settled = self.settled.lock();
         // What was forgotten may have been one.
