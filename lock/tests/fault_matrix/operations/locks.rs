@@ -5,7 +5,7 @@ use wheellock::Error;
 use super::connections::stand_in;
 use super::{Row, TIMEOUT, answered, delete, done_if, release};
 use crate::cell::comes_true_by;
-use crate::common::now;
+use crate::common::{now, settle};
 use crate::holding::Wish;
 use crate::sends::Sends::{Command, Script};
 use crate::stage::{Said, Stage};
@@ -38,7 +38,12 @@ pub(super) const ROWS: &[Row] = &[
         });
         Ok(if is_settled { Said::Done } else { Said::Owed })
     })
-    .prepare(hold)
+    .prepare(|stage| {
+        // So that the client sends the script by its hash.
+        drop(stage.client.lock(&stage.other("known")).lock()?);
+        settle(stage.client);
+        hold(stage)
+    })
     .wish(Wish::Lock),
     Row::new((LOCK, "renew", "the watchdog"), Script("renew"), |stage| Ok(stage.watch()))
         .prepare(hold)
