@@ -56,8 +56,8 @@ const BACKLOG_WINDOW: usize = 10;
 const WINDOW: usize = 1;
 /// More scripts than this are a backlog: a turn of a hundred thousand holds has twenty.
 const BACKLOG: usize = 40;
-/// What a script costs a server beyond its keys, in keys. Measured: 6 us, and 1.6 to 2.4 us for each
-/// key.
+/// What a script costs a server beyond its keys, in keys. Measured: 6 us, and 1.6 to 2.4 us for
+/// each key.
 const SCRIPT_COST: usize = 3;
 /// At most this many scripts are in flight, however small. They are answered within two
 /// milliseconds.

@@ -228,7 +228,8 @@ impl ReleaseQueue {
         self.queued.values().take_while(move |queued| queued.due <= now)
     }
 
-    /// Takes out those of the first `max` due ones that have `moved` to the queue of another server.
+    /// Takes out those of the first `max` due ones that have `moved` to the queue of another
+    /// server.
     pub(crate) fn take_due(
         &mut self,
         now: Instant,
