@@ -12,6 +12,7 @@ use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::Argument;
+use crate::ops::value::Value;
 
 /// One call, over all its attempts.
 #[derive(Clone, Debug)]
@@ -39,6 +40,20 @@ impl RequestId {
     /// The reply to an earlier copy.
     pub(crate) fn known(&self, keyspace: &mut Keyspace) -> Result<Option<i64>, WrongType> {
         keyspace.number(&self.key)
+    }
+
+    /// Runs an operation unless a copy of it ran before, and remembers its reply.
+    pub(crate) fn once(
+        &self,
+        keyspace: &mut Keyspace,
+        operation: impl FnOnce(&mut Keyspace) -> Result<i64, WrongType>,
+    ) -> Result<Value, WrongType> {
+        if let Some(known) = self.known(keyspace)? {
+            return Ok(Value::Integer(known));
+        }
+        let answer = operation(keyspace)?;
+        self.remember(keyspace, answer);
+        Ok(Value::Integer(answer))
     }
 
     pub(crate) fn remember(&self, keyspace: &mut Keyspace, answer: i64) {

@@ -6,7 +6,7 @@ use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{Argument, Operation, Request, Script};
-use crate::ops::value::{Unexpected, Value};
+use crate::ops::value::{FromReply, Unexpected, Value};
 
 #[derive(Clone, Debug)]
 pub(crate) struct SetCount {
@@ -22,6 +22,12 @@ pub(crate) enum SetCountReply {
     Written,
     /// The server has no such hold any more.
     Gone,
+}
+
+impl FromReply for SetCountReply {
+    fn from_reply(value: Value) -> Result<Self, Unexpected> {
+        Ok(if bool::from_reply(value)? { Self::Written } else { Self::Gone })
+    }
 }
 
 static SCRIPT: Script = Script::new(include_str!("scripts/set_count.lua"));
@@ -64,20 +70,7 @@ impl Operation for SetCount {
         )
     }
 
-    fn decode(&self, value: Value) -> Result<SetCountReply, Unexpected> {
-        decode_set_count(value)
-    }
-
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
         self.apply_to(&self.owner.to_string(), keyspace)
-    }
-}
-
-/// Reads a reply that is yes or no.
-pub(crate) fn decode_set_count(value: Value) -> Result<SetCountReply, Unexpected> {
-    match value {
-        Value::Integer(1) => Ok(SetCountReply::Written),
-        Value::Integer(0) => Ok(SetCountReply::Gone),
-        other => Err(Unexpected(other)),
     }
 }
