@@ -1,4 +1,4 @@
-//! Writers of a read-write lock: acquire, nest, release.
+//! Writers of a read-write lock: acquire, release.
 
 use std::sync::Arc;
 
@@ -10,7 +10,6 @@ use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{ALL, Argument, Operation, Request, Script, UNLOCKED, WRITE};
 use crate::ops::read_write::{MODE, Mode, longest_level};
 use crate::ops::release::{Released, other_or_nothing, with_time};
-use crate::ops::set_count::{SetCount, SetCountReply};
 use crate::ops::value::Value;
 
 /// The field of a writer.
@@ -55,28 +54,6 @@ impl Operation for WriteAcquire {
         keyspace.hash_set(key, MODE, Mode::Write.word())?;
         keyspace.prolong(key, self.lease.millis_i64());
         Ok(Value::Nil)
-    }
-}
-
-/// Writes a writer's count.
-#[derive(Clone, Debug)]
-pub(crate) struct WriteSetCount(pub(crate) SetCount);
-
-impl Operation for WriteSetCount {
-    type Reply = SetCountReply;
-
-    fn request(&self) -> Request<'_> {
-        let mut request = self.0.request();
-        for argument in &mut request.arguments {
-            if let Argument::Owner(owner) = *argument {
-                *argument = Argument::Writer(owner);
-            }
-        }
-        request
-    }
-
-    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        self.0.apply_to(&field(&self.0.owner), keyspace)
     }
 }
 

@@ -2,13 +2,13 @@
 //! left.
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use proptest::test_runner::TestCaseError;
 use wheellock_fixture::Server;
 
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::{ClientId, Owner};
-use crate::ops::differential::worlds::{STEP, Worlds};
+use crate::ops::differential::worlds::{STEP, Worlds, run_histories};
 use crate::ops::fair::{FairAcquire, FairForceRelease, FairRelease};
 use crate::ops::operation::Operation;
 use crate::ops::set_count::SetCount;
@@ -170,7 +170,7 @@ impl Cast {
             }
             Action::SetCount { name, owner: by, count } => {
                 let (name, owner) = (parsed(name), owner(by));
-                self.compare(&SetCount { name, owner, count, lease: None }, false)
+                self.compare(&SetCount { name, owner, count, lease: None, is_writer: false }, false)
             }
             Action::Release { name, owner: by } => {
                 self.compare(&FairRelease::new(parsed(name), owner(by)), false)
@@ -246,16 +246,11 @@ impl Cast {
 
 #[test]
 fn every_operation_of_the_fair_lock_does_in_memory_what_its_script_does_on_a_server() {
-    let server = Server::start();
-    let config = Config { cases: 256, source_file: Some(file!()), ..Config::default() };
-    let histories = prop::collection::vec(action(), 1..60);
-    TestRunner::new(config)
-        .run(&histories, |history| {
-            let mut cast = Cast::new(&server);
-            for action in &history {
-                cast.perform(action)?;
-            }
-            cast.worlds.same_in_the_end()
-        })
-        .unwrap_or_else(|failure| panic!("{failure}"));
+    run_histories(256, file!(), action(), |server, history| {
+        let mut cast = Cast::new(server);
+        for action in history {
+            cast.perform(action)?;
+        }
+        cast.worlds.same_in_the_end()
+    });
 }

@@ -1,12 +1,12 @@
 //! Histories of latches.
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use proptest::test_runner::TestCaseError;
 use wheellock_fixture::Server;
 
 use crate::model::name::LockName;
 use crate::model::owner::{ClientId, Owner};
-use crate::ops::differential::worlds::{STEP, Worlds};
+use crate::ops::differential::worlds::{STEP, Worlds, run_histories};
 use crate::ops::latch::{Change, ChangeLatch};
 use crate::ops::query::Number;
 use crate::ops::request::RequestId;
@@ -90,16 +90,11 @@ impl Cast {
 
 #[test]
 fn every_operation_of_the_latch_does_in_memory_what_its_script_does_on_a_server() {
-    let server = Server::start();
-    let config = Config { cases: 256, source_file: Some(file!()), ..Config::default() };
-    let histories = prop::collection::vec(action(), 1..60);
-    TestRunner::new(config)
-        .run(&histories, |history| {
-            let mut cast = Cast::new(&server);
-            for (at, by, action) in &history {
-                cast.perform(*at, *by, action)?;
-            }
-            cast.worlds.same_in_the_end()
-        })
-        .unwrap_or_else(|failure| panic!("{failure}"));
+    run_histories(256, file!(), action(), |server, history| {
+        let mut cast = Cast::new(server);
+        for (at, by, action) in history {
+            cast.perform(*at, *by, action)?;
+        }
+        cast.worlds.same_in_the_end()
+    });
 }

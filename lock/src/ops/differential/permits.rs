@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use proptest::test_runner::TestCaseError;
 use wheellock_fixture::Server;
 
 use crate::model::kind::Layout;
@@ -11,7 +11,7 @@ use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::{ClientId, Owner};
 use crate::model::permit_id::PermitId;
-use crate::ops::differential::worlds::{STEP, Worlds};
+use crate::ops::differential::worlds::{STEP, Worlds, run_histories};
 use crate::ops::permit_admin::{CountPermits, LeaseOf, SetPermits, UpdateLease};
 use crate::ops::permits::{AcquirePermits, DeferredPermitRelease, ReleasePermits};
 use crate::ops::renew::{Renew, Renewal};
@@ -170,16 +170,11 @@ impl Cast {
 
 #[test]
 fn every_operation_of_permits_does_in_memory_what_its_script_does_on_a_server() {
-    let server = Server::start();
-    let config = Config { cases: 512, source_file: Some(file!()), ..Config::default() };
-    let histories = prop::collection::vec(action(), 1..60);
-    TestRunner::new(config)
-        .run(&histories, |history| {
-            let mut cast = Cast::new(&server);
-            for action in &history {
-                cast.perform(action)?;
-            }
-            cast.worlds.same_in_the_end()
-        })
-        .unwrap_or_else(|failure| panic!("{failure}"));
+    run_histories(512, file!(), action(), |server, history| {
+        let mut cast = Cast::new(server);
+        for action in history {
+            cast.perform(action)?;
+        }
+        cast.worlds.same_in_the_end()
+    });
 }
