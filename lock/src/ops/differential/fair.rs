@@ -70,11 +70,11 @@ enum Action {
         name: usize,
     },
     /// Foreign data where list or set should be.
-    PutLineText {
+    PutQueueText {
         name: usize,
         in_list: bool,
     },
-    DeleteLine {
+    DeleteQueue {
         name: usize,
     },
     Pass {
@@ -105,8 +105,8 @@ fn action() -> impl Strategy<Value = Action> {
         1 => name.clone().prop_map(|name| Action::Delete { name }),
         1 => name.clone().prop_map(|name| Action::PutText { name }),
         1 => (name.clone(), prop::bool::ANY)
-            .prop_map(|(name, in_list)| Action::PutLineText { name, in_list }),
-        2 => name.prop_map(|name| Action::DeleteLine { name }),
+            .prop_map(|(name, in_list)| Action::PutQueueText { name, in_list }),
+        2 => name.prop_map(|name| Action::DeleteQueue { name }),
         4 => (1..4_u32).prop_map(|steps| Action::Pass { steps }),
     ]
 }
@@ -221,14 +221,14 @@ impl Cast {
                 self.worlds.keyspace.text_set(NAMES[name], "data");
                 Ok(())
             }
-            Action::PutLineText { name, in_list } => {
+            Action::PutQueueText { name, in_list } => {
                 let name = parsed(name);
                 let key = if in_list { name.queue() } else { name.queue_deadlines() };
                 drop(self.worlds.server.command(&["SET", &key, "data"]));
                 self.worlds.keyspace.text_set(&key, "data");
                 Ok(())
             }
-            Action::DeleteLine { name } => {
+            Action::DeleteQueue { name } => {
                 let name = parsed(name);
                 for key in [name.queue(), name.queue_deadlines()] {
                     drop(self.worlds.server.command(&["DEL", &key]));

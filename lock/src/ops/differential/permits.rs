@@ -29,7 +29,7 @@ const KINDS: usize = 4;
 #[derive(Clone, Debug)]
 enum Action {
     Acquire { ids: Vec<usize>, steps: u32, late: bool },
-    Release { ids: Vec<usize>, request: usize, dedup_ttl: bool, owed: bool },
+    Release { ids: Vec<usize>, request: usize, dedup_ttl: bool, deferred: bool },
     Count,
     Make { permits: u32, steps: u64, request: usize },
     Add { permits: i64, request: usize },
@@ -50,7 +50,7 @@ fn action() -> impl Strategy<Value = Action> {
         8 => (ids.clone(), 0..5_u32, late)
             .prop_map(|(ids, steps, late)| Action::Acquire { ids, steps, late }),
         6 => (ids, request.clone(), any::<bool>(), any::<bool>()).prop_map(
-            |(ids, request, dedup_ttl, owed)| Action::Release { ids, request, dedup_ttl, owed }
+            |(ids, request, dedup_ttl, deferred)| Action::Release { ids, request, dedup_ttl, deferred }
         ),
         2 => Just(Action::Count),
         4 => (0..6_u32, 0..5_u64, request.clone())
@@ -111,11 +111,11 @@ impl Cast {
                 let acquire = AcquirePermits::new(name.clone(), ids(of), lease(steps));
                 self.worlds.compare(&acquire, late)
             }
-            Action::Release { ids: ref of, request: by, dedup_ttl: remember, owed } => {
+            Action::Release { ids: ref of, request: by, dedup_ttl: remember, deferred } => {
                 let dedup_ttl = if remember { dedup_ttl } else { Duration::ZERO };
                 let by = self.requests[by].clone();
                 let release = ReleasePermits::new(name.clone(), ids(of), by, dedup_ttl);
-                if owed {
+                if deferred {
                     return self.worlds.compare(&DeferredPermitRelease(release), false);
                 }
                 self.worlds.compare(&release, false)

@@ -2,7 +2,6 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
-use wheellock_fixture::Server;
 
 use crate::model::kind::Layout;
 use crate::model::lease::Lease;
