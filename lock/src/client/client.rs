@@ -407,7 +407,7 @@ impl fmt::Debug for Client {
         formatter
             .debug_struct("Client")
             .field("server", &self.core.server())
-            .field("id", &self.core.id.to_string())
+            .field("id", &self.id())
             .finish_non_exhaustive()
     }
 }
