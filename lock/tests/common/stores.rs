@@ -1,6 +1,6 @@
 //! The stores, for suites that run in memory, on a real server, and in a cluster.
 
-#![expect(
+#![allow(
     unused_imports,
     unused_macros,
     reason = "every test file compiles all of this and uses a part"
