@@ -228,6 +228,7 @@ impl Operation for FairForceRelease {
             Argument::NotAfter,
             Argument::Text(UNLOCKED),
             Argument::Publish,
+            self.request.number(),
             self.request.dedup_ttl(),
         ];
         Request::script("force release", &FORCE_RELEASE, keys, arguments)
@@ -238,27 +239,24 @@ impl Operation for FairForceRelease {
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        if let Some(known) = self.request.known(keyspace)? {
-            return Ok(Value::Integer(known));
-        }
-        self.force(&mut FairQueue::new(keyspace, &self.keys))
+        self.request
+            .once(keyspace, |keyspace| Self::force(&mut FairQueue::new(keyspace, &self.keys)))
     }
 }
 
 impl FairForceRelease {
-    fn force(&self, queue: &mut FairQueue<'_>) -> Result<Value, WrongType> {
+    fn force(queue: &mut FairQueue<'_>) -> Result<i64, WrongType> {
         queue.keyspace.hash_has(queue.lock, "")?;
         let ended = queue.keyspace.delete(queue.lock);
-        self.request.remember(queue.keyspace, i64::from(ended));
         if !queue.is_sound() {
-            return Ok(Value::Integer(i64::from(ended)));
+            return Ok(i64::from(ended));
         }
         queue.purge(None)?;
         match queue.head()? {
             None => drop(queue.keyspace.delete(queue.deadlines)),
             Some(head) => queue.wake(&head),
         }
-        Ok(Value::Integer(i64::from(ended)))
+        Ok(i64::from(ended))
     }
 }
 

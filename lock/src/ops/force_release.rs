@@ -36,6 +36,7 @@ impl Operation for ForceRelease {
                 Argument::NotAfter,
                 Argument::Text(UNLOCKED),
                 Argument::Publish,
+                self.request.number(),
                 self.request.dedup_ttl(),
             ],
         )
@@ -46,15 +47,13 @@ impl Operation for ForceRelease {
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        if let Some(known) = self.request.known(keyspace)? {
-            return Ok(Value::Integer(known));
-        }
-        keyspace.hash_has(self.name.as_str(), "")?;
-        let ended = keyspace.delete(self.name.as_str());
-        self.request.remember(keyspace, i64::from(ended));
-        if ended {
-            keyspace.publish(&self.channel, UNLOCKED);
-        }
-        Ok(Value::Integer(i64::from(ended)))
+        self.request.once(keyspace, |keyspace| {
+            keyspace.hash_has(self.name.as_str(), "")?;
+            let ended = keyspace.delete(self.name.as_str());
+            if ended {
+                keyspace.publish(&self.channel, UNLOCKED);
+            }
+            Ok(i64::from(ended))
+        })
     }
 }

@@ -42,10 +42,7 @@ impl ChangeLatch {
         Self { channel: name.latch_channel(), name, change, request }
     }
 
-    fn change(&self, keyspace: &mut Keyspace) -> Result<bool, WrongType> {
-        if let Some(known) = self.request.known(keyspace)? {
-            return Ok(known == 1);
-        }
+    fn change(&self, keyspace: &mut Keyspace) -> Result<i64, WrongType> {
         let key = self.name.as_str();
         let count = keyspace.number(key)?;
         let changed = match self.change {
@@ -70,8 +67,7 @@ impl ChangeLatch {
                 count.is_some()
             }
         };
-        self.request.remember(keyspace, i64::from(changed));
-        Ok(changed)
+        Ok(i64::from(changed))
     }
 }
 
@@ -93,7 +89,8 @@ impl Operation for ChangeLatch {
         let apart = lies_apart(&self.channel);
         let publish = if apart { Argument::Text("PUBLISH") } else { Argument::Publish };
         let channel = Argument::Text(&self.channel);
-        arguments.extend([self.request.dedup_ttl(), publish, channel]);
+        let (number, dedup_ttl) = (self.request.number(), self.request.dedup_ttl());
+        arguments.extend([number, dedup_ttl, publish, channel]);
         Request::script(name, script, keys, arguments)
     }
 
@@ -102,6 +99,6 @@ impl Operation for ChangeLatch {
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        Ok(Value::Integer(i64::from(self.change(keyspace)?)))
+        self.request.once(keyspace, |keyspace| self.change(keyspace))
     }
 }

@@ -92,9 +92,6 @@ impl SetPermits {
 
     fn set(&self, keyspace: &mut Keyspace) -> Result<i64, WrongType> {
         let CountPermits { name, leases, channel } = &self.count;
-        if let Some(known) = self.request.known(keyspace)? {
-            return Ok(known);
-        }
         let value = keyspace.number(name.as_str())?;
         let now = keyspace.now().0;
         keyspace.sorted_remove_until(leases, now)?;
@@ -104,7 +101,6 @@ impl SetPermits {
         }
         keyspace.number_add(name.as_str(), free - value.unwrap_or(0))?;
         tell(keyspace, channel, free);
-        self.request.remember(keyspace, 1);
         Ok(1)
     }
 }
@@ -118,6 +114,7 @@ impl Operation for SetPermits {
         let arguments = vec![
             Argument::NotAfter,
             Argument::Number(i64::from(self.permits)),
+            self.request.number(),
             self.request.dedup_ttl(),
             Argument::Publish,
         ];
@@ -132,7 +129,7 @@ impl Operation for SetPermits {
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        self.set(keyspace).map(Value::Integer)
+        self.request.once(keyspace, |keyspace| self.set(keyspace))
     }
 }
 
@@ -156,16 +153,12 @@ impl UpdateLease {
     }
 
     fn update(&self, keyspace: &mut Keyspace) -> Result<i64, WrongType> {
-        if let Some(known) = self.request.known(keyspace)? {
-            return Ok(known);
-        }
         let (id, now) = (self.id.as_bytes(), keyspace.now().0);
         let taken = keyspace.sorted_score(&self.leases, id)?.is_some_and(|score| score > now);
         if taken {
             let ends = self.lease.map_or(NEVER, |lease| now.saturating_add(lease.millis_i64()));
             keyspace.sorted_set(&self.leases, id, ends)?;
         }
-        self.request.remember(keyspace, i64::from(taken));
         Ok(i64::from(taken))
     }
 }
@@ -183,6 +176,7 @@ impl Operation for UpdateLease {
                 Argument::NotAfter,
                 Argument::Bytes(self.id.as_bytes()),
                 lease_argument(self.lease),
+                self.request.number(),
                 self.request.dedup_ttl(),
             ],
         )
@@ -193,7 +187,7 @@ impl Operation for UpdateLease {
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        self.update(keyspace).map(Value::Integer)
+        self.request.once(keyspace, |keyspace| self.update(keyspace))
     }
 }
 

@@ -123,6 +123,7 @@ impl Operation for ForceReleaseMode {
                 Argument::Text(self.mode.word()),
                 Argument::Text(self.message()),
                 Argument::Publish,
+                self.request.number(),
                 self.request.dedup_ttl(),
             ],
         )
@@ -134,17 +135,15 @@ impl Operation for ForceReleaseMode {
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
         let key = self.name.as_str();
-        if let Some(known) = self.request.known(keyspace)? {
-            return Ok(Value::Integer(known));
-        }
-        let mode = keyspace.hash_get(key, MODE)?;
-        let ended = mode.as_deref() == Some(self.mode.word());
-        if ended {
-            keyspace.delete(key);
-            keyspace.publish(&self.channel, self.message());
-        }
-        self.request.remember(keyspace, i64::from(ended));
-        Ok(Value::Integer(i64::from(ended)))
+        self.request.once(keyspace, |keyspace| {
+            let mode = keyspace.hash_get(key, MODE)?;
+            let ended = mode.as_deref() == Some(self.mode.word());
+            if ended {
+                keyspace.delete(key);
+                keyspace.publish(&self.channel, self.message());
+            }
+            Ok(i64::from(ended))
+        })
     }
 }
 

@@ -129,7 +129,7 @@ impl Operation for SimpleForceRelease {
             "force release",
             &FORCE_RELEASE,
             vec![self.name.as_str(), self.request.key()],
-            vec![Argument::NotAfter, self.request.dedup_ttl()],
+            vec![Argument::NotAfter, self.request.number(), self.request.dedup_ttl()],
         )
     }
 
@@ -139,12 +139,9 @@ impl Operation for SimpleForceRelease {
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
         let key = self.name.as_str();
-        if let Some(known) = self.request.known(keyspace)? {
-            return Ok(Value::Integer(known));
-        }
-        keyspace.text_get(key)?;
-        let ended = i64::from(keyspace.delete(key));
-        self.request.remember(keyspace, ended);
-        Ok(Value::Integer(ended))
+        self.request.once(keyspace, |keyspace| {
+            keyspace.text_get(key)?;
+            Ok(i64::from(keyspace.delete(key)))
+        })
     }
 }
