@@ -208,6 +208,7 @@ impl Operation for FairForceRelease {
             Argument::NotAfter,
             Argument::Text(UNLOCKED),
             Argument::Publish,
+            self.request.number(),
             self.request.dedup_ttl(),
         ];
         Request::script("force release", &FORCE_RELEASE, keys, arguments)

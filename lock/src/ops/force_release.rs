@@ -36,6 +36,7 @@ impl Operation for ForceRelease {
                 Argument::NotAfter,
                 Argument::Text(UNLOCKED),
                 Argument::Publish,
+                self.request.number(),
                 self.request.dedup_ttl(),
             ],
         )

@@ -88,7 +88,8 @@ impl Operation for ChangeLatch {
         let apart = lies_apart(&self.channel);
         let publish = if apart { Argument::Text("PUBLISH") } else { Argument::Publish };
         let channel = Argument::Text(&self.channel);
-        arguments.extend([self.request.dedup_ttl(), publish, channel]);
+        let (number, dedup_ttl) = (self.request.number(), self.request.dedup_ttl());
+        arguments.extend([number, dedup_ttl, publish, channel]);
         Request::script(name, script, keys, arguments)
     }
 

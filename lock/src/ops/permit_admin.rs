@@ -116,6 +116,7 @@ impl Operation for SetPermits {
         let arguments = vec![
             Argument::NotAfter,
             Argument::Number(i64::from(self.permits)),
+            self.request.number(),
             self.request.dedup_ttl(),
             Argument::Publish,
         ];
@@ -170,6 +171,7 @@ impl Operation for UpdateLease {
                 Argument::NotAfter,
                 Argument::Bytes(self.id.as_bytes()),
                 lease_argument(self.lease),
+                self.request.number(),
                 self.request.dedup_ttl(),
             ],
         )

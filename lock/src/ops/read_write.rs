@@ -123,6 +123,7 @@ impl Operation for ForceReleaseMode {
                 Argument::Text(self.mode.word()),
                 Argument::Text(self.message()),
                 Argument::Publish,
+                self.request.number(),
                 self.request.dedup_ttl(),
             ],
         )

@@ -6,7 +6,7 @@ use crate::model::name::LockName;
 use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{Argument, Operation, Request, Script};
 use crate::ops::release::{Found, Released, with_time};
-use crate::ops::request::RequestId;
+use crate::ops::request::{Remembered, RequestId};
 use crate::ops::value::{FromReply, ServerTime, Unexpected, Value};
 
 /// Java counts permits with 32 bits.
@@ -61,26 +61,35 @@ impl Operation for TakePermits {
             vec![
                 Argument::NotAfter,
                 Argument::Number(i64::from(self.permits)),
+                self.request.number(),
                 self.request.dedup_ttl(),
             ],
         )
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        let (granted, left) = self.take(keyspace)?;
+        let remembered = self.request.remembered(keyspace)?;
+        if remembered == Remembered::LaterCall {
+            return Ok(Value::late(keyspace.now()));
+        }
+        let (granted, left) = self.take(keyspace, remembered)?;
         Ok(Value::Array(vec![Value::Integer(granted), Value::Integer(left)]))
     }
 }
 
 impl TakePermits {
-    fn take(&self, keyspace: &mut Keyspace) -> Result<(i64, i64), WrongType> {
+    fn take(
+        &self,
+        keyspace: &mut Keyspace,
+        remembered: Remembered,
+    ) -> Result<(i64, i64), WrongType> {
         let (key, permits) = (self.name.as_str(), i64::from(self.permits));
         let left = keyspace.number(key)?.unwrap_or(0);
-        if let Some(known) = self.request.known(keyspace)? {
-            if known != 0 {
-                self.request.remember(keyspace, known);
+        if let Remembered::Reply(taken) = remembered {
+            if taken != 0 {
+                self.request.remember(keyspace, taken);
             }
-            return Ok((i64::from(known != 0), left));
+            return Ok((i64::from(taken != 0), left));
         }
         if left < permits {
             return Ok((0, left));
@@ -91,7 +100,7 @@ impl TakePermits {
     }
 }
 
-/// Undoes the acquire of a request, or makes sure that no copy of it takes anything.
+/// Undoes an acquire or a drain, or makes sure that no copy of it takes anything.
 #[derive(Clone, Debug)]
 pub(crate) struct UndoAcquire {
     name: LockName,
@@ -107,7 +116,11 @@ impl UndoAcquire {
 
     fn undo(&self, keyspace: &mut Keyspace) -> Result<i64, WrongType> {
         let key = self.name.as_str();
-        let taken = self.request.known(keyspace)?.unwrap_or(0);
+        let taken = match self.request.remembered(keyspace)? {
+            Remembered::LaterCall => return Ok(0),
+            Remembered::Reply(taken) => taken,
+            Remembered::Nothing => 0,
+        };
         self.request.remember(keyspace, 0);
         if taken == 0 || !matches!(keyspace.number(key), Ok(Some(_))) {
             return Ok(0);
@@ -126,7 +139,7 @@ impl Operation for UndoAcquire {
             "undo an acquire",
             &UNDO,
             vec![self.name.as_str(), &self.channel, self.request.key()],
-            vec![self.request.dedup_ttl(), Argument::Publish],
+            vec![self.request.number(), self.request.dedup_ttl(), Argument::Publish],
         )
     }
 
@@ -187,24 +200,19 @@ impl AddPermits {
     }
 
     fn add(&self, keyspace: &mut Keyspace) -> Result<i64, WrongType> {
-        if let Some(known) = self.request.known(keyspace)? {
-            return Ok(known);
-        }
         let value = keyspace.number(self.name.as_str())?;
         let sum = value.unwrap_or(0).saturating_add(self.permits);
-        let answer = if value.is_none() && self.must_exist {
-            0
-        } else if !(LEAST..=MOST).contains(&sum) {
-            -1
-        } else {
-            keyspace.number_add(self.name.as_str(), self.permits)?;
-            if self.permits > 0 {
-                tell(keyspace, &self.channel, sum);
-            }
-            1
-        };
-        self.request.remember(keyspace, answer);
-        Ok(answer)
+        if value.is_none() && self.must_exist {
+            return Ok(0);
+        }
+        if !(LEAST..=MOST).contains(&sum) {
+            return Ok(-1);
+        }
+        keyspace.number_add(self.name.as_str(), self.permits)?;
+        if self.permits > 0 {
+            tell(keyspace, &self.channel, sum);
+        }
+        Ok(1)
     }
 }
 
@@ -220,6 +228,7 @@ impl Operation for AddPermits {
                 Argument::NotAfter,
                 Argument::Number(self.permits),
                 Argument::Number(i64::from(self.must_exist)),
+                self.request.number(),
                 self.request.dedup_ttl(),
                 Argument::Publish,
             ],
@@ -227,7 +236,7 @@ impl Operation for AddPermits {
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        self.add(keyspace).map(Value::Integer)
+        self.request.once(keyspace, |keyspace| self.add(keyspace))
     }
 }
 
@@ -249,9 +258,6 @@ impl TrySetPermits {
     }
 
     fn make(&self, keyspace: &mut Keyspace) -> Result<i64, WrongType> {
-        if let Some(known) = self.request.known(keyspace)? {
-            return Ok(known);
-        }
         let key = self.name.as_str();
         let made = keyspace.number(key)?.is_none();
         if made {
@@ -261,7 +267,6 @@ impl TrySetPermits {
             }
             tell(keyspace, &self.channel, i64::from(self.permits));
         }
-        self.request.remember(keyspace, i64::from(made));
         Ok(i64::from(made))
     }
 }
@@ -279,6 +284,7 @@ impl Operation for TrySetPermits {
                 Argument::NotAfter,
                 Argument::Number(i64::from(self.permits)),
                 Argument::millis(self.lives),
+                self.request.number(),
                 self.request.dedup_ttl(),
                 Argument::Publish,
             ],
@@ -286,7 +292,7 @@ impl Operation for TrySetPermits {
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        self.make(keyspace).map(Value::Integer)
+        self.request.once(keyspace, |keyspace| self.make(keyspace))
     }
 }
 
@@ -299,15 +305,10 @@ pub(crate) struct DrainPermits {
 
 impl DrainPermits {
     fn drain(&self, keyspace: &mut Keyspace) -> Result<i64, WrongType> {
-        if let Some(known) = self.request.known(keyspace)? {
-            self.request.remember(keyspace, known);
-            return Ok(known);
-        }
         let left = keyspace.number(self.name.as_str())?.unwrap_or(0);
         if left != 0 {
             keyspace.number_add(self.name.as_str(), -left)?;
         }
-        self.request.remember(keyspace, left);
         Ok(left)
     }
 }
@@ -321,12 +322,15 @@ impl Operation for DrainPermits {
             "drain permits",
             &DRAIN,
             vec![self.name.as_str(), self.request.key()],
-            vec![Argument::NotAfter, self.request.dedup_ttl()],
+            vec![Argument::NotAfter, self.request.number(), self.request.dedup_ttl()],
         )
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        self.drain(keyspace).map(Value::Integer)
+        if let Remembered::Reply(taken) = self.request.remembered(keyspace)? {
+            self.request.remember(keyspace, taken);
+        }
+        self.request.once(keyspace, |keyspace| self.drain(keyspace))
     }
 
     fn may_grant(&self) -> bool {

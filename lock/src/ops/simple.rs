@@ -97,7 +97,7 @@ impl Operation for SimpleForceRelease {
             "force release",
             &FORCE_RELEASE,
             vec![self.name.as_str(), self.request.key()],
-            vec![Argument::NotAfter, self.request.dedup_ttl()],
+            vec![Argument::NotAfter, self.request.number(), self.request.dedup_ttl()],
         )
     }
 
