@@ -31,6 +31,7 @@ mod death;
 mod defects;
 mod grammar;
 mod hand_over;
+mod hot;
 mod killed;
 mod kind;
 mod latch;
