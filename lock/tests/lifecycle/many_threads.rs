@@ -17,6 +17,8 @@ use wheellock_fixture::{RawConnection, Server, TestProcess, wait_until};
 use crate::processes::{AT_ONCE, LEASE, LIMIT, child, connect, now, since};
 
 const THREADS: usize = 16;
+/// How often a thread looks at the server while it is inside.
+const LOOKS: usize = 20;
 /// How often the process is stopped.
 const STOPS: usize = 3;
 
@@ -95,11 +97,14 @@ fn enter_until_over(client: &Client, mut server: RawConnection, thread: usize, c
                 continue;
             }
         };
-        let believed = guard.is_held();
-        let is_foreign = is_set(&mut server, FOREIGN);
-        if believed && guard.is_held() {
-            counts.spoiled.fetch_add(u64::from(is_foreign), Ordering::SeqCst);
-            counts.entered[thread].fetch_add(1, Ordering::SeqCst);
+        // So many looks that a stop mostly comes between two.
+        for _ in 0..LOOKS {
+            let believed = guard.is_held();
+            let is_foreign = is_set(&mut server, FOREIGN);
+            if believed && guard.is_held() {
+                counts.spoiled.fetch_add(u64::from(is_foreign), Ordering::SeqCst);
+                counts.entered[thread].fetch_add(1, Ordering::SeqCst);
+            }
         }
         if thread % 2 == 0 {
             drop(guard);

@@ -32,6 +32,7 @@ mod defects;
 mod fair_queue;
 mod grammar;
 mod hand_over;
+mod hot;
 mod killed;
 mod kind;
 mod latch;
