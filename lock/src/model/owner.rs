@@ -92,11 +92,6 @@ impl Owner {
         (client, self.number)
     }
 
-    /// Its number: higher than those of the holds that its client had before.
-    pub(crate) fn number(&self) -> u64 {
-        self.number
-    }
-
     /// Whether a text is an owner of this library and not a thread of Redisson's, by the UUID's
     /// version.
     pub(crate) fn is_ours(text: &str) -> bool {
