@@ -237,6 +237,19 @@ mod tests {
     }
 
     #[test]
+    fn among_many_a_script_of_neighbours_is_renewed_in_one_turn() {
+        let origin = origin();
+        for (held, together) in [(100, 1), (10_000, 6), (100_000, 25), (1_000_000, 25)] {
+            let schedule = Schedule::new(origin, TICK, 25);
+            let due = || schedule.renew_at(lease(30_000), origin, held, Spreading::Redistribute);
+            let dues: Vec<Instant> = (0..together * 10).map(|_| due()).collect();
+            let groups: Vec<usize> =
+                dues.chunk_by(|one, next| one == next).map(<[Instant]>::len).collect();
+            assert_eq!(groups, vec![together; 10], "of {held}");
+        }
+    }
+
+    #[test]
     fn a_turn_starts_at_a_tick_however_many_are_held() {
         let origin = origin();
         let schedule = Schedule::new(origin, TICK, 25);
