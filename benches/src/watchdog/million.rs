@@ -98,7 +98,9 @@ impl HolderThread {
 
 /// All threads do it at the same time. Returns the sum of their answers.
 fn at_once(threads: &[HolderThread], task: Task) -> usize {
-    threads.iter().for_each(|thread| thread.send(task));
+    for thread in threads {
+        thread.send(task);
+    }
     threads.iter().map(HolderThread::answer).sum()
 }
 

@@ -238,7 +238,9 @@ impl ReleaseQueue {
     ) -> Vec<QueuedRelease> {
         let due: Vec<_> = (0..max).map_while(|_| self.take_first(now)).collect();
         let (moved, stay): (Vec<_>, Vec<_>) = due.into_iter().partition(|queued| moved(&queued.id));
-        stay.into_iter().for_each(|queued| self.add(queued));
+        for queued in stay {
+            self.add(queued);
+        }
         moved
     }
 
