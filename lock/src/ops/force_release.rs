@@ -6,7 +6,7 @@ use crate::model::name::LockName;
 use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{Argument, Operation, Request, Script, UNLOCKED};
 use crate::ops::request::RequestId;
-use crate::ops::value::{Unexpected, Value};
+use crate::ops::value::Value;
 
 #[derive(Clone, Debug)]
 pub(crate) struct ForceRelease {
@@ -40,10 +40,6 @@ impl Operation for ForceRelease {
                 self.request.dedup_ttl(),
             ],
         )
-    }
-
-    fn decode(&self, value: Value) -> Result<bool, Unexpected> {
-        value.into_bool()
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {

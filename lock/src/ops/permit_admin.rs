@@ -11,7 +11,7 @@ use crate::ops::operation::{Argument, Operation, Request, Script};
 use crate::ops::permits::{NEVER, lease_argument};
 use crate::ops::request::RequestId;
 use crate::ops::semaphore::tell;
-use crate::ops::value::{Unexpected, Value};
+use crate::ops::value::{FromReply, Unexpected, Value};
 
 static COUNT: Script = Script::new(include_str!("scripts/permits_count.lua"));
 static SET: Script = Script::new(include_str!("scripts/permits_set.lua"));
@@ -30,6 +30,15 @@ pub(crate) struct CountPermits {
 pub(crate) struct PermitCounts {
     pub(crate) free: i64,
     pub(crate) taken: i64,
+}
+
+impl FromReply for PermitCounts {
+    fn from_reply(value: Value) -> Result<Self, Unexpected> {
+        match value.as_integers() {
+            Some([free, taken]) => Ok(Self { free, taken }),
+            None => Err(Unexpected(value)),
+        }
+    }
 }
 
 impl CountPermits {
@@ -63,13 +72,6 @@ impl Operation for CountPermits {
             vec![self.name.as_str(), &self.leases, &self.channel],
             vec![Argument::Publish],
         )
-    }
-
-    fn decode(&self, value: Value) -> Result<PermitCounts, Unexpected> {
-        match value.as_integers() {
-            Some([free, taken]) => Ok(PermitCounts { free, taken }),
-            None => Err(Unexpected(value)),
-        }
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
@@ -119,13 +121,6 @@ impl Operation for SetPermits {
             Argument::Publish,
         ];
         Request::script("set permits", &SET, keys, arguments)
-    }
-
-    fn decode(&self, value: Value) -> Result<(), Unexpected> {
-        match value {
-            Value::Integer(1) => Ok(()),
-            other => Err(Unexpected(other)),
-        }
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
@@ -182,10 +177,6 @@ impl Operation for UpdateLease {
         )
     }
 
-    fn decode(&self, value: Value) -> Result<bool, Unexpected> {
-        value.into_bool()
-    }
-
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
         self.request.once(keyspace, |keyspace| self.update(keyspace))
     }
@@ -224,10 +215,6 @@ impl Operation for LeaseOf {
             vec![&self.leases],
             vec![Argument::Bytes(self.id.as_bytes())],
         )
-    }
-
-    fn decode(&self, value: Value) -> Result<Option<Duration>, Unexpected> {
-        value.into_time_to_live()
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {

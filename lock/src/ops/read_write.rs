@@ -11,7 +11,7 @@ use crate::model::owner::Owner;
 use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{ALL, Argument, Operation, Request, Script, UNLOCKED};
 use crate::ops::request::RequestId;
-use crate::ops::value::{Unexpected, Value};
+use crate::ops::value::Value;
 
 /// The field with the mode.
 pub(crate) const MODE: &str = "mode";
@@ -129,10 +129,6 @@ impl Operation for ForceReleaseMode {
         )
     }
 
-    fn decode(&self, value: Value) -> Result<bool, Unexpected> {
-        value.into_bool()
-    }
-
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
         let key = self.name.as_str();
         self.request.once(keyspace, |keyspace| {
@@ -166,10 +162,6 @@ impl Operation for IsLockedIn {
             vec![self.name.as_str()],
             vec![Argument::Text(self.mode.word())],
         )
-    }
-
-    fn decode(&self, value: Value) -> Result<bool, Unexpected> {
-        value.into_bool()
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use crate::model::name::LockName;
 use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{Argument, Operation, Request, Script};
-use crate::ops::release::{Found, Released, released_at, with_time};
+use crate::ops::release::{Found, Released, with_time};
 use crate::ops::request::{Remembered, RequestId};
-use crate::ops::value::{ServerTime, Unexpected, Value};
+use crate::ops::value::{FromReply, ServerTime, Unexpected, Value};
 
 /// Java counts permits with 32 bits.
 const MOST: i64 = i32::MAX as i64;
@@ -35,6 +35,21 @@ pub(crate) struct Taken {
     pub(crate) left: i64,
 }
 
+impl FromReply for Taken {
+    const MAY_GRANT: bool = true;
+
+    fn from_reply(value: Value) -> Result<Self, Unexpected> {
+        match value.as_integers() {
+            Some([granted @ (0 | 1), left]) => Ok(Self { granted: granted == 1, left }),
+            _ => Err(Unexpected(value)),
+        }
+    }
+
+    fn grants(&self) -> bool {
+        self.granted
+    }
+}
+
 impl Operation for TakePermits {
     type Reply = Taken;
 
@@ -52,13 +67,6 @@ impl Operation for TakePermits {
         )
     }
 
-    fn decode(&self, value: Value) -> Result<Taken, Unexpected> {
-        match value.as_integers() {
-            Some([granted @ (0 | 1), left]) => Ok(Taken { granted: granted == 1, left }),
-            _ => Err(Unexpected(value)),
-        }
-    }
-
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
         let remembered = self.request.remembered(keyspace)?;
         if remembered == Remembered::LaterCall {
@@ -66,14 +74,6 @@ impl Operation for TakePermits {
         }
         let (granted, left) = self.take(keyspace, remembered)?;
         Ok(Value::Array(vec![Value::Integer(granted), Value::Integer(left)]))
-    }
-
-    fn may_grant(&self) -> bool {
-        true
-    }
-
-    fn grants(&self, value: &Value) -> bool {
-        self.decode(value.clone()).is_ok_and(|answer| answer.granted)
     }
 }
 
@@ -157,10 +157,6 @@ impl Operation for UndoAcquire {
         }
     }
 
-    fn server_time(&self, value: &Value) -> Option<ServerTime> {
-        released_at(value)
-    }
-
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
         let answer = self.undo(keyspace)?;
         Ok(with_time(answer, keyspace))
@@ -184,6 +180,17 @@ pub(crate) enum Added {
     Missing,
     /// The number would exceed what Java counts with.
     OutOfRange,
+}
+
+impl FromReply for Added {
+    fn from_reply(value: Value) -> Result<Self, Unexpected> {
+        match value {
+            Value::Integer(1) => Ok(Self::Done),
+            Value::Integer(0) => Ok(Self::Missing),
+            Value::Integer(-1) => Ok(Self::OutOfRange),
+            other => Err(Unexpected(other)),
+        }
+    }
 }
 
 impl AddPermits {
@@ -226,15 +233,6 @@ impl Operation for AddPermits {
                 Argument::Publish,
             ],
         )
-    }
-
-    fn decode(&self, value: Value) -> Result<Added, Unexpected> {
-        match value {
-            Value::Integer(1) => Ok(Added::Done),
-            Value::Integer(0) => Ok(Added::Missing),
-            Value::Integer(-1) => Ok(Added::OutOfRange),
-            other => Err(Unexpected(other)),
-        }
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
@@ -293,10 +291,6 @@ impl Operation for TrySetPermits {
         )
     }
 
-    fn decode(&self, value: Value) -> Result<bool, Unexpected> {
-        value.into_bool()
-    }
-
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
         self.request.once(keyspace, |keyspace| self.make(keyspace))
     }
@@ -330,13 +324,6 @@ impl Operation for DrainPermits {
             vec![self.name.as_str(), self.request.key()],
             vec![Argument::NotAfter, self.request.number(), self.request.dedup_ttl()],
         )
-    }
-
-    fn decode(&self, value: Value) -> Result<i64, Unexpected> {
-        match value {
-            Value::Integer(left) => Ok(left),
-            other => Err(Unexpected(other)),
-        }
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {

@@ -455,7 +455,7 @@ fn the_scripts_of_writers() {
 fn the_scripts_that_end_a_fair_hold_or_leave_its_queue() {
     let server = Server::start();
     let mut listener = listen(&server);
-    let keys = ["a", "queue", "moments", "c"];
+    let keys = ["a", "queue", "deadlines", "c"];
     let take = |owner, waits| {
         let arguments =
             [LONG, owner, LEASE, waits, "30000", "1000", "5000", "0", "PUBLISH", "300000"];
@@ -476,7 +476,7 @@ fn the_scripts_that_end_a_fair_hold_or_leave_its_queue() {
     assert_eq!(release("client:4"), -1);
     assert_eq!(release(C), -1, "it was in the queue and is not any more");
     assert_eq!(server.command(&["LRANGE", "queue", "0", "-1"]).texts(), [B]);
-    assert_eq!(server.command(&["ZRANGE", "moments", "0", "-1"]).texts(), [B]);
+    assert_eq!(server.command(&["ZRANGE", "deadlines", "0", "-1"]).texts(), [B]);
     assert_all_late(&server, &[force(PAST)]);
     assert_silence(&server, &mut listener);
     assert_eq!(release(A), 1);

@@ -71,7 +71,7 @@ fn each_call_of_a_semaphore_counts_once_although_its_reply_was_lost() {
     assert_eq!(number(&world, "a"), "4");
     assert_eq!(with_a_lost_reply(&world, DRAIN, || semaphore.drain_permits().unwrap()), 4);
     assert_eq!(number(&world, "a"), "0");
-    assert_eq!(client.stats().owed_releases, 0);
+    assert_eq!(client.stats().queued_releases, 0);
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn an_undo_finds_what_its_call_took_although_others_were_sent_between() {
     assert_eq!(number(&world, "a"), "1");
     undo.withdraw();
     wait_until("they are back", SOON, || number(&world, "a") == "3");
-    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+    wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn an_acquire_that_is_given_up_with_its_permits_taken_is_undone_in_the_backgroun
     assert!(error.is_outcome_unknown(), "{error}");
     aim.withdraw();
     wait_until("they are back", SOON, || number(&world, "a") == "3");
-    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+    wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
     assert_eq!(number(&world, "a"), "3");
 }
 
@@ -232,7 +232,7 @@ fn a_drain_that_is_given_up_is_undone() {
         let error = semaphore.drain_permits().unwrap_err();
         assert!(error.is_outcome_unknown(), "{error}");
         aim.withdraw();
-        wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+        wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
         if late {
             aim.deliver();
         }
@@ -251,7 +251,7 @@ fn an_undo_whose_reply_was_lost_gives_back_once() {
     assert!(semaphore.acquire(2).unwrap_err().is_outcome_unknown());
     aim.withdraw();
     undo.wait_for_hit(SOON);
-    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+    wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
     assert_eq!(number(&world, "a"), "3");
 }
 
@@ -273,7 +273,7 @@ fn an_acquire_that_arrives_after_it_was_undone_takes_nothing() {
     });
     assert!(matches!(error, Error::Cancelled { .. }), "{error}");
     kept.withdraw();
-    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+    wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
     for reply in kept.deliver() {
         assert_eq!(reply, Reply::Array(vec![Reply::Integer(0), Reply::Integer(3)]));
     }
@@ -362,7 +362,7 @@ fn an_acquire_of_permits_that_is_given_up_is_released_in_the_background() {
     assert!(error.is_outcome_unknown(), "{error}");
     aim.withdraw();
     wait_until("they are back", SOON, || number(&world, "a") == "3");
-    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+    wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
     assert_eq!(number(&world, "a"), "3");
     assert!(!world.exists("{a}:timeout"));
 }
@@ -379,7 +379,7 @@ fn a_permit_that_is_dropped_while_the_server_hangs_is_given_back_in_the_backgrou
     world.server.resume();
     assert!(took < crate::common::TIMEOUT + crate::common::SLACK, "{took:?}");
     wait_until("it is back", SOON, || number(&world, "a") == "1");
-    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+    wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
 }
 
 #[test]
@@ -422,7 +422,7 @@ fn in_memory_a_lost_reply_is_an_unknown_outcome_and_what_was_taken_comes_back() 
     assert!(semaphore.acquire(2).unwrap_err().is_outcome_unknown());
     assert!(seats.acquire().unwrap_err().is_outcome_unknown());
     memory.lose_replies(false);
-    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+    wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
     assert_eq!(semaphore.available_permits().unwrap(), 3);
     assert_eq!((seats.available_permits(), seats.acquired_permits()), (Ok(3), Ok(0)));
 }

@@ -96,7 +96,7 @@ impl Canceller {
 
 /// Nothing is left of a lock that all have released, here or on the server.
 fn assert_released(world: &World, client: &Client, name: &str) {
-    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+    wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
     wait_until("the lock is free", SOON, || world.fields(name).is_empty());
     let stats = client.stats();
     assert_eq!((stats.held, stats.waiters, stats.lost, stats.panics), (0, 0, 0, 0));

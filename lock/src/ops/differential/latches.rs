@@ -1,11 +1,11 @@
 //! Histories of latches.
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use proptest::test_runner::TestCaseError;
 use wheellock_fixture::Server;
 
 use crate::model::name::LockName;
-use crate::ops::differential::worlds::{Call, STEP, Sequences, Worlds, call};
+use crate::ops::differential::worlds::{Call, STEP, Sequences, Worlds, call, run_histories};
 use crate::ops::latch::{Change, ChangeLatch};
 use crate::ops::query::Number;
 
@@ -83,16 +83,11 @@ impl Cast {
 
 #[test]
 fn every_operation_of_the_latch_does_in_memory_what_its_script_does_on_a_server() {
-    let server = Server::start();
-    let config = Config { cases: 256, source_file: Some(file!()), ..Config::default() };
-    let histories = prop::collection::vec(action(), 1..60);
-    TestRunner::new(config)
-        .run(&histories, |history| {
-            let mut cast = Cast::new(&server);
-            for (at, call, action) in &history {
-                cast.perform(*at, *call, action)?;
-            }
-            cast.worlds.same_in_the_end()
-        })
-        .unwrap_or_else(|failure| panic!("{failure}"));
+    run_histories(256, file!(), action(), |server, history| {
+        let mut cast = Cast::new(server);
+        for (at, call, action) in history {
+            cast.perform(*at, *call, action)?;
+        }
+        cast.worlds.same_in_the_end()
+    });
 }

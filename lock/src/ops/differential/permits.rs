@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use proptest::test_runner::TestCaseError;
 use wheellock_fixture::Server;
 
 use crate::model::kind::Layout;
@@ -11,7 +11,7 @@ use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::{ClientId, Owner};
 use crate::model::permit_id::PermitId;
-use crate::ops::differential::worlds::{Call, STEP, Sequences, Worlds, call};
+use crate::ops::differential::worlds::{Call, STEP, Sequences, Worlds, call, run_histories};
 use crate::ops::permit_admin::{CountPermits, LeaseOf, SetPermits, UpdateLease};
 use crate::ops::permits::{AcquirePermits, DeferredPermitRelease, ReleasePermits};
 use crate::ops::renew::{Renew, Renewal};
@@ -28,7 +28,7 @@ const KINDS: usize = 4;
 #[derive(Clone, Debug)]
 enum Action {
     Acquire { ids: Vec<usize>, steps: u32, late: bool },
-    Release { ids: Vec<usize>, request: usize, dedup_ttl: bool, owed: bool },
+    Release { ids: Vec<usize>, request: usize, dedup_ttl: bool, deferred: bool },
     Count,
     Make { permits: u32, steps: u64, call: Call },
     Add { permits: i64, call: Call },
@@ -48,7 +48,7 @@ fn action() -> impl Strategy<Value = Action> {
         8 => (ids.clone(), 0..5_u32, late)
             .prop_map(|(ids, steps, late)| Action::Acquire { ids, steps, late }),
         6 => (ids, 0..REQUESTS, any::<bool>(), any::<bool>()).prop_map(
-            |(ids, request, dedup_ttl, owed)| Action::Release { ids, request, dedup_ttl, owed }
+            |(ids, request, dedup_ttl, deferred)| Action::Release { ids, request, dedup_ttl, deferred }
         ),
         2 => Just(Action::Count),
         4 => (0..6_u32, 0..5_u64, call())
@@ -110,11 +110,11 @@ impl Cast {
                 let acquire = AcquirePermits::new(name.clone(), ids(of), lease(steps));
                 self.worlds.compare(&acquire, late)
             }
-            Action::Release { ids: ref of, request: by, dedup_ttl: remember, owed } => {
+            Action::Release { ids: ref of, request: by, dedup_ttl: remember, deferred } => {
                 let dedup_ttl = if remember { dedup_ttl } else { Duration::ZERO };
                 let by = self.requests[by].clone();
                 let release = ReleasePermits::new(name.clone(), ids(of), by, dedup_ttl);
-                if owed {
+                if deferred {
                     return self.worlds.compare(&DeferredPermitRelease(release), false);
                 }
                 self.worlds.compare(&release, false)
@@ -169,16 +169,11 @@ impl Cast {
 
 #[test]
 fn every_operation_of_permits_does_in_memory_what_its_script_does_on_a_server() {
-    let server = Server::start();
-    let config = Config { cases: 512, source_file: Some(file!()), ..Config::default() };
-    let histories = prop::collection::vec(action(), 1..60);
-    TestRunner::new(config)
-        .run(&histories, |history| {
-            let mut cast = Cast::new(&server);
-            for action in &history {
-                cast.perform(action)?;
-            }
-            cast.worlds.same_in_the_end()
-        })
-        .unwrap_or_else(|failure| panic!("{failure}"));
+    run_histories(512, file!(), action(), |server, history| {
+        let mut cast = Cast::new(server);
+        for action in history {
+            cast.perform(action)?;
+        }
+        cast.worlds.same_in_the_end()
+    });
 }

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use proptest::test_runner::TestCaseError;
+use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use wheellock_fixture::{RawConnection, Reply, Server};
 
 use crate::model::name::LockName;
@@ -26,6 +26,20 @@ const TOLERANCE_MILLIS: i64 = 5000;
 const A_MOMENT: i64 = 500_000_000_000;
 /// Redisson's moment that never comes.
 const NEVER: i64 = 922_337_203_685_477;
+
+/// Runs as many random histories of these actions. A failure is recorded beside `file`.
+pub(crate) fn run_histories<S: Strategy>(
+    cases: u32,
+    file: &'static str,
+    action: S,
+    run: impl Fn(&Server, &[S::Value]) -> Result<(), TestCaseError>,
+) {
+    let server = Server::start();
+    let config = Config { cases, source_file: Some(file), ..Config::default() };
+    TestRunner::new(config)
+        .run(&prop::collection::vec(action, 1..60), |history| run(&server, &history))
+        .unwrap_or_else(|failure| panic!("{failure}"));
+}
 
 /// Both worlds.
 pub(crate) struct Worlds {

@@ -30,10 +30,10 @@ local kind = redis.call('type', KEYS[1]).ok
 if kind ~= 'none' and kind ~= 'hash' then
   return redis.error_reply('WRONGTYPE Operation against a key holding the wrong kind of value')
 end
-local line, moments = redis.call('type', KEYS[2]).ok, redis.call('type', KEYS[3]).ok
+local list_type, set_type = redis.call('type', KEYS[2]).ok, redis.call('type', KEYS[3]).ok
 local ended = redis.call('del', KEYS[1])
 redis.call('set', KEYS[5], ARGV[4] .. ' ' .. ended, 'px', ARGV[5])
-if (line ~= 'list' and line ~= 'none') or (moments ~= 'zset' and moments ~= 'none') then
+if (list_type ~= 'list' and list_type ~= 'none') or (set_type ~= 'zset' and set_type ~= 'none') then
   return ended
 end
 -- Dead waiters leave the queue.
