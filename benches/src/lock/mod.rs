@@ -7,6 +7,7 @@ mod hand_over;
 mod kinds;
 mod lock_unlock;
 mod red_lock;
+mod threads;
 
 pub(crate) mod raw;
 
@@ -17,6 +18,7 @@ pub use hand_over::{hand_overs, redisson_hand_over, slow_hand_overs};
 pub use kinds::lock_kinds;
 pub use lock_unlock::{lock_unlocks, slow_lock_unlocks};
 pub use red_lock::{RedServers, red_locks};
+pub use threads::{ManyThreads, threads_report};
 
 use wheellock::Client;
 
