@@ -60,7 +60,7 @@ public final class RedissonReport {
     }
 
     /** Of all threads, with the collector's and the compiler's, in nanoseconds. Java's own has steps of 10 ms. */
-    static long processorTime() {
+    private static long processorTime() {
         long sum = 0;
         try (DirectoryStream<Path> tasks = Files.newDirectoryStream(Path.of("/proc/self/task"))) {
             for (Path task : tasks) {

@@ -56,8 +56,8 @@ pub(crate) fn workloads(quick: bool) -> Vec<Workload> {
     let hot: &[usize] = if quick { &[2, 16, 64] } else { &[2, 4, 16, 64] };
     let beside = [Wheellock, Old];
     vec![
-        workload(PINNED, &one, &[NO_SIZE], one_thread_measures()),
-        workload(UNPINNED, &one, &[NO_SIZE], one_thread_measures()),
+        workload(PINNED, &one, &[NO_SIZE], one_thread_measures(PINNED)),
+        workload(UNPINNED, &one, &[NO_SIZE], one_thread_measures(UNPINNED)),
         workload(NAMES, &all, names, names_measures()),
         workload(TRIP, &[Wheellock, Old, Raw, Redisson], &[4, 64], trip_measures()),
         workload(HOT, &clients, hot, hot_measures()),
@@ -78,15 +78,16 @@ pub(crate) fn times(workload: &str, quick: bool) -> Times {
     Times { settle: millis(settle), window: millis(window) }
 }
 
-fn one_thread_measures() -> Vec<Measure> {
-    vec![
+fn one_thread_measures(row: &'static str) -> Vec<Measure> {
+    let measures = vec![
         Measure::new("lock + unlock", "pair", "us"),
-        Measure::new("lock + drop; the raw connection releases and reads", "drop", "us"),
+        Measure::new("lock + drop; raw: both replies are read", "drop", "us"),
         Measure::new("lock + unlock, to two raw EVALSHA in turn with it", "pair-ratio", "x")
             .not_plotted(),
         Measure::new("lock + drop, to two raw EVALSHA in turn with it", "drop-ratio", "x")
             .not_plotted(),
-    ]
+    ];
+    measures.into_iter().map(|measure| Measure { row, ..measure }).collect()
 }
 
 fn names_measures() -> Vec<Measure> {

@@ -16,7 +16,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::set_current_timer_slack;
 
 use crate::harness::clock::now;
-use crate::lock::raw::connect;
 
 /// A lane with this much on its way is not read until there is less.
 const MOST_BYTES: usize = 1 << 20;
@@ -120,11 +119,10 @@ impl Worker {
         }
         self.links.retain(|link| !link.has_ended());
         // 4. Accept.
-        while has_callers {
-            match self.listener.accept() {
-                // A client whose connection fails here learns it from its own.
-                Ok((client, _)) => self.links.extend(Link::new(client, self.server)),
-                Err(_) => break,
+        if has_callers {
+            while let Ok((client, _)) = self.listener.accept() {
+                // If the server refuses, the client's connection ends.
+                self.links.extend(Link::new(client, self.server));
             }
         }
     }
@@ -142,10 +140,11 @@ struct Link {
 
 impl Link {
     fn new(client: TcpStream, server: SocketAddr) -> Option<Self> {
-        let server = connect(server);
-        client.set_nodelay(true).ok()?;
-        client.set_nonblocking(true).ok()?;
-        server.set_nonblocking(true).ok()?;
+        let server = TcpStream::connect(server).ok()?;
+        for stream in [&client, &server] {
+            stream.set_nodelay(true).ok()?;
+            stream.set_nonblocking(true).ok()?;
+        }
         Some(Self { client, server, requests: Lane::default(), replies: Lane::default() })
     }
 
@@ -237,6 +236,7 @@ fn is_temporary(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lock::raw::connect;
 
     const ROUND_TRIP: Duration = Duration::from_millis(20);
 
@@ -244,10 +244,13 @@ mod tests {
     fn echo() -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").expect("the system gives a port");
         let address = listener.local_addr().expect("it is bound");
-        thread::spawn(move || {
+        let echo = thread::Builder::new().name("bench-echo".to_owned()).spawn(move || {
             let (stream, _) = listener.accept().expect("the relay connects");
-            io::copy(&mut &stream, &mut &stream).expect("the relay reads");
+            // It ends with an error if the relay ends first.
+            io::copy(&mut &stream, &mut &stream).ok();
         });
+        // It ends with its connection.
+        drop(echo.expect("the system gives a thread"));
         address
     }
 

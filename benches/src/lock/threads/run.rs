@@ -16,7 +16,7 @@ use crate::harness::measured::{BEGUN, OVER, READY};
 use crate::harness::report::{Lines, measuring_process, split_floor};
 use crate::lock::threads::Threads;
 use crate::lock::threads::measures::{
-    HOT, HOT_WORK, LINE, LONGER_TRIP, NAMES, PINNED, PROCESSES, SECTION, SEVERAL, STRANGER_JAVA,
+    HOT, HOT_WORK, LONGER_TRIP, NAMES, PINNED, PROCESSES, SECTION, SEVERAL, STRANGER_JAVA,
     STRANGER_RUST, TRIP, UNPINNED, times,
 };
 use crate::lock::threads::relay::Relay;
@@ -50,7 +50,7 @@ impl Threads {
                     pin(&server, CORE);
                     command = pinned(&command);
                 }
-                let line = self.measure(&server, &mut [command])?.only();
+                let line = measure(&server, &mut [command])?.only();
                 return Ok(match kind {
                     ClientKind::Wheellock => split_floor(&line, case, ClientKind::Raw),
                     ClientKind::Redisson => vec![(case, format!("pair={}", word(&line, "p50")))],
@@ -62,7 +62,7 @@ impl Threads {
                 let trip = ping_micros(relay.address())?;
                 let command =
                     self.command(NAMES, kind, relay.address(), case.size, Duration::ZERO)?;
-                let line = self.measure(&server, &mut [command])?.only();
+                let line = measure(&server, &mut [command])?.only();
                 return Ok(vec![(case, format!("{line} trip={trip:.3}"))]);
             }
             STRANGER_RUST => {
@@ -76,7 +76,7 @@ impl Threads {
         let section = if workload == HOT_WORK { SECTION } else { Duration::ZERO };
         let name = if workload == HOT_WORK { HOT } else { workload };
         let command = self.command(name, kind, address, case.size, section)?;
-        let measured = self.measure(&server, &mut [command])?;
+        let measured = measure(&server, &mut [command])?;
         let mut line = measured.lines.concat();
         let pairs = word(&line, "pairs") * times(workload, self.quick).window.as_secs_f64();
         // Writing to a string does not fail.
@@ -93,9 +93,9 @@ impl Threads {
     ) -> io::Result<Lines<ClientKind>> {
         let hot =
             |kind, threads| self.command(HOT, kind, server.address(), threads, Duration::ZERO);
-        let alone = self.measure(server, &mut [hot(case.subject, case.size)?])?.only();
+        let alone = measure(server, &mut [hot(case.subject, case.size)?])?.only();
         let both = [hot(case.subject, case.size)?, hot(other, 1)?];
-        let lines = self.measure(server, &mut { both })?.lines;
+        let lines = measure(server, &mut { both })?.lines;
         let [own, others] = &lines[..] else {
             return Err(io::Error::other("a process is missing"));
         };
@@ -118,7 +118,7 @@ impl Threads {
         let address = server.address();
         let command = |_| self.command(HOT, case.subject, address, case.size, Duration::ZERO);
         let mut commands = (0..SEVERAL).map(command).collect::<io::Result<Vec<_>>>()?;
-        let lines = self.measure(server, &mut commands)?.lines;
+        let lines = measure(server, &mut commands)?.lines;
         let all = |name| lines.iter().map(move |line| word(line, name));
         let least = all("pairs").fold(f64::INFINITY, f64::min);
         let (most, longest) =
@@ -126,29 +126,6 @@ impl Threads {
         let pairs: f64 = all("pairs").sum();
         let line = format!("shares={} wait-max={longest} pairs={pairs}", most / least);
         Ok(vec![(case, line)])
-    }
-
-    /// Starts the processes, lets all of them measure at once, and returns their lines.
-    fn measure(&self, server: &Server, commands: &mut [Command]) -> io::Result<Measured> {
-        let mut observer = server.connection();
-        let mut children =
-            commands.iter_mut().map(Child::start).collect::<io::Result<Vec<Child>>>()?;
-        for child in &mut children {
-            expect(child, READY)?;
-        }
-        for child in &mut children {
-            child.send("go")?;
-        }
-        for child in &mut children {
-            expect(child, BEGUN)?;
-        }
-        let before = server_seconds(&mut observer);
-        for child in &mut children {
-            expect(child, OVER)?;
-        }
-        let server_seconds = server_seconds(&mut observer) - before;
-        let lines = children.iter_mut().map(|child| child.line(LIMIT));
-        Ok(Measured { lines: lines.collect::<io::Result<_>>()?, server_seconds })
     }
 
     fn command(
@@ -197,6 +174,28 @@ impl Measured {
     fn only(self) -> String {
         self.lines.concat()
     }
+}
+
+/// Starts the processes, lets all of them measure at once, and returns their lines.
+fn measure(server: &Server, commands: &mut [Command]) -> io::Result<Measured> {
+    let mut observer = server.connection();
+    let mut children = commands.iter_mut().map(Child::start).collect::<io::Result<Vec<Child>>>()?;
+    for child in &mut children {
+        expect(child, READY)?;
+    }
+    for child in &mut children {
+        child.send("go")?;
+    }
+    for child in &mut children {
+        expect(child, BEGUN)?;
+    }
+    let before = server_seconds(&mut observer);
+    for child in &mut children {
+        expect(child, OVER)?;
+    }
+    let server_seconds = server_seconds(&mut observer) - before;
+    let lines = children.iter_mut().map(|child| child.line(LIMIT));
+    Ok(Measured { lines: lines.collect::<io::Result<_>>()?, server_seconds })
 }
 
 fn expect(child: &mut Child, word: &str) -> io::Result<()> {

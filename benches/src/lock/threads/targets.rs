@@ -25,6 +25,21 @@ const NAMES_16: &str = "16 threads, locks of their own: pairs";
 const NAMES_64: &str = "64 threads, locks of their own: pairs";
 const NAMES_256: &str = "256 threads, locks of their own: pairs";
 const HOT_16: &str = "16 threads, one lock: hand-overs";
+const DROP_PINNED: &str = "1 thread, one core: lock + drop, to two raw EVALSHA";
+const DROP_UNPINNED: &str = "1 thread, unpinned: lock + drop, to two raw EVALSHA";
+const NAMES_256_P99: &str = "256 threads, locks of their own: time of a pair, 99 of 100";
+const SERVER_64: &str = "64 threads, locks of their own: the server's processor time of a pair";
+const TRIP_4: &str = "round trip of 0.5 ms, 4 threads: median time of a pair";
+const TRIP_64: &str = "round trip of 0.5 ms, 64 threads: pairs";
+const HOT_16_WORK: &str = "16 threads, one lock, 20 us of work: hand-overs";
+const RUST_WAITS: &str = "a Rust process beside 16 threads: its waits, 99 of 100";
+const RUST_SHARE: &str = "the 16 threads beside it: of their rate alone";
+const JAVA_WAITS: &str = "a Java process beside 16 threads: its waits, 99 of 100";
+const JAVA_SHARE: &str = "the 16 threads beside the Java process: of their rate alone";
+const FOUR_SHARES: &str = "four processes of 16 threads, one lock: the most to the least";
+const FOUR_WAIT: &str = "four processes of 16 threads, one lock: longest wait";
+const LINE_ORDER: &str = "1,000 threads, one lock: waiters served after a later one";
+const LINE_SPREAD: &str = "1,000 threads, one lock: most served, to least";
 const BEFORE: &str = "before";
 const OF_RAW: &str = "raw connections'";
 const OF_REDISSON: &str = "Redisson's";
@@ -33,114 +48,56 @@ const OF_REDISSON: &str = "Redisson's";
 const WORK_LIMIT: f64 = 0.55 * 1e6 / 20.0;
 
 fn targets() -> Vec<Target> {
-    use Limit::{AtLeast, AtMost, LeastTimes, Times};
+    [one_thread_targets(), own_name_targets(), one_name_targets()].concat()
+}
 
-    let second = "a second";
+fn one_thread_targets() -> Vec<Target> {
+    use Limit::{AtMost, Times};
+
     vec![
         (PAIR_PINNED, PINNED, NO_SIZE, "pair-ratio", "x", AtMost(1.12)),
         (PAIR_PINNED, PINNED, NO_SIZE, "pair-ratio", "x", Times(1.0, OLD, BEFORE)),
         (PAIR_UNPINNED, UNPINNED, NO_SIZE, "pair-ratio", "x", AtMost(1.15)),
         (PAIR_UNPINNED, UNPINNED, NO_SIZE, "pair-ratio", "x", Times(1.0, OLD, BEFORE)),
+        (DROP_PINNED, PINNED, NO_SIZE, "drop-ratio", "x", AtMost(0.8)),
+        (DROP_UNPINNED, UNPINNED, NO_SIZE, "drop-ratio", "x", AtMost(0.8)),
+    ]
+}
+
+fn own_name_targets() -> Vec<Target> {
+    use Limit::{LeastTimes, Times};
+
+    let second = "a second";
+    vec![
         (NAMES_16, NAMES, 16, "pairs", second, LeastTimes(1.3, RAW, OF_RAW)),
         (NAMES_16, NAMES, 16, "pairs", second, LeastTimes(6.0, REDISSON, OF_REDISSON)),
         (NAMES_64, NAMES, 64, "pairs", second, LeastTimes(1.8, RAW, OF_RAW)),
         (NAMES_64, NAMES, 64, "pairs", second, LeastTimes(7.0, REDISSON, OF_REDISSON)),
         (NAMES_256, NAMES, 256, "pairs", second, LeastTimes(2.1, RAW, OF_RAW)),
         (NAMES_256, NAMES, 256, "pairs", second, LeastTimes(7.0, REDISSON, OF_REDISSON)),
-        ("the same, 99 of 100 pairs", NAMES, 256, "p99", "us", Times(0.4, RAW, OF_RAW)),
-        (
-            "64 threads: the server's processor time of a pair",
-            NAMES,
-            64,
-            "server-each",
-            "us",
-            Times(0.55, RAW, OF_RAW),
-        ),
-        (
-            "round trip of 0.5 ms, 4 threads: median of a pair",
-            TRIP,
-            4,
-            "p50",
-            "us",
-            Times(1.05, RAW, OF_RAW),
-        ),
-        (
-            "round trip of 0.5 ms, 64 threads: pairs",
-            TRIP,
-            64,
-            "pairs",
-            second,
-            LeastTimes(2.0, RAW, OF_RAW),
-        ),
-        (
-            "1 thread, one core: lock + drop, to two raw EVALSHA",
-            PINNED,
-            NO_SIZE,
-            "drop-ratio",
-            "x",
-            AtMost(0.8),
-        ),
-        (
-            "1 thread, unpinned: lock + drop, to two raw EVALSHA",
-            UNPINNED,
-            NO_SIZE,
-            "drop-ratio",
-            "x",
-            AtMost(0.8),
-        ),
+        (NAMES_256_P99, NAMES, 256, "p99", "us", Times(0.4, RAW, OF_RAW)),
+        (SERVER_64, NAMES, 64, "server-each", "us", Times(0.55, RAW, OF_RAW)),
+        (TRIP_4, TRIP, 4, "p50", "us", Times(1.05, RAW, OF_RAW)),
+        (TRIP_64, TRIP, 64, "pairs", second, LeastTimes(2.0, RAW, OF_RAW)),
+    ]
+}
+
+fn one_name_targets() -> Vec<Target> {
+    use Limit::{AtLeast, AtMost, LeastTimes};
+
+    let second = "a second";
+    vec![
         (HOT_16, HOT, 16, "pairs", second, LeastTimes(12.0, OLD, BEFORE)),
         (HOT_16, HOT, 16, "pairs", second, LeastTimes(80.0, REDISSON, OF_REDISSON)),
-        ("the same with 20 us of work", HOT_WORK, 16, "pairs", second, AtLeast(WORK_LIMIT)),
-        (
-            "a Rust process beside 16: waits, 99 of 100",
-            STRANGER_RUST,
-            BESIDE,
-            "other-p99",
-            "ms",
-            AtMost(10.0),
-        ),
-        (
-            "the 16 beside it, of their rate alone",
-            STRANGER_RUST,
-            BESIDE,
-            "share",
-            "%",
-            AtLeast(75.0),
-        ),
-        (
-            "a Java process beside 16: waits, 99 of 100",
-            STRANGER_JAVA,
-            BESIDE,
-            "other-p99",
-            "ms",
-            AtMost(20.0),
-        ),
-        (
-            "the 16 beside it, of their rate alone",
-            STRANGER_JAVA,
-            BESIDE,
-            "share",
-            "%",
-            AtLeast(50.0),
-        ),
-        (
-            "four processes of 16: the most to the least",
-            PROCESSES,
-            BESIDE,
-            "shares",
-            "x",
-            AtMost(1.5),
-        ),
-        ("four processes of 16: longest wait", PROCESSES, BESIDE, "wait-max", "ms", AtMost(100.0)),
-        (
-            "1,000 threads: served after a later one",
-            LINE,
-            MANY,
-            "overtaken",
-            "waiters",
-            AtMost(0.0),
-        ),
-        ("1,000 threads: most served, to least", LINE, MANY, "spread", "x", AtMost(2.0)),
+        (HOT_16_WORK, HOT_WORK, 16, "pairs", second, AtLeast(WORK_LIMIT)),
+        (RUST_WAITS, STRANGER_RUST, BESIDE, "other-p99", "ms", AtMost(10.0)),
+        (RUST_SHARE, STRANGER_RUST, BESIDE, "share", "%", AtLeast(75.0)),
+        (JAVA_WAITS, STRANGER_JAVA, BESIDE, "other-p99", "ms", AtMost(20.0)),
+        (JAVA_SHARE, STRANGER_JAVA, BESIDE, "share", "%", AtLeast(50.0)),
+        (FOUR_SHARES, PROCESSES, BESIDE, "shares", "x", AtMost(1.5)),
+        (FOUR_WAIT, PROCESSES, BESIDE, "wait-max", "ms", AtMost(100.0)),
+        (LINE_ORDER, LINE, MANY, "overtaken", "waiters", AtMost(0.0)),
+        (LINE_SPREAD, LINE, MANY, "spread", "x", AtMost(2.0)),
     ]
 }
 
