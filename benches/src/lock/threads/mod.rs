@@ -110,12 +110,8 @@ impl Report for Threads {
         self.run_case(workload, case)
     }
 
-    fn targets(
-        &self,
-        _workloads: &[Workload<ClientKind>],
-        figures: &Figures<ClientKind>,
-    ) -> String {
-        format!("### The targets\n\n{}", target_table(figures))
+    fn targets(&self, workloads: &[Workload<ClientKind>], figures: &Figures<ClientKind>) -> String {
+        format!("### The targets\n\n{}", target_table(workloads, figures))
     }
 
     fn measure(words: &[&str]) -> Option<Numbers> {
