@@ -43,6 +43,8 @@ pub(crate) const OWNER: &str = "00000000-0000-4000-8000-000000000000:000000";
 /// What precedes the number.
 const CLIENT: &str = "-8000-000000000000:";
 const DIGITS: usize = 6;
+/// The number of a call in its request sequence: that of the hold.
+pub(crate) const NUMBER: &str = "000000";
 
 /// One script as it is sent, and how its reply begins.
 #[derive(Debug)]
@@ -205,14 +207,17 @@ pub(crate) fn encode(arguments: &[&str]) -> String {
 #[derive(Debug)]
 struct Request {
     bytes: Vec<u8>,
-    /// Where the digits of each owner in the command begin.
+    /// Where the digits of each owner and number in the command begin.
     digits: Vec<usize>,
 }
 
 impl Request {
     fn new(arguments: &[&str]) -> Self {
         let text = encode(arguments);
-        let digits = text.match_indices(CLIENT).map(|(start, _)| start + CLIENT.len()).collect();
+        let owners = text.match_indices(CLIENT).map(|(start, _)| start + CLIENT.len());
+        let word = format!("\n{NUMBER}\r");
+        let numbers = text.match_indices(&word).map(|(start, _)| start + 1);
+        let digits = owners.chain(numbers).collect();
         Self { bytes: text.into_bytes(), digits }
     }
 
