@@ -2,7 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -78,44 +77,4 @@ fn a_shutdown_ends_all_calls_that_are_in_flight() {
         }
     });
     server.resume();
-}
-
-/// Each thread has a latch whose count is no other's, so a reply that reached another thread would
-/// be noticed.
-#[test]
-fn many_callers_get_their_own_replies_while_connections_break() {
-    const THREADS: u64 = 24;
-    let world = World::new();
-    let client = built(world.builder().command_timeout(Duration::from_secs(5)));
-    let is_over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let callers: Vec<_> = (0..THREADS)
-            .map(|number| {
-                let (client, is_over) = (&client, &is_over);
-                scope.spawn(move || {
-                    let latch = client.count_down_latch(&format!("latch {number}"));
-                    let lock = client.lock(&format!("lock {number}"));
-                    assert!(latch.try_set_count(1000 + number).unwrap());
-                    while !is_over.load(Ordering::Relaxed) {
-                        assert_eq!(latch.count().unwrap(), 1000 + number);
-                        drop(lock.lock().unwrap());
-                    }
-                })
-            })
-            .collect();
-        for bytes in 0..40 {
-            let fault = match bytes % 4 {
-                0 => Fault::CutReplyAfter(bytes),
-                1 => Fault::CutRequestAfter(bytes * 10),
-                2 => Fault::ResetBeforeReply,
-                _ => Fault::DelayReply(Duration::from_millis(20)),
-            };
-            world.proxy.on(|request| request.name() == "EVALSHA", fault).wait_for_hit(SOON);
-            if bytes % 10 == 9 {
-                world.proxy.cut_all();
-            }
-        }
-        is_over.store(true, Ordering::Relaxed);
-        callers.into_iter().for_each(|caller| caller.join().unwrap());
-    });
 }
