@@ -1,7 +1,5 @@
 //! The connection that the calls of all threads share: what delays or breaks it.
 
-#![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -134,6 +132,8 @@ fn many_callers_get_their_own_replies_while_connections_break() {
             }
         }
         drop(ends);
-        callers.into_iter().for_each(|caller| caller.join().unwrap());
+        for caller in callers {
+            caller.join().unwrap();
+        }
     });
 }
