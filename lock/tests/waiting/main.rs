@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod many_threads;
 mod subscription;
 mod unanswered;
 mod wakeups;
