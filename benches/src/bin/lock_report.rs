@@ -1,24 +1,36 @@
 //! Prints what a lock costs: floors, this crate and peers, measured in turn, with ratios.
 //!
 //! `lock_report [lock] [hand-over] [family] [line] [red] [endpoints] [requests] [--rounds N]
-//! [--server-core N]`; without a word it runs all. Run it under `taskset` to keep the benchmark on
-//! one core.
+//! [--server-core N]`; without a word it runs all of these. Run it under `taskset` to keep the
+//! benchmark on one core.
+//!
+//! `lock_report threads [--quick] [--runs N] [--old PROGRAM] [--only WORD]...` is a report of its
+//! own, with targets and plots; a word is a workload, a subject or a number of threads. It starts
+//! itself for each measurement, with `--one`. `PROGRAM` is this program, built with an older
+//! library, which is then measured in the same run.
 
 #![expect(clippy::print_stdout, reason = "it is a report")]
 
 use std::env;
+use std::io;
+use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
 
 use wheellock_benches::{
     Cause, RedServers, behind_sentinels, describe_with_server, failovers, fair_queues, hand_overs,
     in_a_cluster, lock_kinds, lock_unlocks, measure_in_turn, pin, red_locks, redisson_hand_over,
-    request_keys, slow_hand_overs, slow_lock_unlocks, table,
+    request_keys, slow_hand_overs, slow_lock_unlocks, table, threads_report,
 };
 use wheellock_fixture::{Cluster, Sentinels, Server};
 
-fn main() {
+fn main() -> io::Result<ExitCode> {
     let arguments: Vec<String> = env::args().skip(1).collect();
+    match arguments.split_first() {
+        Some((word, rest)) if word == "threads" => return threads_report(rest),
+        Some((word, _)) if word == "--one" => return threads_report(&arguments),
+        _ => (),
+    }
     let value = |name: &str| {
         let index = arguments.iter().position(|argument| argument == name)?;
         arguments.get(index + 1)
@@ -63,6 +75,7 @@ fn main() {
             println!("{}", request_keys(threads, Duration::from_secs(6)));
         }
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn endpoints_report(rounds: usize) {

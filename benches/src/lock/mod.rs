@@ -8,6 +8,7 @@ mod kinds;
 mod lock_unlock;
 mod red_lock;
 mod request_keys;
+mod threads;
 
 pub(crate) mod raw;
 
@@ -19,6 +20,7 @@ pub use kinds::lock_kinds;
 pub use lock_unlock::{lock_unlocks, slow_lock_unlocks};
 pub use red_lock::{RedServers, red_locks};
 pub use request_keys::{RequestKeys, request_keys};
+pub use threads::{ManyThreads, threads_report};
 
 use wheellock::Client;
 

@@ -12,7 +12,7 @@ use crate::harness::child::Child;
 use crate::harness::clock::{now, sleep};
 use crate::harness::figures::Case;
 use crate::harness::measured::READY;
-use crate::harness::report::{Lines, measuring_process};
+use crate::harness::report::{Lines, measuring_process, split_floor};
 use crate::watchdog::Watchdog;
 use crate::watchdog::case::HolderKind;
 use crate::watchdog::measures::{
@@ -67,7 +67,7 @@ impl Watchdog {
         }
         let (load, took) = (ServerLoad::read(&mut observer).since(before), now() - start);
         Ok(if workload == FLAT_OUT {
-            without_floor(&line, case)
+            split_floor(&line, case, HolderKind::Floor)
         } else {
             vec![(case, with_load(&line, case, load, took))]
         })
@@ -124,15 +124,6 @@ fn other_client(address: SocketAddr, window: Duration) -> io::Result<String> {
     let address = address.to_string();
     let words = [FOREGROUND, holder, &address, "1", "30000", &millis].map(str::to_owned);
     Child::start(&mut measuring_process(&words)?)?.line(window + LIMIT)
-}
-
-/// The words that begin with `floor-` are the floor's, without that.
-fn without_floor(line: &str, case: Case<HolderKind>) -> Lines<HolderKind> {
-    let (floor, own): (Vec<&str>, Vec<&str>) =
-        line.split_whitespace().partition(|word| word.starts_with("floor-"));
-    let floor: Vec<&str> = floor.iter().filter_map(|word| word.strip_prefix("floor-")).collect();
-    let floor_case = Case { subject: HolderKind::Floor, ..case };
-    vec![(case, own.join(" ")), (floor_case, floor.join(" "))]
 }
 
 /// Adds what the server counted in the same time.

@@ -1031,17 +1031,17 @@ fn only_the_last_pending_confirmation_makes_a_channel_live() {
 }
 
 #[test]
-fn idle_connections_that_broke_cost_one_attempt_in_all() {
-    const IDLE: usize = 24;
+fn a_shared_connection_that_broke_costs_one_attempt() {
+    const CALLERS: usize = 24;
     let server = Server::start();
     let proxy = Proxy::start(server.address());
     let timeout = Duration::from_secs(1);
     let client = Client::builder().url(&proxy.url()).command_timeout(timeout).build().unwrap();
     // All at once, while the others wait for their replies.
     proxy.delay_replies(Duration::from_millis(100));
-    let together = Barrier::new(IDLE);
+    let together = Barrier::new(CALLERS);
     thread::scope(|scope| {
-        for number in 0..IDLE {
+        for number in 0..CALLERS {
             let (client, together) = (&client, &together);
             scope.spawn(move || {
                 together.wait();
@@ -1050,7 +1050,8 @@ fn idle_connections_that_broke_cost_one_attempt_in_all() {
         }
     });
     proxy.delay_replies(Duration::ZERO);
-    assert!(proxy.accepted() >= IDLE / 2, "{} connections", proxy.accepted());
+    // One for the calls, one for the renewals.
+    assert!(proxy.accepted() <= 2, "{} connections", proxy.accepted());
     proxy.cut_all();
     // One attempt for each of them would take longer than a call has patience.
     client.lock("a").lock().unwrap().unlock().unwrap();

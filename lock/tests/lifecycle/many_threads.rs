@@ -106,7 +106,7 @@ fn enter_until_over(client: &Client, mut server: RawConnection, thread: usize, c
                 counts.entered[thread].fetch_add(1, Ordering::SeqCst);
             }
         }
-        if thread % 2 == 0 {
+        if thread.is_multiple_of(2) {
             drop(guard);
         } else if let Err(error) = guard.unlock() {
             assert!(error.is_retryable() || matches!(error, Error::Lost { .. }), "{error}");

@@ -94,7 +94,9 @@ impl Hot<'_> {
                 })
                 .collect();
             let ours = ours.into_iter().map(|thread| thread.join().unwrap()).collect();
-            java.into_iter().for_each(|thread| thread.join().unwrap());
+            for thread in java {
+                thread.join().unwrap();
+            }
             ours
         });
         let took = now().saturating_duration_since(began);

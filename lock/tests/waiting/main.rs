@@ -4,7 +4,6 @@
 #[path = "../common/mod.rs"]
 mod common;
 
-mod many_threads;
 mod subscription;
 mod unanswered;
 mod wakeups;

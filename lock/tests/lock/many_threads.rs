@@ -1,6 +1,12 @@
 //! Many threads of one client on one name: never two are inside, whatever ends their waits and
 //! however they hand the lock over.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "the helpers of a test may fail it as the test itself may"
+)]
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
