@@ -148,9 +148,9 @@ pub struct Stats {
     /// some broke.
     pub connections_made: u64,
     /// Releases that the server has not acknowledged yet.
-    pub owed_releases: usize,
+    pub queued_releases: usize,
     /// Releases of dropped guards whose replies were not read yet. They return to zero within about
-    /// 100 ms, or become owed.
+    /// 100 ms, or become queued.
     pub unread_releases: usize,
     /// Releases that were given up, because the lease had expired or too many were pending.
     pub abandoned_releases: u64,

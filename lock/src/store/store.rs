@@ -8,7 +8,7 @@ use hashed_wheel::Parker;
 use crate::error::Error;
 use crate::ops::Operation;
 use crate::ops::by_kind::SharedOperation;
-use crate::ops::value::Value;
+use crate::ops::value::{FromReply, Value};
 use crate::store::failure::Failure;
 use crate::store::listener::Listener;
 use crate::store::memory::{Memory, Session};
@@ -93,7 +93,7 @@ impl Store {
     /// returns, or on the thread that reads it later, with nothing locked. A failure means that it
     /// was not sent, and `on_reply` is dropped; so does [`SentDetached::MustWait`]. It returns
     /// within `timeout`. See [`Node::send_detached`].
-    pub(crate) fn send_detached<R: 'static>(
+    pub(crate) fn send_detached<R: FromReply + 'static>(
         &self,
         operation: &SharedOperation<R>,
         timeout: Duration,

@@ -16,6 +16,7 @@ use crate::hold::hold::Hold;
 use crate::model::name::LockName;
 use crate::model::sync::Mutex;
 use crate::ops::by_kind::SharedOperation;
+use crate::ops::value::FromReply;
 use crate::ops::{Found, PermitsFound, PermitsReleased, Released, SetCountReply};
 use crate::store::shutdown::CallGeneration;
 use crate::store::{Failure, SentDetached};
@@ -199,7 +200,7 @@ pub(crate) fn send_hold(
     limit: SendLimit,
 ) -> bool {
     let queued = shared.releases.of_hold(sent_at, hold);
-    let operation = Arc::clone(queued.operation());
+    let operation = hold.id().release();
     let each = AcknowledgedRelease {
         id: queued.id().clone(),
         permits: None,
@@ -221,7 +222,7 @@ pub(crate) fn send_permits(
     send(shared, name, operation, limit, unread, UnreadRelease::settle_permits)
 }
 
-fn send<R: 'static>(
+fn send<R: FromReply + 'static>(
     shared: &Arc<Shared>,
     name: &LockName,
     operation: &SharedOperation<R>,
@@ -262,7 +263,7 @@ pub(crate) fn send_count(
     send_detached(shared, &hold.name, &operation, limit, on_reply)
 }
 
-fn send_detached<R: 'static>(
+fn send_detached<R: FromReply + 'static>(
     shared: &Shared,
     name: &LockName,
     operation: &SharedOperation<R>,

@@ -115,7 +115,7 @@ fn a_client_that_waits_on_drop_has_released_when_the_guard_is_dropped() {
         for _ in 0..20 {
             drop(take(&client));
             let stats = client.stats();
-            assert_eq!((stats.unread_releases, stats.owed_releases), (0, 0), "{kind}");
+            assert_eq!((stats.unread_releases, stats.queued_releases), (0, 0), "{kind}");
             assert_eq!(server.command(&["EXISTS", "a", "b"]).integer(), 0, "{kind}");
             assert_eq!(permits(&client).available_permits(), Ok(2), "{kind}");
         }

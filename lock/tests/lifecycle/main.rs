@@ -7,5 +7,6 @@ mod crossings;
 mod drops;
 mod endings;
 mod exits;
+mod many_threads;
 mod panics;
 mod processes;

@@ -1190,7 +1190,9 @@ mod tests {
                 panic!("on purpose");
             });
             assert!(catch_unwind(panics).is_err());
-            callers.into_iter().for_each(|caller| caller.join().unwrap());
+            for caller in callers {
+                caller.join().unwrap();
+            }
         });
         assert_eq!(connection.state.lock().queue.taken(), Roles::default());
     }
