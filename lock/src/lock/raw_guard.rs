@@ -14,7 +14,7 @@ use crate::hold::listener::LossListener;
 use crate::hold::state::{Left, ListenerId};
 use crate::model::name::LockName;
 use crate::runtime::client_core::ClientCore;
-use crate::runtime::release::{ReleaseInProgress, begin_release, send_release};
+use crate::runtime::release::{ReleaseInProgress, begin_release, hand_over, send_release};
 use crate::store::retry::RetryLimit;
 
 /// One of the guards of a hold. Dropping it releases it. Public only for a sealed trait: it cannot
@@ -195,6 +195,9 @@ impl RawGuard {
 
     fn send_release(&self, timeout: Duration, limit: RetryLimit) -> Result<(), Error> {
         self.check_home()?;
+        if self.watched && hand_over(&self.core, &self.hold) {
+            return Ok(());
+        }
         let pending = begin_release(&self.core, &self.hold, self.watched)?;
         send_release(&self.core, &self.hold, &pending, timeout, limit)
     }

@@ -317,7 +317,7 @@ impl Operation for DeferredPermitRelease {
             PermitsFound::All | PermitsFound::Late => Found::Own,
             PermitsFound::Missing => Found::Nothing,
         };
-        Ok(Released { found, at })
+        Ok(Released { found, at, receivers: None })
     }
 
     fn server_time(&self, value: &Value) -> Option<ServerTime> {

@@ -21,6 +21,8 @@ pub(crate) struct Released {
     pub(crate) found: Found,
     /// The server's time of the release.
     pub(crate) at: ServerTime,
+    /// How many subscribers its message has reached on this server, if it says so.
+    pub(crate) receivers: Option<u32>,
 }
 
 /// What the release found.
@@ -40,7 +42,7 @@ pub(crate) fn read_released(value: Value) -> Result<Released, Unexpected> {
         Some([-1, now]) => (Found::OtherOwner, now),
         _ => return Err(Unexpected(value)),
     };
-    Ok(Released { found, at: ServerTime(at) })
+    Ok(Released { found, at: ServerTime(at), receivers: None })
 }
 
 /// The reply of every kind's release, in memory: what it found, and the time.
@@ -50,7 +52,8 @@ pub(crate) fn with_time(answer: i64, keyspace: &Keyspace) -> Value {
 
 /// The server's time in the reply of every kind's release.
 pub(crate) fn released_at(value: &Value) -> Option<ServerTime> {
-    value.as_integers().map(|[_, now]| ServerTime(now))
+    let with_receivers = || value.as_integers().map(|[_, now, _]| ServerTime(now));
+    value.as_integers().map(|[_, now]| ServerTime(now)).or_else(with_receivers)
 }
 
 static SCRIPT: Script = Script::new(include_str!("scripts/release.lua"));
@@ -77,6 +80,13 @@ impl Operation for Release {
     }
 
     fn decode(&self, value: Value) -> Result<Released, Unexpected> {
+        let with_receivers = value.as_integers().filter(|_| self.channel.is_some());
+        if let Some([1, now, receivers]) = with_receivers
+            && let Ok(receivers) = u64::try_from(receivers)
+        {
+            let receivers = Some(u32::try_from(receivers).unwrap_or(u32::MAX));
+            return Ok(Released { found: Found::Own, at: ServerTime(now), receivers });
+        }
         read_released(value)
     }
 
@@ -86,17 +96,19 @@ impl Operation for Release {
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
         let key = self.name.as_str();
-        let answer = if keyspace.hash_has(key, &self.owner.to_string()) == Ok(true) {
+        if keyspace.hash_has(key, &self.owner.to_string()) == Ok(true) {
             keyspace.delete(key);
-            if let Some(channel) = &self.channel {
-                keyspace.publish(channel, UNLOCKED);
-            }
-            1
-        } else if keyspace.exists(key) {
-            -1
-        } else {
-            0
-        };
+            let Some(channel) = &self.channel else { return Ok(with_time(1, keyspace)) };
+            keyspace.publish(channel, UNLOCKED);
+            // A keyspace does not know its subscribers. Nobody uses the number in memory.
+            let receivers = Value::Integer(1);
+            return Ok(Value::Array(vec![
+                Value::Integer(1),
+                Value::Integer(keyspace.now().0),
+                receivers,
+            ]));
+        }
+        let answer = if keyspace.exists(key) { -1 } else { 0 };
         Ok(with_time(answer, keyspace))
     }
 }
