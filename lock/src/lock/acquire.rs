@@ -226,7 +226,7 @@ impl LockAcquire<'_> {
             return Ok(None);
         };
         match self.send_reentry(&hold, count, &policy()) {
-            Ok(true) => Ok(Some(RawGuard::new(Arc::clone(core), hold, watched))),
+            Ok(true) => Ok(Some(self.guard(hold))),
             Ok(false) => Ok(None),
             Err(error) => {
                 // The count on the server may be one too high, which no decision reads. What
@@ -407,7 +407,7 @@ impl LockAcquire<'_> {
         }
         core.holds.insert(&hold);
         core.watchdog.watch(&hold, sent_at);
-        let guard = RawGuard::new(Arc::clone(core), hold, watched);
+        let guard = self.guard(hold);
         if core.is_shut_down() {
             // The shutdown may have ended all holds before this one was among them. Dropping the
             // guard releases it.
@@ -421,9 +421,14 @@ impl LockAcquire<'_> {
         Err(Error::Lost { name: self.id.name.shown(), reason: LostReason::Expired })
     }
 
+    fn guard(&self, hold: Arc<Hold>) -> RawGuard {
+        let guard = RawGuard::new(Arc::clone(self.core), hold, self.lease.watched);
+        guard.handing_over(self.spec.hand_over && self.lease.watched)
+    }
+
     /// The guard of a hold that another thread of this client has given to this one.
     fn take_over(&self, hold: Arc<Hold>) -> Result<RawGuard, Error> {
-        let guard = RawGuard::new(Arc::clone(self.core), hold, true);
+        let guard = self.guard(hold);
         // Dropping the guard releases what a shutdown has not released.
         if self.core.is_shut_down() { Err(Error::Shutdown) } else { Ok(guard) }
     }

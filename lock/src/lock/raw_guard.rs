@@ -23,6 +23,8 @@ pub struct RawGuard {
     core: Arc<ClientCore>,
     hold: Arc<Hold>,
     watched: bool,
+    /// Whether another thread of the client may get the hold when this was the last guard.
+    hands_over: bool,
     released: bool,
     /// Boxed, as hardly any of a hundred thousand guards has it.
     extras: OnceLock<Box<Extras>>,
@@ -42,7 +44,13 @@ struct Extras {
 impl RawGuard {
     pub(crate) fn new(core: Arc<ClientCore>, hold: Arc<Hold>, watched: bool) -> Self {
         let (extras, inherited) = (OnceLock::new(), Inherited::default());
-        Self { core, hold, watched, released: false, extras, inherited }
+        Self { core, hold, watched, hands_over: false, released: false, extras, inherited }
+    }
+
+    /// The same for a guard of a lock that threads give to each other.
+    pub(crate) fn handing_over(mut self, hands_over: bool) -> Self {
+        self.hands_over = hands_over;
+        self
     }
 
     pub(crate) fn is_held(&self) -> bool {
@@ -195,7 +203,7 @@ impl RawGuard {
 
     fn send_release(&self, timeout: Duration, limit: RetryLimit) -> Result<(), Error> {
         self.check_home()?;
-        if self.watched && hand_over(&self.core, &self.hold) {
+        if self.hands_over && hand_over(&self.core, &self.hold) {
             return Ok(());
         }
         let pending = begin_release(&self.core, &self.hold, self.watched)?;
