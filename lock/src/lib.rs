@@ -55,7 +55,8 @@
 //!
 //! # Guide
 //!
-//! [`guide`] has longer texts: the [watchdog](guide::watchdog), [Sentinel](guide::sentinel),
+//! [`guide`] has longer texts: the [watchdog](guide::watchdog), locks that [many
+//! threads](guide::hand_over) wait for, [Sentinel](guide::sentinel),
 //! [clusters](guide::cluster), [operations](guide::operations) with permissions, metrics, events
 //! and TLS, and [async programs](guide::async_programs). [`redisson`] has the counterpart of each
 //! method of Redisson. To test your own program, build the client on a [`Memory`] with a
@@ -114,6 +115,8 @@ pub use crate::store::redis::address::tls_settings::TlsSettings;
 pub mod guide {
     #[doc = include_str!("../docs/watchdog.md")]
     pub mod watchdog {}
+    #[doc = include_str!("../docs/hand_over.md")]
+    pub mod hand_over {}
     #[doc = include_str!("../docs/sentinel.md")]
     pub mod sentinel {}
     #[doc = include_str!("../docs/cluster.md")]

@@ -472,6 +472,12 @@ impl WaitingThread {
     }
 }
 
+/// What a waiter finds when it looks at its queue.
+enum Found {
+    Step(Step),
+    Hold(Turn),
+}
+
 /// By when a waiter with a deadline needs an answer of the server, its own or another waiter's.
 #[derive(Clone, Copy, Debug)]
 struct AnswerBy {
@@ -541,10 +547,9 @@ impl Waiter<'_> {
             // time: one that the deadline cuts off would be an error, although another owner holds
             // the lock.
             let in_time = left.zip(self.round_trip).is_none_or(|(left, trip)| left > trip);
-            let step = match self.step(now) {
-                Ok(step) => step,
-                // A hold of this client. It counts however late it is.
-                Err(handed_over) => return handed_over,
+            let step = match self.look(now) {
+                Found::Step(step) => step,
+                Found::Hold(turn) => return turn,
             };
             match step {
                 // 4. This one leads the queue, and there is something to try for.
@@ -661,24 +666,26 @@ impl Waiter<'_> {
         self.parker = Some(parker);
     }
 
-    /// What to do next, unless it was given a hold.
-    fn step(&mut self, now: Instant) -> Result<Step, Turn> {
+    /// What to do next: by the queue, or with the hold that it was given.
+    fn look(&mut self, now: Instant) -> Found {
         let (registry, ticket) = (self.registry, self.ticket);
         let mut by_name = registry.by_name.lock();
-        let Some(channel) = by_name.get_mut(self.channel) else { return Ok(Step::Sleep(None)) };
+        let Some(channel) = by_name.get_mut(self.channel) else {
+            return Found::Step(Step::Sleep(None));
+        };
         let of = channel.of(self.mode);
         if let Some(hold) = of.threads.get_mut(&ticket).and_then(|thread| thread.given.take()) {
             // Looked at on this thread: it may have been stopped since the hold was given to it.
             if !hold.is_fresh(now, registry.settings.lease) {
                 of.queue.decline(ticket);
-                return Err(Turn::Close(hold));
+                return Found::Hold(Turn::Close(hold));
             }
             of.queue.take(ticket);
             of.threads.remove(&ticket);
             drop(by_name);
             self.has_left = true;
             registry.sleepers.down(1);
-            return Err(Turn::HandedOver(hold));
+            return Found::Hold(Turn::HandedOver(hold));
         }
         let step = of.queue.step(ticket, now);
         if matches!(step, Step::Try(_)) {
@@ -689,7 +696,7 @@ impl Waiter<'_> {
                 of.queue.to_wake(now).for_each(|ticket| of.unpark(Some(ticket)));
             }
         }
-        Ok(step)
+        Found::Step(step)
     }
 
     fn has_answer(&self) -> bool {
@@ -770,3 +777,7 @@ impl Drop for Waiter<'_> {
         self.leave();
     }
 }
+
+#[cfg(test)]
+#[path = "interleavings.rs"]
+mod interleavings;
