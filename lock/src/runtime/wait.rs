@@ -193,9 +193,7 @@ impl WaitRegistry {
         let entry = by_name.entry(Arc::clone(channel));
         let queues = entry.or_insert_with(|| Channel::new(poll_bound));
         // With the queues locked: a hold that is in use now will find this waiter when it ends.
-        let in_use = |hold: &Hold| hold.kind == Kind::Reentrant && hold.is_in_use(now);
-        let knows_holder =
-            recipient.is_some_and(|recipient| self.holds.any(recipient.name, in_use));
+        let knows_holder = recipient.is_some_and(|recipient| self.is_in_use(recipient.name, now));
         let newcomer = match mode {
             WaitMode::Exclusive if knows_holder => Newcomer::KnowsHolder,
             WaitMode::Exclusive | WaitMode::Polled | WaitMode::Queued => Newcomer::Queues,
@@ -227,6 +225,11 @@ impl WaitRegistry {
             round_trip: None,
             has_left: false,
         }
+    }
+
+    /// Whether a thread of this client holds the lock, and its waiters will learn of the end.
+    fn is_in_use(&self, name: &LockName, now: Instant) -> bool {
+        self.holds.any(name, |hold| hold.kind == Kind::Reentrant && hold.is_in_use(now))
     }
 
     /// Ends every wait, now and later.
@@ -591,7 +594,11 @@ impl Waiter<'_> {
         self.with_queue((), |of| {
             of.queue.granted(self.ticket, wakes, hint, now);
             of.answered();
-            if self.recipient.is_some_and(|recipient| of.gives_next(recipient.name)) {
+            // With the queues locked: if the hold has ended already, the wake for that is counted.
+            let waits = |recipient: Recipient<'_>| {
+                of.gives_next(recipient.name) && self.registry.is_in_use(recipient.name, now)
+            };
+            if self.recipient.is_some_and(waits) {
                 // The next one waits for this thread.
                 of.queue.cover();
             } else if !of.subscribed {
