@@ -48,7 +48,7 @@ enum Stage<'a> {
     /// It sends the release.
     Releases(Arc<Hold>, bool),
     /// It reports the answer.
-    Released(Arc<Hold>),
+    Released(Arc<Hold>, Option<u32>),
 }
 
 struct World<'a> {
@@ -149,11 +149,11 @@ impl<'a> World<'a> {
                 Stage::Releases(hold, waited_for)
             }
             Stage::Releases(hold, waited_for) => {
-                core.call(&hold.id().release()).unwrap();
-                if waited_for { Stage::Released(hold) } else { Stage::Idle }
+                let answer = core.call(&hold.id().release()).unwrap();
+                if waited_for { Stage::Released(hold, answer.reply.receivers) } else { Stage::Idle }
             }
-            Stage::Released(hold) => {
-                core.waits.release_ends(&core.store, &hold, Some(1));
+            Stage::Released(hold, receivers) => {
+                core.waits.release_ends(&core.store, &hold, receivers);
                 Stage::Idle
             }
             Stage::Idle => {
@@ -163,13 +163,10 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Someone deletes the lock, and a renewal finds out.
-    fn lose(&self, stages: &[Stage<'a>]) {
-        let held = stages.iter().find_map(|stage| match stage {
-            Stage::Holds(hold) => Some(hold),
-            _ => None,
-        });
-        if let Some(hold) = held {
+    /// Someone deletes the lock of a holder, and a renewal finds out.
+    fn lose(&self) {
+        let held = self.core.holds.of_name(self.name);
+        if let Some(hold) = held.iter().find(|hold| hold.is_held(self.clock.now())) {
             self.memory.delete(self.name.as_str());
             self.core.watchdog.lose(hold, LostReason::Deleted);
         }
@@ -205,7 +202,7 @@ fn run(seed: u64, hand_over: HandOver) -> Result<u64, TestCaseError> {
     // 1. Steps in any order, and losses and pauses of the process between them.
     for _ in 0..STEPS {
         match world.random.u8(..) {
-            0..4 => world.lose(&stages),
+            0..4 => world.lose(),
             4..6 => clock.jump(Duration::from_secs(31)),
             6..16 => clock.jump(Duration::from_millis(1)),
             _ => {
