@@ -187,7 +187,7 @@ fn run(seed: u64, hand_over: HandOver) -> Result<u64, TestCaseError> {
     let core = core.unwrap();
     let name = LockName::parse("a").unwrap();
     let channel = name.channel();
-    let id = |_| thread::spawn(|| thread::current().id()).join().unwrap();
+    let id = |_| thread::Builder::new().spawn(|| thread::current().id()).unwrap().join().unwrap();
     let mut world = World {
         core: &core,
         memory: &memory,
