@@ -169,6 +169,8 @@ const ORDER: &[(&str, &[&str])] = &[
     (
         "store/redis/node",
         &[
+            "call_queue",
+            "shared_connection",
             "info",
             "nonblocking_writer",
             "outbox",
@@ -179,6 +181,7 @@ const ORDER: &[(&str, &[&str])] = &[
             "failover_watcher",
             "pipeline",
             "pool",
+            "caller_connections",
             "subscriber",
             "node",
         ],
