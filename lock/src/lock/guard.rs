@@ -161,7 +161,7 @@ impl<T> LockGuard<T> {
     }
 
     /// The owner under which the server keeps the lock: the client's identity and the number of
-    /// this hold. Threads to which the hold is [handed over](crate::guide::hand_over) have the same.
+    /// this hold. Threads that [hand it over](crate::guide::hand_over) have the same.
     #[must_use]
     pub fn owner(&self) -> &str {
         self.raw.owner()

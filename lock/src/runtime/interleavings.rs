@@ -133,7 +133,7 @@ impl<'a> World<'a> {
                 Stage::Waits(waiter)
             }
             Stage::Holds(hold) => {
-                if core.waits.hand_over(&hold, now) {
+                if core.waits.hand_over(&hold) {
                     return Stage::Idle;
                 }
                 hold.remove_guard(true);
@@ -145,7 +145,7 @@ impl<'a> World<'a> {
                 Err(_) => Stage::Idle,
             },
             Stage::Ends(hold) => {
-                let waited_for = core.waits.release_begins(&core.store, &hold, now);
+                let waited_for = core.waits.release_begins(&core.store, &hold);
                 Stage::Releases(hold, waited_for)
             }
             Stage::Releases(hold, waited_for) => {

@@ -57,14 +57,14 @@ pub(crate) fn begin_release(
     }
     let valid_until = hold.valid_until();
     end_hold(core, hold)?;
-    let waited_for = core.waits.release_begins(&core.store, hold, core.now());
+    let waited_for = core.waits.release_begins(&core.store, hold);
     Ok(PendingRelease::Release { valid_until, waited_for })
 }
 
 /// The last guard of a thread is gone: another thread of this client becomes the holder, if one is
 /// next in line (DESIGN: hand-over). Nothing is sent then. False if the hold is to be released.
 pub(crate) fn hand_over(core: &ClientCore, hold: &Arc<Hold>) -> bool {
-    core.waits.hand_over(hold, core.now())
+    core.waits.hand_over(hold)
 }
 
 /// Ends `hold` for everything in this process, and leaves it to the caller to release it on the

@@ -262,7 +262,12 @@ impl WaitRegistry {
 
     /// Gives `hold` to the first waiter of its channel, in place of the last guard of the calling
     /// thread. False if that cannot be: then it is to be released on the server.
-    pub(crate) fn hand_over(&self, hold: &Arc<Hold>, now: Instant) -> bool {
+    pub(crate) fn hand_over(&self, hold: &Arc<Hold>) -> bool {
+        // Mostly nobody waits, and nothing is locked. A waiter that is missed gets it otherwise.
+        if self.sleepers.now() == 0 {
+            return false;
+        }
+        let now = self.clock.now();
         let held_for = now.saturating_duration_since(hold.granted_at());
         let limit = match self.settings.hand_over {
             _ if hold.kind != Kind::Reentrant || hold.has_named_holder => return false,
@@ -301,20 +306,28 @@ impl WaitRegistry {
     /// server. Returns whether threads of this client wait for it: then [`release_ends`] follows.
     ///
     /// [`release_ends`]: Self::release_ends
-    pub(crate) fn release_begins(&self, store: &Store, hold: &Hold, now: Instant) -> bool {
+    pub(crate) fn release_begins(&self, store: &Store, hold: &Hold) -> bool {
         if hold.kind != Kind::Reentrant || self.settings.hand_over == HandOver::Off {
             return false;
         }
         let name = hold.name.channel();
-        let mut by_name = self.by_name.lock();
-        let Some(channel) = by_name.get_mut(&name) else { return false };
-        channel.has_hold = false;
-        let (subscribed, of) = (channel.live, &mut channel.exclusive);
-        if of.queue.is_empty() {
-            remove_unused(&mut by_name, &name, store);
+        let is_waited_for = |by_name: &mut HashMap<_, Channel>| {
+            let Some(channel) = by_name.get_mut(&name) else { return false };
+            channel.has_hold = false;
+            let is_waited_for = !channel.exclusive.queue.is_empty();
+            if !is_waited_for {
+                remove_unused(by_name, &name, store);
+            }
+            is_waited_for
+        };
+        // Whoever comes later does not find the hold any more, and asks the server.
+        if !is_waited_for(&mut self.by_name.lock()) {
             return false;
         }
-        of.queue.release_begins(now, subscribed);
+        let now = self.clock.now();
+        if let Some(channel) = self.by_name.lock().get_mut(&name) {
+            channel.exclusive.queue.release_begins(now, channel.live);
+        }
         true
     }
 
