@@ -56,13 +56,13 @@
 //! # Guide
 //!
 //! [`guide`] has longer texts: the [watchdog](guide::watchdog), [dropped guards](guide::dropping),
-//! [Sentinel](guide::sentinel), [clusters](guide::cluster), [operations](guide::operations), and
+//! the [hand-over](guide::hand_over) between threads, [Sentinel](guide::sentinel),
+//! [clusters](guide::cluster), [operations](guide::operations) and
 //! [async programs](guide::async_programs). [`redisson`] has the counterpart of each method of
-//! Redisson. To test your own program, build the client on a [`Memory`] with a [`ManualClock`].
+//! Redisson. To test your program, build the client on a [`Memory`] with a [`ManualClock`].
 //!
-//! Keys, messages and the watchdog are Redisson's. The arithmetic of leases follows Gray and
-//! Cheriton (Leases, 1989); why a lock alone does not fence is Martin Kleppmann's (How to do
-//! distributed locking, 2016).
+//! Keys, messages and the watchdog are Redisson's. The arithmetic of leases is Gray and Cheriton's
+//! (Leases, 1989), and fencing is Martin Kleppmann's (How to do distributed locking, 2016).
 
 mod client;
 mod error;
@@ -76,8 +76,7 @@ mod semaphore;
 mod store;
 mod watchdog;
 
-/// The channels in the signatures of this crate: `bounded`, `Receiver`, `select!` and the rest, of
-/// the right version.
+/// The channels in the signatures of this crate: `Receiver`, `bounded`, `select!` and the rest.
 pub use crossbeam_channel;
 pub use hashed_wheel::{Clock, ManualClock, Summary, SystemClock};
 
@@ -101,8 +100,7 @@ pub use crate::model::permit_id::PermitId;
 pub use crate::model::wait::Wait;
 pub use crate::semaphore::expirable::ExpirableSemaphore;
 pub use crate::semaphore::latch::CountDownLatch;
-pub use crate::semaphore::permit::Permit;
-pub use crate::semaphore::permit::Permits;
+pub use crate::semaphore::permit::{Permit, Permits};
 pub use crate::semaphore::semaphore::Semaphore;
 pub use crate::store::Memory;
 pub use crate::store::redis::address::credentials::Credentials;
@@ -115,6 +113,8 @@ pub mod guide {
     pub mod watchdog {}
     #[doc = include_str!("../docs/dropping.md")]
     pub mod dropping {}
+    #[doc = include_str!("../docs/hand_over.md")]
+    pub mod hand_over {}
     #[doc = include_str!("../docs/sentinel.md")]
     pub mod sentinel {}
     #[doc = include_str!("../docs/cluster.md")]

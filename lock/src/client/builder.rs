@@ -91,6 +91,7 @@ pub struct ClientBuilder {
     refuse_eviction: bool,
     replica_acks: Option<(u32, Duration)>,
     wait_on_drop: bool,
+    hand_over_budget: Option<Duration>,
     sentinel_access: Option<Access>,
     callbacks: Callbacks,
     prefix: String,
@@ -448,6 +449,23 @@ impl ClientBuilder {
         self
     }
 
+    /// For how long after a grant of the server a lock goes from thread to thread of this client
+    /// without the server: 5 ms unless set, at most 1 s; zero switches it off.
+    ///
+    /// When a thread releases a [`lock`](Client::lock) or
+    /// [`non_reentrant_lock`](Client::non_reentrant_lock) that is watched, and another thread of
+    /// this client is the first to wait for the same, that one gets it at once. When the time is
+    /// over, the lock is released on the server, and this client's waiters let those of other
+    /// clients try first. The [guide](crate::guide::hand_over) says what each kind of waiter can
+    /// expect.
+    ///
+    /// In memory, and with a [`clock`](Self::clock) of the program's, it is a number instead: 100
+    /// times.
+    pub fn hand_over_budget(mut self, budget: Duration) -> Self {
+        self.hand_over_budget = Some(budget);
+        self
+    }
+
     /// The clock of leases and waits. Unless set, it is one that continues while the machine is
     /// suspended (`CLOCK_BOOTTIME` on Linux, otherwise [`SystemClock`](crate::SystemClock)).
     ///
@@ -466,7 +484,10 @@ impl ClientBuilder {
     /// out of its bounds; and [`Error::Eviction`] if the server may evict locks and that is
     /// [refused](Self::refuse_eviction).
     pub fn build(self) -> Result<Client, Error> {
-        let settings = self.settings()?;
+        let mut settings = self.settings()?;
+        if self.clock.is_some() || matches!(self.server, Some(Server::Memory(_))) {
+            settings.count_hand_overs();
+        }
         let (target, default_clock): (Target, Arc<dyn Clock>) = match self.server {
             Some(Server::Url(location)) => {
                 let mut location = (*location)?;
@@ -515,6 +536,7 @@ impl ClientBuilder {
         self.long_hold.map_or(Ok(()), |long| settings.set_long_hold(long))?;
         self.replica_acks
             .map_or(Ok(()), |(replicas, timeout)| settings.set_replica_acks(replicas, timeout))?;
+        self.hand_over_budget.map_or(Ok(()), |budget| settings.set_hand_over_budget(budget))?;
         settings.refuse_eviction = self.refuse_eviction;
         settings.wait_on_drop = self.wait_on_drop;
         Ok(settings)

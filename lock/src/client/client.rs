@@ -104,7 +104,9 @@ impl Client {
     /// full name is the key on the server, byte for byte.
     #[must_use]
     pub fn lock(&self, name: &str) -> Lock {
-        Lock::new(self.spec(Kind::Reentrant, name))
+        let mut spec = self.spec(Kind::Reentrant, name);
+        spec.hand_over = true;
+        Lock::new(spec)
     }
 
     /// A lock that does not nest: a thread that holds it and locks it again gets
@@ -125,6 +127,7 @@ impl Client {
     pub fn non_reentrant_lock(&self, name: &str) -> Lock {
         let mut spec = self.spec(Kind::Reentrant, name);
         spec.nesting = Nesting::Refused;
+        spec.hand_over = true;
         Lock::new(spec)
     }
 
@@ -354,6 +357,7 @@ impl Client {
             connections_made: core.store.connections_made(),
             unreported: core.events.unreported(),
             callback_panics: core.foreign_panics(),
+            hand_overs: core.waits.hand_overs(),
             ..Stats::default()
         };
         core.watchdog.counters().fill(&mut stats);

@@ -123,6 +123,9 @@ pub struct Stats {
     pub held: usize,
     /// Threads that wait for a lock or for permits.
     pub waiters: usize,
+    /// How often a thread was given the [`lock`](crate::Client::lock) of another thread of this
+    /// client, [without the server](crate::ClientBuilder::hand_over_budget).
+    pub hand_overs: u64,
     /// Renewals that the server has granted, counted by hold.
     pub renewed: u64,
     /// Scripts of renewals that were sent.

@@ -28,9 +28,9 @@ use crate::ops::value::ServerTime;
 pub(crate) struct Hold {
     pub(crate) name: LockName,
     pub(crate) owner: Owner,
-    /// `None` if its holder has a name, which is one of the [`ColdFields`].
-    thread: Option<ThreadId>,
     pub(crate) kind: Kind,
+    /// Whether its holder has a name, and is not a thread.
+    pub(crate) has_named_holder: bool,
     validity: Validity,
     /// Until when a copy of its acquire may still arrive. Boxed, as hardly any hold has one.
     late_copy_deadline: Option<Box<ServerTime>>,
@@ -68,11 +68,11 @@ impl Hold {
         Self {
             name,
             owner,
-            thread,
             kind,
+            has_named_holder: thread.is_none(),
             validity: Validity::new(sent_at, lease.valid_until(sent_at)),
             late_copy_deadline: late_copy_deadline.map(Box::new),
-            state: Mutex::new(State::new(lease, watched, watched || shares_its_key, cold)),
+            state: Mutex::new(State::new(thread, lease, watched, watched || shares_its_key, cold)),
             unanswered: AtomicBool::new(false),
             at_limit: AtomicBool::new(false),
             long_reported: AtomicBool::new(false),
@@ -94,29 +94,82 @@ impl Hold {
         HoldId { kind: self.kind, name: self.name.clone(), owner: self.owner.clone() }
     }
 
-    /// Whether its holder has a name, and is not a thread.
-    pub(crate) fn has_named_holder(&self) -> bool {
-        self.thread.is_none()
-    }
-
     /// Whether `holder` holds it, and may nest it.
     pub(crate) fn belongs_to(&self, holder: &LocalHolder) -> bool {
-        match holder {
-            LocalHolder::Thread(thread) => self.thread == Some(*thread),
-            LocalHolder::Named(name) => {
-                self.has_named_holder() && self.state.lock().holder_name() == Some(name)
+        let named = matches!(holder, LocalHolder::Named(_));
+        named == self.has_named_holder && {
+            let state = self.state.lock();
+            match holder {
+                LocalHolder::Thread(thread) => state.thread == Some(*thread),
+                LocalHolder::Named(name) => state.holder_name() == Some(name),
             }
         }
     }
 
     /// Whether both have the same holder.
     pub(crate) fn has_same_holder(&self, other: &Self) -> bool {
-        let name = |hold: &Self| hold.state.lock().holder_name().cloned();
-        match (self.thread, other.thread) {
-            (Some(own), Some(theirs)) => own == theirs,
-            (None, None) => name(self) == name(other),
-            _ => false,
+        let holder = |hold: &Self| {
+            let state = hold.state.lock();
+            (state.thread, state.holder_name().cloned())
+        };
+        holder(self) == holder(other)
+    }
+
+    /// Gives it to another thread, with a guard to come, in place of its last guard: that thread is
+    /// the holder from `now` on. What belongs to the hold stays: owner, validity, renewals, what
+    /// the server may still do for it (DESIGN: hand-over). Only if a thread may have it without a
+    /// word to the server, and at most `limit` times.
+    ///
+    /// Returned are the listeners of the last holder, to be dropped with nothing locked.
+    pub(crate) fn hand_over(
+        &self,
+        thread: ThreadId,
+        lease: Lease,
+        now: Instant,
+        limit: Option<u32>,
+    ) -> Option<Vec<(ListenerId, Arc<dyn LossListener>)>> {
+        let mut state = self.state.lock();
+        let may = state.may_be_handed_over(lease, limit)
+            // A renewal was left out for the last holder, and none would come for the next.
+            && !self.at_limit.load(Ordering::Relaxed)
+            && self.is_fresh(now, lease);
+        if !may {
+            return None;
         }
+        state.hand_over(thread, self.nanos_at(now));
+        self.long_reported.store(false, Ordering::Relaxed);
+        Some(state.take_listeners())
+    }
+
+    /// Whether it is held for certain, and was granted or renewed as lately as a watched hold is
+    /// whose renewals are answered.
+    pub(crate) fn is_fresh(&self, now: Instant, lease: Lease) -> bool {
+        self.remaining(now) >= lease.least_remaining()
+    }
+
+    /// Whether it has a watched guard and is held for certain, so that its end will be noticed.
+    pub(crate) fn is_in_use(&self, now: Instant) -> bool {
+        let is_guarded = {
+            let state = self.state.lock();
+            !state.is_over && state.watched > 0
+        };
+        is_guarded && self.is_held(now)
+    }
+
+    /// A count is sent. Until [`count_answered`](Self::count_answered) the hold is not handed over.
+    pub(crate) fn count_sent(&self) {
+        self.state.lock().count_unknown = true;
+    }
+
+    /// The count that was sent last is acknowledged.
+    pub(crate) fn count_answered(&self) {
+        self.state.lock().count_unknown = false;
+    }
+
+    /// This client is about to force its release, or has the answer. It is not handed over
+    /// meanwhile.
+    pub(crate) fn count_forced_release(&self, begins: bool) {
+        self.state.lock().count_forced_release(begins);
     }
 
     pub(crate) fn is_held(&self, now: Instant) -> bool {
@@ -200,10 +253,12 @@ impl Hold {
     /// `None` if no guard is watched, or the hold would be valid for longer than `max_hold` after
     /// it was granted.
     fn lease_to_extend(&self, now: Instant, max_hold: Option<Duration>) -> Option<Lease> {
-        let lease = self.watched_lease()?;
-        let limit = max_hold.and_then(|longest| self.since().checked_add(longest));
+        // Locked until it is decided: a hand-over in between would begin without a renewal.
+        let state = self.state.lock();
+        let lease = state.watched_lease()?;
+        let limit = max_hold.and_then(|longest| self.since_of(&state).checked_add(longest));
         if limit.is_some_and(|limit| lease.valid_until(now) > limit) {
-            // Relaxed: it only chooses the reason in a report.
+            // Relaxed: the lock orders it.
             self.at_limit.store(true, Ordering::Relaxed);
             return None;
         }
@@ -234,8 +289,17 @@ impl Hold {
     }
 
     /// When its acquire was sent, or when the hold that it [continues](Self::started_at) started.
-    pub(crate) fn since(&self) -> Instant {
+    pub(crate) fn granted_at(&self) -> Instant {
         self.validity.origin()
+    }
+
+    /// Since when its present holder has it.
+    pub(crate) fn since(&self) -> Instant {
+        self.since_of(&self.state.lock())
+    }
+
+    fn since_of(&self, state: &State) -> Instant {
+        self.at_nanos(state.held_since())
     }
 
     fn held_for(&self, now: Instant) -> Duration {
@@ -244,19 +308,26 @@ impl Hold {
 
     /// When it will have lasted for `long`, unless that was reported already.
     pub(crate) fn long_at(&self, long: Option<Duration>) -> Option<Instant> {
-        let at = self.since().checked_add(long?)?;
+        self.long_at_of(&self.state.lock(), long)
+    }
+
+    fn long_at_of(&self, state: &State, long: Option<Duration>) -> Option<Instant> {
+        let at = self.since_of(state).checked_add(long?)?;
         (!self.long_reported.load(Ordering::Relaxed)).then_some(at)
     }
 
     /// The report that it has lasted for `long` at `now`. Only once.
     pub(crate) fn report_long(&self, now: Instant, long: Option<Duration>) -> Option<HeldLock> {
-        self.long_at(long).filter(|at| *at <= now)?;
-        // Relaxed: a mark that only the first caller sets. Nothing else depends on it.
-        let is_reported = self.long_reported.swap(true, Ordering::Relaxed);
-        (!is_reported).then(|| HeldLock {
+        long?;
+        // Locked, so that it is one holder's.
+        let state = self.state.lock();
+        self.long_at_of(&state, long).filter(|at| *at <= now)?;
+        // Relaxed: the lock orders it.
+        self.long_reported.store(true, Ordering::Relaxed);
+        Some(HeldLock {
             name: self.name.clone(),
             owner: self.owner.to_string(),
-            held_for: self.held_for(now),
+            held_for: now.saturating_duration_since(self.since_of(&state)),
         })
     }
 
@@ -326,13 +397,13 @@ impl Hold {
 
     /// The form of an instant in its [`TimerSlot`].
     pub(crate) fn nanos_at(&self, at: Instant) -> u64 {
-        let after = at.saturating_duration_since(self.since());
+        let after = at.saturating_duration_since(self.granted_at());
         u64::try_from(after.as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// The inverse of [`nanos_at`](Self::nanos_at).
     pub(crate) fn at_nanos(&self, nanos: u64) -> Instant {
-        self.since() + Duration::from_nanos(nanos)
+        self.granted_at() + Duration::from_nanos(nanos)
     }
 
     /// Ends it as released. If it was over before, that is a loss, and its listeners are notified.

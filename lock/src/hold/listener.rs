@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::error::LostReason;
+use crate::model::name::LockName;
 use crate::model::sync::Mutex;
 
 /// Is notified when a hold is lost, and dropped without a call when the hold is released.
@@ -13,6 +14,13 @@ pub(crate) trait LossListener: fmt::Debug + Send + Sync {
     /// A hold that it listens to is lost. Called with no lock held, on any thread, also on a ticker
     /// or a renewal thread: it does not wait, reads no clock and drops nothing that could.
     fn on_lost(&self, reason: LostReason);
+}
+
+/// Is notified when a hold of this client is over and no caller releases it.
+pub(crate) trait EndListener: fmt::Debug + Send + Sync {
+    /// A hold of this name is over. Called with no lock held, on any thread, also on a ticker or a
+    /// renewal thread: it does not wait, and reads no clock.
+    fn hold_ended(&self, name: &LockName);
 }
 
 /// Sends the reason of the first loss into a channel. It may listen to several holds.

@@ -75,7 +75,7 @@ impl HoldRegistry {
         layout: Layout,
     ) -> Option<Arc<Hold>> {
         let shard = self.shard(name).lock();
-        let is_it = |hold: &&Arc<Hold>| hold.belongs_to(holder) && hold.kind.layout() == layout;
+        let is_it = |hold: &&Arc<Hold>| hold.kind.layout() == layout && hold.belongs_to(holder);
         shard.get(name)?.all().iter().find(is_it).cloned()
     }
 
@@ -83,9 +83,15 @@ impl HoldRegistry {
         self.shard(name).lock().get(name).map(|holds| holds.all().to_vec()).unwrap_or_default()
     }
 
+    /// Whether a hold of this name is as `wanted`.
+    pub(crate) fn any(&self, name: &LockName, wanted: impl Fn(&Hold) -> bool) -> bool {
+        let shard = self.shard(name).lock();
+        shard.get(name).is_some_and(|holds| holds.all().iter().any(|hold| wanted(hold)))
+    }
+
     pub(crate) fn insert(&self, hold: &Arc<Hold>) {
         self.add(hold);
-        if hold.has_named_holder() {
+        if hold.has_named_holder {
             self.siblings.granted(&hold.name, |holder| hold.belongs_to(holder));
         }
     }

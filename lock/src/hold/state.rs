@@ -1,6 +1,7 @@
 //! The part of a hold that changes under its mutex.
 
 use std::sync::Arc;
+use std::thread::ThreadId;
 
 use hashed_wheel::TimerKey;
 
@@ -8,9 +9,11 @@ use crate::error::LostReason;
 use crate::hold::listener::LossListener;
 use crate::model::lease::Lease;
 
-/// How often a hold is nested, where it is on the wheel, and how it ended.
+/// Who holds it and how often it is nested, where it is on the wheel, and how it ended.
 #[derive(Debug)]
 pub(crate) struct State {
+    /// `None` if its holder has a name, which is one of the [`ColdFields`].
+    pub(crate) thread: Option<ThreadId>,
     pub(crate) guards: u32,
     /// How many of the guards are watched. The hold is renewed while there is one.
     pub(crate) watched: u32,
@@ -23,6 +26,8 @@ pub(crate) struct State {
     pub(crate) key_may_outlive_validity: bool,
     /// Whether it was released or lost.
     pub(crate) is_over: bool,
+    /// Whether a count was not acknowledged, and may still arrive at the server.
+    pub(crate) count_unknown: bool,
     /// How it ended, if it was lost.
     pub(crate) lost: Option<LostReason>,
     /// Boxed, as hardly any hold has it.
@@ -38,6 +43,12 @@ pub(crate) struct ColdFields {
     pub(crate) fencing_token: Option<u64>,
     /// The name of its holder, if that is not a thread.
     pub(crate) holder_name: Option<Arc<str>>,
+    /// How often it was handed over.
+    pub(crate) hand_overs: u32,
+    /// Since when its present holder has it, in nanoseconds after the start of the hold.
+    pub(crate) held_since: u64,
+    /// The forced releases of its name that this client has under way.
+    pub(crate) forced_releases: u32,
 }
 
 /// One of a hold's listeners.
@@ -73,12 +84,14 @@ pub(crate) struct Loss {
 
 impl State {
     pub(crate) fn new(
+        thread: Option<ThreadId>,
         lease: Lease,
         watched: bool,
         key_may_outlive_validity: bool,
         cold: Option<Box<ColdFields>>,
     ) -> Self {
         Self {
+            thread,
             guards: 1,
             watched: u32::from(watched),
             lease,
@@ -86,6 +99,7 @@ impl State {
             timer_slot: TimerSlot::Unscheduled,
             key_may_outlive_validity,
             is_over: false,
+            count_unknown: false,
             lost: None,
             cold,
         }
@@ -114,6 +128,42 @@ impl State {
         self.guards = self.guards.saturating_sub(1);
         self.watched = self.watched.saturating_sub(u32::from(watched));
         if self.guards == 0 { Left::Nothing } else { Left::Guards(self.guards) }
+    }
+
+    /// Whether it may go to another thread: its last guard is a watched one of a thread, and all
+    /// that the server may keep for it ends with the watched `lease`.
+    ///
+    /// At most `limit` times. Not while its release is being forced, and not with a token, which is
+    /// one holder's.
+    pub(crate) fn may_be_handed_over(&self, lease: Lease, limit: Option<u32>) -> bool {
+        self.thread.is_some()
+            && (self.guards, self.watched) == (1, 1)
+            && (self.lease, self.longest) == (lease, lease)
+            && !(self.is_over || self.count_unknown)
+            && self.cold.as_ref().is_none_or(|cold| {
+                cold.fencing_token.is_none()
+                    && cold.forced_releases == 0
+                    && limit.is_none_or(|limit| cold.hand_overs < limit)
+            })
+    }
+
+    /// Another thread is the holder from `held_since` on.
+    pub(crate) fn hand_over(&mut self, thread: ThreadId, held_since: u64) {
+        self.thread = Some(thread);
+        let cold = self.cold.get_or_insert_default();
+        cold.held_since = held_since;
+        cold.hand_overs = cold.hand_overs.saturating_add(1);
+    }
+
+    /// Since when its present holder has it, in nanoseconds after the start of the hold.
+    pub(crate) fn held_since(&self) -> u64 {
+        self.cold.as_ref().map_or(0, |cold| cold.held_since)
+    }
+
+    /// The release of its name is being forced by this client, once more or once less.
+    pub(crate) fn count_forced_release(&mut self, begins: bool) {
+        let forced = &mut self.cold.get_or_insert_default().forced_releases;
+        *forced = if begins { forced.saturating_add(1) } else { forced.saturating_sub(1) };
     }
 
     /// The lease that a renewal should ask for, or `None` if no guard is watched.

@@ -14,6 +14,7 @@ use crate::hold::siblings::SiblingAcquire;
 use crate::lock::raw_guard::RawGuard;
 use crate::lock::spec::{LeasePolicy, LockSpec, Nesting};
 use crate::model::kind::{Kind, Layout};
+use crate::model::name::LockName;
 use crate::model::owner::{LocalHolder, Owner};
 use crate::model::wait::WaitSpec;
 use crate::model::wait_mode::{WaitMode, WakeHint};
@@ -22,7 +23,7 @@ use crate::ops::value::ServerTime;
 use crate::ops::{Acquired, DrawToken, Operation, SetCountReply};
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::release::{begin_release, defer_release, roll_back};
-use crate::runtime::wait::{Attempt, Turn};
+use crate::runtime::wait::{Attempt, Recipient, Turn};
 use crate::store::Failure;
 use crate::store::retry::{Answer, RetryPolicy, is_cancelled, park};
 
@@ -112,9 +113,15 @@ fn acquire_since(
     // 3. Else the wait queue says when to try (DESIGN: waiting).
     let channel = acquire.id.wait_channel();
     let sibling = siblings.as_ref().map(SiblingAcquire::parker);
-    let mut waiter = core.waits.join(&core.store, &channel, acquire.mode, wait, sibling);
+    let recipient = recipient(spec, lease, holder, &core, &name);
+    let mut waiter = core.waits.join(&core.store, &channel, acquire.mode, wait, sibling, recipient);
     loop {
         match waiter.turn() {
+            Turn::HandedOver(hold) => return acquire.take_over(hold).map(Some),
+            Turn::Close(hold) => {
+                // If it was lost, that is reported.
+                drop(RawGuard::new(Arc::clone(&core), hold, true).defer_release());
+            }
             Turn::AskServer => match acquire.attempt(&policy()) {
                 Ok(Attempt::Granted(guard, hint)) => {
                     waiter.granted(hint);
@@ -130,6 +137,23 @@ fn acquire_since(
             }
             Turn::End(end) => return core.end_of_wait(end, &name),
         }
+    }
+}
+
+/// What makes the acquire one that another thread may give its hold to: a thread that waits for a
+/// plain, watched lock.
+fn recipient<'a>(
+    spec: &LockSpec,
+    lease: LeasePolicy,
+    holder: &LocalHolder,
+    core: &'a ClientCore,
+    name: &'a LockName,
+) -> Option<Recipient<'a>> {
+    match *holder {
+        LocalHolder::Thread(thread) if spec.hand_over && lease.watched => {
+            Some(Recipient { name, thread, watchdog: &core.watchdog })
+        }
+        LocalHolder::Thread(_) | LocalHolder::Named(_) => None,
     }
 }
 
@@ -202,7 +226,7 @@ impl LockAcquire<'_> {
             return Ok(None);
         };
         match self.send_reentry(&hold, count, &policy()) {
-            Ok(true) => Ok(Some(RawGuard::new(Arc::clone(core), hold, watched))),
+            Ok(true) => Ok(Some(self.guard(hold))),
             Ok(false) => Ok(None),
             Err(error) => {
                 // The count on the server may be one too high, which no decision reads. What
@@ -224,6 +248,8 @@ impl LockAcquire<'_> {
     ) -> Result<bool, Error> {
         let (core, lease) = (self.core, self.lease.lease);
         let set_count = hold.id().set_count(count, Some(lease));
+        // Until it is acknowledged, and only once sent.
+        hold.count_sent();
         let answer = core
             .call_by(&set_count, policy)
             .map_err(|error| error.failure.into_error(set_count.name(), &hold.name))?;
@@ -237,6 +263,9 @@ impl LockAcquire<'_> {
             return Ok(false);
         }
         core.watchdog.watch(hold, answer.sent_at);
+        if answer.late_copy_deadline.is_none() {
+            hold.count_answered();
+        }
         if self.id.kind != Kind::Fenced || hold.token().is_some() {
             return Ok(true);
         }
@@ -396,7 +425,7 @@ impl LockAcquire<'_> {
         }
         core.holds.insert(&hold);
         core.watchdog.watch(&hold, sent_at);
-        let guard = RawGuard::new(Arc::clone(core), hold, watched);
+        let guard = self.guard(hold);
         if core.is_shut_down() {
             // The shutdown may have ended all holds before this one was among them. Dropping the
             // guard releases it.
@@ -408,6 +437,18 @@ impl LockAcquire<'_> {
         // The lease was over before the answer arrived. The release says so, and cleans up.
         guard.release()?;
         Err(Error::Lost { name: self.id.name.shown(), reason: LostReason::Expired })
+    }
+
+    fn guard(&self, hold: Arc<Hold>) -> RawGuard {
+        let guard = RawGuard::new(Arc::clone(self.core), hold, self.lease.watched);
+        guard.handing_over(self.spec.hand_over && self.lease.watched)
+    }
+
+    /// The guard of a hold that another thread of this client has given to this one.
+    fn take_over(&self, hold: Arc<Hold>) -> Result<RawGuard, Error> {
+        let guard = self.guard(hold);
+        // Dropping the guard releases what a shutdown has not released.
+        if self.core.is_shut_down() { Err(Error::Shutdown) } else { Ok(guard) }
     }
 
     /// An error if the hold would be watched and nothing would renew it.

@@ -49,8 +49,10 @@ pub struct MemberLock {
 }
 
 impl MemberLock {
-    pub(crate) fn new(spec: LockSpec, owner: Option<LocalHolder>) -> Self {
+    pub(crate) fn new(mut spec: LockSpec, owner: Option<LocalHolder>) -> Self {
         let server = spec.server();
+        // The guards of several locks come and go together.
+        spec.hand_over = false;
         Self { spec, owner, server }
     }
 

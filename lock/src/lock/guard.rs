@@ -162,13 +162,14 @@ impl<T> LockGuard<T> {
     }
 
     /// The owner under which the server keeps the lock: the client's identity and the number of
-    /// this hold.
+    /// this hold. Threads that [hand it over](crate::guide::hand_over) have the same.
     #[must_use]
     pub fn owner(&self) -> &str {
         self.raw.owner()
     }
 
-    /// Releases the lock. `Ok` means that it was held until now and is free.
+    /// Releases the lock. `Ok` means that it was held until now and is free, or was [handed
+    /// over](crate::guide::hand_over) to the next thread of this client.
     ///
     /// If other guards of this hold are left, it stays held, and only its count goes down.
     ///

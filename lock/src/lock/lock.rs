@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, LostReason};
@@ -220,6 +221,8 @@ impl<G: Guard> Lock<G> {
         let (name, kind) = (self.spec.name()?, self.spec.kind);
         let core = self.spec.core()?;
         let own = core.holds.of_name(&name);
+        // A thread that was given one of them now would not learn that it is gone.
+        let _forced: Vec<_> = own.iter().map(ForcedRelease::begin).collect();
         let request = begin_request(&core, &name);
         let ended = self.spec.call(&by_kind::force_release(kind, name, request))?;
         // A hold of another layout may be gone too: a writer may read. So may one that the server
@@ -278,6 +281,22 @@ impl<G: Guard> Lock<G> {
     pub fn with_backoff(mut self, backoff: Backoff) -> Self {
         self.spec.backoff = backoff;
         self
+    }
+}
+
+/// A release of a hold that is forced. Until it is answered, the hold is not handed over.
+struct ForcedRelease<'a>(&'a Hold);
+
+impl<'a> ForcedRelease<'a> {
+    fn begin(hold: &'a Arc<Hold>) -> Self {
+        hold.count_forced_release(true);
+        Self(hold)
+    }
+}
+
+impl Drop for ForcedRelease<'_> {
+    fn drop(&mut self) {
+        self.0.count_forced_release(false);
     }
 }
 

@@ -15,7 +15,7 @@ use crate::hold::state::{Left, ListenerId};
 use crate::model::name::LockName;
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::release::{
-    ReleaseInProgress, begin_release, send_release, send_release_on_drop,
+    ReleaseInProgress, begin_release, hand_over, send_release, send_release_on_drop,
 };
 use crate::store::retry::RetryLimit;
 
@@ -25,6 +25,8 @@ pub struct RawGuard {
     core: Arc<ClientCore>,
     hold: Arc<Hold>,
     watched: bool,
+    /// Whether another thread of the client may get the hold when this was the last guard.
+    hands_over: bool,
     released: bool,
     /// Boxed, as hardly any of a hundred thousand guards has it.
     extras: OnceLock<Box<Extras>>,
@@ -44,7 +46,13 @@ struct Extras {
 impl RawGuard {
     pub(crate) fn new(core: Arc<ClientCore>, hold: Arc<Hold>, watched: bool) -> Self {
         let (extras, inherited) = (OnceLock::new(), Inherited::default());
-        Self { core, hold, watched, released: false, extras, inherited }
+        Self { core, hold, watched, hands_over: false, released: false, extras, inherited }
+    }
+
+    /// The same for a guard of a lock that threads give to each other.
+    pub(crate) fn handing_over(mut self, hands_over: bool) -> Self {
+        self.hands_over = hands_over;
+        self
     }
 
     pub(crate) fn is_held(&self) -> bool {
@@ -204,12 +212,18 @@ impl RawGuard {
 
     fn send_release(&self, timeout: Duration, limit: RetryLimit) -> Result<(), Error> {
         self.check_home()?;
+        if self.hands_over && hand_over(&self.core, &self.hold) {
+            return Ok(());
+        }
         let pending = begin_release(&self.core, &self.hold, self.watched)?;
         send_release(&self.core, &self.hold, &pending, timeout, limit)
     }
 
     fn send_release_on_drop(&self) -> Result<(), Error> {
         self.check_home()?;
+        if self.hands_over && hand_over(&self.core, &self.hold) {
+            return Ok(());
+        }
         let pending = begin_release(&self.core, &self.hold, self.watched)?;
         send_release_on_drop(&self.core, &self.hold, &pending)
     }

@@ -24,6 +24,8 @@ pub(crate) struct LockSpec {
     pub(crate) kind: Kind,
     lease: Result<LeasePolicy, Error>,
     pub(crate) nesting: Nesting,
+    /// Whether its threads give it to each other.
+    pub(crate) hand_over: bool,
     pub(crate) backoff: Backoff,
     /// How often one try is sent that is not answered.
     pub(crate) retries: RetryLimit,
@@ -58,6 +60,7 @@ impl LockSpec {
             kind,
             lease: Ok(lease),
             nesting: Nesting::Allowed,
+            hand_over: false,
             backoff: Backoff::default(),
             retries: RetryLimit::UntilAnswered,
         }

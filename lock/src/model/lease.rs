@@ -63,6 +63,12 @@ impl Lease {
         sent_at + self.duration().saturating_sub(self.drift())
     }
 
+    /// The least that a watched hold has left of it while each renewal is answered in time: the
+    /// validity of a lease without a third of the lease.
+    pub(crate) fn least_remaining(self) -> Duration {
+        self.duration().saturating_sub(self.drift()).saturating_sub(self.duration() / 3)
+    }
+
     /// One hundredth and 2 ms: the difference in rate of two clocks, and Redis's rounding to whole
     /// milliseconds.
     fn drift(self) -> Duration {

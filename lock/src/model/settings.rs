@@ -36,6 +36,28 @@ pub(crate) struct Settings {
     pub(crate) replica_acks: Option<ReplicaAcks>,
     /// Whether dropping a guard waits for the server's reply.
     pub(crate) wait_on_drop: bool,
+    /// Whether a hold is handed from thread to thread, and for how long.
+    pub(crate) hand_over: HandOver,
+}
+
+/// How long a hold may go from thread to thread without the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HandOver {
+    Off,
+    /// For this long after the server's grant.
+    Within(Duration),
+    /// This many times: where time stands still, or costs nothing.
+    Times(u32),
+}
+
+impl HandOver {
+    /// How long one client keeps a lock that others wait for.
+    pub(crate) fn budget(self) -> Duration {
+        match self {
+            Self::Within(budget) => budget,
+            Self::Off | Self::Times(_) => Duration::ZERO,
+        }
+    }
 }
 
 /// How many replicas have to acknowledge a grant, and how long that may take.
@@ -50,6 +72,12 @@ const TICKS_PER_WATCHED_LEASE: u32 = 10;
 
 /// Redis limits a script to some thousands of arguments, and a renewal has two.
 const MOST_KEYS: usize = 1000;
+
+/// How long a hold goes from thread to thread. Others wait that long for their turn.
+const HAND_OVER_BUDGET: Duration = Duration::from_millis(5);
+
+/// How often it does, where time is no measure.
+const HAND_OVERS: u32 = 100;
 
 /// The longest sleep of a waiter that may be next.
 pub(crate) const POLL_BOUND: Duration = Duration::from_secs(1);
@@ -78,6 +106,7 @@ impl Default for Settings {
             refuse_eviction: false,
             replica_acks: None,
             wait_on_drop: false,
+            hand_over: HandOver::Within(HAND_OVER_BUDGET),
         }
     }
 }
@@ -170,6 +199,20 @@ impl Settings {
         bounded("replica_acks", timeout, Duration::from_millis(1), most)?;
         self.replica_acks = Some(ReplicaAcks { wanted, timeout });
         Ok(())
+    }
+
+    /// Zero switches it off. A longer one would starve other clients.
+    pub(crate) fn set_hand_over_budget(&mut self, budget: Duration) -> Result<(), Error> {
+        bounded("hand_over_budget", budget, Duration::ZERO, Duration::from_secs(1))?;
+        self.hand_over = if budget.is_zero() { HandOver::Off } else { HandOver::Within(budget) };
+        Ok(())
+    }
+
+    /// Hand-overs are counted, where time is no measure.
+    pub(crate) fn count_hand_overs(&mut self) {
+        if self.hand_over != HandOver::Off {
+            self.hand_over = HandOver::Times(HAND_OVERS);
+        }
     }
 
     pub(crate) fn set_connections(&mut self, connections: usize) -> Result<(), Error> {

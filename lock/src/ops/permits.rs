@@ -183,7 +183,7 @@ impl PermitsReleased {
             PermitsFound::All | PermitsFound::Late => Found::Own,
             PermitsFound::Missing => Found::Nothing,
         };
-        Released { found, at: self.at }
+        Released { found, at: self.at, receivers: None }
     }
 }
 

@@ -21,6 +21,8 @@ pub(crate) struct Released {
     pub(crate) found: Found,
     /// The server's time of the release.
     pub(crate) at: ServerTime,
+    /// How many subscribers its message has reached on this server, if it says so.
+    pub(crate) receivers: Option<u32>,
 }
 
 /// What the release found.
@@ -34,13 +36,19 @@ pub(crate) enum Found {
 
 impl FromReply for Released {
     fn from_reply(value: Value) -> Result<Self, Unexpected> {
+        if let Some([1, now, receivers]) = value.as_integers()
+            && let Ok(receivers) = u64::try_from(receivers)
+        {
+            let receivers = Some(u32::try_from(receivers).unwrap_or(u32::MAX));
+            return Ok(Self { found: Found::Own, at: ServerTime(now), receivers });
+        }
         let (found, at) = match value.as_integers() {
             Some([1, now]) => (Found::Own, now),
             Some([0, now]) => (Found::Nothing, now),
             Some([-1, now]) => (Found::OtherOwner, now),
             _ => return Err(Unexpected(value)),
         };
-        Ok(Self { found, at: ServerTime(at) })
+        Ok(Self { found, at: ServerTime(at), receivers: None })
     }
 
     fn server_time(value: &Value) -> Option<ServerTime> {
@@ -60,7 +68,8 @@ pub(crate) fn other_or_nothing(keyspace: &mut Keyspace, key: &str) -> i64 {
 
 /// The server's time in the reply of every kind's release.
 pub(crate) fn released_at(value: &Value) -> Option<ServerTime> {
-    value.as_integers().map(|[_, now]| ServerTime(now))
+    let with_receivers = || value.as_integers().map(|[_, now, _]| ServerTime(now));
+    value.as_integers().map(|[_, now]| ServerTime(now)).or_else(with_receivers)
 }
 
 static SCRIPT: Script = Script::new(include_str!("scripts/release.lua"));
@@ -88,15 +97,19 @@ impl Operation for Release {
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
         let key = self.name.as_str();
-        let answer = if keyspace.hash_has(key, &self.owner.to_string()) == Ok(true) {
+        if keyspace.hash_has(key, &self.owner.to_string()) == Ok(true) {
             keyspace.delete(key);
-            if let Some(channel) = &self.channel {
-                keyspace.publish(channel, UNLOCKED);
-            }
-            1
-        } else {
-            other_or_nothing(keyspace, key)
-        };
+            let Some(channel) = &self.channel else { return Ok(with_time(1, keyspace)) };
+            keyspace.publish(channel, UNLOCKED);
+            // A keyspace does not know its subscribers. Nobody uses the number in memory.
+            let receivers = Value::Integer(1);
+            return Ok(Value::Array(vec![
+                Value::Integer(1),
+                Value::Integer(keyspace.now().0),
+                receivers,
+            ]));
+        }
+        let answer = other_or_nothing(keyspace, key);
         Ok(with_time(answer, keyspace))
     }
 }

@@ -151,7 +151,7 @@ impl Operation for UndoAcquire {
                     [Value::Integer(0), Value::Integer(now)] => (Found::Nothing, *now),
                     _ => return Err(Unexpected(Value::Array(parts))),
                 };
-                Ok(Released { found, at: ServerTime(at) })
+                Ok(Released { found, at: ServerTime(at), receivers: None })
             }
             other => Err(Unexpected(other)),
         }

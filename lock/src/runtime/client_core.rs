@@ -26,7 +26,7 @@ use crate::model::wait::WaitSpec;
 use crate::ops::{Operation, RequestSequences};
 #[cfg(feature = "metrics")]
 use crate::runtime::metrics::{MetricsPublisher, Sources};
-use crate::runtime::wait::{SHORTEST_CALL, WaitEnd, WaitRegistry};
+use crate::runtime::wait::{QueueWaker, SHORTEST_CALL, WaitEnd, WaitRegistry, WaitSettings};
 use crate::store::retry::{Answer, CallError, RetryLimit, RetryPolicy, call, park};
 use crate::store::{Failure, Listener, Location, Memory, Store};
 use crate::watchdog::{Moment, ReleaseId, Watchdog};
@@ -95,8 +95,17 @@ impl ClientCore {
         // Before anything is started.
         let id = ClientId::new()?;
         let events = Arc::new(EventDispatcher::start(callbacks.clone(), Arc::clone(&clock))?);
-        let waits = WaitRegistry::new(Arc::clone(&clock), Arc::clone(&events), settings.poll_bound);
-        let waits = Arc::new(waits);
+        let holds = Arc::new(HoldRegistry::default());
+        let waits = Arc::new(WaitRegistry::new(
+            Arc::clone(&clock),
+            Arc::clone(&events),
+            Arc::clone(&holds),
+            WaitSettings {
+                poll_bound: settings.poll_bound,
+                hand_over: settings.hand_over,
+                lease: settings.watchdog_lease,
+            },
+        ));
         let listener: Weak<dyn Listener> = Arc::downgrade(&waits) as Weak<dyn Listener>;
         let mut eviction = None;
         let mut writes_alone = false;
@@ -123,7 +132,7 @@ impl ClientCore {
             return Err(Error::Eviction { policy });
         }
         let store = Arc::new(store);
-        let holds = Arc::new(HoldRegistry::default());
+        let waker = QueueWaker { waits: Arc::clone(&waits), store: Arc::clone(&store) };
         #[cfg_attr(not(feature = "metrics"), expect(unused_mut, reason = "nothing else can fail"))]
         let mut watchdog = Watchdog::start(
             Arc::clone(&store),
@@ -131,6 +140,7 @@ impl ClientCore {
             settings.clone(),
             Arc::clone(&holds),
             Arc::clone(&events),
+            Arc::new(waker),
         )?;
         #[cfg(feature = "metrics")]
         let publisher = {

@@ -141,6 +141,7 @@ impl Shared {
     fn publish(&self, published: &mut Published, sources: &Sources, ends: bool) {
         let mut now = Stats::default();
         sources.counters.fill(&mut now);
+        now.hand_overs = sources.waits.hand_overs();
         if !ends {
             now.held = sources.holds.len();
             now.waiters = sources.waits.waiters();
@@ -156,6 +157,7 @@ impl Shared {
                 now.unanswered_renewals,
             ),
             ("wheellock_renewal_retries_total", before.renewal_retries, now.renewal_retries),
+            ("wheellock_hand_overs_total", before.hand_overs, now.hand_overs),
             ("wheellock_panics_total", before.panics, now.panics),
         ];
         for (name, before, now) in counters {

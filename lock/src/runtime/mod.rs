@@ -8,3 +8,4 @@ pub(crate) mod named;
 pub(crate) mod release;
 pub(crate) mod wait;
 pub(crate) mod wait_queue;
+pub(crate) mod yielding;

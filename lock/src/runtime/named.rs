@@ -87,7 +87,7 @@ pub(crate) fn wait_for_grant<G>(
             Attempt::Busy(..) => Ok(None),
         };
     }
-    let mut waiter = core.waits.join(&core.store, channel, WaitMode::Shared, wait, None);
+    let mut waiter = core.waits.join(&core.store, channel, WaitMode::Shared, wait, None, None);
     loop {
         match waiter.turn() {
             Turn::AskServer => match attempt() {
@@ -98,8 +98,8 @@ pub(crate) fn wait_for_grant<G>(
                 Ok(Attempt::Busy(busy, hint)) => waiter.refused(busy, hint),
                 Err(error) => return core.end_of_wait(waiter.failed(error), name),
             },
-            // Permits and counts have no owners.
-            Turn::CheckSiblings => {}
+            // Permits and counts have no owners, and are not handed over.
+            Turn::CheckSiblings | Turn::HandedOver(_) | Turn::Close(_) => {}
             Turn::End(end) => return core.end_of_wait(end, name),
         }
     }

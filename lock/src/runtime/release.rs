@@ -33,7 +33,11 @@ pub(crate) enum PendingRelease {
     /// The number of guards that are left.
     Count(u32),
     /// It was the last guard, of a hold that would have been valid until then.
-    Release { valid_until: Option<Instant> },
+    Release {
+        valid_until: Option<Instant>,
+        /// Whether threads of this client wait for the end of the release.
+        waited_for: bool,
+    },
 }
 
 /// A release that begins after a deadline may take this long. Most are answered in it.
@@ -54,7 +58,14 @@ pub(crate) fn begin_release(
     }
     let valid_until = hold.valid_until();
     end_hold(core, hold)?;
-    Ok(PendingRelease::Release { valid_until })
+    let waited_for = core.waits.release_begins(&core.store, hold);
+    Ok(PendingRelease::Release { valid_until, waited_for })
+}
+
+/// The last guard of a thread is gone: another thread of this client becomes the holder, if one is
+/// next in line (DESIGN: hand-over). Nothing is sent then. False if the hold is to be released.
+pub(crate) fn hand_over(core: &ClientCore, hold: &Arc<Hold>) -> bool {
+    core.waits.hand_over(hold)
 }
 
 /// Ends `hold` for everything in this process, and leaves it to the caller to release it on the
@@ -83,24 +94,36 @@ pub(crate) fn send_release(
 ) -> Result<(), Error> {
     match *pending {
         PendingRelease::Count(count) => send_count(core, hold, count, timeout, limit),
-        PendingRelease::Release { valid_until } => {
-            send_last(core, hold, valid_until, timeout, limit)
+        PendingRelease::Release { valid_until, waited_for } => {
+            let sent = send_last(core, hold, valid_until, timeout, limit);
+            if waited_for {
+                let receivers = sent.as_ref().ok().copied().flatten();
+                core.waits.release_ends(&core.store, hold, receivers);
+            }
+            sent.map(drop)
         }
     }
 }
 
 /// Tells the server without waiting for its reply, which is read later. It waits for the reply, in
-/// one attempt, if the program wants that, and if the release cannot be sent without a wait.
+/// one attempt, if the program wants that, if the release cannot be sent without a wait, and if
+/// threads of this client wait for the lock: the reply says when the first of them may ask for it.
 pub(crate) fn send_release_on_drop(
     core: &ClientCore,
     hold: &Arc<Hold>,
     pending: &PendingRelease,
 ) -> Result<(), Error> {
     let wait = |left| send_release(core, hold, pending, left, RetryLimit::One);
+    if let PendingRelease::Release { waited_for: true, .. } = pending {
+        return wait(core.settings.command_timeout);
+    }
     let queue = || defer_release(core, hold, pending);
     send_on_drop(core, wait, queue, |limit| match *pending {
-        PendingRelease::Count(count) => core.watchdog.send_count_unread(hold, count, limit),
-        PendingRelease::Release { valid_until } => {
+        PendingRelease::Count(count) => {
+            hold.count_sent();
+            core.watchdog.send_count_unread(hold, count, limit)
+        }
+        PendingRelease::Release { valid_until, .. } => {
             core.watchdog.send_release_unread(hold, valid_until, limit)
         }
     })
@@ -139,8 +162,14 @@ fn send_count(
     limit: RetryLimit,
 ) -> Result<(), Error> {
     let set_count = hold.id().set_count(count, None);
+    hold.count_sent();
     match core.call_for(&set_count, timeout, limit) {
-        Ok(Answer { reply: SetCountReply::Written, .. }) => Ok(()),
+        Ok(Answer { reply: SetCountReply::Written, late_copy_deadline, .. }) => {
+            if late_copy_deadline.is_none() {
+                hold.count_answered();
+            }
+            Ok(())
+        }
         Ok(Answer { reply: SetCountReply::Gone, .. }) if hold.is_released() => Ok(()),
         Ok(Answer { reply: SetCountReply::Gone, .. }) => {
             core.watchdog.lose(hold, LostReason::Deleted);
@@ -152,13 +181,14 @@ fn send_count(
     }
 }
 
+/// Returns how many subscribers the message has reached, if the server says so.
 fn send_last(
     core: &ClientCore,
     hold: &Arc<Hold>,
     valid_until: Option<Instant>,
     timeout: Duration,
     limit: RetryLimit,
-) -> Result<(), Error> {
+) -> Result<Option<u32>, Error> {
     let id = hold.id();
     let release = id.release();
     let answer = core.call_for(&release, timeout, limit);
@@ -177,11 +207,11 @@ fn send_last(
     let answer = answer.map_err(|error| error.failure.into_error(release.name(), &hold.name))?;
     let in_time = valid_until.is_some_and(|end| core.now() < end);
     let reason = match answer.reply.found {
-        Found::Own => return Ok(()),
+        Found::Own => return Ok(answer.reply.receivers),
         // An earlier copy of this release may have found it. While the lease ran, no other owner
         // could have it.
         Found::Nothing | Found::OtherOwner if answer.late_copy_deadline.is_some() && in_time => {
-            return Ok(());
+            return Ok(None);
         }
         Found::Nothing | Found::OtherOwner if answer.late_copy_deadline.is_some() => {
             return Err(late_release());
@@ -210,9 +240,15 @@ fn unsent_release() -> Error {
 /// No caller waits for the server. The release is queued. A count stays one too high there, which
 /// the last release ignores.
 pub(crate) fn defer_release(core: &ClientCore, hold: &Arc<Hold>, pending: &PendingRelease) {
-    if let PendingRelease::Release { .. } = pending {
-        core.queue_release(hold);
-        core.watchdog.end_in_flight_release(hold.id());
+    match *pending {
+        PendingRelease::Count(_) => hold.count_sent(),
+        PendingRelease::Release { waited_for, .. } => {
+            core.queue_release(hold);
+            core.watchdog.end_in_flight_release(hold.id());
+            if waited_for {
+                core.waits.release_ends(&core.store, hold, None);
+            }
+        }
     }
 }
 

@@ -5,9 +5,15 @@
 //! been published before; then it sleeps until a message, the end of the other owner's lease, the
 //! poll bound, its deadline or a cancellation. [`WaitQueue`] decides which waiter tries and when.
 //! This file parks the threads and takes the messages to them (DESIGN: waiting).
+//!
+//! A thread that releases a lock gives its hold to the first waiter, if that can be (DESIGN:
+//! hand-over). All that it takes to decide is under the lock of the queues: who is first, and
+//! whether it waits.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use hashed_wheel::{Clock, Parker};
@@ -16,7 +22,13 @@ use crate::error::Error;
 use crate::events::dispatcher::EventDispatcher;
 use crate::events::report::Warning;
 use crate::events::stats::Gauge;
-use crate::model::settings::QUEUE_POLL_BOUND;
+use crate::hold::hold::Hold;
+use crate::hold::listener::EndListener;
+use crate::hold::registry::HoldRegistry;
+use crate::model::kind::Kind;
+use crate::model::lease::Lease;
+use crate::model::name::LockName;
+use crate::model::settings::{HandOver, QUEUE_POLL_BOUND};
 use crate::model::sync::Mutex;
 use crate::model::wait::WaitSpec;
 use crate::model::wait_mode::{WaitMode, WakeHint};
@@ -24,6 +36,7 @@ use crate::runtime::wait_queue::{Newcomer, Step, Ticket, WaitQueue, Wakes};
 use crate::store::retry::{is_cancelled, park};
 use crate::store::shutdown::ShutdownState;
 use crate::store::{Listener, Store};
+use crate::watchdog::Watchdog;
 
 /// A round trip that takes longer comes from a server that stalled. The next one is not expected
 /// to.
@@ -47,6 +60,12 @@ pub(crate) enum Turn {
     /// It asks the server, and reports the result: [`Waiter::granted`], [`Waiter::refused`] or
     /// [`Waiter::failed`].
     AskServer,
+    /// It was given the hold of another thread of this client, and is its holder now. It has left
+    /// the queue.
+    HandedOver(Arc<Hold>),
+    /// The same, but the hold is not to be trusted any more, or not for long. It releases it on the
+    /// server, and waits on.
+    Close(Arc<Hold>),
     /// It looks whether another thread of its owner has been granted the lock. Nothing is reported.
     CheckSiblings,
     /// It waits no longer.
@@ -69,16 +88,37 @@ pub(crate) enum WaitEnd {
     Failed(Error),
 }
 
+/// What makes a waiter one that may be given a hold of another thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Recipient<'a> {
+    pub(crate) name: &'a LockName,
+    pub(crate) thread: ThreadId,
+    /// Ends a hold that the waiter was given and does not take.
+    pub(crate) watchdog: &'a Watchdog,
+}
+
+/// How a wait for grants is set up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WaitSettings {
+    pub(crate) poll_bound: Duration,
+    pub(crate) hand_over: HandOver,
+    /// The lease of the holds that are handed over.
+    pub(crate) lease: Lease,
+}
+
 /// The channels that threads of this client wait on.
 #[derive(Debug)]
 pub(crate) struct WaitRegistry {
     clock: Arc<dyn Clock>,
     events: Arc<EventDispatcher>,
-    poll_bound: Duration,
+    holds: Arc<HoldRegistry>,
+    settings: WaitSettings,
     shutdown: ShutdownState,
     by_name: Mutex<HashMap<Arc<str>, Channel>>,
     /// Threads that sleep here, or have slept and are about to try again.
     sleepers: Gauge,
+    /// How often a hold was handed over.
+    hand_overs: AtomicU64,
 }
 
 /// The waiters for one channel's messages. Readers and writers of one lock share the channel and
@@ -87,35 +127,53 @@ pub(crate) struct WaitRegistry {
 struct Channel {
     exclusive: ChannelQueue,
     shared: ChannelQueue,
+    /// Whether its messages arrive.
+    live: bool,
+    /// Whether a hold of this client was handed over, and has not ended. Until it does, the channel
+    /// stays, also while nobody waits.
+    has_hold: bool,
 }
 
 #[derive(Debug)]
 struct ChannelQueue {
     queue: WaitQueue,
-    parkers: BTreeMap<Ticket, Parker>,
+    threads: BTreeMap<Ticket, WaitingThread>,
     subscribed: bool,
     /// The error of the last try, if it was one.
     failure: Option<Error>,
+}
+
+/// A waiter that sleeps, or has slept.
+#[derive(Debug)]
+struct WaitingThread {
+    parker: Parker,
+    /// The name of the lock and the thread, if it may be given a hold.
+    recipient: Option<(LockName, ThreadId)>,
+    /// The hold that it was given, until it looks.
+    given: Option<Arc<Hold>>,
 }
 
 impl WaitRegistry {
     pub(crate) fn new(
         clock: Arc<dyn Clock>,
         events: Arc<EventDispatcher>,
-        poll_bound: Duration,
+        holds: Arc<HoldRegistry>,
+        settings: WaitSettings,
     ) -> Self {
         Self {
             clock,
             events,
-            poll_bound,
+            holds,
+            settings,
             shutdown: ShutdownState::default(),
             by_name: Mutex::new(HashMap::new()),
             sleepers: Gauge::default(),
+            hand_overs: AtomicU64::new(0),
         }
     }
 
     /// Joins the queue of `channel`, until the waiter is dropped. Whatever unparks `sibling` gives
-    /// the waiter a [`Turn::CheckSiblings`].
+    /// the waiter a [`Turn::CheckSiblings`]. A `recipient` may be given a hold of this client.
     pub(crate) fn join<'a>(
         &'a self,
         store: &'a Store,
@@ -123,20 +181,34 @@ impl WaitRegistry {
         mode: WaitMode,
         wait: WaitSpec<'a>,
         sibling: Option<&'a Parker>,
+        recipient: Option<Recipient<'a>>,
     ) -> Waiter<'a> {
-        let newcomer = match mode {
-            WaitMode::Exclusive | WaitMode::Polled | WaitMode::Queued => Newcomer::Queues,
-            WaitMode::Shared => Newcomer::TriesOnce,
-        };
         let poll_bound = match mode {
             WaitMode::Queued => QUEUE_POLL_BOUND,
-            WaitMode::Exclusive | WaitMode::Shared | WaitMode::Polled => self.poll_bound,
+            WaitMode::Exclusive | WaitMode::Shared | WaitMode::Polled => self.settings.poll_bound,
         };
+        let recipient = recipient.filter(|_| self.settings.hand_over != HandOver::Off);
+        let now = self.clock.now();
         let mut by_name = self.by_name.lock();
         let entry = by_name.entry(Arc::clone(channel));
         let queues = entry.or_insert_with(|| Channel::new(poll_bound));
-        let ticket = queues.of(mode).queue.join(newcomer);
+        // With the queues locked: a hold that is in use now will find this waiter when it ends.
+        let knows_holder = recipient.is_some_and(|recipient| self.is_in_use(recipient.name, now));
+        let newcomer = match mode {
+            WaitMode::Exclusive if knows_holder => Newcomer::KnowsHolder,
+            WaitMode::Exclusive | WaitMode::Polled | WaitMode::Queued => Newcomer::Queues,
+            WaitMode::Shared => Newcomer::TriesOnce,
+        };
+        let of = queues.of(mode);
+        let ticket = of.queue.join(newcomer, now);
+        let parker = knows_holder.then(Parker::new);
+        if let Some(parker) = &parker {
+            of.threads.insert(ticket, WaitingThread::new(parker, recipient));
+        }
         drop(by_name);
+        if parker.is_some() {
+            self.sleepers.up(1);
+        }
         Waiter {
             registry: self,
             store,
@@ -144,8 +216,9 @@ impl WaitRegistry {
             mode,
             wait,
             sibling,
+            recipient,
             ticket,
-            parker: None,
+            parker,
             siblings_checked: false,
             answer_by: None,
             trying: None,
@@ -154,11 +227,16 @@ impl WaitRegistry {
         }
     }
 
+    /// Whether a thread of this client holds the lock, and its waiters will learn of the end.
+    fn is_in_use(&self, name: &LockName, now: Instant) -> bool {
+        self.holds.any(name, |hold| hold.kind == Kind::Reentrant && hold.is_in_use(now))
+    }
+
     /// Ends every wait, now and later.
     pub(crate) fn close(&self) {
         self.shutdown.begin();
         for queue in self.by_name.lock().values().flat_map(Channel::queues) {
-            queue.parkers.values().for_each(Parker::unpark);
+            queue.threads.values().for_each(|thread| thread.parker.unpark());
         }
     }
 
@@ -176,24 +254,157 @@ impl WaitRegistry {
         self.sleepers.now()
     }
 
-    fn wake(&self, channel: &str) {
-        let now = self.clock.now();
-        if let Some(channel) = self.by_name.lock().get_mut(channel) {
-            for queue in [&mut channel.exclusive, &mut channel.shared] {
-                queue.queue.wake();
-                queue.unpark(queue.queue.leader(now));
-            }
+    /// How often a hold was handed over.
+    pub(crate) fn hand_overs(&self) -> u64 {
+        // Relaxed: a plain sum.
+        self.hand_overs.load(Ordering::Relaxed)
+    }
+
+    /// Gives `hold` to the first waiter of its channel, in place of the last guard of the calling
+    /// thread. False if that cannot be: then it is to be released on the server.
+    pub(crate) fn hand_over(&self, hold: &Arc<Hold>) -> bool {
+        // Mostly nobody waits, and nothing is locked. A waiter that is missed gets it otherwise.
+        if self.sleepers.now() == 0 {
+            return false;
         }
+        let now = self.clock.now();
+        let held_for = now.saturating_duration_since(hold.granted_at());
+        let limit = match self.settings.hand_over {
+            _ if hold.kind != Kind::Reentrant || hold.has_named_holder => return false,
+            HandOver::Times(times) => Some(times),
+            HandOver::Within(budget) if held_for < budget => None,
+            HandOver::Within(_) | HandOver::Off => return false,
+        };
+        let name = hold.name.channel();
+        let mut by_name = self.by_name.lock();
+        let Some(channel) = by_name.get_mut(&name) else { return false };
+        let of = &mut channel.exclusive;
+        // 1. The first waiter, and no other: it sleeps, or looks again before it does.
+        let Some(ticket) = of.queue.next_recipient() else { return false };
+        let Some(thread) = of.threads.get_mut(&ticket) else { return false };
+        let Some((wanted, recipient)) = &thread.recipient else { return false };
+        // 2. Two names may have one channel. A shutdown releases what is held when it begins.
+        if *wanted != hold.name || self.is_closed() {
+            return false;
+        }
+        // 3. The hold changes its holder in one step, unless it is over by then.
+        let lease = self.settings.lease;
+        let Some(listeners) = hold.hand_over(*recipient, lease, now, limit) else { return false };
+        thread.given = Some(Arc::clone(hold));
+        let parker = thread.parker.clone();
+        of.queue.give(ticket, now);
+        channel.has_hold = true;
+        drop(by_name);
+        // 4. With nothing locked: it looks at the queue at once.
+        parker.unpark();
+        drop(listeners);
+        self.hand_overs.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    /// The last guard of a hold is gone, and the calling thread is about to release it on the
+    /// server. Returns whether threads of this client wait for it: then [`release_ends`] follows.
+    ///
+    /// [`release_ends`]: Self::release_ends
+    pub(crate) fn release_begins(&self, store: &Store, hold: &Hold) -> bool {
+        if hold.kind != Kind::Reentrant || self.settings.hand_over == HandOver::Off {
+            return false;
+        }
+        let name = hold.name.channel();
+        let is_waited_for = |by_name: &mut HashMap<_, Channel>| {
+            let Some(channel) = by_name.get_mut(&name) else { return false };
+            channel.has_hold = false;
+            let is_waited_for = !channel.exclusive.queue.is_empty();
+            if !is_waited_for {
+                remove_unused(by_name, &name, store);
+            }
+            is_waited_for
+        };
+        // Whoever comes later does not find the hold any more, and asks the server.
+        if !is_waited_for(&mut self.by_name.lock()) {
+            return false;
+        }
+        let now = self.clock.now();
+        if let Some(channel) = self.by_name.lock().get_mut(&name) {
+            channel.exclusive.queue.release_begins(now, channel.live);
+        }
+        true
+    }
+
+    /// The server has released it, and published that to so many `receivers`; or nobody waits for
+    /// its answer any more. The first waiter asks for the lock, after those of other clients.
+    pub(crate) fn release_ends(&self, store: &Store, hold: &Hold, receivers: Option<u32>) {
+        let name = hold.name.channel();
+        let now = self.clock.now();
+        let first = {
+            let mut by_name = self.by_name.lock();
+            let Some(channel) = by_name.get_mut(&name) else { return };
+            let of = &mut channel.exclusive;
+            let yields = match self.settings.hand_over {
+                HandOver::Within(_) => of.queue.release_ends(now, receivers),
+                HandOver::Times(_) | HandOver::Off => {
+                    of.queue.release_ends_at_once();
+                    false
+                }
+            };
+            of.unpark(of.queue.first_asleep());
+            // Those that yield have to hear of other releases.
+            let waits = yields && !of.queue.is_empty();
+            let first = waits && !std::mem::replace(&mut of.subscribed, true);
+            if first {
+                store.subscribe(&name);
+            }
+            first
+        };
+        if first {
+            store.flush();
+        }
+    }
+}
+
+/// Lets the first waiter of a lock try when a hold of this client is over. No message may tell it:
+/// one that knew the holder has not subscribed.
+#[derive(Debug)]
+pub(crate) struct QueueWaker {
+    pub(crate) waits: Arc<WaitRegistry>,
+    pub(crate) store: Arc<Store>,
+}
+
+impl EndListener for QueueWaker {
+    fn hold_ended(&self, name: &LockName) {
+        let name = name.channel();
+        let mut by_name = self.waits.by_name.lock();
+        let Some(channel) = by_name.get_mut(&name) else { return };
+        channel.has_hold = false;
+        let of = &mut channel.exclusive;
+        of.queue.hold_ended();
+        of.unpark(of.queue.first_asleep());
+        remove_unused(&mut by_name, &name, &self.store);
     }
 }
 
 impl Listener for WaitRegistry {
     fn live(&self, channel: &str) {
-        self.wake(channel);
+        let now = self.clock.now();
+        if let Some(channel) = self.by_name.lock().get_mut(channel) {
+            channel.live = true;
+            for queue in [&mut channel.exclusive, &mut channel.shared] {
+                queue.queue.confirmed();
+                queue.unpark(queue.queue.leader(now));
+            }
+        }
     }
 
     fn message(&self, channel: &str, _payload: &str) {
-        self.wake(channel);
+        let now = self.clock.now();
+        let budget = self.settings.hand_over.budget();
+        if let Some(channel) = self.by_name.lock().get_mut(channel) {
+            for queue in [&mut channel.exclusive, &mut channel.shared] {
+                if queue.queue.message(now, budget) {
+                    queue.unpark(queue.queue.leader(now));
+                }
+            }
+        }
     }
 
     fn refused(&self, refusal: &str) {
@@ -202,9 +413,31 @@ impl Listener for WaitRegistry {
     }
 }
 
+/// Removes a channel that nobody waits on, with its subscription.
+fn remove_unused(by_name: &mut HashMap<Arc<str>, Channel>, name: &Arc<str>, store: &Store) {
+    let Some(channel) = by_name.get_mut(name).filter(|channel| !channel.has_hold) else { return };
+    let is_subscribed = |channel: &Channel| channel.queues().iter().any(|of| of.subscribed);
+    let was_subscribed = is_subscribed(channel);
+    for of in [&mut channel.exclusive, &mut channel.shared] {
+        of.subscribed &= !of.queue.is_empty();
+    }
+    if was_subscribed && !is_subscribed(channel) {
+        channel.live = false;
+        store.unsubscribe(name);
+    }
+    if channel.queues().iter().all(|of| of.queue.is_empty()) {
+        by_name.remove(name);
+    }
+}
+
 impl Channel {
     fn new(poll_bound: Duration) -> Self {
-        Self { exclusive: ChannelQueue::new(poll_bound), shared: ChannelQueue::new(poll_bound) }
+        Self {
+            exclusive: ChannelQueue::new(poll_bound),
+            shared: ChannelQueue::new(poll_bound),
+            live: false,
+            has_hold: false,
+        }
     }
 
     fn queues(&self) -> [&ChannelQueue; 2] {
@@ -223,7 +456,7 @@ impl ChannelQueue {
     fn new(poll_bound: Duration) -> Self {
         Self {
             queue: WaitQueue::new(poll_bound),
-            parkers: BTreeMap::new(),
+            threads: BTreeMap::new(),
             subscribed: false,
             failure: None,
         }
@@ -235,11 +468,30 @@ impl ChannelQueue {
         self.queue.asking().for_each(|ticket| self.unpark(Some(ticket)));
     }
 
+    /// Whether the next waiter may be given a hold of this name.
+    fn gives_next(&self, name: &LockName) -> bool {
+        let next = self.queue.next_recipient().and_then(|ticket| self.threads.get(&ticket));
+        next.and_then(|thread| thread.recipient.as_ref()).is_some_and(|(wanted, _)| wanted == name)
+    }
+
     fn unpark(&self, ticket: Option<Ticket>) {
-        if let Some(parker) = ticket.and_then(|ticket| self.parkers.get(&ticket)) {
-            parker.unpark();
+        if let Some(thread) = ticket.and_then(|ticket| self.threads.get(&ticket)) {
+            thread.parker.unpark();
         }
     }
+}
+
+impl WaitingThread {
+    fn new(parker: &Parker, recipient: Option<Recipient<'_>>) -> Self {
+        let recipient = recipient.map(|recipient| (recipient.name.clone(), recipient.thread));
+        Self { parker: parker.clone(), recipient, given: None }
+    }
+}
+
+/// What a waiter finds when it looks at its queue.
+enum Found {
+    Step(Step),
+    Hold(Turn),
 }
 
 /// By when a waiter with a deadline needs an answer of the server, its own or another waiter's.
@@ -270,6 +522,7 @@ pub(crate) struct Waiter<'a> {
     mode: WaitMode,
     wait: WaitSpec<'a>,
     sibling: Option<&'a Parker>,
+    recipient: Option<Recipient<'a>>,
     ticket: Ticket,
     /// Once it sleeps.
     parker: Option<Parker>,
@@ -310,7 +563,11 @@ impl Waiter<'_> {
             // time: one that the deadline cuts off would be an error, although another owner holds
             // the lock.
             let in_time = left.zip(self.round_trip).is_none_or(|(left, trip)| left > trip);
-            match self.step(now) {
+            let step = match self.look(now) {
+                Found::Step(step) => step,
+                Found::Hold(turn) => return turn,
+            };
+            match step {
                 // 4. This one leads the queue, and there is something to try for.
                 Step::Try(wakes) if in_time => {
                     self.trying = Some((wakes, now));
@@ -350,7 +607,14 @@ impl Waiter<'_> {
         self.with_queue((), |of| {
             of.queue.granted(self.ticket, wakes, hint, now);
             of.answered();
-            if !of.subscribed {
+            // With the queues locked: if the hold has ended already, the wake for that is counted.
+            let waits = |recipient: Recipient<'_>| {
+                of.gives_next(recipient.name) && self.registry.is_in_use(recipient.name, now)
+            };
+            if self.recipient.is_some_and(waits) {
+                // The next one waits for this thread.
+                of.queue.cover();
+            } else if !of.subscribed {
                 // Nothing was refused so far, so no message will come. The next in the queue tries,
                 // is refused and subscribes.
                 of.queue.wake();
@@ -416,24 +680,43 @@ impl Waiter<'_> {
 
     fn set_parker(&mut self) {
         let parker = self.sibling.cloned().unwrap_or_default();
-        self.with_queue((), |of| {
-            of.parkers.insert(self.ticket, parker.clone());
-        });
+        let thread = WaitingThread::new(&parker, self.recipient);
+        self.with_queue((), |of| drop(of.threads.insert(self.ticket, thread)));
         self.registry.sleepers.up(1);
         self.parker = Some(parker);
     }
 
-    fn step(&self, now: Instant) -> Step {
-        self.with_queue(Step::Sleep(None), |of| {
-            let step = of.queue.step(self.ticket, now);
-            // It leads although others ahead of it are stuck. A deputy behind it has to
-            // watch it now.
-            let takes_over = of.queue.tickets().next() != Some(self.ticket);
-            if takes_over && matches!(step, Step::Try(_)) {
+    /// What to do next: by the queue, or with the hold that it was given.
+    fn look(&mut self, now: Instant) -> Found {
+        let (registry, ticket) = (self.registry, self.ticket);
+        let mut by_name = registry.by_name.lock();
+        let Some(channel) = by_name.get_mut(self.channel) else {
+            return Found::Step(Step::Sleep(None));
+        };
+        let of = channel.of(self.mode);
+        if let Some(hold) = of.threads.get_mut(&ticket).and_then(|thread| thread.given.take()) {
+            // Looked at on this thread: it may have been stopped since the hold was given to it.
+            if !hold.is_fresh(now, registry.settings.lease) {
+                of.queue.decline(ticket);
+                return Found::Hold(Turn::Close(hold));
+            }
+            of.queue.take(ticket);
+            of.threads.remove(&ticket);
+            drop(by_name);
+            self.has_left = true;
+            registry.sleepers.down(1);
+            return Found::Hold(Turn::HandedOver(hold));
+        }
+        let step = of.queue.step(ticket, now);
+        if matches!(step, Step::Try(_)) {
+            // It leads although others ahead of it are stuck, or after some have left that woke
+            // nobody. A deputy behind it has to watch it now.
+            let unwatched = of.queue.take_unwatched();
+            if unwatched || of.queue.tickets().next() != Some(ticket) {
                 of.queue.to_wake(now).for_each(|ticket| of.unpark(Some(ticket)));
             }
-            step
-        })
+        }
+        Found::Step(step)
     }
 
     fn has_answer(&self) -> bool {
@@ -478,7 +761,13 @@ impl Waiter<'_> {
         if self.parker.is_some() {
             self.registry.sleepers.down(1);
         }
-        if self.leave_others() {
+        let (leaves_others, given) = self.leave_others();
+        if let (Some(hold), Some(recipient)) = (given, self.recipient) {
+            // It was given a hold meanwhile, which nobody uses. A renewal thread releases it.
+            hold.remove_guard(true);
+            recipient.watchdog.end_in_background(&hold);
+        }
+        if leaves_others {
             // Not with the queues locked: the clock may be foreign code.
             let now = self.registry.clock.now();
             self.with_queue((), |of| {
@@ -487,27 +776,19 @@ impl Waiter<'_> {
         }
     }
 
-    /// Whether it leaves others behind. If not, the subscription and the channel go with it.
-    fn leave_others(&self) -> bool {
+    /// Whether it leaves others behind, and the hold that it was given. Without others, the
+    /// subscription and the channel go with it.
+    fn leave_others(&self) -> (bool, Option<Arc<Hold>>) {
         let mut by_name = self.registry.by_name.lock();
         let Some(channel) = by_name.get_mut(self.channel) else {
-            return false;
+            return (false, None);
         };
         let of = channel.of(self.mode);
         of.queue.leave(self.ticket);
-        of.parkers.remove(&self.ticket);
-        if !of.queue.is_empty() {
-            return true;
-        }
-        let subscribed = std::mem::take(&mut of.subscribed);
-        let [one, other] = channel.queues();
-        if subscribed && !one.subscribed && !other.subscribed {
-            self.store.unsubscribe(self.channel);
-        }
-        if one.queue.is_empty() && other.queue.is_empty() {
-            by_name.remove(self.channel);
-        }
-        false
+        let given = of.threads.remove(&self.ticket).and_then(|thread| thread.given);
+        let leaves_others = !of.queue.is_empty();
+        remove_unused(&mut by_name, self.channel, self.store);
+        (leaves_others, given)
     }
 }
 
@@ -516,3 +797,7 @@ impl Drop for Waiter<'_> {
         self.leave();
     }
 }
+
+#[cfg(test)]
+#[path = "interleavings.rs"]
+mod interleavings;

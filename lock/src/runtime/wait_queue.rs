@@ -14,11 +14,15 @@
 //! higher than what the last answered try noted, there is something to try for. So a message that
 //! arrives between a reply and the sleep that follows is not lost, nor one for a waiter that left
 //! the queue: the next leader sees the same numbers.
+//!
+//! While the client itself holds the lock, the first waiter gets it from the holder, without asking
+//! ([`WaitQueue::next_recipient`]). A newcomer asks nobody then: it knows who holds the lock.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::model::wait_mode::WakeHint;
+use crate::runtime::yielding::Yielding;
 
 /// Names a waiter of one queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -38,6 +42,10 @@ pub(crate) struct WaitQueue {
     poll_bound: Duration,
     /// How many tries were answered.
     answers: u64,
+    /// Whether those of other clients have the first turn.
+    yielding: Yielding,
+    /// Whether waiters have left that woke nobody. The leader wakes its deputy when it tries.
+    is_unwatched: bool,
 }
 
 #[derive(Debug)]
@@ -53,6 +61,8 @@ struct QueuedWaiter {
     answers: u64,
     /// Whether it has [asked for an answer](WaitQueue::ask).
     asks: bool,
+    /// Whether it was given a hold, and has not said yet whether it takes it.
+    has_hold: bool,
 }
 
 /// How a newcomer begins.
@@ -60,6 +70,8 @@ struct QueuedWaiter {
 pub(crate) enum Newcomer {
     /// It waits for its turn.
     Queues,
+    /// The same, and it knows that this client holds the lock.
+    KnowsHolder,
     /// It tries once, although those before it were refused.
     TriesOnce,
 }
@@ -88,23 +100,34 @@ impl WaitQueue {
             poll_at: None,
             poll_bound,
             answers: 0,
+            yielding: Yielding::new(),
+            is_unwatched: false,
         }
     }
 
-    pub(crate) fn join(&mut self, newcomer: Newcomer) -> Ticket {
+    pub(crate) fn join(&mut self, newcomer: Newcomer, now: Instant) -> Ticket {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         let tried = match newcomer {
             Newcomer::Queues => Some(0),
+            Newcomer::KnowsHolder => Some(self.wakes),
             Newcomer::TriesOnce => None,
         };
         let answers = self.answers;
+        if newcomer == Newcomer::KnowsHolder {
+            // That is an answer, and no less true than the server's.
+            self.answers += 1;
+            if self.waiters.is_empty() {
+                self.poll_at = Some(now + self.poll_bound);
+            }
+        }
         self.waiters.push_back(QueuedWaiter {
             ticket,
             calling_since: None,
             tried,
             answers,
             asks: false,
+            has_hold: false,
         });
         ticket
     }
@@ -115,11 +138,12 @@ impl WaitQueue {
 
     /// What the waiter `ticket` does at `now`. A `Try` starts its call.
     pub(crate) fn step(&mut self, ticket: Ticket, now: Instant) -> Step {
-        let Some(place) = self.waiters.iter().position(|waiter| waiter.ticket == ticket) else {
-            return Step::Sleep(None);
-        };
+        let Some(place) = self.place(ticket) else { return Step::Sleep(None) };
         if self.leader_place(now) != Some(place) {
             return Step::Sleep(self.look_again_at(place, now));
+        }
+        if let Some(until) = self.yielding.until(now) {
+            return Step::Sleep(Some(until));
         }
         if self.poll_at.is_none_or(|at| at <= now) {
             // As if a message had come: whichever waiter may try after this one does.
@@ -145,6 +169,7 @@ impl WaitQueue {
         now: Instant,
     ) {
         self.answered(ticket, seen, hint);
+        self.yielding.refused();
         // A time to live of zero is a millisecond that is not over yet.
         let pause = busy.map_or(self.poll_bound, |busy| busy.max(Duration::from_millis(1)));
         self.poll_at = Some(now + pause.min(self.poll_bound));
@@ -154,6 +179,7 @@ impl WaitQueue {
     /// taken.
     pub(crate) fn granted(&mut self, ticket: Ticket, seen: Wakes, hint: WakeHint, now: Instant) {
         self.answered(ticket, seen, hint);
+        self.yielding.granted();
         let pause = match hint {
             WakeHint::WaitFor(lease) => lease.min(self.poll_bound),
             WakeHint::Wait | WakeHint::MayTry => self.poll_bound,
@@ -165,7 +191,9 @@ impl WaitQueue {
     /// Leaves without a grant. What it was woken for is left to the others: a try that got no
     /// answer covers nothing.
     pub(crate) fn leave(&mut self, ticket: Ticket) {
-        self.waiters.retain(|waiter| waiter.ticket != ticket);
+        if let Some(place) = self.place(ticket) {
+            self.waiters.remove(place);
+        }
     }
 
     /// Something may have become free.
@@ -173,17 +201,107 @@ impl WaitQueue {
         self.wakes += 1;
     }
 
+    /// A message came. Other clients keep the lock for at most `budget` each. Returns whether there
+    /// is something to try for, perhaps later.
+    pub(crate) fn message(&mut self, now: Instant, budget: Duration) -> bool {
+        let wakes = self.yielding.message(now, budget);
+        self.wakes += u64::from(wakes);
+        wakes
+    }
+
+    /// The messages of the channel arrive from now on. Something may have become free before.
+    pub(crate) fn confirmed(&mut self) {
+        self.yielding.confirmed();
+        self.wakes += 1;
+    }
+
+    /// This client releases the lock on the server. `subscribed`: and will receive the message.
+    /// Until the [answer](Self::release_ends) nobody tries, or until the poll bound.
+    pub(crate) fn release_begins(&mut self, now: Instant, subscribed: bool) {
+        self.yielding.release_begins(now, self.poll_bound, subscribed);
+    }
+
+    /// The release was answered, or not: the leader tries, now or after those of other clients. The
+    /// message has reached so many `receivers`, if that is known. Returns whether it yields.
+    pub(crate) fn release_ends(&mut self, now: Instant, receivers: Option<u32>) -> bool {
+        self.wakes += 1;
+        self.yielding.release_ends(now, receivers)
+    }
+
+    /// The release was answered, and messages come before their answer: this one has come, or will
+    /// not. Nobody yields.
+    pub(crate) fn release_ends_at_once(&mut self) {
+        self.wakes += 1;
+        self.yielding.stop();
+        self.yielding.confirmed();
+    }
+
+    /// This client's hold has ended in another way than by a release that is under way.
+    pub(crate) fn hold_ended(&mut self) {
+        self.wakes += 1;
+        self.yielding.stop();
+    }
+
+    /// The waiter that a holder of this client may give its hold: the first, unless it asks the
+    /// server or was given one already. No other one: they are behind it.
+    pub(crate) fn next_recipient(&self) -> Option<Ticket> {
+        let first = self.waiters.front()?;
+        (first.calling_since.is_none() && !first.has_hold).then_some(first.ticket)
+    }
+
+    /// The first waiter, `ticket`, was given a hold. All know the holder, so nobody polls.
+    pub(crate) fn give(&mut self, ticket: Ticket, now: Instant) {
+        if let Some(waiter) = self.waiter_mut(ticket) {
+            waiter.has_hold = true;
+        }
+        self.answers += 1;
+        self.poll_at = Some(now + self.poll_bound);
+    }
+
+    /// A waiter was granted the lock, and the next one will be given its hold: it does not try.
+    pub(crate) fn cover(&mut self) {
+        self.covered = self.wakes;
+    }
+
+    /// It has taken the hold, and leaves. It wakes nobody: all wait for the new holder.
+    pub(crate) fn take(&mut self, ticket: Ticket) {
+        self.leave(ticket);
+        self.is_unwatched = true;
+    }
+
+    /// It does not want the hold, and waits on.
+    pub(crate) fn decline(&mut self, ticket: Ticket) {
+        if let Some(waiter) = self.waiter_mut(ticket) {
+            waiter.has_hold = false;
+        }
+    }
+
+    /// Whether the leader, which is about to try, has to wake its deputy.
+    pub(crate) fn take_unwatched(&mut self) -> bool {
+        std::mem::take(&mut self.is_unwatched)
+    }
+
+    /// A waiter that looks whether it is the leader when it is woken: the leader itself, if that
+    /// sleeps. Needs no time.
+    pub(crate) fn first_asleep(&self) -> Option<Ticket> {
+        let mut asleep = self.waiters.iter().filter(|waiter| waiter.is_able());
+        asleep.find(|waiter| waiter.calling_since.is_none()).map(|waiter| waiter.ticket)
+    }
+
     /// Whether the server has answered any waiter of the queue since this one came.
     pub(crate) fn has_answer(&self, ticket: Ticket) -> bool {
-        self.waiters.iter().any(|waiter| waiter.ticket == ticket && waiter.answers < self.answers)
+        self.place(ticket)
+            .and_then(|place| self.waiters.get(place))
+            .is_some_and(|waiter| waiter.answers < self.answers)
     }
 
     /// This waiter has no answer, and a quarter of its time is over. Unless a call is under way,
     /// the leader tries, as if a message had come: one answer serves all.
     pub(crate) fn ask(&mut self, ticket: Ticket, now: Instant) {
-        if let Some(waiter) = self.waiters.iter_mut().find(|waiter| waiter.ticket == ticket) {
+        if let Some(waiter) = self.waiter_mut(ticket) {
             waiter.asks = true;
         }
+        self.yielding.stop();
         if self.able(now).all(|(_, waiter)| waiter.calling_since.is_none()) {
             self.wakes += 1;
         }
@@ -235,10 +353,19 @@ impl WaitQueue {
     /// Those that are not stuck in a call.
     fn able(&self, now: Instant) -> impl Iterator<Item = (usize, &QueuedWaiter)> {
         self.waiters.iter().enumerate().filter(move |(_, waiter)| {
-            waiter
-                .calling_since
-                .is_none_or(|since| now.saturating_duration_since(since) < self.poll_bound)
+            let is_stuck = |since| now.saturating_duration_since(since) >= self.poll_bound;
+            waiter.is_able() && !waiter.calling_since.is_some_and(is_stuck)
         })
+    }
+
+    /// Tickets are in order.
+    fn place(&self, ticket: Ticket) -> Option<usize> {
+        self.waiters.binary_search_by_key(&ticket, |waiter| waiter.ticket).ok()
+    }
+
+    fn waiter_mut(&mut self, ticket: Ticket) -> Option<&mut QueuedWaiter> {
+        let place = self.place(ticket)?;
+        self.waiters.get_mut(place)
     }
 
     /// When the deputy looks whether the leader is stuck in its call, and takes over.
@@ -256,7 +383,7 @@ impl WaitQueue {
             self.covered = self.covered.max(seen.0);
         }
         self.answers += 1;
-        if let Some(waiter) = self.waiters.iter_mut().find(|waiter| waiter.ticket == ticket) {
+        if let Some(waiter) = self.waiter_mut(ticket) {
             waiter.calling_since = None;
             waiter.tried = waiter.tried.max(Some(seen.0));
         }
@@ -264,6 +391,11 @@ impl WaitQueue {
 }
 
 impl QueuedWaiter {
+    /// Whether it may try. One that was given a hold looks at that first.
+    fn is_able(&self) -> bool {
+        !self.has_hold
+    }
+
     /// Whether there is something to try for that neither an answer for all nor its own last try
     /// has covered.
     fn is_due(&self, wakes: u64, covered: u64) -> bool {
@@ -291,9 +423,9 @@ mod tests {
         let now = origin();
         let mut queue = WaitQueue::new(BOUND);
         let (first, second, third) = (
-            queue.join(Newcomer::Queues),
-            queue.join(Newcomer::Queues),
-            queue.join(Newcomer::Queues),
+            queue.join(Newcomer::Queues, now),
+            queue.join(Newcomer::Queues, now),
+            queue.join(Newcomer::Queues, now),
         );
         let seen = tries(queue.step(first, now));
         queue.refused(first, seen, LONG, WakeHint::Wait, now);
@@ -306,7 +438,7 @@ mod tests {
     fn a_message_between_the_reply_and_the_sleep_is_not_lost() {
         let now = origin();
         let mut queue = WaitQueue::new(BOUND);
-        let first = queue.join(Newcomer::Queues);
+        let first = queue.join(Newcomer::Queues, now);
         let seen = tries(queue.step(first, now));
         queue.wake();
         queue.refused(first, seen, LONG, WakeHint::Wait, now);
@@ -317,7 +449,8 @@ mod tests {
     fn a_wake_for_a_waiter_that_left_goes_to_the_next() {
         let now = origin();
         let mut queue = WaitQueue::new(BOUND);
-        let (first, second) = (queue.join(Newcomer::Queues), queue.join(Newcomer::Queues));
+        let (first, second) =
+            (queue.join(Newcomer::Queues, now), queue.join(Newcomer::Queues, now));
         let seen = tries(queue.step(first, now));
         queue.refused(first, seen, LONG, WakeHint::Wait, now);
         queue.wake();
@@ -329,7 +462,8 @@ mod tests {
     fn a_try_without_an_answer_is_tried_again_by_the_next() {
         let now = origin();
         let mut queue = WaitQueue::new(BOUND);
-        let (first, second) = (queue.join(Newcomer::Queues), queue.join(Newcomer::Queues));
+        let (first, second) =
+            (queue.join(Newcomer::Queues, now), queue.join(Newcomer::Queues, now));
         tries(queue.step(first, now));
         queue.leave(first);
         tries(queue.step(second, now));
@@ -339,7 +473,8 @@ mod tests {
     fn after_a_grant_the_next_waits_for_a_message_or_the_poll_bound() {
         let now = origin();
         let mut queue = WaitQueue::new(BOUND);
-        let (first, second) = (queue.join(Newcomer::Queues), queue.join(Newcomer::Queues));
+        let (first, second) =
+            (queue.join(Newcomer::Queues, now), queue.join(Newcomer::Queues, now));
         let seen = tries(queue.step(first, now));
         queue.granted(first, seen, WakeHint::Wait, now);
         assert_eq!(queue.step(second, now), Step::Sleep(Some(now + BOUND)));
@@ -351,7 +486,7 @@ mod tests {
         let now = origin();
         let busy = Duration::from_millis(30);
         let mut queue = WaitQueue::new(BOUND);
-        let first = queue.join(Newcomer::Queues);
+        let first = queue.join(Newcomer::Queues, now);
         let seen = tries(queue.step(first, now));
         queue.refused(first, seen, Some(busy), WakeHint::Wait, now);
         assert_eq!(queue.step(first, now), Step::Sleep(Some(now + busy)));
@@ -362,7 +497,8 @@ mod tests {
     fn the_deputy_takes_over_from_a_waiter_that_is_stuck_in_a_call() {
         let now = origin();
         let mut queue = WaitQueue::new(BOUND);
-        let (first, second) = (queue.join(Newcomer::Queues), queue.join(Newcomer::Queues));
+        let (first, second) =
+            (queue.join(Newcomer::Queues, now), queue.join(Newcomer::Queues, now));
         tries(queue.step(first, now));
         assert_eq!(queue.step(second, now), Step::Sleep(Some(now + BOUND)));
         tries(queue.step(second, now + BOUND));
@@ -372,11 +508,12 @@ mod tests {
     fn one_answer_counts_for_all_waiters_of_the_queue_and_for_none_that_comes_later() {
         let now = origin();
         let mut queue = WaitQueue::new(BOUND);
-        let (first, second) = (queue.join(Newcomer::Queues), queue.join(Newcomer::Queues));
+        let (first, second) =
+            (queue.join(Newcomer::Queues, now), queue.join(Newcomer::Queues, now));
         let seen = tries(queue.step(first, now));
         assert!(!queue.has_answer(first) && !queue.has_answer(second));
         queue.refused(first, seen, LONG, WakeHint::Wait, now);
-        let third = queue.join(Newcomer::Queues);
+        let third = queue.join(Newcomer::Queues, now);
         assert!(queue.has_answer(first) && queue.has_answer(second) && !queue.has_answer(third));
         // A try without an answer counts for none.
         queue.wake();
@@ -389,10 +526,11 @@ mod tests {
     fn a_waiter_without_an_answer_makes_the_leader_try_unless_a_call_is_under_way() {
         let now = origin();
         let mut queue = WaitQueue::new(BOUND);
-        let first = queue.join(Newcomer::Queues);
+        let first = queue.join(Newcomer::Queues, now);
         let seen = tries(queue.step(first, now));
         queue.refused(first, seen, LONG, WakeHint::Wait, now);
-        let (second, third) = (queue.join(Newcomer::Queues), queue.join(Newcomer::Queues));
+        let (second, third) =
+            (queue.join(Newcomer::Queues, now), queue.join(Newcomer::Queues, now));
         queue.ask(second, now);
         assert_eq!(queue.leader(now), Some(first));
         let seen = tries(queue.step(first, now));
@@ -407,7 +545,7 @@ mod tests {
     fn what_a_grant_leaves_is_tried_for_once_by_each_other_waiter() {
         let now = origin();
         let mut queue = WaitQueue::new(BOUND);
-        let all: Vec<Ticket> = (0..3).map(|_| queue.join(Newcomer::Queues)).collect();
+        let all: Vec<Ticket> = (0..3).map(|_| queue.join(Newcomer::Queues, now)).collect();
         for ticket in &all {
             assert_eq!(queue.leader(now), Some(*ticket));
             let seen = tries(queue.step(*ticket, now));
@@ -428,15 +566,15 @@ mod tests {
     fn a_newcomer_that_tries_once_does_not_wait_for_those_that_were_refused() {
         let now = origin();
         let mut queue = WaitQueue::new(BOUND);
-        let first = queue.join(Newcomer::TriesOnce);
+        let first = queue.join(Newcomer::TriesOnce, now);
         let seen = tries(queue.step(first, now));
         queue.refused(first, seen, LONG, WakeHint::Wait, now);
-        let second = queue.join(Newcomer::TriesOnce);
+        let second = queue.join(Newcomer::TriesOnce, now);
         assert_eq!(queue.leader(now), Some(second));
         let seen = tries(queue.step(second, now));
         queue.refused(second, seen, LONG, WakeHint::Wait, now);
         assert!(matches!(queue.step(second, now), Step::Sleep(_)));
-        let third = queue.join(Newcomer::Queues);
+        let third = queue.join(Newcomer::Queues, now);
         assert!(matches!(queue.step(third, now), Step::Sleep(_)));
     }
 
@@ -444,10 +582,10 @@ mod tests {
     fn the_first_waiter_takes_over_from_a_newcomer_that_is_stuck() {
         let now = origin();
         let mut queue = WaitQueue::new(BOUND);
-        let first = queue.join(Newcomer::TriesOnce);
+        let first = queue.join(Newcomer::TriesOnce, now);
         let seen = tries(queue.step(first, now));
         queue.refused(first, seen, LONG, WakeHint::Wait, now);
-        let newcomer = queue.join(Newcomer::TriesOnce);
+        let newcomer = queue.join(Newcomer::TriesOnce, now);
         tries(queue.step(newcomer, now));
         // It watches the newcomer's call meanwhile.
         assert_eq!(queue.step(first, now), Step::Sleep(Some(now + BOUND)));

@@ -8,6 +8,7 @@ use hashed_wheel::Clock;
 
 use crate::events::dispatcher::EventDispatcher;
 use crate::events::stats::Counters;
+use crate::hold::listener::EndListener;
 use crate::hold::registry::HoldRegistry;
 use crate::model::name::LockName;
 use crate::model::panics;
@@ -22,6 +23,8 @@ pub(crate) struct Context {
     pub(crate) settings: Settings,
     pub(crate) holds: Arc<HoldRegistry>,
     pub(crate) events: Arc<EventDispatcher>,
+    /// Is told of each hold that no caller releases.
+    pub(crate) ended: Arc<dyn EndListener>,
     pub(crate) counters: Arc<Counters>,
     /// The client ends.
     pub(crate) stopping: AtomicBool,

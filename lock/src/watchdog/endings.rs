@@ -6,6 +6,7 @@ use std::time::Instant;
 use crate::error::LostReason;
 use crate::hold::hold::Hold;
 use crate::hold::state::Loss;
+use crate::model::kind::Kind;
 use crate::watchdog::release_queue::ReleaseId;
 use crate::watchdog::shared::Shared;
 use crate::watchdog::worker::RenewalWorker;
@@ -23,6 +24,7 @@ pub(crate) fn end(shared: &Shared, hold: &Arc<Hold>) -> Result<(), Loss> {
         if hold.key_may_outlive_validity() || hold.late_copy_deadline().is_some() {
             shared.releases.queue_hold(now, hold);
         }
+        tell_waiters(shared, hold);
     }
     result
 }
@@ -42,6 +44,14 @@ pub(crate) fn lose_at(shared: &Shared, hold: &Arc<Hold>, now: Instant, reason: L
     let is_gone = matches!(reason, LostReason::Deleted | LostReason::TakenOver);
     if hold.late_copy_deadline().is_some() || (!is_gone && hold.key_may_outlive_validity()) {
         shared.releases.queue_hold(now, hold);
+    }
+    tell_waiters(shared, hold);
+}
+
+/// Threads of this client may wait for it that no message reaches.
+fn tell_waiters(shared: &Shared, hold: &Hold) {
+    if hold.kind == Kind::Reentrant {
+        shared.context.ended.hold_ended(&hold.name);
     }
 }
 
@@ -70,6 +80,7 @@ pub(crate) fn end_in_background(shared: &Shared, hold: &Arc<Hold>) {
     if !is_taken {
         shared.releases.end_in_flight(&id);
     }
+    tell_waiters(shared, hold);
 }
 
 /// On a renewal thread: ends the holds without a guard, and queues their releases.
@@ -96,7 +107,7 @@ pub(crate) fn lose_all_watched(shared: &Shared, worker: &RenewalWorker) {
         }
         let reason = hold.reason_of_end();
         if shared.context.catch_panic(|| lose(shared, &hold, reason)).is_none() {
-            shared.context.catch_panic(|| lose_at(shared, &hold, hold.since(), reason));
+            shared.context.catch_panic(|| lose_at(shared, &hold, hold.granted_at(), reason));
         }
     }
     end_unguarded(shared, worker);

@@ -308,9 +308,11 @@ pub(crate) fn finish(shared: &Shared, longest: Duration) {
 /// The reply to a lower count. Without one the count on the server is one too high, which the last
 /// release ignores.
 fn settle_count(shared: &Weak<Shared>, hold: &Arc<Hold>, reply: &Result<SetCountReply, Failure>) {
-    if let (Some(shared), Ok(SetCountReply::Gone)) = (shared.upgrade(), reply)
-        && !hold.is_released()
-    {
-        shared.context.catch_panic(|| endings::lose(&shared, hold, LostReason::Deleted));
+    match (shared.upgrade(), reply) {
+        (Some(_), Ok(SetCountReply::Written)) => hold.count_answered(),
+        (Some(shared), Ok(SetCountReply::Gone)) if !hold.is_released() => {
+            shared.context.catch_panic(|| endings::lose(&shared, hold, LostReason::Deleted));
+        }
+        _ => {}
     }
 }

@@ -10,6 +10,7 @@ use crate::error::{Error, LostReason};
 use crate::events::dispatcher::EventDispatcher;
 use crate::events::stats::Counters;
 use crate::hold::hold::Hold;
+use crate::hold::listener::EndListener;
 use crate::hold::registry::HoldRegistry;
 use crate::hold::state::Loss;
 use crate::model::lease::Lease;
@@ -45,9 +46,10 @@ impl Watchdog {
         settings: Settings,
         holds: Arc<HoldRegistry>,
         events: Arc<EventDispatcher>,
+        ended: Arc<dyn EndListener>,
     ) -> Result<Self, Error> {
         let (counters, stopping) = (Arc::default(), AtomicBool::new(false));
-        let context = Context { store, clock, settings, holds, events, counters, stopping };
+        let context = Context { store, clock, settings, holds, events, ended, counters, stopping };
         let shared = Arc::new_cyclic(|shared: &Weak<Shared>| {
             let shared = Weak::clone(shared);
             let main = move |worker: &RenewalWorker| {

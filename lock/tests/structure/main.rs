@@ -120,7 +120,19 @@ const ORDER: &[(&str, &[&str])] = &[
             "simple",
         ],
     ),
-    ("runtime", &["wait_queue", "wait", "metrics", "client_core", "release", "named"]),
+    (
+        "runtime",
+        &[
+            "yielding",
+            "wait_queue",
+            "wait",
+            "metrics",
+            "client_core",
+            "release",
+            "named",
+            "interleavings",
+        ],
+    ),
     ("semaphore", &["held", "latch", "acquire", "permit", "semaphore", "expirable"]),
     (
         "store",

@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod hand_over;
 mod subscription;
 mod unanswered;
 mod wakeups;

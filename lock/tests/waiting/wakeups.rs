@@ -263,7 +263,9 @@ fn crowd(clients: usize, threads: usize) -> Crowd {
     let server = Server::start();
     let holder = connect(&server);
     teach(&server, &holder);
-    let clients: Vec<Client> = (0..clients).map(|_| connect(&server)).collect();
+    // Each release is one on the server.
+    let builder = Client::builder().url(&server.url()).hand_over_budget(Duration::ZERO);
+    let clients: Vec<Client> = (0..clients).map(|_| builder.clone().build().unwrap()).collect();
     let counter = AtomicU64::new(0);
     let guard = holder.lock("a").lock().unwrap();
     let before = scripts(&server);

@@ -1,0 +1,251 @@
+//! Random orders of the steps that several threads take to acquire, hand over and release one lock.
+//!
+//! The threads are simulated: each step is what a thread does in one piece, mostly under one lock.
+//! So every order of steps that real threads can come to can come up here, with a seed that repeats
+//! it. Whatever the order, two threads never hold the lock, and nobody waits for a poll.
+
+use std::sync::Arc;
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+use hashed_wheel::{Clock, ManualClock};
+use proptest::prelude::*;
+
+use crate::error::LostReason;
+use crate::events::callbacks::Callbacks;
+use crate::hold::hold::Hold;
+use crate::model::kind::Kind;
+use crate::model::name::LockName;
+use crate::model::owner::LocalHolder;
+use crate::model::settings::{HandOver, Settings};
+use crate::model::wait::WaitSpec;
+use crate::model::wait_mode::{WaitMode, WakeHint};
+use crate::ops::Acquired;
+use crate::ops::by_kind::HoldId;
+use crate::runtime::client_core::{ClientCore, StartMode, Target};
+use crate::runtime::wait::{Found, Recipient, Turn, Waiter};
+use crate::runtime::wait_queue::Step;
+use crate::store::memory::Memory;
+
+const THREADS: usize = 5;
+const STEPS: usize = 400;
+/// All of the time that passes while nothing happens is below the poll bound.
+const PAUSE: Duration = Duration::from_millis(9);
+
+/// What a simulated thread does next.
+enum Stage<'a> {
+    Idle,
+    Waits(Waiter<'a>),
+    /// It sends an acquire.
+    Asks(Waiter<'a>),
+    /// It reports the answer.
+    Answered(Waiter<'a>, Option<Arc<Hold>>),
+    Holds(Arc<Hold>),
+    /// It has counted its guard off.
+    Closes(Arc<Hold>),
+    /// The hold is over in the process.
+    Ends(Arc<Hold>),
+    /// It sends the release.
+    Releases(Arc<Hold>, bool),
+    /// It reports the answer.
+    Released(Arc<Hold>, Option<u32>),
+}
+
+struct World<'a> {
+    core: &'a ClientCore,
+    memory: &'a Memory,
+    clock: &'a ManualClock,
+    name: &'a LockName,
+    channel: &'a Arc<str>,
+    ids: Vec<ThreadId>,
+    random: fastrand::Rng,
+    /// Whether anything happened since the last look.
+    progress: bool,
+}
+
+impl<'a> World<'a> {
+    fn join(&self, thread: usize) -> Waiter<'a> {
+        let watchdog = &self.core.watchdog;
+        let recipient = Recipient { name: self.name, thread: self.ids[thread], watchdog };
+        let wait = WaitSpec { waits: true, deadline: None, cancel: None };
+        let (store, mode) = (&*self.core.store, WaitMode::Exclusive);
+        self.core.waits.join(store, self.channel, mode, wait, None, Some(recipient))
+    }
+
+    /// Asks the server, and makes the hold.
+    fn ask(&self, thread: usize) -> Option<Arc<Hold>> {
+        let core = self.core;
+        let lease = core.settings.watchdog_lease;
+        let owner = core.id.next_owner();
+        let id = HoldId { kind: Kind::Reentrant, name: self.name.clone(), owner };
+        let answer = core.call(&id.acquire(lease, true, None)).unwrap();
+        if let Acquired::Busy(_) = answer.reply {
+            return None;
+        }
+        let holder = LocalHolder::Thread(self.ids[thread]);
+        let hold = Arc::new(Hold::new(id, holder, lease, true, answer.sent_at, None));
+        core.holds.insert(&hold);
+        core.watchdog.watch(&hold, answer.sent_at);
+        Some(hold)
+    }
+
+    /// One step of one thread. `may_begin`: an idle one may join, and a waiting one may leave.
+    fn step(&mut self, thread: usize, stage: Stage<'a>, may_begin: bool) -> Stage<'a> {
+        let core = self.core;
+        let now = self.clock.now();
+        self.progress = true;
+        match stage {
+            Stage::Idle if may_begin => Stage::Waits(self.join(thread)),
+            // A cancellation: it leaves, whatever it was given meanwhile.
+            Stage::Waits(_) if may_begin && self.random.u8(..) < 8 => Stage::Idle,
+            Stage::Waits(mut waiter) => match waiter.look(now) {
+                Found::Step(Step::Try(wakes)) => {
+                    waiter.trying = Some((wakes, now));
+                    Stage::Asks(waiter)
+                }
+                Found::Step(Step::Sleep(_)) => {
+                    if waiter.parker.is_none() {
+                        waiter.set_parker();
+                    } else {
+                        self.progress = false;
+                    }
+                    Stage::Waits(waiter)
+                }
+                Found::Hold(Turn::HandedOver(hold)) => Stage::Holds(hold),
+                Found::Hold(Turn::Close(hold)) => {
+                    hold.remove_guard(true);
+                    core.watchdog.end_in_background(&hold);
+                    Stage::Waits(waiter)
+                }
+                Found::Hold(turn) => panic!("{turn:?}"),
+            },
+            Stage::Asks(waiter) => {
+                let granted = self.ask(thread);
+                Stage::Answered(waiter, granted)
+            }
+            Stage::Answered(mut waiter, Some(hold)) => {
+                waiter.granted(WakeHint::Wait);
+                drop(waiter);
+                Stage::Holds(hold)
+            }
+            Stage::Answered(mut waiter, None) => {
+                waiter.refused(None, WakeHint::Wait);
+                Stage::Waits(waiter)
+            }
+            Stage::Holds(hold) => {
+                if core.waits.hand_over(&hold) {
+                    return Stage::Idle;
+                }
+                hold.remove_guard(true);
+                Stage::Closes(hold)
+            }
+            Stage::Closes(hold) => match core.watchdog.end(&hold) {
+                Ok(()) => Stage::Ends(hold),
+                // It was lost before.
+                Err(_) => Stage::Idle,
+            },
+            Stage::Ends(hold) => {
+                let waited_for = core.waits.release_begins(&core.store, &hold);
+                Stage::Releases(hold, waited_for)
+            }
+            Stage::Releases(hold, waited_for) => {
+                let answer = core.call(&hold.id().release()).unwrap();
+                if waited_for { Stage::Released(hold, answer.reply.receivers) } else { Stage::Idle }
+            }
+            Stage::Released(hold, receivers) => {
+                core.waits.release_ends(&core.store, &hold, receivers);
+                Stage::Idle
+            }
+            Stage::Idle => {
+                self.progress = false;
+                Stage::Idle
+            }
+        }
+    }
+
+    /// Someone deletes the lock of a holder, and a renewal finds out.
+    fn lose(&self) {
+        let held = self.core.holds.of_name(self.name);
+        if let Some(hold) = held.iter().find(|hold| hold.is_held(self.clock.now())) {
+            self.memory.delete(self.name.as_str());
+            self.core.watchdog.lose(hold, LostReason::Deleted);
+        }
+    }
+}
+
+fn is_held(stage: &Stage<'_>, clock: &ManualClock) -> bool {
+    matches!(stage, Stage::Holds(hold) if hold.is_held(clock.now()))
+}
+
+fn run(seed: u64, hand_over: HandOver) -> Result<u64, TestCaseError> {
+    let clock = ManualClock::new();
+    let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+    let memory = Memory::with_clock(Arc::clone(&shared));
+    let settings = Settings { hand_over, ..Settings::default() };
+    let target = Target::Memory(memory.clone());
+    let core = ClientCore::start(target, shared, settings, Callbacks::default(), StartMode::Built);
+    let core = core.unwrap();
+    let name = LockName::parse("a").unwrap();
+    let channel = name.channel();
+    let id = |_| thread::Builder::new().spawn(|| thread::current().id()).unwrap().join().unwrap();
+    let mut world = World {
+        core: &core,
+        memory: &memory,
+        clock: &clock,
+        name: &name,
+        channel: &channel,
+        ids: (0..THREADS).map(id).collect(),
+        random: fastrand::Rng::with_seed(seed),
+        progress: true,
+    };
+    let mut stages: Vec<Stage<'_>> = (0..THREADS).map(|_| Stage::Idle).collect();
+    // 1. Steps in any order, and losses and pauses of the process between them.
+    for _ in 0..STEPS {
+        match world.random.u8(..) {
+            0..4 => world.lose(),
+            4..6 => clock.jump(Duration::from_secs(31)),
+            6..16 => clock.jump(Duration::from_millis(1)),
+            _ => {
+                let thread = world.random.usize(..THREADS);
+                let stage = std::mem::replace(&mut stages[thread], Stage::Idle);
+                stages[thread] = world.step(thread, stage, true);
+            }
+        }
+        let holders = stages.iter().filter(|stage| is_held(stage, &clock)).count();
+        prop_assert!(holders <= 1, "{holders} threads hold the lock");
+    }
+    // 2. Nobody comes any more. All that wait get the lock, without a poll.
+    let mut idle = 0;
+    while !stages.iter().all(|stage| matches!(stage, Stage::Idle)) {
+        let mut progress = false;
+        for (thread, place) in stages.iter_mut().enumerate() {
+            let stage = std::mem::replace(place, Stage::Idle);
+            *place = world.step(thread, stage, false);
+            progress |= world.progress;
+        }
+        idle = if progress { 0 } else { idle + 1 };
+        prop_assert!(idle < 20, "all wait for a poll");
+        if !progress {
+            clock.advance(PAUSE);
+        }
+    }
+    prop_assert_eq!(core.waits.waiters(), 0);
+    prop_assert!(core.waits.by_name.lock().is_empty(), "a channel was left behind");
+    Ok(core.waits.hand_overs())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn two_threads_never_hold_it_and_nobody_is_forgotten(seed: u64, timed: bool) {
+        let budget = HandOver::Within(Duration::from_millis(5));
+        run(seed, if timed { budget } else { HandOver::Times(5) })?;
+    }
+}
+
+#[test]
+fn holds_are_handed_over_in_these_orders() {
+    let total: u64 = (0..20).map(|seed| run(seed, HandOver::Times(5)).unwrap()).sum();
+    assert!(total > 100, "{total}");
+}
