@@ -58,7 +58,7 @@
 //! [`guide`] has longer texts: [watchdog](guide::watchdog), [hand-over](guide::hand_over) between
 //! threads, [Sentinel](guide::sentinel), [cluster](guide::cluster),
 //! [operations](guide::operations), [async programs](guide::async_programs). [`redisson`] has the
-//! counterpart of each method of Redisson. Test your program with a [`Memory`] on a [`ManualClock`].
+//! counterpart of each method of Redisson. Test your program on [`Memory`] and [`ManualClock`].
 //!
 //! Keys, messages and the watchdog are Redisson's. The arithmetic of leases follows Gray and
 //! Cheriton (Leases, 1989); why a lock alone does not fence is Martin Kleppmann's (How to do
