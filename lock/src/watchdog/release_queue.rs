@@ -89,6 +89,8 @@ pub(crate) struct EndedHold {
 /// What is known of a release that was acknowledged.
 #[derive(Debug, Default)]
 pub(crate) struct Acknowledged {
+    /// Whether it was not acknowledged before.
+    pub(crate) first: bool,
     /// How long what it released would have lasted.
     pub(crate) lifetime: Duration,
     /// The hold, if this acknowledgement tells whether it was there.
@@ -244,7 +246,7 @@ impl ReleaseQueue {
     ) -> Acknowledged {
         let Some(mut sent) = self.take_from_round(id) else { return Acknowledged::default() };
         let lifetime = sent.expires.saturating_duration_since(now + GRACE);
-        let ended = sent.ended.take();
+        let (first, ended) = (!sent.acknowledged, sent.ended.take());
         let deadline = sent.late_copy_deadline.filter(|deadline| *deadline >= at);
         if let Some(deadline) = deadline.filter(|_| now < sent.expires) {
             let wait = u64::try_from(deadline.0.saturating_sub(at.0)).unwrap_or(u64::MAX);
@@ -254,7 +256,7 @@ impl ReleaseQueue {
             sent.due = now.checked_add(wait).map_or(sent.expires, |due| due.min(sent.expires));
             self.add(sent);
         }
-        Acknowledged { lifetime, ended }
+        Acknowledged { first, lifetime, ended }
     }
 
     /// The release got no answer, or an error.
@@ -349,10 +351,11 @@ impl ReleaseQueue {
         self.queued.len() + self.in_round.len()
     }
 
-    /// Whether a release of this name may still change what the server has. Not one that the server
-    /// has refused: then an acquire that is refused too has met what stays there.
+    /// Whether a release of this name was never acknowledged, and may still change what the server
+    /// has. Not one that the server has refused: then an acquire that is refused too has met what
+    /// stays there.
     pub(crate) fn is_outstanding(&self, name: &LockName) -> bool {
-        self.all().any(|queued| !queued.refused && queued.id.name == *name)
+        self.all().any(|queued| !queued.acknowledged && !queued.refused && queued.id.name == *name)
     }
 
     /// Whether a release of this name is pending, of whatever owner.

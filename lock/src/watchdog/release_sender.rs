@@ -19,7 +19,7 @@ use crate::watchdog::worker::RenewalWorker;
 const LAST_RELEASES: Duration = Duration::from_secs(5);
 
 /// Sends the queued releases that are due, within `timeout`. Returns whether the server has
-/// answered any.
+/// acknowledged any for the first time.
 pub(crate) fn send_releases(
     shared: &Shared,
     worker: &RenewalWorker,
@@ -35,13 +35,13 @@ pub(crate) fn send_releases(
     let due: VecDeque<_> = worker.releases().begin_round(now, ROUND).into();
     let first = due.front().map(|(id, _)| shared.context.server_of(&id.name));
     let mut round =
-        ReleaseRound { shared, worker, due, timeout, sent_at: now, now, has_reply: false };
+        ReleaseRound { shared, worker, due, timeout, sent_at: now, now, has_progress: false };
     if let Some(first) = first {
         let server = if is_stopping { first } else { worker.server };
         shared.context.store.run_pipeline(server, &mut round);
         round.now = shared.context.now();
     }
-    round.has_reply
+    round.has_progress
 }
 
 /// Releases on their way to the server and back.
@@ -53,7 +53,7 @@ struct ReleaseRound<'a> {
     sent_at: Instant,
     /// When the clock was read last.
     now: Instant,
-    has_reply: bool,
+    has_progress: bool,
 }
 
 impl PipelineSource for ReleaseRound<'_> {
@@ -71,7 +71,6 @@ impl PipelineSource for ReleaseRound<'_> {
 
     fn on_reply(&mut self, id: ReleaseId, reply: Result<Released, Failure>) {
         self.now = self.shared.context.now();
-        self.has_reply |= reply.is_ok();
         let released = match reply {
             Ok(released) => released,
             Err(failure) => {
@@ -79,8 +78,9 @@ impl PipelineSource for ReleaseRound<'_> {
             }
         };
         self.shared.releases.note_dequeued(&id.name);
-        let Acknowledged { lifetime, ended } =
+        let Acknowledged { first, lifetime, ended } =
             self.worker.releases().acknowledge(self.now, &id, released.at);
+        self.has_progress |= first;
         if let Some(ended) = ended {
             report_if_lost(self.shared, &ended, released.found, self.now);
         }
@@ -102,20 +102,20 @@ impl Drop for ReleaseRound<'_> {
     }
 }
 
-/// When the client ends: sends every queued release, as long as the server answers, for at most
-/// [`LAST_RELEASES`] of the system's clock, as it is the server that takes the time. Without an
-/// answer there is a second round, on a new connection: the server may have closed the first. What
-/// a late copy may create is left to its lease, and so is what was not sent in time.
+/// When the client ends: sends every queued release, as long as the server acknowledges some, for
+/// at most [`LAST_RELEASES`] of the system's clock, as it is the server that takes the time. After a
+/// round without progress there is a second one, on a new connection: the server may have closed
+/// the first. What a late copy may create is left to its lease, and so is what was not sent in time.
 pub(crate) fn send_last_releases(shared: &Shared, worker: &RenewalWorker) {
     let deadline = SystemClock.now() + LAST_RELEASES;
-    let mut unanswered = 0;
-    while unanswered < 2 {
+    let mut without_progress = 0;
+    while without_progress < 2 {
         let left = deadline.saturating_duration_since(SystemClock.now());
         let last_due = worker.releases().last_due();
         let Some(last_due) = last_due.filter(|_| !left.is_zero()) else { break };
         let timeout = shared.context.release_timeout().min(left);
         if !send_releases(shared, worker, last_due, timeout) {
-            unanswered += 1;
+            without_progress += 1;
         }
     }
     worker.releases().abandon();

@@ -327,7 +327,10 @@ pub(crate) fn come_back(client: &Client, time: &Time) {
         Ok(guard) => drop(guard),
         Err(error) => panic!("the client works no more: {error}"),
     }
-    time.wait_until("no release is queued", || client.stats().queued_releases == 0);
+    time.wait_until("every release is acknowledged", || {
+        let stats = client.stats();
+        stats.unread_releases == 0 && stats.queued_releases == 0
+    });
 }
 
 /// How often the server was asked whether a hold is there, by renewals and releases.

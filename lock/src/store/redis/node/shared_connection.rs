@@ -733,9 +733,14 @@ impl<'a> Participant<'a> {
         delivered.map(drop).inspect_err(|error| self.connection.break_off(copy_of(error)))
     }
 
-    /// Reads until one more call of so many bytes may be detached.
+    /// Reads until one more call of so many bytes may be detached, or nothing is unread: a call of
+    /// more bytes than may be unread never is.
     fn read_backlog(&mut self, bytes: usize, deadline: &mut Deadline) -> io::Result<()> {
-        while !self.connection.state.lock().queue.may_detach(bytes) {
+        let is_too_much = || {
+            let queue = &self.connection.state.lock().queue;
+            queue.in_flight() > 0 && !queue.may_detach(bytes)
+        };
+        while is_too_much() {
             deadline.refresh();
             self.read_next(deadline)?;
         }
@@ -1134,6 +1139,20 @@ mod tests {
             thread::yield_now();
         }
         assert!(connection.is_done());
+    }
+
+    #[test]
+    fn a_long_request_is_not_left_unread() {
+        let server = Server::start();
+        let connection = connect(&server);
+        for unread in [0, 3] {
+            for _ in 0..unread {
+                detach(&connection, "a");
+            }
+            let long = "x".repeat(10_000);
+            let reply = detach(&connection, &long);
+            assert_eq!(reply.try_recv().unwrap().unwrap(), Value::Text(long));
+        }
     }
 
     #[test]
