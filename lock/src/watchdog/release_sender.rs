@@ -103,9 +103,10 @@ impl Drop for ReleaseRound<'_> {
 }
 
 /// When the client ends: sends every queued release, as long as the server acknowledges some, for
-/// at most [`LAST_RELEASES`] of the system's clock, as it is the server that takes the time. After a
-/// round without progress there is a second one, on a new connection: the server may have closed
-/// the first. What a late copy may create is left to its lease, and so is what was not sent in time.
+/// at most [`LAST_RELEASES`] of the system's clock, as it is the server that takes the time. After
+/// a round without progress there is a second one, on a new connection: the server may have closed
+/// the first. What a late copy may create is left to its lease, and so is what was not sent in
+/// time.
 pub(crate) fn send_last_releases(shared: &Shared, worker: &RenewalWorker) {
     let deadline = SystemClock.now() + LAST_RELEASES;
     let mut without_progress = 0;
