@@ -1,0 +1,17 @@
+//! What goes to the terminal.
+
+use std::io::{self, Write as _};
+
+/// Writes a line to the standard error.
+pub(crate) fn complain(line: &str) {
+    // A failure cannot be reported anywhere.
+    writeln!(io::stderr(), "wheellock: {line}").ok();
+}
+
+/// A name as a part of one line: control characters are escaped.
+pub(crate) fn printable(name: &str) -> String {
+    let shown = |letter: char| {
+        if letter.is_control() { letter.escape_default().collect() } else { String::from(letter) }
+    };
+    name.chars().map(shown).collect()
+}
