@@ -71,7 +71,10 @@ impl Held {
             Self::Fenced(guard) => guard.check(),
             Self::Plain(guard) => guard.check(),
             Self::Permit(permit) if permit.is_valid() => Ok(()),
-            Self::Permit(_) => return Some(LostReason::Expired),
+            Self::Permit(permit) => {
+                let told = permit.lost().and_then(|lost| lost.try_recv().ok());
+                return Some(told.unwrap_or(LostReason::Expired));
+            }
         };
         match held {
             Ok(()) => None,

@@ -10,3 +10,4 @@ mod outcome;
 mod secrets;
 mod signals;
 mod support;
+mod terminal;
