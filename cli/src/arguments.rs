@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
 
 /// Distributed locks on Redis and Valkey, for scripts and operators
 ///
@@ -22,6 +23,23 @@ pub(crate) struct Arguments {
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Run(Run),
+    Unlock(Unlock),
+    Bench(Bench),
+    /// Print the completions for a shell
+    ///
+    /// For bash: wheellock completions bash >/etc/bash_completion.d/wheellock
+    Completions {
+        #[arg(value_name = "SHELL")]
+        shell: Shell,
+    },
+    /// Print a manual page
+    ///
+    /// wheellock man >wheellock.1; wheellock man run >wheellock-run.1
+    Man {
+        /// The command whose page it is; without it, that of wheellock
+        #[arg(value_name = "COMMAND")]
+        command: Option<String>,
+    },
 }
 
 #[derive(Args)]
@@ -115,6 +133,41 @@ pub(crate) struct Run {
     /// The command and its arguments; there is no shell
     #[arg(value_name = "CMD", required = true, last = true, num_args = 1..)]
     pub(crate) command: Vec<OsString>,
+}
+
+/// End the holds of a lock by force, for an operator
+///
+/// A holder learns of it at its next renewal, that is, within a third of its lease; until then
+/// another may hold the lock as well. The exit code is 1 if the lock is not held.
+#[derive(Args)]
+pub(crate) struct Unlock {
+    #[command(flatten)]
+    pub(crate) server: Server,
+
+    /// Required: there is no other way to release a lock that another process holds
+    #[arg(long, required = true)]
+    pub(crate) force: bool,
+
+    /// Do not ask
+    #[arg(long)]
+    pub(crate) yes: bool,
+
+    /// The lock's name
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+}
+
+/// Measure what a lock costs on this machine with this server
+///
+/// It uses a lock of its own, whose name nobody else has, and leaves nothing behind.
+#[derive(Args)]
+pub(crate) struct Bench {
+    #[command(flatten)]
+    pub(crate) server: Server,
+
+    /// How long each of the two measurements takes
+    #[arg(long, value_name = "S", default_value = "3", value_parser = seconds)]
+    pub(crate) seconds: Duration,
 }
 
 /// Seconds as a decimal. Negative, too large and other text is refused.

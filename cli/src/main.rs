@@ -4,11 +4,14 @@
 //! the one that holds the lock, the command, and the guardian.
 
 mod arguments;
+mod bench;
 mod exit;
+mod manual;
 mod output;
 mod run;
 mod secrets;
 mod server;
+mod unlock;
 
 use std::env;
 use std::ffi::OsString;
@@ -47,6 +50,10 @@ fn front(words: &[OsString]) -> u8 {
     };
     let outcome = match arguments.command {
         Command::Run(run) => run::run(&run),
+        Command::Unlock(unlock) => unlock::unlock(&unlock),
+        Command::Bench(bench) => bench::bench(&bench),
+        Command::Completions { shell } => manual::completions(shell),
+        Command::Man { command } => manual::page(command.as_deref()),
     };
     outcome.unwrap_or_else(|failure| {
         complain(&failure.to_string());

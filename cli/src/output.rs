@@ -2,6 +2,13 @@
 
 use std::io::{self, Write as _};
 
+/// Writes lines to the standard output. A reader that is gone is an error, not a panic.
+pub(crate) fn say(lines: &str) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    writeln!(output, "{lines}")?;
+    output.flush()
+}
+
 /// Writes a line to the standard error.
 pub(crate) fn complain(line: &str) {
     // A failure cannot be reported anywhere.

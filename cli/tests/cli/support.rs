@@ -1,5 +1,6 @@
 //! Starts `wheellock`, and looks at what it did.
 
+use std::mem;
 use std::process::Command;
 use std::time::Duration;
 
@@ -45,7 +46,7 @@ pub(crate) fn outcome(server: &Server, options: &[&str], script: &str) -> (i32, 
 /// Waits for the end, and returns the exit code and all output.
 pub(crate) fn ended(mut process: TestProcess) -> (i32, String) {
     let code = process.wait_for_exit(PATIENCE);
-    (code, process.output())
+    (code, process.wait_for_output(PATIENCE))
 }
 
 /// A command that says its process id, and runs until it is ended.
@@ -95,5 +96,15 @@ pub(crate) fn wait_until_one_waits(server: &Server) {
     wait_until("a process waits", PATIENCE, || {
         let channels = server.command(&["PUBSUB", "CHANNELS", "*nightly*"]);
         !channels.array().is_empty()
+    });
+}
+
+/// Waits until the lease is longer than it was.
+pub(crate) fn wait_for_renewal(server: &Server) {
+    let left = || server.command(&["PTTL", NAME]).integer();
+    let mut last = left();
+    wait_until("the lease is renewed", PATIENCE, || {
+        let before = mem::replace(&mut last, left());
+        last > before
     });
 }
