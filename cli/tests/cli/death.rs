@@ -6,8 +6,8 @@ use rustix::process::{Pid, Signal};
 use wheellock_fixture::{Server, wait_until};
 
 use crate::support::{
-    PATIENCE, SUCCESS, ended, holding, id, is_locked, outcome, process_id, send, spawn,
-    wait_for_end,
+    PATIENCE, ended, holding, id, is_locked, outcome, process_id, send, spawn, wait_for_end,
+    wait_for_renewal,
 };
 
 /// The guardian of this process: its child that leads a group and is not the command.
@@ -57,11 +57,11 @@ fn the_guardian_ends_with_the_command() {
 #[test]
 fn a_killed_guardian_changes_nothing_for_a_holder_that_lives() {
     let server = Server::start();
-    let mut process =
-        spawn(&server, &["--watchdog", "1"], &["sh", "-c", "echo process $$; sleep 3"]);
-    let command = process_id(&mut process);
+    let (process, command) = holding(&server, &["--watchdog", "6"]);
     send(guardian(id(&process), command), Signal::KILL);
-    assert_eq!(ended(process).0, SUCCESS);
+    wait_for_renewal(&server);
+    process.terminate();
+    assert_eq!(ended(process).0, 143);
 }
 
 /// The kernel's signal at the death of the parent is Linux's.

@@ -10,7 +10,7 @@ use crate::support::{
 fn a_loss_terminates_the_command_and_its_children() {
     let server = Server::start();
     let script = "sleep 1000 & echo process $!; echo process $$; wait";
-    let mut process = spawn(&server, &["--watchdog", "2"], &["sh", "-c", script]);
+    let mut process = spawn(&server, &["--watchdog", "6"], &["sh", "-c", script]);
     let (child, command) = (process_id(&mut process), process_id(&mut process));
     server.command(&["DEL", NAME]);
     let (code, output) = ended(process);
@@ -24,7 +24,7 @@ fn a_loss_terminates_the_command_and_its_children() {
 fn a_command_that_ignores_the_termination_is_killed() {
     let server = Server::start();
     let script = "trap '' TERM; echo process $$; while :; do sleep 0.1; done";
-    let options = ["--watchdog", "2", "--kill-after", "0.5"];
+    let options = ["--watchdog", "6", "--kill-after", "0.5"];
     let mut process = spawn(&server, &options, &["sh", "-c", script]);
     let command = process_id(&mut process);
     server.command(&["DEL", NAME]);
@@ -36,9 +36,10 @@ fn a_command_that_ignores_the_termination_is_killed() {
 #[test]
 fn a_command_may_clean_up_after_a_loss() {
     let server = Server::start();
-    let script = "trap 'sleep 0.5; echo cleaned; exit 0' TERM; echo on; sleep 1000 & wait";
+    let script =
+        "trap 'sleep 0.5; echo cleaned; exit 0' TERM; echo on; while :; do sleep 0.05; done";
     let mut process =
-        spawn(&server, &["--watchdog", "2", "--kill-after", "600"], &["sh", "-c", script]);
+        spawn(&server, &["--watchdog", "6", "--kill-after", "600"], &["sh", "-c", script]);
     process.wait_for_line("on", PATIENCE);
     server.command(&["DEL", NAME]);
     let (code, output) = ended(process);
@@ -51,7 +52,7 @@ fn a_lease_without_renewal_ends_the_command() {
     let server = Server::start();
     for kind in [&[][..], &["--permits", "1"]] {
         server.command(&["FLUSHALL"]);
-        let options = [kind, &["--lease", "1"]].concat();
+        let options = [kind, &["--lease", "3"]].concat();
         let (process, command) = holding(&server, &options);
         let (code, output) = ended(process);
         assert_eq!(code, LOST, "{options:?}: {output}");
@@ -63,7 +64,7 @@ fn a_lease_without_renewal_ends_the_command() {
 #[test]
 fn a_server_that_is_gone_ends_the_command_with_the_lease() {
     let server = Server::start();
-    let (process, command) = holding(&server, &["--watchdog", "1"]);
+    let (process, command) = holding(&server, &["--watchdog", "3"]);
     server.kill();
     let (code, output) = ended(process);
     assert_eq!(code, LOST, "{output}");
@@ -74,7 +75,7 @@ fn a_server_that_is_gone_ends_the_command_with_the_lease() {
 #[test]
 fn a_holder_that_is_stopped_past_its_lease_does_not_leave_the_command_running() {
     let server = Server::start();
-    let (process, command) = holding(&server, &["--watchdog", "2"]);
+    let (process, command) = holding(&server, &["--watchdog", "3"]);
     process.pause();
     // The guardian ends it, as the holder cannot.
     wait_for_end(command);
@@ -93,7 +94,7 @@ fn a_holder_that_is_stopped_past_its_lease_does_not_leave_the_command_running() 
 fn the_guardian_kills_a_command_that_ignores_the_termination() {
     let server = Server::start();
     let script = "trap '' TERM; echo process $$; while :; do sleep 0.1; done";
-    let options = ["--watchdog", "1", "--kill-after", "0.5"];
+    let options = ["--watchdog", "3", "--kill-after", "0.5"];
     let mut process = spawn(&server, &options, &["sh", "-c", script]);
     let command = process_id(&mut process);
     process.pause();

@@ -220,8 +220,11 @@ fn wheellock_clock() -> std::time::Instant {
 #[test]
 fn a_release_without_a_reply_does_not_change_the_exit_code() {
     let server = Server::start();
-    let mut holder =
-        spawn(&server, &[], &["sh", "-c", "trap 'exit 7' TERM; sleep 1000 & echo on; wait"]);
+    let mut holder = spawn(
+        &server,
+        &[],
+        &["sh", "-c", "trap 'exit 7' TERM; echo on; while :; do sleep 0.05; done"],
+    );
     holder.wait_for_line("on", PATIENCE);
     server.kill();
     holder.terminate();
@@ -233,8 +236,11 @@ fn a_release_without_a_reply_does_not_change_the_exit_code() {
 #[test]
 fn a_lock_that_another_has_by_the_end_is_lost() {
     let server = Server::start();
-    let mut process =
-        spawn(&server, &[], &["sh", "-c", "trap 'exit 0' TERM; echo on; sleep 1000 & wait"]);
+    let mut process = spawn(
+        &server,
+        &[],
+        &["sh", "-c", "trap 'exit 0' TERM; echo on; while :; do sleep 0.05; done"],
+    );
     process.wait_for_line("on", PATIENCE);
     server.command(&["DEL", NAME]);
     process.terminate();

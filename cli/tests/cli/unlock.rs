@@ -17,7 +17,7 @@ fn unlock(server: &Server, options: &[&str]) -> (i32, String) {
 fn a_lock_of_each_kind_is_released_by_force_and_its_holder_told() {
     let server = Server::start();
     for kind in [&[][..], &["--fair"], &["--shared"], &["--exclusive"]] {
-        let (holder, _) = holding(&server, &[kind, &["--watchdog", "2"]].concat());
+        let (holder, _) = holding(&server, &[kind, &["--watchdog", "5"]].concat());
         let (code, output) = unlock(&server, &["--force", "--yes"]);
         assert_eq!((code, output.as_str()), (SUCCESS, "nightly: released\n"), "{kind:?}");
         let (code, output) = ended(holder);
