@@ -1,4 +1,5 @@
-//! Passwords in arguments, which every user of the machine can read in the list of processes.
+//! Passwords in arguments, which every user of the machine can read in the list of processes
+//! (DESIGN: passwords of a command).
 
 use std::ffi::OsString;
 

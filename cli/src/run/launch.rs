@@ -1,5 +1,5 @@
 //! The process that becomes the command: what has to be done between `fork` and `exec`, in safe
-//! code.
+//! code (DESIGN: command under a lock).
 //!
 //! It is this program again. It asks to be killed when its parent ends, undoes what the parent has
 //! blocked, and executes the command in its place.
