@@ -208,3 +208,26 @@ impl Terminal {
         self.belongs_to(group) && tcsetpgrp(&self.0, getpgrp()).is_ok()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use wheellock::crossbeam_channel::bounded;
+
+    use super::*;
+
+    #[test]
+    fn a_command_is_not_started_after_a_signal() {
+        let (interrupt, interrupted) = bounded(1);
+        let job = Job::new(interrupt);
+        // Neither starts nor ends anything.
+        job.take(Signal::CONT);
+        assert!(interrupted.is_empty());
+        job.take(Signal::TERM);
+        job.take(Signal::INT);
+        // It would fail if it was started.
+        let mut command = Command::new("/nowhere/at-all");
+        assert!(job.start(&mut command).unwrap().is_none());
+        assert_eq!(job.signal(), Some(Signal::TERM), "the first one counts");
+        assert_eq!(interrupted.len(), 1);
+    }
+}
