@@ -3,7 +3,7 @@
 //! The program is that of `lock/tests/redisson`, whose grammar opens `RedissonPeer.java`.
 //! `run-tests` builds it and runs these tests, which are ignored otherwise.
 
-#![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a test that fails")]
 
 #[path = "../cli/support.rs"]
 #[expect(dead_code, reason = "some of it is for the other tests")]
@@ -38,7 +38,9 @@ struct Java {
 
 impl Java {
     fn start(server: &Server) -> Self {
-        let program = env::var("REDISSON_PEER").expect("run ./run-tests, which builds it");
+        let program = env::var("REDISSON_PEER").unwrap_or_else(|_| {
+            panic!("REDISSON_PEER does not say where the Java program is: run ./run-tests")
+        });
         let mut java = Command::new("java");
         java.args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-jar", &program]);
         java.arg(server.address().to_string());
