@@ -1,30 +1,45 @@
 //! Prints what a lock costs: floors, this crate and peers, measured in turn, with ratios.
 //!
-//! `lock_report [lock] [hand-over] [family] [line] [red] [endpoints] [--rounds N] [--server-core
-//! N]`; without a word it runs all. Run it under `taskset` to keep the benchmark on one core.
+//! `lock_report [lock] [hand-over] [family] [line] [red] [endpoints] [requests] [--rounds N]
+//! [--server-core N]`; without a word it runs all of these. Run it under `taskset` to keep the
+//! benchmark on one core.
+//!
+//! `lock_report threads [--quick] [--runs N] [--old PROGRAM] [--only WORD]...` is a report of its
+//! own, with targets and plots; a word is a workload, a subject or a number of threads. It starts
+//! itself for each measurement, with `--one`. `PROGRAM` is this program, built with an older
+//! library, which is then measured in the same run.
 
 #![expect(clippy::print_stdout, reason = "it is a report")]
 
 use std::env;
+use std::io;
+use std::process::ExitCode;
 use std::rc::Rc;
+use std::time::Duration;
 
 use wheellock_benches::{
     Cause, RedServers, behind_sentinels, describe_with_server, failovers, fair_queues, hand_overs,
     in_a_cluster, lock_kinds, lock_unlocks, measure_in_turn, pin, red_locks, redisson_hand_over,
-    slow_hand_overs, slow_lock_unlocks, table,
+    request_keys, slow_hand_overs, slow_lock_unlocks, table, threads_report,
 };
 use wheellock_fixture::{Cluster, Sentinels, Server};
 
-fn main() {
+fn main() -> io::Result<ExitCode> {
     let arguments: Vec<String> = env::args().skip(1).collect();
+    match arguments.split_first() {
+        Some((word, rest)) if word == "threads" => return threads_report(rest),
+        Some((word, _)) if word == "--one" => return threads_report(&arguments),
+        _ => (),
+    }
     let value = |name: &str| {
         let index = arguments.iter().position(|argument| argument == name)?;
         arguments.get(index + 1)
     };
     let is_named = |word: &str| arguments.iter().any(|argument| argument == word);
     let rounds = value("--rounds").and_then(|rounds| rounds.parse().ok()).unwrap_or(100);
-    let all =
-        !["lock", "hand-over", "family", "line", "red", "endpoints"].into_iter().any(is_named);
+    let all = !["lock", "hand-over", "family", "line", "red", "endpoints", "requests"]
+        .into_iter()
+        .any(is_named);
 
     let server = Server::start();
     if let Some(core) = value("--server-core") {
@@ -54,6 +69,13 @@ fn main() {
     if all || is_named("endpoints") {
         endpoints_report(rounds);
     }
+    if all || is_named("requests") {
+        println!("### request keys of a busy semaphore\n");
+        for threads in [1, 16, 64] {
+            println!("{}", request_keys(threads, Duration::from_secs(6)));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn endpoints_report(rounds: usize) {

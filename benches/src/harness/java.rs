@@ -29,7 +29,8 @@ impl JavaProgram {
             .args(["-q", "-f"])
             .arg(source.join("pom.xml"))
             .arg(format!("-DbuildDirectory={}", target.display()))
-            .args(["package", "dependency:copy-dependencies"])
+            // Cleaned first: jars of another version would stay on the class path.
+            .args(["clean", "package", "dependency:copy-dependencies"])
             .output();
         match built {
             Ok(output) if output.status.success() => {

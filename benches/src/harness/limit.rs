@@ -10,6 +10,8 @@ pub(crate) enum Limit<S: 'static> {
     AtLeast(f64),
     /// At most this many times the smallest figure of these subjects; and what to call that.
     Times(f64, &'static [S], &'static str),
+    /// At least this many times the smallest figure of these subjects; and what to call that.
+    LeastTimes(f64, &'static [S], &'static str),
     /// The greater of a number and [`Limit::Times`].
     AtMostOrTimes(f64, f64, &'static [S], &'static str),
     /// At most this many times its own figure in another workload.
@@ -44,7 +46,7 @@ impl<S: Subject> Limit<S> {
         };
         let (limit, origin) = match self {
             Self::AtMost(limit) | Self::AtLeast(limit) => (Some(limit), String::new()),
-            Self::Times(times, subjects, name) => {
+            Self::Times(times, subjects, name) | Self::LeastTimes(times, subjects, name) => {
                 (smallest(subjects).map(|other| times * other), format!(" = {times} x {name}"))
             }
             Self::AtMostOrTimes(limit, times, subjects, name) => match smallest(subjects) {
@@ -72,7 +74,7 @@ impl<S: Subject> Limit<S> {
     }
 
     pub(crate) fn is_least(self) -> bool {
-        matches!(self, Self::AtLeast(_))
+        matches!(self, Self::AtLeast(_) | Self::LeastTimes(..))
     }
 }
 

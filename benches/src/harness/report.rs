@@ -4,7 +4,7 @@
 use std::env;
 use std::fmt::Write;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::thread;
 
@@ -40,6 +40,12 @@ pub(crate) trait Report: Sync + Sized {
 
     /// `java` is `None` if the Java program cannot be built.
     fn new(quick: bool, java: Option<JavaProgram>) -> Self;
+
+    /// Compares with an older build of this program, whose path was given with `--old`. `false` if
+    /// this report does not.
+    fn compare_with(&mut self, _program: PathBuf) -> bool {
+        false
+    }
 
     /// The machine, one fact per line.
     fn describe() -> String;
@@ -77,9 +83,14 @@ pub(crate) fn measuring_process(words: &[String]) -> io::Result<Command> {
 }
 
 /// The program. It prints the report, or measures one case if it is started with `--one`.
-#[expect(clippy::print_stdout, clippy::print_stderr, reason = "it is a report")]
 pub(crate) fn main<R: Report>() -> io::Result<ExitCode> {
     let arguments: Vec<String> = env::args().skip(1).collect();
+    main_with::<R>(&arguments)
+}
+
+/// The program with these arguments.
+#[expect(clippy::print_stdout, clippy::print_stderr, reason = "it is a report")]
+pub(crate) fn main_with<R: Report>(arguments: &[String]) -> io::Result<ExitCode> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     if let ["--one", words @ ..] = &words[..] {
         let Some(numbers) = R::measure(words) else {
@@ -89,44 +100,56 @@ pub(crate) fn main<R: Report>() -> io::Result<ExitCode> {
         println!("{}", to_line(numbers));
         return Ok(ExitCode::SUCCESS);
     }
-    let (mut quick, mut only, mut runs) = (false, Vec::new(), None);
+    let (mut quick, mut only, mut runs, mut old) = (false, Vec::new(), None, None);
     let mut words = words.into_iter();
     while let Some(word) = words.next() {
         match word {
             "--quick" => quick = true,
             "--only" => only.extend(words.next().map(str::to_owned)),
             "--runs" => runs = words.next().and_then(|runs| runs.parse().ok()),
-            _ => {
-                let usage = format!("{} [--quick] [--runs N] [--only {}]...", R::PROGRAM, R::ONLY);
-                eprintln!("unknown: {word}; {usage}");
-                return Ok(ExitCode::FAILURE);
-            }
+            "--old" => old = words.next().map(PathBuf::from),
+            _ => return Ok(refuse::<R>(word)),
         }
     }
-    let text = report::<R>(quick, &only, runs, |line| eprintln!("{line}"))?;
+    let java = JavaProgram::build(R::JAVA[0]);
+    let missing = java.as_ref().err().cloned();
+    let mut program = R::new(quick, java.ok());
+    if let Some(old) = old
+        && !program.compare_with(old)
+    {
+        return Ok(refuse::<R>("--old"));
+    }
+    let text = report(&program, missing, quick, &only, runs, |line| eprintln!("{line}"))?;
     println!("{text}");
     Ok(ExitCode::SUCCESS)
 }
 
+#[expect(clippy::print_stderr, reason = "it is a report")]
+fn refuse<R: Report>(word: &str) -> ExitCode {
+    let usage = format!("{} [--quick] [--runs N] [--only {}]...", R::PROGRAM, R::ONLY);
+    eprintln!("unknown: {word}; {usage}");
+    ExitCode::FAILURE
+}
+
 fn report<R: Report>(
+    report: &R,
+    java_missing: Option<String>,
     quick: bool,
     only: &[String],
     runs: Option<usize>,
     progress: impl Fn(&str),
 ) -> io::Result<String> {
     let runs = runs.unwrap_or(if quick { 1 } else { R::RUNS });
-    let [folder, peer, settings] = R::JAVA;
-    let java = JavaProgram::build(folder);
+    let [_, peer, settings] = R::JAVA;
     let mut text = R::describe();
     // Writing to a string does not fail, here and below.
-    match &java {
-        Ok(_) => writeln!(text, "{peer}: from its published jar, {settings}").ok(),
-        Err(reason) => writeln!(text, "{peer}: not measured: {reason}").ok(),
+    match java_missing {
+        None => writeln!(text, "{peer}: from its published jar, {settings}").ok(),
+        Some(reason) => writeln!(text, "{peer}: not measured: {reason}").ok(),
     };
     writeln!(text, "load before: {}", machine::load()).ok();
     writeln!(text, "runs of each, in turn: {runs}; figures are medians\n").ok();
 
-    let report = R::new(quick, java.ok());
     let mut workloads = report.workloads();
     if !only.is_empty() {
         R::restrict(&mut workloads, only);
@@ -134,7 +157,7 @@ fn report<R: Report>(
     let (mut figures, mut failures) = (Figures::new(), Vec::new());
     for workload in &workloads {
         let start = now();
-        run(&report, workload, runs, &mut figures, &mut failures);
+        run(report, workload, runs, &mut figures, &mut failures);
         progress(&format!("{}: measured in {:.0?}", workload.name, now() - start));
     }
     for workload in &workloads {
@@ -155,6 +178,14 @@ fn report<R: Report>(
         write_plots(&folder, R::PLOTS, R::SIZE_TITLE, &workloads, &figures)?;
     }
     Ok(text)
+}
+
+/// Splits what a process measured of itself and of its floor, whose words begin with `floor-`.
+pub(crate) fn split_floor<S: Subject>(line: &str, case: Case<S>, floor: S) -> Lines<S> {
+    let (words, own): (Vec<&str>, Vec<&str>) =
+        line.split_whitespace().partition(|word| word.starts_with("floor-"));
+    let words: Vec<&str> = words.iter().filter_map(|word| word.strip_prefix("floor-")).collect();
+    vec![(case, own.join(" ")), (Case { subject: floor, ..case }, words.join(" "))]
 }
 
 /// Runs all cases of a workload `times`, and collects what failed.

@@ -42,7 +42,7 @@ pub fn failovers(sentinels: &Rc<Sentinels>, cause: Cause) -> (Vec<Contender>, Op
     let mut all = vec![floor(sentinels, cause), contender("wheellock", own)];
     match Waiter::redisson(sentinels, "bench:java") {
         Ok(waiter) => {
-            all.push(contender("Redisson 3.52", waiter));
+            all.push(contender("Redisson 4.7", waiter));
             (all, None)
         }
         Err(reason) => (all, Some(reason)),

@@ -45,7 +45,7 @@ pub fn redisson_hand_over(server: &Server) -> Result<Contender, String> {
     let mut child = Child::start(&mut command).map_err(|error| error.to_string())?;
     // It warms up first.
     child.line(Duration::from_secs(60)).map_err(|error| error.to_string())?;
-    Ok(Contender::new("Redisson 3.52", move || {
+    Ok(Contender::new("Redisson 4.7", move || {
         child.send("once").expect("the program reads");
         let nanos = child.line(LIMIT).expect("the program replies");
         Duration::from_nanos(nanos.parse().expect("the reply is a number"))

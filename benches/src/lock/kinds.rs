@@ -7,7 +7,7 @@ use wheellock_fixture::Server;
 
 use crate::harness::Contender;
 use crate::lock::raw::{
-    FAR_IN_THE_FUTURE, LEASE_MILLIS as LEASE, OWNER, RawPair, RawScript, UNLOCKED, script,
+    FAR_IN_THE_FUTURE, LEASE_MILLIS as LEASE, NUMBER, OWNER, RawPair, RawScript, UNLOCKED, script,
 };
 
 /// The name of a kind, and its contenders.
@@ -18,7 +18,7 @@ const OURS: &str = "wheellock";
 const LATE: &str = FAR_IN_THE_FUTURE;
 /// A writer's field.
 const WRITER: &str = "00000000-0000-4000-8000-000000000000:000000:write";
-/// How long a request is remembered by default, in milliseconds.
+/// How long a call is remembered by default, in milliseconds.
 const REMEMBERED: &str = "72000";
 const PERMIT: &str = "0123456789abcdef";
 
@@ -150,9 +150,9 @@ fn permits(
     floor: &impl Fn(RawScript<'_>, RawScript<'_>) -> Contender,
 ) -> Kinds {
     const CHANNEL: &str = "redisson_sc:{bench:s}";
-    const REQUEST: &str = "wheellock_request:{bench:s}:00000000-0000-4000-8000-000000000000:000000";
-    const BACK: &str =
-        "wheellock_request:{bench:s}:back:00000000-0000-4000-8000-000000000000:000000";
+    // The same two keys each time, as each call is the next one of a request sequence.
+    const REQUEST: &str = "wheellock_request:{bench:s}:00000000-0000-8000-0000-000000000000:0";
+    const BACK: &str = "wheellock_request:{bench:s}:00000000-0000-8000-0000-000000000000:1";
     const ID: &str = "wheellock_request:{bench:s}:30313233343536373839616263646566";
     server.command(&["SET", "bench:s", "10"]);
     let semaphore = client.semaphore("bench:t");
@@ -167,13 +167,13 @@ fn permits(
                     script!(
                         "semaphore_acquire",
                         ["bench:s", REQUEST],
-                        [LATE, "1", REMEMBERED],
+                        [LATE, "1", NUMBER, REMEMBERED],
                         "*2\r\n:1"
                     ),
                     script!(
                         "semaphore_add",
                         ["bench:s", CHANNEL, BACK],
-                        [LATE, "1", "0", REMEMBERED, "PUBLISH"],
+                        [LATE, "1", "0", NUMBER, REMEMBERED, "PUBLISH"],
                         ":1"
                     ),
                 ),

@@ -7,6 +7,8 @@ mod hand_over;
 mod kinds;
 mod lock_unlock;
 mod red_lock;
+mod request_keys;
+mod threads;
 
 pub(crate) mod raw;
 
@@ -17,6 +19,8 @@ pub use hand_over::{hand_overs, redisson_hand_over, slow_hand_overs};
 pub use kinds::lock_kinds;
 pub use lock_unlock::{lock_unlocks, slow_lock_unlocks};
 pub use red_lock::{RedServers, red_locks};
+pub use request_keys::{RequestKeys, request_keys};
+pub use threads::{ManyThreads, threads_report};
 
 use wheellock::Client;
 

@@ -43,6 +43,8 @@ pub(crate) const OWNER: &str = "00000000-0000-4000-8000-000000000000:000000";
 /// What precedes the number.
 const CLIENT: &str = "-8000-000000000000:";
 const DIGITS: usize = 6;
+/// The number of a call in its request sequence: that of the hold.
+pub(crate) const NUMBER: &str = "000000";
 
 /// One script as it is sent, and how its reply begins.
 #[derive(Debug)]
@@ -57,9 +59,7 @@ pub(crate) struct RawScript<'a> {
 #[derive(Debug)]
 pub(crate) struct RawPair {
     stream: TcpStream,
-    acquire: (Request, &'static str),
-    release: (Request, &'static str),
-    hold: usize,
+    requests: Requests,
 }
 
 impl RawPair {
@@ -69,6 +69,91 @@ impl RawPair {
         acquire: &RawScript<'_>,
         release: &RawScript<'_>,
     ) -> Self {
+        let requests = Requests::load(address, acquire, release);
+        Self { stream: connect(address), requests }
+    }
+
+    /// The scripts of the plain lock.
+    pub(crate) fn of_lock(address: SocketAddr, name: &str) -> Self {
+        Self { stream: connect(address), requests: Requests::of_lock(address, name) }
+    }
+
+    /// One round trip: acquires what is free, for a new owner.
+    pub(crate) fn acquire(&mut self) {
+        self.requests.next_hold();
+        let (request, reply) = &self.requests.acquire;
+        round_trip(&mut self.stream, &request.bytes, reply);
+    }
+
+    /// One round trip: releases it, and publishes that.
+    pub(crate) fn release(&mut self) {
+        let (request, reply) = &self.requests.release;
+        round_trip(&mut self.stream, &request.bytes, reply);
+    }
+
+    /// One round trip with the smallest command.
+    pub(crate) fn ping(&mut self) {
+        round_trip(&mut self.stream, b"*1\r\n$4\r\nPING\r\n", "+PONG\r\n");
+    }
+}
+
+/// A connection on which the pairs of several locks are under way at once: all acquires in one
+/// write, and then all releases.
+#[derive(Debug)]
+pub(crate) struct RawBatch {
+    stream: TcpStream,
+    pairs: Vec<Requests>,
+    outgoing: Vec<u8>,
+    incoming: Vec<u8>,
+}
+
+impl RawBatch {
+    /// Connects, for locks of these names.
+    pub(crate) fn new(address: SocketAddr, names: &[String]) -> Self {
+        let pairs = names.iter().map(|name| Requests::of_lock(address, name)).collect();
+        Self { stream: connect(address), pairs, outgoing: Vec::new(), incoming: Vec::new() }
+    }
+
+    /// Two round trips: acquires all, and releases all.
+    pub(crate) fn run(&mut self) {
+        for pair in &mut self.pairs {
+            pair.next_hold();
+        }
+        self.exchange(|pair| &pair.acquire, ACQUIRED_LENGTH);
+        self.exchange(|pair| &pair.release, RELEASED_LENGTH);
+    }
+
+    fn exchange(&mut self, of: fn(&Requests) -> &(Request, &'static str), reply_length: usize) {
+        self.outgoing.clear();
+        for pair in &self.pairs {
+            self.outgoing.extend_from_slice(&of(pair).0.bytes);
+        }
+        self.stream.write_all(&self.outgoing).expect("the server is there");
+        self.incoming.resize(self.pairs.len() * reply_length, 0);
+        self.stream.read_exact(&mut self.incoming).expect("the server is there");
+        for (pair, reply) in self.pairs.iter().zip(self.incoming.chunks(reply_length)) {
+            let is_expected = reply.starts_with(of(pair).1.as_bytes());
+            assert!(is_expected, "the server answered {}", reply.escape_ascii());
+        }
+    }
+}
+
+/// `$-1`, with an end of line.
+const ACQUIRED_LENGTH: usize = 3 + 2;
+/// `*2`, `:1` and the server's time in milliseconds, until the year 2286.
+const RELEASED_LENGTH: usize = 2 + 2 + 2 + 2 + 1 + 13 + 2;
+
+/// The two requests of a pair, and how their replies begin.
+#[derive(Debug)]
+struct Requests {
+    acquire: (Request, &'static str),
+    release: (Request, &'static str),
+    hold: usize,
+}
+
+impl Requests {
+    /// Loads the scripts into the server.
+    fn load(address: SocketAddr, acquire: &RawScript<'_>, release: &RawScript<'_>) -> Self {
         let mut loader = RawConnection::open(address).expect("the server listens");
         let mut request = |script: &RawScript<'_>| {
             let hash = loader.command(&["SCRIPT", "LOAD", script.source]).text();
@@ -76,36 +161,23 @@ impl RawPair {
             let words = [&["EVALSHA", &hash, &keys], script.keys, script.arguments].concat();
             (Request::new(&words), script.reply)
         };
-        let (acquire, release) = (request(acquire), request(release));
-        Self { stream: connect(address), acquire, release, hold: 0 }
+        Self { acquire: request(acquire), release: request(release), hold: 0 }
     }
 
-    /// The scripts of the plain lock.
-    pub(crate) fn of_lock(address: SocketAddr, name: &str) -> Self {
+    fn of_lock(address: SocketAddr, name: &str) -> Self {
         let channel = channel(name);
         let acquire = script!("acquire", [name], [FAR_IN_THE_FUTURE, OWNER, LEASE_MILLIS], "$-1");
         // The reply begins as `{1, now}`: it was ours.
         let arguments = [OWNER, UNLOCKED, "PUBLISH", &channel];
         let release = script!("release", [name], arguments, "*2\r\n:1");
-        Self::new(address, &acquire, &release)
+        Self::load(address, &acquire, &release)
     }
 
-    /// One round trip: acquires what is free, for a new owner.
-    pub(crate) fn acquire(&mut self) {
+    /// A new owner.
+    fn next_hold(&mut self) {
         self.hold += 1;
         self.acquire.0.set_hold(self.hold);
         self.release.0.set_hold(self.hold);
-        round_trip(&mut self.stream, &self.acquire.0.bytes, self.acquire.1);
-    }
-
-    /// One round trip: releases it, and publishes that.
-    pub(crate) fn release(&mut self) {
-        round_trip(&mut self.stream, &self.release.0.bytes, self.release.1);
-    }
-
-    /// One round trip with the smallest command.
-    pub(crate) fn ping(&mut self) {
-        round_trip(&mut self.stream, b"*1\r\n$4\r\nPING\r\n", "+PONG\r\n");
     }
 }
 
@@ -135,14 +207,17 @@ pub(crate) fn encode(arguments: &[&str]) -> String {
 #[derive(Debug)]
 struct Request {
     bytes: Vec<u8>,
-    /// Where the digits of each owner in the command begin.
+    /// Where the digits of each owner and number in the command begin.
     digits: Vec<usize>,
 }
 
 impl Request {
     fn new(arguments: &[&str]) -> Self {
         let text = encode(arguments);
-        let digits = text.match_indices(CLIENT).map(|(start, _)| start + CLIENT.len()).collect();
+        let owners = text.match_indices(CLIENT).map(|(start, _)| start + CLIENT.len());
+        let word = format!("\n{NUMBER}\r");
+        let numbers = text.match_indices(&word).map(|(start, _)| start + 1);
+        let digits = owners.chain(numbers).collect();
         Self { bytes: text.into_bytes(), digits }
     }
 

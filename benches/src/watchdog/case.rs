@@ -28,7 +28,7 @@ impl HolderKind {
         (Self::Rlock, "rlock", "rlock 0.2, a thread each"),
         (Self::TimerTasks, "timer-tasks", "a boxed timeout each"),
         (Self::TokioTasks, "tokio-tasks", "tokio, a task each"),
-        (Self::Redisson, "redisson", "Redisson 3.52"),
+        (Self::Redisson, "redisson", "Redisson 4.7"),
         (Self::Floor, "floor", "bare socket"),
     ];
 

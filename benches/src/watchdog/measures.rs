@@ -10,6 +10,8 @@ type Measure = workload::Measure<HolderKind>;
 
 /// The number of locks of the targets.
 pub(crate) const MANY: usize = 100_000;
+/// As many as one client may ever hold.
+pub(crate) const MOST: usize = 1_000_000;
 /// Up to this many locks the holders mostly sleep, and run side by side.
 pub(crate) const QUIET: usize = 10_000;
 /// Up to this many locks the lease is short, so that there are enough renewals to be measured.
@@ -28,6 +30,9 @@ pub(crate) const TRIP_1: &str = "trip-1";
 pub(crate) const TRIP_10: &str = "trip-10";
 /// Another process acquires and releases a lock of its own.
 pub(crate) const FOREGROUND: &str = "foreground";
+
+/// A million locks are held, dropped, and released by a shutdown.
+pub(crate) const MILLION: &str = "million";
 
 /// All workloads. `quick` leaves some numbers of locks and some peers out.
 pub(crate) fn workloads(quick: bool) -> Vec<Workload> {
@@ -50,6 +55,7 @@ pub(crate) fn workloads(quick: bool) -> Vec<Workload> {
         workload(TRIP_1, &trip, &[MANY], trip_measures()),
         workload(TRIP_10, &trip, &[MANY], trip_measures()),
         workload(FOREGROUND, &foreground, &[MANY], foreground_measures()),
+        workload(MILLION, &[Wheellock], &[MOST], million_measures()),
     ]
 }
 
@@ -126,5 +132,22 @@ fn foreground_measures() -> Vec<Measure> {
     vec![
         Measure::new("another client's lock + unlock: median", "p50", "us"),
         Measure::new("another client's lock + unlock: 99 of 100 within", "p99", "us"),
+    ]
+}
+
+fn million_measures() -> Vec<Measure> {
+    vec![
+        Measure::new("acquired a second, by 16 threads", "rate", "thousand/s").not_plotted(),
+        Measure::new("client: share of a core", "percent", "%"),
+        Measure::new("server: share of a core", "server-percent", "%").not_plotted(),
+        Measure::new("renewals a second", "renewals", "/s").not_plotted(),
+        Measure::new("lateness of a renewal, 99 of 100", "lateness", "ms").not_plotted(),
+        Measure::new("client: memory of a held lock, guard included", "memory", "bytes")
+            .not_plotted(),
+        Measure::new("lost", "lost", "locks").not_plotted(),
+        Measure::new("all dropped, one after the other", "dropped", "s"),
+        Measure::new("still locked when the last drop has returned", "kept", "locks").not_plotted(),
+        Measure::new("all released by a shutdown", "shutdown", "s"),
+        Measure::new("not released by the shutdown", "left", "locks").not_plotted(),
     ]
 }

@@ -8,6 +8,7 @@ mod held;
 mod holders;
 mod jump_clock;
 mod measures;
+mod million;
 mod renewal_rounds;
 mod run;
 mod server_load;
@@ -32,7 +33,8 @@ use crate::watchdog::flat_out::flat_out;
 use crate::watchdog::foreground::foreground;
 use crate::watchdog::held::held;
 use crate::watchdog::holders::{HolderConfig, Rlock, TimerTasks, TokioTasks, Unrenewed, Wheellock};
-use crate::watchdog::measures::{FLAT_OUT, FOREGROUND, HELD, QUIET, workloads};
+use crate::watchdog::measures::{FLAT_OUT, FOREGROUND, HELD, MILLION, QUIET, workloads};
+use crate::watchdog::million::million;
 use crate::watchdog::targets::target_table;
 
 /// The program `watchdog_report`.
@@ -111,7 +113,7 @@ impl Report for Watchdog {
         _workloads: &[Workload<HolderKind>],
         figures: &Figures<HolderKind>,
     ) -> String {
-        format!("### The targets, with 100,000 locks\n\n{}", target_table(figures))
+        format!("### The targets, with 100,000 locks and a million\n\n{}", target_table(figures))
     }
 
     fn measure(words: &[&str]) -> Option<Numbers> {
@@ -125,6 +127,7 @@ impl Report for Watchdog {
         Some(match (workload, HolderKind::from_word(holder)?) {
             (FLAT_OUT, HolderKind::Wheellock) => flat_out(address, locks, window),
             (FOREGROUND, HolderKind::Wheellock) => foreground(address, window),
+            (MILLION, HolderKind::Wheellock) => million(&config, locks, window),
             (HELD, HolderKind::Wheellock) => held::<Wheellock>(&config, locks, window),
             (HELD, HolderKind::Unrenewed) => held::<Unrenewed>(&config, locks, window),
             (HELD, HolderKind::Rlock) => held::<Rlock>(&config, locks, window),

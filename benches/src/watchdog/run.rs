@@ -12,16 +12,18 @@ use crate::harness::child::Child;
 use crate::harness::clock::{now, sleep};
 use crate::harness::figures::Case;
 use crate::harness::measured::READY;
-use crate::harness::report::{Lines, measuring_process};
+use crate::harness::report::{Lines, measuring_process, split_floor};
 use crate::watchdog::Watchdog;
 use crate::watchdog::case::HolderKind;
 use crate::watchdog::measures::{
-    FLAT_OUT, FOREGROUND, HELD, interval, lease, longer_round_trip, settle, window,
+    FLAT_OUT, FOREGROUND, HELD, MILLION, interval, lease, longer_round_trip, settle, window,
 };
 use crate::watchdog::server_load::ServerLoad;
 
 /// No acquiring of all locks takes this long, and no end of a process after its window.
 const LIMIT: Duration = Duration::from_secs(240);
+/// The same with a million locks, which are acquired again after the window.
+const LONGEST: Duration = Duration::from_secs(900);
 /// How much longer the holder runs than the client that it may disturb.
 const LONGER: Duration = Duration::from_secs(2);
 
@@ -36,7 +38,8 @@ impl Watchdog {
         let proxy = longer_round_trip(workload).map(|trip| (Proxy::start(server.address()), trip));
         let address = proxy.as_ref().map_or(server.address(), |(proxy, _)| proxy.address());
         let mut child = Child::start(&mut self.command(workload, case, address)?)?;
-        let first = child.line(LIMIT)?;
+        let limit = if workload == MILLION { LONGEST } else { LIMIT };
+        let first = child.line(limit)?;
         if first != READY {
             return Err(io::Error::other(format!("its first line is {first:?}")));
         }
@@ -47,7 +50,8 @@ impl Watchdog {
         }
         sleep(settle(workload, case.size));
         let mut observer = server.connection();
-        if workload != FLAT_OUT {
+        // A million are renewed all the time.
+        if workload != FLAT_OUT && workload != MILLION {
             wait_for_a_gap(&mut observer, interval(workload, case.size));
         }
         let (start, before) = (now(), ServerLoad::read(&mut observer));
@@ -56,10 +60,14 @@ impl Watchdog {
         if workload == FOREGROUND {
             return Ok(vec![(case, other_client(address, window)?)]);
         }
-        let line = child.line(window + LIMIT)?;
+        let line = child.line(window + limit)?;
+        if workload == MILLION {
+            // It has read what the server counted: later all locks are released.
+            return Ok(vec![(case, line)]);
+        }
         let (load, took) = (ServerLoad::read(&mut observer).since(before), now() - start);
         Ok(if workload == FLAT_OUT {
-            without_floor(&line, case)
+            split_floor(&line, case, HolderKind::Floor)
         } else {
             vec![(case, with_load(&line, case, load, took))]
         })
@@ -83,7 +91,10 @@ impl Watchdog {
             command.args(what).arg(window);
             return Ok(command);
         }
-        let name = if workload == FLAT_OUT { FLAT_OUT } else { HELD };
+        let name = match workload {
+            FLAT_OUT | MILLION => workload,
+            _ => HELD,
+        };
         let [address, size, lease] = what;
         let holder = case.subject.word().to_owned();
         measuring_process(&[name.to_owned(), holder, address, size, lease, window])
@@ -113,15 +124,6 @@ fn other_client(address: SocketAddr, window: Duration) -> io::Result<String> {
     let address = address.to_string();
     let words = [FOREGROUND, holder, &address, "1", "30000", &millis].map(str::to_owned);
     Child::start(&mut measuring_process(&words)?)?.line(window + LIMIT)
-}
-
-/// The words that begin with `floor-` are the floor's, without that.
-fn without_floor(line: &str, case: Case<HolderKind>) -> Lines<HolderKind> {
-    let (floor, own): (Vec<&str>, Vec<&str>) =
-        line.split_whitespace().partition(|word| word.starts_with("floor-"));
-    let floor: Vec<&str> = floor.iter().filter_map(|word| word.strip_prefix("floor-")).collect();
-    let floor_case = Case { subject: HolderKind::Floor, ..case };
-    vec![(case, own.join(" ")), (floor_case, floor.join(" "))]
 }
 
 /// Adds what the server counted in the same time.

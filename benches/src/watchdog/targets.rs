@@ -1,14 +1,14 @@
-//! The targets with 100,000 locks, and what became of them.
+//! The targets with 100,000 locks and with a million, and what became of them.
 
 use std::fmt::Write;
 
 use crate::harness::figures::{Case, Figures};
 use crate::harness::limit::{Limit, with_unit, word};
 use crate::watchdog::case::HolderKind;
-use crate::watchdog::measures::{FLAT_OUT, FOREGROUND, HELD, MANY, TRIP_10};
+use crate::watchdog::measures::{FLAT_OUT, FOREGROUND, HELD, MANY, MILLION, MOST, TRIP_10};
 
 /// What has to be reached, the workload and the measure, the unit, and the limit.
-const TARGETS: [(&str, &str, &str, &str, Limit<HolderKind>); 8] = [
+const TARGETS: [(&str, &str, &str, &str, Limit<HolderKind>); 13] = [
     (
         "renewals a second, flat out, to the bare socket",
         FLAT_OUT,
@@ -36,14 +36,20 @@ const TARGETS: [(&str, &str, &str, &str, Limit<HolderKind>); 8] = [
         "us",
         Limit::Times(1.5, &[HolderKind::Unrenewed], "without renewals"),
     ),
+    ("a million: client, share of a core", MILLION, "percent", "%", Limit::AtMost(20.0)),
+    ("a million: lost", MILLION, "lost", "locks", Limit::AtMost(0.0)),
+    ("a million: all dropped", MILLION, "dropped", "s", Limit::AtMost(40.0)),
+    ("a million: all released by a shutdown", MILLION, "shutdown", "s", Limit::AtMost(20.0)),
+    ("a million: not released by it", MILLION, "left", "locks", Limit::AtMost(0.0)),
 ];
 const SHARE: &str = "client: share of a core, lease of 30 s";
 
 /// All targets, in Markdown.
 pub(crate) fn target_table(figures: &Figures<HolderKind>) -> String {
     let mut text = "| measure | figure | target | |\n|---|---:|---|---|\n".to_owned();
-    let case = Case { subject: HolderKind::Wheellock, size: MANY };
     for (title, workload, measure, unit, limit) in TARGETS {
+        let size = if workload == MILLION { MOST } else { MANY };
+        let case = Case { subject: HolderKind::Wheellock, size };
         let verdict = limit.judge(figures, case, workload, measure, unit);
         // Writing to a string does not fail.
         writeln!(

@@ -298,9 +298,13 @@ impl ClientBuilder {
         self
     }
 
-    /// The maximum of connections to the server, or to each node of a cluster, including those of
-    /// the renewals and the subscription. 64 unless set; at least 3. They are opened when they are
-    /// needed. A caller that finds all in use waits for one.
+    /// The maximum of connections to the server, or to each node of a cluster. 64 unless set; at
+    /// least 4. They are opened when they are needed.
+    ///
+    /// The calls of all threads share one, and use a second, up to eight, only while the server
+    /// leaves an earlier one without an answer. The renewals and the subscription have one each.
+    /// The others are for what waits on the server: with [`replica_acks`](Self::replica_acks), each
+    /// acquire uses one alone. A caller that finds all in use waits for one.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.max_connections = Some(connections);
         self

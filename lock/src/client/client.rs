@@ -347,7 +347,7 @@ impl Client {
         let mut stats = Stats {
             held: core.holds.len(),
             waiters: core.waits.waiters(),
-            owed_releases: core.watchdog.queued_releases(),
+            queued_releases: core.watchdog.queued_releases(),
             abandoned_releases: core.watchdog.abandoned_releases(),
             connections_made: core.store.connections_made(),
             unreported: core.events.unreported(),
@@ -407,7 +407,7 @@ impl fmt::Debug for Client {
         formatter
             .debug_struct("Client")
             .field("server", &self.core.server())
-            .field("id", &self.core.id.to_string())
+            .field("id", &self.id())
             .finish_non_exhaustive()
     }
 }

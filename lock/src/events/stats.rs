@@ -148,7 +148,7 @@ pub struct Stats {
     /// some broke.
     pub connections_made: u64,
     /// Releases that the server has not acknowledged yet.
-    pub owed_releases: usize,
+    pub queued_releases: usize,
     /// Releases that were given up, because the lease had expired or too many were pending.
     pub abandoned_releases: u64,
     /// Panics that the watchdog has caught on its threads. Anything but zero is a bug in this crate

@@ -17,8 +17,8 @@ use crate::model::kind::{Kind, Layout};
 use crate::model::owner::LocalHolder;
 use crate::model::wait::Wait;
 use crate::ops::by_kind;
-use crate::ops::{self, LastToken, TimeToLive};
-use crate::runtime::named::dedup_ttl;
+use crate::ops::{LastToken, TimeToLive};
+use crate::runtime::named::begin_request;
 
 /// A lock of one name. Cheap to make, to clone and to share; it holds nothing by itself.
 ///
@@ -220,7 +220,7 @@ impl<G: Guard> Lock<G> {
         let (name, kind) = (self.spec.name()?, self.spec.kind);
         let core = self.spec.core()?;
         let own = core.holds.of_name(&name);
-        let request = ops::RequestId::new(&name, &core.id.next_owner(), dedup_ttl(&core));
+        let request = begin_request(&core, &name);
         let ended = self.spec.call(&by_kind::force_release(kind, name, request))?;
         // A hold of another layout may be gone too: a writer may read. So may one that the server
         // did not find: an earlier copy of the command has ended it, or it was gone before. Only a

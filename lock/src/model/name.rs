@@ -90,8 +90,8 @@ impl LockName {
         self.suffixed("timeout")
     }
 
-    /// The key under which the server remembers its reply to the request `id`, so that a copy
-    /// counts once.
+    /// The key under which the server remembers its reply to the last call of the request sequence
+    /// `id`, or the release of the permit `id`, so that a copy counts once.
     pub(crate) fn request(&self, id: impl fmt::Display) -> Arc<str> {
         Arc::from(self.with_prefix("wheellock_request", format_args!(":{id}")))
     }

@@ -80,6 +80,11 @@ impl Owner {
         bytes
     }
 
+    /// Larger than that of every owner which the client drew before.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
     /// The parts of its text: the client's, a colon, and the number.
     pub(crate) fn parts(&self) -> ([u8; 36], u64) {
         let mut client = [0; 36];

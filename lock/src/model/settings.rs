@@ -170,11 +170,12 @@ impl Settings {
     }
 
     pub(crate) fn set_connections(&mut self, connections: usize) -> Result<(), Error> {
-        // One for the callers, one for the renewals, one for the subscription.
-        if !(3..=10_000).contains(&connections) {
+        // One that calls share, one for what cannot share, one for the renewals, one for the
+        // subscription.
+        if !(4..=10_000).contains(&connections) {
             return Err(Error::InvalidSetting {
                 setting: "max_connections",
-                reason: format!("{connections} is not between 3 and 10,000").into(),
+                reason: format!("{connections} is not between 4 and 10,000").into(),
             });
         }
         self.connections = connections;

@@ -7,7 +7,7 @@ use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{Argument, Operation, Request, Script};
-use crate::ops::value::{Unexpected, Value};
+use crate::ops::value::{FromReply, Unexpected, Value};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Acquire {
@@ -29,19 +29,26 @@ impl Acquired {
     pub(crate) fn is_granted(self) -> bool {
         !matches!(self, Self::Busy(_))
     }
+
+    /// Reads a time to live, or a time to sleep.
+    pub(crate) fn busy(millis: i64) -> Self {
+        Self::Busy(u64::try_from(millis).ok().map(Duration::from_millis))
+    }
 }
 
-/// Reads a time to live.
-pub(crate) fn busy(millis: i64) -> Acquired {
-    Acquired::Busy(u64::try_from(millis).ok().map(Duration::from_millis))
-}
+impl FromReply for Acquired {
+    const MAY_GRANT: bool = true;
 
-/// Reads nil, or a time to sleep.
-pub(crate) fn read_acquired(value: Value) -> Result<Acquired, Unexpected> {
-    match value {
-        Value::Nil => Ok(Acquired::Granted),
-        Value::Integer(millis) => Ok(busy(millis)),
-        other => Err(Unexpected(other)),
+    fn from_reply(value: Value) -> Result<Self, Unexpected> {
+        match value {
+            Value::Nil => Ok(Self::Granted),
+            Value::Integer(millis) => Ok(Self::busy(millis)),
+            other => Err(Unexpected(other)),
+        }
+    }
+
+    fn grants(&self) -> bool {
+        self.is_granted()
     }
 }
 
@@ -63,10 +70,6 @@ impl Operation for Acquire {
         )
     }
 
-    fn decode(&self, value: Value) -> Result<Acquired, Unexpected> {
-        read_acquired(value)
-    }
-
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
         let (key, owner) = (self.name.as_str(), self.owner.to_string());
         if !keyspace.hash_has(key, &owner)? && keyspace.exists(key) {
@@ -75,13 +78,5 @@ impl Operation for Acquire {
         keyspace.hash_set(key, &owner, 1)?;
         keyspace.prolong(key, self.lease.millis_i64());
         Ok(Value::Nil)
-    }
-
-    fn may_grant(&self) -> bool {
-        true
-    }
-
-    fn grants(&self, value: &Value) -> bool {
-        self.decode(value.clone()).is_ok_and(Acquired::is_granted)
     }
 }

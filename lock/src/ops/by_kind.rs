@@ -25,7 +25,7 @@ use crate::ops::release::{Release, Released};
 use crate::ops::request::RequestId;
 use crate::ops::set_count::{SetCount, SetCountReply};
 use crate::ops::simple::{SimpleAcquire, SimpleForceRelease, SimpleRelease};
-use crate::ops::write::{WriteAcquire, WriteRelease, WriteSetCount};
+use crate::ops::write::{WriteAcquire, WriteRelease};
 
 /// An operation with this reply, of any kind.
 pub(crate) type SharedOperation<R> = Arc<dyn Operation<Reply = R> + Send + Sync>;
@@ -74,9 +74,12 @@ impl HoldId {
             | Kind::Spin
             | Kind::Fenced
             | Kind::Simple
-            | Kind::Permit => Arc::new(SetCount { name, owner, count, lease }),
+            | Kind::Write
+            | Kind::Permit => {
+                let is_writer = self.kind == Kind::Write;
+                Arc::new(SetCount { name, owner, count, lease, is_writer })
+            }
             Kind::Read => Arc::new(ReadSetCount { name, owner, count, lease }),
-            Kind::Write => Arc::new(WriteSetCount(SetCount { name, owner, count, lease })),
         }
     }
 

@@ -14,12 +14,12 @@ use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::model::settings::{POLL_BOUND, QUEUE_POLL_BOUND, REDISSON_FAIR_WAIT};
-use crate::ops::acquire::{Acquired, read_acquired};
+use crate::ops::acquire::Acquired;
 use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{Argument, Operation, Request, Script, UNLOCKED};
-use crate::ops::release::{Released, read_released, released_at};
+use crate::ops::release::{Released, other_or_nothing};
 use crate::ops::request::RequestId;
-use crate::ops::value::{ServerTime, Unexpected, Value};
+use crate::ops::value::Value;
 
 /// The liveness deadline of a waiter, from its last attempt: the default lease. The longest sleep
 /// between two attempts is a sixth of it.
@@ -103,20 +103,8 @@ impl Operation for FairAcquire {
         )
     }
 
-    fn decode(&self, value: Value) -> Result<Acquired, Unexpected> {
-        read_acquired(value)
-    }
-
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
         self.acquire(&mut FairQueue::new(keyspace, &self.keys))
-    }
-
-    fn may_grant(&self) -> bool {
-        true
-    }
-
-    fn grants(&self, value: &Value) -> bool {
-        self.decode(value.clone()).is_ok_and(Acquired::is_granted)
     }
 }
 
@@ -180,14 +168,6 @@ impl Operation for FairRelease {
         )
     }
 
-    fn decode(&self, value: Value) -> Result<Released, Unexpected> {
-        read_released(value)
-    }
-
-    fn server_time(&self, value: &Value) -> Option<ServerTime> {
-        released_at(value)
-    }
-
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
         self.leave(&mut FairQueue::new(keyspace, &self.keys))
     }
@@ -201,7 +181,7 @@ impl FairRelease {
             1
         } else {
             queue.forget(&owner);
-            if queue.keyspace.exists(queue.lock) { -1 } else { 0 }
+            other_or_nothing(queue.keyspace, queue.lock)
         };
         let answered = Value::Array(vec![Value::Integer(answer), Value::Integer(queue.now)]);
         if !queue.is_sound() {
@@ -228,37 +208,31 @@ impl Operation for FairForceRelease {
             Argument::NotAfter,
             Argument::Text(UNLOCKED),
             Argument::Publish,
+            self.request.number(),
             self.request.dedup_ttl(),
         ];
         Request::script("force release", &FORCE_RELEASE, keys, arguments)
     }
 
-    fn decode(&self, value: Value) -> Result<bool, Unexpected> {
-        value.into_bool()
-    }
-
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        if let Some(known) = self.request.known(keyspace)? {
-            return Ok(Value::Integer(known));
-        }
-        self.force(&mut FairQueue::new(keyspace, &self.keys))
+        self.request
+            .once(keyspace, |keyspace| Self::force(&mut FairQueue::new(keyspace, &self.keys)))
     }
 }
 
 impl FairForceRelease {
-    fn force(&self, queue: &mut FairQueue<'_>) -> Result<Value, WrongType> {
+    fn force(queue: &mut FairQueue<'_>) -> Result<i64, WrongType> {
         queue.keyspace.hash_has(queue.lock, "")?;
-        let ended = queue.keyspace.delete(queue.lock);
-        self.request.remember(queue.keyspace, i64::from(ended));
+        let ended = i64::from(queue.keyspace.delete(queue.lock));
         if !queue.is_sound() {
-            return Ok(Value::Integer(i64::from(ended)));
+            return Ok(ended);
         }
         queue.purge(None)?;
         match queue.head()? {
             None => drop(queue.keyspace.delete(queue.deadlines)),
             Some(head) => queue.wake(&head),
         }
-        Ok(Value::Integer(i64::from(ended)))
+        Ok(ended)
     }
 }
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
-use crate::ops::acquire::{Acquired, busy};
+use crate::ops::acquire::Acquired;
 use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{Argument, Operation, Request, Script};
-use crate::ops::value::{Unexpected, Value};
+use crate::ops::value::{FromReply, Unexpected, Value};
 
 static ACQUIRE: Script = Script::new(include_str!("scripts/fenced_acquire.lua"));
 static DRAW: Script = Script::new(include_str!("scripts/draw_token.lua"));
@@ -25,21 +25,6 @@ pub(crate) struct FencedAcquire {
 impl FencedAcquire {
     pub(crate) fn new(name: LockName, owner: Owner, lease: Lease) -> Self {
         Self { tokens: name.token(), name, owner, lease }
-    }
-
-    fn take(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        let (key, owner) = (self.name.as_str(), self.owner.to_string());
-        let mine = keyspace.hash_has(key, &owner)?;
-        if !mine && keyspace.exists(key) {
-            return Ok(Value::Integer(keyspace.time_to_live(key)));
-        }
-        if !mine || !keyspace.exists(&self.tokens) {
-            next_token(keyspace, &self.tokens)?;
-        }
-        keyspace.persist(&self.tokens);
-        keyspace.hash_set(key, &owner, 1)?;
-        keyspace.prolong(key, self.lease.millis_i64());
-        token(keyspace, &self.tokens)
     }
 }
 
@@ -61,21 +46,24 @@ impl Operation for FencedAcquire {
 
     fn decode(&self, value: Value) -> Result<Acquired, Unexpected> {
         match value {
-            Value::Integer(millis) => Ok(busy(millis)),
+            Value::Integer(millis) => Ok(Acquired::busy(millis)),
             other => read_token(other).map(Acquired::Fenced),
         }
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        self.take(keyspace)
-    }
-
-    fn may_grant(&self) -> bool {
-        true
-    }
-
-    fn grants(&self, value: &Value) -> bool {
-        self.decode(value.clone()).is_ok_and(Acquired::is_granted)
+        let (key, owner) = (self.name.as_str(), self.owner.to_string());
+        let mine = keyspace.hash_has(key, &owner)?;
+        if !mine && keyspace.exists(key) {
+            return Ok(Value::Integer(keyspace.time_to_live(key)));
+        }
+        if !mine || !keyspace.exists(&self.tokens) {
+            next_token(keyspace, &self.tokens)?;
+        }
+        keyspace.persist(&self.tokens);
+        keyspace.hash_set(key, &owner, 1)?;
+        keyspace.prolong(key, self.lease.millis_i64());
+        token(keyspace, &self.tokens)
     }
 }
 
@@ -90,15 +78,6 @@ pub(crate) struct DrawToken {
 impl DrawToken {
     pub(crate) fn new(name: LockName, owner: Owner) -> Self {
         Self { tokens: name.token(), name, owner }
-    }
-
-    fn take(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        if !keyspace.hash_has(self.name.as_str(), &self.owner.to_string())? {
-            return Ok(Value::Nil);
-        }
-        next_token(keyspace, &self.tokens)?;
-        keyspace.persist(&self.tokens);
-        token(keyspace, &self.tokens)
     }
 }
 
@@ -115,15 +94,13 @@ impl Operation for DrawToken {
         )
     }
 
-    fn decode(&self, value: Value) -> Result<Option<u64>, Unexpected> {
-        match value {
-            Value::Nil => Ok(None),
-            other => read_token(other).map(Some),
-        }
-    }
-
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        self.take(keyspace)
+        if !keyspace.hash_has(self.name.as_str(), &self.owner.to_string())? {
+            return Ok(Value::Nil);
+        }
+        next_token(keyspace, &self.tokens)?;
+        keyspace.persist(&self.tokens);
+        token(keyspace, &self.tokens)
     }
 }
 
@@ -168,6 +145,15 @@ fn next_token(keyspace: &mut Keyspace, tokens: &str) -> Result<(), WrongType> {
 fn token(keyspace: &mut Keyspace, tokens: &str) -> Result<Value, WrongType> {
     let text = keyspace.text_get(tokens)?.unwrap_or_default();
     Ok(Value::Array(vec![Value::Text(text)]))
+}
+
+impl FromReply for Option<u64> {
+    fn from_reply(value: Value) -> Result<Self, Unexpected> {
+        match value {
+            Value::Nil => Ok(None),
+            other => read_token(other).map(Some),
+        }
+    }
 }
 
 fn read_token(value: Value) -> Result<u64, Unexpected> {

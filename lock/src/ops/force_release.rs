@@ -6,7 +6,7 @@ use crate::model::name::LockName;
 use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{Argument, Operation, Request, Script, UNLOCKED};
 use crate::ops::request::RequestId;
-use crate::ops::value::{Unexpected, Value};
+use crate::ops::value::Value;
 
 #[derive(Clone, Debug)]
 pub(crate) struct ForceRelease {
@@ -36,25 +36,20 @@ impl Operation for ForceRelease {
                 Argument::NotAfter,
                 Argument::Text(UNLOCKED),
                 Argument::Publish,
+                self.request.number(),
                 self.request.dedup_ttl(),
             ],
         )
     }
 
-    fn decode(&self, value: Value) -> Result<bool, Unexpected> {
-        value.into_bool()
-    }
-
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        if let Some(known) = self.request.known(keyspace)? {
-            return Ok(Value::Integer(known));
-        }
-        keyspace.hash_has(self.name.as_str(), "")?;
-        let ended = keyspace.delete(self.name.as_str());
-        self.request.remember(keyspace, i64::from(ended));
-        if ended {
-            keyspace.publish(&self.channel, UNLOCKED);
-        }
-        Ok(Value::Integer(i64::from(ended)))
+        self.request.once(keyspace, |keyspace| {
+            keyspace.hash_has(self.name.as_str(), "")?;
+            let ended = keyspace.delete(self.name.as_str());
+            if ended {
+                keyspace.publish(&self.channel, UNLOCKED);
+            }
+            Ok(i64::from(ended))
+        })
     }
 }

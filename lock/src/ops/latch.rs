@@ -9,7 +9,7 @@ use crate::model::name::{LockName, lies_apart};
 use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{Argument, Operation, Request, Script};
 use crate::ops::request::RequestId;
-use crate::ops::value::{Unexpected, Value};
+use crate::ops::value::Value;
 
 static SET: Script = Script::new(include_str!("scripts/latch_set.lua"));
 static COUNT_DOWN: Script = Script::new(include_str!("scripts/latch_count_down.lua"));
@@ -42,13 +42,10 @@ impl ChangeLatch {
         Self { channel: name.latch_channel(), name, change, request }
     }
 
-    fn change(&self, keyspace: &mut Keyspace) -> Result<bool, WrongType> {
-        if let Some(known) = self.request.known(keyspace)? {
-            return Ok(known == 1);
-        }
+    fn change(&self, keyspace: &mut Keyspace) -> Result<i64, WrongType> {
         let key = self.name.as_str();
         let count = keyspace.number(key)?;
-        let changed = match self.change {
+        Ok(i64::from(match self.change {
             Change::Set(count_to_be) => {
                 if count.is_none() {
                     keyspace.text_set(key, count_to_be);
@@ -69,9 +66,7 @@ impl ChangeLatch {
                 }
                 count.is_some()
             }
-        };
-        self.request.remember(keyspace, i64::from(changed));
-        Ok(changed)
+        }))
     }
 }
 
@@ -93,15 +88,12 @@ impl Operation for ChangeLatch {
         let apart = lies_apart(&self.channel);
         let publish = if apart { Argument::Text("PUBLISH") } else { Argument::Publish };
         let channel = Argument::Text(&self.channel);
-        arguments.extend([self.request.dedup_ttl(), publish, channel]);
+        let (number, dedup_ttl) = (self.request.number(), self.request.dedup_ttl());
+        arguments.extend([number, dedup_ttl, publish, channel]);
         Request::script(name, script, keys, arguments)
     }
 
-    fn decode(&self, value: Value) -> Result<bool, Unexpected> {
-        value.into_bool()
-    }
-
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        Ok(Value::Integer(i64::from(self.change(keyspace)?)))
+        self.request.once(keyspace, |keyspace| self.change(keyspace))
     }
 }

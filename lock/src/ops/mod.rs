@@ -4,8 +4,8 @@
 //! The wire format is in these files and nowhere else. Every operation may be sent more than once.
 //! Counts are written absolutely, an owner is never used again, and whatever creates or prolongs
 //! something carries a *not-after*: a time of the server's clock after which a copy does nothing.
-//! For plain numbers, the server remembers its reply to a request. So an operation that is sent
-//! twice has the effect of one, and a copy that arrives late has none.
+//! For plain numbers, the server remembers its reply to a call. So an operation that is sent twice
+//! has the effect of one, and a copy that arrives late has none.
 
 pub(crate) mod acquire;
 pub(crate) mod by_kind;
@@ -44,7 +44,7 @@ pub(crate) use crate::ops::permits::{
 pub(crate) use crate::ops::query::{Number, TimeToLive};
 pub(crate) use crate::ops::release::{Found, Released};
 pub(crate) use crate::ops::renew::{Renew, Renewal, Renewals, Renewed};
-pub(crate) use crate::ops::request::RequestId;
+pub(crate) use crate::ops::request::{RequestId, RequestSequences};
 pub(crate) use crate::ops::semaphore::{
     AddPermits, Added, DrainPermits, TakePermits, TrySetPermits, UndoAcquire,
 };

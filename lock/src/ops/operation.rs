@@ -5,35 +5,37 @@ use std::sync::Arc;
 
 use crate::model::owner::Owner;
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::value::{ServerTime, Unexpected, Value};
+use crate::ops::value::{FromReply, ServerTime, Unexpected, Value};
 
 /// One request to a server, with its reply and its effect on a keyspace in memory.
 pub(crate) trait Operation: Debug {
     /// What the caller learns.
-    type Reply;
+    type Reply: FromReply;
 
     /// What is sent to a server.
     fn request(&self) -> Request<'_>;
 
     /// Reads the reply. A `LATE` and a refusal do not come here.
-    fn decode(&self, value: Value) -> Result<Self::Reply, Unexpected>;
+    fn decode(&self, value: Value) -> Result<Self::Reply, Unexpected> {
+        Self::Reply::from_reply(value)
+    }
 
     /// Does in memory what the command does on a server in time, and answers the same.
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType>;
 
     /// The server's time, if a reply to this operation carries it.
-    fn server_time(&self, _value: &Value) -> Option<ServerTime> {
-        None
+    fn server_time(&self, value: &Value) -> Option<ServerTime> {
+        Self::Reply::server_time(value)
     }
 
     /// Whether it may grant what is free, so that replicas may have to acknowledge it.
     fn may_grant(&self) -> bool {
-        false
+        Self::Reply::MAY_GRANT
     }
 
     /// Whether this reply grants it.
-    fn grants(&self, _value: &Value) -> bool {
-        false
+    fn grants(&self, value: &Value) -> bool {
+        self.may_grant() && self.decode(value.clone()).is_ok_and(|reply| reply.grants())
     }
 
     /// The verb, for messages.

@@ -11,7 +11,7 @@ use crate::ops::operation::{Argument, Operation, Request, Script};
 use crate::ops::permits::{NEVER, lease_argument};
 use crate::ops::request::RequestId;
 use crate::ops::semaphore::tell;
-use crate::ops::value::{Unexpected, Value};
+use crate::ops::value::{FromReply, Unexpected, Value};
 
 static COUNT: Script = Script::new(include_str!("scripts/permits_count.lua"));
 static SET: Script = Script::new(include_str!("scripts/permits_set.lua"));
@@ -30,6 +30,15 @@ pub(crate) struct CountPermits {
 pub(crate) struct PermitCounts {
     pub(crate) free: i64,
     pub(crate) taken: i64,
+}
+
+impl FromReply for PermitCounts {
+    fn from_reply(value: Value) -> Result<Self, Unexpected> {
+        match value.as_integers() {
+            Some([free, taken]) => Ok(Self { free, taken }),
+            None => Err(Unexpected(value)),
+        }
+    }
 }
 
 impl CountPermits {
@@ -65,13 +74,6 @@ impl Operation for CountPermits {
         )
     }
 
-    fn decode(&self, value: Value) -> Result<PermitCounts, Unexpected> {
-        match value.as_integers() {
-            Some([free, taken]) => Ok(PermitCounts { free, taken }),
-            None => Err(Unexpected(value)),
-        }
-    }
-
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
         Ok(Value::Array(self.count(keyspace)?.map(Value::Integer).to_vec()))
     }
@@ -92,9 +94,6 @@ impl SetPermits {
 
     fn set(&self, keyspace: &mut Keyspace) -> Result<i64, WrongType> {
         let CountPermits { name, leases, channel } = &self.count;
-        if let Some(known) = self.request.known(keyspace)? {
-            return Ok(known);
-        }
         let value = keyspace.number(name.as_str())?;
         let now = keyspace.now().0;
         keyspace.sorted_remove_until(leases, now)?;
@@ -104,7 +103,6 @@ impl SetPermits {
         }
         keyspace.number_add(name.as_str(), free - value.unwrap_or(0))?;
         tell(keyspace, channel, free);
-        self.request.remember(keyspace, 1);
         Ok(1)
     }
 }
@@ -118,21 +116,15 @@ impl Operation for SetPermits {
         let arguments = vec![
             Argument::NotAfter,
             Argument::Number(i64::from(self.permits)),
+            self.request.number(),
             self.request.dedup_ttl(),
             Argument::Publish,
         ];
         Request::script("set permits", &SET, keys, arguments)
     }
 
-    fn decode(&self, value: Value) -> Result<(), Unexpected> {
-        match value {
-            Value::Integer(1) => Ok(()),
-            other => Err(Unexpected(other)),
-        }
-    }
-
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        self.set(keyspace).map(Value::Integer)
+        self.request.once(keyspace, |keyspace| self.set(keyspace))
     }
 }
 
@@ -156,16 +148,12 @@ impl UpdateLease {
     }
 
     fn update(&self, keyspace: &mut Keyspace) -> Result<i64, WrongType> {
-        if let Some(known) = self.request.known(keyspace)? {
-            return Ok(known);
-        }
         let (id, now) = (self.id.as_bytes(), keyspace.now().0);
         let taken = keyspace.sorted_score(&self.leases, id)?.is_some_and(|score| score > now);
         if taken {
             let ends = self.lease.map_or(NEVER, |lease| now.saturating_add(lease.millis_i64()));
             keyspace.sorted_set(&self.leases, id, ends)?;
         }
-        self.request.remember(keyspace, i64::from(taken));
         Ok(i64::from(taken))
     }
 }
@@ -183,17 +171,14 @@ impl Operation for UpdateLease {
                 Argument::NotAfter,
                 Argument::Bytes(self.id.as_bytes()),
                 lease_argument(self.lease),
+                self.request.number(),
                 self.request.dedup_ttl(),
             ],
         )
     }
 
-    fn decode(&self, value: Value) -> Result<bool, Unexpected> {
-        value.into_bool()
-    }
-
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        self.update(keyspace).map(Value::Integer)
+        self.request.once(keyspace, |keyspace| self.update(keyspace))
     }
 }
 
@@ -230,10 +215,6 @@ impl Operation for LeaseOf {
             vec![&self.leases],
             vec![Argument::Bytes(self.id.as_bytes())],
         )
-    }
-
-    fn decode(&self, value: Value) -> Result<Option<Duration>, Unexpected> {
-        value.into_time_to_live()
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {

@@ -11,7 +11,7 @@ use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{Argument, Operation, Request, Script};
 use crate::ops::release::{Found, Released, released_at, with_time};
 use crate::ops::semaphore::tell;
-use crate::ops::value::{ServerTime, Unexpected, Value};
+use crate::ops::value::{FromReply, ServerTime, Unexpected, Value};
 
 static ACQUIRE: Script = Script::new(include_str!("scripts/permits_acquire.lua"));
 static RELEASE: Script = Script::new(include_str!("scripts/permits_release.lua"));
@@ -69,6 +69,24 @@ pub(crate) struct PermitsAcquired {
     pub(crate) left: i64,
     /// When the next lease ends, if the permits were refused and a lease ends at all.
     pub(crate) wait: Option<Duration>,
+}
+
+impl FromReply for PermitsAcquired {
+    const MAY_GRANT: bool = true;
+
+    fn from_reply(value: Value) -> Result<Self, Unexpected> {
+        match value.as_integers() {
+            Some([granted @ (0 | 1), left, wait]) => {
+                let wait = u64::try_from(wait).ok().map(Duration::from_millis);
+                Ok(Self { granted: granted == 1, left, wait })
+            }
+            _ => Err(Unexpected(value)),
+        }
+    }
+
+    fn grants(&self) -> bool {
+        self.granted
+    }
 }
 
 impl AcquirePermits {
@@ -138,26 +156,8 @@ impl Operation for AcquirePermits {
         )
     }
 
-    fn decode(&self, value: Value) -> Result<PermitsAcquired, Unexpected> {
-        match value.as_integers() {
-            Some([granted @ (0 | 1), left, wait]) => {
-                let wait = u64::try_from(wait).ok().map(Duration::from_millis);
-                Ok(PermitsAcquired { granted: granted == 1, left, wait })
-            }
-            _ => Err(Unexpected(value)),
-        }
-    }
-
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
         Ok(Value::Array(self.acquire(keyspace)?.map(Value::Integer).to_vec()))
-    }
-
-    fn may_grant(&self) -> bool {
-        true
-    }
-
-    fn grants(&self, value: &Value) -> bool {
-        self.decode(value.clone()).is_ok_and(|answer| answer.granted)
     }
 }
 
@@ -184,6 +184,22 @@ pub(crate) enum PermitsFound {
     Late,
     /// One was missing, and none was released.
     Missing,
+}
+
+impl FromReply for PermitsReleased {
+    fn from_reply(value: Value) -> Result<Self, Unexpected> {
+        let (found, at) = match value.as_integers() {
+            Some([1, now]) => (PermitsFound::All, now),
+            Some([2, now]) => (PermitsFound::Late, now),
+            Some([0, now]) => (PermitsFound::Missing, now),
+            _ => return Err(Unexpected(value)),
+        };
+        Ok(Self { found, at: ServerTime(at) })
+    }
+
+    fn server_time(value: &Value) -> Option<ServerTime> {
+        released_at(value)
+    }
 }
 
 impl ReleasePermits {
@@ -262,20 +278,6 @@ impl Operation for ReleasePermits {
         )
     }
 
-    fn decode(&self, value: Value) -> Result<PermitsReleased, Unexpected> {
-        let (found, at) = match value.as_integers() {
-            Some([1, now]) => (PermitsFound::All, now),
-            Some([2, now]) => (PermitsFound::Late, now),
-            Some([0, now]) => (PermitsFound::Missing, now),
-            _ => return Err(Unexpected(value)),
-        };
-        Ok(PermitsReleased { found, at: ServerTime(at) })
-    }
-
-    fn server_time(&self, value: &Value) -> Option<ServerTime> {
-        released_at(value)
-    }
-
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
         let answer = self.release(keyspace)?;
         Ok(with_time(answer, keyspace))
@@ -318,10 +320,6 @@ impl Operation for DeferredPermitRelease {
             PermitsFound::Missing => Found::Nothing,
         };
         Ok(Released { found, at })
-    }
-
-    fn server_time(&self, value: &Value) -> Option<ServerTime> {
-        released_at(value)
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::model::name::LockName;
 use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{Operation, Request};
-use crate::ops::value::{Unexpected, Value};
+use crate::ops::value::{FromReply, Unexpected, Value};
 
 /// Whether the lock is held by any owner.
 #[derive(Clone, Debug)]
@@ -16,10 +16,6 @@ impl Operation for Exists {
 
     fn request(&self) -> Request<'_> {
         Request::command("is locked", "EXISTS", self.0.as_str())
-    }
-
-    fn decode(&self, value: Value) -> Result<bool, Unexpected> {
-        value.into_bool()
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
@@ -39,10 +35,6 @@ impl Operation for TimeToLive {
         Request::command("remaining lease", "PTTL", self.0.as_str())
     }
 
-    fn decode(&self, value: Value) -> Result<Option<Duration>, Unexpected> {
-        value.into_time_to_live()
-    }
-
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
         Ok(Value::Integer(keyspace.time_to_live(self.0.as_str())))
     }
@@ -52,20 +44,22 @@ impl Operation for TimeToLive {
 #[derive(Clone, Debug)]
 pub(crate) struct Number(pub(crate) LockName);
 
+impl FromReply for Option<i64> {
+    fn from_reply(value: Value) -> Result<Self, Unexpected> {
+        match value {
+            Value::Nil => Ok(Some(0)),
+            Value::Text(text) => Ok(text.parse().ok()),
+            other => Err(Unexpected(other)),
+        }
+    }
+}
+
 impl Operation for Number {
     /// `None` if the value is not a number.
     type Reply = Option<i64>;
 
     fn request(&self) -> Request<'_> {
         Request::command("ask for the number", "GET", self.0.as_str())
-    }
-
-    fn decode(&self, value: Value) -> Result<Option<i64>, Unexpected> {
-        match value {
-            Value::Nil => Ok(Some(0)),
-            Value::Text(text) => Ok(text.parse().ok()),
-            other => Err(Unexpected(other)),
-        }
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
-use crate::ops::acquire::{Acquired, read_acquired};
+use crate::ops::acquire::Acquired;
 use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{Argument, Operation, Request, Script, UNLOCKED, WRITE};
 use crate::ops::read_write::{MODE, Mode, level, levels, prolong_level};
-use crate::ops::release::{Released, read_released, released_at, with_time};
-use crate::ops::set_count::{SetCountReply, decode_set_count};
-use crate::ops::value::{ServerTime, Unexpected, Value};
+use crate::ops::release::{Released, other_or_nothing, with_time};
+use crate::ops::set_count::SetCountReply;
+use crate::ops::value::Value;
 
 /// Takes a read lock for a new owner.
 #[derive(Clone, Debug)]
@@ -57,10 +57,6 @@ impl Operation for ReadAcquire {
         )
     }
 
-    fn decode(&self, value: Value) -> Result<Acquired, Unexpected> {
-        read_acquired(value)
-    }
-
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
         let (key, owner) = (self.name.as_str(), self.owner.to_string());
         if !self.is_open(keyspace, &owner)? {
@@ -75,14 +71,6 @@ impl Operation for ReadAcquire {
         keyspace.prolong(key, lease);
         prolong_level(keyspace, &level(&self.name, &owner, 1), lease);
         Ok(Value::Nil)
-    }
-
-    fn may_grant(&self) -> bool {
-        true
-    }
-
-    fn grants(&self, value: &Value) -> bool {
-        self.decode(value.clone()).is_ok_and(Acquired::is_granted)
     }
 }
 
@@ -113,10 +101,6 @@ impl Operation for ReadSetCount {
                 Argument::Number(self.lease.map_or(0, Lease::millis_i64)),
             ],
         )
-    }
-
-    fn decode(&self, value: Value) -> Result<SetCountReply, Unexpected> {
-        decode_set_count(value)
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
@@ -228,14 +212,6 @@ impl Operation for ReadRelease {
         )
     }
 
-    fn decode(&self, value: Value) -> Result<Released, Unexpected> {
-        read_released(value)
-    }
-
-    fn server_time(&self, value: &Value) -> Option<ServerTime> {
-        released_at(value)
-    }
-
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
         let (key, owner) = (self.name.as_str(), self.owner.to_string());
         let answer = if let Ok(Some(count)) = keyspace.hash_get(key, &owner) {
@@ -255,7 +231,7 @@ impl Operation for ReadRelease {
             while keyspace.delete(&level(&self.name, &owner, number)) {
                 number += 1;
             }
-            if keyspace.exists(key) { -1 } else { 0 }
+            other_or_nothing(keyspace, key)
         };
         Ok(with_time(answer, keyspace))
     }

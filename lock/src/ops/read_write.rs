@@ -11,7 +11,7 @@ use crate::model::owner::Owner;
 use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{ALL, Argument, Operation, Request, Script, UNLOCKED};
 use crate::ops::request::RequestId;
-use crate::ops::value::{Unexpected, Value};
+use crate::ops::value::Value;
 
 /// The field with the mode.
 pub(crate) const MODE: &str = "mode";
@@ -123,28 +123,23 @@ impl Operation for ForceReleaseMode {
                 Argument::Text(self.mode.word()),
                 Argument::Text(self.message()),
                 Argument::Publish,
+                self.request.number(),
                 self.request.dedup_ttl(),
             ],
         )
     }
 
-    fn decode(&self, value: Value) -> Result<bool, Unexpected> {
-        value.into_bool()
-    }
-
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
         let key = self.name.as_str();
-        if let Some(known) = self.request.known(keyspace)? {
-            return Ok(Value::Integer(known));
-        }
-        let mode = keyspace.hash_get(key, MODE)?;
-        let ended = mode.as_deref() == Some(self.mode.word());
-        if ended {
-            keyspace.delete(key);
-            keyspace.publish(&self.channel, self.message());
-        }
-        self.request.remember(keyspace, i64::from(ended));
-        Ok(Value::Integer(i64::from(ended)))
+        self.request.once(keyspace, |keyspace| {
+            let mode = keyspace.hash_get(key, MODE)?;
+            let ended = mode.as_deref() == Some(self.mode.word());
+            if ended {
+                keyspace.delete(key);
+                keyspace.publish(&self.channel, self.message());
+            }
+            Ok(i64::from(ended))
+        })
     }
 }
 
@@ -167,10 +162,6 @@ impl Operation for IsLockedIn {
             vec![self.name.as_str()],
             vec![Argument::Text(self.mode.word())],
         )
-    }
-
-    fn decode(&self, value: Value) -> Result<bool, Unexpected> {
-        value.into_bool()
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {

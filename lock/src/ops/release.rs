@@ -6,7 +6,7 @@ use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{Argument, Operation, Request, Script, UNLOCKED};
-use crate::ops::value::{ServerTime, Unexpected, Value};
+use crate::ops::value::{FromReply, ServerTime, Unexpected, Value};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Release {
@@ -32,20 +32,30 @@ pub(crate) enum Found {
     OtherOwner,
 }
 
-/// Reads the reply of every kind's release.
-pub(crate) fn read_released(value: Value) -> Result<Released, Unexpected> {
-    let (found, at) = match value.as_integers() {
-        Some([1, now]) => (Found::Own, now),
-        Some([0, now]) => (Found::Nothing, now),
-        Some([-1, now]) => (Found::OtherOwner, now),
-        _ => return Err(Unexpected(value)),
-    };
-    Ok(Released { found, at: ServerTime(at) })
+impl FromReply for Released {
+    fn from_reply(value: Value) -> Result<Self, Unexpected> {
+        let (found, at) = match value.as_integers() {
+            Some([1, now]) => (Found::Own, now),
+            Some([0, now]) => (Found::Nothing, now),
+            Some([-1, now]) => (Found::OtherOwner, now),
+            _ => return Err(Unexpected(value)),
+        };
+        Ok(Self { found, at: ServerTime(at) })
+    }
+
+    fn server_time(value: &Value) -> Option<ServerTime> {
+        released_at(value)
+    }
 }
 
 /// The reply of every kind's release, in memory: what it found, and the time.
 pub(crate) fn with_time(answer: i64, keyspace: &Keyspace) -> Value {
     Value::Array(vec![Value::Integer(answer), Value::Integer(keyspace.now().0)])
+}
+
+/// The first part of that reply if the owner has no hold: minus one if another owner has one.
+pub(crate) fn other_or_nothing(keyspace: &mut Keyspace, key: &str) -> i64 {
+    -i64::from(keyspace.exists(key))
 }
 
 /// The server's time in the reply of every kind's release.
@@ -76,14 +86,6 @@ impl Operation for Release {
         Request::script("release", &SCRIPT, vec![self.name.as_str()], arguments)
     }
 
-    fn decode(&self, value: Value) -> Result<Released, Unexpected> {
-        read_released(value)
-    }
-
-    fn server_time(&self, value: &Value) -> Option<ServerTime> {
-        released_at(value)
-    }
-
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
         let key = self.name.as_str();
         let answer = if keyspace.hash_has(key, &self.owner.to_string()) == Ok(true) {
@@ -92,10 +94,8 @@ impl Operation for Release {
                 keyspace.publish(channel, UNLOCKED);
             }
             1
-        } else if keyspace.exists(key) {
-            -1
         } else {
-            0
+            other_or_nothing(keyspace, key)
         };
         Ok(with_time(answer, keyspace))
     }

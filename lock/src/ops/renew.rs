@@ -10,7 +10,8 @@ use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{Argument, Operation, Request, Script, WRITE};
 use crate::ops::permits::renew_permit;
 use crate::ops::read_write::renew_reader;
-use crate::ops::value::{ServerTime, Unexpected, Value};
+use crate::ops::release::other_or_nothing;
+use crate::ops::value::{FromReply, ServerTime, Unexpected, Value};
 
 /// The holds that one script renews, all of one layout.
 #[derive(Clone, Debug)]
@@ -44,6 +45,41 @@ pub(crate) enum Renewed {
     Prolonged,
     Deleted,
     TakenOver,
+}
+
+impl FromReply for Renewals {
+    fn from_reply(value: Value) -> Result<Self, Unexpected> {
+        let Value::Array(parts) = value else {
+            return Err(Unexpected(value));
+        };
+        let Some((Value::Integer(at), answers)) = parts.split_first() else {
+            return Err(Unexpected(Value::Array(parts)));
+        };
+        let at = ServerTime(*at);
+        let answers: Option<Vec<Renewed>> = answers
+            .iter()
+            .map(|part| match part {
+                Value::Integer(1) => Some(Renewed::Prolonged),
+                Value::Integer(0) => Some(Renewed::Deleted),
+                Value::Integer(-1) => Some(Renewed::TakenOver),
+                _ => None,
+            })
+            .collect();
+        match answers {
+            Some(answers) => Ok(Self { at, answers }),
+            None => Err(Unexpected(Value::Array(parts))),
+        }
+    }
+
+    fn server_time(value: &Value) -> Option<ServerTime> {
+        match value {
+            Value::Array(parts) => match parts.first() {
+                Some(Value::Integer(now)) => Some(ServerTime(*now)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
 }
 
 static COUNTED: Script = Script::new(include_str!("scripts/renew.lua"));
@@ -101,36 +137,13 @@ impl Operation for Renew {
         Request::script("renew", script, keys, arguments)
     }
 
+    /// There is one result for each hold.
     fn decode(&self, value: Value) -> Result<Renewals, Unexpected> {
-        let Value::Array(parts) = value else {
-            return Err(Unexpected(value));
-        };
-        let Some((Value::Integer(at), answers)) = parts.split_first() else {
-            return Err(Unexpected(Value::Array(parts)));
-        };
-        let at = ServerTime(*at);
-        let answers: Option<Vec<Renewed>> = answers
-            .iter()
-            .map(|part| match part {
-                Value::Integer(1) => Some(Renewed::Prolonged),
-                Value::Integer(0) => Some(Renewed::Deleted),
-                Value::Integer(-1) => Some(Renewed::TakenOver),
-                _ => None,
-            })
-            .collect();
-        match answers {
-            Some(answers) if answers.len() == self.renewals.len() => Ok(Renewals { at, answers }),
-            _ => Err(Unexpected(Value::Array(parts))),
-        }
-    }
-
-    fn server_time(&self, value: &Value) -> Option<ServerTime> {
-        match value {
-            Value::Array(parts) => match parts.first() {
-                Some(Value::Integer(now)) => Some(ServerTime(*now)),
-                _ => None,
-            },
-            _ => None,
+        match &value {
+            Value::Array(parts) if parts.len() == 1 + self.renewals.len() => {
+                Renewals::from_reply(value)
+            }
+            _ => Err(Unexpected(value)),
         }
     }
 
@@ -147,10 +160,8 @@ impl Operation for Renew {
             if self.is_there(keyspace, renewal) {
                 keyspace.prolong(key, lease);
                 1
-            } else if keyspace.exists(key) {
-                -1
             } else {
-                0
+                other_or_nothing(keyspace, key)
             }
         });
         Ok(Value::Array(std::iter::once(now.0).chain(answers).map(Value::Integer).collect()))

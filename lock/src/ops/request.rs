@@ -1,47 +1,258 @@
-//! A request id: the name of one call, under which the server remembers its reply, so that copies
-//! count once.
+//! Request ids: the name of one call, under which the server remembers its reply, so that copies
+//! count once (DESIGN: request sequences).
 //!
 //! A plain number has no owner by which a copy of a command could be recognized. So each call that
-//! changes one draws a name, and the first copy of its script stores the reply under it, for longer
-//! than any copy may be on its way.
+//! changes one belongs to a *request sequence*: calls of one client, one after the other, with
+//! growing numbers. The server keeps the reply to the last call of each sequence under a key. A
+//! copy of that call gets its reply. A copy of an earlier one does nothing: its call is over.
+//!
+//! So a client needs as many keys under a name as it has calls in progress there, however many
+//! calls it makes.
 
+use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::model::name::LockName;
-use crate::model::owner::Owner;
+use crate::model::owner::{ClientId, Owner};
 use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::Argument;
+use crate::ops::value::Value;
 
-/// One call, over all its attempts.
+/// The request sequences of one client, and which of them are in use.
+///
+/// It has no lock, because what a child of a fork drops must not wait for a thread of its parent.
+#[derive(Default)]
+pub(crate) struct RequestSequences {
+    /// A bit for each sequence, set while a call uses it.
+    in_use: [AtomicU64; WORDS],
+}
+
+/// With 64 sequences in each. A client with more calls in progress uses further ones once.
+const WORDS: usize = 16;
+
+impl RequestSequences {
+    /// Begins a call of `client` on `name`. The server forgets it after `dedup_ttl`.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        client: &ClientId,
+        name: &LockName,
+        dedup_ttl: Duration,
+    ) -> RequestId {
+        let sequence = self.take();
+        // After the sequence was taken, so that numbers grow within it.
+        let owner = client.next_owner();
+        let shown = sequence.unwrap_or_else(|| owner.number().saturating_add(LIMIT));
+        let key = name.request(format_args!("{client}:{shown}"));
+        let taken = sequence.map(|number| TakenSequence { all: Arc::clone(self), number });
+        RequestId { key, owner, dedup_ttl: millis(dedup_ttl), _sequence: taken.map(Arc::new) }
+    }
+
+    /// The lowest sequence that is free. So a client that has few calls in progress uses few.
+    fn take(&self) -> Option<u64> {
+        for (word, first) in self.in_use.iter().zip((0..).step_by(64)) {
+            let mut in_use = word.load(Ordering::Relaxed);
+            while in_use != u64::MAX {
+                let lowest = in_use.trailing_ones();
+                // Acquire: what the call before drew is a lower number.
+                match word.compare_exchange_weak(
+                    in_use,
+                    in_use | (1 << lowest),
+                    Ordering::Acquire,
+                    Ordering::Relaxed,
+                ) {
+                    Ok(_) => return Some(first + u64::from(lowest)),
+                    Err(changed) => in_use = changed,
+                }
+            }
+        }
+        None
+    }
+
+    fn give_back(&self, sequence: u64) {
+        if let Some(word) = usize::try_from(sequence / 64).ok().and_then(|at| self.in_use.get(at)) {
+            word.fetch_and(!(1 << (sequence % 64)), Ordering::Release);
+        }
+    }
+}
+
+/// How many sequences are used again.
+const LIMIT: u64 = 64 * WORDS as u64;
+
+impl fmt::Debug for RequestSequences {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("RequestSequences").finish_non_exhaustive()
+    }
+}
+
+/// A sequence in use. Dropping it leaves it to the next call.
+#[derive(Debug)]
+struct TakenSequence {
+    all: Arc<RequestSequences>,
+    number: u64,
+}
+
+impl Drop for TakenSequence {
+    fn drop(&mut self) {
+        self.all.give_back(self.number);
+    }
+}
+
+/// One call, over all its attempts and until its rollback is done. Its sequence is in use until the
+/// last clone is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestId {
+    /// Of the sequence.
     key: Arc<str>,
+    /// Its number is the call's number in the sequence.
+    owner: Owner,
     dedup_ttl: i64,
+    _sequence: Option<Arc<TakenSequence>>,
+}
+
+/// What the server remembers of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remembered {
+    /// Nothing, or an earlier call.
+    Nothing,
+    /// The reply to an earlier copy of this call.
+    Reply(i64),
+    /// A later call: this is a copy of a call that is over.
+    LaterCall,
 }
 
 impl RequestId {
-    /// A call on `name` with the unique name `id`. The server forgets it after `dedup_ttl`.
-    pub(crate) fn new(name: &LockName, id: &Owner, dedup_ttl: Duration) -> Self {
-        let dedup_ttl = i64::try_from(dedup_ttl.as_millis()).unwrap_or(i64::MAX);
-        Self { key: name.request(id), dedup_ttl }
+    /// A call with a sequence and a number of the test's choice.
+    #[cfg(test)]
+    pub(crate) fn of(key: Arc<str>, owner: Owner, dedup_ttl: Duration) -> Self {
+        Self { key, owner, dedup_ttl: millis(dedup_ttl), _sequence: None }
     }
 
     pub(crate) fn key(&self) -> &str {
         &self.key
     }
 
-    /// How long the server remembers the request.
+    /// A name for this call alone.
+    pub(crate) fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    /// The number of the call in its sequence.
+    pub(crate) fn number(&self) -> Argument<'static> {
+        Argument::Number(i64::try_from(self.owner.number()).unwrap_or(i64::MAX))
+    }
+
+    /// How long the server remembers the call, unless the next one of its sequence comes before.
     pub(crate) fn dedup_ttl(&self) -> Argument<'static> {
         Argument::Number(self.dedup_ttl)
     }
 
-    /// The reply to an earlier copy.
-    pub(crate) fn known(&self, keyspace: &mut Keyspace) -> Result<Option<i64>, WrongType> {
-        keyspace.number(&self.key)
+    /// What is remembered of the sequence in memory.
+    pub(crate) fn remembered(&self, keyspace: &mut Keyspace) -> Result<Remembered, WrongType> {
+        let text = keyspace.text_get(&self.key)?.unwrap_or_default();
+        let parsed = text.split_once(' ').and_then(|(last, reply)| {
+            Some((last.parse::<u64>().ok()?, reply.parse::<i64>().ok()?))
+        });
+        let Some((last, reply)) = parsed else { return Ok(Remembered::Nothing) };
+        Ok(match last.cmp(&self.owner.number()) {
+            std::cmp::Ordering::Less => Remembered::Nothing,
+            std::cmp::Ordering::Equal => Remembered::Reply(reply),
+            std::cmp::Ordering::Greater => Remembered::LaterCall,
+        })
     }
 
-    pub(crate) fn remember(&self, keyspace: &mut Keyspace, answer: i64) {
-        keyspace.text_set_for(&self.key, answer, self.dedup_ttl);
+    pub(crate) fn remember(&self, keyspace: &mut Keyspace, reply: i64) {
+        let text = format!("{} {reply}", self.owner.number());
+        keyspace.text_set_for(&self.key, text, self.dedup_ttl);
+    }
+
+    /// Does `change` in memory and remembers its reply, unless this is a copy.
+    pub(crate) fn once(
+        &self,
+        keyspace: &mut Keyspace,
+        change: impl FnOnce(&mut Keyspace) -> Result<i64, WrongType>,
+    ) -> Result<Value, WrongType> {
+        match self.remembered(keyspace)? {
+            Remembered::LaterCall => Ok(Value::late(keyspace.now())),
+            Remembered::Reply(reply) => Ok(Value::Integer(reply)),
+            Remembered::Nothing => {
+                let reply = change(keyspace)?;
+                self.remember(keyspace, reply);
+                Ok(Value::Integer(reply))
+            }
+        }
+    }
+}
+
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::sync::Mutex;
+
+    use super::*;
+
+    fn begin(sequences: &Arc<RequestSequences>, client: &ClientId) -> RequestId {
+        sequences.begin(client, &LockName::parse("a").unwrap(), Duration::from_secs(60))
+    }
+
+    #[test]
+    fn calls_one_after_the_other_are_one_sequence_with_growing_numbers() {
+        let (sequences, client) = (Arc::default(), ClientId::random());
+        let first = begin(&sequences, &client);
+        let (key, number) = (first.key.clone(), first.owner.number());
+        drop(first);
+        let second = begin(&sequences, &client);
+        assert_eq!(*second.key, format!("wheellock_request:{{a}}:{client}:0"));
+        assert_eq!(second.key, key);
+        assert!(second.owner.number() > number);
+    }
+
+    #[test]
+    fn a_sequence_is_not_used_by_others_until_the_last_clone_is_gone() {
+        let (sequences, client) = (Arc::default(), ClientId::random());
+        let first = begin(&sequences, &client);
+        let rolled_back = first.clone();
+        let key = first.key.clone();
+        drop(first);
+        assert_ne!(begin(&sequences, &client).key, key);
+        drop(rolled_back);
+        assert_eq!(begin(&sequences, &client).key, key);
+    }
+
+    #[test]
+    fn more_calls_than_sequences_have_keys_of_their_own() {
+        let (sequences, client) = (Arc::default(), ClientId::random());
+        let count = usize::try_from(LIMIT).unwrap() + 100;
+        let calls: Vec<RequestId> = (0..count).map(|_| begin(&sequences, &client)).collect();
+        let keys: HashSet<_> = calls.iter().map(|call| call.key.clone()).collect();
+        assert_eq!(keys.len(), count);
+        drop(calls);
+        let again: Vec<RequestId> = (0..count).map(|_| begin(&sequences, &client)).collect();
+        let fresh = again.iter().filter(|call| !keys.contains(&call.key)).count();
+        assert_eq!(fresh, 100, "those beyond the limit");
+    }
+
+    #[test]
+    fn threads_use_as_many_sequences_as_they_have_calls_and_numbers_grow_in_each() {
+        let (sequences, client) = (Arc::default(), ClientId::random());
+        let last = Mutex::new(std::collections::HashMap::new());
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..10_000 {
+                        let call = begin(&sequences, &client);
+                        let number = call.owner.number();
+                        let before = last.lock().unwrap().insert(call.key.clone(), number);
+                        assert!(before.is_none_or(|before| before < number), "{before:?}");
+                    }
+                });
+            }
+        });
+        assert!(last.into_inner().unwrap().len() <= 8);
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use crate::model::name::LockName;
 use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{Argument, Operation, Request, Script};
-use crate::ops::release::{Found, Released, released_at, with_time};
-use crate::ops::request::RequestId;
-use crate::ops::value::{ServerTime, Unexpected, Value};
+use crate::ops::release::{Found, Released, with_time};
+use crate::ops::request::{Remembered, RequestId};
+use crate::ops::value::{FromReply, ServerTime, Unexpected, Value};
 
 /// Java counts permits with 32 bits.
 const MOST: i64 = i32::MAX as i64;
@@ -35,6 +35,21 @@ pub(crate) struct Taken {
     pub(crate) left: i64,
 }
 
+impl FromReply for Taken {
+    const MAY_GRANT: bool = true;
+
+    fn from_reply(value: Value) -> Result<Self, Unexpected> {
+        match value.as_integers() {
+            Some([granted @ (0 | 1), left]) => Ok(Self { granted: granted == 1, left }),
+            _ => Err(Unexpected(value)),
+        }
+    }
+
+    fn grants(&self) -> bool {
+        self.granted
+    }
+}
+
 impl Operation for TakePermits {
     type Reply = Taken;
 
@@ -46,41 +61,35 @@ impl Operation for TakePermits {
             vec![
                 Argument::NotAfter,
                 Argument::Number(i64::from(self.permits)),
+                self.request.number(),
                 self.request.dedup_ttl(),
             ],
         )
     }
 
-    fn decode(&self, value: Value) -> Result<Taken, Unexpected> {
-        match value.as_integers() {
-            Some([granted @ (0 | 1), left]) => Ok(Taken { granted: granted == 1, left }),
-            _ => Err(Unexpected(value)),
-        }
-    }
-
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        let (granted, left) = self.take(keyspace)?;
+        let remembered = self.request.remembered(keyspace)?;
+        if remembered == Remembered::LaterCall {
+            return Ok(Value::late(keyspace.now()));
+        }
+        let (granted, left) = self.take(keyspace, remembered)?;
         Ok(Value::Array(vec![Value::Integer(granted), Value::Integer(left)]))
-    }
-
-    fn may_grant(&self) -> bool {
-        true
-    }
-
-    fn grants(&self, value: &Value) -> bool {
-        self.decode(value.clone()).is_ok_and(|answer| answer.granted)
     }
 }
 
 impl TakePermits {
-    fn take(&self, keyspace: &mut Keyspace) -> Result<(i64, i64), WrongType> {
+    fn take(
+        &self,
+        keyspace: &mut Keyspace,
+        remembered: Remembered,
+    ) -> Result<(i64, i64), WrongType> {
         let (key, permits) = (self.name.as_str(), i64::from(self.permits));
         let left = keyspace.number(key)?.unwrap_or(0);
-        if let Some(known) = self.request.known(keyspace)? {
-            if known != 0 {
-                self.request.remember(keyspace, known);
+        if let Remembered::Reply(taken) = remembered {
+            if taken != 0 {
+                self.request.remember(keyspace, taken);
             }
-            return Ok((i64::from(known != 0), left));
+            return Ok((i64::from(taken != 0), left));
         }
         if left < permits {
             return Ok((0, left));
@@ -91,7 +100,7 @@ impl TakePermits {
     }
 }
 
-/// Undoes the acquire of a request, or makes sure that no copy of it takes anything.
+/// Undoes an acquire or a drain, or makes sure that no copy of it takes anything.
 #[derive(Clone, Debug)]
 pub(crate) struct UndoAcquire {
     name: LockName,
@@ -107,7 +116,11 @@ impl UndoAcquire {
 
     fn undo(&self, keyspace: &mut Keyspace) -> Result<i64, WrongType> {
         let key = self.name.as_str();
-        let taken = self.request.known(keyspace)?.unwrap_or(0);
+        let taken = match self.request.remembered(keyspace)? {
+            Remembered::LaterCall => return Ok(0),
+            Remembered::Reply(taken) => taken,
+            Remembered::Nothing => 0,
+        };
         self.request.remember(keyspace, 0);
         if taken == 0 || !matches!(keyspace.number(key), Ok(Some(_))) {
             return Ok(0);
@@ -126,7 +139,7 @@ impl Operation for UndoAcquire {
             "undo an acquire",
             &UNDO,
             vec![self.name.as_str(), &self.channel, self.request.key()],
-            vec![self.request.dedup_ttl(), Argument::Publish],
+            vec![self.request.number(), self.request.dedup_ttl(), Argument::Publish],
         )
     }
 
@@ -142,10 +155,6 @@ impl Operation for UndoAcquire {
             }
             other => Err(Unexpected(other)),
         }
-    }
-
-    fn server_time(&self, value: &Value) -> Option<ServerTime> {
-        released_at(value)
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
@@ -173,6 +182,17 @@ pub(crate) enum Added {
     OutOfRange,
 }
 
+impl FromReply for Added {
+    fn from_reply(value: Value) -> Result<Self, Unexpected> {
+        match value {
+            Value::Integer(1) => Ok(Self::Done),
+            Value::Integer(0) => Ok(Self::Missing),
+            Value::Integer(-1) => Ok(Self::OutOfRange),
+            other => Err(Unexpected(other)),
+        }
+    }
+}
+
 impl AddPermits {
     /// With `must_exist`, a missing semaphore is not created.
     pub(crate) fn new(name: LockName, permits: i64, must_exist: bool, request: RequestId) -> Self {
@@ -180,24 +200,19 @@ impl AddPermits {
     }
 
     fn add(&self, keyspace: &mut Keyspace) -> Result<i64, WrongType> {
-        if let Some(known) = self.request.known(keyspace)? {
-            return Ok(known);
-        }
         let value = keyspace.number(self.name.as_str())?;
         let sum = value.unwrap_or(0).saturating_add(self.permits);
-        let answer = if value.is_none() && self.must_exist {
-            0
-        } else if !(LEAST..=MOST).contains(&sum) {
-            -1
-        } else {
-            keyspace.number_add(self.name.as_str(), self.permits)?;
-            if self.permits > 0 {
-                tell(keyspace, &self.channel, sum);
-            }
-            1
-        };
-        self.request.remember(keyspace, answer);
-        Ok(answer)
+        if value.is_none() && self.must_exist {
+            return Ok(0);
+        }
+        if !(LEAST..=MOST).contains(&sum) {
+            return Ok(-1);
+        }
+        keyspace.number_add(self.name.as_str(), self.permits)?;
+        if self.permits > 0 {
+            tell(keyspace, &self.channel, sum);
+        }
+        Ok(1)
     }
 }
 
@@ -213,23 +228,15 @@ impl Operation for AddPermits {
                 Argument::NotAfter,
                 Argument::Number(self.permits),
                 Argument::Number(i64::from(self.must_exist)),
+                self.request.number(),
                 self.request.dedup_ttl(),
                 Argument::Publish,
             ],
         )
     }
 
-    fn decode(&self, value: Value) -> Result<Added, Unexpected> {
-        match value {
-            Value::Integer(1) => Ok(Added::Done),
-            Value::Integer(0) => Ok(Added::Missing),
-            Value::Integer(-1) => Ok(Added::OutOfRange),
-            other => Err(Unexpected(other)),
-        }
-    }
-
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        self.add(keyspace).map(Value::Integer)
+        self.request.once(keyspace, |keyspace| self.add(keyspace))
     }
 }
 
@@ -251,9 +258,6 @@ impl TrySetPermits {
     }
 
     fn make(&self, keyspace: &mut Keyspace) -> Result<i64, WrongType> {
-        if let Some(known) = self.request.known(keyspace)? {
-            return Ok(known);
-        }
         let key = self.name.as_str();
         let made = keyspace.number(key)?.is_none();
         if made {
@@ -263,7 +267,6 @@ impl TrySetPermits {
             }
             tell(keyspace, &self.channel, i64::from(self.permits));
         }
-        self.request.remember(keyspace, i64::from(made));
         Ok(i64::from(made))
     }
 }
@@ -281,18 +284,15 @@ impl Operation for TrySetPermits {
                 Argument::NotAfter,
                 Argument::Number(i64::from(self.permits)),
                 Argument::millis(self.lives),
+                self.request.number(),
                 self.request.dedup_ttl(),
                 Argument::Publish,
             ],
         )
     }
 
-    fn decode(&self, value: Value) -> Result<bool, Unexpected> {
-        value.into_bool()
-    }
-
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        self.make(keyspace).map(Value::Integer)
+        self.request.once(keyspace, |keyspace| self.make(keyspace))
     }
 }
 
@@ -305,15 +305,10 @@ pub(crate) struct DrainPermits {
 
 impl DrainPermits {
     fn drain(&self, keyspace: &mut Keyspace) -> Result<i64, WrongType> {
-        if let Some(known) = self.request.known(keyspace)? {
-            self.request.remember(keyspace, known);
-            return Ok(known);
-        }
         let left = keyspace.number(self.name.as_str())?.unwrap_or(0);
         if left != 0 {
             keyspace.number_add(self.name.as_str(), -left)?;
         }
-        self.request.remember(keyspace, left);
         Ok(left)
     }
 }
@@ -327,19 +322,15 @@ impl Operation for DrainPermits {
             "drain permits",
             &DRAIN,
             vec![self.name.as_str(), self.request.key()],
-            vec![Argument::NotAfter, self.request.dedup_ttl()],
+            vec![Argument::NotAfter, self.request.number(), self.request.dedup_ttl()],
         )
     }
 
-    fn decode(&self, value: Value) -> Result<i64, Unexpected> {
-        match value {
-            Value::Integer(left) => Ok(left),
-            other => Err(Unexpected(other)),
-        }
-    }
-
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        self.drain(keyspace).map(Value::Integer)
+        if let Remembered::Reply(taken) = self.request.remembered(keyspace)? {
+            self.request.remember(keyspace, taken);
+        }
+        self.request.once(keyspace, |keyspace| self.drain(keyspace))
     }
 
     fn may_grant(&self) -> bool {

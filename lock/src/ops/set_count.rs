@@ -5,8 +5,8 @@ use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{Argument, Operation, Request, Script};
-use crate::ops::value::{Unexpected, Value};
+use crate::ops::operation::{Argument, Operation, Request, Script, WRITE};
+use crate::ops::value::{FromReply, Unexpected, Value};
 
 #[derive(Clone, Debug)]
 pub(crate) struct SetCount {
@@ -15,6 +15,8 @@ pub(crate) struct SetCount {
     pub(crate) count: u32,
     /// The lease of a hold that was nested, `None` when a nested guard is released.
     pub(crate) lease: Option<Lease>,
+    /// Whether the field is a writer's.
+    pub(crate) is_writer: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,60 +26,40 @@ pub(crate) enum SetCountReply {
     Gone,
 }
 
-static SCRIPT: Script = Script::new(include_str!("scripts/set_count.lua"));
-
-impl SetCount {
-    fn lease_millis(&self) -> u64 {
-        self.lease.map_or(0, Lease::millis)
-    }
-
-    /// What the script does to a field, in memory.
-    pub(crate) fn apply_to(
-        &self,
-        field: &str,
-        keyspace: &mut Keyspace,
-    ) -> Result<Value, WrongType> {
-        let key = self.name.as_str();
-        if !keyspace.hash_has(key, field)? {
-            return Ok(Value::Integer(0));
-        }
-        keyspace.prolong(key, self.lease.map_or(0, Lease::millis_i64));
-        keyspace.hash_set(key, field, u64::from(self.count))?;
-        Ok(Value::Integer(1))
+impl FromReply for SetCountReply {
+    fn from_reply(value: Value) -> Result<Self, Unexpected> {
+        Ok(if bool::from_reply(value)? { Self::Written } else { Self::Gone })
     }
 }
+
+static SCRIPT: Script = Script::new(include_str!("scripts/set_count.lua"));
 
 impl Operation for SetCount {
     type Reply = SetCountReply;
 
     fn request(&self) -> Request<'_> {
+        let field = if self.is_writer { Argument::Writer } else { Argument::Owner };
         Request::script(
             "set count",
             &SCRIPT,
             vec![self.name.as_str()],
             vec![
                 Argument::NotAfter,
-                Argument::Owner(&self.owner),
+                field(&self.owner),
                 Argument::Number(i64::from(self.count)),
-                Argument::millis(self.lease_millis()),
+                Argument::Number(self.lease.map_or(0, Lease::millis_i64)),
             ],
         )
     }
 
-    fn decode(&self, value: Value) -> Result<SetCountReply, Unexpected> {
-        decode_set_count(value)
-    }
-
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        self.apply_to(&self.owner.to_string(), keyspace)
-    }
-}
-
-/// Reads a reply that is yes or no.
-pub(crate) fn decode_set_count(value: Value) -> Result<SetCountReply, Unexpected> {
-    match value {
-        Value::Integer(1) => Ok(SetCountReply::Written),
-        Value::Integer(0) => Ok(SetCountReply::Gone),
-        other => Err(Unexpected(other)),
+        let (key, ending) = (self.name.as_str(), if self.is_writer { WRITE } else { "" });
+        let field = format!("{}{ending}", self.owner);
+        if !keyspace.hash_has(key, &field)? {
+            return Ok(Value::Integer(0));
+        }
+        keyspace.prolong(key, self.lease.map_or(0, Lease::millis_i64));
+        keyspace.hash_set(key, &field, u64::from(self.count))?;
+        Ok(Value::Integer(1))
     }
 }

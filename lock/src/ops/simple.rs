@@ -3,12 +3,12 @@
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
-use crate::ops::acquire::{Acquired, busy};
+use crate::ops::acquire::Acquired;
 use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{Argument, Operation, Request, Script};
-use crate::ops::release::{Released, read_released, released_at, with_time};
+use crate::ops::release::{Released, other_or_nothing, with_time};
 use crate::ops::request::RequestId;
-use crate::ops::value::{ServerTime, Unexpected, Value};
+use crate::ops::value::Value;
 
 static ACQUIRE: Script = Script::new(include_str!("scripts/simple_acquire.lua"));
 static RELEASE: Script = Script::new(include_str!("scripts/simple_release.lua"));
@@ -20,19 +20,6 @@ pub(crate) struct SimpleAcquire {
     pub(crate) name: LockName,
     pub(crate) owner: Owner,
     pub(crate) lease: Lease,
-}
-
-impl SimpleAcquire {
-    fn take(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        let (key, owner) = (self.name.as_str(), self.owner.to_string());
-        if keyspace.text_get(key)?.is_some_and(|found| found != owner) {
-            return Ok(Value::Integer(keyspace.time_to_live(key)));
-        }
-        let longest = keyspace.time_to_live(key).max(self.lease.millis_i64());
-        keyspace.text_set(key, owner);
-        keyspace.expire(key, longest);
-        Ok(Value::Nil)
-    }
 }
 
 impl Operation for SimpleAcquire {
@@ -51,24 +38,15 @@ impl Operation for SimpleAcquire {
         )
     }
 
-    fn decode(&self, value: Value) -> Result<Acquired, Unexpected> {
-        match value {
-            Value::Nil => Ok(Acquired::Granted),
-            Value::Integer(millis) => Ok(busy(millis)),
-            other => Err(Unexpected(other)),
-        }
-    }
-
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        self.take(keyspace)
-    }
-
-    fn may_grant(&self) -> bool {
-        true
-    }
-
-    fn grants(&self, value: &Value) -> bool {
-        self.decode(value.clone()).is_ok_and(Acquired::is_granted)
+        let (key, owner) = (self.name.as_str(), self.owner.to_string());
+        if keyspace.text_get(key)?.is_some_and(|found| found != owner) {
+            return Ok(Value::Integer(keyspace.time_to_live(key)));
+        }
+        let longest = keyspace.time_to_live(key).max(self.lease.millis_i64());
+        keyspace.text_set(key, owner);
+        keyspace.expire(key, longest);
+        Ok(Value::Nil)
     }
 }
 
@@ -91,23 +69,13 @@ impl Operation for SimpleRelease {
         )
     }
 
-    fn decode(&self, value: Value) -> Result<Released, Unexpected> {
-        read_released(value)
-    }
-
-    fn server_time(&self, value: &Value) -> Option<ServerTime> {
-        released_at(value)
-    }
-
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
         let key = self.name.as_str();
         let answer = if keyspace.text_get(key) == Ok(Some(self.owner.to_string())) {
             keyspace.delete(key);
             1
-        } else if keyspace.exists(key) {
-            -1
         } else {
-            0
+            other_or_nothing(keyspace, key)
         };
         Ok(with_time(answer, keyspace))
     }
@@ -129,22 +97,15 @@ impl Operation for SimpleForceRelease {
             "force release",
             &FORCE_RELEASE,
             vec![self.name.as_str(), self.request.key()],
-            vec![Argument::NotAfter, self.request.dedup_ttl()],
+            vec![Argument::NotAfter, self.request.number(), self.request.dedup_ttl()],
         )
-    }
-
-    fn decode(&self, value: Value) -> Result<bool, Unexpected> {
-        value.into_bool()
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
         let key = self.name.as_str();
-        if let Some(known) = self.request.known(keyspace)? {
-            return Ok(Value::Integer(known));
-        }
-        keyspace.text_get(key)?;
-        let ended = i64::from(keyspace.delete(key));
-        self.request.remember(keyspace, ended);
-        Ok(Value::Integer(ended))
+        self.request.once(keyspace, |keyspace| {
+            keyspace.text_get(key)?;
+            Ok(i64::from(keyspace.delete(key)))
+        })
     }
 }

@@ -24,6 +24,67 @@ pub(crate) enum Value {
 #[derive(Clone, Debug)]
 pub(crate) struct Unexpected(pub(crate) Value);
 
+/// What a caller learns from a reply.
+pub(crate) trait FromReply: Sized {
+    /// Whether an operation with this reply may grant what is free.
+    const MAY_GRANT: bool = false;
+
+    /// Reads the reply. A `LATE` and a refusal do not come here.
+    fn from_reply(value: Value) -> Result<Self, Unexpected>;
+
+    /// The server's time, if the reply carries it.
+    fn server_time(_value: &Value) -> Option<ServerTime> {
+        None
+    }
+
+    /// Whether it is a grant.
+    fn grants(&self) -> bool {
+        false
+    }
+}
+
+/// One, for an operation that always does what it says.
+impl FromReply for () {
+    fn from_reply(value: Value) -> Result<Self, Unexpected> {
+        match value {
+            Value::Integer(1) => Ok(()),
+            other => Err(Unexpected(other)),
+        }
+    }
+}
+
+/// One for yes and zero for no.
+impl FromReply for bool {
+    fn from_reply(value: Value) -> Result<Self, Unexpected> {
+        match value {
+            Value::Integer(answer @ (0 | 1)) => Ok(answer == 1),
+            other => Err(Unexpected(other)),
+        }
+    }
+}
+
+impl FromReply for i64 {
+    fn from_reply(value: Value) -> Result<Self, Unexpected> {
+        match value {
+            Value::Integer(number) => Ok(number),
+            other => Err(Unexpected(other)),
+        }
+    }
+}
+
+/// A time to live in milliseconds: `None` for -2, without a key, and the longest duration for -1,
+/// without an expiry.
+impl FromReply for Option<Duration> {
+    fn from_reply(value: Value) -> Result<Self, Unexpected> {
+        match value {
+            Value::Integer(-2) => Ok(None),
+            Value::Integer(-1) => Ok(Some(Duration::MAX)),
+            Value::Integer(millis @ 0..) => Ok(Some(Duration::from_millis(millis.unsigned_abs()))),
+            other => Err(Unexpected(other)),
+        }
+    }
+}
+
 /// The first word of a script's reply when its not-after has passed.
 const LATE: &str = "LATE";
 
@@ -56,25 +117,6 @@ impl Value {
             *integer = *value;
         }
         Some(integers)
-    }
-
-    /// Reads one for yes and zero for no.
-    pub(crate) fn into_bool(self) -> Result<bool, Unexpected> {
-        match self {
-            Self::Integer(answer @ (0 | 1)) => Ok(answer == 1),
-            other => Err(Unexpected(other)),
-        }
-    }
-
-    /// Reads a time to live in milliseconds: `None` for -2, without a key, and the longest duration
-    /// for -1, without an expiry.
-    pub(crate) fn into_time_to_live(self) -> Result<Option<Duration>, Unexpected> {
-        match self {
-            Self::Integer(-2) => Ok(None),
-            Self::Integer(-1) => Ok(Some(Duration::MAX)),
-            Self::Integer(millis @ 0..) => Ok(Some(Duration::from_millis(millis.unsigned_abs()))),
-            other => Err(Unexpected(other)),
-        }
     }
 
     pub(crate) fn wrong_type() -> Self {

@@ -1,17 +1,16 @@
-//! Writers of a read-write lock: acquire, nest, release.
+//! Writers of a read-write lock: acquire, release.
 
 use std::sync::Arc;
 
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
-use crate::ops::acquire::{Acquired, read_acquired};
+use crate::ops::acquire::Acquired;
 use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{ALL, Argument, Operation, Request, Script, UNLOCKED, WRITE};
 use crate::ops::read_write::{MODE, Mode, longest_level};
-use crate::ops::release::{Released, read_released, released_at, with_time};
-use crate::ops::set_count::{SetCount, SetCountReply};
-use crate::ops::value::{ServerTime, Unexpected, Value};
+use crate::ops::release::{Released, other_or_nothing, with_time};
+use crate::ops::value::Value;
 
 /// The field of a writer.
 fn field(owner: &Owner) -> String {
@@ -44,10 +43,6 @@ impl Operation for WriteAcquire {
         )
     }
 
-    fn decode(&self, value: Value) -> Result<Acquired, Unexpected> {
-        read_acquired(value)
-    }
-
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
         let (key, writer) = (self.name.as_str(), field(&self.owner));
         if !keyspace.hash_has(key, &writer)? {
@@ -59,40 +54,6 @@ impl Operation for WriteAcquire {
         keyspace.hash_set(key, MODE, Mode::Write.word())?;
         keyspace.prolong(key, self.lease.millis_i64());
         Ok(Value::Nil)
-    }
-
-    fn may_grant(&self) -> bool {
-        true
-    }
-
-    fn grants(&self, value: &Value) -> bool {
-        self.decode(value.clone()).is_ok_and(Acquired::is_granted)
-    }
-}
-
-/// Writes a writer's count.
-#[derive(Clone, Debug)]
-pub(crate) struct WriteSetCount(pub(crate) SetCount);
-
-impl Operation for WriteSetCount {
-    type Reply = SetCountReply;
-
-    fn request(&self) -> Request<'_> {
-        let mut request = self.0.request();
-        for argument in &mut request.arguments {
-            if let Argument::Owner(owner) = *argument {
-                *argument = Argument::Writer(owner);
-            }
-        }
-        request
-    }
-
-    fn decode(&self, value: Value) -> Result<SetCountReply, Unexpected> {
-        self.0.decode(value)
-    }
-
-    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        self.0.apply_to(&field(&self.0.owner), keyspace)
     }
 }
 
@@ -129,14 +90,6 @@ impl Operation for WriteRelease {
         )
     }
 
-    fn decode(&self, value: Value) -> Result<Released, Unexpected> {
-        read_released(value)
-    }
-
-    fn server_time(&self, value: &Value) -> Option<ServerTime> {
-        released_at(value)
-    }
-
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
         let (key, writer) = (self.name.as_str(), field(&self.owner));
         let answer = if keyspace.hash_delete(key, &writer) == Ok(true) {
@@ -149,10 +102,8 @@ impl Operation for WriteRelease {
             keyspace.publish(&self.channel, ALL);
             keyspace.publish(&self.channel, UNLOCKED);
             1
-        } else if keyspace.exists(key) {
-            -1
         } else {
-            0
+            other_or_nothing(keyspace, key)
         };
         Ok(with_time(answer, keyspace))
     }

@@ -23,7 +23,7 @@ use crate::model::name::LockName;
 use crate::model::owner::ClientId;
 use crate::model::settings::Settings;
 use crate::model::wait::WaitSpec;
-use crate::ops::Operation;
+use crate::ops::{Operation, RequestSequences};
 #[cfg(feature = "metrics")]
 use crate::runtime::metrics::{MetricsPublisher, Sources};
 use crate::runtime::wait::{SHORTEST_CALL, WaitEnd, WaitRegistry};
@@ -51,6 +51,7 @@ pub(crate) enum StartMode {
 pub(crate) struct ClientCore {
     home: HomeProcess,
     pub(crate) id: ClientId,
+    pub(crate) requests: Arc<RequestSequences>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) settings: Settings,
     pub(crate) store: Arc<Store>,
@@ -140,6 +141,7 @@ impl ClientCore {
         Ok(Self {
             home: HomeProcess::new(),
             id,
+            requests: Arc::default(),
             clock,
             settings,
             store,

@@ -144,7 +144,7 @@ impl Shared {
         if !ends {
             now.held = sources.holds.len();
             now.waiters = sources.waits.waiters();
-            now.owed_releases = sources.releases.queued();
+            now.queued_releases = sources.releases.queued();
         }
         let before = mem::replace(&mut published.stats, now);
         let counters = [
@@ -176,7 +176,7 @@ impl Shared {
         let levels = [
             ("wheellock_held", before.held, now.held),
             ("wheellock_waiters", before.waiters, now.waiters),
-            ("wheellock_owed_releases", before.owed_releases, now.owed_releases),
+            ("wheellock_queued_releases", before.queued_releases, now.queued_releases),
         ];
         for (name, before, now) in levels {
             self.move_level(name, before, now);

@@ -20,7 +20,7 @@ pub(crate) struct NamedObject {
     name: Result<LockName, Error>,
 }
 
-/// For how long the server keeps the answer to a request after the last copy of it may arrive. A
+/// For how long the server keeps the answer to a call after the last copy of it may arrive. A
 /// failed acquire is rolled back within that time, or what it took stays taken.
 const DEDUP_MARGIN: Duration = Duration::from_secs(60);
 
@@ -38,14 +38,13 @@ impl NamedObject {
         Ok((core, self.name.clone()?))
     }
 
-    /// Sends the operation for the name and a new request until it is answered.
+    /// Sends the operation for the name and a new call until it is answered.
     pub(crate) fn ask<O: Operation>(
         &self,
         operation: impl FnOnce(LockName, RequestId) -> O,
     ) -> Result<O::Reply, Error> {
         let (core, name) = self.current()?;
-        let request = RequestId::new(&name, &core.id.next_owner(), dedup_ttl(&core));
-        let operation = operation(name.clone(), request);
+        let operation = operation(name.clone(), begin_request(&core, &name));
         map_failure(core.call(&operation), &operation, &name).map(|answer| answer.reply)
     }
 
@@ -93,7 +92,12 @@ pub(crate) fn wait_for_grant<G>(
     }
 }
 
-/// How long the server keeps the answer to a request.
+/// Begins a call that the server remembers.
+pub(crate) fn begin_request(core: &ClientCore, name: &LockName) -> RequestId {
+    core.requests.begin(&core.id, name, dedup_ttl(core))
+}
+
+/// How long the server keeps the answer to a call.
 pub(crate) fn dedup_ttl(core: &ClientCore) -> Duration {
     core.settings.retry_timeout() * 2 + DEDUP_MARGIN
 }

@@ -1,9 +1,8 @@
 //! One acquire of permits, over all its attempts, and its rollback (DESIGN: semaphores).
 //!
-//! An attempt without an answer may have taken permits, or may still do so. All attempts of one
-//! acquire are one request, or name the same ids, so the next attempt finds what an earlier one
-//! took. If there is no next one, a rollback is queued, after which no copy of an attempt takes
-//! anything.
+//! An attempt without an answer may have taken permits, or may still do so. All copies of one call
+//! have one request id, or name the same ids, so the next copy finds what an earlier one took. If
+//! there is no next one, a rollback is queued, after which no copy takes anything.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,7 +18,7 @@ use crate::ops::{
     TakePermits, UndoAcquire,
 };
 use crate::runtime::client_core::ClientCore;
-use crate::runtime::named::dedup_ttl;
+use crate::runtime::named::{begin_request, dedup_ttl};
 use crate::runtime::release::roll_back_permits;
 use crate::runtime::wait::Attempt;
 use crate::semaphore::held::{HeldPermits, LONGEST_RETRY, PermitLease};
@@ -62,45 +61,64 @@ impl RollBack {
     }
 }
 
-/// An acquire of permits without ids.
+/// A call that may take permits without ids. Dropping it undoes the call, if that is needed.
+struct UndoOnDrop<'a> {
+    core: &'a ClientCore,
+    name: LockName,
+    request: RequestId,
+    roll_back: RollBack,
+}
+
+impl<'a> UndoOnDrop<'a> {
+    fn begin(core: &'a ClientCore, name: LockName) -> Self {
+        let request = begin_request(core, &name);
+        Self { core, name, request, roll_back: RollBack::default() }
+    }
+}
+
+impl Drop for UndoOnDrop<'_> {
+    fn drop(&mut self) {
+        if self.roll_back.is_needed() {
+            let (name, owner) = (self.name.clone(), self.request.owner().clone());
+            let undo = Arc::new(UndoAcquire::new(name.clone(), self.request.clone()));
+            let (ttl, answer_due) = (dedup_ttl(self.core), self.roll_back.answer_due);
+            roll_back_permits(self.core, (name, owner), undo, ttl, answer_due);
+        }
+    }
+}
+
+/// An acquire of permits without ids. Each attempt is a call of its own, so a waiter that sleeps
+/// uses no request sequence.
 pub(crate) struct SemaphoreAcquire<'a> {
     core: &'a ClientCore,
-    id: Owner,
-    take: TakePermits,
-    roll_back: RollBack,
+    name: LockName,
+    permits: u32,
+    /// The attempt that ended the wait. It is undone after the waiter has left the queue.
+    failed: Option<UndoOnDrop<'a>>,
 }
 
 impl<'a> SemaphoreAcquire<'a> {
     pub(crate) fn new(core: &'a ClientCore, name: LockName, permits: u32) -> Self {
-        let id = core.id.next_owner();
-        let request = RequestId::new(&name, &id, dedup_ttl(core));
-        let take = TakePermits { name, permits, request };
-        Self { core, id, take, roll_back: RollBack::default() }
+        Self { core, name, permits, failed: None }
     }
 
     pub(crate) fn attempt(&mut self, policy: &RetryPolicy<'_>) -> Result<Attempt<()>, Error> {
-        let (take, result) = (&self.take, self.core.call_by(&self.take, policy));
-        let answer = self.roll_back.record(result, policy.deadline, take, &take.name)?;
-        let hint = wake_hint(answer.reply.left);
-        if answer.reply.granted {
-            // A copy that arrives now finds that the request was granted, and takes nothing.
-            self.roll_back = RollBack::default();
-            return Ok(Attempt::Granted((), hint));
-        }
-        if self.roll_back.is_needed() {
-            // A late copy would take permits while this thread sleeps. So this request is rolled
-            // back, and the next attempt is a request of its own.
-            *self = Self::new(self.core, self.take.name.clone(), self.take.permits);
-        }
-        Ok(Attempt::Busy(None, hint))
-    }
-}
-
-impl Drop for SemaphoreAcquire<'_> {
-    fn drop(&mut self) {
-        if self.roll_back.is_needed() {
-            let TakePermits { name, request, .. } = self.take.clone();
-            undo(self.core, name, self.id.clone(), request, &self.roll_back);
+        let mut undo = UndoOnDrop::begin(self.core, self.name.clone());
+        let (name, request) = (self.name.clone(), undo.request.clone());
+        let take = TakePermits { name, permits: self.permits, request };
+        let result = self.core.call_by(&take, policy);
+        match undo.roll_back.record(result, policy.deadline, &take, &self.name) {
+            Ok(answer) if answer.reply.granted => {
+                // A copy that arrives now finds the grant, or a later call, and takes nothing.
+                undo.roll_back = RollBack::default();
+                Ok(Attempt::Granted((), wake_hint(answer.reply.left)))
+            }
+            // A late copy would take permits while this thread sleeps. So the call is undone here.
+            Ok(answer) => Ok(Attempt::Busy(None, wake_hint(answer.reply.left))),
+            Err(error) => {
+                self.failed = Some(undo);
+                Err(error)
+            }
         }
     }
 }
@@ -108,22 +126,12 @@ impl Drop for SemaphoreAcquire<'_> {
 /// Takes all free permits and returns their number. If that is not known, or must not be kept, they
 /// are given back, as no other client knows how many they are.
 pub(crate) fn drain(core: &ClientCore, name: LockName) -> Result<i64, Error> {
-    let id = core.id.next_owner();
-    let request = RequestId::new(&name, &id, dedup_ttl(core));
-    let drain = DrainPermits { name, request };
+    let mut undo = UndoOnDrop::begin(core, name.clone());
+    let drain = DrainPermits { name, request: undo.request.clone() };
     let due = core.now() + core.settings.retry_timeout();
-    let mut roll_back = RollBack::default();
-    let answer = roll_back.record(core.call(&drain), due, &drain, &drain.name);
-    if answer.is_err() && roll_back.is_needed() {
-        undo(core, drain.name, id, drain.request, &roll_back);
-    }
-    answer.map(|answer| answer.reply)
-}
-
-/// Gives back what the request `id` may have taken.
-fn undo(core: &ClientCore, name: LockName, id: Owner, request: RequestId, roll_back: &RollBack) {
-    let undo = Arc::new(UndoAcquire::new(name.clone(), request));
-    roll_back_permits(core, (name, id), undo, dedup_ttl(core), roll_back.answer_due);
+    let answer = undo.roll_back.record(core.call(&drain), due, &drain, &drain.name)?;
+    undo.roll_back = RollBack::default();
+    Ok(answer.reply)
 }
 
 /// An acquire of permits with ids.

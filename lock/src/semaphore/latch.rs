@@ -17,8 +17,9 @@ use crate::runtime::wait::Attempt;
 /// set.
 ///
 /// Each call counts once, even if it has to be sent again: the server remembers its answer, under a
-/// separate key, for 72 s with the default command timeout. A process that dies does not count
-/// down; a count has no lease.
+/// separate key. A client has as many of these keys as it has calls in progress at once. They live
+/// for 72 s with the default command timeout. A process that dies does not count down; a count has
+/// no lease.
 ///
 /// The idea, the key and the messages are Redisson's (`RCountDownLatch`), which follows
 /// `java.util.concurrent`. Unlike in Redisson, [`delete`](Self::delete) wakes the waiters.

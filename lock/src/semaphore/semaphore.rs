@@ -22,7 +22,8 @@ use crate::semaphore::acquire::{SemaphoreAcquire, drain};
 /// it that want fewer.
 ///
 /// Each call counts once, even if it has to be sent again: the server remembers its answer, under a
-/// separate key, for 72 s with the default command timeout.
+/// separate key. A client has as many of these keys as it has calls in progress at once. They live
+/// for 72 s with the default command timeout.
 ///
 /// The idea, the key and the messages are Redisson's (`RSemaphore`), which follows
 /// `java.util.concurrent`; semaphores are Dijkstra's (1962). Unlike in Redisson,

@@ -85,9 +85,9 @@ impl Failure {
         matches!(self, Self::Refused { code, .. } if code == "TRYAGAIN" || code == "CROSSSLOT")
     }
 
-    /// Whether an error should report this failure rather than the `later` one: a server's answer
-    /// says more than that another cannot be spoken to, and a failed connection more than an
-    /// attempt that only ran out of time.
+    /// Whether an error should report this failure rather than the `later` one. A server's refusal
+    /// says more than a failed connection to another server, and a failed connection says more than
+    /// an attempt that ran out of time.
     pub(crate) fn says_more_than(&self, later: &Self) -> bool {
         match (self, later) {
             (Self::Unauthenticated { transient: false, .. }, _)

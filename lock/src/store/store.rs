@@ -15,7 +15,7 @@ use crate::store::redis::address::url::{Location, Peer, Place};
 use crate::store::redis::cluster::cluster::Cluster;
 use crate::store::redis::net::deadline::Deadline;
 use crate::store::redis::node::info::Info;
-use crate::store::redis::node::node::Node;
+use crate::store::redis::node::node::{Node, ReplyHandler};
 use crate::store::redis::resp::slot::slot_of;
 use crate::store::redis::sentinel::master::{Master, MasterEndpoint};
 use crate::store::redis::sentinel::query::Sentinels;
@@ -85,6 +85,41 @@ impl Store {
             Self::Cluster(cluster) => cluster.execute(operation, timeout, generation),
         }?;
         operation.decode(value).map_err(Failure::unexpected)
+    }
+
+    /// Sends one operation once, without waiting for its reply, which goes to `on_reply`. An error
+    /// means that it was not sent. It returns within `timeout`. See [`Node::send_detached`].
+    #[expect(dead_code, reason = "releases will use it")]
+    pub(crate) fn send_detached<O: Operation + ?Sized>(
+        &self,
+        operation: &O,
+        timeout: Duration,
+        generation: CallGeneration,
+        on_reply: ReplyHandler,
+    ) -> Result<(), Failure> {
+        match self {
+            Self::Memory(session) => {
+                on_reply(session.execute(operation, timeout));
+                Ok(())
+            }
+            Self::Single(node) => {
+                node.send_detached(operation, &mut Deadline::after(timeout), generation, on_reply)
+            }
+            Self::Cluster(cluster) => {
+                cluster.send_detached(operation, timeout, generation, on_reply)
+            }
+        }
+    }
+
+    /// Reads the replies to detached operations that have arrived, without waiting. True if some
+    /// are still to come.
+    #[expect(dead_code, reason = "the renewal thread will use it")]
+    pub(crate) fn read_detached(&self) -> bool {
+        match self {
+            Self::Memory(_) => false,
+            Self::Single(node) => node.read_detached(),
+            Self::Cluster(cluster) => cluster.read_detached(),
+        }
     }
 
     /// Sends the requests of the source on a connection that the server has for them, and passes

@@ -14,7 +14,7 @@ use crate::ops::by_kind::HoldId;
 use crate::ops::value::ServerTime;
 use crate::watchdog::context::Context;
 use crate::watchdog::release_log::AcknowledgedRelease;
-use crate::watchdog::release_queue::{DoneSignal, QueuedRelease, ReleaseId};
+use crate::watchdog::release_queue::{DoneSignal, QueuedRelease, ROUND, ReleaseId};
 use crate::watchdog::worker::RenewalWorker;
 use crate::watchdog::workers::Workers;
 
@@ -30,7 +30,7 @@ pub(crate) struct PendingReleases {
 
 /// The releases that no server has acknowledged.
 struct Unacknowledged {
-    ids: Vec<ReleaseId>,
+    is_empty: bool,
     /// Whether callers send some of them, which end by themselves on any store, or the renewal
     /// threads are about to.
     has_untried: bool,
@@ -109,7 +109,7 @@ impl PendingReleases {
         let server_of = |id: &ReleaseId| self.context.server_of(&id.name);
         let has_moved = |id: &ReleaseId| server_of(id) != worker.server;
         let servers: Vec<_> =
-            worker.releases().due(now).filter(|id| has_moved(id)).map(server_of).collect();
+            worker.releases().due(now, ROUND).filter(|id| has_moved(id)).map(server_of).collect();
         for server in &servers {
             // Starts its thread. If that fails, the release stays where it is.
             self.workers.with_worker(*server, |_| ());
@@ -119,7 +119,7 @@ impl PendingReleases {
         }
         // With the list locked, so that whatever counts releases finds each in one of the queues.
         let list = self.workers.lock();
-        let moved = worker.releases().take_due(now, has_moved);
+        let moved = worker.releases().take_due(now, ROUND, has_moved);
         for release in moved {
             match list.find(server_of(release.id())) {
                 Some(other) if !other.is_dead() => {
@@ -154,19 +154,19 @@ impl PendingReleases {
         self.flush_waiters.lock().push(parker.clone());
         self.workers.wake();
         // Woken at the end of each round of a renewal thread, and of each caller's release.
-        let unacknowledged = loop {
+        loop {
             let now = self.context.now();
             let left = self.unacknowledged(now);
             // On a store that stays as it is, what failed once fails again.
             let may_succeed = self.context.store.may_recover_by_itself() || left.has_untried;
-            let is_over = left.ids.is_empty() || !left.may_end;
+            let is_over = left.is_empty || !left.may_end;
             if is_over || !may_succeed || now >= deadline {
-                break left.ids;
+                break;
             }
             self.context.clock.park(&parker, Some(deadline), &crossbeam_channel::never());
-        };
+        }
         self.flush_waiters.lock().retain(|other| !other.is(&parker));
-        unacknowledged
+        self.unacknowledged_ids()
     }
 
     pub(crate) fn wake_flush_waiters(&self) {
@@ -176,16 +176,25 @@ impl PendingReleases {
     fn unacknowledged(&self, now: Instant) -> Unacknowledged {
         // Before the queues: a caller's release that gets no answer is queued before it leaves this
         // list.
-        let mut ids = self.in_flight.lock().clone();
-        let mut may_end = !ids.is_empty();
+        let mut is_empty = self.in_flight.lock().is_empty();
+        let mut may_end = !is_empty;
         let mut has_untried = may_end;
         for worker in self.workers.lock().iter() {
             let releases = worker.releases();
-            let queued = releases.unacknowledged();
-            may_end |= !queued.is_empty() && !worker.is_dead();
+            let is_queued = releases.has_unacknowledged();
+            may_end |= is_queued && !worker.is_dead();
             has_untried |= releases.has_untried(now);
-            ids.extend(queued);
+            is_empty &= !is_queued;
         }
-        Unacknowledged { ids, has_untried, may_end }
+        Unacknowledged { is_empty, has_untried, may_end }
+    }
+
+    fn unacknowledged_ids(&self) -> Vec<ReleaseId> {
+        // In the same order.
+        let mut ids = self.in_flight.lock().clone();
+        for worker in self.workers.lock().iter() {
+            ids.extend(worker.releases().unacknowledged());
+        }
+        ids
     }
 }

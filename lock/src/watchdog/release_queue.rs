@@ -5,6 +5,7 @@
 //! copies). It stays queued until the server has acknowledged it at a time past that copy's
 //! not-after, or until whatever it would release must have expired. Each server has its own queue.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -58,7 +59,8 @@ impl ReleaseId {
 #[derive(Debug)]
 pub(crate) struct QueuedRelease {
     id: ReleaseId,
-    release: ReleaseOp,
+    /// `None` for a hold, whose id says how it is released: a million of them would be 150 MB.
+    permits: Option<ReleaseOp>,
     /// Until when a copy of the acquire may arrive.
     late_copy_deadline: Option<ServerTime>,
     due: Instant,
@@ -82,7 +84,8 @@ impl QueuedRelease {
     ) -> Self {
         let expires = due + lifetime + GRACE;
         let (pause, acknowledged) = (FIRST_PAUSE, false);
-        Self { id, release, late_copy_deadline, due, pause, expires, acknowledged, done }
+        let permits = id.kind.is_none().then_some(release);
+        Self { id, permits, late_copy_deadline, due, pause, expires, acknowledged, done }
     }
 
     /// The same for a release that one server has acknowledged, but another may not know.
@@ -98,20 +101,43 @@ impl QueuedRelease {
     pub(crate) fn id(&self) -> &ReleaseId {
         &self.id
     }
+
+    /// What is sent.
+    fn operation(&self) -> Option<ReleaseOp> {
+        let of_hold = || self.id.hold_id().map(|hold_id| hold_id.release());
+        self.permits.clone().or_else(of_hold)
+    }
+
+    fn name_bytes(&self) -> usize {
+        self.id.name.as_str().len()
+    }
 }
 
 /// The releases that are pending on one server.
 #[derive(Debug, Default)]
 pub(crate) struct ReleaseQueue {
-    queued: Vec<QueuedRelease>,
-    /// Those that are being sent. They stay here, so that no end of the round can lose them.
-    in_round: Vec<QueuedRelease>,
+    /// By when they are due, and then in the order in which they came.
+    queued: BTreeMap<(Instant, u64), QueuedRelease>,
+    /// How many were ever added to `queued`.
+    added: u64,
+    /// The length of the names of all that are queued.
+    name_bytes: usize,
+    /// Those that are being sent. They stay here, so that no end of the round can lose them. In the
+    /// order in which they are sent, which is that of the replies.
+    in_round: VecDeque<QueuedRelease>,
     /// Given up: the queue was full, the lease has expired, or the client has ended.
     pub(crate) abandoned: u64,
 }
 
-/// More than this many means that the server has been away for long. Then leases expire.
-const MAX_QUEUED: usize = 65_536;
+/// A shutdown queues everything that the client holds, and a client may hold a million locks. One
+/// release takes up to 300 bytes and its name, less than the hold that it ends. More than this many
+/// means that the server has been away for long. Then leases expire.
+const MAX_QUEUED: usize = 1 << 20;
+/// Of all names together. Then a million of them have 64 bytes each.
+const MAX_NAME_BYTES: usize = 64 << 20;
+/// Releases that are sent together. A renewal that becomes due meanwhile waits for them, about a
+/// millisecond.
+pub(crate) const ROUND: usize = 100;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(2);
 /// How long after the end of its lease a key is certain to be gone.
@@ -120,34 +146,45 @@ const GRACE: Duration = Duration::from_secs(10);
 impl ReleaseQueue {
     /// Adds a release. False if the queue is full: it is counted as abandoned.
     pub(crate) fn push(&mut self, release: QueuedRelease) -> bool {
-        let has_room = self.queued.len() < MAX_QUEUED;
+        let bytes = self.name_bytes.saturating_add(release.name_bytes());
+        let has_room = self.len() < MAX_QUEUED && bytes <= MAX_NAME_BYTES;
         if has_room {
-            self.queued.push(release);
+            self.add(release);
         } else {
             self.abandoned += 1;
         }
         has_room
     }
 
+    fn add(&mut self, release: QueuedRelease) {
+        self.name_bytes = self.name_bytes.saturating_add(release.name_bytes());
+        self.added += 1;
+        self.queued.insert((release.due, self.added), release);
+    }
+
+    /// The first that is due.
+    fn take_first(&mut self, now: Instant) -> Option<QueuedRelease> {
+        let first = self.queued.first_entry().filter(|first| first.get().due <= now)?;
+        let release = first.remove();
+        self.name_bytes = self.name_bytes.saturating_sub(release.name_bytes());
+        Some(release)
+    }
+
     /// Takes up to `max` that are due into the round. They stay pending until they are
     /// acknowledged.
     pub(crate) fn begin_round(&mut self, now: Instant, max: usize) -> Vec<(ReleaseId, ReleaseOp)> {
-        let mut index = 0;
-        while self.in_round.len() < max {
-            match self.queued.get(index) {
-                None => break,
-                Some(queued) if queued.due <= now => {
-                    self.in_round.push(self.queued.swap_remove(index));
-                }
-                Some(_) => index += 1,
-            }
+        while self.in_round.len() < max
+            && let Some(first) = self.take_first(now)
+        {
+            self.in_round.push_back(first);
         }
-        self.in_round.iter().map(|sent| (sent.id.clone(), Arc::clone(&sent.release))).collect()
+        let operation = |sent: &QueuedRelease| Some((sent.id.clone(), sent.operation()?));
+        self.in_round.iter().filter_map(operation).collect()
     }
 
     /// Queues again what got no answer in the round.
     pub(crate) fn end_round(&mut self, now: Instant) {
-        while let Some(sent) = self.in_round.pop() {
+        while let Some(sent) = self.in_round.pop_front() {
             self.retry_later(now, sent);
         }
     }
@@ -165,7 +202,7 @@ impl ReleaseQueue {
             sent.acknowledged = true;
             sent.done = None;
             sent.due = now.checked_add(wait).map_or(sent.expires, |due| due.min(sent.expires));
-            self.queued.push(sent);
+            self.add(sent);
         }
         left
     }
@@ -179,21 +216,32 @@ impl ReleaseQueue {
 
     fn take_from_round(&mut self, id: &ReleaseId) -> Option<QueuedRelease> {
         let index = self.in_round.iter().position(|sent| sent.id == *id)?;
-        Some(self.in_round.swap_remove(index))
+        self.in_round.remove(index)
     }
 
-    /// Those that are due and not in the round.
-    pub(crate) fn due(&self, now: Instant) -> impl Iterator<Item = &ReleaseId> {
-        self.queued.iter().filter(move |queued| queued.due <= now).map(|queued| &queued.id)
+    /// Up to `max` that are due and not in the round: those that are sent next.
+    pub(crate) fn due(&self, now: Instant, max: usize) -> impl Iterator<Item = &ReleaseId> {
+        self.due_values(now).take(max).map(|queued| &queued.id)
     }
 
-    /// Takes out those that are due and have `moved` to the queue of another server.
+    fn due_values(&self, now: Instant) -> impl Iterator<Item = &QueuedRelease> {
+        self.queued.values().take_while(move |queued| queued.due <= now)
+    }
+
+    /// Takes out those of the first `max` due ones that have `moved` to the queue of another
+    /// server.
     pub(crate) fn take_due(
         &mut self,
         now: Instant,
+        max: usize,
         moved: impl Fn(&ReleaseId) -> bool,
     ) -> Vec<QueuedRelease> {
-        self.queued.extract_if(.., |queued| queued.due <= now && moved(&queued.id)).collect()
+        let due: Vec<_> = (0..max).map_while(|_| self.take_first(now)).collect();
+        let (moved, stay): (Vec<_>, Vec<_>) = due.into_iter().partition(|queued| moved(&queued.id));
+        for queued in stay {
+            self.add(queued);
+        }
+        moved
     }
 
     /// Queues it again after a pause, unless its lease has expired.
@@ -204,29 +252,35 @@ impl ReleaseQueue {
         }
         sent.due = now + sent.pause;
         sent.pause = (sent.pause * 2).min(MAX_PAUSE);
-        self.queued.push(sent);
+        self.add(sent);
     }
 
     /// The client ends. What was never acknowledged is abandoned.
     pub(crate) fn abandon(&mut self) {
-        let left = self.queued.drain(..).filter(|queued| !queued.acknowledged).count();
+        let left = self.queued.values().filter(|queued| !queued.acknowledged).count();
+        self.queued.clear();
+        self.name_bytes = 0;
         self.abandoned += u64::try_from(left).unwrap_or(u64::MAX);
     }
 
     /// Whether some that were never acknowledged are due, or being sent.
     pub(crate) fn has_untried(&self, now: Instant) -> bool {
-        let due = self.queued.iter().filter(|queued| queued.due <= now);
-        due.chain(&self.in_round).any(|queued| !queued.acknowledged)
+        self.due_values(now).chain(&self.in_round).any(|queued| !queued.acknowledged)
+    }
+
+    /// Whether there are some that were never acknowledged.
+    pub(crate) fn has_unacknowledged(&self) -> bool {
+        self.all().any(|queued| !queued.acknowledged)
     }
 
     /// When the next release is due.
     pub(crate) fn next_due(&self) -> Option<Instant> {
-        self.queued.iter().map(|queued| queued.due).min()
+        self.queued.first_key_value().map(|((due, _), _)| *due)
     }
 
     /// When the last of those that were never acknowledged is due.
     pub(crate) fn last_due(&self) -> Option<Instant> {
-        self.queued.iter().filter(|queued| !queued.acknowledged).map(|queued| queued.due).max()
+        self.queued.values().rfind(|queued| !queued.acknowledged).map(|queued| queued.due)
     }
 
     /// How many are pending.
@@ -236,13 +290,16 @@ impl ReleaseQueue {
 
     /// Whether a release of this name is pending, of whatever owner.
     pub(crate) fn contains(&self, name: &LockName) -> bool {
-        self.queued.iter().chain(&self.in_round).any(|queued| queued.id.name == *name)
+        self.all().any(|queued| queued.id.name == *name)
     }
 
     /// Those that were never acknowledged.
     pub(crate) fn unacknowledged(&self) -> Vec<ReleaseId> {
-        let all = self.queued.iter().chain(&self.in_round);
-        all.filter(|queued| !queued.acknowledged).map(|queued| queued.id.clone()).collect()
+        self.all().filter(|queued| !queued.acknowledged).map(|queued| queued.id.clone()).collect()
+    }
+
+    fn all(&self) -> impl Iterator<Item = &QueuedRelease> {
+        self.queued.values().chain(&self.in_round)
     }
 }
 
@@ -346,6 +403,56 @@ mod tests {
         releases.end_round(later);
         assert_eq!((releases.len(), releases.unacknowledged().len()), (1, 1), "again");
         assert!(releases.next_due() > Some(later));
+    }
+
+    #[test]
+    fn releases_are_sent_in_the_order_in_which_they_are_due() {
+        let now = origin();
+        let mut releases = ReleaseQueue::default();
+        for (name, millis) in [("c", 20), ("a", 10), ("d", 20), ("b", 10), ("e", 30)] {
+            assert!(releases.push(queued(now + Duration::from_millis(millis), name, None)));
+        }
+        let mut sent = |millis: u64, max: usize| {
+            let now = now + Duration::from_millis(millis);
+            let round = releases.begin_round(now, max);
+            for (id, _) in &round {
+                releases.acknowledge(now, id, ServerTime(5));
+            }
+            round.iter().map(|(id, _)| id.name.as_str().to_owned()).collect::<String>()
+        };
+        assert_eq!(sent(9, 9), "");
+        assert_eq!(sent(20, 3), "abc");
+        assert_eq!(sent(20, 3), "d");
+        assert_eq!(sent(40, 3), "e");
+        assert_eq!((releases.len(), releases.name_bytes), (0, 0));
+    }
+
+    #[test]
+    fn those_that_moved_are_taken_out_of_what_is_sent_next() {
+        let now = origin();
+        let mut releases = ReleaseQueue::default();
+        for name in ["a", "b", "c", "a"] {
+            assert!(releases.push(queued(now, name, None)));
+        }
+        assert_eq!(releases.due(now, 3).count(), 3);
+        let moved = releases.take_due(now, 3, |id| id.name.as_str() == "a");
+        assert_eq!((moved.len(), releases.len(), releases.name_bytes), (1, 3, 3));
+        assert!(releases.contains(&LockName::parse("a").unwrap()), "the fourth is not next");
+    }
+
+    #[test]
+    fn the_queue_is_bounded_in_the_bytes_of_its_names() {
+        let now = origin();
+        let mut releases = ReleaseQueue::default();
+        let name = "x".repeat(64 * 1024);
+        for _ in 0..1024 {
+            assert!(releases.push(queued(now, &name, None)));
+        }
+        assert!(!releases.push(queued(now, "y", None)));
+        assert_eq!((releases.len(), releases.abandoned), (1024, 1));
+        let (id, _) = releases.begin_round(now, 1).remove(0);
+        releases.acknowledge(now, &id, ServerTime(5));
+        assert!(releases.push(queued(now, "y", None)));
     }
 
     #[test]

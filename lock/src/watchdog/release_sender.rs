@@ -9,13 +9,12 @@ use hashed_wheel::{Clock, SystemClock};
 use crate::ops::Released;
 use crate::store::{Failure, PipelineRequest, PipelineSource};
 use crate::watchdog::release_log::AcknowledgedRelease;
-use crate::watchdog::release_queue::{ReleaseId, ReleaseOp};
+use crate::watchdog::release_queue::{ROUND, ReleaseId, ReleaseOp};
 use crate::watchdog::shared::Shared;
 use crate::watchdog::worker::RenewalWorker;
 
-/// Releases in flight.
-const WINDOW: usize = 100;
-/// For how long queued releases are still sent when the client ends.
+/// For how long queued releases are still sent when the client ends. A server answers some hundred
+/// thousand of them in this time. A shutdown may take longer.
 const LAST_RELEASES: Duration = Duration::from_secs(5);
 
 /// Sends the queued releases that are due, within `timeout`. Returns whether the server has
@@ -32,7 +31,7 @@ pub(crate) fn send_releases(
     if !is_stopping {
         shared.releases.move_to_new_servers(worker, now);
     }
-    let due: VecDeque<_> = worker.releases().begin_round(now, WINDOW).into();
+    let due: VecDeque<_> = worker.releases().begin_round(now, ROUND).into();
     let first = due.front().map(|(id, _)| shared.context.server_of(&id.name));
     let mut round =
         ReleaseRound { shared, worker, due, timeout, sent_at: now, now, has_reply: false };
@@ -61,7 +60,7 @@ impl PipelineSource for ReleaseRound<'_> {
     type Tag = ReleaseId;
 
     fn max_in_flight(&self) -> usize {
-        WINDOW
+        ROUND
     }
 
     fn next(&mut self) -> Option<PipelineRequest<ReleaseOp, ReleaseId>> {

@@ -51,6 +51,8 @@ const MIN_TURNS: u32 = 20;
 /// At least this many ticks are in one turn. Each turn wakes two threads and the server, which
 /// costs as much as many renewals.
 const MIN_TICKS: u32 = 5;
+/// At least this many groups of neighbours are in one turn.
+const MIN_GROUPS: usize = 8;
 
 impl Schedule {
     pub(crate) fn new(origin: Instant, tick: Duration, batch: usize) -> Self {
@@ -73,7 +75,8 @@ impl Schedule {
         let interval = lease.renewal_interval(self.tick);
         let wait = match spreading {
             Spreading::Redistribute if held > self.batch => {
-                interval / 4 + self.next_part_of(interval / 4 * 3)
+                let together = self.neighbours(interval, held);
+                interval / 4 + self.next_part_of(interval / 4 * 3, together)
             }
             Spreading::Redistribute | Spreading::Keep => interval,
         };
@@ -111,9 +114,20 @@ impl Schedule {
     /// How many holds of one turn may keep their places: a quarter more than a turn carries if all
     /// are spread evenly, or one script.
     fn quota(&self, interval: Duration, held: usize) -> usize {
-        let turns = nanos(interval) / nanos(self.turn(interval, held)).max(1);
-        let average = held / usize::try_from(turns).unwrap_or(usize::MAX).max(1);
+        let average = self.average(interval, held);
         (average + average / 4).max(self.batch)
+    }
+
+    /// How many holds that are spread one after the other get one place: a script at most, and not
+    /// so many that turns become unequal.
+    fn neighbours(&self, interval: Duration, held: usize) -> usize {
+        (self.average(interval, held) / MIN_GROUPS).clamp(1, self.batch.max(1))
+    }
+
+    /// How many holds a turn has if all are spread evenly.
+    fn average(&self, interval: Duration, held: usize) -> usize {
+        let turns = nanos(interval) / nanos(self.turn(interval, held)).max(1);
+        held / usize::try_from(turns).unwrap_or(usize::MAX).max(1)
     }
 
     /// The number of the turn in which an instant lies, and how far into it.
@@ -136,10 +150,11 @@ impl Schedule {
     }
 
     /// The next of a sequence of parts of `whole` that are spread evenly, however many there are.
-    fn next_part_of(&self, whole: Duration) -> Duration {
+    /// This many consecutive calls get the same part.
+    fn next_part_of(&self, whole: Duration, together: usize) -> Duration {
         const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
         // Relaxed: each number is drawn once, and the order does not matter.
-        let number = self.spread.fetch_add(1, Ordering::Relaxed);
+        let number = self.spread.fetch_add(1, Ordering::Relaxed) / together.max(1) as u64;
         let part = u128::from(number.wrapping_mul(GOLDEN));
         let nanos = (whole.as_nanos() * part) >> u64::BITS;
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
@@ -219,6 +234,19 @@ mod tests {
             })
             .collect();
         assert!(dues.windows(2).all(|pair| pair[0] == pair[1]), "{dues:?}");
+    }
+
+    #[test]
+    fn among_many_a_script_of_neighbours_is_renewed_in_one_turn() {
+        let origin = origin();
+        for (held, together) in [(100, 1), (10_000, 6), (100_000, 25), (1_000_000, 25)] {
+            let schedule = Schedule::new(origin, TICK, 25);
+            let due = || schedule.renew_at(lease(30_000), origin, held, Spreading::Redistribute);
+            let dues: Vec<Instant> = (0..together * 10).map(|_| due()).collect();
+            let groups: Vec<usize> =
+                dues.chunk_by(|one, next| one == next).map(<[Instant]>::len).collect();
+            assert_eq!(groups, vec![together; 10], "of {held}");
+        }
     }
 
     #[test]

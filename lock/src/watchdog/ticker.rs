@@ -61,5 +61,5 @@ fn renewal_of(shared: &Shared, hold: &Arc<Hold>, now: Instant) -> Option<Due> {
     // What is not renewed is looked at next at its end, or when it is to be reported as long.
     let long_at = hold.long_at(settings.long_hold).filter(|_| !is_due);
     shared.scheduler.move_to(hold, long_at.map_or(end, |long_at| long_at.min(end)));
-    is_due.then(|| Due { hold: Arc::clone(hold), at, end })
+    is_due.then(|| Due::new(hold, at, end))
 }

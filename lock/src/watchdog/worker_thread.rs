@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use crate::hold::hold::Hold;
-use crate::watchdog::batch::{Batch, Due, SendWindow, in_batches, is_backlog};
+use crate::watchdog::batch::{Batch, SendWindow, in_batches, is_backlog, sort};
 use crate::watchdog::clock_jump::ClockJumps;
 use crate::watchdog::dispatch::keep_own;
 use crate::watchdog::endings;
@@ -77,10 +77,10 @@ fn turn(
         // Another server has another clock.
         state.clock_jumps = ClockJumps::default();
     }
-    // The renewals. Earliest end first: if the server is slow, those that can wait do.
-    let mut due = keep_own(shared, worker, worker.take_due());
-    due.sort_by_key(|due: &Due| due.end);
+    // The renewals.
     let settings = &context.settings;
+    let mut due = keep_own(shared, worker, worker.take_due());
+    sort(&mut due, settings.watchdog_lease);
     let is_backlog = is_backlog(due.len(), settings.renewal_keys);
     let keys = if is_backlog { settings.renewal_keys_behind } else { settings.renewal_keys };
     let batches = in_batches(&context.store, due, keys);

@@ -37,6 +37,7 @@ fn a_fork_at_any_moment_leaves_a_usable_child() {
     a_fork_during_the_first_use_of_a_kind_leaves_a_child_that_can_use_every_kind();
     a_fork_in_a_child_that_is_making_its_client_leaves_a_grandchild_that_makes_its_own();
     threads_of_a_child_that_come_at_the_same_time_have_one_client();
+    the_child_shows_its_own_client();
     a_fork_while_another_thread_asks_a_guard_leaves_a_child_that_can_ask_it();
     a_guard_that_was_asked_before_the_fork_tells_the_child_that_it_holds_nothing();
     #[cfg(target_os = "linux")]
@@ -245,6 +246,19 @@ fn refuse_threads() -> Rlimit {
     let rest = || SystemClock.park(&Parker::new(), None, &never());
     while thread::Builder::new().spawn(rest).is_ok() {}
     before
+}
+
+fn the_child_shows_its_own_client() {
+    let client = in_memory();
+    let (id, shown) = (client.id(), format!("{client:?}"));
+    assert!(shown.contains(&id), "{shown}");
+    let child = Child::doing(LIMIT, || {
+        let in_child = format!("{client:?}");
+        assert_ne!(client.id(), id);
+        assert_eq!(in_child, shown.replace(&id, &client.id()));
+    });
+    child.wait();
+    assert_eq!(format!("{client:?}"), shown);
 }
 
 #[cfg(target_os = "linux")]

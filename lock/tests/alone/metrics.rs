@@ -133,11 +133,11 @@ fn renewals_and_losses_reach_the_recorder_under_their_documented_names() {
         memory.set_unreachable(true);
         drop(guards);
         publish(&clock);
-        assert_eq!(level("wheellock_owed_releases"), 1.0_f64.to_bits());
+        assert_eq!(level("wheellock_queued_releases"), 1.0_f64.to_bits());
         memory.set_unreachable(false);
         clock.advance(Duration::from_secs(1));
         publish(&clock);
-        assert_eq!(level("wheellock_owed_releases"), 0.0_f64.to_bits());
+        assert_eq!(level("wheellock_queued_releases"), 0.0_f64.to_bits());
         assert!(waits.join().is_ok_and(|got| got.is_ok()));
     });
     assert_eq!(level("wheellock_held"), 0.0_f64.to_bits());

@@ -30,7 +30,7 @@ fn a_hold_goes_with_its_slot_and_is_renewed_and_released_where_it_is_now() {
     nested.unlock().unwrap();
     guard.unlock().unwrap();
     assert_eq!(owner_of(&cluster, "a"), None);
-    assert_eq!((client.stats().lost, client.stats().owed_releases), (0, 0));
+    assert_eq!((client.stats().lost, client.stats().queued_releases), (0, 0));
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn during_a_slot_move_locks_are_acquired_and_released() {
         assert_eq!(node.command(&["DBSIZE"]).integer(), 0);
         assert!(!node.command(&["INFO", "errorstats"]).text().contains("TRYAGAIN"));
     }
-    assert_eq!(client.stats().owed_releases, 0);
+    assert_eq!(client.stats().queued_releases, 0);
     moving.finish().unwrap();
 }
 
@@ -159,10 +159,10 @@ fn a_slot_move_that_does_not_end_is_an_error_in_bounded_time() {
     let (error, took) = timed(|| guard.unlock().unwrap_err());
     assert!(matches!(&error, Error::Refused { code, .. } if code == "TRYAGAIN"), "{error}");
     assert!(error.is_retryable() && took < Duration::from_secs(2), "{took:?}");
-    assert_eq!(client.stats().owed_releases, 1);
+    assert_eq!(client.stats().queued_releases, 1);
     moving.move_all_keys().unwrap();
     moving.finish().unwrap();
-    wait_until("it is released", SOON, || client.stats().owed_releases == 0);
+    wait_until("it is released", SOON, || client.stats().queued_releases == 0);
     assert_eq!(target.command(&["DBSIZE"]).integer(), 0);
 }
 
@@ -177,7 +177,7 @@ fn pending_releases_follow_their_slot_when_the_client_ends() {
         let moving =
             cluster.begin_move(cluster.slot_of(&name), &elsewhere(&cluster, &name)).unwrap();
         assert!(guard.unlock().unwrap_err().is_retryable());
-        assert_eq!(client.stats().owed_releases, 1);
+        assert_eq!(client.stats().queued_releases, 1);
         moving.move_all_keys().unwrap();
         moving.finish().unwrap();
         // It knows where the slot is now, and has renewed nothing there.

@@ -230,10 +230,10 @@ impl Fleet {
         assert_eq!(wrong, 0, "believers without a key");
     }
 
-    /// Lets all go, every second one by `unlock`, and waits until the server has acknowledged every
+    /// Releases all, every second one by `unlock`, and waits until the server has acknowledged every
     /// release. Each is told by then if it was lost, and once; the others' channels close without a
     /// word.
-    pub(crate) fn let_go(mut self) -> (Client, Time) {
+    pub(crate) fn release_all(mut self) -> (Client, Time) {
         self.look();
         while let Some(guard) = self.guards.pop() {
             let number = self.guards.len();
@@ -247,7 +247,7 @@ impl Fleet {
                 (result, told) => panic!("{} told {told:?}, unlock: {result:?}", name(number)),
             }
         }
-        self.time.wait_until("nothing is owed", || self.client.stats().owed_releases == 0);
+        self.time.wait_until("no release is queued", || self.client.stats().queued_releases == 0);
         for (number, told) in self.told.iter().enumerate() {
             let reason = self.seen[number].reason;
             assert_eq!(told.try_recv(), Err(TryRecvError::Disconnected), "{number}: {reason:?}");
@@ -327,7 +327,7 @@ pub(crate) fn come_back(client: &Client, time: &Time) {
         Ok(guard) => drop(guard),
         Err(error) => panic!("the client works no more: {error}"),
     }
-    time.wait_until("nothing is owed", || client.stats().owed_releases == 0);
+    time.wait_until("no release is queued", || client.stats().queued_releases == 0);
 }
 
 /// How often the server was asked whether a hold is there, by renewals and releases.

@@ -1,17 +1,17 @@
 //! Shared by the tests: a server, a proxy before it, and faults for the library's own scripts.
 
 #![expect(clippy::panic, reason = "the helpers of a test fail it with a message")]
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
-#![allow(dead_code, reason = "every test file compiles all of this and uses a part")]
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+#![expect(dead_code, reason = "every test file compiles all of this and uses a part")]
 
 #[cfg(feature = "tls")]
 pub(crate) mod certificates;
 pub(crate) mod contended;
+pub(crate) mod fair_queue;
 pub(crate) mod fake;
 pub(crate) mod fleet;
 pub(crate) mod forked;
 pub(crate) mod in_memory;
-pub(crate) mod line;
 pub(crate) mod slots;
 pub(crate) mod stores;
 pub(crate) mod takings;

@@ -218,7 +218,7 @@ on_both_stores! {
             world.put_text(key);
             guard.unlock().unwrap();
             assert!(world.fields("a").is_empty());
-            wait_until("nothing is owed", LIMIT, || client.stats().owed_releases == 0);
+            wait_until("no release is queued", LIMIT, || client.stats().queued_releases == 0);
             assert!(matches!(lock.lock(), Err(Error::WrongType { .. })), "{key}");
             assert!(matches!(lock.try_lock(), Err(Error::WrongType { .. })), "{key}");
             assert!(world.fields("a").is_empty(), "{key}: nothing was taken");

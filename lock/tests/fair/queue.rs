@@ -5,9 +5,9 @@
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::Duration;
 
-use crate::common::line::{
-    BELIEVED, OURS, deadline, deadlines, line, no_trace, put_in_line, queue, time, wait_for_line,
-    wait_for_no_trace,
+use crate::common::fair_queue::{
+    LIVENESS, OURS, deadline, deadlines, no_trace, put_waiter, queue, queued, time,
+    wait_for_no_trace, wait_for_queue,
 };
 use crate::common::{SLACK, SOON, Script, TIMEOUT, World, built, is_late, now, pause, timed};
 use crossbeam_channel::{bounded, unbounded};
@@ -71,10 +71,10 @@ fn the_script_that_takes_a_fair_lock_answers_as_its_head_says() {
     assert_eq!(take(three, "1", not_after), Reply::Integer(1000));
     assert_eq!(take(four, "1", not_after), Reply::Integer(5000));
     assert!(is_late(&take(five, "1", 5)));
-    assert_eq!(line(&server, "a"), [two, three, four]);
+    assert_eq!(queued(&server, "a"), [two, three, four]);
     for owner in [two, three, four] {
-        let believed = deadline(&server, "a", owner) - time(&server);
-        assert!((BELIEVED - 1000..=BELIEVED).contains(&believed), "{owner}: {believed}");
+        let left = deadline(&server, "a", owner) - time(&server);
+        assert!((LIVENESS - 1000..=LIVENESS).contains(&left), "{owner}: {left}");
     }
 
     assert_eq!(leave(three), -1, "it is another owner's");
@@ -84,7 +84,7 @@ fn the_script_that_takes_a_fair_lock_answers_as_its_head_says() {
     assert_eq!(message[2..], [&format!("redisson_lock__channel:{{a}}:{two}"), "0"]);
     assert_eq!(take(four, "1", not_after), Reply::Integer(1000), "not its turn");
     assert_eq!(take(two, "1", not_after), Reply::Nil);
-    assert_eq!(line(&server, "a"), [four]);
+    assert_eq!(queued(&server, "a"), [four]);
     assert_eq!(server.command(&["ZCARD", &deadlines]).integer(), 1);
     let left = server.command(&["PTTL", "a"]).integer();
     assert!((19_000..=20_000).contains(&left), "{left}");
@@ -105,9 +105,9 @@ fn waiters_acquire_in_queue_order_and_leave_nothing() {
                 done.send(guard.owner().to_owned()).unwrap();
                 guard.unlock().unwrap();
             });
-            wait_for_line(&server, "a", place + 1);
+            wait_for_queue(&server, "a", place + 1);
         }
-        let expected = line(&server, "a");
+        let expected = queued(&server, "a");
         guard.unlock().unwrap();
         let order: Vec<String> = owners.iter().take(12).collect();
         assert_eq!(order, expected);
@@ -123,7 +123,7 @@ fn d1_a_dead_head_blocks_until_its_deadline_without_a_busy_loop() {
     let server = Server::start();
     let waiters: Vec<Client> = (0..4).map(|_| connect(&server)).collect();
     take(&waiters[0], "the scripts");
-    put_in_line(&server, "a", "dead:1", 2500);
+    put_waiter(&server, "a", "dead:1", 2500);
     let before = scripts(&server);
     let ((), took) = timed(|| {
         thread::scope(|scope| {
@@ -156,19 +156,19 @@ fn many_dead_waiters_block_the_queue_no_longer_than_one() {
                     .try_lock_with(Wait::forever().or_cancelled(&cancelled))
                     .map(drop)
             });
-            wait_for_line(&server, "a", place + 1);
+            wait_for_queue(&server, "a", place + 1);
         }
-        let believed = line(&server, "a")
+        let left = queued(&server, "a")
             .iter()
             .map(|owner| deadline(&server, "a", owner) - time(&server))
             .max()
             .unwrap();
-        assert!(believed <= BELIEVED, "the last of them keeps it for {believed} ms");
+        assert!(left <= LIVENESS, "the last of them keeps it for {left} ms");
         drop(cancel);
     });
     assert!(no_trace(&server, "a"));
     for dead in 0..8 {
-        put_in_line(&server, "a", &format!("dead:{dead}"), 1200);
+        put_waiter(&server, "a", &format!("dead:{dead}"), 1200);
     }
     guard.unlock().unwrap();
     let ((), took) = timed(|| take(&waiter, "a"));
@@ -198,12 +198,12 @@ fn a_waiter_that_times_out_leaves_no_trace() {
         let first = start(scope, || {
             early.fair_lock("a").try_lock_for(Duration::from_millis(700)).unwrap().is_some()
         });
-        wait_for_line(&server, "a", 1);
-        let owner = line(&server, "a").remove(0);
+        wait_for_queue(&server, "a", 1);
+        let owner = queued(&server, "a").remove(0);
         let second = start(scope, || take(&late, "a"));
-        wait_for_line(&server, "a", 2);
+        wait_for_queue(&server, "a", 2);
         assert!(!first.join().unwrap());
-        assert_eq!(line(&server, "a").len(), 1);
+        assert_eq!(queued(&server, "a").len(), 1);
         assert_eq!(server.command(&["ZSCORE", &deadlines("a"), &owner]), Reply::Nil);
         guard.unlock().unwrap();
         second.join().unwrap();
@@ -216,8 +216,8 @@ fn removing_dead_waiters_wakes_the_next_if_the_lock_is_free() {
     let server = Server::start();
     let (client, waiter) = (connect(&server), connect(&server));
     take(&client, "the scripts");
-    put_in_line(&server, "a", "dead:1", 60_000);
-    put_in_line(&server, "a", "dead:2", 60_000);
+    put_waiter(&server, "a", "dead:1", 60_000);
+    put_waiter(&server, "a", "dead:2", 60_000);
     let before = scripts(&server);
     thread::scope(|scope| {
         let waiting = start(scope, || take(&waiter, "a"));
@@ -243,7 +243,7 @@ fn d6_a_waiter_whose_replies_are_lost_leaves_no_queue_entry() {
         aim.withdraw();
         wait_for_no_trace(&world.server, "a");
         assert!(guard.is_held());
-        wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+        wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
         assert!(no_trace(&world.server, "a"));
     }
 }
@@ -274,7 +274,7 @@ fn d6_a_copy_that_arrives_after_its_waiter_left_is_removed_from_the_queue() {
         scope.spawn(|| {
             kept.wait();
             world.proxy.cut_all();
-            wait_for_line(&world.server, "a", 1);
+            wait_for_queue(&world.server, "a", 1);
             drop(cancel);
         });
         let outcome = client.fair_lock("a").try_lock_with(Wait::forever().or_cancelled(&cancelled));
@@ -284,7 +284,7 @@ fn d6_a_copy_that_arrives_after_its_waiter_left_is_removed_from_the_queue() {
     assert_eq!(kept.deliver(), Reply::Integer(1000), "the copy was to queue");
     wait_for_no_trace(&world.server, "a");
     assert!(world.now() <= kept.not_after() + 2000, "the clean-up comes right after the not-after");
-    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+    wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
     guard.unlock().unwrap();
 }
 
@@ -313,7 +313,7 @@ fn a_queued_wait_ends_on_time_while_the_server_is_stopped() {
             let waiting = start(scope, || {
                 timed(|| waiter.fair_lock("a").try_lock_for(wait).map(|got| got.is_some()))
             });
-            wait_for_line(&server, "a", 1);
+            wait_for_queue(&server, "a", 1);
             // When it came and when it listened; then it sleeps.
             wait_until("it asked twice", SOON, || scripts(&server) >= before + 2);
             server.pause();
@@ -322,7 +322,7 @@ fn a_queued_wait_ends_on_time_while_the_server_is_stopped() {
             latenesses.push(took.saturating_sub(wait));
             server.resume();
         });
-        // What is left of it in the line is cleared up in the background.
+        // What is left of it in the queue is cleared up in the background.
         wait_for_no_trace(&server, "a");
     }
     latenesses.sort_unstable();
@@ -339,7 +339,7 @@ fn a_grant_whose_reply_is_lost_is_granted_once() {
         let guard = client.fair_lock("a").lock().unwrap();
         assert_eq!(world.hash("a"), [(guard.owner().to_owned(), "1".to_owned())]);
         guard.unlock().unwrap();
-        wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+        wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
         assert!(!world.exists("a") && no_trace(&world.server, "a"));
     }
 }
@@ -351,13 +351,13 @@ fn a_waiter_keeps_its_place_when_its_connections_are_killed_and_messages_are_los
     let guard = holder.fair_lock("a").lock().unwrap();
     thread::scope(|scope| {
         let waiting = start(scope, || take(&waiter, "a"));
-        wait_for_line(&world.server, "a", 1);
-        let owner = line(&world.server, "a");
+        wait_for_queue(&world.server, "a", 1);
+        let owner = queued(&world.server, "a");
         world.server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
         world.server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
         let before = scripts(&world.server);
         wait_until("it asks again", SOON, || scripts(&world.server) > before);
-        assert_eq!(line(&world.server, "a"), owner);
+        assert_eq!(queued(&world.server, "a"), owner);
         world.proxy.lose_messages(true);
         guard.unlock().unwrap();
         let ((), took) = timed(|| waiting.join().unwrap());
@@ -372,15 +372,15 @@ fn a_live_waiter_that_was_removed_as_dead_queues_again() {
     let guard = holder.fair_lock("a").lock().unwrap();
     thread::scope(|scope| {
         let waiting = start(scope, || take(&waiter, "a"));
-        wait_for_line(&server, "a", 1);
-        let owner = line(&server, "a");
+        wait_for_queue(&server, "a", 1);
+        let owner = queued(&server, "a");
         wait_until("it sleeps", SOON, || waiter.stats().waiters == 1);
         pause(Duration::from_millis(100));
         // As if it had been stopped for that long.
         server.command(&["ZADD", &deadlines("a"), "1", &owner[0]]);
         assert!(other.fair_lock("a").try_lock().unwrap().is_none());
-        wait_for_line(&server, "a", 1);
-        assert_eq!(line(&server, "a"), owner);
+        wait_for_queue(&server, "a", 1);
+        assert_eq!(queued(&server, "a"), owner);
         assert!(deadline(&server, "a", &owner[0]) > time(&server));
         guard.unlock().unwrap();
         waiting.join().unwrap();
@@ -395,8 +395,8 @@ fn a_waiter_that_tries_extends_its_deadline() {
     let guard = holder.fair_lock("a").lock().unwrap();
     thread::scope(|scope| {
         let waiting = start(scope, || take(&waiter, "a"));
-        wait_for_line(&server, "a", 1);
-        let owner = line(&server, "a").remove(0);
+        wait_for_queue(&server, "a", 1);
+        let owner = queued(&server, "a").remove(0);
         let first = deadline(&server, "a", &owner);
         wait_until("it moves", SOON, || deadline(&server, "a", &owner) >= first + 900);
         guard.unlock().unwrap();
@@ -422,7 +422,7 @@ fn a_short_lease_that_ends_is_followed_at_once_by_the_next_waiter() {
                 wait_until("it is lost", SOON, || !guard.is_held());
                 assert!(matches!(guard.unlock(), Err(Error::Lost { .. })));
             });
-            wait_for_line(&server, "a", place + 1);
+            wait_for_queue(&server, "a", place + 1);
         }
         guard.unlock().unwrap();
         let (held, took) = timed(|| lost.iter().take(3).count());
@@ -471,7 +471,7 @@ fn a_server_out_of_memory_releases_a_fair_lock_and_its_queue() {
         let waiting = start(scope, || {
             waiter.fair_lock("a").try_lock_with(Wait::forever().or_cancelled(&cancelled)).map(drop)
         });
-        wait_for_line(&server, "a", 1);
+        wait_for_queue(&server, "a", 1);
         wait_until("it sleeps", SOON, || waiter.stats().waiters == 1);
         server.command(&["CONFIG", "SET", "maxmemory", "1"]);
         let before = scripts(&server);
@@ -505,7 +505,7 @@ fn a_thousand_waiters_are_served_in_order_with_two_scripts_each() {
                     == i64::try_from(place + 1).unwrap()
             });
         }
-        let expected = line(&server, "a");
+        let expected = queued(&server, "a");
         wait_until("all sleep", SOON, || client.stats().waiters == WAITERS);
         let (quiet, begun) = (scripts(&server), now());
         wait_until("two seconds have passed", SOON, || {

@@ -5,9 +5,9 @@
 
 use std::thread;
 
-use crate::common::line::{
-    BELIEVED, OURS, ask, deadline, deadlines, line, no_trace, put_in_line, queue, time,
-    wait_for_line,
+use crate::common::fair_queue::{
+    LIVENESS, OURS, ask, deadline, deadlines, no_trace, put_waiter, queue, queued, time,
+    wait_for_queue,
 };
 use crate::common::{SLACK, SOON, built, now, timed};
 use wheellock::Client;
@@ -31,19 +31,19 @@ redis.call('pexpire', KEYS[1], 30000)";
 const RELEASE: &str = "
 while true do
   local head = redis.call('lindex', KEYS[2], 0)
-  local moment = head and redis.call('zscore', KEYS[3], head)
-  if not moment or tonumber(moment) > tonumber(ARGV[1]) then
+  local deadline = head and redis.call('zscore', KEYS[3], head)
+  if not deadline or tonumber(deadline) > tonumber(ARGV[1]) then
     break
   end
   redis.call('zrem', KEYS[3], head)
   redis.call('lpop', KEYS[2])
 end
 redis.call('del', KEYS[1])
-local line = redis.call('lrange', KEYS[2], 0, -1)
-if line[1] then
-  redis.call('publish', ARGV[2] .. ':' .. line[1], '0')
+local queue = redis.call('lrange', KEYS[2], 0, -1)
+if queue[1] then
+  redis.call('publish', ARGV[2] .. ':' .. queue[1], '0')
 end
-return line";
+return queue";
 
 /// A script as a part of a longer one: its two arguments are those behind the first `at`.
 fn part(at: usize, script: &str) -> String {
@@ -108,10 +108,10 @@ fn served_after(
                 client.fair_lock("a").lock().unwrap().unlock().unwrap();
                 now()
             }));
-            wait_for_line(server, "a", ahead + place + 1);
+            wait_for_queue(server, "a", ahead + place + 1);
         }
         wait_until("all sleep", SOON, || clients.iter().all(|client| client.stats().waiters == 1));
-        let expected = line(server, "a").split_off(ahead);
+        let expected = queued(server, "a").split_off(ahead);
         let (kept, begun) = (pass(), now());
         assert_eq!(kept, expected, "those behind keep their places");
         for thread in waiting {
@@ -129,7 +129,7 @@ fn waiters_behind_an_old_redisson_waiter_keep_their_places() {
     let java = Java(&server);
     for waited in [0, 120_000, 325_000] {
         java.holds("java:1");
-        put_in_line(&server, "a", "java:2", 30_000 + WAIT - waited);
+        put_waiter(&server, "a", "java:2", 30_000 + WAIT - waited);
         served_after(&server, 1, &clients, || java.pass(&["java:2"], WAIT));
     }
 }
@@ -142,7 +142,7 @@ fn a_waiter_behind_many_redisson_threads_keeps_its_place_when_all_go_at_once() {
     java.holds("java:1");
     let owners = ["java:2", "java:3", "java:4"];
     for (owner, left) in owners.iter().zip([230_000, 530_000, 830_000]) {
-        put_in_line(&server, "a", owner, left);
+        put_waiter(&server, "a", owner, left);
     }
     served_after(&server, 3, &clients, || java.pass(&owners, WAIT));
 }
@@ -152,14 +152,14 @@ fn many_dead_waiters_behind_a_redisson_thread_block_no_longer_than_one() {
     let server = Server::start();
     let java = Java(&server);
     java.holds("java:1");
-    put_in_line(&server, "a", "java:2", 30_000 + WAIT);
+    put_waiter(&server, "a", "java:2", 30_000 + WAIT);
     for owner in OURS {
         assert!(matches!(ask(&server, "a", owner), Reply::Integer(1..)));
     }
     java.takes("java:2", WAIT);
     for owner in OURS {
         let left = left(&server, owner);
-        assert!((BELIEVED - 2000..=BELIEVED).contains(&left), "{owner}: {left}");
+        assert!((LIVENESS - 2000..=LIVENESS).contains(&left), "{owner}: {left}");
     }
 }
 
@@ -169,21 +169,21 @@ fn deadlines_raised_by_a_redisson_thread_are_cut_when_it_has_left() {
     let java = Java(&server);
     let [dead, others @ .., asks] = OURS;
     java.holds("java:1");
-    put_in_line(&server, "a", "java:2", 60_000);
+    put_waiter(&server, "a", "java:2", 60_000);
     for owner in OURS {
         ask(&server, "a", owner);
     }
     // Behind all of ours, with a wait of 30 s.
-    put_in_line(&server, "a", "java:3", left(&server, asks) + 30_000);
+    put_waiter(&server, "a", "java:3", left(&server, asks) + 30_000);
     java.takes("java:2", 30_000);
-    assert!(left(&server, dead) > BELIEVED * 2);
+    assert!(left(&server, dead) > LIVENESS * 2);
     ask(&server, "a", asks);
     for owner in [dead, asks].iter().chain(&others) {
-        assert!(left(&server, owner) <= BELIEVED + 1000, "{owner}: {}", left(&server, owner));
+        assert!(left(&server, owner) <= LIVENESS + 1000, "{owner}: {}", left(&server, owner));
     }
     let left = left(&server, "java:3");
     // The clock is read in between.
-    assert!((BELIEVED - 1000..=BELIEVED * 2 + 1000).contains(&left), "{left}");
+    assert!((LIVENESS - 1000..=LIVENESS * 2 + 1000).contains(&left), "{left}");
 }
 
 #[test]
@@ -191,15 +191,15 @@ fn a_dead_redisson_thread_blocks_the_queue_for_half_a_minute() {
     let server = Server::start();
     let java = Java(&server);
     java.holds("java:1");
-    put_in_line(&server, "a", "java:2", 60_000);
+    put_waiter(&server, "a", "java:2", 60_000);
     let [first, second, ..] = OURS;
     ask(&server, "a", first);
     assert!(left(&server, first) > WAIT);
     server.command(&["ZADD", &deadlines("a"), "1", "java:2"]);
     ask(&server, "a", second);
-    assert_eq!(line(&server, "a"), [first, second]);
+    assert_eq!(queued(&server, "a"), [first, second]);
     for owner in [first, second] {
-        assert!(left(&server, owner) <= BELIEVED, "{owner}: {}", left(&server, owner));
+        assert!(left(&server, owner) <= LIVENESS, "{owner}: {}", left(&server, owner));
     }
 }
 
@@ -211,16 +211,16 @@ fn the_deadline_of_a_redisson_thread_does_not_grow_with_the_queue() {
     thread::scope(|scope| {
         for (place, client) in waiters.iter().enumerate() {
             scope.spawn(|| client.fair_lock("a").lock().unwrap().unlock().unwrap());
-            wait_for_line(&server, "a", place + 1);
+            wait_for_queue(&server, "a", place + 1);
         }
-        // As Redisson does it: its wait behind the moment of the last.
-        let last = deadline(&server, "a", &line(&server, "a")[1]);
-        put_in_line(&server, "a", "java:1", last + WAIT - time(&server));
+        // As Redisson does it: its wait behind the deadline of the last.
+        let last = deadline(&server, "a", &queued(&server, "a")[1]);
+        put_waiter(&server, "a", "java:1", last + WAIT - time(&server));
         guard.unlock().unwrap();
-        wait_for_line(&server, "a", 1);
+        wait_for_queue(&server, "a", 1);
     });
     let left = left(&server, "java:1");
-    assert!((BELIEVED + WAIT - 5000..=BELIEVED + WAIT).contains(&left), "{left}");
+    assert!((LIVENESS + WAIT - 5000..=LIVENESS + WAIT).contains(&left), "{left}");
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn deadlines_do_not_add_up_in_a_mixed_queue() {
     for round in 1..=20 {
         let (ours, theirs) = (OURS[round % 5], format!("java:{round}"));
         ask(&server, "a", ours);
-        put_in_line(&server, "a", &theirs, left(&server, ours) + WAIT);
+        put_waiter(&server, "a", &theirs, left(&server, ours) + WAIT);
         // The thread before goes, then the one of ours behind it.
         if round > 1 {
             java.takes(&before, WAIT);
@@ -242,7 +242,7 @@ fn deadlines_do_not_add_up_in_a_mixed_queue() {
         before = theirs;
     }
     let left = left(&server, &before);
-    assert!(left <= WAIT + 2 * BELIEVED, "{left}");
+    assert!(left <= WAIT + 2 * LIVENESS, "{left}");
 }
 
 #[test]
@@ -252,11 +252,11 @@ fn a_server_out_of_memory_lets_a_waiter_extend_its_deadline() {
     let guard = holder.fair_lock("a").lock().unwrap();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| waiter.fair_lock("a").lock().unwrap().unlock());
-        wait_for_line(&server, "a", 1);
-        let owner = line(&server, "a").remove(0);
+        wait_for_queue(&server, "a", 1);
+        let owner = queued(&server, "a").remove(0);
         wait_until("it sleeps", SOON, || waiter.stats().waiters == 1);
         server.command(&["CONFIG", "SET", "maxmemory", "1"]);
-        let first = time(&server) + BELIEVED;
+        let first = time(&server) + LIVENESS;
         wait_until("it moves", SOON, || deadline(&server, "a", &owner) > first);
         guard.unlock().unwrap();
         let (got, took) = timed(|| waiting.join().unwrap());

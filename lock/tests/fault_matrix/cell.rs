@@ -8,7 +8,7 @@ use wheellock::{Client, Error, LostReason};
 
 use crate::common::{SLACK, SOON, now, pause, timed};
 use crate::faults::{Cut, Fault, Times};
-use crate::holding::{Rival, Wish};
+use crate::holding::{Rival, RivalKind};
 use crate::operations::Row;
 use crate::place::Place;
 use crate::sends::Sends;
@@ -114,8 +114,8 @@ impl Cell {
         let may_share = self.fault.takes_keys_away() && (held_before || row.fresh_connection);
         let mut trouble = Trouble::new();
         let sent = self.begin(stage, &mut trouble);
-        let wish = row.wish.filter(|_| held_before && !may_share);
-        let mut rival = wish.map(|wish| Rival::start(stage.place, &stage.name, wish));
+        let kind = row.rival.filter(|_| held_before && !may_share);
+        let mut rival = kind.map(|kind| Rival::start(stage.place, &stage.name, kind));
 
         let (result, took) = timed(|| (row.act)(stage));
         let is_well = matches!(result, Ok(Said::Done));
@@ -135,7 +135,7 @@ impl Cell {
             trouble.end(stage);
         }
         if rival.is_none() {
-            rival = row.wish.map(|wish| Rival::start(stage.place, &stage.name, wish));
+            rival = row.rival.map(|kind| Rival::start(stage.place, &stage.name, kind));
         }
         stage.wait_and_look(match self.times {
             Times::First => now() + ROOM,
@@ -147,7 +147,7 @@ impl Cell {
         }
 
         let keeps = self.times == Times::First && !self.fault.takes_keys_away();
-        if keeps && row.wish.is_some() && stage.has_something() && !stage.look() {
+        if keeps && row.rival.is_some() && stage.has_something() && !stage.look() {
             judge.fail("a hold was lost after a single fault".to_owned());
         }
         let own = stage.beliefs();
@@ -156,7 +156,7 @@ impl Cell {
             judge.released(is_held && !self.fault.takes_keys_away(), &released);
         }
         (row.finish)(stage);
-        if self.fault.takes_keys_away() && row.wish == Some(Wish::Permit) {
+        if self.fault.takes_keys_away() && row.rival == Some(RivalKind::Permit) {
             // The permits went with the keys.
             stage.place.command(&["SET", &stage.name, "1"]);
         }
@@ -309,10 +309,10 @@ impl Judge {
         (self.row.finish)(&again);
     }
 
-    /// Nothing is owed, and nothing stands there but what is to stay.
+    /// No release is queued, and nothing stands there but what is to stay.
     fn leaves_nothing(&mut self, stage: &Stage<'_>, client: &Client) {
-        if !comes_true(|| client.stats().owed_releases == 0) {
-            self.fail(format!("still owed: {:?}", client.stats()));
+        if !comes_true(|| client.stats().queued_releases == 0) {
+            self.fail(format!("releases still queued: {:?}", client.stats()));
         }
         if client.stats().panics > 0 {
             self.fail("the watchdog has caught a panic".to_owned());

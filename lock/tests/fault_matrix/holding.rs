@@ -120,9 +120,9 @@ impl Belief {
     }
 }
 
-/// What a rival tries to acquire meanwhile.
+/// What a rival tries to acquire in the meantime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum RivalKind {
     Lock,
     SimpleLock,
     WriteLock,
@@ -137,7 +137,7 @@ pub(crate) struct Rival {
     thread: JoinHandle<()>,
 }
 
-/// His leases end by themselves.
+/// Its leases end by themselves.
 const LEASE: Duration = Duration::from_secs(2);
 /// How long it holds.
 const HOLDS: Duration = Duration::from_millis(15);
@@ -145,7 +145,7 @@ const HOLDS: Duration = Duration::from_millis(15);
 const PAUSE: Duration = Duration::from_millis(50);
 
 impl Rival {
-    pub(crate) fn start(place: &Place, name: &str, wish: Wish) -> Self {
+    pub(crate) fn start(place: &Place, name: &str, kind: RivalKind) -> Self {
         let builder = Client::builder().url(&place.url()).command_timeout(Duration::from_secs(1));
         let grants = Arc::new(AtomicUsize::new(0));
         let beliefs = Arc::new(Mutex::new(Vec::new()));
@@ -160,7 +160,7 @@ impl Rival {
                         // The server may be restarting.
                         client = builder.clone().build().ok();
                     }
-                    if let Some(held) = client.as_ref().and_then(|client| take(client, &name, wish))
+                    if let Some(held) = client.as_ref().and_then(|client| take(client, &name, kind))
                     {
                         let belief = believe(&*held);
                         beliefs.lock().push(belief);
@@ -187,19 +187,19 @@ impl Rival {
     }
 }
 
-fn take(client: &Client, name: &str, wish: Wish) -> Option<Box<dyn Holding>> {
+fn take(client: &Client, name: &str, kind: RivalKind) -> Option<Box<dyn Holding>> {
     fn boxed<H: Holding + 'static>(held: Option<H>) -> Option<Box<dyn Holding>> {
         held.map(|held| Box::new(held) as Box<dyn Holding>)
     }
     // During a fault the server may refuse the rival too.
-    match wish {
-        Wish::Lock => boxed(client.lock(name).with_lease(LEASE).try_lock().ok()?),
-        Wish::SimpleLock => boxed(client.simple_lock(name).with_lease(LEASE).try_lock().ok()?),
-        Wish::WriteLock => {
+    match kind {
+        RivalKind::Lock => boxed(client.lock(name).with_lease(LEASE).try_lock().ok()?),
+        RivalKind::SimpleLock => boxed(client.simple_lock(name).with_lease(LEASE).try_lock().ok()?),
+        RivalKind::WriteLock => {
             let lock = client.read_write_lock(name).write_lock();
             boxed(lock.with_lease(LEASE).try_lock().ok()?)
         }
-        Wish::Permit => {
+        RivalKind::Permit => {
             boxed(client.expirable_semaphore(name).with_lease(LEASE).try_acquire().ok()?)
         }
     }

@@ -36,7 +36,7 @@ use parking_lot::Mutex;
 
 use cell::{Cell, Outcome};
 use faults::{Cut, Fault, Times};
-use place::Places;
+use place::FreePlaces;
 use table::{Page, Table};
 
 /// No cell takes as long as this.
@@ -58,7 +58,7 @@ fn every_operation_meets_every_fault_and_ends_as_the_table_says() {
     let cells = Arc::new(Mutex::new(cells));
     let (done, results) = unbounded();
     let workers = number("FAULT_WORKERS").map_or(Ok(WORKERS), usize::try_from).unwrap();
-    let places = Arc::new(Places::default());
+    let places = Arc::new(FreePlaces::default());
     for _ in 0..workers {
         let (cells, places, done) = (Arc::clone(&cells), Arc::clone(&places), done.clone());
         let work = move || work(&cells, &places, &done);
@@ -113,7 +113,7 @@ fn draw(seed: u64) -> Vec<Cell> {
 }
 
 /// Plays cells until there are no more.
-fn work(cells: &Mutex<Vec<Cell>>, places: &Places, done: &Sender<(Cell, Outcome)>) {
+fn work(cells: &Mutex<Vec<Cell>>, places: &FreePlaces, done: &Sender<(Cell, Outcome)>) {
     loop {
         let next = cells.lock().pop();
         let Some(cell) = next else { return };
@@ -123,7 +123,7 @@ fn work(cells: &Mutex<Vec<Cell>>, places: &Places, done: &Sender<(Cell, Outcome)
     }
 }
 
-fn played(cell: &Cell, places: &Places) -> Outcome {
+fn played(cell: &Cell, places: &FreePlaces) -> Outcome {
     let played = catch_unwind(AssertUnwindSafe(|| {
         let place = places.take(cell.row.kind);
         let outcome = cell.play(&place);

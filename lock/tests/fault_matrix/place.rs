@@ -20,9 +20,9 @@ pub(crate) struct Place {
 
 /// Those that are free.
 #[derive(Default)]
-pub(crate) struct Places(Mutex<Vec<Place>>);
+pub(crate) struct FreePlaces(Mutex<Vec<Place>>);
 
-impl Places {
+impl FreePlaces {
     pub(crate) fn take(&self, kind: Kind) -> Place {
         let free = {
             let mut free = self.0.lock();

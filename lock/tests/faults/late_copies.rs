@@ -73,7 +73,7 @@ fn an_acquire_that_arrives_after_the_release_but_in_time_is_rolled_back() {
     assert!(world.exists("a"));
     world.wait_until_gone("a");
     assert!(world.now() <= kept.not_after() + 2000, "the clean-up comes right after the not-after");
-    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+    wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
     assert!(world.rival().lock("a").try_lock().unwrap().is_some());
 }
 
@@ -123,7 +123,7 @@ fn a_late_acquire_touches_no_newer_hold_of_the_same_thread() {
         assert!((1..=before).contains(&world.ttl("a")));
         second.unlock().unwrap();
         // The clean-up of the first hold runs meanwhile, and touches nothing either.
-        wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+        wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
         assert!(!world.exists("a"));
     }
 }
@@ -152,7 +152,7 @@ fn an_acquire_that_was_given_up_leaves_nothing_when_its_replies_are_lost() {
     assert!(error.is_outcome_unknown() && error.is_retryable(), "{error}");
     aim.wait_for_hit(SOON);
     world.wait_until_gone("a");
-    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+    wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
 
     aim.withdraw();
     client.lock("a").try_lock().unwrap().unwrap().unlock().unwrap();
@@ -168,7 +168,7 @@ fn an_acquire_that_was_given_up_leaves_nothing_when_it_arrives_late() {
     kept.wait();
     assert!(is_late(&kept.deliver_late(&world)));
     assert!(!world.exists("a"));
-    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+    wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn an_acquire_that_was_given_up_leaves_nothing_when_it_arrives_in_time() {
     assert!(world.exists("a"));
     world.proxy.refuse(false);
     world.wait_until_gone("a");
-    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+    wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
 }
 
 #[test]
@@ -244,10 +244,10 @@ fn a_release_that_was_given_up_is_finished_in_the_background() {
     let error = guard.unlock().unwrap_err();
     assert!(error.is_outcome_unknown(), "{error}");
     assert!(world.exists("a"));
-    assert_eq!(client.stats().owed_releases, 1);
+    assert_eq!(client.stats().queued_releases, 1);
     aim.withdraw();
     world.wait_until_gone("a");
-    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+    wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
 }
 
 /// Whether a renewal of one hold was answered so. The server's time comes first.
@@ -439,7 +439,7 @@ fn a_nested_acquire_that_was_given_up_leaves_no_lease_behind() {
     assert_eq!(outer.lost().recv_timeout(SOON), Ok(LostReason::Expired));
     world.wait_until_gone("a");
     assert!(outer.unlock().is_err());
-    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+    wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
 }
 
 #[test]
@@ -520,7 +520,7 @@ fn while_a_granted_copy_is_rolled_back_a_waiting_rival_acquires_once() {
             });
         }
     });
-    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+    wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
     assert!(!world.exists("a"));
 }
 

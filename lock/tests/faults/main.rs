@@ -6,4 +6,5 @@ mod common;
 mod late_copies;
 mod partial_replies;
 mod server_and_network;
+mod shared_connection;
 mod torture;

@@ -68,7 +68,7 @@ fn assert_usable(client: &Client, name: &str) {
     let guard = client.lock(name).try_lock_for(SOON).unwrap().unwrap();
     assert!(guard.is_held());
     guard.unlock().unwrap();
-    wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+    wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn a_release_that_meets_a_fault_each_time_is_finished_in_the_background() {
         let error = result.unwrap_err();
         assert!(error.is_outcome_unknown() && error.is_retryable(), "{name}: {error}");
         assert_eq!(lock.hold_count(), 0, "{name}");
-        assert_eq!(client.stats().owed_releases, 1, "{name}");
+        assert_eq!(client.stats().queued_releases, 1, "{name}");
         aim.withdraw();
         world.wait_until_gone(name);
         assert_usable(&client, name);
@@ -461,7 +461,7 @@ fn killed_connections_lose_no_lock() {
     });
     assert_eq!(counter.into_inner(), 48);
     for client in &clients {
-        wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+        wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
     }
     assert!(!world.exists("a"));
 }
@@ -908,7 +908,7 @@ fn a_key_of_another_type_is_an_error_and_not_changed() {
     assert_eq!(world.server.command(&["GET", "data"]).text(), "precious");
     assert_eq!(world.ttl("data"), -1);
     let stats = client.stats();
-    assert_eq!((stats.held, stats.waiters, stats.owed_releases), (0, 0, 0));
+    assert_eq!((stats.held, stats.waiters, stats.queued_releases), (0, 0, 0));
 }
 
 #[test]
@@ -1031,17 +1031,17 @@ fn only_the_last_pending_confirmation_makes_a_channel_live() {
 }
 
 #[test]
-fn idle_connections_that_broke_cost_one_attempt_in_all() {
-    const IDLE: usize = 24;
+fn a_shared_connection_that_broke_costs_one_attempt() {
+    const CALLERS: usize = 24;
     let server = Server::start();
     let proxy = Proxy::start(server.address());
     let timeout = Duration::from_secs(1);
     let client = Client::builder().url(&proxy.url()).command_timeout(timeout).build().unwrap();
     // All at once, while the others wait for their replies.
     proxy.delay_replies(Duration::from_millis(100));
-    let together = Barrier::new(IDLE);
+    let together = Barrier::new(CALLERS);
     thread::scope(|scope| {
-        for number in 0..IDLE {
+        for number in 0..CALLERS {
             let (client, together) = (&client, &together);
             scope.spawn(move || {
                 together.wait();
@@ -1050,7 +1050,8 @@ fn idle_connections_that_broke_cost_one_attempt_in_all() {
         }
     });
     proxy.delay_replies(Duration::ZERO);
-    assert!(proxy.accepted() >= IDLE / 2, "{} connections", proxy.accepted());
+    // One for the calls, one for the renewals.
+    assert!(proxy.accepted() <= 2, "{} connections", proxy.accepted());
     proxy.cut_all();
     // One attempt for each of them would take longer than a call has patience.
     client.lock("a").lock().unwrap().unlock().unwrap();

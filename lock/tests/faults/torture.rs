@@ -15,53 +15,79 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{SOON, Script, TIMEOUT, World, built, now, pause};
-use wheellock::{Client, LockGuard};
+use wheellock::{Client, FencedGuard, Guard, Lock};
 use wheellock_fixture::{Aim, Fault, wait_until};
 
 const LENGTH: Duration = Duration::from_secs(4);
-const CLIENTS: usize = 3;
-const THREADS: u64 = 2;
 const NAME: &str = "counter";
+
+/// Who is in trouble together.
+struct Crowd {
+    clients: usize,
+    /// Of each client. Every fourth has a fenced lock of the same name.
+    threads: u64,
+    /// How long a thread waits for the lock.
+    wait: Duration,
+    /// The longest that a thread stays inside, in microseconds.
+    longest_stay: u64,
+}
 
 /// What the lock protects. Nothing here is atomic as a whole, so two at once are seen.
 #[derive(Default)]
 struct Protected {
     occupied: AtomicBool,
     counter: AtomicU64,
+    /// The largest fencing token that was seen.
+    token: AtomicU64,
 }
 
 impl Protected {
-    fn enter(&self, guard: &LockGuard, dice: &mut Dice) {
+    fn enter(&self, guard: &impl Guard, longest_stay: u64, dice: &mut Dice) {
         assert!(!self.occupied.swap(true, Ordering::SeqCst), "two are inside at once");
         let seen = self.counter.load(Ordering::SeqCst);
-        pause(Duration::from_micros(dice.below(2000)));
+        pause(Duration::from_micros(dice.below(longest_stay)));
         assert!(guard.is_held(), "it was lost, although no fault is as long as its lease");
         self.counter.store(seen + 1, Ordering::SeqCst);
         assert!(self.occupied.swap(false, Ordering::SeqCst), "two were inside at once");
+    }
+
+    /// A token that a resource would refuse, as it has seen a larger one, is a stale hold.
+    fn see(&self, guard: &FencedGuard) {
+        let before = self.token.fetch_max(guard.token(), Ordering::SeqCst);
+        assert!(before <= guard.token(), "{} came after {before}", guard.token());
     }
 }
 
 #[test]
 fn exclusion_holds_under_any_schedule_of_faults() {
+    torture(&Crowd { clients: 3, threads: 2, wait: TIMEOUT * 2, longest_stay: 2000 });
+}
+
+#[test]
+fn sixty_four_threads_of_one_client_exclude_each_other_under_any_schedule_of_faults() {
+    torture(&Crowd { clients: 1, threads: 64, wait: TIMEOUT * 8, longest_stay: 300 });
+}
+
+fn torture(crowd: &Crowd) {
     let seed = env::var("WHEELLOCK_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed: u64 = seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
     eprintln!("WHEELLOCK_SEED={seed}");
 
     let world = World::new();
-    let clients: Vec<Client> = (0..CLIENTS)
+    let clients: Vec<Client> = (0..crowd.clients)
         .map(|_| built(world.builder().watchdog_lease(Duration::from_secs(4))))
         .collect();
     let protected = Protected::default();
     let over = AtomicBool::new(false);
     let healed = AtomicBool::new(false);
     let entered_since: Vec<AtomicU64> =
-        (0..CLIENTS as u64 * THREADS).map(|_| AtomicU64::new(0)).collect();
+        (0..crowd.clients as u64 * crowd.threads).map(|_| AtomicU64::new(0)).collect();
     let entered: u64 = thread::scope(|scope| {
         // Also when a check below fails: otherwise the workers would never end.
         let _end = SetAtTheEnd(&over);
         let workers: Vec<_> = clients
             .iter()
-            .flat_map(|client| (0..THREADS).map(move |number| (client, number)))
+            .flat_map(|client| (0..crowd.threads).map(move |number| (client, number)))
             .zip(&entered_since)
             .map(|((client, number), since)| {
                 let (protected, over, healed) = (&protected, &over, &healed);
@@ -69,18 +95,29 @@ fn exclusion_holds_under_any_schedule_of_faults() {
                 let note = move || {
                     since.fetch_add(u64::from(healed.load(Ordering::SeqCst)), Ordering::SeqCst);
                 };
-                scope.spawn(move || work(client, number, protected, over, note, dice))
+                let worker = Worker { crowd, number, protected, over, note, dice };
+                scope.spawn(move || {
+                    if number % 4 == 3 {
+                        worker.work(&client.fenced_lock(NAME), |guard| protected.see(guard))
+                    } else {
+                        worker.work(&client.lock(NAME), |_| ())
+                    }
+                })
             })
             .collect();
         let trouble = scope.spawn(|| trouble(&world, Dice::new(seed), &over));
         let troubled = trouble.join();
         // During faults at most one is inside. Afterwards every thread gets in.
         healed.store(true, Ordering::SeqCst);
-        wait_until(&format!("every client got in after the trouble, seed {seed}"), SOON, || {
-            let in_again = |since: &AtomicU64| since.load(Ordering::SeqCst) > 0;
-            entered_since.iter().all(in_again)
-                || workers.iter().any(thread::ScopedJoinHandle::is_finished)
-        });
+        wait_until(
+            &format!("every thread got in after the trouble, seed {seed}"),
+            SOON * 3,
+            || {
+                let in_again = |since: &AtomicU64| since.load(Ordering::SeqCst) > 0;
+                entered_since.iter().all(in_again)
+                    || workers.iter().any(thread::ScopedJoinHandle::is_finished)
+            },
+        );
         over.store(true, Ordering::SeqCst);
         let entered = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
         troubled.unwrap();
@@ -88,7 +125,7 @@ fn exclusion_holds_under_any_schedule_of_faults() {
     });
     assert_eq!(protected.counter.into_inner(), entered, "seed {seed}");
     for client in &clients {
-        wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+        wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
         let stats = client.stats();
         assert_eq!((stats.held, stats.waiters, stats.lost, stats.panics), (0, 0, 0, 0));
         assert_eq!(stats.abandoned_releases, 0, "seed {seed}");
@@ -105,49 +142,60 @@ impl Drop for SetAtTheEnd<'_> {
     }
 }
 
-/// Takes the lock again and again, in every way, and says how often it was inside.
-fn work(
-    client: &Client,
+/// A thread that takes the lock again and again, in every way.
+struct Worker<'a, N> {
+    crowd: &'a Crowd,
     number: u64,
-    protected: &Protected,
-    over: &AtomicBool,
-    note: impl Fn(),
-    mut dice: Dice,
-) -> u64 {
-    let watched = client.lock(NAME);
-    let leased = watched.clone().with_lease(Duration::from_secs(3));
-    let mut entered = 0;
-    while !over.load(Ordering::SeqCst) {
-        let lock = if dice.below(2) == number % 2 { &watched } else { &leased };
-        let guard = match lock.try_lock_for(TIMEOUT * 2) {
-            Ok(Some(guard)) => guard,
-            Ok(None) => continue,
-            Err(error) => {
-                assert!(error.is_retryable(), "{error}");
-                continue;
-            }
-        };
-        protected.enter(&guard, &mut dice);
-        entered += 1;
-        note();
-        if dice.below(4) == 0 {
-            match lock.try_lock() {
-                Ok(inner) => {
-                    let inner = inner.unwrap();
-                    protected.enter(&inner, &mut dice);
-                    entered += 1;
-                    drop(inner);
+    protected: &'a Protected,
+    over: &'a AtomicBool,
+    /// Notes that it was inside.
+    note: N,
+    dice: Dice,
+}
+
+impl<N: Fn()> Worker<'_, N> {
+    /// Says how often it was inside.
+    fn work<G: Guard>(mut self, watched: &Lock<G>, see: impl Fn(&G)) -> u64 {
+        let leased = watched.clone().with_lease(Duration::from_secs(3));
+        let mut entered = 0;
+        while !self.over.load(Ordering::SeqCst) {
+            let lock = if self.dice.below(2) == self.number % 2 { watched } else { &leased };
+            let guard = match lock.try_lock_for(self.crowd.wait) {
+                Ok(Some(guard)) => guard,
+                Ok(None) => continue,
+                Err(error) => {
+                    assert!(error.is_retryable(), "{error}");
+                    continue;
                 }
-                Err(error) => assert!(error.is_retryable(), "{error}"),
+            };
+            see(&guard);
+            self.enter(&guard);
+            entered += 1;
+            (self.note)();
+            if self.dice.below(4) == 0 {
+                match lock.try_lock() {
+                    Ok(inner) => {
+                        let inner = inner.unwrap();
+                        see(&inner);
+                        self.enter(&inner);
+                        entered += 1;
+                        drop(inner);
+                    }
+                    Err(error) => assert!(error.is_retryable(), "{error}"),
+                }
+            }
+            if self.dice.below(4) == 0 {
+                drop(guard);
+            } else if let Err(error) = guard.unlock() {
+                assert!(error.is_retryable(), "{error}");
             }
         }
-        if dice.below(4) == 0 {
-            drop(guard);
-        } else if let Err(error) = guard.unlock() {
-            assert!(error.is_retryable(), "{error}");
-        }
+        entered
     }
-    entered
+
+    fn enter(&mut self, guard: &impl Guard) {
+        self.protected.enter(guard, self.crowd.longest_stay, &mut self.dice);
+    }
 }
 
 /// Causes faults for a while. Each is shorter than a lease.

@@ -44,7 +44,7 @@ fn the_last_handle_waits_at_most_5_s_for_pending_releases() {
     proxy.refuse(true);
     proxy.cut_all();
     drop(guards);
-    assert_eq!(client.stats().owed_releases, 2000);
+    assert_eq!(client.stats().queued_releases, 2000);
     proxy.refuse(false);
     // A hundred in each round: ten seconds for all of them. One round may last for one second.
     proxy.delay_replies(Duration::from_millis(500));
@@ -200,7 +200,7 @@ fn a_shutdown_ends_in_its_time_and_so_do_the_calls_that_hang() {
                     assert!(shut < LIMIT / 4, "{what}: the shutdown took {shut:?}");
                     assert!(returned < LIMIT / 4, "{what}: the call took {returned:?}");
                 });
-                // What is owed is not waited for here.
+                // What is queued is not waited for here.
                 proxy.refuse(true);
             });
         }

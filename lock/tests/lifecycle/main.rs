@@ -5,5 +5,6 @@ mod common;
 
 mod crossings;
 mod endings;
+mod many_threads;
 mod panics;
 mod processes;

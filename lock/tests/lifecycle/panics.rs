@@ -81,11 +81,11 @@ fn a_clock_that_panics_again_and_again_spares_no_watched_hold_and_no_new_one_is_
     let client = built(Client::builder().in_memory(&memory).watchdog_lease(SECOND * 3600));
     let watched: Vec<_> = ["a", "b", "c"].map(|name| client.lock(name).lock().unwrap()).into();
     let leased = client.lock("leased").with_lease(SECOND * 3600).lock().unwrap();
-    let owed = client.lock("owed").lock().unwrap();
+    let queued = client.lock("queued").lock().unwrap();
     clock.tells.store(true, Ordering::SeqCst);
     clock.parks.store(true, Ordering::SeqCst);
     memory.set_unreachable(true);
-    drop(owed);
+    drop(queued);
     for guard in &watched {
         assert!(guard.lost().recv_timeout(SECOND * 20).is_ok(), "{}", guard.name());
         assert!(!guard.is_held(), "{}", guard.name());
@@ -110,7 +110,7 @@ fn a_clock_that_panics_again_and_again_spares_no_watched_hold_and_no_new_one_is_
     // No thread is left to send pending releases, so the shutdown does not wait for them.
     let (report, took) = timed(|| client.shutdown(SECOND * 20));
     assert!(took < SECOND * 10, "{took:?}");
-    assert!(report.unreleased.contains(&"owed".to_owned()), "{report:?}");
+    assert!(report.unreleased.contains(&"queued".to_owned()), "{report:?}");
 }
 
 /// The system's clock, on which one thread cannot sleep.
@@ -142,7 +142,7 @@ fn reports_without_a_callbacks_thread_are_counted() {
 
 /// Has a thread of the client panic while it stands in line, before another of its threads, behind
 /// a holder.
-fn panic_in_line(holder: &Client, client: &Client, is_left_by: impl Fn(&str) -> bool) {
+fn panic_in_queue(holder: &Client, client: &Client, is_left_by: impl Fn(&str) -> bool) {
     let guard = holder.fair_lock("a").lock().unwrap();
     thread::scope(|scope| {
         let broken = thread::Builder::new().name("broken".to_owned());
@@ -158,7 +158,7 @@ fn panic_in_line(holder: &Client, client: &Client, is_left_by: impl Fn(&str) -> 
         assert!(took < SLACK, "{took:?}");
     });
     assert_eq!(holder.fair_lock("a").try_lock().map(|guard| guard.is_some()), Ok(true));
-    assert_eq!(client.stats().owed_releases, 0);
+    assert_eq!(client.stats().queued_releases, 0);
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn d6_a_waiter_that_panics_leaves_no_queue_entry() {
     let server = Server::start();
     let connect = || Client::builder().url(&server.url());
     let client = built(connect().clock(Arc::new(Sleepless("broken"))));
-    panic_in_line(&built(connect()), &client, |name| {
+    panic_in_queue(&built(connect()), &client, |name| {
         let keys = [
             format!("redisson_lock_queue:{{{name}}}"),
             format!("redisson_lock_timeout:{{{name}}}"),
@@ -176,7 +176,7 @@ fn d6_a_waiter_that_panics_leaves_no_queue_entry() {
 
     let memory = Memory::with_clock(Arc::new(Sleepless("broken")));
     let connect = || built(Client::builder().in_memory(&memory));
-    panic_in_line(&connect(), &connect(), |_| true);
+    panic_in_queue(&connect(), &connect(), |_| true);
 }
 
 /// A manual clock that panics once on one thread, when it has been read so often there.
@@ -293,15 +293,69 @@ fn a_panic_in_a_release_round_keeps_the_releases_pending() {
         memory.set_unreachable(true);
         drop(guards);
         trap.clock.wait_until_idle();
-        assert_eq!(client.stats().owed_releases, 3);
+        assert_eq!(client.stats().queued_releases, 3);
         memory.set_unreachable(false);
         trap.set(readings);
         // The first pause is over.
         trap.clock.advance(SECOND / 10);
         let stats = client.stats();
-        assert!(stats.panics == 1 && stats.owed_releases <= 3, "at reading {readings}: {stats:?}");
+        assert!(
+            stats.panics == 1 && stats.queued_releases <= 3,
+            "at reading {readings}: {stats:?}"
+        );
         trap.clock.advance(SECOND * 5);
         let left = names.map(|name| memory.fields(name).len());
-        assert_eq!((left, client.stats().owed_releases), ([0; 3], 0), "at reading {readings}");
+        assert_eq!((left, client.stats().queued_releases), ([0; 3], 0), "at reading {readings}");
     }
+}
+
+/// A manual clock that counts the readings of a red lock's upkeep, and panics once on the thread
+/// `caller` when it is told to.
+#[derive(Debug, Default)]
+struct Counted {
+    clock: ManualClock,
+    breaks: AtomicBool,
+    upkeep_readings: AtomicUsize,
+}
+
+impl Clock for Counted {
+    fn now(&self) -> Instant {
+        if is_here("lock-upkeep") {
+            self.upkeep_readings.fetch_add(1, Ordering::SeqCst);
+        }
+        break_if(is_here("caller") && self.breaks.swap(false, Ordering::SeqCst));
+        self.clock.now()
+    }
+
+    fn park(&self, parker: &Parker, deadline: Option<Instant>, interrupt: &Receiver<()>) {
+        self.clock.park(parker, deadline, interrupt);
+    }
+}
+
+#[test]
+fn a_red_lock_asks_for_no_missing_member_after_a_release_that_panicked() {
+    let clock = Arc::new(Counted::default());
+    let clients: Vec<Client> = (0..3)
+        .map(|_| built(Client::builder().in_memory(&Memory::with_clock(clock.clone()))))
+        .collect();
+    let readings = |advance| {
+        clock.clock.wait_until_idle();
+        let before = clock.upkeep_readings.load(Ordering::SeqCst);
+        clock.clock.advance(advance);
+        clock.upkeep_readings.load(Ordering::SeqCst) - before
+    };
+    // Its timer lives as long as the lock.
+    let lock = Client::red_lock(&clients, "a").with_owner("b");
+    let guard = lock.lock().unwrap();
+    assert!(readings(LEASE * 2) > 0, "while it is held");
+
+    clock.breaks.store(true, Ordering::SeqCst);
+    let caller = thread::Builder::new().name("caller".to_owned());
+    let outcome = caller.spawn(move || guard.unlock()).unwrap().join();
+    // Its payload panics when it is dropped.
+    assert!(outcome.map_err(std::mem::forget).is_err(), "the release reads the clock");
+    // The timer still wakes for the run that was cancelled.
+    assert!(readings(LEASE) <= 1);
+    assert_eq!(readings(LEASE * 10), 0, "the task has not ended");
+    drop(lock);
 }

@@ -29,24 +29,26 @@ use hashed_wheel::Parker;
 use wheellock::{Client, Clock, Error, LockGuard, LostReason, SystemClock};
 use wheellock_fixture::{Proxy, RawConnection, Reply, Server, TestProcess, wait_until};
 
+use crate::many_threads::enter_in_many_threads;
+
 const SECOND: Duration = Duration::from_secs(1);
 /// The watchdog's lease in the children, so that a killed one is soon made up for.
-const LEASE: Duration = SECOND;
+pub(crate) const LEASE: Duration = SECOND;
 /// What a busy machine may take for anything that takes no time. Less than the poll bound of a
 /// second.
-const AT_ONCE: Duration = Duration::from_millis(900);
+pub(crate) const AT_ONCE: Duration = Duration::from_millis(900);
 /// Longer than anything here takes.
-const LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     SystemClock.now()
 }
 
-fn since(start: Instant) -> Duration {
+pub(crate) fn since(start: Instant) -> Duration {
     now().saturating_duration_since(start)
 }
 
-fn connect(server: &Server) -> Client {
+pub(crate) fn connect(server: &Server) -> Client {
     connect_with_lease(&server.url(), LEASE)
 }
 
@@ -55,7 +57,7 @@ fn connect_with_lease(url: &str, lease: Duration) -> Client {
 }
 
 /// Starts a child process.
-fn child(role: &str, server: &Server, settings: &[(&str, &str)]) -> TestProcess {
+pub(crate) fn child(role: &str, server: &Server, settings: &[(&str, &str)]) -> TestProcess {
     let mut command = Command::new(env::current_exe().unwrap());
     // More than one test thread: with one, the harness would write the test's name in front of the
     // first line.
@@ -80,6 +82,7 @@ fn child_role() {
         "be stopped" => be_stopped(&client),
         "fork" => fork_and_go_on(&client, &url),
         "count" => count(&client),
+        "enter in many threads" => enter_in_many_threads(&client, &url),
         other => panic!("there is no role {other:?}"),
     }
 }

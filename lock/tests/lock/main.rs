@@ -8,4 +8,5 @@ mod bad_input;
 mod contract;
 mod key_prefix;
 mod kinds;
+mod many_threads;
 mod replies;

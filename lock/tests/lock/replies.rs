@@ -38,10 +38,12 @@ const B: &str = "client:2";
 const C: &str = "client:3";
 const LEASE: &str = "20000";
 
-/// How long requests are remembered.
+/// The number of a call in its request sequence.
+const NUMBER: &str = "1";
+/// How long calls are remembered.
 const REMEMBERED: &str = "9999";
 
-/// A request that never was.
+/// A request sequence without calls.
 fn request() -> String {
     static REQUESTS: AtomicU32 = AtomicU32::new(0);
     format!("request:{}", REQUESTS.fetch_add(1, Ordering::Relaxed))
@@ -192,7 +194,7 @@ fn the_scripts_that_end_a_hold() {
             &server,
             FORCE_RELEASE,
             &[key, "c", &request()],
-            &[not_after, "0", "PUBLISH", REMEMBERED],
+            &[not_after, "0", "PUBLISH", NUMBER, REMEMBERED],
         )
     };
     assert_eq!(force("a", LONG), Reply::Integer(0));
@@ -299,7 +301,7 @@ fn the_scripts_of_a_simple_lock() {
     assert_eq!(release("hash", A), -1);
     assert_eq!((release("a", A), release("a", A)), (1, 0));
     let force = |key, not_after| {
-        run(&server, TEXT_FORCE_RELEASE, &[key, &request()], &[not_after, REMEMBERED])
+        run(&server, TEXT_FORCE_RELEASE, &[key, &request()], &[not_after, NUMBER, REMEMBERED])
     };
     assert_all_late(
         &server,
@@ -423,7 +425,7 @@ fn the_scripts_of_writers() {
     assert_eq!((is_locked("read"), is_locked("write")), (Reply::Integer(1), Reply::Integer(0)));
 
     let force = |mode, not_after| {
-        let arguments = [not_after, mode, "0", "PUBLISH", REMEMBERED];
+        let arguments = [not_after, mode, "0", "PUBLISH", NUMBER, REMEMBERED];
         run(&server, READ_WRITE_FORCE_RELEASE, &["a", "c", &request()], &arguments)
     };
     assert_eq!(force("write", LONG), Reply::Integer(0), "there is no writer");
@@ -453,7 +455,7 @@ fn the_scripts_of_writers() {
 fn the_scripts_that_end_a_fair_hold_or_leave_its_queue() {
     let server = Server::start();
     let mut listener = listen(&server);
-    let keys = ["a", "queue", "moments", "c"];
+    let keys = ["a", "queue", "deadlines", "c"];
     let take = |owner, waits| {
         let arguments =
             [LONG, owner, LEASE, waits, "30000", "1000", "5000", "0", "PUBLISH", "300000"];
@@ -464,7 +466,8 @@ fn the_scripts_that_end_a_fair_hold_or_leave_its_queue() {
     let force = |not_after| {
         let request = request();
         let keys = [&keys[..], &[&request]].concat();
-        run(&server, FAIR_FORCE_RELEASE, &keys, &[not_after, "0", "PUBLISH", REMEMBERED])
+        let arguments = [not_after, "0", "PUBLISH", NUMBER, REMEMBERED];
+        run(&server, FAIR_FORCE_RELEASE, &keys, &arguments)
     };
     assert_eq!(release(A), 0);
     assert_eq!(force(LONG), Reply::Integer(0));
@@ -473,7 +476,7 @@ fn the_scripts_that_end_a_fair_hold_or_leave_its_queue() {
     assert_eq!(release("client:4"), -1);
     assert_eq!(release(C), -1, "it was in the queue and is not any more");
     assert_eq!(server.command(&["LRANGE", "queue", "0", "-1"]).texts(), [B]);
-    assert_eq!(server.command(&["ZRANGE", "moments", "0", "-1"]).texts(), [B]);
+    assert_eq!(server.command(&["ZRANGE", "deadlines", "0", "-1"]).texts(), [B]);
     assert_all_late(&server, &[force(PAST)]);
     assert_silence(&server, &mut listener);
     assert_eq!(release(A), 1);
@@ -504,4 +507,27 @@ fn the_scripts_that_end_a_fair_hold_or_leave_its_queue() {
     assert_eq!(server.command(&["GET", "a"]).text(), "x");
     let arguments = [PAST, A, LEASE, "1", "30000", "1000", "5000", "0", "PUBLISH", "300000"];
     assert_all_late(&server, &[run(&server, FAIR_ACQUIRE, &keys, &arguments)]);
+}
+
+#[test]
+fn a_copy_of_a_force_release_does_nothing_after_a_later_call_of_its_sequence() {
+    let server = Server::start();
+    server.command(&["HSET", "a", "mode", "read", A, "1"]);
+    server.command(&["SET", "text", A]);
+    server.command(&["SET", "sequence", "2 0"]);
+    let fair_keys = ["a", "queue", "moments", "c", "sequence"];
+    let calls: [(&str, &[&str], &[&str]); 4] = [
+        (FORCE_RELEASE, &["a", "c", "sequence"], &[LONG, "0", "PUBLISH", NUMBER, REMEMBERED]),
+        (TEXT_FORCE_RELEASE, &["text", "sequence"], &[LONG, NUMBER, REMEMBERED]),
+        (
+            READ_WRITE_FORCE_RELEASE,
+            &["a", "c", "sequence"],
+            &[LONG, "read", "0", "PUBLISH", NUMBER, REMEMBERED],
+        ),
+        (FAIR_FORCE_RELEASE, &fair_keys, &[LONG, "0", "PUBLISH", NUMBER, REMEMBERED]),
+    ];
+    let late = calls.map(|(script, keys, arguments)| run(&server, script, keys, arguments));
+    assert_all_late(&server, &late);
+    assert_eq!(server.command(&["EXISTS", "a", "text"]), Reply::Integer(2));
+    assert_eq!(server.command(&["GET", "sequence"]).text(), "2 0");
 }

@@ -123,14 +123,14 @@ fn many_locks_of_a_hanging_server_are_released_in_the_time_of_one() {
     for unlocks in [false, true] {
         let guard = over(&locks).lock().unwrap();
         server.pause();
-        let let_go = |guard: MultiGuard| {
+        let release = |guard: MultiGuard| {
             if unlocks {
                 return guard.unlock();
             }
             drop(guard);
             Ok(())
         };
-        let (result, took) = timed(|| let_go(guard));
+        let (result, took) = timed(|| release(guard));
         server.resume();
         assert_eq!(result.is_err(), unlocks, "{result:?}");
         // An unlock tries for twice the command timeout.

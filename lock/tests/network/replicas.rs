@@ -63,10 +63,10 @@ fn too_few(wanted: u32, acknowledged: u32) -> Error {
     Error::NotReplicated { wanted, acknowledged }
 }
 
-/// Nothing is held, owed or locked, and every permit is back.
+/// Nothing is held, queued or locked, and every permit is back.
 fn assert_nothing_is_left(server: &Server, client: &Client) {
     let stats = client.stats();
-    assert_eq!((stats.held, stats.owed_releases, stats.waiters), (0, 0, 0));
+    assert_eq!((stats.held, stats.queued_releases, stats.waiters), (0, 0, 0));
     let left = left_at(server);
     assert!(left.is_empty(), "{left:?}");
     let observer = plain(server);
@@ -274,7 +274,7 @@ fn a_grant_that_cannot_be_released_at_once_is_released_in_the_background() {
     assert_eq!(client.lock("a").try_lock().map(drop), Err(too_few(1, 0)));
     kept.wait_for_hit(SOON);
     world.wait_until_gone("a");
-    wait_until("it is acknowledged", SOON, || client.stats().owed_releases == 0);
+    wait_until("it is acknowledged", SOON, || client.stats().queued_releases == 0);
 }
 
 #[test]
@@ -291,7 +291,7 @@ fn an_answer_about_replicas_that_is_lost_leaves_nothing_either() {
     assert_eq!(world.hash("a"), [(guard.owner().to_owned(), "1".to_owned())]);
     guard.unlock().unwrap();
     world.wait_until_gone("a");
-    wait_until("it is acknowledged", SOON, || client.stats().owed_releases == 0);
+    wait_until("it is acknowledged", SOON, || client.stats().queued_releases == 0);
 }
 
 /// Has everything live longer than any attempt would have it.
@@ -347,7 +347,7 @@ fn a_retry_that_finds_its_earlier_grant_waits_for_replicas_too() {
     });
     // The first try may still arrive, as far as the clients know.
     for client in &clients {
-        wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+        wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
         assert_nothing_is_left(&world.server, client);
     }
 }

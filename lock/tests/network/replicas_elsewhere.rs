@@ -120,7 +120,7 @@ fn all_are_refused(client: &Client, masters: &[impl Deref<Target = Server>]) {
         let left: Vec<String> = masters.iter().flat_map(|master| left_at(master)).collect();
         assert!(left.is_empty(), "{}: {left:?}", kind.word);
         let stats = client.stats();
-        assert_eq!((stats.held, stats.owed_releases, stats.waiters), (0, 0, 0));
+        assert_eq!((stats.held, stats.queued_releases, stats.waiters), (0, 0, 0));
     }
     assert_eq!(client.semaphore("semaphore").available_permits(), Ok(2));
     assert_eq!(client.expirable_semaphore("permits").available_permits(), Ok(2));

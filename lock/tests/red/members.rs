@@ -253,14 +253,14 @@ fn a_member_is_not_requested_while_its_last_release_is_pending() {
     servers.memories[2].lose_replies(true);
     // Granted, but the reply was not received.
     let guard = held(&lock, 2);
-    wait_until("its release is owed", SOON, || clients[2].stats().owed_releases == 1);
+    wait_until("its release is queued", SOON, || clients[2].stats().queued_releases == 1);
     for _ in 0..3 {
         servers.clock.advance(ROUND);
-        assert!(clients[2].stats().owed_releases <= 1);
+        assert!(clients[2].stats().queued_releases <= 1);
     }
     servers.memories[2].lose_replies(false);
     servers.clock.advance(SECOND * 5);
-    wait_until("the release is done", SOON, || clients[2].stats().owed_releases == 0);
+    wait_until("the release is done", SOON, || clients[2].stats().queued_releases == 0);
     servers.wait_for(&guard, 3);
     assert_eq!(servers.counts(), ["1"; 3]);
 }
@@ -342,7 +342,7 @@ fn one_of_five_servers_may_restart_empty_although_two_were_stopped_when_the_lock
     servers[4].pause();
     let guard = held(&lock, 3);
     wait_until("the two have failed", SOON, || {
-        own[3..].iter().all(|client| client.stats().owed_releases == 1)
+        own[3..].iter().all(|client| client.stats().queued_releases == 1)
     });
     servers[3].resume();
     servers[4].resume();

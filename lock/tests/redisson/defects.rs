@@ -402,7 +402,7 @@ fn lose_the_reply(turn: Turn) {
         let aim = OnceCell::new();
         turn(&world, &client, &|| drop(aim.set(aimed(fault.clone()))));
         assert_eq!(aim.get().unwrap().hits(), 1, "{fault:?}");
-        wait_until("nothing is owed", SOON, || client.stats().owed_releases == 0);
+        wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
         turn(&world, &client, &|| {});
     }
 }

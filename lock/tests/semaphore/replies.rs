@@ -18,6 +18,8 @@ const SET_COUNT: &str = include_str!("../../src/ops/scripts/latch_set.lua");
 const COUNT_DOWN: &str = include_str!("../../src/ops/scripts/latch_count_down.lua");
 const DELETE: &str = include_str!("../../src/ops/scripts/latch_delete.lua");
 
+/// The number of a call in its request sequence.
+const NUMBER: &str = "5";
 /// A not-after that is far away, and one that has passed.
 const LONG: &str = "9007199254740991";
 const PAST: &str = "1";
@@ -43,22 +45,25 @@ fn found(reply: &Reply) -> i64 {
 #[test]
 fn the_scripts_of_a_semaphore() {
     let server = Server::start();
-    let make = |id, n| run(&server, MAKE, &["s", "c", id], &[LONG, n, "0", "9999", "PUBLISH"]);
+    let make =
+        |id, n| run(&server, MAKE, &["s", "c", id], &[LONG, n, "0", NUMBER, "9999", "PUBLISH"]);
     assert_eq!(make("m1", "3"), Reply::Integer(1));
     assert_eq!(make("m2", "3"), Reply::Integer(0));
     assert_eq!(make("m1", "3"), Reply::Integer(1), "remembered");
-    let take = |id, n| run(&server, TAKE, &["s", id], &[LONG, n, "9999"]);
+    let take = |id, n| run(&server, TAKE, &["s", id], &[LONG, n, NUMBER, "9999"]);
     assert_eq!(take("t1", "2"), numbers(&[1, 1]));
     assert_eq!(take("t2", "2"), numbers(&[0, 1]));
     assert_eq!(take("t1", "2"), numbers(&[1, 1]), "remembered");
-    let undo = |id| found(&run(&server, UNDO, &["s", "c", id], &["9999", "PUBLISH"]));
+    let undo = |id| found(&run(&server, UNDO, &["s", "c", id], &[NUMBER, "9999", "PUBLISH"]));
     assert_eq!((undo("t1"), undo("t1"), undo("t9")), (1, 0, 0));
     assert_eq!(take("t1", "2"), numbers(&[0, 3]), "undone");
     assert_eq!(take("t9", "2"), numbers(&[0, 3]), "undone before it came");
-    let add = |id, n, must| run(&server, ADD, &["s", "c", id], &[LONG, n, must, "9999", "PUBLISH"]);
+    let add = |id, n, must| {
+        run(&server, ADD, &["s", "c", id], &[LONG, n, must, NUMBER, "9999", "PUBLISH"])
+    };
     assert_eq!(add("a1", "4", "0"), Reply::Integer(1));
     assert_eq!(add("a2", "2147483647", "0"), Reply::Integer(-1));
-    let drain = |id| run(&server, DRAIN, &["s", id], &[LONG, "9999"]);
+    let drain = |id| run(&server, DRAIN, &["s", id], &[LONG, NUMBER, "9999"]);
     assert_eq!(drain("d1"), Reply::Integer(7));
     assert_eq!(drain("d2"), Reply::Integer(0));
     assert_eq!(drain("d1"), Reply::Integer(7), "remembered");
@@ -69,10 +74,10 @@ fn the_scripts_of_a_semaphore() {
     assert_eq!(add("a3", "1", "1"), Reply::Integer(0));
     assert_eq!(take("t3", "1"), numbers(&[0, 0]));
     for late in [
-        run(&server, MAKE, &["s", "c", "l"], &[PAST, "3", "0", "9999", "PUBLISH"]),
-        run(&server, TAKE, &["s", "l"], &[PAST, "1", "9999"]),
-        run(&server, ADD, &["s", "c", "l"], &[PAST, "1", "0", "9999", "PUBLISH"]),
-        run(&server, DRAIN, &["s", "l"], &[PAST, "9999"]),
+        run(&server, MAKE, &["s", "c", "l"], &[PAST, "3", "0", NUMBER, "9999", "PUBLISH"]),
+        run(&server, TAKE, &["s", "l"], &[PAST, "1", NUMBER, "9999"]),
+        run(&server, ADD, &["s", "c", "l"], &[PAST, "1", "0", NUMBER, "9999", "PUBLISH"]),
+        run(&server, DRAIN, &["s", "l"], &[PAST, NUMBER, "9999"]),
     ] {
         assert!(is_late(&late), "{late:?}");
     }
@@ -82,7 +87,8 @@ fn the_scripts_of_a_semaphore() {
 #[test]
 fn the_scripts_of_permits() {
     let server = Server::start();
-    let set = |id, n| run(&server, SET, &["s", "z", "c", id], &[LONG, n, "9999", "PUBLISH"]);
+    let set =
+        |id, n| run(&server, SET, &["s", "z", "c", id], &[LONG, n, NUMBER, "9999", "PUBLISH"]);
     assert_eq!(set("s1", "2"), Reply::Integer(1));
     let acquire = |id, lease| {
         run(&server, ACQUIRE, &["s", "z", "c", &format!("r{id}")], &[LONG, lease, "PUBLISH", id])
@@ -102,7 +108,7 @@ fn the_scripts_of_permits() {
     let lease_of = |id| run(&server, LEASE_OF, &["z"], &[id]);
     assert_eq!(lease_of(A), Reply::Integer(-1));
     assert_eq!(lease_of(B), Reply::Integer(-2));
-    let lease = |id, by| run(&server, LEASE, &["z", by], &[LONG, id, "60000", "9999"]);
+    let lease = |id, by| run(&server, LEASE, &["z", by], &[LONG, id, "60000", NUMBER, "9999"]);
     assert_eq!(lease(A, "u1"), Reply::Integer(1));
     assert_eq!(lease(B, "u2"), Reply::Integer(0));
     assert!((59_000..=60_000).contains(&lease_of(A).integer()));
@@ -123,9 +129,9 @@ fn the_scripts_of_permits() {
     server.command(&["ZADD", "z", "1000", B]);
     assert_eq!(count(), numbers(&[4, 0]), "ended by itself");
     for late in [
-        run(&server, SET, &["s", "z", "c", "l"], &[PAST, "9", "9999", "PUBLISH"]),
+        run(&server, SET, &["s", "z", "c", "l"], &[PAST, "9", NUMBER, "9999", "PUBLISH"]),
         run(&server, ACQUIRE, &["s", "z", "c", "l"], &[PAST, "-1", "PUBLISH", "dddddddddddddddd"]),
-        run(&server, LEASE, &["z", "l"], &[PAST, A, "60000", "9999"]),
+        run(&server, LEASE, &["z", "l"], &[PAST, A, "60000", NUMBER, "9999"]),
     ] {
         assert!(is_late(&late), "{late:?}");
     }
@@ -137,9 +143,10 @@ fn the_scripts_of_permits() {
 #[test]
 fn the_scripts_of_a_latch() {
     let server = Server::start();
-    let set = |id, n| run(&server, SET_COUNT, &["s", id], &[LONG, n, "9999", "PUBLISH", "c"]);
-    let down = |id| run(&server, COUNT_DOWN, &["s", id], &[LONG, "9999", "PUBLISH", "c"]);
-    let delete = |id| run(&server, DELETE, &["s", id], &[LONG, "9999", "PUBLISH", "c"]);
+    let set =
+        |id, n| run(&server, SET_COUNT, &["s", id], &[LONG, n, NUMBER, "9999", "PUBLISH", "c"]);
+    let down = |id| run(&server, COUNT_DOWN, &["s", id], &[LONG, NUMBER, "9999", "PUBLISH", "c"]);
+    let delete = |id| run(&server, DELETE, &["s", id], &[LONG, NUMBER, "9999", "PUBLISH", "c"]);
     assert_eq!(down("0"), Reply::Integer(0));
     assert_eq!(set("1", "2"), Reply::Integer(1));
     assert_eq!(set("2", "2"), Reply::Integer(0));
@@ -153,11 +160,56 @@ fn the_scripts_of_a_latch() {
     assert_eq!(delete("4"), Reply::Integer(1), "remembered");
     assert_eq!(server.command(&["GET", "s"]).text(), "1");
     for late in [
-        run(&server, SET_COUNT, &["s", "l"], &[PAST, "3", "9999", "PUBLISH", "c"]),
-        run(&server, COUNT_DOWN, &["s", "l"], &[PAST, "9999", "PUBLISH", "c"]),
-        run(&server, DELETE, &["s", "l"], &[PAST, "9999", "PUBLISH", "c"]),
+        run(&server, SET_COUNT, &["s", "l"], &[PAST, "3", NUMBER, "9999", "PUBLISH", "c"]),
+        run(&server, COUNT_DOWN, &["s", "l"], &[PAST, NUMBER, "9999", "PUBLISH", "c"]),
+        run(&server, DELETE, &["s", "l"], &[PAST, NUMBER, "9999", "PUBLISH", "c"]),
     ] {
         assert!(is_late(&late), "{late:?}");
     }
     assert_eq!(server.command(&["GET", "s"]).text(), "1");
+}
+
+#[test]
+fn each_script_refuses_a_call_of_a_sequence_after_a_later_one() {
+    let server = Server::start();
+    // What the scripts would change, and what is remembered of the sequence.
+    server.command(&["SET", "s", "3"]);
+    server.command(&["SET", "sequence", &format!("{} 1", i64::from(u8::MAX))]);
+    let calls: [(&str, &[&str], &[&str]); 9] = [
+        (TAKE, &["s", "sequence"], &[LONG, "1", NUMBER, "9999"]),
+        (ADD, &["s", "c", "sequence"], &[LONG, "1", "0", NUMBER, "9999", "PUBLISH"]),
+        (MAKE, &["new", "c", "sequence"], &[LONG, "1", "0", NUMBER, "9999", "PUBLISH"]),
+        (DRAIN, &["s", "sequence"], &[LONG, NUMBER, "9999"]),
+        (SET, &["s", "z", "c", "sequence"], &[LONG, "9", NUMBER, "9999", "PUBLISH"]),
+        (LEASE, &["z", "sequence"], &[LONG, A, "60000", NUMBER, "9999"]),
+        (SET_COUNT, &["new", "sequence"], &[LONG, "1", NUMBER, "9999", "PUBLISH", "c"]),
+        (COUNT_DOWN, &["s", "sequence"], &[LONG, NUMBER, "9999", "PUBLISH", "c"]),
+        (DELETE, &["s", "sequence"], &[LONG, NUMBER, "9999", "PUBLISH", "c"]),
+    ];
+    for (script, keys, arguments) in calls {
+        let reply = run(&server, script, keys, arguments);
+        assert!(is_late(&reply), "{reply:?} of {script}");
+    }
+    let undo = run(&server, UNDO, &["s", "c", "sequence"], &[NUMBER, "9999", "PUBLISH"]);
+    assert_eq!(found(&undo), 0);
+    assert_eq!(server.command(&["MGET", "s", "sequence"]).texts(), ["3", "255 1"]);
+    assert_eq!(server.command(&["EXISTS", "new", "z"]), Reply::Integer(0));
+}
+
+#[test]
+fn each_script_replaces_what_is_remembered_of_the_call_before() {
+    let server = Server::start();
+    server.command(&["SET", "s", "9"]);
+    let take = |number| run(&server, TAKE, &["s", "sequence"], &[LONG, "1", number, "9999"]);
+    let add = |number| {
+        run(&server, ADD, &["s", "c", "sequence"], &[LONG, "5", "0", number, "9999", "PUBLISH"])
+    };
+    assert_eq!(take("1"), numbers(&[1, 8]));
+    assert_eq!(add("2"), Reply::Integer(1));
+    assert_eq!(add("2"), Reply::Integer(1), "a copy");
+    assert!(is_late(&take("1")), "a copy of the call before");
+    // Compared as numbers and not as texts.
+    assert_eq!(take("10"), numbers(&[1, 12]));
+    assert!(is_late(&add("2")));
+    assert_eq!(server.command(&["MGET", "s", "sequence"]).texts(), ["12", "10 1"]);
 }

@@ -8,9 +8,9 @@ use std::time::Duration;
 use wheellock::{Client, Error, FencedGuard};
 use wheellock_fixture::{TestProcess, wait_until};
 
-use crate::desk::{Desk, Visitor};
 use crate::dice::Dice;
 use crate::register::Answer;
+use crate::register_server::{RegisterServer, Visitor};
 use crate::times::{DAWDLING, LEASE, LIMIT, TIMEOUT, WAIT, let_pass};
 use crate::worlds::{IN_USE, Kind, LOCKS, THREADS, Worlds, kind_of, name_of};
 
@@ -18,12 +18,17 @@ use crate::worlds::{IN_USE, Kind, LOCKS, THREADS, Worlds, kind_of, name_of};
 pub(crate) const ROLE: &str = "WHEELLOCK_SOAK_ROLE";
 
 /// Starts a process, which goes by this name.
-pub(crate) fn start(name: &str, seed: u64, worlds: &Worlds, desk: &Desk) -> TestProcess {
+pub(crate) fn start(
+    name: &str,
+    seed: u64,
+    worlds: &Worlds,
+    server: &RegisterServer,
+) -> TestProcess {
     let mut command = Command::new(env::current_exe().unwrap());
     // More than one test thread: with one, the harness would write the test's name in front of the
     // first line.
     command.args(["--exact", "child_role", "--nocapture", "--test-threads=2"]);
-    command.env(ROLE, name).env(SEED, seed.to_string()).env(DESK, desk.address.to_string());
+    command.env(ROLE, name).env(SEED, seed.to_string()).env(REGISTER, server.address.to_string());
     for kind in IN_USE {
         command.env(variable(*kind), worlds.url(*kind));
     }
@@ -31,7 +36,7 @@ pub(crate) fn start(name: &str, seed: u64, worlds: &Worlds, desk: &Desk) -> Test
 }
 
 const SEED: &str = "WHEELLOCK_SOAK_SEED";
-const DESK: &str = "WHEELLOCK_SOAK_DESK";
+const REGISTER: &str = "WHEELLOCK_SOAK_REGISTER";
 
 fn variable(kind: Kind) -> String {
     format!("WHEELLOCK_SOAK_{kind:?}")
@@ -45,7 +50,7 @@ pub(crate) fn threads_of(process: &str) -> impl Iterator<Item = String> {
 /// What such a process does.
 pub(crate) fn live(name: &str) {
     let seed: u64 = env::var(SEED).unwrap().parse().unwrap();
-    let address = env::var(DESK).unwrap();
+    let address = env::var(REGISTER).unwrap();
     let clients: Vec<_> = IN_USE.iter().map(|kind| (*kind, client(*kind))).collect();
     thread::scope(|scope| {
         for (thread, row) in threads_of(name).zip(0..) {

@@ -14,9 +14,9 @@
 #![expect(clippy::expect_used, clippy::panic, reason = "a helper that fails is a test that fails")]
 
 mod child;
-mod desk;
 mod dice;
 mod register;
+mod register_server;
 mod schedule;
 mod times;
 mod trouble;
@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use wheellock_fixture::wait_until;
 
-use desk::Desk;
+use register_server::RegisterServer;
 use schedule::{Schedule, Track};
 use times::{LIMIT, now};
 use trouble::{Processes, Stage};
@@ -55,8 +55,8 @@ fn under_any_faults_no_stale_write_is_accepted_and_every_wait_ends() {
     say(&format!("SOAK_SEED={seed} SOAK_SECONDS={}\n{schedule}", length.as_secs()));
 
     let worlds = Worlds::start();
-    let desk = Desk::open();
-    let stage = Stage { start: now(), seed, worlds: &worlds, desk: &desk };
+    let server = RegisterServer::open();
+    let stage = Stage { start: now(), seed, worlds: &worlds, server: &server };
     let processes = Processes::start(PROCESSES, &stage);
     let mut processes = thread::scope(|scope| {
         let mut troubled = None;
@@ -85,14 +85,14 @@ fn under_any_faults_no_stale_write_is_accepted_and_every_wait_ends() {
     let healed = now();
     let mut outside: Vec<String> = Vec::new();
     wait_until("every client got in or the time is over", LIMIT, || {
-        let register = desk.register.lock();
+        let register = server.register.lock();
         let got_in =
             |thread: &str| register.threads.get(thread).is_some_and(|it| it.entered_since(healed));
         outside = threads.iter().filter(|thread| !got_in(thread)).cloned().collect();
         outside.is_empty() || now() > healed + schedule.longest_outside()
     });
     let end = now();
-    desk.close();
+    server.close();
     for (name, process) in &mut processes.alive {
         let code = process.wait_for_exit(LIMIT);
         assert_eq!(code, 0, "seed {seed}: {name}: {}", process.output());
@@ -103,7 +103,7 @@ fn under_any_faults_no_stale_write_is_accepted_and_every_wait_ends() {
     }
     faults.extend(worlds.left_over().iter().map(|key| format!("this is left: {key}")));
 
-    let register = desk.register.lock();
+    let register = server.register.lock();
     faults.extend(register.complaints.iter().cloned());
     faults.extend(register.written().flat_map(verdict::faults_of));
     let (silence, outside) = register

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use wheellock_fixture::{Cluster, Fault, Proxy, Server, TestProcess, wait_until};
 
 use crate::child;
-use crate::desk::Desk;
 use crate::dice::Dice;
+use crate::register_server::RegisterServer;
 use crate::schedule::{Step, Trouble};
 use crate::times::{LIMIT, let_pass, now};
 use crate::worlds::{Worlds, name_of};
@@ -17,7 +17,7 @@ pub(crate) struct Stage<'a> {
     pub(crate) start: Instant,
     pub(crate) seed: u64,
     pub(crate) worlds: &'a Worlds,
-    pub(crate) desk: &'a Desk,
+    pub(crate) server: &'a RegisterServer,
 }
 
 impl Stage<'_> {
@@ -193,7 +193,7 @@ impl Processes {
         self.started += 1;
         let name = format!("process-{}", self.started);
         let seed = stage.seed.wrapping_add(self.started as u64);
-        let process = child::start(&name, seed, stage.worlds, stage.desk);
+        let process = child::start(&name, seed, stage.worlds, stage.server);
         (name, process)
     }
 

@@ -157,6 +157,8 @@ const ORDER: &[(&str, &[&str])] = &[
     (
         "store/redis/node",
         &[
+            "call_queue",
+            "shared_connection",
             "info",
             "nonblocking_writer",
             "outbox",
@@ -167,6 +169,7 @@ const ORDER: &[(&str, &[&str])] = &[
             "failover_watcher",
             "pipeline",
             "pool",
+            "caller_connections",
             "subscriber",
             "node",
         ],

@@ -77,7 +77,7 @@ fn be_stopped(server: SocketAddr) {
     fleet.assert_no_hold_is_valid_without_a_key(&mut connection);
     println!("why {:?}", fleet.reasons());
     println!("after {after:?}");
-    let (client, time) = fleet.let_go();
+    let (client, time) = fleet.release_all();
     come_back(&client, &time);
     println!("released");
     println!("canary {}", hold_a_canary(&client, &time));

@@ -123,7 +123,7 @@ fn stop_the_server(over: impl Fn(Duration, usize) -> bool) -> HashMap<LostReason
     let reasons = fleet.reasons();
     fleet.assert_no_hold_is_valid_without_a_key(&mut server.connection());
     strangers.assert_intact();
-    let ended = fleet.let_go();
+    let ended = fleet.release_all();
     assert_no_orphan(&server, &ended, &[&strangers]);
     strangers.assert_intact();
     reasons
@@ -187,7 +187,7 @@ fn a_foreign_script_that_blocks_for_two_seconds_loses_nothing() {
     assert_eq!(count_the_lost(&mut fleet, lease, &outage), 0);
     fleet.assert_no_hold_is_valid_without_a_key(&mut server.connection());
     strangers.assert_intact();
-    let ended = fleet.let_go();
+    let ended = fleet.release_all();
     assert_no_orphan(&server, &ended, &[&strangers]);
     strangers.assert_intact();
 }
@@ -202,7 +202,7 @@ fn assert_all_lost_to(heirs: &mut Strangers, server: &Server, mut fleet: Fleet) 
     assert_eq!(reasons.get(&LostReason::TakenOver), Some(&FEW), "{reasons:?}");
     assert_eq!(reasons.get(&LostReason::Deleted), Some(&(MANY - FEW)), "{reasons:?}");
     heirs.assert_intact();
-    let ended = fleet.let_go();
+    let ended = fleet.release_all();
     heirs.assert_intact();
     assert_no_orphan(server, &ended, &[heirs]);
     heirs.assert_intact();
@@ -255,7 +255,7 @@ fn a_server_without_memory_renews_and_releases_all() {
     let refused = fleet.client.lock("one more").try_lock().map(drop);
     assert!(matches!(&refused, Err(Error::Refused { code, .. }) if code == "OOM"), "{refused:?}");
     strangers.assert_intact();
-    let ended = fleet.let_go();
+    let ended = fleet.release_all();
     println!("without memory: {} renewals, {} lost", stats.renewed, stats.lost);
     server.command(&["CONFIG", "SET", "maxmemory", "0"]);
     assert_no_orphan(&server, &ended, &[&strangers]);

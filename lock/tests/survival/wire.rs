@@ -73,7 +73,7 @@ impl Scene {
 
     fn end(mut self, fleet: Fleet) {
         fleet.assert_no_hold_is_valid_without_a_key(&mut self.world.server.connection());
-        let ended = fleet.let_go();
+        let ended = fleet.release_all();
         self.strangers.assert_intact();
         assert_no_orphan(&self.world.server, &ended, &[&self.strangers]);
         self.strangers.assert_intact();
@@ -152,7 +152,7 @@ fn ten_milliseconds_more_per_round_trip_lose_nothing() {
     );
     world.proxy.delay_replies(Duration::ZERO);
     fleet.assert_no_hold_is_valid_without_a_key(&mut world.server.connection());
-    let ended = fleet.let_go();
+    let ended = fleet.release_all();
     assert_no_orphan(&world.server, &ended, &[&strangers]);
     strangers.assert_intact();
 }

@@ -26,7 +26,7 @@ fn listeners(server: &Server, name: &str) -> i64 {
 
 #[test]
 fn a_blocked_subscription_delays_nothing() {
-    /// Together, their channels are more than the sockets on the way hold.
+    /// So many that their channels are more than the sockets on the way hold.
     const WAITERS: usize = 200;
     const WAIT: Duration = Duration::from_millis(50);
     /// Less than a command timeout, which a write would take.

@@ -562,8 +562,8 @@ fn a_cancel_while_a_call_hangs_waits_for_one_command_timeout_at_most() {
         aim.wait_for_hit(LIMIT);
         let cancelled_at = now();
         sender.send(()).unwrap();
-        let (gave_up, back_at) = waiting.join().unwrap();
-        assert!(gave_up);
+        let (was_refused, back_at) = waiting.join().unwrap();
+        assert!(was_refused);
         let delay = back_at.saturating_duration_since(cancelled_at);
         assert!(delay < timeout + AT_ONCE, "{delay:?}");
     });

@@ -175,15 +175,15 @@ fn unanswered_renewals_do_not_extend_validity_and_the_key_is_released() {
     world.memory.set_unreachable(true);
     world.clock.advance(SECOND * 2);
     assert!(!guard.is_held());
-    // The server did renew, and keeps the key. The release is owed, and done once the server
+    // The server did renew, and keeps the key. The release is queued, and done once the server
     // answers again.
     assert!(world.time_to_live("a") > SECOND * 20);
-    assert_eq!(client.stats().owed_releases, 1);
+    assert_eq!(client.stats().queued_releases, 1);
     world.memory.set_unreachable(false);
     world.memory.lose_replies(false);
     world.clock.advance(SECOND * 5);
     assert_eq!(world.time_to_live("a"), Duration::ZERO);
-    assert_eq!(client.stats().owed_releases, 0);
+    assert_eq!(client.stats().queued_releases, 0);
     drop(guard);
 }
 
@@ -207,7 +207,7 @@ fn an_acquire_whose_reply_is_lost_leaves_nothing_behind() {
     world.memory.lose_replies(false);
     world.clock.advance(SECOND * 10);
     assert_eq!(world.time_to_live("a"), Duration::ZERO);
-    assert_eq!(client.stats().owed_releases, 0);
+    assert_eq!(client.stats().queued_releases, 0);
 }
 
 #[test]

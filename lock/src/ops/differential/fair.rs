@@ -2,13 +2,13 @@
 //! left.
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use proptest::test_runner::TestCaseError;
 use wheellock_fixture::Server;
 
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::{ClientId, Owner};
-use crate::ops::differential::worlds::{STEP, Worlds};
+use crate::ops::differential::worlds::{STEP, Worlds, run_histories};
 use crate::ops::fair::{FairAcquire, FairForceRelease, FairRelease};
 use crate::ops::operation::Operation;
 use crate::ops::set_count::SetCount;
@@ -70,11 +70,11 @@ enum Action {
         name: usize,
     },
     /// Foreign data where list or set should be.
-    PutLineText {
+    PutQueueText {
         name: usize,
         in_list: bool,
     },
-    DeleteLine {
+    DeleteQueue {
         name: usize,
     },
     Pass {
@@ -105,8 +105,8 @@ fn action() -> impl Strategy<Value = Action> {
         1 => name.clone().prop_map(|name| Action::Delete { name }),
         1 => name.clone().prop_map(|name| Action::PutText { name }),
         1 => (name.clone(), prop::bool::ANY)
-            .prop_map(|(name, in_list)| Action::PutLineText { name, in_list }),
-        2 => name.prop_map(|name| Action::DeleteLine { name }),
+            .prop_map(|(name, in_list)| Action::PutQueueText { name, in_list }),
+        2 => name.prop_map(|name| Action::DeleteQueue { name }),
         4 => (1..4_u32).prop_map(|steps| Action::Pass { steps }),
     ]
 }
@@ -170,7 +170,7 @@ impl Cast {
             }
             Action::SetCount { name, owner: by, count } => {
                 let (name, owner) = (parsed(name), owner(by));
-                self.compare(&SetCount { name, owner, count, lease: None }, false)
+                self.compare(&SetCount { name, owner, count, lease: None, is_writer: false }, false)
             }
             Action::Release { name, owner: by } => {
                 self.compare(&FairRelease::new(parsed(name), owner(by)), false)
@@ -221,14 +221,14 @@ impl Cast {
                 self.worlds.keyspace.text_set(NAMES[name], "data");
                 Ok(())
             }
-            Action::PutLineText { name, in_list } => {
+            Action::PutQueueText { name, in_list } => {
                 let name = parsed(name);
                 let key = if in_list { name.queue() } else { name.queue_deadlines() };
                 drop(self.worlds.server.command(&["SET", &key, "data"]));
                 self.worlds.keyspace.text_set(&key, "data");
                 Ok(())
             }
-            Action::DeleteLine { name } => {
+            Action::DeleteQueue { name } => {
                 let name = parsed(name);
                 for key in [name.queue(), name.queue_deadlines()] {
                     drop(self.worlds.server.command(&["DEL", &key]));
@@ -246,16 +246,11 @@ impl Cast {
 
 #[test]
 fn every_operation_of_the_fair_lock_does_in_memory_what_its_script_does_on_a_server() {
-    let server = Server::start();
-    let config = Config { cases: 256, source_file: Some(file!()), ..Config::default() };
-    let histories = prop::collection::vec(action(), 1..60);
-    TestRunner::new(config)
-        .run(&histories, |history| {
-            let mut cast = Cast::new(&server);
-            for action in &history {
-                cast.perform(action)?;
-            }
-            cast.worlds.same_in_the_end()
-        })
-        .unwrap_or_else(|failure| panic!("{failure}"));
+    run_histories(256, file!(), action(), |server, history| {
+        let mut cast = Cast::new(server);
+        for action in history {
+            cast.perform(action)?;
+        }
+        cast.worlds.same_in_the_end()
+    });
 }

@@ -1,13 +1,12 @@
 //! Histories of the fenced lock.
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestCaseError, TestRunner};
-use wheellock_fixture::Server;
+use proptest::test_runner::TestCaseError;
 
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::{ClientId, Owner};
-use crate::ops::differential::worlds::{STEP, Worlds};
+use crate::ops::differential::worlds::{STEP, Worlds, run_histories};
 use crate::ops::fenced::{DrawToken, FencedAcquire, LastToken};
 use crate::ops::release::Release;
 
@@ -90,18 +89,14 @@ fn perform(worlds: &mut Worlds, owners: &[Owner], action: &Action) -> Result<(),
 
 #[test]
 fn every_operation_of_the_fenced_lock_does_in_memory_what_its_script_does_on_a_server() {
-    let server = Server::start();
-    let config = Config { cases: 256, source_file: Some(file!()), ..Config::default() };
-    TestRunner::new(config)
-        .run(&prop::collection::vec(action(), 1..40), |history| {
-            let client = ClientId::random();
-            let owners: Vec<Owner> = (0..OWNERS).map(|_| client.next_owner()).collect();
-            let keys = vec![NAME.to_owned(), COUNTER.to_owned()];
-            let mut worlds = Worlds::new(&server, keys);
-            for action in &history {
-                perform(&mut worlds, &owners, action)?;
-            }
-            worlds.same_in_the_end()
-        })
-        .unwrap_or_else(|failure| panic!("{failure}"));
+    run_histories(256, file!(), action(), |server, history| {
+        let client = ClientId::random();
+        let owners: Vec<Owner> = (0..OWNERS).map(|_| client.next_owner()).collect();
+        let keys = vec![NAME.to_owned(), COUNTER.to_owned()];
+        let mut worlds = Worlds::new(server, keys);
+        for action in history {
+            perform(&mut worlds, &owners, action)?;
+        }
+        worlds.same_in_the_end()
+    });
 }

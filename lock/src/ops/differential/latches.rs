@@ -1,19 +1,16 @@
 //! Histories of latches.
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use proptest::test_runner::TestCaseError;
 use wheellock_fixture::Server;
 
 use crate::model::name::LockName;
-use crate::model::owner::{ClientId, Owner};
-use crate::ops::differential::worlds::{STEP, Worlds};
+use crate::ops::differential::worlds::{Call, STEP, Sequences, Worlds, call, run_histories};
 use crate::ops::latch::{Change, ChangeLatch};
 use crate::ops::query::Number;
-use crate::ops::request::RequestId;
 
-/// Few names and requests, so that histories meet and requests are sent again.
+/// Few names, so that histories meet.
 const NAMES: [&str; 2] = ["a", "{b}c"];
-const REQUESTS: usize = 4;
 
 #[derive(Clone, Debug)]
 enum Action {
@@ -24,7 +21,7 @@ enum Action {
     Pass { steps: u32 },
 }
 
-fn action() -> impl Strategy<Value = (usize, usize, Action)> {
+fn action() -> impl Strategy<Value = (usize, Call, Action)> {
     let change = prop_oneof![
         3 => (1..4_i64).prop_map(Change::Set),
         1 => Just(Change::Set(i64::MAX)),
@@ -40,31 +37,27 @@ fn action() -> impl Strategy<Value = (usize, usize, Action)> {
         1 => Just(Action::PutText),
         3 => (1..5_u32).prop_map(|steps| Action::Pass { steps }),
     ];
-    (0..NAMES.len(), 0..REQUESTS, action)
+    (0..NAMES.len(), call(), action)
 }
 
 struct Cast {
     worlds: Worlds,
-    requests: Vec<Owner>,
+    sequences: Sequences<1>,
 }
 
 impl Cast {
     fn new(server: &Server) -> Self {
-        let client = ClientId::random();
-        let requests: Vec<Owner> = (0..REQUESTS).map(|_| client.next_owner()).collect();
         let keys = NAMES.iter().flat_map(|name| {
             let parsed = LockName::parse(name).unwrap();
-            let requests = requests.iter().map(move |id| parsed.request(id).to_string());
-            std::iter::once((*name).to_owned()).chain(requests)
+            std::iter::once((*name).to_owned()).chain(Sequences::<1>::keys(&parsed))
         });
-        Self { worlds: Worlds::new(server, keys.collect()), requests }
+        Self { worlds: Worlds::new(server, keys.collect()), sequences: Sequences::new() }
     }
 
-    fn perform(&mut self, at: usize, by: usize, action: &Action) -> Result<(), TestCaseError> {
+    fn perform(&mut self, at: usize, call: Call, action: &Action) -> Result<(), TestCaseError> {
         let key = NAMES[at];
         let name = LockName::parse(key).unwrap();
-        // Two and a half steps, so that some copies come after it is forgotten.
-        let request = RequestId::new(&name, &self.requests[by], STEP * 5 / 2);
+        let request = self.sequences.request(&name, call, 0);
         match *action {
             Action::Change { change, late } => {
                 self.worlds.compare(&ChangeLatch::new(name, change, request), late)
@@ -90,16 +83,11 @@ impl Cast {
 
 #[test]
 fn every_operation_of_the_latch_does_in_memory_what_its_script_does_on_a_server() {
-    let server = Server::start();
-    let config = Config { cases: 256, source_file: Some(file!()), ..Config::default() };
-    let histories = prop::collection::vec(action(), 1..60);
-    TestRunner::new(config)
-        .run(&histories, |history| {
-            let mut cast = Cast::new(&server);
-            for (at, by, action) in &history {
-                cast.perform(*at, *by, action)?;
-            }
-            cast.worlds.same_in_the_end()
-        })
-        .unwrap_or_else(|failure| panic!("{failure}"));
+    run_histories(256, file!(), action(), |server, history| {
+        let mut cast = Cast::new(server);
+        for (at, call, action) in history {
+            cast.perform(*at, *call, action)?;
+        }
+        cast.worlds.same_in_the_end()
+    });
 }

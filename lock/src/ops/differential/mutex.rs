@@ -1,7 +1,7 @@
 //! Histories of the reentrant lock.
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use proptest::test_runner::TestCaseError;
 use wheellock_fixture::Server;
 
 use crate::model::kind::Layout;
@@ -9,7 +9,7 @@ use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::{ClientId, Owner};
 use crate::ops::acquire::Acquire;
-use crate::ops::differential::worlds::{STEP, Worlds};
+use crate::ops::differential::worlds::{STEP, Worlds, run_histories};
 use crate::ops::force_release::ForceRelease;
 use crate::ops::query::{Exists, TimeToLive};
 use crate::ops::release::Release;
@@ -85,7 +85,8 @@ impl Cast {
             Action::SetCount { name: at, owner: by, count, steps, late } => {
                 let lease = (*steps > 0).then(|| lease(*steps));
                 let (name, owner, count) = (name(*at), owner(*by), *count);
-                self.worlds.compare(&SetCount { name, owner, count, lease }, *late)
+                self.worlds
+                    .compare(&SetCount { name, owner, count, lease, is_writer: false }, *late)
             }
             Action::Release { name: at, owner: by } => {
                 self.worlds.compare(&Release::new(name(*at), owner(*by)), false)
@@ -131,16 +132,11 @@ impl Cast {
 
 #[test]
 fn every_operation_of_the_reentrant_lock_does_in_memory_what_its_script_does_on_a_server() {
-    let server = Server::start();
-    let config = Config { cases: 256, source_file: Some(file!()), ..Config::default() };
-    let histories = prop::collection::vec(action(), 1..60);
-    TestRunner::new(config)
-        .run(&histories, |history| {
-            let mut cast = Cast::new(&server);
-            for action in &history {
-                cast.perform(action)?;
-            }
-            cast.worlds.same_in_the_end()
-        })
-        .unwrap_or_else(|failure| panic!("{failure}"));
+    run_histories(256, file!(), action(), |server, history| {
+        let mut cast = Cast::new(server);
+        for action in history {
+            cast.perform(action)?;
+        }
+        cast.worlds.same_in_the_end()
+    });
 }

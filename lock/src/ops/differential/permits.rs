@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use proptest::test_runner::TestCaseError;
 use wheellock_fixture::Server;
 
 use crate::model::kind::Layout;
@@ -11,11 +11,10 @@ use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::{ClientId, Owner};
 use crate::model::permit_id::PermitId;
-use crate::ops::differential::worlds::{STEP, Worlds};
+use crate::ops::differential::worlds::{Call, STEP, Sequences, Worlds, call, run_histories};
 use crate::ops::permit_admin::{CountPermits, LeaseOf, SetPermits, UpdateLease};
 use crate::ops::permits::{AcquirePermits, DeferredPermitRelease, ReleasePermits};
 use crate::ops::renew::{Renew, Renewal};
-use crate::ops::request::RequestId;
 use crate::ops::semaphore::{AddPermits, TrySetPermits};
 
 /// Few ids and requests, so that histories meet and requests are sent again.
@@ -23,18 +22,18 @@ const NAME: &str = "{b}c";
 const LEASES: &str = "{b}c:timeout";
 const IDS: usize = 5;
 const REQUESTS: usize = 3;
-/// Kinds of requests: what one kind was answered, the other could not read.
+/// Kinds of calls.
 const KINDS: usize = 4;
 
 #[derive(Clone, Debug)]
 enum Action {
     Acquire { ids: Vec<usize>, steps: u32, late: bool },
-    Release { ids: Vec<usize>, request: usize, dedup_ttl: bool, owed: bool },
+    Release { ids: Vec<usize>, request: usize, dedup_ttl: bool, deferred: bool },
     Count,
-    Make { permits: u32, steps: u64, request: usize },
-    Add { permits: i64, request: usize },
-    Set { permits: u32, request: usize, late: bool },
-    Update { id: usize, steps: u32, request: usize, late: bool },
+    Make { permits: u32, steps: u64, call: Call },
+    Add { permits: i64, call: Call },
+    Set { permits: u32, call: Call, late: bool },
+    Update { id: usize, steps: u32, call: Call, late: bool },
     LeaseOf { id: usize },
     Renew { renewals: Vec<(usize, u32)>, late: bool },
     Delete { leases: bool },
@@ -45,22 +44,20 @@ enum Action {
 fn action() -> impl Strategy<Value = Action> {
     let late = prop::bool::weighted(0.1);
     let ids = prop::collection::vec(0..IDS, 1..4);
-    let request = 0..REQUESTS;
     prop_oneof![
         8 => (ids.clone(), 0..5_u32, late)
             .prop_map(|(ids, steps, late)| Action::Acquire { ids, steps, late }),
-        6 => (ids, request.clone(), any::<bool>(), any::<bool>()).prop_map(
-            |(ids, request, dedup_ttl, owed)| Action::Release { ids, request, dedup_ttl, owed }
+        6 => (ids, 0..REQUESTS, any::<bool>(), any::<bool>()).prop_map(
+            |(ids, request, dedup_ttl, deferred)| Action::Release { ids, request, dedup_ttl, deferred }
         ),
         2 => Just(Action::Count),
-        4 => (0..6_u32, 0..5_u64, request.clone())
-            .prop_map(|(permits, steps, request)| Action::Make { permits, steps, request }),
-        1 => (-3..6_i64, request.clone())
-            .prop_map(|(permits, request)| Action::Add { permits, request }),
-        2 => (0..6_u32, request.clone(), late)
-            .prop_map(|(permits, request, late)| Action::Set { permits, request, late }),
-        3 => (0..IDS, 0..5_u32, request, late)
-            .prop_map(|(id, steps, request, late)| Action::Update { id, steps, request, late }),
+        4 => (0..6_u32, 0..5_u64, call())
+            .prop_map(|(permits, steps, call)| Action::Make { permits, steps, call }),
+        1 => (-3..6_i64, call()).prop_map(|(permits, call)| Action::Add { permits, call }),
+        2 => (0..6_u32, call(), late)
+            .prop_map(|(permits, call, late)| Action::Set { permits, call, late }),
+        3 => (0..IDS, 0..5_u32, call(), late)
+            .prop_map(|(id, steps, call, late)| Action::Update { id, steps, call, late }),
         2 => (0..IDS).prop_map(|id| Action::LeaseOf { id }),
         4 => (prop::collection::vec((0..IDS, 1..5_u32), 1..4), late)
             .prop_map(|(renewals, late)| Action::Renew { renewals, late }),
@@ -76,7 +73,9 @@ struct Cast {
     owners: Vec<Owner>,
     /// The permits that are taken under them.
     ids: Vec<PermitId>,
+    /// The releases.
     requests: Vec<Owner>,
+    sequences: Sequences<KINDS>,
 }
 
 impl Cast {
@@ -85,11 +84,12 @@ impl Cast {
         let name = LockName::parse(NAME).unwrap();
         let owners: Vec<Owner> = (0..IDS).map(|_| client.next_owner()).collect();
         let ids: Vec<PermitId> = owners.iter().map(PermitId::of).collect();
-        let requests: Vec<Owner> = (0..REQUESTS * KINDS).map(|_| client.next_owner()).collect();
+        let requests: Vec<Owner> = (0..REQUESTS).map(|_| client.next_owner()).collect();
         let mut keys = vec![NAME.to_owned(), LEASES.to_owned()];
         keys.extend(ids.iter().map(|id| name.request(id).to_string()));
-        keys.extend(requests.iter().map(|id| name.request(id).to_string()));
-        Self { worlds: Worlds::new(server, keys), name, owners, ids, requests }
+        keys.extend(Sequences::<KINDS>::keys(&name));
+        let (worlds, sequences) = (Worlds::new(server, keys), Sequences::new());
+        Self { worlds, name, owners, ids, requests, sequences }
     }
 
     fn perform(&mut self, action: &Action) -> Result<(), TestCaseError> {
@@ -104,37 +104,36 @@ impl Cast {
             Action::Update { .. } => 3,
             _ => 0,
         };
-        let request =
-            |by: usize| RequestId::new(&name, &self.requests[by * KINDS + kind], dedup_ttl);
+        let mut request = |call| self.sequences.request(&name, call, kind);
         match *action {
             Action::Acquire { ids: ref of, steps, late } => {
                 let acquire = AcquirePermits::new(name.clone(), ids(of), lease(steps));
                 self.worlds.compare(&acquire, late)
             }
-            Action::Release { ids: ref of, request: by, dedup_ttl: remember, owed } => {
+            Action::Release { ids: ref of, request: by, dedup_ttl: remember, deferred } => {
                 let dedup_ttl = if remember { dedup_ttl } else { Duration::ZERO };
                 let by = self.requests[by].clone();
                 let release = ReleasePermits::new(name.clone(), ids(of), by, dedup_ttl);
-                if owed {
+                if deferred {
                     return self.worlds.compare(&DeferredPermitRelease(release), false);
                 }
                 self.worlds.compare(&release, false)
             }
             Action::Count => self.worlds.compare(&CountPermits::new(name), false),
-            Action::Make { permits, steps, request: by } => {
+            Action::Make { permits, steps, call } => {
                 let lives = steps * u64::try_from(STEP.as_millis()).unwrap();
-                let make = TrySetPermits::new(name.clone(), permits, lives, request(by));
+                let make = TrySetPermits::new(name.clone(), permits, lives, request(call));
                 self.worlds.compare(&make, false)
             }
-            Action::Add { permits, request: by } => {
-                let add = AddPermits::new(name.clone(), permits, false, request(by));
+            Action::Add { permits, call } => {
+                let add = AddPermits::new(name.clone(), permits, false, request(call));
                 self.worlds.compare(&add, false)
             }
-            Action::Set { permits, request: by, late } => {
-                self.worlds.compare(&SetPermits::new(name.clone(), permits, request(by)), late)
+            Action::Set { permits, call, late } => {
+                self.worlds.compare(&SetPermits::new(name.clone(), permits, request(call)), late)
             }
-            Action::Update { id, steps, request: by, late } => {
-                let update = UpdateLease::new(&name, self.ids[id], lease(steps), request(by));
+            Action::Update { id, steps, call, late } => {
+                let update = UpdateLease::new(&name, self.ids[id], lease(steps), request(call));
                 self.worlds.compare(&update, late)
             }
             Action::LeaseOf { id } => {
@@ -170,16 +169,11 @@ impl Cast {
 
 #[test]
 fn every_operation_of_permits_does_in_memory_what_its_script_does_on_a_server() {
-    let server = Server::start();
-    let config = Config { cases: 512, source_file: Some(file!()), ..Config::default() };
-    let histories = prop::collection::vec(action(), 1..60);
-    TestRunner::new(config)
-        .run(&histories, |history| {
-            let mut cast = Cast::new(&server);
-            for action in &history {
-                cast.perform(action)?;
-            }
-            cast.worlds.same_in_the_end()
-        })
-        .unwrap_or_else(|failure| panic!("{failure}"));
+    run_histories(512, file!(), action(), |server, history| {
+        let mut cast = Cast::new(server);
+        for action in history {
+            cast.perform(action)?;
+        }
+        cast.worlds.same_in_the_end()
+    });
 }

@@ -1,20 +1,20 @@
 //! Histories of the read-write lock.
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use proptest::test_runner::TestCaseError;
 use wheellock_fixture::Server;
 
 use crate::model::kind::Layout;
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::{ClientId, Owner};
-use crate::ops::differential::worlds::{STEP, Worlds};
+use crate::ops::differential::worlds::{STEP, Worlds, run_histories};
 use crate::ops::query::TimeToLive;
 use crate::ops::read::{ReadAcquire, ReadRelease, ReadSetCount};
 use crate::ops::read_write::{ForceReleaseMode, IsLockedIn, Mode};
 use crate::ops::renew::{Renew, Renewal};
 use crate::ops::set_count::SetCount;
-use crate::ops::write::{WriteAcquire, WriteRelease, WriteSetCount};
+use crate::ops::write::{WriteAcquire, WriteRelease};
 
 /// Few names, owners and levels, so that histories meet.
 const NAMES: [&str; 3] = ["a", "{b}c", "ü {x"];
@@ -169,7 +169,7 @@ impl Cast {
                         self.worlds.compare(&ReadSetCount { name, owner, count, lease }, *late)
                     }
                     Mode::Write => {
-                        let set_count = WriteSetCount(SetCount { name, owner, count, lease });
+                        let set_count = SetCount { name, owner, count, lease, is_writer: true };
                         self.worlds.compare(&set_count, *late)
                     }
                 }
@@ -252,16 +252,11 @@ impl Cast {
 
 #[test]
 fn every_operation_of_the_read_write_lock_does_in_memory_what_its_script_does_on_a_server() {
-    let server = Server::start();
-    let config = Config { cases: 400, source_file: Some(file!()), ..Config::default() };
-    let histories = prop::collection::vec(action(), 1..60);
-    TestRunner::new(config)
-        .run(&histories, |history| {
-            let mut cast = Cast::new(&server);
-            for action in &history {
-                cast.perform(action)?;
-            }
-            cast.worlds.same_in_the_end()
-        })
-        .unwrap_or_else(|failure| panic!("{failure}"));
+    run_histories(400, file!(), action(), |server, history| {
+        let mut cast = Cast::new(server);
+        for action in history {
+            cast.perform(action)?;
+        }
+        cast.worlds.same_in_the_end()
+    });
 }

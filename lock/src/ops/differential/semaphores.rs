@@ -1,20 +1,17 @@
 //! Histories of semaphores whose permits are a number.
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use proptest::test_runner::TestCaseError;
 use wheellock_fixture::Server;
 
 use crate::model::name::LockName;
-use crate::model::owner::{ClientId, Owner};
-use crate::ops::differential::worlds::{STEP, Worlds};
+use crate::ops::differential::worlds::{Call, STEP, Sequences, Worlds, call, run_histories};
 use crate::ops::query::Number;
-use crate::ops::request::RequestId;
 use crate::ops::semaphore::{AddPermits, DrainPermits, TakePermits, TrySetPermits, UndoAcquire};
 
-/// Few names and requests, so that histories meet and requests are sent again.
+/// Few names, so that histories meet.
 const NAMES: [&str; 2] = ["a", "{b}c"];
-const REQUESTS: usize = 3;
-/// Kinds of requests: what one kind was answered, the other could not read.
+/// Kinds of calls.
 const KINDS: usize = 4;
 
 #[derive(Clone, Debug)]
@@ -31,7 +28,7 @@ enum Action {
     Pass { steps: u32 },
 }
 
-fn action() -> impl Strategy<Value = (usize, usize, Action)> {
+fn action() -> impl Strategy<Value = (usize, Call, Action)> {
     let late = prop::bool::weighted(0.1);
     let far =
         prop_oneof![8 => -3..6_i64, 1 => Just(i64::from(i32::MAX)), 1 => Just(i64::from(i32::MIN))];
@@ -49,38 +46,33 @@ fn action() -> impl Strategy<Value = (usize, usize, Action)> {
         1 => Just(Action::PutHash),
         3 => (1..5_u32).prop_map(|steps| Action::Pass { steps }),
     ];
-    (0..NAMES.len(), 0..REQUESTS, action)
+    (0..NAMES.len(), call(), action)
 }
 
 struct Cast {
     worlds: Worlds,
-    requests: Vec<Owner>,
+    sequences: Sequences<KINDS>,
 }
 
 impl Cast {
     fn new(server: &Server) -> Self {
-        let client = ClientId::random();
-        let requests: Vec<Owner> = (0..REQUESTS * KINDS).map(|_| client.next_owner()).collect();
         let keys = NAMES.iter().flat_map(|name| {
             let parsed = LockName::parse(name).unwrap();
-            let requests = requests.iter().map(move |id| parsed.request(id).to_string());
-            std::iter::once((*name).to_owned()).chain(requests)
+            std::iter::once((*name).to_owned()).chain(Sequences::<KINDS>::keys(&parsed))
         });
-        Self { worlds: Worlds::new(server, keys.collect()), requests }
+        Self { worlds: Worlds::new(server, keys.collect()), sequences: Sequences::new() }
     }
 
-    fn perform(&mut self, at: usize, by: usize, action: &Action) -> Result<(), TestCaseError> {
+    fn perform(&mut self, at: usize, call: Call, action: &Action) -> Result<(), TestCaseError> {
         let key = NAMES[at];
         let name = LockName::parse(key).unwrap();
-        // Two and a half steps, so that some copies come after it is forgotten.
         let kind = match action {
             Action::Add { .. } => 1,
             Action::Make { .. } => 2,
             Action::Drain { .. } | Action::Undo { drain: true } => 3,
             _ => 0,
         };
-        let id = &self.requests[by * KINDS + kind];
-        let request = RequestId::new(&name, id, STEP * 5 / 2);
+        let request = self.sequences.request(&name, call, kind);
         match *action {
             Action::Take { permits, late } => {
                 self.worlds.compare(&TakePermits { name, permits, request }, late)
@@ -122,16 +114,11 @@ impl Cast {
 
 #[test]
 fn every_operation_of_the_semaphore_does_in_memory_what_its_script_does_on_a_server() {
-    let server = Server::start();
-    let config = Config { cases: 256, source_file: Some(file!()), ..Config::default() };
-    let histories = prop::collection::vec(action(), 1..60);
-    TestRunner::new(config)
-        .run(&histories, |history| {
-            let mut cast = Cast::new(&server);
-            for (at, by, action) in &history {
-                cast.perform(*at, *by, action)?;
-            }
-            cast.worlds.same_in_the_end()
-        })
-        .unwrap_or_else(|failure| panic!("{failure}"));
+    run_histories(256, file!(), action(), |server, history| {
+        let mut cast = Cast::new(server);
+        for (at, call, action) in history {
+            cast.perform(*at, *call, action)?;
+        }
+        cast.worlds.same_in_the_end()
+    });
 }

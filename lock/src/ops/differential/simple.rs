@@ -1,14 +1,13 @@
 //! Histories of the simple lock.
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestCaseError, TestRunner};
-use wheellock_fixture::Server;
+use proptest::test_runner::TestCaseError;
 
 use crate::model::kind::Layout;
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::{ClientId, Owner};
-use crate::ops::differential::worlds::{STEP, Worlds};
+use crate::ops::differential::worlds::{STEP, Worlds, run_histories};
 use crate::ops::renew::{Renew, Renewal};
 use crate::ops::simple::{SimpleAcquire, SimpleForceRelease, SimpleRelease};
 
@@ -90,17 +89,13 @@ fn perform(worlds: &mut Worlds, owners: &[Owner], action: &Action) -> Result<(),
 
 #[test]
 fn every_operation_of_the_simple_lock_does_in_memory_what_its_script_does_on_a_server() {
-    let server = Server::start();
-    let config = Config { cases: 256, source_file: Some(file!()), ..Config::default() };
-    TestRunner::new(config)
-        .run(&prop::collection::vec(action(), 1..40), |history| {
-            let client = ClientId::random();
-            let owners: Vec<Owner> = (0..OWNERS).map(|_| client.next_owner()).collect();
-            let mut worlds = Worlds::new(&server, NAMES.map(str::to_owned).to_vec());
-            for action in &history {
-                perform(&mut worlds, &owners, action)?;
-            }
-            worlds.same_in_the_end()
-        })
-        .unwrap_or_else(|failure| panic!("{failure}"));
+    run_histories(256, file!(), action(), |server, history| {
+        let client = ClientId::random();
+        let owners: Vec<Owner> = (0..OWNERS).map(|_| client.next_owner()).collect();
+        let mut worlds = Worlds::new(server, NAMES.map(str::to_owned).to_vec());
+        for action in history {
+            perform(&mut worlds, &owners, action)?;
+        }
+        worlds.same_in_the_end()
+    });
 }

@@ -8,11 +8,11 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use proptest::test_runner::TestCaseError;
+use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use wheellock_fixture::{RawConnection, Reply, Server};
 
 use crate::model::name::LockName;
-use crate::model::owner::ClientId;
+use crate::model::owner::{ClientId, Owner};
 use crate::ops::keyspace::Keyspace;
 use crate::ops::operation::{Argument, CommandKind, Operation, Request, WRITE};
 use crate::ops::request::RequestId;
@@ -27,6 +27,20 @@ const A_MOMENT: i64 = 500_000_000_000;
 /// Redisson's moment that never comes.
 const NEVER: i64 = 922_337_203_685_477;
 
+/// Runs as many random histories of these actions. A failure is recorded beside `file`.
+pub(crate) fn run_histories<S: Strategy>(
+    cases: u32,
+    file: &'static str,
+    action: S,
+    run: impl Fn(&Server, &[S::Value]) -> Result<(), TestCaseError>,
+) {
+    let server = Server::start();
+    let config = Config { cases, source_file: Some(file), ..Config::default() };
+    TestRunner::new(config)
+        .run(&prop::collection::vec(action, 1..60), |history| run(&server, &history))
+        .unwrap_or_else(|failure| panic!("{failure}"));
+}
+
 /// Both worlds.
 pub(crate) struct Worlds {
     pub(crate) server: RawConnection,
@@ -37,6 +51,49 @@ pub(crate) struct Worlds {
     keys: Vec<String>,
     /// Draws the names of requests.
     requests: ClientId,
+}
+
+/// A few request sequences, so that histories meet in them.
+pub(crate) struct Sequences<const KINDS: usize> {
+    client: ClientId,
+    /// The last call of each kind in each: what one kind was answered, another could not read.
+    last: [[Owner; KINDS]; SEQUENCES],
+}
+
+const SEQUENCES: usize = 3;
+
+/// Which call of a sequence is sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call {
+    sequence: usize,
+    /// A copy of the last one of its kind, after which there may have been others.
+    is_copy: bool,
+}
+
+pub(crate) fn call() -> impl Strategy<Value = Call> {
+    (0..SEQUENCES, any::<bool>()).prop_map(|(sequence, is_copy)| Call { sequence, is_copy })
+}
+
+impl<const KINDS: usize> Sequences<KINDS> {
+    pub(crate) fn new() -> Self {
+        let client = ClientId::random();
+        let last = std::array::from_fn(|_| std::array::from_fn(|_| client.next_owner()));
+        Self { client, last }
+    }
+
+    /// The key of each under `name`.
+    pub(crate) fn keys(name: &LockName) -> Vec<String> {
+        (0..SEQUENCES).map(|sequence| name.request(sequence).to_string()).collect()
+    }
+
+    pub(crate) fn request(&mut self, name: &LockName, call: Call, kind: usize) -> RequestId {
+        let last = &mut self.last[call.sequence][kind];
+        if !call.is_copy {
+            *last = self.client.next_owner();
+        }
+        // Two and a half steps, so that some copies come after it is forgotten.
+        RequestId::of(name.request(call.sequence), last.clone(), STEP * 5 / 2)
+    }
 }
 
 impl Worlds {
@@ -130,7 +187,8 @@ impl Worlds {
     /// A request that no operation of this history had. What is recorded of it is not compared:
     /// it is another key.
     pub(crate) fn request(&mut self, name: &LockName) -> RequestId {
-        RequestId::new(name, &self.requests.next_owner(), STEP * 60)
+        let owner = self.requests.next_owner();
+        RequestId::of(name.request(&owner), owner, STEP * 60)
     }
 
     /// Lets time pass in both worlds.

@@ -28,7 +28,7 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now > tonumber(ARGV[1]) then
   return {'LATE', now}
 end
-local owner, lease, believed = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5])
+local owner, lease, liveness = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5])
 local near, far = tonumber(ARGV[6]), tonumber(ARGV[7])
 -- Waiters of this library renew their deadlines. Redisson's do not, and have a UUID of another version.
 local function is_ours(other)
@@ -43,17 +43,17 @@ end
 local purged = false
 local head = redis.call('lindex', KEYS[2], 0)
 while head and head ~= owner do
-  local moment = tonumber(redis.call('zscore', KEYS[3], head) or 0)
-  if moment > now then
+  local deadline = tonumber(redis.call('zscore', KEYS[3], head) or 0)
+  if deadline > now then
     -- A head of ours has no waiter ahead that would subtract anything. If its deadline is too late, a waiter that left
     -- subtracted less than expected, or died: all deadlines behind are too late by that much.
-    local less = is_ours(head) and moment - (now + believed) or 0
+    local less = is_ours(head) and deadline - (now + liveness) or 0
     if less > 0 then
       for _, other in ipairs(redis.call('lrange', KEYS[2], 0, -1)) do
-        moment = tonumber(redis.call('zscore', KEYS[3], other) or 0)
-        if moment > now + believed then
+        deadline = tonumber(redis.call('zscore', KEYS[3], other) or 0)
+        if deadline > now + liveness then
           redis.call('zrem', KEYS[3], other)
-          redis.call('zadd', KEYS[3], math.max(moment - less, now + believed), other)
+          redis.call('zadd', KEYS[3], math.max(deadline - less, now + liveness), other)
         end
       end
     end
@@ -96,11 +96,11 @@ local own = tonumber(redis.call('zscore', KEYS[3], owner) or 0)
 local place = redis.call('lpos', KEYS[2], owner)
 local before = place ~= 0 and redis.call('lindex', KEYS[2], place and place - 1 or -1)
 local until_then = before and tonumber(redis.call('zscore', KEYS[3], before) or 0)
-local moment = now + believed
+local deadline = now + liveness
 -- Each thread of Redisson ahead will subtract its wait from this deadline, perhaps all of them before the next attempt.
 -- If a waiter of ours ahead has asked lately and has the usual deadline, there is none.
 if before
-  and not (is_ours(before) and until_then <= moment and until_then > moment - 2 * far and own <= moment)
+  and not (is_ours(before) and until_then <= deadline and until_then > deadline - 2 * far and own <= deadline)
 then
   local theirs, last = 0, nil
   for _, other in ipairs(redis.call('lrange', KEYS[2], 0, (place or 0) - 1)) do
@@ -110,7 +110,7 @@ then
   end
   if last then
     local its = tonumber(redis.call('zscore', KEYS[3], last) or 0)
-    moment = math.max(moment + theirs * tonumber(ARGV[10]), its)
+    deadline = math.max(deadline + theirs * tonumber(ARGV[10]), its)
   end
 end
 if place then
@@ -118,7 +118,7 @@ if place then
 else
   place = redis.call('rpush', KEYS[2], owner) - 1
 end
-redis.call('zadd', KEYS[3], moment, owner)
+redis.call('zadd', KEYS[3], deadline, owner)
 if place == 0 then
   local left = redis.call('pttl', KEYS[1])
   return left < 0 and near or math.max(1, math.min(left, near))

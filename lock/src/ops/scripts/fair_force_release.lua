@@ -4,34 +4,36 @@
 -- KEYS[2]  the queue: a list of owners, the next one first
 -- KEYS[3]  the liveness deadline of each: a sorted set of times in ms
 -- KEYS[4]  the lock's channel; each waiter's own channel has its owner as a suffix
--- KEYS[5]  the request: what was answered
+-- KEYS[5]  the request sequence: its last call, and what was answered
 -- ARGV[1]  not after, by the server's clock, in ms
 -- ARGV[2]  message
 -- ARGV[3]  the command that publishes
--- ARGV[4]  how long to remember the request, in ms
+-- ARGV[4]  the call's number in its sequence
+-- ARGV[5]  how long to remember the call, in ms
 --
--- Answers 1: there was a hold. 0: there was none. {'LATE', now}: arrived too late, did nothing. A key that is not
--- a hash holds other data: an error, and it stays. Data where list or set should be stays too, and is no error.
+-- Answers 1: there was a hold. 0: there was none. {'LATE', now}: arrived too late, or after the next call of its
+-- sequence, and did nothing. A key that is not a hash holds other data: an error, and it stays. Data where list or set
+-- should be stays too, and is no error.
 --
--- Atomic: Redis runs one script at a time. The answer is remembered under the request, so a copy does not end a
--- later hold. A copy that arrives after the record expired is refused.
+-- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last call, so a copy does
+-- not end a later hold. A copy that arrives after the record expired is refused.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-if now > tonumber(ARGV[1]) then
+local last, known = string.match(redis.call('get', KEYS[5]) or '', '^(%d+) (-?%d+)$')
+if now > tonumber(ARGV[1]) or tonumber(last or 0) > tonumber(ARGV[4]) then
   return {'LATE', now}
 end
-local known = redis.call('get', KEYS[5])
-if known then
+if last == ARGV[4] then
   return tonumber(known)
 end
 local kind = redis.call('type', KEYS[1]).ok
 if kind ~= 'none' and kind ~= 'hash' then
   return redis.error_reply('WRONGTYPE Operation against a key holding the wrong kind of value')
 end
-local line, moments = redis.call('type', KEYS[2]).ok, redis.call('type', KEYS[3]).ok
+local list_type, set_type = redis.call('type', KEYS[2]).ok, redis.call('type', KEYS[3]).ok
 local ended = redis.call('del', KEYS[1])
-redis.call('set', KEYS[5], ended, 'px', ARGV[4])
-if (line ~= 'list' and line ~= 'none') or (moments ~= 'zset' and moments ~= 'none') then
+redis.call('set', KEYS[5], ARGV[4] .. ' ' .. ended, 'px', ARGV[5])
+if (list_type ~= 'list' and list_type ~= 'none') or (set_type ~= 'zset' and set_type ~= 'none') then
   return ended
 end
 -- Dead waiters leave the queue.

@@ -19,7 +19,7 @@
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local owner = ARGV[1]
-local line, moments = redis.call('type', KEYS[2]).ok, redis.call('type', KEYS[3]).ok
+local list_type, set_type = redis.call('type', KEYS[2]).ok, redis.call('type', KEYS[3]).ok
 local answer = 0
 if redis.pcall('hexists', KEYS[1], owner) == 1 then
   -- A holder is not in the queue.
@@ -30,14 +30,14 @@ else
     answer = -1
   end
   -- The deadlines behind do not change. A waiter of ours adds nothing to them.
-  if moments == 'zset' then
+  if set_type == 'zset' then
     redis.call('zrem', KEYS[3], owner)
   end
-  if line == 'list' then
+  if list_type == 'list' then
     redis.call('lrem', KEYS[2], 0, owner)
   end
 end
-if (line ~= 'list' and line ~= 'none') or (moments ~= 'zset' and moments ~= 'none') then
+if (list_type ~= 'list' and list_type ~= 'none') or (set_type ~= 'zset' and set_type ~= 'none') then
   return {answer, now}
 end
 -- Dead waiters leave the queue.

@@ -1,40 +1,41 @@
 -- Counts a latch down by one, and opens it at zero.
 --
 -- KEYS[1]  the latch: a number
--- KEYS[2]  the request: what was answered
+-- KEYS[2]  the request sequence: its last call, and what was answered
 -- ARGV[1]  not after, by the server's clock, in ms
--- ARGV[2]  how long to remember the request, in ms
--- ARGV[3]  the command that publishes
--- ARGV[4]  its channel
+-- ARGV[2]  the call's number in its sequence
+-- ARGV[3]  how long to remember the call, in ms
+-- ARGV[4]  the command that publishes
+-- ARGV[5]  its channel
 --
--- Answers 1: counted. 0: there was nothing to count. {'LATE', now}: arrived too late, did nothing. A key that is no
--- number is an error, and it stays.
+-- Answers 1: counted. 0: there was nothing to count. {'LATE', now}: arrived too late, or after the next call of its
+-- sequence, and did nothing. A key that is no number is an error, and it stays.
 --
--- Atomic: Redis runs one script at a time. The answer is remembered under the request, so a copy counts nothing. The
--- message 0 opens Redisson's gate. The channel is no key: Redisson's name for it may be of another slot. The first
--- write is DEL of what is not there: DEL is allowed on a server that is out of memory, DECR is not, and after a
--- script's first write all are.
+-- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last call, so a copy
+-- counts nothing. The message 0 opens Redisson's gate. The channel is no key: Redisson's name for it may be of another
+-- slot. The first write is PEXPIRE: it is allowed on a server that is out of memory, DECR is not, and after a script's
+-- first write all are.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-if now > tonumber(ARGV[1]) then
+local last, known = string.match(redis.call('get', KEYS[2]) or '', '^(%d+) (-?%d+)$')
+if now > tonumber(ARGV[1]) or tonumber(last or 0) > tonumber(ARGV[2]) then
   return {'LATE', now}
 end
-local known = redis.call('get', KEYS[2])
-if known then
+if last == ARGV[2] then
   return tonumber(known)
 end
 local value = redis.call('get', KEYS[1])
 if value and not string.match(value, '^-?%d+$') then
   return redis.error_reply('WRONGTYPE Operation against a key holding the wrong kind of value')
 end
-redis.call('del', KEYS[2])
+redis.call('pexpire', KEYS[2], ARGV[3])
 local answer = 0
 if value then
   if redis.call('decr', KEYS[1]) <= 0 then
     redis.call('del', KEYS[1])
-    redis.call(ARGV[3], ARGV[4], '0')
+    redis.call(ARGV[4], ARGV[5], '0')
   end
   answer = 1
 end
-redis.call('set', KEYS[2], answer, 'px', ARGV[2])
+redis.call('set', KEYS[2], ARGV[2] .. ' ' .. answer, 'px', ARGV[3])
 return answer

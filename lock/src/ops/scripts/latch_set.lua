@@ -1,25 +1,26 @@
 -- Sets a latch's count, unless it has one.
 --
 -- KEYS[1]  the latch: a number
--- KEYS[2]  the request: what was answered
+-- KEYS[2]  the request sequence: its last call, and what was answered
 -- ARGV[1]  not after, by the server's clock, in ms
 -- ARGV[2]  count
--- ARGV[3]  how long to remember the request, in ms
--- ARGV[4]  the command that publishes
--- ARGV[5]  its channel
+-- ARGV[3]  the call's number in its sequence
+-- ARGV[4]  how long to remember the call, in ms
+-- ARGV[5]  the command that publishes
+-- ARGV[6]  its channel
 --
--- Answers 1: set. 0: it has a count. {'LATE', now}: arrived too late, did nothing. A key that is no number is an error,
--- and it stays.
+-- Answers 1: set. 0: it has a count. {'LATE', now}: arrived too late, or after the next call of its sequence, and did
+-- nothing. A key that is no number is an error, and it stays.
 --
--- Atomic: Redis runs one script at a time. The answer is remembered under the request, so a copy sets nothing. The
--- message 1 closes Redisson's gate. The channel is no key: Redisson's name for it may be of another slot.
+-- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last call, so a copy sets
+-- nothing. The message 1 closes Redisson's gate. The channel is no key: Redisson's name for it may be of another slot.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-if now > tonumber(ARGV[1]) then
+local last, known = string.match(redis.call('get', KEYS[2]) or '', '^(%d+) (-?%d+)$')
+if now > tonumber(ARGV[1]) or tonumber(last or 0) > tonumber(ARGV[3]) then
   return {'LATE', now}
 end
-local known = redis.call('get', KEYS[2])
-if known then
+if last == ARGV[3] then
   return tonumber(known)
 end
 local value = redis.call('get', KEYS[1])
@@ -29,8 +30,8 @@ end
 local answer = 0
 if not value then
   redis.call('set', KEYS[1], ARGV[2])
-  redis.call(ARGV[4], ARGV[5], '1')
+  redis.call(ARGV[5], ARGV[6], '1')
   answer = 1
 end
-redis.call('set', KEYS[2], answer, 'px', ARGV[3])
+redis.call('set', KEYS[2], ARGV[3] .. ' ' .. answer, 'px', ARGV[4])
 return answer

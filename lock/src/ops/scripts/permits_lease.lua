@@ -1,29 +1,30 @@
 -- Sets the lease of a permit.
 --
 -- KEYS[1]  the leases: ids and when they end
--- KEYS[2]  the request: what was answered
+-- KEYS[2]  the request sequence: its last call, and what was answered
 -- ARGV[1]  not after, by the server's clock, in ms
 -- ARGV[2]  id
 -- ARGV[3]  lease in ms, -1 for none
--- ARGV[4]  how long to remember the request, in ms
+-- ARGV[4]  the call's number in its sequence
+-- ARGV[5]  how long to remember the call, in ms
 --
--- Answers 1: done. 0: no permit of that id is taken. {'LATE', now}: arrived too late, did nothing. A key of another
--- type is an error, and it stays.
+-- Answers 1: done. 0: no permit of that id is taken. {'LATE', now}: arrived too late, or after the next call of its
+-- sequence, and did nothing. A key of another type is an error, and it stays.
 --
--- Atomic: Redis runs one script at a time. The answer is remembered under the request, so a copy does not undo what was
--- set after it. A permit whose lease has ended does not come back. The first write is DEL of what is not there: DEL is
+-- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last call, so a copy does
+-- not undo what was set after it. A permit whose lease has ended does not come back. The first write is PEXPIRE: it is
 -- allowed on a server that is out of memory, ZADD is not, and after a script's first write all are.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-if now > tonumber(ARGV[1]) then
+local last, known = string.match(redis.call('get', KEYS[2]) or '', '^(%d+) (-?%d+)$')
+if now > tonumber(ARGV[1]) or tonumber(last or 0) > tonumber(ARGV[4]) then
   return {'LATE', now}
 end
-local known = redis.call('get', KEYS[2])
-if known then
+if last == ARGV[4] then
   return tonumber(known)
 end
 local score = redis.call('zscore', KEYS[1], ARGV[2])
-redis.call('del', KEYS[2])
+redis.call('pexpire', KEYS[2], ARGV[5])
 local answer = 0
 if score and tonumber(score) > now then
   local ends = '922337203685477'
@@ -33,5 +34,5 @@ if score and tonumber(score) > now then
   redis.call('zadd', KEYS[1], 'XX', ends, ARGV[2])
   answer = 1
 end
-redis.call('set', KEYS[2], answer, 'px', ARGV[4])
+redis.call('set', KEYS[2], ARGV[4] .. ' ' .. answer, 'px', ARGV[5])
 return answer

@@ -3,23 +3,26 @@
 -- KEYS[1]  the semaphore: a number of permits that are free
 -- KEYS[2]  the leases: ids and when they end
 -- KEYS[3]  the channel
--- KEYS[4]  the request: what was answered
+-- KEYS[4]  the request sequence: its last call, and what was answered
 -- ARGV[1]  not after, by the server's clock, in ms
 -- ARGV[2]  permits
--- ARGV[3]  how long to remember the request, in ms
--- ARGV[4]  the command that publishes
+-- ARGV[3]  the call's number in its sequence
+-- ARGV[4]  how long to remember the call, in ms
+-- ARGV[5]  the command that publishes
 --
--- Answers 1: done. {'LATE', now}: arrived too late, did nothing. A key of another type is an error, and it stays.
+-- Answers 1: done. {'LATE', now}: arrived too late, or after the next call of its sequence, and did nothing. A key of
+-- another type is an error, and it stays.
 --
--- Atomic: Redis runs one script at a time. The answer is remembered under the request, so a copy does not undo what was
--- set after it. If more are taken than there are to be, less than none are free until enough have come back.
+-- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last call, so a copy does
+-- not undo what was set after it. If more are taken than there are to be, less than none are free until enough have
+-- come back.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-if now > tonumber(ARGV[1]) then
+local last, known = string.match(redis.call('get', KEYS[4]) or '', '^(%d+) (-?%d+)$')
+if now > tonumber(ARGV[1]) or tonumber(last or 0) > tonumber(ARGV[3]) then
   return {'LATE', now}
 end
-local known = redis.call('get', KEYS[4])
-if known then
+if last == ARGV[3] then
   return tonumber(known)
 end
 local value = redis.call('get', KEYS[1])
@@ -35,7 +38,7 @@ if value then
 end
 redis.call('incrby', KEYS[1], left - tonumber(value or '0'))
 if left > 0 then
-  redis.call(ARGV[4], KEYS[3], left)
+  redis.call(ARGV[5], KEYS[3], left)
 end
-redis.call('set', KEYS[4], 1, 'px', ARGV[3])
+redis.call('set', KEYS[4], ARGV[3] .. ' 1', 'px', ARGV[4])
 return 1

@@ -2,25 +2,27 @@
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  its channel
--- KEYS[3]  the request: what was answered
+-- KEYS[3]  the request sequence: its last call, and what was answered
 -- ARGV[1]  not after, by the server's clock, in ms
 -- ARGV[2]  the mode: read or write
 -- ARGV[3]  message
 -- ARGV[4]  the command that publishes
--- ARGV[5]  how long to remember the request, in ms
+-- ARGV[5]  the call's number in its sequence
+-- ARGV[6]  how long to remember the call, in ms
 --
--- Answers 1: there was a hold. 0: none in that mode. {'LATE', now}: arrived too late, did nothing.
+-- Answers 1: there was a hold. 0: none in that mode. {'LATE', now}: arrived too late, or after the next call of its
+-- sequence, and did nothing.
 --
--- Atomic: Redis runs one script at a time. The answer is remembered under the request, so a copy does not end a
--- later hold. A copy that arrives after the record expired is refused. The keys of single
--- levels expire: without a field they are not read.
+-- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last call, so a copy does
+-- not end a later hold. A copy that arrives after the record expired is refused. The keys of single levels expire:
+-- without a field they are not read.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-if now > tonumber(ARGV[1]) then
+local last, known = string.match(redis.call('get', KEYS[3]) or '', '^(%d+) (-?%d+)$')
+if now > tonumber(ARGV[1]) or tonumber(last or 0) > tonumber(ARGV[5]) then
   return {'LATE', now}
 end
-local known = redis.call('get', KEYS[3])
-if known then
+if last == ARGV[5] then
   return tonumber(known)
 end
 local ended = 0
@@ -28,5 +30,5 @@ if redis.call('hget', KEYS[1], 'mode') == ARGV[2] then
   ended = redis.call('del', KEYS[1])
   redis.call(ARGV[4], KEYS[2], ARGV[3])
 end
-redis.call('set', KEYS[3], ended, 'px', ARGV[5])
+redis.call('set', KEYS[3], ARGV[5] .. ' ' .. ended, 'px', ARGV[6])
 return ended

@@ -2,33 +2,35 @@
 --
 -- KEYS[1]  the semaphore: a number of permits
 -- KEYS[2]  its channel
--- KEYS[3]  the request: what was answered
+-- KEYS[3]  the request sequence: its last call, and what was answered
 -- ARGV[1]  not after, by the server's clock, in ms
 -- ARGV[2]  permits
 -- ARGV[3]  1 if only a semaphore that exists may be changed
--- ARGV[4]  how long to remember the request, in ms
--- ARGV[5]  the command that publishes
+-- ARGV[4]  the call's number in its sequence
+-- ARGV[5]  how long to remember the call, in ms
+-- ARGV[6]  the command that publishes
 --
 -- Answers 1: done. 0: there is no semaphore. -1: its number would not fit into 32 bits, with which Java counts.
--- {'LATE', now}: arrived too late, did nothing. A key that is no number is an error, and it stays.
+-- {'LATE', now}: arrived too late, or after the next call of its sequence, and did nothing. A key that is no number is
+-- an error, and it stays.
 --
--- Atomic: Redis runs one script at a time. The answer is remembered under the request, so a copy adds nothing. A time
--- to live stays. The first write is DEL of what is not there: DEL is allowed on a server that is out of memory, INCRBY
--- is not, and after a script's first write all are.
+-- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last call, so a copy adds
+-- nothing. A time to live stays. The first write is PEXPIRE: it is allowed on a server that is out of memory, INCRBY is
+-- not, and after a script's first write all are.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-if now > tonumber(ARGV[1]) then
+local last, known = string.match(redis.call('get', KEYS[3]) or '', '^(%d+) (-?%d+)$')
+if now > tonumber(ARGV[1]) or tonumber(last or 0) > tonumber(ARGV[4]) then
   return {'LATE', now}
 end
-local known = redis.call('get', KEYS[3])
-if known then
+if last == ARGV[4] then
   return tonumber(known)
 end
 local value = redis.call('get', KEYS[1])
 if value and not string.match(value, '^-?%d+$') then
   return redis.error_reply('WRONGTYPE Operation against a key holding the wrong kind of value')
 end
-redis.call('del', KEYS[3])
+redis.call('pexpire', KEYS[3], ARGV[5])
 local answer = 1
 local sum = tonumber(value or '0') + tonumber(ARGV[2])
 if not value and ARGV[3] == '1' then
@@ -38,8 +40,8 @@ elseif sum > 2147483647 or sum < -2147483648 then
 else
   local left = redis.call('incrby', KEYS[1], ARGV[2])
   if left > 0 and tonumber(ARGV[2]) > 0 then
-    redis.call(ARGV[5], KEYS[2], left)
+    redis.call(ARGV[6], KEYS[2], left)
   end
 end
-redis.call('set', KEYS[3], answer, 'px', ARGV[4])
+redis.call('set', KEYS[3], ARGV[4] .. ' ' .. answer, 'px', ARGV[5])
 return answer

@@ -1,32 +1,33 @@
 -- Takes all permits that are left.
 --
 -- KEYS[1]  the semaphore: a number of permits
--- KEYS[2]  the request: how many it took, 0 undone
+-- KEYS[2]  the request sequence: its last call, and how many it took, 0 undone
 -- ARGV[1]  not after, by the server's clock, in ms
--- ARGV[2]  how long to remember the request, in ms
+-- ARGV[2]  the call's number in its sequence
+-- ARGV[3]  how long to remember the call, in ms
 --
--- Answers how many there were, which may be less than none. {'LATE', now}: arrived too late, did nothing. A key that is
--- no number is an error, and it stays.
+-- Answers how many there were, which may be less than none. {'LATE', now}: arrived too late, or after the next call of
+-- its sequence, and did nothing. A key that is no number is an error, and it stays.
 --
--- Atomic: Redis runs one script at a time. The answer is remembered under the request, so a copy takes nothing and says
--- the same. It remembers it anew, as semaphore_acquire.lua does. A time to live stays.
+-- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last call, so a copy
+-- takes nothing and says the same. It remembers it anew, as semaphore_acquire.lua does. A time to live stays.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-if now > tonumber(ARGV[1]) then
+local last, known = string.match(redis.call('get', KEYS[2]) or '', '^(%d+) (-?%d+)$')
+if now > tonumber(ARGV[1]) or tonumber(last or 0) > tonumber(ARGV[2]) then
   return {'LATE', now}
 end
-local known = redis.call('get', KEYS[2])
-if known then
-  redis.call('pexpire', KEYS[2], ARGV[2])
+if last == ARGV[2] then
+  redis.call('pexpire', KEYS[2], ARGV[3])
   return tonumber(known)
 end
-local value = redis.call('get', KEYS[1])
-if value and not string.match(value, '^-?%d+$') then
+local value = redis.call('get', KEYS[1]) or '0'
+if not string.match(value, '^-?%d+$') then
   return redis.error_reply('WRONGTYPE Operation against a key holding the wrong kind of value')
 end
-local left = tonumber(value or '0')
+local left = tonumber(value)
 if left ~= 0 then
   redis.call('decrby', KEYS[1], value)
 end
-redis.call('set', KEYS[2], left, 'px', ARGV[2])
+redis.call('set', KEYS[2], ARGV[2] .. ' ' .. value, 'px', ARGV[3])
 return left

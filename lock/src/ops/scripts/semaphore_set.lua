@@ -2,24 +2,26 @@
 --
 -- KEYS[1]  the semaphore: a number of permits
 -- KEYS[2]  its channel
--- KEYS[3]  the request: what was answered
+-- KEYS[3]  the request sequence: its last call, and what was answered
 -- ARGV[1]  not after, by the server's clock, in ms
 -- ARGV[2]  permits
 -- ARGV[3]  its time to live in ms, 0 for none
--- ARGV[4]  how long to remember the request, in ms
--- ARGV[5]  the command that publishes
+-- ARGV[4]  the call's number in its sequence
+-- ARGV[5]  how long to remember the call, in ms
+-- ARGV[6]  the command that publishes
 --
--- Answers 1: created. 0: there is one. {'LATE', now}: arrived too late, did nothing. A key that is no number is an error,
--- and it stays.
+-- Answers 1: created. 0: there is one. {'LATE', now}: arrived too late, or after the next call of its sequence, and did
+-- nothing. A key that is no number is an error, and it stays.
 --
--- Atomic: Redis runs one script at a time. The answer is remembered under the request, so a copy changes nothing.
+-- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last call, so a copy
+-- changes nothing.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-if now > tonumber(ARGV[1]) then
+local last, known = string.match(redis.call('get', KEYS[3]) or '', '^(%d+) (-?%d+)$')
+if now > tonumber(ARGV[1]) or tonumber(last or 0) > tonumber(ARGV[4]) then
   return {'LATE', now}
 end
-local known = redis.call('get', KEYS[3])
-if known then
+if last == ARGV[4] then
   return tonumber(known)
 end
 local value = redis.call('get', KEYS[1])
@@ -33,9 +35,9 @@ if not value then
     redis.call('pexpire', KEYS[1], ARGV[3])
   end
   if tonumber(ARGV[2]) > 0 then
-    redis.call(ARGV[5], KEYS[2], ARGV[2])
+    redis.call(ARGV[6], KEYS[2], ARGV[2])
   end
   answer = 1
 end
-redis.call('set', KEYS[3], answer, 'px', ARGV[4])
+redis.call('set', KEYS[3], ARGV[4] .. ' ' .. answer, 'px', ARGV[5])
 return answer

@@ -1,26 +1,27 @@
 -- Ends any hold of the lock.
 --
 -- KEYS[1]  the lock
--- KEYS[2]  the request: what was answered
+-- KEYS[2]  the request sequence: its last call, and what was answered
 -- ARGV[1]  not after, by the server's clock, in ms
--- ARGV[2]  how long to remember the request, in ms
+-- ARGV[2]  the call's number in its sequence
+-- ARGV[3]  how long to remember the call, in ms
 --
--- Answers 1: there was a hold. 0: there was none. {'LATE', now}: arrived too late, did nothing. A key that is not
--- a text holds other data: an error, and it stays.
+-- Answers 1: there was a hold. 0: there was none. {'LATE', now}: arrived too late, or after the next call of its
+-- sequence, and did nothing. A key that is not a text holds other data: an error, and it stays.
 --
--- Atomic: Redis runs one script at a time. The answer is remembered under the request, so a copy does not end a
--- later hold. A copy that arrives after the record expired is refused.
+-- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last call, so a copy does
+-- not end a later hold. A copy that arrives after the record expired is refused.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-if now > tonumber(ARGV[1]) then
+local last, known = string.match(redis.call('get', KEYS[2]) or '', '^(%d+) (-?%d+)$')
+if now > tonumber(ARGV[1]) or tonumber(last or 0) > tonumber(ARGV[2]) then
   return {'LATE', now}
 end
-local known = redis.call('get', KEYS[2])
-if known then
+if last == ARGV[2] then
   return tonumber(known)
 end
 -- An error if it is no text.
 redis.call('get', KEYS[1])
 local ended = redis.call('del', KEYS[1])
-redis.call('set', KEYS[2], ended, 'px', ARGV[2])
+redis.call('set', KEYS[2], ARGV[2] .. ' ' .. ended, 'px', ARGV[3])
 return ended

@@ -7,7 +7,7 @@ use super::connections::{connect, subscribe, unsubscribe};
 use super::locks::{hold, take};
 use super::{Row, answered, release};
 use crate::faults::Fault;
-use crate::holding::Wish;
+use crate::holding::RivalKind;
 use crate::sends::Sends::{Command, Script};
 use crate::stage::{Said, Stage};
 use crate::trouble::elsewhere;
@@ -29,27 +29,27 @@ pub(super) const ROWS: &[Row] = &[
     subscribe(FAMILY, "SSUBSCRIBE").with(Kind::InCluster),
     unsubscribe(FAMILY, "SUNSUBSCRIBE").with(Kind::InCluster),
     Row::new((FAMILY, "acquire", "Lock::try_lock"), Script("acquire"), take)
-        .wish(Wish::Lock)
+        .rival(RivalKind::Lock)
         .with(Kind::InCluster),
     Row::new((FAMILY, "acquire on the way", "Lock::try_lock"), Command("ASKING"), ask)
-        .wish(Wish::Lock)
+        .rival(RivalKind::Lock)
         .with(Kind::InCluster)
         .at_the_other_door()
         .on_a_fresh_connection(),
     Row::new((FAMILY, "release", "LockGuard::unlock"), Script("release"), release)
         .prepare(hold)
-        .wish(Wish::Lock)
+        .rival(RivalKind::Lock)
         .with(Kind::InCluster),
     Row::new((FAMILY, "renew", "the watchdog"), Script("renew"), |stage| Ok(stage.watch()))
         .prepare(hold)
-        .wish(Wish::Lock)
+        .rival(RivalKind::Lock)
         .with(Kind::InCluster)
         .in_the_background(),
     Row::new((FAMILY, "is it locked", "Lock::is_locked"), Command("EXISTS"), |stage| {
         stage.client.lock(&stage.name).is_locked().map(answered)
     })
     .prepare(hold)
-    .wish(Wish::Lock)
+    .rival(RivalKind::Lock)
     .with(Kind::InCluster),
 ];
 

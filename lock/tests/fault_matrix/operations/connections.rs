@@ -7,7 +7,7 @@ use wheellock::Error;
 
 use super::{Row, answered, delete, stranger};
 use crate::common::pause;
-use crate::holding::Wish;
+use crate::holding::RivalKind;
 use crate::sends::Sends::Command;
 use crate::stage::{Said, Stage};
 use crate::world::{Kind, PASSWORD, USER};
@@ -44,7 +44,7 @@ pub(super) const ROWS: &[Row] = &[
     })
     .prepare(stand_in)
     .finish(delete)
-    .wish(Wish::Lock)
+    .rival(RivalKind::Lock)
     .longer(SILENT_WAIT)
     .on_a_fresh_connection(),
 ];
@@ -53,7 +53,7 @@ pub(super) const fn subscribe(family: &'static str, command: &'static str) -> Ro
     Row::new((family, "subscribe", "Lock::try_lock_for"), Command(command), wait)
         .prepare(stand_in)
         .finish(delete)
-        .wish(Wish::Lock)
+        .rival(RivalKind::Lock)
         .longer(LONG_WAIT)
         .requests(usize::MAX)
         .on_a_fresh_connection()
@@ -63,7 +63,7 @@ pub(super) const fn unsubscribe(family: &'static str, command: &'static str) -> 
     Row::new((family, "unsubscribe", "Lock::try_lock_for"), Command(command), wait_in_vain)
         .prepare(stand_in)
         .finish(delete)
-        .wish(Wish::Lock)
+        .rival(RivalKind::Lock)
         .longer(SHORT_WAIT)
         .on_a_fresh_connection()
 }

@@ -4,7 +4,7 @@ use wheellock::Error;
 
 use super::connections::{SHORT_WAIT, stand_in};
 use super::{Row, delete, done_if, release};
-use crate::holding::Wish;
+use crate::holding::RivalKind;
 use crate::sends::Sends::Script;
 use crate::stage::{Said, Stage};
 
@@ -14,28 +14,28 @@ pub(super) const ROWS: &[Row] = &[
     Row::new((FAIR, "acquire", "Lock::try_lock"), Script("fair_acquire"), |stage| {
         stage.client.fair_lock(&stage.name).try_lock().map(|guard| stage.keep_if(guard))
     })
-    .wish(Wish::Lock),
+    .rival(RivalKind::Lock),
     Row::new((FAIR, "stand in line", "Lock::try_lock_for"), Script("fair_acquire"), wait)
         .prepare(stand_in)
         .finish(delete)
-        .wish(Wish::Lock)
+        .rival(RivalKind::Lock)
         .longer(SHORT_WAIT)
         .lasting(line),
     Row::new((FAIR, "leave the line", "Lock::try_lock_for"), Script("fair_release"), wait)
         .prepare(stand_in)
         .finish(delete)
-        .wish(Wish::Lock)
+        .rival(RivalKind::Lock)
         .longer(SHORT_WAIT)
         .lasting(line),
     Row::new((FAIR, "release", "LockGuard::unlock"), Script("fair_release"), release)
         .prepare(|stage| stage.client.fair_lock(&stage.name).lock().map(|guard| stage.keep(guard)))
-        .wish(Wish::Lock),
+        .rival(RivalKind::Lock),
     Row::new((FAIR, "force", "Lock::force_unlock"), Script("fair_force_release"), |stage| {
         stage.client.fair_lock(&stage.name).force_unlock().map(done_if)
     })
     .prepare(stand_in)
     .finish(delete)
-    .wish(Wish::Lock)
+    .rival(RivalKind::Lock)
     .number(&[""], &[]),
 ];
 

@@ -4,7 +4,7 @@ use wheellock::Error;
 
 use super::connections::stand_in;
 use super::{Row, answered, delete, done_if, release};
-use crate::holding::Wish;
+use crate::holding::RivalKind;
 use crate::sends::Sends::{Command, Script};
 use crate::stage::{Said, Stage};
 use crate::world::Kind;
@@ -13,52 +13,52 @@ const LOCK: &str = "Locks";
 const OTHERS: &str = "Fenced, simple and spin locks";
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new((LOCK, "acquire", "Lock::try_lock"), Script("acquire"), take).wish(Wish::Lock),
+    Row::new((LOCK, "acquire", "Lock::try_lock"), Script("acquire"), take).rival(RivalKind::Lock),
     Row::new((LOCK, "wait for a replica", "Lock::try_lock"), Command("WAIT"), take)
-        .wish(Wish::Lock)
+        .rival(RivalKind::Lock)
         .with(Kind::WithReplica),
     Row::new((LOCK, "nest", "Lock::try_lock"), Script("set_count"), take)
         .prepare(hold)
-        .wish(Wish::Lock),
+        .rival(RivalKind::Lock),
     Row::new((LOCK, "leave a nested", "LockGuard::unlock"), Script("set_count"), release)
         .prepare(|stage| hold(stage).and_then(|_| hold(stage)))
-        .wish(Wish::Lock),
+        .rival(RivalKind::Lock),
     Row::new((LOCK, "release", "LockGuard::unlock"), Script("release"), release)
         .prepare(hold)
-        .wish(Wish::Lock),
+        .rival(RivalKind::Lock),
     Row::new((LOCK, "drop", "dropping the guard"), Script("release"), |stage| {
         drop(stage.part());
-        Ok(if stage.client.stats().owed_releases == 0 { Said::Done } else { Said::Owed })
+        Ok(if stage.client.stats().queued_releases == 0 { Said::Done } else { Said::Owed })
     })
     .prepare(hold)
-    .wish(Wish::Lock),
+    .rival(RivalKind::Lock),
     Row::new((LOCK, "renew", "the watchdog"), Script("renew"), |stage| Ok(stage.watch()))
         .prepare(hold)
-        .wish(Wish::Lock)
+        .rival(RivalKind::Lock)
         .in_the_background(),
     Row::new((LOCK, "force", "Lock::force_unlock"), Script("force_release"), |stage| {
         stage.client.lock(&stage.name).force_unlock().map(done_if)
     })
     .prepare(stand_in)
     .finish(delete)
-    .wish(Wish::Lock)
+    .rival(RivalKind::Lock)
     .number(&[""], &[]),
     Row::new((LOCK, "is it locked", "Lock::is_locked"), Command("EXISTS"), |stage| {
         stage.client.lock(&stage.name).is_locked().map(answered)
     })
     .prepare(hold)
-    .wish(Wish::Lock),
+    .rival(RivalKind::Lock),
     Row::new((LOCK, "for how long", "Lock::remaining_lease"), Command("PTTL"), |stage| {
         stage.client.lock(&stage.name).remaining_lease().map(answered)
     })
     .prepare(hold)
-    .wish(Wish::Lock),
+    .rival(RivalKind::Lock),
     Row::new((OTHERS, "fenced: acquire", "Lock::try_lock"), Script("fenced_acquire"), take_fenced)
-        .wish(Wish::Lock)
+        .rival(RivalKind::Lock)
         .lasting(token),
     Row::new((OTHERS, "fenced: draw a token", "Lock::try_lock"), Script("draw_token"), take_fenced)
         .prepare(hold)
-        .wish(Wish::Lock)
+        .rival(RivalKind::Lock)
         .before(Script("set_count"))
         .lasting(token),
     Row::new((OTHERS, "fenced: last token", "Lock::last_token"), Command("GET"), |stage| {
@@ -68,15 +68,15 @@ pub(super) const ROWS: &[Row] = &[
     Row::new((OTHERS, "simple: acquire", "Lock::try_lock"), Script("simple_acquire"), |stage| {
         stage.client.simple_lock(&stage.name).try_lock().map(|guard| stage.keep_if(guard))
     })
-    .wish(Wish::SimpleLock),
+    .rival(RivalKind::SimpleLock),
     Row::new((OTHERS, "simple: release", "LockGuard::unlock"), Script("simple_release"), release)
         .prepare(hold_simple)
-        .wish(Wish::SimpleLock),
+        .rival(RivalKind::SimpleLock),
     Row::new((OTHERS, "simple: renew", "the watchdog"), Script("simple_renew"), |stage| {
         Ok(stage.watch())
     })
     .prepare(hold_simple)
-    .wish(Wish::SimpleLock)
+    .rival(RivalKind::SimpleLock)
     .in_the_background(),
     Row::new(
         (OTHERS, "simple: force", "Lock::force_unlock"),
@@ -88,15 +88,15 @@ pub(super) const ROWS: &[Row] = &[
         Ok(Said::Done)
     })
     .finish(delete)
-    .wish(Wish::SimpleLock)
+    .rival(RivalKind::SimpleLock)
     .number(&[""], &[]),
     Row::new((OTHERS, "spin: acquire", "Lock::try_lock"), Script("acquire"), |stage| {
         stage.client.spin_lock(&stage.name).try_lock().map(|guard| stage.keep_if(guard))
     })
-    .wish(Wish::Lock),
+    .rival(RivalKind::Lock),
     Row::new((OTHERS, "spin: release", "LockGuard::unlock"), Script("release"), release)
         .prepare(|stage| stage.client.spin_lock(&stage.name).lock().map(|guard| stage.keep(guard)))
-        .wish(Wish::Lock),
+        .rival(RivalKind::Lock),
 ];
 
 pub(super) fn take(stage: &Stage<'_>) -> Result<Said, Error> {

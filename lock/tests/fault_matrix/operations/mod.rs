@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use wheellock::Error;
 
-use crate::holding::Wish;
+use crate::holding::RivalKind;
 use crate::sends::Sends;
 use crate::stage::{Said, Stage};
 use crate::world::{Door, Kind};
@@ -43,7 +43,7 @@ pub(crate) struct Row {
     /// Removes what was prepared and has no owner.
     pub(crate) finish: fn(&Stage<'_>),
     /// What a rival tries to acquire.
-    pub(crate) wish: Option<Wish>,
+    pub(crate) rival: Option<RivalKind>,
     /// The key that may hold something else.
     pub(crate) foreign: fn(&str) -> String,
     /// The keys that have no time to live, as in Redisson's layout.
@@ -80,7 +80,7 @@ impl Row {
             prepare: |_| Ok(Said::Nothing),
             act,
             finish: |_| {},
-            wish: None,
+            rival: None,
             foreign: str::to_owned,
             lasting: |_| Vec::new(),
             number: None,
@@ -114,8 +114,8 @@ impl Row {
         self
     }
 
-    const fn wish(mut self, wish: Wish) -> Self {
-        self.wish = Some(wish);
+    const fn rival(mut self, rival: RivalKind) -> Self {
+        self.rival = Some(rival);
         self
     }
 

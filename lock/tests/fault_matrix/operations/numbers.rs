@@ -122,7 +122,7 @@ fn take_and_hear_nothing(stage: &Stage<'_>) -> Result<Said, Error> {
     unheard.withdraw();
     // The fault of the cell comes before the next try.
     kept_from.wait_for_hit(SOON);
-    wait_until("it is owed", SOON, || stage.client.stats().owed_releases > 0);
+    wait_until("it is owed", SOON, || stage.client.stats().queued_releases > 0);
     kept_from.withdraw();
     Ok(Said::Done)
 }
@@ -135,7 +135,7 @@ fn undo(stage: &Stage<'_>) -> Result<Said, Error> {
         Times::Every => stage.window_ends.get(),
     };
     while now() < ends {
-        if stage.client.stats().owed_releases == 0 {
+        if stage.client.stats().queued_releases == 0 {
             return Ok(Said::Done);
         }
         pause(Duration::from_millis(10));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use wheellock::Error;
 
 use super::{Row, answered, done_if, release};
-use crate::holding::Wish;
+use crate::holding::RivalKind;
 use crate::sends::Sends::Script;
 use crate::stage::{Said, Stage};
 
@@ -27,12 +27,12 @@ pub(super) const ROWS: &[Row] = &[
         },
     )
     .prepare(with_one)
-    .wish(Wish::Permit)
+    .rival(RivalKind::Permit)
     .lasting(itself)
     .number(&["1"], &["1"]),
     Row::new((FAMILY, "release", "Permit::release"), Script("permits_release"), release)
         .prepare(hold)
-        .wish(Wish::Permit)
+        .rival(RivalKind::Permit)
         .lasting(itself)
         .number(&["1"], &["1"]),
     Row::new(
@@ -48,7 +48,7 @@ pub(super) const ROWS: &[Row] = &[
     .number(&["1"], &["0", "1"]),
     Row::new((FAMILY, "renew", "the watchdog"), Script("permits_renew"), |stage| Ok(stage.watch()))
         .prepare(hold)
-        .wish(Wish::Permit)
+        .rival(RivalKind::Permit)
         .foreign(|name| format!("{{{name}}}:timeout"))
         .lasting(itself)
         .number(&["1"], &["1"])

@@ -3,7 +3,7 @@
 use wheellock::Error;
 
 use super::{Row, answered, delete, done_if, release};
-use crate::holding::Wish;
+use crate::holding::RivalKind;
 use crate::sends::Sends::Script;
 use crate::stage::{Said, Stage};
 
@@ -11,38 +11,38 @@ const FAMILY: &str = "Read-write locks";
 
 pub(super) const ROWS: &[Row] = &[
     Row::new((FAMILY, "read", "Lock::try_lock"), Script("read_acquire"), take_read)
-        .wish(Wish::WriteLock),
+        .rival(RivalKind::WriteLock),
     Row::new((FAMILY, "nest a read", "Lock::try_lock"), Script("read_set_count"), take_read)
         .prepare(hold_read)
-        .wish(Wish::WriteLock),
+        .rival(RivalKind::WriteLock),
     Row::new((FAMILY, "leave a read", "LockGuard::unlock"), Script("read_release"), release)
         .prepare(hold_read)
-        .wish(Wish::WriteLock),
+        .rival(RivalKind::WriteLock),
     Row::new((FAMILY, "renew a read", "the watchdog"), Script("renew_readers"), |stage| {
         Ok(stage.watch())
     })
     .prepare(hold_read)
-    .wish(Wish::WriteLock)
+    .rival(RivalKind::WriteLock)
     .in_the_background(),
     Row::new((FAMILY, "write", "Lock::try_lock"), Script("write_acquire"), take_write)
-        .wish(Wish::WriteLock),
+        .rival(RivalKind::WriteLock),
     Row::new((FAMILY, "nest a write", "Lock::try_lock"), Script("set_count"), take_write)
         .prepare(hold_write)
-        .wish(Wish::WriteLock),
+        .rival(RivalKind::WriteLock),
     Row::new((FAMILY, "read while writing", "Lock::try_lock"), Script("read_acquire"), take_read)
         .prepare(hold_write)
-        .wish(Wish::WriteLock),
+        .rival(RivalKind::WriteLock),
     Row::new((FAMILY, "write to read", "LockGuard::unlock"), Script("write_release"), |stage| {
         stage.release_below()
     })
     .prepare(|stage| hold_write(stage).and_then(|_| hold_read(stage)))
-    .wish(Wish::WriteLock),
+    .rival(RivalKind::WriteLock),
     Row::new((FAMILY, "leave a write", "LockGuard::unlock"), Script("write_release"), release)
         .prepare(hold_write)
-        .wish(Wish::WriteLock),
+        .rival(RivalKind::WriteLock),
     Row::new((FAMILY, "renew a write", "the watchdog"), Script("renew"), |stage| Ok(stage.watch()))
         .prepare(hold_write)
-        .wish(Wish::WriteLock)
+        .rival(RivalKind::WriteLock)
         .in_the_background(),
     Row::new(
         (FAMILY, "force", "Lock::force_unlock"),
@@ -56,7 +56,7 @@ pub(super) const ROWS: &[Row] = &[
         Ok(Said::Done)
     })
     .finish(delete)
-    .wish(Wish::WriteLock)
+    .rival(RivalKind::WriteLock)
     .number(&[""], &[]),
     Row::new(
         (FAMILY, "is it locked", "Lock::is_locked"),
@@ -64,7 +64,7 @@ pub(super) const ROWS: &[Row] = &[
         |stage| stage.client.read_write_lock(&stage.name).read_lock().is_locked().map(answered),
     )
     .prepare(hold_read)
-    .wish(Wish::WriteLock),
+    .rival(RivalKind::WriteLock),
 ];
 
 fn take_read(stage: &Stage<'_>) -> Result<Said, Error> {

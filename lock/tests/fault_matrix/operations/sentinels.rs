@@ -9,7 +9,7 @@ use super::locks::{hold, take};
 use super::{Row, release};
 use crate::common::{SOON, now, pause};
 use crate::faults::Times;
-use crate::holding::Wish;
+use crate::holding::RivalKind;
 use crate::sends::Sends::{Command, Script};
 use crate::stage::{BETWEEN_TWO_LOOKS, Said, Stage};
 use crate::world::Kind;
@@ -41,17 +41,17 @@ pub(super) const ROWS: &[Row] = &[
         .on_a_fresh_connection(),
     subscribe(FAMILY, "SUBSCRIBE").with(Kind::BehindSentinels).before(Command("ROLE")),
     Row::new((FAMILY, "acquire", "Lock::try_lock"), Script("acquire"), take)
-        .wish(Wish::Lock)
+        .rival(RivalKind::Lock)
         .before(Command("ROLE"))
         .with(Kind::BehindSentinels),
     Row::new((FAMILY, "release", "LockGuard::unlock"), Script("release"), release)
         .prepare(hold)
-        .wish(Wish::Lock)
+        .rival(RivalKind::Lock)
         .before(Command("ROLE"))
         .with(Kind::BehindSentinels),
     Row::new((FAMILY, "renew", "the watchdog"), Script("renew"), |stage| Ok(stage.watch()))
         .prepare(hold)
-        .wish(Wish::Lock)
+        .rival(RivalKind::Lock)
         .before(Command("ROLE"))
         .with(Kind::BehindSentinels)
         .in_the_background(),

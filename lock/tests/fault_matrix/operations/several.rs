@@ -5,7 +5,7 @@ use wheellock_fixture::wait_until;
 
 use super::{Row, release};
 use crate::common::SOON;
-use crate::holding::Wish;
+use crate::holding::RivalKind;
 use crate::sends::Sends::Script;
 use crate::stage::{Said, Stage};
 
@@ -13,11 +13,11 @@ const FAMILY: &str = "Multi and red locks";
 
 pub(super) const ROWS: &[Row] = &[
     Row::new((FAMILY, "multi: acquire", "MultiLock::try_lock"), Script("acquire"), take_both)
-        .wish(Wish::Lock)
+        .rival(RivalKind::Lock)
         .requests(2),
     Row::new((FAMILY, "multi: release", "MultiGuard::unlock"), Script("release"), release)
         .prepare(take_both)
-        .wish(Wish::Lock)
+        .rival(RivalKind::Lock)
         .requests(2),
     Row::new(
         (FAMILY, "red: acquire on one of three", "RedLock::try_lock"),

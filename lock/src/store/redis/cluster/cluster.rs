@@ -31,6 +31,7 @@ use crate::store::redis::cluster::refresh::{Refresher, with_shares};
 use crate::store::redis::cluster::topology::Topology;
 use crate::store::redis::net::deadline::Deadline;
 use crate::store::redis::node::info::Info;
+use crate::store::redis::node::node::ReplyHandler;
 use crate::store::redis::node::pipeline::Redirected;
 use crate::store::redis::node::request::MAX_SENDS;
 use crate::store::redis::resp::redirect::Redirection;
@@ -146,6 +147,39 @@ impl Cluster {
         call: CallGeneration,
     ) -> Result<Value, Failure> {
         self.execute_at(None, operation, timeout, call)
+    }
+
+    /// Sends one operation to the node of its slot; see [`Node::send_detached`]. A redirection is
+    /// a failure for `on_reply`, and a reason to refresh the topology.
+    pub(crate) fn send_detached<O: Operation + ?Sized>(
+        &self,
+        operation: &O,
+        timeout: Duration,
+        call: CallGeneration,
+        on_reply: ReplyHandler,
+    ) -> Result<(), Failure> {
+        let slot = slot_of_all(&operation.request().keys)?;
+        let mut deadline = Deadline::after(timeout);
+        self.refresher.ensure_topology(&mut deadline)?;
+        let Some(node) = self.topology().owner(slot) else {
+            self.refresher.refresh_soon(false);
+            return Err(self.topology().no_node());
+        };
+        let refresher = Arc::downgrade(&self.refresher);
+        let reported = move |reply: Result<Value, Failure>| {
+            if let (Err(failure), Some(refresher)) = (&reply, refresher.upgrade()) {
+                refresher.report_failure(failure);
+            }
+            on_reply(reply);
+        };
+        node.send_detached(operation, &mut deadline, call, Box::new(reported))
+            .inspect_err(|failure| self.refresher.report_failure(failure))
+    }
+
+    /// See [`Node::read_detached`].
+    pub(crate) fn read_detached(&self) -> bool {
+        // Each is asked, whatever the others say.
+        self.topology().nodes().iter().filter(|node| node.read_detached()).count() > 0
     }
 
     /// Sends an operation to the node of its slot, or to the node of a redirection.

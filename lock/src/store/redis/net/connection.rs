@@ -35,6 +35,11 @@ pub(crate) enum Broken {
 }
 
 impl Broken {
+    /// The connection has ended. `is_whole`: the whole command was sent.
+    pub(crate) fn new(error: io::Error, is_whole: bool) -> Self {
+        if is_whole { Self::Unanswered(error) } else { Self::NotSent(error) }
+    }
+
     /// Whether no reply came in time, on a connection that may be intact otherwise.
     pub(crate) fn is_timeout(&self) -> bool {
         matches!(self, Self::Unanswered(error) if error.kind() == io::ErrorKind::TimedOut)
@@ -56,32 +61,18 @@ impl Connection {
 
     pub(crate) fn send(&mut self, packed: &[u8], deadline: &mut Deadline) -> io::Result<()> {
         let mut rest = packed;
-        let mut left = deadline.left()?;
         loop {
-            if !is_close_enough(self.write_timeout, left) {
-                self.write_timeout = socket_timeout(left);
-                self.socket.set_write_timeout(self.write_timeout)?;
-            }
-            match (&*self.socket).write(rest) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(written) => rest = rest.get(written..).unwrap_or_default(),
-                Err(error) if is_timeout_or_signal(&error) => {}
-                Err(error) => return Err(error),
-            }
+            let written = write_some(&self.socket, rest, &mut self.write_timeout, deadline)?;
+            rest = rest.get(written..).unwrap_or_default();
             if rest.is_empty() {
                 return Ok(());
             }
-            left = deadline.refresh().left()?;
+            deadline.refresh();
         }
     }
 
     pub(crate) fn receive(&mut self, deadline: &mut Deadline) -> io::Result<Value> {
-        let mut reader = DeadlineReader {
-            socket: &self.socket,
-            timeout: &mut self.read_timeout,
-            deadline,
-            has_read: false,
-        };
+        let mut reader = DeadlineReader::new(&self.socket, &mut self.read_timeout, deadline);
         self.decoder.next(&mut reader)
     }
 
@@ -111,13 +102,47 @@ impl Connection {
     }
 }
 
+/// Writes what the kernel accepts by the deadline, at least one byte. `timeout` is what the
+/// socket's is set to.
+pub(crate) fn write_some(
+    mut socket: &Socket,
+    bytes: &[u8],
+    timeout: &mut Duration,
+    deadline: &mut Deadline,
+) -> io::Result<usize> {
+    let mut left = deadline.left()?;
+    loop {
+        if !is_close_enough(*timeout, left) {
+            *timeout = socket_timeout(left);
+            socket.set_write_timeout(*timeout)?;
+        }
+        match socket.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Err(error) if is_timeout_or_signal(&error) => {}
+            result => return result,
+        }
+        left = deadline.refresh().left()?;
+    }
+}
+
 /// Reads until the deadline, whatever the socket's own timeout is.
-struct DeadlineReader<'a> {
+pub(crate) struct DeadlineReader<'a> {
     socket: &'a Socket,
     timeout: &'a mut Duration,
     deadline: &'a mut Deadline,
     /// Whether a read was made already: the next one reads the clock first.
     has_read: bool,
+}
+
+impl<'a> DeadlineReader<'a> {
+    /// `timeout` is what the socket's is set to.
+    pub(crate) fn new(
+        socket: &'a Socket,
+        timeout: &'a mut Duration,
+        deadline: &'a mut Deadline,
+    ) -> Self {
+        Self { socket, timeout, deadline, has_read: false }
+    }
 }
 
 impl Read for DeadlineReader<'_> {

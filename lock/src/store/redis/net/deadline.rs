@@ -23,6 +23,11 @@ impl Deadline {
         Self { read_at, deadline: read_at + timeout }
     }
 
+    /// This deadline, or so long from the last reading of the clock, whichever is sooner.
+    pub(crate) fn at_most(self, longest: Duration) -> Self {
+        Self { deadline: self.deadline.min(self.read_at + longest), ..self }
+    }
+
     pub(crate) fn instant(self) -> Instant {
         self.deadline
     }
@@ -73,6 +78,51 @@ pub(crate) fn without_blocking<T>(
     let done = action();
     set_nonblocking(false)?;
     done
+}
+
+/// A socket that blocks, and on which one call need not.
+pub(crate) trait Now {
+    /// Writes what the kernel accepts: `WouldBlock` if that is nothing.
+    fn write_now(&self, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Reads what has arrived: `WouldBlock` if that is nothing.
+    fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize>;
+}
+
+/// On Linux one system call does it, and threads that read or write meanwhile notice nothing.
+#[cfg(target_os = "linux")]
+impl<S: std::os::fd::AsFd> Now for S {
+    fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
+        use rustix::net::{SendFlags, send};
+        Ok(send(self, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?)
+    }
+
+    fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        use rustix::net::{RecvFlags, recv};
+        Ok(recv(self, buffer, RecvFlags::DONTWAIT)?.0)
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl Now for std::net::TcpStream {
+    fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
+        without_blocking(|on| self.set_nonblocking(on), || io::Write::write(&mut &*self, bytes))
+    }
+
+    fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        without_blocking(|on| self.set_nonblocking(on), || io::Read::read(&mut &*self, buffer))
+    }
+}
+
+#[cfg(all(unix, not(target_os = "linux")))]
+impl Now for std::os::unix::net::UnixStream {
+    fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
+        without_blocking(|on| self.set_nonblocking(on), || io::Write::write(&mut &*self, bytes))
+    }
+
+    fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        without_blocking(|on| self.set_nonblocking(on), || io::Read::read(&mut &*self, buffer))
+    }
 }
 
 /// Whether a system call ended only because of its own timeout or a signal.

@@ -18,7 +18,7 @@ use crate::error::Reason;
 
 #[cfg(feature = "tls")]
 use crate::store::redis::address::tls_config::TlsConfig;
-use crate::store::redis::net::deadline::{Deadline, without_blocking};
+use crate::store::redis::net::deadline::{Deadline, Now, without_blocking};
 #[cfg(unix)]
 use crate::store::redis::net::deadline::{is_timeout_or_signal, socket_timeout};
 #[cfg(feature = "tls")]
@@ -111,19 +111,28 @@ impl Socket {
     }
 
     /// Writes what the kernel accepts without blocking: `WouldBlock` if that is nothing. One thread
-    /// may do so at a time, and none may write in another way. A thread that reads meanwhile may
-    /// get `WouldBlock` too early.
+    /// may do so at a time, and none may write in another way. Not on Linux, a thread that reads
+    /// meanwhile may get `WouldBlock` too early.
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Self::Tcp(stream) => {
-                without_blocking(|on| stream.set_nonblocking(on), || (&*stream).write(bytes))
-            }
+            Self::Tcp(stream) => stream.write_now(bytes),
             #[cfg(unix)]
-            Self::Unix(stream) => {
-                without_blocking(|on| stream.set_nonblocking(on), || (&*stream).write(bytes))
-            }
+            Self::Unix(stream) => stream.write_now(bytes),
             #[cfg(feature = "tls")]
             Self::Tls(tls) => tls.try_write(bytes),
+        }
+    }
+
+    /// Reads what has arrived without blocking: `WouldBlock` if that is nothing, over TLS also if
+    /// it is no whole record. One thread may read at a time. Not on Linux, a thread that writes
+    /// meanwhile may get `WouldBlock` too early.
+    pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read_now(buffer),
+            #[cfg(unix)]
+            Self::Unix(stream) => stream.read_now(buffer),
+            #[cfg(feature = "tls")]
+            Self::Tls(tls) => tls.try_read(buffer),
         }
     }
 

@@ -16,9 +16,7 @@ use rustls::{ClientConfig, ClientConnection};
 
 use crate::error::Reason;
 use crate::model::sync::Mutex;
-use crate::store::redis::net::deadline::{
-    Deadline, is_timeout_or_signal, socket_timeout, without_blocking,
-};
+use crate::store::redis::net::deadline::{Deadline, Now, is_timeout_or_signal, socket_timeout};
 
 pub(crate) struct TlsStream {
     stream: TcpStream,
@@ -49,8 +47,8 @@ struct Outbound {
 }
 
 const INBOUND_BYTES: usize = 16 * 1024;
-/// What is encrypted at once: four records.
-const OUTBOUND_BYTES: usize = 64 * 1024;
+/// What is encrypted at once: one record. So what was not sent whole cannot be deciphered.
+const OUTBOUND_BYTES: usize = 16 * 1024;
 
 impl TlsStream {
     /// The TLS handshake on a connected stream, by the deadline. The server must present a
@@ -91,13 +89,26 @@ impl TlsStream {
     }
 
     pub(crate) fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.read_by(buffer, |bytes| (&self.stream).read(bytes))
+    }
+
+    /// The same without blocking.
+    pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.read_by(buffer, |bytes| self.stream.read_now(bytes))
+    }
+
+    fn read_by(
+        &self,
+        buffer: &mut [u8],
+        read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
         let mut inbound = self.inbound.lock();
         if let Some(read) = self.decrypt(&mut inbound, buffer)? {
             return Ok(read);
         }
         inbound.start = 0;
         inbound.end = 0;
-        let received = (&self.stream).read(&mut inbound.bytes)?;
+        let received = read(&mut inbound.bytes)?;
         if received == 0 {
             return Ok(0);
         }
@@ -133,9 +144,7 @@ impl TlsStream {
 
     /// The same without blocking.
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.write_by(bytes, |records| {
-            without_blocking(|on| self.stream.set_nonblocking(on), || (&self.stream).write(records))
-        })
+        self.write_by(bytes, |records| self.stream.write_now(records))
     }
 
     fn write_by(

@@ -252,8 +252,10 @@ impl<'a> SentinelWatcher<'a> {
     /// Asks the master for its role. While a reply is pending, it is neither asked again nor on a
     /// new connection.
     fn check_role(&mut self) {
-        let current =
-            self.role_query.take().filter(|query| self.server.is_current(&query.connection));
+        let current = self
+            .role_query
+            .take()
+            .filter(|query| self.server.is_current(query.connection.generation));
         let opened = current.or_else(|| {
             let connection = self.server.connect(&mut Deadline::after(TIMEOUT)).ok()?;
             Some(RoleQuery { connection, pending: false })

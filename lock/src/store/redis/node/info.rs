@@ -3,8 +3,6 @@
 
 use crate::error::truncated;
 use crate::ops::value::Value;
-use crate::store::redis::net::connection::{Broken, Connection};
-use crate::store::redis::net::deadline::Deadline;
 use crate::store::redis::resp::encode::Command;
 
 /// The fields of `INFO` that matter to locks. A field that the server does not report counts as
@@ -19,13 +17,16 @@ pub(crate) struct Info {
     pub(crate) run_id: Option<String>,
 }
 
-/// Asks for all sections in one request. Only Redis 7 and later accept several section names.
-pub(crate) fn query(connection: &mut Connection, deadline: &mut Deadline) -> Result<Info, Broken> {
-    let packed = Command::of(&["INFO"]);
-    Ok(match connection.call(&packed, deadline)? {
-        Value::Text(info) => parse(&info),
-        _ => Info::default(),
-    })
+/// Asks for all sections. Only Redis 7 and later accept several section names.
+pub(crate) fn command() -> Vec<u8> {
+    Command::of(&["INFO"])
+}
+
+impl Info {
+    /// From the reply.
+    pub(crate) fn of(reply: &Value) -> Self {
+        if let Value::Text(info) = reply { parse(info) } else { Self::default() }
+    }
 }
 
 fn parse(info: &str) -> Info {

@@ -1,5 +1,7 @@
-//! One server: its pool of connections, its pipeline and its subscription.
+//! One server: the connection of its calls, its pool, its pipeline and its subscription.
 
+pub(crate) mod call_queue;
+pub(crate) mod caller_connections;
 pub(crate) mod failover_watcher;
 pub(crate) mod info;
 pub(crate) mod node;
@@ -11,4 +13,5 @@ pub(crate) mod replica_acks;
 pub(crate) mod request;
 pub(crate) mod server;
 pub(crate) mod server_clock;
+pub(crate) mod shared_connection;
 pub(crate) mod subscriber;

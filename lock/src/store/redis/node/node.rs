@@ -1,8 +1,9 @@
 //! One server: takes an operation, sends it on a connection of the pool and reads its reply.
 
+use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::model::settings::ReplicaAcks;
@@ -14,15 +15,17 @@ use crate::store::pipeline::PipelineSource;
 use crate::store::redis::address::url::{Access, Address};
 use crate::store::redis::net::connection::{Broken, Connection};
 use crate::store::redis::net::deadline::Deadline;
+use crate::store::redis::node::caller_connections::CallerConnections;
 use crate::store::redis::node::failover_watcher::FailoverWatcher;
 use crate::store::redis::node::info::{self, Info};
 use crate::store::redis::node::pipeline::{Pipeline, Redirected};
 use crate::store::redis::node::pool::{Pool, PooledConnection};
 use crate::store::redis::node::replica_acks;
 use crate::store::redis::node::request::{
-    MAX_SENDS, ReplyAction, classify, pack, too_many_resends,
+    MAX_SENDS, ReplyAction, classify, classify_reply, pack, too_many_resends,
 };
 use crate::store::redis::node::server::Server;
+use crate::store::redis::node::shared_connection::SharedConnection;
 use crate::store::redis::node::subscriber::{RedirectSink, Subscriber};
 use crate::store::redis::resp::encode::Command;
 use crate::store::redis::resp::pubsub::Channels;
@@ -32,12 +35,26 @@ use crate::store::shutdown::CallGeneration;
 /// One server that executes operations: the only one, or a node of a cluster.
 pub(crate) struct Node {
     server: Arc<Server>,
+    /// For calls.
+    callers: CallerConnections,
+    /// For what needs a connection of its own.
     pool: Pool,
     pipeline: Pipeline,
     subscriber: Subscriber,
     /// Its thread ends when the node is dropped.
     failover_watcher: Option<FailoverWatcher>,
 }
+
+/// Takes the reply to an operation that no thread waits for.
+pub(crate) type ReplyHandler = Box<dyn FnOnce(Result<Value, Failure>) + Send>;
+
+/// The most connections that calls share. More than one is needed only while an earlier one does
+/// not answer.
+const MAX_SHARED: usize = 8;
+
+/// How long the end of a client waits for replies to detached operations. With unread replies left,
+/// the system resets the connection, and requests that are on their way may be lost.
+const READ_AT_CLOSE: Duration = Duration::from_millis(100);
 
 impl Node {
     /// A node of a cluster, or a server without sentinels. Redirections of subscriptions are
@@ -49,9 +66,13 @@ impl Node {
         redirects: Option<Weak<dyn RedirectSink>>,
     ) -> Self {
         let server = Arc::new(server);
+        // The pipeline and the subscriber have one connection each, and one is left for what
+        // cannot share.
+        let others = connections.saturating_sub(2);
+        let shared = others.saturating_sub(1).clamp(1, MAX_SHARED);
         Self {
-            // The pipeline and the subscriber have one connection each.
-            pool: Pool::new(Arc::clone(&server), connections.saturating_sub(2).max(1)),
+            callers: CallerConnections::new(Arc::clone(&server), shared),
+            pool: Pool::new(Arc::clone(&server), others.saturating_sub(shared).max(1)),
             pipeline: Pipeline::new(Arc::clone(&server)),
             subscriber: Subscriber::new(Arc::clone(&server), listener, redirects),
             server,
@@ -83,25 +104,23 @@ impl Node {
         &self.subscriber
     }
 
-    /// Connects, and keeps the connection for the first caller.
+    /// Makes the connection of the calls.
     pub(crate) fn connect(&self, timeout: Duration) -> Result<(), Failure> {
-        let connection =
-            self.pool.take(&mut Deadline::after(timeout), CallGeneration::NEVER_ABORTED)?;
-        self.pool.give_back(connection);
-        Ok(())
+        let mut deadline = Deadline::after(timeout);
+        self.callers.get(&mut deadline, CallGeneration::NEVER_ABORTED).map(drop)
     }
 
     /// `INFO`, if the server answers within `timeout`.
     pub(crate) fn info(&self, timeout: Duration) -> Option<Info> {
         let mut deadline = Deadline::after(timeout);
-        let mut connection = self.pool.take(&mut deadline, CallGeneration::NEVER_ABORTED).ok()?;
-        if let Ok(info) = info::query(&mut connection, &mut deadline) {
-            self.server.learn_run_id(&info, connection.generation);
-            self.pool.give_back(connection);
-            return Some(info);
+        let connection = self.callers.get(&mut deadline, CallGeneration::NEVER_ABORTED).ok()?;
+        let reply = connection.call(info::command(), 1, &mut deadline);
+        if connection.is_retired() {
+            self.callers.prune();
         }
-        self.pool.discard(connection);
-        None
+        let info = Info::of(&reply.ok()?);
+        self.server.learn_run_id(&info, connection.generation);
+        Some(info)
     }
 
     /// `INFO` on the pipeline's connection, if that was made since the last call. And whether the
@@ -133,6 +152,7 @@ impl Node {
         if let Some(master) = self.server.master() {
             master.close();
         }
+        self.callers.close(READ_AT_CLOSE);
         self.pool.close();
         self.subscriber.close();
         self.pipeline.close();
@@ -140,11 +160,14 @@ impl Node {
 
     /// Waits until no caller uses a connection, for at most `longest`.
     pub(crate) fn wait_for_calls(&self, longest: Duration) {
-        self.pool.wait_until_unused(longest);
+        let mut deadline = Deadline::after(longest);
+        self.callers.wait_until_unused(longest);
+        self.pool.wait_until_unused(deadline.refresh().left().unwrap_or_default());
     }
 
     /// The calls in progress fail at once. The pipeline and the subscriber go on.
     pub(crate) fn abort_calls(&self) {
+        self.callers.abort_calls();
         self.pool.abort_calls();
     }
 
@@ -167,8 +190,129 @@ impl Node {
         call: CallGeneration,
         asking: bool,
     ) -> Result<Value, Failure> {
-        let mut connection = self.pool.take(deadline, call)?;
         let acks = self.server.replica_acks().filter(|_| operation.may_grant());
+        // What waits for replicas would hold up others, and a renewal waits for no caller.
+        if acks.is_some() || call == CallGeneration::NEVER_ABORTED {
+            return self.execute_alone(operation, deadline, call, asking, acks);
+        }
+        let mut connection = self.callers.get(deadline, call)?;
+        let (mut send_body, mut has_moved) = (false, false);
+        for _ in 0..MAX_SENDS {
+            // 1. Send the operation.
+            let not_after = self.server.clock.at(deadline.instant());
+            let sent_at = deadline.read_at();
+            let mut packed = pack(operation, not_after, send_body, self.server.channels);
+            let mut replies = 1;
+            if asking {
+                packed = behind_asking(&packed);
+                replies = 2;
+            }
+            let called = connection.call(packed, replies, deadline);
+            if connection.is_retired() {
+                self.callers.prune();
+            }
+
+            // 2. What the reply means.
+            let reply = match called {
+                Ok(reply) => reply,
+                // The connection ended, or is not used any more, before the turn of this call.
+                Err(Broken::NotSent(error))
+                    if error.kind() != io::ErrorKind::TimedOut
+                        && connection.is_retired()
+                        && !std::mem::replace(&mut has_moved, true) =>
+                {
+                    deadline.refresh();
+                    connection = self.callers.get(deadline, call)?;
+                    continue;
+                }
+                Err(broken) => {
+                    self.pool.discard_idle();
+                    return Err(self.server.no_reply(broken, not_after));
+                }
+            };
+            match classify(&self.server.clock, operation, sent_at, reply) {
+                ReplyAction::Return(value) => return Ok(value),
+                ReplyAction::Fail { code, message } => {
+                    return Err(self.refused(&connection, code, message));
+                }
+                ReplyAction::SendBody => send_body = true,
+                ReplyAction::Resend => {}
+            }
+
+            // 3. Nothing ran: send it again.
+            deadline.refresh();
+            if connection.is_retired() {
+                connection = self.callers.get(deadline, call)?;
+            }
+        }
+        Err(too_many_resends())
+    }
+
+    /// Sends one operation and returns when it is written, without waiting for its reply, which
+    /// goes to `on_reply`. An error means that it was not sent and never will be; `on_reply` is
+    /// dropped then. Otherwise `on_reply` is called once: with the reply, or with the failure that
+    /// a call would have got. Nothing is sent again for it: a script that the server does not know,
+    /// or a wrong estimate of its time, is a transient failure, and a redirection is refused.
+    ///
+    /// `on_reply` is called by whichever thread reads, with nothing locked, perhaps before this
+    /// returns. It must not block. On a connection that has been idle for long, or has too many
+    /// replies unread, the reply is waited for (DESIGN: shared connection).
+    pub(crate) fn send_detached<O: Operation + ?Sized>(
+        &self,
+        operation: &O,
+        deadline: &mut Deadline,
+        call: CallGeneration,
+        on_reply: ReplyHandler,
+    ) -> Result<(), Failure> {
+        let connection = self.callers.get(deadline, call)?;
+        let not_after = self.server.clock.at(deadline.instant());
+        let sent_at = deadline.read_at();
+        let packed = pack(operation, not_after, false, self.server.channels);
+        let (server, on) = (Arc::clone(&self.server), Arc::downgrade(&connection));
+        let handler = move |reply: Result<Value, Broken>| {
+            on_reply(match reply {
+                Ok(reply) => detached_reply(&server, &on, sent_at, reply),
+                Err(broken) => Err(server.no_reply(broken, not_after)),
+            });
+        };
+        let sent = connection.send_detached(packed, deadline, Box::new(handler));
+        if connection.is_retired() {
+            self.callers.prune();
+        }
+        sent.map_err(|broken| self.server.no_reply(broken, not_after))
+    }
+
+    /// Reads the replies to detached operations that have arrived, without waiting for anything.
+    /// True if some are still to come.
+    pub(crate) fn read_detached(&self) -> bool {
+        self.callers.read_detached()
+    }
+
+    /// The failure of an operation that was refused on the shared connection.
+    fn refused(
+        &self,
+        connection: &Arc<SharedConnection>,
+        code: String,
+        message: String,
+    ) -> Failure {
+        let (failure, is_unusable) = self.server.refused(code, message, connection.generation);
+        if is_unusable {
+            self.callers.discard(connection);
+            self.pool.discard_idle();
+        }
+        failure
+    }
+
+    /// Executes one operation on a connection that nobody else uses meanwhile.
+    fn execute_alone<O: Operation + ?Sized>(
+        &self,
+        operation: &O,
+        deadline: &mut Deadline,
+        call: CallGeneration,
+        asking: bool,
+        acks: Option<ReplicaAcks>,
+    ) -> Result<Value, Failure> {
+        let mut connection = self.pool.take(deadline, call)?;
         let mut send_body = false;
         for _ in 0..MAX_SENDS {
             // 1. Send the operation, and behind it the question for the replicas.
@@ -188,7 +332,7 @@ impl Node {
             let reply = match called {
                 Ok(reply) => reply,
                 Err(broken) => {
-                    self.pool.discard(connection);
+                    self.discard(connection);
                     let broken = match broken {
                         // Perhaps only part of `WAIT` is missing, and the operation runs.
                         Broken::NotSent(error) if acks.is_some() => Broken::Unanswered(error),
@@ -215,7 +359,7 @@ impl Node {
                     let (failure, is_unusable) =
                         self.server.refused(code, message, connection.generation);
                     if is_unusable {
-                        self.pool.discard(connection);
+                        self.discard(connection);
                     } else if acks.is_some() {
                         // The reply to `WAIT` was not read.
                         drop(connection);
@@ -240,6 +384,12 @@ impl Node {
         Err(too_many_resends())
     }
 
+    /// Closes a connection that broke, and the idle ones to the same server.
+    fn discard(&self, connection: PooledConnection<'_>) {
+        self.pool.discard(connection);
+        self.callers.discard_idle();
+    }
+
     /// Receives the reply to `WAIT` and frees the connection. The inner failure means that a grant
     /// must not be kept.
     fn receive_acks(
@@ -259,9 +409,32 @@ impl Node {
                 Ok(Err(replica_acks::too_few(acks, 0)))
             }
             Err(broken) => {
-                self.pool.discard(connection);
+                self.discard(connection);
                 Err(self.server.no_reply(broken, not_after))
             }
+        }
+    }
+}
+
+/// What the reply to a detached operation means.
+fn detached_reply(
+    server: &Server,
+    connection: &Weak<SharedConnection>,
+    sent_at: Instant,
+    reply: Value,
+) -> Result<Value, Failure> {
+    match classify_reply(&server.clock, None, sent_at, reply) {
+        ReplyAction::Return(value) => Ok(value),
+        ReplyAction::SendBody | ReplyAction::Resend => Err(too_many_resends()),
+        ReplyAction::Fail { code, message } => {
+            let connection = connection.upgrade();
+            // Without its connection, nothing is left that could be unusable.
+            let generation = connection.as_ref().map_or(u64::MAX, |on| on.generation);
+            let (failure, is_unusable) = server.refused(code, message, generation);
+            if let Some(connection) = connection.filter(|_| is_unusable) {
+                connection.retire();
+            }
+            Err(failure)
         }
     }
 }
@@ -273,9 +446,7 @@ fn call_asking(
     packed: &[u8],
     deadline: &mut Deadline,
 ) -> Result<Value, Broken> {
-    let mut both = Command::of(&["ASKING"]);
-    both.extend_from_slice(packed);
-    let asking = connection.call(&both, deadline)?;
+    let asking = connection.call(&behind_asking(packed), deadline)?;
     deadline.refresh();
     let reply = connection.receive(deadline).map_err(Broken::Unanswered)?;
     // If `ASKING` is refused, the node redirects the operation. The first refusal tells why.
@@ -283,6 +454,12 @@ fn call_asking(
         (asking @ Value::Refusal { .. }, Value::Refusal { .. }) => asking,
         (_, reply) => reply,
     })
+}
+
+fn behind_asking(packed: &[u8]) -> Vec<u8> {
+    let mut both = Command::of(&["ASKING"]);
+    both.extend_from_slice(packed);
+    both
 }
 
 impl std::fmt::Debug for Node {

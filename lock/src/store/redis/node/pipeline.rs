@@ -81,7 +81,8 @@ impl Pipeline {
     /// Connects if there is no connection, or if the server has closed it.
     pub(crate) fn ensure_connected(&self, timeout: Duration) -> Result<(), Failure> {
         let mut kept = self.connection.lock();
-        let is_usable = |kept: &Connection| self.server.is_current(kept) && kept.is_open();
+        let is_usable =
+            |kept: &Connection| self.server.is_current(kept.generation) && kept.is_open();
         if !kept.as_ref().is_some_and(is_usable) {
             *kept = None;
             *kept = Some(self.connect(&mut Deadline::after(timeout))?);
@@ -100,8 +101,9 @@ impl Pipeline {
         let mut kept = self.connection.lock();
         let mut connection = kept.take()?;
         self.is_new.store(false, Ordering::Relaxed);
-        match info::query(&mut connection, &mut Deadline::after(timeout)) {
-            Ok(info) => {
+        match connection.call(&info::command(), &mut Deadline::after(timeout)) {
+            Ok(reply) => {
+                let info = Info::of(&reply);
                 self.info_timeouts.store(0, Ordering::Relaxed);
                 let was_restarted = self.server.learn_run_id(&info, connection.generation);
                 *kept = Some(connection);
@@ -128,7 +130,7 @@ impl Pipeline {
         let mut kept = self.connection.lock();
         // The connection is put back only after every reply was read. If `source` panics before, it
         // is closed: a reply still to come would be read as that to a later operation.
-        let mut connection = kept.take().filter(|kept| self.server.is_current(kept));
+        let mut connection = kept.take().filter(|kept| self.server.is_current(kept.generation));
         let mut window = Window { in_flight: VecDeque::new(), resends: Vec::new() };
         let ended = self.exchange(source, &mut connection, &mut window, redirected);
         match &ended {

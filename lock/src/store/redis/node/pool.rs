@@ -1,4 +1,4 @@
-//! The connections that callers share (DESIGN: connection pool).
+//! The connections of requests that cannot share one (DESIGN: connection pool).
 
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -72,7 +72,7 @@ impl Pool {
                 }
                 // An idle connection, the last used first. One to an old master is closed instead.
                 while let Some(connection) = state.idle.pop() {
-                    if self.server.is_current(&connection) {
+                    if self.server.is_current(connection.generation) {
                         let slot = PoolSlot { pool: self };
                         return Ok(PooledConnection { connection, generation, slot });
                     }
@@ -122,6 +122,11 @@ impl Pool {
         let idle = self.state.lock().take_idle();
         drop((broken, idle));
         self.freed.notify_all();
+    }
+
+    /// Closes the idle connections: another one to the same server broke.
+    pub(crate) fn discard_idle(&self) {
+        self.close_idle(self.state.lock());
     }
 
     /// No connection is taken from now on. Those in use are closed when they come back.

@@ -38,11 +38,21 @@ pub(crate) fn classify<O: Operation + ?Sized>(
     sent_at: Instant,
     reply: Value,
 ) -> ReplyAction {
+    classify_reply(clock, operation.server_time(&reply), sent_at, reply)
+}
+
+/// The same for a reply that carries this time of the server, as far as is known.
+pub(crate) fn classify_reply(
+    clock: &ServerClock,
+    server_time: Option<ServerTime>,
+    sent_at: Instant,
+    reply: Value,
+) -> ReplyAction {
     if let Some(now) = reply.as_late() {
         clock.learn(now, sent_at);
         return ReplyAction::Resend;
     }
-    if let Some(now) = operation.server_time(&reply) {
+    if let Some(now) = server_time {
         clock.learn(now, sent_at);
     }
     match reply {

@@ -199,9 +199,9 @@ impl Server {
         }
     }
 
-    /// Whether a connection still leads to the present master.
-    pub(crate) fn is_current(&self, connection: &Connection) -> bool {
-        connection.generation == self.sockets.generation()
+    /// Whether a connection of this generation still leads to the present master.
+    pub(crate) fn is_current(&self, generation: u64) -> bool {
+        generation == self.sockets.generation()
     }
 
     /// Compares the run id with the last one. True if the server was restarted since, and so may

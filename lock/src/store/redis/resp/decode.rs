@@ -80,6 +80,26 @@ impl Decoder {
         value
     }
 
+    /// The next reply, if it was read as a whole together with an earlier one. `None` also if what
+    /// was read is not a reply: [`next`](Self::next) says so.
+    pub(crate) fn buffered(&mut self) -> Option<Value> {
+        struct Nothing;
+
+        impl Read for Nothing {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::WouldBlock.into())
+            }
+        }
+
+        if self.unused.is_empty() { None } else { self.next(&mut Nothing).ok() }
+    }
+
+    /// Makes room for many replies, so that they are read at once.
+    pub(crate) fn with_room(mut self) -> Self {
+        self.buffer.resize(MAX_KEPT_BUFFER, 0);
+        self
+    }
+
     fn value(&mut self, reader: &mut impl Read, depth: usize) -> io::Result<Value> {
         let line = self.line(reader)?;
         let Some((kind, rest)) = self.buffer.get(line).and_then(<[u8]>::split_first) else {

@@ -38,8 +38,9 @@ import org.redisson.Redisson;
  * Locks: every kind up to red
  *   lock [lease=]   lockInterruptibly [lease=]   tryLock [wait= [lease=]]   unlock   forceUnlock   isLocked
  *   isHeldByCurrentThread   isHeldByThread id=   getHoldCount   remainTimeToLive   newCondition   getName
- *   count counter= times= [wait= lease= | lease=]
+ *   count counter= times= [inside=] [wait= lease= | lease=]
  *       so often: takes the lock, GET and SET of a plain key on server 0, one more each time, releases the lock.
+ *       With inside= also INCR of that key before and DECR after, which must answer 1 and 0.
  *       With lease= by lock(lease), with wait= as well by tryLock(wait, lease) until it is true, else by lock().
  * fenced, besides
  *   getToken   lockAndGetToken [lease=]   tryLockAndGetToken [wait= [lease=]]

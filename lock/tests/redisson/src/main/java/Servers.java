@@ -2,6 +2,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import org.redisson.Redisson;
+import org.redisson.api.RAtomicLong;
 import org.redisson.api.RBucket;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
@@ -124,13 +125,27 @@ final class Servers {
         for (int done = 0; done < times; done++) {
             Runnable leave = enter.enter();
             try {
+                mark(command, 1);
                 String value = counter.get();
                 counter.set(String.valueOf(value == null ? 1 : Long.parseLong(value) + 1));
+                mark(command, 0);
             } finally {
                 leave.run();
             }
         }
         return times;
+    }
+
+    /** Counts those that are inside, on the way in to 1 and on the way out to 0. */
+    private void mark(Command command, long expected) {
+        if (!command.has("inside")) {
+            return;
+        }
+        RAtomicLong inside = first().getAtomicLong(command.text("inside"));
+        long count = expected == 1 ? inside.incrementAndGet() : inside.decrementAndGet();
+        if (count != expected) {
+            throw new IllegalStateException("not alone inside: " + count);
+        }
     }
 
     void shutdown() {

@@ -13,28 +13,28 @@ use crate::times::{LIMIT, now};
 
 /// The register, open until the soak is over.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct RegisterServer {
     pub(crate) address: SocketAddr,
     pub(crate) register: Arc<Mutex<Register>>,
     over: Arc<AtomicBool>,
 }
 
-impl Desk {
+impl RegisterServer {
     pub(crate) fn open() -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let register = Arc::new(Mutex::new(Register::new()));
         let over = Arc::new(AtomicBool::new(false));
-        let desk = Self { address, register: Arc::clone(&register), over: Arc::clone(&over) };
+        let server = Self { address, register: Arc::clone(&register), over: Arc::clone(&over) };
         // Ends with the test program.
         let serve = move || {
             for caller in listener.incoming().map_while(Result::ok) {
                 let (register, over) = (Arc::clone(&register), Arc::clone(&over));
-                named("desk", move || listen(&caller, &register, &over));
+                named("register", move || listen(&caller, &register, &over));
             }
         };
-        named("door", serve);
-        desk
+        named("register-accept", serve);
+        server
     }
 
     /// Tells every later visitor to stop.
@@ -114,7 +114,7 @@ fn claim(text: &str) -> (usize, u64, &str, u64, u64) {
     (usize::try_from(number(0)).unwrap(), number(1), words[2], number(3), number(4))
 }
 
-/// A thread's own connection to the desk.
+/// A thread's own connection to the register.
 #[derive(Debug)]
 pub(crate) struct Visitor {
     name: String,

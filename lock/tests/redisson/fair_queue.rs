@@ -1,5 +1,5 @@
-//! A fair lock's line is one on both sides: who came first is served first, and who gave up or died
-//! blocks no other.
+//! Both sides share a fair lock's queue: waiters are served in order of arrival, and one that gave up
+//! or died blocks no other.
 
 use std::collections::VecDeque;
 use std::thread::{self, Scope};
@@ -25,7 +25,7 @@ const FAIR: &str = "fair";
 const SOON: Duration = Duration::from_millis(400);
 
 /// The queue on the server, and the waiters with a deadline, the next one first in both.
-fn in_line(name: &str) -> [Vec<String>; 2] {
+fn queued(name: &str) -> [Vec<String>; 2] {
     let all = |command: &str, key: String| SERVER.command(&[command, &key, "0", "-1"]).texts();
     [
         all("LRANGE", format!("redisson_lock_queue:{{{name}}}")),
@@ -33,14 +33,14 @@ fn in_line(name: &str) -> [Vec<String>; 2] {
     ]
 }
 
-fn wait_until_in_line(name: &str, waiters: usize) {
-    wait_until("it is in the queue", LIMIT, || in_line(name)[0].len() == waiters);
+fn wait_for_queue(name: &str, waiters: usize) {
+    wait_until("it is in the queue", LIMIT, || queued(name)[0].len() == waiters);
 }
 
 /// A queued waiter, which then holds until the test releases it.
 enum Waiter {
     Java { name: String, thread: JavaThread<'static>, owned: Pending },
-    Rust { owned: Receiver<()>, let_go: Sender<()> },
+    Rust { owned: Receiver<()>, release: Sender<()> },
 }
 
 impl Waiter {
@@ -51,7 +51,7 @@ impl Waiter {
     }
 
     fn in_rust<'scope>(scope: &'scope Scope<'scope, '_>, lock: Lock) -> Self {
-        let ((owns, owned), (let_go, told)) = (bounded(1), bounded(1));
+        let ((owns, owned), (release, told)) = (bounded(1), bounded(1));
         start(scope, move || {
             let held = lock.try_lock_for(LIMIT).unwrap().unwrap();
             owns.send(()).unwrap();
@@ -59,7 +59,7 @@ impl Waiter {
             told.recv().ok();
             held.unlock().unwrap();
         });
-        Self::Rust { owned, let_go }
+        Self::Rust { owned, release }
     }
 
     fn waits(&self) -> bool {
@@ -75,9 +75,9 @@ impl Waiter {
                 owned.value();
                 Owner::Java { name, thread }
             }
-            Self::Rust { owned, let_go } => {
+            Self::Rust { owned, release } => {
                 owned.recv_timeout(LIMIT).unwrap();
-                Owner::Rust(let_go)
+                Owner::Rust(release)
             }
         }
     }
@@ -90,10 +90,10 @@ enum Owner {
 }
 
 impl Owner {
-    fn let_go(self) {
+    fn release(self) {
         match self {
             Self::Java { name, thread } => drop(thread.call(FAIR, &name, "unlock")),
-            Self::Rust(let_go) => let_go.send(()).unwrap(),
+            Self::Rust(release) => release.send(()).unwrap(),
         }
     }
 }
@@ -123,14 +123,14 @@ fn waiters_of_both_sides_are_served_in_order() {
                 } else {
                     Waiter::in_rust(scope, open(place / 2))
                 });
-                wait_until_in_line(&name, place + 1);
+                wait_for_queue(&name, place + 1);
             }
             while let Some(next) = waiters.pop_front() {
-                owner.let_go();
+                owner.release();
                 owner = next.wait_until_it_owns();
                 assert!(waiters.iter().all(Waiter::waits), "one was served before its turn");
             }
-            owner.let_go();
+            owner.release();
         });
         assert_nothing_is_left(&name);
     }
@@ -139,7 +139,7 @@ fn waiters_of_both_sides_are_served_in_order() {
 /// The queue is empty, and the lock is free.
 fn assert_nothing_is_left(name: &str) {
     wait_until("it is free", LIMIT, || SERVER.command(&["EXISTS", name]).integer() == 0);
-    assert_eq!(in_line(name), [Vec::<String>::new(), Vec::new()]);
+    assert_eq!(queued(name), [Vec::<String>::new(), Vec::new()]);
 }
 
 /// Takes it and releases it on both sides. Then the server has the scripts, and the JVM its
@@ -169,18 +169,18 @@ fn a_rust_waiter_that_gives_up_leaves_no_queue_entry_before_a_java_waiter() {
                     assert!(matches!(ended, Err(Error::Cancelled { .. })), "{ended:?}");
                 }
             });
-            wait_until_in_line(&name, 1);
+            wait_for_queue(&name, 1);
             let owner = java.call("peer", "-", "owner");
             rust_wakes_java(
                 Tries::begin(),
                 || {
                     let waiting = java.send(FAIR, &name, "lock");
-                    wait_until_in_line(&name, 2);
+                    wait_for_queue(&name, 2);
                     if !in_time {
                         cancel.send(()).unwrap();
                     }
                     waiter.join().unwrap();
-                    assert_eq!(in_line(&name), [[owner.clone()], [owner]]);
+                    assert_eq!(queued(&name), [[owner.clone()], [owner]]);
                     waiting
                 },
                 || drop(holder.call(FAIR, &name, "unlock")),
@@ -202,16 +202,16 @@ fn a_java_waiter_that_gives_up_leaves_no_queue_entry_before_a_rust_waiter() {
     let lock = client.fair_lock(&name);
     holder.call(FAIR, &name, "lock");
     let given_up = java.send(FAIR, &name, "tryLock wait=500 lease=20000");
-    wait_until_in_line(&name, 1);
+    wait_for_queue(&name, 1);
     let mut given_up = Some(given_up);
     java_wakes_rust(
         Tries::begin(),
         || lock.lock().unwrap().unlock().unwrap(),
         || {
             assert_eq!(given_up.take().unwrap().value(), "false");
-            let [line, alive] = in_line(&name);
-            assert_eq!(line, alive);
-            assert!(matches!(line.as_slice(), [owner] if owner.starts_with(&client.id())));
+            let [list, set] = queued(&name);
+            assert_eq!(list, set);
+            assert!(matches!(list.as_slice(), [owner] if owner.starts_with(&client.id())));
             holder.send(FAIR, &name, "unlock")
         },
     );
@@ -231,28 +231,28 @@ fn a_killed_java_waiter_at_the_head_is_removed_without_a_busy_loop() {
     let lock = client.fair_lock(&name);
     let held = lock.clone().with_lease(Duration::from_secs(2)).lock().unwrap();
     let _never = doomed.thread().send(FAIR, &name, "lock");
-    wait_until_in_line(&name, 1);
+    wait_for_queue(&name, 1);
     doomed.kill();
-    let left = believed_to_live_for(&name, &in_line(&name)[0][0]);
-    let moment = now() + left;
+    let left = liveness_left(&name, &queued(&name)[0][0]);
+    let deadline = now() + left;
 
     let tries = calls();
     thread::scope(|scope| {
         let waiter = Waiter::in_rust(scope, lock);
-        wait_until_in_line(&name, 2);
+        wait_for_queue(&name, 2);
         held.unlock().unwrap();
         let owner = waiter.wait_until_it_owns();
         let owned_at = now();
         let asked = calls() - tries;
         assert!(asked <= 10, "it took {asked} scripts (D1)");
-        let early = moment.saturating_duration_since(owned_at);
-        let late = owned_at.saturating_duration_since(moment);
-        assert!(early <= Duration::from_millis(5), "{early:?} before it was believed dead");
-        assert!(late < SOON, "{late:?} after it was believed dead");
+        let early = deadline.saturating_duration_since(owned_at);
+        let late = owned_at.saturating_duration_since(deadline);
+        assert!(early <= Duration::from_millis(5), "{early:?} before the deadline");
+        assert!(late < SOON, "{late:?} after the deadline");
         let waiting = Waiter::in_java(&JAVA, &name, "lock");
-        wait_until_in_line(&name, 1);
-        owner.let_go();
-        waiting.wait_until_it_owns().let_go();
+        wait_for_queue(&name, 1);
+        owner.release();
+        waiting.wait_until_it_owns().release();
     });
     assert_nothing_is_left(&name);
 }
@@ -271,30 +271,30 @@ fn a_killed_rust_waiter_at_the_head_is_removed_by_java() {
     let lock = client.fair_lock(&name).with_lease(Duration::from_secs(3));
     let held = lock.lock().unwrap();
     let mut doomed = child("hold", &[("KIND", kind.word), ("NAME", &name)]);
-    wait_until_in_line(&name, 1);
+    wait_for_queue(&name, 1);
     doomed.kill();
-    let dead = in_line(&name)[0][0].clone();
+    let dead = queued(&name)[0][0].clone();
     // Half a minute is brought near.
-    let moment = wall_clock() + 3000;
+    let deadline = wall_clock() + 3000;
     let timeouts = format!("redisson_lock_timeout:{{{name}}}");
-    SERVER.command(&["ZADD", &timeouts, "XX", &moment.to_string(), &dead]);
+    SERVER.command(&["ZADD", &timeouts, "XX", &deadline.to_string(), &dead]);
 
     let waiting = java.send(FAIR, &name, "lock");
-    wait_until_in_line(&name, 2);
+    wait_for_queue(&name, 2);
     held.unlock().unwrap();
-    assert!(waiting.is_under_way(), "it was served before the one at the head was believed dead");
+    assert!(waiting.is_under_way(), "it was served before the deadline of the one at the head");
     waiting.value();
-    let late = wall_clock().checked_sub(moment).unwrap_or_else(|| panic!("served too early"));
-    assert!(u128::from(late) < SOON.as_millis(), "{late} ms after it was believed dead");
+    let late = wall_clock().checked_sub(deadline).unwrap_or_else(|| panic!("served too early"));
+    assert!(u128::from(late) < SOON.as_millis(), "{late} ms after the deadline");
     java.call(FAIR, &name, "unlock");
     assert_nothing_is_left(&name);
 }
 
 /// The time until a waiter's liveness deadline.
-fn believed_to_live_for(name: &str, owner: &str) -> Duration {
+fn liveness_left(name: &str, owner: &str) -> Duration {
     let timeouts = format!("redisson_lock_timeout:{{{name}}}");
-    let moment: f64 = SERVER.command(&["ZSCORE", &timeouts, owner]).text().parse().unwrap();
-    Duration::from_secs_f64(moment / 1000.0).saturating_sub(Duration::from_millis(wall_clock()))
+    let deadline: f64 = SERVER.command(&["ZSCORE", &timeouts, owner]).text().parse().unwrap();
+    Duration::from_secs_f64(deadline / 1000.0).saturating_sub(Duration::from_millis(wall_clock()))
 }
 
 /// The server's, in milliseconds.

@@ -5,7 +5,7 @@ use wheellock_fixture::{Reply, Server, wait_until};
 use super::SOON;
 
 /// How long a waiter that stops trying counts as live, in milliseconds.
-pub(crate) const BELIEVED: i64 = 30_000;
+pub(crate) const LIVENESS: i64 = 30_000;
 
 /// Owners such as this library draws: the identity's UUID is of version 8.
 pub(crate) const OURS: [&str; 5] = [
@@ -25,7 +25,7 @@ pub(crate) fn deadlines(name: &str) -> String {
 }
 
 /// The waiters in the queue, in order.
-pub(crate) fn line(server: &Server, name: &str) -> Vec<String> {
+pub(crate) fn queued(server: &Server, name: &str) -> Vec<String> {
     server.command(&["LRANGE", &queue(name), "0", "-1"]).texts()
 }
 
@@ -43,9 +43,9 @@ pub(crate) fn wait_for_no_trace(server: &Server, name: &str) {
     wait_until("the queue is empty", SOON, || no_trace(server, name));
 }
 
-pub(crate) fn wait_for_line(server: &Server, name: &str, length: usize) {
+pub(crate) fn wait_for_queue(server: &Server, name: &str, length: usize) {
     wait_until(&format!("{length} waiters are in the queue"), SOON, || {
-        line(server, name).len() == length
+        queued(server, name).len() == length
     });
 }
 
@@ -56,10 +56,10 @@ pub(crate) fn time(server: &Server) -> i64 {
 }
 
 /// Queues a waiter that never tries, with a deadline in `millis` milliseconds.
-pub(crate) fn put_in_line(server: &Server, name: &str, owner: &str, millis: i64) {
-    let moment = (time(server) + millis).to_string();
+pub(crate) fn put_waiter(server: &Server, name: &str, owner: &str, millis: i64) {
+    let deadline = (time(server) + millis).to_string();
     server.command(&["RPUSH", &queue(name), owner]);
-    server.command(&["ZADD", &deadlines(name), &moment, owner]);
+    server.command(&["ZADD", &deadlines(name), &deadline, owner]);
 }
 
 /// Tries a fair lock once for an owner, as a waiter does.

@@ -1,0 +1,152 @@
+//! What is measured of which subjects, with how many threads, and for how long.
+
+use std::time::Duration;
+
+use crate::harness::workload::{self, NO_SIZE};
+use crate::lock::threads::subject::ClientKind;
+use crate::lock::threads::team::Times;
+
+type Workload = workload::Workload<ClientKind>;
+type Measure = workload::Measure<ClientKind>;
+
+/// One thread; client and server on one core.
+pub(crate) const PINNED: &str = "pinned";
+/// One thread; the system chooses the cores.
+pub(crate) const UNPINNED: &str = "unpinned";
+/// Each thread has a lock of its own.
+pub(crate) const NAMES: &str = "names";
+/// The same through a relay that makes the round trip longer.
+pub(crate) const TRIP: &str = "trip";
+/// All threads use one lock, and do nothing while they have it.
+pub(crate) const HOT: &str = "hot";
+/// They work for [`SECTION`] while they have it.
+pub(crate) const HOT_WORK: &str = "hot-work";
+/// A thread of another process waits for the same lock, again and again.
+pub(crate) const STRANGER_RUST: &str = "stranger-rust";
+pub(crate) const STRANGER_JAVA: &str = "stranger-java";
+/// Several processes use one lock.
+pub(crate) const PROCESSES: &str = "processes";
+/// A thousand threads use one lock.
+pub(crate) const LINE: &str = "line";
+
+/// The threads of the workloads with a process beside others.
+pub(crate) const BESIDE: usize = 16;
+pub(crate) const MANY: usize = 1000;
+/// How many processes use one lock in [`PROCESSES`].
+pub(crate) const SEVERAL: usize = 4;
+/// The work of a thread that has the lock.
+pub(crate) const SECTION: Duration = Duration::from_micros(20);
+/// What the relay adds to a round trip.
+pub(crate) const LONGER_TRIP: Duration = Duration::from_micros(500);
+
+/// All workloads. `quick` leaves some numbers of threads out.
+pub(crate) fn workloads(quick: bool) -> Vec<Workload> {
+    use ClientKind::{Batch, Old, Raw, Redisson, Wheellock};
+
+    let workload = |name, subjects: &[ClientKind], sizes: &[usize], measures| Workload {
+        name,
+        subjects: subjects.to_vec(),
+        sizes: sizes.to_vec(),
+        measures,
+    };
+    let clients = [Wheellock, Old, Redisson];
+    let all = [Wheellock, Old, Raw, Batch, Redisson];
+    let one = [Wheellock, Old, Raw, Redisson];
+    let names: &[usize] = if quick { &[16, 64, 256] } else { &[1, 4, 16, 64, 256] };
+    let hot: &[usize] = if quick { &[2, 16, 64] } else { &[2, 4, 16, 64] };
+    let beside = [Wheellock, Old];
+    vec![
+        workload(PINNED, &one, &[NO_SIZE], one_thread_measures(PINNED)),
+        workload(UNPINNED, &one, &[NO_SIZE], one_thread_measures(UNPINNED)),
+        workload(NAMES, &all, names, names_measures()),
+        workload(TRIP, &[Wheellock, Old, Raw, Redisson], &[4, 64], trip_measures()),
+        workload(HOT, &clients, hot, hot_measures()),
+        workload(HOT_WORK, &clients, hot, hot_measures()),
+        workload(STRANGER_RUST, &beside, &[BESIDE], stranger_measures()),
+        workload(STRANGER_JAVA, &beside, &[BESIDE], stranger_measures()),
+        workload(PROCESSES, &beside, &[BESIDE], processes_measures()),
+        workload(LINE, &beside, &[MANY], line_measures()),
+    ]
+}
+
+/// How long a workload runs.
+pub(crate) fn times(workload: &str, quick: bool) -> Times {
+    let millis = Duration::from_millis;
+    let (settle, window) = if quick { (200, 600) } else { (500, 2000) };
+    // A thousand threads have to be served several times each.
+    let window = if workload == LINE { window * 3 } else { window };
+    Times { settle: millis(settle), window: millis(window) }
+}
+
+fn one_thread_measures(row: &'static str) -> Vec<Measure> {
+    let measures = vec![
+        Measure::new("lock + unlock", "pair", "us"),
+        Measure::new("lock + drop; raw: both replies are read", "drop", "us"),
+        Measure::new("lock + unlock, to two raw EVALSHA in turn with it", "pair-ratio", "x")
+            .not_plotted(),
+        Measure::new("lock + drop, to two raw EVALSHA in turn with it", "drop-ratio", "x")
+            .not_plotted(),
+    ];
+    measures.into_iter().map(|measure| Measure { row, ..measure }).collect()
+}
+
+fn names_measures() -> Vec<Measure> {
+    vec![
+        Measure::new("pairs a second, each thread on a lock of its own", "pairs", "a second"),
+        Measure::new("time of a pair, median", "p50", "us"),
+        Measure::new("time of a pair, 99 of 100", "p99", "us"),
+        Measure::new("server: processor time of a pair", "server-each", "us"),
+        Measure::new("client: processor time of a pair", "client-each", "us"),
+    ]
+}
+
+fn trip_measures() -> Vec<Measure> {
+    vec![
+        Measure::new("pairs a second, round trip of 0.5 ms", "pairs", "a second").not_plotted(),
+        Measure::new("time of a pair, median", "p50", "us").not_plotted(),
+        Measure::new("time of a pair, 99 of 100", "p99", "us").not_plotted(),
+        Measure::new("a PING before, median", "trip", "us").not_plotted(),
+    ]
+}
+
+fn hot_measures() -> Vec<Measure> {
+    vec![
+        Measure::new("hand-overs a second, one lock for all threads", "pairs", "a second"),
+        Measure::new("until a thread has the lock, median", "wait-p50", "ms").not_plotted(),
+        Measure::new("until a thread has the lock, 99 of 100", "wait-p99", "ms").not_plotted(),
+        Measure::new("until a thread has the lock, longest", "wait-max", "ms").not_plotted(),
+        Measure::new("client: processor time of each", "client-each", "us").not_plotted(),
+        Measure::new("server: processor time of each", "server-each", "us").not_plotted(),
+    ]
+}
+
+fn stranger_measures() -> Vec<Measure> {
+    vec![
+        Measure::new("until the other process has the lock, median", "other-p50", "ms"),
+        Measure::new("until the other process has the lock, 99 of 100", "other-p99", "ms"),
+        Measure::new("until the other process has the lock, longest", "other-max", "ms"),
+        Measure::new("the local threads' rate, of that alone", "share", "%"),
+        Measure::new("hand-overs a second beside it", "pairs", "a second").not_plotted(),
+        Measure::new("hand-overs a second, alone", "alone", "a second").not_plotted(),
+        Measure::new("the other process, times a second", "other-pairs", "a second").not_plotted(),
+    ]
+}
+
+fn processes_measures() -> Vec<Measure> {
+    vec![
+        Measure::new("the most that a process got, to the least", "shares", "x"),
+        Measure::new("longest wait", "wait-max", "ms"),
+        Measure::new("hand-overs a second, of all", "pairs", "a second"),
+    ]
+}
+
+fn line_measures() -> Vec<Measure> {
+    vec![
+        Measure::new("waiters served after a later one", "overtaken", "waiters"),
+        Measure::new("the most that a thread was served, to the least", "spread", "x"),
+        Measure::new("the least that a thread was served", "least", "times").not_plotted(),
+        Measure::new("the most that a thread was served", "most", "times").not_plotted(),
+        Measure::new("hand-overs a second", "pairs", "a second").not_plotted(),
+        Measure::new("longest wait", "wait-max", "ms").not_plotted(),
+    ]
+}
