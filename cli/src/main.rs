@@ -3,6 +3,9 @@
 //! README.md is the manual. The folder `run` is the subcommand of that name, in three processes:
 //! the one that holds the lock, the command, and the guardian.
 
+#[cfg(not(unix))]
+compile_error!("wheellock-cli needs the processes, signals and terminals of Unix");
+
 mod arguments;
 mod bench;
 mod exit;

@@ -82,6 +82,23 @@ fn without_a_server_nothing_runs() {
 }
 
 #[test]
+fn a_server_that_hangs_or_goes_away_ends_the_wait() {
+    let server = Server::start();
+    server.pause();
+    let (code, output) = outcome(&server, &[], "echo it ran");
+    assert_eq!(code, FAILED, "{output}");
+    assert!(!output.contains("it ran"), "{output}");
+    server.resume();
+    let (_holder, _) = holding(&server, &[]);
+    let waiter = spawn(&server, &[], &["echo", "it ran"]);
+    wait_until_one_waits(&server);
+    server.kill();
+    let (code, output) = ended(waiter);
+    assert_eq!(code, FAILED, "{output}");
+    assert!(!output.contains("it ran"), "{output}");
+}
+
+#[test]
 fn a_key_that_is_not_a_lock_is_an_error() {
     let server = Server::start();
     server.command(&["SET", NAME, "other data"]);
@@ -116,7 +133,7 @@ fn a_release_hands_the_lock_to_a_waiter() {
     let server = Server::start();
     let (holder, _) = holding(&server, &[]);
     let mut waiter = spawn(&server, &["--wait", "600"], &["echo", "mine"]);
-    crate::support::wait_until_one_waits(&server);
+    wait_until_one_waits(&server);
     assert_eq!(waiter.lines(), Vec::<String>::new());
     holder.terminate();
     waiter.wait_for_line("mine", PATIENCE);
