@@ -6,7 +6,7 @@ use wheellock_fixture::{Server, TestProcess};
 
 use crate::support::{
     FAILED, LOST, NAME, NOT_ACQUIRED, NOT_EXECUTABLE, NOT_FOUND, PATIENCE, SUCCESS, ended, holding,
-    is_locked, outcome, spawn, wait_for_renewal, wheellock,
+    is_locked, outcome, spawn, wait_for_renewal, wait_until_one_waits, wheellock,
 };
 
 #[test]
