@@ -55,11 +55,10 @@
 //!
 //! # Guide
 //!
-//! [`guide`] has longer texts: the [watchdog](guide::watchdog), [Sentinel](guide::sentinel),
-//! [clusters](guide::cluster), [operations](guide::operations) with permissions, metrics, events
-//! and TLS, and [async programs](guide::async_programs). [`redisson`] has the counterpart of each
-//! method of Redisson. To test your own program, build the client on a [`Memory`] with a
-//! [`ManualClock`].
+//! [`guide`] has longer texts: the [watchdog](guide::watchdog), [dropped guards](guide::dropping),
+//! [Sentinel](guide::sentinel), [clusters](guide::cluster), [operations](guide::operations), and
+//! [async programs](guide::async_programs). [`redisson`] has the counterpart of each method of
+//! Redisson. To test your own program, build the client on a [`Memory`] with a [`ManualClock`].
 //!
 //! Keys, messages and the watchdog are Redisson's. The arithmetic of leases follows Gray and
 //! Cheriton (Leases, 1989); why a lock alone does not fence is Martin Kleppmann's (How to do
@@ -114,6 +113,8 @@ pub use crate::store::redis::address::tls_settings::TlsSettings;
 pub mod guide {
     #[doc = include_str!("../docs/watchdog.md")]
     pub mod watchdog {}
+    #[doc = include_str!("../docs/dropping.md")]
+    pub mod dropping {}
     #[doc = include_str!("../docs/sentinel.md")]
     pub mod sentinel {}
     #[doc = include_str!("../docs/cluster.md")]

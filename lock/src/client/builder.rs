@@ -90,6 +90,7 @@ pub struct ClientBuilder {
     long_hold: Option<Duration>,
     refuse_eviction: bool,
     replica_acks: Option<(u32, Duration)>,
+    wait_on_drop: bool,
     sentinel_access: Option<Access>,
     callbacks: Callbacks,
     prefix: String,
@@ -426,6 +427,27 @@ impl ClientBuilder {
         self
     }
 
+    /// Whether dropping a guard waits for the server's reply, for at most one
+    /// [command timeout](Self::command_timeout). Not unless set.
+    ///
+    /// Without the wait, dropping a guard ends the hold in this process, sends the release and
+    /// returns when the operating system has it. The server runs it about half a round trip later,
+    /// and before any later acquire of this client. [The guide](crate::guide::dropping) describes
+    /// what other processes see, and what happens when the process ends. A release that must be
+    /// known to have been done is an [`unlock`](crate::LockGuard::unlock), which waits in any case.
+    ///
+    /// ```
+    /// use wheellock::{Client, Memory};
+    ///
+    /// let client = Client::builder().in_memory(&Memory::new()).wait_on_drop(true).build()?;
+    /// # drop(client);
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    pub fn wait_on_drop(mut self, wait: bool) -> Self {
+        self.wait_on_drop = wait;
+        self
+    }
+
     /// The clock of leases and waits. Unless set, it is one that continues while the machine is
     /// suspended (`CLOCK_BOOTTIME` on Linux, otherwise [`SystemClock`](crate::SystemClock)).
     ///
@@ -494,6 +516,7 @@ impl ClientBuilder {
         self.replica_acks
             .map_or(Ok(()), |(replicas, timeout)| settings.set_replica_acks(replicas, timeout))?;
         settings.refuse_eviction = self.refuse_eviction;
+        settings.wait_on_drop = self.wait_on_drop;
         Ok(settings)
     }
 }

@@ -32,6 +32,7 @@ use crate::semaphore::semaphore::Semaphore;
 /// are asked for on a thread of their own.
 ///
 /// **End.** A client ends with its last clone, lock and guard. The drop of that one waits for the
+/// replies to the releases of dropped guards, for 100 ms at most, for the
 /// renewal threads' current work, for one more attempt at the queued releases, at most 5 s in
 /// total, and for callbacks that are still to be called. What is not released by then ends with its
 /// lease. [`shutdown`](Self::shutdown) ends the client earlier and returns what could not be
@@ -348,6 +349,7 @@ impl Client {
             held: core.holds.len(),
             waiters: core.waits.waiters(),
             queued_releases: core.watchdog.queued_releases(),
+            unread_releases: core.watchdog.unread_releases(),
             abandoned_releases: core.watchdog.abandoned_releases(),
             connections_made: core.store.connections_made(),
             unreported: core.events.unreported(),

@@ -149,6 +149,9 @@ pub struct Stats {
     pub connections_made: u64,
     /// Releases that the server has not acknowledged yet.
     pub queued_releases: usize,
+    /// Releases of dropped guards whose replies were not read yet. They return to zero within about
+    /// 100 ms, or become queued.
+    pub unread_releases: usize,
     /// Releases that were given up, because the lease had expired or too many were pending.
     pub abandoned_releases: u64,
     /// Panics that the watchdog has caught on its threads. Anything but zero is a bug in this crate

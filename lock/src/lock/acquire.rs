@@ -17,14 +17,14 @@ use crate::model::kind::{Kind, Layout};
 use crate::model::owner::{LocalHolder, Owner};
 use crate::model::wait::WaitSpec;
 use crate::model::wait_mode::{WaitMode, WakeHint};
-use crate::ops::by_kind::HoldId;
+use crate::ops::by_kind::{HoldId, SharedOperation};
 use crate::ops::value::ServerTime;
 use crate::ops::{Acquired, DrawToken, Operation, SetCountReply};
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::release::{begin_release, defer_release, roll_back};
 use crate::runtime::wait::{Attempt, Turn};
 use crate::store::Failure;
-use crate::store::retry::{RetryPolicy, is_cancelled, park};
+use crate::store::retry::{Answer, RetryPolicy, is_cancelled, park};
 
 /// Acquires the lock for `holder`, or re-enters its hold. `None` if it could not be had in time.
 pub(crate) fn acquire(
@@ -303,32 +303,23 @@ impl LockAcquire<'_> {
         if queues && self.queue == QueueState::Outside {
             self.queue = QueueState::Perhaps;
         }
-        self.answered = false;
 
-        // The call. It is sent again until it is answered; what a late copy may do is rolled back,
-        // or the hold's.
-        let answer = match core.call_by(&request, policy) {
-            Ok(answer) => answer,
-            Err(error) => {
-                self.late_copy_deadline = self.late_copy_deadline.max(error.late_copy_deadline);
-                if matches!(error.failure, Failure::CrossSlot { .. }) {
-                    // Nothing of it is ever sent, so there is no queue to leave.
-                    self.queue = QueueState::Outside;
-                }
-                self.must_roll_back = error.failure.was_granted();
-                self.answered = self.must_roll_back;
-                return Err(error.failure.into_error(request.name(), &self.id.name));
-            }
-        };
-        self.answered = true;
-        self.late_copy_deadline = self.late_copy_deadline.max(answer.late_copy_deadline);
+        // The call. A refusal that may have met a hold of this client that is being released says
+        // nothing, and it asks once more. What is released later was held when it asked first.
+        let sent_at = core.watchdog.moment();
+        let mut answer = self.call(&request, policy)?;
+        if matches!(answer.reply, Acquired::Busy(_))
+            && core.wait_for_own_releases(&self.id.name, sent_at, self.wait, policy)
+        {
+            answer = self.call(&request, &core.policy_of_last_try(policy))?;
+        }
 
         // The answer.
         let token = match answer.reply {
             Acquired::Busy(busy) => {
                 if self.queue == QueueState::Perhaps {
                     self.queue = QueueState::Inside;
-                    core.watchdog.begin_in_flight_release(&self.id);
+                    core.watchdog.begin_waiting(&self.id);
                 }
                 return Ok(Attempt::Busy(self.pause(busy), WakeHint::Wait));
             }
@@ -341,6 +332,33 @@ impl LockAcquire<'_> {
             _ => WakeHint::WaitFor(lease.duration()),
         };
         self.granted(answer.sent_at, token).map(|guard| Attempt::Granted(guard, hint))
+    }
+
+    /// Sends the request until it is answered. What a late copy of it may do is rolled back, or the
+    /// hold's.
+    fn call(
+        &mut self,
+        request: &SharedOperation<Acquired>,
+        policy: &RetryPolicy<'_>,
+    ) -> Result<Answer<Acquired>, Error> {
+        self.answered = false;
+        match self.core.call_by(request, policy) {
+            Ok(answer) => {
+                self.answered = true;
+                self.late_copy_deadline = self.late_copy_deadline.max(answer.late_copy_deadline);
+                Ok(answer)
+            }
+            Err(error) => {
+                self.late_copy_deadline = self.late_copy_deadline.max(error.late_copy_deadline);
+                if matches!(error.failure, Failure::CrossSlot { .. }) {
+                    // Nothing of it is ever sent, so there is no queue to leave.
+                    self.queue = QueueState::Outside;
+                }
+                self.must_roll_back = error.failure.was_granted();
+                self.answered = self.must_roll_back;
+                Err(error.failure.into_error(request.name(), &self.id.name))
+            }
+        }
     }
 
     /// How long to sleep after a refusal.

@@ -21,9 +21,10 @@ use crate::lock::raw_guard::RawGuard;
 /// [`check`](Self::check), before each step that must not happen twice, or select on
 /// [`lost`](Self::lost).
 ///
-/// Dropping it sends the release and waits for the answer, for at most one command timeout. It
-/// never panics. A release that is not answered is finished in the background.
-/// [`unlock`](Self::unlock) does the same and returns the result.
+/// Dropping it sends the release and does not wait for the answer; see [the
+/// guide](crate::guide::dropping). It takes one command timeout at most, and never panics. A
+/// release that is not acknowledged is finished in the background. [`unlock`](Self::unlock) waits
+/// for the answer and returns the result.
 ///
 /// ```
 /// use wheellock::Client;

@@ -14,7 +14,9 @@ use crate::hold::listener::LossListener;
 use crate::hold::state::{Left, ListenerId};
 use crate::model::name::LockName;
 use crate::runtime::client_core::ClientCore;
-use crate::runtime::release::{ReleaseInProgress, begin_release, send_release};
+use crate::runtime::release::{
+    ReleaseInProgress, begin_release, send_release, send_release_on_drop,
+};
 use crate::store::retry::RetryLimit;
 
 /// One of the guards of a hold. Dropping it releases it. Public only for a sealed trait: it cannot
@@ -146,7 +148,14 @@ impl RawGuard {
         self.send_release(self.core.settings.retry_timeout(), RetryLimit::UntilAnswered)
     }
 
-    /// Releases it in one attempt, as dropping it does, and returns the result.
+    /// Releases it as dropping it does. An error if it was found to be lost, or could not be sent
+    /// without a wait and got no answer.
+    pub(crate) fn release_on_drop(mut self) -> Result<(), Error> {
+        self.released = true;
+        self.send_release_on_drop()
+    }
+
+    /// Releases it in one attempt, and returns the result.
     pub(crate) fn release_once(self) -> Result<(), Error> {
         self.release_within(Duration::MAX)
     }
@@ -199,6 +208,12 @@ impl RawGuard {
         send_release(&self.core, &self.hold, &pending, timeout, limit)
     }
 
+    fn send_release_on_drop(&self) -> Result<(), Error> {
+        self.check_home()?;
+        let pending = begin_release(&self.core, &self.hold, self.watched)?;
+        send_release_on_drop(&self.core, &self.hold, &pending)
+    }
+
     /// An error in a child of a fork: the hold is the parent's, and so are the locks inside these
     /// structures. Only what never changes is read of them, and nothing is dropped.
     fn check_home(&self) -> Result<(), Error> {
@@ -247,9 +262,9 @@ impl Drop for RawGuard {
         if !self.released {
             // A failure is not swallowed: the release is queued, and the renewal worker finishes
             // it.
-            drop(self.send_release(self.core.settings.command_timeout, RetryLimit::One));
+            drop(self.send_release_on_drop());
         }
-        // Afterwards, so that it still gets a loss that is found by the release.
+        // Afterwards, so that it still gets a loss that is found by ending the hold.
         if let Some(listener) = self.extras.get().and_then(|extras| extras.listener.get())
             && self.core.is_current()
         {

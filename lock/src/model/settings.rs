@@ -34,6 +34,8 @@ pub(crate) struct Settings {
     pub(crate) refuse_eviction: bool,
     /// How many replicas have to acknowledge a grant.
     pub(crate) replica_acks: Option<ReplicaAcks>,
+    /// Whether dropping a guard waits for the server's reply.
+    pub(crate) wait_on_drop: bool,
 }
 
 /// How many replicas have to acknowledge a grant, and how long that may take.
@@ -75,6 +77,7 @@ impl Default for Settings {
             long_hold: None,
             refuse_eviction: false,
             replica_acks: None,
+            wait_on_drop: false,
         }
     }
 }

@@ -39,7 +39,7 @@ pub(crate) use crate::ops::permit_admin::{
     CountPermits, LeaseOf, PermitCounts, SetPermits, UpdateLease,
 };
 pub(crate) use crate::ops::permits::{
-    AcquirePermits, DeferredPermitRelease, PermitsFound, ReleasePermits,
+    AcquirePermits, DeferredPermitRelease, PermitsFound, PermitsReleased, ReleasePermits,
 };
 pub(crate) use crate::ops::query::{Number, TimeToLive};
 pub(crate) use crate::ops::release::{Found, Released};

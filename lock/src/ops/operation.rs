@@ -104,6 +104,14 @@ impl<'a> Request<'a> {
         Self { name, kind: CommandKind::Script(script), keys, arguments }
     }
 
+    /// The script that it runs, if it is one.
+    pub(crate) fn script_sent(&self) -> Option<&'static Script> {
+        match self.kind {
+            CommandKind::Script(script) => Some(script),
+            CommandKind::Command(_) => None,
+        }
+    }
+
     /// A command of the server's own.
     pub(crate) fn command(name: &'static str, verb: &'static str, key: &'a str) -> Self {
         let kind = CommandKind::Command(verb);

@@ -176,6 +176,17 @@ pub(crate) struct PermitsReleased {
     pub(crate) at: ServerTime,
 }
 
+impl PermitsReleased {
+    /// What a release of a hold says of it.
+    pub(crate) fn into_released(self) -> Released {
+        let found = match self.found {
+            PermitsFound::All | PermitsFound::Late => Found::Own,
+            PermitsFound::Missing => Found::Nothing,
+        };
+        Released { found, at: self.at }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PermitsFound {
     /// All were released.
@@ -314,12 +325,7 @@ impl Operation for DeferredPermitRelease {
     }
 
     fn decode(&self, value: Value) -> Result<Released, Unexpected> {
-        let PermitsReleased { found, at } = self.0.decode(value)?;
-        let found = match found {
-            PermitsFound::All | PermitsFound::Late => Found::Own,
-            PermitsFound::Missing => Found::Nothing,
-        };
-        Ok(Released { found, at })
+        self.0.decode(value).map(PermitsReleased::into_released)
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {

@@ -27,9 +27,9 @@ use crate::ops::{Operation, RequestSequences};
 #[cfg(feature = "metrics")]
 use crate::runtime::metrics::{MetricsPublisher, Sources};
 use crate::runtime::wait::{SHORTEST_CALL, WaitEnd, WaitRegistry};
-use crate::store::retry::{Answer, CallError, RetryLimit, RetryPolicy, call};
+use crate::store::retry::{Answer, CallError, RetryLimit, RetryPolicy, call, park};
 use crate::store::{Failure, Listener, Location, Memory, Store};
-use crate::watchdog::{ReleaseId, Watchdog};
+use crate::watchdog::{Moment, ReleaseId, Watchdog};
 
 /// Where a client's locks are.
 #[derive(Clone, Debug)]
@@ -46,6 +46,14 @@ pub(crate) enum StartMode {
     /// In the child of a fork. The parent has looked at the server.
     Forked { eviction: Option<String> },
 }
+
+/// How often a caller looks for a reply that it waits for, and that may come on a connection from
+/// which nobody reads.
+const LOOK_FOR_REPLIES: Duration = Duration::from_millis(1);
+
+/// For how long replies to the releases of dropped guards are read when the client ends. Then these
+/// are queued.
+const READ_UNREAD: Duration = Duration::from_millis(100);
 
 /// One client in one OS process.
 pub(crate) struct ClientCore {
@@ -247,6 +255,47 @@ impl ClientCore {
         }
     }
 
+    /// An acquire of `name` was refused that was sent at `sent_at`. It may have met a hold that a
+    /// release of this client was about to end (DESIGN: unread releases). Waits until those that
+    /// had begun are settled, within the time of the call, and returns whether there was one: then
+    /// the refusal says nothing. Never for a waiter: the release wakes it, and asking twice would
+    /// double the load of a contended lock.
+    pub(crate) fn wait_for_own_releases(
+        &self,
+        name: &LockName,
+        sent_at: Moment,
+        wait: WaitSpec<'_>,
+        policy: &RetryPolicy<'_>,
+    ) -> bool {
+        let is_outstanding = || self.watchdog.is_outstanding(name, sent_at);
+        if wait.waits {
+            return false;
+        }
+        if !is_outstanding() {
+            return self.watchdog.was_settled(name, sent_at);
+        }
+        let mut is_over = false;
+        while !is_over && is_outstanding() {
+            policy.shutdown.while_pausing(|parker| {
+                self.watchdog.while_outstanding(name, parker, || {
+                    let now = self.now();
+                    is_over = now >= policy.deadline || policy.is_ended();
+                    if !is_over && is_outstanding() {
+                        let next = policy.deadline.min(now + LOOK_FOR_REPLIES);
+                        park(&*self.clock, parker, Some(next), policy.cancel);
+                    }
+                });
+            });
+        }
+        !is_over
+    }
+
+    /// The policy of a try that is repeated although its time may be over. Cut off, it would be an
+    /// error, although the server answers.
+    pub(crate) fn policy_of_last_try<'a>(&self, policy: &RetryPolicy<'a>) -> RetryPolicy<'a> {
+        RetryPolicy { deadline: policy.deadline.max(self.now() + SHORTEST_CALL), ..*policy }
+    }
+
     /// An error if `hold` is over. The first to find that out reports the loss.
     pub(crate) fn check(&self, hold: &Arc<Hold>) -> Result<(), Error> {
         if hold.is_held(self.now()) {
@@ -320,6 +369,7 @@ impl ClientCore {
                 unreleased.push(ReleaseId::from(&hold.id()));
             }
         }
+        self.watchdog.finish_unread(READ_UNREAD.min(timeout));
         unreleased.extend(self.watchdog.flush_releases(deadline));
         // Calls that are under way have the rest of the time. What hangs then is cut off, and not
         // waited for.
@@ -370,6 +420,7 @@ impl Drop for ClientCore {
             return;
         }
         self.waits.close();
+        self.watchdog.finish_unread(READ_UNREAD);
         self.watchdog.stop();
         // By the system's clock: how long foreign code takes does not depend on the client's.
         let deadline = SystemClock.now() + self.settings.command_timeout.min(LAST_DELIVERIES);

@@ -67,7 +67,20 @@ pub(crate) fn wait_for_grant<G>(
     mut attempt: impl FnMut(&RetryPolicy<'_>) -> Result<Attempt<G>, Error>,
 ) -> Result<Option<G>, Error> {
     let wait = wait.begin(&*core.clock);
-    let mut attempt = || attempt(&core.policy_of(wait, RetryLimit::UntilAnswered));
+    let mut attempt = || {
+        let policy = core.policy_of(wait, RetryLimit::UntilAnswered);
+        let sent_at = core.watchdog.moment();
+        let refused = match attempt(&policy)? {
+            Attempt::Busy(busy, hint) => Attempt::Busy(busy, hint),
+            granted @ Attempt::Granted(..) => return Ok(granted),
+        };
+        // It may have met permits of this client that are being given back.
+        if core.wait_for_own_releases(name, sent_at, wait, &policy) {
+            attempt(&core.policy_of_last_try(&policy))
+        } else {
+            Ok(refused)
+        }
+    };
     if !wait.waits {
         return match attempt().map_err(|error| core.or_shut_down(error))? {
             Attempt::Granted(granted, _) => Ok(Some(granted)),

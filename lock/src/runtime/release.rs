@@ -1,9 +1,10 @@
 //! One release, from the guard that goes to the server's answer.
 //!
 //! A release begins with the end of the hold for everything in this process, before the first byte
-//! is sent. Then the server is told: by the caller, in [`send_release`], or by the renewal worker,
-//! in [`defer_release`]. What the server has not acknowledged when the caller returns is queued
-//! with the watchdog (DESIGN: release queue).
+//! is sent. Then the server is told: by the caller, which waits for the reply in [`send_release`]
+//! and does not in [`send_release_on_drop`]; or by the renewal worker, in [`defer_release`]. What
+//! the server does not acknowledge is queued with the watchdog (DESIGN: unread releases, release
+//! queue).
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use crate::ops::{DeferredPermitRelease, Found, ReleasePermits, SetCountReply};
 use crate::runtime::client_core::{ClientCore, lost};
 use crate::runtime::wait::{LONGEST_ROUND_TRIP, SHORTEST_CALL};
 use crate::store::retry::{Answer, RetryLimit};
-use crate::watchdog::{ReleaseId, ReleaseOp};
+use crate::watchdog::{ReleaseId, ReleaseOp, SendLimit, reason_of_loss};
 
 /// What the server is still to be told of a guard that is gone.
 #[derive(Debug)]
@@ -88,6 +89,48 @@ pub(crate) fn send_release(
     }
 }
 
+/// Tells the server without waiting for its reply, which is read later. It waits for the reply, in
+/// one attempt, if the program wants that, and if the release cannot be sent without a wait.
+pub(crate) fn send_release_on_drop(
+    core: &ClientCore,
+    hold: &Arc<Hold>,
+    pending: &PendingRelease,
+) -> Result<(), Error> {
+    let wait = |left| send_release(core, hold, pending, left, RetryLimit::One);
+    let queue = || defer_release(core, hold, pending);
+    send_on_drop(core, wait, queue, |limit| match *pending {
+        PendingRelease::Count(count) => core.watchdog.send_count_unread(hold, count, limit),
+        PendingRelease::Release { valid_until } => {
+            core.watchdog.send_release_unread(hold, valid_until, limit)
+        }
+    })
+}
+
+/// Sends something by `send_unread`. If that does not send it, or the program waits for dropped
+/// guards, by `wait` in the rest of a command timeout. If that is over, it is left to `queue`.
+pub(crate) fn send_on_drop(
+    core: &ClientCore,
+    wait: impl FnOnce(Duration) -> Result<(), Error>,
+    queue: impl FnOnce(),
+    send_unread: impl FnOnce(SendLimit) -> bool,
+) -> Result<(), Error> {
+    let timeout = core.settings.command_timeout;
+    if core.settings.wait_on_drop {
+        return wait(timeout);
+    }
+    let deadline = core.now() + timeout;
+    let generation = core.waits.shutdown().generation();
+    if send_unread(SendLimit { timeout, generation }) {
+        return Ok(());
+    }
+    let left = deadline.saturating_duration_since(core.now());
+    if left.is_zero() {
+        queue();
+        return Err(unsent_release());
+    }
+    wait(left)
+}
+
 fn send_count(
     core: &ClientCore,
     hold: &Arc<Hold>,
@@ -143,10 +186,7 @@ fn send_last(
         Found::Nothing | Found::OtherOwner if answer.late_copy_deadline.is_some() => {
             return Err(late_release());
         }
-        // It was sent in time and arrived too late.
-        Found::Nothing if !in_time => LostReason::Expired,
-        Found::Nothing => LostReason::Deleted,
-        Found::OtherOwner => LostReason::TakenOver,
+        found => reason_of_loss(found, in_time),
     };
     // No other thread can have reported it: for all others the hold was released.
     core.watchdog.report_loss(hold, reason);
@@ -159,6 +199,12 @@ pub(crate) fn late_release() -> Error {
         operation: "release",
         reason: "the first attempt was unanswered before the lease expired".into(),
     }
+}
+
+/// Nothing of a release was sent in time. It is queued.
+fn unsent_release() -> Error {
+    let reason = "the connection did not take it in time".into();
+    Error::OutcomeUnknown { operation: "release", reason }
 }
 
 /// No caller waits for the server. The release is queued. A count stays one too high there, which
@@ -233,14 +279,25 @@ pub(crate) fn permits_released(
     if !core.store.may_recover_by_itself() {
         return;
     }
-    for permit in ids {
-        let owner = core.id.next_owner();
-        let ids = vec![*permit];
-        let release = ReleasePermits::new(name.clone(), ids, owner.clone(), Duration::ZERO);
-        let release = Arc::new(DeferredPermitRelease(release));
-        let id = ReleaseId { kind: None, name: name.clone(), owner };
+    for (id, release) in permit_releases(core, name, ids, Duration::ZERO) {
         core.watchdog.log_permit_release(sent_at, id, release, ttl);
     }
+}
+
+/// The releases of each of these permits by itself, which the server remembers for `dedup_ttl`.
+pub(crate) fn permit_releases(
+    core: &ClientCore,
+    name: &LockName,
+    ids: &[PermitId],
+    dedup_ttl: Duration,
+) -> Vec<(ReleaseId, ReleaseOp)> {
+    let release = |permit: &PermitId| -> (ReleaseId, ReleaseOp) {
+        let owner = core.id.next_owner();
+        let release = ReleasePermits::new(name.clone(), vec![*permit], owner.clone(), dedup_ttl);
+        let id = ReleaseId { kind: None, name: name.clone(), owner };
+        (id, Arc::new(DeferredPermitRelease(release)))
+    };
+    ids.iter().map(release).collect()
 }
 
 /// A guard that is gone, and of which the server is still to be told. If it is dropped before, the
@@ -270,6 +327,17 @@ impl ReleaseInProgress {
         let sent = self.pending.as_ref().map_or(Ok(()), |pending| {
             send_release(&self.core, &self.hold, pending, timeout, RetryLimit::One)
         });
+        self.pending = None;
+        sent
+    }
+
+    /// Tells the server, as dropping the guard does.
+    pub(crate) fn send_on_drop(&mut self) -> Result<(), Error> {
+        // As above.
+        let sent = self
+            .pending
+            .as_ref()
+            .map_or(Ok(()), |pending| send_release_on_drop(&self.core, &self.hold, pending));
         self.pending = None;
         sent
     }

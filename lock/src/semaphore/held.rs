@@ -21,7 +21,9 @@ use crate::ops::value::ServerTime;
 use crate::ops::{DeferredPermitRelease, Operation, PermitsFound, ReleasePermits};
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::named::dedup_ttl;
-use crate::runtime::release::{end_hold, forget_hold, late_release, permits_released};
+use crate::runtime::release::{
+    end_hold, forget_hold, late_release, permit_releases, permits_released, send_on_drop,
+};
 use crate::store::retry::RetryLimit;
 use crate::watchdog::ReleaseId;
 
@@ -66,6 +68,14 @@ enum Expiry {
         holds: Vec<Arc<Hold>>,
         lost: LossChannel,
     },
+}
+
+/// The holds of watched permits that have ended in this process, and their release.
+struct EndedHolds {
+    holds: Vec<Arc<Hold>>,
+    release: Arc<ReleasePermits>,
+    /// Until when all would have been valid.
+    valid_until: Option<Instant>,
 }
 
 /// How long the release of permits without a lease is retried.
@@ -171,32 +181,78 @@ impl HeldPermits {
     }
 
     fn release_within(&self, timeout: Duration, limit: RetryLimit) -> Result<(), Error> {
-        if !self.core.is_current() {
-            // A child of a fork: the permits are the parent's, and so are the mutexes inside these
-            // structures. Nothing of them is dropped.
-            mem::forget(Arc::clone(&self.core));
-            if let Expiry::Watched { holds, .. } = &self.expiry {
-                mem::forget(holds.clone());
-            }
-            return Err(self.lost_by(LostReason::Forked));
-        }
+        self.check_home()?;
         match &self.expiry {
-            Expiry::Watched { holds, .. } => self.release_holds(holds, timeout, limit),
-            Expiry::Endless | Expiry::Leased(_) => self.release_ids(timeout, limit),
+            Expiry::Watched { holds, .. } => {
+                let (ended, first_loss) = self.end_holds(holds);
+                first_loss.and(self.send_holds(&ended, timeout, limit))
+            }
+            Expiry::Endless | Expiry::Leased(_) => self.send_ids(&self.begin_ids(), timeout, limit),
         }
     }
 
-    /// Permits that are not watched.
-    fn release_ids(&self, timeout: Duration, limit: RetryLimit) -> Result<(), Error> {
-        let all = self.request(self.ids.clone());
-        let answer = match self.core.call_for(&all, timeout, limit) {
+    /// The same without waiting for the reply.
+    fn release_on_drop(&self) -> Result<(), Error> {
+        self.check_home()?;
+        let (core, one) = (&*self.core, RetryLimit::One);
+        match &self.expiry {
+            Expiry::Watched { holds, .. } => {
+                let (ended, first_loss) = self.end_holds(holds);
+                let wait = |left| self.send_holds(&ended, left, one);
+                let queue = || self.queue_holds(&ended);
+                first_loss.and(send_on_drop(core, wait, queue, |limit| {
+                    let EndedHolds { holds, release, valid_until } = &ended;
+                    core.watchdog.send_holds_unread(holds, release, *valid_until, limit)
+                }))
+            }
+            Expiry::Endless | Expiry::Leased(_) => {
+                let all = self.begin_ids();
+                let wait = |left| self.send_ids(&all, left, one);
+                let queue = || self.queue_ids(&all);
+                send_on_drop(core, wait, queue, |limit| {
+                    let each = permit_releases(core, &self.name, &self.ids, self.dedup_ttl());
+                    let (id, ttl) = (self.release_id(&all), self.ttl());
+                    core.watchdog.send_permits_unread(id, &all, each, ttl, limit)
+                })
+            }
+        }
+    }
+
+    /// An error in a child of a fork: the permits are the parent's, and so are the mutexes inside
+    /// these structures. Nothing of them is dropped.
+    fn check_home(&self) -> Result<(), Error> {
+        if self.core.is_current() {
+            return Ok(());
+        }
+        mem::forget(Arc::clone(&self.core));
+        if let Expiry::Watched { holds, .. } = &self.expiry {
+            mem::forget(holds.clone());
+        }
+        Err(self.lost_by(LostReason::Forked))
+    }
+
+    /// The release of permits that are not watched, which is in flight from now on.
+    fn begin_ids(&self) -> Arc<ReleasePermits> {
+        let all = Arc::new(self.request(self.ids.clone()));
+        self.core.watchdog.begin_in_flight_release(self.release_id(&all));
+        all
+    }
+
+    fn send_ids(
+        &self,
+        all: &Arc<ReleasePermits>,
+        timeout: Duration,
+        limit: RetryLimit,
+    ) -> Result<(), Error> {
+        let answer = match self.core.call_for(&**all, timeout, limit) {
             Ok(answer) => answer,
             Err(error) => {
-                let operation = all.name();
-                if !error.failure.is_request_error() {
-                    self.queue(all);
+                if error.failure.is_request_error() {
+                    self.core.watchdog.end_in_flight_release(self.release_id(all));
+                } else {
+                    self.queue_ids(all);
                 }
-                return Err(error.failure.into_error(operation, &self.name));
+                return Err(error.failure.into_error(all.name(), &self.name));
             }
         };
         let found = answer.reply.found;
@@ -205,81 +261,102 @@ impl HeldPermits {
         } else if self.ids.len() > 1 {
             // Some were given back before, and then none is. The others are released one by one,
             // in the background.
-            for id in &self.ids {
-                self.queue(self.request(vec![*id]));
+            for (id, release) in
+                permit_releases(&self.core, &self.name, &self.ids, self.dedup_ttl())
+            {
+                self.core.watchdog.queue_permit_release(id, release, self.ttl(), None);
             }
         }
+        self.core.watchdog.end_in_flight_release(self.release_id(all));
         classify_release(found, answer.late_copy_deadline, self.is_valid())
             .map_err(|unknown| self.error(unknown))
     }
 
-    /// Permits that are watched.
-    fn release_holds(
-        &self,
-        holds: &[Arc<Hold>],
-        timeout: Duration,
-        limit: RetryLimit,
-    ) -> Result<(), Error> {
-        let core = &self.core;
+    /// Leaves the release of permits that are not watched to the watchdog. If too many are queued,
+    /// that is counted.
+    fn queue_ids(&self, all: &Arc<ReleasePermits>) {
+        let id = self.release_id(all);
+        let release = Arc::new(DeferredPermitRelease(ReleasePermits::clone(all)));
+        self.core.watchdog.queue_permit_release(id.clone(), release, self.ttl(), None);
+        self.core.watchdog.end_in_flight_release(id);
+    }
+
+    /// Ends the holds in this process, before the first byte is sent. And the first error of those
+    /// that were over before.
+    fn end_holds(&self, holds: &[Arc<Hold>]) -> (EndedHolds, Result<(), Error>) {
         let valid_until = holds.iter().filter_map(|hold| hold.valid_until()).min();
-        // 1. End the holds in this process, before the first byte is sent.
         let mut first_loss = Ok(());
-        let mut ended: Vec<(&Arc<Hold>, HoldId)> = Vec::with_capacity(holds.len());
+        let mut ended: Vec<Arc<Hold>> = Vec::with_capacity(holds.len());
         for hold in holds {
-            match end_hold(core, hold) {
-                Ok(id) => ended.push((hold, id)),
+            match end_hold(&self.core, hold) {
+                Ok(_) => ended.push(Arc::clone(hold)),
                 Err(error) => first_loss = first_loss.and(Err(error)),
             }
         }
-        if ended.is_empty() {
-            return first_loss;
+        let ids = ended.iter().map(|hold| PermitId::of(&hold.owner)).collect();
+        let release = Arc::new(self.request(ids));
+        (EndedHolds { holds: ended, release, valid_until }, first_loss)
+    }
+
+    /// Releases them in one request.
+    fn send_holds(
+        &self,
+        ended: &EndedHolds,
+        timeout: Duration,
+        limit: RetryLimit,
+    ) -> Result<(), Error> {
+        let (core, EndedHolds { holds, release, valid_until }) = (&self.core, ended);
+        if holds.is_empty() {
+            return Ok(());
         }
-        // 2. Release them in one request.
-        let release =
-            self.request(ended.iter().map(|(hold, _)| PermitId::of(&hold.owner)).collect());
-        let answer = core.call_for(&release, timeout, limit);
+        let answer = core.call_for(&**release, timeout, limit);
         // Of several, one that is missing keeps the others from being given back.
-        let is_done = |found| found != PermitsFound::Missing || ended.len() == 1;
-        let acknowledged = answer.as_ref().ok().filter(|answer| is_done(answer.reply.found));
-        // 3. What was not acknowledged is queued, before it counts as released.
-        if acknowledged.is_none() {
-            for (hold, _) in &ended {
-                core.queue_release(hold);
+        let is_done = |found| found != PermitsFound::Missing || holds.len() == 1;
+        match answer.as_ref().ok().filter(|answer| is_done(answer.reply.found)) {
+            Some(answer) => {
+                for hold in holds {
+                    core.watchdog.end_in_flight_release(hold.id());
+                    core.watchdog.log_release(answer.sent_at, hold.id(), hold.longest_lease());
+                }
             }
+            None => self.queue_holds(ended),
         }
-        for (_, id) in &ended {
-            core.watchdog.end_in_flight_release(id);
-        }
-        if let Some(answer) = acknowledged {
-            for (hold, id) in &ended {
-                core.watchdog.log_release(answer.sent_at, id.clone(), hold.longest_lease());
-            }
-        }
-        // 4. What the answer means.
+        // What the answer means.
         let answer =
             answer.map_err(|error| error.failure.into_error(release.name(), &self.name))?;
         let in_time = valid_until.is_some_and(|end| core.now() < end);
         let released = classify_release(answer.reply.found, answer.late_copy_deadline, in_time);
-        if let ([(only, _)], Err(NotReleased::Lost(reason))) = (ended.as_slice(), &released) {
+        if let ([only], Err(NotReleased::Lost(reason))) = (holds.as_slice(), &released) {
             // No other thread can have reported it. Of several, it is not known which was lost.
             core.watchdog.report_loss(only, *reason);
         }
-        first_loss.and(released.map_err(|unknown| self.error(unknown)))
+        released.map_err(|unknown| self.error(unknown))
+    }
+
+    /// Leaves them to the watchdog, before they count as released.
+    fn queue_holds(&self, ended: &EndedHolds) {
+        for hold in &ended.holds {
+            self.core.queue_release(hold);
+        }
+        for hold in &ended.holds {
+            self.core.watchdog.end_in_flight_release(hold.id());
+        }
     }
 
     /// The release of some of them. The server remembers it for as long as a late copy of the
     /// acquire may arrive.
     fn request(&self, ids: Vec<PermitId>) -> ReleasePermits {
-        let dedup_ttl = if self.late_copies { dedup_ttl(&self.core) } else { Duration::ZERO };
-        ReleasePermits::new(self.name.clone(), ids, self.core.id.next_owner(), dedup_ttl)
+        let owner = self.core.id.next_owner();
+        ReleasePermits::new(self.name.clone(), ids, owner, self.dedup_ttl())
     }
 
-    /// Leaves a release to the watchdog. If too many are queued, that is counted.
-    fn queue(&self, release: ReleasePermits) {
-        let owner = release.request_owner().clone();
-        let id = ReleaseId { kind: None, name: self.name.clone(), owner };
-        let release = Arc::new(DeferredPermitRelease(release));
-        self.core.watchdog.queue_permit_release(id, release, self.ttl(), None);
+    fn dedup_ttl(&self) -> Duration {
+        if self.late_copies { dedup_ttl(&self.core) } else { Duration::ZERO }
+    }
+
+    fn release_id(&self, release: &ReleasePermits) -> ReleaseId {
+        let (name, owner) = (self.name.clone(), release.request_owner().clone());
+        ReleaseId { kind: None, name, owner }
     }
 
     /// How long they last if they are not given back.
@@ -306,7 +383,7 @@ impl Drop for HeldPermits {
     fn drop(&mut self) {
         if !self.done {
             // A release that fails is queued.
-            drop(self.release_within(self.core.settings.command_timeout, RetryLimit::One));
+            drop(self.release_on_drop());
         }
     }
 }

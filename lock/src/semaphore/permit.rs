@@ -17,9 +17,9 @@ use crate::semaphore::held::HeldPermits;
 /// check [`is_valid`](Self::is_valid) before each step that needs it. [`into_id`](Self::into_id)
 /// leaves the permit taken, to be given back by its id.
 ///
-/// **Drop.** It sends the release and waits for the answer, for at most one command timeout. A
-/// release that is not answered is finished in the background. It never panics.
-/// [`release`](Self::release) does the same and returns the outcome. The
+/// **Drop.** It sends the release and does not wait for the [answer](crate::guide::dropping). It
+/// takes one command timeout at most. A release that is not acknowledged is finished in the
+/// background. It never panics. [`release`](Self::release) waits and returns the outcome. The
 /// [shutdown](crate::Client::shutdown) of the client gives back a watched permit only; dropping a
 /// permit gives it back even after that.
 ///

@@ -30,6 +30,9 @@ pub(crate) enum Failure {
     Closed,
 }
 
+/// The code of a reply that cannot be decoded.
+const UNEXPECTED: &str = "UNEXPECTED";
+
 impl Failure {
     /// An error that the server answered, or that the client reports in the same form.
     pub(crate) fn refused(code: &str, message: &str) -> Self {
@@ -39,7 +42,7 @@ impl Failure {
     /// A reply that cannot be decoded: the operation ran, and its outcome is not known.
     pub(crate) fn unexpected(Unexpected(reply): Unexpected) -> Self {
         let message = format!("reply {}", truncated(&format!("{reply:?}")));
-        Self::Refused { code: "UNEXPECTED".to_owned(), message }
+        Self::Refused { code: UNEXPECTED.to_owned(), message }
     }
 
     /// Whether the same operation may get a reply if it is sent again.
@@ -59,6 +62,21 @@ impl Failure {
     /// Whether the server has granted it, and it must be rolled back.
     pub(crate) fn was_granted(&self) -> bool {
         matches!(self, Self::NotReplicated { .. } | Self::NoReplicaAcks { .. })
+    }
+
+    /// Whether the operation may have run, or may run yet.
+    pub(crate) fn may_have_run(&self) -> bool {
+        match self {
+            Self::Unknown { .. }
+            | Self::NotReplicated { .. }
+            | Self::NoReplicaAcks { .. }
+            | Self::Closed => true,
+            Self::Refused { code, .. } => code == UNEXPECTED,
+            Self::NotSent { .. }
+            | Self::Unauthenticated { .. }
+            | Self::TlsFailed { .. }
+            | Self::CrossSlot { .. } => false,
+        }
     }
 
     /// Whether the connection failed, so that an attempt on another may succeed at once.

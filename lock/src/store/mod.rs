@@ -12,6 +12,8 @@ pub(crate) mod store;
 pub(crate) use crate::store::failure::Failure;
 pub(crate) use crate::store::listener::Listener;
 pub use crate::store::memory::Memory;
-pub(crate) use crate::store::pipeline::{HashSlot, PipelineRequest, PipelineSource, ServerId};
+pub(crate) use crate::store::pipeline::{
+    HashSlot, PipelineRequest, PipelineSource, SentDetached, ServerId,
+};
 pub(crate) use crate::store::redis::address::url::{Access, Location};
 pub(crate) use crate::store::store::Store;

@@ -66,3 +66,14 @@ impl HashSlot {
     /// The only one, where there is one server.
     pub(crate) const ONLY: Self = Self(0);
 }
+
+/// How a request went of which nobody waits for the reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SentDetached {
+    /// Its reply was handled, or that it gets none.
+    Answered,
+    /// It was written to the connection. Its reply is read later.
+    Unread,
+    /// It was not sent. The connection may have been closed unnoticed, which only a call finds out.
+    MustWait,
+}

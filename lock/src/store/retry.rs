@@ -121,6 +121,11 @@ impl RetryPolicy<'_> {
             || is_cancelled(self.cancel)
     }
 
+    /// Whether a shutdown or the caller ends what belongs to this call.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.is_over(self.shutdown.generation())
+    }
+
     /// Waits until the next attempt, at `until`. False if there is to be none.
     fn pause(&self, clock: &dyn Clock, until: Instant, generation: CallGeneration) -> bool {
         self.shutdown.while_pausing(|parker| {

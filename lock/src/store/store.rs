@@ -7,15 +7,17 @@ use hashed_wheel::Parker;
 
 use crate::error::Error;
 use crate::ops::Operation;
+use crate::ops::by_kind::SharedOperation;
+use crate::ops::value::{FromReply, Value};
 use crate::store::failure::Failure;
 use crate::store::listener::Listener;
 use crate::store::memory::{Memory, Session};
-use crate::store::pipeline::{HashSlot, PipelineRequest, PipelineSource, ServerId};
+use crate::store::pipeline::{HashSlot, PipelineRequest, PipelineSource, SentDetached, ServerId};
 use crate::store::redis::address::url::{Location, Peer, Place};
 use crate::store::redis::cluster::cluster::Cluster;
 use crate::store::redis::net::deadline::Deadline;
 use crate::store::redis::node::info::Info;
-use crate::store::redis::node::node::{Node, ReplyHandler};
+use crate::store::redis::node::node::Node;
 use crate::store::redis::resp::slot::slot_of;
 use crate::store::redis::sentinel::master::{Master, MasterEndpoint};
 use crate::store::redis::sentinel::query::Sentinels;
@@ -87,34 +89,50 @@ impl Store {
         operation.decode(value).map_err(Failure::unexpected)
     }
 
-    /// Sends one operation once, without waiting for its reply, which goes to `on_reply`. An error
-    /// means that it was not sent. It returns within `timeout`. See [`Node::send_detached`].
-    #[expect(dead_code, reason = "releases will use it")]
-    pub(crate) fn send_detached<O: Operation + ?Sized>(
+    /// Sends one operation once and does not wait for its reply, which `on_reply` gets: before this
+    /// returns, or on the thread that reads it later, with nothing locked. A failure means that it
+    /// was not sent, and `on_reply` is dropped; so does [`SentDetached::MustWait`]. It returns
+    /// within `timeout`. See [`Node::send_detached`].
+    pub(crate) fn send_detached<R: FromReply + 'static>(
         &self,
-        operation: &O,
+        operation: &SharedOperation<R>,
         timeout: Duration,
         generation: CallGeneration,
-        on_reply: ReplyHandler,
-    ) -> Result<(), Failure> {
+        on_reply: impl FnOnce(Result<R, Failure>) + Send + 'static,
+    ) -> Result<SentDetached, Failure> {
+        let own = Arc::clone(operation);
+        let on_value = move |value: Result<Value, Failure>| {
+            on_reply(value.and_then(|value| own.decode(value).map_err(Failure::unexpected)));
+        };
         match self {
             Self::Memory(session) => {
-                on_reply(session.execute(operation, timeout));
-                Ok(())
+                on_value(session.execute(operation, timeout));
+                Ok(SentDetached::Answered)
             }
             Self::Single(node) => {
-                node.send_detached(operation, &mut Deadline::after(timeout), generation, on_reply)
+                let mut deadline = Deadline::after(timeout);
+                node.send_detached(operation, &mut deadline, generation, Box::new(on_value))
             }
             Self::Cluster(cluster) => {
-                cluster.send_detached(operation, timeout, generation, on_reply)
+                cluster.send_detached(operation, timeout, generation, Box::new(on_value))
             }
         }
     }
 
-    /// Reads the replies to detached operations that have arrived, without waiting. True if some
-    /// are still to come.
-    #[expect(dead_code, reason = "the renewal thread will use it")]
-    pub(crate) fn read_detached(&self) -> bool {
+    /// Reads the replies to detached operations that have arrived from a server, without waiting.
+    /// True if some are still to come.
+    pub(crate) fn read_detached(&self, server: ServerId) -> bool {
+        match self {
+            Self::Memory(_) => false,
+            Self::Single(node) => node.read_detached(),
+            Self::Cluster(cluster) => {
+                cluster.topology().node(server).is_some_and(|node| node.read_detached())
+            }
+        }
+    }
+
+    /// The same from all servers.
+    pub(crate) fn read_all_detached(&self) -> bool {
         match self {
             Self::Memory(_) => false,
             Self::Single(node) => node.read_detached(),

@@ -30,12 +30,15 @@ pub(crate) mod scheduler;
 pub(crate) mod server_check;
 pub(crate) mod shared;
 pub(crate) mod ticker;
+pub(crate) mod unread_release;
 pub(crate) mod watchdog;
 pub(crate) mod worker;
 pub(crate) mod worker_thread;
 pub(crate) mod workers;
 
+pub(crate) use pending_releases::Moment;
 #[cfg(feature = "metrics")]
 pub(crate) use pending_releases::PendingReleases;
 pub(crate) use release_queue::{ReleaseId, ReleaseOp};
+pub(crate) use unread_release::{SendLimit, reason_of_loss};
 pub(crate) use watchdog::Watchdog;

@@ -1,7 +1,11 @@
-//! All pending releases of the client: those that callers send, and those that are queued for a
-//! renewal thread (DESIGN: release queue). And what waits until none is pending.
+//! All pending releases of the client: those that callers send, those whose replies are unread, and
+//! those that are queued for a renewal thread (DESIGN: release queue, unread releases). And what
+//! waits until none is pending.
 
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use hashed_wheel::Parker;
@@ -22,16 +26,54 @@ use crate::watchdog::workers::Workers;
 pub(crate) struct PendingReleases {
     context: Arc<Context>,
     workers: Arc<Workers>,
-    /// The releases that callers send themselves, so that a shutdown knows of all.
-    in_flight: Mutex<Vec<ReleaseId>>,
+    /// The releases that are not queued, so that a shutdown knows of all.
+    in_flight: Mutex<Vec<InFlight>>,
+    settled: Mutex<VecDeque<Settled>>,
+    names: RandomState,
+    /// The next [`Moment`].
+    next: AtomicU64,
     /// The threads that wait for releases to be acknowledged.
     flush_waiters: Mutex<Vec<Parker>>,
+}
+
+/// The order in which releases begin and are settled, and acquires are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(u64);
+
+/// A release that is not queued.
+#[derive(Debug)]
+struct InFlight {
+    id: ReleaseId,
+    begun: Moment,
+    stage: Stage,
+}
+
+/// A release of late that is acknowledged or queued.
+#[derive(Debug)]
+struct Settled {
+    /// The hash of its name.
+    name: u64,
+    begun: Moment,
+    at: Moment,
+}
+
+/// So many are remembered. If more are settled while an acquire is under way, it asks once more.
+const SETTLED: usize = 256;
+
+#[derive(Debug)]
+enum Stage {
+    /// A fair lock's owner waits in the queue on the server. It is released if it is not granted.
+    Waiting,
+    /// A caller sends it, or is about to queue it.
+    Sending,
+    /// It was sent, and nobody waits for the reply. Without an acknowledgement this is queued.
+    Unread(Box<QueuedRelease>),
 }
 
 /// The releases that no server has acknowledged.
 struct Unacknowledged {
     is_empty: bool,
-    /// Whether callers send some of them, which end by themselves on any store, or the renewal
+    /// Whether callers have sent some of them, which end by themselves on any store, or the renewal
     /// threads are about to.
     has_untried: bool,
     /// Whether a thread is there to send any of them.
@@ -40,19 +82,147 @@ struct Unacknowledged {
 
 impl PendingReleases {
     pub(crate) fn new(context: Arc<Context>, workers: Arc<Workers>) -> Self {
-        let (in_flight, flush_waiters) = (Mutex::default(), Mutex::default());
-        Self { context, workers, in_flight, flush_waiters }
+        Self {
+            context,
+            workers,
+            in_flight: Mutex::default(),
+            settled: Mutex::default(),
+            names: RandomState::new(),
+            next: AtomicU64::new(1),
+            flush_waiters: Mutex::default(),
+        }
     }
 
-    /// Notes that a caller sends this release itself, or will if its acquire is not granted.
+    /// Notes that a caller sends this release itself.
     pub(crate) fn begin_in_flight(&self, id: impl Into<ReleaseId>) {
-        self.in_flight.lock().push(id.into());
+        self.begin(id.into(), Stage::Sending);
+    }
+
+    /// Notes that this release has to be sent if the owner's acquire is not granted.
+    pub(crate) fn begin_waiting(&self, id: impl Into<ReleaseId>) {
+        self.begin(id.into(), Stage::Waiting);
+    }
+
+    fn begin(&self, id: ReleaseId, stage: Stage) {
+        let mut in_flight = self.in_flight.lock();
+        in_flight.push(InFlight { id, begun: self.step(), stage });
     }
 
     /// That release has an answer, or it is queued.
     pub(crate) fn end_in_flight(&self, id: &ReleaseId) {
-        self.in_flight.lock().retain(|other| other != id);
+        let begun = self.in_flight.lock().iter().find(|own| own.id == *id).map(|own| own.begun);
+        if let Some(begun) = begun {
+            self.note_settled(&id.name, begun);
+        }
+        self.in_flight.lock().retain(|other| other.id != *id);
         self.wake_flush_waiters();
+    }
+
+    /// A queued release of this name is about to be settled.
+    pub(crate) fn note_dequeued(&self, name: &LockName) {
+        self.note_settled(name, Moment(0));
+    }
+
+    /// Before it is removed from what is pending: whoever looks there first and here afterwards
+    /// finds it.
+    fn note_settled(&self, name: &LockName, begun: Moment) {
+        let name = self.names.hash_one(name);
+        let mut settled = self.settled.lock();
+        if settled.len() == SETTLED {
+            settled.pop_front();
+        }
+        settled.push_back(Settled { name, begun, at: self.step() });
+    }
+
+    /// Now.
+    pub(crate) fn moment(&self) -> Moment {
+        Moment(self.next.load(Ordering::SeqCst))
+    }
+
+    /// The next moment has come.
+    fn step(&self) -> Moment {
+        Moment(self.next.fetch_add(1, Ordering::SeqCst))
+    }
+
+    /// Notes that a release in flight is about to be sent without a wait for its reply, and what is
+    /// queued without an acknowledgement.
+    pub(crate) fn set_unread(&self, release: QueuedRelease) {
+        let mut in_flight = self.in_flight.lock();
+        if let Some(own) = in_flight.iter_mut().find(|other| other.id == *release.id()) {
+            own.stage = Stage::Unread(Box::new(release));
+        }
+    }
+
+    /// Ends that: the release has a reply, gets none, or was not sent. It is in flight until
+    /// [`end_in_flight`](Self::end_in_flight), and the caller queues it if it must be. `None` if
+    /// another thread has queued it already: then its reply says nothing any more.
+    pub(crate) fn take_unread(&self, id: &ReleaseId) -> Option<QueuedRelease> {
+        let mut in_flight = self.in_flight.lock();
+        let own = in_flight.iter_mut().find(|other| other.id == *id)?;
+        match std::mem::replace(&mut own.stage, Stage::Sending) {
+            Stage::Unread(release) => Some(*release),
+            stage => {
+                own.stage = stage;
+                None
+            }
+        }
+    }
+
+    /// The releases whose replies nobody has read.
+    pub(crate) fn unread(&self) -> usize {
+        let is_unread = |other: &&InFlight| matches!(other.stage, Stage::Unread(_));
+        self.in_flight.lock().iter().filter(is_unread).count()
+    }
+
+    /// Queues every release whose reply nobody has read.
+    pub(crate) fn queue_unread(&self) {
+        let is_unread = |other: &&InFlight| matches!(other.stage, Stage::Unread(_));
+        let unread: Vec<ReleaseId> =
+            self.in_flight.lock().iter().filter(is_unread).map(|other| other.id.clone()).collect();
+        for id in unread {
+            if let Some(release) = self.take_unread(&id) {
+                self.queue(release);
+                self.end_in_flight(&id);
+            }
+        }
+    }
+
+    /// Whether a release of this name had begun at `sent_at` and is not settled: sent and not
+    /// answered, or queued and not refused. On a store that stays as it is, what was refused once
+    /// is settled.
+    pub(crate) fn is_outstanding(&self, name: &LockName, sent_at: Moment) -> bool {
+        let is_it = |other: &InFlight| {
+            let is_release = !matches!(other.stage, Stage::Waiting);
+            is_release && other.begun < sent_at && other.id.name == *name
+        };
+        if self.in_flight.lock().iter().any(is_it) {
+            return true;
+        }
+        if self.context.store.may_recover_by_itself() {
+            return self.workers.lock().iter().any(|worker| worker.releases().is_outstanding(name));
+        }
+        let now = self.context.now();
+        self.workers.lock().iter().any(|worker| worker.releases().has_untried_of(now, name))
+    }
+
+    /// Whether a release of this name may have been [outstanding](Self::is_outstanding) at
+    /// `sent_at`, and was settled since. Asked after that.
+    pub(crate) fn was_settled(&self, name: &LockName, sent_at: Moment) -> bool {
+        let settled = self.settled.lock();
+        // What was forgotten may have been one.
+        let forgot =
+            settled.len() == SETTLED && settled.front().is_some_and(|old| old.at > sent_at);
+        let name = self.names.hash_one(name);
+        let is_it =
+            |other: &Settled| other.at >= sent_at && other.begun < sent_at && other.name == name;
+        forgot || settled.iter().any(is_it)
+    }
+
+    /// Unparks `parker` whenever a release may be settled, while `wait` runs.
+    pub(crate) fn while_waiting(&self, parker: &Parker, wait: impl FnOnce()) {
+        self.flush_waiters.lock().push(parker.clone());
+        wait();
+        self.flush_waiters.lock().retain(|other| !other.is(parker));
     }
 
     /// Queues a release on the server that has its name now. False if it cannot be queued: that is
@@ -80,15 +250,40 @@ impl PendingReleases {
         late_copy_deadline: Option<ServerTime>,
         done: Option<DoneSignal>,
     ) -> bool {
+        self.queue(self.of_acquired(now, hold_id, lease, late_copy_deadline, done))
+    }
+
+    fn of_acquired(
+        &self,
+        now: Instant,
+        hold_id: &HoldId,
+        lease: Lease,
+        late_copy_deadline: Option<ServerTime>,
+        done: Option<DoneSignal>,
+    ) -> QueuedRelease {
         // A copy of a command may be under way for as long as its attempt may take.
         let lifetime = lease.duration() + self.context.settings.retry_timeout();
         let (id, release) = (ReleaseId::from(hold_id), hold_id.release());
-        self.queue(QueuedRelease::new(now, id, release, lifetime, late_copy_deadline, done))
+        QueuedRelease::new(now, id, release, lifetime, late_copy_deadline, done)
     }
 
     /// Queues the release of a hold that has ended.
     pub(crate) fn queue_hold(&self, now: Instant, hold: &Hold) -> bool {
-        self.queue_acquired(now, &hold.id(), hold.longest_lease(), hold.late_copy_deadline(), None)
+        self.queue(self.of_hold(now, hold))
+    }
+
+    /// What is queued for a hold that has ended.
+    pub(crate) fn of_hold(&self, now: Instant, hold: &Hold) -> QueuedRelease {
+        let (lease, late_copy_deadline) = (hold.longest_lease(), hold.late_copy_deadline());
+        self.of_acquired(now, &hold.id(), lease, late_copy_deadline, None)
+    }
+
+    /// Queues what is released by itself because it could not be released with others.
+    pub(crate) fn queue_anew(&self, due: Instant, release: AcknowledgedRelease) {
+        let AcknowledgedRelease { id, permits, lifetime } = release;
+        if let Some(release) = permits {
+            self.queue(QueuedRelease::new(due, id, release, lifetime, None, None));
+        }
     }
 
     /// Queues a release that one server has acknowledged, but another may not know.
@@ -133,7 +328,7 @@ impl PendingReleases {
 
     /// Whether a release of this name is pending, of whatever owner.
     pub(crate) fn contains(&self, name: &LockName) -> bool {
-        let is_in_flight = self.in_flight.lock().iter().any(|id| id.name == *name);
+        let is_in_flight = self.in_flight.lock().iter().any(|other| other.id.name == *name);
         is_in_flight || self.workers.lock().iter().any(|worker| worker.releases().contains(name))
     }
 
@@ -191,7 +386,8 @@ impl PendingReleases {
 
     fn unacknowledged_ids(&self) -> Vec<ReleaseId> {
         // In the same order.
-        let mut ids = self.in_flight.lock().clone();
+        let mut ids: Vec<ReleaseId> =
+            self.in_flight.lock().iter().map(|other| other.id.clone()).collect();
         for worker in self.workers.lock().iter() {
             ids.extend(worker.releases().unacknowledged());
         }

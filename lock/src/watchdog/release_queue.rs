@@ -12,12 +12,14 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 
+use crate::hold::hold::Hold;
 use crate::model::kind::Kind;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::ops::by_kind::HoldId;
 use crate::ops::value::ServerTime;
 use crate::ops::{Operation, Released};
+use crate::store::Failure;
 
 /// A command that releases something. It may be sent any number of times.
 pub(crate) type ReleaseOp = Arc<dyn Operation<Reply = Released> + Send + Sync>;
@@ -68,8 +70,29 @@ pub(crate) struct QueuedRelease {
     /// When nothing can be left to release.
     expires: Instant,
     acknowledged: bool,
+    /// The server will not do it, as far as its last answer says.
+    refused: bool,
     /// Dropped with the acknowledgement.
     done: Option<DoneSignal>,
+    /// Until a copy of it may have run.
+    ended: Option<EndedHold>,
+}
+
+/// A hold that was released, so that its owner is told if the server does not know it.
+#[derive(Clone, Debug)]
+pub(crate) struct EndedHold {
+    pub(crate) hold: Arc<Hold>,
+    /// Until when it would have been valid.
+    pub(crate) valid_until: Option<Instant>,
+}
+
+/// What is known of a release that was acknowledged.
+#[derive(Debug, Default)]
+pub(crate) struct Acknowledged {
+    /// How long what it released would have lasted.
+    pub(crate) lifetime: Duration,
+    /// The hold, if this acknowledgement tells whether it was there.
+    pub(crate) ended: Option<EndedHold>,
 }
 
 impl QueuedRelease {
@@ -83,9 +106,24 @@ impl QueuedRelease {
         done: Option<DoneSignal>,
     ) -> Self {
         let expires = due + lifetime + GRACE;
-        let (pause, acknowledged) = (FIRST_PAUSE, false);
         let permits = id.kind.is_none().then_some(release);
-        Self { id, permits, late_copy_deadline, due, pause, expires, acknowledged, done }
+        Self {
+            id,
+            permits,
+            late_copy_deadline,
+            due,
+            pause: FIRST_PAUSE,
+            expires,
+            acknowledged: false,
+            refused: false,
+            done,
+            ended: None,
+        }
+    }
+
+    /// The same for a hold whose release has not run so far.
+    pub(crate) fn of_hold(self, ended: Option<EndedHold>) -> Self {
+        Self { ended, ..self }
     }
 
     /// The same for a release that one server has acknowledged, but another may not know.
@@ -106,6 +144,11 @@ impl QueuedRelease {
     fn operation(&self) -> Option<ReleaseOp> {
         let of_hold = || self.id.hold_id().map(|hold_id| hold_id.release());
         self.permits.clone().or_else(of_hold)
+    }
+
+    /// Whether a copy of the acquire may arrive after a release at this time of the server.
+    pub(crate) fn may_be_undone_after(&self, at: ServerTime) -> bool {
+        self.late_copy_deadline.is_some_and(|deadline| deadline >= at)
     }
 
     fn name_bytes(&self) -> usize {
@@ -182,19 +225,26 @@ impl ReleaseQueue {
         self.in_round.iter().filter_map(operation).collect()
     }
 
-    /// Queues again what got no answer in the round.
+    /// Queues again what got no answer in the round. It may have run.
     pub(crate) fn end_round(&mut self, now: Instant) {
-        while let Some(sent) = self.in_round.pop_front() {
+        while let Some(mut sent) = self.in_round.pop_front() {
+            sent.ended = None;
             self.retry_later(now, sent);
         }
     }
 
     /// The server released this when its clock was at `at`. If a copy of the acquire may still
     /// arrive, it is released once more when that is too late, at the latest when the lease has
-    /// ended. Returns how long what it released would have lasted.
-    pub(crate) fn acknowledge(&mut self, now: Instant, id: &ReleaseId, at: ServerTime) -> Duration {
-        let Some(mut sent) = self.take_from_round(id) else { return Duration::ZERO };
-        let left = sent.expires.saturating_duration_since(now + GRACE);
+    /// ended.
+    pub(crate) fn acknowledge(
+        &mut self,
+        now: Instant,
+        id: &ReleaseId,
+        at: ServerTime,
+    ) -> Acknowledged {
+        let Some(mut sent) = self.take_from_round(id) else { return Acknowledged::default() };
+        let lifetime = sent.expires.saturating_duration_since(now + GRACE);
+        let ended = sent.ended.take();
         let deadline = sent.late_copy_deadline.filter(|deadline| *deadline >= at);
         if let Some(deadline) = deadline.filter(|_| now < sent.expires) {
             let wait = u64::try_from(deadline.0.saturating_sub(at.0)).unwrap_or(u64::MAX);
@@ -204,12 +254,16 @@ impl ReleaseQueue {
             sent.due = now.checked_add(wait).map_or(sent.expires, |due| due.min(sent.expires));
             self.add(sent);
         }
-        left
+        Acknowledged { lifetime, ended }
     }
 
     /// The release got no answer, or an error.
-    pub(crate) fn fail(&mut self, now: Instant, id: &ReleaseId) {
-        if let Some(sent) = self.take_from_round(id) {
+    pub(crate) fn fail(&mut self, now: Instant, id: &ReleaseId, failure: &Failure) {
+        if let Some(mut sent) = self.take_from_round(id) {
+            if failure.may_have_run() {
+                sent.ended = None;
+            }
+            sent.refused = matches!(failure, Failure::Refused { .. }) && !failure.is_transient();
             self.retry_later(now, sent);
         }
     }
@@ -273,6 +327,13 @@ impl ReleaseQueue {
         self.all().any(|queued| !queued.acknowledged)
     }
 
+    /// The same for those of one name.
+    pub(crate) fn has_untried_of(&self, now: Instant, name: &LockName) -> bool {
+        self.due_values(now)
+            .chain(&self.in_round)
+            .any(|queued| !queued.acknowledged && queued.id.name == *name)
+    }
+
     /// When the next release is due.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.queued.first_key_value().map(|((due, _), _)| *due)
@@ -286,6 +347,12 @@ impl ReleaseQueue {
     /// How many are pending.
     pub(crate) fn len(&self) -> usize {
         self.queued.len() + self.in_round.len()
+    }
+
+    /// Whether a release of this name may still change what the server has. Not one that the server
+    /// has refused: then an acquire that is refused too has met what stays there.
+    pub(crate) fn is_outstanding(&self, name: &LockName) -> bool {
+        self.all().any(|queued| !queued.refused && queued.id.name == *name)
     }
 
     /// Whether a release of this name is pending, of whatever owner.
@@ -378,7 +445,7 @@ mod tests {
         while now < end {
             for (id, _) in releases.begin_round(now, 9) {
                 tries += 1;
-                releases.fail(now, &id);
+                releases.fail(now, &id, &Failure::Closed);
             }
             releases.end_round(now);
             now += Duration::from_millis(50);
@@ -392,7 +459,7 @@ mod tests {
         let now = origin();
         let mut releases = queue_of_one(now, None);
         let (id, _) = releases.begin_round(now, 9).remove(0);
-        releases.fail(now, &id);
+        releases.fail(now, &id, &Failure::Closed);
         assert_eq!((releases.len(), releases.unacknowledged().len()), (1, 1), "in the round");
         releases.end_round(now);
         assert_eq!((releases.len(), releases.unacknowledged().len()), (1, 1), "after it");

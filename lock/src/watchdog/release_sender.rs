@@ -9,8 +9,9 @@ use hashed_wheel::{Clock, SystemClock};
 use crate::ops::Released;
 use crate::store::{Failure, PipelineRequest, PipelineSource};
 use crate::watchdog::release_log::AcknowledgedRelease;
-use crate::watchdog::release_queue::{ROUND, ReleaseId, ReleaseOp};
+use crate::watchdog::release_queue::{Acknowledged, ROUND, ReleaseId, ReleaseOp};
 use crate::watchdog::shared::Shared;
+use crate::watchdog::unread_release::report_if_lost;
 use crate::watchdog::worker::RenewalWorker;
 
 /// For how long queued releases are still sent when the client ends. A server answers some hundred
@@ -71,11 +72,18 @@ impl PipelineSource for ReleaseRound<'_> {
     fn on_reply(&mut self, id: ReleaseId, reply: Result<Released, Failure>) {
         self.now = self.shared.context.now();
         self.has_reply |= reply.is_ok();
-        let Ok(released) = reply else {
-            self.worker.releases().fail(self.now, &id);
-            return;
+        let released = match reply {
+            Ok(released) => released,
+            Err(failure) => {
+                return self.worker.releases().fail(self.now, &id, &failure);
+            }
         };
-        let lifetime = self.worker.releases().acknowledge(self.now, &id, released.at);
+        self.shared.releases.note_dequeued(&id.name);
+        let Acknowledged { lifetime, ended } =
+            self.worker.releases().acknowledge(self.now, &id, released.at);
+        if let Some(ended) = ended {
+            report_if_lost(self.shared, &ended, released.found, self.now);
+        }
         // Permits without owners must not be released twice. Other permits are mostly released by
         // callers.
         if id.kind.is_some() {

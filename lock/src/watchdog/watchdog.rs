@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use hashed_wheel::Clock;
+use hashed_wheel::{Clock, Parker};
 
 use crate::error::{Error, LostReason};
 use crate::events::dispatcher::EventDispatcher;
@@ -15,16 +15,19 @@ use crate::hold::state::Loss;
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::settings::Settings;
-use crate::ops::by_kind::HoldId;
+use crate::ops::by_kind::{HoldId, SharedOperation};
 use crate::ops::value::ServerTime;
+use crate::ops::{DeferredPermitRelease, PermitsReleased, ReleasePermits};
 use crate::store::Store;
 use crate::watchdog::context::Context;
+use crate::watchdog::pending_releases::Moment;
 #[cfg(feature = "metrics")]
 use crate::watchdog::pending_releases::PendingReleases;
 use crate::watchdog::release_log::AcknowledgedRelease;
-use crate::watchdog::release_queue::{DoneSignal, QueuedRelease, ReleaseId, ReleaseOp};
+use crate::watchdog::release_queue::{DoneSignal, EndedHold, QueuedRelease, ReleaseId, ReleaseOp};
 use crate::watchdog::scheduler::Timer;
 use crate::watchdog::shared::Shared;
+use crate::watchdog::unread_release::{self, SendLimit, UnreadRelease};
 use crate::watchdog::worker::RenewalWorker;
 use crate::watchdog::{endings, ticker, worker_thread};
 
@@ -172,6 +175,116 @@ impl Watchdog {
     ) {
         let release = AcknowledgedRelease { id, permits: Some(permits), lifetime };
         self.shared.failover.log_release(sent_at, release);
+    }
+
+    /// Notes that a release has to be sent if an acquire that waits in a queue on the server is not
+    /// granted, until [`end_in_flight_release`](Self::end_in_flight_release).
+    pub(crate) fn begin_waiting(&self, id: impl Into<ReleaseId>) {
+        self.shared.releases.begin_waiting(id);
+    }
+
+    /// Sends the release of a hold that has ended, and does not wait for the reply. False if it
+    /// was not sent: it is in flight as before.
+    pub(crate) fn send_release_unread(
+        &self,
+        hold: &Arc<Hold>,
+        valid_until: Option<Instant>,
+        limit: SendLimit,
+    ) -> bool {
+        let sent_at = self.shared.context.now();
+        unread_release::send_hold(&self.shared, hold, valid_until, sent_at, limit)
+    }
+
+    /// The same for a lower count.
+    pub(crate) fn send_count_unread(&self, hold: &Arc<Hold>, count: u32, limit: SendLimit) -> bool {
+        unread_release::send_count(&self.shared, hold, count, limit)
+    }
+
+    /// The same for permits that are not watched, whose release is in flight. `each` releases one
+    /// of them.
+    pub(crate) fn send_permits_unread(
+        &self,
+        id: ReleaseId,
+        operation: &Arc<ReleasePermits>,
+        each: Vec<(ReleaseId, ReleaseOp)>,
+        lifetime: Duration,
+        limit: SendLimit,
+    ) -> bool {
+        let sent_at = self.shared.context.now();
+        let name = id.name.clone();
+        let deferred = Arc::new(DeferredPermitRelease(ReleasePermits::clone(operation)));
+        let queued = QueuedRelease::new(sent_at, id, deferred, lifetime, None, None);
+        let each = each.into_iter().map(|(id, permits)| AcknowledgedRelease {
+            id,
+            permits: Some(permits),
+            lifetime,
+        });
+        let each = each.collect();
+        let unread = UnreadRelease::begin(&self.shared, sent_at, vec![queued], each, None);
+        let operation: SharedOperation<PermitsReleased> = Arc::<ReleasePermits>::clone(operation);
+        unread_release::send_permits(&self.shared, &name, &operation, limit, unread)
+    }
+
+    /// The same for watched permits, whose holds have ended.
+    pub(crate) fn send_holds_unread(
+        &self,
+        holds: &[Arc<Hold>],
+        operation: &Arc<ReleasePermits>,
+        valid_until: Option<Instant>,
+        limit: SendLimit,
+    ) -> bool {
+        let Some(first) = holds.first() else { return true };
+        let sent_at = self.shared.context.now();
+        let releases = &self.shared.releases;
+        let queued = holds.iter().map(|hold| releases.of_hold(sent_at, hold)).collect();
+        let each = holds.iter().map(|hold| AcknowledgedRelease {
+            id: hold.id().into(),
+            permits: None,
+            lifetime: hold.longest_lease().duration(),
+        });
+        let each = each.collect();
+        // Of several, it is not known which was lost.
+        let ended = EndedHold { hold: Arc::clone(first), valid_until };
+        let only = (holds.len() == 1).then_some(ended);
+        let unread = UnreadRelease::begin(&self.shared, sent_at, queued, each, only);
+        let operation: SharedOperation<PermitsReleased> = Arc::<ReleasePermits>::clone(operation);
+        unread_release::send_permits(&self.shared, &first.name, &operation, limit, unread)
+    }
+
+    /// How many replies to releases are unread.
+    pub(crate) fn unread_releases(&self) -> usize {
+        self.shared.releases.unread()
+    }
+
+    /// Reads the replies to releases that are unread, for `longest` at most by the system's clock.
+    /// What has none by then is queued.
+    pub(crate) fn finish_unread(&self, longest: Duration) {
+        unread_release::finish(&self.shared, longest);
+    }
+
+    /// Now, in the order of releases and acquires.
+    pub(crate) fn moment(&self) -> Moment {
+        self.shared.releases.moment()
+    }
+
+    /// Whether a release of this name had begun at `sent_at` and is not settled.
+    pub(crate) fn is_outstanding(&self, name: &LockName, sent_at: Moment) -> bool {
+        self.shared.releases.is_outstanding(name, sent_at)
+    }
+
+    /// Whether one may have been outstanding at `sent_at`, and was settled since.
+    pub(crate) fn was_settled(&self, name: &LockName, sent_at: Moment) -> bool {
+        self.shared.releases.was_settled(name, sent_at)
+    }
+
+    /// Reads what is unread of this name's server and here. Unparks `parker` whenever a release may
+    /// be settled, while `wait` runs.
+    pub(crate) fn while_outstanding(&self, name: &LockName, parker: &Parker, wait: impl FnOnce()) {
+        self.shared.releases.while_waiting(parker, || {
+            let context = &self.shared.context;
+            context.store.read_detached(context.server_of(name));
+            wait();
+        });
     }
 
     /// Whether a release of this name is pending, of whatever owner.

@@ -21,6 +21,8 @@ pub(crate) struct RenewalWorker {
     unguarded: Mutex<Vec<Arc<Hold>>>,
     releases: Mutex<ReleaseQueue>,
     pub(crate) parker: Parker,
+    /// Whether its thread is to read soon what dropped guards have left unread.
+    reads_soon: AtomicBool,
     /// Its thread has ended although nothing told it to.
     dead: AtomicBool,
 }
@@ -33,6 +35,7 @@ impl RenewalWorker {
             unguarded: Mutex::new(Vec::new()),
             releases: Mutex::new(ReleaseQueue::default()),
             parker: Parker::new(),
+            reads_soon: AtomicBool::new(false),
             dead: AtomicBool::new(false),
         }
     }
@@ -65,6 +68,28 @@ impl RenewalWorker {
 
     pub(crate) fn take_unguarded(&self) -> Vec<Arc<Hold>> {
         std::mem::take(&mut *self.unguarded.lock())
+    }
+
+    /// A release was sent whose reply nobody waits for. Only the first one since its thread has
+    /// read wakes it.
+    pub(crate) fn read_soon(&self) {
+        if !self.reads_soon.swap(true, Ordering::AcqRel) {
+            self.parker.unpark();
+        }
+    }
+
+    pub(crate) fn has_to_read(&self) -> bool {
+        self.reads_soon.load(Ordering::Acquire)
+    }
+
+    /// Before its thread reads: what is sent from now on wakes it again.
+    pub(crate) fn begin_read(&self) {
+        self.reads_soon.store(false, Ordering::Release);
+    }
+
+    /// Something is left unread, and its thread knows.
+    pub(crate) fn read_again(&self) {
+        self.reads_soon.store(true, Ordering::Release);
     }
 
     pub(crate) fn releases(&self) -> MutexGuard<'_, ReleaseQueue> {

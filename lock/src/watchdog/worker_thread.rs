@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::hold::hold::Hold;
 use crate::watchdog::batch::{Batch, SendWindow, in_batches, is_backlog, sort};
@@ -18,11 +18,15 @@ use crate::watchdog::renewal_round::{RenewalRound, TurnState};
 use crate::watchdog::shared::Shared;
 use crate::watchdog::worker::RenewalWorker;
 
+/// For how long the reply to a dropped guard's release may be unread. Until then a call of the
+/// program reads it, in most programs.
+const READ_AFTER: Duration = Duration::from_millis(100);
+
 pub(crate) fn run(shared: &Shared, worker: &RenewalWorker) {
     let mut exit = ExitGuard { shared, worker, is_dismissed: false };
     let context = &shared.context;
     let mut state = TurnState::default();
-    let mut next_check = None;
+    let (mut next_check, mut next_read) = (None, None);
     while !context.is_stopping() {
         // A panic of the clock in one turn must not end renewal.
         let turn = context.catch_panic(|| turn(shared, worker, &mut state, next_check));
@@ -37,7 +41,11 @@ pub(crate) fn run(shared: &Shared, worker: &RenewalWorker) {
             }
             return;
         }
-        let next = [worker.releases().next_due(), next_check].into_iter().flatten().min();
+        // Also if a clock panics: what is unread stays so until the next turn.
+        let read = context.catch_panic(|| read_unread(shared, worker, next_read));
+        next_read = read.flatten();
+        let next =
+            [worker.releases().next_due(), next_check, next_read].into_iter().flatten().min();
         context.clock.park(&worker.parker, next, &crossbeam_channel::never());
     }
     endings::end_unguarded(shared, worker);
@@ -98,6 +106,26 @@ fn turn(
     let now = context.now();
     send_releases(shared, worker, now, context.release_timeout());
     server_check.run(worker.server, now, next_check)
+}
+
+/// Reads the replies that dropped guards have left unread, once [`READ_AFTER`] has passed since the
+/// first of them. Returns when to look again.
+fn read_unread(shared: &Shared, worker: &RenewalWorker, next: Option<Instant>) -> Option<Instant> {
+    if !worker.has_to_read() {
+        return None;
+    }
+    let now = shared.context.now();
+    match next {
+        None => Some(now + READ_AFTER),
+        Some(next) if now < next => Some(next),
+        Some(_) => {
+            worker.begin_read();
+            shared.context.store.read_detached(worker.server).then(|| {
+                worker.read_again();
+                now + READ_AFTER
+            })
+        }
+    }
 }
 
 /// A turn was cut short by a panic. It is unknown which of its holds were renewed.

@@ -40,6 +40,14 @@ pub(crate) fn wait_for_a_waiter(client: &Client) {
     wait_until("a waiter", SOON, || client.stats().waiters > 0);
 }
 
+/// Waits until the server has acknowledged every release of dropped guards, and all others.
+pub(crate) fn settle(client: &Client) {
+    wait_until("every release is acknowledged", SOON, || {
+        let stats = client.stats();
+        stats.unread_releases == 0 && stats.queued_releases == 0
+    });
+}
+
 /// The library's scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Script {

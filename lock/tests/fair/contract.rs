@@ -51,6 +51,8 @@ on_both_stores! {
         drop(outer);
         assert!(inner.is_held());
         drop(inner);
+        // Its reply comes behind that of the count.
+        assert!(lock.is_locked().unwrap());
         assert_eq!(world.fields("a"), [(plain.owner().to_owned(), "1".to_owned())]);
         plain.unlock().unwrap();
         assert!(world.fields("a").is_empty());

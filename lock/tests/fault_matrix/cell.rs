@@ -336,8 +336,12 @@ impl Judge {
 }
 
 /// Whether a condition comes true before long.
-fn comes_true(mut condition: impl FnMut() -> bool) -> bool {
-    let ends: Instant = now() + SOON;
+fn comes_true(condition: impl FnMut() -> bool) -> bool {
+    comes_true_by(now() + SOON, condition)
+}
+
+/// Whether a condition comes true until then.
+pub(crate) fn comes_true_by(ends: Instant, mut condition: impl FnMut() -> bool) -> bool {
     loop {
         let late = now() >= ends;
         if condition() {

@@ -12,7 +12,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{SLACK, SOON, Script, TIMEOUT, World, built, pause, timed};
+use crate::common::{SLACK, SOON, Script, TIMEOUT, World, built, pause, settle, timed};
 use wheellock::{Client, Error, LostReason, ManualClock};
 use wheellock_fixture::{Aim, Fault, Proxy, RawConnection, SeenCommand, Server, wait_until};
 
@@ -767,6 +767,7 @@ fn a_server_out_of_memory_grants_no_new_lock() {
         assert!(!world.exists("a"), "{kind}");
         world.server.command(&["CONFIG", "SET", "maxmemory", "0"]);
         assert_eq!(take(&client), Ok(true), "{kind}");
+        settle(&client);
     }
     assert!(!world.exists(stray[1]), "it has no turn to wait for");
 }

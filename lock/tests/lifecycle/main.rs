@@ -4,7 +4,9 @@
 mod common;
 
 mod crossings;
+mod drops;
 mod endings;
+mod exits;
 mod many_threads;
 mod panics;
 mod processes;

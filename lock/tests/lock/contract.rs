@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use crate::common::settle;
 use crate::common::stores::{World, on_every_road};
 use wheellock::{Client, Clock, Error, LostReason, SystemClock};
 use wheellock_fixture::{Reply, Server};
@@ -70,6 +71,7 @@ on_every_road! {
         assert_eq!(world.fields("a"), [(first.owner().to_owned(), "2".to_owned())]);
         assert_eq!(client.lock("a").hold_count(), 2);
         drop((first, second));
+        settle(&client);
         assert!(!world.is_there("a"));
     }
 
@@ -94,6 +96,7 @@ on_every_road! {
         let left = other.lock("a").remaining_lease().unwrap().unwrap();
         assert!(left <= LEASE && left > LEASE * 5 / 6, "{left:?}");
         drop(guard);
+        settle(&client);
         assert!(other.lock("a").try_lock().unwrap().is_some());
     }
 

@@ -6,8 +6,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::common::Script;
 use crate::common::stores::{World, on_all_stores};
+use crate::common::{Script, settle};
 use wheellock::{Backoff, Client, Error, Guard, Lock, LostReason, Memory};
 use wheellock_fixture::{Fault, Request, wait_until};
 
@@ -79,6 +79,7 @@ on_all_stores! {
         let held = one.spin_lock("a").lock().unwrap();
         assert!(other.fenced_lock("a").try_lock().unwrap().is_none());
         drop(held);
+        settle(&one);
         assert!(other.lock("a").try_lock().unwrap().is_some());
     }
 

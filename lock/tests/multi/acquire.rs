@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::common::in_memory::InMemory;
 use crate::common::stores::{World, on_both_stores};
-use crate::common::{SLACK, SOON, Script, TIMEOUT, built, pause, timed};
+use crate::common::{SLACK, SOON, Script, TIMEOUT, built, pause, settle, timed};
 use crossbeam_channel::{TryRecvError, bounded};
 use wheellock::{AnyLock, Client, Error, Lock, LostReason, MultiLock, Wait};
 use wheellock_fixture::{Fault, Server, wait_until};
@@ -95,6 +95,7 @@ on_both_stores! {
         assert!(rival.lock("a").try_lock().unwrap().is_none());
         assert!(rival.lock("b").try_lock().unwrap().is_none());
         drop(guard);
+        settle(&client);
         assert!(rival.lock("a").try_lock().unwrap().is_some());
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::common::takings::{KINDS, Kind, left_at, make_semaphores};
 use crate::common::user::{WITH_REPLICAS, rule_with};
 use crate::common::{
-    SLACK, SOON, Script, World, built, limited_user, pause, timed, wait_for_a_waiter,
+    SLACK, SOON, Script, World, built, limited_user, pause, settle, timed, wait_for_a_waiter,
 };
 use wheellock::{Client, ClientBuilder, Error, Lock, Memory};
 use wheellock_fixture::{Fault, Request, Server, wait_until};
@@ -86,6 +86,7 @@ fn what_was_granted_is_on_the_replica_before_the_caller_has_it() {
     for kind in KINDS {
         // The server has its script then.
         assert_eq!((kind.take)(&client), Ok(true), "{}", kind.word);
+        settle(&client);
         let before = asks(&master);
         assert_eq!((kind.take)(&client), Ok(true), "{}", kind.word);
         assert_eq!(asks(&master), before + 1, "{}", kind.word);
@@ -96,7 +97,20 @@ fn what_was_granted_is_on_the_replica_before_the_caller_has_it() {
         assert_eq!(there, 1, "{number}");
         drop(guard);
     }
+    settle(&client);
     assert_nothing_is_left(&master, &client);
+}
+
+#[test]
+fn a_try_lock_right_after_a_drop_succeeds_on_a_connection_of_its_own() {
+    let master = Server::start();
+    let _replica = replica_of(&master);
+    let client = built(builder(&master).replica_acks(1, PATIENT));
+    let lock = client.lock("own");
+    for number in 0..500 {
+        // The release is on another connection, and nothing orders the two at the server.
+        assert!(lock.try_lock().unwrap().is_some(), "{number}");
+    }
 }
 
 #[test]
@@ -241,6 +255,7 @@ fn a_lease_counts_from_before_the_replicas_were_waited_for() {
     let client = built(builder(&master).replica_acks(1, PATIENT));
     // Its script and connection are there then.
     assert!(client.lock("a").try_lock().unwrap().is_some());
+    settle(&client);
     replica.pause();
     let waited = Duration::from_millis(200);
     let (guard, took) = thread::scope(|scope| {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::common::slots::{builder_of, home, name_at};
 use crate::common::takings::{KINDS, left_at, make_semaphores};
 use crate::common::user::{IN_A_CLUSTER, WITH_REPLICAS, behind, known_to, rule_with};
-use crate::common::{SOON, built, timed};
+use crate::common::{SOON, built, settle, timed};
 use wheellock::{Client, ClientBuilder, Error};
 use wheellock_fixture::{Cluster, Sentinels, Server, wait_until};
 
@@ -102,6 +102,7 @@ fn all_are_granted<S: Deref<Target = Server>>(client: &Client, home: impl Fn(&st
     for kind in KINDS {
         // The server has its script then.
         assert_eq!((kind.take)(client), Ok(true), "{}", kind.word);
+        settle(client);
         let server = home(kind.word);
         let before = asks(&server);
         assert_eq!((kind.take)(client), Ok(true), "{}", kind.word);

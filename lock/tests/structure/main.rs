@@ -194,6 +194,7 @@ const ORDER: &[(&str, &[&str])] = &[
             "server_check",
             "shared",
             "endings",
+            "unread_release",
             "dispatch",
             "release_sender",
             "renewal_round",

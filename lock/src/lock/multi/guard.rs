@@ -24,10 +24,11 @@ use crate::model::name::LockName;
 /// When one of the locks is lost, all are: the others are released at once, in the background, even
 /// if no method of the guard is called.
 ///
-/// **Drop.** It waits for the servers' answers, for at most one command timeout. Different servers
-/// are asked at the same time, from threads that end with the call. After a release that is not
-/// answered, the other locks of that server are released in the background. So is whatever was not
-/// answered in time. It never panics.
+/// **Drop.** It does not wait for the servers' [answers](crate::guide::dropping), and takes one
+/// command timeout at most. Releases are sent to different servers at the same time, from threads
+/// that end with the call. After one that could not be sent, the other locks of that server are
+/// released in the background. So is whatever is not acknowledged. It never panics.
+/// [`unlock`](Self::unlock) waits for the answers.
 ///
 /// ```
 /// use wheellock::Client;
@@ -142,7 +143,7 @@ impl<T> MultiGuard<T> {
 impl<T> Drop for MultiGuard<T> {
     fn drop(&mut self) {
         // A release that fails is queued.
-        drop(release_all(self.held.close(), RawGuard::release_once));
+        drop(release_all(self.held.close(), RawGuard::release_on_drop));
     }
 }
 

@@ -145,7 +145,7 @@ impl RedAcquire<'_> {
         // A caller that has cancelled does not wait for releases.
         let end = if was_cancelled { Some(self.now()) } else { self.wait.deadline };
         let end = end.map(|end| end.max(self.now() + SHORTEST_RELEASE));
-        pools.release(guards, *size, self.server_timeout, end);
+        pools.release(guards, *size, self.server_timeout, end, false);
         if was_cancelled {
             return Err(self.quorum.cancelled());
         }

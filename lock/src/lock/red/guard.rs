@@ -31,10 +31,10 @@ use crate::runtime::client_core::ClientCore;
 /// [`RedLock`](crate::RedLock) explains. When the majority is lost, the remaining locks are
 /// released at once, in the background.
 ///
-/// **Drop.** It sends the release to all servers at the same time and waits for the answers: for
-/// all, if they come at about the same time, and for one
-/// [server timeout](crate::RedLock::with_server_timeout) each at most. What is not answered is
-/// released in the background. It never panics.
+/// **Drop.** It sends the release to all servers at the same time, and does not wait for the
+/// [answers](crate::guide::dropping). A server that does not take it delays it by one
+/// [server timeout](crate::RedLock::with_server_timeout) at most. What is not acknowledged is
+/// released in the background. It never panics. [`unlock`](Self::unlock) waits for the answers.
 ///
 /// ```
 /// use wheellock::{Client, LostReason, RedLock};
@@ -198,10 +198,11 @@ impl<T> RedGuard<T> {
     ///   have acknowledged the release in time. It is finished in the background, or by the end of
     ///   the leases.
     pub fn unlock(mut self) -> Result<(), Error> {
-        self.release()
+        self.release(false)
     }
 
-    fn release(&mut self) -> Result<(), Error> {
+    /// If `on_drop`, its releases are sent and their answers not waited for.
+    fn release(&mut self, on_drop: bool) -> Result<(), Error> {
         if mem::replace(&mut self.released, true) {
             return Ok(());
         }
@@ -219,7 +220,7 @@ impl<T> RedGuard<T> {
         let held = self.check();
         let (guards, _, _) = attempt.close();
         let (results, unanswered) =
-            quorum.pools.release(guards, quorum.size, *server_timeout, None);
+            quorum.pools.release(guards, quorum.size, *server_timeout, None, on_drop);
         held?;
         self.classify(results, unanswered)
     }
@@ -252,7 +253,7 @@ impl<T> RedGuard<T> {
 impl<T> Drop for RedGuard<T> {
     fn drop(&mut self) {
         // A release that fails is queued.
-        drop(self.release());
+        drop(self.release(true));
     }
 }
 

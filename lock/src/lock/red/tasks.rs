@@ -37,6 +37,8 @@ pub(crate) struct ReleaseTask {
     release: Option<ReleaseInProgress>,
     all: Arc<QuorumRelease>,
     position: usize,
+    /// Whether it is done when it was sent, as when a guard is dropped.
+    on_drop: bool,
     result: Result<(), Error>,
 }
 
@@ -150,16 +152,17 @@ impl ReleaseTask {
         release: ReleaseInProgress,
         all: &Arc<QuorumRelease>,
         position: usize,
+        on_drop: bool,
     ) -> Self {
         let reason = "the release was not sent yet".into();
         let result = Err(Error::OutcomeUnknown { operation: "release", reason });
-        Self { release: Some(release), all: Arc::clone(all), position, result }
+        Self { release: Some(release), all: Arc::clone(all), position, on_drop, result }
     }
 
     fn run(&mut self, now: Instant) -> bool {
         self.all.sent(self.position, now);
         if let Some(release) = &mut self.release {
-            self.result = release.send_once();
+            self.result = if self.on_drop { release.send_on_drop() } else { release.send_once() };
         }
         !self.result.as_ref().is_err_and(Error::is_retryable)
     }

@@ -98,14 +98,16 @@ impl WorkerPools {
     }
 
     /// Releases on all servers, and waits for the answers: for `timeout` each, and at most until
-    /// `end`. Returns the results, and how many servers have not answered. A release that cannot be
-    /// sent is queued with the client's watchdog.
+    /// `end`. If `on_drop`, a release counts as answered when it was sent. Returns the results, and
+    /// how many servers have not answered. A release that cannot be sent is queued with the
+    /// client's watchdog.
     pub(crate) fn release(
         &self,
         guards: RawGuards,
         enough: usize,
         timeout: Duration,
         end: Option<Instant>,
+        on_drop: bool,
     ) -> (Vec<Result<(), Error>>, usize) {
         if guards.is_empty() {
             return (Vec::new(), 0);
@@ -118,7 +120,8 @@ impl WorkerPools {
         for (position, release) in releases {
             match release {
                 Ok(release) => {
-                    self.send(Task::Release(ReleaseTask::new(release, &all, position)), timeout);
+                    let task = ReleaseTask::new(release, &all, position, on_drop);
+                    self.send(Task::Release(task), timeout);
                 }
                 Err(error) => all.answered(position, Err(error)),
             }

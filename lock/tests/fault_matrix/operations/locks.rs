@@ -3,7 +3,9 @@
 use wheellock::Error;
 
 use super::connections::stand_in;
-use super::{Row, answered, delete, done_if, release};
+use super::{Row, TIMEOUT, answered, delete, done_if, release};
+use crate::cell::comes_true_by;
+use crate::common::{now, settle};
 use crate::holding::RivalKind;
 use crate::sends::Sends::{Command, Script};
 use crate::stage::{Said, Stage};
@@ -28,9 +30,20 @@ pub(super) const ROWS: &[Row] = &[
         .rival(RivalKind::Lock),
     Row::new((LOCK, "drop", "dropping the guard"), Script("release"), |stage| {
         drop(stage.part());
-        Ok(if stage.client.stats().queued_releases == 0 { Said::Done } else { Said::Owed })
+        // Nobody has read the reply. What it says, and what follows from it, is looked at for as
+        // long as a call may take.
+        let is_settled = comes_true_by(now() + TIMEOUT * 2, || {
+            let stats = stage.client.stats();
+            stats.unread_releases == 0 && stats.queued_releases == 0
+        });
+        Ok(if is_settled { Said::Done } else { Said::Owed })
     })
-    .prepare(hold)
+    .prepare(|stage| {
+        // So that the client sends the script by its hash.
+        drop(stage.client.lock(&stage.other("known")).lock()?);
+        settle(stage.client);
+        hold(stage)
+    })
     .rival(RivalKind::Lock),
     Row::new((LOCK, "renew", "the watchdog"), Script("renew"), |stage| Ok(stage.watch()))
         .prepare(hold)

@@ -24,7 +24,7 @@ use crate::ops::Operation;
 use crate::ops::value::Value;
 use crate::store::failure::Failure;
 use crate::store::listener::Listener;
-use crate::store::pipeline::{PipelineSource, ServerId};
+use crate::store::pipeline::{PipelineSource, SentDetached, ServerId};
 use crate::store::redis::address::url::{Access, Address};
 use crate::store::redis::cluster::nodes::NodeFactory;
 use crate::store::redis::cluster::refresh::{Refresher, with_shares};
@@ -151,13 +151,13 @@ impl Cluster {
 
     /// Sends one operation to the node of its slot; see [`Node::send_detached`]. A redirection is
     /// a failure for `on_reply`, and a reason to refresh the topology.
-    pub(crate) fn send_detached<O: Operation + ?Sized>(
+    pub(crate) fn send_detached<O: Operation + Send + Sync + ?Sized + 'static>(
         &self,
-        operation: &O,
+        operation: &Arc<O>,
         timeout: Duration,
         call: CallGeneration,
         on_reply: ReplyHandler,
-    ) -> Result<(), Failure> {
+    ) -> Result<SentDetached, Failure> {
         let slot = slot_of_all(&operation.request().keys)?;
         let mut deadline = Deadline::after(timeout);
         self.refresher.ensure_topology(&mut deadline)?;

@@ -11,7 +11,7 @@ use crate::ops::Operation;
 use crate::ops::value::{ServerTime, Value};
 use crate::store::failure::Failure;
 use crate::store::listener::Listener;
-use crate::store::pipeline::PipelineSource;
+use crate::store::pipeline::{PipelineSource, SentDetached};
 use crate::store::redis::address::url::{Access, Address};
 use crate::store::redis::net::connection::{Broken, Connection};
 use crate::store::redis::net::deadline::Deadline;
@@ -255,23 +255,35 @@ impl Node {
     /// or a wrong estimate of its time, is a transient failure, and a redirection is refused.
     ///
     /// `on_reply` is called by whichever thread reads, with nothing locked, perhaps before this
-    /// returns. It must not block. On a connection that has been idle for long, or has too many
-    /// replies unread, the reply is waited for (DESIGN: shared connection).
-    pub(crate) fn send_detached<O: Operation + ?Sized>(
+    /// returns. It must not block. On a connection with too many unread replies, the reply is
+    /// waited for, and on one that has been idle for long nothing is sent (DESIGN: shared
+    /// connection).
+    pub(crate) fn send_detached<O: Operation + Send + Sync + ?Sized + 'static>(
         &self,
-        operation: &O,
+        operation: &Arc<O>,
         deadline: &mut Deadline,
         call: CallGeneration,
         on_reply: ReplyHandler,
-    ) -> Result<(), Failure> {
+    ) -> Result<SentDetached, Failure> {
         let connection = self.callers.get(deadline, call)?;
         let not_after = self.server.clock.at(deadline.instant());
         let sent_at = deadline.read_at();
-        let packed = pack(operation, not_after, false, self.server.channels);
+        // A script's text, until it is known that the server has it: nobody waits to send it again.
+        let script = operation.request().script_sent();
+        let send_body = script.is_some_and(|script| !connection.knows(script));
+        let packed = pack(operation, not_after, send_body, self.server.channels);
         let (server, on) = (Arc::clone(&self.server), Arc::downgrade(&connection));
+        let own = Arc::clone(operation);
         let handler = move |reply: Result<Value, Broken>| {
             on_reply(match reply {
-                Ok(reply) => detached_reply(&server, &on, sent_at, reply),
+                Ok(reply) => {
+                    let server_time = own.server_time(&reply);
+                    let reply = detached_reply(&server, &on, server_time, sent_at, reply);
+                    if let (Some(script), Some(on)) = (script, on.upgrade()) {
+                        on.set_known(script, reply.is_ok());
+                    }
+                    reply
+                }
                 Err(broken) => Err(server.no_reply(broken, not_after)),
             });
         };
@@ -420,10 +432,11 @@ impl Node {
 fn detached_reply(
     server: &Server,
     connection: &Weak<SharedConnection>,
+    server_time: Option<ServerTime>,
     sent_at: Instant,
     reply: Value,
 ) -> Result<Value, Failure> {
-    match classify_reply(&server.clock, None, sent_at, reply) {
+    match classify_reply(&server.clock, server_time, sent_at, reply) {
         ReplyAction::Return(value) => Ok(value),
         ReplyAction::SendBody | ReplyAction::Resend => Err(too_many_resends()),
         ReplyAction::Fail { code, message } => {

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use crate::model::panics::catch_panic;
 use crate::model::sync::{Condvar, Mutex, MutexGuard};
+use crate::ops::operation::Script;
 use crate::ops::value::Value;
+use crate::store::pipeline::SentDetached;
 use crate::store::redis::net::connection::{Broken, Connection, DeadlineReader, write_some};
 use crate::store::redis::net::deadline::Deadline;
 use crate::store::redis::net::socket::Socket;
@@ -31,6 +33,8 @@ pub(crate) struct SharedConnection {
     pub(crate) generation: u64,
     /// Whether new calls should use another connection.
     retired: AtomicBool,
+    /// The scripts that the server has run for detached calls, and so knows by their hashes.
+    known: Mutex<Vec<&'static Script>>,
     state: Mutex<State>,
     /// Signalled when there is room for bytes, and when no thread is left.
     changed: Condvar,
@@ -133,9 +137,13 @@ const MAX_IN_FLIGHT: usize = 1024;
 /// How often a writer takes the bytes of others after its own before it hands the role on.
 const MAX_CHUNKS: u32 = 4;
 
-/// After this much idle time a detached call waits for its reply. What closes idle connections
-/// would lose it unnoticed: a server's `timeout`, a firewall. Both count in minutes or more.
+/// After this much idle time nothing is detached. What closes idle connections would lose it
+/// unnoticed: a firewall forgets a connection without a word, mostly after minutes.
 const MAX_IDLE: Duration = Duration::from_secs(10);
+
+/// After this much the socket is looked at first: a server's `timeout`, which is a second or more,
+/// may have closed it.
+const MAX_UNSEEN: Duration = Duration::from_millis(500);
 
 impl SharedConnection {
     /// `timeout` is what the socket's are set to.
@@ -147,6 +155,7 @@ impl SharedConnection {
             socket,
             generation,
             retired: AtomicBool::new(false),
+            known: Mutex::default(),
             state: Mutex::new(State {
                 queue: CallQueue::new(),
                 ended: None,
@@ -192,17 +201,16 @@ impl SharedConnection {
         reply
     }
 
-    /// Sends a request and returns once it is written; its reply goes to `on_reply`. After an error
-    /// it was not sent, and `on_reply` is dropped.
-    ///
-    /// It waits for the reply if the connection has been idle for long, or if too many replies are
-    /// unread and another thread reads.
+    /// Sends a request and returns once it is written; its reply goes to `on_reply`. It waits for
+    /// the reply if too many are unread and another thread reads. After an error it was not sent,
+    /// and `on_reply` is dropped; so it is if the connection has been idle for long, or seems to
+    /// be closed.
     pub(crate) fn send_detached(
         &self,
         request: Vec<u8>,
         deadline: &mut Deadline,
         on_reply: OnReply,
-    ) -> Result<(), Broken> {
+    ) -> Result<SentDetached, Broken> {
         let sent_at = deadline.read_at();
         // 1. Read first, if too much is unread.
         let mut state = self.enter(request.len(), deadline)?;
@@ -214,19 +222,27 @@ impl SharedConnection {
             deadline.refresh();
             state = self.enter(request.len(), deadline)?;
         }
-        // 2. Wait for the reply, if it must not stay unread.
-        let was_idle = sent_at.saturating_duration_since(state.used_at) > MAX_IDLE;
-        if was_idle || !state.queue.may_detach(request.len()) {
+        // 2. Send nothing where only a call would find out that it is lost.
+        let idle = sent_at.saturating_duration_since(state.used_at);
+        if idle > MAX_UNSEEN && state.queue.in_flight() == 0 {
+            drop(state);
+            if idle > MAX_IDLE || !self.socket.has_no_input() {
+                return Ok(SentDetached::MustWait);
+            }
+            state = self.enter(request.len(), deadline)?;
+        }
+        // 3. Wait for the reply, if it must not stay unread.
+        if !state.queue.may_detach(request.len()) {
             drop(state);
             return match self.call(request, 1, deadline) {
                 Err(Broken::NotSent(error)) => Err(Broken::NotSent(error)),
                 answered => {
                     on_reply(answered);
-                    Ok(())
+                    Ok(SentDetached::Answered)
                 }
             };
         }
-        // 3. Write it, or wait until another thread has.
+        // 4. Write it, or wait until another thread has.
         let batching = state.round_trip.is_short();
         let roles = state.queue.take_write_role(batching);
         let slot = Slot::new();
@@ -236,14 +252,14 @@ impl SharedConnection {
         let mut participant = Participant::new(self, Some(id), Some(slot), roles, batching);
         if !roles.write {
             drop(state);
-            return participant.wait_until_written(deadline);
+            return participant.wait_until_written(deadline).map(|()| SentDetached::Unread);
         }
         let bytes = state.queue.commit();
         drop(state);
         match participant.write(bytes, u64::MAX, deadline) {
-            Ok(()) => participant.wait_until_written(deadline),
+            Ok(()) => participant.wait_until_written(deadline).map(|()| SentDetached::Unread),
             // It may be written yet.
-            Err(Broken::Unanswered(_)) => Ok(()),
+            Err(Broken::Unanswered(_)) => Ok(SentDetached::Unread),
             Err(not_sent) => Err(not_sent),
         }
     }
@@ -282,6 +298,22 @@ impl SharedConnection {
             if Participant::reader(self).read_next(deadline).is_err() {
                 return;
             }
+        }
+    }
+
+    /// Whether the server has run this script for a detached call of this connection.
+    pub(crate) fn knows(&self, script: &'static Script) -> bool {
+        self.known.lock().iter().any(|known| std::ptr::eq(*known, script))
+    }
+
+    /// The server has run it for a detached call, or perhaps does not know it any more.
+    pub(crate) fn set_known(&self, script: &'static Script, is_known: bool) {
+        let mut known = self.known.lock();
+        let position = known.iter().position(|known| std::ptr::eq(*known, script));
+        match position {
+            Some(position) if !is_known => drop(known.swap_remove(position)),
+            None if is_known => known.push(script),
+            _ => {}
         }
     }
 
