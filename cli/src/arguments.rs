@@ -1,0 +1,200 @@
+//! The command line. What stands at the fields is the help and the manual page.
+
+#![expect(clippy::doc_markdown, reason = "the help is plain text")]
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+
+/// Distributed locks on Redis and Valkey, for scripts and operators
+///
+/// The locks are those of the crate wheellock and of Redisson: programs that use either exclude
+/// these commands, and are excluded by them.
+#[derive(Parser)]
+#[command(name = "wheellock", version, disable_help_subcommand = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    Run(Run),
+    Unlock(Unlock),
+    Bench(Bench),
+    /// Print the completions for a shell
+    ///
+    /// For bash: wheellock completions bash >/etc/bash_completion.d/wheellock
+    Completions {
+        #[arg(value_name = "SHELL")]
+        shell: Shell,
+    },
+    /// Print a manual page
+    ///
+    /// wheellock man >wheellock.1; wheellock man run >wheellock-run.1
+    Man {
+        /// The command whose page it is; without it, that of wheellock
+        #[arg(value_name = "COMMAND")]
+        command: Option<String>,
+    },
+}
+
+#[derive(Args)]
+pub(crate) struct Server {
+    /// The server; without it, the one in the environment variable REDIS_URL
+    ///
+    /// redis://, rediss:// (TLS), redis-sentinel://, redis-cluster:// or unix://. A URL with a
+    /// password is refused here, because every user of the machine can read command lines: put it
+    /// into REDIS_URL, or use --password-file.
+    #[arg(long, value_name = "URL")]
+    pub(crate) redis: Option<String>,
+
+    /// Read the password from FILE, at each connect; the user is that of the URL
+    #[arg(long, value_name = "FILE")]
+    pub(crate) password_file: Option<PathBuf>,
+}
+
+/// Run a command while holding a lock
+///
+/// Waits for the lock NAME, runs CMD, and releases the lock when CMD ends. The exit code is that of
+/// CMD; 128 + N if signal N ended it or came while waiting; 1 if the lock was not acquired; 123 if
+/// it was lost; 125 if wheellock itself failed; 126 if CMD cannot be executed; 127 if it is not
+/// found.
+///
+/// CMD finds WHEELLOCK_NAME, WHEELLOCK_OWNER and, unless the lock is --fair, --shared, --exclusive
+/// or has --permits, the fencing token WHEELLOCK_TOKEN in its environment. It is the leader of a
+/// process group of its own, which gets all signals that wheellock gets. If the lock is lost, the
+/// group gets SIGTERM, and SIGKILL after --kill-after. If wheellock is killed, the group is killed;
+/// the lock is free when its lease ends.
+#[derive(Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
+pub(crate) struct Run {
+    #[command(flatten)]
+    pub(crate) server: Server,
+
+    /// Wait for the lock for S seconds at most; without it, there is no limit
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub(crate) wait: Option<Duration>,
+
+    /// Do not wait for the lock
+    #[arg(long, conflicts_with = "wait")]
+    pub(crate) no_wait: bool,
+
+    /// Hold with a lease of S seconds that is not renewed: the lock is lost if CMD takes longer
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub(crate) lease: Option<Duration>,
+
+    /// Hold with a lease of S seconds that is renewed until CMD ends [default: 30]
+    #[arg(long, value_name = "S", value_parser = seconds, conflicts_with = "lease")]
+    pub(crate) watchdog: Option<Duration>,
+
+    /// Keep the lock for S seconds at least, also if CMD ends earlier
+    ///
+    /// wheellock waits for the rest of the time before it releases the lock and ends. A signal ends
+    /// that wait, and leaves the lock to its lease.
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub(crate) min_hold: Option<Duration>,
+
+    /// Let all that wait with --fair have the lock in their order
+    #[arg(long, group = "kind")]
+    pub(crate) fair: bool,
+
+    /// Share the lock with others that use --shared; only --exclusive excludes them
+    #[arg(long, group = "kind")]
+    pub(crate) shared: bool,
+
+    /// Exclude those with --shared and --exclusive: the counterpart of --shared
+    #[arg(long, group = "kind")]
+    pub(crate) exclusive: bool,
+
+    /// Let N commands run at once, each with a permit of the semaphore NAME
+    #[arg(long, value_name = "N", group = "kind", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) permits: Option<u32>,
+
+    /// The exit code if the lock was not acquired
+    #[arg(long, value_name = "CODE", default_value_t = crate::exit::NOT_ACQUIRED)]
+    pub(crate) on_conflict: u8,
+
+    /// After a loss, kill what SIGTERM has not ended within S seconds
+    #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
+    pub(crate) kill_after: Duration,
+
+    /// Report only errors and losses
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+
+    /// The lock's name, which is its key on the server
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+
+    /// The command and its arguments; there is no shell
+    #[arg(value_name = "CMD", required = true, last = true, num_args = 1..)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// End the holds of a lock by force, for an operator
+///
+/// A holder learns of it at its next renewal, that is, within a third of its lease; until then
+/// another may hold the lock as well. The exit code is 1 if the lock is not held.
+#[derive(Args)]
+pub(crate) struct Unlock {
+    #[command(flatten)]
+    pub(crate) server: Server,
+
+    /// Required: there is no other way to release a lock that another process holds
+    #[arg(long, required = true)]
+    pub(crate) force: bool,
+
+    /// Do not ask
+    #[arg(long)]
+    pub(crate) yes: bool,
+
+    /// The lock's name
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+}
+
+/// Measure what a lock costs on this machine with this server
+///
+/// It uses a lock of its own, whose name nobody else has, and leaves nothing behind.
+#[derive(Args)]
+pub(crate) struct Bench {
+    #[command(flatten)]
+    pub(crate) server: Server,
+
+    /// How long each of the two measurements takes
+    #[arg(long, value_name = "S", default_value = "3", value_parser = seconds)]
+    pub(crate) seconds: Duration,
+}
+
+/// Seconds as a decimal. Negative, too large and other text is refused.
+fn seconds(text: &str) -> Result<Duration, &'static str> {
+    text.parse()
+        .ok()
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or("it is not a number of seconds")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn seconds_are_decimals() {
+        assert_eq!(seconds("1.5"), Ok(Duration::from_millis(1500)));
+        assert_eq!(seconds("0"), Ok(Duration::ZERO));
+        for wrong in ["-1", "nan", "inf", "1e300", "soon", ""] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! The exit codes, as README.md lists them.
+
+/// All went well, and the command, if there was one, succeeded.
+pub(crate) const SUCCESS: u8 = 0;
+
+/// Another owner had the lock. `--on-conflict` replaces it. The one of flock(1).
+pub(crate) const NOT_ACQUIRED: u8 = 1;
+
+/// The lock was lost before it was released.
+pub(crate) const LOST: u8 = 123;
+
+/// wheellock itself failed. This one and the next two are those of env(1).
+pub(crate) const FAILED: u8 = 125;
+
+/// The command was found and could not be executed.
+pub(crate) const NOT_EXECUTABLE: u8 = 126;
+
+/// The command was not found.
+pub(crate) const NOT_FOUND: u8 = 127;
+
+/// A signal ended the command, or the wait before it. As a shell reports it.
+pub(crate) fn signalled(signal: i32) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(FAILED)
+}

@@ -1,0 +1,65 @@
+//! `wheellock`: runs a command under a distributed lock on Redis or Valkey.
+//!
+//! README.md is the manual. The folder `run` is the subcommand of that name, in three processes:
+//! the one that holds the lock, the command, and the guardian.
+
+#[cfg(not(unix))]
+compile_error!("wheellock-cli needs the processes, signals and terminals of Unix");
+
+mod arguments;
+mod bench;
+mod exit;
+mod manual;
+mod output;
+mod run;
+mod secrets;
+mod server;
+mod unlock;
+
+use std::env;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::arguments::{Arguments, Command};
+use crate::output::complain;
+
+fn main() -> ExitCode {
+    let words: Vec<OsString> = env::args_os().collect();
+    // The processes that `run` starts are this program again. They are quick and have no options.
+    match words.get(1).and_then(|word| word.to_str()) {
+        Some(run::launch::WORD) => return run::launch::main(&words[2..]).into(),
+        Some(run::guardian::WORD) => return run::guardian::main(&words[2..]).into(),
+        _ => {}
+    }
+    ExitCode::from(front(&words))
+}
+
+fn front(words: &[OsString]) -> u8 {
+    // Before anything is parsed, as a message about the arguments may quote them.
+    if secrets::is_in_arguments(words) {
+        complain(secrets::ADVICE);
+        return exit::FAILED;
+    }
+    let arguments = match Arguments::try_parse_from(words) {
+        Ok(arguments) => arguments,
+        Err(misuse) => {
+            let is_misuse = misuse.use_stderr();
+            // A terminal that is gone is no reason for another exit code.
+            misuse.print().ok();
+            return if is_misuse { exit::FAILED } else { exit::SUCCESS };
+        }
+    };
+    let outcome = match arguments.command {
+        Command::Run(run) => run::run(&run),
+        Command::Unlock(unlock) => unlock::unlock(&unlock),
+        Command::Bench(bench) => bench::bench(&bench),
+        Command::Completions { shell } => manual::completions(shell),
+        Command::Man { command } => manual::page(command.as_deref()),
+    };
+    outcome.unwrap_or_else(|failure| {
+        complain(&failure.to_string());
+        exit::FAILED
+    })
+}

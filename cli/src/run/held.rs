@@ -1,0 +1,131 @@
+//! What `run` holds: a lock of one of four kinds, or a permit.
+
+use std::time::Duration;
+
+use wheellock::crossbeam_channel::{Receiver, never};
+use wheellock::{Client, Error, FencedGuard, LockGuard, LostReason, Permit, Wait};
+
+use crate::arguments::Run;
+
+pub(crate) enum Held {
+    Fenced(FencedGuard),
+    Plain(LockGuard),
+    Permit(Permit),
+}
+
+impl Held {
+    /// Waits for it. `None` if it could not be had in time.
+    pub(crate) fn acquire(
+        client: &Client,
+        run: &Run,
+        interrupted: &Receiver<()>,
+    ) -> Result<Option<Self>, Error> {
+        let wait = match run.wait {
+            _ if run.no_wait => Wait::none(),
+            Some(limit) => Wait::at_most(limit),
+            None => Wait::forever(),
+        };
+        let wait = wait.or_cancelled(interrupted);
+        let lock = if let Some(permits) = run.permits {
+            return acquire_permit(client, run, permits, wait);
+        } else if run.fair {
+            client.fair_lock(&run.name)
+        } else if run.shared {
+            client.read_write_lock(&run.name).read_lock()
+        } else if run.exclusive {
+            client.read_write_lock(&run.name).write_lock()
+        } else {
+            let mut lock = client.fenced_lock(&run.name);
+            if let Some(lease) = run.lease {
+                lock = lock.with_lease(lease);
+            }
+            return Ok(lock.try_lock_with(wait)?.map(Self::Fenced));
+        };
+        let lock = match run.lease {
+            Some(lease) => lock.with_lease(lease),
+            None => lock,
+        };
+        Ok(lock.try_lock_with(wait)?.map(Self::Plain))
+    }
+
+    /// The owner on the server: of a permit, its id.
+    pub(crate) fn owner(&self) -> String {
+        match self {
+            Self::Fenced(guard) => guard.owner().to_owned(),
+            Self::Plain(guard) => guard.owner().to_owned(),
+            Self::Permit(permit) => permit.id().to_string(),
+        }
+    }
+
+    /// The fencing token.
+    pub(crate) fn token(&self) -> Option<u64> {
+        match self {
+            Self::Fenced(guard) => Some(guard.token()),
+            Self::Plain(_) | Self::Permit(_) => None,
+        }
+    }
+
+    /// Why it is not held any more. `None` while it is held for certain.
+    pub(crate) fn loss(&self) -> Option<LostReason> {
+        let held = match self {
+            Self::Fenced(guard) => guard.check(),
+            Self::Plain(guard) => guard.check(),
+            Self::Permit(permit) if permit.is_valid() => Ok(()),
+            Self::Permit(permit) => {
+                let told = permit.lost().and_then(|lost| lost.try_recv().ok());
+                return Some(told.unwrap_or(LostReason::Expired));
+            }
+        };
+        match held {
+            Ok(()) => None,
+            Err(Error::Lost { reason, .. }) => Some(reason),
+            Err(_) => Some(LostReason::Expired),
+        }
+    }
+
+    /// For how long it is held for certain.
+    pub(crate) fn remaining(&self) -> Duration {
+        match self {
+            Self::Fenced(guard) => guard.remaining(),
+            Self::Plain(guard) => guard.remaining(),
+            Self::Permit(permit) => permit.remaining(),
+        }
+    }
+
+    /// Tells of a loss. The end of a permit's own lease is told by [`remaining`](Self::remaining)
+    /// alone.
+    pub(crate) fn lost(&self) -> Receiver<LostReason> {
+        match self {
+            Self::Fenced(guard) => guard.lost().clone(),
+            Self::Plain(guard) => guard.lost().clone(),
+            Self::Permit(permit) => permit.lost().cloned().unwrap_or_else(never),
+        }
+    }
+
+    pub(crate) fn release(self) -> Result<(), Error> {
+        match self {
+            Self::Fenced(guard) => guard.unlock(),
+            Self::Plain(guard) => guard.unlock(),
+            Self::Permit(permit) => permit.release(),
+        }
+    }
+}
+
+fn acquire_permit(
+    client: &Client,
+    run: &Run,
+    permits: u32,
+    wait: Wait<'_>,
+) -> Result<Option<Held>, Error> {
+    let semaphore = client.expirable_semaphore(&run.name);
+    // The command line says how many there are, also if it has changed since the semaphore was
+    // made.
+    if !semaphore.try_set_permits(permits)? && semaphore.permits()? != i64::from(permits) {
+        semaphore.set_permits(permits)?;
+    }
+    let semaphore = match run.lease {
+        Some(lease) => semaphore.with_lease(lease),
+        None => semaphore.watched(),
+    };
+    Ok(semaphore.try_acquire_with(wait)?.map(Held::Permit))
+}

@@ -1,0 +1,71 @@
+//! The process that becomes the command: what has to be done between `fork` and `exec`, in safe
+//! code (DESIGN: command under a lock).
+//!
+//! It is this program again. It asks to be killed when its parent ends, undoes what the parent has
+//! blocked, and executes the command in its place.
+
+use std::env;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{self, Command};
+
+use rustix::process::getppid;
+
+use crate::exit;
+use crate::output::complain;
+use crate::run::signals;
+
+/// The first argument of such a process.
+pub(crate) const WORD: &str = "__launch";
+
+/// This program.
+pub(crate) fn this_program() -> Command {
+    // The link works even if the file was replaced while this process waited for the lock.
+    let path = if cfg!(target_os = "linux") {
+        Ok(PathBuf::from("/proc/self/exe"))
+    } else {
+        env::current_exe()
+    };
+    let mut program = Command::new(path.unwrap_or_else(|_| PathBuf::from("wheellock")));
+    program.arg0("wheellock");
+    program
+}
+
+/// The command, to be spawned by the thread that lives as long as this process: the signal at the
+/// parent's death comes when that thread ends.
+pub(crate) fn command(blocked: &str, command: &[OsString]) -> Command {
+    let mut launch = this_program();
+    launch.arg(WORD).arg(process::id().to_string()).arg(blocked).args(command).process_group(0);
+    launch
+}
+
+/// Becomes the command. Returns an exit code if that fails.
+pub(crate) fn main(words: &[OsString]) -> u8 {
+    let [parent, blocked, program, arguments @ ..] = words else {
+        complain("this is a part of `wheellock run`, and not for use by itself");
+        return exit::FAILED;
+    };
+    if let Err(error) = prepare(&parent.to_string_lossy(), &blocked.to_string_lossy()) {
+        complain(&format!("the command was not started: {error}"));
+        return exit::FAILED;
+    }
+    let error = Command::new(program).args(arguments).exec();
+    complain(&format!("{}: {error}", program.display()));
+    match error.kind() {
+        io::ErrorKind::NotFound => exit::NOT_FOUND,
+        _ => exit::NOT_EXECUTABLE,
+    }
+}
+
+fn prepare(parent: &str, blocked: &str) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    // It may have ended before that.
+    let now = getppid().map(|parent| parent.as_raw_nonzero().to_string());
+    if now.as_deref() != Some(parent) {
+        return Err(io::Error::other("the process that holds the lock is gone"));
+    }
+    signals::unblock(blocked)
+}

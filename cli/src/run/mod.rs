@@ -1,0 +1,283 @@
+//! `wheellock run`: holds a lock while a command runs.
+//!
+//! This process holds the lock. The command is its child ([`launch`]), and so is the [`guardian`],
+//! which ends the command if this process is killed or stopped. Two more threads wait for signals
+//! and for the command ([`job`]).
+
+pub(crate) mod guardian;
+mod held;
+mod job;
+pub(crate) mod launch;
+mod signals;
+
+use std::error::Error;
+use std::io;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, ExitStatus};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal};
+use wheellock::crossbeam_channel::{Receiver, Sender, bounded, select};
+use wheellock::{Clock as _, Error as LockError, LostReason, SystemClock};
+
+use crate::arguments::Run;
+use crate::exit;
+use crate::output::{complain, printable};
+use crate::run::guardian::Guardian;
+use crate::run::held::Held;
+use crate::run::job::Job;
+use crate::run::signals::Signals;
+use crate::server;
+
+/// The client's default, of which the guardian is told several times in a lease.
+const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+
+/// How long a release that the server has not acknowledged is tried again at the end.
+const LAST_RELEASES: Duration = Duration::from_secs(1);
+
+/// Runs the command, and returns the exit code.
+pub(crate) fn run(run: &Run) -> Result<u8, Box<dyn Error>> {
+    // 1. Before any other thread starts.
+    let signals = Arc::new(Signals::block()?);
+    let (interrupt, interrupted) = bounded(1);
+    let job = Arc::new(Job::new(interrupt));
+    take_signals(&signals, &job)?;
+    let watcher = Watcher::start(&job)?;
+    // 2. The lock.
+    let client = server::connect(&run.server, run.watchdog)?;
+    let outcome = match Held::acquire(&client, run, &interrupted) {
+        Ok(Some(held)) => {
+            let command = &mut prepare(run, &signals, &held);
+            hold(run, held, &job, &watcher, command, &interrupted)
+        }
+        Ok(None) => {
+            if !run.quiet {
+                complain(&not_acquired(run));
+            }
+            Ok(End::Unreleased(run.on_conflict))
+        }
+        Err(LockError::Cancelled { .. }) => Ok(End::Unreleased(signalled(run, &job))),
+        Err(error) => Err(error.into()),
+    };
+    // 3. What the server has not acknowledged is sent again. This is rare.
+    match outcome {
+        Ok(End::Released(code)) => Ok(code),
+        Ok(End::Unreleased(code)) => {
+            client.shutdown(LAST_RELEASES);
+            Ok(code)
+        }
+        Err(error) => {
+            client.shutdown(LAST_RELEASES);
+            Err(error)
+        }
+    }
+}
+
+/// How it ended, with the exit code.
+enum End {
+    /// The server has acknowledged the release.
+    Released(u8),
+    /// It was not acquired, or the server did not acknowledge its release.
+    Unreleased(u8),
+}
+
+/// Runs the command while the lock is held, and releases the lock.
+fn hold(
+    run: &Run,
+    held: Held,
+    job: &Job,
+    watcher: &Watcher,
+    command: &mut Command,
+    interrupted: &Receiver<()>,
+) -> Result<End, Box<dyn Error>> {
+    let clock = SystemClock;
+    let taken = clock.now();
+    let mut guardian = Guardian::start(run.kill_after)
+        .map_err(|error| format!("the guardian process cannot be started: {error}"))?;
+    guardian.held_for(|| held.remaining());
+    // The system may have taken long to grant the thread or the process.
+    if held.loss().is_some() {
+        guardian.dismiss();
+        return Ok(release(run, held, exit::LOST));
+    }
+    let started = job
+        .start(command)
+        .map_err(|error| format!("a process for the command cannot be started: {error}"))?;
+    let Some(mut child) = started else {
+        guardian.dismiss();
+        return Ok(release(run, held, signalled(run, job)));
+    };
+    let group = Pid::from_child(&child);
+    guardian.watch(group);
+    watcher.watch(group);
+    let is_lost = supervise(run, &held, job, watcher, &mut guardian);
+    if is_lost {
+        // What is left of the group has been asked to end as well.
+        job.send(Signal::KILL);
+    }
+    // In this order: once the command is reaped, its id may belong to another process.
+    guardian.dismiss();
+    job.end();
+    let code = exit_code(
+        child.wait().map_err(|error| format!("how the command ended is not known: {error}"))?,
+    );
+    if is_lost {
+        return Ok(release(run, held, exit::LOST));
+    }
+    let rest = run.min_hold.unwrap_or_default().saturating_sub(clock.now() - taken);
+    if !rest.is_zero() {
+        select! {
+            recv(interrupted) -> _ => leave_to_its_lease(run, code),
+            recv(held.lost()) -> _ => {}
+            default(rest) => {}
+        }
+    }
+    Ok(release(run, held, code))
+}
+
+/// Waits until the command has ended. If the lock is lost, ends the command. Returns whether it is.
+fn supervise(
+    run: &Run,
+    held: &Held,
+    job: &Job,
+    watcher: &Watcher,
+    guardian: &mut Guardian,
+) -> bool {
+    let lost = held.lost();
+    // Often enough that the guardian always knows of the last renewal or the one before.
+    let pause = run.watchdog.unwrap_or(DEFAULT_LEASE) / 6;
+    let reason = loop {
+        select! {
+            recv(watcher.ended) -> _ => return held.loss().is_some(),
+            recv(lost) -> reason => break reason.unwrap_or(LostReason::Expired),
+            default(pause.min(held.remaining())) => {
+                if let Some(reason) = held.loss() {
+                    break reason;
+                }
+                guardian.held_for(|| held.remaining());
+            }
+        }
+    };
+    complain(&format!("{}: lost: {reason}; the command is ended", printable(&run.name)));
+    job.send(Signal::TERM);
+    select! {
+        recv(watcher.ended) -> _ => {}
+        default(run.kill_after) => {
+            job.send(Signal::KILL);
+            // A failure means that the thread is gone, and with it what could be waited for.
+            watcher.ended.recv().ok();
+        }
+    }
+    true
+}
+
+/// Releases the lock, and returns `code` unless it was lost.
+fn release(run: &Run, held: Held, code: u8) -> End {
+    let name = printable(&run.name);
+    match held.release() {
+        Ok(()) => End::Released(code),
+        Err(LockError::Lost { reason, .. }) => {
+            if code != exit::LOST {
+                complain(&format!("{name}: lost before it was released: {reason}"));
+            }
+            End::Released(exit::LOST)
+        }
+        Err(error) => {
+            complain(&format!("{error}. At the latest {name} is free when its lease ends"));
+            End::Unreleased(code)
+        }
+    }
+}
+
+/// Ends this process with the lock in place: a signal came before the shortest time was over.
+fn leave_to_its_lease(run: &Run, code: u8) -> ! {
+    if !run.quiet {
+        complain(&format!("{}: not released, its lease ends it", printable(&run.name)));
+    }
+    std::process::exit(code.into());
+}
+
+fn prepare(run: &Run, signals: &Signals, held: &Held) -> Command {
+    let mut command = launch::command(&signals.blocked(), &run.command);
+    command.env("WHEELLOCK_NAME", &run.name).env("WHEELLOCK_OWNER", held.owner());
+    match held.token() {
+        Some(token) => command.env("WHEELLOCK_TOKEN", token.to_string()),
+        // That of a `wheellock run` around this one is another lock's.
+        None => command.env_remove("WHEELLOCK_TOKEN"),
+    };
+    command
+}
+
+fn not_acquired(run: &Run) -> String {
+    let name = printable(&run.name);
+    match run.permits {
+        Some(_) => format!("{name}: not acquired, all its permits are taken"),
+        None => format!("{name}: not acquired, another owner holds it"),
+    }
+}
+
+/// A signal came before the command was started. It is not started any more.
+fn signalled(run: &Run, job: &Job) -> u8 {
+    let number = job.signal().map_or(0, Signal::as_raw);
+    if !run.quiet {
+        let name = printable(&run.name);
+        complain(&format!("{name}: signal {number} came before the command was started"));
+    }
+    exit::signalled(number)
+}
+
+fn exit_code(status: ExitStatus) -> u8 {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => u8::try_from(code).unwrap_or(exit::FAILED),
+        (None, Some(signal)) => exit::signalled(signal),
+        (None, None) => exit::FAILED,
+    }
+}
+
+/// Starts the thread that takes signals. It ends with the process.
+fn take_signals(signals: &Arc<Signals>, job: &Arc<Job>) -> io::Result<()> {
+    let (signals, job) = (Arc::clone(signals), Arc::clone(job));
+    let take = move || {
+        loop {
+            match signals.wait() {
+                Ok(signal) => job.take(signal),
+                Err(error) => {
+                    complain(&format!("no more signals can be received: {error}"));
+                    return;
+                }
+            }
+        }
+    };
+    thread::Builder::new().name("signals".to_owned()).spawn(take).map(drop)
+}
+
+/// The thread that waits for the command. It is there before the command is.
+struct Watcher {
+    start: Sender<Pid>,
+    ended: Receiver<()>,
+}
+
+impl Watcher {
+    fn start(job: &Arc<Job>) -> io::Result<Self> {
+        let (start, started) = bounded(1);
+        let (end, ended) = bounded(1);
+        let job = Arc::clone(job);
+        let watch = move || {
+            let Ok(group) = started.recv() else { return };
+            // A failure means that the system has reaped the command, as its parent was started
+            // with SIGCHLD ignored. Then the exit code is not known, and that is reported there.
+            job.watch(group).ok();
+            // A failure means that nothing waits for it.
+            end.send(()).ok();
+        };
+        thread::Builder::new().name("command".to_owned()).spawn(watch)?;
+        Ok(Self { start, ended })
+    }
+
+    fn watch(&self, group: Pid) {
+        // The channel has room for the one message.
+        self.start.try_send(group).ok();
+    }
+}

@@ -1,0 +1,16 @@
+//! `wheellock` as its users run it: processes, signals, a terminal, a server.
+
+#![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
+
+mod bench;
+mod command;
+mod contention;
+mod death;
+mod loss;
+mod manual;
+mod outcome;
+mod secrets;
+mod signals;
+mod support;
+mod terminal;
+mod unlock;
