@@ -94,7 +94,7 @@ fn builder() -> ClientBuilder {
     let builder = Client::builder().url(&env::var("SERVER").unwrap());
     #[cfg(feature = "tls")]
     if let Ok(authority) = env::var("AUTHORITY") {
-        return builder.tls(wheellock::TlsSettings::new().authority_pem(&authority));
+        return builder.tls(wheellock::TlsSettings::new().authority_pem(authority));
     }
     builder
 }
