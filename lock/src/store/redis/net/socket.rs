@@ -36,6 +36,17 @@ pub(crate) enum Socket {
 }
 
 impl Socket {
+    /// Whether it speaks TLS.
+    pub(crate) fn is_tls(&self) -> bool {
+        match self {
+            Self::Tcp(_) => false,
+            #[cfg(unix)]
+            Self::Unix(_) => false,
+            #[cfg(feature = "tls")]
+            Self::Tls(_) => true,
+        }
+    }
+
     /// Connects by the deadline. `timeout` is the longest that a read or a write may take until
     /// another is set, and that sent bytes may go unacknowledged.
     pub(crate) fn connect(

@@ -70,6 +70,7 @@ pub(crate) enum Abandoned<H> {
 /// The calls of one connection that are not answered.
 #[derive(Debug)]
 pub(crate) struct CallQueue<W, H> {
+    max_unread_calls: usize,
     /// The oldest first. The first `committed` of them were given to a writer.
     calls: VecDeque<Call<W, H>>,
     committed: usize,
@@ -111,11 +112,15 @@ pub(crate) const MAX_UNWRITTEN_BYTES: usize = 64 * 1024;
 /// How many calls, and how many of their bytes, may be unanswered when one more is detached. A
 /// process that ends with more unread replies may lose requests (DESIGN: shared connection).
 pub(crate) const MAX_UNREAD_CALLS: usize = 8;
+/// Over TLS a server reads one record after the other, and gives up the rest when it cannot send a
+/// reply.
+pub(crate) const MAX_UNREAD_TLS_CALLS: usize = 1;
 pub(crate) const MAX_UNREAD_BYTES: u64 = 8 * 1024;
 
 impl<W: Clone, H> CallQueue<W, H> {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(max_unread_calls: usize) -> Self {
         Self {
+            max_unread_calls,
             calls: VecDeque::new(),
             committed: 0,
             next_id: 0,
@@ -138,7 +143,7 @@ impl<W: Clone, H> CallQueue<W, H> {
     /// Whether one more detached call keeps what is unanswered within its bounds.
     pub(crate) fn may_detach(&self, bytes: usize) -> bool {
         let unread = self.committed_to - self.answered_to;
-        self.calls.len() < MAX_UNREAD_CALLS && unread + bytes as u64 <= MAX_UNREAD_BYTES
+        self.calls.len() < self.max_unread_calls && unread + bytes as u64 <= MAX_UNREAD_BYTES
     }
 
     /// Takes the roles that are free for a call that is about to be queued. With `batching`, the
@@ -507,7 +512,7 @@ mod tests {
     impl World {
         fn new() -> Self {
             Self {
-                queue: CallQueue::new(),
+                queue: CallQueue::new(MAX_UNREAD_CALLS),
                 now: SystemClock.now(),
                 threads: BTreeMap::new(),
                 detached: BTreeMap::new(),
@@ -760,7 +765,7 @@ mod tests {
     }
 
     fn queue() -> (CallQueue<u64, u64>, Instant) {
-        (CallQueue::new(), SystemClock.now())
+        (CallQueue::new(MAX_UNREAD_CALLS), SystemClock.now())
     }
 
     #[test]

@@ -18,7 +18,8 @@ use crate::store::redis::net::connection::{Broken, Connection, DeadlineReader, w
 use crate::store::redis::net::deadline::Deadline;
 use crate::store::redis::net::socket::Socket;
 use crate::store::redis::node::call_queue::{
-    Abandoned, CallId, CallQueue, Caller, Delivery, MAX_UNWRITTEN_BYTES, Roles,
+    Abandoned, CallId, CallQueue, Caller, Delivery, MAX_UNREAD_CALLS, MAX_UNREAD_TLS_CALLS,
+    MAX_UNWRITTEN_BYTES, Roles,
 };
 use crate::store::redis::resp::decode::Decoder;
 
@@ -151,13 +152,15 @@ impl SharedConnection {
         let generation = connection.generation;
         let (socket, decoder) = connection.into_parts();
         let decoder = decoder.with_room();
+        let max_unread_calls =
+            if socket.is_tls() { MAX_UNREAD_TLS_CALLS } else { MAX_UNREAD_CALLS };
         Self {
             socket,
             generation,
             retired: AtomicBool::new(false),
             known: Mutex::default(),
             state: Mutex::new(State {
-                queue: CallQueue::new(),
+                queue: CallQueue::new(max_unread_calls),
                 ended: None,
                 round_trip: RoundTrip::default(),
                 used_at: now,
