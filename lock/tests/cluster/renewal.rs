@@ -126,7 +126,7 @@ fn a_pending_release_of_a_dead_master_is_sent_to_its_successor() {
     });
     first.kill();
     drop(guard);
-    assert_eq!(client.stats().queued_releases, 1);
+    wait_until("the release is queued", SOON, || client.stats().queued_releases == 1);
     let successor = cluster.wait_for_another_master(first, slot);
     assert_eq!(successor.command(&["EXISTS", &name]).integer(), 1, "it is not released yet");
     wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);
