@@ -44,7 +44,7 @@ fn the_last_handle_waits_at_most_5_s_for_pending_releases() {
     proxy.refuse(true);
     proxy.cut_all();
     drop(guards);
-    assert_eq!(client.stats().queued_releases, 2000);
+    wait_until("all releases are queued", LIMIT, || client.stats().queued_releases == 2000);
     proxy.refuse(false);
     // A hundred in each round: ten seconds for all of them. One round may last for one second.
     proxy.delay_replies(Duration::from_millis(500));
