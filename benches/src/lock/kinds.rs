@@ -44,7 +44,7 @@ fn locks(client: &Client, floor: &impl Fn(RawScript<'_>, RawScript<'_>) -> Conte
     const QUEUE: [&str; 4] =
         ["bench:r", "redisson_lock_queue:{bench:r}", "redisson_lock_timeout:{bench:r}", CHANNEL];
     let release =
-        || script!("release", ["bench:r"], [OWNER, UNLOCKED, "PUBLISH", CHANNEL], "*2\r\n:1");
+        || script!("release", ["bench:r"], [OWNER, UNLOCKED, "PUBLISH", CHANNEL], "*3\r\n:1");
     let read_write = client.read_write_lock("bench:o");
     vec![
         (

@@ -140,8 +140,8 @@ impl RawBatch {
 
 /// `$-1`, with an end of line.
 const ACQUIRED_LENGTH: usize = 3 + 2;
-/// `*2`, `:1` and the server's time in milliseconds, until the year 2286.
-const RELEASED_LENGTH: usize = 2 + 2 + 2 + 2 + 1 + 13 + 2;
+/// `*3`, `:1`, the server's time in milliseconds, until the year 2286, and `:0`, as nobody listens.
+const RELEASED_LENGTH: usize = 2 + 2 + 2 + 2 + 1 + 13 + 2 + 2 + 2;
 
 /// The two requests of a pair, and how their replies begin.
 #[derive(Debug)]
@@ -169,7 +169,7 @@ impl Requests {
         let acquire = script!("acquire", [name], [FAR_IN_THE_FUTURE, OWNER, LEASE_MILLIS], "$-1");
         // The reply begins as `{1, now}`: it was ours.
         let arguments = [OWNER, UNLOCKED, "PUBLISH", &channel];
-        let release = script!("release", [name], arguments, "*2\r\n:1");
+        let release = script!("release", [name], arguments, "*3\r\n:1");
         Self::load(address, &acquire, &release)
     }
 

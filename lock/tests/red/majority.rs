@@ -322,10 +322,11 @@ fn a_hanging_minority_delays_nothing() {
         slowest = slowest.max(took);
     }
     assert!(slowest < LIMIT, "{slowest:?}");
-    // What was sent to them does not pile up.
+    // What was sent to them does not pile up: at most eight requests are under way to a server, and
+    // each acquire that is unanswered leaves a release.
     for server in [1, 4] {
         let stats = clients[server].stats();
-        assert!(stats.queued_releases <= 3, "{stats:?}");
+        assert!(stats.queued_releases <= 8 + 3, "{stats:?}");
         assert!(stats.connections_made < 20, "{stats:?}");
     }
     servers[1].resume();
