@@ -74,7 +74,7 @@ pub(crate) fn send(process: Pid, signal: Signal) {
     kill_process(process, signal).unwrap();
 }
 
-/// Waits until the process has ended, whoever reaps it.
+/// Waits until the process has ended, whichever process reaps it.
 pub(crate) fn wait_for_end(process: Pid) {
     wait_until("the process has ended", PATIENCE, || {
         test_kill_process(process).is_err() || state(process) == Some('Z')

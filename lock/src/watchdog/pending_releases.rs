@@ -48,7 +48,7 @@ struct InFlight {
     stage: Stage,
 }
 
-/// A release of late that is acknowledged or queued.
+/// A release that was acknowledged or queued a short time ago.
 #[derive(Debug)]
 struct Settled {
     /// The hash of its name.
@@ -123,8 +123,8 @@ impl PendingReleases {
         self.note_settled(name, Moment(0));
     }
 
-    /// Before it is removed from what is pending: whoever looks there first and here afterwards
-    /// finds it.
+    /// Before it is removed from what is pending: a thread that looks there first and here
+    /// afterwards finds it.
     fn note_settled(&self, name: &LockName, begun: Moment) {
         let name = self.names.hash_one(name);
         let mut settled = self.settled.lock();

@@ -45,7 +45,7 @@ pub(crate) struct SharedConnection {
 }
 
 struct State {
-    queue: CallQueue<Arc<Slot>, OnReply>,
+    queue: CallQueue<Arc<Mailbox>, OnReply>,
     /// Why the connection has ended. No call is queued then.
     ended: Option<io::Error>,
     round_trip: RoundTrip,
@@ -70,7 +70,7 @@ struct WriteHalf {
 }
 
 /// What the thread of a call sleeps on.
-struct Slot {
+struct Mailbox {
     mail: Mutex<Mail>,
     posted: Condvar,
 }
@@ -88,7 +88,7 @@ struct Mail {
 #[derive(Default)]
 struct Aftermath {
     /// In this order.
-    to_wake: Vec<Arc<Slot>>,
+    to_wake: Vec<Arc<Mailbox>>,
     replies: Vec<(OnReply, Result<Value, Broken>)>,
     /// To be dropped.
     unused: Vec<OnReply>,
@@ -100,7 +100,7 @@ struct Participant<'a> {
     connection: &'a SharedConnection,
     id: Option<CallId>,
     /// A thread that got the role of the reader when it came has none: it never sleeps.
-    slot: Option<Arc<Slot>>,
+    mailbox: Option<Arc<Mailbox>>,
     roles: Roles,
     /// Bytes that were written and are not reported to the queue.
     unreported: u64,
@@ -183,11 +183,11 @@ impl SharedConnection {
         let mut state = self.enter(request.len(), deadline)?;
         let batching = state.round_trip.is_short();
         let roles = state.queue.take_roles(batching);
-        let slot = (!roles.read).then(Slot::new);
-        let caller = slot.clone().map_or(Caller::Reader, Caller::Waiting);
+        let mailbox = (!roles.read).then(Mailbox::new);
+        let caller = mailbox.clone().map_or(Caller::Reader, Caller::Waiting);
         let id = state.queue.push(request, replies, sent_at, caller);
         state.used_at = sent_at;
-        let mut participant = Participant::new(self, Some(id), slot, roles, batching);
+        let mut participant = Participant::new(self, Some(id), mailbox, roles, batching);
         if !roles.write {
             drop(state);
             return participant.wait(deadline);
@@ -248,11 +248,11 @@ impl SharedConnection {
         // 4. Write it, or wait until another thread has.
         let batching = state.round_trip.is_short();
         let roles = state.queue.take_write_role(batching);
-        let slot = Slot::new();
-        let caller = Caller::Sending(Arc::clone(&slot), on_reply);
+        let mailbox = Mailbox::new();
+        let caller = Caller::Sending(Arc::clone(&mailbox), on_reply);
         let id = state.queue.push(request, 1, sent_at, caller);
         state.used_at = sent_at;
-        let mut participant = Participant::new(self, Some(id), Some(slot), roles, batching);
+        let mut participant = Participant::new(self, Some(id), Some(mailbox), roles, batching);
         if !roles.write {
             drop(state);
             return participant.wait_until_written(deadline).map(|()| SentDetached::Unread);
@@ -444,11 +444,11 @@ impl<'a> Participant<'a> {
     fn new(
         connection: &'a SharedConnection,
         id: Option<CallId>,
-        slot: Option<Arc<Slot>>,
+        mailbox: Option<Arc<Mailbox>>,
         roles: Roles,
         batching: bool,
     ) -> Self {
-        Self { connection, id, slot, roles, unreported: 0, batching, has_left: false }
+        Self { connection, id, mailbox, roles, unreported: 0, batching, has_left: false }
     }
 
     /// A thread without a call that has taken the role of the reader.
@@ -476,9 +476,9 @@ impl<'a> Participant<'a> {
 
     /// Sleeps until something is posted. `None` if that is nothing by the deadline.
     fn sleep(&self, deadline: &mut Deadline) -> Option<Mail> {
-        let slot = self.slot.as_ref()?;
+        let mailbox = self.mailbox.as_ref()?;
         loop {
-            let mail = slot.wait(&mut deadline.at_most(MAX_SILENCE));
+            let mail = mailbox.wait(&mut deadline.at_most(MAX_SILENCE));
             if mail.is_some() || deadline.refresh().left().is_err() {
                 return mail;
             }
@@ -755,8 +755,8 @@ impl<'a> Participant<'a> {
     fn report(&mut self, state: &mut State, aftermath: &mut Aftermath) {
         let written = std::mem::take(&mut self.unreported);
         if written > 0 {
-            state.queue.wrote(written, |slot| {
-                aftermath.post(slot, |mail| mail.is_written = true);
+            state.queue.wrote(written, |mailbox| {
+                aftermath.post(mailbox, |mail| mail.is_written = true);
             });
         }
     }
@@ -772,7 +772,7 @@ impl<'a> Participant<'a> {
         let connection = self.connection;
         let mut state = connection.state.lock();
         self.report(&mut state, &mut aftermath);
-        let mail = self.slot.as_ref().map(|slot| slot.take()).unwrap_or_default();
+        let mail = self.mailbox.as_ref().map(|mailbox| mailbox.take()).unwrap_or_default();
         self.roles.add(mail.roles);
         let abandoned = self.id.map(|id| state.queue.abandon(id));
         let outcome = match (mail.outcome, abandoned) {
@@ -865,12 +865,12 @@ impl State {
         for reply in replies.drain(..) {
             match self.queue.receive(reply) {
                 Some(Delivery::Own(reply)) => own = Some(reply),
-                Some(Delivery::Waiting(slot, reply)) => {
-                    aftermath.post(slot, |mail| mail.outcome = Some(Ok(reply)));
+                Some(Delivery::Waiting(mailbox, reply)) => {
+                    aftermath.post(mailbox, |mail| mail.outcome = Some(Ok(reply)));
                 }
-                Some(Delivery::Detached(slot, handler, reply)) => {
-                    if let Some(slot) = slot {
-                        aftermath.post(slot, |mail| mail.is_written = true);
+                Some(Delivery::Detached(mailbox, handler, reply)) => {
+                    if let Some(mailbox) = mailbox {
+                        aftermath.post(mailbox, |mail| mail.is_written = true);
                     }
                     aftermath.replies.push((handler, Ok(reply)));
                 }
@@ -902,10 +902,10 @@ impl State {
     }
 
     fn hand_over(&mut self, aftermath: &mut Aftermath) {
-        self.queue.hand_over(self.round_trip.is_short(), |slot, roles| {
-            if slot.post(|mail| mail.roles.add(roles)) {
+        self.queue.hand_over(self.round_trip.is_short(), |mailbox, roles| {
+            if mailbox.post(|mail| mail.roles.add(roles)) {
                 // Before those that have their replies: it works for all.
-                aftermath.to_wake.insert(0, slot);
+                aftermath.to_wake.insert(0, mailbox);
             }
         });
     }
@@ -957,7 +957,7 @@ impl WriteHalf {
     }
 }
 
-impl Slot {
+impl Mailbox {
     fn new() -> Arc<Self> {
         Arc::new(Self { mail: Mutex::new(Mail::default()), posted: Condvar::new() })
     }
@@ -998,22 +998,24 @@ impl Mail {
 }
 
 impl Aftermath {
-    fn post(&mut self, slot: Arc<Slot>, change: impl FnOnce(&mut Mail)) {
-        if slot.post(change) {
-            self.to_wake.push(slot);
+    fn post(&mut self, mailbox: Arc<Mailbox>, change: impl FnOnce(&mut Mail)) {
+        if mailbox.post(change) {
+            self.to_wake.push(mailbox);
         }
     }
 
     /// The connection has ended.
-    fn fail(&mut self, caller: Caller<Arc<Slot>, OnReply>, broken: Broken) {
+    fn fail(&mut self, caller: Caller<Arc<Mailbox>, OnReply>, broken: Broken) {
         match (caller, &broken) {
-            (Caller::Sending(slot, handler), Broken::NotSent(_)) => {
+            (Caller::Sending(mailbox, handler), Broken::NotSent(_)) => {
                 self.unused.push(handler);
-                self.post(slot, |mail| mail.outcome = Some(Err(broken)));
+                self.post(mailbox, |mail| mail.outcome = Some(Err(broken)));
             }
-            (Caller::Waiting(slot), _) => self.post(slot, |mail| mail.outcome = Some(Err(broken))),
-            (Caller::Sending(slot, handler), Broken::Unanswered(_)) => {
-                self.post(slot, |mail| mail.is_written = true);
+            (Caller::Waiting(mailbox), _) => {
+                self.post(mailbox, |mail| mail.outcome = Some(Err(broken)))
+            }
+            (Caller::Sending(mailbox, handler), Broken::Unanswered(_)) => {
+                self.post(mailbox, |mail| mail.is_written = true);
                 self.replies.push((handler, Err(broken)));
             }
             (Caller::Detached(handler), _) => self.replies.push((handler, Err(broken))),
@@ -1023,8 +1025,8 @@ impl Aftermath {
     }
 
     fn run(self) {
-        for slot in self.to_wake {
-            slot.posted.notify_one();
+        for mailbox in self.to_wake {
+            mailbox.posted.notify_one();
         }
         catch_panic(|| drop(self.unused));
         for (handler, reply) in self.replies {
