@@ -1012,7 +1012,7 @@ impl Aftermath {
                 self.post(mailbox, |mail| mail.outcome = Some(Err(broken)));
             }
             (Caller::Waiting(mailbox), _) => {
-                self.post(mailbox, |mail| mail.outcome = Some(Err(broken)))
+                self.post(mailbox, |mail| mail.outcome = Some(Err(broken)));
             }
             (Caller::Sending(mailbox, handler), Broken::Unanswered(_)) => {
                 self.post(mailbox, |mail| mail.is_written = true);
