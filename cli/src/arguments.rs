@@ -23,6 +23,9 @@ pub(crate) struct Arguments {
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Run(Run),
+    Status(Status),
+    List(List),
+    Watch(Watch),
     Unlock(Unlock),
     Bench(Bench),
     /// Print the completions for a shell
@@ -93,8 +96,7 @@ pub(crate) struct Run {
 
     /// Keep the lock for S seconds at least, also if CMD ends earlier
     ///
-    /// wheellock waits for the rest of the time before it releases the lock and ends. A signal ends
-    /// that wait, and leaves the lock to its lease.
+    /// wheellock ends with CMD all the same. The server keeps the lock for the rest of the time.
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub(crate) min_hold: Option<Duration>,
 
@@ -133,6 +135,60 @@ pub(crate) struct Run {
     /// The command and its arguments; there is no shell
     #[arg(value_name = "CMD", required = true, last = true, num_args = 1..)]
     pub(crate) command: Vec<OsString>,
+}
+
+/// Show who holds a lock, for how long, and who waits for it
+///
+/// The exit code is 1 if the lock is not held. A Redisson thread is shown with its owner only.
+#[derive(Args)]
+pub(crate) struct Status {
+    #[command(flatten)]
+    pub(crate) server: Server,
+
+    /// Print an object of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// The lock's name
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+}
+
+/// List the locks whose names match a pattern
+///
+/// The server is asked for a few hundred keys at a time (SCAN), so it serves others meanwhile. A
+/// number may be a semaphore, a latch, or anything else.
+#[derive(Args)]
+pub(crate) struct List {
+    #[command(flatten)]
+    pub(crate) server: Server,
+
+    /// Print an object of JSON on each line
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// As in Redis: * stands for any text, ? for any sign, [a-c] for one of them
+    #[arg(value_name = "PATTERN", default_value = "*")]
+    pub(crate) pattern: String,
+}
+
+/// Print a line for each change of a lock, until it is ended
+///
+/// The first line is the present state. A release is shown at once; what the server does not
+/// report, such as an acquire, within a second. It ends with a signal, or when nobody reads its
+/// output any more.
+#[derive(Args)]
+pub(crate) struct Watch {
+    #[command(flatten)]
+    pub(crate) server: Server,
+
+    /// Print an object of JSON on each line
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// The lock's name
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
 }
 
 /// End the holds of a lock by force, for an operator

@@ -9,12 +9,17 @@ compile_error!("wheellock-cli needs the processes, signals and terminals of Unix
 mod arguments;
 mod bench;
 mod exit;
+mod json;
+mod list;
 mod manual;
 mod output;
+mod report;
 mod run;
 mod secrets;
 mod server;
+mod status;
 mod unlock;
+mod watch;
 
 use std::env;
 use std::ffi::OsString;
@@ -53,6 +58,9 @@ fn front(words: &[OsString]) -> u8 {
     };
     let outcome = match arguments.command {
         Command::Run(run) => run::run(&run),
+        Command::Status(status) => status::status(&status),
+        Command::List(list) => list::list(&list),
+        Command::Watch(watch) => watch::watch(&watch),
         Command::Unlock(unlock) => unlock::unlock(&unlock),
         Command::Bench(bench) => bench::bench(&bench),
         Command::Completions { shell } => manual::completions(shell),

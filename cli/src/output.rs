@@ -22,3 +22,8 @@ pub(crate) fn printable(name: &str) -> String {
     };
     name.chars().map(shown).collect()
 }
+
+/// Whether nobody reads the standard output any more.
+pub(crate) fn is_unread(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::BrokenPipe
+}

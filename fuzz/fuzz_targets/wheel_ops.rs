@@ -1,7 +1,8 @@
 //! Operations on a `Wheel`, compared with a simple model: a sorted map.
 //!
 //! With a fuzzer: `cargo fuzz run wheel_ops`. Without one, `cargo run --bin wheel_ops` replays the
-//! corpus, and `cargo run --bin wheel_ops FILE..` replays files, such as one that the fuzzer found.
+//! corpus, and `cargo run --bin wheel_ops FILE..` replays files, such as one that the fuzzer found;
+//! `cargo run --release --bin wheel_ops -- --random OPERATIONS SEED` runs random inputs.
 //!
 //! # The input
 //!

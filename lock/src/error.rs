@@ -375,6 +375,10 @@ impl Error {
 }
 
 impl Error {
+    pub(crate) fn invalid_setting(setting: &'static str, reason: impl Into<Reason>) -> Self {
+        Self::InvalidSetting { setting, reason: reason.into() }
+    }
+
     /// Whether the server would refuse every other thread of this client in the same way.
     pub(crate) fn applies_to_all_threads(&self) -> bool {
         matches!(

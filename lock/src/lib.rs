@@ -4,9 +4,8 @@
 //! use wheellock::Client;
 //!
 //! let client = Client::connect("redis://127.0.0.1/")?;
-//! let lock = client.lock("orders:42");
 //! {
-//!     let guard = lock.lock()?; // waits; renewed until dropped
+//!     let guard = client.lock("orders:42").lock()?; // waits; renewed until dropped
 //!     assert!(guard.is_held()); // local, no round trip
 //! } // released
 //! # Ok::<(), wheellock::Error>(())
@@ -45,21 +44,23 @@
 //! [`spin_lock`](Client::spin_lock), [`simple_lock`](Client::simple_lock) and
 //! [`non_reentrant_lock`](Client::non_reentrant_lock) give the same [`Lock`]. [`MultiLock`]
 //! acquires several locks at once, [`RedLock`] one on a majority of servers. [`Semaphore`],
-//! [`ExpirableSemaphore`] and [`CountDownLatch`] wait in the same way.
+//! [`ExpirableSemaphore`] and [`CountDownLatch`] wait in the same way. A [`Job`] runs once on all
+//! processes, and of a [`LeaderElection`] one process is the leader.
 //!
 //! # Errors
 //!
 //! There is one [`Error`]. It says whether it [may pass](Error::is_retryable) and whether the
-//! command [may have run](Error::is_outcome_unknown). Contention is never an error. [`faults`] has
-//! a table of every call under every fault.
+//! command [may have run](Error::is_outcome_unknown). Contention is never one. See [`faults`].
 //!
 //! # Guide
 //!
-//! [`guide`] has longer texts: the [watchdog](guide::watchdog), [dropped guards](guide::dropping),
-//! the [hand-over](guide::hand_over) between threads, [Sentinel](guide::sentinel),
-//! [clusters](guide::cluster), [operations](guide::operations) and
-//! [async programs](guide::async_programs). [`redisson`] has the counterpart of each method of
-//! Redisson. To test your program, build the client on a [`Memory`] with a [`ManualClock`].
+//! [`guide`] has longer texts: [jobs](guide::jobs), [leaders](guide::leaders), the
+//! [watchdog](guide::watchdog), [dropped guards](guide::dropping), the
+//! [hand-over](guide::hand_over) between threads, [observing](guide::observing),
+//! [Sentinel](guide::sentinel), [clusters](guide::cluster), [operations](guide::operations),
+//! [async programs](guide::async_programs), and [verification](guide::verification): why to believe
+//! a lock. [`redisson`] has a table of its methods. [Test](guide::testing) a program on a
+//! [`Memory`] with a [`ManualClock`], and with [`Faults`].
 //!
 //! Keys, messages and the watchdog are Redisson's. The arithmetic of leases is Gray and Cheriton's
 //! (Leases, 1989), and fencing is Martin Kleppmann's (How to do distributed locking, 2016).
@@ -67,6 +68,7 @@
 mod client;
 mod error;
 mod events;
+pub mod guide;
 mod hold;
 mod lock;
 mod model;
@@ -82,48 +84,31 @@ pub use hashed_wheel::{Clock, ManualClock, Summary, SystemClock};
 
 pub use crate::client::builder::ClientBuilder;
 pub use crate::client::client::{Client, ShutdownReport};
+pub use crate::client::locks::Locks;
 pub use crate::error::{Error, LostReason, Reason};
-pub use crate::events::report::{HeldLock, LostLock, Warning};
+pub use crate::events::acquires::{AcquireCounts, Acquires};
+pub use crate::events::report::{HeldLock, LostLock, OwnHold, OwnHolder, Warning};
 pub use crate::events::stats::{Losses, Stats};
-pub use crate::lock::any_lock::AnyLock;
-pub use crate::lock::fenced_guard::FencedGuard;
+pub use crate::lock::election::{Campaign, Leader, LeaderElection, Term};
 pub use crate::lock::guard::{AnyThread, LockGuard, OwnedGuard, ThisThread};
-pub use crate::lock::guard_trait::Guard;
+pub use crate::lock::jobs::{Job, JobRun, RunOutcome};
 pub use crate::lock::lock::{FencedLock, Lock};
-pub use crate::lock::multi::guard::MultiGuard;
-pub use crate::lock::multi::lock::MultiLock;
+pub use crate::lock::multi::{guard::MultiGuard, lock::MultiLock};
 pub use crate::lock::read_write::ReadWriteLock;
-pub use crate::lock::red::guard::RedGuard;
-pub use crate::lock::red::lock::RedLock;
-pub use crate::model::backoff::Backoff;
-pub use crate::model::permit_id::PermitId;
-pub use crate::model::wait::Wait;
-pub use crate::semaphore::expirable::ExpirableSemaphore;
-pub use crate::semaphore::latch::CountDownLatch;
+pub use crate::lock::red::{guard::RedGuard, lock::RedLock};
+pub use crate::lock::status::{Holder, HolderKind, LockKind, LockStatus, QueuedOwner, Waiters};
+pub use crate::lock::{
+    any_lock::AnyLock, fenced_guard::FencedGuard, guard_trait::Guard, lost_future::LostFuture,
+};
+pub use crate::model::{backoff::Backoff, permit_id::PermitId, wait::Wait};
 pub use crate::semaphore::permit::{Permit, Permits};
 pub use crate::semaphore::semaphore::Semaphore;
-pub use crate::store::Memory;
+pub use crate::semaphore::{expirable::ExpirableSemaphore, latch::CountDownLatch};
 pub use crate::store::redis::address::credentials::Credentials;
 #[cfg(feature = "tls")]
 pub use crate::store::redis::address::tls_settings::TlsSettings;
+pub use crate::store::{Fault, Faults, Memory};
 
-/// Longer texts on how the locks work and how to run them.
-pub mod guide {
-    #[doc = include_str!("../docs/watchdog.md")]
-    pub mod watchdog {}
-    #[doc = include_str!("../docs/dropping.md")]
-    pub mod dropping {}
-    #[doc = include_str!("../docs/hand_over.md")]
-    pub mod hand_over {}
-    #[doc = include_str!("../docs/sentinel.md")]
-    pub mod sentinel {}
-    #[doc = include_str!("../docs/cluster.md")]
-    pub mod cluster {}
-    #[doc = include_str!("../docs/operations.md")]
-    pub mod operations {}
-    #[doc = include_str!("../docs/async_programs.md")]
-    pub mod async_programs {}
-}
 #[doc = include_str!("../docs/faults.md")]
 pub mod faults {}
 #[doc = include_str!("../docs/redisson.md")]

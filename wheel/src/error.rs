@@ -26,6 +26,9 @@ pub enum BuildError {
     MaxPendingTimeouts,
     /// The thread's name contains a null byte, which no operating system accepts.
     ThreadName,
+    /// An executor was set for a timer that passes values to a handler. It runs no tasks: the
+    /// handler itself passes values on.
+    ExecutorOfBatch,
     /// The operating system refused a thread, for this reason. Transient: it may have one later.
     #[cfg(feature = "std")]
     ThreadSpawn(io::Error),
@@ -47,6 +50,9 @@ impl fmt::Display for BuildError {
             Self::ThreadName => {
                 formatter.write_str("the thread name contains a null byte: use a name without one")
             }
+            Self::ExecutorOfBatch => formatter.write_str(
+                "an executor runs tasks, and this timer has a handler: let the handler pass values on",
+            ),
             #[cfg(feature = "std")]
             Self::ThreadSpawn(_) => formatter.write_str(NO_THREAD),
         }

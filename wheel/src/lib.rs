@@ -70,7 +70,6 @@
 //! # Features
 //!
 //! * `std` (default): the timers. Without it there is only [`Wheel`], which needs an allocator and
-//!   has no dependencies.
 
 #![cfg_attr(not(feature = "std"), no_std)]
 
@@ -94,31 +93,33 @@ mod wheel;
 pub use crossbeam_channel;
 
 pub use crate::error::BuildError;
-#[cfg(feature = "std")]
-pub use crate::error::{ScheduleError, StopError};
-#[cfg(feature = "std")]
-pub use crate::stats::histogram::{Histogram, Summary};
-#[cfg(feature = "std")]
-pub use crate::stats::statistics::Statistics;
-#[cfg(feature = "std")]
-pub use crate::time::clock::{Clock, Parker, SystemClock};
-#[cfg(feature = "std")]
-pub use crate::time::manual_clock::ManualClock;
-#[cfg(feature = "std")]
-pub use crate::timer::batch_timer::{BatchTimer, TimerKey};
-#[cfg(feature = "std")]
-pub use crate::timer::builder::TimerBuilder;
-#[cfg(feature = "std")]
-pub use crate::timer::hashed_wheel_timer::HashedWheelTimer;
-#[cfg(feature = "std")]
-pub use crate::timer::period::{MissedRuns, Period};
-#[cfg(feature = "std")]
-pub use crate::timer::periodic::PeriodicTimeout;
-#[cfg(feature = "std")]
-pub use crate::timer::task::{Executor, Task};
-#[cfg(feature = "std")]
-pub use crate::timer::timeout::{Timeout, UnprocessedTask};
 pub use crate::wheel::{Key, TICKS_PER_WHEEL_MAX, Wheel};
+
+#[cfg(feature = "tsc")]
+pub use crate::time::tsc_clock::TscClock;
+#[cfg(feature = "std")]
+pub use crate::{
+    error::{ScheduleError, StopError},
+    stats::statistics::Statistics,
+    time::clock::{Clock, Parker, SystemClock},
+    time::manual_clock::ManualClock,
+    time::tick::TickScale,
+    timer::batch_timer::{BatchTimer, Unprocessed},
+    timer::builder::TimerBuilder,
+    timer::cancel_on_drop::CancelOnDrop,
+    timer::hashed_wheel_timer::HashedWheelTimer,
+    timer::period::{MissedRuns, Period},
+    timer::periodic::PeriodicTimeout,
+    timer::task::{Executor, Task},
+    timer::timeout::{Timeout, UnprocessedTask},
+    timer::weak_batch_timer::{TimerKey, WeakBatchTimer},
+    timer::weak_timer::WeakTimer,
+};
+
+/// For wheellock, and not part of the interface.
+#[cfg(feature = "std")]
+#[doc(hidden)]
+pub use crate::stats::histogram::{Histogram, Summary};
 
 /// Runs the examples of the README as tests.
 #[cfg(all(doctest, feature = "std"))]

@@ -44,6 +44,24 @@ pub(crate) trait BenchTimer: Clone + Send + 'static {
     /// Cancels it, if it has not fired.
     fn cancel(&mut self, handle: Self::Handle);
 
+    /// Schedules a timeout for each of the slots, after these delays.
+    fn schedule_all(
+        &mut self,
+        slots: &mut [Option<Self::Handle>],
+        mut delay: impl FnMut() -> Duration,
+    ) {
+        for slot in slots {
+            *slot = Some(self.schedule(delay(), 0));
+        }
+    }
+
+    /// Cancels what is in the slots.
+    fn cancel_all(&mut self, slots: &mut [Option<Self::Handle>]) {
+        for handle in slots.iter_mut().filter_map(Option::take) {
+            self.cancel(handle);
+        }
+    }
+
     /// Drops the handle, and leaves the timeout pending.
     fn leave(handle: Self::Handle) {
         drop(handle);

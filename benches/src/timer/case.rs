@@ -6,7 +6,7 @@ use crate::harness::measured::Numbers;
 use crate::harness::workload::Subject;
 use crate::timer::crates::{Hierarchical, TimerCrate};
 use crate::timer::heap::Heap;
-use crate::timer::own::{Boxed, Typed};
+use crate::timer::own::{Boxed, Typed, TypedMany};
 use crate::timer::tokio_timers::{Queue, TokioEntry, TokioTask};
 use crate::timer::workloads::{floors, footprint, run};
 
@@ -27,7 +27,13 @@ pub(crate) struct SizedTimer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimerKind {
     Typed,
+    TypedTsc,
+    /// 256 at a time.
+    TypedMany,
     Boxed,
+    BoxedTsc,
+    /// With jemalloc in place of the system's allocator.
+    BoxedJemalloc,
     Netty,
     TokioEntry,
     TokioTask,
@@ -39,9 +45,13 @@ pub(crate) enum TimerKind {
 }
 
 impl TimerKind {
-    const ALL: [(Self, &'static str); 10] = [
+    const ALL: [(Self, &'static str); 14] = [
         (Self::Typed, "typed"),
+        (Self::TypedTsc, "typed-tsc"),
+        (Self::TypedMany, "typed-many"),
         (Self::Boxed, "boxed"),
+        (Self::BoxedTsc, "boxed-tsc"),
+        (Self::BoxedJemalloc, "boxed-jemalloc"),
         (Self::Netty, "netty"),
         (Self::TokioEntry, "tokio-entry"),
         (Self::TokioTask, "tokio-task"),
@@ -64,6 +74,10 @@ impl TimerKind {
 
 pub(crate) const TYPED: SizedTimer = SizedTimer::new(TimerKind::Typed, MANY);
 pub(crate) const BOXED: SizedTimer = SizedTimer::new(TimerKind::Boxed, MANY);
+pub(crate) const TYPED_TSC: SizedTimer = SizedTimer::new(TimerKind::TypedTsc, MANY);
+pub(crate) const TYPED_MANY: SizedTimer = SizedTimer::new(TimerKind::TypedMany, MANY);
+pub(crate) const BOXED_TSC: SizedTimer = SizedTimer::new(TimerKind::BoxedTsc, MANY);
+pub(crate) const BOXED_JEMALLOC: SizedTimer = SizedTimer::new(TimerKind::BoxedJemalloc, MANY);
 pub(crate) const TYPED_FEW: SizedTimer = SizedTimer::new(TimerKind::Typed, FEW);
 pub(crate) const BOXED_FEW: SizedTimer = SizedTimer::new(TimerKind::Boxed, FEW);
 pub(crate) const NETTY_FEW: SizedTimer = SizedTimer::new(TimerKind::Netty, FEW);
@@ -75,7 +89,11 @@ impl Subject for SizedTimer {
     fn name(self) -> String {
         let name = match self.kind {
             TimerKind::Typed => "BatchTimer of u64",
+            TimerKind::TypedTsc => "BatchTimer of u64, TscClock",
+            TimerKind::TypedMany => "BatchTimer of u64, 256 at a time",
             TimerKind::Boxed => "HashedWheelTimer",
+            TimerKind::BoxedTsc => "HashedWheelTimer, TscClock",
+            TimerKind::BoxedJemalloc => "HashedWheelTimer, jemalloc",
             TimerKind::Netty => "Netty 4.2",
             TimerKind::TokioEntry => "tokio, entry alone",
             TimerKind::TokioTask => "tokio, task each",
@@ -93,7 +111,15 @@ impl Subject for SizedTimer {
     }
 
     fn is_ours(self) -> bool {
-        matches!(self.kind, TimerKind::Typed | TimerKind::Boxed)
+        matches!(
+            self.kind,
+            TimerKind::Typed
+                | TimerKind::TypedTsc
+                | TimerKind::TypedMany
+                | TimerKind::Boxed
+                | TimerKind::BoxedTsc
+                | TimerKind::BoxedJemalloc
+        )
     }
 }
 
@@ -108,8 +134,13 @@ impl SizedTimer {
         let buckets = self.buckets;
         match self.kind {
             TimerKind::Typed if workload == "footprint" => Some(footprint()),
-            TimerKind::Typed => run::<Typed>(workload, buckets, window),
-            TimerKind::Boxed => run::<Boxed>(workload, buckets, window),
+            TimerKind::Typed => run::<Typed<false>>(workload, buckets, window),
+            TimerKind::TypedTsc => run::<Typed<true>>(workload, buckets, window),
+            TimerKind::TypedMany => run::<TypedMany>(workload, buckets, window),
+            TimerKind::Boxed | TimerKind::BoxedJemalloc => {
+                run::<Boxed<false>>(workload, buckets, window)
+            }
+            TimerKind::BoxedTsc => run::<Boxed<true>>(workload, buckets, window),
             TimerKind::TokioEntry => run::<TokioEntry>(workload, buckets, window),
             TimerKind::TokioTask => run::<TokioTask>(workload, buckets, window),
             TimerKind::DelayQueue => run::<Queue>(workload, buckets, window),

@@ -3,7 +3,8 @@
 use crate::harness::limit::Limit;
 use crate::harness::workload::{self, NO_SIZE, Target};
 use crate::timer::case::{
-    BOXED, BOXED_FEW, FLOORS, NETTY, NETTY_FEW, SizedTimer, TYPED, TYPED_FEW, TimerKind,
+    BOXED, BOXED_FEW, BOXED_JEMALLOC, BOXED_TSC, FLOORS, NETTY, NETTY_FEW, SizedTimer, TYPED,
+    TYPED_FEW, TYPED_MANY, TYPED_TSC, TimerKind,
 };
 
 type Workload = workload::Workload<SizedTimer>;
@@ -39,6 +40,8 @@ pub(crate) fn workloads(quick: bool) -> Vec<Workload> {
         hold(),
         idle(),
         growth(),
+        growth_beside("growth-cores", "a busy thread for each core"),
+        growth_beside("growth-memory", "a thread for each core that fills memory"),
     ];
     for workload in &mut all {
         // On two threads the peers with one lock or one channel show little, and take long.
@@ -64,21 +67,32 @@ fn floors() -> Workload {
 
 fn pairs(name: &'static str, threads: usize) -> Workload {
     let what = format!("schedule + cancel at once, {}", in_words(threads));
+    let wall = |subject, times| target(subject, times_netty(times));
     let (row, title, targets) = if threads == 1 {
         let tokio = Limit::Times(0.5, &[TOKIO_ENTRY], "tokio, entry alone");
-        let targets = both(times_netty(1.0), times_netty(1.0));
-        ("1", format!("{what}: time of a pair"), [targets, vec![target(TYPED, tokio)]])
+        let targets = vec![
+            wall(TYPED, 1.0),
+            wall(TYPED_TSC, 0.65),
+            wall(BOXED, 1.2),
+            wall(BOXED_TSC, 0.9),
+            target(TYPED, tokio),
+        ];
+        ("1", format!("{what}: time of a pair"), targets)
     } else {
         let itself = |times| Limit::TimesItself(times, "pairs-1");
-        let targets = [both(times_netty(0.35), times_netty(0.4)), both(itself(1.3), itself(1.5))];
-        ("2", format!("{what}: time of a pair on each thread"), targets)
+        let targets = vec![wall(TYPED, 0.4), wall(TYPED_TSC, 0.3), wall(BOXED, 0.4)];
+        let title = format!("{what}: time of a pair on each thread");
+        ("2", title, [targets, both(itself(1.3), itself(1.5))].concat())
     };
     let processor = format!("{what}: processor time of a pair, whole process");
+    let of_processor =
+        if threads == 1 { vec![target(TYPED, times_netty(0.5))] } else { Vec::new() };
     let measures = vec![
-        measure(row, title, "wall", "ns").with_targets(targets.concat()),
-        measure(row, processor, "processor", "ns"),
+        measure(row, title, "wall", "ns").with_targets(targets),
+        measure(row, processor, "processor", "ns").with_targets(of_processor),
     ];
-    workload(name, &[&OURS, &OURS_FEW, &NETTY, &[TOKIO_ENTRY], &PEERS], measures)
+    let tsc = [TYPED_TSC, BOXED_TSC, BOXED_JEMALLOC];
+    workload(name, &[&OURS, &tsc, &OURS_FEW, &NETTY, &[TOKIO_ENTRY], &PEERS], measures)
 }
 
 fn fill(name: &'static str, threads: usize) -> Workload {
@@ -94,18 +108,27 @@ fn fill(name: &'static str, threads: usize) -> Workload {
     };
     let call = format!("time of the call{each}");
     let removed = "processor time each, until the timer has removed them";
+    let of = |subject, times| target(subject, times_netty(times));
+    let [typed, many, jemalloc] = if threads == 1 { [0.33, 0.28, 0.6] } else { [0.9, 0.45, 1.0] };
     let measures = vec![
-        schedule("schedule", "", "processor time each, until absorbed")
-            .with_targets(both(times_netty(1.0), times_netty(2.0))),
+        schedule("schedule", "", "processor time each, until absorbed").with_targets(vec![
+            of(TYPED, 1.0),
+            of(BOXED, 2.0),
+            of(BOXED_JEMALLOC, 0.8),
+        ]),
         schedule("schedule-fresh", ", fresh", "processor time each, until absorbed"),
         schedule("schedule-call", "", &call),
-        cancel("cancel", "", "processor time each, until freed")
-            .with_targets(both(times_netty(0.3), times_netty(0.5))),
+        cancel("cancel", "", "processor time each, until freed").with_targets(vec![
+            of(TYPED, typed),
+            of(TYPED_MANY, many),
+            of(BOXED_JEMALLOC, jemalloc),
+        ]),
         cancel("cancel-let-go", "", removed),
         cancel("cancel-fresh", ", fresh", "processor time each, until freed"),
         cancel("cancel-call", "", &call),
     ];
-    workload(name, &[&OURS, &OURS_FEW, &NETTY, &[TOKIO_ENTRY], &PEERS], measures)
+    let other_ways = [TYPED_MANY, TYPED_TSC, BOXED_JEMALLOC];
+    workload(name, &[&OURS, &other_ways, &OURS_FEW, &NETTY, &[TOKIO_ENTRY], &PEERS], measures)
 }
 
 fn memory() -> Workload {
@@ -203,6 +226,8 @@ fn growth() -> Workload {
     let measures = vec![
         row("eight million scheduled over four hours: the slowest call", "slowest", "ms")
             .with_targets(at_most(1.0)),
+        row("the same: most processor time of a call", "slowest-processor", "ms")
+            .with_targets(at_most(1.0)),
         row("eight million scheduled over four hours: a call", "mean", "ns"),
         row("other timeouts meanwhile: lateness, half of them", "p50", "ms"),
         row("other timeouts meanwhile: lateness, 999 of 1000", "p99.9", "ms")
@@ -210,6 +235,23 @@ fn growth() -> Workload {
         row("other timeouts meanwhile: lateness, the worst", "max", "ms"),
     ];
     workload("growth", &[&OURS_FEW, &OURS], measures)
+}
+
+/// The same beside other threads. What the system makes of more threads than cores has no target.
+fn growth_beside(name: &'static str, beside: &str) -> Workload {
+    let row = |what: &str, name, unit| {
+        let title = format!("eight million scheduled over four hours beside {beside}: {what}");
+        measure("11", title, name, unit).not_plotted()
+    };
+    let measures = vec![
+        row("the slowest call", "slowest", "ms"),
+        row("most processor time of a call", "slowest-processor", "ms"),
+        row("a call", "mean", "ns"),
+        row("other timeouts meanwhile: lateness, half of them", "p50", "ms"),
+        row("other timeouts meanwhile: lateness, 999 of 1000", "p99.9", "ms"),
+        row("other timeouts meanwhile: lateness, the worst", "max", "ms"),
+    ];
+    workload(name, &[&OURS_FEW], measures)
 }
 
 fn workload(name: &'static str, subjects: &[&[SizedTimer]], measures: Vec<Measure>) -> Workload {

@@ -15,8 +15,10 @@ mod targets;
 mod tokio_timers;
 mod workloads;
 
+use std::env;
 use std::io;
-use std::process::ExitCode;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 pub use stoppable::{
@@ -45,6 +47,12 @@ const LIMIT: Duration = Duration::from_secs(100);
 /// If the plots cannot be written, or a process cannot be started.
 pub fn timer_report() -> io::Result<ExitCode> {
     main::<Timers>()
+}
+
+/// The same program with another allocator, which a program has for as long as it runs. It is
+/// beside this one if it was built.
+fn with_jemalloc() -> io::Result<PathBuf> {
+    Ok(env::current_exe()?.with_file_name("timer_report_jemalloc"))
 }
 
 struct Timers {
@@ -87,7 +95,11 @@ impl Report for Timers {
     }
 
     fn can_run(&self, case: Case<SizedTimer>) -> bool {
-        case.subject.kind != TimerKind::Netty || self.netty.is_some()
+        match case.subject.kind {
+            TimerKind::Netty => self.netty.is_some(),
+            TimerKind::BoxedJemalloc => with_jemalloc().is_ok_and(|program| program.exists()),
+            _ => true,
+        }
     }
 
     fn side_by_side(&self, workload: &str, _size: usize) -> usize {
@@ -109,6 +121,11 @@ impl Report for Timers {
                 let heap = if workload == "idle" { "128m" } else { "3g" };
                 let mut command = netty.command("NettyReport", heap);
                 command.args([workload, &buckets, &window]);
+                command
+            }
+            _ if kind == TimerKind::BoxedJemalloc => {
+                let mut command = Command::new(with_jemalloc()?);
+                command.args(["--one", workload, kind.word(), &buckets, &window]);
                 command
             }
             _ => measuring_process(&[workload, kind.word(), &buckets, &window].map(str::to_owned))?,

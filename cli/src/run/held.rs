@@ -1,16 +1,29 @@
 //! What `run` holds: a lock of one of four kinds, or a permit.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wheellock::crossbeam_channel::{Receiver, never};
-use wheellock::{Client, Error, FencedGuard, LockGuard, LostReason, Permit, Wait};
+use wheellock::{
+    Client, Clock as _, Error, ExpirableSemaphore, FencedGuard, LockGuard, LostReason, Permit,
+    SystemClock, Wait,
+};
 
 use crate::arguments::Run;
 
 pub(crate) enum Held {
     Fenced(FencedGuard),
     Plain(LockGuard),
-    Permit(Permit),
+    Permit(Box<HeldPermit>),
+}
+
+/// Nothing shorter is a lease.
+const SHORTEST_LEASE: Duration = Duration::from_millis(10);
+
+/// A permit, which is given back no earlier than at `until`.
+pub(crate) struct HeldPermit {
+    permit: Permit,
+    semaphore: ExpirableSemaphore,
+    until: Option<Instant>,
 }
 
 impl Held {
@@ -35,7 +48,8 @@ impl Held {
         } else if run.exclusive {
             client.read_write_lock(&run.name).write_lock()
         } else {
-            let mut lock = client.fenced_lock(&run.name);
+            let min_hold = run.min_hold.unwrap_or_default();
+            let mut lock = client.fenced_lock(&run.name).with_min_hold(min_hold);
             if let Some(lease) = run.lease {
                 lock = lock.with_lease(lease);
             }
@@ -45,6 +59,7 @@ impl Held {
             Some(lease) => lock.with_lease(lease),
             None => lock,
         };
+        let lock = lock.with_min_hold(run.min_hold.unwrap_or_default());
         Ok(lock.try_lock_with(wait)?.map(Self::Plain))
     }
 
@@ -53,7 +68,7 @@ impl Held {
         match self {
             Self::Fenced(guard) => guard.owner().to_owned(),
             Self::Plain(guard) => guard.owner().to_owned(),
-            Self::Permit(permit) => permit.id().to_string(),
+            Self::Permit(held) => held.permit.id().to_string(),
         }
     }
 
@@ -70,9 +85,9 @@ impl Held {
         let held = match self {
             Self::Fenced(guard) => guard.check(),
             Self::Plain(guard) => guard.check(),
-            Self::Permit(permit) if permit.is_valid() => Ok(()),
-            Self::Permit(permit) => {
-                let told = permit.lost().and_then(|lost| lost.try_recv().ok());
+            Self::Permit(held) if held.permit.is_valid() => Ok(()),
+            Self::Permit(held) => {
+                let told = held.permit.lost().and_then(|lost| lost.try_recv().ok());
                 return Some(told.unwrap_or(LostReason::Expired));
             }
         };
@@ -88,7 +103,7 @@ impl Held {
         match self {
             Self::Fenced(guard) => guard.remaining(),
             Self::Plain(guard) => guard.remaining(),
-            Self::Permit(permit) => permit.remaining(),
+            Self::Permit(held) => held.permit.remaining(),
         }
     }
 
@@ -98,7 +113,7 @@ impl Held {
         match self {
             Self::Fenced(guard) => guard.lost().clone(),
             Self::Plain(guard) => guard.lost().clone(),
-            Self::Permit(permit) => permit.lost().cloned().unwrap_or_else(never),
+            Self::Permit(held) => held.permit.lost().cloned().unwrap_or_else(never),
         }
     }
 
@@ -106,7 +121,22 @@ impl Held {
         match self {
             Self::Fenced(guard) => guard.unlock(),
             Self::Plain(guard) => guard.unlock(),
-            Self::Permit(permit) => permit.release(),
+            Self::Permit(held) => held.release(),
+        }
+    }
+}
+
+impl HeldPermit {
+    fn release(self) -> Result<(), Error> {
+        let now = SystemClock.now();
+        let Some(until) = self.until.filter(|until| *until > now + SHORTEST_LEASE) else {
+            return self.permit.release();
+        };
+        let (name, id) = (self.permit.name(), self.permit.into_id());
+        if self.semaphore.update_lease(&id, until - now)? {
+            Ok(())
+        } else {
+            Err(Error::Lost { name, reason: LostReason::Deleted })
         }
     }
 }
@@ -127,5 +157,7 @@ fn acquire_permit(
         Some(lease) => semaphore.with_lease(lease),
         None => semaphore.watched(),
     };
-    Ok(semaphore.try_acquire_with(wait)?.map(Held::Permit))
+    let Some(permit) = semaphore.try_acquire_with(wait)? else { return Ok(None) };
+    let until = run.min_hold.and_then(|min_hold| SystemClock.now().checked_add(min_hold));
+    Ok(Some(Held::Permit(Box::new(HeldPermit { permit, semaphore, until }))))
 }

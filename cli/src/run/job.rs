@@ -33,6 +33,8 @@ struct State {
     signal: Option<Signal>,
     /// The command has had the terminal, or has asked for it.
     wants_terminal: bool,
+    /// Since a stop that is for the whole job, until it is continued.
+    is_suspended: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -45,7 +47,12 @@ enum Phase {
 
 impl Job {
     pub(crate) fn new(interrupted: Sender<()>) -> Self {
-        let state = State { phase: Phase::Before, signal: None, wants_terminal: false };
+        let state = State {
+            phase: Phase::Before,
+            signal: None,
+            wants_terminal: false,
+            is_suspended: false,
+        };
         Self { state: Mutex::new(state), interrupted }
     }
 
@@ -97,15 +104,19 @@ impl Job {
 
     /// Stops the command and this process, as Ctrl-Z does with an ordinary job. The lease goes on.
     fn suspend(&self) {
-        if let Phase::Running(group) = self.state.lock().phase {
+        let mut state = self.state.lock();
+        if let Phase::Running(group) = state.phase {
+            state.is_suspended = true;
             send(group, Signal::TSTP);
         }
+        drop(state);
         kill_process(getpid(), Signal::STOP).ok();
     }
 
     /// Continues the command, in the foreground if this process is there.
     fn resume(&self) {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        state.is_suspended = false;
         if let Phase::Running(group) = state.phase {
             if state.wants_terminal
                 && let Some(terminal) = Terminal::open()
@@ -133,25 +144,35 @@ impl Job {
                 return Ok(());
             }
             // Now the stop is taken, so that the next look does not find it again. The command may
-            // have been continued or have ended since; then there is nothing to take.
+            // have been continued or have ended since; then there is nothing to take. Under the
+            // lock, so that nobody continues it and gives it the terminal in between.
+            let mut state = self.state.lock();
             let taken = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
             if let Ok(Some(status)) = waitid(WaitId::Pid(group), taken)
                 && let Some(signal) = status.stopping_signal().and_then(Signal::from_named_raw)
             {
-                self.stopped(group, signal);
+                state.command_stopped(group, signal);
             }
         }
     }
 
-    /// The command has stopped.
-    fn stopped(&self, group: Pid, signal: Signal) {
+    /// The command is about to be reaped.
+    pub(crate) fn end(&self) {
+        self.state.lock().phase = Phase::After;
+    }
+}
+
+impl State {
+    /// It has stopped, and nothing has continued it since.
+    fn command_stopped(&mut self, group: Pid, signal: Signal) {
         let Some(terminal) = Terminal::open() else { return };
-        let mut state = self.state.lock();
         match signal {
             // It has asked for the terminal.
             Signal::TTIN | Signal::TTOU => {
-                state.wants_terminal = true;
-                if terminal.pass_on(group) {
+                self.wants_terminal = true;
+                if self.is_suspended {
+                    // It gets it when the job is continued. Until then it stands still.
+                } else if terminal.pass_on(group) {
                     send(group, Signal::CONT);
                 } else if !terminal.belongs_to(group) {
                     // wheellock is a background job itself, and stops as one does. This process
@@ -162,17 +183,12 @@ impl Job {
             // Ctrl-Z has stopped the command alone. The rest of the job has to stop too, or the
             // shell would wait for it. This process gets the signal as well.
             _ if terminal.take_back(group) => {
-                state.wants_terminal = true;
+                self.wants_terminal = true;
                 kill_current_process_group(Signal::TSTP).ok();
             }
             // Somebody has stopped it on purpose.
             _ => {}
         }
-    }
-
-    /// The command is about to be reaped.
-    pub(crate) fn end(&self) {
-        self.state.lock().phase = Phase::After;
     }
 }
 

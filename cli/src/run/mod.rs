@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 use wheellock::crossbeam_channel::{Receiver, Sender, bounded, select};
-use wheellock::{Clock as _, Error as LockError, LostReason, SystemClock};
+use wheellock::{Error as LockError, LostReason};
 
 use crate::arguments::Run;
 use crate::exit;
@@ -50,7 +50,7 @@ pub(crate) fn run(run: &Run) -> Result<u8, Box<dyn Error>> {
     let outcome = match Held::acquire(&client, run, &interrupted) {
         Ok(Some(held)) => {
             let command = &mut prepare(run, &signals, &held);
-            hold(run, held, &job, &watcher, command, &interrupted)
+            hold(run, held, &job, &watcher, command)
         }
         Ok(None) => {
             if !run.quiet {
@@ -90,10 +90,7 @@ fn hold(
     job: &Job,
     watcher: &Watcher,
     command: &mut Command,
-    interrupted: &Receiver<()>,
 ) -> Result<End, Box<dyn Error>> {
-    let clock = SystemClock;
-    let taken = clock.now();
     let mut guardian = Guardian::start(run.kill_after)
         .map_err(|error| format!("the guardian process cannot be started: {error}"))?;
     guardian.held_for(|| held.remaining());
@@ -123,18 +120,7 @@ fn hold(
     let code = exit_code(
         child.wait().map_err(|error| format!("how the command ended is not known: {error}"))?,
     );
-    if is_lost {
-        return Ok(release(run, held, exit::LOST));
-    }
-    let rest = run.min_hold.unwrap_or_default().saturating_sub(clock.now() - taken);
-    if !rest.is_zero() {
-        select! {
-            recv(interrupted) -> _ => leave_to_its_lease(run, code),
-            recv(held.lost()) -> _ => {}
-            default(rest) => {}
-        }
-    }
-    Ok(release(run, held, code))
+    Ok(release(run, held, if is_lost { exit::LOST } else { code }))
 }
 
 /// Waits until the command has ended. If the lock is lost, ends the command. Returns whether it is.
@@ -189,14 +175,6 @@ fn release(run: &Run, held: Held, code: u8) -> End {
             End::Unreleased(code)
         }
     }
-}
-
-/// Ends this process with the lock in place: a signal came before the shortest time was over.
-fn leave_to_its_lease(run: &Run, code: u8) -> ! {
-    if !run.quiet {
-        complain(&format!("{}: not released, its lease ends it", printable(&run.name)));
-    }
-    std::process::exit(code.into());
 }
 
 fn prepare(run: &Run, signals: &Signals, held: &Held) -> Command {

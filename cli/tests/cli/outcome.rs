@@ -1,7 +1,5 @@
 //! Exit codes, messages, and what a run leaves on the server.
 
-use std::time::Duration;
-
 use wheellock_fixture::{Server, TestProcess};
 
 use crate::support::{
@@ -207,31 +205,25 @@ fn the_kinds_exclude_each_other_where_they_are_one_lock() {
 #[test]
 fn a_short_command_keeps_the_lock_for_the_shortest_time() {
     let server = Server::start();
-    let mut process =
-        spawn(&server, &["--min-hold", "600"], &["sh", "-c", "echo process $$; exit 7"]);
-    let command = crate::support::process_id(&mut process);
-    crate::support::wait_for_end(command);
-    assert!(is_locked(&server) && process.is_running());
-    // A signal ends the wait, and leaves the lock to its lease. The command has succeeded or not.
-    process.terminate();
-    let (code, output) = ended(process);
-    assert_eq!(code, 7, "{output}");
-    assert!(output.contains("not released"), "{output}");
-    assert!(is_locked(&server));
+    for kind in [&["--fair"][..], &["--exclusive"], &["--shared"], &["--permits", "1"], &[]] {
+        let with = |more: &[&'static str]| [kind, more].concat();
+        assert_eq!(outcome(&server, &with(&["--min-hold", "600"]), "exit 7").0, 7, "{kind:?}");
+        // Nobody holds it any more: the process has ended.
+        let rival = if kind == ["--shared"] { vec!["--exclusive"] } else { kind.to_vec() };
+        let rival = [&rival, &["--no-wait"][..]].concat();
+        assert_eq!(outcome(&server, &rival, "exit 7").0, NOT_ACQUIRED, "{kind:?}");
+        server.command(&["FLUSHALL"]);
+    }
 }
 
 #[test]
-fn the_shortest_time_is_waited_for() {
+fn a_waiter_has_the_lock_when_the_shortest_time_is_over() {
     let server = Server::start();
-    let begun = wheellock_clock();
-    assert_eq!(outcome(&server, &["--min-hold", "1.5"], "exit 7").0, 7);
-    assert!(wheellock_clock() - begun >= Duration::from_millis(1500));
-    assert!(!is_locked(&server));
-}
-
-fn wheellock_clock() -> std::time::Instant {
-    use wheellock::Clock as _;
-    wheellock::SystemClock.now()
+    for kind in [&[][..], &["--permits", "1"]] {
+        assert_eq!(outcome(&server, &[kind, &["--min-hold", "1.5"]].concat(), "exit 7").0, 7);
+        // The lease was 30 s.
+        assert_eq!(outcome(&server, &[kind, &["--wait", "20"]].concat(), "exit 8").0, 8);
+    }
 }
 
 #[test]

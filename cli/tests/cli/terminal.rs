@@ -2,7 +2,7 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::process::CommandExt as _;
@@ -53,6 +53,14 @@ impl Session {
 
     pub(crate) fn press(&mut self, keys: &str) {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// The rest of the first line that begins so, once it is complete: what a program has written
+    /// and nobody has read is lost with Ctrl-Z.
+    fn line(&self, beginning: &str) -> Option<String> {
+        let screen = self.screen.lock().unwrap();
+        let mut complete = screen.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        complete.find_map(|line| line.strip_prefix(beginning)).map(|rest| rest.trim().to_owned())
     }
 
     /// Waits until the text is on the screen.
@@ -149,18 +157,25 @@ fn a_pipeline_keeps_the_terminal() {
 #[test]
 fn a_job_can_be_stopped_and_put_into_the_foreground_again() {
     let server = Server::start();
-    for script in [
-        // One has the terminal when it is stopped, the other has not.
-        "echo process $$; read one; echo \"got <$one>\"; read two; echo \"then <$two>\"",
-        "echo process $$; sleep 1; sleep 1; sleep 1; read two; echo \"then <$two>\"",
+    let pipe = env::temp_dir().join(format!("wheellock-cli-{}-pipe", std::process::id()));
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let shown = pipe.display();
+    for (script, has_terminal) in [
+        // One has the terminal when it is stopped. The other waits for something else, in the shell
+        // itself: a shell that is starting a program at that moment does not stop before it runs.
+        ("read one; echo \"got <$one>\"; read two; echo \"then <$two>\"".to_owned(), true),
+        (format!("read one <\"{shown}\"; read two; echo \"then <$two>\""), false),
     ] {
+        let script = format!("echo process $$; {script}");
         let mut session = Session::start(&server, &["sh", "-i"]);
         session.press(&format!("$WHEELLOCK run nightly -- sh -c '{script}'\n"));
-        let ready = "process ";
+        let mut id = None;
         wait_until("it runs", PATIENCE, || {
-            session.screen.lock().unwrap().lines().any(|line| line.starts_with(ready))
+            id = session.line("process ");
+            id.is_some()
         });
-        if script.contains("one") {
+        let command = rustix::process::Pid::from_raw(id.unwrap().parse().unwrap()).unwrap();
+        if has_terminal {
             session.press("hello\n");
             session.wait_for("got <hello>");
         }
@@ -169,15 +184,16 @@ fn a_job_can_be_stopped_and_put_into_the_foreground_again() {
         session.wait_for("Stopped");
         session.press("echo ba''ck\n");
         session.wait_for("back");
-        let shown = session.screen.lock().unwrap().clone();
-        let id = shown.lines().find_map(|line| line.strip_prefix(ready)).unwrap();
-        let command = rustix::process::Pid::from_raw(id.trim().parse().unwrap()).unwrap();
         wait_until("the command stands still", PATIENCE, || state(command) == Some('T'));
         session.press("fg\n");
         wait_until("the command goes on", PATIENCE, || state(command) != Some('T'));
+        if !has_terminal {
+            fs::write(&pipe, "go on\n").unwrap();
+        }
         session.press("again\n");
         session.wait_for("then <again>");
         session.press("exit 0\n");
         assert_eq!(session.process.wait_for_exit(PATIENCE), 0);
     }
+    fs::remove_file(&pipe).unwrap();
 }

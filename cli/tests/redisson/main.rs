@@ -18,6 +18,7 @@ use wheellock_fixture::{Server, TestProcess};
 
 use crate::support::{
     NAME, NOT_ACQUIRED, PATIENCE, SUCCESS, ended, outcome, process_id, spawn, wait_until_one_waits,
+    wheellock,
 };
 
 /// The options of `wheellock run`, and the same lock in Java.
@@ -128,5 +129,28 @@ fn a_command_excludes_java_and_hands_over_to_it() {
         let held = java.value();
         assert_eq!(outcome(&server, &[options, &["--no-wait"]].concat(), "").0, NOT_ACQUIRED);
         java.release(kind, &held);
+    }
+}
+
+#[test]
+#[ignore = "needs the Java program: ./run-tests builds it"]
+fn a_holder_in_java_is_shown_and_listed() {
+    let server = Server::start();
+    let mut java = Java::start(&server);
+    let ask = |words: &[&str]| {
+        let mut command = wheellock(words);
+        ended(TestProcess::spawn(command.env("REDIS_URL", server.url())))
+    };
+    for (kind, shown) in [("lock", "lock"), ("fair", "lock"), ("write", "read-write")] {
+        server.command(&["FLUSHALL"]);
+        let held = java.acquire(kind);
+        let begin = format!("nightly: {shown}, held by redisson ");
+        for words in [&["status", NAME][..], &["list", "night*"]] {
+            let (code, output) = ask(words);
+            assert_eq!(code, SUCCESS, "{kind}: {output}");
+            assert!(output.starts_with(&begin), "{kind}: {output}");
+        }
+        java.release(kind, &held);
+        assert_eq!(ask(&["status", NAME]).0, NOT_ACQUIRED, "{kind}");
     }
 }

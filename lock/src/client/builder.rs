@@ -13,7 +13,7 @@ use crate::events::callbacks::Callbacks;
 use crate::events::report::{HeldLock, LostLock, Warning};
 use crate::model::clock::SuspendClock;
 use crate::model::name::Prefix;
-use crate::model::settings::Settings;
+use crate::model::settings::{HandOver, ReplicaAcks, Settings};
 use crate::runtime::client_core::{ClientCore, StartMode, Target};
 use crate::store::redis::address::credentials::{Credentials, CredentialsSource};
 #[cfg(feature = "tls")]
@@ -81,17 +81,11 @@ pub struct ClientBuilder {
     #[cfg(feature = "tls")]
     tls: Option<TlsSettings>,
     clock: Option<Arc<dyn Clock>>,
+    settings: Settings,
+    /// Parsed when the client is built, as not every time is a lease.
     watchdog_lease: Option<Duration>,
     foreign_watchdog: Option<Duration>,
-    command_timeout: Option<Duration>,
-    max_connections: Option<usize>,
-    renewal_batch: Option<(usize, usize)>,
-    max_hold: Option<Duration>,
-    long_hold: Option<Duration>,
-    refuse_eviction: bool,
-    replica_acks: Option<(u32, Duration)>,
-    wait_on_drop: bool,
-    hand_over_budget: Option<Duration>,
+    connects_lazily: bool,
     sentinel_access: Option<Access>,
     callbacks: Callbacks,
     prefix: String,
@@ -129,7 +123,7 @@ impl ClientBuilder {
     ///
     /// In a user, a password or a path, a character with a meaning in URLs is percent-encoded: `/`
     /// as `%2F`, `#` as `%23`, `?` as `%3F`. A password is better not part of the URL: use
-    /// [`credentials`](Self::credentials).
+    /// [`credentials`](Self::credentials). A user without either is an error.
     pub fn url(mut self, url: &str) -> Self {
         self.server = Some(Server::Url(Box::new(Location::parse(url))));
         self
@@ -296,7 +290,7 @@ impl ClientBuilder {
     /// three kernel ticks late on an idle machine: 12 ms on Linux with the usual 250 ticks a
     /// second, 30 ms with 100.
     pub fn command_timeout(mut self, timeout: Duration) -> Self {
-        self.command_timeout = Some(timeout);
+        self.settings.command_timeout = timeout;
         self
     }
 
@@ -308,7 +302,7 @@ impl ClientBuilder {
     /// The others are for what waits on the server: with [`replica_acks`](Self::replica_acks), each
     /// acquire uses one alone. A caller that finds all in use waits for one.
     pub fn max_connections(mut self, connections: usize) -> Self {
-        self.max_connections = Some(connections);
+        self.settings.connections = connections;
         self
     }
 
@@ -319,7 +313,8 @@ impl ClientBuilder {
     /// The server does nothing else while a script runs. A larger number costs server and client
     /// less in total, but delays other callers for longer.
     pub fn renewal_batch(mut self, keys: usize, keys_behind: usize) -> Self {
-        self.renewal_batch = Some((keys, keys_behind));
+        self.settings.renewal_keys = keys;
+        self.settings.renewal_keys_behind = keys_behind;
         self
     }
 
@@ -331,7 +326,7 @@ impl ClientBuilder {
     /// It frees the lock of a thread that hangs while its process lives. It does not affect holds
     /// with a lease of their own.
     pub fn max_hold(mut self, longest: Duration) -> Self {
-        self.max_hold = Some(longest);
+        self.settings.max_hold = Some(longest);
         self
     }
 
@@ -354,7 +349,7 @@ impl ClientBuilder {
     /// The child of a fork has its own thread once it uses the client. The parent's holds are not
     /// reported there.
     pub fn on_lost(mut self, callback: impl Fn(&LostLock) + Send + Sync + 'static) -> Self {
-        self.callbacks.set_on_lost(callback);
+        self.callbacks.lost = Some(Arc::new(callback));
         self
     }
 
@@ -369,8 +364,8 @@ impl ClientBuilder {
         long: Duration,
         callback: impl Fn(&HeldLock) + Send + Sync + 'static,
     ) -> Self {
-        self.long_hold = Some(long);
-        self.callbacks.set_on_long_hold(callback);
+        self.settings.long_hold = Some(long);
+        self.callbacks.long_hold = Some(Arc::new(callback));
         self
     }
 
@@ -379,7 +374,7 @@ impl ClientBuilder {
     ///
     /// It runs as that of [`on_lost`](Self::on_lost) does.
     pub fn on_warning(mut self, callback: impl Fn(&Warning) + Send + Sync + 'static) -> Self {
-        self.callbacks.set_on_warning(callback);
+        self.callbacks.warning = Some(Arc::new(callback));
         self
     }
 
@@ -387,7 +382,7 @@ impl ClientBuilder {
     /// instead of a [`Warning::Eviction`]. If the server does not tell, because `INFO` is refused,
     /// it is neither.
     pub fn refuse_eviction(mut self) -> Self {
-        self.refuse_eviction = true;
+        self.settings.refuse_eviction = true;
         self
     }
 
@@ -424,7 +419,7 @@ impl ClientBuilder {
     /// # drop(builder);
     /// ```
     pub fn replica_acks(mut self, replicas: u32, timeout: Duration) -> Self {
-        self.replica_acks = Some((replicas, timeout));
+        self.settings.replica_acks = Some(ReplicaAcks { wanted: replicas, timeout });
         self
     }
 
@@ -445,7 +440,33 @@ impl ClientBuilder {
     /// # Ok::<(), wheellock::Error>(())
     /// ```
     pub fn wait_on_drop(mut self, wait: bool) -> Self {
-        self.wait_on_drop = wait;
+        self.settings.wait_on_drop = wait;
+        self
+    }
+
+    /// Makes [`build`](Self::build) succeed while the server is down: it sends nothing, and the
+    /// first call connects, within the time that it has. So a program can start before its server.
+    /// A wrong URL, setting or certificate is still an error of `build`.
+    ///
+    /// What `build` returns otherwise, the calls return: [`Error::Unreachable`] until the server is
+    /// there, [`Error::Authentication`] for a wrong password. [`Client::ping`] shows it without a
+    /// lock. [`Stats::connections_made`](crate::Stats::connections_made) is zero until there was a
+    /// connection. Warnings about the server come with the first hold, within seconds.
+    ///
+    /// With [`refuse_eviction`](Self::refuse_eviction) it is an [`Error::InvalidSetting`] of
+    /// `build`, as only a server that is asked can be refused.
+    ///
+    /// ```
+    /// use wheellock::{Client, Error};
+    ///
+    /// // Nothing listens there.
+    /// let client = Client::builder().url("redis://127.0.0.1:1/").connect_lazily().build()?;
+    /// assert!(matches!(client.ping(), Err(Error::Unreachable { .. })));
+    /// assert_eq!(client.stats().connections_made, 0);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn connect_lazily(mut self) -> Self {
+        self.connects_lazily = true;
         self
     }
 
@@ -462,7 +483,27 @@ impl ClientBuilder {
     /// In memory, and with a [`clock`](Self::clock) of the program's, it is a number instead: 100
     /// times.
     pub fn hand_over_budget(mut self, budget: Duration) -> Self {
-        self.hand_over_budget = Some(budget);
+        self.settings.hand_over = HandOver::within(budget);
+        self
+    }
+
+    /// What this client is called where others ask [who holds a lock](crate::Lock::holder): 1 to
+    /// 256 bytes. Unless set, it is `PROGRAM, HOST:PROCESS`, such as `backup, db3:4711`.
+    ///
+    /// The renewal thread writes it to the key `wheellock_client:ID`, with the process id and the
+    /// time at which the client started, once the client has had a lock for about a second. The key
+    /// expires within a minute, and goes with the client. Anybody who may read the server's keys
+    /// can read it.
+    ///
+    /// ```
+    /// use wheellock::{Client, Memory};
+    ///
+    /// let client = Client::builder().in_memory(&Memory::new()).label("billing on db3").build()?;
+    /// # drop(client);
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    pub fn label(mut self, label: &str) -> Self {
+        self.settings.label = Some(label.into());
         self
     }
 
@@ -476,7 +517,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Starts the client, and connects it to the server.
+    /// Starts the client, and connects it to the server, unless it is to [connect
+    /// lazily](Self::connect_lazily).
     ///
     /// # Errors
     ///
@@ -484,9 +526,20 @@ impl ClientBuilder {
     /// out of its bounds; and [`Error::Eviction`] if the server may evict locks and that is
     /// [refused](Self::refuse_eviction).
     pub fn build(self) -> Result<Client, Error> {
-        let mut settings = self.settings()?;
+        let mut settings = self.settings;
+        if let Some(lease) = self.watchdog_lease {
+            settings.watchdog_lease = settings.renewable(lease)?;
+        }
+        if let Some(lease) = self.foreign_watchdog {
+            settings.foreign_watchdog = settings.renewable(lease)?;
+        }
+        settings.check()?;
+        if self.connects_lazily && settings.refuse_eviction {
+            let reason = "refuse_eviction asks the server at once";
+            return Err(Error::invalid_setting("connect_lazily", reason));
+        }
         if self.clock.is_some() || matches!(self.server, Some(Server::Memory(_))) {
-            settings.count_hand_overs();
+            settings.hand_over = settings.hand_over.counted();
         }
         let (target, default_clock): (Target, Arc<dyn Clock>) = match self.server {
             Some(Server::Url(location)) => {
@@ -501,13 +554,15 @@ impl ClientBuilder {
                 if let Some(source) = self.credentials {
                     location.ask_for_credentials(source);
                 }
+                location.access.check_user()?;
                 if let Some(acks) = settings.replica_acks {
                     location.ask_replicas(acks);
                 }
                 (Target::Redis(Box::new(location)), Arc::new(SuspendClock::new()))
             }
             Some(Server::Memory(_)) if settings.replica_acks.is_some() => {
-                return Err(invalid("replica_acks", "a server in memory has no replicas"));
+                let reason = "a server in memory has no replicas";
+                return Err(Error::invalid_setting("replica_acks", reason));
             }
             Some(Server::Memory(_)) if self.sentinel_access.is_some() => {
                 return Err(no_sentinels());
@@ -516,37 +571,22 @@ impl ClientBuilder {
                 let clock = memory.clock();
                 (Target::Memory(memory), clock)
             }
-            None => return Err(invalid("url", "no server was set; call url(..) or in_memory(..)")),
+            None => {
+                let reason = "no server was set; call url(..) or in_memory(..)";
+                return Err(Error::invalid_setting("url", reason));
+            }
         };
         let clock = self.clock.unwrap_or(default_clock);
-        let core = ClientCore::start(target, clock, settings, self.callbacks, StartMode::Built)?;
+        let mode = if self.connects_lazily {
+            StartMode::Unconnected { eviction: None }
+        } else {
+            StartMode::Connected
+        };
+        let core = ClientCore::start(target, clock, settings, self.callbacks, mode)?;
         Ok(Client::new(Arc::new(core), Prefix::new(&self.prefix)))
     }
-
-    /// The settings, checked. Those that depend on others come after them.
-    fn settings(&self) -> Result<Settings, Error> {
-        let mut settings = Settings::default();
-        self.watchdog_lease.map_or(Ok(()), |lease| settings.set_watchdog_lease(lease))?;
-        self.foreign_watchdog.map_or(Ok(()), |lease| settings.set_foreign_watchdog(lease))?;
-        self.command_timeout.map_or(Ok(()), |timeout| settings.set_command_timeout(timeout))?;
-        self.max_connections.map_or(Ok(()), |most| settings.set_connections(most))?;
-        self.renewal_batch
-            .map_or(Ok(()), |(keys, behind)| settings.set_renewal_batch(keys, behind))?;
-        self.max_hold.map_or(Ok(()), |longest| settings.set_max_hold(longest))?;
-        self.long_hold.map_or(Ok(()), |long| settings.set_long_hold(long))?;
-        self.replica_acks
-            .map_or(Ok(()), |(replicas, timeout)| settings.set_replica_acks(replicas, timeout))?;
-        self.hand_over_budget.map_or(Ok(()), |budget| settings.set_hand_over_budget(budget))?;
-        settings.refuse_eviction = self.refuse_eviction;
-        settings.wait_on_drop = self.wait_on_drop;
-        Ok(settings)
-    }
-}
-
-fn invalid(setting: &'static str, reason: &str) -> Error {
-    Error::InvalidSetting { setting, reason: reason.into() }
 }
 
 fn no_sentinels() -> Error {
-    invalid("sentinel_credentials", "there are no sentinels; call sentinels(..)")
+    Error::invalid_setting("sentinel_credentials", "there are no sentinels; call sentinels(..)")
 }

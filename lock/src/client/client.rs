@@ -4,16 +4,22 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::events::report::Warning;
+use crate::client::locks::Locks;
+use crate::error::Error;
+use crate::events::report::{OwnHold, Warning};
 use crate::events::stats::Stats;
 use crate::lock::any_lock::AnyLock;
+use crate::lock::election::election::LeaderElection;
+use crate::lock::jobs::job::Job;
 use crate::lock::lock::{FencedLock, Lock};
 use crate::lock::multi::lock::MultiLock;
 use crate::lock::read_write::ReadWriteLock;
 use crate::lock::red::lock::RedLock;
 use crate::lock::spec::{LockSpec, Nesting};
+use crate::lock::status::{LockStatus, next_change, status_of};
 use crate::model::kind::Kind;
 use crate::model::name::{LockName, Prefix};
+use crate::model::wait::Wait;
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::named::NamedObject;
 use crate::semaphore::expirable::ExpirableSemaphore;
@@ -24,19 +30,20 @@ use crate::semaphore::semaphore::Semaphore;
 /// threads; clones are the same client.
 ///
 /// **Threads.** A client has a ticker thread and a renewal thread. A third receives messages once a
-/// thread waits. There is one more for callbacks if there are any, one for the cargo feature
-/// `metrics`, and one that follows the master behind sentinels. In a cluster each master that has
-/// holds to renew has a renewal thread, each that is subscribed to has a thread for messages, and
-/// one thread follows the topology. Host names are resolved on threads that end with their answer,
-/// at most eight at a time for each server and each sentinel, as the resolver may hang. Credentials
-/// are asked for on a thread of their own.
+/// thread waits, and a fourth wakes tasks once one [awaits a loss](crate::LockGuard::lost_future).
+/// There is one more for callbacks if there are any, one for the cargo feature `metrics`, and one
+/// that follows the master behind sentinels. In a cluster each master that has holds to renew, or
+/// the client's [record](crate::ClientBuilder::label), has a renewal thread, each that is
+/// subscribed to has a thread for messages, and one thread follows the topology. Host names are
+/// resolved on threads that end with their answer, at most eight at a time for each server and each
+/// sentinel, as the resolver may hang. Credentials are asked for on a thread of their own.
 ///
 /// **End.** A client ends with its last clone, lock and guard. The drop of that one waits for the
-/// replies to the releases of dropped guards, for 100 ms at most, for the
-/// renewal threads' current work, for one more attempt at the queued releases, at most 5 s in
-/// total, and for callbacks that are still to be called. What is not released by then ends with its
-/// lease. [`shutdown`](Self::shutdown) ends the client earlier and returns what could not be
-/// released.
+/// replies to the releases of dropped guards, for 100 ms at most, for the renewal threads' current
+/// work, for one more attempt at the queued releases, at most 5 s in total, for the removal of its
+/// record if there is one, at most 250 ms, and for callbacks that are still to be called. What is
+/// not released by then ends with its lease. [`shutdown`](Self::shutdown) ends the client earlier
+/// and returns what could not be released.
 ///
 /// **Fork.** In the child of a `fork` the clones work too, with connections, threads and an
 /// identity of the child's own. Guards that the child inherited do nothing there, even if parent
@@ -281,7 +288,7 @@ impl Client {
     /// server. The keys of the queue have no time to live, as Redisson expects: if every client
     /// dies while some wait, they stay until a client asks for that lock again. What Redisson's
     /// waiters and ours can do to each other is described in
-    /// [`redisson`](crate::redisson#what-cannot-be-mended-from-one-side).
+    /// [`redisson`](crate::redisson#what-this-crate-cannot-change).
     ///
     /// ```
     /// use std::time::Duration;
@@ -331,6 +338,97 @@ impl Client {
         ReadWriteLock::new(self.spec(Kind::Read, name), self.spec(Kind::Write, name))
     }
 
+    /// The job `name`, which runs once for each slot, on one process of all. Names are as for
+    /// [`lock`](Self::lock); the keys of a job are its own, so a lock may have the same name.
+    #[must_use]
+    pub fn job(&self, name: &str) -> Job {
+        Job::new(Arc::clone(&self.core), &self.prefix, name)
+    }
+
+    /// The election `name`, whose candidates are processes, one of which leads. Names are as for
+    /// [`lock`](Self::lock): the leader holds the [`fenced_lock`](Self::fenced_lock) of that name.
+    #[must_use]
+    pub fn leader_election(&self, name: &str) -> LeaderElection {
+        LeaderElection::new(self.spec(Kind::Fenced, name))
+    }
+
+    /// All that is known of the lock `name`, of whatever kind it is: who holds it, and who waits.
+    /// One round trip, and one for each client among the holders and in the queue.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::lock`]. [`Error::WrongType`](crate::Error::WrongType): the key holds something
+    /// that is not a lock.
+    pub fn status(&self, name: &str) -> Result<LockStatus, Error> {
+        status_of(&self.core()?, &self.prefix.name(name)?)
+    }
+
+    /// Waits as long as [`wait`](crate::Wait) says until the status of a lock is another than
+    /// `before`: a holder, a count, a place in the queue, or the number of waiters. `None` if
+    /// nothing has changed in that time. A lease that was renewed is no change.
+    ///
+    /// A release wakes it, as it wakes a waiter. What no message reports, such as a grant, it finds
+    /// when it looks, once a second. What comes and goes in between is not seen. A client that
+    /// watches counts among the [waiters elsewhere](crate::Waiters::elsewhere) of others.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let before = client.status("orders:42")?;
+    /// let _guard = client.lock("orders:42").lock()?;
+    /// let after = client.next_change(&before, Duration::from_secs(5))?.unwrap();
+    /// assert_eq!(after.holders.len(), 1);
+    /// assert!(client.next_change(&after, Duration::from_millis(10))?.is_none());
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`status`](Self::status), and [`Error::Cancelled`](crate::Error::Cancelled).
+    #[expect(single_use_lifetimes, reason = "it cannot be elided in an `impl Trait`")]
+    pub fn next_change<'a>(
+        &self,
+        before: &LockStatus,
+        wait: impl Into<Wait<'a>>,
+    ) -> Result<Option<LockStatus>, Error> {
+        next_change(&self.core()?, &LockName::parse(&before.name)?, before, wait.into())
+    }
+
+    /// The locks on the server whose names match `pattern`, of all kinds: an iterator that asks the
+    /// server as it goes.
+    ///
+    /// The pattern is that of Redis: `*` stands for any text, `?` for any sign, `[a-c]` for one of
+    /// them, `\` before a sign for itself. The client's [prefix](Self::with_prefix) is in front of
+    /// it. The server is never blocked: its keys are looked at a few hundred at a time (`SCAN`),
+    /// and each that may be a lock is one more round trip. So a server with many other keys takes
+    /// long. A lock that comes or goes meanwhile may be missing, and a lock may come twice. What is
+    /// not a lock is left out; but a number may be a semaphore's or any other, and is in the list.
+    /// In a cluster all masters are asked, one after the other.
+    ///
+    /// An item is an error as of [`Lock::lock`]; after one the next item may be another lock.
+    ///
+    /// ```
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let _guard = client.lock("orders:42").lock()?;
+    /// for status in client.locks("orders:*") {
+    ///     assert_eq!(status?.name, "orders:42");
+    /// }
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    pub fn locks(&self, pattern: &str) -> Locks {
+        Locks::new(self.core(), self.prefix.pattern(pattern))
+    }
+
+    /// The client's core in this process, unless the client was shut down.
+    fn core(&self) -> Result<Arc<ClientCore>, Error> {
+        let core = self.core.current()?;
+        if core.is_shut_down() { Err(Error::Shutdown) } else { Ok(core) }
+    }
+
     /// This client's identity, the first part of every owner: a random UUID. The child of a fork
     /// has another.
     #[must_use]
@@ -342,17 +440,48 @@ impl Client {
         }
     }
 
-    /// The client's numbers now. Local: no round trip.
+    /// Asks the server whether it is there, and connects if there is no connection: for the health
+    /// check of a service, or after [`connect_lazily`](crate::ClientBuilder::connect_lazily). In a
+    /// cluster it asks every master. One attempt, within one [command
+    /// timeout](crate::ClientBuilder::command_timeout).
+    ///
+    /// `Ok` says that the server answers this user now, not that the next call succeeds.
+    ///
+    /// ```
+    /// use wheellock::{Client, Error, Memory};
+    ///
+    /// let memory = Memory::new();
+    /// let client = Client::builder().in_memory(&memory).build()?;
+    /// client.ping()?;
+    /// memory.set_unreachable(true);
+    /// assert!(matches!(client.ping(), Err(Error::Unreachable { .. })));
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// * [`Error::Unreachable`] - it cannot be reached, or has not answered in time. Transient.
+    /// * [`Error::Authentication`], [`Error::Tls`], [`Error::Refused`] - as
+    ///   [`Client::connect`].
+    /// * [`Error::Shutdown`] - the client was shut down.
+    pub fn ping(&self) -> Result<(), Error> {
+        let core = self.core.current()?;
+        if core.is_shut_down() { Err(Error::Shutdown) } else { core.ping() }
+    }
+
+    /// The client's statistics now. Local: no round trip.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let Ok(core) = self.core.current() else {
             return Stats::default();
         };
+        // In this order: an unread release that becomes queued is in one of them, or in both.
+        let unread_releases = core.watchdog.unread_releases();
         let mut stats = Stats {
             held: core.holds.len(),
             waiters: core.waits.waiters(),
             queued_releases: core.watchdog.queued_releases(),
-            unread_releases: core.watchdog.unread_releases(),
+            unread_releases,
             abandoned_releases: core.watchdog.abandoned_releases(),
             connections_made: core.store.connections_made(),
             unreported: core.events.unreported(),
@@ -362,6 +491,21 @@ impl Client {
         };
         core.watchdog.counters().fill(&mut stats);
         stats
+    }
+
+    /// The holds of this client, without lost ones, in no order: for a page that helps to debug.
+    /// Local: no round trip.
+    ///
+    /// It copies them, a part at a time, and holds up no renewal: a hundred thousand holds take
+    /// some ten milliseconds of this thread, and 30 MB. A hold that begins or ends meanwhile may be
+    /// missing.
+    #[must_use]
+    pub fn holds(&self) -> Vec<OwnHold> {
+        let Ok(core) = self.core.current() else {
+            return Vec::new();
+        };
+        let now = core.now();
+        core.holds.all().iter().filter_map(|hold| hold.snapshot(now)).collect()
     }
 
     /// What the client has found out about the server that endangers locks or delays waiters: each
@@ -402,9 +546,9 @@ impl Client {
         let Ok(core) = self.core.current() else {
             return ShutdownReport::default();
         };
-        let (released, unreleased) = core.shut_down(timeout);
+        let (released, kept, unreleased) = core.shut_down(timeout);
         let unreleased = unreleased.iter().map(LockName::shown).collect();
-        ShutdownReport { released, unreleased }
+        ShutdownReport { released, kept, unreleased }
     }
 }
 
@@ -437,6 +581,10 @@ impl fmt::Debug for Client {
 pub struct ShutdownReport {
     /// Holds that were released.
     pub released: usize,
+    /// Holds that stay on the server until their [shortest time](crate::Lock::with_min_hold) is
+    /// over, and end there by themselves: those that were released before, and those that the
+    /// shutdown found. At most 65,536 are counted.
+    pub kept: usize,
     /// The names of locks whose release the server has not acknowledged. They end with their
     /// leases.
     pub unreleased: Vec<String>,

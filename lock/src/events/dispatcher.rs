@@ -15,15 +15,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, bounded, never};
-use hashed_wheel::{Clock, Parker, SystemClock};
+use crossbeam_channel::{Receiver, bounded};
+use hashed_wheel::Clock;
 
 use crate::error::Error;
 use crate::events::callbacks::Callbacks;
 use crate::events::report::{HeldLock, LostLock, Report, Warning};
 use crate::events::tracing;
 use crate::model::panics::catch_panic;
-use crate::model::sync::Mutex;
+use crate::model::sync::{Mutex, Parker, SystemClock, park};
 
 /// At most this many reports are queued. A slow callback must not fill the memory.
 const MAX_QUEUED: usize = 65_536;
@@ -77,13 +77,13 @@ impl EventDispatcher {
     /// Starts the thread if there is something to call.
     pub(crate) fn start(callbacks: Callbacks, clock: Arc<dyn Clock>) -> Result<Self, Error> {
         let has_receiver = tracing::ON
-            || callbacks.wants_losses()
-            || callbacks.wants_long_holds()
-            || callbacks.wants_warnings();
+            || callbacks.lost.is_some()
+            || callbacks.long_hold.is_some()
+            || callbacks.warning.is_some();
         let parker = has_receiver.then(Parker::new);
         if let Some(parker) = &parker {
             // A park that returns at once: a manual clock knows the thread before it runs.
-            clock.park(parker, Some(clock.now()), &never());
+            park(&*clock, parker, Some(clock.now()), None);
         }
         let shared = Arc::new(Shared {
             callbacks,
@@ -99,14 +99,14 @@ impl EventDispatcher {
 
     /// A hold was lost. `lost` is called only if the report is delivered.
     pub(crate) fn lost(&self, lost: impl FnOnce() -> LostLock) {
-        if tracing::ON || self.shared.callbacks.wants_losses() {
+        if tracing::ON || self.shared.callbacks.lost.is_some() {
             self.shared.push(Report::Lost(lost()));
         }
     }
 
     /// A hold lasts long. `held` is called only if the report is delivered.
     pub(crate) fn long_hold(&self, held: impl FnOnce() -> HeldLock) {
-        if tracing::ON || self.shared.callbacks.wants_long_holds() {
+        if tracing::ON || self.shared.callbacks.long_hold.is_some() {
             self.shared.push(Report::LongHold(held()));
         }
     }
@@ -122,7 +122,7 @@ impl EventDispatcher {
                 warnings.push_back(warning.clone());
             }
         }
-        if tracing::ON || self.shared.callbacks.wants_warnings() {
+        if tracing::ON || self.shared.callbacks.warning.is_some() {
             self.shared.push(Report::Warning(warning));
         }
     }
@@ -142,6 +142,12 @@ impl EventDispatcher {
     /// Reports that were not delivered.
     pub(crate) fn unreported(&self) -> u64 {
         self.shared.unreported.load(Ordering::Relaxed)
+    }
+
+    /// A callback has panicked that was called elsewhere.
+    pub(crate) fn count_panic(&self) {
+        // Relaxed: a plain sum.
+        self.shared.panics.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Callbacks that panicked.
@@ -231,7 +237,7 @@ impl Shared {
     fn run(&self) {
         if let Some(parker) = self.queue.lock().parker.clone() {
             // A manual clock now knows the thread of this parker: a callback may wait on another.
-            self.clock.park(&parker, Some(self.clock.now()), &never());
+            park(&*self.clock, &parker, Some(self.clock.now()), None);
         }
         loop {
             match self.next() {
@@ -239,7 +245,7 @@ impl Shared {
                     self.catch_panic(|| tracing::emit(&report));
                     self.catch_panic(|| self.callbacks.call(&report));
                 }
-                Next::Sleep(parker) => self.clock.park(&parker, None, &never()),
+                Next::Sleep(parker) => park(&*self.clock, &parker, None, None),
                 Next::End => return,
             }
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::error::LostReason;
 use crate::model::name::LockName;
+use crate::model::sync::thread::ThreadId;
 
 /// A hold that was lost, as reported to [`on_lost`](crate::ClientBuilder::on_lost).
 ///
@@ -109,6 +110,66 @@ impl HeldLock {
     }
 }
 
+/// A hold of this client: what [`Client::holds`](crate::Client::holds) returns.
+///
+/// ```
+/// use wheellock::{Client, OwnHolder};
+///
+/// let client = Client::in_memory();
+/// let guard = client.lock("orders:42").with_owner("request 7").lock()?;
+/// let [hold] = client.holds().try_into().unwrap();
+/// assert_eq!((hold.name.as_str(), hold.owner.as_str()), ("orders:42", guard.owner()));
+/// assert_eq!(hold.holder, OwnHolder::Named("request 7".to_owned()));
+/// assert!(hold.watched && hold.renewals == 0);
+/// # drop(guard);
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OwnHold {
+    /// The lock's full name.
+    pub name: String,
+    /// The kind: `lock`, `fair`, `fenced`, `spin`, `simple`, `read`, `write` or `permit`.
+    pub kind: &'static str,
+    /// Its owner, as it is on the server.
+    pub owner: String,
+    /// Who has it in this process.
+    pub holder: OwnHolder,
+    /// From just before its acquire was sent until now. If it was [handed
+    /// over](crate::ClientBuilder::hand_over_budget), since then.
+    pub held_for: Duration,
+    /// How long it is held for certain unless it is renewed.
+    pub remaining: Duration,
+    /// Whether it is renewed: one of its guards is watched.
+    pub watched: bool,
+    /// How many guards it has.
+    pub guards: u32,
+    /// How often its lease was extended since the server granted it, by renewals and by nesting. At
+    /// most 65,535 are counted.
+    pub renewals: u32,
+}
+
+/// Who has a hold in this process, in [`OwnHold::holder`].
+///
+/// ```
+/// use wheellock::{Client, OwnHolder};
+///
+/// let client = Client::in_memory();
+/// let _guard = client.lock("orders:42").lock()?;
+/// assert_eq!(client.holds()[0].holder, OwnHolder::Thread(std::thread::current().id()));
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OwnHolder {
+    /// A thread. Of a permit, the one that acquired it.
+    Thread(ThreadId),
+    /// The name given to [`with_owner`](crate::Lock::with_owner).
+    Named(String),
+    /// The thread that has the guard of a [`sendable`](crate::Lock::sendable) lock.
+    Guard,
+}
+
 /// Something about the server that endangers locks or delays waiters, as reported to
 /// [`on_warning`](crate::ClientBuilder::on_warning) and by
 /// [`Client::warnings`](crate::Client::warnings).
@@ -161,6 +222,15 @@ pub enum Warning {
         /// The server's error message.
         refusal: String,
     },
+    /// The server has refused the client's record, usually because the ACL of its user does not
+    /// allow the key `wheellock_client:*`. No lock is affected, but others who ask
+    /// [who holds a lock](crate::Lock::holder) do not learn this client's
+    /// [label](crate::ClientBuilder::label), nor for how long it holds one. Found in the
+    /// background, and reported once.
+    RecordRefused {
+        /// The server's error message.
+        refusal: String,
+    },
 }
 
 impl fmt::Display for Warning {
@@ -182,6 +252,9 @@ impl fmt::Display for Warning {
             }
             Self::ChannelsRefused { refusal } => {
                 write!(formatter, "the server has refused SUBSCRIBE, so waiters poll: {refusal}")
+            }
+            Self::RecordRefused { refusal } => {
+                write!(formatter, "the server has refused the client's record: {refusal}")
             }
         }
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use hashed_wheel::{Histogram, Summary};
 
 use crate::error::LostReason;
+use crate::events::acquires::{AcquireCounters, Acquires, nanos};
 
 /// Relaxed throughout: nothing depends on these numbers.
 #[derive(Debug, Default)]
@@ -22,9 +23,14 @@ pub(crate) struct Counters {
     lateness: Histogram,
     round_trip: Histogram,
     keys: Histogram,
+    acquires: AcquireCounters,
 }
 
 impl Counters {
+    pub(crate) fn acquires(&self) -> &AcquireCounters {
+        &self.acquires
+    }
+
     /// A hold was renewed, `late` after that was due.
     pub(crate) fn renewed(&self, late: Duration) {
         self.renewed.fetch_add(1, Ordering::Relaxed);
@@ -88,6 +94,7 @@ impl Counters {
         stats.losses = self.losses();
         stats.lost = stats.losses.total();
         stats.panics = load(&self.panics);
+        stats.acquires = self.acquires.sums();
     }
 
     fn losses(&self) -> Losses {
@@ -99,10 +106,6 @@ impl Counters {
 
 fn load(count: &AtomicU64) -> u64 {
     count.load(Ordering::Relaxed)
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// What a client holds and has done.
@@ -126,6 +129,8 @@ pub struct Stats {
     /// How often a thread was given the [`lock`](crate::Client::lock) of another thread of this
     /// client, [without the server](crate::ClientBuilder::hand_over_budget).
     pub hand_overs: u64,
+    /// Acquires of locks and permits and waits for latches, by kind and by how they ended.
+    pub acquires: Acquires,
     /// Renewals that the server has granted, counted by hold.
     pub renewed: u64,
     /// Scripts of renewals that were sent.
@@ -163,8 +168,8 @@ pub struct Stats {
     /// Reports that were not delivered to a callback: more than 65,536 were queued behind a slow
     /// one, or the client has ended.
     pub unreported: u64,
-    /// Callbacks that panicked. With the cargo feature `metrics`, also calls of the recorder that
-    /// did.
+    /// Callbacks that panicked, and wakers of [futures](crate::LostFuture) that did. With the cargo
+    /// feature `metrics`, also calls of the recorder.
     pub callback_panics: u64,
 }
 

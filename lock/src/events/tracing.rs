@@ -1,12 +1,21 @@
 //! The reports as `tracing` events, with the cargo feature of that name. Their names and fields are
 //! part of the public API.
 
+use std::time::Duration;
+
 #[cfg(feature = "tracing")]
 use tracing::{Level, event};
 
+use crate::error::Error;
+use crate::events::acquires::AcquireEnd;
 use crate::events::report::Report;
 #[cfg(feature = "tracing")]
 use crate::events::report::Warning;
+use crate::model::kind::Kind;
+use crate::model::name::LockName;
+use crate::model::owner::Owner;
+#[cfg(feature = "tracing")]
+use crate::model::panics::catch_panic;
 
 /// Whether reports are emitted as events.
 pub(crate) const ON: bool = cfg!(feature = "tracing");
@@ -62,9 +71,127 @@ pub(crate) fn emit(report: &Report) {
             refusal = refusal.as_str(),
             "{warning}"
         ),
+        Report::Warning(warning @ Warning::RecordRefused { refusal }) => event!(
+            name: "server_refuses_record",
+            target: "wheellock",
+            Level::WARN,
+            refusal = refusal.as_str(),
+            "{warning}"
+        ),
     }
 }
 
 /// Nothing: the feature is off.
 #[cfg(not(feature = "tracing"))]
 pub(crate) fn emit(_report: &Report) {}
+
+/// The span of an acquire, on the calling thread, until it is dropped.
+pub(crate) struct AcquireSpan {
+    #[cfg(feature = "tracing")]
+    _entered: Option<tracing::span::EnteredSpan>,
+}
+
+impl AcquireSpan {
+    #[cfg(feature = "tracing")]
+    pub(crate) fn enter(name: impl FnOnce() -> String, kind: Kind) -> Self {
+        // A subscriber that panics costs its span, and not the lock.
+        let entered = catch_panic(|| {
+            tracing::enabled!(target: "wheellock", Level::DEBUG).then(|| {
+                let (lock, kind) = (name(), kind.word());
+                tracing::debug_span!(target: "wheellock", "lock_acquire", lock, kind).entered()
+            })
+        });
+        Self { _entered: entered.flatten() }
+    }
+
+    /// Nothing: the feature is off.
+    #[cfg(not(feature = "tracing"))]
+    pub(crate) fn enter(_name: impl FnOnce() -> String, _kind: Kind) -> Self {
+        Self {}
+    }
+}
+
+/// A lock was acquired, on the calling thread, with nothing locked.
+#[cfg(feature = "tracing")]
+pub(crate) fn acquired(name: &LockName, kind: Kind, owner: &Owner, waited: Duration) {
+    catch_panic(|| {
+        event!(
+            name: "lock_acquired",
+            target: "wheellock",
+            Level::DEBUG,
+            lock = name.as_str(),
+            kind = kind.word(),
+            owner = %owner,
+            waited = ?waited,
+            "a lock was acquired"
+        );
+    });
+}
+
+/// Nothing: the feature is off.
+#[cfg(not(feature = "tracing"))]
+pub(crate) fn acquired(_name: &LockName, _kind: Kind, _owner: &Owner, _waited: Duration) {}
+
+/// An acquire ended without the lock, on the calling thread.
+#[cfg(feature = "tracing")]
+pub(crate) fn not_acquired(
+    name: impl FnOnce() -> String,
+    kind: Kind,
+    end: AcquireEnd,
+    error: Option<&Error>,
+) {
+    catch_panic(|| {
+        event!(
+            name: "lock_not_acquired",
+            target: "wheellock",
+            Level::DEBUG,
+            lock = name(),
+            kind = kind.word(),
+            end = end.word(),
+            error = error.map(tracing::field::display),
+            "a lock was not acquired"
+        );
+    });
+}
+
+/// Nothing: the feature is off.
+#[cfg(not(feature = "tracing"))]
+pub(crate) fn not_acquired(
+    _name: impl FnOnce() -> String,
+    _kind: Kind,
+    _end: AcquireEnd,
+    _error: Option<&Error>,
+) {
+}
+
+/// A holder's time has ended, on the thread that released it or gave it to another.
+#[cfg(feature = "tracing")]
+pub(crate) fn released(
+    name: &LockName,
+    kind: Kind,
+    owner: &Owner,
+    held_for: impl FnOnce() -> Duration,
+) {
+    catch_panic(|| {
+        event!(
+            name: "lock_released",
+            target: "wheellock",
+            Level::DEBUG,
+            lock = name.as_str(),
+            kind = kind.word(),
+            owner = %owner,
+            held_for = ?held_for(),
+            "a lock was released"
+        );
+    });
+}
+
+/// Nothing: the feature is off.
+#[cfg(not(feature = "tracing"))]
+pub(crate) fn released(
+    _name: &LockName,
+    _kind: Kind,
+    _owner: &Owner,
+    _held_for: impl FnOnce() -> Duration,
+) {
+}

@@ -4,14 +4,14 @@
 //! hold has is boxed, instants count from its start, and one mutex protects everything.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::ThreadId;
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 
 use crate::error::LostReason;
-use crate::events::report::{HeldLock, LostLock};
+use crate::events::acquires::MetricsLabel;
+use crate::events::report::{HeldLock, LostLock, OwnHold, OwnHolder};
 use crate::hold::listener::{LossListener, LossSender};
 use crate::hold::state::{ColdFields, Left, ListenerId, Loss, State, TimerSlot};
 use crate::model::kind::{Kind, Layout};
@@ -19,8 +19,10 @@ use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::{LocalHolder, Owner};
 use crate::model::sync::Mutex;
+use crate::model::sync::thread::ThreadId;
 use crate::model::validity::Validity;
-use crate::ops::by_kind::HoldId;
+use crate::ops::Released;
+use crate::ops::by_kind::{HoldId, SharedOperation};
 use crate::ops::value::ServerTime;
 
 /// What one owner has of one lock, from its first acquire to its last release.
@@ -29,7 +31,7 @@ pub(crate) struct Hold {
     pub(crate) name: LockName,
     pub(crate) owner: Owner,
     pub(crate) kind: Kind,
-    /// Whether its holder has a name, and is not a thread.
+    /// Whether its holder has a name. A hold with a name keeps it.
     pub(crate) has_named_holder: bool,
     validity: Validity,
     /// Until when a copy of its acquire may still arrive. Boxed, as hardly any hold has one.
@@ -44,6 +46,8 @@ pub(crate) struct Hold {
     long_reported: AtomicBool,
     /// Whether its key may be on another server than the one that granted it.
     needs_verification: AtomicBool,
+    /// How often it was extended, at most as often as fits.
+    renewals: AtomicU16,
 }
 
 impl Hold {
@@ -58,8 +62,10 @@ impl Hold {
         let HoldId { kind, name, owner } = id;
         // Another reader, or this owner's own read hold, keeps the key beyond this lease.
         let shares_its_key = matches!(kind.layout(), Layout::Reader | Layout::Writer);
+        let has_named_holder = matches!(holder, LocalHolder::Named(_));
         let (thread, cold) = match holder {
             LocalHolder::Thread(thread) => (Some(thread), None),
+            LocalHolder::Guard => (None, None),
             LocalHolder::Named(name) => {
                 let cold = ColdFields { holder_name: Some(name), ..ColdFields::default() };
                 (None, Some(Box::new(cold)))
@@ -69,7 +75,7 @@ impl Hold {
             name,
             owner,
             kind,
-            has_named_holder: thread.is_none(),
+            has_named_holder,
             validity: Validity::new(sent_at, lease.valid_until(sent_at)),
             late_copy_deadline: late_copy_deadline.map(Box::new),
             state: Mutex::new(State::new(thread, lease, watched, watched || shares_its_key, cold)),
@@ -77,6 +83,7 @@ impl Hold {
             at_limit: AtomicBool::new(false),
             long_reported: AtomicBool::new(false),
             needs_verification: AtomicBool::new(false),
+            renewals: AtomicU16::new(0),
         }
     }
 
@@ -102,28 +109,31 @@ impl Hold {
             match holder {
                 LocalHolder::Thread(thread) => state.thread == Some(*thread),
                 LocalHolder::Named(name) => state.holder_name() == Some(name),
+                LocalHolder::Guard => false,
             }
         }
     }
 
-    /// Whether both have the same holder.
+    /// Whether both have the same holder: one thread, or one name.
     pub(crate) fn has_same_holder(&self, other: &Self) -> bool {
         let holder = |hold: &Self| {
             let state = hold.state.lock();
             (state.thread, state.holder_name().cloned())
         };
-        holder(self) == holder(other)
+        let own = holder(self);
+        own != (None, None) && own == holder(other)
     }
 
-    /// Gives it to another thread, with a guard to come, in place of its last guard: that thread is
-    /// the holder from `now` on. What belongs to the hold stays: owner, validity, renewals, what
-    /// the server may still do for it (DESIGN: hand-over). Only if a thread may have it without a
-    /// word to the server, and at most `limit` times.
+    /// Gives it to another acquire of this client, with a guard to come, in place of its last
+    /// guard: `thread` is the holder from `now` on, or `None`, the thread that gets it. What
+    /// belongs to the hold stays: owner, validity, renewals, what the server may still do for it
+    /// (DESIGN: hand-over). Only if another may have it without a word to the server, and at most
+    /// `limit` times.
     ///
     /// Returned are the listeners of the last holder, to be dropped with nothing locked.
     pub(crate) fn hand_over(
         &self,
-        thread: ThreadId,
+        thread: Option<ThreadId>,
         lease: Lease,
         now: Instant,
         limit: Option<u32>,
@@ -196,9 +206,26 @@ impl Hold {
             // A request for the rest of a lease does not extend it.
             if self.validity.until() > before {
                 self.at_limit.store(false, Ordering::Relaxed);
+                // One thread at a time renews a hold; a nested acquire beside it may go uncounted.
+                let renewals = self.renewals.load(Ordering::Relaxed);
+                self.renewals.store(renewals.saturating_add(1), Ordering::Relaxed);
             }
         }
         is_valid
+    }
+
+    /// The label that its present holder's time is counted under.
+    pub(crate) fn metrics_label(&self) -> MetricsLabel {
+        self.state.lock().cold.as_ref().map_or(MetricsLabel::NONE, |cold| cold.metrics_label)
+    }
+
+    /// It was granted or handed over to an acquire with this label.
+    pub(crate) fn set_metrics_label(&self, label: MetricsLabel) {
+        let mut state = self.state.lock();
+        // Hardly any hold has one, and what was handed over has the label of the holder before.
+        if label != MetricsLabel::NONE || state.cold.is_some() {
+            state.cold.get_or_insert_default().metrics_label = label;
+        }
     }
 
     pub(crate) fn guards(&self) -> u32 {
@@ -302,7 +329,8 @@ impl Hold {
         self.at_nanos(state.held_since())
     }
 
-    fn held_for(&self, now: Instant) -> Duration {
+    /// For how long its present holder has had it.
+    pub(crate) fn held_for(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.since())
     }
 
@@ -328,6 +356,32 @@ impl Hold {
             name: self.name.clone(),
             owner: self.owner.to_string(),
             held_for: now.saturating_duration_since(self.since_of(&state)),
+        })
+    }
+
+    /// What it is now, unless it is over.
+    pub(crate) fn snapshot(&self, now: Instant) -> Option<OwnHold> {
+        let remaining = self.validity.remaining(now);
+        if remaining.is_zero() {
+            return None;
+        }
+        let state = self.state.lock();
+        let holder = match (state.thread, state.holder_name()) {
+            (Some(thread), _) => OwnHolder::Thread(thread),
+            (None, Some(name)) => OwnHolder::Named(name.to_string()),
+            (None, None) => OwnHolder::Guard,
+        };
+        Some(OwnHold {
+            name: self.name.as_str().to_owned(),
+            kind: self.kind.word(),
+            owner: self.owner.to_string(),
+            holder,
+            held_for: now.saturating_duration_since(self.since_of(&state)),
+            remaining,
+            watched: state.watched > 0,
+            guards: state.guards,
+            // Relaxed: a plain sum.
+            renewals: self.renewals.load(Ordering::Relaxed).into(),
         })
     }
 
@@ -369,6 +423,29 @@ impl Hold {
 
     pub(crate) fn set_token(&self, token: u64) {
         self.state.lock().cold.get_or_insert_default().fencing_token = Some(token);
+    }
+
+    /// Its key stays at least until `until` when it is released before.
+    pub(crate) fn keep_until(&self, until: Instant) {
+        let nanos = self.nanos_at(until);
+        self.state.lock().keep_until(nanos);
+    }
+
+    /// For how long its key stays if it is released `now`; `None` if it does not. Hardly any does,
+    /// and for the others the clock is not read.
+    pub(crate) fn left_to_keep(&self, now: impl FnOnce() -> Instant) -> Option<Duration> {
+        let until = self.state.lock().cold.as_ref()?.keep_until;
+        if until == 0 {
+            return None;
+        }
+        let left = Duration::from_nanos(until.saturating_sub(self.nanos_at(now())));
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// What ends it on the server if it is released `now` and its key stays; `None` if a plain
+    /// release does.
+    pub(crate) fn keep(&self, now: impl FnOnce() -> Instant) -> Option<SharedOperation<Released>> {
+        self.left_to_keep(now).map(|left| self.id().keep(left))
     }
 
     /// Brings it into the processor's cache: reads a little of all that a renewal touches, and

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::error::LostReason;
+use crate::events::wakers::AwaitedEnd;
 use crate::model::name::LockName;
 use crate::model::sync::Mutex;
 
@@ -41,6 +42,16 @@ impl LossListener for LossSender {
             // The receiver may be gone.
             let _gone = sender.try_send(reason);
         }
+    }
+}
+
+/// Passes a loss to the tasks that await it.
+#[derive(Debug)]
+pub(crate) struct TaskWaker(pub(crate) Arc<AwaitedEnd>);
+
+impl LossListener for TaskWaker {
+    fn on_lost(&self, reason: LostReason) {
+        self.0.come(Some(reason));
     }
 }
 

@@ -2,11 +2,9 @@
 //! same lock at the same time, and what one of them is granted is the hold of all (DESIGN:
 //! re-entry).
 
-use hashed_wheel::Parker;
-
 use crate::model::name::LockName;
 use crate::model::owner::LocalHolder;
-use crate::model::sync::Mutex;
+use crate::model::sync::{Mutex, Parker};
 
 /// The acquires of one client's named owners.
 #[derive(Debug, Default)]
@@ -32,7 +30,7 @@ impl Entry {
 }
 
 impl Siblings {
-    /// Adds an acquire, unless its holder is a thread: that does one thing at a time.
+    /// Adds an acquire of a named owner. No other acquire at the same time has the same holder.
     pub(crate) fn begin(
         &self,
         name: &LockName,

@@ -1,18 +1,19 @@
 //! The part of a hold that changes under its mutex.
 
 use std::sync::Arc;
-use std::thread::ThreadId;
-
-use hashed_wheel::TimerKey;
 
 use crate::error::LostReason;
+use crate::events::acquires::MetricsLabel;
 use crate::hold::listener::LossListener;
+use crate::model::TimerKey;
 use crate::model::lease::Lease;
+use crate::model::sync::thread::ThreadId;
 
 /// Who holds it and how often it is nested, where it is on the wheel, and how it ended.
 #[derive(Debug)]
 pub(crate) struct State {
-    /// `None` if its holder has a name, which is one of the [`ColdFields`].
+    /// `None` if its holder has a name, which is one of the [`ColdFields`], or is the thread that
+    /// has the guard.
     pub(crate) thread: Option<ThreadId>,
     pub(crate) guards: u32,
     /// How many of the guards are watched. The hold is renewed while there is one.
@@ -41,14 +42,18 @@ pub(crate) struct ColdFields {
     pub(crate) listeners: Vec<(ListenerId, Arc<dyn LossListener>)>,
     pub(crate) next_listener: u64,
     pub(crate) fencing_token: Option<u64>,
-    /// The name of its holder, if that is not a thread.
+    /// The name of its holder, if it has one.
     pub(crate) holder_name: Option<Arc<str>>,
     /// How often it was handed over.
     pub(crate) hand_overs: u32,
     /// Since when its present holder has it, in nanoseconds after the start of the hold.
     pub(crate) held_since: u64,
+    /// Until when its key stays after its release, in nanoseconds after the start of the hold.
+    pub(crate) keep_until: u64,
     /// The forced releases of its name that this client has under way.
     pub(crate) forced_releases: u32,
+    /// The label that its present holder's time is counted under.
+    pub(crate) metrics_label: MetricsLabel,
 }
 
 /// One of a hold's listeners.
@@ -130,26 +135,27 @@ impl State {
         if self.guards == 0 { Left::Nothing } else { Left::Guards(self.guards) }
     }
 
-    /// Whether it may go to another thread: its last guard is a watched one of a thread, and all
-    /// that the server may keep for it ends with the watched `lease`.
+    /// Whether it may go to another holder: its last guard is a watched one, no named owner's, and
+    /// all that the server may keep for it ends with the watched `lease`.
     ///
-    /// At most `limit` times. Not while its release is being forced, and not with a token, which is
-    /// one holder's.
+    /// At most `limit` times. Not while its release is being forced, not with a token, which is one
+    /// holder's, and not if its key is to stay after the release.
     pub(crate) fn may_be_handed_over(&self, lease: Lease, limit: Option<u32>) -> bool {
-        self.thread.is_some()
+        self.holder_name().is_none()
             && (self.guards, self.watched) == (1, 1)
             && (self.lease, self.longest) == (lease, lease)
             && !(self.is_over || self.count_unknown)
             && self.cold.as_ref().is_none_or(|cold| {
                 cold.fencing_token.is_none()
+                    && cold.keep_until == 0
                     && cold.forced_releases == 0
                     && limit.is_none_or(|limit| cold.hand_overs < limit)
             })
     }
 
-    /// Another thread is the holder from `held_since` on.
-    pub(crate) fn hand_over(&mut self, thread: ThreadId, held_since: u64) {
-        self.thread = Some(thread);
+    /// Another thread is the holder from `held_since` on, or `None`: the thread that gets it.
+    pub(crate) fn hand_over(&mut self, thread: Option<ThreadId>, held_since: u64) {
+        self.thread = thread;
         let cold = self.cold.get_or_insert_default();
         cold.held_since = held_since;
         cold.hand_overs = cold.hand_overs.saturating_add(1);
@@ -164,6 +170,12 @@ impl State {
     pub(crate) fn count_forced_release(&mut self, begins: bool) {
         let forced = &mut self.cold.get_or_insert_default().forced_releases;
         *forced = if begins { forced.saturating_add(1) } else { forced.saturating_sub(1) };
+    }
+
+    /// Its key stays at least until then.
+    pub(crate) fn keep_until(&mut self, until: u64) {
+        let cold = self.cold.get_or_insert_default();
+        cold.keep_until = cold.keep_until.max(until);
     }
 
     /// The lease that a renewal should ask for, or `None` if no guard is watched.

@@ -9,13 +9,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, LostReason};
+use crate::events::acquires::{AcquireEnd, MetricsLabel};
+use crate::events::tracing::{self, AcquireSpan};
 use crate::hold::hold::Hold;
 use crate::hold::siblings::SiblingAcquire;
 use crate::lock::raw_guard::RawGuard;
 use crate::lock::spec::{LeasePolicy, LockSpec, Nesting};
 use crate::model::kind::{Kind, Layout};
+use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::{LocalHolder, Owner};
+use crate::model::sync::{is_cancelled, park};
 use crate::model::wait::WaitSpec;
 use crate::model::wait_mode::{WaitMode, WakeHint};
 use crate::ops::by_kind::{HoldId, SharedOperation};
@@ -23,17 +27,29 @@ use crate::ops::value::ServerTime;
 use crate::ops::{Acquired, DrawToken, Operation, SetCountReply};
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::release::{begin_release, defer_release, roll_back};
-use crate::runtime::wait::{Attempt, Recipient, Turn};
-use crate::store::Failure;
-use crate::store::retry::{Answer, RetryPolicy, is_cancelled, park};
+use crate::runtime::wait::{Attempt, Turn};
+use crate::runtime::wait_channel::Recipient;
+use crate::store::retry::{Answer, RetryPolicy};
 
 /// Acquires the lock for `holder`, or re-enters its hold. `None` if it could not be had in time.
+/// `core` is that of `spec`.
 pub(crate) fn acquire(
+    core: &Arc<ClientCore>,
     spec: &LockSpec,
     holder: &LocalHolder,
     wait: WaitSpec<'_>,
 ) -> Result<Option<RawGuard>, Error> {
-    acquire_since(spec, holder, wait, None)
+    let _span = AcquireSpan::enter(|| spec.shown_name(), spec.kind);
+    let acquired = acquire_since(core, spec, holder, wait, None);
+    if let Ok(Some(_)) = acquired {
+        // Counted where it was granted.
+        return acquired;
+    }
+    let end = AcquireEnd::without_grant(acquired.as_ref().err());
+    let counters = core.watchdog.counters().acquires();
+    counters.ended(spec.kind.into(), counters.label(spec.metrics_label), end);
+    tracing::not_acquired(|| spec.shown_name(), spec.kind, end, acquired.as_ref().err());
+    acquired
 }
 
 /// One try for a missing member of a red lock that has been held for `held_for`. `None` also if the
@@ -54,35 +70,41 @@ pub(crate) fn acquire_missing(
     if is_over || core.watchdog.is_release_pending(&name) {
         return Ok(None);
     }
-    acquire_since(spec, holder, WaitSpec::ONE_TRY, Some(since))
+    acquire_since(&core, spec, holder, WaitSpec::ONE_TRY, Some(since))
 }
 
 fn acquire_since(
+    core: &Arc<ClientCore>,
     spec: &LockSpec,
     holder: &LocalHolder,
     wait: WaitSpec<'_>,
     held_since: Option<Instant>,
 ) -> Result<Option<RawGuard>, Error> {
-    let core = spec.core()?;
-    let (name, lease) = (spec.name()?, spec.lease_policy()?);
+    let (name, lease, min_hold) = (spec.name()?, spec.lease_policy()?, spec.min_hold()?);
     let policy = || core.policy_of(wait, spec.retries);
 
     // 1. The holder's own hold. It registers as a sibling before it looks, so that it is woken if
     //    another thread of the same named owner is granted a hold afterwards. If the own hold
     //    turns out to be lost, the lock is acquired anew (DESIGN: re-entry).
     let siblings = core.holds.siblings.begin(&name, holder);
-    let id = HoldId { kind: spec.kind, name: name.clone(), owner: core.id.next_owner() };
+    let began = core.now();
+    let owner = core.id.next_lock_owner(began, lease.watched);
+    let id = HoldId { kind: spec.kind, name: name.clone(), owner };
     let mut acquire = LockAcquire {
         spec,
-        core: &core,
+        core,
         holder,
         siblings: siblings.as_ref(),
         wait,
         lease,
+        min_hold,
         mode: id.wait_mode(),
         id,
         held_since,
         enclosing_write_hold: None,
+        metrics_label: core.watchdog.counters().acquires().label(spec.metrics_label),
+        began,
+        was_refused: false,
         refusals: 0,
         late_copy_deadline: None,
         queue: QueueState::Outside,
@@ -101,7 +123,7 @@ fn acquire_since(
         let mut attempt = acquire.attempt(&policy).map_err(|error| core.or_shut_down(error))?;
         if let (Attempt::Busy(..), Some(siblings)) = (&attempt, &siblings) {
             // The holder may be another thread of the same owner.
-            wait_for_siblings(&core, siblings, &policy);
+            wait_for_siblings(core, siblings, &policy);
             attempt = acquire.check_siblings(|| policy)?;
         }
         return match attempt {
@@ -113,16 +135,16 @@ fn acquire_since(
     // 3. Else the wait queue says when to try (DESIGN: waiting).
     let channel = acquire.id.wait_channel();
     let sibling = siblings.as_ref().map(SiblingAcquire::parker);
-    let recipient = recipient(spec, lease, holder, &core, &name);
+    let recipient = recipient(spec, lease, holder, core, &name);
     let mut waiter = core.waits.join(&core.store, &channel, acquire.mode, wait, sibling, recipient);
     loop {
         match waiter.turn() {
             Turn::HandedOver(hold) => return acquire.take_over(hold).map(Some),
             Turn::Close(hold) => {
                 // If it was lost, that is reported.
-                drop(RawGuard::new(Arc::clone(&core), hold, true).defer_release());
+                drop(RawGuard::new(Arc::clone(core), hold, true).defer_release());
             }
-            Turn::AskServer => match acquire.attempt(&policy()) {
+            Turn::AskServer => match acquire.attempt_anew(&policy()) {
                 Ok(Attempt::Granted(guard, hint)) => {
                     waiter.granted(hint);
                     return Ok(Some(guard));
@@ -140,8 +162,8 @@ fn acquire_since(
     }
 }
 
-/// What makes the acquire one that another thread may give its hold to: a thread that waits for a
-/// plain, watched lock.
+/// What makes the acquire one that another thread may give its hold to: it waits for a plain,
+/// watched lock, and not for a named owner.
 fn recipient<'a>(
     spec: &LockSpec,
     lease: LeasePolicy,
@@ -149,12 +171,13 @@ fn recipient<'a>(
     core: &'a ClientCore,
     name: &'a LockName,
 ) -> Option<Recipient<'a>> {
-    match *holder {
-        LocalHolder::Thread(thread) if spec.hand_over && lease.watched => {
-            Some(Recipient { name, thread, watchdog: &core.watchdog })
-        }
-        LocalHolder::Thread(_) | LocalHolder::Named(_) => None,
-    }
+    let thread = match *holder {
+        LocalHolder::Thread(thread) => Some(thread),
+        LocalHolder::Guard => None,
+        LocalHolder::Named(_) => return None,
+    };
+    let may_be_given = spec.hand_over && lease.watched;
+    may_be_given.then_some(Recipient { name, thread, watchdog: &core.watchdog })
 }
 
 /// Whether the owner of an acquire is in the queue on the server.
@@ -177,12 +200,18 @@ struct LockAcquire<'a> {
     siblings: Option<&'a SiblingAcquire<'a>>,
     wait: WaitSpec<'a>,
     lease: LeasePolicy,
+    min_hold: Option<Lease>,
     id: HoldId,
     mode: WaitMode,
     /// When the red lock was acquired of which it is a missing member.
     held_since: Option<Instant>,
     /// The owner of the write hold under which it reads.
     enclosing_write_hold: Option<Owner>,
+    /// What it is counted under.
+    metrics_label: MetricsLabel,
+    /// When it began, by the client's clock.
+    began: Instant,
+    was_refused: bool,
     refusals: u32,
     late_copy_deadline: Option<ServerTime>,
     queue: QueueState,
@@ -226,7 +255,10 @@ impl LockAcquire<'_> {
             return Ok(None);
         };
         match self.send_reentry(&hold, count, &policy()) {
-            Ok(true) => Ok(Some(self.guard(hold))),
+            Ok(true) => {
+                self.keep(&hold);
+                Ok(Some(self.guard(hold)))
+            }
             Ok(false) => Ok(None),
             Err(error) => {
                 // The count on the server may be one too high, which no decision reads. What
@@ -288,15 +320,10 @@ impl LockAcquire<'_> {
         let name = &self.id.name;
         let held = |layout| {
             let hold = self.core.holds.find(name, self.holder, layout)?;
-            hold.is_held(self.core.now()).then_some(hold)
+            hold.is_held(self.core.now()).then(|| hold.owner.clone())
         };
-        match self.id.kind {
-            Kind::Write if held(Layout::Reader).is_some() => {
-                Err(Error::Upgrade { name: name.shown() })
-            }
-            Kind::Read => Ok(held(Layout::Writer).map(|writer| writer.owner.clone())),
-            _ => Ok(None),
-        }
+        enclosing_write_hold(self.id.kind, held)
+            .map_err(|Upgrade| Error::Upgrade { name: name.shown() })
     }
 
     /// One more guard of a hold that another thread of the same named owner has been granted
@@ -314,6 +341,18 @@ impl LockAcquire<'_> {
             return self.attempt(&policy());
         }
         Ok(Attempt::Busy(None, WakeHint::Wait))
+    }
+
+    /// Asks the server once, after a refusal for a new owner: its number says when it asked. Not if
+    /// the owner is in a queue on the server, or an earlier attempt may still be granted.
+    fn attempt_anew(&mut self, policy: &RetryPolicy<'_>) -> Result<Attempt<RawGuard>, Error> {
+        let is_queued = self.mode == WaitMode::Queued;
+        let is_free = may_draw_anew(self.answered, is_queued, self.late_copy_deadline);
+        if is_free && !self.must_roll_back {
+            let (core, watched) = (self.core, self.lease.watched);
+            self.id.owner = core.id.next_lock_owner(core.now(), watched);
+        }
+        self.attempt(policy)
     }
 
     /// Asks the server once.
@@ -335,7 +374,7 @@ impl LockAcquire<'_> {
 
         // The call. A refusal that may have met a hold of this client that is being released says
         // nothing, and it asks once more. What is released later was held when it asked first.
-        let sent_at = core.watchdog.moment();
+        let sent_at = core.watchdog.logical_time();
         let mut answer = self.call(&request, policy)?;
         if matches!(answer.reply, Acquired::Busy(_))
             && core.wait_for_own_releases(&self.id.name, sent_at, self.wait, policy)
@@ -346,6 +385,7 @@ impl LockAcquire<'_> {
         // The answer.
         let token = match answer.reply {
             Acquired::Busy(busy) => {
+                self.was_refused = true;
                 if self.queue == QueueState::Perhaps {
                     self.queue = QueueState::Inside;
                     core.watchdog.begin_waiting(&self.id);
@@ -379,8 +419,8 @@ impl LockAcquire<'_> {
             }
             Err(error) => {
                 self.late_copy_deadline = self.late_copy_deadline.max(error.late_copy_deadline);
-                if matches!(error.failure, Failure::CrossSlot { .. }) {
-                    // Nothing of it is ever sent, so there is no queue to leave.
+                if error.failure.is_unsent() && self.queue == QueueState::Perhaps {
+                    // There is no queue to leave.
                     self.queue = QueueState::Outside;
                 }
                 self.must_roll_back = error.failure.was_granted();
@@ -418,8 +458,14 @@ impl LockAcquire<'_> {
         if let Some(token) = token {
             hold.set_token(token);
         }
-        let in_time = hold.is_held(core.now());
-        if !in_time {
+        if self.metrics_label != MetricsLabel::NONE {
+            hold.set_metrics_label(self.metrics_label);
+        }
+        let now = core.now();
+        let in_time = hold.is_held(now);
+        if in_time {
+            self.keep(&hold);
+        } else {
             // The server counts from when the request arrived, which was late.
             hold.request(lease);
         }
@@ -432,11 +478,19 @@ impl LockAcquire<'_> {
             return Err(Error::Shutdown);
         }
         if in_time {
+            self.count_acquired(now, self.was_refused);
             return Ok(guard);
         }
         // The lease was over before the answer arrived. The release says so, and cleans up.
         guard.release()?;
         Err(Error::Lost { name: self.id.name.shown(), reason: LostReason::Expired })
+    }
+
+    /// A hold that is released early stays for as long as the lock is held at least.
+    fn keep(&self, hold: &Hold) {
+        if let Some(min_hold) = self.min_hold {
+            hold.keep_until(hold.since() + min_hold.duration());
+        }
     }
 
     fn guard(&self, hold: Arc<Hold>) -> RawGuard {
@@ -446,9 +500,22 @@ impl LockAcquire<'_> {
 
     /// The guard of a hold that another thread of this client has given to this one.
     fn take_over(&self, hold: Arc<Hold>) -> Result<RawGuard, Error> {
+        hold.set_metrics_label(self.metrics_label);
         let guard = self.guard(hold);
         // Dropping the guard releases what a shutdown has not released.
-        if self.core.is_shut_down() { Err(Error::Shutdown) } else { Ok(guard) }
+        if self.core.is_shut_down() {
+            return Err(Error::Shutdown);
+        }
+        self.count_acquired(self.core.now(), true);
+        Ok(guard)
+    }
+
+    /// It has the lock at `now`.
+    fn count_acquired(&self, now: Instant, was_refused: bool) {
+        let waited = now.saturating_duration_since(self.began);
+        let counters = self.core.watchdog.counters().acquires();
+        counters.acquired(self.id.kind.into(), self.metrics_label, || waited, was_refused);
+        tracing::acquired(&self.id.name, self.id.kind, &self.id.owner, waited);
     }
 
     /// An error if the hold would be watched and nothing would renew it.
@@ -461,12 +528,65 @@ impl LockAcquire<'_> {
 impl Drop for LockAcquire<'_> {
     fn drop(&mut self) {
         let (lease, late_copy_deadline) = (self.lease.lease, self.late_copy_deadline);
-        if self.queue != QueueState::Outside || self.must_roll_back {
-            // A server that did not answer just now is not waited for again.
-            let answer_due = self.answer_due.filter(|_| self.answered);
-            roll_back(self.core, &self.id, lease, late_copy_deadline, answer_due);
-        } else if late_copy_deadline.is_some() {
-            self.core.watchdog.queue_release(&self.id, lease, late_copy_deadline, None);
+        let is_there = self.queue != QueueState::Outside || self.must_roll_back;
+        match Leftover::of(is_there, late_copy_deadline) {
+            Leftover::Nothing => {}
+            Leftover::LateCopy => {
+                self.core.watchdog.queue_release(&self.id, lease, late_copy_deadline, None);
+            }
+            Leftover::Owner => {
+                // A server that did not answer just now is not waited for again.
+                let answer_due = self.answer_due.filter(|_| self.answered);
+                roll_back(self.core, &self.id, lease, late_copy_deadline, answer_due);
+            }
+        }
+    }
+}
+
+/// Whether the next try of an acquire may be for a new owner: the last one was answered, the owner
+/// is in no queue on the server, and no copy of a try may arrive.
+pub(crate) fn may_draw_anew(
+    is_answered: bool,
+    is_queued: bool,
+    late_copy_deadline: Option<ServerTime>,
+) -> bool {
+    is_answered && !is_queued && late_copy_deadline.is_none()
+}
+
+/// A reader cannot become a writer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Upgrade;
+
+/// The write hold under which an acquire of this kind reads, if its holder has one. `held` is what
+/// the holder has of a layout.
+pub(crate) fn enclosing_write_hold<T>(
+    kind: Kind,
+    held: impl Fn(Layout) -> Option<T>,
+) -> Result<Option<T>, Upgrade> {
+    match kind {
+        Kind::Write if held(Layout::Reader).is_some() => Err(Upgrade),
+        Kind::Read => Ok(held(Layout::Writer)),
+        _ => Ok(None),
+    }
+}
+
+/// What an acquire that ended without a guard has left on the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leftover {
+    Nothing,
+    /// Nothing yet: a copy of it may arrive and be granted.
+    LateCopy,
+    /// A hold, or a place in the queue.
+    Owner,
+}
+
+impl Leftover {
+    /// `is_there`: the owner holds the lock on the server, or is in its queue.
+    pub(crate) fn of(is_there: bool, late_copy_deadline: Option<ServerTime>) -> Self {
+        match late_copy_deadline {
+            _ if is_there => Self::Owner,
+            Some(_) => Self::LateCopy,
+            None => Self::Nothing,
         }
     }
 }

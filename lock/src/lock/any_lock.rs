@@ -62,7 +62,7 @@ impl MemberLock {
     }
 
     pub(crate) fn acquire(&self, wait: WaitSpec<'_>) -> Result<Option<RawGuard>, Error> {
-        acquire(&self.spec, &self.holder(), wait)
+        acquire(&self.spec.core()?, &self.spec, &self.holder(), wait)
     }
 
     /// An error if it can never be acquired as it is.
@@ -117,7 +117,9 @@ impl MemberLock {
     /// Whether an acquire of both would wait for itself.
     pub(crate) fn conflicts_with(&self, other: &Self) -> bool {
         let readers = self.spec.kind == Kind::Read && other.spec.kind == Kind::Read;
-        let one_holder = self.spec.same_client(&other.spec) && self.owner == other.owner;
+        let one_holder = self.spec.same_client(&other.spec)
+            && self.owner == other.owner
+            && self.owner != Some(LocalHolder::Guard);
         let layouts = [self.spec.kind.layout(), other.spec.kind.layout()];
         let nests = match layouts {
             [Layout::Writer, Layout::Reader] | [Layout::Reader, Layout::Writer] => true,

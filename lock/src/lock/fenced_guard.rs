@@ -83,6 +83,15 @@ impl FencedGuard {
     pub fn unlock(self) -> Result<(), Error> {
         self.guard.unlock()
     }
+
+    /// Gives the lock up without freeing it. As [`LockGuard::keep_until_lease_ends`].
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::unlock`].
+    pub fn keep_until_lease_ends(self) -> Result<(), Error> {
+        self.guard.keep_until_lease_ends()
+    }
 }
 
 impl Deref for FencedGuard {

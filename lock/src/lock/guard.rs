@@ -8,13 +8,15 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 
 use crate::error::{Error, LostReason};
+use crate::lock::lost_future::LostFuture;
 use crate::lock::raw_guard::RawGuard;
 
 /// A held lock. Dropping it releases the lock.
 ///
 /// It belongs to the thread that acquired it and cannot be sent to another, as the lock is
 /// reentrant: the same thread may acquire it again, and gets one guard each time. References to it
-/// may be shared, so that a helper thread can ask [`is_held`](Self::is_held).
+/// may be shared, so that a helper thread can ask [`is_held`](Self::is_held). For a guard that can
+/// be sent, make the lock [`sendable`](crate::Lock::sendable).
 ///
 /// **Ask the guard. That code runs after `lock()` does not prove that the lock is still held.** A
 /// process can be stopped for longer than its lease, and a server can lose a key. Ask `is_held`, or
@@ -36,14 +38,35 @@ use crate::lock::raw_guard::RawGuard;
 /// # Ok::<(), wheellock::Error>(())
 /// ```
 ///
-/// It stays on its thread:
+/// # To send a guard
+///
+/// A guard that is moved to another thread, or held across an `.await` of a task that is spawned,
+/// does not compile:
 ///
 /// ```compile_fail,E0277
-/// let guard = wheellock::Client::in_memory().lock("orders:42").lock().unwrap();
+/// let lock = wheellock::Client::in_memory().lock("orders:42");
+/// let guard = lock.lock().unwrap();
 /// std::thread::spawn(move || drop(guard));
 /// ```
 ///
-/// A `LockGuard<AnyThread>` is an [`OwnedGuard`], which may be sent.
+/// ```text
+/// error[E0277]: `MutexGuard<'static, ()>` cannot be sent between threads safely
+///   = note: required because it appears within the type `ThisThread`
+///   = note: required because it appears within the type `LockGuard`
+/// ```
+///
+/// The marker [`ThisThread`] is like a standard guard, which stays on its thread too, and the
+/// compiler names that. For an async function it says `future cannot be sent between threads
+/// safely`, and then the same. Make the lock [`sendable`](crate::Lock::sendable):
+///
+/// ```
+/// let lock = wheellock::Client::in_memory().lock("orders:42").sendable();
+/// let guard = lock.lock().unwrap();
+/// std::thread::spawn(move || drop(guard));
+/// ```
+///
+/// Its guards are [`OwnedGuard`]s, that is `LockGuard<AnyThread>`, and it never nests. The
+/// [guide](crate::guide::async_programs) shows them in async programs.
 #[must_use = "the lock is released as soon as the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct LockGuard<T = ThisThread> {
@@ -51,7 +74,8 @@ pub struct LockGuard<T = ThisThread> {
     thread: PhantomData<T>,
 }
 
-/// A lock held by a [named owner](crate::Lock::with_owner). Dropping it releases the lock.
+/// A lock held by no thread: that of a [sendable](crate::Lock::sendable) lock, or of a [named
+/// owner](crate::Lock::with_owner). Dropping it releases the lock.
 ///
 /// It does all that a [`LockGuard`] does, and may be sent to another thread and released there.
 ///
@@ -59,7 +83,7 @@ pub struct LockGuard<T = ThisThread> {
 /// use wheellock::{Client, OwnedGuard};
 ///
 /// let client = Client::in_memory();
-/// let guard: OwnedGuard = client.lock("orders:42").with_owner("request 7").lock()?;
+/// let guard: OwnedGuard = client.lock("orders:42").sendable().lock()?;
 /// std::thread::spawn(move || guard.unlock()).join().unwrap()?;
 /// # Ok::<(), wheellock::Error>(())
 /// ```
@@ -72,7 +96,7 @@ pub struct ThisThread {
     _thread: PhantomData<MutexGuard<'static, ()>>,
 }
 
-/// Of a guard: it belongs to a named owner, and may be sent to another thread and released there.
+/// Of a guard: it belongs to no thread, and may be sent to another and released there.
 #[derive(Debug)]
 pub struct AnyThread;
 
@@ -155,6 +179,19 @@ impl<T> LockGuard<T> {
         self.raw.lost()
     }
 
+    /// A future that is ready when the hold is lost, with the reason, or when this guard is gone,
+    /// with `None`. For async programs: [the guide](crate::guide::async_programs) has an example.
+    ///
+    /// The first one of a client starts its thread `lock-wakers`, which wakes all of them. See
+    /// [`LostFuture`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Thread`] - the operating system refused the thread. Transient.
+    pub fn lost_future(&self) -> Result<LostFuture, Error> {
+        self.raw.lost_future()
+    }
+
     /// The lock's name, cut short if it is very long.
     #[must_use]
     pub fn name(&self) -> String {
@@ -184,6 +221,32 @@ impl<T> LockGuard<T> {
     ///   background; at worst the lease ends it.
     pub fn unlock(self) -> Result<(), Error> {
         self.raw.release()
+    }
+
+    /// Gives the lock up without freeing it: nobody gets it before what is
+    /// [left](Self::remaining) of its lease is over. It is not renewed any more, and ends by
+    /// itself.
+    ///
+    /// From now on `is_held` is false. If other guards of this hold are left, it goes on, and the
+    /// release of the last one frees the lock no earlier than this. As
+    /// [`with_min_hold`](crate::Lock::with_min_hold), for a time that is known only at the end.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let lock = client.lock("report").with_lease(Duration::from_secs(600));
+    /// lock.lock()?.keep_until_lease_ends()?;
+    /// assert!(lock.try_lock()?.is_none());
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`unlock`](Self::unlock).
+    pub fn keep_until_lease_ends(self) -> Result<(), Error> {
+        self.raw.keep_until_lease_ends()
     }
 }
 

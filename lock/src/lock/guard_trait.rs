@@ -7,6 +7,7 @@ use crossbeam_channel::Receiver;
 use crate::error::{Error, LostReason};
 use crate::lock::fenced_guard::FencedGuard;
 use crate::lock::guard::LockGuard;
+use crate::lock::lost_future::LostFuture;
 use crate::lock::raw_guard::RawGuard;
 
 /// A guard of a [`Lock`](crate::Lock): [`LockGuard`], [`FencedGuard`] or
@@ -57,6 +58,16 @@ pub trait Guard: FromRawGuard {
         self.raw().lost()
     }
 
+    /// A future that is ready when the hold is lost or this guard is gone. As
+    /// [`LockGuard::lost_future`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Thread`] - the operating system refused a thread. Transient.
+    fn lost_future(&self) -> Result<LostFuture, Error> {
+        self.raw().lost_future()
+    }
+
     /// The lock's name, cut short if it is very long.
     #[must_use]
     fn name(&self) -> String {
@@ -79,6 +90,18 @@ pub trait Guard: FromRawGuard {
         Self: Sized,
     {
         self.into_raw().release()
+    }
+
+    /// Gives the lock up without freeing it. As [`LockGuard::keep_until_lease_ends`].
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::unlock`].
+    fn keep_until_lease_ends(self) -> Result<(), Error>
+    where
+        Self: Sized,
+    {
+        self.into_raw().keep_until_lease_ends()
     }
 }
 

@@ -6,8 +6,6 @@ use std::mem;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
-
 use crate::error::{Error, LostReason};
 use crate::hold::listener::LossListener;
 use crate::lock::raw_guard::{RawGuard, View};
@@ -39,19 +37,49 @@ struct State {
     /// The same, to look at with nothing locked. Empty until the quorum is complete.
     views: Arc<[(usize, View)]>,
     phase: Phase,
-    loss: Option<Sender<LostReason>>,
+    /// How it was lost.
+    lost: Option<Error>,
+    /// Until the quorum is lost or released.
+    listeners: Vec<Arc<dyn LossListener>>,
 }
 
-#[derive(Debug, Default)]
-enum Phase {
+/// What has become of a quorum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Phase {
     /// The quorum is not complete yet.
     #[default]
     Acquiring,
     Held,
     /// Fewer than a quorum were held, so all are released.
-    Lost(Error),
+    Lost,
     /// It was released, or there never was a quorum.
     Closed,
+}
+
+impl Phase {
+    /// Whether one more that is granted is wanted. Once a quorum was held, only if one `is_held`
+    /// without it. Otherwise another owner may have had a quorum in between.
+    pub(crate) fn wants_more(self, is_held: impl FnOnce() -> bool) -> bool {
+        match self {
+            Self::Acquiring => true,
+            Self::Held => is_held(),
+            Self::Lost | Self::Closed => false,
+        }
+    }
+
+    /// The end of the acquire, with a quorum or without one.
+    pub(crate) fn after_acquire(self, has_quorum: bool) -> Self {
+        match self {
+            Self::Acquiring if has_quorum => Self::Held,
+            Self::Acquiring => Self::Closed,
+            other => other,
+        }
+    }
+
+    /// After a look at how many are left.
+    pub(crate) fn after_loss(self, has_quorum: bool) -> Self {
+        if self == Self::Held && !has_quorum { Self::Lost } else { self }
+    }
 }
 
 impl HeldLocks {
@@ -61,14 +89,11 @@ impl HeldLocks {
     }
 
     /// Adds a guard, in place of a lost one of that position. Returned is the guard to release: the
-    /// one that was replaced, or the new one if it is not wanted. Once a quorum was held, a new
-    /// guard is wanted only if a quorum is still held without it. Otherwise another owner may have
-    /// had a quorum in between.
+    /// one that was replaced, or the new one if it is not [wanted](Phase::wants_more).
     pub(crate) fn join(self: &Arc<Self>, position: usize, guard: RawGuard) -> Option<RawGuard> {
         // Listen before it is added. A loss that is reported in between is seen below.
         guard.add_listener(Arc::new(GroupListener(Arc::downgrade(self))));
-        let was_acquiring = matches!(self.state.lock().phase, Phase::Acquiring);
-        let wanted = was_acquiring || self.is_held();
+        let wanted = self.wants_more();
         let mut state = self.state.lock();
         let open = matches!(state.phase, Phase::Acquiring | Phase::Held);
         if !wanted || !open || guard.is_over() {
@@ -93,11 +118,9 @@ impl HeldLocks {
         // A loss reported before this lock was ignored, as the phase was `Acquiring`, so the guards
         // are counted again. A later one finds the phase `Held`.
         let granted = held && state.left() >= self.quorum_size;
-        if let Phase::Acquiring = state.phase {
-            state.phase = if granted { Phase::Held } else { Phase::Closed };
-        }
+        state.phase = state.phase.after_acquire(granted);
         state.update_views();
-        matches!(state.phase, Phase::Held)
+        state.phase == Phase::Held
     }
 
     /// The number of guards, held or lost.
@@ -107,13 +130,13 @@ impl HeldLocks {
 
     /// Whether a quorum was complete, and it was not released since.
     pub(crate) fn is_granted(&self) -> bool {
-        matches!(self.state.lock().phase, Phase::Held | Phase::Lost(_))
+        matches!(self.state.lock().phase, Phase::Held | Phase::Lost)
     }
 
     /// Whether [`join`](Self::join) would keep a guard now.
     pub(crate) fn wants_more(&self) -> bool {
-        let is_acquiring = matches!(self.state.lock().phase, Phase::Acquiring);
-        is_acquiring || self.is_held()
+        let phase = self.state.lock().phase;
+        phase.wants_more(|| self.is_held())
     }
 
     /// Whether a quorum is held for certain. Once it is not, it never is again.
@@ -151,7 +174,7 @@ impl HeldLocks {
             return Ok(());
         }
         let views = match &*self.state.lock() {
-            State { phase: Phase::Lost(lost), .. } => return Err(lost.clone()),
+            State { lost: Some(lost), .. } => return Err(lost.clone()),
             // There never was a quorum.
             state => Arc::clone(&state.views),
         };
@@ -180,17 +203,16 @@ impl HeldLocks {
         self.state.lock().guards.values().map(RawGuard::token).collect()
     }
 
-    /// A channel that gets the reason when the quorum is lost, and closes without a message when it
-    /// is released.
-    pub(crate) fn listen(&self) -> Receiver<LostReason> {
-        let (sender, receiver) = bounded(1);
+    /// Notifies `listener` when the quorum is lost, at once if it is already, and drops it when the
+    /// quorum is released.
+    pub(crate) fn add_listener(&self, listener: Arc<dyn LossListener>) {
         let mut state = self.state.lock();
-        if let Phase::Lost(Error::Lost { reason, .. }) = &state.phase {
-            let _fits = sender.try_send(*reason);
+        if let Some(Error::Lost { reason, .. }) = state.lost {
+            drop(state);
+            listener.on_lost(reason);
         } else {
-            state.loss = Some(sender);
+            state.listeners.push(listener);
         }
-        receiver
     }
 
     /// Ends it and returns the guards, for the caller to release; none if they were released when
@@ -207,7 +229,7 @@ impl HeldLocks {
         let closed = State { phase: Phase::Closed, ..State::default() };
         let State { guards, phase, .. } = mem::replace(&mut *self.state.lock(), closed);
         match phase {
-            Phase::Lost(_) => RawGuards::new(),
+            Phase::Lost => RawGuards::new(),
             Phase::Acquiring | Phase::Held | Phase::Closed => guards,
         }
     }
@@ -217,7 +239,7 @@ impl HeldLocks {
             return None;
         }
         let state = self.state.lock();
-        matches!(state.phase, Phase::Held).then(|| Arc::clone(&state.views))
+        (state.phase == Phase::Held).then(|| Arc::clone(&state.views))
     }
 }
 
@@ -254,15 +276,20 @@ impl State {
     /// Fewer than a quorum are left: the others are released, so that they are not renewed and no
     /// other owner has to wait for them.
     fn lose(&mut self, lost: Error) {
-        let Phase::Held = self.phase else { return };
+        let phase = self.phase.after_loss(false);
+        if mem::replace(&mut self.phase, phase) == phase {
+            return;
+        }
         // They stay here until the guard is dropped: dropping the last guard of a client would end
         // the client, which waits.
         self.guards.values_mut().for_each(RawGuard::abandon);
-        if let (Some(loss), Error::Lost { reason, .. }) = (self.loss.take(), &lost) {
-            // The receiver may be gone.
-            let _gone = loss.try_send(*reason);
+        if let Error::Lost { reason, .. } = lost {
+            // Each is a channel or what tasks await, and takes no lock but its own.
+            for listener in mem::take(&mut self.listeners) {
+                listener.on_lost(reason);
+            }
         }
-        self.phase = Phase::Lost(lost);
+        self.lost = Some(lost);
     }
 
     /// The number of guards whose loss was not reported.
@@ -276,7 +303,7 @@ impl State {
 
     /// The guards have changed. During the acquire nothing reads the views.
     fn update_views(&mut self) {
-        if !matches!(self.phase, Phase::Acquiring) {
+        if self.phase != Phase::Acquiring {
             self.views = self.views();
         }
     }
@@ -305,7 +332,7 @@ mod tests {
         let target = Target::Memory(Memory::with_clock(Arc::clone(&shared)));
         let settings = Settings::default();
         let core =
-            ClientCore::start(target, shared, settings, Callbacks::default(), StartMode::Built);
+            ClientCore::start(target, shared, settings, Callbacks::default(), StartMode::Connected);
         (Arc::new(core.unwrap()), clock)
     }
 

@@ -13,6 +13,7 @@ use crate::lock::fenced_guard::FencedGuard;
 use crate::lock::guard::{LockGuard, OwnedGuard};
 use crate::lock::guard_trait::Guard;
 use crate::lock::spec::LockSpec;
+use crate::lock::status::{Holder, Waiters, status_of};
 use crate::model::backoff::Backoff;
 use crate::model::kind::{Kind, Layout};
 use crate::model::owner::LocalHolder;
@@ -25,8 +26,9 @@ use crate::runtime::named::begin_request;
 ///
 /// Its kind depends on the method that made it: [`Client::lock`](crate::Client::lock) or another of
 /// the client. All kinds are acquired, held, renewed and released in the same way, and give a guard
-/// `G`: a [`LockGuard`] that stays on its thread, a [`FencedGuard`] with a token, or, [for a named
-/// owner](Self::with_owner), an [`OwnedGuard`].
+/// `G`: a [`LockGuard`] that stays on its thread, a [`FencedGuard`] with a token, or an
+/// [`OwnedGuard`], which may be sent to another thread, by [`sendable`](Self::sendable) or
+/// [`with_owner`](Self::with_owner).
 ///
 /// All locks of one name and kind exclude each other: those of one client, of other processes, and
 /// Redisson's in Java. [`lock`](crate::Client::lock), `fair_lock`, `fenced_lock`, `spin_lock` and
@@ -88,6 +90,74 @@ impl<G: Guard> Lock<G> {
     #[must_use]
     pub fn with_lease(mut self, lease: Duration) -> Self {
         self.spec.set_lease(lease);
+        self
+    }
+
+    /// The same lock, with holds that last for at least `min_hold`: one that is released earlier
+    /// stays on the server for what is left of it, and then ends by itself.
+    ///
+    /// For a job that must not run again at once, however short it is. The release is sent as ever,
+    /// and returns at once. From then on [`is_held`](LockGuard::is_held) is false, nothing renews
+    /// the hold, and no thread waits for its end. Every other acquire meets a busy lock, that of
+    /// the same thread too. A waiter gets the lock when the time is over, in Redisson as well;
+    /// [`force_unlock`](Self::force_unlock) ends it earlier.
+    ///
+    /// The time counts from when the hold was acquired; a nested acquire counts it from there too,
+    /// and the longest one of a hold is taken. It is between 10 ms and a hundred years, or zero for
+    /// none; anything else is an [`Error::InvalidLease`] when the lock is acquired. It may be
+    /// longer than the lease, but then it depends on the release: a holder that dies keeps the lock
+    /// for the rest of its lease only. A release that arrives late keeps the lock for that much
+    /// longer. A writer that still reads is released at once. As a member of a
+    /// [`MultiLock`](crate::MultiLock) or a [`RedLock`](crate::RedLock) the lock has no shortest
+    /// hold.
+    ///
+    /// The idea is `ShedLock`'s (`lockAtLeastFor`).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let report = client.lock("report").with_min_hold(Duration::from_secs(60));
+    /// if let Some(guard) = report.try_lock()? {
+    ///     // A short job.
+    ///     guard.unlock()?;
+    /// }
+    /// assert!(report.try_lock()?.is_none(), "it is not run again for a minute");
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_min_hold(mut self, min_hold: Duration) -> Self {
+        self.spec.set_min_hold(min_hold);
+        self
+    }
+
+    /// The same lock, with a label for its acquires in the metrics of the cargo feature `metrics`:
+    /// `wheellock_acquires_total`, `wheellock_wait_seconds` and `wheellock_held_seconds` carry it
+    /// as `label`. Without that feature it changes nothing.
+    ///
+    /// It names what a program uses locks for, such as `checkout`, and not each of many locks: it
+    /// is a part of the program, and not a name that comes from outside. A client tells 64 labels
+    /// apart, in the order of their first acquires, and counts all further ones as `other`. Each
+    /// costs it about 8 KiB for each [kind](crate::Acquires::of) of lock that is acquired under it,
+    /// and a recorder what three more series cost there. A lock without a label is counted without
+    /// one, and [`Stats::acquires`](crate::Stats::acquires) counts all alike.
+    ///
+    /// A nested guard adds to the hold that is there, whose label stays.
+    ///
+    /// ```
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let order = client.lock("orders:42").with_metrics_label("checkout");
+    /// // wheellock_acquires_total{kind="lock",end="acquired",label="checkout"} 1
+    /// order.lock()?.unlock()?;
+    /// assert_eq!(client.stats().acquires.of("lock").acquired, 1);
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_metrics_label(mut self, label: &'static str) -> Self {
+        self.spec.metrics_label = Some(label);
         self
     }
 
@@ -158,8 +228,9 @@ impl<G: Guard> Lock<G> {
     /// is an error. And [`Error::Cancelled`].
     #[expect(single_use_lifetimes, reason = "it cannot be elided in an `impl Trait`")]
     pub fn try_lock_with<'a>(&self, wait: impl Into<Wait<'a>>) -> Result<Option<G>, Error> {
-        let wait = wait.into().begin(&*self.spec.core()?.clock);
-        Ok(acquire(&self.spec, &self.holder(), wait)?.map(G::from_raw))
+        let core = self.spec.core()?;
+        let wait = wait.into().begin(&*core.clock);
+        Ok(acquire(&core, &self.spec, &self.local_holder(), wait)?.map(G::from_raw))
     }
 
     /// The lock's name with the client's [prefix](crate::Client::with_prefix), cut short if it is
@@ -195,18 +266,58 @@ impl<G: Guard> Lock<G> {
         self.spec.call(&TimeToLive(self.spec.name()?))
     }
 
+    /// Who holds the lock, as the server says; `None` if it is free. Of several readers it is one.
+    ///
+    /// Two round trips: the lock, and the record of the holder's client. No holder is disturbed. A
+    /// Redisson thread is shown as what can be known of it: its owner, and the rest of the lease. A
+    /// [`RedLock`](crate::RedLock) and a [`MultiLock`](crate::MultiLock) have a holder for each
+    /// member: ask the locks that they are made of.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock).
+    pub fn holder(&self) -> Result<Option<Holder>, Error> {
+        Ok(self.holders()?.into_iter().next())
+    }
+
+    /// All holders, of which only the read half of a read-write lock has several; of very many,
+    /// some 1,000. A write half has a writer's hold, a read half those of readers.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock).
+    pub fn holders(&self) -> Result<Vec<Holder>, Error> {
+        let mut holders = status_of(&self.spec.core()?, &self.spec.name()?)?.holders;
+        match self.spec.kind {
+            Kind::Read => holders.retain(|holder| holder.shared),
+            Kind::Write => holders.retain(|holder| !holder.shared),
+            _ => {}
+        }
+        Ok(holders)
+    }
+
+    /// Who waits for the lock, in this client and elsewhere. The waiters of a fair lock are known
+    /// exactly and in their order; of others, how many clients [listen](Waiters::elsewhere).
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock).
+    pub fn waiters(&self) -> Result<Waiters, Error> {
+        Ok(status_of(&self.spec.core()?, &self.spec.name()?)?.waiters)
+    }
+
     /// Whether the calling thread, or the [owner](Self::with_owner), holds the lock for certain.
-    /// Local: no round trip.
+    /// Never for a [`sendable`](Self::sendable) lock: ask the guard. Local: no round trip.
     #[must_use]
     pub fn is_held_by_current_thread(&self) -> bool {
         self.hold_count() > 0
     }
 
     /// How many guards of this lock the calling thread, or the [owner](Self::with_owner), has; zero
-    /// if its hold was lost. Local: no round trip.
+    /// if its hold was lost, and for a [`sendable`](Self::sendable) lock. Local: no round trip.
     #[must_use]
     pub fn hold_count(&self) -> u32 {
-        self.spec.held_by(&self.holder()).map_or(0, |hold| hold.guards())
+        self.spec.held_by(&self.local_holder()).map_or(0, |hold| hold.guards())
     }
 
     /// Ends every hold of the lock, and wakes a waiter. Returns whether there was a hold.
@@ -245,18 +356,53 @@ impl<G: Guard> Lock<G> {
         Ok(ended)
     }
 
-    fn holder(&self) -> LocalHolder {
+    /// A closure that was called for this lock has panicked.
+    pub(crate) fn count_panic(&self) {
+        if let Ok(core) = self.spec.core() {
+            core.events.count_panic();
+        }
+    }
+
+    fn local_holder(&self) -> LocalHolder {
         self.owner.clone().unwrap_or_else(LocalHolder::current_thread)
     }
 
-    /// The same lock for an owner of that name instead of the calling thread: its guards may be
-    /// sent to other threads.
+    /// The same lock with guards that may be sent to other threads, and held across an `.await`.
     ///
-    /// A thread that acquires the lock under the same owner's name, on this client, nests. So do
-    /// threads that ask or wait for it at the same time: when one of them is granted the lock, the
-    /// others nest. So a name should stand for one task at a time. On the server an owner is still
-    /// the client's identity and a number drawn anew for each hold; the name stays here. An owner
-    /// of the same name on another client is another owner.
+    /// Each acquire is for an owner of its own, so the lock never nests: while a guard is there,
+    /// every other acquire waits or returns `None`, also one of the same thread, task or handle. A
+    /// task that waits without a limit for a lock whose guard it has waits forever. For the same
+    /// reason a read lock is not granted under the write lock of the same task.
+    ///
+    /// All kinds of locks can be sendable, and they exclude the others of their name as before. A
+    /// [`lock`](crate::Client::lock) is [handed over](crate::guide::hand_over) between threads,
+    /// sendable or not.
+    ///
+    /// ```
+    /// use wheellock::{Client, Lock, OwnedGuard};
+    ///
+    /// let lock: Lock<OwnedGuard> = Client::in_memory().lock("orders:42").sendable();
+    /// let guard = lock.lock()?;
+    /// assert!(lock.try_lock()?.is_none()); // it does not nest
+    /// std::thread::spawn(move || guard.unlock()).join().unwrap()?;
+    /// assert!(lock.try_lock()?.is_some());
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn sendable(self) -> Lock<OwnedGuard> {
+        Lock { spec: self.spec, owner: Some(LocalHolder::Guard), guards: PhantomData }
+    }
+
+    /// The same lock for an owner of that name instead of the calling thread: its guards may be
+    /// sent to other threads, and a thread that gives the same name nests.
+    ///
+    /// **Two tasks that use one name at the same time are both let in.** They are one owner, on
+    /// this client: when one of them is granted the lock, the other nests, also if it waited. So a
+    /// name must stand for one task at a time. Use it to nest across threads; only to send a guard,
+    /// use [`sendable`](Self::sendable), where that cannot happen.
+    ///
+    /// On the server an owner is still the client's identity and a number drawn anew for each hold;
+    /// the name stays here. An owner of the same name on another client is another owner.
     ///
     /// ```
     /// use wheellock::Client;
@@ -330,7 +476,7 @@ impl<G: Guard> AnyLock for Lock<G> {}
 
 impl<G: Guard> AsMember for Lock<G> {
     fn as_member(&self) -> MemberLock {
-        MemberLock::new(self.spec.clone(), self.owner.clone())
+        MemberLock::new(self.spec.clone().without_min_hold(), self.owner.clone())
     }
 }
 

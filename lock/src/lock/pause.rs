@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use hashed_wheel::{Clock, Parker};
+use hashed_wheel::Clock;
 
+use crate::model::sync::{Parker, is_cancelled, park};
 use crate::model::wait::WaitSpec;
-use crate::store::retry::{is_cancelled, park};
 
 /// Waits for `pause`, but not beyond the end of the wait. False if the wait was cancelled.
 pub(crate) fn pause(clock: &dyn Clock, pause: Duration, wait: WaitSpec<'_>) -> bool {

@@ -8,11 +8,14 @@ use crossbeam_channel::Receiver;
 use hashed_wheel::Clock;
 
 use crate::error::{Error, LostReason};
+use crate::events::wakers::{AwaitedEnd, WakerThread};
 use crate::hold::hold::Hold;
 use crate::hold::inherited::Inherited;
-use crate::hold::listener::LossListener;
+use crate::hold::listener::{LossListener, TaskWaker};
 use crate::hold::state::{Left, ListenerId};
+use crate::lock::lost_future::LostFuture;
 use crate::model::name::LockName;
+use crate::model::owner::Owner;
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::release::{
     ReleaseInProgress, begin_release, hand_over, send_release, send_release_on_drop,
@@ -40,6 +43,8 @@ struct Extras {
     /// This guard's listener at the hold. It goes with the guard: others may nest the hold for
     /// long.
     listener: OnceLock<ListenerId>,
+    /// What tasks await, and its listener.
+    awaited: OnceLock<(Arc<AwaitedEnd>, Option<ListenerId>)>,
     owner: OnceLock<String>,
 }
 
@@ -82,6 +87,27 @@ impl RawGuard {
             self.keep(listener);
             lost
         })
+    }
+
+    /// An error if the thread that wakes its task cannot be started.
+    pub(crate) fn lost_future(&self) -> Result<LostFuture, Error> {
+        if !self.core.is_current() {
+            return Ok(LostFuture::forked());
+        }
+        let awaited = &self.extras().awaited;
+        if awaited.get().is_none() {
+            let end = self.core.wakers.awaited_end()?;
+            awaited.get_or_init(|| {
+                let listener = self.hold.add_listener(Arc::new(TaskWaker(Arc::clone(&end))));
+                (end, listener)
+            });
+        }
+        Ok(LostFuture::of(awaited.get().map(|(end, _)| end)))
+    }
+
+    /// What wakes the tasks that await its loss.
+    pub(crate) fn wakers(&self) -> Arc<WakerThread> {
+        Arc::clone(&self.core.wakers)
     }
 
     /// Notifies `listener` if the hold is lost while this guard is there. Once for each guard.
@@ -143,6 +169,10 @@ impl RawGuard {
         self.extras().owner.get_or_init(|| self.hold.owner.to_string())
     }
 
+    pub(crate) fn hold_owner(&self) -> &Owner {
+        &self.hold.owner
+    }
+
     /// The fencing token of the hold; `None` unless it was acquired as a fenced lock.
     pub(crate) fn token(&self) -> Option<u64> {
         // A child of a fork must not touch the parent's locks.
@@ -154,6 +184,16 @@ impl RawGuard {
     pub(crate) fn release(mut self) -> Result<(), Error> {
         self.released = true;
         self.send_release(self.core.settings.retry_timeout(), RetryLimit::UntilAnswered)
+    }
+
+    /// Releases it, and its key stays for as long as it is held for certain now.
+    pub(crate) fn keep_until_lease_ends(self) -> Result<(), Error> {
+        if self.core.is_current()
+            && let Some(until) = self.hold.valid_until()
+        {
+            self.hold.keep_until(until);
+        }
+        self.release()
     }
 
     /// Releases it as dropping it does. An error if it was found to be lost, or could not be sent
@@ -260,6 +300,11 @@ impl View {
         self.hold.is_over()
     }
 
+    /// Whether it was found to be lost.
+    pub(crate) fn was_lost(&self) -> bool {
+        self.hold.lost_reason().is_some()
+    }
+
     /// How it was lost, if it is not held any more.
     pub(crate) fn lost(&self) -> Error {
         let reason = self.hold.lost_reason().unwrap_or_else(|| self.hold.reason_of_end());
@@ -269,7 +314,7 @@ impl View {
 
 impl Drop for RawGuard {
     fn drop(&mut self) {
-        if !self.core.is_current() {
+        if self.extras.get().is_some() && !self.core.is_current() {
             // The parent's channel.
             std::mem::forget(std::mem::take(&mut self.extras));
         }
@@ -278,11 +323,16 @@ impl Drop for RawGuard {
             // it.
             drop(self.send_release_on_drop());
         }
-        // Afterwards, so that it still gets a loss that is found by ending the hold.
-        if let Some(listener) = self.extras.get().and_then(|extras| extras.listener.get())
-            && self.core.is_current()
-        {
+        // Afterwards, so that they still get a loss that is found by ending the hold.
+        let Some(extras) = self.extras.get().filter(|_| self.core.is_current()) else { return };
+        if let Some(listener) = extras.listener.get() {
             self.hold.remove_listener(*listener);
+        }
+        if let Some((end, listener)) = extras.awaited.get() {
+            if let Some(listener) = listener {
+                self.hold.remove_listener(*listener);
+            }
+            end.come(None);
         }
     }
 }

@@ -24,6 +24,10 @@ pub(crate) struct LockSpec {
     pub(crate) kind: Kind,
     lease: Result<LeasePolicy, Error>,
     pub(crate) nesting: Nesting,
+    /// How long a hold lasts at least, if it is released before.
+    min_hold: Result<Option<Lease>, Error>,
+    /// What its acquires are counted under.
+    pub(crate) metrics_label: Option<&'static str>,
     /// Whether its threads give it to each other.
     pub(crate) hand_over: bool,
     pub(crate) backoff: Backoff,
@@ -60,6 +64,8 @@ impl LockSpec {
             kind,
             lease: Ok(lease),
             nesting: Nesting::Allowed,
+            min_hold: Ok(None),
+            metrics_label: None,
             hand_over: false,
             backoff: Backoff::default(),
             retries: RetryLimit::UntilAnswered,
@@ -68,6 +74,23 @@ impl LockSpec {
 
     pub(crate) fn set_lease(&mut self, lease: Duration) {
         self.lease = Lease::new(lease).map(|lease| LeasePolicy { lease, watched: false });
+    }
+
+    /// Its holds are not handed over either: the next holder would have one that is older.
+    pub(crate) fn set_min_hold(&mut self, min_hold: Duration) {
+        let is_none = min_hold.is_zero();
+        self.min_hold = if is_none { Ok(None) } else { Lease::new(min_hold).map(Some) };
+        self.hand_over &= is_none;
+    }
+
+    /// Without the shortest hold.
+    pub(crate) fn without_min_hold(mut self) -> Self {
+        self.min_hold = Ok(None);
+        self
+    }
+
+    pub(crate) fn min_hold(&self) -> Result<Option<Lease>, Error> {
+        self.min_hold.clone()
     }
 
     pub(crate) fn set_name(&mut self, name: &str) {

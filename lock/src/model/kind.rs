@@ -38,6 +38,36 @@ pub(crate) enum Layout {
 }
 
 impl Kind {
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Reentrant,
+        Self::Fair,
+        Self::Fenced,
+        Self::Spin,
+        Self::Simple,
+        Self::Read,
+        Self::Write,
+        Self::Permit,
+    ];
+
+    /// Its place in [`ALL`](Self::ALL).
+    pub(crate) fn number(self) -> usize {
+        self as usize
+    }
+
+    /// What it is called in metrics and events.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Reentrant => "lock",
+            Self::Fair => "fair",
+            Self::Fenced => "fenced",
+            Self::Spin => "spin",
+            Self::Simple => "simple",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Permit => "permit",
+        }
+    }
+
     /// A thread that holds one kind re-enters it through another of the same layout: on the server
     /// they are one hold.
     pub(crate) fn layout(self) -> Layout {

@@ -7,13 +7,29 @@ pub(crate) mod backoff;
 pub(crate) mod clock;
 pub(crate) mod fork;
 pub(crate) mod kind;
+pub(crate) mod label;
 pub(crate) mod lease;
+#[cfg(test)]
+#[cfg(wheellock_shuttle)]
+pub(crate) mod modelled;
+#[cfg(test)]
+#[cfg(wheellock_shuttle)]
+pub(crate) mod modelled_timer;
 pub(crate) mod name;
 pub(crate) mod owner;
 pub(crate) mod panics;
 pub(crate) mod permit_id;
 pub(crate) mod settings;
+#[cfg(test)]
+#[cfg(wheellock_shuttle)]
+pub(crate) mod simulated;
 pub(crate) mod sync;
 pub(crate) mod validity;
 pub(crate) mod wait;
 pub(crate) mod wait_mode;
+
+// The wheel that carries the holds. Its ticker takes part in the tests of many schedules.
+#[cfg(all(test, wheellock_shuttle))]
+pub(crate) use crate::model::modelled_timer::{BatchTimer, TimerKey};
+#[cfg(not(all(test, wheellock_shuttle)))]
+pub(crate) use hashed_wheel::{BatchTimer, TimerKey};

@@ -34,6 +34,11 @@ impl LockName {
         Err(Error::InvalidName { name: truncated(name), reason })
     }
 
+    /// What stands for all names in a message.
+    pub(crate) fn any() -> Self {
+        Self(Arc::from("*"))
+    }
+
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
@@ -96,6 +101,11 @@ impl LockName {
         Arc::from(self.with_prefix("wheellock_request", format_args!(":{id}")))
     }
 
+    /// A key of one slot of the job of this name: its lock, or its record.
+    pub(crate) fn job(&self, key: &str, slot: &str) -> String {
+        self.with_prefix(&format!("wheellock_job_{key}"), format_args!(":{slot}"))
+    }
+
     /// A name in this name's slot, with a prefix. Redisson's `prefixName`: a name without braces is
     /// put in braces, so that in a cluster all keys of one lock share a slot. As in Redisson, any
     /// `{` counts as braces.
@@ -152,6 +162,21 @@ impl Prefix {
         } else {
             LockName::parse(&format!("{}{name}", self.0))
         }
+    }
+}
+
+impl Prefix {
+    /// This prefix, in which every sign stands for itself, followed by a pattern of Redis's.
+    pub(crate) fn pattern(&self, pattern: &str) -> String {
+        let mut text = String::with_capacity(self.0.len() + pattern.len());
+        for sign in self.0.chars() {
+            if matches!(sign, '*' | '?' | '[' | ']' | '\\' | '^') {
+                text.push('\\');
+            }
+            text.push(sign);
+        }
+        text.push_str(pattern);
+        text
     }
 }
 

@@ -7,49 +7,84 @@
 //!
 //! The UUID is random, but of version 8 where Java's is of version 4. So in a queue with waiters of
 //! both, ours, which renew their liveness deadline, can be told from Redisson's, which do not.
+//!
+//! The number of a lock's hold carries when its acquire began and whether it is watched, for those
+//! who ask who holds the lock (DESIGN: holders).
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
 
 use uuid::{Builder, Uuid};
 
 use crate::error::Error;
+use crate::model::sync::thread::{self, ThreadId};
 
 /// One client of one process. It makes owners.
 #[derive(Debug)]
 pub(crate) struct ClientId {
     uuid: Uuid,
+    started: Instant,
+    /// The last number of a permit or a request. A script compares these, so they stay small.
     drawn: AtomicU64,
+    /// The last number of a lock's hold, without [`TIMED`] and [`WATCHED`].
+    drawn_for_locks: AtomicU64,
 }
+
+/// The bit of a number that carries a time and [`WATCHED`]. Above it is the sign of Java and Lua.
+const TIMED: u64 = 1 << 62;
+/// The bit of a number whose hold is watched.
+const WATCHED: u64 = 1;
+/// The bits of the sequence, between [`WATCHED`] and the milliseconds since the client began.
+const SEQUENCE: u32 = 21;
+/// The bits of these milliseconds: 34 years.
+const MILLIS: u32 = 40;
 
 impl ClientId {
     /// A new identity. The bytes are the operating system's: a generator inside this process would
     /// give the same ones to a child of a fork, and two clients with one identity would hold each
-    /// other's locks.
-    pub(crate) fn new() -> Result<Self, Error> {
+    /// other's locks. It `started` now, by the client's clock.
+    pub(crate) fn new(started: Instant) -> Result<Self, Error> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes)
             .map_err(|error| Error::Random { reason: io::Error::from(error).into() })?;
         let uuid = Builder::from_custom_bytes(bytes).into_uuid();
-        Ok(Self { uuid, drawn: AtomicU64::new(0) })
+        let (drawn, drawn_for_locks) = (AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Self { uuid, started, drawn, drawn_for_locks })
     }
 
     #[cfg(test)]
     pub(crate) fn random() -> Self {
-        Self::new().unwrap()
+        use hashed_wheel::{Clock, SystemClock};
+
+        Self::new(SystemClock.now()).unwrap()
     }
 
-    /// An owner that was never used before.
+    /// When it started, by the client's clock.
+    pub(crate) fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// An owner that was never used before, of a permit or a request.
     pub(crate) fn next_owner(&self) -> Owner {
-        Owner { client: self.uuid, number: self.number() }
+        // Relaxed: the number only has to differ. No other memory depends on it.
+        Owner { client: self.uuid, number: self.drawn.fetch_add(1, Ordering::Relaxed) + 1 }
     }
 
-    fn number(&self) -> u64 {
-        // Relaxed: the number only has to differ. No other memory depends on it.
-        self.drawn.fetch_add(1, Ordering::Relaxed) + 1
+    /// An owner that was never used before, of a lock's hold that is asked for `now`.
+    pub(crate) fn next_lock_owner(&self, now: Instant, watched: bool) -> Owner {
+        let age = now.saturating_duration_since(self.started).as_millis();
+        let millis = u64::try_from(age).unwrap_or(u64::MAX).min((1 << MILLIS) - 1);
+        // The time of the last number, if the clock went back or the sequence has overflowed.
+        let next = |last: u64| (last + 1).max(millis << SEQUENCE);
+        // Relaxed: as above.
+        let update = |last| Some(next(last));
+        let last = self.drawn_for_locks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, update);
+        let number = next(last.unwrap_or_else(|last| last));
+        let watched = if watched { WATCHED } else { 0 };
+        Owner { client: self.uuid, number: TIMED | (number << 1) | watched }
     }
 }
 
@@ -92,10 +127,43 @@ impl Owner {
         (client, self.number)
     }
 
+    /// The owner with this text.
+    #[cfg(test)]
+    #[cfg_attr(
+        not(wheellock_shuttle),
+        expect(dead_code, reason = "the simulation's server uses it")
+    )]
+    pub(crate) fn of_text(text: &str) -> Option<Self> {
+        let (client, number) = text.split_once(':')?;
+        Some(Self { client: client.parse().ok()?, number: number.parse().ok()? })
+    }
+
     /// Whether a text is an owner of this library and not a thread of Redisson's, by the UUID's
     /// version.
     pub(crate) fn is_ours(text: &str) -> bool {
         text.as_bytes().get(14) == Some(&b'8')
+    }
+}
+
+/// What a text says that is an owner of this library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OwnerText<'a> {
+    /// The client's identity.
+    pub(crate) client: &'a str,
+    /// How old the client was, and whether the hold is watched. Unknown of a permit's owner.
+    pub(crate) drawn: Option<(Duration, bool)>,
+}
+
+impl<'a> OwnerText<'a> {
+    /// `None` if the text is not an owner of this library.
+    pub(crate) fn parse(text: &'a str) -> Option<Self> {
+        let (client, number) = text.split_once(':')?;
+        let number: u64 = number.parse().ok()?;
+        let is_ours = client.len() == 36 && Owner::is_ours(text);
+        let millis = (number & (TIMED - 1)) >> (SEQUENCE + 1);
+        let drawn =
+            (number & TIMED != 0).then(|| (Duration::from_millis(millis), number & WATCHED != 0));
+        is_ours.then_some(Self { client, drawn })
     }
 }
 
@@ -117,6 +185,8 @@ pub(crate) enum LocalHolder {
     Thread(ThreadId),
     /// Any thread that gives this name.
     Named(Arc<str>),
+    /// The thread that has the guard. No later acquire is its, so nothing nests.
+    Guard,
 }
 
 impl LocalHolder {
@@ -139,6 +209,35 @@ mod tests {
         assert_eq!(client.to_string().len(), 36);
         assert_eq!(client.next_owner().to_string(), format!("{client}:1"));
         assert_eq!(client.next_owner().to_string(), format!("{client}:2"));
+    }
+
+    #[test]
+    fn the_owner_of_a_lock_carries_the_time_and_grows_whatever_the_clock_does() {
+        let client = ClientId::random();
+        let at = |millis| client.started() + Duration::from_millis(millis);
+        let mut last = 0;
+        for (now, watched, shown) in
+            [(0, true, 0), (7, false, 7), (7, true, 7), (3, false, 7), (90_000, true, 90_000)]
+        {
+            let owner = client.next_lock_owner(at(now), watched);
+            assert!(owner.number() > last && i64::try_from(owner.number()).is_ok(), "{owner}");
+            last = owner.number();
+            let text = owner.to_string();
+            let parsed = OwnerText::parse(&text).unwrap();
+            assert_eq!(parsed.client, client.to_string());
+            assert_eq!(parsed.drawn, Some((Duration::from_millis(shown), watched)));
+        }
+        let century = client.next_lock_owner(at(100 * 366 * 86_400_000), true);
+        assert!(century.number() > last && i64::try_from(century.number()).is_ok());
+    }
+
+    #[test]
+    fn of_other_owners_no_time_is_known() {
+        let permit = ClientId::random().next_owner().to_string();
+        assert_eq!(OwnerText::parse(&permit).map(|owner| owner.drawn), Some(None));
+        for foreign in ["7f9a3b7e-0f0e-4c3f-9a51-2f4a5d8f0c11:42", "8:1", "", "a:b", "mode"] {
+            assert_eq!(OwnerText::parse(foreign), None, "{foreign}");
+        }
     }
 
     #[test]

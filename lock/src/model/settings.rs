@@ -1,5 +1,6 @@
 //! The settings of a client, and which values are valid.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
@@ -38,6 +39,8 @@ pub(crate) struct Settings {
     pub(crate) wait_on_drop: bool,
     /// Whether a hold is handed from thread to thread, and for how long.
     pub(crate) hand_over: HandOver,
+    /// What the client is called where others ask who holds a lock.
+    pub(crate) label: Option<Arc<str>>,
 }
 
 /// How long a hold may go from thread to thread without the server.
@@ -51,6 +54,16 @@ pub(crate) enum HandOver {
 }
 
 impl HandOver {
+    /// A budget of zero switches it off.
+    pub(crate) fn within(budget: Duration) -> Self {
+        if budget.is_zero() { Self::Off } else { Self::Within(budget) }
+    }
+
+    /// The same where time is no measure: hand-overs are counted.
+    pub(crate) fn counted(self) -> Self {
+        if self == Self::Off { self } else { Self::Times(HAND_OVERS) }
+    }
+
     /// How long one client keeps a lock that others wait for.
     pub(crate) fn budget(self) -> Duration {
         match self {
@@ -72,6 +85,9 @@ const TICKS_PER_WATCHED_LEASE: u32 = 10;
 
 /// Redis limits a script to some thousands of arguments, and a renewal has two.
 const MOST_KEYS: usize = 1000;
+
+/// The longest label of a client, in bytes.
+const LONGEST_LABEL: usize = 256;
 
 /// How long a hold goes from thread to thread. Others wait that long for their turn.
 const HAND_OVER_BUDGET: Duration = Duration::from_millis(5);
@@ -107,6 +123,7 @@ impl Default for Settings {
             replica_acks: None,
             wait_on_drop: false,
             hand_over: HandOver::Within(HAND_OVER_BUDGET),
+            label: None,
         }
     }
 }
@@ -118,17 +135,8 @@ impl Settings {
         self.command_timeout * 2
     }
 
-    pub(crate) fn set_watchdog_lease(&mut self, lease: Duration) -> Result<(), Error> {
-        self.watchdog_lease = self.renewable(lease)?;
-        Ok(())
-    }
-
-    pub(crate) fn set_foreign_watchdog(&mut self, lease: Duration) -> Result<(), Error> {
-        self.foreign_watchdog = self.renewable(lease)?;
-        Ok(())
-    }
-
-    fn renewable(&self, lease: Duration) -> Result<Lease, Error> {
+    /// A lease that the watchdog can renew in time.
+    pub(crate) fn renewable(&self, lease: Duration) -> Result<Lease, Error> {
         let parsed = Lease::new(lease)?;
         let shortest = self.tick * TICKS_PER_WATCHED_LEASE;
         if parsed.duration() < shortest {
@@ -140,92 +148,47 @@ impl Settings {
         Ok(parsed)
     }
 
-    pub(crate) fn set_command_timeout(&mut self, timeout: Duration) -> Result<(), Error> {
+    /// An error for the first setting that is out of its bounds.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let (lease, timeout) = (self.watchdog_lease.duration(), self.command_timeout);
         bounded("command_timeout", timeout, Duration::from_millis(10), Duration::from_secs(600))?;
-        self.command_timeout = timeout;
-        Ok(())
-    }
-
-    pub(crate) fn set_renewal_batch(&mut self, keys: usize, behind: usize) -> Result<(), Error> {
-        if keys == 0 || behind < keys || behind > MOST_KEYS {
-            return Err(Error::InvalidSetting {
-                setting: "renewal_batch",
-                reason: format!(
-                    "{keys} and {behind} are not at least 1 and at most {MOST_KEYS}, in this order"
-                )
-                .into(),
-            });
-        }
-        self.renewal_keys = keys;
-        self.renewal_keys_behind = behind;
-        Ok(())
-    }
-
-    /// Checked against the watchdog's lease.
-    pub(crate) fn set_max_hold(&mut self, longest: Duration) -> Result<(), Error> {
-        let lease = self.watchdog_lease.duration();
-        // The shortest lease is more than zero, so zero is refused too.
-        if longest < lease {
-            return Err(Error::InvalidSetting {
-                setting: "max_hold",
-                reason: format!("{longest:?} is shorter than the watchdog's lease of {lease:?}")
-                    .into(),
-            });
-        }
-        self.max_hold = Some(longest);
-        Ok(())
-    }
-
-    pub(crate) fn set_long_hold(&mut self, long: Duration) -> Result<(), Error> {
-        if long.is_zero() {
-            return Err(Error::InvalidSetting {
-                setting: "on_long_hold",
-                reason: "every hold is longer than zero".into(),
-            });
-        }
-        self.long_hold = Some(long);
-        Ok(())
-    }
-
-    /// Checked against the command timeout: half of it is left for the command itself.
-    pub(crate) fn set_replica_acks(&mut self, wanted: u32, timeout: Duration) -> Result<(), Error> {
-        if wanted == 0 {
-            return Err(Error::InvalidSetting {
-                setting: "replica_acks",
-                reason: "no replica has to acknowledge anything".into(),
-            });
-        }
-        let most = self.command_timeout / 2;
-        bounded("replica_acks", timeout, Duration::from_millis(1), most)?;
-        self.replica_acks = Some(ReplicaAcks { wanted, timeout });
-        Ok(())
-    }
-
-    /// Zero switches it off. A longer one would starve other clients.
-    pub(crate) fn set_hand_over_budget(&mut self, budget: Duration) -> Result<(), Error> {
-        bounded("hand_over_budget", budget, Duration::ZERO, Duration::from_secs(1))?;
-        self.hand_over = if budget.is_zero() { HandOver::Off } else { HandOver::Within(budget) };
-        Ok(())
-    }
-
-    /// Hand-overs are counted, where time is no measure.
-    pub(crate) fn count_hand_overs(&mut self) {
-        if self.hand_over != HandOver::Off {
-            self.hand_over = HandOver::Times(HAND_OVERS);
-        }
-    }
-
-    pub(crate) fn set_connections(&mut self, connections: usize) -> Result<(), Error> {
         // One that calls share, one for what cannot share, one for the renewals, one for the
         // subscription.
-        if !(4..=10_000).contains(&connections) {
-            return Err(Error::InvalidSetting {
-                setting: "max_connections",
-                reason: format!("{connections} is not between 4 and 10,000").into(),
-            });
+        if !(4..=10_000).contains(&self.connections) {
+            let reason = format!("{} is not between 4 and 10,000", self.connections);
+            return Err(Error::invalid_setting("max_connections", reason));
         }
-        self.connections = connections;
-        Ok(())
+        let (keys, behind) = (self.renewal_keys, self.renewal_keys_behind);
+        if keys == 0 || behind < keys || behind > MOST_KEYS {
+            let reason = format!(
+                "{keys} and {behind} are not at least 1 and at most {MOST_KEYS}, in this order"
+            );
+            return Err(Error::invalid_setting("renewal_batch", reason));
+        }
+        // The shortest lease is more than zero, so zero is refused too.
+        if let Some(longest) = self.max_hold.filter(|longest| *longest < lease) {
+            let reason = format!("{longest:?} is shorter than the watchdog's lease of {lease:?}");
+            return Err(Error::invalid_setting("max_hold", reason));
+        }
+        if self.long_hold == Some(Duration::ZERO) {
+            return Err(Error::invalid_setting("on_long_hold", "every hold is longer than zero"));
+        }
+        if let Some(acks) = self.replica_acks {
+            if acks.wanted == 0 {
+                let reason = "no replica has to acknowledge anything";
+                return Err(Error::invalid_setting("replica_acks", reason));
+            }
+            // Half of the time is left for the command itself.
+            bounded("replica_acks", acks.timeout, Duration::from_millis(1), timeout / 2)?;
+        }
+        if let Some(label) = self.label.as_ref().map(|label| label.len())
+            && !(1..=LONGEST_LABEL).contains(&label)
+        {
+            let reason = format!("{label} bytes are not between 1 and {LONGEST_LABEL}");
+            return Err(Error::invalid_setting("label", reason));
+        }
+        // A longer one would starve other clients.
+        bounded("hand_over_budget", self.hand_over.budget(), Duration::ZERO, Duration::from_secs(1))
     }
 }
 
@@ -238,8 +201,6 @@ fn bounded(
     if (least..=most).contains(&value) {
         return Ok(());
     }
-    Err(Error::InvalidSetting {
-        setting,
-        reason: format!("{value:?} is not between {least:?} and {most:?}").into(),
-    })
+    let reason = format!("{value:?} is not between {least:?} and {most:?}");
+    Err(Error::invalid_setting(setting, reason))
 }

@@ -1,14 +1,31 @@
-//! The locks of this crate: the standard library's, without poison.
+//! The locks of this crate: the standard library's, without poison. And what its threads sleep on.
+//!
+//! In tests with `--cfg wheellock_shuttle` they are shuttle's, which runs a test in many orders of
+//! its threads (DESIGN: schedules).
 //!
 //! Each is one word. `parking_lot` keeps its sleeping threads in a table that all locks of the
 //! process share. A fork at the wrong moment leaves a part of that table locked in the child, and
 //! with it every lock that hashes to it.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{self, PoisonError, RwLockReadGuard, RwLockWriteGuard};
-use std::time::Duration;
+#[cfg(not(all(test, wheellock_shuttle)))]
+use std::sync;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
 
-use hashed_wheel::{Clock, SystemClock};
+use crossbeam_channel::{Receiver, Select};
+use hashed_wheel::Clock;
+use sync::{RwLockReadGuard, RwLockWriteGuard};
+
+#[cfg(all(test, wheellock_shuttle))]
+use crate::model::modelled as sync;
+
+#[cfg(all(test, wheellock_shuttle))]
+pub(crate) use crate::model::modelled::{Parker, SystemClock, thread};
+#[cfg(not(all(test, wheellock_shuttle)))]
+pub(crate) use hashed_wheel::{Parker, SystemClock};
+#[cfg(not(all(test, wheellock_shuttle)))]
+pub(crate) use std::thread;
 
 /// A mutex that a panic leaves usable.
 #[derive(Debug, Default)]
@@ -32,7 +49,12 @@ impl<T> Mutex<T> {
     }
 
     /// Reads a little of the value, so that it is in the cache when it is locked.
+    #[cfg_attr(
+        all(test, wheellock_shuttle),
+        expect(clippy::unused_self, reason = "there is no cache in a model")
+    )]
     pub(crate) fn fetch(&self) {
+        #[cfg(not(all(test, wheellock_shuttle)))]
         std::hint::black_box(self.0.is_poisoned());
     }
 }
@@ -62,7 +84,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 pub(crate) struct Condvar(sync::Condvar);
 
 impl Condvar {
-    pub(crate) const fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(sync::Condvar::new())
     }
 
@@ -135,6 +157,51 @@ impl Drop for TimedMutexGuard<'_> {
         *self.0.taken.lock() = false;
         self.0.unlocked.notify_one();
     }
+}
+
+/// Parks on a clock until `deadline`, unless unparked or cancelled.
+pub(crate) fn park(
+    clock: &dyn Clock,
+    parker: &Parker,
+    deadline: Option<Instant>,
+    cancel: Option<&Receiver<()>>,
+) {
+    #[cfg(all(test, wheellock_shuttle))]
+    parker.park(cancel.is_some(), deadline, || {
+        deadline.is_some_and(|deadline| deadline <= clock.now()) || is_cancelled(cancel)
+    });
+    #[cfg(not(all(test, wheellock_shuttle)))]
+    match cancel {
+        Some(cancel) => clock.park(parker, deadline, cancel),
+        None => clock.park(parker, deadline, &crossbeam_channel::never()),
+    }
+}
+
+/// Lets time pass until `deadline`, unless unparked or cancelled: parks, or moves a clock that
+/// stands still.
+pub(crate) fn pass_until(
+    clock: &dyn Clock,
+    parker: &Parker,
+    deadline: Instant,
+    cancel: Option<&Receiver<()>>,
+) {
+    #[cfg(all(test, wheellock_shuttle))]
+    park(clock, parker, Some(deadline), cancel);
+    #[cfg(not(all(test, wheellock_shuttle)))]
+    match cancel {
+        Some(cancel) => clock.pass_until(parker, deadline, cancel),
+        None => clock.pass_until(parker, deadline, &crossbeam_channel::never()),
+    }
+}
+
+/// Whether there is a message, or all senders are gone. Takes no message: others may wait on the
+/// same channel.
+pub(crate) fn is_cancelled(cancel: Option<&Receiver<()>>) -> bool {
+    cancel.is_some_and(|cancel| {
+        let mut select = Select::new();
+        select.recv(cancel);
+        select.try_ready().is_ok()
+    })
 }
 
 #[cfg(test)]

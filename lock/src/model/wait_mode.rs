@@ -15,6 +15,8 @@ pub(crate) enum WaitMode {
     /// The queue is on the server, and this client has one waiter in it. A message reports its
     /// turn, and each refusal says how long to sleep, which may be longer than elsewhere.
     Queued,
+    /// Nothing is granted: each message and each poll is a reason to look.
+    Watching,
 }
 
 /// What a reply means for the other waiters of the channel.

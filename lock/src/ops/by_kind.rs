@@ -16,8 +16,9 @@ use crate::ops::acquire::{Acquire, Acquired};
 use crate::ops::fair::{FairAcquire, FairForceRelease, FairRelease};
 use crate::ops::fenced::FencedAcquire;
 use crate::ops::force_release::ForceRelease;
+use crate::ops::keep::{Keep, Wakes};
 use crate::ops::operation::Operation;
-use crate::ops::permits::{DeferredPermitRelease, ReleasePermits};
+use crate::ops::permits::ReleasePermits;
 use crate::ops::query::Exists;
 use crate::ops::read::{ReadAcquire, ReadRelease, ReadSetCount};
 use crate::ops::read_write::{ForceReleaseMode, IsLockedIn, Mode};
@@ -97,14 +98,23 @@ impl HoldId {
             // the acquire may arrive, the release stays queued, as a lock's does.
             Kind::Permit => {
                 let ids = vec![PermitId::of(&owner)];
-                Arc::new(DeferredPermitRelease(ReleasePermits::new(
-                    name,
-                    ids,
-                    owner,
-                    Duration::ZERO,
-                )))
+                Arc::new(ReleasePermits::new(name, ids, owner, Duration::ZERO))
             }
         }
+    }
+
+    /// Ends the hold as [`release`](Self::release) does, but its key stays for `left`.
+    pub(crate) fn keep(&self, left: Duration) -> SharedOperation<Released> {
+        let (name, owner) = (self.name.clone(), self.owner.clone());
+        let wakes = match self.kind {
+            Kind::Spin | Kind::Simple => Wakes::Nobody,
+            Kind::Fair => Wakes::Head { queue: name.queue(), channel: name.channel() },
+            // A permit is never kept.
+            Kind::Reentrant | Kind::Fenced | Kind::Read | Kind::Write | Kind::Permit => {
+                Wakes::Channel(self.wait_channel())
+            }
+        };
+        Arc::new(Keep { layout: self.kind.layout(), name, owner, left, wakes })
     }
 
     /// The channel on which waiters are woken. For locks without messages it is only a name.

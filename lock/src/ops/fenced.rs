@@ -134,7 +134,7 @@ impl Operation for LastToken {
 }
 
 /// One more than the last, and at least the clock in microseconds.
-fn next_token(keyspace: &mut Keyspace, tokens: &str) -> Result<(), WrongType> {
+pub(crate) fn next_token(keyspace: &mut Keyspace, tokens: &str) -> Result<(), WrongType> {
     let clock = keyspace.now().0.saturating_mul(1000);
     if keyspace.number_add(tokens, 1)? < clock {
         keyspace.text_set(tokens, clock);

@@ -3,26 +3,26 @@
 //! It knows nothing of locks. Each operation defines its effect here beside the script that has the
 //! same effect on a server. One test suite holds both to the same replies.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::ops::value::ServerTime;
 
 /// Keys with their values and expiries, at one time.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Keyspace {
     now: i64,
-    keys: HashMap<String, Entry>,
+    keys: BTreeMap<String, Entry>,
     published: Vec<Publication>,
 }
 
 /// A message that an operation published. The caller delivers it after the keyspace is unlocked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Publication {
     pub(crate) channel: String,
     pub(crate) payload: String,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Entry {
     content: Content,
     expires_at: Option<i64>,
@@ -30,7 +30,7 @@ struct Entry {
 
 /// Redis's types, as far as locks need them. A collection that becomes empty is removed with its
 /// key.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Content {
     Hash(BTreeMap<String, String>),
     Text(String),
@@ -310,6 +310,50 @@ impl Keyspace {
         self.keys.clear();
     }
 
+    /// The same keys at another time, without those that have expired by then: equal to any other
+    /// keyspace with the same future.
+    #[cfg(test)]
+    pub(crate) fn at(&self, now: ServerTime) -> Self {
+        let lives = |entry: &Entry| entry.expires_at.is_none_or(|expires_at| expires_at > now.0);
+        let keys = self.keys.iter().filter(|(_, entry)| lives(entry));
+        let keys = keys.map(|(key, entry)| (key.clone(), entry.clone())).collect();
+        Self { now: now.0, keys, published: Vec::new() }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// The same with other texts in place of its keys, fields and members.
+    #[cfg(test)]
+    pub(crate) fn renamed(&self, rename: impl Fn(&str) -> String) -> Self {
+        let renamed = |content: &Content| match content {
+            Content::Hash(fields) => Content::Hash(
+                fields.iter().map(|(field, value)| (rename(field), value.clone())).collect(),
+            ),
+            Content::Text(text) => Content::Text(rename(text)),
+            Content::List(items) => Content::List(items.iter().map(|item| rename(item)).collect()),
+            Content::Sorted(members) => {
+                let name = |member: &[u8]| rename(&String::from_utf8_lossy(member)).into_bytes();
+                let members = members.iter().map(|(member, score)| (name(member), *score));
+                Content::Sorted(members.collect())
+            }
+        };
+        let keys = self.keys.iter().map(|(key, Entry { content, expires_at })| {
+            (rename(key), Entry { content: renamed(content), expires_at: *expires_at })
+        });
+        Self { now: self.now, keys: keys.collect(), published: Vec::new() }
+    }
+
+    /// `KEYS`: those that match a pattern, in any order.
+    pub(crate) fn keys_like(&mut self, pattern: &str) -> Vec<String> {
+        let pattern: Vec<char> = pattern.chars().collect();
+        let mut found: Vec<String> = self.keys.keys().cloned().collect();
+        found.retain(|key| self.exists(key) && is_like(&key.chars().collect::<Vec<_>>(), &pattern));
+        found
+    }
+
     /// The value of a key, created if there is none.
     fn content(&mut self, key: &str, make: impl FnOnce() -> Content) -> &mut Content {
         self.expire_if_due(key);
@@ -347,5 +391,96 @@ impl Keyspace {
         if due {
             self.keys.remove(key);
         }
+    }
+}
+
+/// Whether a text matches a pattern of Redis's: `*`, `?`, `[abc]`, `[^a]`, `[a-z]`, and `\` before
+/// a sign that stands for itself.
+///
+/// Takes at most as many steps as the product of both lengths. Only the last `*` ever has to take
+/// more: a longer match of one before it leaves less text for the same rest of the pattern.
+fn is_like(mut text: &[char], mut pattern: &[char]) -> bool {
+    // What follows the last `*`, and the text that it has not taken yet.
+    let mut star: Option<(&[char], &[char])> = None;
+    loop {
+        if let Some(('*', rest)) = pattern.split_first() {
+            pattern = rest;
+            star = Some((rest, text));
+            continue;
+        }
+        let Some((letter, later)) = text.split_first() else { return pattern.is_empty() };
+        if let Some(rest) = match_letter(*letter, pattern) {
+            (text, pattern) = (later, rest);
+            continue;
+        }
+        // The last `*` takes one letter more, and the rest is compared anew.
+        let Some((rest, untaken)) = star else { return false };
+        text = untaken.get(1..).unwrap_or_default();
+        pattern = rest;
+        star = Some((rest, text));
+    }
+}
+
+/// What is left of a pattern that begins with something for one letter, and not with `*`. `None` if
+/// the letter does not match, or the pattern is empty.
+fn match_letter(letter: char, pattern: &[char]) -> Option<&[char]> {
+    let (first, rest) = pattern.split_first()?;
+    match first {
+        '?' => Some(rest),
+        '[' => {
+            let end = rest.iter().position(|sign| *sign == ']').unwrap_or(rest.len());
+            let (set, negated) = match rest[..end].split_first() {
+                Some(('^', set)) => (set, true),
+                _ => (&rest[..end], false),
+            };
+            let is_in = set.contains(&letter)
+                || set
+                    .windows(3)
+                    .any(|range| range[1] == '-' && (range[0]..=range[2]).contains(&letter));
+            (is_in != negated).then(|| rest.get(end + 1..).unwrap_or_default())
+        }
+        '\\' => rest.split_first().filter(|(sign, _)| **sign == letter).map(|(_, rest)| rest),
+        sign => (*sign == letter).then_some(rest),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_as_in_redis() {
+        let matches = |text: &str, pattern: &str| {
+            let letters = |text: &str| text.chars().collect::<Vec<_>>();
+            is_like(&letters(text), &letters(pattern))
+        };
+        for (text, pattern) in [
+            ("", ""),
+            ("", "*"),
+            ("orders:42", "orders:*"),
+            ("orders:42", "*4?"),
+            ("a[b", "a\\[b"),
+            ("abc", "a[xb]c"),
+            ("abc", "a[a-c]c"),
+            ("abc", "a[^x]c"),
+            ("abcabd", "*ab?"),
+            ("a*b", "*\\*b"),
+            ("mississippi", "m*iss*p*i"),
+        ] {
+            assert!(matches(text, pattern), "{text} {pattern}");
+        }
+        for (text, pattern) in [("a", ""), ("", "?"), ("abc", "a[^b]c"), ("abc", "ab"), ("b", "a*")]
+        {
+            assert!(!matches(text, pattern), "{text} {pattern}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_of_many_stars_takes_no_longer_than_both_lengths_multiplied() {
+        let letters = |text: &str| text.chars().collect::<Vec<_>>();
+        let (text, pattern) = (letters(&"a".repeat(60)), "*a".repeat(30));
+        assert!(is_like(&text, &letters(&pattern)));
+        // With a step back for each star, there would be more ways than can be tried.
+        assert!(!is_like(&text, &letters(&(pattern + "b"))));
     }
 }

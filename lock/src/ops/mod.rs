@@ -9,13 +9,18 @@
 
 pub(crate) mod acquire;
 pub(crate) mod by_kind;
+pub(crate) mod client_record;
 #[cfg(test)]
 pub(crate) mod differential;
 pub(crate) mod fair;
 pub(crate) mod fenced;
 pub(crate) mod force_release;
+pub(crate) mod inspect;
+pub(crate) mod job;
+pub(crate) mod keep;
 pub(crate) mod keyspace;
 pub(crate) mod latch;
+pub(crate) mod leader;
 pub(crate) mod operation;
 pub(crate) mod permit_admin;
 pub(crate) mod permits;
@@ -33,17 +38,17 @@ pub(crate) mod write;
 
 pub(crate) use crate::ops::acquire::Acquired;
 pub(crate) use crate::ops::fenced::{DrawToken, LastToken};
+pub(crate) use crate::ops::job::{BeginRun, FinishRun, HasRun, JobKeys, RunBegun};
 pub(crate) use crate::ops::latch::{Change, ChangeLatch};
+pub(crate) use crate::ops::leader::{CurrentLeader, LeaderReply};
 pub(crate) use crate::ops::operation::{Operation, WRITE};
 pub(crate) use crate::ops::permit_admin::{
     CountPermits, LeaseOf, PermitCounts, SetPermits, UpdateLease,
 };
-pub(crate) use crate::ops::permits::{
-    AcquirePermits, DeferredPermitRelease, PermitsFound, PermitsReleased, ReleasePermits,
-};
-pub(crate) use crate::ops::query::{Number, TimeToLive};
+pub(crate) use crate::ops::permits::{AcquirePermits, ReleasePermits};
+pub(crate) use crate::ops::query::{Number, Scan, TimeToLive};
 pub(crate) use crate::ops::release::{Found, Released};
-pub(crate) use crate::ops::renew::{Renew, Renewal, Renewals, Renewed};
+pub(crate) use crate::ops::renew::{RENEW, Renew, Renewal, Renewals, Renewed};
 pub(crate) use crate::ops::request::{RequestId, RequestSequences};
 pub(crate) use crate::ops::semaphore::{
     AddPermits, Added, DrainPermits, TakePermits, TrySetPermits, UndoAcquire,

@@ -9,9 +9,9 @@ use crate::model::owner::Owner;
 use crate::model::permit_id::PermitId;
 use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{Argument, Operation, Request, Script};
-use crate::ops::release::{Found, Released, released_at, with_time};
+use crate::ops::release::{Released, with_time};
 use crate::ops::semaphore::tell;
-use crate::ops::value::{FromReply, ServerTime, Unexpected, Value};
+use crate::ops::value::{FromReply, Unexpected, Value};
 
 static ACQUIRE: Script = Script::new(include_str!("scripts/permits_acquire.lua"));
 static RELEASE: Script = Script::new(include_str!("scripts/permits_release.lua"));
@@ -169,50 +169,6 @@ pub(crate) struct ReleasePermits {
     dedup_ttl: i64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PermitsReleased {
-    pub(crate) found: PermitsFound,
-    /// The server's time of the release.
-    pub(crate) at: ServerTime,
-}
-
-impl PermitsReleased {
-    /// What a release of a hold says of it.
-    pub(crate) fn into_released(self) -> Released {
-        let found = match self.found {
-            PermitsFound::All | PermitsFound::Late => Found::Own,
-            PermitsFound::Missing => Found::Nothing,
-        };
-        Released { found, at: self.at, receivers: None }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PermitsFound {
-    /// All were released.
-    All,
-    /// All were released, but the lease of one had ended before.
-    Late,
-    /// One was missing, and none was released.
-    Missing,
-}
-
-impl FromReply for PermitsReleased {
-    fn from_reply(value: Value) -> Result<Self, Unexpected> {
-        let (found, at) = match value.as_integers() {
-            Some([1, now]) => (PermitsFound::All, now),
-            Some([2, now]) => (PermitsFound::Late, now),
-            Some([0, now]) => (PermitsFound::Missing, now),
-            _ => return Err(Unexpected(value)),
-        };
-        Ok(Self { found, at: ServerTime(at) })
-    }
-
-    fn server_time(value: &Value) -> Option<ServerTime> {
-        released_at(value)
-    }
-}
-
 impl ReleasePermits {
     /// The server remembers the release for `dedup_ttl`, for copies of the call `request` and of
     /// the acquire. Zero if neither can be on its way.
@@ -274,7 +230,7 @@ impl ReleasePermits {
 }
 
 impl Operation for ReleasePermits {
-    type Reply = PermitsReleased;
+    type Reply = Released;
 
     fn request(&self) -> Request<'_> {
         Request::script(
@@ -310,26 +266,6 @@ pub(crate) fn renew_permit(
         }
         Ok(_) => 0,
         Err(WrongType) => -1,
-    }
-}
-
-/// A release of permits that is sent in the background. Only its acknowledgement matters.
-#[derive(Clone, Debug)]
-pub(crate) struct DeferredPermitRelease(pub(crate) ReleasePermits);
-
-impl Operation for DeferredPermitRelease {
-    type Reply = Released;
-
-    fn request(&self) -> Request<'_> {
-        self.0.request()
-    }
-
-    fn decode(&self, value: Value) -> Result<Released, Unexpected> {
-        self.0.decode(value).map(PermitsReleased::into_released)
-    }
-
-    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        self.0.apply(keyspace)
     }
 }
 

@@ -28,10 +28,20 @@ pub(crate) struct Released {
 /// What the release found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// The owner's hold, which is ended now.
+    /// The owner's hold, which is ended now; or all permits.
     Own,
+    /// The same, but its lease had ended before. Only a release of permits says so.
+    Expired,
+    /// Nothing; or a permit was missing, and none was released.
     Nothing,
     OtherOwner,
+}
+
+impl Found {
+    /// Whether it ended a hold, or gave permits back.
+    pub(crate) fn is_released(self) -> bool {
+        matches!(self, Self::Own | Self::Expired)
+    }
 }
 
 impl FromReply for Released {
@@ -44,6 +54,7 @@ impl FromReply for Released {
         }
         let (found, at) = match value.as_integers() {
             Some([1, now]) => (Found::Own, now),
+            Some([2, now]) => (Found::Expired, now),
             Some([0, now]) => (Found::Nothing, now),
             Some([-1, now]) => (Found::OtherOwner, now),
             _ => return Err(Unexpected(value)),
@@ -101,7 +112,7 @@ impl Operation for Release {
             keyspace.delete(key);
             let Some(channel) = &self.channel else { return Ok(with_time(1, keyspace)) };
             keyspace.publish(channel, UNLOCKED);
-            // A keyspace does not know its subscribers. Nobody uses the number in memory.
+            // A keyspace does not know its subscribers. In memory the number is not used.
             let receivers = Value::Integer(1);
             return Ok(Value::Array(vec![
                 Value::Integer(1),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::error::LostReason;
 use crate::model::kind::Layout;
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
@@ -21,6 +22,9 @@ pub(crate) struct Renew {
     /// The keys of the permits' leases. All other holds have their name as the key.
     leases: Vec<Arc<str>>,
 }
+
+/// Its verb, for messages and for the faults of a store in memory.
+pub(crate) const RENEW: &str = "renew";
 
 /// One hold to renew.
 #[derive(Clone, Debug)]
@@ -45,6 +49,17 @@ pub(crate) enum Renewed {
     Prolonged,
     Deleted,
     TakenOver,
+}
+
+impl Renewed {
+    /// How the hold was lost, if it was.
+    pub(crate) fn loss(self) -> Option<LostReason> {
+        match self {
+            Self::Prolonged => None,
+            Self::Deleted => Some(LostReason::Deleted),
+            Self::TakenOver => Some(LostReason::TakenOver),
+        }
+    }
 }
 
 impl FromReply for Renewals {
@@ -134,7 +149,7 @@ impl Operation for Renew {
             });
             arguments.push(Argument::millis(renewal.lease.millis()));
         }
-        Request::script("renew", script, keys, arguments)
+        Request::script(RENEW, script, keys, arguments)
     }
 
     /// There is one result for each hold.

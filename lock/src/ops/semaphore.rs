@@ -5,9 +5,9 @@ use std::sync::Arc;
 use crate::model::name::LockName;
 use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{Argument, Operation, Request, Script};
-use crate::ops::release::{Found, Released, with_time};
+use crate::ops::release::{Released, with_time};
 use crate::ops::request::{Remembered, RequestId};
-use crate::ops::value::{FromReply, ServerTime, Unexpected, Value};
+use crate::ops::value::{FromReply, Unexpected, Value};
 
 /// Java counts permits with 32 bits.
 const MOST: i64 = i32::MAX as i64;
@@ -141,20 +141,6 @@ impl Operation for UndoAcquire {
             vec![self.name.as_str(), &self.channel, self.request.key()],
             vec![self.request.number(), self.request.dedup_ttl(), Argument::Publish],
         )
-    }
-
-    fn decode(&self, value: Value) -> Result<Released, Unexpected> {
-        match value {
-            Value::Array(parts) => {
-                let (found, at) = match parts.as_slice() {
-                    [Value::Integer(1), Value::Integer(now)] => (Found::Own, *now),
-                    [Value::Integer(0), Value::Integer(now)] => (Found::Nothing, *now),
-                    _ => return Err(Unexpected(Value::Array(parts))),
-                };
-                Ok(Released { found, at: ServerTime(at), receivers: None })
-            }
-            other => Err(Unexpected(other)),
-        }
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {

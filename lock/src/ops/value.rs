@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// A time of the server's wall clock, in milliseconds since its epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ServerTime(pub(crate) i64);
 
 /// One reply, or a part of one.

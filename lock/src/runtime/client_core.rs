@@ -10,26 +10,32 @@ use std::panic::RefUnwindSafe;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use hashed_wheel::{Clock, SystemClock};
+use hashed_wheel::Clock;
 
 use crate::error::{Error, LostReason};
 use crate::events::callbacks::Callbacks;
 use crate::events::dispatcher::{EventDispatcher, LAST_DELIVERIES};
 use crate::events::report::Warning;
+use crate::events::wakers::WakerThread;
 use crate::hold::hold::Hold;
 use crate::hold::registry::HoldRegistry;
 use crate::model::fork::{HomeProcess, PerProcess};
+use crate::model::label::default_label;
 use crate::model::name::LockName;
 use crate::model::owner::ClientId;
 use crate::model::settings::Settings;
+use crate::model::sync::{Mutex, SystemClock, park};
 use crate::model::wait::WaitSpec;
 use crate::ops::{Operation, RequestSequences};
+use crate::runtime::hand_over::QueueWaker;
+use crate::runtime::kept_holds::KeptHolds;
 #[cfg(feature = "metrics")]
 use crate::runtime::metrics::{MetricsPublisher, Sources};
-use crate::runtime::wait::{QueueWaker, SHORTEST_CALL, WaitEnd, WaitRegistry, WaitSettings};
-use crate::store::retry::{Answer, CallError, RetryLimit, RetryPolicy, call, park};
-use crate::store::{Failure, Listener, Location, Memory, Store};
-use crate::watchdog::{Moment, ReleaseId, Watchdog};
+use crate::runtime::wait::{SHORTEST_CALL, WaitEnd};
+use crate::runtime::wait_registry::{WaitRegistry, WaitSettings};
+use crate::store::retry::{Answer, CallError, RetryLimit, RetryPolicy, call, call_with};
+use crate::store::{Listener, Location, Memory, ServerId, Store};
+use crate::watchdog::{ClientDescription, LogicalTime, ReleaseId, Watchdog};
 
 /// Where a client's locks are.
 #[derive(Clone, Debug)]
@@ -41,14 +47,14 @@ pub(crate) enum Target {
 /// How a client starts.
 #[derive(Clone, Debug)]
 pub(crate) enum StartMode {
-    /// It was built: it connects first, and looks at the server.
-    Built,
-    /// In the child of a fork. The parent has looked at the server.
-    Forked { eviction: Option<String> },
+    /// It connects first, and looks at the server.
+    Connected,
+    /// It connects when it is used. `eviction` is what its parent has found before a fork.
+    Unconnected { eviction: Option<String> },
 }
 
 /// How often a caller looks for a reply that it waits for, and that may come on a connection from
-/// which nobody reads.
+/// which no thread reads.
 const LOOK_FOR_REPLIES: Duration = Duration::from_millis(1);
 
 /// For how long replies to the releases of dropped guards are read when the client ends. Then these
@@ -66,7 +72,10 @@ pub(crate) struct ClientCore {
     pub(crate) holds: Arc<HoldRegistry>,
     pub(crate) waits: Arc<WaitRegistry>,
     pub(crate) watchdog: Watchdog,
+    /// The released holds whose keys stay.
+    kept: Mutex<KeptHolds>,
     pub(crate) events: Arc<EventDispatcher>,
+    pub(crate) wakers: Arc<WakerThread>,
     #[cfg(feature = "metrics")]
     publisher: MetricsPublisher,
     target: Target,
@@ -84,7 +93,7 @@ pub(crate) struct ClientCore {
 impl RefUnwindSafe for ClientCore {}
 
 impl ClientCore {
-    /// Starts a client. If it was built, a server that cannot be reached is an error at once.
+    /// Starts a client. If it connects first, a server that cannot be reached is an error.
     pub(crate) fn start(
         target: Target,
         clock: Arc<dyn Clock>,
@@ -93,7 +102,7 @@ impl ClientCore {
         mode: StartMode,
     ) -> Result<Self, Error> {
         // Before anything is started.
-        let id = ClientId::new()?;
+        let id = ClientId::new(clock.now())?;
         let events = Arc::new(EventDispatcher::start(callbacks.clone(), Arc::clone(&clock))?);
         let holds = Arc::new(HoldRegistry::default());
         let waits = Arc::new(WaitRegistry::new(
@@ -117,13 +126,15 @@ impl ClientCore {
                 let location = Location::clone(location);
                 let store = Store::redis(location, timeout, settings.connections, listener)?;
                 eviction = match mode {
-                    StartMode::Built => {
-                        store.connect(timeout).map_err(Failure::into_connect_error)?;
+                    StartMode::Connected => {
+                        store
+                            .connect(timeout)
+                            .map_err(|failure| failure.into_error_without_name("connect"))?;
                         let info = store.info(timeout);
                         writes_alone = info.writes_alone;
                         info.evicting
                     }
-                    StartMode::Forked { eviction } => eviction,
+                    StartMode::Unconnected { eviction } => eviction,
                 };
                 store
             }
@@ -135,6 +146,11 @@ impl ClientCore {
         let waker = QueueWaker { waits: Arc::clone(&waits), store: Arc::clone(&store) };
         #[cfg_attr(not(feature = "metrics"), expect(unused_mut, reason = "nothing else can fail"))]
         let mut watchdog = Watchdog::start(
+            ClientDescription {
+                id: id.to_string(),
+                label: settings.label.clone().unwrap_or_else(default_label),
+                started: id.started(),
+            },
             Arc::clone(&store),
             Arc::clone(&clock),
             settings.clone(),
@@ -166,7 +182,9 @@ impl ClientCore {
             holds,
             waits,
             watchdog,
+            kept: Mutex::default(),
             events,
+            wakers: Arc::default(),
             #[cfg(feature = "metrics")]
             publisher,
             target,
@@ -192,7 +210,7 @@ impl ClientCore {
                 Target::Redis(location) => Target::Redis(location.clone()),
             };
             let clock = Arc::clone(&self.clock);
-            let mode = StartMode::Forked { eviction: self.eviction.clone() };
+            let mode = StartMode::Unconnected { eviction: self.eviction.clone() };
             Self::start(target, clock, self.settings.clone(), self.callbacks.clone(), mode)
                 .map(Arc::new)
         })
@@ -208,6 +226,13 @@ impl ClientCore {
 
     pub(crate) fn now(&self) -> Instant {
         self.clock.now()
+    }
+
+    /// Asks the servers whether they are there, in one attempt.
+    pub(crate) fn ping(&self) -> Result<(), Error> {
+        let generation = self.waits.shutdown().generation();
+        let answer = self.store.ping(self.settings.command_timeout, generation);
+        answer.map_err(|failure| failure.into_error_without_name("ping"))
     }
 
     /// Sends `operation` until it is answered, for [`Settings::retry_timeout`] at most.
@@ -234,6 +259,19 @@ impl ClientCore {
             cancel: None,
         };
         self.call_by(operation, &policy)
+    }
+
+    /// Sends `operation` to one server until it is answered, as [`call`](Self::call) does.
+    pub(crate) fn call_on<O: Operation + ?Sized>(
+        &self,
+        server: ServerId,
+        operation: &O,
+    ) -> Result<Answer<O::Reply>, CallError> {
+        let wait = WaitSpec::ONE_TRY;
+        let policy = self.policy_of(wait, RetryLimit::UntilAnswered);
+        call_with(&self.store, &*self.clock, &policy, |timeout, generation| {
+            self.store.run_on(server, operation, timeout, generation)
+        })
     }
 
     pub(crate) fn call_by<O: Operation + ?Sized>(
@@ -273,7 +311,7 @@ impl ClientCore {
     pub(crate) fn wait_for_own_releases(
         &self,
         name: &LockName,
-        sent_at: Moment,
+        sent_at: LogicalTime,
         wait: WaitSpec<'_>,
         policy: &RetryPolicy<'_>,
     ) -> bool {
@@ -316,13 +354,13 @@ impl ClientCore {
         Err(lost(hold, reason))
     }
 
-    /// How many callbacks and calls of a metrics recorder panicked.
+    /// How many callbacks, wakers and calls of a metrics recorder panicked.
     pub(crate) fn foreign_panics(&self) -> u64 {
         #[cfg(feature = "metrics")]
         let of_recorder = self.publisher.panics();
         #[cfg(not(feature = "metrics"))]
         let of_recorder = 0;
-        self.events.panics() + of_recorder
+        self.events.panics() + self.wakers.panics() + of_recorder
     }
 
     /// What a wait for `name` that ended without a grant returns.
@@ -353,17 +391,20 @@ impl ClientCore {
     /// Leaves the release of a hold that is over to the watchdog. False if too many are queued:
     /// that is counted, and the lease ends by itself.
     pub(crate) fn queue_release(&self, hold: &Hold) -> bool {
-        self.watchdog.queue_release(
-            &hold.id(),
-            hold.longest_lease(),
-            hold.late_copy_deadline(),
-            None,
-        )
+        self.watchdog.queue_hold_release(hold)
+    }
+
+    /// A hold is released whose key may stay.
+    pub(crate) fn note_kept(&self, hold: &Hold) {
+        if let Some(left) = hold.left_to_keep(|| self.now()) {
+            self.kept.lock().add(self.now(), left);
+        }
     }
 
     /// Ends the client: wakes waiters and releases holds, for `timeout` at most. Returns how many
-    /// holds were released, and the locks whose release no server has acknowledged.
-    pub(crate) fn shut_down(&self, timeout: Duration) -> (usize, Vec<LockName>) {
+    /// holds were released, how many stay for a while, and the locks whose release no server has
+    /// acknowledged.
+    pub(crate) fn shut_down(&self, timeout: Duration) -> (usize, usize, Vec<LockName>) {
         let now = self.now();
         let deadline = now.checked_add(timeout).unwrap_or(now + Duration::from_secs(86_400));
         self.waits.close();
@@ -375,28 +416,33 @@ impl ClientCore {
                 continue;
             }
             self.watchdog.stop_renewing(hold);
+            self.note_kept(hold);
             if hold.lose(self.now(), LostReason::Shutdown) && !self.queue_release(hold) {
                 unreleased.push(ReleaseId::from(&hold.id()));
             }
         }
         self.watchdog.finish_unread(READ_UNREAD.min(timeout));
+        self.watchdog.end_record();
         unreleased.extend(self.watchdog.flush_releases(deadline));
         // Calls that are under way have the rest of the time. What hangs then is cut off, and not
         // waited for.
         self.store.wait_for_calls(deadline.saturating_duration_since(self.now()));
         self.waits.shutdown().abort_calls();
         self.store.abort_calls();
+        let now = self.now();
+        let kept = self.kept.lock().count(now);
         let open: HashSet<&ReleaseId> = unreleased.iter().collect();
         let released = holds
             .iter()
             // The holds of a multi lock are released with the first of them.
             .filter(|hold| hold.is_released() || hold.lost_reason() == Some(LostReason::Shutdown))
             .filter(|hold| !open.contains(&ReleaseId::from(&hold.id())))
+            .filter(|hold| hold.left_to_keep(|| now).is_none())
             .count();
         self.events.stop(deadline.saturating_duration_since(self.now()));
         #[cfg(feature = "metrics")]
         self.publisher.flush(deadline.saturating_duration_since(self.now()).min(LAST_DELIVERIES));
-        (released, unreleased.into_iter().map(|id| id.name).collect())
+        (released, kept, unreleased.into_iter().map(|id| id.name).collect())
     }
 
     /// The error of a failed acquire: if the client was shut down meanwhile, that. What the acquire
@@ -426,7 +472,7 @@ impl Drop for ClientCore {
         if !self.is_current() {
             // A child's copy: it does not have the threads, and the sockets are the parent's.
             self.watchdog.abandon();
-            std::mem::forget(Arc::clone(&self.waits));
+            std::mem::forget((Arc::clone(&self.waits), Arc::clone(&self.wakers)));
             return;
         }
         self.waits.close();
@@ -436,6 +482,7 @@ impl Drop for ClientCore {
         let deadline = SystemClock.now() + self.settings.command_timeout.min(LAST_DELIVERIES);
         let left = || deadline.saturating_duration_since(SystemClock.now());
         self.events.stop(left());
+        self.wakers.stop(left());
         #[cfg(feature = "metrics")]
         self.publisher.stop(left());
         self.store.close();

@@ -4,8 +4,8 @@
 //! So every order of steps that real threads can come to can come up here, with a seed that repeats
 //! it. Whatever the order, two threads never hold the lock, and nobody waits for a poll.
 
+use crate::model::sync::thread::{self, ThreadId};
 use std::sync::Arc;
-use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use hashed_wheel::{Clock, ManualClock};
@@ -23,7 +23,8 @@ use crate::model::wait_mode::{WaitMode, WakeHint};
 use crate::ops::Acquired;
 use crate::ops::by_kind::HoldId;
 use crate::runtime::client_core::{ClientCore, StartMode, Target};
-use crate::runtime::wait::{Found, Recipient, Turn, Waiter};
+use crate::runtime::wait::{Found, Turn, Waiter};
+use crate::runtime::wait_channel::Recipient;
 use crate::runtime::wait_queue::Step;
 use crate::store::memory::Memory;
 
@@ -40,6 +41,8 @@ enum Stage<'a> {
     Asks(Waiter<'a>),
     /// It reports the answer.
     Answered(Waiter<'a>, Option<Arc<Hold>>),
+    /// It has reported a grant.
+    Granted(Waiter<'a>, Arc<Hold>),
     Holds(Arc<Hold>),
     /// It has counted its guard off.
     Closes(Arc<Hold>),
@@ -66,7 +69,7 @@ struct World<'a> {
 impl<'a> World<'a> {
     fn join(&self, thread: usize) -> Waiter<'a> {
         let watchdog = &self.core.watchdog;
-        let recipient = Recipient { name: self.name, thread: self.ids[thread], watchdog };
+        let recipient = Recipient { name: self.name, thread: Some(self.ids[thread]), watchdog };
         let wait = WaitSpec { waits: true, deadline: None, cancel: None };
         let (store, mode) = (&*self.core.store, WaitMode::Exclusive);
         self.core.waits.join(store, self.channel, mode, wait, None, Some(recipient))
@@ -125,6 +128,9 @@ impl<'a> World<'a> {
             }
             Stage::Answered(mut waiter, Some(hold)) => {
                 waiter.granted(WakeHint::Wait);
+                Stage::Granted(waiter, hold)
+            }
+            Stage::Granted(waiter, hold) => {
                 drop(waiter);
                 Stage::Holds(hold)
             }
@@ -174,7 +180,7 @@ impl<'a> World<'a> {
 }
 
 fn is_held(stage: &Stage<'_>, clock: &ManualClock) -> bool {
-    matches!(stage, Stage::Holds(hold) if hold.is_held(clock.now()))
+    matches!(stage, Stage::Holds(hold) | Stage::Granted(_, hold) if hold.is_held(clock.now()))
 }
 
 fn run(seed: u64, hand_over: HandOver) -> Result<u64, TestCaseError> {
@@ -183,7 +189,8 @@ fn run(seed: u64, hand_over: HandOver) -> Result<u64, TestCaseError> {
     let memory = Memory::with_clock(Arc::clone(&shared));
     let settings = Settings { hand_over, ..Settings::default() };
     let target = Target::Memory(memory.clone());
-    let core = ClientCore::start(target, shared, settings, Callbacks::default(), StartMode::Built);
+    let core =
+        ClientCore::start(target, shared, settings, Callbacks::default(), StartMode::Connected);
     let core = core.unwrap();
     let name = LockName::parse("a").unwrap();
     let channel = name.channel();

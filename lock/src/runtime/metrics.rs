@@ -13,19 +13,48 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use crossbeam_channel::{Sender, bounded, never};
-use hashed_wheel::{Clock, Histogram, Parker};
+use crossbeam_channel::{Sender, bounded};
+use hashed_wheel::{Clock, Histogram};
+use metrics::{Label, Unit};
 
 use crate::error::{Error, LostReason};
+use crate::events::acquires::{AcquireEnd, KindCounters, Series};
 use crate::events::stats::{Counters, Stats};
 use crate::hold::registry::HoldRegistry;
 use crate::model::panics::catch_panic;
-use crate::model::sync::Mutex;
-use crate::runtime::wait::WaitRegistry;
+use crate::model::sync::{Mutex, Parker, park};
+use crate::runtime::wait_registry::WaitRegistry;
 use crate::watchdog::PendingReleases;
 
 /// Between two publications, by the client's clock.
 const PERIOD: Duration = Duration::from_secs(1);
+
+/// The counters, and what they count.
+const COUNTERS: [(&str, &str); 8] = [
+    ("wheellock_acquires_total", "Acquires, by kind, end and label"),
+    ("wheellock_renewals_total", "Renewals that the server has granted"),
+    ("wheellock_renewal_scripts_total", "Scripts of renewals that were sent"),
+    ("wheellock_renewal_scripts_unanswered_total", "Scripts of renewals without an answer"),
+    ("wheellock_renewal_retries_total", "Renewals that failed and were retried later"),
+    ("wheellock_hand_overs_total", "Locks that a thread was given by another of its client"),
+    ("wheellock_lost_total", "Holds that were lost, by reason"),
+    ("wheellock_panics_total", "Panics on the watchdog's threads"),
+];
+
+/// The gauges, and what they show.
+const GAUGES: [(&str, &str); 3] = [
+    ("wheellock_held", "Locks and watched permits that are held"),
+    ("wheellock_waiters", "Threads that wait for a lock or for permits"),
+    ("wheellock_queued_releases", "Releases that the server has not acknowledged"),
+];
+
+/// The histograms, and what they measure.
+const HISTOGRAMS: [(&str, &str); 4] = [
+    ("wheellock_wait_seconds", "Time from asking until it was acquired, by kind and label"),
+    ("wheellock_held_seconds", "Time for which a holder has had a lock, by kind and label"),
+    ("wheellock_renewal_lateness_seconds", "Time from when a renewal was due until its reply"),
+    ("wheellock_renewal_round_trip_seconds", "Time from sending renewals until their reply"),
+];
 
 /// Publishes what one client counts.
 #[derive(Debug)]
@@ -62,7 +91,7 @@ impl MetricsPublisher {
     pub(crate) fn start(sources: Sources, clock: Arc<dyn Clock>) -> Result<Self, Error> {
         let parker = Parker::new();
         // It returns at once: with it, a manual clock knows the thread before it runs.
-        clock.park(&parker, Some(clock.now()), &never());
+        park(&*clock, &parker, Some(clock.now()), None);
         let state = State { parker: Some(parker.clone()), waiting: Vec::new(), ends: false };
         let shared = Arc::new(Shared { state: Mutex::new(state), panics: AtomicU64::new(0) });
         let of_thread = Arc::clone(&shared);
@@ -115,6 +144,7 @@ impl MetricsPublisher {
 impl Shared {
     fn run(&self, sources: &Sources, clock: &dyn Clock, parker: &Parker) {
         let mut published = Published::default();
+        self.describe();
         loop {
             let (waiting, ends) = {
                 let mut state = self.state.lock();
@@ -125,7 +155,7 @@ impl Shared {
             if ends {
                 return;
             }
-            clock.park(parker, Some(clock.now() + PERIOD), &never());
+            park(clock, parker, Some(clock.now() + PERIOD), None);
         }
     }
 
@@ -196,7 +226,51 @@ impl Shared {
             ),
         ];
         for (name, before, now) in histograms {
-            self.publish_values(name, before, now);
+            self.publish_values(before, now, || metrics::histogram!(name));
+        }
+        for (number, series) in sources.counters.acquires().series() {
+            self.publish_series(published.series.entry(number).or_default(), &series);
+        }
+    }
+
+    fn publish_series(&self, published: &mut PublishedSeries, series: &Series<'_>) {
+        let Series { label, kind, counters } = *series;
+        let kind = Label::from_static_parts("kind", kind.word());
+        let label = label.map(|label| Label::from_static_parts("label", label));
+        let labels = |end: Option<Label>| -> Vec<Label> {
+            [Some(kind.clone()), end, label.clone()].into_iter().flatten().collect()
+        };
+        let ends = counters.ends();
+        let before = mem::replace(&mut published.ends, ends);
+        for ((end, now), before) in AcquireEnd::ALL.into_iter().zip(ends).zip(before) {
+            let more = now.wrapping_sub(before);
+            if more > 0 {
+                let labels = labels(Some(Label::from_static_parts("end", end.word())));
+                self.contain(|| {
+                    metrics::counter!("wheellock_acquires_total", labels).increment(more);
+                });
+            }
+        }
+        let KindCounters { waited, held, .. } = counters;
+        let times = [
+            ("wheellock_wait_seconds", &mut published.waited, waited),
+            ("wheellock_held_seconds", &mut published.held, held),
+        ];
+        for (name, before, now) in times {
+            self.publish_values(before, now, || metrics::histogram!(name, labels(None)));
+        }
+    }
+
+    /// What each metric is, for an exporter that shows it.
+    fn describe(&self) {
+        for (name, text) in COUNTERS {
+            self.contain(|| metrics::describe_counter!(name, text));
+        }
+        for (name, text) in GAUGES {
+            self.contain(|| metrics::describe_gauge!(name, text));
+        }
+        for (name, text) in HISTOGRAMS {
+            self.contain(|| metrics::describe_histogram!(name, Unit::Seconds, text));
         }
     }
 
@@ -212,15 +286,15 @@ impl Shared {
 
     fn publish_values(
         &self,
-        name: &'static str,
         before: &mut BTreeMap<Duration, u64>,
         now: &Histogram,
+        histogram: impl Fn() -> metrics::Histogram,
     ) {
         for (value, count) in now.counts() {
             let before = before.insert(value, count).unwrap_or_default();
             let more = usize::try_from(count.wrapping_sub(before)).unwrap_or(usize::MAX);
             if more > 0 {
-                self.contain(|| metrics::histogram!(name).record_many(value.as_secs_f64(), more));
+                self.contain(|| histogram().record_many(value.as_secs_f64(), more));
             }
         }
     }
@@ -240,4 +314,14 @@ struct Published {
     stats: Stats,
     lateness: BTreeMap<Duration, u64>,
     round_trip: BTreeMap<Duration, u64>,
+    /// By the numbers that the counters give them.
+    series: BTreeMap<usize, PublishedSeries>,
+}
+
+/// What has been published of one kind, with one label.
+#[derive(Default)]
+struct PublishedSeries {
+    ends: [u64; AcquireEnd::ALL.len()],
+    waited: BTreeMap<Duration, u64>,
+    held: BTreeMap<Duration, u64>,
 }

@@ -2,10 +2,14 @@
 //! together.
 
 pub(crate) mod client_core;
+pub(crate) mod hand_over;
+pub(crate) mod kept_holds;
 #[cfg(feature = "metrics")]
 pub(crate) mod metrics;
 pub(crate) mod named;
 pub(crate) mod release;
 pub(crate) mod wait;
+pub(crate) mod wait_channel;
 pub(crate) mod wait_queue;
+pub(crate) mod wait_registry;
 pub(crate) mod yielding;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::events::acquires::{AcquireEnd, AcquireKind, MetricsLabel};
 use crate::model::name::{LockName, Prefix};
 use crate::model::wait::Wait;
 use crate::model::wait_mode::WaitMode;
@@ -58,8 +59,33 @@ impl NamedObject {
 }
 
 /// Tries until `attempt` is granted something or the wait ends: `None`. An error of `attempt` ends
-/// it too.
+/// it too. Counts it as an acquire of this kind.
 pub(crate) fn wait_for_grant<G>(
+    core: &ClientCore,
+    kind: AcquireKind,
+    name: &LockName,
+    channel: &Arc<str>,
+    wait: Wait<'_>,
+    mut attempt: impl FnMut(&RetryPolicy<'_>) -> Result<Attempt<G>, Error>,
+) -> Result<Option<G>, Error> {
+    let began = core.now();
+    let mut was_refused = false;
+    let granted = try_until_granted(core, name, channel, wait, |policy| {
+        let tried = attempt(policy)?;
+        was_refused |= matches!(tried, Attempt::Busy(..));
+        Ok(tried)
+    });
+    let (counters, label) = (core.watchdog.counters().acquires(), MetricsLabel::NONE);
+    if let Ok(Some(_)) = granted {
+        let waited = || core.now().saturating_duration_since(began);
+        counters.acquired(kind, label, waited, was_refused);
+    } else {
+        counters.ended(kind, label, AcquireEnd::without_grant(granted.as_ref().err()));
+    }
+    granted
+}
+
+fn try_until_granted<G>(
     core: &ClientCore,
     name: &LockName,
     channel: &Arc<str>,
@@ -69,7 +95,7 @@ pub(crate) fn wait_for_grant<G>(
     let wait = wait.begin(&*core.clock);
     let mut attempt = || {
         let policy = core.policy_of(wait, RetryLimit::UntilAnswered);
-        let sent_at = core.watchdog.moment();
+        let sent_at = core.watchdog.logical_time();
         let refused = match attempt(&policy)? {
             Attempt::Busy(busy, hint) => Attempt::Busy(busy, hint),
             granted @ Attempt::Granted(..) => return Ok(granted),

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, bounded};
 
 use crate::error::{Error, LostReason};
+use crate::events::tracing;
 use crate::hold::hold::Hold;
 use crate::hold::state::{Left, Loss};
 use crate::model::lease::{self, Lease};
@@ -21,11 +22,11 @@ use crate::model::owner::Owner;
 use crate::model::permit_id::PermitId;
 use crate::ops::by_kind::HoldId;
 use crate::ops::value::ServerTime;
-use crate::ops::{DeferredPermitRelease, Found, ReleasePermits, SetCountReply};
+use crate::ops::{Found, ReleasePermits, SetCountReply};
 use crate::runtime::client_core::{ClientCore, lost};
 use crate::runtime::wait::{LONGEST_ROUND_TRIP, SHORTEST_CALL};
 use crate::store::retry::{Answer, RetryLimit};
-use crate::watchdog::{ReleaseId, ReleaseOp, SendLimit, reason_of_loss};
+use crate::watchdog::{ReleaseId, ReleaseOp, SendLimit, may_be_undone, reason_of_loss};
 
 /// What the server is still to be told of a guard that is gone.
 #[derive(Debug)]
@@ -58,6 +59,7 @@ pub(crate) fn begin_release(
     }
     let valid_until = hold.valid_until();
     end_hold(core, hold)?;
+    core.note_kept(hold);
     let waited_for = core.waits.release_begins(&core.store, hold);
     Ok(PendingRelease::Release { valid_until, waited_for })
 }
@@ -65,7 +67,19 @@ pub(crate) fn begin_release(
 /// The last guard of a thread is gone: another thread of this client becomes the holder, if one is
 /// next in line (DESIGN: hand-over). Nothing is sent then. False if the hold is to be released.
 pub(crate) fn hand_over(core: &ClientCore, hold: &Arc<Hold>) -> bool {
-    core.waits.hand_over(hold)
+    // The time of this holder, which ends here, and its label. Read before they are the next
+    // holder's.
+    let is_observed = cfg!(any(feature = "metrics", feature = "tracing"));
+    let held_for = is_observed.then(|| hold.held_for(core.now()));
+    let label = hold.metrics_label();
+    if !core.waits.hand_over(hold) {
+        return false;
+    }
+    if let Some(held_for) = held_for {
+        core.watchdog.counters().acquires().hold_ended(hold.kind, label, || held_for);
+        tracing::released(&hold.name, hold.kind, &hold.owner, || held_for);
+    }
+    true
 }
 
 /// Ends `hold` for everything in this process, and leaves it to the caller to release it on the
@@ -75,6 +89,7 @@ pub(crate) fn end_hold(core: &ClientCore, hold: &Arc<Hold>) -> Result<HoldId, Er
     // First, so that a shutdown finds it here or in the registry.
     core.watchdog.begin_in_flight_release(&id);
     forget_hold(core, hold).inspect_err(|_| core.watchdog.end_in_flight_release(&id))?;
+    tracing::released(&id.name, id.kind, &id.owner, || hold.held_for(core.now()));
     Ok(id)
 }
 
@@ -190,37 +205,64 @@ fn send_last(
     limit: RetryLimit,
 ) -> Result<Option<u32>, Error> {
     let id = hold.id();
-    let release = id.release();
+    let keep = hold.keep(|| core.now());
+    let is_kept = keep.is_some();
+    let release = keep.unwrap_or_else(|| id.release());
     let answer = core.call_for(&release, timeout, limit);
     // While a copy of the acquire may still arrive, one answer does not end it: the watchdog sends
     // the release again afterwards (DESIGN: late copies).
-    let acknowledged = answer.as_ref().ok().filter(|answer| {
-        hold.late_copy_deadline().is_none_or(|deadline| deadline < answer.reply.at)
-    });
+    let acknowledged = answer
+        .as_ref()
+        .ok()
+        .filter(|answer| !may_be_undone(hold.late_copy_deadline(), answer.reply.at));
     if acknowledged.is_none() {
         core.queue_release(hold);
     }
     core.watchdog.end_in_flight_release(&id);
-    if let Some(answer) = acknowledged {
+    // One whose key stays must not be released after a failover.
+    if let Some(answer) = acknowledged.filter(|_| !is_kept) {
         core.watchdog.log_release(answer.sent_at, id, hold.longest_lease());
     }
     let answer = answer.map_err(|error| error.failure.into_error(release.name(), &hold.name))?;
     let in_time = valid_until.is_some_and(|end| core.now() < end);
-    let reason = match answer.reply.found {
-        Found::Own => return Ok(answer.reply.receivers),
-        // An earlier copy of this release may have found it. While the lease ran, no other owner
-        // could have it.
-        Found::Nothing | Found::OtherOwner if answer.late_copy_deadline.is_some() && in_time => {
-            return Ok(None);
-        }
-        Found::Nothing | Found::OtherOwner if answer.late_copy_deadline.is_some() => {
-            return Err(late_release());
-        }
-        found => reason_of_loss(found, in_time),
+    let reason = match classify_release(answer.reply.found, answer.late_copy_deadline, in_time) {
+        Ok(()) => return Ok(answer.reply.receivers),
+        Err(NotReleased::Unknown) => return Err(late_release()),
+        Err(NotReleased::Lost(reason)) => reason,
     };
     // No other thread can have reported it: for all others the hold was released.
     core.watchdog.report_loss(hold, reason);
     Err(lost(hold, reason))
+}
+
+/// Why it is not known that something was held until an answered release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotReleased {
+    Lost(LostReason),
+    /// An earlier copy of the release may have run, in time or not.
+    Unknown,
+}
+
+/// What an answered release means, if copies of it may have come before, and if the answer came
+/// before the lease expired.
+pub(crate) fn classify_release(
+    found: Found,
+    late_copy_deadline: Option<ServerTime>,
+    in_time: bool,
+) -> Result<(), NotReleased> {
+    match found {
+        Found::Own => Ok(()),
+        // An earlier copy of this release may have found it. While the lease ran, no other owner
+        // could have it.
+        Found::Nothing | Found::OtherOwner if late_copy_deadline.is_some() => {
+            if in_time {
+                Ok(())
+            } else {
+                Err(NotReleased::Unknown)
+            }
+        }
+        _ => Err(NotReleased::Lost(reason_of_loss(found, in_time))),
+    }
 }
 
 /// An earlier copy of a release may have run, in time or not.
@@ -312,9 +354,6 @@ pub(crate) fn permits_released(
     sent_at: Instant,
     ttl: Duration,
 ) {
-    if !core.store.may_recover_by_itself() {
-        return;
-    }
     for (id, release) in permit_releases(core, name, ids, Duration::ZERO) {
         core.watchdog.log_permit_release(sent_at, id, release, ttl);
     }
@@ -331,7 +370,7 @@ pub(crate) fn permit_releases(
         let owner = core.id.next_owner();
         let release = ReleasePermits::new(name.clone(), vec![*permit], owner.clone(), dedup_ttl);
         let id = ReleaseId { kind: None, name: name.clone(), owner };
-        (id, Arc::new(DeferredPermitRelease(release)))
+        (id, Arc::new(release))
     };
     ids.iter().map(release).collect()
 }

@@ -1,42 +1,28 @@
-//! The wait registry: every primitive that blocks, blocks here.
+//! How a thread waits: every primitive that blocks, blocks here.
 //!
 //! A thread joins the queue of its channel and asks for one [`Turn`] after the other. It tries; if
 //! refused, it subscribes; when the subscription is confirmed it tries again, as a message may have
 //! been published before; then it sleeps until a message, the end of the other owner's lease, the
-//! poll bound, its deadline or a cancellation. [`WaitQueue`] decides which waiter tries and when.
-//! This file parks the threads and takes the messages to them (DESIGN: waiting).
+//! poll bound, its deadline or a cancellation. [`WaitQueue`] decides which waiter tries and when
+//! (DESIGN: waiting).
 //!
-//! A thread that releases a lock gives its hold to the first waiter, if that can be (DESIGN:
-//! hand-over). All that it takes to decide is under the lock of the queues: who is first, and
-//! whether it waits.
+//! [`WaitQueue`]: crate::runtime::wait_queue::WaitQueue
 
-use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-use hashed_wheel::{Clock, Parker};
-
 use crate::error::Error;
-use crate::events::dispatcher::EventDispatcher;
-use crate::events::report::Warning;
-use crate::events::stats::Gauge;
 use crate::hold::hold::Hold;
-use crate::hold::listener::EndListener;
-use crate::hold::registry::HoldRegistry;
-use crate::model::kind::Kind;
-use crate::model::lease::Lease;
-use crate::model::name::LockName;
 use crate::model::settings::{HandOver, QUEUE_POLL_BOUND};
-use crate::model::sync::Mutex;
+use crate::model::sync::{Parker, is_cancelled, park};
 use crate::model::wait::WaitSpec;
 use crate::model::wait_mode::{WaitMode, WakeHint};
-use crate::runtime::wait_queue::{Newcomer, Step, Ticket, WaitQueue, Wakes};
-use crate::store::retry::{is_cancelled, park};
-use crate::store::shutdown::ShutdownState;
-use crate::store::{Listener, Store};
-use crate::watchdog::Watchdog;
+use crate::runtime::wait_channel::{
+    Channel, ChannelQueue, Recipient, WaitingThread, remove_unused,
+};
+use crate::runtime::wait_queue::{Newcomer, Step, Ticket, Wakes};
+use crate::runtime::wait_registry::WaitRegistry;
+use crate::store::Store;
 
 /// A round trip that takes longer comes from a server that stalled. The next one is not expected
 /// to.
@@ -88,90 +74,7 @@ pub(crate) enum WaitEnd {
     Failed(Error),
 }
 
-/// What makes a waiter one that may be given a hold of another thread.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Recipient<'a> {
-    pub(crate) name: &'a LockName,
-    pub(crate) thread: ThreadId,
-    /// Ends a hold that the waiter was given and does not take.
-    pub(crate) watchdog: &'a Watchdog,
-}
-
-/// How a wait for grants is set up.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WaitSettings {
-    pub(crate) poll_bound: Duration,
-    pub(crate) hand_over: HandOver,
-    /// The lease of the holds that are handed over.
-    pub(crate) lease: Lease,
-}
-
-/// The channels that threads of this client wait on.
-#[derive(Debug)]
-pub(crate) struct WaitRegistry {
-    clock: Arc<dyn Clock>,
-    events: Arc<EventDispatcher>,
-    holds: Arc<HoldRegistry>,
-    settings: WaitSettings,
-    shutdown: ShutdownState,
-    by_name: Mutex<HashMap<Arc<str>, Channel>>,
-    /// Threads that sleep here, or have slept and are about to try again.
-    sleepers: Gauge,
-    /// How often a hold was handed over.
-    hand_overs: AtomicU64,
-}
-
-/// The waiters for one channel's messages. Readers and writers of one lock share the channel and
-/// have a queue each.
-#[derive(Debug)]
-struct Channel {
-    exclusive: ChannelQueue,
-    shared: ChannelQueue,
-    /// Whether its messages arrive.
-    live: bool,
-    /// Whether a hold of this client was handed over, and has not ended. Until it does, the channel
-    /// stays, also while nobody waits.
-    has_hold: bool,
-}
-
-#[derive(Debug)]
-struct ChannelQueue {
-    queue: WaitQueue,
-    threads: BTreeMap<Ticket, WaitingThread>,
-    subscribed: bool,
-    /// The error of the last try, if it was one.
-    failure: Option<Error>,
-}
-
-/// A waiter that sleeps, or has slept.
-#[derive(Debug)]
-struct WaitingThread {
-    parker: Parker,
-    /// The name of the lock and the thread, if it may be given a hold.
-    recipient: Option<(LockName, ThreadId)>,
-    /// The hold that it was given, until it looks.
-    given: Option<Arc<Hold>>,
-}
-
 impl WaitRegistry {
-    pub(crate) fn new(
-        clock: Arc<dyn Clock>,
-        events: Arc<EventDispatcher>,
-        holds: Arc<HoldRegistry>,
-        settings: WaitSettings,
-    ) -> Self {
-        Self {
-            clock,
-            events,
-            holds,
-            settings,
-            shutdown: ShutdownState::default(),
-            by_name: Mutex::new(HashMap::new()),
-            sleepers: Gauge::default(),
-            hand_overs: AtomicU64::new(0),
-        }
-    }
-
     /// Joins the queue of `channel`, until the waiter is dropped. Whatever unparks `sibling` gives
     /// the waiter a [`Turn::CheckSiblings`]. A `recipient` may be given a hold of this client.
     pub(crate) fn join<'a>(
@@ -185,7 +88,7 @@ impl WaitRegistry {
     ) -> Waiter<'a> {
         let poll_bound = match mode {
             WaitMode::Queued => QUEUE_POLL_BOUND,
-            WaitMode::Exclusive | WaitMode::Shared | WaitMode::Polled => self.settings.poll_bound,
+            _ => self.settings.poll_bound,
         };
         let recipient = recipient.filter(|_| self.settings.hand_over != HandOver::Off);
         let now = self.clock.now();
@@ -197,7 +100,7 @@ impl WaitRegistry {
         let newcomer = match mode {
             WaitMode::Exclusive if knows_holder => Newcomer::KnowsHolder,
             WaitMode::Exclusive | WaitMode::Polled | WaitMode::Queued => Newcomer::Queues,
-            WaitMode::Shared => Newcomer::TriesOnce,
+            WaitMode::Shared | WaitMode::Watching => Newcomer::TriesOnce,
         };
         let of = queues.of(mode);
         let ticket = of.queue.join(newcomer, now);
@@ -223,268 +126,9 @@ impl WaitRegistry {
             answer_by: None,
             trying: None,
             round_trip: None,
+            is_queued: true,
             has_left: false,
         }
-    }
-
-    /// Whether a thread of this client holds the lock, and its waiters will learn of the end.
-    fn is_in_use(&self, name: &LockName, now: Instant) -> bool {
-        self.holds.any(name, |hold| hold.kind == Kind::Reentrant && hold.is_in_use(now))
-    }
-
-    /// Ends every wait, now and later.
-    pub(crate) fn close(&self) {
-        self.shutdown.begin();
-        for queue in self.by_name.lock().values().flat_map(Channel::queues) {
-            queue.threads.values().for_each(|thread| thread.parker.unpark());
-        }
-    }
-
-    /// It begins with [`close`](Self::close).
-    pub(crate) fn shutdown(&self) -> &ShutdownState {
-        &self.shutdown
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.shutdown.has_begun()
-    }
-
-    /// Threads that sleep here, or have slept and are about to try again.
-    pub(crate) fn waiters(&self) -> usize {
-        self.sleepers.now()
-    }
-
-    /// How often a hold was handed over.
-    pub(crate) fn hand_overs(&self) -> u64 {
-        // Relaxed: a plain sum.
-        self.hand_overs.load(Ordering::Relaxed)
-    }
-
-    /// Gives `hold` to the first waiter of its channel, in place of the last guard of the calling
-    /// thread. False if that cannot be: then it is to be released on the server.
-    pub(crate) fn hand_over(&self, hold: &Arc<Hold>) -> bool {
-        // Mostly nobody waits, and nothing is locked. A waiter that is missed gets it otherwise.
-        if self.sleepers.now() == 0 {
-            return false;
-        }
-        let now = self.clock.now();
-        let held_for = now.saturating_duration_since(hold.granted_at());
-        let limit = match self.settings.hand_over {
-            _ if hold.kind != Kind::Reentrant || hold.has_named_holder => return false,
-            HandOver::Times(times) => Some(times),
-            HandOver::Within(budget) if held_for < budget => None,
-            HandOver::Within(_) | HandOver::Off => return false,
-        };
-        let name = hold.name.channel();
-        let mut by_name = self.by_name.lock();
-        let Some(channel) = by_name.get_mut(&name) else { return false };
-        let of = &mut channel.exclusive;
-        // 1. The first waiter, and no other: it sleeps, or looks again before it does.
-        let Some(ticket) = of.queue.next_recipient() else { return false };
-        let Some(thread) = of.threads.get_mut(&ticket) else { return false };
-        let Some((wanted, recipient)) = &thread.recipient else { return false };
-        // 2. Two names may have one channel. A shutdown releases what is held when it begins.
-        if *wanted != hold.name || self.is_closed() {
-            return false;
-        }
-        // 3. The hold changes its holder in one step, unless it is over by then.
-        let lease = self.settings.lease;
-        let Some(listeners) = hold.hand_over(*recipient, lease, now, limit) else { return false };
-        thread.given = Some(Arc::clone(hold));
-        let parker = thread.parker.clone();
-        of.queue.give(ticket, now);
-        channel.has_hold = true;
-        drop(by_name);
-        // 4. With nothing locked: it looks at the queue at once.
-        parker.unpark();
-        drop(listeners);
-        self.hand_overs.fetch_add(1, Ordering::Relaxed);
-        true
-    }
-
-    /// The last guard of a hold is gone, and the calling thread is about to release it on the
-    /// server. Returns whether threads of this client wait for it: then [`release_ends`] follows.
-    ///
-    /// [`release_ends`]: Self::release_ends
-    pub(crate) fn release_begins(&self, store: &Store, hold: &Hold) -> bool {
-        if hold.kind != Kind::Reentrant || self.settings.hand_over == HandOver::Off {
-            return false;
-        }
-        let name = hold.name.channel();
-        let is_waited_for = |by_name: &mut HashMap<_, Channel>| {
-            let Some(channel) = by_name.get_mut(&name) else { return false };
-            channel.has_hold = false;
-            let is_waited_for = !channel.exclusive.queue.is_empty();
-            if !is_waited_for {
-                remove_unused(by_name, &name, store);
-            }
-            is_waited_for
-        };
-        // Whoever comes later does not find the hold any more, and asks the server.
-        if !is_waited_for(&mut self.by_name.lock()) {
-            return false;
-        }
-        let now = self.clock.now();
-        if let Some(channel) = self.by_name.lock().get_mut(&name) {
-            channel.exclusive.queue.release_begins(now, channel.live);
-        }
-        true
-    }
-
-    /// The server has released it, and published that to so many `receivers`; or nobody waits for
-    /// its answer any more. The first waiter asks for the lock, after those of other clients.
-    pub(crate) fn release_ends(&self, store: &Store, hold: &Hold, receivers: Option<u32>) {
-        let name = hold.name.channel();
-        let now = self.clock.now();
-        let first = {
-            let mut by_name = self.by_name.lock();
-            let Some(channel) = by_name.get_mut(&name) else { return };
-            let of = &mut channel.exclusive;
-            let yields = match self.settings.hand_over {
-                HandOver::Within(_) => of.queue.release_ends(now, receivers),
-                HandOver::Times(_) | HandOver::Off => {
-                    of.queue.release_ends_at_once();
-                    false
-                }
-            };
-            of.unpark(of.queue.first_asleep());
-            // Those that yield have to hear of other releases.
-            let waits = yields && !of.queue.is_empty();
-            let first = waits && !std::mem::replace(&mut of.subscribed, true);
-            if first {
-                store.subscribe(&name);
-            }
-            first
-        };
-        if first {
-            store.flush();
-        }
-    }
-}
-
-/// Lets the first waiter of a lock try when a hold of this client is over. No message may tell it:
-/// one that knew the holder has not subscribed.
-#[derive(Debug)]
-pub(crate) struct QueueWaker {
-    pub(crate) waits: Arc<WaitRegistry>,
-    pub(crate) store: Arc<Store>,
-}
-
-impl EndListener for QueueWaker {
-    fn hold_ended(&self, name: &LockName) {
-        let name = name.channel();
-        let mut by_name = self.waits.by_name.lock();
-        let Some(channel) = by_name.get_mut(&name) else { return };
-        channel.has_hold = false;
-        let of = &mut channel.exclusive;
-        of.queue.hold_ended();
-        of.unpark(of.queue.first_asleep());
-        remove_unused(&mut by_name, &name, &self.store);
-    }
-}
-
-impl Listener for WaitRegistry {
-    fn live(&self, channel: &str) {
-        let now = self.clock.now();
-        if let Some(channel) = self.by_name.lock().get_mut(channel) {
-            channel.live = true;
-            for queue in [&mut channel.exclusive, &mut channel.shared] {
-                queue.queue.confirmed();
-                queue.unpark(queue.queue.leader(now));
-            }
-        }
-    }
-
-    fn message(&self, channel: &str, _payload: &str) {
-        let now = self.clock.now();
-        let budget = self.settings.hand_over.budget();
-        if let Some(channel) = self.by_name.lock().get_mut(channel) {
-            for queue in [&mut channel.exclusive, &mut channel.shared] {
-                if queue.queue.message(now, budget) {
-                    queue.unpark(queue.queue.leader(now));
-                }
-            }
-        }
-    }
-
-    fn refused(&self, refusal: &str) {
-        // The server refuses each channel anew. One warning is enough.
-        self.events.warn_once(Warning::ChannelsRefused { refusal: refusal.to_owned() });
-    }
-}
-
-/// Removes a channel that nobody waits on, with its subscription.
-fn remove_unused(by_name: &mut HashMap<Arc<str>, Channel>, name: &Arc<str>, store: &Store) {
-    let Some(channel) = by_name.get_mut(name).filter(|channel| !channel.has_hold) else { return };
-    let is_subscribed = |channel: &Channel| channel.queues().iter().any(|of| of.subscribed);
-    let was_subscribed = is_subscribed(channel);
-    for of in [&mut channel.exclusive, &mut channel.shared] {
-        of.subscribed &= !of.queue.is_empty();
-    }
-    if was_subscribed && !is_subscribed(channel) {
-        channel.live = false;
-        store.unsubscribe(name);
-    }
-    if channel.queues().iter().all(|of| of.queue.is_empty()) {
-        by_name.remove(name);
-    }
-}
-
-impl Channel {
-    fn new(poll_bound: Duration) -> Self {
-        Self {
-            exclusive: ChannelQueue::new(poll_bound),
-            shared: ChannelQueue::new(poll_bound),
-            live: false,
-            has_hold: false,
-        }
-    }
-
-    fn queues(&self) -> [&ChannelQueue; 2] {
-        [&self.exclusive, &self.shared]
-    }
-
-    fn of(&mut self, mode: WaitMode) -> &mut ChannelQueue {
-        match mode {
-            WaitMode::Exclusive | WaitMode::Polled | WaitMode::Queued => &mut self.exclusive,
-            WaitMode::Shared => &mut self.shared,
-        }
-    }
-}
-
-impl ChannelQueue {
-    fn new(poll_bound: Duration) -> Self {
-        Self {
-            queue: WaitQueue::new(poll_bound),
-            threads: BTreeMap::new(),
-            subscribed: false,
-            failure: None,
-        }
-    }
-
-    /// The server has answered one of them. Those that asked for an answer have it.
-    fn answered(&mut self) {
-        self.failure = None;
-        self.queue.asking().for_each(|ticket| self.unpark(Some(ticket)));
-    }
-
-    /// Whether the next waiter may be given a hold of this name.
-    fn gives_next(&self, name: &LockName) -> bool {
-        let next = self.queue.next_recipient().and_then(|ticket| self.threads.get(&ticket));
-        next.and_then(|thread| thread.recipient.as_ref()).is_some_and(|(wanted, _)| wanted == name)
-    }
-
-    fn unpark(&self, ticket: Option<Ticket>) {
-        if let Some(thread) = ticket.and_then(|ticket| self.threads.get(&ticket)) {
-            thread.parker.unpark();
-        }
-    }
-}
-
-impl WaitingThread {
-    fn new(parker: &Parker, recipient: Option<Recipient<'_>>) -> Self {
-        let recipient = recipient.map(|recipient| (recipient.name.clone(), recipient.thread));
-        Self { parker: parker.clone(), recipient, given: None }
     }
 }
 
@@ -533,6 +177,9 @@ pub(crate) struct Waiter<'a> {
     trying: Option<(Wakes, Instant)>,
     /// The shortest so far, once there was one.
     round_trip: Option<Duration>,
+    /// Whether its ticket is in the queue. Afterwards the channel may be another one, in which the
+    /// ticket is another waiter's.
+    is_queued: bool,
     has_left: bool,
 }
 
@@ -604,8 +251,10 @@ impl Waiter<'_> {
     /// The try was granted.
     pub(crate) fn granted(&mut self, hint: WakeHint) {
         let Some((wakes, now)) = self.answered() else { return };
+        self.is_queued = false;
         self.with_queue((), |of| {
             of.queue.granted(self.ticket, wakes, hint, now);
+            of.threads.remove(&self.ticket);
             of.answered();
             // With the queues locked: if the hold has ended already, the wake for that is counted.
             let waits = |recipient: Recipient<'_>| {
@@ -784,8 +433,11 @@ impl Waiter<'_> {
             return (false, None);
         };
         let of = channel.of(self.mode);
-        of.queue.leave(self.ticket);
-        let given = of.threads.remove(&self.ticket).and_then(|thread| thread.given);
+        let mut given = None;
+        if self.is_queued {
+            of.queue.leave(self.ticket);
+            given = of.threads.remove(&self.ticket).and_then(|thread| thread.given);
+        }
         let leaves_others = !of.queue.is_empty();
         remove_unused(&mut by_name, self.channel, self.store);
         (leaves_others, given)

@@ -4,7 +4,7 @@
 //! A lock that is handed from thread to thread of one client is released on the server when the
 //! budget is used up. Its next waiter would still come first: it asks as soon as the release is
 //! answered, while others have yet to receive the message. So it *yields*: it waits for a while
-//! before it asks. How long depends on whether that was of use to anybody.
+//! before it asks. How long depends on whether another client has used that.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 const SHORTEST: Duration = Duration::from_micros(300);
 /// The longest time to yield. A client that takes longer to react is served by chance.
 const LONGEST: Duration = Duration::from_millis(8);
-/// When even the longest time was of no use, this many releases go without, and at last this many.
+/// When no client has used even the longest time, this many releases follow without a yield, and in
+/// the end this many.
 const FIRST_SKIPS: u32 = 2;
 const MOST_SKIPS: u32 = 32;
 /// How many others have their turn, one after the other, before this client tries again.
@@ -146,7 +147,7 @@ impl Yielding {
         self.phase = Phase::No;
     }
 
-    /// Whether yielding was of use to anybody, once for each time.
+    /// Whether another client has used the yield, once for each.
     fn judge(&mut self, was_used: bool) {
         let Phase::Yielding { judged: false, until, turns } = self.phase else { return };
         self.phase = Phase::Yielding { until, turns, judged: true };

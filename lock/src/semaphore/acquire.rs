@@ -14,8 +14,7 @@ use crate::model::permit_id::PermitId;
 use crate::model::wait_mode::WakeHint;
 use crate::ops::value::ServerTime;
 use crate::ops::{
-    AcquirePermits, DeferredPermitRelease, DrainPermits, Operation, ReleasePermits, RequestId,
-    TakePermits, UndoAcquire,
+    AcquirePermits, DrainPermits, Operation, ReleasePermits, RequestId, TakePermits, UndoAcquire,
 };
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::named::{begin_request, dedup_ttl};
@@ -25,17 +24,17 @@ use crate::semaphore::held::{HeldPermits, LONGEST_RETRY, PermitLease};
 use crate::store::retry::{Answer, CallError, RetryPolicy};
 
 /// Why an acquire that ends without permits is rolled back.
-#[derive(Default)]
-struct RollBack {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct RollBack {
     /// Until when copies of its attempts may arrive.
-    late_copy_deadline: Option<ServerTime>,
+    pub(crate) late_copy_deadline: Option<ServerTime>,
     /// The server granted what must not be kept. The caller waits for the rollback until about the
     /// time when the answer was due.
     answer_due: Option<Instant>,
 }
 
 impl RollBack {
-    fn is_needed(&self) -> bool {
+    pub(crate) fn is_needed(&self) -> bool {
         self.late_copy_deadline.is_some() || self.answer_due.is_some()
     }
 
@@ -61,24 +60,44 @@ impl RollBack {
     }
 }
 
-/// A call that may take permits without ids. Dropping it undoes the call, if that is needed.
-struct UndoOnDrop<'a> {
+/// A call that may take permits without ids. Dropping it undoes the call, if that is needed: also
+/// when the clock panics before the caller has what was granted.
+pub(crate) struct UndoOnDrop<'a> {
     core: &'a ClientCore,
     name: LockName,
     request: RequestId,
     roll_back: RollBack,
+    /// Whether the call has no answer yet, or was granted what nobody has yet.
+    is_open: bool,
 }
 
 impl<'a> UndoOnDrop<'a> {
     fn begin(core: &'a ClientCore, name: LockName) -> Self {
         let request = begin_request(core, &name);
-        Self { core, name, request, roll_back: RollBack::default() }
+        Self { core, name, request, roll_back: RollBack::default(), is_open: true }
+    }
+
+    /// Records the result of the call, whose answer was due at `due`.
+    fn record<O: Operation>(
+        &mut self,
+        result: Result<Answer<O::Reply>, CallError>,
+        due: Instant,
+        operation: &O,
+    ) -> Result<Answer<O::Reply>, Error> {
+        self.is_open = false;
+        self.roll_back.record(result, due, operation, &self.name)
+    }
+
+    /// The caller has what was granted. A copy that arrives now finds the grant, or a later call,
+    /// and takes nothing.
+    pub(crate) fn keep(mut self) {
+        (self.roll_back, self.is_open) = (RollBack::default(), false);
     }
 }
 
 impl Drop for UndoOnDrop<'_> {
     fn drop(&mut self) {
-        if self.roll_back.is_needed() {
+        if self.is_open || self.roll_back.is_needed() {
             let (name, owner) = (self.name.clone(), self.request.owner().clone());
             let undo = Arc::new(UndoAcquire::new(name.clone(), self.request.clone()));
             let (ttl, answer_due) = (dedup_ttl(self.core), self.roll_back.answer_due);
@@ -102,16 +121,19 @@ impl<'a> SemaphoreAcquire<'a> {
         Self { core, name, permits, failed: None }
     }
 
-    pub(crate) fn attempt(&mut self, policy: &RetryPolicy<'_>) -> Result<Attempt<()>, Error> {
+    /// What it is granted is to be [kept](UndoOnDrop::keep).
+    pub(crate) fn attempt(
+        &mut self,
+        policy: &RetryPolicy<'_>,
+    ) -> Result<Attempt<UndoOnDrop<'a>>, Error> {
         let mut undo = UndoOnDrop::begin(self.core, self.name.clone());
         let (name, request) = (self.name.clone(), undo.request.clone());
         let take = TakePermits { name, permits: self.permits, request };
         let result = self.core.call_by(&take, policy);
-        match undo.roll_back.record(result, policy.deadline, &take, &self.name) {
+        match undo.record(result, policy.deadline, &take) {
             Ok(answer) if answer.reply.granted => {
-                // A copy that arrives now finds the grant, or a later call, and takes nothing.
-                undo.roll_back = RollBack::default();
-                Ok(Attempt::Granted((), wake_hint(answer.reply.left)))
+                undo.is_open = true;
+                Ok(Attempt::Granted(undo, wake_hint(answer.reply.left)))
             }
             // A late copy would take permits while this thread sleeps. So the call is undone here.
             Ok(answer) => Ok(Attempt::Busy(None, wake_hint(answer.reply.left))),
@@ -129,8 +151,8 @@ pub(crate) fn drain(core: &ClientCore, name: LockName) -> Result<i64, Error> {
     let mut undo = UndoOnDrop::begin(core, name.clone());
     let drain = DrainPermits { name, request: undo.request.clone() };
     let due = core.now() + core.settings.retry_timeout();
-    let answer = undo.roll_back.record(core.call(&drain), due, &drain, &drain.name)?;
-    undo.roll_back = RollBack::default();
+    let answer = undo.record(core.call(&drain), due, &drain)?;
+    undo.keep();
     Ok(answer.reply)
 }
 
@@ -205,10 +227,10 @@ impl Drop for PermitAcquire<'_> {
             let dedup_ttl = dedup_ttl(self.core);
             let ids = self.owners.iter().map(PermitId::of).collect();
             let release = ReleasePermits::new(name.clone(), ids, request.clone(), dedup_ttl);
-            let release = Arc::new(DeferredPermitRelease(release));
             let lease = self.lease.lease(self.core);
             let ttl = lease.map_or(LONGEST_RETRY, |lease| lease.duration() + dedup_ttl);
-            roll_back_permits(self.core, (name, request), release, ttl, self.roll_back.answer_due);
+            let answer_due = self.roll_back.answer_due;
+            roll_back_permits(self.core, (name, request), Arc::new(release), ttl, answer_due);
         }
     }
 }

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use crate::error::{Error, LostReason};
+use crate::model::kind::Kind;
 use crate::model::lease::Lease;
 use crate::model::permit_id::PermitId;
 use crate::model::wait::Wait;
 use crate::ops::{
-    CountPermits, LeaseOf, PermitCounts, PermitsFound, ReleasePermits, SetPermits, TrySetPermits,
+    CountPermits, Found, LeaseOf, PermitCounts, ReleasePermits, SetPermits, TrySetPermits,
     UpdateLease,
 };
 use crate::runtime::named::{NamedObject, check_count, dedup_ttl, map_failure, wait_for_grant};
@@ -206,9 +207,9 @@ impl ExpirableSemaphore {
     /// server does not know the id.
     pub fn release(&self, id: &PermitId) -> Result<(), Error> {
         let reason = match self.release_ids(&[*id])? {
-            PermitsFound::All => return Ok(()),
-            PermitsFound::Late => LostReason::Expired,
-            PermitsFound::Missing => LostReason::Deleted,
+            Found::Own => return Ok(()),
+            Found::Expired => LostReason::Expired,
+            Found::Nothing | Found::OtherOwner => LostReason::Deleted,
         };
         Err(Error::Lost { name: self.named.current()?.1.shown(), reason })
     }
@@ -234,7 +235,7 @@ impl ExpirableSemaphore {
         if ids.is_empty() {
             return self.named.current().map(|_| true);
         }
-        Ok(self.release_ids(ids)? != PermitsFound::Missing)
+        Ok(self.release_ids(ids)?.is_released())
     }
 
     /// The number of free permits. It is negative if more are taken than [set](Self::set_permits).
@@ -339,7 +340,7 @@ impl ExpirableSemaphore {
         self.named.ask(|name, _| CountPermits::new(name))
     }
 
-    fn release_ids(&self, ids: &[PermitId]) -> Result<PermitsFound, Error> {
+    fn release_ids(&self, ids: &[PermitId]) -> Result<Found, Error> {
         check_at_once(ids.len())?;
         let (core, name) = self.named.current()?;
         // From the id alone it is not known whether a late copy of the acquire may arrive.
@@ -347,7 +348,7 @@ impl ExpirableSemaphore {
         let release =
             ReleasePermits::new(name.clone(), ids.to_vec(), core.id.next_owner(), dedup_ttl);
         let answer = map_failure(core.call(&release), &release, &name)?;
-        if answer.reply.found != PermitsFound::Missing {
+        if answer.reply.found.is_released() {
             // What was left of their leases only the server knows.
             let ttl = core.settings.watchdog_lease.duration();
             permits_released(&core, &name, ids, answer.sent_at, ttl);
@@ -361,7 +362,8 @@ impl ExpirableSemaphore {
         check_at_once(usize::try_from(permits).unwrap_or(usize::MAX))?;
         let channel = name.semaphore_channel();
         let mut acquire = PermitAcquire::new(&core, name.clone(), permits, lease);
-        wait_for_grant(&core, &name, &channel, wait, |policy| acquire.attempt(policy))
+        let kind = Kind::Permit.into();
+        wait_for_grant(&core, kind, &name, &channel, wait, |policy| acquire.attempt(policy))
     }
 }
 

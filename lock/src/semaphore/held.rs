@@ -8,8 +8,9 @@ use crossbeam_channel::Receiver;
 
 use crate::error::{Error, LostReason};
 use crate::hold::hold::Hold;
-use crate::hold::inherited::LossChannel;
-use crate::hold::listener::LossSender;
+use crate::hold::inherited::LossSignal;
+use crate::hold::listener::LossListener;
+use crate::lock::lost_future::LostFuture;
 use crate::model::kind::Kind;
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
@@ -18,11 +19,12 @@ use crate::model::permit_id::PermitId;
 use crate::model::validity::Validity;
 use crate::ops::by_kind::HoldId;
 use crate::ops::value::ServerTime;
-use crate::ops::{DeferredPermitRelease, Operation, PermitsFound, ReleasePermits};
+use crate::ops::{Found, Operation, ReleasePermits};
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::named::dedup_ttl;
 use crate::runtime::release::{
-    end_hold, forget_hold, late_release, permit_releases, permits_released, send_on_drop,
+    NotReleased, classify_release, end_hold, forget_hold, late_release, permit_releases,
+    permits_released, send_on_drop,
 };
 use crate::store::retry::RetryLimit;
 use crate::watchdog::ReleaseId;
@@ -66,7 +68,7 @@ enum Expiry {
     Watched {
         /// One for each permit.
         holds: Vec<Arc<Hold>>,
-        lost: LossChannel,
+        lost: LossSignal,
     },
 }
 
@@ -111,7 +113,7 @@ impl HeldPermits {
                     hold
                 };
                 let holds = owners.iter().map(watch).collect();
-                Expiry::Watched { holds, lost: LossChannel::new() }
+                Expiry::Watched { holds, lost: LossSignal::new() }
             }
         };
         let ids = owners.iter().map(PermitId::of).collect();
@@ -151,13 +153,16 @@ impl HeldPermits {
         let Expiry::Watched { holds, lost } = &self.expiry else {
             return None;
         };
-        Some(lost.get(|| {
-            let (sender, receiver) = LossSender::new();
-            for hold in holds {
-                hold.add_listener(Arc::<LossSender>::clone(&sender));
-            }
-            receiver
-        }))
+        Some(lost.channel(|listener| listen(holds, &listener)))
+    }
+
+    /// A future of the same.
+    pub(crate) fn lost_future(&self) -> Result<Option<LostFuture>, Error> {
+        let Expiry::Watched { holds, lost } = &self.expiry else {
+            return Ok(None);
+        };
+        let end = lost.awaited_end(&self.core.wakers, |listener| listen(holds, &listener))?;
+        Ok(Some(LostFuture::of(end)))
     }
 
     /// Leaves the permits taken. They are not renewed any more.
@@ -256,7 +261,7 @@ impl HeldPermits {
             }
         };
         let found = answer.reply.found;
-        if found != PermitsFound::Missing {
+        if found.is_released() {
             permits_released(&self.core, &self.name, &self.ids, answer.sent_at, self.ttl());
         } else if self.ids.len() > 1 {
             // Some were given back before, and then none is. The others are released one by one,
@@ -276,7 +281,7 @@ impl HeldPermits {
     /// that is counted.
     fn queue_ids(&self, all: &Arc<ReleasePermits>) {
         let id = self.release_id(all);
-        let release = Arc::new(DeferredPermitRelease(ReleasePermits::clone(all)));
+        let release = Arc::<ReleasePermits>::clone(all);
         self.core.watchdog.queue_permit_release(id.clone(), release, self.ttl(), None);
         self.core.watchdog.end_in_flight_release(id);
     }
@@ -311,7 +316,7 @@ impl HeldPermits {
         }
         let answer = core.call_for(&**release, timeout, limit);
         // Of several, one that is missing keeps the others from being given back.
-        let is_done = |found| found != PermitsFound::Missing || holds.len() == 1;
+        let is_done = |found: Found| found.is_released() || holds.len() == 1;
         match answer.as_ref().ok().filter(|answer| is_done(answer.reply.found)) {
             Some(answer) => {
                 for hold in holds {
@@ -379,38 +384,18 @@ impl HeldPermits {
     }
 }
 
+/// Notifies `listener` of the losses.
+fn listen(holds: &[Arc<Hold>], listener: &Arc<dyn LossListener>) {
+    for hold in holds {
+        hold.add_listener(Arc::clone(listener));
+    }
+}
+
 impl Drop for HeldPermits {
     fn drop(&mut self) {
         if !self.done {
             // A release that fails is queued.
             drop(self.release_on_drop());
         }
-    }
-}
-
-/// Why it is not known that the permits were held until an answered release.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NotReleased {
-    Lost(LostReason),
-    /// An earlier copy of the release may have given them back, in time or not.
-    Unknown,
-}
-
-/// What an answered release means, if copies of it may have come before, and if the answer came
-/// before the lease expired.
-fn classify_release(
-    found: PermitsFound,
-    late_copy_deadline: Option<ServerTime>,
-    in_time: bool,
-) -> Result<(), NotReleased> {
-    let copies = late_copy_deadline.is_some();
-    match found {
-        PermitsFound::All => Ok(()),
-        // An earlier copy of this release may have found them. While the lease ran, no other
-        // client could have them.
-        PermitsFound::Missing if copies && in_time => Ok(()),
-        PermitsFound::Missing if copies => Err(NotReleased::Unknown),
-        PermitsFound::Missing if in_time => Err(NotReleased::Lost(LostReason::Deleted)),
-        PermitsFound::Late | PermitsFound::Missing => Err(NotReleased::Lost(LostReason::Expired)),
     }
 }

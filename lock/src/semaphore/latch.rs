@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::events::acquires::AcquireKind;
 use crate::model::wait::Wait;
 use crate::model::wait_mode::WakeHint;
 use crate::ops::{Change, ChangeLatch, Number};
@@ -135,7 +136,8 @@ impl CountDownLatch {
     pub fn wait_with<'a>(&self, wait: impl Into<Wait<'a>>) -> Result<bool, Error> {
         let (core, name) = self.named.current()?;
         let channel = name.latch_channel();
-        let opened = wait_for_grant(&core, &name, &channel, wait.into(), |policy| {
+        let kind = AcquireKind::Latch;
+        let opened = wait_for_grant(&core, kind, &name, &channel, wait.into(), |policy| {
             let count = Number(name.clone());
             let answer = map_failure(core.call_by(&count, policy), &count, &name)?;
             match answer.reply {

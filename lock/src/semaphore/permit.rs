@@ -7,6 +7,7 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 
 use crate::error::{Error, LostReason};
+use crate::lock::lost_future::LostFuture;
 use crate::model::permit_id::PermitId;
 use crate::semaphore::held::HeldPermits;
 
@@ -96,6 +97,29 @@ impl<I> Permit<I> {
     #[must_use]
     pub fn lost(&self) -> Option<&Receiver<LostReason>> {
         self.held.lost()
+    }
+
+    /// A future that is ready when the permit is lost, with the reason, or when it is given back,
+    /// with `None`. See [`LostFuture`]. `None` unless the permit is
+    /// [watched](crate::ExpirableSemaphore::watched).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Thread`] - the operating system refused the thread that wakes its task. Transient.
+    ///
+    /// ```
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let seats = client.expirable_semaphore("seats").watched();
+    /// seats.try_set_permits(1)?;
+    /// let permit = seats.acquire()?;
+    /// // To be awaited, also in another task.
+    /// assert!(permit.lost_future()?.is_some());
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    pub fn lost_future(&self) -> Result<Option<LostFuture>, Error> {
+        self.held.lost_future()
     }
 
     /// The semaphore's name, truncated if it is very long.

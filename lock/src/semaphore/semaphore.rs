@@ -3,17 +3,19 @@
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::events::acquires::AcquireKind;
 use crate::model::lease::Lease;
 use crate::model::wait::Wait;
 use crate::ops::{AddPermits, Added, TrySetPermits};
 use crate::runtime::named::{NamedObject, check_count, wait_for_grant};
-use crate::semaphore::acquire::{SemaphoreAcquire, drain};
+use crate::semaphore::acquire::{SemaphoreAcquire, UndoOnDrop, drain};
+use crate::store::retry::RetryPolicy;
 
 /// A number of permits, shared by all clients of a server. Cheap to make, to clone and to share; it
 /// holds nothing by itself.
 ///
 /// Permits are given back by [`release`](Self::release), from any client. **The permits of a
-/// process that dies stay taken.** Where that must not be, use an
+/// process that dies stay taken.** Where that must not happen, use an
 /// [`ExpirableSemaphore`](crate::ExpirableSemaphore).
 ///
 /// A semaphore is created by [`try_set_permits`](Self::try_set_permits); before that it has no
@@ -116,9 +118,10 @@ impl Semaphore {
         }
         let channel = name.semaphore_channel();
         let mut acquire = SemaphoreAcquire::new(&core, name.clone(), permits);
-        let granted =
-            wait_for_grant(&core, &name, &channel, wait.into(), |policy| acquire.attempt(policy))?;
-        Ok(granted.is_some())
+        let kind = AcquireKind::Semaphore;
+        let attempt = |policy: &RetryPolicy<'_>| acquire.attempt(policy);
+        let granted = wait_for_grant(&core, kind, &name, &channel, wait.into(), attempt)?;
+        Ok(granted.map(UndoOnDrop::keep).is_some())
     }
 
     /// Adds `permits`, even if this client did not acquire them. Creates the semaphore if it does

@@ -64,6 +64,17 @@ impl Failure {
         matches!(self, Self::NotReplicated { .. } | Self::NoReplicaAcks { .. })
     }
 
+    /// Whether nothing of the operation has reached a server, and nothing will.
+    pub(crate) fn is_unsent(&self) -> bool {
+        matches!(
+            self,
+            Self::NotSent { .. }
+                | Self::Unauthenticated { .. }
+                | Self::TlsFailed { .. }
+                | Self::CrossSlot { .. }
+        )
+    }
+
     /// Whether the operation may have run, or may run yet.
     pub(crate) fn may_have_run(&self) -> bool {
         match self {
@@ -129,9 +140,9 @@ impl Failure {
         Self::Unknown { not_after, reason, broken: false }
     }
 
-    /// The error of a failed attempt to connect.
-    pub(crate) fn into_connect_error(self) -> Error {
-        self.into_error_for("connect", None)
+    /// The error of what concerns no lock.
+    pub(crate) fn into_error_without_name(self, operation: &'static str) -> Error {
+        self.into_error_for(operation, None)
     }
 
     /// The error of an operation on the lock `name`.

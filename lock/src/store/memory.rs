@@ -1,7 +1,7 @@
 //! The store in memory: a keyspace that the clients of one process share, on a clock of their
 //! choice (DESIGN: memory store).
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::panic::RefUnwindSafe;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 use hashed_wheel::Clock;
 
 use crate::model::clock::SuspendClock;
-use crate::model::sync::Mutex;
-use crate::ops::Operation;
+use crate::model::sync::{Mutex, Parker, pass_until};
 use crate::ops::keyspace::{Keyspace, Publication};
 use crate::ops::value::{ServerTime, Value};
+use crate::ops::{Operation, RENEW};
 use crate::store::failure::Failure;
+use crate::store::faults::{Fault, Faults, MAX_LOST_WRITES, Origin};
 use crate::store::listener::Listener;
 
 /// A lock server inside the process. It excludes only the threads of one process: it is not a
@@ -23,7 +24,8 @@ use crate::store::listener::Listener;
 ///
 /// It is meant for a program's own tests. It runs the same operations as a real server, on a
 /// [`Clock`] that a test can move, and a test can make it fail to see what the program does when a
-/// lock is lost. Clones share the keys.
+/// lock is lost: for as long as the test says, or [single commands](Self::set_faults). See the
+/// [page on testing](crate::guide::testing). Clones share the keys and the faults.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -62,6 +64,21 @@ struct State {
     unreachable: bool,
     drops_replies: bool,
     drops_messages: bool,
+    faults: Faults,
+    /// How many commands came since the faults were set.
+    commands: Commands,
+    /// The keys before each of the last commands that wrote, while there are faults.
+    before_writes: VecDeque<Keyspace>,
+    /// How often a replica took over.
+    moves: u64,
+}
+
+/// Commands by where they come from.
+#[derive(Default)]
+struct Commands {
+    program: u64,
+    renewals: u64,
+    background: u64,
 }
 
 struct Subscriber {
@@ -70,6 +87,19 @@ struct Subscriber {
     channels: HashSet<Arc<str>>,
     /// Channels that were subscribed and not yet reported as live.
     unconfirmed: Vec<Arc<str>>,
+    /// Unparked when a replica takes over.
+    move_listeners: Vec<Parker>,
+}
+
+/// How a command is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sending {
+    /// By a call that waits for the reply.
+    Call,
+    /// By a guard that does not wait for it.
+    Detached,
+    /// By a thread of the client.
+    Background,
 }
 
 /// Where the server's clock starts, in the year 2001: a realistic number.
@@ -88,6 +118,46 @@ impl Memory {
         let created = clock.now();
         let (clock_offset, state) = (AtomicI64::new(0), Mutex::new(State::default()));
         Self { server: Arc::new(Server { clock, created, clock_offset, state }) }
+    }
+
+    /// From now on single commands meet these faults, in place of those that were set before.
+    /// Commands are counted anew.
+    ///
+    /// A client sends a command that met one again, as it does on a network; after a fault that
+    /// [`set_unreachable`](Self::set_unreachable) and [`lose_replies`](Self::lose_replies) switch
+    /// on it does not.
+    pub fn set_faults(&self, faults: Faults) {
+        let mut state = self.server.state.lock();
+        state.faults = faults;
+        state.commands = Commands::default();
+        state.before_writes.clear();
+    }
+
+    /// The program's next command meets `fault`. Other faults stay as they are set.
+    ///
+    /// ```
+    /// use wheellock::{Client, Fault, Memory};
+    ///
+    /// let memory = Memory::new();
+    /// let client = Client::builder().in_memory(&memory).build()?;
+    /// let guard = client.lock("orders:42").lock()?;
+    /// memory.fail_next(Fault::LoseKey);
+    /// assert!(guard.check().is_ok(), "this is local: it does not look");
+    /// assert!(guard.unlock().is_err(), "the server has no such hold");
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    pub fn fail_next(&self, fault: Fault) {
+        let mut state = self.server.state.lock();
+        let next = state.commands.program;
+        state.faults = std::mem::take(&mut state.faults).on_command(next, fault);
+    }
+
+    /// How many commands the program's calls and guards have sent since
+    /// [`set_faults`](Self::set_faults), or since the beginning: the number of the next one. Each
+    /// attempt of a call counts.
+    #[must_use]
+    pub fn commands(&self) -> u64 {
+        self.server.state.lock().commands.program
     }
 
     /// From now on no operation reaches it (`true`), or operations do again (`false`). Its keys
@@ -109,12 +179,12 @@ impl Memory {
     /// Sets the server's clock forward, as an operator would: every lease ends earlier by that
     /// much.
     pub fn set_clock_forward(&self, by: Duration) {
-        self.server.shift_clock(i64::try_from(by.as_millis()).unwrap_or(i64::MAX));
+        self.server.shift_clock(millis(by));
     }
 
     /// Sets the server's clock back: every lease ends later by that much.
     pub fn set_clock_back(&self, by: Duration) {
-        self.server.shift_clock(i64::try_from(by.as_millis()).map_or(i64::MIN, |by| -by));
+        self.server.shift_clock(-millis(by));
     }
 
     /// Deletes a key, as an operator or an eviction would. No message is sent.
@@ -174,6 +244,7 @@ impl Memory {
             listener,
             channels: HashSet::new(),
             unconfirmed: Vec::new(),
+            move_listeners: Vec::new(),
         });
         Session { server: Arc::clone(&self.server), id }
     }
@@ -209,11 +280,49 @@ impl Server {
         self.clock_offset.store(offset, Ordering::Relaxed);
     }
 
+    /// Lets time pass, with nothing locked.
+    fn pass(&self, time: Duration) {
+        let (parker, deadline) = (Parker::new(), self.clock.now() + time);
+        loop {
+            pass_until(&*self.clock, &parker, deadline, None);
+            if self.clock.now() >= deadline {
+                return;
+            }
+        }
+    }
+
+    /// A replica without the last writes takes over, and the clients learn that. Those that run on
+    /// a clock which a test moves have seen it when this returns.
+    fn fail_over(&self, lost_writes: usize) {
+        let listeners: Vec<Parker> = {
+            let mut state = self.state.lock();
+            state.lose_writes(lost_writes);
+            state.moves += 1;
+            let of = state.subscribers.iter();
+            of.flat_map(|subscriber| subscriber.move_listeners.iter().cloned()).collect()
+        };
+        listeners.iter().for_each(Parker::unpark);
+        self.pass(Duration::ZERO);
+    }
+
     fn with_keyspace<R>(&self, change: impl FnOnce(&mut Keyspace) -> R) -> R {
         let mut state = self.state.lock();
         state.keyspace.set_now(self.now());
         change(&mut state.keyspace)
     }
+}
+
+/// At most as many as the clock can be shifted by.
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn unanswered(not_after: ServerTime, reason: &str, broken: bool) -> Failure {
+    Failure::Unknown { not_after, reason: reason.into(), broken }
+}
+
+fn not_sent(reason: &str) -> Failure {
+    Failure::NotSent { server: "memory".to_owned(), reason: reason.into() }
 }
 
 /// One client's connection to a [`Memory`].
@@ -223,42 +332,114 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    pub(crate) fn ping(&self) -> Result<(), Failure> {
+        let state = self.server.state.lock();
+        match (state.unreachable, state.drops_replies) {
+            (true, _) => Err(not_sent("set unreachable")),
+            (false, true) => Err(not_sent("the reply was lost")),
+            (false, false) => Ok(()),
+        }
+    }
+
     pub(crate) fn execute<O: Operation + ?Sized>(
         &self,
         operation: &O,
         timeout: Duration,
+        sending: Sending,
     ) -> Result<Value, Failure> {
-        let timeout = i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX);
-        let (value, deliveries) = {
+        // 1. What the command meets on its way. What concerns the keys or the clock happens first.
+        let fault = {
             let mut state = self.server.state.lock();
             if state.unreachable {
-                return Err(Failure::NotSent {
-                    server: "memory".to_owned(),
-                    reason: "set unreachable".into(),
-                });
+                return Err(not_sent("set unreachable"));
             }
+            // Without faults nothing asks for the number of a renewal.
+            let is_renewal = || !state.faults.is_empty() && operation.name() == RENEW;
+            let origin = match sending {
+                Sending::Call | Sending::Detached => Origin::Program,
+                Sending::Background if is_renewal() => Origin::Renewal,
+                Sending::Background => Origin::Background,
+            };
+            state.next_fault(origin)
+        };
+        match fault {
+            Some(Fault::Unreachable) => return Err(not_sent("a fault of the test")),
+            Some(Fault::Refuse(reply)) => {
+                let (code, message) = reply.split_once(' ').unwrap_or((reply, ""));
+                return Err(Failure::refused(code, message));
+            }
+            Some(Fault::LoseKey) => {
+                let key = operation.request().keys.first().copied();
+                self.server.with_keyspace(|keyspace| key.map(|key| keyspace.delete(key)));
+            }
+            Some(Fault::FailOver { lost_writes }) => self.server.fail_over(lost_writes),
+            Some(Fault::ClockForward(by)) => self.server.shift_clock(millis(by)),
+            Some(Fault::ClockBack(by)) => self.server.shift_clock(-millis(by)),
+            _ => {}
+        }
+        // 2. The command, unless it is lost. A reply that is lost is so while nothing is held that
+        //    another thread may wait for.
+        let (not_after, value, deliveries) = {
+            let mut state = self.server.state.lock();
             let now = self.server.now();
-            let not_after = ServerTime(now.0.saturating_add(timeout));
+            let not_after = ServerTime(now.0.saturating_add(millis(timeout)));
+            if fault == Some(Fault::LoseRequest) {
+                return Err(unanswered(not_after, "the connection broke", true));
+            }
             state.keyspace.set_now(now);
+            let before = (!state.faults.is_empty()).then(|| state.keyspace.clone());
             let value = operation.run(&mut state.keyspace, not_after);
             let published = state.keyspace.take_published();
-            let deliveries =
-                if state.drops_messages { Vec::new() } else { state.deliveries(&published) };
-            if state.drops_replies {
-                let reason = "the reply was lost".into();
-                (Err(Failure::Unknown { not_after, reason, broken: false }), deliveries)
+            state.remember_write(before);
+            let is_lost = state.drops_messages || fault == Some(Fault::LoseMessages);
+            let deliveries = if is_lost { Vec::new() } else { state.deliveries(&published) };
+            let value = if state.drops_replies {
+                Err(unanswered(not_after, "the reply was lost", false))
             } else {
-                (Ok(value), deliveries)
-            }
+                Ok(value)
+            };
+            (not_after, value, deliveries)
         };
         // With the keyspace unlocked: a listener may read it.
         for (listener, publication) in deliveries {
             listener.message(&publication.channel, &publication.payload);
         }
+        // 3. The way of the reply.
+        match fault {
+            Some(Fault::LoseReply) => {
+                return Err(unanswered(not_after, "the connection broke", true));
+            }
+            Some(Fault::Delay(delay)) => {
+                // A guard that does not wait for the reply does not wait for a late one.
+                if sending != Sending::Detached {
+                    self.server.pass(delay.min(timeout));
+                }
+                if delay >= timeout {
+                    return Err(unanswered(not_after, "no reply in time", false));
+                }
+            }
+            Some(Fault::Pause(pause)) => self.server.pass(pause),
+            _ => {}
+        }
         match value? {
             Value::Refusal { code, message } => Err(Failure::Refused { code, message }),
             value => Ok(value),
         }
+    }
+
+    /// Whether what fails now may succeed a moment later: faults of single commands pass, and what
+    /// a test has switched on lasts.
+    pub(crate) fn may_answer_later(&self) -> bool {
+        let state = self.server.state.lock();
+        !state.faults.is_empty() && !state.unreachable && !state.drops_replies
+    }
+
+    pub(crate) fn moves(&self) -> u64 {
+        self.server.state.lock().moves
+    }
+
+    pub(crate) fn wake_on_move(&self, parker: &Parker) {
+        self.with_subscriber(|subscriber| subscriber.move_listeners.push(parker.clone()));
     }
 
     pub(crate) fn subscribe(&self, channel: &Arc<str>) {
@@ -297,6 +478,34 @@ impl Session {
 }
 
 impl State {
+    /// Counts a command, and returns what it meets.
+    fn next_fault(&mut self, origin: Origin) -> Option<Fault> {
+        let count = match origin {
+            Origin::Program => &mut self.commands.program,
+            Origin::Renewal => &mut self.commands.renewals,
+            Origin::Background => &mut self.commands.background,
+        };
+        let number = *count;
+        *count += 1;
+        self.faults.get(origin, number)
+    }
+
+    /// A command has run. `before` are the keys before it, at the same time.
+    fn remember_write(&mut self, before: Option<Keyspace>) {
+        let Some(before) = before.filter(|before| *before != self.keyspace) else { return };
+        if self.before_writes.len() == MAX_LOST_WRITES {
+            self.before_writes.pop_front();
+        }
+        self.before_writes.push_back(before);
+    }
+
+    fn lose_writes(&mut self, lost: usize) {
+        let left = self.before_writes.len().saturating_sub(lost);
+        if let Some(before) = self.before_writes.drain(left..).next() {
+            self.keyspace = before;
+        }
+    }
+
     fn deliveries(&self, published: &[Publication]) -> Vec<(Arc<dyn Listener>, Publication)> {
         published
             .iter()

@@ -6,9 +6,10 @@
 
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Select, never};
-use hashed_wheel::{Clock, Parker};
+use crossbeam_channel::Receiver;
+use hashed_wheel::Clock;
 
+use crate::model::sync::is_cancelled;
 use crate::ops::Operation;
 use crate::ops::value::ServerTime;
 use crate::store::failure::Failure;
@@ -69,6 +70,16 @@ pub(crate) fn call<O: Operation + ?Sized>(
     operation: &O,
     policy: &RetryPolicy<'_>,
 ) -> Result<Answer<O::Reply>, CallError> {
+    call_with(store, clock, policy, |timeout, generation| store.run(operation, timeout, generation))
+}
+
+/// The same for one attempt at anything, which returns within the time that it is given.
+pub(crate) fn call_with<R>(
+    store: &Store,
+    clock: &dyn Clock,
+    policy: &RetryPolicy<'_>,
+    attempt: impl Fn(Duration, CallGeneration) -> Result<R, Failure>,
+) -> Result<Answer<R>, CallError> {
     let generation = policy.shutdown.generation();
     let one = policy.limit == RetryLimit::One;
     let mut until = policy.deadline;
@@ -83,22 +94,20 @@ pub(crate) fn call<O: Operation + ?Sized>(
             until = until.min(sent_at + policy.attempt_timeout);
         }
         let left = until.saturating_duration_since(sent_at);
-        let failure = match store.run(operation, policy.attempt_timeout.min(left), generation) {
+        let failure = match attempt(policy.attempt_timeout.min(left), generation) {
             Ok(reply) => return Ok(Answer { reply, sent_at, late_copy_deadline }),
             Err(failure) => failure,
         };
         // 2. Without a reply, a copy of it may run later.
-        if let Failure::Unknown { not_after, .. } = &failure {
-            late_copy_deadline = late_copy_deadline.max(Some(*not_after));
-        }
+        late_copy_deadline = deadline_after_failure(late_copy_deadline, &failure);
         // 3. Try again if that may help, there is time left and nothing ends the call.
         let at_once = one && !std::mem::replace(&mut broke, true) && failure.is_connection_error();
         let retry_at = clock.now() + if one { Duration::ZERO } else { pause };
-        let is_last = (one && !at_once) || retry_at >= until || !store.may_recover_by_itself();
+        let is_last = (one && !at_once) || retry_at >= until || !store.may_answer_later();
         let retries = !is_last
             && failure.is_transient()
             && !policy.is_over(generation)
-            && (at_once || policy.pause(clock, retry_at, generation));
+            && (at_once || policy.pause(store, clock, retry_at, generation));
         if !retries {
             let failure = match late_copy_deadline {
                 // Whatever ended the last attempt, an earlier one may have run.
@@ -110,6 +119,17 @@ pub(crate) fn call<O: Operation + ?Sized>(
             return Err(CallError { failure, late_copy_deadline });
         }
         pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Until when copies of a call may still arrive, once one more of its attempts has failed.
+pub(crate) fn deadline_after_failure(
+    late_copy_deadline: Option<ServerTime>,
+    failure: &Failure,
+) -> Option<ServerTime> {
+    match failure {
+        Failure::Unknown { not_after, .. } => late_copy_deadline.max(Some(*not_after)),
+        _ => late_copy_deadline,
     }
 }
 
@@ -127,35 +147,18 @@ impl RetryPolicy<'_> {
     }
 
     /// Waits until the next attempt, at `until`. False if there is to be none.
-    fn pause(&self, clock: &dyn Clock, until: Instant, generation: CallGeneration) -> bool {
+    fn pause(
+        &self,
+        store: &Store,
+        clock: &dyn Clock,
+        until: Instant,
+        generation: CallGeneration,
+    ) -> bool {
         self.shutdown.while_pausing(|parker| {
             if !self.is_over(generation) {
-                park(clock, parker, Some(until), self.cancel);
+                store.pause(clock, parker, until, self.cancel);
             }
         });
         !self.is_over(generation)
-    }
-}
-
-/// Whether there is a message, or all senders are gone. Takes no message: others may wait on the
-/// same channel.
-pub(crate) fn is_cancelled(cancel: Option<&Receiver<()>>) -> bool {
-    cancel.is_some_and(|cancel| {
-        let mut select = Select::new();
-        select.recv(cancel);
-        select.try_ready().is_ok()
-    })
-}
-
-/// Parks on a clock until `deadline`, unless unparked or cancelled.
-pub(crate) fn park(
-    clock: &dyn Clock,
-    parker: &Parker,
-    deadline: Option<Instant>,
-    cancel: Option<&Receiver<()>>,
-) {
-    match cancel {
-        Some(cancel) => clock.park(parker, deadline, cancel),
-        None => clock.park(parker, deadline, &never()),
     }
 }

@@ -2,9 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use hashed_wheel::Parker;
-
-use crate::model::sync::Mutex;
+use crate::model::sync::{Mutex, Parker};
 
 /// How often calls had been aborted when a call started. The next abort ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,18 +1,20 @@
 //! Where the operations of one client run: in memory, on one server, or on the nodes of a cluster.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use hashed_wheel::Parker;
+use crossbeam_channel::Receiver;
+use hashed_wheel::Clock;
 
 use crate::error::Error;
+use crate::model::sync::{Parker, park, pass_until};
 use crate::ops::Operation;
 use crate::ops::by_kind::SharedOperation;
 use crate::ops::value::{FromReply, Value};
 use crate::store::failure::Failure;
 use crate::store::listener::Listener;
-use crate::store::memory::{Memory, Session};
-use crate::store::pipeline::{HashSlot, PipelineRequest, PipelineSource, SentDetached, ServerId};
+use crate::store::memory::{Memory, Sending, Session};
+use crate::store::pipeline::{PipelineRequest, PipelineSource, SentDetached};
 use crate::store::redis::address::url::{Location, Peer, Place};
 use crate::store::redis::cluster::cluster::Cluster;
 use crate::store::redis::net::deadline::Deadline;
@@ -21,6 +23,7 @@ use crate::store::redis::node::node::Node;
 use crate::store::redis::resp::slot::slot_of;
 use crate::store::redis::sentinel::master::{Master, MasterEndpoint};
 use crate::store::redis::sentinel::query::Sentinels;
+use crate::store::server_id::{HashSlot, ServerId};
 use crate::store::shutdown::CallGeneration;
 
 /// What runs a client's operations. All variants run the same operations and deliver the same
@@ -71,6 +74,19 @@ impl Store {
         }
     }
 
+    /// Asks the server, or each master of a cluster, whether it is there. Returns within `timeout`.
+    pub(crate) fn ping(
+        &self,
+        timeout: Duration,
+        generation: CallGeneration,
+    ) -> Result<(), Failure> {
+        match self {
+            Self::Memory(session) => session.ping(),
+            Self::Single(node) => node.ping(timeout, generation),
+            Self::Cluster(cluster) => cluster.ping(timeout, generation),
+        }
+    }
+
     /// Sends one operation once and returns its reply. It returns within `timeout`, whatever the
     /// server does.
     pub(crate) fn run<O: Operation + ?Sized>(
@@ -80,12 +96,35 @@ impl Store {
         generation: CallGeneration,
     ) -> Result<O::Reply, Failure> {
         let value = match self {
-            Self::Memory(session) => session.execute(operation, timeout),
+            Self::Memory(session) => session.execute(operation, timeout, Sending::Call),
             Self::Single(node) => {
                 node.execute(operation, &mut Deadline::after(timeout), generation, false)
             }
             Self::Cluster(cluster) => cluster.execute(operation, timeout, generation),
         }?;
+        operation.decode(value).map_err(Failure::unexpected)
+    }
+
+    /// The servers that have keys, as far as is known.
+    pub(crate) fn servers(&self) -> Vec<ServerId> {
+        match self {
+            Self::Memory(_) | Self::Single(_) => vec![ServerId::ONLY],
+            Self::Cluster(cluster) => cluster.topology().serving(),
+        }
+    }
+
+    /// As [`run`](Self::run), on this server, whatever the keys.
+    pub(crate) fn run_on<O: Operation + ?Sized>(
+        &self,
+        server: ServerId,
+        operation: &O,
+        timeout: Duration,
+        generation: CallGeneration,
+    ) -> Result<O::Reply, Failure> {
+        let Self::Cluster(cluster) = self else {
+            return self.run(operation, timeout, generation);
+        };
+        let value = cluster.execute_on(server, operation, timeout, generation)?;
         operation.decode(value).map_err(Failure::unexpected)
     }
 
@@ -106,7 +145,7 @@ impl Store {
         };
         match self {
             Self::Memory(session) => {
-                on_value(session.execute(operation, timeout));
+                on_value(session.execute(operation, timeout, Sending::Detached));
                 Ok(SentDetached::Answered)
             }
             Self::Single(node) => {
@@ -146,7 +185,7 @@ impl Store {
         match self {
             Self::Memory(session) => {
                 while let Some(PipelineRequest { operation, tag, timeout }) = source.next() {
-                    let value = session.execute(&operation, timeout);
+                    let value = session.execute(&operation, timeout, Sending::Background);
                     let decode = |value| operation.decode(value).map_err(Failure::unexpected);
                     source.on_reply(tag, value.and_then(decode));
                 }
@@ -226,11 +265,35 @@ impl Store {
         !matches!(self, Self::Memory(_))
     }
 
+    /// Whether a call that failed is worth another attempt. In memory after a fault of a single
+    /// command.
+    pub(crate) fn may_answer_later(&self) -> bool {
+        match self {
+            Self::Memory(session) => session.may_answer_later(),
+            Self::Single(_) | Self::Cluster(_) => true,
+        }
+    }
+
+    /// Pauses between two attempts. In memory the time [passes](Clock::pass_until): nothing else
+    /// may move the clock of a test while the test waits for this call.
+    pub(crate) fn pause(
+        &self,
+        clock: &dyn Clock,
+        parker: &Parker,
+        until: Instant,
+        cancel: Option<&Receiver<()>>,
+    ) {
+        match self {
+            Self::Memory(_) => pass_until(clock, parker, until, cancel),
+            Self::Single(_) | Self::Cluster(_) => park(clock, parker, Some(until), cancel),
+        }
+    }
+
     /// How often a server took over from another, or was restarted. Keys of the last one need not
     /// be on this one.
     pub(crate) fn moves(&self) -> u64 {
         match self {
-            Self::Memory(_) => 0,
+            Self::Memory(session) => session.moves(),
             Self::Single(node) => node.server().moves(),
             Self::Cluster(cluster) => cluster.topology().moves(),
         }
@@ -239,7 +302,7 @@ impl Store {
     /// Whether one of the failovers after the first `before` concerned the server that has `key`.
     pub(crate) fn has_moved(&self, key: &str, before: u64) -> bool {
         match self {
-            Self::Memory(_) => false,
+            Self::Memory(session) => session.moves() > before,
             Self::Single(node) => node.server().moves() > before,
             Self::Cluster(cluster) => cluster.topology().has_moved(key, before),
         }
@@ -249,7 +312,7 @@ impl Store {
     /// [known](Self::knows).
     pub(crate) fn wake_on_move(&self, server: ServerId, parker: &Parker) {
         match self {
-            Self::Memory(_) => {}
+            Self::Memory(session) => session.wake_on_move(parker),
             Self::Single(node) => node.server().wake_on_move(parker),
             Self::Cluster(cluster) => cluster.wake_on_move(server, parker),
         }

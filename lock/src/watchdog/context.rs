@@ -15,9 +15,20 @@ use crate::model::panics;
 use crate::model::settings::Settings;
 use crate::store::{ServerId, Store};
 
+/// What the client says of itself.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientDescription {
+    /// Its identity, as in its owners.
+    pub(crate) id: String,
+    pub(crate) label: Arc<str>,
+    /// When it started, by its clock.
+    pub(crate) started: Instant,
+}
+
 /// The client's store, clock, settings and holds, and where the watchdog counts and reports.
 #[derive(Debug)]
 pub(crate) struct Context {
+    pub(crate) client: ClientDescription,
     pub(crate) store: Arc<Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) settings: Settings,

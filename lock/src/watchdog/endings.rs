@@ -7,6 +7,7 @@ use crate::error::LostReason;
 use crate::hold::hold::Hold;
 use crate::hold::state::Loss;
 use crate::model::kind::Kind;
+use crate::ops::value::ServerTime;
 use crate::watchdog::release_queue::ReleaseId;
 use crate::watchdog::shared::Shared;
 use crate::watchdog::worker::RenewalWorker;
@@ -18,10 +19,13 @@ pub(crate) fn end(shared: &Shared, hold: &Arc<Hold>) -> Result<(), Loss> {
     shared.context.holds.remove(hold);
     let now = shared.context.now();
     let result = hold.end_released(now);
+    if result.as_ref().map_or_else(|loss| loss.first, |()| true) {
+        count_end(shared, hold, now);
+    }
     // If it was not the first to find out, the loss is reported and the release queued already.
     if let Err(Loss { reason, first: true }) = result {
         report_loss(shared, hold, now, reason);
-        if hold.key_may_outlive_validity() || hold.late_copy_deadline().is_some() {
+        if leaves_release(hold, reason) {
             shared.releases.queue_hold(now, hold);
         }
         tell_waiters(shared, hold);
@@ -40,12 +44,32 @@ pub(crate) fn lose_at(shared: &Shared, hold: &Arc<Hold>, now: Instant, reason: L
     if !hold.lose(now, reason) {
         return;
     }
+    count_end(shared, hold, now);
     report_loss(shared, hold, now, reason);
-    let is_gone = matches!(reason, LostReason::Deleted | LostReason::TakenOver);
-    if hold.late_copy_deadline().is_some() || (!is_gone && hold.key_may_outlive_validity()) {
+    if leaves_release(hold, reason) {
         shared.releases.queue_hold(now, hold);
     }
     tell_waiters(shared, hold);
+}
+
+fn count_end(shared: &Shared, hold: &Hold, now: Instant) {
+    let acquires = shared.context.counters.acquires();
+    acquires.hold_ended(hold.kind, hold.metrics_label(), || hold.held_for(now));
+}
+
+fn leaves_release(hold: &Hold, reason: LostReason) -> bool {
+    loss_leaves_release(reason, hold.key_may_outlive_validity(), hold.late_copy_deadline())
+}
+
+/// Whether a hold that was lost is to be released all the same: the server may still have its key,
+/// or a copy of its acquire may arrive.
+pub(crate) fn loss_leaves_release(
+    reason: LostReason,
+    key_may_outlive_validity: bool,
+    late_copy_deadline: Option<ServerTime>,
+) -> bool {
+    let is_gone = matches!(reason, LostReason::Deleted | LostReason::TakenOver);
+    late_copy_deadline.is_some() || (!is_gone && key_may_outlive_validity)
 }
 
 /// Threads of this client may wait for it that no message reaches.

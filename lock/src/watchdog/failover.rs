@@ -91,10 +91,6 @@ impl FailoverCheck {
     /// A release is acknowledged. The server that did so may have been replaced since, or may be
     /// replaced soon.
     pub(crate) fn log_release(&self, sent_at: Instant, release: AcknowledgedRelease) {
-        if !self.context.store.may_recover_by_itself() {
-            // In memory nothing takes over.
-            return;
-        }
         {
             let mut log = self.released.lock();
             let moved_at = self.moved_at.load(Ordering::SeqCst);

@@ -20,6 +20,7 @@ pub(crate) mod dispatch;
 pub(crate) mod endings;
 pub(crate) mod failover;
 pub(crate) mod pending_releases;
+pub(crate) mod record_writer;
 pub(crate) mod release_log;
 pub(crate) mod release_queue;
 pub(crate) mod release_sender;
@@ -36,9 +37,10 @@ pub(crate) mod worker;
 pub(crate) mod worker_thread;
 pub(crate) mod workers;
 
-pub(crate) use pending_releases::Moment;
+pub(crate) use context::ClientDescription;
+pub(crate) use pending_releases::LogicalTime;
 #[cfg(feature = "metrics")]
 pub(crate) use pending_releases::PendingReleases;
-pub(crate) use release_queue::{ReleaseId, ReleaseOp};
+pub(crate) use release_queue::{ReleaseId, ReleaseOp, may_be_undone};
 pub(crate) use unread_release::{SendLimit, reason_of_loss};
 pub(crate) use watchdog::Watchdog;

@@ -8,12 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use hashed_wheel::Parker;
-
 use crate::hold::hold::Hold;
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
-use crate::model::sync::Mutex;
+use crate::model::sync::{Mutex, Parker, park};
 use crate::ops::by_kind::HoldId;
 use crate::ops::value::ServerTime;
 use crate::watchdog::context::Context;
@@ -30,21 +28,21 @@ pub(crate) struct PendingReleases {
     in_flight: Mutex<Vec<InFlight>>,
     settled: Mutex<VecDeque<Settled>>,
     names: RandomState,
-    /// The next [`Moment`].
+    /// The next [`LogicalTime`].
     next: AtomicU64,
     /// The threads that wait for releases to be acknowledged.
     flush_waiters: Mutex<Vec<Parker>>,
 }
 
-/// The order in which releases begin and are settled, and acquires are sent.
+/// Logical time: the order in which releases begin and are settled, and acquires are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Moment(u64);
+pub(crate) struct LogicalTime(u64);
 
 /// A release that is not queued.
 #[derive(Debug)]
 struct InFlight {
     id: ReleaseId,
-    begun: Moment,
+    begun: LogicalTime,
     stage: Stage,
 }
 
@@ -53,8 +51,8 @@ struct InFlight {
 struct Settled {
     /// The hash of its name.
     name: u64,
-    begun: Moment,
-    at: Moment,
+    begun: LogicalTime,
+    at: LogicalTime,
 }
 
 /// So many are remembered. If more are settled while an acquire is under way, it asks once more.
@@ -68,6 +66,8 @@ enum Stage {
     Sending,
     /// It was sent, and nobody waits for the reply. Without an acknowledgement this is queued.
     Unread(Box<QueuedRelease>),
+    /// The reply was read, or none will come. It is about to be queued if it is not acknowledged.
+    Settling,
 }
 
 /// The releases that no server has acknowledged.
@@ -103,45 +103,52 @@ impl PendingReleases {
         self.begin(id.into(), Stage::Waiting);
     }
 
+    /// Whether an owner of this client is in a queue on the server.
+    pub(crate) fn has_waiters(&self) -> bool {
+        self.in_flight.lock().iter().any(|release| matches!(release.stage, Stage::Waiting))
+    }
+
     fn begin(&self, id: ReleaseId, stage: Stage) {
         let mut in_flight = self.in_flight.lock();
-        in_flight.push(InFlight { id, begun: self.step(), stage });
+        in_flight.push(InFlight { id, begun: self.advance(), stage });
     }
 
     /// That release has an answer, or it is queued.
     pub(crate) fn end_in_flight(&self, id: &ReleaseId) {
-        let begun = self.in_flight.lock().iter().find(|own| own.id == *id).map(|own| own.begun);
-        if let Some(begun) = begun {
-            self.note_settled(&id.name, begun);
+        let mut in_flight = self.in_flight.lock();
+        if let Some(index) = in_flight.iter().position(|own| own.id == *id) {
+            if let Some(own) = in_flight.get(index) {
+                self.note_settled(&id.name, own.begun);
+            }
+            in_flight.swap_remove(index);
         }
-        self.in_flight.lock().retain(|other| other.id != *id);
+        drop(in_flight);
         self.wake_flush_waiters();
     }
 
     /// A queued release of this name is about to be settled.
     pub(crate) fn note_dequeued(&self, name: &LockName) {
-        self.note_settled(name, Moment(0));
+        self.note_settled(name, LogicalTime(0));
     }
 
     /// Before it is removed from what is pending: a thread that looks there first and here
     /// afterwards finds it.
-    fn note_settled(&self, name: &LockName, begun: Moment) {
+    fn note_settled(&self, name: &LockName, begun: LogicalTime) {
         let name = self.names.hash_one(name);
         let mut settled = self.settled.lock();
         if settled.len() == SETTLED {
             settled.pop_front();
         }
-        settled.push_back(Settled { name, begun, at: self.step() });
+        settled.push_back(Settled { name, begun, at: self.advance() });
     }
 
-    /// Now.
-    pub(crate) fn moment(&self) -> Moment {
-        Moment(self.next.load(Ordering::SeqCst))
+    pub(crate) fn logical_time(&self) -> LogicalTime {
+        LogicalTime(self.next.load(Ordering::SeqCst))
     }
 
-    /// The next moment has come.
-    fn step(&self) -> Moment {
-        Moment(self.next.fetch_add(1, Ordering::SeqCst))
+    /// Returns the present time, and advances it by one.
+    fn advance(&self) -> LogicalTime {
+        LogicalTime(self.next.fetch_add(1, Ordering::SeqCst))
     }
 
     /// Notes that a release in flight is about to be sent without a wait for its reply, and what is
@@ -153,13 +160,22 @@ impl PendingReleases {
         }
     }
 
-    /// Ends that: the release has a reply, gets none, or was not sent. It is in flight until
-    /// [`end_in_flight`](Self::end_in_flight), and the caller queues it if it must be. `None` if
-    /// another thread has queued it already: then its reply says nothing any more.
+    /// Ends that: the release has a reply, or gets none. It counts as unread until
+    /// [`end_in_flight`](Self::end_in_flight), and the caller queues it before if it must be.
+    /// `None` if another thread has queued it already: then its reply says nothing any more.
     pub(crate) fn take_unread(&self, id: &ReleaseId) -> Option<QueuedRelease> {
+        self.end_unread(id, Stage::Settling)
+    }
+
+    /// Ends that: the release was not sent. It is in flight as before.
+    pub(crate) fn cancel_unread(&self, id: &ReleaseId) {
+        drop(self.end_unread(id, Stage::Sending));
+    }
+
+    fn end_unread(&self, id: &ReleaseId, then: Stage) -> Option<QueuedRelease> {
         let mut in_flight = self.in_flight.lock();
         let own = in_flight.iter_mut().find(|other| other.id == *id)?;
-        match std::mem::replace(&mut own.stage, Stage::Sending) {
+        match std::mem::replace(&mut own.stage, then) {
             Stage::Unread(release) => Some(*release),
             stage => {
                 own.stage = stage;
@@ -168,9 +184,10 @@ impl PendingReleases {
         }
     }
 
-    /// The releases whose replies nobody has read.
+    /// The releases whose replies nobody has read, or that are being settled by them.
     pub(crate) fn unread(&self) -> usize {
-        let is_unread = |other: &&InFlight| matches!(other.stage, Stage::Unread(_));
+        let is_unread =
+            |other: &&InFlight| matches!(other.stage, Stage::Unread(_) | Stage::Settling);
         self.in_flight.lock().iter().filter(is_unread).count()
     }
 
@@ -190,7 +207,7 @@ impl PendingReleases {
     /// Whether a release of this name had begun at `sent_at` and is not settled: sent and not
     /// answered, or queued and not refused. On a store that stays as it is, what was refused once
     /// is settled.
-    pub(crate) fn is_outstanding(&self, name: &LockName, sent_at: Moment) -> bool {
+    pub(crate) fn is_outstanding(&self, name: &LockName, sent_at: LogicalTime) -> bool {
         let is_it = |other: &InFlight| {
             let is_release = !matches!(other.stage, Stage::Waiting);
             is_release && other.begun < sent_at && other.id.name == *name
@@ -207,7 +224,7 @@ impl PendingReleases {
 
     /// Whether a release of this name may have been [outstanding](Self::is_outstanding) at
     /// `sent_at`, and was settled since. Asked after that.
-    pub(crate) fn was_settled(&self, name: &LockName, sent_at: Moment) -> bool {
+    pub(crate) fn was_settled(&self, name: &LockName, sent_at: LogicalTime) -> bool {
         let settled = self.settled.lock();
         // What was forgotten may have been one.
         let forgot =
@@ -276,6 +293,7 @@ impl PendingReleases {
     pub(crate) fn of_hold(&self, now: Instant, hold: &Hold) -> QueuedRelease {
         let (lease, late_copy_deadline) = (hold.longest_lease(), hold.late_copy_deadline());
         self.of_acquired(now, &hold.id(), lease, late_copy_deadline, None)
+            .keeping(hold.keep(|| now))
     }
 
     /// Queues what is released by itself because it could not be released with others.
@@ -358,7 +376,7 @@ impl PendingReleases {
             if is_over || !may_succeed || now >= deadline {
                 break;
             }
-            self.context.clock.park(&parker, Some(deadline), &crossbeam_channel::never());
+            park(&*self.context.clock, &parker, Some(deadline), None);
         }
         self.flush_waiters.lock().retain(|other| !other.is(&parker));
         self.unacknowledged_ids()

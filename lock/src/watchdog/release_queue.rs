@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,13 +17,13 @@ use crate::hold::hold::Hold;
 use crate::model::kind::Kind;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
-use crate::ops::by_kind::HoldId;
+use crate::ops::Released;
+use crate::ops::by_kind::{HoldId, SharedOperation};
 use crate::ops::value::ServerTime;
-use crate::ops::{Operation, Released};
 use crate::store::Failure;
 
 /// A command that releases something. It may be sent any number of times.
-pub(crate) type ReleaseOp = Arc<dyn Operation<Reply = Released> + Send + Sync>;
+pub(crate) type ReleaseOp = SharedOperation<Released>;
 
 /// Signals that a release was acknowledged or given up: nothing is sent, it is dropped.
 pub(crate) type DoneSignal = Sender<Infallible>;
@@ -30,10 +31,11 @@ pub(crate) type DoneSignal = Sender<Infallible>;
 /// What is released: a hold, or what one request took of a semaphore.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ReleaseId {
+    /// Compared first: two releases rarely have the same owner.
+    pub(crate) owner: Owner,
     /// `None` for a semaphore.
     pub(crate) kind: Option<Kind>,
     pub(crate) name: LockName,
-    pub(crate) owner: Owner,
 }
 
 impl From<HoldId> for ReleaseId {
@@ -61,21 +63,72 @@ impl ReleaseId {
 #[derive(Debug)]
 pub(crate) struct QueuedRelease {
     id: ReleaseId,
-    /// `None` for a hold, whose id says how it is released: a million of them would be 150 MB.
-    permits: Option<ReleaseOp>,
-    /// Until when a copy of the acquire may arrive.
-    late_copy_deadline: Option<ServerTime>,
-    due: Instant,
-    pause: Duration,
-    /// When nothing can be left to release.
-    expires: Instant,
-    acknowledged: bool,
+    /// `None` for a hold, whose id says how it is released: a million of them would be 150 MB. Not
+    /// for one whose key stays.
+    operation: Option<ReleaseOp>,
+    schedule: ReleaseSchedule,
     /// The server will not do it, as far as its last answer says.
     refused: bool,
     /// Dropped with the acknowledgement.
     done: Option<DoneSignal>,
     /// Until a copy of it may have run.
     ended: Option<EndedHold>,
+}
+
+/// When a release is sent, and when no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ReleaseSchedule {
+    /// Until when a copy of the acquire may arrive.
+    late_copy_deadline: Option<ServerTime>,
+    pub(crate) due: Instant,
+    pause: Duration,
+    /// When nothing can be left to release.
+    expires: Instant,
+    acknowledged: bool,
+}
+
+/// Whether a release that ran at this time of the server may be undone by a copy of the acquire.
+pub(crate) fn may_be_undone(late_copy_deadline: Option<ServerTime>, at: ServerTime) -> bool {
+    late_copy_deadline.is_some_and(|deadline| deadline >= at)
+}
+
+impl ReleaseSchedule {
+    /// Due at `due`. Nothing is left to release `lifetime` later.
+    pub(crate) fn new(
+        due: Instant,
+        lifetime: Duration,
+        late_copy_deadline: Option<ServerTime>,
+    ) -> Self {
+        let expires = due + lifetime + GRACE;
+        Self { late_copy_deadline, due, pause: FIRST_PAUSE, expires, acknowledged: false }
+    }
+
+    /// The server released it when its clock was at `at`. True if it is to be sent again: once a
+    /// copy of the acquire would be too late, at the latest when the lease has ended.
+    #[must_use]
+    pub(crate) fn acknowledge(&mut self, now: Instant, at: ServerTime) -> bool {
+        self.acknowledged = true;
+        let Some(deadline) = self.late_copy_deadline else { return false };
+        if !may_be_undone(self.late_copy_deadline, at) || now >= self.expires {
+            return false;
+        }
+        let wait = u64::try_from(deadline.0.saturating_sub(at.0)).unwrap_or(u64::MAX);
+        let wait = Duration::from_millis(wait.saturating_add(1));
+        self.due = now.checked_add(wait).map_or(self.expires, |due| due.min(self.expires));
+        true
+    }
+
+    /// It got no answer. True if it is to be sent again, after a pause; false if its lease has
+    /// expired.
+    #[must_use]
+    pub(crate) fn fail(&mut self, now: Instant) -> bool {
+        if now >= self.expires {
+            return false;
+        }
+        self.due = now + self.pause;
+        self.pause = (self.pause * 2).min(MAX_PAUSE);
+        true
+    }
 }
 
 /// A hold that was released, so that its owner is told if the server does not know it.
@@ -95,6 +148,8 @@ pub(crate) struct Acknowledged {
     pub(crate) lifetime: Duration,
     /// The hold, if this acknowledgement tells whether it was there.
     pub(crate) ended: Option<EndedHold>,
+    /// Whether the key of the hold stays.
+    pub(crate) is_kept: bool,
 }
 
 impl QueuedRelease {
@@ -107,25 +162,20 @@ impl QueuedRelease {
         late_copy_deadline: Option<ServerTime>,
         done: Option<DoneSignal>,
     ) -> Self {
-        let expires = due + lifetime + GRACE;
-        let permits = id.kind.is_none().then_some(release);
-        Self {
-            id,
-            permits,
-            late_copy_deadline,
-            due,
-            pause: FIRST_PAUSE,
-            expires,
-            acknowledged: false,
-            refused: false,
-            done,
-            ended: None,
-        }
+        let operation = id.kind.is_none().then_some(release);
+        let schedule = ReleaseSchedule::new(due, lifetime, late_copy_deadline);
+        Self { id, operation, schedule, refused: false, done, ended: None }
     }
 
     /// The same for a hold whose release has not run so far.
     pub(crate) fn of_hold(self, ended: Option<EndedHold>) -> Self {
         Self { ended, ..self }
+    }
+
+    /// The same for a hold whose key stays: `keep` ends it.
+    pub(crate) fn keeping(mut self, keep: Option<ReleaseOp>) -> Self {
+        self.operation = keep.or(self.operation);
+        self
     }
 
     /// The same for a release that one server has acknowledged, but another may not know.
@@ -135,7 +185,9 @@ impl QueuedRelease {
         release: ReleaseOp,
         lifetime: Duration,
     ) -> Self {
-        Self { acknowledged: true, ..Self::new(due, id, release, lifetime, None, None) }
+        let mut queued = Self::new(due, id, release, lifetime, None, None);
+        queued.schedule.acknowledged = true;
+        queued
     }
 
     pub(crate) fn id(&self) -> &ReleaseId {
@@ -145,16 +197,22 @@ impl QueuedRelease {
     /// What is sent.
     fn operation(&self) -> Option<ReleaseOp> {
         let of_hold = || self.id.hold_id().map(|hold_id| hold_id.release());
-        self.permits.clone().or_else(of_hold)
+        self.operation.clone().or_else(of_hold)
     }
 
     /// Whether a copy of the acquire may arrive after a release at this time of the server.
     pub(crate) fn may_be_undone_after(&self, at: ServerTime) -> bool {
-        self.late_copy_deadline.is_some_and(|deadline| deadline >= at)
+        may_be_undone(self.schedule.late_copy_deadline, at)
     }
 
     fn name_bytes(&self) -> usize {
         self.id.name.as_str().len()
+    }
+
+    /// Whether it may still change what the server has. Not once the server has refused it: then an
+    /// acquire that is refused too has met what stays there.
+    fn is_outstanding(&self) -> bool {
+        !self.schedule.acknowledged && !self.refused
     }
 }
 
@@ -170,8 +228,20 @@ pub(crate) struct ReleaseQueue {
     /// Those that are being sent. They stay here, so that no end of the round can lose them. In the
     /// order in which they are sent, which is that of the replies.
     in_round: VecDeque<QueuedRelease>,
+    /// Both of them, by the hash of the name. Two names with one hash would be taken for one, which
+    /// makes an acquire wait for a release that does not concern it.
+    by_name: BTreeMap<u64, NameCounts>,
+    hasher: RandomState,
     /// Given up: the queue was full, the lease has expired, or the client has ended.
     pub(crate) abandoned: u64,
+}
+
+/// The releases of one name.
+#[derive(Debug, Default)]
+struct NameCounts {
+    pending: usize,
+    /// Those that are [outstanding](QueuedRelease::is_outstanding).
+    outstanding: usize,
 }
 
 /// A shutdown queues everything that the client holds, and a client may hold a million locks. One
@@ -202,14 +272,29 @@ impl ReleaseQueue {
     }
 
     fn add(&mut self, release: QueuedRelease) {
+        let counts = self.by_name.entry(self.hasher.hash_one(&release.id.name)).or_default();
+        counts.pending += 1;
+        counts.outstanding += usize::from(release.is_outstanding());
         self.name_bytes = self.name_bytes.saturating_add(release.name_bytes());
         self.added += 1;
-        self.queued.insert((release.due, self.added), release);
+        self.queued.insert((release.schedule.due, self.added), release);
     }
 
-    /// The first that is due.
+    /// This one is not pending any more, or about to be added again.
+    fn uncount(&mut self, release: &QueuedRelease) {
+        let hash = self.hasher.hash_one(&release.id.name);
+        let Some(counts) = self.by_name.get_mut(&hash) else { return };
+        counts.pending = counts.pending.saturating_sub(1);
+        let outstanding = usize::from(release.is_outstanding());
+        counts.outstanding = counts.outstanding.saturating_sub(outstanding);
+        if counts.pending == 0 {
+            self.by_name.remove(&hash);
+        }
+    }
+
+    /// The first that is due. It is still counted among those of its name.
     fn take_first(&mut self, now: Instant) -> Option<QueuedRelease> {
-        let first = self.queued.first_entry().filter(|first| first.get().due <= now)?;
+        let first = self.queued.first_entry().filter(|first| first.get().schedule.due <= now)?;
         let release = first.remove();
         self.name_bytes = self.name_bytes.saturating_sub(release.name_bytes());
         Some(release)
@@ -230,6 +315,7 @@ impl ReleaseQueue {
     /// Queues again what got no answer in the round. It may have run.
     pub(crate) fn end_round(&mut self, now: Instant) {
         while let Some(mut sent) = self.in_round.pop_front() {
+            self.uncount(&sent);
             sent.ended = None;
             self.retry_later(now, sent);
         }
@@ -245,18 +331,15 @@ impl ReleaseQueue {
         at: ServerTime,
     ) -> Acknowledged {
         let Some(mut sent) = self.take_from_round(id) else { return Acknowledged::default() };
-        let lifetime = sent.expires.saturating_duration_since(now + GRACE);
-        let (first, ended) = (!sent.acknowledged, sent.ended.take());
-        let deadline = sent.late_copy_deadline.filter(|deadline| *deadline >= at);
-        if let Some(deadline) = deadline.filter(|_| now < sent.expires) {
-            let wait = u64::try_from(deadline.0.saturating_sub(at.0)).unwrap_or(u64::MAX);
-            let wait = Duration::from_millis(wait.saturating_add(1));
-            sent.acknowledged = true;
+        let lifetime = sent.schedule.expires.saturating_duration_since(now + GRACE);
+        let (first, ended) = (!sent.schedule.acknowledged, sent.ended.take());
+        // The key stays under another owner. What a late copy creates does not stay.
+        let is_kept = sent.id.kind.is_some() && sent.operation.take().is_some();
+        if sent.schedule.acknowledge(now, at) {
             sent.done = None;
-            sent.due = now.checked_add(wait).map_or(sent.expires, |due| due.min(sent.expires));
             self.add(sent);
         }
-        Acknowledged { first, lifetime, ended }
+        Acknowledged { first, lifetime, ended, is_kept }
     }
 
     /// The release got no answer, or an error.
@@ -272,7 +355,9 @@ impl ReleaseQueue {
 
     fn take_from_round(&mut self, id: &ReleaseId) -> Option<QueuedRelease> {
         let index = self.in_round.iter().position(|sent| sent.id == *id)?;
-        self.in_round.remove(index)
+        let sent = self.in_round.remove(index)?;
+        self.uncount(&sent);
+        Some(sent)
     }
 
     /// Up to `max` that are due and not in the round: those that are sent next.
@@ -281,7 +366,7 @@ impl ReleaseQueue {
     }
 
     fn due_values(&self, now: Instant) -> impl Iterator<Item = &QueuedRelease> {
-        self.queued.values().take_while(move |queued| queued.due <= now)
+        self.queued.values().take_while(move |queued| queued.schedule.due <= now)
     }
 
     /// Takes out those of the first `max` due ones that have `moved` to the queue of another
@@ -293,6 +378,9 @@ impl ReleaseQueue {
         moved: impl Fn(&ReleaseId) -> bool,
     ) -> Vec<QueuedRelease> {
         let due: Vec<_> = (0..max).map_while(|_| self.take_first(now)).collect();
+        for queued in &due {
+            self.uncount(queued);
+        }
         let (moved, stay): (Vec<_>, Vec<_>) = due.into_iter().partition(|queued| moved(&queued.id));
         for queued in stay {
             self.add(queued);
@@ -302,38 +390,38 @@ impl ReleaseQueue {
 
     /// Queues it again after a pause, unless its lease has expired.
     pub(crate) fn retry_later(&mut self, now: Instant, mut sent: QueuedRelease) {
-        if now >= sent.expires {
+        if sent.schedule.fail(now) {
+            self.add(sent);
+        } else {
             self.abandoned += 1;
-            return;
         }
-        sent.due = now + sent.pause;
-        sent.pause = (sent.pause * 2).min(MAX_PAUSE);
-        self.add(sent);
     }
 
     /// The client ends. What was never acknowledged is abandoned.
     pub(crate) fn abandon(&mut self) {
-        let left = self.queued.values().filter(|queued| !queued.acknowledged).count();
-        self.queued.clear();
+        let left = self.queued.values().filter(|queued| !queued.schedule.acknowledged).count();
+        for queued in std::mem::take(&mut self.queued).into_values() {
+            self.uncount(&queued);
+        }
         self.name_bytes = 0;
         self.abandoned += u64::try_from(left).unwrap_or(u64::MAX);
     }
 
     /// Whether some that were never acknowledged are due, or being sent.
     pub(crate) fn has_untried(&self, now: Instant) -> bool {
-        self.due_values(now).chain(&self.in_round).any(|queued| !queued.acknowledged)
+        self.due_values(now).chain(&self.in_round).any(|queued| !queued.schedule.acknowledged)
     }
 
     /// Whether there are some that were never acknowledged.
     pub(crate) fn has_unacknowledged(&self) -> bool {
-        self.all().any(|queued| !queued.acknowledged)
+        self.all().any(|queued| !queued.schedule.acknowledged)
     }
 
     /// The same for those of one name.
     pub(crate) fn has_untried_of(&self, now: Instant, name: &LockName) -> bool {
-        self.due_values(now)
-            .chain(&self.in_round)
-            .any(|queued| !queued.acknowledged && queued.id.name == *name)
+        let mut due = self.due_values(now).chain(&self.in_round);
+        self.contains(name)
+            && due.any(|queued| !queued.schedule.acknowledged && queued.id.name == *name)
     }
 
     /// When the next release is due.
@@ -343,7 +431,10 @@ impl ReleaseQueue {
 
     /// When the last of those that were never acknowledged is due.
     pub(crate) fn last_due(&self) -> Option<Instant> {
-        self.queued.values().rfind(|queued| !queued.acknowledged).map(|queued| queued.due)
+        self.queued
+            .values()
+            .rfind(|queued| !queued.schedule.acknowledged)
+            .map(|queued| queued.schedule.due)
     }
 
     /// How many are pending.
@@ -352,20 +443,27 @@ impl ReleaseQueue {
     }
 
     /// Whether a release of this name was never acknowledged, and may still change what the server
-    /// has. Not one that the server has refused: then an acquire that is refused too has met what
-    /// stays there.
+    /// has. It takes no longer with more releases of other names, nor does
+    /// [`contains`](Self::contains).
     pub(crate) fn is_outstanding(&self, name: &LockName) -> bool {
-        self.all().any(|queued| !queued.acknowledged && !queued.refused && queued.id.name == *name)
+        self.counts_of(name).is_some_and(|counts| counts.outstanding > 0)
     }
 
     /// Whether a release of this name is pending, of whatever owner.
     pub(crate) fn contains(&self, name: &LockName) -> bool {
-        self.all().any(|queued| queued.id.name == *name)
+        self.counts_of(name).is_some()
+    }
+
+    fn counts_of(&self, name: &LockName) -> Option<&NameCounts> {
+        self.by_name.get(&self.hasher.hash_one(name))
     }
 
     /// Those that were never acknowledged.
     pub(crate) fn unacknowledged(&self) -> Vec<ReleaseId> {
-        self.all().filter(|queued| !queued.acknowledged).map(|queued| queued.id.clone()).collect()
+        self.all()
+            .filter(|queued| !queued.schedule.acknowledged)
+            .map(|queued| queued.id.clone())
+            .collect()
     }
 
     fn all(&self) -> impl Iterator<Item = &QueuedRelease> {
@@ -508,6 +606,50 @@ mod tests {
         let moved = releases.take_due(now, 3, |id| id.name.as_str() == "a");
         assert_eq!((moved.len(), releases.len(), releases.name_bytes), (1, 3, 3));
         assert!(releases.contains(&LockName::parse("a").unwrap()), "the fourth is not next");
+    }
+
+    /// What was a look at every release says of each name, at any moment.
+    #[test]
+    fn the_releases_of_a_name_are_known_however_they_come_and_go() {
+        let mut now = origin();
+        let mut releases = ReleaseQueue::default();
+        let names: Vec<_> = ["a", "b", "c"].map(|name| LockName::parse(name).unwrap()).into();
+        let mut random = fastrand::Rng::with_seed(7);
+        let refusal = || Failure::Refused { code: "NOPERM".into(), message: String::new() };
+        for _ in 0..2_000 {
+            now += Duration::from_millis(random.u64(..200));
+            match random.u8(..8) {
+                0..3 => {
+                    let copies = random.bool().then_some(1_000_000);
+                    releases.push(queued(now, names[random.usize(..3)].as_str(), copies));
+                }
+                3 => {
+                    releases.take_due(now, 2, |id| id.name == names[0]);
+                }
+                4 if random.u8(..8) == 0 => releases.abandon(),
+                _ => {
+                    for (id, _) in releases.begin_round(now, 3) {
+                        match random.u8(..5) {
+                            0 => releases.fail(now, &id, &Failure::Closed),
+                            1 => releases.fail(now, &id, &refusal()),
+                            2 => {}
+                            _ => drop(releases.acknowledge(now, &id, ServerTime(5))),
+                        }
+                    }
+                    if random.bool() {
+                        releases.end_round(now);
+                    }
+                }
+            }
+            for name in &names {
+                let of_name = || releases.all().filter(|queued| queued.id.name == *name);
+                assert_eq!(releases.contains(name), of_name().next().is_some());
+                let outstanding = of_name().any(QueuedRelease::is_outstanding);
+                assert_eq!(releases.is_outstanding(name), outstanding);
+            }
+            let counted: usize = releases.by_name.values().map(|counts| counts.pending).sum();
+            assert_eq!(counted, releases.len());
+        }
     }
 
     #[test]

@@ -4,8 +4,9 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use hashed_wheel::{Clock, SystemClock};
+use hashed_wheel::Clock;
 
+use crate::model::sync::SystemClock;
 use crate::ops::Released;
 use crate::store::{Failure, PipelineRequest, PipelineSource};
 use crate::watchdog::release_log::AcknowledgedRelease;
@@ -78,15 +79,15 @@ impl PipelineSource for ReleaseRound<'_> {
             }
         };
         self.shared.releases.note_dequeued(&id.name);
-        let Acknowledged { first, lifetime, ended } =
+        let Acknowledged { first, lifetime, ended, is_kept } =
             self.worker.releases().acknowledge(self.now, &id, released.at);
         self.has_progress |= first;
         if let Some(ended) = ended {
             report_if_lost(self.shared, &ended, released.found, self.now);
         }
         // Permits without owners must not be released twice. Other permits are mostly released by
-        // callers.
-        if id.kind.is_some() {
+        // callers. A hold whose key stays must not be released.
+        if id.kind.is_some() && !is_kept {
             let release = AcknowledgedRelease { id, permits: None, lifetime };
             self.shared.failover.log_release(self.sent_at, release);
         }

@@ -11,7 +11,6 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Instant;
 
-use crate::error::LostReason;
 use crate::hold::state::TimerSlot;
 use crate::model::kind::Layout;
 use crate::model::lease::Lease;
@@ -56,6 +55,8 @@ pub(crate) struct TurnState {
     pub(crate) clock_jumps: ClockJumps,
     /// Whether the server refused everything when something was last refused.
     refuses_all: bool,
+    /// When to look at the client's record next.
+    pub(crate) next_record: Option<Instant>,
 }
 
 /// The renewals of one turn.
@@ -220,18 +221,15 @@ impl RenewalRound<'_> {
     ) {
         let Shared { context, scheduler, .. } = self.shared;
         let hold = &sent.due.hold;
-        match found {
-            Renewed::Prolonged => {
-                context.counters.renewed(answered_at.saturating_duration_since(sent.due.at));
-                hold.set_needs_verification(context.only_server().is_none());
-                // Too late if its validity has ended meanwhile: lost is final, and the ticker
-                // reports it.
-                if hold.extend(answered_at, sent.lease, sent_at) {
-                    scheduler.schedule_renewed(hold, sent.lease, sent_at, &mut self.state.quota);
-                }
-            }
-            Renewed::Deleted => endings::lose(self.shared, hold, LostReason::Deleted),
-            Renewed::TakenOver => endings::lose(self.shared, hold, LostReason::TakenOver),
+        if let Some(reason) = found.loss() {
+            endings::lose(self.shared, hold, reason);
+            return;
+        }
+        context.counters.renewed(answered_at.saturating_duration_since(sent.due.at));
+        hold.set_needs_verification(context.only_server().is_none());
+        // Too late if its validity has ended meanwhile: lost is final, and the ticker reports it.
+        if hold.extend(answered_at, sent.lease, sent_at) {
+            scheduler.schedule_renewed(hold, sent.lease, sent_at, &mut self.state.quota);
         }
     }
 

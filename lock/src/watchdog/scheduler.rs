@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use hashed_wheel::{BatchTimer, HashedWheelTimer};
-
 use crate::error::{Error, Reason};
 use crate::hold::hold::Hold;
 use crate::hold::state::TimerSlot;
+use crate::model::BatchTimer;
 use crate::model::kind::Layout;
 use crate::model::lease::Lease;
 use crate::watchdog::context::Context;
@@ -48,7 +47,7 @@ impl Scheduler {
         &self,
         on_due: impl FnMut(&mut Vec<Arc<Hold>>) + Send + 'static,
     ) -> Result<Arc<Timer>, Error> {
-        let timer = HashedWheelTimer::builder()
+        let timer = BatchTimer::builder()
             .tick_duration(self.context.settings.tick)
             .ticks_per_wheel(BUCKETS)
             .thread_name("lock-ticker")

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::watchdog::context::Context;
 use crate::watchdog::failover::FailoverCheck;
 use crate::watchdog::pending_releases::PendingReleases;
+use crate::watchdog::record_writer::RecordWriter;
 use crate::watchdog::scheduler::Scheduler;
 use crate::watchdog::server_check::ServerCheck;
 use crate::watchdog::workers::{WorkerMain, Workers};
@@ -17,6 +18,7 @@ pub(crate) struct Shared {
     pub(crate) releases: Arc<PendingReleases>,
     pub(crate) failover: FailoverCheck,
     pub(crate) server_check: ServerCheck,
+    pub(crate) record: RecordWriter,
 }
 
 impl Shared {
@@ -33,6 +35,11 @@ impl Shared {
                 Arc::clone(&releases),
             ),
             server_check: ServerCheck::new(Arc::clone(&context), Arc::clone(&workers)),
+            record: RecordWriter::new(
+                Arc::clone(&context),
+                Arc::clone(&workers),
+                Arc::clone(&releases),
+            ),
             context,
             scheduler,
             workers,

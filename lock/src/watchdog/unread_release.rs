@@ -8,21 +8,20 @@ use std::mem;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::never;
-use hashed_wheel::{Clock, Parker, SystemClock};
+use hashed_wheel::Clock;
 
 use crate::error::LostReason;
 use crate::hold::hold::Hold;
 use crate::model::name::LockName;
-use crate::model::sync::Mutex;
+use crate::model::sync::{Mutex, Parker, SystemClock, park};
 use crate::ops::by_kind::SharedOperation;
 use crate::ops::value::FromReply;
-use crate::ops::{Found, PermitsFound, PermitsReleased, Released, SetCountReply};
+use crate::ops::{Found, Released, SetCountReply};
 use crate::store::shutdown::CallGeneration;
 use crate::store::{Failure, SentDetached};
 use crate::watchdog::endings;
 use crate::watchdog::release_log::AcknowledgedRelease;
-use crate::watchdog::release_queue::{EndedHold, QueuedRelease, ReleaseId};
+use crate::watchdog::release_queue::{EndedHold, QueuedRelease, ReleaseId, ReleaseOp};
 use crate::watchdog::shared::Shared;
 use crate::watchdog::worker::RenewalWorker;
 
@@ -43,8 +42,6 @@ pub(crate) struct UnreadRelease {
     each: Vec<AcknowledgedRelease>,
     /// The hold whose loss the reply may tell.
     ended: Option<EndedHold>,
-    /// Whether the lease had ended when the release found the permit.
-    was_late: bool,
 }
 
 impl UnreadRelease {
@@ -61,28 +58,22 @@ impl UnreadRelease {
         for release in queued {
             shared.releases.set_unread(release);
         }
-        Self { shared: Arc::downgrade(shared), sent_at, ids, each, ended, was_late: false }
+        Self { shared: Arc::downgrade(shared), sent_at, ids, each, ended }
     }
 
     /// It was not sent, and the caller goes on with it.
-    pub(crate) fn cancel(mut self, shared: &Shared) {
+    fn cancel(mut self, shared: &Shared) {
         for id in mem::take(&mut self.ids) {
             // Unless another thread has queued it, it is as before.
-            drop(shared.releases.take_unread(&id));
+            shared.releases.cancel_unread(&id);
         }
     }
 
     /// Its reply was read, or none will come.
-    pub(crate) fn settle(mut self, reply: Result<Released, Failure>) {
+    fn settle(mut self, reply: Result<Released, Failure>) {
         if let Some(shared) = self.shared.upgrade() {
             self.settle_in(&shared, reply);
         }
-    }
-
-    /// The same for permits.
-    pub(crate) fn settle_permits(mut self, reply: Result<PermitsReleased, Failure>) {
-        self.was_late = matches!(&reply, Ok(reply) if reply.found == PermitsFound::Late);
-        self.settle(reply.map(PermitsReleased::into_released));
     }
 
     fn settle_in(&mut self, shared: &Shared, reply: Result<Released, Failure>) {
@@ -122,7 +113,7 @@ impl UnreadRelease {
             }
         };
         // Of several permits one is missing, and so none was released.
-        if released.found == Found::Nothing && each.len() > 1 {
+        if !released.found.is_released() && each.len() > 1 {
             if taken.len() > 1 {
                 for release in taken {
                     shared.releases.queue(release);
@@ -146,11 +137,9 @@ impl UnreadRelease {
                 shared.failover.log_release(self.sent_at, each);
             }
         }
-        if let Some(mut ended) = self.ended.take() {
+        if let Some(ended) = self.ended.take() {
             let now = shared.context.catch_panic(|| shared.context.now()).unwrap_or(self.sent_at);
-            let found = if self.was_late { Found::Nothing } else { released.found };
-            ended.valid_until = ended.valid_until.filter(|_| !self.was_late);
-            report_if_lost(shared, &ended, found, now);
+            report_if_lost(shared, &ended, released.found, now);
         }
     }
 }
@@ -167,7 +156,7 @@ pub(crate) fn report_if_lost(shared: &Shared, ended: &EndedHold, found: Found, n
 
 impl Drop for UnreadRelease {
     fn drop(&mut self) {
-        // Settled, cancelled, or dropped by a connection that nobody reads any more.
+        // Settled, cancelled, or dropped by a connection that no thread reads any more.
         if let Some(shared) = self.shared.upgrade().filter(|_| !self.ids.is_empty()) {
             self.settle_in(&shared, Err(Failure::Closed));
         }
@@ -178,6 +167,7 @@ impl Drop for UnreadRelease {
 pub(crate) fn reason_of_loss(found: Found, in_time: bool) -> LostReason {
     match found {
         Found::OtherOwner => LostReason::TakenOver,
+        Found::Expired => LostReason::Expired,
         // It was sent in time and arrived too late.
         _ if !in_time => LostReason::Expired,
         _ => LostReason::Deleted,
@@ -200,35 +190,29 @@ pub(crate) fn send_hold(
     limit: SendLimit,
 ) -> bool {
     let queued = shared.releases.of_hold(sent_at, hold);
-    let operation = hold.id().release();
-    let each = AcknowledgedRelease {
-        id: queued.id().clone(),
-        permits: None,
-        lifetime: hold.longest_lease().duration(),
+    let keep = hold.keep(|| sent_at);
+    let each = match keep {
+        // It must not be released after a failover.
+        Some(_) => Vec::new(),
+        None => vec![AcknowledgedRelease {
+            id: queued.id().clone(),
+            permits: None,
+            lifetime: hold.longest_lease().duration(),
+        }],
     };
+    let operation = keep.unwrap_or_else(|| hold.id().release());
     let ended = Some(EndedHold { hold: Arc::clone(hold), valid_until });
-    let unread = UnreadRelease::begin(shared, sent_at, vec![queued], vec![each], ended);
-    send(shared, &hold.name, &operation, limit, unread, UnreadRelease::settle)
+    let unread = UnreadRelease::begin(shared, sent_at, vec![queued], each, ended);
+    send(shared, &hold.name, &operation, limit, unread)
 }
 
-/// The same for permits, which `operation` releases in one request.
-pub(crate) fn send_permits(
+/// Sends `operation`, which releases what `unread` is about. False if it was not sent.
+pub(crate) fn send(
     shared: &Arc<Shared>,
     name: &LockName,
-    operation: &SharedOperation<PermitsReleased>,
+    operation: &ReleaseOp,
     limit: SendLimit,
     unread: UnreadRelease,
-) -> bool {
-    send(shared, name, operation, limit, unread, UnreadRelease::settle_permits)
-}
-
-fn send<R: FromReply + 'static>(
-    shared: &Arc<Shared>,
-    name: &LockName,
-    operation: &SharedOperation<R>,
-    limit: SendLimit,
-    unread: UnreadRelease,
-    settle: fn(UnreadRelease, Result<R, Failure>),
 ) -> bool {
     // The connection drops what it did not send, and then the caller goes on with it. What it has
     // sent and drops all the same is queued.
@@ -237,7 +221,7 @@ fn send<R: FromReply + 'static>(
     let on_reply = move |reply| {
         let taken = unread.lock().take();
         if let Some(unread) = taken {
-            settle(unread, reply);
+            unread.settle(reply);
         }
     };
     let is_sent = send_detached(shared, name, operation, limit, on_reply);
@@ -298,7 +282,7 @@ pub(crate) fn finish(shared: &Shared, longest: Duration) {
             if shared.releases.unread() == 0 || now >= deadline {
                 break;
             }
-            SystemClock.park(&parker, Some(deadline.min(now + pause)), &never());
+            park(&SystemClock, &parker, Some(deadline.min(now + pause)), None);
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     });

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use hashed_wheel::{Clock, Parker};
+use hashed_wheel::Clock;
 
 use crate::error::{Error, LostReason};
 use crate::events::dispatcher::EventDispatcher;
@@ -16,12 +16,13 @@ use crate::hold::state::Loss;
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::settings::Settings;
-use crate::ops::by_kind::{HoldId, SharedOperation};
+use crate::model::sync::Parker;
+use crate::ops::ReleasePermits;
+use crate::ops::by_kind::HoldId;
 use crate::ops::value::ServerTime;
-use crate::ops::{DeferredPermitRelease, PermitsReleased, ReleasePermits};
 use crate::store::Store;
-use crate::watchdog::context::Context;
-use crate::watchdog::pending_releases::Moment;
+use crate::watchdog::context::{ClientDescription, Context};
+use crate::watchdog::pending_releases::LogicalTime;
 #[cfg(feature = "metrics")]
 use crate::watchdog::pending_releases::PendingReleases;
 use crate::watchdog::release_log::AcknowledgedRelease;
@@ -41,6 +42,7 @@ pub(crate) struct Watchdog {
 
 impl Watchdog {
     pub(crate) fn start(
+        client: ClientDescription,
         store: Arc<Store>,
         clock: Arc<dyn Clock>,
         settings: Settings,
@@ -49,7 +51,8 @@ impl Watchdog {
         ended: Arc<dyn EndListener>,
     ) -> Result<Self, Error> {
         let (counters, stopping) = (Arc::default(), AtomicBool::new(false));
-        let context = Context { store, clock, settings, holds, events, ended, counters, stopping };
+        let context =
+            Context { client, store, clock, settings, holds, events, ended, counters, stopping };
         let shared = Arc::new_cyclic(|shared: &Weak<Shared>| {
             let shared = Weak::clone(shared);
             let main = move |worker: &RenewalWorker| {
@@ -136,6 +139,11 @@ impl Watchdog {
         self.shared.releases.queue_acquired(now, hold_id, lease, late_copy_deadline, done)
     }
 
+    /// The same for a hold that is over.
+    pub(crate) fn queue_hold_release(&self, hold: &Hold) -> bool {
+        self.shared.releases.queue_hold(self.shared.context.now(), hold)
+    }
+
     /// The same for the permits of one request. Nothing needs it any more after `lifetime`.
     pub(crate) fn queue_permit_release(
         &self,
@@ -183,6 +191,7 @@ impl Watchdog {
     /// granted, until [`end_in_flight_release`](Self::end_in_flight_release).
     pub(crate) fn begin_waiting(&self, id: impl Into<ReleaseId>) {
         self.shared.releases.begin_waiting(id);
+        self.shared.record.request();
     }
 
     /// Sends the release of a hold that has ended, and does not wait for the reply. False if it
@@ -214,8 +223,8 @@ impl Watchdog {
     ) -> bool {
         let sent_at = self.shared.context.now();
         let name = id.name.clone();
-        let deferred = Arc::new(DeferredPermitRelease(ReleasePermits::clone(operation)));
-        let queued = QueuedRelease::new(sent_at, id, deferred, lifetime, None, None);
+        let operation: ReleaseOp = Arc::<ReleasePermits>::clone(operation);
+        let queued = QueuedRelease::new(sent_at, id, operation.clone(), lifetime, None, None);
         let each = each.into_iter().map(|(id, permits)| AcknowledgedRelease {
             id,
             permits: Some(permits),
@@ -223,8 +232,7 @@ impl Watchdog {
         });
         let each = each.collect();
         let unread = UnreadRelease::begin(&self.shared, sent_at, vec![queued], each, None);
-        let operation: SharedOperation<PermitsReleased> = Arc::<ReleasePermits>::clone(operation);
-        unread_release::send_permits(&self.shared, &name, &operation, limit, unread)
+        unread_release::send(&self.shared, &name, &operation, limit, unread)
     }
 
     /// The same for watched permits, whose holds have ended.
@@ -249,8 +257,8 @@ impl Watchdog {
         let ended = EndedHold { hold: Arc::clone(first), valid_until };
         let only = (holds.len() == 1).then_some(ended);
         let unread = UnreadRelease::begin(&self.shared, sent_at, queued, each, only);
-        let operation: SharedOperation<PermitsReleased> = Arc::<ReleasePermits>::clone(operation);
-        unread_release::send_permits(&self.shared, &first.name, &operation, limit, unread)
+        let operation: ReleaseOp = Arc::<ReleasePermits>::clone(operation);
+        unread_release::send(&self.shared, &first.name, &operation, limit, unread)
     }
 
     /// How many replies to releases are unread.
@@ -264,18 +272,18 @@ impl Watchdog {
         unread_release::finish(&self.shared, longest);
     }
 
-    /// Now, in the order of releases and acquires.
-    pub(crate) fn moment(&self) -> Moment {
-        self.shared.releases.moment()
+    /// Where it is now in the order of releases and acquires.
+    pub(crate) fn logical_time(&self) -> LogicalTime {
+        self.shared.releases.logical_time()
     }
 
     /// Whether a release of this name had begun at `sent_at` and is not settled.
-    pub(crate) fn is_outstanding(&self, name: &LockName, sent_at: Moment) -> bool {
+    pub(crate) fn is_outstanding(&self, name: &LockName, sent_at: LogicalTime) -> bool {
         self.shared.releases.is_outstanding(name, sent_at)
     }
 
     /// Whether one may have been outstanding at `sent_at`, and was settled since.
-    pub(crate) fn was_settled(&self, name: &LockName, sent_at: Moment) -> bool {
+    pub(crate) fn was_settled(&self, name: &LockName, sent_at: LogicalTime) -> bool {
         self.shared.releases.was_settled(name, sent_at)
     }
 
@@ -316,6 +324,16 @@ impl Watchdog {
     #[cfg(feature = "metrics")]
     pub(crate) fn metrics(&self) -> (Arc<Counters>, Arc<PendingReleases>) {
         (Arc::clone(&self.shared.context.counters), Arc::clone(&self.shared.releases))
+    }
+
+    /// What the client is called.
+    pub(crate) fn label(&self) -> &str {
+        &self.shared.context.client.label
+    }
+
+    /// The client was shut down: nobody needs its record. Does not wait.
+    pub(crate) fn end_record(&self) {
+        self.shared.record.end();
     }
 
     /// Ends all threads. Waits for renewals that are under way.

@@ -4,10 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hashed_wheel::Parker;
-
 use crate::hold::hold::Hold;
-use crate::model::sync::{Mutex, MutexGuard};
+use crate::model::sync::{Mutex, MutexGuard, Parker};
 use crate::store::ServerId;
 use crate::watchdog::batch::Due;
 use crate::watchdog::release_queue::ReleaseQueue;

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::hold::hold::Hold;
+use crate::model::sync::park;
 use crate::watchdog::batch::{Batch, SendWindow, in_batches, is_backlog, sort};
 use crate::watchdog::clock_jump::ClockJumps;
 use crate::watchdog::dispatch::keep_own;
@@ -44,12 +45,13 @@ pub(crate) fn run(shared: &Shared, worker: &RenewalWorker) {
         // Also if a clock panics: what is unread stays so until the next turn.
         let read = context.catch_panic(|| read_unread(shared, worker, next_read));
         next_read = read.flatten();
-        let next =
-            [worker.releases().next_due(), next_check, next_read].into_iter().flatten().min();
-        context.clock.park(&worker.parker, next, &crossbeam_channel::never());
+        let times = [worker.releases().next_due(), next_check, next_read, state.next_record];
+        let next = times.into_iter().flatten().min();
+        park(&*context.clock, &worker.parker, next, None);
     }
     endings::end_unguarded(shared, worker);
     context.catch_panic(|| send_last_releases(shared, worker));
+    context.catch_panic(|| shared.record.remove(worker.server));
 }
 
 /// If the thread ends before it is told to, nothing renews on its server any more. Only a panic of
@@ -78,7 +80,7 @@ fn turn(
     state: &mut TurnState,
     next_check: Option<Instant>,
 ) -> Option<Instant> {
-    let Shared { context, failover, server_check, .. } = shared;
+    let Shared { context, failover, server_check, record, .. } = shared;
     // What was left to this thread by guards, and by a failover.
     endings::end_unguarded(shared, worker);
     if failover.check() {
@@ -102,10 +104,12 @@ fn turn(
     let mut round = RenewalRound::new(shared, state, batches, window);
     context.store.run_pipeline(worker.server, &mut round);
     round.retry_unsent();
-    // The releases, and the server itself.
+    // The releases, the server itself, and the client's record there.
     let now = context.now();
     send_releases(shared, worker, now, context.release_timeout());
-    server_check.run(worker.server, now, next_check)
+    let next_check = server_check.run(worker.server, now, next_check);
+    state.next_record = record.run(worker.server, now);
+    next_check
 }
 
 /// Reads the replies that dropped guards have left unread, once [`READ_AFTER`] has passed since the

@@ -4,11 +4,11 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
 
 use crate::error::Error;
 use crate::model::panics;
-use crate::model::sync::{Mutex, MutexGuard};
+use crate::model::sync::thread::{self, JoinHandle};
+use crate::model::sync::{Mutex, MutexGuard, park};
 use crate::store::ServerId;
 use crate::watchdog::context::Context;
 use crate::watchdog::scheduler::Scheduler;
@@ -68,7 +68,7 @@ impl Workers {
         let clock = &self.context.clock;
         // A park that returns at once: a manual clock knows the thread before it runs, and does not
         // go on without it.
-        clock.park(&worker.parker, Some(clock.now()), &crossbeam_channel::never());
+        park(&**clock, &worker.parker, Some(clock.now()), None);
         let mut list = self.lock();
         if list.find(server).is_some() {
             return Ok(());

@@ -41,7 +41,8 @@ fn one_renewal_thread_per_master_with_holds() {
     assert_eq!(renewal_threads(), 0);
     let first = client.lock(&names[0]).lock().unwrap();
     wait_until("it is renewed", SOON, || client.stats().renewed > 0);
-    assert_eq!(renewal_threads(), 1);
+    // Perhaps another one for the client's record, which may be at another master.
+    assert!((1..=2).contains(&renewal_threads()));
     let others: Vec<_> = names[1..].iter().map(|name| client.lock(name).lock().unwrap()).collect();
     wait_until("each has its thread", SOON, || renewal_threads() == 3);
 

@@ -112,12 +112,17 @@ macro_rules! scripts {
 
 const SCRIPTS: &[Script] = scripts![
     "acquire": "$-1\r\n",
+    "client_record": ":1\r\n",
+    "client_record_of": "*3\r\n$1\r\na\r\n:1\r\n:1\r\n",
     "draw_token": "*1\r\n$1\r\n7\r\n",
     "fair_acquire": "$-1\r\n",
     "fair_force_release": ":1\r\n",
     "fair_release": "*2\r\n:1\r\n:1000\r\n",
     "fenced_acquire": "*1\r\n$1\r\n7\r\n",
     "force_release": ":1\r\n",
+    "inspect": "*10\r\n$4\r\nhash\r\n:1\r\n$0\r\n\r\n*2\r\n\
+        $38\r\n7f9a3b7e-0f0e-8c3f-9a51-2f4a5d8f0c11:1\r\n:1\r\n:1\r\n$0\r\n\r\n*0\r\n:0\r\n:0\r\n\
+        *3\r\n:0\r\n:0\r\n:0\r\n",
     "latch_count_down": ":1\r\n",
     "latch_delete": ":1\r\n",
     "latch_set": ":1\r\n",
@@ -164,6 +169,7 @@ fn server(target: &'static str, reply: Vec<u8>) -> FakeServer {
             ["EXISTS", ..] => ("EXISTS", b":1\r\n".to_vec()),
             ["PTTL", ..] => ("PTTL", b":1\r\n".to_vec()),
             ["GET", ..] => ("GET", b"$1\r\n1\r\n".to_vec()),
+            ["SCAN", ..] => ("SCAN", b"*2\r\n$1\r\n0\r\n*1\r\n$1\r\na\r\n".to_vec()),
             ["INFO", ..] => ("INFO", b"$0\r\n\r\n".to_vec()),
             ["WAIT", ..] => ("WAIT", b":1\r\n".to_vec()),
             ["CLUSTER", ..] => ("CLUSTER", b"*0\r\n".to_vec()),
@@ -206,11 +212,15 @@ fn ask_locks(client: &Client) {
         nest(|| lock.try_lock_for(BRIEFLY));
         took(lock.is_locked());
         took(lock.remaining_lease());
+        took(lock.holder());
+        took(lock.waiters());
         took(lock.force_unlock());
     }
     let fenced = client.fenced_lock("a");
     nest(|| fenced.try_lock());
     took(fenced.last_token());
+    // A server may never say that this was all.
+    client.locks("*").take(3).for_each(took);
     let guard = client.lock("a").try_lock();
     took(fenced.try_lock());
     drop(guard);
@@ -302,12 +312,14 @@ fn locks_survive_any_reply() {
     }
     let targets = [
         "acquire",
+        "client_record_of",
         "draw_token",
         "fair_acquire",
         "fair_force_release",
         "fair_release",
         "fenced_acquire",
         "force_release",
+        "inspect",
         "read_acquire",
         "read_set_count",
         "read_release",
@@ -323,6 +335,7 @@ fn locks_survive_any_reply() {
         "EXISTS",
         "PTTL",
         "GET",
+        "SCAN",
     ];
     ask_all(&targets, ask_locks);
 }
@@ -427,7 +440,7 @@ fn renewals_survive_any_reply() {
     }
     count_panics();
     thread::scope(|scope| {
-        for target in ["renew", "renew_readers", "simple_renew", "permits_renew"] {
+        for target in ["renew", "renew_readers", "simple_renew", "permits_renew", "client_record"] {
             scope.spawn(|| renew_all(target));
         }
     });

@@ -11,7 +11,9 @@ mod common;
 #[cfg(all(target_os = "linux", not(feature = "tracing")))]
 mod callbacks_thread;
 mod cluster_threads;
+mod fork_campaign;
 mod fork_cluster;
+mod fork_cohort;
 mod fork_guards;
 mod fork_races;
 mod fork_sentinel;
@@ -28,6 +30,8 @@ mod red_threads;
 mod secrets_in_events;
 #[cfg(feature = "tracing")]
 mod tracing;
+#[cfg(target_os = "linux")]
+mod wakers_thread;
 
 use std::any;
 use std::env;

@@ -17,8 +17,8 @@ use wheellock_fixture::Server;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Sends on what it sees, and panics at one lock's name.
-struct Collector(Sender<(String, BTreeMap<String, String>)>);
+/// Sends on the events of this level, and panics at one lock's name.
+struct Collector(Sender<(String, BTreeMap<String, String>)>, Level);
 
 #[derive(Default)]
 struct Fields(BTreeMap<String, String>);
@@ -38,7 +38,12 @@ impl Subscriber for Collector {
         metadata.target() == "wheellock"
     }
 
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        let mut fields = Fields::default();
+        span.record(&mut fields);
+        if *span.metadata().level() == self.1 {
+            self.0.send((span.metadata().name().to_owned(), fields.0)).unwrap();
+        }
         Id::from_u64(1)
     }
 
@@ -49,7 +54,9 @@ impl Subscriber for Collector {
     fn event(&self, event: &Event<'_>) {
         let mut fields = Fields::default();
         event.record(&mut fields);
-        assert_eq!(event.metadata().level(), &Level::WARN);
+        if *event.metadata().level() != self.1 {
+            return;
+        }
         assert_ne!(fields.0.get("lock").map(String::as_str), Some("bad"), "on purpose");
         self.0.send((event.metadata().name().to_owned(), fields.0)).unwrap();
     }
@@ -65,7 +72,7 @@ fn losses_long_holds_and_warnings_are_events_also_without_a_callback() {
         return;
     }
     let (tell, told) = unbounded();
-    tracing::subscriber::set_global_default(Collector(tell)).unwrap();
+    tracing::subscriber::set_global_default(Collector(tell, Level::WARN)).unwrap();
     let next = || told.recv_timeout(SECOND * 10).unwrap();
 
     let clock = ManualClock::new();
@@ -111,4 +118,42 @@ fn losses_long_holds_and_warnings_are_events_also_without_a_callback() {
     let (name, fields) = next();
     assert_eq!(name, "server_refuses_channels");
     assert!(fields["refusal"].starts_with("NOPERM"), "{fields:?}");
+}
+
+#[test]
+fn acquires_and_releases_are_debug_events_of_the_calling_thread() {
+    if ran_in_a_child(acquires_and_releases_are_debug_events_of_the_calling_thread) {
+        return;
+    }
+    let (tell, told) = unbounded();
+    tracing::subscriber::set_global_default(Collector(tell, Level::DEBUG)).unwrap();
+    // What a call emits is there when it returns.
+    let next = |expected: &str| {
+        let (name, fields) = told.try_recv().unwrap();
+        assert_eq!(name, expected);
+        assert_eq!((fields["lock"].as_str(), fields["kind"].as_str()), ("orders:42", "fair"));
+        fields
+    };
+    let client = Client::in_memory();
+    let guard = client.fair_lock("orders:42").lock().unwrap();
+    next("lock_acquire");
+    let fields = next("lock_acquired");
+    assert_eq!(fields["owner"], guard.owner());
+    assert!(fields.contains_key("waited"));
+    let other = client.fair_lock("orders:42").with_owner("other");
+    assert!(other.try_lock().unwrap().is_none());
+    next("lock_acquire");
+    let fields = next("lock_not_acquired");
+    assert_eq!(fields["end"], "timed_out");
+    assert!(!fields.contains_key("error"));
+    let owner = guard.owner().to_owned();
+    drop(guard);
+    let fields = next("lock_released");
+    assert_eq!(fields["owner"], owner);
+    assert!(fields.contains_key("held_for"));
+    assert!(told.is_empty());
+    // A subscriber that panics has no effect on locks.
+    let bad = client.lock("bad").lock().unwrap();
+    assert!(bad.is_held());
+    bad.unlock().unwrap();
 }

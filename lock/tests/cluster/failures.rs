@@ -9,7 +9,7 @@ use crate::common::slots::{
     builder_of, calls, client_of, cluster, elsewhere, home, name_at, owner_of, start,
     wait_for_a_listener,
 };
-use crate::common::{SOON, TIMEOUT, built, now, pause, timed, wait_for_a_waiter};
+use crate::common::{SOON, TIMEOUT, built, now, pause, settle, timed, wait_for_a_waiter};
 use wheellock::{Credentials, Error, LostReason, ManualClock};
 use wheellock_fixture::{Cluster, ClusterBuilder, Server, wait_until};
 
@@ -20,9 +20,9 @@ fn quick_to_miss() -> ClusterBuilder {
 
 /// Waits until a replica has what its master has.
 fn wait_for_copies(cluster: &Cluster, master: &Server) {
-    let size = || master.command(&["DBSIZE"]).integer();
+    let size = || master.size();
     wait_until("the replicas have it all", SOON, || {
-        let of = |replica: &Server| replica.command(&["DBSIZE"]).integer();
+        let of = |replica: &Server| replica.size();
         cluster.replicas_of(master).iter().all(|replica| of(replica) == size())
     });
 }
@@ -58,7 +58,7 @@ fn when_a_master_dies_its_replica_keeps_the_holds_and_the_waiters_get_their_turn
             assert!(guard.is_held(), "{name}");
             assert_eq!(owner_of(&cluster, name).as_deref(), Some(guard.owner()), "{name}");
         }
-        assert!(new.command(&["DBSIZE"]).integer() > 0);
+        assert!(new.size() > 0);
         wait_for_a_listener(&cluster, &names[0]);
         for guard in guards {
             guard.unlock().unwrap();
@@ -84,6 +84,20 @@ fn releases_before_a_failover_hold_at_the_promoted_replica() {
         guard.unlock().unwrap();
         owner
     };
+    // Released before its shortest time: it must not be freed.
+    let kept = [format!("{tag}:kept"), format!("{tag}:dropped")];
+    let keepers = kept.each_ref().map(|name| {
+        let lock = client.lock(name).with_min_hold(Duration::from_secs(600));
+        let guard = lock.lock().unwrap();
+        let owner = guard.owner().to_owned();
+        if name.ends_with("kept") {
+            guard.unlock().unwrap();
+        } else {
+            drop(guard);
+        }
+        owner
+    });
+    settle(&client);
     let owners: Vec<String> = names.iter().map(|name| release(name)).collect();
     let its = release(&stays);
     let revive = |server: &Server, name: &str, owner: &str| {
@@ -98,11 +112,17 @@ fn releases_before_a_failover_hold_at_the_promoted_replica() {
     for (name, owner) in names.iter().zip(&owners) {
         revive(&new, name, owner);
     }
+    for (name, owner) in kept.iter().zip(&keepers) {
+        revive(&new, name, owner);
+    }
     revive(&elsewhere, &stays, &its);
     assert!(client.lock(&format!("{tag}:x")).lock().is_ok());
     wait_until("all is released", SOON, || {
         names.iter().all(|name| new.command(&["EXISTS", name]).integer() == 0)
     });
+    for (name, owner) in kept.iter().zip(&keepers) {
+        assert_eq!(new.command(&["HEXISTS", name, owner]).integer(), 1, "{name}");
+    }
     // Of a node that goes on nothing is released again.
     assert_eq!(elsewhere.command(&["EXISTS", &stays]).integer(), 1);
     assert_eq!(client.stats().abandoned_releases, 0);

@@ -68,7 +68,7 @@ fn all_keys_are_in_the_slot_of_the_full_name_and_a_release_wakes_waiters() {
                     assert!(key.contains(&full), "{key} of {full}");
                     assert_eq!(cluster.slot_of(key), slot, "{key} of {full}");
                 }
-                let held = home(&cluster, &full).command(&["DBSIZE"]).integer();
+                let held = home(&cluster, &full).size();
                 assert_eq!(usize::try_from(held), Ok(keys.len()), "{full}: {keys:?}");
             });
             // A waiter without a channel polls, more often than this.

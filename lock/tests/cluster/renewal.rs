@@ -120,7 +120,7 @@ fn a_pending_release_of_a_dead_master_is_sent_to_its_successor() {
     let name = name_at(&cluster, first);
     let slot = cluster.slot_of(&name);
     let guard = client.lock(&name).lock().unwrap();
-    let size = |server: &Server| server.command(&["DBSIZE"]).integer();
+    let size = |server: &Server| server.size();
     wait_until("the replica has it", SOON, || {
         cluster.replicas_of(first).iter().all(|replica| size(replica) == size(first))
     });

@@ -121,8 +121,8 @@ fn during_a_slot_move_locks_are_acquired_and_released() {
     // Not at the source, which says: ask the target. And the next time too, as the map stays.
     let taken = client.lock("{a}new").lock().unwrap();
     assert!(client.lock("{a}new").try_lock().unwrap().is_some());
-    assert_eq!(source.command(&["DBSIZE"]).integer(), 1);
-    assert_eq!(target.command(&["DBSIZE"]).integer(), 1);
+    assert_eq!(source.size(), 1);
+    assert_eq!(target.size(), 1);
     assert!(client.lock("{a}held").remaining_lease().unwrap().is_some());
     assert!(target.command_calls("asking") >= 2);
     // The waiter listens at the source.
@@ -141,7 +141,7 @@ fn during_a_slot_move_locks_are_acquired_and_released() {
     });
     taken.unlock().unwrap();
     for node in [&source, &target] {
-        assert_eq!(node.command(&["DBSIZE"]).integer(), 0);
+        assert_eq!(node.size(), 0);
         assert!(!node.command(&["INFO", "errorstats"]).text().contains("TRYAGAIN"));
     }
     assert_eq!(client.stats().queued_releases, 0);
@@ -163,7 +163,7 @@ fn a_slot_move_that_does_not_end_is_an_error_in_bounded_time() {
     moving.move_all_keys().unwrap();
     moving.finish().unwrap();
     wait_until("it is released", SOON, || client.stats().queued_releases == 0);
-    assert_eq!(target.command(&["DBSIZE"]).integer(), 0);
+    assert_eq!(target.size(), 0);
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn no_reader_is_lost_while_a_slot_stays_half_moved_for_several_leases() {
     moving.finish().unwrap();
     inner.unlock().unwrap();
     outer.unlock().unwrap();
-    assert_eq!(moving.target().command(&["DBSIZE"]).integer(), 0);
+    assert_eq!(moving.target().size(), 0);
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn a_reader_that_arrives_during_a_slot_move_acquires_afterwards() {
     });
     reader.try_lock().unwrap().unwrap().unlock().unwrap();
     guard.unlock().unwrap();
-    assert_eq!(moving.target().command(&["DBSIZE"]).integer(), 0);
+    assert_eq!(moving.target().size(), 0);
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn a_reader_whose_timeout_key_moved_first_is_renewed() {
     wait_until("it is renewed", SOON, || client.stats().renewed > 0);
     assert!(target.command(&["PTTL", &level]).integer() > 8000);
     guard.unlock().unwrap();
-    assert_eq!(target.command(&["DBSIZE"]).integer(), 0);
+    assert_eq!(target.size(), 0);
 }
 
 #[test]
@@ -299,7 +299,7 @@ fn a_node_that_joins_is_used_for_its_slots() {
         }
         let renewed = client.stats().renewed + 20;
         wait_until("all are renewed there", SOON, || client.stats().renewed >= renewed);
-        assert_eq!(added.command(&["DBSIZE"]).integer(), 20);
+        assert_eq!(added.size(), 20);
         wait_for_a_listener(&cluster, &names[0]);
         let ((), took) = timed(|| {
             for guard in guards {
@@ -308,7 +308,7 @@ fn a_node_that_joins_is_used_for_its_slots() {
             waiting.join().unwrap();
         });
         assert!(took < AT_ONCE, "{took:?}");
-        assert_eq!(added.command(&["DBSIZE"]).integer(), 0);
+        assert_eq!(added.size(), 0);
     });
     assert_eq!(client.stats().lost, 0);
 }

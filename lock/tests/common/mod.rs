@@ -18,10 +18,11 @@ pub(crate) mod takings;
 pub(crate) mod user;
 
 use std::sync::Arc;
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use wheellock::{Client, ClientBuilder, Clock, SystemClock};
+use wheellock::{Client, ClientBuilder, Clock, ManualClock, SystemClock};
 use wheellock_fixture::{Aim, Fault, Proxy, Reply, Request, Server, ServerBuilder, wait_until};
 
 use self::user::{RULE, user_url};
@@ -32,8 +33,30 @@ pub(crate) const SOON: Duration = Duration::from_secs(10);
 /// The command timeout of clients that are meant to run into it.
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(250);
 
-/// What a busy machine may add to a time limit.
-pub(crate) const SLACK: Duration = Duration::from_millis(500);
+/// What a busy machine may add to a time limit. What is meant to show that a waiter did not poll has
+/// no time limit: it waits where nobody polls, [`without_polls`].
+pub(crate) const SLACK: Duration = Duration::from_secs(2);
+
+/// Longer than anything takes on a machine that does much else.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
+/// A client whose time stands still. Its waiters never poll: one that goes on was woken.
+pub(crate) fn without_polls(url: &str) -> Client {
+    built(Client::builder().url(url).clock(Arc::new(ManualClock::new())))
+}
+
+/// Waits until a thread of `client` ends. If it does not, the client is shut down: where nobody
+/// polls it would wait for ever, and the test with it.
+pub(crate) fn ended<T>(client: &Client, thread: ScopedJoinHandle<'_, T>) -> T {
+    let limit = now() + LIMIT;
+    while !thread.is_finished() && now() < limit {
+        pause(Duration::from_millis(1));
+    }
+    if !thread.is_finished() {
+        client.shutdown(Duration::ZERO);
+    }
+    thread.join().unwrap()
+}
 
 /// Waits until a thread of `client` sleeps for a lock.
 pub(crate) fn wait_for_a_waiter(client: &Client) {
@@ -58,10 +81,11 @@ pub(crate) enum Script {
     ForceRelease,
     FairAcquire,
     FairRelease,
+    Keep,
 }
 
 impl Script {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Acquire,
         Self::Recount,
         Self::Release,
@@ -69,6 +93,7 @@ impl Script {
         Self::ForceRelease,
         Self::FairAcquire,
         Self::FairRelease,
+        Self::Keep,
     ];
 
     fn source(self) -> &'static str {
@@ -80,6 +105,7 @@ impl Script {
             Self::ForceRelease => include_str!("../../src/ops/scripts/force_release.lua"),
             Self::FairAcquire => include_str!("../../src/ops/scripts/fair_acquire.lua"),
             Self::FairRelease => include_str!("../../src/ops/scripts/fair_release.lua"),
+            Self::Keep => include_str!("../../src/ops/scripts/keep.lua"),
         }
     }
 }
@@ -89,7 +115,7 @@ pub(crate) struct World {
     // Before the server: it ends first.
     pub(crate) proxy: Proxy,
     pub(crate) server: Server,
-    hashes: [(Script, String); 7],
+    hashes: [(Script, String); 8],
 }
 
 impl World {
@@ -179,7 +205,7 @@ impl World {
             matches
         };
         let keys = match script {
-            Script::Acquire | Script::Recount | Script::Release | Script::Renew => 1,
+            Script::Acquire | Script::Recount | Script::Release | Script::Renew | Script::Keep => 1,
             Script::ForceRelease => 3,
             Script::FairAcquire | Script::FairRelease => 4,
         };

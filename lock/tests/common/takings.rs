@@ -76,8 +76,15 @@ pub(crate) fn make_semaphores(client: &Client) {
 /// What is at a server but for what has no end: counters of tokens, semaphores, and what remembers
 /// requests.
 pub(crate) fn left_at(server: &Server) -> Vec<String> {
-    let permanent =
-        ["redisson_lock_token:", "semaphore", "drain", "permits", "unleased", "wheellock_request:"];
+    let permanent = [
+        "redisson_lock_token:",
+        "semaphore",
+        "drain",
+        "permits",
+        "unleased",
+        "wheellock_request:",
+        "wheellock_client:",
+    ];
     let is_left = |key: &String| !permanent.iter().any(|beginning| key.starts_with(beginning));
     server.command(&["KEYS", "*"]).texts().into_iter().filter(is_left).collect()
 }

@@ -12,8 +12,9 @@ const GUIDE: &str = include_str!("../../docs/operations.md");
 /// Only the names of the locks are any, and not those that begin with `orders:`.
 pub(crate) static RULE: LazyLock<String> = LazyLock::new(|| {
     let rule = rule_that_begins("family on ");
-    assert!(rule.contains(" ~*orders:* "), "{rule}");
-    rule.replace(" ~*orders:* ", " ~* ")
+    let keys = " ~*orders:* ~wheellock_client:* ";
+    assert!(rule.contains(keys), "{rule}");
+    rule.replace(keys, " ~* ")
 });
 
 /// What it needs besides, by the first word of the operations guide's rule about it: behind
@@ -21,6 +22,8 @@ pub(crate) static RULE: LazyLock<String> = LazyLock::new(|| {
 pub(crate) const BEHIND_SENTINELS: &str = "+role";
 pub(crate) const IN_A_CLUSTER: &str = "+asking";
 pub(crate) const WITH_REPLICAS: &str = "+wait";
+/// And where it counts waiters and lists locks.
+pub(crate) const LOOKING: &str = "+pubsub|numsub";
 
 /// The rule for the whole family, and what is needed besides.
 pub(crate) fn rule_with(besides: &[&str]) -> String {

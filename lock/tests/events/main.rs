@@ -1,6 +1,7 @@
-//! Callbacks and warnings: what a program is notified of, once and in order.
+//! Callbacks, futures and warnings: what a program is notified of, once and in order.
 
 #[path = "../common/mod.rs"]
 mod common;
 
 mod callbacks;
+mod futures;

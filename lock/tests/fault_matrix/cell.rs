@@ -227,8 +227,8 @@ fn word(result: &Result<Said, Error>, again: bool) -> String {
         Ok(Said::Nothing) => "none".to_owned(),
         Ok(Said::Held) => "held".to_owned(),
         Ok(Said::Lost(reason)) | Err(Error::Lost { reason, .. }) => lost(*reason),
-        Ok(Said::Owed) => "owed".to_owned(),
-        Ok(Said::Unheard) => "unheard".to_owned(),
+        Ok(Said::Queued) => "queued".to_owned(),
+        Ok(Said::Polls) => "polls".to_owned(),
         Err(Error::Refused { code, .. }) => format!("`{code}`"),
         Err(Error::Unreachable { .. }) => "unreachable".to_owned(),
         Err(Error::OutcomeUnknown { .. }) => "unknown".to_owned(),
@@ -300,7 +300,7 @@ impl Judge {
         let Stage { place, doors, client, .. } = *stage;
         let again = Stage::new(place, doors, client, (self.row, &name), Times::First);
         let result = (self.row.prepare)(&again).and_then(|_| (self.row.act)(&again));
-        if !matches!(result, Ok(Said::Done | Said::Nothing | Said::Held | Said::Owed)) {
+        if !matches!(result, Ok(Said::Done | Said::Nothing | Said::Held | Said::Queued)) {
             self.fail(format!("once the fault is gone, the same call says {result:?}"));
         }
         for (is_held, released) in again.release_all() {
@@ -323,8 +323,10 @@ impl Judge {
         let clean = comes_true(|| {
             left = stage.place.keys();
             left.retain(|(key, lives)| {
-                let remembered =
-                    key.starts_with("wheellock_request:") && (0..=REMEMBERED).contains(lives);
+                let remembered = ["wheellock_request:", "wheellock_client:"]
+                    .iter()
+                    .any(|ours| key.starts_with(ours))
+                    && (0..=REMEMBERED).contains(lives);
                 !remembered && !stay.contains(key)
             });
             left.is_empty()

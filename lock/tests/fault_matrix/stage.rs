@@ -28,9 +28,9 @@ pub(crate) enum Said {
     Held,
     Lost(LostReason),
     /// It is finished in the background.
-    Owed,
-    /// A sentinel is not heard, and no call fails for it.
-    Unheard,
+    Queued,
+    /// No call fails, and another master is found only by polling.
+    Polls,
 }
 
 pub(crate) struct Stage<'a> {

@@ -12,8 +12,9 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{SLACK, SOON, Script, TIMEOUT, World, built, pause, settle, timed};
-use wheellock::{Client, Error, LostReason, ManualClock};
+use crate::common::{SLACK, SOON, Script, TIMEOUT, World, built, ended, pause, settle, timed};
+use crossbeam_channel::bounded;
+use wheellock::{Client, Error, LostReason, ManualClock, Wait};
 use wheellock_fixture::{Aim, Fault, Proxy, RawConnection, SeenCommand, Server, wait_until};
 
 /// The command timeout of clients that lose one attempt and need the next, on a busy machine too.
@@ -995,7 +996,10 @@ fn a_shutdown_is_bounded_and_names_what_no_server_acknowledged() {
 #[test]
 fn only_the_last_pending_confirmation_makes_a_channel_live() {
     let world = World::new();
-    let (client, rival) = (world.patient(), world.rival());
+    // Nobody polls.
+    let clock = Arc::new(ManualClock::new());
+    let client = built(world.builder().command_timeout(SOON).clock(clock));
+    let rival = world.rival();
     let (a, b) = (rival.lock("a").lock().unwrap(), rival.lock("b").lock().unwrap());
     let subscribe = |name: &str, fault| {
         let channel = format!("redisson_lock__channel:{{{name}}}");
@@ -1010,9 +1014,15 @@ fn only_the_last_pending_confirmation_makes_a_channel_live() {
     thread::scope(|scope| {
         // It is subscribed to, left, and, as the server is told of another channel, really given
         // up.
-        assert!(client.lock("a").try_lock_for(TIMEOUT / 2).unwrap().is_none());
-        first.wait_for_hit(SOON);
-        scope.spawn(|| client.lock("b").lock().unwrap().unlock().unwrap());
+        let (cancel, cancelled) = bounded::<()>(0);
+        let wait = Wait::forever().or_cancelled(&cancelled);
+        thread::scope(|scope| {
+            let leaves = scope.spawn(|| client.lock("a").try_lock_with(wait).map(drop));
+            first.wait_for_hit(SOON);
+            drop(cancel);
+            assert!(matches!(ended(&client, leaves), Err(Error::Cancelled { .. })));
+        });
+        let other_waiter = scope.spawn(|| client.lock("b").lock().unwrap().unlock().unwrap());
         other.wait_for_hit(SOON);
         // It is wished for again before anything was confirmed.
         let waiter = scope.spawn(|| client.lock("a").lock().unwrap().unlock().unwrap());
@@ -1022,12 +1032,10 @@ fn only_the_last_pending_confirmation_makes_a_channel_live() {
         tries.wait_for_hits(2, SOON);
         // No client receives this. Only the last confirmation means that a try may succeed.
         a.unlock().unwrap();
-        let ((), took) = timed(|| {
-            second.deliver();
-            waiter.join().unwrap();
-        });
+        second.deliver();
+        ended(&client, waiter);
         b.unlock().unwrap();
-        assert!(took < SLACK, "it waited for the poll bound: {took:?}");
+        ended(&client, other_waiter);
     });
 }
 

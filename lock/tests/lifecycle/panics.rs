@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use crate::common::{SLACK, SOON, built, timed};
 use crossbeam_channel::Receiver;
 use hashed_wheel::Parker;
-use wheellock::{Client, Clock, Error, LockGuard, LostReason, ManualClock, Memory, SystemClock};
+use wheellock::{
+    Client, Clock, Error, LockGuard, LostReason, ManualClock, Memory, Semaphore, SystemClock,
+};
 use wheellock_fixture::{Server, wait_until};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -229,6 +231,8 @@ fn replies_left_unread_by_a_panic_are_never_used_for_others() {
         built(Client::builder().url(&server.url()).clock(trap.clone()).renewal_batch(5, 10));
     let _guards: Vec<_> =
         (0..300).map(|number| client.lock(&format!("lock {number}")).lock().unwrap()).collect();
+    // The renewal thread has written the client's record, and has nothing else to do next.
+    clock.advance(SECOND * 2);
     // Ten scripts are sent, each with a look at the clock. The next look is at the first answer.
     trap.set(11);
     clock.jump(SECOND * 15);
@@ -306,6 +310,41 @@ fn a_panic_in_a_release_round_keeps_the_releases_pending() {
         trap.clock.advance(SECOND * 5);
         let left = names.map(|name| memory.fields(name).len());
         assert_eq!((left, client.stats().queued_releases), ([0; 3], 0), "at reading {readings}");
+    }
+}
+
+#[test]
+fn what_a_semaphore_grants_to_a_thread_that_panics_is_given_back() {
+    type Take = fn(&Semaphore) -> Result<(), Error>;
+    // And how many permits are left of two when it does not panic.
+    let takes: [(&str, Take, i64); 3] = [
+        ("a try", |semaphore| semaphore.try_acquire(1).map(|taken| assert!(taken)), 1),
+        ("a wait", |semaphore| semaphore.acquire(1), 1),
+        ("a drain", |semaphore| semaphore.drain_permits().map(|taken| assert_eq!(taken, 2)), 0),
+    ];
+    for (kind, take, left) in takes {
+        let mut readings = 0;
+        loop {
+            readings += 1;
+            let (trap, _memory, client) = in_memory("caller");
+            let semaphore = client.semaphore("a");
+            semaphore.try_set_permits(2).unwrap();
+            trap.set(readings);
+            let (caller, of_caller) = (thread::Builder::new(), semaphore.clone());
+            let caller = caller.name("caller".to_owned()).spawn(move || take(&of_caller));
+            let outcome = caller.unwrap().join();
+            // What was granted is given back in the background.
+            trap.clock.advance(SECOND);
+            let (left_now, stats) = (semaphore.available_permits(), client.stats());
+            assert_eq!(stats.queued_releases, 0, "{kind}: at reading {readings}");
+            // Its payload panics when it is dropped.
+            if let Ok(taken) = outcome.map_err(std::mem::forget) {
+                assert_eq!((taken, left_now), (Ok(()), Ok(left)), "{kind}");
+                break;
+            }
+            assert_eq!(left_now, Ok(2), "{kind}: at reading {readings}");
+        }
+        assert!(readings > 1, "{kind} does not read the clock");
     }
 }
 

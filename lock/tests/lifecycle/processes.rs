@@ -402,7 +402,7 @@ fn a_fork_inherits_no_hold_and_does_not_disturb_its_parent() {
     let mut process = child("fork", &server, &[]);
     process.wait_for_line("fork survived", LIMIT);
     assert_eq!(process.wait_for_exit(LIMIT), 0);
-    assert_eq!(server.command(&["DBSIZE"]).integer(), 0);
+    assert_eq!(server.size(), 0);
 }
 
 // Counting.
@@ -702,5 +702,5 @@ fn two_thirds_of_a_watched_lease_are_always_left() {
     assert!(took <= SECOND * 12, "{took:?}");
     assert_eq!(clients[2].1.stats().renewed, 0);
     drop(guards);
-    wait_until("nothing is left", LIMIT, || server.command(&["DBSIZE"]).integer() == 0);
+    wait_until("nothing is left", LIMIT, || server.size() == 0);
 }

@@ -4,8 +4,8 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use wheellock::{
     Backoff, Client, ClientBuilder, CountDownLatch, ExpirableSemaphore, FencedGuard, FencedLock,
-    Lock, LockGuard, Memory, MultiGuard, MultiLock, OwnedGuard, Permit, Permits, ReadWriteLock,
-    RedGuard, RedLock, Semaphore, Wait,
+    Lock, LockGuard, LostFuture, Memory, MultiGuard, MultiLock, OwnedGuard, Permit, Permits,
+    ReadWriteLock, RedGuard, RedLock, Semaphore, Wait,
 };
 
 #[test]
@@ -17,13 +17,13 @@ fn what_is_held_and_what_makes_it_can_be_used_after_a_caught_panic() {
     check::<(Lock, FencedLock, ReadWriteLock, MultiLock, RedLock)>();
     check::<(LockGuard, OwnedGuard, FencedGuard, MultiGuard, RedGuard)>();
     check::<(Semaphore, ExpirableSemaphore, CountDownLatch, Permit, Permits)>();
-    check::<(Backoff, Wait<'_>)>();
+    check::<(Backoff, Wait<'_>, LostFuture)>();
 }
 
 #[test]
-fn locks_go_to_every_thread_and_so_do_guards_of_named_owners() {
+fn locks_go_to_every_thread_and_so_do_guards_of_no_thread() {
     fn check<T: Send + Sync>() {}
     check::<(Client, ClientBuilder, Memory)>();
-    check::<(Lock, FencedLock, ReadWriteLock, MultiLock, RedLock, OwnedGuard)>();
+    check::<(Lock, FencedLock, ReadWriteLock, MultiLock, RedLock, OwnedGuard, LostFuture)>();
     check::<(Semaphore, ExpirableSemaphore, CountDownLatch, Permit, Permits)>();
 }

@@ -22,7 +22,7 @@ fn attempts(lock: &Lock) -> Vec<Error> {
 }
 
 fn assert_nothing_happened(world: &World, client: &Client) {
-    assert_eq!(world.server.command(&["DBSIZE"]).integer(), 0);
+    assert_eq!(world.server.size(), 0);
     let stats = client.stats();
     assert_eq!((stats.held, stats.waiters, stats.queued_releases), (0, 0, 0));
 }
@@ -80,7 +80,7 @@ fn any_other_name_is_the_key_byte_for_byte_and_tags_its_channel() {
         (longest.as_str(), format!("redisson_lock__channel:{{{longest}}}")),
     ] {
         let guard = client.lock(name).lock().unwrap();
-        assert_eq!(world.server.command(&["DBSIZE"]).integer(), 1);
+        assert_eq!(world.server.size(), 1);
         assert_eq!(world.hash(name), [(guard.owner().to_owned(), "1".to_owned())]);
         thread::scope(|scope| {
             let waiter = scope.spawn(|| {
@@ -106,7 +106,7 @@ fn names_that_look_alike_are_different_locks() {
     let names = ["a", "A", "a ", " a", "a\0", "{a}", "á", "a\u{301}"];
     let guards: Vec<_> =
         names.iter().map(|name| client.lock(name).try_lock().unwrap().unwrap()).collect();
-    assert_eq!(world.server.command(&["DBSIZE"]).integer(), 8);
+    assert_eq!(world.server.size(), 8);
     for guard in guards {
         guard.unlock().unwrap();
     }

@@ -21,7 +21,9 @@ fn tag(key: &str) -> &str {
 }
 
 fn keys(server: &Server) -> Vec<String> {
-    server.command(&["KEYS", "*"]).texts()
+    let mut keys = server.command(&["KEYS", "*"]).texts();
+    keys.retain(|key| !key.starts_with("wheellock_client:"));
+    keys
 }
 
 fn channels(server: &Server) -> Vec<String> {

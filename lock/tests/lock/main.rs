@@ -9,4 +9,6 @@ mod contract;
 mod key_prefix;
 mod kinds;
 mod many_threads;
+mod min_hold;
 mod replies;
+mod sendable;

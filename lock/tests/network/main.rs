@@ -5,6 +5,7 @@ mod common;
 
 mod addresses;
 mod credentials;
+mod lazy_connect;
 mod permissions;
 mod replicas;
 mod replicas_elsewhere;

@@ -5,17 +5,14 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::common::{SOON, World, built, now, timed};
+use crate::common::{LIMIT, SOON, World, built, ended, now, timed, without_polls};
 use crossbeam_channel::bounded;
 use wheellock::{Client, Error, Lock, Wait};
 use wheellock_fixture::{Fault, Request, Server, wait_until};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Below the poll bound of a second, so that a waiter that polls is not mistaken for one that was
-/// woken.
-const AT_ONCE: Duration = Duration::from_millis(800);
 
 fn connect(server: &Server) -> Client {
     Client::connect(&server.url()).unwrap()
@@ -48,28 +45,24 @@ fn wait_for_waiters(server: &Server, clients: &[(&Client, usize)]) {
 
 /// Waits until so many threads, each the first of its line, have been refused twice since there
 /// were `before` scripts: once before they listened and once after. From then on it is up to a
-/// message, for the poll bound's second.
+/// message.
 fn wait_until_refused(server: &Server, before: u64, threads: u64) {
     wait_until("they were refused twice", SOON, || scripts(server) >= before + 2 * threads);
 }
 
-/// Waits for a lock on a thread of its own, and says when it got it.
+/// Waits for a lock on a thread of its own.
 fn waits<'scope>(
     scope: &'scope thread::Scope<'scope, '_>,
     lock: Lock,
-) -> thread::ScopedJoinHandle<'scope, Instant> {
-    scope.spawn(move || {
-        let guard = lock.lock().unwrap();
-        let got_at = now();
-        guard.unlock().unwrap();
-        got_at
-    })
+) -> thread::ScopedJoinHandle<'scope, ()> {
+    scope.spawn(move || lock.lock().unwrap().unlock().unwrap())
 }
 
 #[test]
 fn a_writer_wakes_readers_and_writers_and_the_last_reader_wakes_a_writer() {
     let server = Server::start();
-    let [holder, one, other] = [connect(&server), connect(&server), connect(&server)];
+    let url = server.url();
+    let (holder, one, other) = (connect(&server), without_polls(&url), without_polls(&url));
     for held in [write(&holder), read(&holder)] {
         let guard = held.lock().unwrap();
         let before = scripts(&server);
@@ -78,12 +71,9 @@ fn a_writer_wakes_readers_and_writers_and_the_last_reader_wakes_a_writer() {
             let second = waits(scope, write(&other));
             wait_for_waiters(&server, &[(&one, 1), (&other, 1)]);
             wait_until_refused(&server, before, 2);
-            let released = now();
             guard.unlock().unwrap();
-            for waiter in [writer, second] {
-                let took = waiter.join().unwrap().saturating_duration_since(released);
-                assert!(took < AT_ONCE, "{took:?}");
-            }
+            ended(&one, writer);
+            ended(&other, second);
         });
     }
 }
@@ -91,7 +81,7 @@ fn a_writer_wakes_readers_and_writers_and_the_last_reader_wakes_a_writer() {
 #[test]
 fn d9_a_writer_that_keeps_reading_wakes_waiting_readers() {
     let server = Server::start();
-    let (holder, other) = (connect(&server), connect(&server));
+    let (holder, other) = (connect(&server), without_polls(&server.url()));
     let writing = write(&holder).lock().unwrap();
     let reading = read(&holder).lock().unwrap();
     let before = scripts(&server);
@@ -99,10 +89,8 @@ fn d9_a_writer_that_keeps_reading_wakes_waiting_readers() {
         let waiter = waits(scope, read(&other));
         wait_for_waiters(&server, &[(&other, 1)]);
         wait_until_refused(&server, before, 1);
-        let released = now();
         writing.unlock().unwrap();
-        let took = waiter.join().unwrap().saturating_duration_since(released);
-        assert!(took < AT_ONCE, "{took:?}");
+        ended(&other, waiter);
     });
     assert!(reading.is_held());
 }
@@ -132,7 +120,7 @@ fn a_thousand_waiting_readers_acquire_with_one_script_each() {
         let before = scripts(&server);
         let released = now();
         writing.unlock().unwrap();
-        wait_until("all are in", SOON, || inside.load(Ordering::Relaxed) == READERS);
+        wait_until("all are in", LIMIT, || inside.load(Ordering::Relaxed) == READERS);
         let took = now().saturating_duration_since(released);
         // One script lets the writer go. Renewals of what is held come every ten seconds, and polls
         // once a second: a slow machine takes several, and may add a hundred scripts for each. A
@@ -140,7 +128,7 @@ fn a_thousand_waiting_readers_acquire_with_one_script_each() {
         let ran = scripts(&server) - before;
         let most = u64::try_from(READERS).unwrap() + 10 + 100 * took.as_secs();
         assert!(ran <= most, "{ran} scripts in {took:?}");
-        assert!(took < SECOND * 5, "{took:?}");
+        assert!(took < LIMIT / 2, "{took:?}");
         drop(go);
     });
     assert!(write(&holder).try_lock().unwrap().is_some(), "all have gone");
@@ -194,7 +182,7 @@ fn writers_of_two_clients_hand_over_with_few_scripts() {
 #[test]
 fn a_reader_that_gives_up_takes_no_message_from_a_waiting_writer() {
     let server = Server::start();
-    let (holder, client) = (connect(&server), connect(&server));
+    let (holder, client) = (connect(&server), without_polls(&server.url()));
     let writing = write(&holder).lock().unwrap();
     thread::scope(|scope| {
         let waiter = waits(scope, write(&client));
@@ -206,11 +194,10 @@ fn a_reader_that_gives_up_takes_no_message_from_a_waiting_writer() {
         });
         wait_for_waiters(&server, &[(&client, 2)]);
         cancel.send(()).unwrap();
-        assert_eq!(reader.join().unwrap(), Err(Error::Cancelled { name: "a".to_owned() }));
-        let released = now();
+        let cancelled = Error::Cancelled { name: "a".to_owned() };
+        assert_eq!(ended(&client, reader), Err(cancelled));
         writing.unlock().unwrap();
-        let took = waiter.join().unwrap().saturating_duration_since(released);
-        assert!(took < AT_ONCE, "{took:?}");
+        ended(&client, waiter);
     });
 }
 
@@ -232,7 +219,7 @@ fn a_shutdown_wakes_readers_and_writers_and_releases_what_is_held() {
     let report = holder.shutdown(SECOND);
     assert_eq!((report.released, report.unreleased.len()), (2, 0));
     assert!(!writing.is_held() && !reading.is_held());
-    assert_eq!(server.command(&["DBSIZE"]).integer(), 0);
+    assert_eq!(server.size(), 0);
 }
 
 /// One of the scripts, for the lock `a`.
@@ -258,7 +245,7 @@ fn an_acquire_whose_reply_is_lost_counts_once() {
         assert!(world.hash("a").iter().any(|(_, value)| value == "1"), "{:?}", world.hash("a"));
         assert_eq!(world.hash("a").len(), 2);
         guard.unlock().unwrap();
-        wait_until("nothing is left", SOON, || world.server.command(&["DBSIZE"]).integer() == 0);
+        wait_until("nothing is left", SOON, || world.server.size() == 0);
     }
 }
 
@@ -273,7 +260,7 @@ fn a_recount_whose_reply_is_lost_counts_once() {
     assert!(world.hash("a").contains(&(outer.owner().to_owned(), "2".to_owned())));
     inner.unlock().unwrap();
     outer.unlock().unwrap();
-    assert_eq!(world.server.command(&["DBSIZE"]).integer(), 0);
+    assert_eq!(world.server.size(), 0);
 }
 
 #[test]
@@ -315,26 +302,27 @@ fn an_acquire_that_arrives_after_its_release_leaves_no_reader_behind() {
     aim.wait_for_hit(SOON);
     guard.unlock().unwrap();
     drop(aim.deliver());
-    wait_until("nothing is left", SOON, || world.server.command(&["DBSIZE"]).integer() == 0);
+    wait_until("nothing is left", SOON, || world.server.size() == 0);
 }
 
 #[test]
 fn a_server_without_memory_renews_and_releases_what_is_held() {
     let server = Server::start();
-    let client = built(Client::builder().url(&server.url()).watchdog_lease(SECOND));
+    let client = built(Client::builder().url(&server.url()).watchdog_lease(SECOND * 5));
     let writing = write(&client).lock().unwrap();
     let reading = [read(&client).lock().unwrap(), read(&client).lock().unwrap()];
     let other = client.read_write_lock("b").read_lock().lock().unwrap();
     server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
     server.command(&["CONFIG", "SET", "maxmemory", "1"]);
     let renewed = client.stats().renewed;
-    wait_until("they are renewed", SOON, || client.stats().renewed > renewed + 12);
+    // Four holds, each twice.
+    wait_until("they are renewed", LIMIT, || client.stats().renewed >= renewed + 8);
     for guard in reading {
         assert_eq!(guard.unlock(), Ok(()));
     }
     assert_eq!(writing.unlock(), Ok(()));
     assert_eq!(other.unlock(), Ok(()));
-    assert_eq!(server.command(&["DBSIZE"]).integer(), 0);
+    assert_eq!(server.size(), 0);
 }
 
 #[test]
@@ -345,7 +333,7 @@ fn a_client_that_vanishes_leaves_its_lock_to_others_after_its_lease() {
     world.proxy.refuse(true);
     world.proxy.cut_all();
     let (guard, took) = timed(|| write(&rival).lock().unwrap());
-    assert!(took < SECOND * 2, "{took:?}");
+    assert!(took < SOON, "{took:?}");
     assert!(!reading.is_held());
     guard.unlock().unwrap();
 }

@@ -28,6 +28,7 @@ pub(crate) trait Exclusive: Send + Sync {
     fn try_lock(&self) -> Result<Option<Box<dyn Held>>, Error>;
     fn try_lock_for(&self, wait: Duration) -> Result<Option<Box<dyn Held>>, Error>;
     fn leased(&self, lease: Duration) -> Box<dyn Exclusive>;
+    fn at_least(&self, min_hold: Duration) -> Box<dyn Exclusive>;
     fn is_locked(&self) -> Result<bool, Error>;
     fn remaining_lease(&self) -> Result<Option<Duration>, Error>;
     fn hold_count(&self) -> u32;
@@ -55,6 +56,10 @@ impl<G: Guard + Held + 'static> Exclusive for Lock<G> {
 
     fn leased(&self, lease: Duration) -> Box<dyn Exclusive> {
         Box::new(self.clone().with_lease(lease))
+    }
+
+    fn at_least(&self, min_hold: Duration) -> Box<dyn Exclusive> {
+        Box::new(self.clone().with_min_hold(min_hold))
     }
 
     fn is_locked(&self) -> Result<bool, Error> {

@@ -32,11 +32,13 @@ mod defects;
 mod fair_queue;
 mod grammar;
 mod hand_over;
+mod holders;
 mod hot;
 mod killed;
 mod kind;
 mod latch;
 mod majority;
+mod min_hold;
 mod nesting;
 mod peer;
 mod permits;
@@ -71,6 +73,7 @@ macro_rules! exclusive_locks {
                 agreement::a_hold_in_rust_is_the_same_seen_from_java;
                 agreement::a_hold_forced_open_on_one_side_is_gone_on_the_other;
                 agreement::a_lease_ends_on_both_sides;
+                min_hold::a_waiter_in_java_has_the_lock_when_a_shortest_hold_is_over;
                 counting::increments_of_two_java_and_two_rust_processes_all_count;
             }
         })+

@@ -126,7 +126,8 @@ impl Worlds {
                 let lives = server.command(&["PTTL", &key]).integer();
                 format!("{key} {lives}")
             };
-            keys.into_iter().map(named).collect()
+            let is_record = |key: &String| key.starts_with("wheellock_client:");
+            keys.into_iter().filter(|key| !is_record(key)).map(named).collect()
         };
         match kind {
             Kind::Single => of(&self.server),

@@ -64,3 +64,45 @@ fn citations_are_read_across_lines_and_commas() {
         "//! One (DESIGN: late\n//! copies, retries).\nlet a = 1; // not\n/// DESIGN: forks.\n";
     assert_eq!(citations(&joined_comments(text)), ["late copies", "retries", "forks"]);
 }
+
+/// The links to headings, as page and heading: rustdoc finds the page, and does not look for the
+/// heading.
+fn heading_links(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    let links = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+    links.filter_map(|(link, _)| link.split_once('#')).filter(|(page, _)| !page.contains('/'))
+}
+
+/// How rustdoc writes a heading in a link.
+fn anchor(heading: &str) -> String {
+    let kept = |letter: &char| letter.is_alphanumeric() || " -_".contains(*letter);
+    heading.chars().filter(kept).collect::<String>().trim().to_lowercase().replace(' ', "-")
+}
+
+#[test]
+fn every_link_to_a_heading_of_a_page_leads_to_one() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    source_files(&folder.join("src"), &mut files);
+    let pages = fs::read_dir(folder.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    files.extend(pages.filter(|path| path.is_file()));
+    let (mut found, mut wrong) = (0, Vec::new());
+    for path in files {
+        let text = fs::read_to_string(&path).unwrap();
+        for (page, heading) in heading_links(&text) {
+            let page = match page.rsplit("::").next().unwrap_or_default() {
+                "" => path.clone(),
+                "crate" => folder.join("src/lib.rs"),
+                module => folder.join(format!("docs/{module}.md")),
+            };
+            // A link to a heading of an item, which no page has.
+            let Ok(page) = fs::read_to_string(page) else { continue };
+            let lines = page.lines().map(|line| line.trim_start_matches("//! "));
+            found += 1;
+            if !lines.filter(|line| line.starts_with('#')).any(|line| anchor(line) == heading) {
+                wrong.push(format!("{}: #{heading}", path.display()));
+            }
+        }
+    }
+    assert!(found > 10, "{found} links");
+    assert!(wrong.is_empty(), "no such heading:\n{}", wrong.join("\n"));
+}

@@ -18,14 +18,20 @@ use wheellock::{Client, Error, Guard, Lock, LockGuard, LostReason, Memory, Wait}
 use wheellock_fixture::{Fault, Server, wait_until};
 
 use crate::common::in_memory::InMemory;
-use crate::common::{SOON, Script, World, built};
+use crate::common::{LIMIT, SOON, Script, World, built, ended};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Longer than anything here takes.
-const LIMIT: Duration = Duration::from_secs(60);
 
-/// A client in memory, where the number of hand-overs is limited and not their time.
-fn in_memory() -> (Memory, Client) {
+/// A client in memory whose time stands still: the number of hand-overs is limited, and no waiter
+/// is asking just when a hold could be handed to it, because it polls.
+fn in_memory() -> (InMemory, Client) {
+    let world = InMemory::new();
+    let client = world.client();
+    (world, client)
+}
+
+/// A client in memory whose time passes, for threads that are never all asleep.
+fn in_memory_in_time() -> (Memory, Client) {
     let memory = Memory::new();
     let client = another(&memory);
     (memory, client)
@@ -44,13 +50,20 @@ fn wait_for_waiters(client: &Client, count: usize) {
     wait_until("the threads wait", LIMIT, || client.stats().waiters == count);
 }
 
-/// Whether the lock is had in that time.
-fn is_had(client: &Client, limit: Duration) -> bool {
-    client.lock("a").try_lock_for(limit).unwrap().is_some()
+/// A thread that waits for the lock, behind so many others, until its time is over.
+fn gives_up_behind(world: &InMemory, client: &Client, waiters: usize) {
+    let limit = Duration::from_millis(50);
+    thread::scope(|scope| {
+        let late = scope.spawn(|| client.lock("a").try_lock_for(limit).unwrap().is_some());
+        wait_for_waiters(client, waiters + 1);
+        world.clock.advance(limit);
+        assert!(!late.join().unwrap());
+    });
 }
 
 /// A thread that waits for a lock and holds it until it is told to go on.
 struct Holder<'scope> {
+    client: Client,
     thread: thread::ScopedJoinHandle<'scope, Result<(), Error>>,
     /// The owner, once it has the lock.
     has: Receiver<String>,
@@ -60,6 +73,7 @@ struct Holder<'scope> {
 impl<'scope> Holder<'scope> {
     fn start<G: Guard + 'scope>(
         scope: &'scope thread::Scope<'scope, '_>,
+        client: &Client,
         lock: Lock<G>,
         owner: fn(&G) -> String,
     ) -> Self {
@@ -73,7 +87,7 @@ impl<'scope> Holder<'scope> {
             drop(guard);
             Ok(())
         });
-        Self { thread, has, go_on }
+        Self { client: client.clone(), thread, has, go_on }
     }
 
     /// Of a plain lock, behind so many other waiters.
@@ -83,18 +97,23 @@ impl<'scope> Holder<'scope> {
         name: &str,
         waiters: usize,
     ) -> Self {
-        let holder = Self::start(scope, client.lock(name), |guard| guard.owner().to_owned());
+        let owner = |guard: &LockGuard| guard.owner().to_owned();
+        let holder = Self::start(scope, client, client.lock(name), owner);
         wait_for_waiters(client, waiters + 1);
         holder
     }
 
     fn owner(&self) -> String {
-        self.has.recv_timeout(LIMIT).unwrap()
+        self.has.recv_timeout(LIMIT).unwrap_or_else(|_| {
+            // Its thread would wait for ever, and the test with it.
+            self.client.shutdown(Duration::ZERO);
+            panic!("the thread has not got the lock");
+        })
     }
 
     fn end(self) -> Result<(), Error> {
         drop(self.go_on);
-        self.thread.join().unwrap()
+        ended(&self.client, self.thread)
     }
 }
 
@@ -127,8 +146,49 @@ fn the_next_thread_gets_the_hold_without_a_command_of_either() {
 }
 
 #[test]
+fn sendable_and_plain_locks_hand_over_to_each_other_and_the_last_holder_decides_who_nests() {
+    let (world, client) = in_memory();
+    let (plain, sendable) = (client.lock("a"), client.lock("a").sendable());
+    let guard = sendable.lock().unwrap();
+    let owner = guard.owner().to_owned();
+    thread::scope(|scope| {
+        // From a sendable guard to a thread, which nests.
+        let (tell, has) = bounded(1);
+        let (waiting, (go_on, told)) = (plain.clone(), bounded::<()>(1));
+        let thread = scope.spawn(move || {
+            let guard = waiting.lock().unwrap();
+            assert_eq!(waiting.hold_count(), 1);
+            drop(waiting.try_lock().unwrap().unwrap());
+            tell.send(guard.owner().to_owned()).unwrap();
+            let _ended = told.recv();
+            drop(guard);
+            assert!(waiting.hold_count() == 0 && waiting.try_lock().unwrap().is_none());
+        });
+        wait_for_waiters(&client, 1);
+        drop(guard);
+        assert_eq!(has.recv_timeout(LIMIT).unwrap(), owner);
+        // From the thread to a sendable guard, which does not, and to another one.
+        let next =
+            Holder::start(scope, &client, sendable.clone(), |guard| guard.owner().to_owned());
+        wait_for_waiters(&client, 1);
+        let last =
+            Holder::start(scope, &client, sendable.clone(), |guard| guard.owner().to_owned());
+        wait_for_waiters(&client, 2);
+        drop(go_on);
+        assert_eq!(next.owner(), owner);
+        ended(&client, thread);
+        assert!(sendable.try_lock().unwrap().is_none());
+        next.end().unwrap();
+        assert_eq!(last.owner(), owner);
+        last.end().unwrap();
+    });
+    assert_eq!(client.stats().hand_overs, 3);
+    assert!(world.memory.fields("a").is_empty());
+}
+
+#[test]
 fn a_dropped_guard_hands_over_as_an_unlocked_one_does() {
-    let (memory, client) = in_memory();
+    let (world, client) = in_memory();
     let guard = client.lock("a").lock().unwrap();
     let owner = guard.owner().to_owned();
     thread::scope(|scope| {
@@ -137,12 +197,12 @@ fn a_dropped_guard_hands_over_as_an_unlocked_one_does() {
         assert_eq!(next.owner(), owner);
         next.end().unwrap();
     });
-    assert!(memory.fields("a").is_empty());
+    assert!(world.memory.fields("a").is_empty());
 }
 
 #[test]
 fn a_non_reentrant_lock_is_handed_over_too_and_each_holder_is_refused_a_second_guard() {
-    let (_memory, client) = in_memory();
+    let (_world, client) = in_memory();
     let lock = client.non_reentrant_lock("a");
     let guard = lock.lock().unwrap();
     thread::scope(|scope| {
@@ -153,15 +213,15 @@ fn a_non_reentrant_lock_is_handed_over_too_and_each_holder_is_refused_a_second_g
         });
         wait_for_waiters(&client, 1);
         guard.unlock().unwrap();
-        next.join().unwrap();
+        ended(&client, next);
     });
     assert_eq!(client.stats().hand_overs, 1);
 }
 
 #[test]
 fn a_budget_of_zero_switches_it_off_and_one_beyond_a_second_is_refused() {
-    let memory = Memory::new();
-    let builder = Client::builder().in_memory(&memory);
+    let world = InMemory::new();
+    let builder = world.builder();
     let client = built(builder.clone().hand_over_budget(Duration::ZERO));
     let guard = client.lock("a").lock().unwrap();
     let owner = guard.owner().to_owned();
@@ -180,20 +240,25 @@ fn a_budget_of_zero_switches_it_off_and_one_beyond_a_second_is_refused() {
 
 #[test]
 fn threads_get_the_lock_in_the_order_in_which_they_came() {
-    let (_memory, client) = in_memory();
+    let (_world, client) = in_memory();
     let order = Mutex::new(Vec::new());
     let guard = client.lock("a").lock().unwrap();
     thread::scope(|scope| {
-        for number in 0..50 {
+        let start = |number: usize| {
             let (order, client) = (&order, &client);
-            scope.spawn(move || {
+            let thread = scope.spawn(move || {
                 let guard = client.lock("a").lock().unwrap();
                 order.lock().push(number);
                 guard.unlock().unwrap();
             });
             wait_for_waiters(client, number + 1);
-        }
+            thread
+        };
+        let threads: Vec<_> = (0..50).map(start).collect();
         guard.unlock().unwrap();
+        for thread in threads {
+            ended(&client, thread);
+        }
     });
     assert_eq!(order.into_inner(), (0..50).collect::<Vec<_>>());
     assert_eq!(client.stats().hand_overs, 50);
@@ -236,7 +301,7 @@ fn sixty_four_threads_are_never_inside_at_once() {
 
 #[test]
 fn sixty_four_threads_are_never_inside_at_once_in_memory() {
-    let (memory, client) = in_memory();
+    let (memory, client) = in_memory_in_time();
     crowd(&[client, another(&memory)], 32, 100);
     assert!(memory.fields("a").is_empty());
 }
@@ -247,7 +312,7 @@ fn another_client_has_its_turn_beside_threads_that_never_pause() {
     let (busy, other) = (Client::connect(&server.url()).unwrap(), server.url());
     let other = Client::connect(&other).unwrap();
     beside(&busy, &other);
-    let (memory, busy) = in_memory();
+    let (memory, busy) = in_memory_in_time();
     beside(&busy, &another(&memory));
 }
 
@@ -273,12 +338,12 @@ fn beside(busy: &Client, other: &Client) {
 
 #[test]
 fn a_first_waiter_of_another_kind_is_not_skipped() {
-    let (_memory, client) = in_memory();
+    let (_world, client) = in_memory();
     let guard = client.lock("a").lock().unwrap();
     let owner = guard.owner().to_owned();
     thread::scope(|scope| {
         let fenced = client.fenced_lock("a");
-        let first = Holder::start(scope, fenced, |guard| guard.owner().to_owned());
+        let first = Holder::start(scope, &client, fenced, |guard| guard.owner().to_owned());
         wait_for_waiters(&client, 1);
         let second = Holder::behind(scope, &client, "a", 1);
         guard.unlock().unwrap();
@@ -293,16 +358,17 @@ fn a_first_waiter_of_another_kind_is_not_skipped() {
 
 #[test]
 fn a_first_waiter_for_another_name_of_the_same_channel_is_not_skipped() {
-    let (_memory, client) = in_memory();
+    let (_world, client) = in_memory();
     let (guard, other) = (client.lock("a").lock().unwrap(), client.lock("{a}").lock().unwrap());
     thread::scope(|scope| {
         let first = Holder::behind(scope, &client, "{a}", 0);
         let second = Holder::behind(scope, &client, "a", 1);
         guard.unlock().unwrap();
         assert_eq!(client.stats().hand_overs, 0, "the first waits for another lock");
-        let owner = other.owner().to_owned();
+        // The message of the release may have woken the first waiter, which then asks the server
+        // while the other lock is released: it gets the lock by either way.
         other.unlock().unwrap();
-        assert_eq!(first.owner(), owner);
+        first.owner();
         first.end().unwrap();
         second.owner();
         second.end().unwrap();
@@ -341,9 +407,9 @@ fn what_is_more_than_a_plain_watched_hold_of_a_thread_is_released_on_the_server(
         }),
     ];
     for (kind, hold) in holds {
-        let (memory, client) = in_memory();
+        let (world, client) = in_memory();
         let end = hold(&client);
-        let owner = memory.fields("a")[0].0.clone();
+        let owner = world.memory.fields("a")[0].0.clone();
         thread::scope(|scope| {
             let next = Holder::behind(scope, &client, "a", 0);
             end();
@@ -351,8 +417,24 @@ fn what_is_more_than_a_plain_watched_hold_of_a_thread_is_released_on_the_server(
             next.end().unwrap();
         });
         assert_eq!(client.stats().hand_overs, 0, "{kind}");
-        assert!(memory.fields("a").is_empty(), "{kind}");
+        assert!(world.memory.fields("a").is_empty(), "{kind}");
     }
+}
+
+#[test]
+fn a_dropped_guard_that_is_not_handed_over_lets_the_next_thread_ask_at_once() {
+    let (_world, client) = in_memory();
+    let guard = client.lock("a").lock().unwrap();
+    // A hold with a longer lease is released on the server.
+    drop(client.lock("a").with_lease(SECOND * 60).lock().unwrap());
+    let owner = guard.owner().to_owned();
+    thread::scope(|scope| {
+        let next = Holder::behind(scope, &client, "a", 0);
+        drop(guard);
+        assert_ne!(next.owner(), owner);
+        next.end().unwrap();
+    });
+    assert_eq!(client.stats().hand_overs, 0);
 }
 
 #[test]
@@ -366,22 +448,22 @@ fn waiters_with_a_lease_or_an_owner_and_those_of_several_locks_are_given_no_hold
         }),
     ];
     for (kind, take) in takes {
-        let (memory, client) = in_memory();
+        let (world, client) = in_memory();
         let guard = client.lock("a").lock().unwrap();
         thread::scope(|scope| {
             let next = scope.spawn(|| take(&client));
             wait_for_waiters(&client, 1);
             guard.unlock().unwrap();
-            next.join().unwrap();
+            ended(&client, next);
         });
         assert_eq!(client.stats().hand_overs, 0, "{kind}");
-        assert!(memory.fields("a").is_empty(), "{kind}");
+        assert!(world.memory.fields("a").is_empty(), "{kind}");
     }
 }
 
 #[test]
 fn a_nested_hold_is_handed_over_with_its_last_guard() {
-    let (memory, client) = in_memory();
+    let (world, client) = in_memory();
     let lock = client.lock("a");
     let (outer, inner) = (lock.lock().unwrap(), lock.lock().unwrap());
     let owner = outer.owner().to_owned();
@@ -389,7 +471,7 @@ fn a_nested_hold_is_handed_over_with_its_last_guard() {
         let next = Holder::behind(scope, &client, "a", 0);
         inner.unlock().unwrap();
         assert_eq!((lock.hold_count(), next.has.try_recv()), (1, Err(TryRecvError::Empty)));
-        assert_eq!(memory.fields("a"), [(owner.clone(), "1".to_owned())]);
+        assert_eq!(world.memory.fields("a"), [(owner.clone(), "1".to_owned())]);
         outer.unlock().unwrap();
         assert_eq!(next.owner(), owner);
         next.end().unwrap();
@@ -400,7 +482,7 @@ fn a_nested_hold_is_handed_over_with_its_last_guard() {
 
 #[test]
 fn each_holder_sees_its_own_hold() {
-    let (_memory, client) = in_memory();
+    let (_world, client) = in_memory();
     let lock = client.lock("a");
     let guard = lock.lock().unwrap();
     let lost = guard.lost().clone();
@@ -420,7 +502,7 @@ fn each_holder_sees_its_own_hold() {
         guard.unlock().unwrap();
         assert!(!lock.is_held_by_current_thread());
         assert_eq!(lock.hold_count(), 0);
-        next.join().unwrap();
+        ended(&client, next);
     });
     assert_eq!(lost.try_recv(), Err(TryRecvError::Disconnected), "released, not lost");
     assert_eq!((client.stats().hand_overs, client.stats().lost), (1, 0));
@@ -504,7 +586,7 @@ fn nobody_of_the_line_believes_a_lease_that_ended_in_a_pause_of_the_process() {
 
 #[test]
 fn a_forced_release_ends_the_hold_of_whoever_has_it_and_the_next_thread_takes_the_lock_anew() {
-    let (_memory, client) = in_memory();
+    let (_world, client) = in_memory();
     let guard = client.lock("a").lock().unwrap();
     let owner = guard.owner().to_owned();
     thread::scope(|scope| {
@@ -547,7 +629,7 @@ fn nothing_is_handed_over_while_a_forced_release_is_under_way() {
 
 #[test]
 fn a_waiter_that_is_cancelled_or_out_of_time_leaves_the_line_at_once() {
-    let (_memory, client) = in_memory();
+    let (world, client) = in_memory();
     let guard = client.lock("a").lock().unwrap();
     let owner = guard.owner().to_owned();
     let (cancel, cancelled) = bounded::<()>(0);
@@ -559,10 +641,9 @@ fn a_waiter_that_is_cancelled_or_out_of_time_leaves_the_line_at_once() {
         wait_for_waiters(&client, 1);
         let third = Holder::behind(scope, &client, "a", 1);
         assert_eq!(client.lock("a").hold_count(), 1);
-        let late = scope.spawn(|| is_had(&client, Duration::from_millis(50)));
-        assert!(!late.join().unwrap());
+        gives_up_behind(&world, &client, 2);
         drop(cancel);
-        assert!(matches!(first.join().unwrap(), Err(Error::Cancelled { .. })));
+        assert!(matches!(ended(&client, first), Err(Error::Cancelled { .. })));
         wait_for_waiters(&client, 1);
         guard.unlock().unwrap();
         assert_eq!(third.owner(), owner);
@@ -575,7 +656,7 @@ fn threads_that_give_up_while_a_hold_comes_to_them_lose_nothing() {
     let server = Server::start();
     storm(&Client::connect(&server.url()).unwrap());
     wait_until("the lock is free", LIMIT, || server.command(&["EXISTS", "a"]).integer() == 0);
-    let (memory, client) = in_memory();
+    let (memory, client) = in_memory_in_time();
     storm(&client);
     wait_until("the lock is free", LIMIT, || memory.fields("a").is_empty());
 }
@@ -663,7 +744,7 @@ fn a_shutdown_ends_the_holder_and_the_line() {
 
 #[test]
 fn a_thread_that_panics_hands_over_and_one_that_forgets_its_guard_keeps_the_lock() {
-    let (memory, client) = in_memory();
+    let (world, client) = in_memory();
     let guard = client.lock("a").lock().unwrap();
     let owner = guard.owner().to_owned();
     thread::scope(|scope| {
@@ -677,9 +758,6 @@ fn a_thread_that_panics_hands_over_and_one_that_forgets_its_guard_keeps_the_lock
         next.end().unwrap();
     });
     std::mem::forget(client.lock("a").lock().unwrap());
-    thread::scope(|scope| {
-        let late = scope.spawn(|| is_had(&client, Duration::from_millis(50)));
-        assert!(!late.join().unwrap());
-    });
-    assert_eq!(memory.fields("a").len(), 1);
+    gives_up_behind(&world, &client, 0);
+    assert_eq!(world.memory.fields("a").len(), 1);
 }

@@ -2,9 +2,9 @@
 //! is caught (DESIGN: lateness).
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::panics::Panics;
+use super::panics::{PanicHook, Panics};
 use crate::stats::statistics::Recorder;
 use crate::time::clock::Clock;
 use crate::time::tick::TickScale;
@@ -19,6 +19,26 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    pub(crate) fn new(
+        clock: Arc<dyn Clock>,
+        scale: TickScale,
+        panic_hook: Option<PanicHook>,
+    ) -> Self {
+        Self { clock, scale, panics: Panics::new(panic_hook), recorder: Recorder::new() }
+    }
+
+    /// The nanoseconds since the timer's start, from which delays are counted.
+    #[inline]
+    pub(crate) fn since_start(&self) -> Option<u64> {
+        self.scale.since_start(&*self.clock)
+    }
+
+    /// The first tick at or after `delay` from now.
+    #[inline]
+    pub(crate) fn tick_in(&self, delay: Duration) -> u64 {
+        self.scale.tick_after(self.since_start(), delay)
+    }
+
     /// The present instant, or the start of the timer if the clock panics: it is used for figures
     /// only, and a wrong figure is better than a task that was taken and does not run.
     pub(crate) fn now(&self) -> Instant {

@@ -16,15 +16,13 @@ use loom::thread::{self, JoinHandle};
 use super::capacity::Capacity;
 use super::context::Context;
 use super::lifecycle::{close, refuse};
-use super::panics::Panics;
 use super::shard::{Counts, Due, Shard};
 use super::ticker::Ticker;
 use super::wakeup::Wakeup;
 use crate::error::ScheduleError;
-use crate::stats::statistics::Recorder;
 use crate::time::clock::{Clock, Parker, SystemClock};
 use crate::time::sync::{AtomicUsize, Mutex, Ordering};
-use crate::time::tick::{NEVER, TickDuration, TickScale};
+use crate::time::tick::{NEVER, TickScale};
 use crate::wheel::{Key, Wheel};
 
 const TICK: Duration = Duration::from_secs(1);
@@ -60,8 +58,7 @@ struct World {
     shards: Shards,
     wakeup: Arc<Wakeup>,
     parker: Arc<Parker>,
-    clock: JumpingClock,
-    scale: TickScale,
+    context: Arc<Context>,
 }
 
 impl World {
@@ -69,18 +66,24 @@ impl World {
         // The same in all runs of a model.
         static START: OnceLock<Instant> = OnceLock::new();
         let start = *START.get_or_init(|| SystemClock.now());
-        let scale = TickScale::new(start, TickDuration::try_from(TICK).unwrap());
+        let scale = TickScale::new(start, TICK).unwrap();
         let parker = Arc::new(Parker::new());
         let wakeup = Arc::new(Wakeup::new(Arc::downgrade(&parker)));
         let capacity = capacity.map(Arc::new);
+        let clock = JumpingClock { start, passed: parking_lot::Mutex::new(Duration::ZERO) };
+        let context = Arc::new(Context::new(Arc::new(clock), scale, None));
         let shards = (0..shards)
             .map(|_| {
                 let wheel = Wheel::new(2).unwrap();
-                Arc::new(Shard::new(wheel, scale, Arc::clone(&wakeup), capacity.clone()))
+                Arc::new(Shard::new(
+                    wheel,
+                    Arc::clone(&context),
+                    Arc::clone(&wakeup),
+                    capacity.clone(),
+                ))
             })
             .collect();
-        let clock = JumpingClock { start, passed: parking_lot::Mutex::new(Duration::ZERO) };
-        Self { shards, wakeup, parker, clock, scale }
+        Self { shards, wakeup, parker, context }
     }
 
     /// Starts the ticker. It ends by itself when it has handed over `last` values.
@@ -91,12 +94,7 @@ impl World {
             shards: Arc::clone(&self.shards),
             wakeup: Arc::clone(&self.wakeup),
             parker: self.parker,
-            context: Arc::new(Context {
-                clock: Arc::new(self.clock),
-                scale: self.scale,
-                panics: Panics::new(None),
-                recorder: Recorder::new(),
-            }),
+            context: self.context,
             handler: Box::new(move |due: &mut Due<u32>| {
                 let mut seen = seen.lock();
                 seen.append(&mut due.values);
@@ -194,7 +192,7 @@ fn a_value_rescheduled_to_an_earlier_tick_is_handed_over() {
     model(|| {
         let world = World::new(1, None);
         let key = world.shards[0].schedule(FAR, 7, &world.shards).unwrap();
-        let sooner = world.clock.now() + TICK;
+        let sooner = world.context.clock.now() + TICK;
         let running = world.start(1);
         assert!(running.shards[0].reschedule(key, sooner));
         assert_eq!(running.join(), [7]);

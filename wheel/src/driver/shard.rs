@@ -11,13 +11,15 @@
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use std::vec;
 
 use super::capacity::{Allowance, Capacity};
+use super::context::Context;
 use super::wakeup::{NextWake, Wakeup};
 use crate::error::ScheduleError;
 use crate::time::sync::{Mutex, MutexGuard};
-use crate::time::tick::TickScale;
+use crate::time::tick::NEVER;
 use crate::wheel::{Key, Wheel};
 
 pub(crate) const SHARDS: u8 = 8;
@@ -30,7 +32,7 @@ pub(crate) struct Shard<T> {
     next_wake: NextWake,
     wakeup: Arc<Wakeup>,
     capacity: Option<Arc<Capacity>>,
-    scale: TickScale,
+    context: Arc<Context>,
 }
 
 #[derive(Debug)]
@@ -88,7 +90,7 @@ pub(crate) enum Stage {
 impl<T> Shard<T> {
     pub(crate) fn new(
         wheel: Wheel<T>,
-        scale: TickScale,
+        context: Arc<Context>,
         wakeup: Arc<Wakeup>,
         capacity: Option<Arc<Capacity>>,
     ) -> Self {
@@ -102,7 +104,7 @@ impl<T> Shard<T> {
             cancelled: 0,
             rejected: 0,
         };
-        Self { state: Mutex::new(state), next_wake: NextWake::new(), wakeup, capacity, scale }
+        Self { state: Mutex::new(state), next_wake: NextWake::new(), wakeup, capacity, context }
     }
 
     /// Schedules a value. `all` are the shards of the timer: their allowances are reclaimed before
@@ -143,6 +145,32 @@ impl<T> Shard<T> {
         Ok(key)
     }
 
+    /// Schedules values, each after its delay from the instant that is `since_start` nanoseconds
+    /// after the timer's start, as [`schedule`](Self::schedule) does. Takes at most `limit` of
+    /// them, under one lock, and ends early if the shard refuses the next.
+    pub(crate) fn schedule_many(
+        &self,
+        since_start: Option<u64>,
+        timeouts: &mut vec::Drain<'_, (Duration, T)>,
+        limit: usize,
+        mut scheduled: impl FnMut(Key),
+    ) {
+        let mut state = self.state.lock();
+        let mut first = NEVER;
+        for _ in 0..limit.min(timeouts.len()) {
+            if state.closed || state.wheel.is_full() || !self.take_capacity(&mut state) {
+                break;
+            }
+            // Not empty: counted above.
+            let Some((delay, value)) = timeouts.next() else { break };
+            let deadline = self.context.scale.tick_after(since_start, delay);
+            first = first.min(state.wheel.due(deadline).get());
+            state.scheduled += 1;
+            scheduled(state.wheel.insert(deadline, value));
+        }
+        self.wake_by(state, first);
+    }
+
     /// Schedules a value again that kept its capacity when it was taken out. If no value is
     /// accepted any more, it returns the value, and the caller keeps the capacity.
     pub(crate) fn rearm(&self, deadline: u64, value: T) -> Result<Key, T> {
@@ -167,38 +195,96 @@ impl<T> Shard<T> {
         self.cancel_with(key, || {})
     }
 
+    /// Cancels those of the keys whose value is pending, under one lock.
+    pub(crate) fn cancel_many(
+        &self,
+        keys: impl Iterator<Item = Key> + Clone,
+        cancelled: &mut Vec<T>,
+    ) {
+        let before = cancelled.len();
+        let mut state = self.state.lock();
+        state.wheel.cancel_many(keys, cancelled);
+        self.after_cancel(state, cancelled.len() - before);
+    }
+
+    /// The number of chunks of slots, for [`cancel_chunk`](Self::cancel_chunk).
+    pub(crate) fn chunk_count(&self) -> usize {
+        self.state.lock().wheel.chunk_count()
+    }
+
+    /// Cancels what is pending in one chunk of slots.
+    pub(crate) fn cancel_chunk(&self, number: usize, cancelled: &mut Vec<T>) {
+        let before = cancelled.len();
+        let mut state = self.state.lock();
+        state.wheel.cancel_chunk(number, cancelled);
+        self.after_cancel(state, cancelled.len() - before);
+    }
+
     /// Cancels, and calls `note` under the lock if the entry was pending: a thread that sees the
     /// entry removed also sees the note.
     pub(crate) fn cancel_with(&self, key: Key, note: impl FnOnce()) -> Option<T> {
         let mut state = self.state.lock();
         let value = state.wheel.cancel(key)?;
         note();
-        state.cancelled += 1;
-        self.give_back_units(&mut state, 1);
+        self.after_cancel(state, 1);
+        Some(value)
+    }
+
+    /// Counts `count` values that were cancelled, gives their capacity back, and unlocks the shard.
+    fn after_cancel(&self, mut state: MutexGuard<'_, State<T>>, count: usize) {
+        state.cancelled += count as u64;
+        self.give_back_units(&mut state, count);
         if state.wheel.has_chunks_to_release() {
             // The next call may come late, so the ticker releases them (DESIGN: chunks).
             let next = state.wheel.now().saturating_add(1);
             self.wake_by(state, next);
         }
-        Some(value)
     }
 
+    /// Gives a pending value another deadline.
     pub(crate) fn reschedule(&self, key: Key, deadline: Instant) -> bool {
-        let deadline = self.scale.deadline_tick(deadline);
+        self.reschedule_tick(key, self.context.scale.deadline_tick(deadline), |_| {})
+    }
+
+    /// As [`reschedule`](Self::reschedule), with a delay from now.
+    pub(crate) fn reschedule_after(&self, key: Key, delay: Duration) -> bool {
+        self.reschedule_tick(key, self.context.tick_in(delay), |_| {})
+    }
+
+    /// As [`reschedule`](Self::reschedule), and calls `note` with the value, under the lock.
+    pub(crate) fn reschedule_tick(
+        &self,
+        key: Key,
+        deadline: u64,
+        note: impl FnOnce(&mut T),
+    ) -> bool {
         let mut state = self.state.lock();
         let due = state.wheel.due(deadline).get();
         let pending = state.wheel.reschedule(key, deadline);
         if pending {
+            state.wheel.get_mut(key).map(note);
             self.wake_by(state, due);
         }
         pending
+    }
+
+    pub(crate) const fn context(&self) -> &Arc<Context> {
+        &self.context
     }
 
     /// When a pending entry is due; `None` if it is not pending, and for a tick beyond all
     /// instants.
     pub(crate) fn deadline(&self, key: Key) -> Option<Instant> {
         let due = self.state.lock().wheel.deadline(key)?;
-        self.scale.instant(due)
+        self.context.scale.instant(due)
+    }
+
+    /// A copy of a pending value. Copying runs no code of a user.
+    pub(crate) fn get(&self, key: Key) -> Option<T>
+    where
+        T: Copy,
+    {
+        self.state.lock().wheel.get(key).copied()
     }
 
     pub(crate) fn stage(&self, key: Key) -> Stage {
@@ -349,22 +435,22 @@ pub(crate) fn home_shard() -> u8 {
 #[cfg(not(hashed_wheel_loom))]
 mod tests {
     use std::sync::Weak;
-    use std::time::Duration;
 
     use super::*;
     use crate::time::clock::{Clock, SystemClock};
-    use crate::time::tick::TickDuration;
+    use crate::time::tick::TickScale;
 
     /// Two shards of one timer, with no ticker.
     fn pair(capacity: Capacity) -> Vec<Arc<Shard<u32>>> {
-        let tick = TickDuration::try_from(Duration::from_millis(1)).unwrap();
-        let scale = TickScale::new(SystemClock.now(), tick);
+        let scale = TickScale::new(SystemClock.now(), Duration::from_millis(1)).unwrap();
+        let context = Arc::new(Context::new(Arc::new(SystemClock), scale, None));
         let wakeup = Arc::new(Wakeup::new(Weak::new()));
         let capacity = Arc::new(capacity);
         (0..2)
             .map(|_| {
                 let wheel = Wheel::new(8).unwrap();
-                Arc::new(Shard::new(wheel, scale, Arc::clone(&wakeup), Some(Arc::clone(&capacity))))
+                let capacity = Some(Arc::clone(&capacity));
+                Arc::new(Shard::new(wheel, Arc::clone(&context), Arc::clone(&wakeup), capacity))
             })
             .collect()
     }
@@ -429,7 +515,7 @@ mod tests {
         }
         assert!((2..50).contains(&wakes), "{wakes}");
         assert!(!shard.state.lock().wheel.has_chunks_to_release());
-        assert_eq!(shard.next_wake(), crate::time::tick::NEVER);
+        assert_eq!(shard.next_wake(), NEVER);
     }
 
     #[test]

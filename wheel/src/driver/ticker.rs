@@ -195,22 +195,26 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::driver::panics::Panics;
-    use crate::stats::statistics::Recorder;
     use crate::time::clock::Clock;
     use crate::time::manual_clock::ManualClock;
-    use crate::time::tick::{TickDuration, TickScale};
+    use crate::time::tick::TickScale;
     use crate::wheel::Wheel;
 
     #[test]
     fn a_ticker_that_is_stopped_takes_no_further_batch_of_its_backlog() {
         let clock = Arc::new(ManualClock::new());
-        let scale =
-            TickScale::new(clock.now(), TickDuration::try_from(Duration::from_secs(1)).unwrap());
+        let scale = TickScale::new(clock.now(), Duration::from_secs(1)).unwrap();
+        let context = Arc::new(Context::new(Arc::<ManualClock>::clone(&clock), scale, None));
         let parker = Arc::new(Parker::new());
         let wakeup = Arc::new(Wakeup::new(Arc::downgrade(&parker)));
-        let shard =
-            || Arc::new(Shard::new(Wheel::new(8).unwrap(), scale, Arc::clone(&wakeup), None));
+        let shard = || {
+            Arc::new(Shard::new(
+                Wheel::new(8).unwrap(),
+                Arc::clone(&context),
+                Arc::clone(&wakeup),
+                None,
+            ))
+        };
         let shards: Arc<[_]> = Arc::new([shard(), shard()]);
         for value in 0..3000 {
             shards[value % 2].schedule(1, value, &shards).unwrap();
@@ -228,12 +232,7 @@ mod tests {
             shards: Arc::clone(&shards),
             wakeup,
             parker,
-            context: Arc::new(Context {
-                clock,
-                scale,
-                panics: Panics::new(None),
-                recorder: Recorder::new(),
-            }),
+            context,
             handler: Box::new(handler),
             keeps_capacity: |_| false,
         };

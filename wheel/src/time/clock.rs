@@ -78,9 +78,77 @@ use super::sync::{Mutex, MutexGuard};
 /// assert!(SystemClock.now() - before >= Duration::from_millis(50));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// A clock whose time is not the system's also lets [`SystemClock`] park the thread, without a
+/// deadline, and gives the permit when its own time has come. A park may return early, so giving
+/// one too many is harmless. This clock has the time of a simulation:
+///
+/// ```
+/// use std::collections::HashMap;
+/// use std::sync::{Arc, Mutex};
+/// use std::thread::{self, ThreadId};
+/// use std::time::{Duration, Instant};
+/// use hashed_wheel::crossbeam_channel::{self, Receiver};
+/// use hashed_wheel::{Clock, HashedWheelTimer, Parker, SystemClock};
+///
+/// #[derive(Debug)]
+/// struct Simulated {
+///     now: Mutex<Instant>,
+///     /// What each thread that is parked sleeps on.
+///     parked: Mutex<HashMap<ThreadId, Parker>>,
+/// }
+///
+/// impl Simulated {
+///     fn set(&self, now: Instant) {
+///         *self.now.lock().unwrap() = now;
+///         // Each looks at the time and parks again.
+///         self.parked.lock().unwrap().values().for_each(Parker::unpark);
+///     }
+/// }
+///
+/// impl Clock for Simulated {
+///     fn now(&self) -> Instant {
+///         *self.now.lock().unwrap()
+///     }
+///
+///     fn park(&self, parker: &Parker, deadline: Option<Instant>, interrupt: &Receiver<()>) {
+///         // First, so that a `set` from now on gives the permit.
+///         self.parked.lock().unwrap().insert(thread::current().id(), parker.clone());
+///         if deadline.is_none_or(|deadline| deadline > self.now()) {
+///             SystemClock.park(parker, None, interrupt);
+///         }
+///         self.parked.lock().unwrap().remove(&thread::current().id());
+///     }
+/// }
+///
+/// let start = SystemClock.now();
+/// let clock = Arc::new(Simulated { now: Mutex::new(start), parked: Mutex::default() });
+/// let timer = HashedWheelTimer::builder().clock(clock.clone()).build()?;
+/// let (sender, receiver) = crossbeam_channel::bounded(1);
+/// timer.schedule(Duration::from_secs(3600), move || sender.send(()).unwrap())?;
+/// clock.set(start + Duration::from_secs(3600));
+/// receiver.recv()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// The present instant of this clock.
     fn now(&self) -> Instant;
+
+    /// The present instant in nanoseconds since an origin of the clock's choice, always the same.
+    /// `None`, the default, if the clock cannot tell them cheaper than [`now`](Self::now); then it
+    /// never can.
+    ///
+    /// A timer counts a delay from here, so that `schedule` makes no instant. What is due is told
+    /// by `now` alone.
+    fn nanos(&self) -> Option<u64> {
+        None
+    }
+
+    /// As [`nanos`](Self::nanos), or up to a millisecond more if that is cheaper, and never less:
+    /// a timeout may be that much later, and is not early.
+    fn late_nanos(&self) -> Option<u64> {
+        self.nanos()
+    }
 
     /// Parks the calling thread until `parker` is unparked, `deadline` has come, or `interrupt` has
     /// a message or is disconnected. Without a deadline it waits for one of the others.
@@ -89,6 +157,24 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// no reason, so a caller looks at its own state afterwards and parks again if there is nothing
     /// to do. Pass [`crossbeam_channel::never`] for no interrupt.
     fn park(&self, parker: &Parker, deadline: Option<Instant>, interrupt: &Receiver<()>);
+
+    /// Lets the time pass until `deadline` comes, for what takes time on this clock though nothing
+    /// else moves it, such as the network of a simulation. Parks the calling thread, as
+    /// [`park`](Self::park) does; a [`ManualClock`](crate::ManualClock) moves to `deadline`
+    /// instead. A clock that wraps another passes this on.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use hashed_wheel::{Clock, ManualClock, Parker, crossbeam_channel::never};
+    ///
+    /// let clock = ManualClock::new();
+    /// let before = clock.now();
+    /// clock.pass_until(&Parker::new(), before + Duration::from_secs(60), &never());
+    /// assert_eq!(clock.now() - before, Duration::from_secs(60));
+    /// ```
+    fn pass_until(&self, parker: &Parker, deadline: Instant, interrupt: &Receiver<()>) {
+        self.park(parker, Some(deadline), interrupt);
+    }
 
     /// The time until `deadline`, an instant that the caller took from [`Instant::now`]; zero if it
     /// has passed.
@@ -152,7 +238,8 @@ impl Parker {
         self.inner.permit.give();
     }
 
-    /// Whether the two share one permit.
+    /// Whether the two share one permit. For wheellock, and not part of the interface.
+    #[doc(hidden)]
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
@@ -214,6 +301,16 @@ impl Clock for SystemClock {
     #[expect(clippy::disallowed_methods, reason = "this is the clock")]
     fn now(&self) -> Instant {
         Instant::now()
+    }
+
+    /// The same clock, without the checks of an [`Instant`].
+    #[cfg(target_os = "linux")]
+    #[expect(clippy::cast_sign_loss, reason = "neither is negative on this clock")]
+    fn nanos(&self) -> Option<u64> {
+        use rustix::time::{ClockId, clock_gettime};
+        let time = clock_gettime(ClockId::Monotonic);
+        // The sum fits for 584 years after the machine was started.
+        Some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
     }
 
     fn park(&self, parker: &Parker, deadline: Option<Instant>, interrupt: &Receiver<()>) {

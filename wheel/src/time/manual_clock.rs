@@ -67,6 +67,9 @@ struct KnownParker {
 /// for something other than this clock, and the test would hang.
 const PARK_LIMIT: Duration = Duration::from_secs(30);
 
+/// How long, by the real clock, a thread that lets time pass waits for others to park.
+const PASS_LIMIT: Duration = Duration::from_secs(1);
+
 impl ManualClock {
     /// Creates a clock that stands at the present instant.
     #[must_use]
@@ -124,7 +127,17 @@ impl ManualClock {
     ///
     /// As [`advance`](Self::advance).
     pub fn wait_until_idle(&self) {
-        let limit = SystemClock.now() + PARK_LIMIT;
+        let busy = self.wait_for_others(PARK_LIMIT, None);
+        assert!(
+            busy == 0,
+            "{busy} thread(s) did not park on the manual clock within 30 s: they wait for something else"
+        );
+    }
+
+    /// Waits until every thread but `except` is parked, for at most `limit` by the real clock.
+    /// Returns how many are not.
+    fn wait_for_others(&self, limit: Duration, except: Option<ThreadId>) -> usize {
+        let limit = SystemClock.now() + limit;
         let mut state = self.inner.state.lock();
         loop {
             state.parkers.retain(|known| known.parker.strong_count() > 0);
@@ -140,20 +153,16 @@ impl ManualClock {
             // it looks at that one when it wakes.
             let (asleep, awake): (Vec<&KnownParker>, Vec<&KnownParker>) =
                 state.parkers.iter().partition(|known| sleeps(known));
-            let asleep: HashSet<ThreadId> =
-                asleep.iter().filter_map(|known| known.thread).collect();
+            let at_rest: HashSet<ThreadId> =
+                asleep.iter().filter_map(|known| known.thread).chain(except).collect();
             let is_awake =
-                |thread: Option<ThreadId>| thread.is_none_or(|thread| !asleep.contains(&thread));
+                |thread: Option<ThreadId>| thread.is_none_or(|thread| !at_rest.contains(&thread));
             let busy = awake.iter().filter(|known| is_awake(known.thread)).count();
-            if busy == 0 {
-                return;
+            if busy == 0 || SystemClock.now() >= limit {
+                return busy;
             }
             // A parker that is dropped notifies nothing, so the wait is short.
             self.inner.parked.wait_for(&mut state, Duration::from_millis(1));
-            assert!(
-                SystemClock.now() < limit,
-                "{busy} thread(s) did not park on the manual clock within 30 s: they wait for something else"
-            );
         }
     }
 
@@ -187,6 +196,20 @@ impl ManualClock {
 impl Clock for ManualClock {
     fn now(&self) -> Instant {
         self.inner.state.lock().now
+    }
+
+    /// Moves to `deadline`, and then lets the other threads come to rest, for at most a second of
+    /// real time: one of them may wait for the caller. If another thread moves the time, that one
+    /// waits for them, and this returns at once.
+    fn pass_until(&self, parker: &Parker, deadline: Instant, _interrupt: &Receiver<()>) {
+        if parker.take_permit() {
+            return;
+        }
+        let moving = self.inner.moving.try_lock();
+        self.move_to(deadline);
+        if moving.is_some() {
+            self.wait_for_others(PASS_LIMIT, Some(thread::current().id()));
+        }
     }
 
     fn park(&self, parker: &Parker, deadline: Option<Instant>, interrupt: &Receiver<()>) {

@@ -5,3 +5,5 @@ pub(crate) mod manual_clock;
 pub(crate) mod permit;
 pub(crate) mod sync;
 pub(crate) mod tick;
+#[cfg(feature = "tsc")]
+pub(crate) mod tsc_clock;

@@ -9,7 +9,7 @@ pub(crate) use self::real::Permit;
 #[cfg(not(all(test, hashed_wheel_loom)))]
 mod real {
     use std::mem;
-    use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+    use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
     use std::time::{Duration, Instant};
 
     use crossbeam_channel::{Receiver, Select, Sender, bounded, never};
@@ -26,38 +26,52 @@ mod real {
     /// a thread is being added to it leaves the child with a table that stays locked. (A lock that
     /// is free is safe in the child, and the locks of the shards nearly always are.)
     pub(crate) struct Permit {
-        available: Mutex<bool>,
+        state: Mutex<State>,
         given: Condvar,
         /// Sent to with each permit, for threads in a `select`. A message may outlast its permit.
-        signal: Sender<()>,
-        signalled: Receiver<()>,
+        /// Made by the first `select`: most parkers are in none.
+        signal: OnceLock<(Sender<()>, Receiver<()>)>,
+    }
+
+    struct State {
+        is_available: bool,
+        /// Threads that sleep on the condition variable: without one, to notify it is a system call
+        /// for nothing.
+        sleepers: usize,
     }
 
     impl Permit {
         pub(crate) fn new() -> Self {
-            let (signal, signalled) = bounded(1);
-            Self { available: Mutex::new(false), given: Condvar::new(), signal, signalled }
+            let state = Mutex::new(State { is_available: false, sleepers: 0 });
+            Self { state, given: Condvar::new(), signal: OnceLock::new() }
         }
 
         /// Makes the permit available, and wakes the thread that waits for it.
         pub(crate) fn give(&self) {
-            *self.available() = true;
-            self.given.notify_one();
-            // A full channel already has a message, and one is enough.
-            let _already_signalled = self.signal.try_send(());
+            let mut state = self.state();
+            state.is_available = true;
+            let has_sleepers = state.sleepers > 0;
+            drop(state);
+            if has_sleepers {
+                self.given.notify_one();
+            }
+            if let Some((signal, _)) = self.signal.get() {
+                // A full channel already has a message, and one is enough.
+                let _already_signalled = signal.try_send(());
+            }
         }
 
         /// Takes the permit if it is available, and returns whether it was.
         pub(crate) fn take(&self) -> bool {
-            mem::take(&mut self.available())
+            mem::take(&mut self.state().is_available)
         }
 
         pub(crate) fn is_available(&self) -> bool {
-            *self.available()
+            self.state().is_available
         }
 
-        fn available(&self) -> MutexGuard<'_, bool> {
-            self.available.lock().unwrap_or_else(PoisonError::into_inner)
+        fn state(&self) -> MutexGuard<'_, State> {
+            self.state.lock().unwrap_or_else(PoisonError::into_inner)
         }
 
         /// Waits for the permit, the deadline or the interrupt, and takes the permit if it is
@@ -71,26 +85,30 @@ mod real {
         }
 
         fn wait_on_condvar(&self, deadline: Option<Instant>) {
-            let mut available = self.available();
-            if !*available {
-                available = match deadline {
-                    None => self.given.wait(available).unwrap_or_else(PoisonError::into_inner),
+            let mut state = self.state();
+            if !state.is_available {
+                state.sleepers += 1;
+                state = match deadline {
+                    None => self.given.wait(state).unwrap_or_else(PoisonError::into_inner),
                     Some(deadline) => {
-                        let woken = self.given.wait_timeout(available, time_left(deadline));
+                        let woken = self.given.wait_timeout(state, time_left(deadline));
                         // Why it woke does not matter: the caller looks at its own state.
                         woken.unwrap_or_else(PoisonError::into_inner).0
                     }
                 };
+                state.sleepers -= 1;
             }
-            *available = false;
+            state.is_available = false;
         }
 
         fn wait_in_select(&self, deadline: Option<Instant>, interrupt: &Receiver<()>) {
+            // Before the permit: one that is given from now on is signalled.
+            let (_, signalled) = self.signal.get_or_init(|| bounded(1));
             if self.take() {
                 return;
             }
             let mut select = Select::new();
-            select.recv(&self.signalled);
+            select.recv(signalled);
             select.recv(interrupt);
             match deadline {
                 None => drop(select.ready()),
@@ -98,7 +116,7 @@ mod real {
             }
             // Before the permit: a message that comes after this belongs to a permit that is
             // available.
-            let _signalled = self.signalled.try_recv();
+            let _signalled = signalled.try_recv();
             self.take();
         }
     }
@@ -151,5 +169,54 @@ mod modelled {
             }
             *available = false;
         }
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(hashed_wheel_loom))]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::thread;
+    use std::time::Duration;
+
+    use crossbeam_channel::{Receiver, bounded, never};
+
+    use super::Permit;
+
+    /// Gives permits, one after the other, to a thread that waits for them with this interrupt.
+    fn give_to_a_waiting_thread(interrupt: Receiver<()>) {
+        const TIMES: u32 = 1000;
+        let shared = Arc::new((Permit::new(), AtomicU32::new(0)));
+        let (sender, woken) = bounded(0);
+        let waiting = Arc::clone(&shared);
+        let thread = thread::Builder::new().spawn(move || {
+            let (permit, given) = &*waiting;
+            for number in 1..=TIMES {
+                while given.load(Ordering::SeqCst) < number {
+                    permit.wait(None, &interrupt);
+                }
+                sender.send(()).unwrap();
+            }
+        });
+        let thread = thread.unwrap();
+        let (permit, given) = &*shared;
+        for number in 1..=TIMES {
+            given.store(number, Ordering::SeqCst);
+            permit.give();
+            woken.recv_timeout(Duration::from_secs(20)).unwrap();
+        }
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn a_permit_wakes_the_thread_that_waits_for_it() {
+        give_to_a_waiting_thread(never());
+    }
+
+    #[test]
+    fn a_permit_wakes_a_thread_that_also_waits_for_an_interrupt() {
+        let (_interrupt, interrupted) = bounded(0);
+        give_to_a_waiting_thread(interrupted);
     }
 }

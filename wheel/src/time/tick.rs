@@ -5,6 +5,7 @@ use core::num::NonZeroU64;
 use core::time::Duration;
 use std::time::Instant;
 
+use super::clock::Clock;
 use crate::error::BuildError;
 
 /// The length of a tick: not zero, and at most `u64::MAX` nanoseconds.
@@ -51,40 +52,109 @@ impl TryFrom<Duration> for TickDuration {
 /// The tick of a deadline that is out of range. It never comes.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// Translates between instants and ticks. Tick 0 is `start`; tick n is `start + n * tick`.
+/// Translates between instants and ticks, for an event loop around a [`Wheel`](crate::Wheel). Tick
+/// 0 is the start; tick n is n tick durations later.
 ///
-/// It counts nanoseconds from the start in a `u64`. A deadline beyond that range, 584 years, never
-/// comes.
+/// Deadlines are rounded up and the present is rounded down, so nothing is early. It counts
+/// nanoseconds from the start in a `u64`: a deadline beyond that range, 584 years, never comes.
+///
+/// ```
+/// use std::time::Duration;
+/// use hashed_wheel::{Clock, SystemClock, TickScale, Wheel};
+///
+/// let start = SystemClock.now();
+/// let scale = TickScale::new(start, Duration::from_millis(10))?;
+/// let mut wheel = Wheel::new(512)?;
+/// wheel.insert(scale.deadline_tick(start + Duration::from_millis(25)), "idle");
+///
+/// // What a loop passes to `poll`; without a limit if nothing is pending.
+/// let now = start + Duration::from_millis(18);
+/// let sleep = wheel.next_due().and_then(|tick| scale.time_until(tick, now));
+/// assert_eq!(sleep, Some(Duration::from_millis(12)));
+///
+/// let mut due = Vec::new();
+/// for now in [now, now + Duration::from_millis(12)] {
+///     wheel.advance(scale.elapsed_ticks(now), usize::MAX, |_, value| due.push((now, value)));
+/// }
+/// assert_eq!(due, [(start + Duration::from_millis(30), "idle")]);
+/// # Ok::<(), hashed_wheel::BuildError>(())
+/// ```
+///
+/// The program `examples/event_loop.rs` of this crate is such a loop, with a socket and 10,000 idle
+/// timeouts.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct TickScale {
+pub struct TickScale {
     start: Instant,
+    /// What the clock's nanoseconds were at the start or a little before, so that a later reading
+    /// tells at least the time since the start. `None` if the clock has none.
+    start_nanos: Option<u64>,
     tick: TickDuration,
 }
 
+/// How often the start is read, so that its two readings are close to each other although a thread
+/// can be preempted between them. What is left between them makes every timeout later.
+const START_READINGS: usize = 5;
+
 impl TickScale {
-    pub(crate) fn new(start: Instant, tick: TickDuration) -> Self {
-        Self { start, tick }
+    /// Creates a scale of ticks of this duration, that begins at `start`.
+    ///
+    /// # Errors
+    ///
+    /// [`BuildError::TickDuration`] (permanent), if the tick is zero or longer than 584 years.
+    pub fn new(start: Instant, tick: Duration) -> Result<Self, BuildError> {
+        TickDuration::try_from(tick).map(|tick| Self::starting_at(start, tick))
+    }
+
+    pub(crate) const fn starting_at(start: Instant, tick: TickDuration) -> Self {
+        Self { start, start_nanos: None, tick }
+    }
+
+    /// A scale that starts at the present instant of `clock`.
+    pub(crate) fn starting_now(clock: &dyn Clock, tick: TickDuration) -> Self {
+        let mut scale = Self::starting_at(clock.now(), tick);
+        let mut closest = u64::MAX;
+        for _ in 0..START_READINGS {
+            // In this order: the nanoseconds that count are from before the instant.
+            let Some(before) = clock.nanos() else { break };
+            let start = clock.now();
+            let Some(after) = clock.nanos() else { break };
+            let apart = after.saturating_sub(before);
+            if apart < closest {
+                closest = apart;
+                scale = Self { start, start_nanos: Some(before), tick };
+            }
+        }
+        scale
     }
 
     pub(crate) const fn start(&self) -> Instant {
         self.start
     }
 
-    /// The first tick at or after `deadline`: 0 for an instant before the start, [`NEVER`] for one
-    /// out of range.
+    /// The first tick at or after `deadline`: 0 for an instant before the start, `u64::MAX` for one
+    /// that never comes.
     #[inline]
-    pub(crate) fn deadline_tick(&self, deadline: Instant) -> u64 {
+    #[must_use]
+    pub fn deadline_tick(&self, deadline: Instant) -> u64 {
         self.round_up(self.nanos_since_start(deadline))
     }
 
-    /// The first tick at or after `now + delay`; [`NEVER`] if that is out of range.
+    /// The nanoseconds from the start to the present time of the clock that the scale was made
+    /// with, or up to a millisecond more; `None` if out of range.
     #[inline]
-    pub(crate) fn tick_after(&self, now: Instant, delay: Duration) -> u64 {
-        let deadline = self
-            .nanos_since_start(now)
-            .zip(whole_nanos(delay))
-            .and_then(|(now, delay)| now.checked_add(delay));
-        self.round_up(deadline)
+    pub(crate) fn since_start(&self, clock: &dyn Clock) -> Option<u64> {
+        match self.start_nanos {
+            Some(start) => clock.late_nanos().map(|now| now.saturating_sub(start)),
+            None => self.nanos_since_start(clock.now()),
+        }
+    }
+
+    /// The first tick at or after `delay` after so many nanoseconds since the start; [`NEVER`] if
+    /// that is out of range.
+    #[inline]
+    pub(crate) fn tick_after(&self, since_start: Option<u64>, delay: Duration) -> u64 {
+        let sum = since_start.zip(whole_nanos(delay));
+        self.round_up(sum.and_then(|(now, delay)| now.checked_add(delay)))
     }
 
     /// The first tick at or after a deadline. **The one place where a deadline is rounded.** It
@@ -99,8 +169,9 @@ impl TickScale {
     }
 
     /// The last tick that has come at `now`. It rounds down, which also keeps timeouts from firing
-    /// early. Never [`NEVER`].
-    pub(crate) fn elapsed_ticks(&self, now: Instant) -> u64 {
+    /// early. At most `u64::MAX - 1`.
+    #[must_use]
+    pub fn elapsed_ticks(&self, now: Instant) -> u64 {
         let nanos = self.nanos_since_start(now).unwrap_or(NEVER);
         self.tick.divide(nanos).0.min(NEVER - 1)
     }
@@ -117,9 +188,17 @@ impl TickScale {
     }
 
     /// The instant of `tick`; `None` if it is out of range, also of what an `Instant` can hold.
-    pub(crate) fn instant(&self, tick: u64) -> Option<Instant> {
+    #[must_use]
+    pub fn instant(&self, tick: u64) -> Option<Instant> {
         let nanos = tick.checked_mul(self.tick.nanos.get()).filter(|_| tick != NEVER)?;
         self.start.checked_add(Duration::from_nanos(nanos))
+    }
+
+    /// How long after `now` the `tick` comes: zero if it has come, `None` if it never comes. A loop
+    /// that sleeps as long finds the tick among the [elapsed](Self::elapsed_ticks) ones.
+    #[must_use]
+    pub fn time_until(&self, tick: u64, now: Instant) -> Option<Duration> {
+        Some(self.instant(tick)?.saturating_duration_since(now))
     }
 
     /// The nanoseconds from the start to `instant`; `None` if out of range.
@@ -140,16 +219,20 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::time::clock::{Clock, SystemClock};
+    use crate::time::clock::SystemClock;
 
     fn scale(tick: Duration) -> TickScale {
-        TickScale::new(SystemClock.now(), TickDuration::try_from(tick).unwrap())
+        TickScale::new(SystemClock.now(), tick).unwrap()
+    }
+
+    fn after(scale: &TickScale, now: Instant, delay: Duration) -> u64 {
+        scale.tick_after(scale.nanos_since_start(now), delay)
     }
 
     #[test]
     fn a_deadline_rounds_up_to_a_tick_and_the_present_rounds_down() {
         let scale = scale(Duration::from_millis(10));
-        let after = |nanos| scale.start + Duration::from_nanos(nanos);
+        let at = |nanos| scale.start + Duration::from_nanos(nanos);
         // nanoseconds after the start, tick of a deadline, ticks that have come
         for (nanos, deadline, elapsed) in [
             (0, 0, 0),
@@ -160,8 +243,8 @@ mod tests {
             (19_999_999, 2, 1),
             (20_000_000, 2, 2),
         ] {
-            assert_eq!(scale.deadline_tick(after(nanos)), deadline, "deadline {nanos} ns");
-            assert_eq!(scale.elapsed_ticks(after(nanos)), elapsed, "now {nanos} ns");
+            assert_eq!(scale.deadline_tick(at(nanos)), deadline, "deadline {nanos} ns");
+            assert_eq!(scale.elapsed_ticks(at(nanos)), elapsed, "now {nanos} ns");
         }
     }
 
@@ -197,14 +280,14 @@ mod tests {
         assert_eq!(scale.deadline_tick(far), NEVER);
         assert_eq!(scale.elapsed_ticks(far), NEVER - 1);
         assert_eq!(scale.instant(NEVER), None);
-        assert_eq!(scale.tick_after(scale.start, Duration::MAX), NEVER);
-        assert_eq!(scale.tick_after(far, Duration::ZERO), NEVER);
+        assert_eq!(after(&scale, scale.start, Duration::MAX), NEVER);
+        assert_eq!(after(&scale, far, Duration::ZERO), NEVER);
         let last = Duration::from_nanos(u64::MAX);
-        assert_eq!(scale.tick_after(scale.start + last, Duration::from_nanos(1)), NEVER);
-        let coarse = TickScale::new(scale.start, TickDuration::from_nanos(NonZeroU64::MAX));
+        assert_eq!(after(&scale, scale.start + last, Duration::from_nanos(1)), NEVER);
+        let coarse = TickScale::starting_at(scale.start, TickDuration::from_nanos(NonZeroU64::MAX));
         assert_eq!(coarse.instant(2), None);
         assert_eq!(coarse.deadline_tick(far), NEVER);
-        assert_eq!(coarse.tick_after(scale.start, last), 1);
+        assert_eq!(after(&coarse, scale.start, last), 1);
         assert_eq!(coarse.instant(1), Some(scale.start + last));
     }
 
@@ -215,7 +298,7 @@ mod tests {
             for (since, delay) in [(0, 0), (0, 1), (1, 999_999), (5_000_000_001, 2_999_999_999)] {
                 let now = scale.start + Duration::from_nanos(since);
                 let delay = Duration::from_nanos(delay);
-                assert_eq!(scale.tick_after(now, delay), scale.deadline_tick(now + delay));
+                assert_eq!(after(&scale, now, delay), scale.deadline_tick(now + delay));
             }
         }
     }

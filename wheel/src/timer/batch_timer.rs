@@ -1,25 +1,25 @@
 //! The typed timer: one handler gets everything that is due, in batches, and nothing is boxed.
 
 use std::fmt;
+use std::io;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::builder::TimerBuilder;
+use super::weak_batch_timer::{TimerKey, WeakBatchTimer};
 use crate::driver::capacity::Capacity;
 use crate::driver::context::Context;
 use crate::driver::lifecycle::{Lifecycle, StopMode};
-use crate::driver::panics::Panics;
-use crate::driver::shard::{Due, SHARDS, Shard, home_shard};
+use crate::driver::shard::{Due, SHARDS, Shard};
 use crate::driver::ticker::Ticker;
 use crate::driver::wakeup::Wakeup;
 use crate::error::{BuildError, ScheduleError, StopError};
 use crate::stats::instance_count::{Instance, MANY_TIMERS};
-use crate::stats::statistics::{Recorder, Statistics};
+use crate::stats::statistics::Statistics;
 use crate::time::clock::{Clock, Parker};
 use crate::time::tick::TickScale;
-use crate::wheel::{Key, Wheel};
+use crate::wheel::Wheel;
 
 /// A timer that passes values to one handler when they are due.
 ///
@@ -44,11 +44,11 @@ use crate::wheel::{Key, Wheel};
 /// ```
 /// use std::sync::Arc;
 /// use std::time::Duration;
-/// use hashed_wheel::{HashedWheelTimer, ManualClock, crossbeam_channel};
+/// use hashed_wheel::{BatchTimer, ManualClock, crossbeam_channel};
 ///
 /// let clock = ManualClock::new();
 /// let (sender, expired) = crossbeam_channel::unbounded();
-/// let timer = HashedWheelTimer::builder()
+/// let timer = BatchTimer::builder()
 ///     .clock(Arc::new(clock.clone()))
 ///     .build_batch(move |batch: &mut Vec<&str>| {
 ///         for name in batch.drain(..) {
@@ -64,59 +64,8 @@ use crate::wheel::{Key, Wheel};
 /// ```
 pub struct BatchTimer<T> {
     lifecycle: Lifecycle<T>,
-    shards: Arc<[Arc<Shard<T>>]>,
-    context: Arc<Context>,
-    first_shard: ShardId,
+    weak: WeakBatchTimer<T>,
     _instance: Instance,
-}
-
-/// Names one timeout of a [`BatchTimer`] while it is pending, and nothing afterwards.
-///
-/// It may be kept, copied and used by any thread. In another timer of the same process it names
-/// nothing: the key contains the number of its timer, and no number is used twice.
-///
-/// ```
-/// use std::time::Duration;
-/// use hashed_wheel::{HashedWheelTimer, TimerKey};
-///
-/// let timer = HashedWheelTimer::builder().build_batch(|_: &mut Vec<u32>| {})?;
-/// let key: TimerKey = timer.schedule(Duration::from_secs(60), 7)?;
-/// assert_eq!(timer.cancel(key), Some(7));
-/// assert_eq!(timer.cancel(key), None);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TimerKey {
-    key: Key,
-    shard: ShardId,
-}
-
-/// A shard of a timer, in one integer: the timer's number in the upper bits, the shard's in the
-/// lower (DESIGN: keys).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct ShardId(u64);
-
-impl ShardId {
-    /// The other 61 bits are the timer's number. They do not wrap: at a million timers a second
-    /// they last for 73,000 years.
-    const SHARD_BITS: u32 = SHARDS.ilog2();
-
-    /// The first shard of a timer with a new number.
-    fn of_new_timer() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        // Relaxed: each call gets another number, and nothing else depends on it.
-        Self(NEXT.fetch_add(1, Ordering::Relaxed) << Self::SHARD_BITS)
-    }
-
-    /// The shard with this number, of the timer whose first shard this is.
-    const fn with_number(self, number: u8) -> Self {
-        Self(self.0 | number as u64)
-    }
-
-    /// The number of this shard; `None` if it is not of the timer whose first shard is `first`.
-    fn number_in(self, first: Self) -> Option<usize> {
-        usize::try_from(self.0 ^ first.0).ok().filter(|number| *number < usize::from(SHARDS))
-    }
 }
 
 impl TimerBuilder {
@@ -125,14 +74,59 @@ impl TimerBuilder {
     ///
     /// # Errors
     ///
-    /// [`BuildError`], if a setting is out of range (permanent) or the operating system refuses a
-    /// thread (transient).
+    /// [`BuildError`], if a setting is out of range or an executor was set, which only
+    /// [`build`](Self::build) uses (permanent), or the operating system refuses a thread
+    /// (transient).
     pub fn build_batch<T: Send + 'static>(
         self,
         handler: impl FnMut(&mut Vec<T>) + Send + 'static,
     ) -> Result<BatchTimer<T>, BuildError> {
-        let mut handler = handler;
-        let handle = |context: Arc<Context>| {
+        self.build_batch_cyclic(|_| handler)
+    }
+
+    /// As [`build_batch`](Self::build_batch), for a handler that schedules and cancels on its own
+    /// timer: `make_handler` gets a handle to that timer, as with [`Arc::new_cyclic`], and returns
+    /// the handler. It is called once, on the calling thread, before the timer's thread is started.
+    ///
+    /// # Errors
+    ///
+    /// As [`build_batch`](Self::build_batch). `make_handler` is not called if a setting is out of
+    /// range.
+    ///
+    /// # Panics
+    ///
+    /// If `make_handler` does. There is no timer then.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    /// use hashed_wheel::{BatchTimer, ManualClock};
+    ///
+    /// let clock = ManualClock::new();
+    /// let builder = BatchTimer::builder().clock(Arc::new(clock.clone()));
+    /// // Each value comes back after a second, one less.
+    /// let timer = builder.build_batch_cyclic(|timer| {
+    ///     move |batch: &mut Vec<u32>| {
+    ///         for number in batch.drain(..).filter(|number| *number > 0) {
+    ///             timer.schedule(Duration::from_secs(1), number - 1).ok();
+    ///         }
+    ///     }
+    /// })?;
+    /// timer.schedule(Duration::from_secs(1), 3)?;
+    /// clock.advance(Duration::from_secs(60));
+    /// assert_eq!(timer.statistics().fired, 4);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn build_batch_cyclic<T: Send + 'static, H: FnMut(&mut Vec<T>) + Send + 'static>(
+        self,
+        make_handler: impl FnOnce(WeakBatchTimer<T>) -> H,
+    ) -> Result<BatchTimer<T>, BuildError> {
+        if self.has_executor() {
+            return Err(BuildError::ExecutorOfBatch);
+        }
+        let handle = |timer: &WeakBatchTimer<T>| {
+            let context = Arc::clone(timer.context());
+            let mut handler = make_handler(timer.clone());
             move |due: &mut Due<T>| {
                 let started = context.now();
                 context.record_all_fired(&due.ticks, started);
@@ -142,53 +136,52 @@ impl TimerBuilder {
         self.build_batch_with(handle, |_| false)
     }
 
-    /// As [`build_batch`](Self::build_batch), with a handler that records what it fires.
+    /// As [`build_batch_cyclic`](Self::build_batch_cyclic), with a handler that records what it
+    /// fires.
     pub(crate) fn build_batch_with<T: Send + 'static, H: FnMut(&mut Due<T>) + Send + 'static>(
         self,
-        handler: impl FnOnce(Arc<Context>) -> H,
+        make_handler: impl FnOnce(&WeakBatchTimer<T>) -> H,
         keeps_capacity: fn(&T) -> bool,
     ) -> Result<BatchTimer<T>, BuildError> {
         let config = self.check()?;
         // What the shards and the ticker share.
-        let scale = TickScale::new(config.clock.now(), config.tick_duration);
+        let scale = TickScale::starting_now(&*config.clock, config.tick_duration);
+        let context = Arc::new(Context::new(config.clock, scale, config.panic_hook));
         let parker = Arc::new(Parker::new());
         let wakeup = Arc::new(Wakeup::new(Arc::downgrade(&parker)));
         let capacity = config.max_pending_timeouts.map(|count| Arc::new(Capacity::new(count)));
         let shards = (0..SHARDS)
             .map(|_| {
                 let wheel = Wheel::new(config.ticks_per_wheel)?;
-                Ok(Arc::new(Shard::new(wheel, scale, Arc::clone(&wakeup), capacity.clone())))
+                let (context, wakeup) = (Arc::clone(&context), Arc::clone(&wakeup));
+                Ok(Arc::new(Shard::new(wheel, context, wakeup, capacity.clone())))
             })
             .collect::<Result<Arc<[_]>, BuildError>>()?;
-        let context = Arc::new(Context {
-            clock: config.clock,
-            scale,
-            panics: Panics::new(config.panic_hook),
-            recorder: Recorder::new(),
-        });
-        let ticker = Ticker {
-            shards: Arc::clone(&shards),
-            wakeup,
-            parker,
-            context: Arc::clone(&context),
-            handler: Box::new(handler(Arc::clone(&context))),
-            keeps_capacity,
-        };
+        let weak = WeakBatchTimer::new(Arc::clone(&shards), Arc::clone(&context));
+        let handler = Box::new(make_handler(&weak));
+        let ticker = Ticker { shards, wakeup, parker, context, handler, keeps_capacity };
         let (instance, instances) = Instance::new();
         let timer = BatchTimer {
             lifecycle: Lifecycle::new(ticker, config.thread_name),
-            shards,
-            context,
-            first_shard: ShardId::of_new_timer(),
+            weak,
             _instance: instance,
         };
         if !config.starts_lazily {
             timer.start()?;
         }
         if let Some(hook) = config.many_timers_hook.filter(|_| instances > MANY_TIMERS) {
-            timer.context.panics.catch(|| hook(instances));
+            timer.context().panics.catch(|| hook(instances));
         }
         Ok(timer)
+    }
+}
+
+impl BatchTimer<()> {
+    /// The default settings of a timer, the same as those of
+    /// [`HashedWheelTimer::builder`](crate::HashedWheelTimer::builder), to be changed and
+    /// [built](TimerBuilder::build_batch). The handler tells the type of the values.
+    pub fn builder() -> TimerBuilder {
+        TimerBuilder::new()
     }
 }
 
@@ -202,8 +195,10 @@ impl<T: Send + 'static> BatchTimer<T> {
     /// [`ScheduleError`], with the value: `Full` or `NotStarted` (transient) or `Stopped`
     /// (permanent).
     pub fn schedule(&self, delay: Duration, value: T) -> Result<TimerKey, ScheduleError<T>> {
-        let (shard, key) = self.schedule_after(delay, value)?;
-        Ok(self.key(shard, key))
+        match self.ensure_started() {
+            Ok(()) => self.weak.schedule(delay, value),
+            Err(error) => Err(ScheduleError::NotStarted(value, error)),
+        }
     }
 
     /// Passes `value` to the handler when the timer's clock reaches `deadline`: not before, and at
@@ -217,45 +212,125 @@ impl<T: Send + 'static> BatchTimer<T> {
     /// [`ScheduleError`], with the value: `Full` or `NotStarted` (transient) or `Stopped`
     /// (permanent).
     pub fn schedule_at(&self, deadline: Instant, value: T) -> Result<TimerKey, ScheduleError<T>> {
-        let (shard, key) = self.schedule_by(deadline, value)?;
-        Ok(self.key(shard, key))
+        match self.ensure_started() {
+            Ok(()) => self.weak.schedule_at(deadline, value),
+            Err(error) => Err(ScheduleError::NotStarted(value, error)),
+        }
+    }
+
+    /// Schedules many values, each after its delay, and appends their keys to `keys` in the same
+    /// order. All delays count from the start of the call. It reads the clock once, and takes a
+    /// lock for 256 values at a time.
+    ///
+    /// `timeouts` is empty afterwards. After an error it has what was not scheduled, from the first
+    /// value that was refused.
+    ///
+    /// # Errors
+    ///
+    /// [`ScheduleError`], without a value: `Full` or `NotStarted` (transient) or `Stopped`
+    /// (permanent).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use hashed_wheel::BatchTimer;
+    ///
+    /// let timer = BatchTimer::builder().build_batch(|_: &mut Vec<u32>| {})?;
+    /// let mut timeouts: Vec<_> =
+    ///     (0..1000).map(|number| (Duration::from_secs(60), number)).collect();
+    /// let mut keys = Vec::new();
+    /// timer.schedule_many(&mut timeouts, &mut keys)?;
+    /// assert_eq!((timeouts.len(), keys.len()), (0, 1000));
+    /// assert_eq!(timer.cancel_many(&keys).len(), 1000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn schedule_many(
+        &self,
+        timeouts: &mut Vec<(Duration, T)>,
+        keys: &mut Vec<TimerKey>,
+    ) -> Result<(), ScheduleError<()>> {
+        match self.ensure_started() {
+            Ok(()) => self.weak.schedule_many(timeouts, keys),
+            Err(error) => Err(ScheduleError::NotStarted((), error)),
+        }
     }
 
     /// Cancels a pending value and returns it; `None` if the ticker has taken it or it was
     /// cancelled. Either `cancel` or the ticker gets the value. Its capacity is free at once.
     pub fn cancel(&self, key: TimerKey) -> Option<T> {
-        self.shard(key)?.cancel(key.key)
+        self.weak.cancel(key)
+    }
+
+    /// Cancels those of the keys that are pending, and returns their values. Among those that one
+    /// thread has scheduled the values are in the order of the keys.
+    ///
+    /// It takes a lock for 256 keys at a time. For values all over the memory it is up to twice as
+    /// fast as [`cancel`](Self::cancel), because the processor waits for several at once.
+    pub fn cancel_many(&self, keys: &[TimerKey]) -> Vec<T> {
+        self.weak.cancel_many(keys)
+    }
+
+    /// Cancels everything that is pending and returns the values, in no order. What is scheduled
+    /// meanwhile may stay pending. Other threads wait for at most 4096 values at a time.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use hashed_wheel::BatchTimer;
+    ///
+    /// let timer = BatchTimer::builder().build_batch(|_: &mut Vec<u32>| {})?;
+    /// timer.schedule(Duration::from_secs(60), 7)?;
+    /// assert_eq!(timer.clear(), [7]);
+    /// assert_eq!(timer.pending_timeouts(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn clear(&self) -> Vec<T> {
+        self.weak.clear()
     }
 
     /// Gives a pending value another deadline, by the rules of [`schedule_at`](Self::schedule_at).
     /// Returns false if it is no longer pending. The key stays valid.
     pub fn reschedule(&self, key: TimerKey, deadline: Instant) -> bool {
-        self.shard(key).is_some_and(|shard| shard.reschedule(key.key, deadline))
+        self.weak.reschedule(key, deadline)
+    }
+
+    /// Gives a pending value another deadline, `delay` from now, by the rules of
+    /// [`schedule`](Self::schedule). Returns false if it is no longer pending. The key stays valid.
+    pub fn reschedule_after(&self, key: TimerKey, delay: Duration) -> bool {
+        self.weak.reschedule_after(key, delay)
+    }
+
+    /// A copy of a pending value; `None` if it is no longer pending.
+    ///
+    /// Only for values that are [`Copy`]: a `clone` would be a user's code under a lock.
+    pub fn get(&self, key: TimerKey) -> Option<T>
+    where
+        T: Copy,
+    {
+        self.weak.get(key)
     }
 
     /// When a pending value is due: its deadline, rounded up to a tick. `None` if it is no longer
     /// pending, and for a deadline that never comes.
     pub fn deadline(&self, key: TimerKey) -> Option<Instant> {
-        self.shard(key)?.deadline(key.key)
+        self.weak.deadline(key)
     }
 
     /// How many values are pending: scheduled, not cancelled, not yet taken for the handler. Exact
     /// while no other thread changes it.
     pub fn pending_timeouts(&self) -> usize {
-        self.pending()
+        self.weak.pending()
     }
 
     /// How many panics have been caught: of the handler, of destructors, of the clock on the ticker
     /// thread.
     pub fn panics(&self) -> u64 {
-        self.context.panics.count()
+        self.context().panics.count()
     }
 
     /// What the timer has done since it was built, and how late it was.
     pub fn statistics(&self) -> Statistics {
-        let mut statistics = self.context.recorder.statistics();
-        statistics.panicked = self.context.panics.count();
-        for shard in &*self.shards {
+        let mut statistics = self.context().recorder.statistics();
+        statistics.panicked = self.context().panics.count();
+        for shard in self.weak.shards() {
             let counts = shard.counts();
             statistics.scheduled += counts.scheduled;
             statistics.cancelled += counts.cancelled;
@@ -267,7 +342,12 @@ impl<T: Send + 'static> BatchTimer<T> {
 
     /// The clock of the timer.
     pub fn clock(&self) -> &Arc<dyn Clock> {
-        &self.context.clock
+        &self.context().clock
+    }
+
+    /// A handle that schedules and cancels, and keeps neither the timer nor its thread alive.
+    pub fn downgrade(&self) -> WeakBatchTimer<T> {
+        self.weak.clone()
     }
 
     /// Starts the ticker thread of a timer that [starts lazily](TimerBuilder::start_lazily), before
@@ -290,8 +370,8 @@ impl<T: Send + 'static> BatchTimer<T> {
     /// # Errors
     ///
     /// [`StopError::OnTickerThread`], if the handler calls it. Nothing is stopped then.
-    pub fn drain(&self) -> Result<Vec<T>, StopError> {
-        self.stop_values(StopMode::Drain)
+    pub fn drain(&self) -> Result<Vec<Unprocessed<T>>, StopError> {
+        self.stop_with(StopMode::Drain)
     }
 
     /// Stops the timer and returns what was pending, in the order of the due ticks. Every value
@@ -303,92 +383,64 @@ impl<T: Send + 'static> BatchTimer<T> {
     /// # Errors
     ///
     /// [`StopError::OnTickerThread`], if the handler calls it. Nothing is stopped then.
-    pub fn stop(&self) -> Result<Vec<T>, StopError> {
-        self.stop_values(StopMode::Stop)
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use hashed_wheel::BatchTimer;
+    ///
+    /// let timer = BatchTimer::builder().build_batch(|_: &mut Vec<u32>| {})?;
+    /// timer.schedule(Duration::from_secs(60), 7)?;
+    /// for unprocessed in timer.stop()? {
+    ///     assert_eq!(unprocessed.value, 7);
+    ///     assert!(unprocessed.deadline.is_some());
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn stop(&self) -> Result<Vec<Unprocessed<T>>, StopError> {
+        self.stop_with(StopMode::Stop)
     }
 
-    /// Stops or drains, and returns each value with the instant at which it was due.
-    pub(crate) fn stop_with(&self, mode: StopMode) -> Result<Vec<(Option<Instant>, T)>, StopError> {
-        let scale = self.context.scale;
-        let unprocessed = self.lifecycle.stop(mode)?;
-        Ok(unprocessed.into_iter().map(|(tick, value)| (scale.instant(tick), value)).collect())
+    /// Stops or drains.
+    pub(crate) fn stop_with(&self, mode: StopMode) -> Result<Vec<Unprocessed<T>>, StopError> {
+        let scale = self.context().scale;
+        let unprocessed = self.lifecycle.stop(mode)?.into_iter();
+        Ok(unprocessed
+            .map(|(tick, value)| Unprocessed { deadline: scale.instant(tick), value })
+            .collect())
     }
 
-    /// Schedules in the calling thread's home shard, and returns the number of that shard.
-    pub(crate) fn schedule_after(
-        &self,
-        delay: Duration,
-        value: T,
-    ) -> Result<(u8, Key), ScheduleError<T>> {
-        let Context { clock, scale, .. } = &*self.context;
-        self.schedule_tick(scale.tick_after(clock.now(), delay), value)
-    }
-
-    /// As [`schedule_after`](Self::schedule_after), for an instant.
-    pub(crate) fn schedule_by(
-        &self,
-        deadline: Instant,
-        value: T,
-    ) -> Result<(u8, Key), ScheduleError<T>> {
-        self.schedule_tick(self.context.scale.deadline_tick(deadline), value)
-    }
-
-    pub(crate) fn schedule_tick(&self, tick: u64, value: T) -> Result<(u8, Key), ScheduleError<T>> {
-        if !self.lifecycle.is_started()
-            && let Err(error) = self.lifecycle.start()
-        {
-            return Err(ScheduleError::NotStarted(value, error));
-        }
-        let number = home_shard();
-        let key = self.shards[usize::from(number)].schedule(tick, value, &self.shards)?;
-        Ok((number, key))
-    }
-
-    fn stop_values(&self, mode: StopMode) -> Result<Vec<T>, StopError> {
-        let unprocessed = self.lifecycle.stop(mode)?;
-        Ok(unprocessed.into_iter().map(|(_, value)| value).collect())
-    }
-
-    /// The shard with this number.
-    pub(crate) fn shard_numbered(&self, number: u8) -> &Arc<Shard<T>> {
-        &self.shards[usize::from(number)]
-    }
-
-    fn key(&self, shard: u8, key: Key) -> TimerKey {
-        TimerKey { key, shard: self.first_shard.with_number(shard) }
-    }
-
-    /// The shard that a key names; `None` for a key of another timer.
+    /// Starts the ticker thread, if it starts with the first timeout and this is the first.
     #[inline]
-    fn shard(&self, key: TimerKey) -> Option<&Shard<T>> {
-        let number = key.shard.number_in(self.first_shard)?;
-        self.shards.get(number).map(|shard| &**shard)
+    pub(crate) fn ensure_started(&self) -> io::Result<()> {
+        if self.lifecycle.is_started() { Ok(()) } else { self.lifecycle.start() }
     }
 }
 
 impl<T> BatchTimer<T> {
     pub(crate) fn context(&self) -> &Arc<Context> {
-        &self.context
+        self.weak.context()
     }
 
-    /// What `Debug` shows, under the name of a type. The work does not grow with what is pending.
-    pub(crate) fn debug_as(&self, name: &str, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Context { clock, scale, panics, .. } = &*self.context;
-        let next_due = self.shards.iter().filter_map(|shard| shard.next_due()).min();
-        // `None` also for a deadline that never comes.
-        let next_due = next_due.and_then(|tick| scale.instant(tick));
-        let next_due_in = next_due.map(|due| due.saturating_duration_since(clock.now()));
-        formatter
-            .debug_struct(name)
-            .field("pending", &self.pending())
-            .field("next_due_in", &next_due_in)
-            .field("panics", &panics.count())
-            .finish_non_exhaustive()
+    pub(crate) const fn weak(&self) -> &WeakBatchTimer<T> {
+        &self.weak
     }
+}
 
-    fn pending(&self) -> usize {
-        self.shards.iter().map(|shard| shard.pending()).sum()
-    }
+/// A value that was pending when its [`BatchTimer`] was stopped, and when it would have been due:
+/// see [`BatchTimer::stop`].
+///
+/// ```
+/// use hashed_wheel::Unprocessed;
+///
+/// let never = Unprocessed { deadline: None, value: "a lease" };
+/// assert_eq!(never.value, "a lease");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unprocessed<T> {
+    /// Its deadline, rounded up to a tick; `None` for a deadline that never comes.
+    pub deadline: Option<Instant>,
+    /// What was scheduled.
+    pub value: T,
 }
 
 // A panic cannot leave it half changed: no code of a user runs under its locks.
@@ -398,6 +450,6 @@ impl<T> RefUnwindSafe for BatchTimer<T> {}
 /// Shows how many values are pending, when the next is due, and how many panics were caught.
 impl<T> fmt::Debug for BatchTimer<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.debug_as("BatchTimer", formatter)
+        self.weak.debug_as("BatchTimer", formatter)
     }
 }

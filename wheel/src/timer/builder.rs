@@ -120,15 +120,17 @@ impl TimerBuilder {
     }
 
     /// The clock of the timer: [`SystemClock`] unless set. Tests pass a
-    /// [`ManualClock`](crate::ManualClock).
+    /// [`ManualClock`](crate::ManualClock); with the feature `tsc` there is `TscClock`, which is
+    /// cheaper to read.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
     /// Where tasks run: on the ticker thread unless set. With an executor, a slow task delays only
-    /// what the executor runs after it. Used by [`build`](Self::build) only: the handler of a
-    /// [`BatchTimer`](crate::BatchTimer) can pass its values on itself.
+    /// what the executor runs after it. For [`build`](Self::build) only: the handler of a
+    /// [`BatchTimer`](crate::BatchTimer) passes its values on itself, and
+    /// [`build_batch`](Self::build_batch) returns an error.
     ///
     /// See [`Executor`] for its contract and an example.
     pub fn executor(mut self, executor: impl Executor) -> Self {
@@ -202,6 +204,10 @@ impl TimerBuilder {
     pub fn on_panic(mut self, hook: impl Fn(&(dyn Any + Send)) + Send + Sync + 'static) -> Self {
         self.panic_hook = Some(Arc::new(hook));
         self
+    }
+
+    pub(crate) const fn has_executor(&self) -> bool {
+        self.executor.is_some()
     }
 
     pub(crate) fn take_executor(&mut self) -> Option<Arc<dyn Executor>> {

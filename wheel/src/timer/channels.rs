@@ -7,6 +7,8 @@ use crossbeam_channel::{Receiver, TrySendError, bounded};
 
 use super::hashed_wheel_timer::HashedWheelTimer;
 use super::period::Period;
+use super::periodic::PeriodicTimeout;
+use super::timeout::Timeout;
 use crate::error::ScheduleError;
 
 impl HashedWheelTimer {
@@ -14,8 +16,9 @@ impl HashedWheelTimer {
     /// was sent. Then the channel is disconnected. It is also disconnected when the timer is
     /// dropped, or, after a [`stop`](Self::stop), when the task that this returned is dropped.
     ///
-    /// It is [`crossbeam_channel::after`] on the timer's clock, which may be a manual one. Dropping
-    /// the receiver leaves the timeout pending until it is due.
+    /// It is [`crossbeam_channel::after`] on the timer's clock, which may be a manual one. The
+    /// handle cancels it, which disconnects the channel; dropping the receiver leaves it pending
+    /// until it is due.
     ///
     /// # Errors
     ///
@@ -28,31 +31,34 @@ impl HashedWheelTimer {
     ///
     /// let timer = HashedWheelTimer::builder().build()?;
     /// let (_sender, requests) = crossbeam_channel::unbounded::<u32>();
-    /// let timeout = timer.after(Duration::from_millis(20))?;
+    /// let (timeout, _) = timer.after(Duration::from_millis(20))?;
     /// select! {
     ///     recv(requests) -> request => unreachable!("{request:?}"),
     ///     recv(timeout) -> sent => assert!(sent.is_ok()),
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn after(&self, delay: Duration) -> Result<Receiver<Instant>, ScheduleError<()>> {
+    pub fn after(
+        &self,
+        delay: Duration,
+    ) -> Result<(Receiver<Instant>, Timeout), ScheduleError<()>> {
         let (sender, receiver) = bounded(1);
         let clock = self.clock().clone();
         let send = move || {
             // Fails if the receiver was dropped, which is fine.
             let _sent = sender.try_send(clock.now());
         };
-        self.schedule(delay, send).map_err(|error| error.map(drop))?;
-        Ok(receiver)
+        let timeout = self.schedule(delay, send).map_err(|error| error.map(drop))?;
+        Ok((receiver, timeout))
     }
 
     /// Returns a channel that receives a message at each `period`, the first after one period: the
     /// instant at which it was sent. It holds one message: others that are due before it is
     /// received are left out, as with [`crossbeam_channel::tick`].
     ///
-    /// It ends at the first message after the receiver was dropped. The channel is disconnected
-    /// when the timer is dropped, or, after a [`stop`](Self::stop), when the task that this
-    /// returned is dropped.
+    /// It ends when the handle cancels it, or at the first message after the receiver was dropped.
+    /// The channel is disconnected when the timer is dropped, or, after a [`stop`](Self::stop),
+    /// when the task that this returned is dropped.
     ///
     /// # Errors
     ///
@@ -65,21 +71,26 @@ impl HashedWheelTimer {
     ///
     /// let clock = ManualClock::new();
     /// let timer = HashedWheelTimer::builder().clock(Arc::new(clock.clone())).build()?;
-    /// let ticks = timer.interval(Duration::from_secs(1))?;
+    /// let (ticks, interval) = timer.interval(Duration::from_secs(1))?;
     /// clock.advance(Duration::from_millis(2500));
     /// // The second message was left out, because the first was still there.
     /// assert_eq!(ticks.try_iter().count(), 1);
+    /// assert!(interval.cancel());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn interval(&self, period: Duration) -> Result<Receiver<Instant>, ScheduleError<()>> {
+    pub fn interval(
+        &self,
+        period: Duration,
+    ) -> Result<(Receiver<Instant>, PeriodicTimeout), ScheduleError<()>> {
         let (sender, receiver) = bounded(1);
         let clock = self.clock().clone();
         let send = move || match sender.try_send(clock.now()) {
             Ok(()) | Err(TrySendError::Full(_)) => ControlFlow::Continue(()),
             Err(TrySendError::Disconnected(_)) => ControlFlow::Break(()),
         };
-        self.schedule_while(period, Period::fixed_rate(period), send)
+        let timeout = self
+            .schedule_while(period, Period::fixed_rate(period), send)
             .map_err(|error| error.map(drop))?;
-        Ok(receiver)
+        Ok((receiver, timeout))
     }
 }

@@ -6,21 +6,21 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::batch_timer::BatchTimer;
+use super::batch_timer::{BatchTimer, Unprocessed};
 use super::builder::TimerBuilder;
-use super::job::{BoxedJob, Job, Once};
+use super::job::BoxedJob;
 use super::period::Period;
-use super::periodic::{Periodic, PeriodicTimeout};
+use super::periodic::{PeriodicTimeout, once};
 use super::task::{Executor, Task, boxed};
 use super::timeout::{Timeout, UnprocessedTask};
+use super::weak_batch_timer::WeakBatchTimer;
+use super::weak_timer::WeakTimer;
 use crate::driver::context::Context;
 use crate::driver::lifecycle::StopMode;
-use crate::driver::shard::{Due, home_shard};
+use crate::driver::shard::Due;
 use crate::error::{BuildError, ScheduleError, StopError};
 use crate::stats::statistics::Statistics;
 use crate::time::clock::Clock;
-use crate::time::tick::NEVER;
-use crate::wheel::Key;
 
 /// A timer that runs closures on a thread of its own when they are due.
 ///
@@ -43,6 +43,10 @@ use crate::wheel::Key;
 /// Dropping the timer drops the pending tasks without running them and waits for the ticker thread
 /// to end, which first finishes the tasks that it has taken. If a task drops the timer, nothing
 /// waits. Do not drop the timer while holding a lock that a task waits for.
+///
+/// To cancel everything at once, stop the timer and start another. There is no `clear` as
+/// [`BatchTimer`] has it: a [`Timeout`] could not tell afterwards whether its task was cleared or
+/// has run, unless the timer remembered every task that was ever cleared.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -67,6 +71,15 @@ pub struct HashedWheelTimer {
 }
 
 impl HashedWheelTimer {
+    /// Starts a timer with the default settings.
+    ///
+    /// # Errors
+    ///
+    /// [`BuildError::ThreadSpawn`] (transient): the operating system refused a thread.
+    pub fn new() -> Result<Self, BuildError> {
+        Self::builder().build()
+    }
+
     /// The default settings of a timer, to be changed and [built](TimerBuilder::build).
     pub fn builder() -> TimerBuilder {
         TimerBuilder::new()
@@ -85,9 +98,12 @@ impl HashedWheelTimer {
         delay: Duration,
         task: impl FnOnce() + Send + 'static,
     ) -> Result<Timeout, ScheduleError<Task>> {
-        match self.tasks.schedule_after(delay, Box::new(Once(task))) {
-            Ok((shard, key)) => Ok(self.timeout(shard, key)),
-            Err(error) => Err(error.map(Job::into_task)),
+        match self.tasks.ensure_started() {
+            Ok(()) => {
+                let tick = self.tasks.context().tick_in(delay);
+                self.tasks.weak().schedule_task(tick, task)
+            }
+            Err(error) => Err(ScheduleError::NotStarted(boxed(task), error)),
         }
     }
 
@@ -103,9 +119,12 @@ impl HashedWheelTimer {
         deadline: Instant,
         task: impl FnOnce() + Send + 'static,
     ) -> Result<Timeout, ScheduleError<Task>> {
-        match self.tasks.schedule_by(deadline, Box::new(Once(task))) {
-            Ok((shard, key)) => Ok(self.timeout(shard, key)),
-            Err(error) => Err(error.map(Job::into_task)),
+        match self.tasks.ensure_started() {
+            Ok(()) => {
+                let tick = self.tasks.context().scale.deadline_tick(deadline);
+                self.tasks.weak().schedule_task(tick, task)
+            }
+            Err(error) => Err(ScheduleError::NotStarted(boxed(task), error)),
         }
     }
 
@@ -166,18 +185,10 @@ impl HashedWheelTimer {
         period: Period,
         task: impl FnMut() -> ControlFlow<()> + Send + 'static,
     ) -> Result<PeriodicTimeout, ScheduleError<Task>> {
-        let context = self.tasks.context();
-        let due = context.clock.now().checked_add(first);
-        let tick = due.map_or(NEVER, |due| context.scale.deadline_tick(due));
-        let shard = Arc::clone(self.tasks.shard_numbered(home_shard()));
-        let (job, timeout) = Periodic::new(task, period, due, shard, Arc::clone(context));
-        if period.length().is_zero() {
-            return Err(ScheduleError::ZeroPeriod(job.into_task()));
+        match self.tasks.ensure_started() {
+            Ok(()) => self.tasks.weak().schedule_periodic_task(first, period, task),
+            Err(error) => Err(ScheduleError::NotStarted(once(task), error)),
         }
-        timeout
-            .schedule_with(|| self.tasks.schedule_tick(tick, job).map(|(_, key)| key))
-            .map_err(|error| error.map(Job::into_task))?;
-        Ok(timeout)
     }
 
     /// How many tasks are pending: scheduled, not cancelled, not yet taken to be run. Exact while
@@ -200,6 +211,11 @@ impl HashedWheelTimer {
     /// The clock of the timer.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         self.tasks.clock()
+    }
+
+    /// A handle that schedules, and keeps neither the timer nor its thread alive.
+    pub fn downgrade(&self) -> WeakTimer {
+        WeakTimer::new(self.tasks.downgrade())
     }
 
     /// Stops the timer and returns the tasks that were pending, in the order of their due ticks.
@@ -262,13 +278,10 @@ impl HashedWheelTimer {
         let unprocessed = self.tasks.stop_with(mode)?;
         Ok(unprocessed
             .into_iter()
-            .map(|(deadline, job)| UnprocessedTask::new(deadline, job.into_task()))
+            .map(|Unprocessed { deadline, value }| {
+                UnprocessedTask::new(deadline, value.into_task())
+            })
             .collect())
-    }
-
-    /// The handle of a task that was scheduled.
-    fn timeout(&self, shard: u8, key: Key) -> Timeout {
-        Timeout::new(Arc::clone(self.tasks.shard_numbered(shard)), key)
     }
 }
 
@@ -281,9 +294,11 @@ impl TimerBuilder {
     /// thread (transient).
     pub fn build(mut self) -> Result<HashedWheelTimer, BuildError> {
         let executor = self.take_executor();
-        let handler =
-            |context| move |due: &mut Due<BoxedJob>| run_all(&context, executor.as_ref(), due);
-        let tasks = self.build_batch_with(handler, |job| job.keeps_capacity())?;
+        let make_handler = |tasks: &WeakBatchTimer<BoxedJob>| {
+            let context = Arc::clone(tasks.context());
+            move |due: &mut Due<BoxedJob>| run_all(&context, executor.as_ref(), due)
+        };
+        let tasks = self.build_batch_with(make_handler, |job| job.keeps_capacity())?;
         Ok(HashedWheelTimer { tasks })
     }
 }
@@ -326,6 +341,6 @@ impl RefUnwindSafe for HashedWheelTimer {}
 /// Shows how many tasks are pending, when the next is due, and how many panics were caught.
 impl fmt::Debug for HashedWheelTimer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.tasks.debug_as("HashedWheelTimer", formatter)
+        self.tasks.weak().debug_as("HashedWheelTimer", formatter)
     }
 }

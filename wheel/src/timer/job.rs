@@ -1,5 +1,7 @@
 //! What is in the wheel of a timer that runs closures: a task that runs once, or periodically.
 
+use std::time::Instant;
+
 use super::task::{Task, boxed};
 
 /// A task in its box. The box is allocated when the task is scheduled and lives as long as the
@@ -17,6 +19,9 @@ pub(crate) trait Job: Send {
     fn keeps_capacity(&self) -> bool {
         false
     }
+
+    /// Called when it got another deadline. `None` for one that is out of range.
+    fn on_rescheduled(&mut self, _deadline: Option<Instant>) {}
 
     /// Called when it was taken out of the wheel to be run.
     fn on_taken(&mut self) {}

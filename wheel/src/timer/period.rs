@@ -131,10 +131,9 @@ const NANOS_PER_SECOND: u128 = 1_000_000_000;
 mod tests {
     use super::*;
     use crate::time::clock::{Clock, SystemClock};
-    use crate::time::tick::TickDuration;
 
     fn scale(start: Instant, tick: u64) -> TickScale {
-        TickScale::new(start, TickDuration::try_from(Duration::from_millis(tick)).unwrap())
+        TickScale::new(start, Duration::from_millis(tick)).unwrap()
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -96,6 +96,48 @@ impl PeriodicTimeout {
         }
     }
 
+    /// Gives the next run another deadline, an instant of the timer's clock. At a fixed rate, the
+    /// later runs are due at multiples of the period after it. Returns false, without effect,
+    /// during a run and after the end.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    /// use hashed_wheel::{Clock, HashedWheelTimer, ManualClock, Period};
+    ///
+    /// let clock = ManualClock::new();
+    /// let timer = HashedWheelTimer::builder().clock(Arc::new(clock.clone())).build()?;
+    /// let minute = Duration::from_secs(60);
+    /// let heartbeat = timer.schedule_periodic(minute, Period::fixed_rate(minute), || {})?;
+    /// // Once now, and then every minute.
+    /// assert!(heartbeat.reschedule(clock.now()));
+    /// clock.advance(Duration::from_secs(119));
+    /// assert_eq!(heartbeat.runs(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[expect(clippy::must_use_candidate, reason = "it is called to move the run")]
+    pub fn reschedule(&self, deadline: Instant) -> bool {
+        self.reschedule_at(Some(deadline))
+    }
+
+    /// As [`reschedule`](Self::reschedule), with a delay from now.
+    #[expect(clippy::must_use_candidate, reason = "it is called to move the run")]
+    pub fn reschedule_after(&self, delay: Duration) -> bool {
+        let now = self.shared.shard.context().clock.now();
+        self.reschedule_at(now.checked_add(delay))
+    }
+
+    fn reschedule_at(&self, deadline: Option<Instant>) -> bool {
+        let scale = &self.shared.shard.context().scale;
+        let tick = deadline.map_or(NEVER, |deadline| scale.deadline_tick(deadline));
+        match *self.shared.state.lock() {
+            RunState::InWheel(key) => {
+                self.shared.shard.reschedule_tick(key, tick, |job| job.on_rescheduled(deadline))
+            }
+            RunState::Taken | RunState::Ended => false,
+        }
+    }
+
     /// How many times the task has run, including runs that panicked.
     #[must_use]
     pub fn runs(&self) -> u64 {
@@ -137,6 +179,14 @@ pub(crate) struct Periodic<F> {
     due: Option<Instant>,
     capacity: CapacityHold,
     context: Arc<Context>,
+}
+
+/// A periodic task as one that runs once.
+pub(crate) fn once(mut task: impl FnMut() -> ControlFlow<()> + Send + 'static) -> Task {
+    boxed(move || {
+        // It runs once, so what it returns does not matter.
+        let _flow = task();
+    })
 }
 
 /// The task's unit of capacity while it is out of the wheel. If the task is dropped then, by an
@@ -245,11 +295,11 @@ impl<F: FnMut() -> ControlFlow<()> + Send + 'static> Job for Periodic<F> {
     }
 
     fn into_task(self: Box<Self>) -> Task {
-        let mut task = self.task;
-        boxed(move || {
-            // It runs once, so what it returns does not matter.
-            let _flow = task();
-        })
+        once(self.task)
+    }
+
+    fn on_rescheduled(&mut self, deadline: Option<Instant>) {
+        self.due = deadline;
     }
 
     fn keeps_capacity(&self) -> bool {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::job::{BoxedJob, Job};
 use super::task::Task;
@@ -13,8 +13,12 @@ use crate::wheel::Key;
 
 /// A handle to one scheduled task: to cancel it, to reschedule it, and to see whether it ran.
 ///
-/// Dropping the handle does not cancel the task. The handle does not keep the task alive, and may
-/// outlive the timer.
+/// Dropping the handle does not cancel the task; [`cancel_on_drop`](Self::cancel_on_drop) makes a
+/// handle that does. The handle does not keep the task alive, and may outlive the timer.
+///
+/// It is not `Clone`: the handle itself remembers whether the task was cancelled. Clones would have
+/// to share that, in memory of its own for each task, which is most of what scheduling costs.
+/// Threads that share a handle have it in an [`Arc`].
 ///
 /// ```
 /// use std::sync::Arc;
@@ -103,6 +107,21 @@ impl Timeout {
     /// ```
     pub fn reschedule(&self, deadline: Instant) -> bool {
         self.shard.reschedule(self.key, deadline)
+    }
+
+    /// As [`reschedule`](Self::reschedule), with a delay from now.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use hashed_wheel::HashedWheelTimer;
+    ///
+    /// let timer = HashedWheelTimer::new()?;
+    /// let idle = timer.schedule(Duration::from_secs(30), || {})?;
+    /// assert!(idle.reschedule_after(Duration::from_secs(60)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn reschedule_after(&self, delay: Duration) -> bool {
+        self.shard.reschedule_after(self.key, delay)
     }
 
     /// Whether the ticker has taken the task: it has run, runs now, or is about to run.

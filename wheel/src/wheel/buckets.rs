@@ -1,8 +1,8 @@
-//! The buckets: a list for each tick of the lap ahead (DESIGN: buckets).
+//! The buckets: for each, a list of what is due in its current round (DESIGN: buckets).
 //!
-//! A lap has as many buckets as the wheel was made with, or more: a wheel with many entries gets
-//! more buckets, so that several rounds of its nominal buckets are side by side.
-//! [`Wheel`](super::Wheel) says when.
+//! A lap is one round: as many buckets as the wheel was made with. A wheel with many entries gets
+//! more buckets for a while, and keeps its rounds: then the lists of several rounds are side by
+//! side, and a lap is that many rounds. [`Wheel`](super::Wheel) says when.
 //!
 //! The lists are in pages, and an empty page takes no memory. Creating, lengthening and dropping
 //! the buckets costs work for the addresses of the pages, one for 512 ticks, and touches no list

@@ -7,21 +7,21 @@
 //!   then `next_due` is at most `now`.
 //! * An inserted entry is due after `cursor`, and after `now` except at the end of time. So an
 //!   advance ends, however much is inserted while it lasts.
-//! * The [`buckets`] hold what is due within one lap: ticks `cursor + 1` to `cursor + lap`. Each
-//!   list belongs to exactly one of these ticks: all of it is due at once, and it is not looked at
-//!   before.
-//! * An entry that was further ahead when it was linked is in the [`later_rounds`], and stays there
-//!   until it is due. Everything in a list there was inserted before everything in the bucket of
-//!   the same tick, because the cursor only moves forward and the lap only gets longer. So the
-//!   later rounds first, then the bucket, is the order of insertion.
+//! * A due tick is spelt as a [round and a bucket](rounds). The [`buckets`] have a list for the
+//!   current round of each bucket: what is due within one lap, from tick `cursor + 1` on. All of a
+//!   list is due at once, and it is not looked at before.
+//! * An entry that was further ahead when it was linked is in the [`later_rounds`], under its round
+//!   and bucket, and stays there until it is due. Everything in a list there was inserted before
+//!   everything in the bucket of the same tick, because the cursor only moves forward and the lap
+//!   only gets longer. So the later rounds first, then the bucket, is the order of insertion.
 //! * The entries that came last are in the [insert buffer](insert_buffer), and in neither of the
 //!   two. The buffer is flushed in the order of insertion when it is full and before the cursor
 //!   moves. So its entries came after everything in the lists.
 //! * A cancelled entry leaves the slab at once. Its slot stays linked, in the [cancel
 //!   buffer](cancel_buffer), until that is full or the cursor moves. Until then the slot is not
 //!   allocated again, and a walk along a list skips it.
-//! * A lap is one lap of the nominal buckets or a power of two of them, and never gets shorter.
-//!   Only the public calls that return a bucket or a round use the nominal number of buckets.
+//! * A lap is one round, or a power of two of rounds: with many entries there are more buckets for
+//!   a while, and the same rounds. It never gets shorter.
 //! * No call does more work because more is pending, except for the search in the later rounds.
 //!   Pending entries are never moved or copied: slots are in chunks and lists in pages, and only
 //!   their addresses move. Empty chunks are released a few at a time.
@@ -33,6 +33,7 @@ mod free_slots;
 mod insert_buffer;
 mod later_rounds;
 mod list;
+mod rounds;
 mod slab;
 
 use alloc::vec::Vec;
@@ -44,6 +45,7 @@ use self::cancel_buffer::CancelBuffer;
 use self::insert_buffer::InsertBuffer;
 use self::later_rounds::LaterRounds;
 use self::list::List;
+use self::rounds::{RoundAndBucket, Rounds};
 use self::slab::{Links, Slab};
 use crate::error::BuildError;
 
@@ -57,11 +59,11 @@ pub const TICKS_PER_WHEEL_MAX: usize = 1 << 24;
 /// It is plain data, without a thread or a clock. The caller decides what a tick is and when it has
 /// come. For a timer that runs by itself see `HashedWheelTimer` and `BatchTimer`.
 ///
-/// An entry is in the bucket *due tick mod number of buckets*. An entry that is due more than a lap
-/// ahead waits for a later round of its bucket. This is scheme 6 of Varghese and Lauck, *Hashed and
-/// Hierarchical Timing Wheels* (1987), known from Netty's `HashedWheelTimer`. Unlike Netty's, this
-/// wheel walks no list before it is due and skips empty buckets: a million pending entries cost
-/// nothing, and a gap of hours is one step.
+/// An entry is in the bucket *due tick mod number of buckets*, in the round *due tick / number of
+/// buckets*. An entry that is due more than a lap ahead waits for that round of its bucket. This is
+/// scheme 6 of Varghese and Lauck, *Hashed and Hierarchical Timing Wheels* (1987), known from
+/// Netty's `HashedWheelTimer`. Unlike Netty's, this wheel walks no list before it is due and skips
+/// empty buckets: a million pending entries cost nothing, and a gap of hours is one step.
 ///
 /// * [`insert`](Self::insert) and [`cancel`](Self::cancel) take constant time within a lap, and
 ///   within twice as many ticks as entries are pending, up to 2^24. Further ahead they take
@@ -95,8 +97,8 @@ pub struct Wheel<T> {
     cancel_buffer: CancelBuffer,
     buckets: Buckets,
     later_rounds: LaterRounds,
-    /// The nominal number of buckets: a power of two, as is the lap, which is no shorter.
-    bucket_count: usize,
+    /// The rounds of the number of buckets that the wheel was made with.
+    rounds: Rounds,
     /// The last tick up to which everything due has been taken.
     cursor: u64,
     /// The tick to which the wheel was advanced last.
@@ -126,7 +128,7 @@ impl<T> Wheel<T> {
             cancel_buffer: CancelBuffer::new(),
             buckets: Buckets::new(bucket_count),
             later_rounds: LaterRounds::new(),
-            bucket_count,
+            rounds: Rounds::new(bucket_count),
             cursor: 0,
             now: 0,
         })
@@ -176,6 +178,37 @@ impl<T> Wheel<T> {
             self.flush_cancelled();
         }
         Some(entry.value)
+    }
+
+    /// Cancels those of the entries that are pending, and appends their values.
+    ///
+    /// The first look at all of them makes no decision that depends on memory, so the processor
+    /// fetches the slots of many at once. A cancel by itself waits for its own (DESIGN: many at a
+    /// time).
+    #[cfg(feature = "std")]
+    pub(crate) fn cancel_many(
+        &mut self,
+        keys: impl Iterator<Item = Key> + Clone,
+        cancelled: &mut Vec<T>,
+    ) {
+        let pending = keys.clone().filter(|key| self.slab.entry(*key).is_some()).count();
+        cancelled.reserve(pending);
+        for key in keys {
+            cancelled.extend(self.cancel(key));
+        }
+    }
+
+    /// The number of chunks of slots, also of those without memory.
+    #[cfg(feature = "std")]
+    pub(crate) const fn chunk_count(&self) -> usize {
+        self.slab.chunk_count()
+    }
+
+    /// Cancels every entry in one chunk of slots, and appends their values.
+    #[cfg(feature = "std")]
+    pub(crate) fn cancel_chunk(&mut self, number: usize, cancelled: &mut Vec<T>) {
+        let keys = self.slab.keys_in_chunk(number);
+        self.cancel_many(keys.into_iter(), cancelled);
     }
 
     /// Gives the entry another deadline, as [`insert`](Self::insert) does: the next tick if
@@ -247,10 +280,10 @@ impl<T> Wheel<T> {
             // Nothing is due before `due`, so no entry is passed over. Not to `due` itself: if the
             // limit is reached, the rest of its list is still to be taken.
             self.cursor = self.cursor.max(due.saturating_sub(1));
-            // Its later round has come: its tick is within the lap now, so its list moves to the
-            // front of the bucket.
-            if let Some((tick, list)) = self.later_rounds.take_first(due) {
-                self.buckets.push_front(&mut self.slab, tick, list);
+            // A later round of its bucket has come: its tick is within the lap now, so its list
+            // moves to the front of the bucket's own.
+            if let Some((of, list)) = self.later_rounds.take_first(RoundAndBucket::of(due)) {
+                self.buckets.push_front(&mut self.slab, of.tick(), list);
             }
             left -= self.buckets.drain(&mut self.slab, due, left, &mut take);
         }
@@ -280,7 +313,7 @@ impl<T> Wheel<T> {
             .later_rounds
             .iter()
             .find(|(_, list)| self.has_pending(*list))
-            .map(|(tick, _)| tick);
+            .map(|(of, _)| of.tick());
         near.into_iter().chain(far).chain(self.insert_buffer.ticks()).min()
     }
 
@@ -359,7 +392,7 @@ impl<T> Wheel<T> {
     /// The bucket of the entry: its due tick modulo the number of buckets.
     #[must_use]
     pub fn bucket(&self, key: Key) -> Option<usize> {
-        usize::try_from(self.deadline(key)? % self.bucket_count as u64).ok()
+        Some(RoundAndBucket::of(self.deadline(key)?).bucket(self.rounds))
     }
 
     /// How many times the wheel passes the entry's bucket before the entry is due: 0 if it is due
@@ -369,14 +402,13 @@ impl<T> Wheel<T> {
     /// from where it stopped.
     #[must_use]
     pub fn round(&self, key: Key) -> Option<u64> {
-        let ahead = self.deadline(key)?.saturating_sub(self.cursor).saturating_sub(1);
-        Some(ahead / self.bucket_count as u64)
+        Some(RoundAndBucket::of(self.deadline(key)?).rounds_after(self.cursor, self.rounds))
     }
 
     /// The number of buckets.
     #[must_use]
     pub const fn buckets(&self) -> usize {
-        self.bucket_count
+        self.rounds.bucket_count()
     }
 
     /// Every pending entry: its key, its due tick and its value, in no particular order.
@@ -388,7 +420,7 @@ impl<T> Wheel<T> {
     fn earliest(&self, most: usize) -> Vec<u64> {
         let first = self.cursor + 1;
         let mut near = self.buckets.next_from(first);
-        let mut far = self.later_rounds.iter().peekable();
+        let mut far = self.later_rounds.iter().map(|(of, list)| (of.tick(), list)).peekable();
         let mut ticks = Vec::new();
         while ticks.len() < most {
             // Of the two lists of one tick either may come first: only the tick is returned.
@@ -443,7 +475,7 @@ impl<T> Wheel<T> {
         let due = due.get();
         let ahead = due - self.cursor;
         if ahead > self.buckets.lap() && !self.lengthen(ahead) {
-            self.later_rounds.push_back(&mut self.slab, due, index);
+            self.later_rounds.push_back(&mut self.slab, RoundAndBucket::of(due), index);
         } else {
             self.buckets.push_back(&mut self.slab, due, index);
         }
@@ -472,7 +504,7 @@ impl<T> Wheel<T> {
         if !links.unlink(&mut self.slab)
             && !self.buckets.unlink(&mut self.slab, due.get(), index, links)
         {
-            self.later_rounds.unlink(&mut self.slab, due.get(), links);
+            self.later_rounds.unlink(&mut self.slab, RoundAndBucket::of(due.get()), links);
         }
     }
 

@@ -335,13 +335,19 @@ impl<T> Slab<T> {
 
     /// Every entry, in the order of the slots.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Key, u64, &T)> {
-        self.chunks.iter().enumerate().flat_map(|(number, chunk)| {
-            let slots = chunk.slots.iter().flat_map(|slots| &**slots);
-            slots.zip(&chunk.entries).enumerate().filter_map(move |(offset, (slot, entry))| {
-                let key = Key::new(index(number, offset), slot.generation);
-                entry.as_ref().map(|entry| (key, entry.due.get(), &entry.value))
-            })
-        })
+        self.chunks.iter().enumerate().flat_map(|(number, chunk)| chunk.iter(number))
+    }
+
+    #[cfg(feature = "std")]
+    pub(super) const fn chunk_count(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// The keys of the entries in one chunk.
+    #[cfg(feature = "std")]
+    pub(super) fn keys_in_chunk(&self, number: usize) -> Vec<Key> {
+        touch(CHUNK);
+        self.chunks[number].iter(number).map(|(key, _, _)| key).collect()
     }
 }
 
@@ -359,6 +365,15 @@ impl<T> Chunk<T> {
         allocated: 0,
         emptied: false,
     };
+
+    /// Every entry of this chunk, which has this number.
+    fn iter(&self, number: usize) -> impl Iterator<Item = (Key, u64, &T)> {
+        let slots = self.slots.iter().flat_map(|slots| &**slots);
+        slots.zip(&self.entries).enumerate().filter_map(move |(offset, (slot, entry))| {
+            let key = Key::new(index(number, offset), slot.generation);
+            entry.as_ref().map(|entry| (key, entry.due.get(), &entry.value))
+        })
+    }
 
     #[inline]
     fn slot(&self, offset: usize) -> &Slot {

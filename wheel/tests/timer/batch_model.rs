@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, TryRecvError, unbounded};
-use hashed_wheel::{BatchTimer, Clock, HashedWheelTimer, ScheduleError, TimerKey};
+use hashed_wheel::{BatchTimer, Clock, ScheduleError, TimerKey, Unprocessed};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -25,9 +25,13 @@ enum Operation {
     /// On another thread, so perhaps in another shard.
     ScheduleElsewhere(Point),
     Cancel(Index),
-    /// Cancels many in a row.
+    /// All in one call.
+    ScheduleMany(usize, Point),
+    /// Cancels many in a row, in one call.
     CancelMany(Index, usize),
+    Clear,
     Reschedule(Index, Point),
+    RescheduleAfter(Index, Point),
     Advance(Point),
     Jump(Point),
 }
@@ -39,9 +43,12 @@ fn operations(many: usize) -> impl Strategy<Value = Vec<Operation>> {
         6 => (1..=many, point()).prop_map(|(count, at)| Operation::Schedule(count, at)),
         6 => point().prop_map(Operation::ScheduleAt),
         2 => point().prop_map(Operation::ScheduleElsewhere),
+        2 => (1..=many, point()).prop_map(|(count, at)| Operation::ScheduleMany(count, at)),
         3 => index().prop_map(Operation::Cancel),
         1 => (index(), 1..=many).prop_map(|(from, count)| Operation::CancelMany(from, count)),
+        1 => Just(Operation::Clear),
         4 => (index(), point()).prop_map(|(of, to)| Operation::Reschedule(of, to)),
+        2 => (index(), point()).prop_map(|(of, to)| Operation::RescheduleAfter(of, to)),
         4 => step().prop_map(Operation::Advance),
         1 => (0..u64::MAX / 8).prop_map(|years| Operation::Advance(Point::Ahead(years))),
         2 => step().prop_map(Operation::Jump),
@@ -125,7 +132,7 @@ impl World {
     fn new(buckets: usize, limit: Option<usize>) -> Self {
         let clock = AheadClock::new();
         let (sender, handed_over) = unbounded();
-        let mut builder = HashedWheelTimer::builder()
+        let mut builder = BatchTimer::builder()
             .tick_duration(Duration::from_nanos(TICK))
             .ticks_per_wheel(buckets)
             .clock(Arc::new(clock.clone()));
@@ -196,6 +203,56 @@ impl World {
         self.put(number, tick_of(at));
     }
 
+    /// Schedules many in one call. What a full timer refuses stays in the vector.
+    fn schedule_many(&mut self, count: usize, at: Option<i128>, delay: Duration) {
+        let first = self.values.len();
+        let free = self.limit.map_or(count, |limit| limit - self.model.pending.len());
+        let mut timeouts: Vec<_> =
+            (first..first + count).map(|number| (delay, Arc::new(number))).collect();
+        let mut values: Vec<_> = timeouts.iter().map(|(_, value)| Arc::clone(value)).collect();
+        let before = self.keys.len();
+        let result = self.timer.schedule_many(&mut timeouts, &mut self.keys);
+        assert_eq!(result.is_err(), free < count);
+        if let Err(error) = result {
+            assert!(matches!(error, ScheduleError::Full(())));
+            self.model.rejected += 1;
+        }
+        let scheduled = self.keys.len() - before;
+        assert_eq!(scheduled, free.min(count));
+        let refused: Vec<_> = timeouts.iter().map(|(_, value)| **value).collect();
+        assert_eq!(refused, (first + scheduled..first + count).collect::<Vec<_>>());
+        values.truncate(scheduled);
+        self.values.append(&mut values);
+        self.model.scheduled += scheduled as u64;
+        for number in first..first + scheduled {
+            self.model.positions.push(None);
+            self.put(number, tick_of(at));
+        }
+    }
+
+    /// Cancels what the model has pending of these, in one call.
+    fn cancel_many(&mut self, numbers: impl Iterator<Item = usize> + Clone) {
+        let keys: Vec<_> = numbers.clone().map(|number| self.keys[number]).collect();
+        let expected: Vec<_> = numbers.filter(|number| self.model.remove(*number)).collect();
+        self.model.cancelled += expected.len() as u64;
+        let cancelled: Vec<_> =
+            self.timer.cancel_many(&keys).into_iter().map(|value| ((), *value)).collect();
+        let expected: Vec<_> = expected.into_iter().map(|number| ((), number)).collect();
+        self.compare(&cancelled, &expected);
+    }
+
+    fn clear(&mut self) {
+        let mut expected: Vec<_> = mem::take(&mut self.model.pending).into_values().collect();
+        self.model.cancelled += expected.len() as u64;
+        for number in &expected {
+            self.model.positions[*number] = None;
+        }
+        let mut cleared: Vec<_> = self.timer.clear().into_iter().map(|value| *value).collect();
+        cleared.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(cleared, expected);
+    }
+
     /// Enters a value with a new deadline into the model.
     fn put(&mut self, number: usize, tick: u64) {
         if tick > self.model.elapsed() {
@@ -260,6 +317,15 @@ impl World {
                     self.schedule(at, |world, value| world.timer.schedule(delay, value));
                 }
             }
+            Operation::ScheduleMany(count, point) => {
+                let at = point.nanos(self.model.now, self.buckets);
+                let now = i128::from(self.model.now);
+                // Not due at once: all of them would be, or some.
+                let at = at.map(|at| at.max(now + 1));
+                let delay = at.map_or(Duration::MAX, |at| duration(at - now));
+                self.schedule_many(count, at, delay);
+            }
+            Operation::Clear => self.clear(),
             Operation::ScheduleAt(point) => {
                 let at = point.nanos(self.model.now, self.buckets);
                 self.schedule(at, |world, value| {
@@ -279,7 +345,7 @@ impl World {
             Operation::Cancel(index) if count > 0 => self.cancel(index.index(count)),
             Operation::CancelMany(index, many) if count > 0 => {
                 let first = index.index(count);
-                (first..count.min(first + many)).for_each(|number| self.cancel(number));
+                self.cancel_many(first..count.min(first + many));
             }
             Operation::Reschedule(index, point) if count > 0 => {
                 let number = index.index(count);
@@ -291,9 +357,23 @@ impl World {
                     self.put(number, tick_of(at));
                 }
             }
+            Operation::RescheduleAfter(index, point) if count > 0 => {
+                let number = index.index(count);
+                let now = i128::from(self.model.now);
+                let at = point.nanos(self.model.now, self.buckets).map(|at| at.max(now));
+                let delay = at.map_or(Duration::MAX, |at| duration(at - now));
+                let expected = self.model.remove(number);
+                assert_eq!(self.timer.reschedule_after(self.keys[number], delay), expected);
+                if expected {
+                    self.put(number, tick_of(at));
+                }
+            }
             Operation::Advance(to) => self.pass(to, true),
             Operation::Jump(to) => self.pass(to, false),
-            Operation::Cancel(_) | Operation::CancelMany(..) | Operation::Reschedule(..) => {}
+            Operation::Cancel(_)
+            | Operation::CancelMany(..)
+            | Operation::Reschedule(..)
+            | Operation::RescheduleAfter(..) => {}
         }
         self.agree(1 + self.keys.len() / 30);
     }
@@ -340,7 +420,10 @@ impl World {
         self.compare(&self.fired(), &due);
         let positions = mem::take(&mut self.model.positions);
         let tick = |number: usize| positions[number].map(|(tick, _)| tick);
-        let rest: Vec<_> = rest.into_iter().map(|value| (tick(*value), *value)).collect();
+        let rest = rest.into_iter().inspect(|Unprocessed { deadline, value }| {
+            assert_eq!(*deadline, tick(**value).and_then(|tick| instant(self.start, tick)));
+        });
+        let rest: Vec<_> = rest.map(|Unprocessed { value, .. }| (tick(*value), *value)).collect();
         let pending = mem::take(&mut self.model.pending).into_values();
         let expected: Vec<_> = pending.map(|number| (tick(number), number)).collect();
         self.compare(&rest, &expected);

@@ -136,8 +136,8 @@ impl World {
         let entry = Entry { series, inbox, ..Entry::new(Action::Nothing) };
         self.schedule(entry, at, |world, _| {
             let receiver = match length {
-                Some(length) => world.timer().interval(length),
-                None => world.timer().after(delay),
+                Some(length) => world.timer().interval(length).map(|(receiver, _)| receiver),
+                None => world.timer().after(delay).map(|(receiver, _)| receiver),
             };
             receiver.map(|receiver| (Handle::None, Some(receiver)))
         });

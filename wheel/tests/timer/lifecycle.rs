@@ -277,3 +277,28 @@ fn a_manual_clock_does_not_wait_for_the_destructor_of_a_handler() {
         drop(release);
     });
 }
+
+#[test]
+fn a_thread_that_lets_time_pass_moves_a_manual_clock_and_what_is_due_runs() {
+    let clock = ManualClock::new();
+    let pass = |clock: &ManualClock, time| {
+        clock.pass_until(&Parker::new(), clock.now() + time, &crossbeam_channel::never());
+    };
+    let timer = HashedWheelTimer::builder().clock(Arc::new(clock.clone())).build().unwrap();
+    let (sender, ran) = unbounded();
+    let start = clock.now();
+    for delay in [SECOND, SECOND * 10] {
+        let (own, sender) = (clock.clone(), sender.clone());
+        // It takes time itself, on a thread that the clock waits for.
+        let task = move || {
+            pass(&own, SECOND);
+            sender.send(own.now() - start).unwrap();
+        };
+        timer.schedule(delay, task).unwrap();
+    }
+    pass(&clock, SECOND * 2);
+    assert_eq!(ran.try_recv(), Ok(SECOND * 3));
+    clock.advance(SECOND * 10);
+    assert_eq!(ran.try_recv().map(|at| at >= SECOND * 11), Ok(true));
+    drop(timer.stop().unwrap());
+}

@@ -7,7 +7,16 @@ mod batch_model;
 mod broken_clock;
 mod closure_model;
 mod closures;
+mod handles;
 mod lifecycle;
+mod many;
 mod model;
 mod periodic;
 mod statistics;
+
+use hashed_wheel::{StopError, Unprocessed};
+
+/// The values that a stop returned.
+fn values<T>(unprocessed: Result<Vec<Unprocessed<T>>, StopError>) -> Vec<T> {
+    unprocessed.unwrap().into_iter().map(|unprocessed| unprocessed.value).collect()
+}

@@ -109,13 +109,13 @@ fn an_executor_that_panics_is_called_for_the_next_task() {
 fn after_sends_once_and_disconnects() {
     let (clock, timer) = timer(|builder| builder);
     let start = clock.now();
-    let receiver = timer.after(SECOND).unwrap();
+    let (receiver, _) = timer.after(SECOND).unwrap();
     clock.advance(TICK * 99);
     assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty));
     clock.advance(TICK);
     assert_eq!(receiver.try_recv(), Ok(start + SECOND));
     assert_eq!(receiver.try_recv(), Err(TryRecvError::Disconnected));
-    let orphan = timer.after(SECOND).unwrap();
+    let (orphan, _) = timer.after(SECOND).unwrap();
     drop(timer);
     assert_eq!(orphan.try_recv(), Err(TryRecvError::Disconnected));
 }
@@ -124,7 +124,7 @@ fn after_sends_once_and_disconnects() {
 fn an_interval_holds_one_message_and_ends_with_its_receiver() {
     let (clock, timer) = timer(|builder| builder);
     let start = clock.now();
-    let receiver = timer.interval(SECOND).unwrap();
+    let (receiver, _) = timer.interval(SECOND).unwrap();
     clock.advance(SECOND * 3);
     assert_eq!(receiver.try_iter().collect::<Vec<_>>(), [start + SECOND]);
     clock.advance(SECOND);

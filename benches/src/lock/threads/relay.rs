@@ -18,7 +18,7 @@ use rustix::thread::set_current_timer_slack;
 
 use crate::harness::clock::now;
 
-/// A lane with this much on its way is not read until there is less.
+/// A queue with this much on its way is not read until there is less.
 const MOST_BYTES: usize = 1 << 20;
 const READ_AT_ONCE: usize = 64 * 1024;
 /// How much later than asked for the system may wake the thread, in nanoseconds. It is 50,000 if
@@ -135,8 +135,8 @@ const READABLE: PollFlags = PollFlags::IN.union(PollFlags::HUP).union(PollFlags:
 struct Link {
     client: TcpStream,
     server: TcpStream,
-    requests: Lane,
-    replies: Lane,
+    requests: PacketQueue,
+    replies: PacketQueue,
 }
 
 impl Link {
@@ -146,23 +146,28 @@ impl Link {
             stream.set_nodelay(true).ok()?;
             stream.set_nonblocking(true).ok()?;
         }
-        Some(Self { client, server, requests: Lane::default(), replies: Lane::default() })
+        Some(Self {
+            client,
+            server,
+            requests: PacketQueue::default(),
+            replies: PacketQueue::default(),
+        })
     }
 
     fn next_due(&self) -> Option<Instant> {
-        [&self.requests, &self.replies].into_iter().filter_map(Lane::next_due).min()
+        [&self.requests, &self.replies].into_iter().filter_map(PacketQueue::next_due).min()
     }
 
     fn has_ended(&self) -> bool {
         [&self.requests, &self.replies]
             .into_iter()
-            .any(|lane| lane.is_closed && lane.packets.is_empty())
+            .any(|queue| queue.is_closed && queue.packets.is_empty())
     }
 }
 
 /// What is on its way in one direction.
 #[derive(Default)]
-struct Lane {
+struct PacketQueue {
     /// When they are due, and what is left of them.
     packets: VecDeque<(Instant, Vec<u8>)>,
     bytes: usize,
@@ -172,7 +177,7 @@ struct Lane {
     is_stuck: bool,
 }
 
-impl Lane {
+impl PacketQueue {
     /// What its sender's socket is polled for; `back` is the other direction.
     fn flags(&self, back: &Self) -> PollFlags {
         let can_read = !self.is_closed && self.bytes < MOST_BYTES;

@@ -120,16 +120,8 @@ fn do_work<T: BenchTimer>(own: &mut T, work: Work, slots: &mut Slots<T>) {
     match work {
         Work::Schedule(seed) => {
             let mut random = Random::new(seed);
-            for slot in slots {
-                *slot = Some(own.schedule(random.delay(1, 60), 0));
-            }
+            own.schedule_all(slots, || random.delay(1, 60));
         }
-        Work::Cancel => {
-            for slot in slots {
-                if let Some(handle) = slot.take() {
-                    own.cancel(handle);
-                }
-            }
-        }
+        Work::Cancel => own.cancel_all(slots),
     }
 }

@@ -20,6 +20,7 @@ pub(crate) use footprint::footprint;
 use crate::harness::figures::at_permille;
 pub(crate) use crate::harness::measured::Numbers;
 use crate::timer::bench_timer::BenchTimer;
+use crate::timer::workloads::growth::Beside;
 
 /// The number of timeouts in the workloads that need many.
 const MILLION: u32 = 1_000_000;
@@ -42,7 +43,9 @@ pub(crate) fn run<T: BenchTimer>(
         "burst" => fire::burst(&timer),
         "fire" => fire::fire(&timer),
         "rearm" => rearm::rearm(&timer, window),
-        "growth" => growth::growth(&timer),
+        "growth" => growth::growth(&timer, Beside::Nothing),
+        "growth-cores" => growth::growth(&timer, Beside::BusyCores),
+        "growth-memory" => growth::growth(&timer, Beside::BusyMemory),
         "hold" => hold::hold(&timer, window),
         "idle" => idle::idle(&timer, window),
         _ => return None,

@@ -14,9 +14,9 @@ use crate::lock::multi::release::{release_all, release_by};
 use crate::lock::pause::pause;
 use crate::lock::raw_guard::RawGuard;
 use crate::model::backoff::Backoff;
+use crate::model::sync::is_cancelled;
 use crate::model::wait::WaitSpec;
 use crate::runtime::release::SHORTEST_RELEASE;
-use crate::store::retry::is_cancelled;
 
 /// One call that acquires all members.
 pub(crate) struct MultiAcquire<'a> {
@@ -204,5 +204,5 @@ impl Drop for PartialAcquire<'_> {
 
 /// The error for an empty list.
 pub(crate) fn no_locks() -> Error {
-    Error::InvalidSetting { setting: "multi_lock", reason: "the list of locks is empty".into() }
+    Error::invalid_setting("multi_lock", "the list of locks is empty")
 }

@@ -8,9 +8,11 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 
 use crate::error::{Error, LostReason};
-use crate::hold::inherited::LossChannel;
+use crate::events::wakers::WakerThread;
+use crate::hold::inherited::LossSignal;
 use crate::lock::guard::ThisThread;
 use crate::lock::held_locks::{HeldLocks, RawGuards};
+use crate::lock::lost_future::LostFuture;
 use crate::lock::multi::release::release_all;
 use crate::lock::raw_guard::RawGuard;
 use crate::model::name::LockName;
@@ -46,7 +48,9 @@ use crate::model::name::LockName;
 pub struct MultiGuard<T = ThisThread> {
     held: Arc<HeldLocks>,
     names: Vec<LockName>,
-    lost: LossChannel,
+    lost: LossSignal,
+    /// Of one of the clients, whose hold is lost before its thread ends.
+    wakers: Arc<WakerThread>,
     _tied: PhantomData<T>,
 }
 
@@ -56,7 +60,8 @@ impl<T> MultiGuard<T> {
         let names: Vec<LockName> = guards.values().map(|guard| guard.lock_name().clone()).collect();
         let first = names.first().map(LockName::shown).unwrap_or_default();
         let held = HeldLocks::new(first, guards.len());
-        let multi = Self { held, names, lost: LossChannel::new(), _tied: PhantomData };
+        let wakers = guards.values().next().map(RawGuard::wakers).unwrap_or_default();
+        let multi = Self { held, names, lost: LossSignal::new(), wakers, _tied: PhantomData };
         for (position, guard) in guards {
             if let Some(lost) = multi.held.join(position, guard) {
                 lost.check()?;
@@ -107,7 +112,30 @@ impl<T> MultiGuard<T> {
     /// ```
     #[must_use]
     pub fn lost(&self) -> &Receiver<LostReason> {
-        self.lost.get(|| self.held.listen())
+        self.lost.channel(|listener| self.held.add_listener(listener))
+    }
+
+    /// A future that is ready when the first of them is lost, with the reason, or when the guard is
+    /// gone, with `None`. See [`LostFuture`].
+    ///
+    /// ```
+    /// use wheellock::{Client, LostFuture};
+    ///
+    /// let client = Client::in_memory();
+    /// let (order, stock) = (client.lock("orders:42"), client.lock("stock:7"));
+    /// let guard = client.multi_lock(&[&order, &stock]).lock()?;
+    /// // To be awaited, also in another task.
+    /// let lost: LostFuture = guard.lost_future()?;
+    /// # drop(lost);
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Thread`] - the operating system refused the thread that wakes its task. Transient.
+    pub fn lost_future(&self) -> Result<LostFuture, Error> {
+        let listen = |listener| self.held.add_listener(listener);
+        Ok(LostFuture::of(self.lost.awaited_end(&self.wakers, listen)?))
     }
 
     /// The names of the locks, ordered by server and name, and truncated if they are very long. A
@@ -181,12 +209,14 @@ mod tests {
             clock,
             Settings::default(),
             Callbacks::default(),
-            StartMode::Built,
+            StartMode::Connected,
         );
         let core = Arc::new(core.unwrap());
         let take = |name| {
             let spec = LockSpec::new(Arc::clone(&core), Kind::Reentrant, Prefix::new(""), name);
-            acquire(&spec, &LocalHolder::current_thread(), WaitSpec::ONE_TRY).unwrap().unwrap()
+            acquire(&spec.core().unwrap(), &spec, &LocalHolder::current_thread(), WaitSpec::ONE_TRY)
+                .unwrap()
+                .unwrap()
         };
         let take_both = || {
             MultiGuard::<ThisThread>::new(["a", "b"].map(take).into_iter().enumerate().collect())

@@ -77,9 +77,31 @@ impl MultiLock {
 }
 
 impl<T> MultiLock<T> {
+    /// The same locks with guards that may be sent to other threads, and that never nest. As
+    /// [`Lock::sendable`](crate::Lock::sendable) for each of them. A read and a write lock of one
+    /// name are an error then, when the multi-lock is locked: they would wait for each other.
+    ///
+    /// ```
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let both = client.multi_lock(&[&client.lock("orders:42"), &client.lock("stock:7")]);
+    /// let both = both.sendable();
+    /// let guard = both.lock()?;
+    /// assert!(both.try_lock()?.is_none());
+    /// std::thread::spawn(move || guard.unlock()).join().unwrap()?;
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn sendable(self) -> MultiLock<AnyThread> {
+        let members = changed(self.members, |member| member.owner = Some(LocalHolder::Guard));
+        let members = members.and_then(|members| ordered(members.to_vec()));
+        MultiLock { members, backoff: self.backoff, guards: PhantomData }
+    }
+
     /// The same locks for an owner of that name, in place of the owner that each has. The guards
     /// can be sent to other threads. As [`Lock::with_owner`](crate::Lock::with_owner) for each of
-    /// them.
+    /// them, so two tasks that use one name are both let in.
     ///
     /// ```
     /// use wheellock::Client;
@@ -218,7 +240,7 @@ fn ordered(mut members: Vec<MemberLock>) -> Result<Arc<[MemberLock]>, Error> {
         if let Some(other) = different.iter().find(|other| other.conflicts_with(&member)) {
             let name = other.shown();
             let reason = format!("two locks of {name:?} exclude each other; give one of them");
-            return Err(Error::InvalidSetting { setting: "multi_lock", reason: reason.into() });
+            return Err(Error::invalid_setting("multi_lock", reason));
         }
         different.push(member);
     }

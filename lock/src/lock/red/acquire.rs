@@ -4,8 +4,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hashed_wheel::Parker;
-
 use crate::error::Error;
 use crate::lock::pause::pause;
 use crate::lock::raw_guard::RawGuard;
@@ -15,10 +13,10 @@ use crate::lock::red::quorum::Quorum;
 use crate::lock::red::tasks::AcquireTask;
 use crate::model::backoff::Backoff;
 use crate::model::owner::LocalHolder;
+use crate::model::sync::{Parker, is_cancelled, park};
 use crate::model::wait::WaitSpec;
 use crate::runtime::release::SHORTEST_RELEASE;
 use crate::runtime::wait::SHORTEST_CALL;
-use crate::store::retry::{is_cancelled, park};
 
 /// One call that acquires the lock.
 pub(crate) struct RedAcquire<'a> {

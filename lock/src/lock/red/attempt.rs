@@ -5,13 +5,11 @@ use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hashed_wheel::Parker;
-
 use crate::error::Error;
 use crate::lock::held_locks::{HeldLocks, RawGuards};
 use crate::lock::raw_guard::RawGuard;
 use crate::lock::red::pending::PendingReplies;
-use crate::model::sync::Mutex;
+use crate::model::sync::{Mutex, Parker};
 
 /// Shared by the thread that acquires, or holds, and the worker threads that send.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use crossbeam_channel::Receiver;
 use hashed_wheel::PeriodicTimeout;
 
 use crate::error::{Error, LostReason};
-use crate::hold::inherited::LossChannel;
+use crate::hold::inherited::LossSignal;
 use crate::lock::guard::ThisThread;
 use crate::lock::red::attempt::QuorumAttempt;
 use crate::lock::red::quorum::Quorum;
@@ -55,7 +55,7 @@ pub struct RedGuard<T = ThisThread> {
     hold: Arc<RedHold>,
     /// Asks for missing members. `None` if none of them is watched.
     upkeep: Option<PeriodicTimeout>,
-    lost: LossChannel,
+    lost: LossSignal,
     released: bool,
     _tied: PhantomData<T>,
 }
@@ -128,7 +128,7 @@ impl RedHold {
 impl<T> RedGuard<T> {
     /// An error if the upkeep cannot start. Then it is released.
     pub(crate) fn new(hold: RedHold) -> Result<Self, Error> {
-        let (lost, hold) = (LossChannel::new(), Arc::new(hold));
+        let (lost, hold) = (LossSignal::new(), Arc::new(hold));
         let mut guard = Self { hold, upkeep: None, lost, released: false, _tied: PhantomData };
         if let Some(interval) = guard.hold.interval() {
             let hold = Arc::downgrade(&guard.hold);
@@ -169,9 +169,13 @@ impl<T> RedGuard<T> {
 
     /// A channel that gets one message when the majority is lost: the reason for the loss that
     /// caused it. It closes without a message when the guard is dropped.
+    ///
+    /// There is no [`LostFuture`](crate::LostFuture) of it: a client's thread wakes its tasks, and
+    /// a red lock may outlive any of its clients. An async program waits for this channel on a
+    /// blocking thread, or asks [`is_held`](Self::is_held).
     #[must_use]
     pub fn lost(&self) -> &Receiver<LostReason> {
-        self.lost.get(|| self.hold.attempt.held.listen())
+        self.lost.channel(|listener| self.hold.attempt.held.add_listener(listener))
     }
 
     /// On how many servers it is held for certain; 0 once the majority is lost. The number grows

@@ -103,8 +103,27 @@ impl RedLock {
 }
 
 impl<T> RedLock<T> {
+    /// The same lock with guards that may be sent to other threads, and that never nest. As
+    /// [`Lock::sendable`](crate::Lock::sendable) on each server.
+    ///
+    /// ```
+    /// use wheellock::{Client, RedLock};
+    ///
+    /// let clients = [Client::in_memory(), Client::in_memory(), Client::in_memory()];
+    /// let lock = Client::red_lock(&clients, "orders:42").sendable();
+    /// let guard = lock.lock()?;
+    /// assert!(lock.try_lock()?.is_none());
+    /// std::thread::spawn(move || guard.unlock()).join().unwrap()?;
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn sendable(self) -> RedLock<AnyThread> {
+        self.owned_by(&LocalHolder::Guard)
+    }
+
     /// The same lock for an owner of that name instead of the calling thread. The guards can be
-    /// sent to other threads. As [`Lock::with_owner`](crate::Lock::with_owner) on each server.
+    /// sent to other threads. As [`Lock::with_owner`](crate::Lock::with_owner) on each server, so
+    /// two tasks that use one name are both let in.
     ///
     /// ```
     /// use wheellock::{Client, RedLock};
@@ -115,8 +134,11 @@ impl<T> RedLock<T> {
     /// # Ok::<(), wheellock::Error>(())
     /// ```
     #[must_use]
-    pub fn with_owner(mut self, owner: &str) -> RedLock<AnyThread> {
-        let owner = LocalHolder::named(owner);
+    pub fn with_owner(self, owner: &str) -> RedLock<AnyThread> {
+        self.owned_by(&LocalHolder::named(owner))
+    }
+
+    fn owned_by(mut self, owner: &LocalHolder) -> RedLock<AnyThread> {
         self.change(|member| member.owner = Some(owner.clone()));
         let Self { quorum, server_timeout, backoff, .. } = self;
         RedLock { quorum, server_timeout, backoff, guards: PhantomData }

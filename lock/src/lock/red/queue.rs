@@ -3,7 +3,9 @@
 //!
 //! At first one task is in flight at a time. Each answer that comes while others are queued allows
 //! one more, up to [`MAX_IN_FLIGHT`]; a task without an answer reduces it to one. So a server that
-//! is far away is sent several at the same time, and one that hangs keeps few threads.
+//! is far away is sent several at the same time, and one that hangs keeps few threads. Beyond that
+//! one release may be in flight: an acquire that was refused waits for the releases of its own
+//! client, so all tasks in flight may be acquires that wait for a release that is queued here.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -30,6 +32,7 @@ pub(crate) struct TaskQueue<A, R> {
 #[derive(Debug)]
 struct InFlight {
     id: u64,
+    is_release: bool,
     since: Option<Instant>,
 }
 
@@ -68,14 +71,22 @@ impl<A, R> TaskQueue<A, R> {
 
     /// The next task for a thread, and its id. Releases come first, as other clients wait for them.
     pub(crate) fn next(&mut self) -> Option<(u64, Task<A, R>)> {
-        if self.in_flight.len() >= self.width {
+        if !self.has_place() {
             return None;
         }
         let release = self.releases.pop_front().map(Task::Release);
+        let is_release = release.is_some();
         let task = release.or_else(|| self.acquires.pop_front().map(Task::Acquire))?;
         self.last_id += 1;
-        self.in_flight.push(InFlight { id: self.last_id, since: None });
+        self.in_flight.push(InFlight { id: self.last_id, is_release, since: None });
         Some((self.last_id, task))
+    }
+
+    /// Whether the next task may be in flight now. A release may be the only one beyond the width.
+    fn has_place(&self) -> bool {
+        let releases_alone =
+            !self.releases.is_empty() && self.in_flight.iter().all(|other| !other.is_release);
+        self.in_flight.len() < self.width || releases_alone
     }
 
     /// The task is sent now.
@@ -106,8 +117,7 @@ impl<A, R> TaskQueue<A, R> {
 
     /// Whether a task could run now, and all threads are busy.
     pub(crate) fn needs_thread(&self) -> bool {
-        let room = self.in_flight.len() < self.width;
-        room && !self.is_empty() && self.threads == self.in_flight.len()
+        self.has_place() && !self.is_empty() && self.threads == self.in_flight.len()
     }
 
     pub(crate) fn has_threads(&self) -> bool {
@@ -180,6 +190,23 @@ mod tests {
         assert!(tasks.has_room_for(&Task::Release(7)));
         tasks.push(Task::Release(7));
         assert!(matches!(tasks.next(), Some((_, Task::Release(7)))));
+    }
+
+    #[test]
+    fn a_release_goes_beside_acquires_that_may_wait_for_it() {
+        let mut tasks = queued(2);
+        tasks.add_thread();
+        assert!(take(&mut tasks).is_some());
+        assert_eq!(take(&mut tasks), None);
+        for release in [7, 8] {
+            tasks.push(Task::Release(release));
+        }
+        assert!(tasks.needs_thread());
+        let (id, task) = tasks.next().unwrap();
+        assert!(matches!(task, Task::Release(7)));
+        assert_eq!(take(&mut tasks), None);
+        tasks.finished(id, true);
+        assert!(matches!(tasks.next(), Some((_, Task::Release(8)))));
     }
 
     #[test]

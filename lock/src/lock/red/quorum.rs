@@ -79,9 +79,8 @@ impl Quorum {
             return Ok(default.clamp(SHORTEST_TIMEOUT, LONGEST_TIMEOUT).min(max));
         };
         if timeout.is_zero() || timeout > max {
-            let reason =
-                format!("{timeout:?}; it must be more than zero and at most {max:?}").into();
-            return Err(Error::InvalidSetting { setting: "server_timeout", reason });
+            let reason = format!("{timeout:?}; it must be more than zero and at most {max:?}");
+            return Err(Error::invalid_setting("server_timeout", reason));
         }
         Ok(timeout)
     }
@@ -98,5 +97,5 @@ impl Quorum {
 }
 
 fn invalid(reason: impl Into<Reason>) -> Error {
-    Error::InvalidSetting { setting: "red_lock", reason: reason.into() }
+    Error::invalid_setting("red_lock", reason)
 }

@@ -3,12 +3,11 @@
 use std::mem;
 use std::time::{Duration, Instant};
 
-use hashed_wheel::{Clock, Parker};
+use hashed_wheel::Clock;
 
 use crate::error::Error;
 use crate::lock::red::pending::PendingReplies;
-use crate::model::sync::Mutex;
-use crate::store::retry::park;
+use crate::model::sync::{Mutex, Parker, park};
 
 /// Shared by the thread that releases and the worker threads that send.
 #[derive(Debug)]

@@ -107,7 +107,10 @@ impl AcquireTask {
         // The attempt may be over by now.
         let member = self.member().filter(|_| self.attempt.held.wants_more());
         let taken = member.map_or(Ok(None), |member| match self.held_since {
-            None => acquire(&member.spec, &self.holder, WaitSpec::ONE_TRY),
+            None => member
+                .spec
+                .core()
+                .and_then(|core| acquire(&core, &member.spec, &self.holder, WaitSpec::ONE_TRY)),
             Some(since) => {
                 let held_for = now.saturating_duration_since(since);
                 acquire_missing(&member.spec, &self.holder, held_for)

@@ -5,9 +5,11 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use wheellock_fixture::Server;
 
+use crate::model::kind::Kind;
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::{ClientId, Owner};
+use crate::ops::by_kind::HoldId;
 use crate::ops::differential::worlds::{STEP, Worlds, run_histories};
 use crate::ops::fair::{FairAcquire, FairForceRelease, FairRelease};
 use crate::ops::operation::Operation;
@@ -34,6 +36,11 @@ enum Action {
     Release {
         name: usize,
         owner: usize,
+    },
+    Keep {
+        name: usize,
+        owner: usize,
+        steps: u32,
     },
     ForceRelease {
         name: usize,
@@ -95,6 +102,8 @@ fn action() -> impl Strategy<Value = Action> {
         1 => (name.clone(), owner.clone(), 1..9_u32)
             .prop_map(|(name, owner, count)| Action::SetCount { name, owner, count }),
         8 => (name.clone(), owner.clone()).prop_map(|(name, owner)| Action::Release { name, owner }),
+        3 => (name.clone(), owner.clone(), 1..6_u32)
+            .prop_map(|(name, owner, steps)| Action::Keep { name, owner, steps }),
         1 => (name.clone(), late).prop_map(|(name, late)| Action::ForceRelease { name, late }),
         3 => (name.clone(), stranger.clone(), 1..40_u32)
             .prop_map(|(name, stranger, steps)| Action::Stranger { name, stranger, steps }),
@@ -121,12 +130,12 @@ fn lease(steps: u32) -> Lease {
 }
 
 /// The worlds, and the owners that act in them.
-struct Cast {
+struct Actors {
     worlds: Worlds,
     owners: Vec<Owner>,
 }
 
-impl Cast {
+impl Actors {
     fn new(server: &Server) -> Self {
         let client = ClientId::random();
         let keys = (0..NAMES.len()).flat_map(|name| {
@@ -174,6 +183,10 @@ impl Cast {
             }
             Action::Release { name, owner: by } => {
                 self.compare(&FairRelease::new(parsed(name), owner(by)), false)
+            }
+            Action::Keep { name, owner: by, steps } => {
+                let id = HoldId { kind: Kind::Fair, name: parsed(name), owner: owner(by) };
+                self.compare(&id.keep(STEP * steps), false)
             }
             Action::ForceRelease { name, late } => {
                 let request = self.worlds.request(&parsed(name));
@@ -247,10 +260,10 @@ impl Cast {
 #[test]
 fn every_operation_of_the_fair_lock_does_in_memory_what_its_script_does_on_a_server() {
     run_histories(256, file!(), action(), |server, history| {
-        let mut cast = Cast::new(server);
+        let mut actors = Actors::new(server);
         for action in history {
-            cast.perform(action)?;
+            actors.perform(action)?;
         }
-        cast.worlds.same_in_the_end()
+        actors.worlds.same_in_the_end()
     });
 }

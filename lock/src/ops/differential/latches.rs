@@ -40,12 +40,12 @@ fn action() -> impl Strategy<Value = (usize, Call, Action)> {
     (0..NAMES.len(), call(), action)
 }
 
-struct Cast {
+struct Actors {
     worlds: Worlds,
     sequences: Sequences<1>,
 }
 
-impl Cast {
+impl Actors {
     fn new(server: &Server) -> Self {
         let keys = NAMES.iter().flat_map(|name| {
             let parsed = LockName::parse(name).unwrap();
@@ -84,10 +84,10 @@ impl Cast {
 #[test]
 fn every_operation_of_the_latch_does_in_memory_what_its_script_does_on_a_server() {
     run_histories(256, file!(), action(), |server, history| {
-        let mut cast = Cast::new(server);
+        let mut actors = Actors::new(server);
         for (at, call, action) in history {
-            cast.perform(*at, *call, action)?;
+            actors.perform(*at, *call, action)?;
         }
-        cast.worlds.same_in_the_end()
+        actors.worlds.same_in_the_end()
     });
 }

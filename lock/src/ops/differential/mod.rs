@@ -3,6 +3,7 @@
 
 pub(crate) mod fair;
 pub(crate) mod fenced;
+mod jobs;
 pub(crate) mod latches;
 pub(crate) mod mutex;
 pub(crate) mod permits;

@@ -4,11 +4,12 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use wheellock_fixture::Server;
 
-use crate::model::kind::Layout;
+use crate::model::kind::{Kind, Layout};
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::{ClientId, Owner};
 use crate::ops::acquire::Acquire;
+use crate::ops::by_kind::HoldId;
 use crate::ops::differential::worlds::{STEP, Worlds, run_histories};
 use crate::ops::force_release::ForceRelease;
 use crate::ops::query::{Exists, TimeToLive};
@@ -25,6 +26,7 @@ enum Action {
     Acquire { name: usize, owner: usize, steps: u32, late: bool },
     SetCount { name: usize, owner: usize, count: u32, steps: u32, late: bool },
     Release { name: usize, owner: usize },
+    Keep { kind: Kind, name: usize, owner: usize, steps: u32 },
     Renew { renewals: Vec<(usize, usize, u32)>, late: bool },
     ForceRelease { name: usize, late: bool },
     Exists { name: usize },
@@ -39,6 +41,7 @@ fn action() -> impl Strategy<Value = Action> {
     let name = 0..NAMES.len();
     let owner = 0..OWNERS;
     let late = prop::bool::weighted(0.1);
+    let kind = prop_oneof![Just(Kind::Reentrant), Just(Kind::Spin)];
     prop_oneof![
         6 => (name.clone(), owner.clone(), 1..6_u32, late)
             .prop_map(|(name, owner, steps, late)| Action::Acquire { name, owner, steps, late }),
@@ -46,6 +49,8 @@ fn action() -> impl Strategy<Value = Action> {
             |(name, owner, count, steps, late)| Action::SetCount { name, owner, count, steps, late }
         ),
         3 => (name.clone(), owner.clone()).prop_map(|(name, owner)| Action::Release { name, owner }),
+        2 => (kind, name.clone(), owner.clone(), 1..6_u32)
+            .prop_map(|(kind, name, owner, steps)| Action::Keep { kind, name, owner, steps }),
         3 => (prop::collection::vec((name.clone(), owner, 1..6_u32), 1..5), late)
             .prop_map(|(renewals, late)| Action::Renew { renewals, late }),
         1 => (name.clone(), late).prop_map(|(name, late)| Action::ForceRelease { name, late }),
@@ -59,12 +64,12 @@ fn action() -> impl Strategy<Value = Action> {
 }
 
 /// The worlds, and the owners that act in them.
-struct Cast {
+struct Actors {
     worlds: Worlds,
     owners: Vec<Owner>,
 }
 
-impl Cast {
+impl Actors {
     fn new(server: &Server) -> Self {
         let client = ClientId::random();
         Self {
@@ -90,6 +95,10 @@ impl Cast {
             }
             Action::Release { name: at, owner: by } => {
                 self.worlds.compare(&Release::new(name(*at), owner(*by)), false)
+            }
+            Action::Keep { kind, name: at, owner: by, steps } => {
+                let id = HoldId { kind: *kind, name: name(*at), owner: owner(*by) };
+                self.worlds.compare(&id.keep(STEP * *steps), false)
             }
             Action::Renew { renewals, late } => {
                 let renewals = renewals.iter().map(|&(at, by, steps)| Renewal {
@@ -133,10 +142,10 @@ impl Cast {
 #[test]
 fn every_operation_of_the_reentrant_lock_does_in_memory_what_its_script_does_on_a_server() {
     run_histories(256, file!(), action(), |server, history| {
-        let mut cast = Cast::new(server);
+        let mut actors = Actors::new(server);
         for action in history {
-            cast.perform(action)?;
+            actors.perform(action)?;
         }
-        cast.worlds.same_in_the_end()
+        actors.worlds.same_in_the_end()
     });
 }

@@ -13,7 +13,7 @@ use crate::model::owner::{ClientId, Owner};
 use crate::model::permit_id::PermitId;
 use crate::ops::differential::worlds::{Call, STEP, Sequences, Worlds, call, run_histories};
 use crate::ops::permit_admin::{CountPermits, LeaseOf, SetPermits, UpdateLease};
-use crate::ops::permits::{AcquirePermits, DeferredPermitRelease, ReleasePermits};
+use crate::ops::permits::{AcquirePermits, ReleasePermits};
 use crate::ops::renew::{Renew, Renewal};
 use crate::ops::semaphore::{AddPermits, TrySetPermits};
 
@@ -28,7 +28,7 @@ const KINDS: usize = 4;
 #[derive(Clone, Debug)]
 enum Action {
     Acquire { ids: Vec<usize>, steps: u32, late: bool },
-    Release { ids: Vec<usize>, request: usize, dedup_ttl: bool, deferred: bool },
+    Release { ids: Vec<usize>, request: usize, dedup_ttl: bool },
     Count,
     Make { permits: u32, steps: u64, call: Call },
     Add { permits: i64, call: Call },
@@ -47,9 +47,8 @@ fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
         8 => (ids.clone(), 0..5_u32, late)
             .prop_map(|(ids, steps, late)| Action::Acquire { ids, steps, late }),
-        6 => (ids, 0..REQUESTS, any::<bool>(), any::<bool>()).prop_map(
-            |(ids, request, dedup_ttl, deferred)| Action::Release { ids, request, dedup_ttl, deferred }
-        ),
+        6 => (ids, 0..REQUESTS, any::<bool>())
+            .prop_map(|(ids, request, dedup_ttl)| Action::Release { ids, request, dedup_ttl }),
         2 => Just(Action::Count),
         4 => (0..6_u32, 0..5_u64, call())
             .prop_map(|(permits, steps, call)| Action::Make { permits, steps, call }),
@@ -67,7 +66,7 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-struct Cast {
+struct Actors {
     worlds: Worlds,
     name: LockName,
     owners: Vec<Owner>,
@@ -78,7 +77,7 @@ struct Cast {
     sequences: Sequences<KINDS>,
 }
 
-impl Cast {
+impl Actors {
     fn new(server: &Server) -> Self {
         let client = ClientId::random();
         let name = LockName::parse(NAME).unwrap();
@@ -110,13 +109,10 @@ impl Cast {
                 let acquire = AcquirePermits::new(name.clone(), ids(of), lease(steps));
                 self.worlds.compare(&acquire, late)
             }
-            Action::Release { ids: ref of, request: by, dedup_ttl: remember, deferred } => {
+            Action::Release { ids: ref of, request: by, dedup_ttl: remember } => {
                 let dedup_ttl = if remember { dedup_ttl } else { Duration::ZERO };
                 let by = self.requests[by].clone();
                 let release = ReleasePermits::new(name.clone(), ids(of), by, dedup_ttl);
-                if deferred {
-                    return self.worlds.compare(&DeferredPermitRelease(release), false);
-                }
                 self.worlds.compare(&release, false)
             }
             Action::Count => self.worlds.compare(&CountPermits::new(name), false),
@@ -170,10 +166,10 @@ impl Cast {
 #[test]
 fn every_operation_of_permits_does_in_memory_what_its_script_does_on_a_server() {
     run_histories(512, file!(), action(), |server, history| {
-        let mut cast = Cast::new(server);
+        let mut actors = Actors::new(server);
         for action in history {
-            cast.perform(action)?;
+            actors.perform(action)?;
         }
-        cast.worlds.same_in_the_end()
+        actors.worlds.same_in_the_end()
     });
 }

@@ -4,10 +4,11 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use wheellock_fixture::Server;
 
-use crate::model::kind::Layout;
+use crate::model::kind::{Kind, Layout};
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::{ClientId, Owner};
+use crate::ops::by_kind::HoldId;
 use crate::ops::differential::worlds::{STEP, Worlds, run_histories};
 use crate::ops::query::TimeToLive;
 use crate::ops::read::{ReadAcquire, ReadRelease, ReadSetCount};
@@ -34,6 +35,7 @@ enum Action {
     Write { at: At, steps: u32, late: bool },
     SetCount { mode: Mode, at: At, count: u32, steps: u32, late: bool },
     Release { mode: Mode, at: At },
+    Keep { mode: Mode, at: At, steps: u32 },
     Renew { layout: Layout, renewals: Vec<(At, u32)>, late: bool },
     ForceRelease { mode: Mode, name: usize, late: bool },
     IsLocked { mode: Mode, name: usize },
@@ -103,6 +105,8 @@ fn action() -> impl Strategy<Value = Action> {
             |(mode, at, count, steps, late)| Action::SetCount { mode, at, count, steps, late }
         ),
         6 => (mode(), at()).prop_map(|(mode, at)| Action::Release { mode, at }),
+        3 => (mode(), at(), 1..6_u32)
+            .prop_map(|(mode, at, steps)| Action::Keep { mode, at, steps }),
         4 => (layout, prop::collection::vec((at(), 1..6_u32), 1..5), late)
             .prop_map(|(layout, renewals, late)| Action::Renew { layout, renewals, late }),
         1 => (mode(), name.clone(), late)
@@ -115,7 +119,7 @@ fn action() -> impl Strategy<Value = Action> {
 }
 
 /// The worlds, and the owners that act in them.
-struct Cast {
+struct Actors {
     worlds: Worlds,
     owners: Vec<Owner>,
 }
@@ -132,7 +136,7 @@ fn level(name: usize, owner: &Owner, level: u32) -> String {
     self::name(name).suffixed(&format!("{owner}:rwlock_timeout:{level}")).to_string()
 }
 
-impl Cast {
+impl Actors {
     fn new(server: &Server) -> Self {
         let client = ClientId::random();
         let owners: Vec<Owner> = (0..OWNERS).map(|_| client.next_owner()).collect();
@@ -140,6 +144,8 @@ impl Cast {
         for name in 0..NAMES.len() {
             for owner in &owners {
                 keys.extend((1..=LEVELS).map(|number| level(name, owner, number)));
+                let kept = format!("{owner}:kept:rwlock_timeout:1");
+                keys.push(self::name(name).suffixed(&kept).to_string());
             }
         }
         Self { worlds: Worlds::new(server, keys), owners }
@@ -180,6 +186,14 @@ impl Cast {
                     Mode::Read => self.worlds.compare(&ReadRelease::new(name, owner), false),
                     Mode::Write => self.worlds.compare(&WriteRelease::new(name, owner), false),
                 }
+            }
+            Action::Keep { mode, at, steps } => {
+                let kind = match mode {
+                    Mode::Read => Kind::Read,
+                    Mode::Write => Kind::Write,
+                };
+                let id = HoldId { kind, name: name(at.name), owner: owner(at.owner) };
+                self.worlds.compare(&id.keep(STEP * *steps), false)
             }
             Action::Renew { layout, renewals, late } => {
                 let renewals = renewals.iter().map(|&(at, steps)| Renewal {
@@ -253,10 +267,10 @@ impl Cast {
 #[test]
 fn every_operation_of_the_read_write_lock_does_in_memory_what_its_script_does_on_a_server() {
     run_histories(400, file!(), action(), |server, history| {
-        let mut cast = Cast::new(server);
+        let mut actors = Actors::new(server);
         for action in history {
-            cast.perform(action)?;
+            actors.perform(action)?;
         }
-        cast.worlds.same_in_the_end()
+        actors.worlds.same_in_the_end()
     });
 }

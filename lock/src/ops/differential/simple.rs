@@ -3,10 +3,11 @@
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
-use crate::model::kind::Layout;
+use crate::model::kind::{Kind, Layout};
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::{ClientId, Owner};
+use crate::ops::by_kind::HoldId;
 use crate::ops::differential::worlds::{STEP, Worlds, run_histories};
 use crate::ops::renew::{Renew, Renewal};
 use crate::ops::simple::{SimpleAcquire, SimpleForceRelease, SimpleRelease};
@@ -18,6 +19,7 @@ const OWNERS: usize = 3;
 enum Action {
     Acquire { name: usize, owner: usize, steps: u32, late: bool },
     Release { name: usize, owner: usize },
+    Keep { name: usize, owner: usize, steps: u32 },
     Renew { renewals: Vec<(usize, usize, u32)>, late: bool },
     ForceRelease { name: usize, late: bool },
     Delete { name: usize },
@@ -32,6 +34,8 @@ fn action() -> impl Strategy<Value = Action> {
         6 => (name.clone(), owner.clone(), 1..6_u32, late)
             .prop_map(|(name, owner, steps, late)| Action::Acquire { name, owner, steps, late }),
         3 => (name.clone(), owner.clone()).prop_map(|(name, owner)| Action::Release { name, owner }),
+        2 => (name.clone(), owner.clone(), 1..6_u32)
+            .prop_map(|(name, owner, steps)| Action::Keep { name, owner, steps }),
         3 => (prop::collection::vec((name.clone(), owner, 1..6_u32), 1..5), late)
             .prop_map(|(renewals, late)| Action::Renew { renewals, late }),
         1 => (name.clone(), late).prop_map(|(name, late)| Action::ForceRelease { name, late }),
@@ -52,6 +56,10 @@ fn perform(worlds: &mut Worlds, owners: &[Owner], action: &Action) -> Result<(),
         }
         Action::Release { name: at, owner: by } => {
             worlds.compare(&SimpleRelease { name: name(*at), owner: owner(*by) }, false)
+        }
+        Action::Keep { name: at, owner: by, steps } => {
+            let id = HoldId { kind: Kind::Simple, name: name(*at), owner: owner(*by) };
+            worlds.compare(&id.keep(STEP * *steps), false)
         }
         Action::Renew { renewals, late } => {
             let renewals = renewals.iter().map(|&(at, by, steps)| Renewal {

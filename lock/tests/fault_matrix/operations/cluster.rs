@@ -4,7 +4,7 @@ use wheellock::Error;
 use wheellock_fixture::Fault as Spoil;
 
 use super::connections::{connect, subscribe, unsubscribe};
-use super::locks::{hold, take};
+use super::locks::{drop_guard, hold, hold_knowing, take};
 use super::{Row, answered, release};
 use crate::faults::Fault;
 use crate::holding::RivalKind;
@@ -31,13 +31,17 @@ pub(super) const ROWS: &[Row] = &[
     Row::new((FAMILY, "acquire", "Lock::try_lock"), Script("acquire"), take)
         .rival(RivalKind::Lock)
         .with(Kind::InCluster),
-    Row::new((FAMILY, "acquire on the way", "Lock::try_lock"), Command("ASKING"), ask)
+    Row::new((FAMILY, "redirected acquire", "Lock::try_lock"), Command("ASKING"), ask)
         .rival(RivalKind::Lock)
         .with(Kind::InCluster)
         .at_the_other_door()
         .on_a_fresh_connection(),
     Row::new((FAMILY, "release", "LockGuard::unlock"), Script("release"), release)
         .prepare(hold)
+        .rival(RivalKind::Lock)
+        .with(Kind::InCluster),
+    Row::new((FAMILY, "drop", "dropping the guard"), Script("release"), drop_guard)
+        .prepare(hold_knowing)
         .rival(RivalKind::Lock)
         .with(Kind::InCluster),
     Row::new((FAMILY, "renew", "the watchdog"), Script("renew"), |stage| Ok(stage.watch()))

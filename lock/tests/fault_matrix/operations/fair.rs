@@ -15,13 +15,13 @@ pub(super) const ROWS: &[Row] = &[
         stage.client.fair_lock(&stage.name).try_lock().map(|guard| stage.keep_if(guard))
     })
     .rival(RivalKind::Lock),
-    Row::new((FAIR, "stand in line", "Lock::try_lock_for"), Script("fair_acquire"), wait)
+    Row::new((FAIR, "join the queue", "Lock::try_lock_for"), Script("fair_acquire"), wait)
         .prepare(stand_in)
         .finish(delete)
         .rival(RivalKind::Lock)
         .longer(SHORT_WAIT)
         .lasting(line),
-    Row::new((FAIR, "leave the line", "Lock::try_lock_for"), Script("fair_release"), wait)
+    Row::new((FAIR, "leave the queue", "Lock::try_lock_for"), Script("fair_release"), wait)
         .prepare(stand_in)
         .finish(delete)
         .rival(RivalKind::Lock)

@@ -3,7 +3,7 @@
 use wheellock::Error;
 
 use super::connections::stand_in;
-use super::{Row, TIMEOUT, answered, delete, done_if, release};
+use super::{Row, answered, delete, done_if, release};
 use crate::cell::comes_true_by;
 use crate::common::{now, settle};
 use crate::holding::RivalKind;
@@ -13,6 +13,7 @@ use crate::world::Kind;
 
 const LOCK: &str = "Locks";
 const OTHERS: &str = "Fenced, simple and spin locks";
+const LOOK: &str = "Looking at locks";
 
 pub(super) const ROWS: &[Row] = &[
     Row::new((LOCK, "acquire", "Lock::try_lock"), Script("acquire"), take).rival(RivalKind::Lock),
@@ -28,23 +29,12 @@ pub(super) const ROWS: &[Row] = &[
     Row::new((LOCK, "release", "LockGuard::unlock"), Script("release"), release)
         .prepare(hold)
         .rival(RivalKind::Lock),
-    Row::new((LOCK, "drop", "dropping the guard"), Script("release"), |stage| {
-        drop(stage.part());
-        // Nobody has read the reply. What it says, and what follows from it, is looked at for as
-        // long as a call may take.
-        let is_settled = comes_true_by(now() + TIMEOUT * 2, || {
-            let stats = stage.client.stats();
-            stats.unread_releases == 0 && stats.queued_releases == 0
-        });
-        Ok(if is_settled { Said::Done } else { Said::Owed })
-    })
-    .prepare(|stage| {
-        // So that the client sends the script by its hash.
-        drop(stage.client.lock(&stage.other("known")).lock()?);
-        settle(stage.client);
-        hold(stage)
-    })
-    .rival(RivalKind::Lock),
+    Row::new((LOCK, "drop", "dropping the guard"), Script("release"), drop_guard)
+        .prepare(hold_knowing)
+        .rival(RivalKind::Lock),
+    Row::new((LOCK, "drop a nested", "dropping the guard"), Script("set_count"), drop_guard)
+        .prepare(|stage| hold_knowing(stage).and_then(|_| hold(stage)))
+        .rival(RivalKind::Lock),
     Row::new((LOCK, "renew", "the watchdog"), Script("renew"), |stage| Ok(stage.watch()))
         .prepare(hold)
         .rival(RivalKind::Lock)
@@ -110,6 +100,35 @@ pub(super) const ROWS: &[Row] = &[
     Row::new((OTHERS, "spin: release", "LockGuard::unlock"), Script("release"), release)
         .prepare(|stage| stage.client.spin_lock(&stage.name).lock().map(|guard| stage.keep(guard)))
         .rival(RivalKind::Lock),
+    Row::new((LOOK, "who holds it", "Lock::holder"), Script("inspect"), |stage| {
+        stage.client.lock(&stage.name).holder().map(answered)
+    })
+    .prepare(hold)
+    .rival(RivalKind::Lock),
+    Row::new((LOOK, "what it is called", "Lock::holder"), Script("client_record_of"), |stage| {
+        stage.client.lock(&stage.name).holder().map(answered)
+    })
+    .prepare(|stage| {
+        stage.place.command(&["HSET", &stage.name, "7f9a3b7e-0f0e-8c3f-9a51-2f4a5d8f0c11:1", "1"]);
+        stage.place.command(&["PEXPIRE", &stage.name, "60000"]);
+        Ok(Said::Done)
+    })
+    .finish(delete)
+    .before(Script("inspect"))
+    .number(&[""], &[]),
+    Row::new((LOOK, "write the record", "the watchdog"), Script("client_record"), |stage| {
+        Ok(stage.watch())
+    })
+    .prepare(hold)
+    .foreign(|name| format!("{name}:beside"))
+    .rival(RivalKind::Lock)
+    .in_the_background(),
+    Row::new((LOOK, "list", "Client::locks"), Command("SCAN"), |stage| {
+        let listed: Result<Vec<_>, Error> = stage.client.locks(&stage.name).collect();
+        listed.map(answered)
+    })
+    .prepare(hold)
+    .rival(RivalKind::Lock),
 ];
 
 pub(super) fn take(stage: &Stage<'_>) -> Result<Said, Error> {
@@ -122,6 +141,28 @@ fn take_fenced(stage: &Stage<'_>) -> Result<Said, Error> {
 
 pub(super) fn hold(stage: &Stage<'_>) -> Result<Said, Error> {
     stage.client.lock(&stage.name).lock().map(|guard| stage.keep(guard))
+}
+
+/// The same by a client that knows that the server has the scripts, and sends their hashes.
+pub(super) fn hold_knowing(stage: &Stage<'_>) -> Result<Said, Error> {
+    let lock = stage.client.lock(&stage.other("known"));
+    let outer = lock.lock()?;
+    drop(lock.lock()?);
+    drop(outer);
+    settle(stage.client);
+    hold(stage)
+}
+
+/// Drops the guard that was taken last. Nobody has read the reply then. What it says, and what
+/// follows from it, is looked at for as long as a call may take.
+#[expect(clippy::unnecessary_wraps, reason = "a call may fail")]
+pub(super) fn drop_guard(stage: &Stage<'_>) -> Result<Said, Error> {
+    drop(stage.part());
+    let is_settled = comes_true_by(now() + stage.row.timeout() * 2, || {
+        let stats = stage.client.stats();
+        stats.unread_releases == 0 && stats.queued_releases == 0
+    });
+    Ok(if is_settled { Said::Done } else { Said::Queued })
 }
 
 fn hold_simple(stage: &Stage<'_>) -> Result<Said, Error> {

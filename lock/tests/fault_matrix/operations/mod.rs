@@ -3,6 +3,7 @@
 mod cluster;
 mod connections;
 mod fair;
+mod jobs;
 mod locks;
 mod numbers;
 mod permits;
@@ -185,6 +186,7 @@ pub(crate) fn all() -> Vec<Row> {
         permits::ROWS,
         numbers::LATCHES,
         several::ROWS,
+        jobs::ROWS,
         sentinels::ROWS,
         cluster::ROWS,
     ]

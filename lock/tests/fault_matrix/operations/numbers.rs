@@ -113,16 +113,16 @@ fn take(stage: &Stage<'_>) -> Result<Said, Error> {
 /// yet.
 fn take_and_hear_nothing(stage: &Stage<'_>) -> Result<Said, Error> {
     with_one(stage)?;
-    let unheard = stage.proxy().on(Script("semaphore_acquire").matcher(), Fault::SwallowReply);
-    let unheard = unheard.always();
+    let unanswered = stage.proxy().on(Script("semaphore_acquire").matcher(), Fault::SwallowReply);
+    let unanswered = unanswered.always();
     let kept_from = stage.proxy().on(Script("semaphore_undo").matcher(), Fault::DropRequest);
     let kept_from = kept_from.always();
     let error = stage.client.semaphore(&stage.name).try_acquire(1).unwrap_err();
     assert!(error.is_outcome_unknown(), "{error}");
-    unheard.withdraw();
+    unanswered.withdraw();
     // The fault of the cell comes before the next try.
     kept_from.wait_for_hit(SOON);
-    wait_until("it is owed", SOON, || stage.client.stats().queued_releases > 0);
+    wait_until("its release is queued", SOON, || stage.client.stats().queued_releases > 0);
     kept_from.withdraw();
     Ok(Said::Done)
 }
@@ -140,5 +140,5 @@ fn undo(stage: &Stage<'_>) -> Result<Said, Error> {
         }
         pause(Duration::from_millis(10));
     }
-    Ok(Said::Owed)
+    Ok(Said::Queued)
 }

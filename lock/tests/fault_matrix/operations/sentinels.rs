@@ -75,12 +75,15 @@ fn hear(stage: &Stage<'_>) -> Result<Said, Error> {
         // The client of the cell listens too.
         Times::First => before(ends(stage), || stage.place.world().listeners() > 1),
         Times::Every => {
-            before(ends(stage), || false);
-            // A client that receives it does not subscribe again.
+            // A client that receives it does not subscribe again. Another does, at the latest when
+            // the fault is over.
+            if !before(ends(stage), || subscribed() > 1) {
+                before(now() + SOON, || stage.place.world().listeners() > 1);
+            }
             subscribed() < 2
         }
     };
-    Ok(if heard { Said::Done } else { Said::Unheard })
+    Ok(if heard { Said::Done } else { Said::Polls })
 }
 
 /// Waits until the sentinel is asked for a sign of life, and takes a lock.

@@ -1,10 +1,11 @@
 //! Several locks as one: what a fault of a member does to the whole.
 
+use std::time::Duration;
+
 use wheellock::{Client, Error, RedLock};
 use wheellock_fixture::wait_until;
 
 use super::{Row, release};
-use crate::common::SOON;
 use crate::holding::RivalKind;
 use crate::sends::Sends::Script;
 use crate::stage::{Said, Stage};
@@ -49,9 +50,13 @@ fn take_red(stage: &Stage<'_>) -> Result<Said, Error> {
     red_lock(stage).try_lock().map(|guard| stage.keep_if(guard))
 }
 
+/// How long a member that did not answer may be missing: it is asked again after a third of the
+/// lease, which is 10 s.
+const MISSING: Duration = Duration::from_secs(30);
+
 /// The third may answer when the majority has.
 fn take_all_red(stage: &Stage<'_>) -> Result<Said, Error> {
     let guard = red_lock(stage).lock()?;
-    wait_until("it is held on all three", SOON, || guard.held_on() == 3);
+    wait_until("it is held on all three", MISSING, || guard.held_on() == 3);
     Ok(stage.keep(guard))
 }

@@ -1,7 +1,7 @@
 //! A cluster's URL: some of its nodes, and the credentials.
 
 use crate::error::Error;
-use crate::store::redis::address::url::{Access, Location, Place};
+use crate::store::redis::address::url::{Access, Location, Place, invalid};
 
 impl Location {
     /// Parses the rest of a cluster's URL, after its scheme.
@@ -22,16 +22,15 @@ impl Location {
     pub(crate) fn of_cluster(
         urls: impl IntoIterator<Item = impl AsRef<str>>,
     ) -> Result<Self, Error> {
-        let wrong = |reason: &str| Error::InvalidUrl { reason: reason.to_owned() };
         let mut seeds = Vec::new();
         let mut first: Option<Self> = None;
         for url in urls {
             let node = Self::parse(url.as_ref())?;
             let Place::Single(address) = &node.place else {
-                return Err(wrong("a node of a cluster is given as redis://host:port"));
+                return Err(invalid("a node of a cluster is given as redis://host:port"));
             };
             if node.access.database != 0 {
-                return Err(wrong("a cluster has only database 0"));
+                return Err(invalid("a cluster has only database 0"));
             }
             if !seeds.contains(address) {
                 seeds.push(address.clone());
@@ -39,14 +38,14 @@ impl Location {
             let first = first.get_or_insert_with(|| node.clone());
             if node.access.password.is_some() && !have_same_credentials(&first.access, &node.access)
             {
-                return Err(wrong("the nodes of a cluster must have one user and password"));
+                return Err(invalid("the nodes of a cluster must have one user and password"));
             }
             #[cfg(feature = "tls")]
             if first.encrypted != node.encrypted {
-                return Err(wrong("either all nodes of a cluster use TLS, or none"));
+                return Err(invalid("either all nodes of a cluster use TLS, or none"));
             }
         }
-        let first = first.ok_or_else(|| wrong("a cluster needs at least one node"))?;
+        let first = first.ok_or_else(|| invalid("a cluster needs at least one node"))?;
         Ok(Self { place: Place::Cluster(seeds), ..first })
     }
 }

@@ -100,7 +100,7 @@ fn platform_roots() -> Result<Arc<RootCertStore>, Error> {
 }
 
 fn invalid(reason: impl Into<Reason>) -> Error {
-    Error::InvalidSetting { setting: "tls", reason: reason.into() }
+    Error::invalid_setting("tls", reason)
 }
 
 impl fmt::Debug for TlsConfig {

@@ -88,9 +88,8 @@ impl Pem {
     pub(crate) fn read(&self) -> Result<Vec<u8>, Error> {
         match self {
             Self::Text(bytes) => Ok(bytes.clone()),
-            Self::File(path) => fs::read(path).map_err(|error| Error::InvalidSetting {
-                setting: "tls",
-                reason: Reason::from(error).in_context(path.display()),
+            Self::File(path) => fs::read(path).map_err(|error| {
+                Error::invalid_setting("tls", Reason::from(error).in_context(path.display()))
             }),
         }
     }

@@ -71,6 +71,9 @@ pub(crate) struct Access {
 /// The default port of a sentinel.
 const SENTINEL_PORT: u16 = 26379;
 
+/// The longest host that a server can announce, in bytes.
+const MAX_HOST_LENGTH: usize = 255;
+
 impl Location {
     /// Parses `redis://[user][:password@]host[:port][/database]` or
     /// `redis-sentinel://[user][:password@]host[:port][,host[:port]..]/master[/database]` or
@@ -78,6 +81,12 @@ impl Location {
     /// `redis`; with `rediss` or `valkeys` over TLS. Or
     /// `unix:///path[?db=database&user=user&pass=password]`.
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
+        // The URL crate would leave out tabs and line ends, also those of a password.
+        if url.contains(|letter: char| letter.is_ascii_control()) {
+            return Err(invalid_form(
+                "it has a control character, which is written as %0A or alike",
+            ));
+        }
         let (url, encrypted) = without_tls(url);
         if encrypted && cfg!(not(feature = "tls")) {
             return Err(invalid("TLS needs the cargo feature `tls` of wheellock"));
@@ -231,10 +240,8 @@ impl Location {
             self.access.tls = Some(tls);
         } else if settings.is_some() {
             // Otherwise the connection would be without TLS, unnoticed.
-            return Err(Error::InvalidSetting {
-                setting: "tls",
-                reason: "the URL does not ask for TLS: begin it with rediss://".into(),
-            });
+            let reason = "the URL does not ask for TLS: begin it with rediss://";
+            return Err(Error::invalid_setting("tls", reason));
         }
         Ok(())
     }
@@ -266,12 +273,22 @@ impl Location {
 }
 
 impl Address {
+    /// An address that a server has named. `None` if the host cannot be one: errors and logs repeat
+    /// it.
+    pub(crate) fn named(host: &str, port: u16) -> Option<Self> {
+        let is_host = (1..=MAX_HOST_LENGTH).contains(&host.len())
+            && host.bytes().all(|byte| byte.is_ascii_graphic());
+        is_host.then(|| Self { host: host.to_owned(), port })
+    }
+
     /// The address of another server that this one has named. Without a host it is on the same
     /// host.
-    pub(crate) fn beside(&self, host: &str, port: u16) -> Self {
+    pub(crate) fn beside(&self, host: &str, port: u16) -> Option<Self> {
         // A question mark stands for a node that should announce a name and has none.
-        let host = if host.is_empty() || host == "?" { &self.host } else { host };
-        Self { host: host.to_owned(), port }
+        if host.is_empty() || host == "?" {
+            return Some(Self { host: self.host.clone(), port });
+        }
+        Self::named(host, port)
     }
 }
 
@@ -280,6 +297,18 @@ impl Access {
     pub(crate) fn new(username: Option<&str>, password: &str) -> Self {
         let username = username.map(str::to_owned);
         Self { username, password: Some(password.to_owned()), ..Self::default() }
+    }
+
+    /// An error for a user without a password: nothing would be sent, and the server would take the
+    /// client for its default user.
+    pub(crate) fn check_user(&self) -> Result<(), Error> {
+        if self.username.is_some() && self.password.is_none() && self.credentials.is_none() {
+            return Err(invalid(
+                "it has a user and no password: write user:password@, or :password@ without a \
+                 user, or give the password by ClientBuilder::credentials",
+            ));
+        }
+        Ok(())
     }
 
     /// The credentials of the URL or the builder, if there is a password.
@@ -302,7 +331,7 @@ const PARAMETERS: [&str; 3] = ["db", "user", "pass"];
 const INSECURE: &str = "#insecure is refused: an unverified server cannot be trusted; \
                         name the authority of the server's certificate (TlsSettings)";
 
-fn invalid(reason: &str) -> Error {
+pub(crate) fn invalid(reason: &str) -> Error {
     Error::InvalidUrl { reason: reason.to_owned() }
 }
 
@@ -317,8 +346,7 @@ fn without_parameters(rest: &str) -> Result<&str, Error> {
     let (place, query) = split_query(rest)?;
     match parameters(query).next() {
         Some(parameter) => Err(unknown(
-            parameter,
-            query,
+            Some(parameter).filter(|_| !query.contains('@')),
             "a URL of this scheme has no parameters, as settings are methods of the ClientBuilder",
         )),
         None => Ok(place),
@@ -340,16 +368,15 @@ fn parameters(query: &str) -> impl Iterator<Item = &str> {
     query.split('&').filter(|parameter| !parameter.is_empty())
 }
 
-/// The error of an unknown parameter. It is named only if it cannot be a part of a password.
-fn unknown(parameter: &str, query: &str, known: &str) -> Error {
+/// The error of an unknown parameter, which is `None` if it may be a part of a password.
+fn unknown(parameter: Option<&str>, known: &str) -> Error {
     let is_letter = |letter: char| letter.is_ascii_alphabetic() || "-_".contains(letter);
-    let name = parameter.split_once('=').map(|(name, _)| name).filter(|name| {
-        (1..=32).contains(&name.len()) && name.chars().all(is_letter) && !query.contains('@')
-    });
-    match name {
+    let name = parameter.and_then(|parameter| parameter.split_once('=')).map(|(name, _)| name);
+    match name.filter(|name| (1..=32).contains(&name.len()) && name.chars().all(is_letter)) {
         Some(name) => invalid(&format!("the parameter `{name}` is not known: {known}")),
         None => invalid(&format!(
-            "what follows the ? is not known: {known}; a ? in a password is written as %3F"
+            "what follows the ? is not known: {known}; in a password a ? is written as %3F, \
+             and a & as %26"
         )),
     }
 }
@@ -380,12 +407,15 @@ fn check_database(database: &str) -> Result<(), Error> {
 /// Checks what follows the scheme of a unix socket's URL.
 fn check_unix(rest: &str) -> Result<(), Error> {
     let (_, query) = split_query(rest)?;
+    let mut has_password = false;
     for parameter in parameters(query) {
         let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
         if !PARAMETERS.contains(&name) {
             let known = "a unix socket's query has `db`, `user` and `pass`, and nothing else";
-            return Err(unknown(parameter, query, known));
+            // What follows a password may be the rest of it, after an & that is not written as %26.
+            return Err(unknown(Some(parameter).filter(|_| !has_password), known));
         }
+        has_password |= name == "pass";
         if name == "db" {
             check_database(value)?;
         }
@@ -530,5 +560,42 @@ mod tests {
             assert!(matches!(error, Error::InvalidUrl { .. }));
             assert!(!error.to_string().contains("s3cret"), "{error}");
         }
+    }
+
+    #[test]
+    fn the_rest_of_a_password_behind_an_ampersand_is_not_taken_for_a_parameter() {
+        let error = |url: &str| Location::parse(url).unwrap_err().to_string();
+        for rest in ["secret", "secret=x", "user=ann&secret=x"] {
+            let error = error(&format!("unix:///run/lock.sock?pass=my&{rest}"));
+            assert!(!error.contains("secret") && error.contains("%26"), "{error}");
+        }
+        assert!(error("unix:///run/lock.sock?password=my&secret=x").contains("`password`"));
+    }
+
+    #[test]
+    fn a_user_needs_a_password_or_a_callback_that_gives_one() {
+        let checked = |url: &str| Location::parse(url).unwrap().access.check_user();
+        for wrong in ["redis://s3cret@a", "redis://s3cret:@a", "unix:///run/lock.sock?user=s3cret"]
+        {
+            let error = checked(wrong).unwrap_err().to_string();
+            assert!(error.contains("no password") && !error.contains("s3cret"), "{error}");
+        }
+        for right in ["redis://a", "redis://:s3cret@a", "redis://ann:s3cret@a"] {
+            assert_eq!(checked(right), Ok(()), "{right}");
+        }
+        let mut location = Location::parse("redis-cluster://ann@a").unwrap();
+        let source = CredentialsSource::new(|| Ok(Credentials::password("s3cret")));
+        location.ask_for_credentials(source);
+        assert_eq!(location.access.check_user(), Ok(()));
+    }
+
+    #[test]
+    fn a_password_is_never_shortened() {
+        for control in ["\t", "\n", "\r", "\0"] {
+            let error = Location::parse(&format!("redis://:s3{control}cret@a")).unwrap_err();
+            assert!(error.to_string().contains("control character"), "{error}");
+        }
+        let location = Location::parse("redis://:s3%09%0Acret@a").unwrap();
+        assert_eq!(location.access.password.as_deref(), Some("s3\t\ncret"));
     }
 }

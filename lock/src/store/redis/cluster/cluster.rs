@@ -17,14 +17,13 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use hashed_wheel::Parker;
-
 use crate::error::truncated;
+use crate::model::sync::Parker;
 use crate::ops::Operation;
 use crate::ops::value::Value;
 use crate::store::failure::Failure;
 use crate::store::listener::Listener;
-use crate::store::pipeline::{PipelineSource, SentDetached, ServerId};
+use crate::store::pipeline::{PipelineSource, SentDetached};
 use crate::store::redis::address::url::{Access, Address};
 use crate::store::redis::cluster::nodes::NodeFactory;
 use crate::store::redis::cluster::refresh::{Refresher, with_shares};
@@ -36,6 +35,7 @@ use crate::store::redis::node::pipeline::Redirected;
 use crate::store::redis::node::request::MAX_SENDS;
 use crate::store::redis::resp::redirect::Redirection;
 use crate::store::redis::resp::slot::{keeps_together, slot_of};
+use crate::store::server_id::ServerId;
 use crate::store::shutdown::CallGeneration;
 
 /// The nodes of one cluster.
@@ -72,6 +72,19 @@ impl Cluster {
             }
         }
         Err(failure)
+    }
+
+    /// `PING` of all nodes: the first failure.
+    pub(crate) fn ping(&self, timeout: Duration, call: CallGeneration) -> Result<(), Failure> {
+        let mut deadline = Deadline::after(timeout);
+        self.refresher.ensure_topology(&mut deadline)?;
+        let nodes = self.topology().nodes();
+        if nodes.is_empty() {
+            return Err(self.topology().no_node());
+        }
+        with_shares(&nodes, deadline)
+            .try_for_each(|(node, share)| node.ping(share, call))
+            .inspect_err(|failure| self.refresher.report_failure(failure))
     }
 
     /// `INFO` of all nodes: what any of them reports.
@@ -147,6 +160,19 @@ impl Cluster {
         call: CallGeneration,
     ) -> Result<Value, Failure> {
         self.execute_at(None, operation, timeout, call)
+    }
+
+    /// Sends one operation to this node, whatever its keys.
+    pub(crate) fn execute_on<O: Operation + ?Sized>(
+        &self,
+        id: ServerId,
+        operation: &O,
+        timeout: Duration,
+        call: CallGeneration,
+    ) -> Result<Value, Failure> {
+        let node = self.topology().node(id).ok_or_else(|| self.topology().no_node())?;
+        node.execute(operation, &mut Deadline::after(timeout), call, false)
+            .inspect_err(|failure| self.refresher.report_failure(failure))
     }
 
     /// Sends one operation to the node of its slot; see [`Node::send_detached`]. A redirection is

@@ -6,5 +6,6 @@ pub(crate) mod refresh;
 pub(crate) mod refresh_timer;
 pub(crate) mod slot_map;
 pub(crate) mod slots_query;
+pub(crate) mod slots_reply;
 pub(crate) mod subscriptions;
 pub(crate) mod topology;

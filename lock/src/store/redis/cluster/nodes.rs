@@ -5,7 +5,6 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::store::listener::Listener;
-use crate::store::pipeline::ServerId;
 use crate::store::redis::address::url::{Access, Address, Peer};
 use crate::store::redis::cluster::slot_map::{SlotMap, SlotRange};
 use crate::store::redis::node::node::Node;
@@ -13,6 +12,7 @@ use crate::store::redis::node::server::Server;
 use crate::store::redis::node::subscriber::RedirectSink;
 use crate::store::redis::resp::pubsub::Channels;
 use crate::store::redis::sentinel::master::MasterEndpoint;
+use crate::store::server_id::ServerId;
 
 /// How long a node without slots is kept. A new node serves none yet, while others redirect callers
 /// to it; and a call that began on a node that leaves should end there.

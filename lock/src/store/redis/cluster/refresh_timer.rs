@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use hashed_wheel::{Clock, SystemClock};
+use hashed_wheel::Clock;
 
-use crate::model::sync::{Condvar, Mutex};
+use crate::model::sync::{Condvar, Mutex, SystemClock};
 
 /// The shortest time between two refreshes. It doubles while they find no change: a node that is
 /// dead and has no replica must not cause a query after each failed command.

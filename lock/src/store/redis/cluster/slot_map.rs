@@ -5,9 +5,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::store::pipeline::ServerId;
 use crate::store::redis::address::url::Address;
 use crate::store::redis::resp::slot::SLOTS;
+use crate::store::server_id::ServerId;
 
 /// Consecutive slots, both ends included, and the node that serves them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +15,13 @@ pub(crate) struct SlotRange {
     pub(crate) first: u16,
     pub(crate) last: u16,
     pub(crate) address: Address,
+}
+
+impl SlotRange {
+    /// The number of its slots.
+    pub(crate) fn slots(&self) -> usize {
+        usize::from(self.last.saturating_sub(self.first)) + 1
+    }
 }
 
 #[derive(Debug)]

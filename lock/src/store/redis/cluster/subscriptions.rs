@@ -7,9 +7,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::model::sync::{Mutex, RwLock};
-use crate::store::pipeline::ServerId;
 use crate::store::redis::cluster::nodes::Nodes;
 use crate::store::redis::resp::slot::slot_of;
+use crate::store::server_id::ServerId;
 
 #[derive(Debug, Default)]
 pub(crate) struct ClusterSubscriptions {

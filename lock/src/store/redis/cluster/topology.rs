@@ -4,11 +4,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hashed_wheel::{Clock, SystemClock};
+use hashed_wheel::Clock;
 
-use crate::model::sync::RwLock;
+use crate::model::sync::{RwLock, SystemClock};
 use crate::store::failure::Failure;
-use crate::store::pipeline::ServerId;
 use crate::store::redis::address::url::Address;
 use crate::store::redis::cluster::nodes::Nodes;
 use crate::store::redis::cluster::slots_query::Description;
@@ -16,6 +15,7 @@ use crate::store::redis::cluster::subscriptions::ClusterSubscriptions;
 use crate::store::redis::node::node::Node;
 use crate::store::redis::resp::pubsub::Channels;
 use crate::store::redis::resp::slot::slot_of;
+use crate::store::server_id::ServerId;
 
 pub(crate) struct Topology {
     nodes: RwLock<Nodes>,
@@ -57,6 +57,11 @@ impl Topology {
 
     pub(crate) fn nodes(&self) -> Vec<Arc<Node>> {
         self.nodes.read().iter().cloned().collect()
+    }
+
+    /// The nodes that serve a slot.
+    pub(crate) fn serving(&self) -> Vec<ServerId> {
+        self.nodes.read().map.serving().into_iter().collect()
     }
 
     /// The node at an address, which is created if necessary. `None` after [`close`](Self::close).

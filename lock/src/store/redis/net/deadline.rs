@@ -4,7 +4,9 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use hashed_wheel::{Clock, SystemClock};
+use hashed_wheel::Clock;
+
+use crate::model::sync::SystemClock;
 
 /// When a wait ends.
 ///
@@ -70,6 +72,7 @@ pub(crate) fn is_close_enough(set: Duration, left: Duration) -> bool {
 }
 
 /// Runs `action` on a socket that does not block meanwhile.
+#[cfg_attr(all(test, wheellock_shuttle), expect(dead_code, reason = "no socket is real there"))]
 pub(crate) fn without_blocking<T>(
     set_nonblocking: impl Fn(bool) -> io::Result<()>,
     action: impl FnOnce() -> io::Result<T>,
@@ -81,6 +84,7 @@ pub(crate) fn without_blocking<T>(
 }
 
 /// A socket that blocks, and on which one call need not.
+#[cfg_attr(all(test, wheellock_shuttle), expect(dead_code, reason = "no socket is real there"))]
 pub(crate) trait Now {
     /// Writes what the kernel accepts: `WouldBlock` if that is nothing.
     fn write_now(&self, bytes: &[u8]) -> io::Result<usize>;

@@ -6,6 +6,10 @@ pub(crate) mod dial;
 pub(crate) mod open_sockets;
 pub(crate) mod resolve;
 pub(crate) mod single_flight;
+#[cfg(not(all(test, wheellock_shuttle)))]
+pub(crate) mod socket;
+#[cfg(all(test, wheellock_shuttle))]
+#[path = "modelled_socket.rs"]
 pub(crate) mod socket;
 #[cfg(feature = "tls")]
 pub(crate) mod tls_stream;

@@ -7,10 +7,10 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hashed_wheel::{Clock, SystemClock};
+use hashed_wheel::Clock;
 
 use crate::model::panics::catch_panic;
-use crate::model::sync::{Condvar, Mutex};
+use crate::model::sync::{Condvar, Mutex, SystemClock};
 
 /// Calls with one key share a flight: one task and its result. A call with another key, or after
 /// the result, begins another flight. A thread that does not return cannot be ended, so the number

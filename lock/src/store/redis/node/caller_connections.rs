@@ -5,9 +5,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hashed_wheel::{Clock, SystemClock};
+use hashed_wheel::Clock;
 
-use crate::model::sync::{Condvar, Mutex, MutexGuard};
+use crate::model::sync::{Condvar, Mutex, MutexGuard, SystemClock};
 use crate::store::failure::Failure;
 use crate::store::redis::net::deadline::Deadline;
 use crate::store::redis::net::open_sockets::Sockets;

@@ -12,10 +12,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hashed_wheel::{Clock, SystemClock};
+use hashed_wheel::Clock;
 
 use crate::error::Error;
 use crate::model::fork::HomeProcess;
+use crate::model::sync::SystemClock;
 use crate::ops::value::Value;
 use crate::store::redis::address::url::Address;
 use crate::store::redis::net::connection::Connection;

@@ -110,6 +110,37 @@ impl Node {
         self.callers.get(&mut deadline, CallGeneration::NEVER_ABORTED).map(drop)
     }
 
+    /// `PING`, in one attempt, or two if a connection has ended.
+    pub(crate) fn ping(&self, timeout: Duration, call: CallGeneration) -> Result<(), Failure> {
+        let mut deadline = Deadline::after(timeout);
+        let ping = |deadline: &mut Deadline| {
+            let connection = self.callers.get(deadline, call)?;
+            let reply = connection.call(Command::of(&["PING"]), 1, deadline);
+            if connection.is_retired() {
+                self.callers.prune();
+            }
+            match reply {
+                Ok(Value::Refusal { code, message }) => {
+                    Err(self.refused(&connection, code, message))
+                }
+                Ok(_) => Ok(()),
+                // Without an answer, nothing has happened.
+                Err(Broken::NotSent(error) | Broken::Unanswered(error)) => {
+                    Err(self.server.not_sent(error))
+                }
+            }
+        };
+        let first = ping(&mut deadline);
+        deadline.refresh();
+        match first {
+            Err(failure) if failure.is_connection_error() && deadline.left().is_ok() => {
+                ping(&mut deadline)
+                    .map_err(|later| if failure.says_more_than(&later) { failure } else { later })
+            }
+            first => first,
+        }
+    }
+
     /// `INFO`, if the server answers within `timeout`.
     pub(crate) fn info(&self, timeout: Duration) -> Option<Info> {
         let mut deadline = Deadline::after(timeout);
@@ -268,7 +299,8 @@ impl Node {
         let connection = self.callers.get(deadline, call)?;
         let not_after = self.server.clock.at(deadline.instant());
         let sent_at = deadline.read_at();
-        // A script's text, until it is known that the server has it: nobody waits to send it again.
+        // A script's text, until it is known that the server has it: no caller is there to send it
+        // again.
         let script = operation.request().script_sent();
         let send_body = script.is_some_and(|script| !connection.knows(script));
         let packed = pack(operation, not_after, send_body, self.server.channels);

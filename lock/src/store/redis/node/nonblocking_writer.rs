@@ -4,8 +4,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use hashed_wheel::{Clock, SystemClock};
+use hashed_wheel::Clock;
 
+use crate::model::sync::SystemClock;
 use crate::store::redis::net::deadline::is_timeout_or_signal;
 use crate::store::redis::net::socket::Socket;
 

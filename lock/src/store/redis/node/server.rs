@@ -6,11 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use hashed_wheel::Parker;
-
 use crate::error::Reason;
 use crate::model::settings::ReplicaAcks;
-use crate::model::sync::Mutex;
+use crate::model::sync::{Mutex, Parker};
 use crate::ops::value::{ServerTime, Value};
 use crate::store::failure::Failure;
 use crate::store::redis::address::credentials::Credentials;
@@ -28,7 +26,7 @@ use crate::store::redis::node::server_clock::ServerClock;
 use crate::store::redis::resp::encode::Command;
 use crate::store::redis::resp::pubsub::Channels;
 use crate::store::redis::sentinel::master::{Master, MasterChange, MasterEndpoint};
-use crate::store::redis::sentinel::query::MasterReport;
+use crate::store::redis::sentinel::report::MasterReport;
 
 /// Pauses between attempts to connect to a master that cannot be reached.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);

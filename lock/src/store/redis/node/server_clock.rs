@@ -13,8 +13,9 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Instant;
 
-use hashed_wheel::{Clock, SystemClock};
+use hashed_wheel::Clock;
 
+use crate::model::sync::SystemClock;
 use crate::ops::value::ServerTime;
 
 /// The offset of the server's clock from ours.

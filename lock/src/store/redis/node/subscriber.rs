@@ -14,13 +14,12 @@
 
 use std::io::{self, Read};
 use std::sync::{Arc, Weak};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use hashed_wheel::{Clock, SystemClock};
+use hashed_wheel::Clock;
 
 use crate::error::is_transient_code;
-use crate::model::sync::{Condvar, Mutex};
+use crate::model::sync::{Condvar, Mutex, SystemClock, thread};
 use crate::ops::value::Value;
 use crate::store::listener::Listener;
 use crate::store::redis::net::deadline::{Deadline, is_timeout_or_signal};

@@ -261,9 +261,9 @@ mod tests {
     use super::*;
 
     /// A reader that returns at most this many bytes at a time.
-    struct Slowly<'a>(&'a [u8], usize);
+    struct ShortReader<'a>(&'a [u8], usize);
 
-    impl Read for Slowly<'_> {
+    impl Read for ShortReader<'_> {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
             let (now, later) = self.0.split_at(self.0.len().min(self.1).min(buffer.len()));
             buffer[..now.len()].copy_from_slice(now);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     fn all(bytes: &[u8], at_once: usize) -> Vec<Value> {
-        let (mut decoder, mut reader) = (Decoder::new(), Slowly(bytes, at_once));
+        let (mut decoder, mut reader) = (Decoder::new(), ShortReader(bytes, at_once));
         let mut values = Vec::new();
         while let Ok(value) = decoder.next(&mut reader) {
             values.push(value);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     fn error(bytes: &[u8]) -> io::ErrorKind {
-        Decoder::new().next(&mut Slowly(bytes, usize::MAX)).unwrap_err().kind()
+        Decoder::new().next(&mut ShortReader(bytes, usize::MAX)).unwrap_err().kind()
     }
 
     fn words(text: &str) -> Value {
@@ -316,15 +316,15 @@ mod tests {
     }
 
     /// A reader of one byte at a time, with a timeout before each.
-    struct Haltingly<'a>(&'a [u8], bool);
+    struct InterruptedReader<'a>(&'a [u8], bool);
 
-    impl Read for Haltingly<'_> {
+    impl Read for InterruptedReader<'_> {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
             self.1 = !self.1;
             if self.1 {
                 Err(io::ErrorKind::TimedOut.into())
             } else {
-                Slowly(self.0, 1).read(buffer)
+                ShortReader(self.0, 1).read(buffer)
             }
             .inspect(|read| self.0 = &self.0[*read..])
         }
@@ -333,7 +333,7 @@ mod tests {
     #[test]
     fn a_timeout_in_the_middle_of_a_reply_loses_no_bytes() {
         let bytes = b"*3\r\n$7\r\nmessage\r\n$1\r\na\r\n:1\r\n+OK\r\n";
-        let (mut decoder, mut reader) = (Decoder::new(), Haltingly(bytes, false));
+        let (mut decoder, mut reader) = (Decoder::new(), InterruptedReader(bytes, false));
         let mut next = || loop {
             match decoder.next(&mut reader) {
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => {}
@@ -354,9 +354,9 @@ mod tests {
     }
 
     /// A reader without an end.
-    struct Endlessly<'a>(&'a [u8], usize);
+    struct EndlessReader<'a>(&'a [u8], usize);
 
-    impl Read for Endlessly<'_> {
+    impl Read for EndlessReader<'_> {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
             for byte in &mut *buffer {
                 *byte = self.0[self.1 % self.0.len()];
@@ -381,7 +381,7 @@ mod tests {
             (&long, "a reply of more than 1048576 bytes"),
         ] {
             let mut decoder = Decoder::new();
-            let error = decoder.next(&mut Endlessly(endless.as_bytes(), 0)).unwrap_err();
+            let error = decoder.next(&mut EndlessReader(endless.as_bytes(), 0)).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidData);
             assert!(error.to_string().contains(reason), "{error}");
             assert!(decoder.buffer.capacity() <= 4 * Bounds::USUAL.bytes);
@@ -422,8 +422,8 @@ mod tests {
         let ranges =
             (0..16_384).map(|slot| format!("*6\r\n:{slot}\r\n:{slot}\r\n{}", node.repeat(4)));
         let bytes = format!("*16384\r\n{}:7\r\n", ranges.collect::<String>());
-        let mut reader = Slowly(bytes.as_bytes(), usize::MAX);
-        assert!(Decoder::new().next(&mut Slowly(bytes.as_bytes(), usize::MAX)).is_err());
+        let mut reader = ShortReader(bytes.as_bytes(), usize::MAX);
+        assert!(Decoder::new().next(&mut ShortReader(bytes.as_bytes(), usize::MAX)).is_err());
         let mut decoder = Decoder::new();
         decoder.set_bounds(Bounds::SLOTS);
         assert!(matches!(decoder.next(&mut reader), Ok(Value::Array(all)) if all.len() == 16_384));
@@ -436,7 +436,8 @@ mod tests {
         let long = format!("${}\r\n{}\r\n", 900_000, "x".repeat(900_000));
         let bytes = format!("{long}:1\r\n*1\r\n");
         for at_once in [1000, usize::MAX] {
-            let (mut decoder, mut reader) = (Decoder::new(), Slowly(bytes.as_bytes(), at_once));
+            let (mut decoder, mut reader) =
+                (Decoder::new(), ShortReader(bytes.as_bytes(), at_once));
             assert!(matches!(decoder.next(&mut reader), Ok(Value::Text(_))));
             assert!(decoder.buffer.capacity() <= MAX_KEPT_BUFFER, "{}", decoder.buffer.capacity());
             assert_eq!(decoder.next(&mut reader).unwrap(), Value::Integer(1));
@@ -521,7 +522,7 @@ mod tests {
             pieces in prop::collection::vec("[-+:$*]|-?[0-9]{1,2}|[a-zA-Z ]{1,5}|\r\n|\r|\n", 1..20),
         ) {
             let bytes = pieces.concat();
-            let ours = Decoder::new().next(&mut Slowly(bytes.as_bytes(), usize::MAX));
+            let ours = Decoder::new().next(&mut ShortReader(bytes.as_bytes(), usize::MAX));
             // The crate accepts more, such as blanks around a number.
             if let (Ok(ours), Ok(theirs)) = (ours, redis::parse_redis_value(bytes.as_bytes())) {
                 prop_assert_eq!(ours, converted(theirs));

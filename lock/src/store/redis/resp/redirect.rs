@@ -2,6 +2,7 @@
 //! has not run.
 
 use crate::store::redis::address::url::Address;
+use crate::store::redis::resp::slot::SLOTS;
 
 /// The command is to be sent to another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,10 +21,10 @@ impl Redirection {
             return None;
         }
         let (slot, place) = message.trim().split_once(' ')?;
-        let slot = slot.parse().ok()?;
+        let slot = slot.parse().ok().filter(|slot| *slot < SLOTS)?;
         // An IPv6 address comes without brackets.
         let (host, port) = place.trim().rsplit_once(':')?;
-        let to = asked.beside(host, port.parse().ok()?);
+        let to = asked.beside(host, port.parse().ok()?)?;
         Some(if code == "MOVED" { Self::Moved { slot, to } } else { Self::Ask { to } })
     }
 }
@@ -65,6 +66,8 @@ mod tests {
             ("MOVED", ""),
             ("MOVED", "3999"),
             ("MOVED", "70000 127.0.0.1:6381"),
+            ("MOVED", "16384 127.0.0.1:6381"),
+            ("MOVED", "1 127.0.0.1 x:6381"),
             ("MOVED", "1 127.0.0.1:70000"),
             ("ASK", "x 127.0.0.1:6381"),
         ] {

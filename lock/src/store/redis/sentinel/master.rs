@@ -3,13 +3,14 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use hashed_wheel::{Clock, SystemClock};
+use hashed_wheel::Clock;
 
-use crate::model::sync::{Condvar, Mutex};
+use crate::model::sync::{Condvar, Mutex, SystemClock};
 use crate::store::failure::Failure;
 use crate::store::redis::address::url::{Address, Peer};
 use crate::store::redis::net::deadline::Deadline;
-use crate::store::redis::sentinel::query::{MasterReport, Sentinels};
+use crate::store::redis::sentinel::query::Sentinels;
+use crate::store::redis::sentinel::report::MasterReport;
 
 #[derive(Debug)]
 pub(crate) enum MasterEndpoint {

@@ -2,3 +2,4 @@
 
 pub(crate) mod master;
 pub(crate) mod query;
+pub(crate) mod report;

@@ -1,9 +1,6 @@
 //! Asks sentinels where the master is: several of them, each within its share of the time.
 //!
-//! Each failover has a number, the configuration epoch, and a sentinel that was cut off knows a
-//! smaller one. So the highest epoch counts, as among the sentinels themselves. What is known
-//! already is taken back only if more than half of all sentinels say so: then they were configured
-//! anew (DESIGN: sentinel).
+//! What their replies mean together is decided in `report` (DESIGN: sentinel).
 
 use std::io;
 use std::sync::Arc;
@@ -22,12 +19,12 @@ use crate::store::redis::net::open_sockets::Sockets;
 use crate::store::redis::net::resolve::Resolver;
 use crate::store::redis::net::socket::tls_error;
 use crate::store::redis::resp::encode::Command;
+use crate::store::redis::sentinel::report::{
+    MasterReport, decide, is_clear, known_sentinels, parse_address, parse_epoch,
+};
 
 /// The longest that one sentinel may take, when others can be asked.
 const MAX_SHARE: Duration = Duration::from_millis(500);
-
-/// The maximum number of known sentinels.
-const MAX_SENTINELS: usize = 32;
 
 /// The sentinels of one master.
 #[derive(Debug)]
@@ -49,13 +46,6 @@ pub(crate) struct Sentinel {
     resolver: Resolver,
     /// Whether its last query got no reply. Relaxed: it only decides which is asked first.
     silent: AtomicBool,
-}
-
-/// Where the master is, after that many failovers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct MasterReport {
-    pub(crate) address: Address,
-    pub(crate) epoch: u64,
 }
 
 impl Sentinels {
@@ -208,31 +198,20 @@ impl Sentinels {
                 return Err(refused(&sentinel.address, &self.access, None, (code, message)));
             }
             Value::Nil => Err("it knows no master of that name"),
-            reply => address_in(&reply).ok_or("its reply cannot be read"),
+            reply => parse_address(&reply).ok_or("its reply cannot be read"),
         };
         let address = address.map_err(|reason| {
             let message = format!("{reason}: {}", self.name);
             Failure::Refused { code: "ERR".to_owned(), message }
         })?;
         self.learn(sentinel, &others);
-        let epoch = field(&master, "config-epoch").and_then(|epoch| epoch.parse().ok());
-        Ok(MasterReport { address, epoch: epoch.unwrap_or(0) })
+        Ok(MasterReport { address, epoch: parse_epoch(&master) })
     }
 
     /// Remembers the sentinels that one names, instead of those that another named before: some may
     /// be gone for good.
     fn learn(&self, source: &Sentinel, others: &Value) {
-        let Value::Array(others) = others else { return };
-        let named = others.iter().filter_map(|other| {
-            let port = field(other, "port")?.parse().ok()?;
-            Some(Address { host: field(other, "ip")?.to_owned(), port })
-        });
-        let mut addresses = self.seeds.clone();
-        for address in std::iter::once(source.address.clone()).chain(named) {
-            if !addresses.contains(&address) && addresses.len() < MAX_SENTINELS {
-                addresses.push(address);
-            }
-        }
+        let Some(addresses) = known_sentinels(&self.seeds, &source.address, others) else { return };
         let mut all = self.all.lock();
         if all.iter().map(|known| &known.address).eq(&addresses) {
             return;
@@ -277,49 +256,6 @@ impl Sentinel {
     }
 }
 
-/// Whether no other sentinel need be asked.
-fn is_clear(reports: &[MasterReport], sentinels: usize, known: Option<&MasterReport>) -> bool {
-    let Some(last) = reports.last() else { return false };
-    match known {
-        // The master has moved. A sentinel that repeats what is known may be behind others.
-        Some(known) => last.epoch > known.epoch && last.address != known.address,
-        None => votes(reports, last) * 2 > sentinels,
-    }
-}
-
-fn votes(reports: &[MasterReport], candidate: &MasterReport) -> usize {
-    reports.iter().filter(|other| *other == candidate).count()
-}
-
-/// What the reports of some of the sentinels mean together, or why they mean nothing.
-/// DESIGN: sentinel.
-fn decide(
-    reports: &[MasterReport],
-    sentinels: usize,
-    known: Option<&MasterReport>,
-) -> Result<MasterReport, String> {
-    // 1. Only the reports after the last failover count.
-    let newest = reports.iter().map(|report| report.epoch).max().unwrap_or(0);
-    let newest: Vec<&MasterReport> =
-        reports.iter().filter(|report| report.epoch == newest).collect();
-    // 2. Of those the majority counts: a sentinel may be configured with another address.
-    let Some(best) = newest.iter().copied().max_by_key(|candidate| votes(reports, candidate))
-    else {
-        return Err("no sentinel has replied".to_owned());
-    };
-    let agree = votes(reports, best);
-    if agree * 2 <= newest.len() {
-        let all: Vec<String> = newest.iter().map(|report| report.address.to_string()).collect();
-        return Err(format!("the sentinels disagree: {}", all.join(", ")));
-    }
-    // 3. A step back needs a majority of all sentinels.
-    if known.is_some_and(|known| best.epoch < known.epoch) && agree * 2 <= sentinels {
-        let old = &best.address;
-        return Err(format!("only sentinels with an outdated state reply: {old}"));
-    }
-    Ok(best.clone())
-}
-
 fn not_sent(sentinel: &Address, error: io::Error) -> Failure {
     let server = sentinel.to_string();
     match tls_error(&error) {
@@ -328,71 +264,17 @@ fn not_sent(sentinel: &Address, error: io::Error) -> Failure {
     }
 }
 
-/// Reads two words: host and port.
-fn address_in(reply: &Value) -> Option<Address> {
-    let Value::Array(words) = reply else { return None };
-    let [Value::Text(host), Value::Text(port)] = words.as_slice() else { return None };
-    Some(Address { host: host.clone(), port: port.parse().ok()? })
-}
-
-/// A value in a list of names and values.
-fn field<'a>(list: &'a Value, name: &str) -> Option<&'a str> {
-    let Value::Array(words) = list else { return None };
-    words.chunks_exact(2).find_map(|pair| match pair {
-        [Value::Text(key), Value::Text(value)] if key == name => Some(value.as_str()),
-        _ => None,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn report(port: u16, epoch: u64) -> MasterReport {
-        MasterReport { address: Address { host: "10.0.0.1".to_owned(), port }, epoch }
-    }
-
-    #[test]
-    fn a_report_of_the_latest_failover_outweighs_any_number_of_others() {
-        let all = [report(1, 5), report(2, 6), report(1, 5)];
-        assert_eq!(decide(&all, 3, None), Ok(report(2, 6)));
-        assert_eq!(decide(&all, 3, Some(&report(1, 5))), Ok(report(2, 6)));
-    }
-
-    #[test]
-    fn a_known_failover_is_taken_back_only_by_a_majority_of_all_sentinels() {
-        let known = report(2, 6);
-        assert!(decide(&[report(1, 5)], 3, Some(&known)).is_err());
-        assert!(decide(&[report(1, 5), report(3, 4)], 3, Some(&known)).is_err());
-        let twice = [report(1, 0), report(1, 0)];
-        assert_eq!(decide(&twice, 3, Some(&known)), Ok(report(1, 0)));
-        assert_eq!(decide(&[report(1, 0)], 1, Some(&known)), Ok(report(1, 0)));
-    }
-
-    #[test]
-    fn within_one_epoch_the_majority_counts_and_a_tie_is_a_disagreement() {
-        let most = [report(1, 0), report(2, 0), report(2, 0)];
-        assert_eq!(decide(&most, 3, None), Ok(report(2, 0)));
-        let reason = decide(&[report(1, 0), report(2, 0)], 2, None).unwrap_err();
-        assert_eq!(reason, "the sentinels disagree: 10.0.0.1:1, 10.0.0.1:2");
-        assert!(decide(&[report(1, 0), report(2, 0), report(3, 0)], 3, None).is_err());
-    }
-
-    #[test]
-    fn sentinels_are_asked_until_a_majority_agrees_or_one_reports_a_failover() {
-        assert!(!is_clear(&[report(1, 5)], 3, None));
-        assert!(is_clear(&[report(1, 5), report(1, 5)], 3, None));
-        assert!(!is_clear(&[report(1, 5), report(1, 5)], 4, None));
-        assert!(is_clear(&[report(1, 5)], 1, None));
-        let known = report(1, 5);
-        assert!(is_clear(&[report(2, 6)], 3, Some(&known)));
-        assert!(!is_clear(&[report(2, 5)], 3, Some(&known)));
-        assert!(!is_clear(&[report(1, 5), report(1, 5)], 3, Some(&known)));
+    fn address() -> Address {
+        Address { host: "10.0.0.1".to_owned(), port: 1 }
     }
 
     #[test]
     fn a_sentinels_answer_is_reported_rather_than_the_silence_of_another() {
-        let silence = not_sent(&report(1, 0).address, io::ErrorKind::TimedOut.into());
+        let silence = not_sent(&address(), io::ErrorKind::TimedOut.into());
         let answer = Failure::Refused { code: "ERR".to_owned(), message: "no".to_owned() };
         let (server, reason) = ("b".to_owned(), String::new());
         let refusal = Failure::Unauthenticated { server, reason, transient: false };
@@ -401,7 +283,7 @@ mod tests {
         assert!(answer.says_more_than(&no_tls) && !no_tls.says_more_than(&answer));
         assert!(!answer.says_more_than(&refusal) && refusal.says_more_than(&silence));
         assert!(!silence.says_more_than(&silence));
-        let refused = not_sent(&report(1, 0).address, io::ErrorKind::ConnectionRefused.into());
+        let refused = not_sent(&address(), io::ErrorKind::ConnectionRefused.into());
         assert!(refused.says_more_than(&silence) && !silence.says_more_than(&refused));
     }
 }

@@ -1,0 +1,47 @@
+//! `wheellock watch`: a line for each change of a lock.
+
+use std::error::Error;
+use std::io;
+use std::process;
+use std::thread;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use wheellock::Wait;
+
+use crate::arguments::Watch;
+use crate::exit;
+use crate::output::{is_unread, say};
+use crate::report;
+use crate::server;
+
+/// Watches the lock until nobody reads the output, and returns the exit code. A signal ends it.
+pub(crate) fn watch(watch: &Watch) -> Result<u8, Box<dyn Error>> {
+    let client = server::connect(&watch.server, None)?;
+    // A lock that does not change writes nothing, so no write would find that the reader is gone.
+    thread::Builder::new().name("reader".to_owned()).spawn(end_with_the_reader)?;
+    let mut status = client.status(&watch.name)?;
+    loop {
+        match say(&if watch.json { report::json(&status) } else { report::line(&status) }) {
+            Err(error) if is_unread(&error) => return Ok(exit::SUCCESS),
+            said => said?,
+        }
+        if let Some(next) = client.next_change(&status, Wait::forever())? {
+            status = next;
+        }
+    }
+}
+
+/// Ends the process when the other end of its standard output is closed.
+fn end_with_the_reader() {
+    let output = io::stdout();
+    loop {
+        // Nothing is asked for: it returns for an error or a hang-up only.
+        let mut outputs = [PollFd::new(&output, PollFlags::empty())];
+        match poll(&mut outputs, None) {
+            Ok(_) => process::exit(exit::SUCCESS.into()),
+            Err(rustix::io::Errno::INTR) => {}
+            // Then a write finds it.
+            Err(_) => return,
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! The example `everyday` runs on a server and in memory, and each of its parts is short.
+
+use std::fs;
+use std::path::Path;
+
+use wheellock_fixture::{Server, TestProcess};
+
+use crate::support::{PATIENCE, example};
+
+fn runs(arguments: &[&str]) {
+    let mut process = TestProcess::spawn(&mut example("everyday", arguments));
+    assert_eq!(process.wait_for_exit(PATIENCE), 0, "{}", process.output());
+    for line in [
+        "one at a time: ship",
+        "job: 3 pages",
+        "leader: report in term ",
+        "who holds: everyday:orders:43 by Thread",
+        "sendable guard: written and released",
+    ] {
+        assert!(process.output().contains(line), "{}", process.output());
+    }
+}
+
+#[test]
+fn it_runs_in_memory() {
+    runs(&[]);
+}
+
+#[test]
+fn it_runs_on_the_server_it_is_given_and_leaves_only_a_record_and_tokens() {
+    let server = Server::start();
+    runs(&[&server.url()]);
+    let mut keys = server.command(&["KEYS", "*"]).texts();
+    keys.sort();
+    let left = [
+        "redisson_lock_token:{everyday:scheduler}",
+        "wheellock_job_record:{everyday:report}:2026-11-23",
+        "wheellock_job_token:{everyday:report}",
+    ];
+    assert_eq!(keys, left);
+}
+
+#[test]
+fn each_part_has_less_than_thirty_lines() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/everyday");
+    let parts = fs::read_dir(folder).unwrap().map(|part| part.unwrap().path());
+    let parts: Vec<_> = parts.filter(|part| !part.ends_with("main.rs")).collect();
+    assert!(parts.len() > 5, "{parts:?}");
+    for part in parts {
+        let lines = fs::read_to_string(&part).unwrap().lines().count();
+        assert!(lines < 30, "{}: {lines} lines", part.display());
+    }
+}

@@ -1,0 +1,16 @@
+//! The examples as their users run them, and the permissions that the operations guide lists.
+
+mod axum_service;
+mod everyday;
+mod fencing;
+mod hold;
+mod leader;
+mod lost_lock;
+mod nightly_job;
+#[cfg(feature = "prometheus")]
+mod prometheus;
+mod quickstart;
+mod server_user;
+mod support;
+mod synchronizers;
+mod timer;

@@ -1,0 +1,116 @@
+//! The locks of a server, found by the pattern of their names.
+
+use std::collections::VecDeque;
+use std::iter::FusedIterator;
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::lock::status::{LockStatus, find_status};
+use crate::model::name::LockName;
+use crate::ops::Scan;
+use crate::runtime::client_core::ClientCore;
+use crate::runtime::named::map_failure;
+use crate::store::ServerId;
+
+/// The locks of a server: what [`Client::locks`](crate::Client::locks) returns.
+///
+/// ```
+/// use wheellock::Client;
+///
+/// let client = Client::in_memory();
+/// let _permit = client.semaphore("downloads").try_set_permits(3)?;
+/// let names: Result<Vec<_>, _> = client.locks("*").map(|lock| lock.map(|it| it.name)).collect();
+/// assert_eq!(names?, ["downloads"]);
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "an iterator asks nothing until it is used"]
+pub struct Locks {
+    core: Option<Arc<ClientCore>>,
+    /// Why there is no core, until it is said.
+    failure: Option<Error>,
+    /// The servers to ask, the present one first.
+    servers: VecDeque<ServerId>,
+    scan: Scan,
+    keys: VecDeque<String>,
+}
+
+/// The beginnings of keys that belong to a lock of another name, or to a client.
+const PARTS: [&str; 5] = [
+    "redisson_lock_queue:",
+    "redisson_lock_timeout:",
+    "redisson_lock_token:",
+    "wheellock_request:",
+    "wheellock_client:",
+];
+
+/// What the keys of readers have in them.
+const READER: &str = ":rwlock_timeout:";
+
+/// Where `SCAN` begins, and what it says at the end.
+const START: &str = "0";
+
+impl Locks {
+    pub(crate) fn new(core: Result<Arc<ClientCore>, Error>, pattern: String) -> Self {
+        let (core, failure) = match core {
+            Ok(core) => (Some(core), None),
+            Err(error) => (None, Some(error)),
+        };
+        let servers = core.as_ref().map(|core| core.store.servers().into()).unwrap_or_default();
+        let scan = Scan { cursor: START.to_owned(), pattern };
+        Self { core, failure, servers, scan, keys: VecDeque::new() }
+    }
+
+    /// One page of keys of the present server. An error ends that server's.
+    fn read_page(&mut self, core: &ClientCore, server: ServerId) -> Result<(), Error> {
+        let answer = core.call_on(server, &self.scan);
+        let answer = map_failure(answer, &self.scan, &pattern_as_name(&self.scan.pattern));
+        let page = answer.map(|answer| answer.reply).inspect_err(|_| {
+            self.servers.pop_front();
+            START.clone_into(&mut self.scan.cursor);
+        })?;
+        // A cursor that stands still would be read for ever.
+        if page.cursor == START || page.cursor == self.scan.cursor {
+            self.servers.pop_front();
+        }
+        let is_last = self.servers.front() != Some(&server);
+        self.scan.cursor = if is_last { START.to_owned() } else { page.cursor };
+        let is_whole =
+            |key: &String| !PARTS.iter().any(|part| key.starts_with(part)) && !key.contains(READER);
+        self.keys.extend(page.keys.into_iter().filter(is_whole));
+        Ok(())
+    }
+}
+
+/// For the message of an error.
+fn pattern_as_name(pattern: &str) -> LockName {
+    LockName::parse(pattern).unwrap_or_else(|_| LockName::any())
+}
+
+impl Iterator for Locks {
+    type Item = Result<LockStatus, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(failure) = self.failure.take() {
+            return Some(Err(failure));
+        }
+        let core = Arc::clone(self.core.as_ref()?);
+        loop {
+            while let Some(key) = self.keys.pop_front() {
+                let status = LockName::parse(&key).and_then(|name| find_status(&core, &name));
+                match status {
+                    Ok(Some(status)) if status.kind.is_some() => return Some(Ok(status)),
+                    // Gone meanwhile, or not a lock.
+                    Ok(_) => {}
+                    Err(error) => return Some(Err(error)),
+                }
+            }
+            let server = *self.servers.front()?;
+            if let Err(error) = self.read_page(&core, server) {
+                return Some(Err(error));
+            }
+        }
+    }
+}
+
+impl FusedIterator for Locks {}

@@ -1,0 +1,35 @@
+//! A simulation: clients as users have them, with their threads and connections, on a network, a
+//! server and a time that are simulated (DESIGN: simulation).
+//!
+//! A seed decides the order of the threads, how long each message takes and what goes wrong.
+//! Whatever it is: two threads never hold the lock, every wait ends in its time, nobody sleeps
+//! while the lock is free, and nothing is left behind.
+
+mod network;
+mod server;
+mod world;
+
+use crate::client::simulation::world::{Limits, run};
+use crate::model::simulated::{history_of, simulate};
+
+const LIMITS: Limits = Limits { clients: 2, threads: 3, rounds: 3, faults: 3 };
+
+#[test]
+fn clients_keep_every_promise_whatever_goes_wrong() {
+    simulate(10_000, || run(LIMITS));
+}
+
+#[test]
+fn a_seed_repeats_its_schedule() {
+    let of = |seed| {
+        let history = history_of(seed, || run(LIMITS));
+        // The identities of clients are random.
+        let is_same = |word: &&str| word.matches('-').count() < 4;
+        let words = history.split_whitespace().filter(is_same).map(str::to_owned);
+        words.collect::<Vec<_>>()
+    };
+    for seed in 1..20 {
+        assert_eq!(of(seed), of(seed), "seed {seed}");
+    }
+    assert_ne!(of(1), of(2));
+}

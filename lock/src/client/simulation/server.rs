@@ -1,0 +1,274 @@
+//! The server: it reads requests and runs the operations in memory.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::model::kind::{Kind, Layout};
+use crate::model::lease::Lease;
+use crate::model::name::LockName;
+use crate::model::owner::{ClientId, Owner};
+use crate::ops::by_kind::{HoldId, force_release};
+use crate::ops::client_record::{WriteRecord, record_key};
+use crate::ops::keyspace::{Keyspace, Publication};
+use crate::ops::operation::Script;
+use crate::ops::value::{ServerTime, Value};
+use crate::ops::{Operation, Renew, Renewal, RequestId};
+
+/// What a script does, and its text and hash.
+type Known = (Verb, &'static Script);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verb {
+    Acquire,
+    AcquireFenced,
+    Release,
+    SetCount,
+    Renew,
+    ForceRelease,
+    Record,
+}
+
+/// A server with its keys, its clock and the scripts that it knows.
+pub(crate) struct Server {
+    keyspace: Keyspace,
+    verbs: Vec<Known>,
+    loaded: BTreeSet<&'static str>,
+    /// By how much its clock is ahead, in milliseconds.
+    clock_offset: i64,
+    began: Instant,
+    run: u32,
+    /// The keyspace as it was before the last writes, with the instants of these.
+    earlier: Vec<(Instant, Keyspace)>,
+}
+
+/// In the year 2001.
+const EPOCH: i64 = 1_000_000_000_000;
+/// For how long it is remembered what the keyspace was.
+const REMEMBERED: Duration = Duration::from_secs(2);
+
+impl Server {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            keyspace: Keyspace::default(),
+            verbs: verbs(),
+            loaded: BTreeSet::new(),
+            clock_offset: 0,
+            began: now,
+            run: 1,
+            earlier: Vec::new(),
+        }
+    }
+
+    fn time(&self, now: Instant) -> ServerTime {
+        let passed = now.saturating_duration_since(self.began).as_millis();
+        ServerTime(EPOCH + i64::try_from(passed).unwrap() + self.clock_offset)
+    }
+
+    pub(crate) fn set_clock(&mut self, by: i64) {
+        self.clock_offset += by;
+    }
+
+    pub(crate) fn flush_scripts(&mut self) {
+        self.loaded.clear();
+    }
+
+    /// Another run begins, without what was written since `since`, or without any key.
+    pub(crate) fn restart(&mut self, since: Option<Instant>) {
+        self.run += 1;
+        self.loaded.clear();
+        let Some(since) = since else {
+            self.keyspace = Keyspace::default();
+            self.earlier.clear();
+            return;
+        };
+        if let Some(place) = self.earlier.iter().position(|(at, _)| *at >= since) {
+            self.keyspace = self.earlier.swap_remove(place).1;
+            self.earlier.truncate(place);
+        }
+    }
+
+    /// Whether anybody holds the lock.
+    pub(crate) fn is_locked(&mut self, name: &str, now: Instant) -> bool {
+        self.keyspace.set_now(self.time(now));
+        self.keyspace.exists(name)
+    }
+
+    pub(crate) fn keys(&mut self, now: Instant) -> Vec<String> {
+        self.keyspace.set_now(self.time(now));
+        self.keyspace.keys_like("*")
+    }
+
+    pub(crate) fn fields(&mut self, name: &str, now: Instant) -> Vec<(String, String)> {
+        self.keyspace.set_now(self.time(now));
+        self.keyspace.fields(name)
+    }
+
+    /// What the script of a request is for.
+    pub(crate) fn verb_of(&self, script: &str) -> String {
+        let is_it = |known: &Script| {
+            script == known.source() || script.as_bytes() == known.hash().as_slice()
+        };
+        let known = self.verbs.iter().find(|(_, known)| is_it(known));
+        known.map_or_else(|| "script".to_owned(), |(verb, _)| format!("{verb:?}"))
+    }
+
+    /// Runs a command, except those that subscribe. `receivers` counts who gets a message.
+    pub(crate) fn run(
+        &mut self,
+        words: &[String],
+        now: Instant,
+        receivers: impl Fn(&str) -> usize,
+    ) -> (Value, Vec<Publication>) {
+        let time = self.time(now);
+        self.keyspace.set_now(time);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let value = match *words.as_slice() {
+            ["TIME"] => {
+                let micros = (time.0 % 1000) * 1000;
+                let parts = [(time.0 / 1000).to_string(), micros.to_string()];
+                Value::Array(parts.map(Value::Text).to_vec())
+            }
+            ["INFO"] => Value::Text(format!("role:master\r\nrun_id:run-{}\r\n", self.run)),
+            ["PING"] => Value::Text("PONG".to_owned()),
+            [verb @ ("EVAL" | "EVALSHA"), script, ref rest @ ..] => {
+                let is_text = verb == "EVAL";
+                let known = self.verbs.iter().find(|(_, known)| {
+                    script.as_bytes()
+                        == if is_text { known.source().as_bytes() } else { known.hash().as_slice() }
+                });
+                let (verb, known) =
+                    *known.unwrap_or_else(|| panic!("a script of another operation: {words:?}"));
+                if is_text {
+                    self.loaded.insert(known.source());
+                } else if !self.loaded.contains(known.source()) {
+                    let message = "No matching script.".to_owned();
+                    let refusal = Value::Refusal { code: "NOSCRIPT".to_owned(), message };
+                    return (refusal, Vec::new());
+                }
+                let number: usize = rest[0].parse().unwrap();
+                let (keys, arguments) = rest[1..].split_at(number);
+                let before = (verb != Verb::Record).then(|| self.keyspace.clone());
+                let value = run_script(verb, keys, arguments, &mut self.keyspace);
+                self.earlier.extend(before.map(|before| (now, before)));
+                self.earlier.retain(|(at, _)| *at + REMEMBERED >= now);
+                value
+            }
+            _ => panic!("an unexpected command: {words:?}"),
+        };
+        let published = self.keyspace.take_published();
+        let value = match (value, published.first()) {
+            // In memory nobody is counted.
+            (Value::Array(mut parts), Some(message)) if parts.len() == 3 => {
+                let count = i64::try_from(receivers(&message.channel)).unwrap();
+                parts[2] = Value::Integer(count);
+                Value::Array(parts)
+            }
+            (value, _) => value,
+        };
+        (value, published)
+    }
+}
+
+/// The scripts of the operations, found by an example of each.
+fn verbs() -> Vec<Known> {
+    let client = ClientId::new(Instant::now()).unwrap();
+    let (name, owner) = (LockName::parse("a").unwrap(), client.next_owner());
+    let lease = Lease::covering(Duration::from_secs(1));
+    let hold = |kind| HoldId { kind, name: name.clone(), owner: owner.clone() };
+    let of = |verb, operation: &dyn Fn() -> Option<&'static Script>| (verb, operation().unwrap());
+    let plain = hold(Kind::Reentrant);
+    let renew = Renew::new(Layout::Counted, Vec::new());
+    let request = RequestId::of(Arc::from("a"), owner.clone(), Duration::ZERO);
+    let force = force_release(Kind::Reentrant, name.clone(), request);
+    let record = record_of("a", ["", "0", "0", "0"]);
+    vec![
+        of(Verb::Acquire, &|| plain.acquire(lease, true, None).request().script_sent()),
+        of(Verb::AcquireFenced, &|| {
+            hold(Kind::Fenced).acquire(lease, true, None).request().script_sent()
+        }),
+        of(Verb::Release, &|| plain.release().request().script_sent()),
+        of(Verb::SetCount, &|| plain.set_count(1, None).request().script_sent()),
+        of(Verb::Renew, &|| renew.request().script_sent()),
+        of(Verb::ForceRelease, &|| force.request().script_sent()),
+        of(Verb::Record, &|| record.request().script_sent()),
+    ]
+}
+
+fn run_script(verb: Verb, keys: &[&str], arguments: &[&str], keyspace: &mut Keyspace) -> Value {
+    let name = LockName::parse(keys[0]);
+    let hold = |kind, owner: &str| {
+        let (name, owner) = (name.clone().unwrap(), Owner::of_text(owner).unwrap());
+        HoldId { kind, name, owner }
+    };
+    let millis = |text: &str| {
+        let millis: i64 = text.parse().unwrap();
+        u64::try_from(millis).ok().map(Duration::from_millis)
+    };
+    let lease = |text: &str| {
+        millis(text).filter(|lease| !lease.is_zero()).map(|lease| Lease::new(lease).unwrap())
+    };
+    let not_after = || ServerTime(arguments[0].parse().unwrap());
+    match (verb, arguments) {
+        (Verb::Acquire | Verb::AcquireFenced, [_, owner, asked]) => {
+            let kind = if verb == Verb::Acquire { Kind::Reentrant } else { Kind::Fenced };
+            let acquire = hold(kind, owner).acquire(lease(asked).unwrap(), true, None);
+            acquire.run(keyspace, not_after())
+        }
+        (Verb::Release, [owner, ..]) => {
+            hold(Kind::Reentrant, owner).release().run(keyspace, ServerTime(i64::MAX))
+        }
+        (Verb::SetCount, [_, owner, count, asked]) => {
+            let hold = hold(Kind::Reentrant, owner);
+            hold.set_count(count.parse().unwrap(), lease(asked)).run(keyspace, not_after())
+        }
+        (Verb::Renew, [_, pairs @ ..]) => {
+            let renewals = keys.iter().zip(pairs.chunks(2)).map(|(key, pair)| Renewal {
+                name: LockName::parse(key).unwrap(),
+                owner: Owner::of_text(pair[0]).unwrap(),
+                lease: lease(pair[1]).unwrap(),
+            });
+            Renew::new(Layout::Counted, renewals.collect()).run(keyspace, not_after())
+        }
+        (Verb::ForceRelease, [_, _, _, number, lifetime]) => {
+            // Of an owner only the number counts here.
+            let client = ClientId::new(Instant::now()).unwrap();
+            let owner = Owner::of_text(&format!("{client}:{number}")).unwrap();
+            let request = RequestId::of(Arc::from(keys[2]), owner, millis(lifetime).unwrap());
+            let release = force_release(Kind::Reentrant, name.unwrap(), request);
+            release.run(keyspace, not_after())
+        }
+        (Verb::Record, [_, rest @ ..]) => {
+            let record = record_of(keys[0], rest.try_into().unwrap());
+            record.run(keyspace, not_after())
+        }
+        _ => panic!("other arguments: {verb:?} {arguments:?}"),
+    }
+}
+
+fn record_of(key: &str, [label, process, age, lifetime]: [&str; 4]) -> WriteRecord {
+    let millis = |text: &str| Duration::from_millis(text.parse().unwrap());
+    WriteRecord {
+        key: if key == "a" { record_key(key) } else { Arc::from(key) },
+        label: Arc::from(label),
+        process: process.parse().unwrap(),
+        age: millis(age),
+        lifetime: millis(lifetime),
+    }
+}
+
+/// The bytes of a reply.
+pub(crate) fn encode(value: &Value, bytes: &mut Vec<u8>) {
+    let text = match value {
+        Value::Nil => "$-1\r\n".to_owned(),
+        Value::Integer(number) => format!(":{number}\r\n"),
+        Value::Text(text) => format!("${}\r\n{text}\r\n", text.len()),
+        Value::Refusal { code, message } => format!("-{code} {message}\r\n"),
+        Value::Array(parts) => {
+            bytes.extend(format!("*{}\r\n", parts.len()).bytes());
+            parts.iter().for_each(|part| encode(part, bytes));
+            return;
+        }
+    };
+    bytes.extend(text.bytes());
+}

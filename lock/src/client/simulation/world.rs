@@ -1,0 +1,550 @@
+//! Clients whose threads want one lock, what goes wrong around them, and what must hold.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use hashed_wheel::Clock;
+
+use crate::client::client::Client;
+use crate::client::simulation::network::{Direction, Net};
+use crate::error::Error;
+use crate::events::callbacks::Callbacks;
+use crate::hold::hold::Hold;
+use crate::lock::guard::LockGuard;
+use crate::lock::lock::Lock;
+use crate::model::lease::Lease;
+use crate::model::modelled::{SystemClock, below, sleep, thread};
+use crate::model::name::{LockName, Prefix};
+use crate::model::settings::Settings;
+use crate::model::simulated::{Process, after, enter_process, note, pause, watch};
+use crate::runtime::client_core::{ClientCore, StartMode, Target};
+use crate::store::Location;
+use crate::store::redis::net::socket::set_network;
+
+/// The name of the lock.
+const NAME: &str = "a";
+const LEASE: Duration = Duration::from_secs(9);
+const COMMAND_TIMEOUT: Duration = Duration::from_millis(300);
+const FAULTS_BEGIN_WITHIN: Duration = Duration::from_millis(1600);
+/// How late a call may end: threads take a little time in a simulation too.
+const SLACK: Duration = Duration::from_millis(20);
+/// How long after the end of a restart a client overlooks that its hold is gone.
+const TOLD: Duration = Duration::from_millis(2500);
+/// How long a record of a client lives.
+const RECORD: Duration = Duration::from_secs(61);
+
+/// What a schedule is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) clients: u8,
+    pub(crate) threads: usize,
+    pub(crate) rounds: usize,
+    /// At most so many things go wrong.
+    pub(crate) faults: usize,
+}
+
+/// All clients, the network, and what the threads do at the moment.
+#[derive(Clone)]
+struct World(Arc<Shared>);
+
+struct Shared {
+    net: Net,
+    state: Mutex<State>,
+    has_faults: bool,
+}
+
+struct State {
+    inside: Vec<Inside>,
+    waiting: Vec<Waiting>,
+    free_since: Instant,
+    is_locked: bool,
+    /// Who was paused, and until when.
+    pauses: Vec<(u8, Instant, Instant)>,
+    drawn: u64,
+    /// The threads that want the lock or have it, and until when others did.
+    engaged: Vec<ThreadName>,
+    disengaged: Vec<(ThreadName, Instant)>,
+}
+
+/// The number of a client, and that of a thread.
+type ThreadName = (u8, usize);
+
+/// A thread that was granted the lock and has not begun to release it.
+#[derive(Clone)]
+struct Inside {
+    number: u64,
+    client: u8,
+    hold: Arc<Hold>,
+    /// When its acquire began.
+    asked_at: Instant,
+}
+
+/// A thread that waits for the lock.
+struct Waiting {
+    number: u64,
+    client: u8,
+    since: Instant,
+}
+
+/// What the threads of one client were told.
+#[derive(Default)]
+struct Told {
+    granted: Cell<u64>,
+    refused: Cell<u64>,
+    failed: Cell<u64>,
+}
+
+/// Whole milliseconds below `limit`.
+fn millis_below(limit: usize) -> Duration {
+    Duration::from_millis(below(limit).try_into().unwrap())
+}
+
+fn one_of<T: Copy>(choices: &[T]) -> T {
+    choices[below(choices.len())]
+}
+
+/// Runs one schedule.
+pub(crate) fn run(limits: Limits) {
+    let faults = below(limits.faults + 1);
+    let now = SystemClock.now();
+    let net = Net::new();
+    set_network(Arc::new(net.clone()));
+    let state = State {
+        inside: Vec::new(),
+        waiting: Vec::new(),
+        free_since: now,
+        is_locked: false,
+        pauses: Vec::new(),
+        drawn: 0,
+        engaged: Vec::new(),
+        disengaged: Vec::new(),
+    };
+    let shared = Shared { net, state: Mutex::new(state), has_faults: faults > 0 };
+    let world = World(Arc::new(shared));
+    let watched = world.clone();
+    watch(Rc::new(move || watched.check()));
+    for _ in 0..faults {
+        let world = world.clone();
+        after(Duration::from_millis(40) + millis_below(1500), move || {
+            world.disturb(limits.clients);
+        });
+    }
+    let clients = 1 + u8::try_from(below(limits.clients.into())).unwrap();
+    let processes: Vec<_> = (0..clients)
+        .map(|number| {
+            let world = world.clone();
+            thread::spawn(move || world.run_client(number, limits))
+        })
+        .collect();
+    for process in processes {
+        process.join().unwrap();
+    }
+    world.check_end();
+}
+
+impl World {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something goes wrong.
+    fn disturb(&self, clients: u8) {
+        let net = &self.0.net;
+        let now = SystemClock.now();
+        let client = u8::try_from(below(clients.into())).unwrap();
+        let short = now + one_of(&[3, 30, 200]) * Duration::from_millis(1);
+        let long = now + Duration::from_millis(200) + millis_below(12_000);
+        let until = if below(4) == 0 { long } else { short };
+        let lasts = until.saturating_duration_since(now);
+        match below(10) {
+            0 | 1 => {
+                note(|| format!("FAULT messages of client {client} are slow for {lasts:?}"));
+                net.slow_down(client, one_of(&[20, 400, 1500]) * Duration::from_millis(1), until);
+            }
+            2 => {
+                note(|| format!("FAULT client {client} is cut off for {lasts:?}"));
+                net.part(client, until);
+            }
+            3 | 4 => {
+                let direction = one_of(&[Direction::ToServer, Direction::ToClient]);
+                let bytes = below(400);
+                note(|| format!("FAULT a connection of {client} ends after {bytes} {direction:?}"));
+                net.cut(client, direction, bytes);
+                // It may be a subscription, on which nothing is sent for long.
+                net.disturb(now + Duration::from_secs(3));
+            }
+            5 => {
+                note(|| format!("FAULT the server hangs for {lasts:?}"));
+                net.hang(until);
+            }
+            6 => {
+                let since = now.checked_sub(one_of(&[0, 1, 20, 500]) * Duration::from_millis(1));
+                let since = since.filter(|_| below(3) > 0);
+                note(|| match since {
+                    None => format!("FAULT the server restarts without its keys in {lasts:?}"),
+                    Some(since) => {
+                        let lost = now.saturating_duration_since(since);
+                        format!("FAULT a server without the last {lost:?} takes over in {lasts:?}")
+                    }
+                });
+                net.restart(until, since);
+            }
+            7 => {
+                let by = one_of(&[-10_000, -500, 500, 2_000, 10_000]);
+                note(|| format!("FAULT the server's clock is set by {by} ms"));
+                net.set_clock(by);
+            }
+            8 => {
+                note(|| format!("FAULT client {client} is paused for {lasts:?}"));
+                pause(Process(client), lasts);
+                self.state().pauses.push((client, now, until));
+                net.disturb(until);
+            }
+            _ => {
+                note(|| "FAULT the server forgets its scripts".to_owned());
+                net.with_server(super::server::Server::flush_scripts);
+                net.disturb(now);
+            }
+        }
+    }
+
+    /// What must hold at any time.
+    fn check(&self) {
+        let now = SystemClock.now();
+        let is_locked = self.0.net.with_server(|server| server.is_locked(NAME, now));
+        let mut state = self.state();
+        if is_locked || state.is_locked {
+            state.free_since = now;
+        }
+        state.is_locked = is_locked;
+
+        // Two threads never hold the lock, unless the server has lost one of the holds.
+        let held: Vec<_> = state.inside.iter().filter(|inside| inside.hold.is_held(now)).collect();
+        if let [first, second, ..] = held.as_slice() {
+            let asked_at = first.asked_at.min(second.asked_at);
+            let excuses = self.0.net.losses();
+            let is_excused = excuses.iter().any(|lost| *lost >= asked_at && now <= *lost + LEASE);
+            assert!(
+                is_excused,
+                "two threads hold the lock, of the clients {} and {}",
+                first.client, second.client
+            );
+        }
+
+        // A client whose hold is not on the server any more finds out.
+        let restarted = self.0.net.restarted();
+        for inside in held {
+            let (Some(restarted), Some(disturbed)) = (restarted, self.0.net.disturbed_until())
+            else {
+                continue;
+            };
+            if restarted < inside.asked_at || now <= disturbed + TOLD {
+                continue;
+            }
+            let owner = inside.hold.owner.to_string();
+            let fields = self.0.net.with_server(|server| server.fields(NAME, now));
+            let has_hold = fields.iter().any(|(field, _)| *field == owner);
+            assert!(has_hold, "client {} does not know that its hold is lost", inside.client);
+        }
+
+        // Nobody sleeps while the lock is free.
+        let disturbed = self.0.net.disturbed_until();
+        for waiting in &state.waiting {
+            let since = state.free_since.max(waiting.since);
+            let since = disturbed.map_or(since, |until| until.max(since));
+            let idle = now.saturating_duration_since(since);
+            let longest = self.longest_idle();
+            assert!(
+                idle <= longest,
+                "a thread of client {} has waited for {idle:?} while the lock was free",
+                waiting.client
+            );
+        }
+    }
+
+    /// For how long a waiter may overlook that the lock is free.
+    fn longest_idle(&self) -> Duration {
+        if self.0.has_faults {
+            // It polls. A first try may be lost with the connection.
+            Settings::default().poll_bound + COMMAND_TIMEOUT * 3
+        } else {
+            // A message wakes it, and another client may be given the turn before.
+            Duration::from_millis(40) + self.0.net.latency() * 20
+        }
+    }
+
+    /// How long the client was paused since then.
+    fn paused(&self, client: u8, since: Instant) -> Duration {
+        let state = self.state();
+        let own =
+            state.pauses.iter().filter(|(paused, _, until)| *paused == client && *until > since);
+        own.map(|(_, from, until)| until.saturating_duration_since(*from)).sum()
+    }
+
+    /// One process: a client, its threads, and what is left when they are done.
+    fn run_client(&self, number: u8, limits: Limits) {
+        enter_process(Process(number));
+        let settings = Settings {
+            watchdog_lease: Lease::new(LEASE).unwrap(),
+            command_timeout: COMMAND_TIMEOUT,
+            label: Some(Arc::from("simulated")),
+            ..Settings::default()
+        };
+        let location = Location::parse("redis://10.0.0.1:7000").unwrap();
+        let core = ClientCore::start(
+            Target::Redis(Box::new(location)),
+            Arc::new(SystemClock),
+            settings,
+            Callbacks::default(),
+            StartMode::Connected,
+        );
+        let core = Arc::new(core.unwrap());
+        let threads = 1 + below(limits.threads);
+        let threads: Vec<_> = (0..threads)
+            .map(|thread| {
+                let member = Member {
+                    world: self.clone(),
+                    core: Arc::clone(&core),
+                    client: number,
+                    thread,
+                    told: Told::default(),
+                };
+                let rounds = 1 + below(limits.rounds);
+                thread::spawn(move || {
+                    (0..rounds).for_each(|_| member.visit());
+                    member.told
+                })
+            })
+            .collect();
+        let told: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+
+        // Nothing is wrong any more, and nothing is left.
+        self.sleep_until_undisturbed();
+        let unreleased = core.watchdog.flush_releases(SystemClock.now() + Duration::from_secs(20));
+        assert!(unreleased.is_empty(), "client {number} has not released {unreleased:?}");
+        // After a restart, releases that were acknowledged before are sent once more.
+        let stats = || Client::new(Arc::clone(&core), Prefix::new("")).stats();
+        let until = SystemClock.now() + Duration::from_secs(20);
+        while stats().queued_releases > 0 && SystemClock.now() < until {
+            sleep(Duration::from_millis(100));
+        }
+        let stats = stats();
+        assert_eq!((stats.held, stats.waiters, stats.queued_releases), (0, 0, 0));
+        assert_eq!(stats.unread_releases, 0, "a reply was not read");
+        assert_eq!(stats.panics, 0, "a thread of the watchdog panicked");
+        let sum =
+            |count: fn(&Told) -> &Cell<u64>| told.iter().map(|told| count(told).get()).sum::<u64>();
+        let told: [u64; 3] =
+            [sum(|told| &told.granted), sum(|told| &told.refused), sum(|told| &told.failed)];
+        let acquires = stats.acquires.total();
+        let counted = [acquires.acquired, acquires.timed_out, acquires.failed];
+        if self.0.has_faults {
+            // A nested guard of a hold that is lost is one more acquire.
+            let all = counted.iter().zip(&told);
+            assert!(all.clone().all(|(counted, told)| counted >= told), "{counted:?}, {told:?}");
+        } else {
+            assert_eq!(counted, told, "acquires, refusals and errors");
+        }
+        note(|| "the client ends".to_owned());
+        drop(core);
+    }
+
+    fn sleep_until_undisturbed(&self) {
+        let left = || {
+            let until = self.0.net.disturbed_until()?;
+            Some(until.saturating_duration_since(SystemClock.now())).filter(|left| !left.is_zero())
+        };
+        while let Some(left) = left() {
+            sleep(left);
+        }
+    }
+
+    /// All clients have ended.
+    fn check_end(&self) {
+        let net = &self.0.net;
+        // The last fault has begun by then.
+        sleep(FAULTS_BEGIN_WITHIN);
+        self.sleep_until_undisturbed();
+        sleep(Duration::from_millis(200));
+        let keys = |pattern: &dyn Fn(&str) -> bool| {
+            let keys = net.with_server(|server| server.keys(SystemClock.now()));
+            keys.into_iter().filter(|key| pattern(key)).collect::<Vec<_>>()
+        };
+        if net.losses().is_empty() {
+            let locks = keys(&|key| key == NAME);
+            assert!(locks.is_empty(), "the lock is held by nobody");
+        }
+        if !self.0.has_faults {
+            let left = keys(&|_| true);
+            assert!(left.is_empty(), "{left:?} is left on the server");
+        }
+        assert_eq!(net.connections(), 0, "connections are left");
+        sleep(RECORD + Duration::from_secs(11));
+        let left = keys(&|_| true);
+        assert!(left.is_empty(), "{left:?} is left on the server for long");
+        net.clear();
+    }
+}
+
+/// One thread of a client.
+struct Member {
+    world: World,
+    core: Arc<ClientCore>,
+    client: u8,
+    thread: usize,
+    told: Told,
+}
+
+impl Member {
+    fn lock(&self) -> Lock {
+        Client::new(Arc::clone(&self.core), Prefix::new("")).lock(NAME)
+    }
+
+    fn note(&self, text: impl FnOnce() -> String) {
+        note(|| format!("thread {}: {}", self.thread, text()));
+    }
+
+    /// Wants the lock, and holds it for a while.
+    fn visit(&self) {
+        sleep(one_of(&[0, 0, 1, 7, 60, 300]) * Duration::from_millis(1));
+        let own = (self.client, self.thread);
+        self.world.state().engaged.push(own);
+        self.visit_now();
+        let mut state = self.world.state();
+        state.engaged.retain(|other| *other != own);
+        // Its release may be on its way, also that of an acquire without an answer.
+        state.disengaged.push((own, SystemClock.now() + COMMAND_TIMEOUT));
+    }
+
+    fn visit_now(&self) {
+        let begun = SystemClock.now();
+        let waits = |limit| self.waiting(|| self.lock().try_lock_for(limit));
+        let (limit, result) = match below(8) {
+            0 => {
+                self.note(|| "tries once".to_owned());
+                (COMMAND_TIMEOUT * 2, self.lock().try_lock())
+            }
+            1..4 => {
+                let limit = one_of(&[1, 20, 200, 1500]) * Duration::from_millis(1);
+                self.note(|| format!("waits for {limit:?} at most"));
+                (limit + Duration::from_millis(10), waits(limit))
+            }
+            _ => {
+                self.note(|| "waits".to_owned());
+                (Duration::from_secs(600), self.waiting(|| self.lock().lock().map(Some)))
+            }
+        };
+        self.note(|| match &result {
+            Ok(Some(guard)) => format!("holds it, as {}", guard.owner()),
+            Ok(None) => "does not get it".to_owned(),
+            Err(error) => error.to_string(),
+        });
+        self.check_time("the acquire", begun, limit);
+        let guard = match result {
+            Ok(Some(guard)) => guard,
+            Ok(None) => {
+                self.told.refused.set(self.told.refused.get() + 1);
+                self.check_refusal(begun);
+                return;
+            }
+            Err(error) => {
+                self.told.failed.set(self.told.failed.get() + 1);
+                // Where the time is too short for an answer, there is none.
+                let is_short = limit < self.world.0.net.latency() * 10 + SLACK;
+                assert!(self.world.0.has_faults || is_short, "{error}");
+                return;
+            }
+        };
+        self.told.granted.set(self.told.granted.get() + 1);
+        self.hold(&guard, begun);
+        self.release(guard);
+    }
+
+    fn waiting<R>(&self, wait: impl FnOnce() -> R) -> R {
+        let number = {
+            let mut state = self.world.state();
+            state.drawn += 1;
+            let (number, client) = (state.drawn, self.client);
+            state.waiting.push(Waiting { number, client, since: SystemClock.now() });
+            number
+        };
+        let result = wait();
+        self.world.state().waiting.retain(|waiting| waiting.number != number);
+        result
+    }
+
+    /// Is inside for a while.
+    fn hold(&self, guard: &LockGuard, asked_at: Instant) {
+        let held = self.core.holds.of_name(&LockName::parse(NAME).unwrap());
+        let own = held.into_iter().find(|hold| hold.owner.to_string() == guard.owner());
+        // Otherwise it is lost already.
+        let Some(hold) = own else {
+            assert!(self.world.0.has_faults, "it was lost at once");
+            return;
+        };
+        let number = {
+            let mut state = self.world.state();
+            state.drawn += 1;
+            let (number, client) = (state.drawn, self.client);
+            state.inside.push(Inside { number, client, hold, asked_at });
+            number
+        };
+        self.world.check();
+        let nested = (below(5) == 0).then(|| self.lock().try_lock());
+        if let Some(Err(error)) = &nested {
+            assert!(self.world.0.has_faults, "{error}");
+        }
+        sleep(one_of(&[0, 0, 0, 2, 2, 40, 700, 4500]) * Duration::from_millis(1));
+        self.world.check();
+        assert!(guard.is_held() || self.world.0.has_faults, "it was lost");
+        drop(nested);
+        self.world.state().inside.retain(|inside| inside.number != number);
+    }
+
+    fn release(&self, guard: LockGuard) {
+        let begun = SystemClock.now();
+        if below(2) == 0 {
+            self.note(|| "drops its guard".to_owned());
+            drop(guard);
+            self.check_time("the drop of a guard", begun, COMMAND_TIMEOUT * 2);
+            return;
+        }
+        self.note(|| "releases it".to_owned());
+        let released = guard.unlock();
+        self.check_time("the release", begun, COMMAND_TIMEOUT * 2);
+        if let Err(error) = released {
+            self.note(|| format!("{error}"));
+            assert!(self.world.0.has_faults, "{error}");
+            let is_expected = matches!(
+                error,
+                Error::Lost { .. } | Error::OutcomeUnknown { .. } | Error::Unreachable { .. }
+            );
+            assert!(is_expected, "{error:?}");
+        }
+    }
+
+    /// `None` is true: the server said so since the call began, and another thread was there.
+    fn check_refusal(&self, begun: Instant) {
+        let refused = self.world.0.net.refused(self.client);
+        let state = self.world.state();
+        let before = state.disengaged.iter().filter(|(_, until)| *until >= begun);
+        let others = state.engaged.iter().chain(before.map(|(other, _)| other));
+        let others: Vec<_> = others.filter(|other| **other != (self.client, self.thread)).collect();
+        // That a thread of this client has the lock, the client knows by itself.
+        let is_own = others.iter().any(|(client, _)| *client == self.client);
+        assert!(is_own || refused.is_some_and(|at| at >= begun), "the server did not say so");
+        assert!(!others.is_empty() || self.world.0.has_faults, "nobody else wants it");
+    }
+
+    /// A call ends in its time, beside that in which its process was paused.
+    fn check_time(&self, what: &str, begun: Instant, limit: Duration) {
+        let took = SystemClock.now().saturating_duration_since(begun);
+        let paused = self.world.paused(self.client, begun);
+        assert!(
+            took <= limit + SLACK + paused,
+            "{what} took {took:?}, and {limit:?} was the limit"
+        );
+    }
+}

@@ -1,0 +1,354 @@
+//! The acquires that a client counts, and the times waited and held: by kind, and by the label that
+//! the program gives a lock (DESIGN: metrics).
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+#[cfg(feature = "metrics")]
+use hashed_wheel::Histogram;
+
+use crate::error::Error;
+use crate::model::kind::Kind;
+
+/// How many labels of a client are told apart. All further ones are counted as [`OTHER`].
+const MAX_LABELS: u8 = 64;
+
+/// The label of what has one more than are told apart.
+const OTHER: &str = "other";
+
+/// What is acquired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AcquireKind {
+    /// A hold: a lock, or permits with ids.
+    Hold(Kind),
+    /// Permits that are a number.
+    Semaphore,
+    /// Nothing: a latch that is waited for.
+    Latch,
+}
+
+impl AcquireKind {
+    const COUNT: usize = Kind::ALL.len() + 2;
+
+    fn all() -> impl Iterator<Item = Self> {
+        Kind::ALL.into_iter().map(Self::Hold).chain([Self::Semaphore, Self::Latch])
+    }
+
+    /// Its place in [`all`](Self::all).
+    fn number(self) -> usize {
+        match self {
+            Self::Hold(kind) => kind.number(),
+            Self::Semaphore => Kind::ALL.len(),
+            Self::Latch => Kind::ALL.len() + 1,
+        }
+    }
+
+    /// What it is called in metrics.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Hold(kind) => kind.word(),
+            Self::Semaphore => "semaphore",
+            Self::Latch => "latch",
+        }
+    }
+}
+
+impl From<Kind> for AcquireKind {
+    fn from(kind: Kind) -> Self {
+        Self::Hold(kind)
+    }
+}
+
+/// How an acquire ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AcquireEnd {
+    Acquired,
+    /// The same, after it was refused at first.
+    Contended,
+    TimedOut,
+    Cancelled,
+    Failed,
+}
+
+impl AcquireEnd {
+    const COUNT: usize = 5;
+
+    #[cfg(feature = "metrics")]
+    pub(crate) const ALL: [Self; Self::COUNT] =
+        [Self::Acquired, Self::Contended, Self::TimedOut, Self::Cancelled, Self::Failed];
+
+    /// That of an acquire that was not granted: with an error, or at the end of its time.
+    pub(crate) fn without_grant(error: Option<&Error>) -> Self {
+        match error {
+            None => Self::TimedOut,
+            Some(Error::Cancelled { .. } | Error::Shutdown) => Self::Cancelled,
+            Some(_) => Self::Failed,
+        }
+    }
+
+    /// What it is called in metrics and events.
+    #[cfg(any(feature = "metrics", feature = "tracing"))]
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Acquired => "acquired",
+            Self::Contended => "contended",
+            Self::TimedOut => "timed_out",
+            Self::Cancelled => "cancelled",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// The number of a label in one client. Zero stands for no label.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MetricsLabel(pub(crate) u8);
+
+impl MetricsLabel {
+    pub(crate) const NONE: Self = Self(0);
+}
+
+/// All counts of a client, by label. Relaxed throughout: nothing depends on these numbers.
+#[derive(Debug)]
+pub(crate) struct AcquireCounters {
+    /// Made when a label is first used: without one, the labels, and [`OTHER`].
+    by_label: [OnceLock<Box<LabelCounters>>; MAX_LABELS as usize + 2],
+}
+
+#[derive(Debug)]
+struct LabelCounters {
+    label: Option<&'static str>,
+    /// Made when a kind is first used: the histograms of one take eight kilobytes.
+    by_kind: [OnceLock<Box<KindCounters>>; AcquireKind::COUNT],
+}
+
+/// The counts of one kind, with one label.
+#[derive(Debug, Default)]
+pub(crate) struct KindCounters {
+    ends: [AtomicU64; AcquireEnd::COUNT],
+    #[cfg(feature = "metrics")]
+    pub(crate) waited: Histogram,
+    #[cfg(feature = "metrics")]
+    pub(crate) held: Histogram,
+}
+
+/// One series of metrics.
+#[cfg(feature = "metrics")]
+#[derive(Debug)]
+pub(crate) struct Series<'a> {
+    pub(crate) label: Option<&'static str>,
+    pub(crate) kind: AcquireKind,
+    pub(crate) counters: &'a KindCounters,
+}
+
+impl Default for AcquireCounters {
+    fn default() -> Self {
+        Self { by_label: [const { OnceLock::new() }; MAX_LABELS as usize + 2] }
+    }
+}
+
+impl AcquireCounters {
+    /// The number of a label. It locks nothing, and takes longer the more labels there are.
+    pub(crate) fn label(&self, label: Option<&'static str>) -> MetricsLabel {
+        // Only metrics show labels.
+        let Some(label) = label.filter(|_| cfg!(feature = "metrics")) else {
+            return MetricsLabel::NONE;
+        };
+        for (number, slot) in (1..=MAX_LABELS).zip(self.by_label.iter().skip(1)) {
+            // The first free slot becomes this label's, unless another thread is faster.
+            if slot.get_or_init(|| LabelCounters::new(Some(label))).label == Some(label) {
+                return MetricsLabel(number);
+            }
+        }
+        MetricsLabel(MAX_LABELS + 1)
+    }
+
+    /// It was granted, `waited` after it was asked for.
+    pub(crate) fn acquired(
+        &self,
+        kind: AcquireKind,
+        label: MetricsLabel,
+        waited: impl FnOnce() -> Duration,
+        was_refused: bool,
+    ) {
+        self.ended(kind, label, AcquireEnd::Acquired);
+        if was_refused {
+            self.ended(kind, label, AcquireEnd::Contended);
+        }
+        if let Some(counters) = self.of(kind, label) {
+            counters.record_wait(waited);
+        }
+    }
+
+    pub(crate) fn ended(&self, kind: AcquireKind, label: MetricsLabel, end: AcquireEnd) {
+        if let Some(count) = self.of(kind, label).and_then(|of| of.ends.get(end as usize)) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A hold was released, handed over or lost, after its holder has had it for so long.
+    pub(crate) fn hold_ended(
+        &self,
+        kind: Kind,
+        label: MetricsLabel,
+        held_for: impl FnOnce() -> Duration,
+    ) {
+        if let Some(counters) = self.of(kind.into(), label) {
+            counters.record_hold(held_for);
+        }
+    }
+
+    fn of(&self, kind: AcquireKind, label: MetricsLabel) -> Option<&KindCounters> {
+        let slot = self.by_label.get(usize::from(label.0))?;
+        // The slot of a label was made when the label got its number.
+        let of_label =
+            slot.get_or_init(|| LabelCounters::new((label != MetricsLabel::NONE).then_some(OTHER)));
+        let of_kind = of_label.by_kind.get(kind.number())?;
+        Some(of_kind.get_or_init(Box::default))
+    }
+
+    /// How often acquires ended in which way, by kind, whatever their labels are.
+    pub(crate) fn sums(&self) -> Acquires {
+        let mut by_kind = [[0; AcquireEnd::COUNT]; AcquireKind::COUNT];
+        for of_label in self.by_label.iter().filter_map(OnceLock::get) {
+            for (sums, of_kind) in by_kind.iter_mut().zip(&of_label.by_kind) {
+                let Some(of_kind) = of_kind.get() else { continue };
+                for (sum, count) in sums.iter_mut().zip(of_kind.ends()) {
+                    *sum += count;
+                }
+            }
+        }
+        Acquires { by_kind }
+    }
+
+    /// What was counted by now, each with its number: a label and a kind keep theirs.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn series(&self) -> impl Iterator<Item = (usize, Series<'_>)> {
+        self.by_label.iter().enumerate().flat_map(|(number, slot)| {
+            let kinds = slot.get().into_iter().flat_map(|of_label| {
+                let label = of_label.label;
+                AcquireKind::all().zip(&of_label.by_kind).filter_map(move |(kind, of_kind)| {
+                    let counters = of_kind.get()?;
+                    Some((kind.number(), Series { label, kind, counters }))
+                })
+            });
+            kinds.map(move |(kind, series)| (number * AcquireKind::COUNT + kind, series))
+        })
+    }
+}
+
+impl LabelCounters {
+    fn new(label: Option<&'static str>) -> Box<Self> {
+        Box::new(Self { label, by_kind: [const { OnceLock::new() }; AcquireKind::COUNT] })
+    }
+}
+
+impl KindCounters {
+    /// By their numbers.
+    pub(crate) fn ends(&self) -> [u64; AcquireEnd::COUNT] {
+        self.ends.each_ref().map(|count| count.load(Ordering::Relaxed))
+    }
+
+    #[cfg(feature = "metrics")]
+    fn record_wait(&self, waited: impl FnOnce() -> Duration) {
+        self.waited.record(nanos(waited()), 1);
+    }
+
+    #[cfg(feature = "metrics")]
+    fn record_hold(&self, held_for: impl FnOnce() -> Duration) {
+        self.held.record(nanos(held_for()), 1);
+    }
+
+    /// Times are published, and shown nowhere else.
+    #[cfg(not(feature = "metrics"))]
+    #[expect(clippy::unused_self, reason = "the feature is off")]
+    fn record_wait(&self, _waited: impl FnOnce() -> Duration) {}
+
+    /// The same.
+    #[cfg(not(feature = "metrics"))]
+    #[expect(clippy::unused_self, reason = "the feature is off")]
+    fn record_hold(&self, _held_for: impl FnOnce() -> Duration) {}
+}
+
+/// The acquires of a client's locks, semaphores and latches, by kind and by how they ended. A
+/// nested guard is no acquire, and neither is draining a semaphore. Several permits at once are
+/// one. Each member of a multi lock or red lock counts. Of semaphores and latches, a call with an
+/// invalid name, count or lease is not counted.
+///
+/// ```
+/// use wheellock::Client;
+///
+/// let client = Client::in_memory();
+/// let guard = client.fair_lock("orders:42").lock()?;
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| assert!(client.fair_lock("orders:42").try_lock().unwrap().is_none()));
+/// });
+/// let acquires = client.stats().acquires;
+/// assert_eq!((acquires.of("fair").acquired, acquires.of("fair").timed_out), (1, 1));
+/// assert_eq!(acquires.total().acquired, 1);
+/// # drop(guard);
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Acquires {
+    by_kind: [[u64; AcquireEnd::COUNT]; AcquireKind::COUNT],
+}
+
+/// How often acquires ended in which way, in [`Acquires`].
+///
+/// ```
+/// use wheellock::Client;
+///
+/// let counts = Client::in_memory().stats().acquires.total();
+/// assert_eq!(counts.acquired + counts.timed_out + counts.cancelled + counts.failed, 0);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AcquireCounts {
+    /// The lock or the permits were granted, by the server or by another thread of this client; or
+    /// the latch was open.
+    pub acquired: u64,
+    /// Of these, those that were refused at first: another owner was ahead, too few permits were
+    /// free, or the latch was closed.
+    pub contended: u64,
+    /// The wait ended without success: its time was over, or it was a single try.
+    pub timed_out: u64,
+    /// The wait was cancelled, or the client shut down.
+    pub cancelled: u64,
+    /// The acquire was an error.
+    pub failed: u64,
+}
+
+impl Acquires {
+    /// Those of one kind: `lock`, `fair`, `fenced`, `spin`, `simple`, `read` or `write`; `permit`
+    /// of an [`ExpirableSemaphore`](crate::ExpirableSemaphore), `semaphore` of a
+    /// [`Semaphore`](crate::Semaphore); `latch`, the waits for one. Zeros for any other word.
+    #[must_use]
+    pub fn of(&self, kind: &str) -> AcquireCounts {
+        let number = AcquireKind::all().position(|one| one.word() == kind);
+        let ends = number.and_then(|number| self.by_kind.get(number)).copied();
+        counts(ends.unwrap_or_default())
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn total(&self) -> AcquireCounts {
+        let mut sums = [0; AcquireEnd::COUNT];
+        for ends in self.by_kind {
+            for (sum, count) in sums.iter_mut().zip(ends) {
+                *sum += count;
+            }
+        }
+        counts(sums)
+    }
+}
+
+fn counts(ends: [u64; AcquireEnd::COUNT]) -> AcquireCounts {
+    let [acquired, contended, timed_out, cancelled, failed] = ends;
+    AcquireCounts { acquired, contended, timed_out, cancelled, failed }
+}
+
+/// The form of a time in a histogram.
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,277 @@
+//! Wakes the tasks that await the loss of a hold, on a thread of its own (DESIGN: awaited losses).
+//!
+//! A waker is foreign code: it may block, panic, call the client or drop its last handle. The
+//! thread that finds a loss (the ticker, a renewal thread, a caller) only queues what is to be
+//! woken. The thread `lock-wakers` starts when a loss is awaited for the first time. It is not that
+//! of the callbacks, as one of those may block for long. It calls no clock.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Poll, Waker};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, bounded};
+
+use crate::error::{Error, LostReason};
+use crate::model::panics::catch_panic;
+use crate::model::sync::{Condvar, Mutex};
+
+/// The thread of one client that wakes tasks, once there is one.
+#[derive(Debug, Default)]
+pub(crate) struct WakerThread {
+    queue: Arc<WakeQueue>,
+    thread: Mutex<Option<Thread>>,
+}
+
+#[derive(Debug)]
+struct Thread {
+    id: ThreadId,
+    /// Loses its sender when the thread ends.
+    ended: Receiver<Infallible>,
+}
+
+/// The ends whose tasks are to be woken.
+#[derive(Debug, Default)]
+struct WakeQueue {
+    state: Mutex<QueueState>,
+    changed: Condvar,
+    panics: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct QueueState {
+    due: VecDeque<Arc<AwaitedEnd>>,
+    /// At this length, those that nobody awaits any more are removed.
+    prune_at: usize,
+    is_stopping: bool,
+}
+
+/// The shortest queue that is pruned.
+const LEAST_PRUNED: usize = 64;
+
+impl WakerThread {
+    /// An end that tasks can await. Starts the thread, unless it runs.
+    pub(crate) fn awaited_end(&self) -> Result<Arc<AwaitedEnd>, Error> {
+        let mut thread = self.thread.lock();
+        if thread.is_none() {
+            *thread = Some(spawn(&self.queue)?);
+        }
+        let state = EndState { end: Poll::Pending, wakers: Vec::new(), next_task: 0 };
+        Ok(Arc::new(AwaitedEnd { queue: Arc::clone(&self.queue), state: Mutex::new(state) }))
+    }
+
+    /// Wakers that panicked.
+    pub(crate) fn panics(&self) -> u64 {
+        self.queue.panics.load(Ordering::Relaxed)
+    }
+
+    /// Ends the thread once the queued tasks are woken, and waits for that for at most `timeout`. A
+    /// waker that calls this does not wait for itself.
+    pub(crate) fn stop(&self, timeout: Duration) {
+        let Some(thread) = self.thread.lock().take() else { return };
+        self.queue.state.lock().is_stopping = true;
+        self.queue.changed.notify_one();
+        if thread::current().id() != thread.id {
+            // Nothing is ever sent: it returns when the sender is dropped, or at the timeout.
+            let _ended = thread.ended.recv_timeout(timeout);
+        }
+    }
+}
+
+fn spawn(queue: &Arc<WakeQueue>) -> Result<Thread, Error> {
+    let (ends, ended) = bounded::<Infallible>(0);
+    let queue = Arc::clone(queue);
+    let thread = thread::Builder::new()
+        .name("lock-wakers".to_owned())
+        .spawn(move || {
+            while let Some(end) = queue.next() {
+                queue.wake(&end);
+            }
+            drop(ends);
+        })
+        .map_err(|error| Error::Thread { reason: error.into() })?;
+    // It is not joined: a waker may never return.
+    Ok(Thread { id: thread.thread().id(), ended })
+}
+
+impl WakeQueue {
+    fn push(&self, end: &Arc<AwaitedEnd>) {
+        let mut state = self.state.lock();
+        if state.due.len() >= state.prune_at {
+            // What is left is awaited by tasks of the program, so they bound the queue. Doubling
+            // makes the cost of an end constant.
+            state.due.retain(|end| end.is_awaited());
+            state.prune_at = LEAST_PRUNED.max(state.due.len() * 2);
+        }
+        state.due.push_back(Arc::clone(end));
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Waits for the next end. `None` if there will be none.
+    fn next(&self) -> Option<Arc<AwaitedEnd>> {
+        let mut state = self.state.lock();
+        loop {
+            match state.due.pop_front() {
+                Some(end) => return Some(end),
+                None if state.is_stopping => return None,
+                None => self.changed.wait(&mut state),
+            }
+        }
+    }
+
+    /// Calls the wakers with nothing locked. A panic is counted.
+    fn wake(&self, end: &AwaitedEnd) {
+        let wakers = mem::take(&mut end.state.lock().wakers);
+        for (_, waker) in wakers {
+            if catch_panic(|| waker.wake()).is_none() {
+                self.panics.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// The end of one guard's part in a hold, as tasks await it: the reason of a loss, or none if the
+/// guard is gone.
+#[derive(Debug)]
+pub(crate) struct AwaitedEnd {
+    queue: Arc<WakeQueue>,
+    state: Mutex<EndState>,
+}
+
+#[derive(Debug)]
+struct EndState {
+    end: Poll<Option<LostReason>>,
+    /// Those of the tasks, by number. A task that does not await it any more removes its own, so
+    /// none is left when this is dropped.
+    wakers: Vec<(u64, Waker)>,
+    next_task: u64,
+}
+
+impl AwaitedEnd {
+    /// It is there. Only the first counts. Never waits, and calls no waker.
+    pub(crate) fn come(self: &Arc<Self>, lost: Option<LostReason>) {
+        let mut state = self.state.lock();
+        if state.end.is_ready() {
+            return;
+        }
+        state.end = Poll::Ready(lost);
+        let is_awaited = !state.wakers.is_empty();
+        drop(state);
+        if is_awaited {
+            self.queue.push(self);
+        }
+    }
+
+    /// The number of one more task.
+    pub(crate) fn join(&self) -> u64 {
+        let mut state = self.state.lock();
+        state.next_task += 1;
+        state.next_task
+    }
+
+    /// The end, or this task is woken by `waker` when it comes.
+    pub(crate) fn poll(&self, task: u64, waker: &Waker) -> Poll<Option<LostReason>> {
+        // Cloned and dropped with nothing locked: both call foreign code.
+        let mut waker = waker.clone();
+        let mut state = self.state.lock();
+        if state.end.is_ready() {
+            return state.end;
+        }
+        if let Some((_, known)) = state.wakers.iter_mut().find(|(other, _)| *other == task) {
+            mem::swap(known, &mut waker);
+            drop(state);
+            drop(waker);
+        } else {
+            state.wakers.push((task, waker));
+        }
+        Poll::Pending
+    }
+
+    /// This task does not await it any more.
+    pub(crate) fn leave(&self, task: u64) {
+        let mut state = self.state.lock();
+        let index = state.wakers.iter().position(|(other, _)| *other == task);
+        let left = index.map(|index| state.wakers.swap_remove(index));
+        drop(state);
+        // With nothing locked.
+        drop(left);
+    }
+
+    fn is_awaited(&self) -> bool {
+        !self.state.lock().wakers.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    /// A task that counts how often it is woken, and first waits until it may.
+    struct Task {
+        woken: AtomicUsize,
+        called: crossbeam_channel::Sender<()>,
+        may: Receiver<()>,
+    }
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {
+            self.woken.fetch_add(1, Ordering::SeqCst);
+            self.called.send(()).unwrap();
+            let _ended = self.may.recv();
+        }
+    }
+
+    #[test]
+    fn while_a_waker_blocks_the_queue_keeps_only_what_is_awaited() {
+        let wakers = WakerThread::default();
+        let (called, calls) = bounded(1000);
+        let (go_on, may) = bounded::<()>(0);
+        let task = Arc::new(Task { woken: AtomicUsize::new(0), called, may });
+        let waker = Waker::from(Arc::clone(&task));
+        let awaited = || {
+            let end = wakers.awaited_end().unwrap();
+            let number = end.join();
+            assert!(end.poll(number, &waker).is_pending());
+            (end, number)
+        };
+        let (blocking, _) = awaited();
+        blocking.come(Some(LostReason::Expired));
+        calls.recv_timeout(LIMIT).unwrap();
+        let kept: Vec<_> = (0..100).map(|_| awaited()).collect();
+        for (end, _) in &kept {
+            end.come(None);
+        }
+        for _ in 0..10_000 {
+            let (end, number) = awaited();
+            end.come(Some(LostReason::Deleted));
+            end.leave(number);
+        }
+        assert!(wakers.queue.state.lock().due.len() <= 4 * kept.len());
+        drop(go_on);
+        for _ in &kept {
+            calls.recv_timeout(LIMIT).unwrap();
+        }
+        wakers.stop(LIMIT);
+        assert_eq!(task.woken.load(Ordering::SeqCst), 1 + kept.len());
+        drop((blocking, kept, waker));
+        assert_eq!(Arc::strong_count(&task), 1, "no waker is left");
+    }
+
+    #[test]
+    fn only_the_first_end_counts() {
+        let end = WakerThread::default().awaited_end().unwrap();
+        end.come(Some(LostReason::Expired));
+        end.come(None);
+        assert_eq!(end.poll(1, Waker::noop()), Poll::Ready(Some(LostReason::Expired)));
+    }
+}

@@ -1,0 +1,149 @@
+//! A leader election: its candidates, and who leads.
+
+use std::fmt;
+
+use crate::error::Error;
+use crate::lock::election::campaign::{Campaign, TermCallback};
+use crate::lock::election::term::Term;
+use crate::lock::guard::OwnedGuard;
+use crate::lock::lock::Lock;
+use crate::lock::spec::LockSpec;
+use crate::lock::status::status_of;
+use crate::ops::{CurrentLeader, LeaderReply};
+
+/// An election among processes, one of which leads. Cheap to make and to clone; it holds nothing by
+/// itself. From [`Client::leader_election`](crate::Client::leader_election).
+///
+/// Each process that wants to lead starts a [`Campaign`], which gives it one [`Term`] after the
+/// other. A leader that dies is followed when its lease is over, one that resigns, is dropped or
+/// shuts its client down within milliseconds. A leader that loses its lock, as after a pause that
+/// outlasted its lease, learns it by [`Term::is_leader`] and [`Term::lost`].
+///
+/// **What it does not give.** Two processes may act as the leader for a moment: one that was
+/// stopped in the middle of a step goes on with that step, and what it has sent may still be on its
+/// way. Only the resource can refuse that, by the [number](Term::number) of the term. See [the
+/// guide](crate::guide::leaders).
+///
+/// The leader holds the [`fenced_lock`](crate::Client::fenced_lock) of the election's name, so that
+/// [`force_unlock`](Lock::force_unlock) ends its term, and Redisson's `RFencedLock` may take part.
+///
+/// ```
+/// use wheellock::Client;
+///
+/// let client = Client::in_memory();
+/// let election = client.leader_election("scheduler");
+/// assert_eq!(election.leader()?, None);
+/// let campaign = election.campaign()?;
+/// let term = campaign.next_term().expect("nobody has stopped the campaign");
+/// assert_eq!(election.leader()?.unwrap().term, term.number());
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct LeaderElection {
+    spec: LockSpec,
+}
+
+/// Who leads, as the server says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leader {
+    /// The owner of the leader's hold: the [identity](crate::Client::id) of its client and the
+    /// number of the hold.
+    pub owner: String,
+    /// The [number of its term](Term::number).
+    pub term: u64,
+    /// The [label](crate::ClientBuilder::label) of its client, as in
+    /// [`Holder::label`](crate::Holder::label).
+    pub label: Option<String>,
+}
+
+impl LeaderElection {
+    pub(crate) fn new(spec: LockSpec) -> Self {
+        Self { spec }
+    }
+
+    /// Starts a campaign on a thread of its own, whose terms are to be
+    /// [taken](Campaign::next_term).
+    ///
+    /// A term that nobody takes leads all the same: a program may ask
+    /// [`Campaign::is_leader`] alone.
+    ///
+    /// # Errors
+    ///
+    /// * [`Error::InvalidName`] - permanent.
+    /// * [`Error::Thread`] - the thread cannot be started.
+    /// * [`Error::Shutdown`] - the client was shut down.
+    pub fn campaign(&self) -> Result<Campaign, Error> {
+        self.start(None)
+    }
+
+    /// The same, and calls `lead` with each term, on the campaign's thread. The term ends when
+    /// `lead` returns or panics; a panic is counted in
+    /// [`Stats::callback_panics`](crate::Stats::callback_panics).
+    ///
+    /// `lead` is to return soon when the term is over, which [`Term::lost`] tells: until then this
+    /// process does not campaign again.
+    ///
+    /// ```
+    /// use wheellock::{Client, crossbeam_channel::bounded};
+    ///
+    /// let client = Client::in_memory();
+    /// let (tell, told) = bounded(1);
+    /// let campaign = client.leader_election("scheduler").campaign_with(move |term| {
+    ///     tell.send(term.number()).ok();
+    ///     // Ends when the term is lost, or the campaign is stopped.
+    ///     term.lost().recv().ok();
+    /// })?;
+    /// assert!(told.recv().unwrap() > 0);
+    /// drop(campaign);
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`campaign`](Self::campaign).
+    pub fn campaign_with(
+        &self,
+        lead: impl FnMut(&Term) + Send + 'static,
+    ) -> Result<Campaign, Error> {
+        self.start(Some(Box::new(lead)))
+    }
+
+    fn start(&self, callback: Option<TermCallback>) -> Result<Campaign, Error> {
+        self.spec.name()?;
+        let core = self.spec.core()?;
+        // No other candidate of this client may nest its hold.
+        let candidate = core.id.next_owner().to_string();
+        let lock: Lock<OwnedGuard> = Lock::new(self.spec.clone());
+        let clock = core.clock.clone();
+        Campaign::start(lock.with_owner(&candidate), clock, callback)
+    }
+
+    /// Who leads, as the server says; `None` if nobody does. Three round trips: the leader, its
+    /// hold, and the record of its client.
+    ///
+    /// When the answer is here, another may lead.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::lock`].
+    pub fn leader(&self) -> Result<Option<Leader>, Error> {
+        let reply = self.spec.call(&CurrentLeader::new(self.spec.name()?))?;
+        let Some(LeaderReply { owner, token }) = reply else { return Ok(None) };
+        let holders = status_of(&self.spec.core()?, &self.spec.name()?)?.holders;
+        let holder = holders.into_iter().find(|holder| holder.owner == owner);
+        Ok(Some(Leader { owner, term: token, label: holder.and_then(|holder| holder.label) }))
+    }
+
+    /// The name of the election, with the client's [prefix](crate::Client::with_prefix).
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.spec.shown_name()
+    }
+}
+
+impl fmt::Debug for LeaderElection {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("LeaderElection").field("name", &self.name()).finish_non_exhaustive()
+    }
+}

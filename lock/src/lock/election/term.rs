@@ -1,0 +1,192 @@
+//! A term: the time in which a candidate leads.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::mem;
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use crate::error::{Error, LostReason};
+use crate::hold::listener::{LossListener, LossSender};
+use crate::lock::guard::OwnedGuard;
+use crate::lock::raw_guard::View;
+use crate::model::fork::HomeProcess;
+use crate::model::sync::Mutex;
+
+/// The time in which a candidate of a [`LeaderElection`](crate::LeaderElection) leads. Dropping it
+/// resigns.
+///
+/// **Ask it.** That a term has begun does not prove that it lasts: a process may be stopped, or cut
+/// off from the server, for longer than its lease. Ask [`is_leader`](Self::is_leader) before each
+/// step that only the leader may take, or select on [`lost`](Self::lost). What an earlier leader
+/// has sent may still be on its way: give the [number](Self::number) to the resource.
+///
+/// ```
+/// use wheellock::Client;
+///
+/// let client = Client::in_memory();
+/// let campaign = client.leader_election("scheduler").campaign()?;
+/// let term = campaign.next_term().expect("nobody has stopped the campaign");
+/// assert!(term.is_leader() && campaign.is_leader());
+/// term.resign()?;
+/// assert!(!campaign.is_leader());
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[must_use = "dropping a term resigns"]
+pub struct Term {
+    state: Arc<TermState>,
+    /// Closes when the term is dropped: the campaign waits for that. After the state has ended.
+    drops: Sender<Infallible>,
+}
+
+/// What a term and its campaign share.
+pub(crate) struct TermState {
+    name: String,
+    number: u64,
+    view: View,
+    lost: Receiver<LostReason>,
+    /// Until the term ends. Taken out before it is released.
+    guard: Mutex<Option<OwnedGuard>>,
+    home: HomeProcess,
+}
+
+/// What a campaign learns of a term.
+pub(crate) struct TermEnd {
+    /// Closes when the term is dropped.
+    pub(crate) dropped: Receiver<Infallible>,
+    /// Gets the reason of a loss, and closes when the hold is released.
+    pub(crate) lost: Receiver<LostReason>,
+}
+
+/// Tells the holder of the term, and the campaign.
+#[derive(Debug)]
+struct TermLoss([Arc<LossSender>; 2]);
+
+impl LossListener for TermLoss {
+    fn on_lost(&self, reason: LostReason) {
+        self.0.iter().for_each(|sender| sender.on_lost(reason));
+    }
+}
+
+impl Term {
+    /// The term that begins with this hold.
+    pub(crate) fn begin(guard: OwnedGuard) -> (Self, TermEnd) {
+        let (of_term, lost) = LossSender::new();
+        let (of_campaign, lost_too) = LossSender::new();
+        guard.raw().add_listener(Arc::new(TermLoss([of_term, of_campaign])));
+        let state = TermState {
+            name: guard.name(),
+            // The acquire of a fenced lock sees to it that there is one.
+            number: guard.token().unwrap_or(0),
+            view: guard.raw().view(),
+            lost,
+            guard: Mutex::new(Some(guard)),
+            home: HomeProcess::new(),
+        };
+        let (drops, dropped) = bounded(0);
+        let term = Self { state: Arc::new(state), drops };
+        (term, TermEnd { dropped, lost: lost_too })
+    }
+
+    pub(crate) fn state(&self) -> &Arc<TermState> {
+        &self.state
+    }
+
+    /// The number of the term: the fencing token of its hold. Every later term of this election, of
+    /// any leader, has a larger one. A resource that remembers the largest it has seen, and
+    /// refuses requests with a smaller one, is safe from a leader of the past.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.state.number
+    }
+
+    /// Whether this candidate leads for certain. Local: no round trip.
+    ///
+    /// It is `false` at the first instruction after a pause that outlasted the lease, and stays so.
+    /// In the child of a fork it is `false`.
+    #[must_use]
+    pub fn is_leader(&self) -> bool {
+        self.state.is_leader()
+    }
+
+    /// A channel that gets one message if the term is lost: the reason. It closes without one when
+    /// the term is over for another reason: it was [resigned](Self::resign), or its campaign was
+    /// stopped. In the child of a fork it gives nothing.
+    #[must_use]
+    pub fn lost(&self) -> &Receiver<LostReason> {
+        &self.state.lost
+    }
+
+    /// Ends the term. Another candidate is woken, and leads within milliseconds. This one campaigns
+    /// again after a second, so that those that wait come first.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::unlock`](crate::LockGuard::unlock): [`Error::Lost`] if it did not lead any
+    /// more. The term is over in any case.
+    pub fn resign(self) -> Result<(), Error> {
+        self.state.end_by(OwnedGuard::unlock)
+    }
+}
+
+impl TermState {
+    pub(crate) fn is_leader(&self) -> bool {
+        self.home.is_current() && self.view.is_held()
+    }
+
+    /// Whether the hold was lost, and not released.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.view.was_lost()
+    }
+
+    /// Ends the term, as dropping its guard does.
+    pub(crate) fn end(&self) {
+        // A release that is not acknowledged is finished in the background.
+        let _ended = self.end_by(|guard| {
+            drop(guard);
+            Ok(())
+        });
+    }
+
+    fn end_by(&self, release: impl FnOnce(OwnedGuard) -> Result<(), Error>) -> Result<(), Error> {
+        if !self.home.is_current() {
+            // The mutex is the parent's, and so is the hold.
+            return Err(Error::Lost { name: self.name.clone(), reason: LostReason::Forked });
+        }
+        // Taken in a statement of its own: it is released with nothing locked.
+        let guard = self.guard.lock().take();
+        match guard {
+            Some(guard) => release(guard),
+            None => Err(self.view.lost()),
+        }
+    }
+}
+
+impl Drop for Term {
+    fn drop(&mut self) {
+        self.state.end();
+        if !self.state.home.is_current() {
+            // The parent's channel, and its guard.
+            mem::forget(Arc::clone(&self.state));
+            mem::forget(self.drops.clone());
+        }
+    }
+}
+
+impl fmt::Debug for Term {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.state, formatter)
+    }
+}
+
+impl fmt::Debug for TermState {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Term")
+            .field("name", &self.name)
+            .field("number", &self.number)
+            .field("is_leader", &self.is_leader())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,201 @@
+//! A job: runs a closure once for each slot, on one process of all (DESIGN: jobs).
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{Error, LostReason};
+use crate::lock::acquire::acquire;
+use crate::lock::guard::LockGuard;
+use crate::lock::jobs::outcome::RunOutcome;
+use crate::lock::jobs::run::JobRun;
+use crate::lock::spec::{LockSpec, Nesting};
+use crate::model::kind::Kind;
+use crate::model::lease::Lease;
+use crate::model::name::{LockName, Prefix};
+use crate::model::owner::LocalHolder;
+use crate::model::wait::Wait;
+use crate::ops::{BeginRun, FinishRun, HasRun, JobKeys, RunBegun};
+use crate::runtime::client_core::ClientCore;
+
+/// A job that runs once for each slot, on one process of all. Cheap to make, to clone and to
+/// share; it holds nothing by itself. From [`Client::job`](crate::Client::job).
+///
+/// A slot is a text that says which run is meant, mostly a time: `2026-11-23` for a nightly job,
+/// `2026-11-23T14:05` for one that runs every five minutes. Every process computes it for itself
+/// and calls [`run_once`](Self::run_once); one of them runs the closure. A slot that has run is
+/// remembered for the [retention](Self::with_retention). A run that fails, panics or dies may be
+/// taken over, up to a [number of attempts](Self::with_max_attempts). Runs of two slots do not
+/// exclude each other.
+///
+/// **What it gives.** While all is well the closure runs once for each slot. A run whose process
+/// is stopped for longer than its lease, or cut off from the server, is taken over, and may still
+/// be at work: give the [token](JobRun::token) to the resource, and [check](JobRun::check) before
+/// each step that must not happen twice. A process that dies between its work and the record of it
+/// has worked, and the slot runs again. See [the guide](crate::guide::jobs).
+///
+/// ```
+/// use wheellock::{Client, RunOutcome};
+///
+/// let job = Client::in_memory().job("report");
+/// let mut runs = 0;
+/// for _ in 0..3 {
+///     let _outcome = job.run_once("2026-11-23", |_run| {
+///         runs += 1;
+///         Ok::<_, std::io::Error>(())
+///     })?;
+/// }
+/// assert_eq!(runs, 1);
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Job {
+    core: Arc<ClientCore>,
+    name: Result<LockName, Error>,
+    retention: Result<Lease, Error>,
+    max_attempts: u32,
+}
+
+/// A week: longer than a process that missed a slot asks for it.
+const RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
+const MAX_ATTEMPTS: u32 = 3;
+
+impl Job {
+    pub(crate) fn new(core: Arc<ClientCore>, prefix: &Prefix, name: &str) -> Self {
+        let (name, retention) = (prefix.name(name), Lease::new(RETENTION));
+        Self { core, name, retention, max_attempts: MAX_ATTEMPTS }
+    }
+
+    /// The same job, whose slots are remembered for `retention`, from the begin of the last attempt
+    /// and from the end of the run. A week unless it is set.
+    ///
+    /// It must be longer than the time in which any process may ask for a slot: a slot that is
+    /// forgotten runs again. It is between 10 ms and a hundred years; otherwise a run is an
+    /// [`Error::InvalidLease`].
+    #[must_use]
+    pub fn with_retention(mut self, retention: Duration) -> Self {
+        self.retention = Lease::new(retention);
+        self
+    }
+
+    /// The same job, whose slots are tried `attempts` times at most, by all processes together.
+    /// Three unless it is set; zero is one.
+    #[must_use]
+    pub fn with_max_attempts(mut self, attempts: u32) -> Self {
+        self.max_attempts = attempts.max(1);
+        self
+    }
+
+    /// Runs `run` on this thread if the slot has not run and runs nowhere else, and records that it
+    /// has run. Does not wait for a run elsewhere.
+    ///
+    /// A panic of `run` goes on through this call; the attempt counts as one that failed.
+    ///
+    /// # Errors
+    ///
+    /// As [`run_once_with`](Self::run_once_with).
+    pub fn run_once<T, E>(
+        &self,
+        slot: &str,
+        run: impl FnOnce(&JobRun<'_>) -> Result<T, E>,
+    ) -> Result<RunOutcome<T, E>, Error> {
+        self.run_once_with(slot, Wait::none(), run)
+    }
+
+    /// The same, but while the slot runs elsewhere it waits for the outcome as long as
+    /// [`wait`](Wait) says: if that run succeeds it is [`RanAlready`](RunOutcome::RanAlready), and
+    /// if it fails or its process dies, it is taken over here.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::try_lock_with`](crate::Lock::try_lock_with), and [`Error::InvalidName`] for an
+    /// empty slot. `run` was not called then. What happens after it was called is the outcome.
+    #[expect(single_use_lifetimes, reason = "it cannot be elided in an `impl Trait`")]
+    pub fn run_once_with<'a, T, E>(
+        &self,
+        slot: &str,
+        wait: impl Into<Wait<'a>>,
+        run: impl FnOnce(&JobRun<'_>) -> Result<T, E>,
+    ) -> Result<RunOutcome<T, E>, Error> {
+        // 1. What the record says. Most calls end here.
+        let (keys, retention) = (self.keys(slot)?, self.retention.clone()?);
+        let spec = self.spec(&keys);
+        let has_run = HasRun(Arc::clone(&keys.record));
+        if spec.call(&has_run)? {
+            return Ok(RunOutcome::RanAlready);
+        }
+        // 2. The lock of the slot, whose holder alone writes the record.
+        let wait = wait.into().begin(&*spec.core()?.clock);
+        let Some(raw) = acquire(&spec.core()?, &spec, &LocalHolder::current_thread(), wait)? else {
+            // It may have been recorded meanwhile.
+            let has_run = spec.call(&has_run)?;
+            return Ok(if has_run { RunOutcome::RanAlready } else { RunOutcome::RunningElsewhere });
+        };
+        // 3. The attempt. Whatever ends it releases the lock, a panic of the closure too.
+        let begin = BeginRun {
+            keys: keys.clone(),
+            owner: raw.hold_owner().clone(),
+            max_attempts: self.max_attempts,
+            retention,
+        };
+        let guard = LockGuard::new(raw);
+        let (attempt, token) = match spec.call(&begin)? {
+            RunBegun::Begun { attempt, token } => (attempt, token),
+            RunBegun::RanAlready => return Ok(RunOutcome::RanAlready),
+            RunBegun::AttemptsUsedUp => return Ok(RunOutcome::AttemptsUsedUp),
+            RunBegun::NotHeld => return Err(lost(&guard)),
+        };
+        // 4. The run, and its record.
+        let this_run = JobRun::new(guard, slot, attempt, token);
+        let value = match run(&this_run) {
+            Ok(value) => value,
+            Err(error) => return Ok(RunOutcome::Failed(error)),
+        };
+        let finish = FinishRun { keys, owner: begin.owner, retention };
+        Ok(match spec.call(&finish) {
+            Ok(true) => RunOutcome::Ran(value),
+            Ok(false) => RunOutcome::Unrecorded { value, error: lost(&this_run.into_guard()) },
+            Err(error) => RunOutcome::Unrecorded { value, error },
+        })
+    }
+
+    /// All keys are in the slot of the job's name.
+    fn keys(&self, slot: &str) -> Result<JobKeys, Error> {
+        let name = self.name.clone()?;
+        if slot.is_empty() {
+            let reason = "the slot of a job is empty".to_owned();
+            return Err(Error::InvalidName { name: name.shown(), reason });
+        }
+        let lock = LockName::parse(&name.job("lock", slot))?;
+        Ok(JobKeys {
+            lock,
+            record: Arc::from(name.job("record", slot)),
+            tokens: name.prefixed("wheellock_job_token"),
+        })
+    }
+
+    fn spec(&self, keys: &JobKeys) -> LockSpec {
+        let (core, prefix) = (Arc::clone(&self.core), Prefix::new(""));
+        let mut spec = LockSpec::new(core, Kind::Reentrant, prefix, keys.lock.as_str());
+        // A run does not run its own slot.
+        spec.nesting = Nesting::Contends;
+        spec
+    }
+}
+
+/// How the lock of a run was lost, which the server does not have.
+fn lost(guard: &LockGuard) -> Error {
+    let deleted = || Error::Lost { name: guard.name(), reason: LostReason::Deleted };
+    guard.check().err().unwrap_or_else(deleted)
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name.as_ref().map(LockName::shown);
+        formatter
+            .debug_struct("Job")
+            .field("name", &name)
+            .field("max_attempts", &self.max_attempts)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,434 @@
+//! Who holds a lock and who waits for it, as the server and the clients' records say
+//! (DESIGN: holders).
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::process;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::model::name::LockName;
+use crate::model::owner::OwnerText;
+use crate::model::wait::Wait;
+use crate::model::wait_mode::{WaitMode, WakeHint};
+use crate::ops::client_record::{ReadRecord, Record, record_key};
+use crate::ops::inspect::{Inspect, Inspected, InspectedContent};
+use crate::ops::{Operation, WRITE};
+use crate::runtime::client_core::ClientCore;
+use crate::runtime::named::map_failure;
+use crate::runtime::wait::Turn;
+
+/// How many records of clients are read for one status.
+const MOST_RECORDS: usize = 100;
+
+/// What is known of the holder of a lock: what [`Lock::holder`](crate::Lock::holder) returns.
+///
+/// ```
+/// use wheellock::{Client, HolderKind, Memory};
+///
+/// let client = Client::builder().in_memory(&Memory::new()).label("billing on db3").build()?;
+/// let lock = client.lock("orders:42");
+/// let guard = lock.lock()?;
+/// let holder = lock.holder()?.unwrap();
+/// assert_eq!(holder.owner, guard.owner());
+/// assert_eq!(holder.kind, HolderKind::Wheellock);
+/// assert_eq!(holder.label.as_deref(), Some("billing on db3"));
+/// assert_eq!(holder.watched, Some(true));
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// Its owner, as it is on the server: what [`LockGuard::owner`](crate::LockGuard::owner)
+    /// returns there. A UUID of the client, and a number; Redisson's number is that of the thread.
+    pub owner: String,
+    /// Which library it uses.
+    pub kind: HolderKind,
+    /// The [label](crate::ClientBuilder::label) of its client. Unknown of Redisson's, of a client
+    /// that has had the lock for less than about a second, and of one that may not write its
+    /// record.
+    pub label: Option<String>,
+    /// The process id of its client, where the label is known.
+    pub process: Option<u32>,
+    /// For how long it has held the lock, where the label is known: since it asked the server that
+    /// granted it, by the server's clock. For a fair lock, since its wait began. Threads that [hand
+    /// the lock over](crate::ClientBuilder::hand_over_budget) to each other are one holder.
+    pub held_for: Option<Duration>,
+    /// How long the lock is held unless it is renewed; [`Duration::MAX`] if its key has no expiry.
+    /// Readers of a read-write lock have one key, so this is the longest of them.
+    pub remaining: Duration,
+    /// Whether the hold was watched, that is, renewed until it is released, when it was granted.
+    /// Unknown of Redisson's.
+    pub watched: Option<bool>,
+    /// How often it is nested. Of a hold whose release is under way it may be one too many.
+    pub count: u32,
+    /// Whether it shares the lock with others: a reader of a read-write lock.
+    pub shared: bool,
+}
+
+/// The library that a holder uses, by its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HolderKind {
+    /// This one.
+    Wheellock,
+    /// Redisson, or another program that speaks its protocol.
+    Redisson,
+}
+
+impl fmt::Display for HolderKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Self::Wheellock => "wheellock",
+            Self::Redisson => "redisson",
+        })
+    }
+}
+
+/// What waits for a lock: what [`Lock::waiters`](crate::Lock::waiters) returns.
+///
+/// ```
+/// use wheellock::Client;
+///
+/// let client = Client::in_memory();
+/// let waiters = client.lock("orders:42").waiters()?;
+/// assert_eq!(waiters.here, 0);
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Waiters {
+    /// Threads of this client that wait.
+    pub here: usize,
+    /// Waiters elsewhere. In the queue of a fair lock each thread counts. Of other locks, each
+    /// client counts once, however many of its threads wait: those that are subscribed to the
+    /// lock's messages on this server, a moment longer than they wait. A `simple_lock` and a
+    /// `spin_lock` have no messages, and nobody knows who polls. `None` if the server does not say:
+    /// in memory, and if the user lacks the permission `pubsub|numsub`.
+    pub elsewhere: Option<usize>,
+    /// The queue of a fair lock, the next one first, up to 1,000. One that has died stays in it
+    /// until its turn comes.
+    pub queue: Vec<QueuedOwner>,
+}
+
+/// A place in the queue of a fair lock, in [`Waiters::queue`].
+///
+/// ```
+/// use wheellock::Client;
+///
+/// let lock = Client::in_memory().fair_lock("orders:42");
+/// for waiter in lock.waiters()?.queue {
+///     println!("{} ({})", waiter.owner, waiter.label.unwrap_or_default());
+/// }
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueuedOwner {
+    /// The owner that the hold will have.
+    pub owner: String,
+    /// Which library it uses.
+    pub kind: HolderKind,
+    /// The label of its client, as in [`Holder::label`].
+    pub label: Option<String>,
+    /// For how long it has waited, where the label is known.
+    pub waits_for: Option<Duration>,
+}
+
+/// Of what kind a lock is, as its keys on the server show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LockKind {
+    /// A [`lock`](crate::Client::lock), or one of those with the same keys.
+    Lock,
+    /// A [`fair_lock`](crate::Client::fair_lock) that others wait for. Without waiters it looks
+    /// like a `lock`.
+    Fair,
+    /// A [`fenced_lock`](crate::Client::fenced_lock): there is a counter of tokens.
+    Fenced,
+    /// A [`read_write_lock`](crate::Client::read_write_lock).
+    ReadWrite,
+    /// A [`simple_lock`](crate::Client::simple_lock).
+    Simple,
+    /// An [`expirable_semaphore`](crate::Client::expirable_semaphore) that has lent permits.
+    ExpirableSemaphore,
+    /// A number: a [`semaphore`](crate::Client::semaphore), a
+    /// [`count_down_latch`](crate::Client::count_down_latch), or one of another program.
+    Number,
+}
+
+impl fmt::Display for LockKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Self::Lock => "lock",
+            Self::Fair => "fair",
+            Self::Fenced => "fenced",
+            Self::ReadWrite => "read-write",
+            Self::Simple => "simple",
+            Self::ExpirableSemaphore => "expirable-semaphore",
+            Self::Number => "number",
+        })
+    }
+}
+
+/// All that is known of the lock of one name: what [`Client::status`](crate::Client::status)
+/// returns.
+///
+/// ```
+/// use wheellock::{Client, LockKind};
+///
+/// let client = Client::in_memory();
+/// let _reading = client.read_write_lock("prices").read_lock().lock()?;
+/// let status = client.status("prices")?;
+/// assert_eq!(status.kind, Some(LockKind::ReadWrite));
+/// assert_eq!(status.holders.len(), 1);
+/// assert!(status.holders[0].shared);
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockStatus {
+    /// The full name.
+    pub name: String,
+    /// `None` if nobody holds it, and nobody waits in its queue.
+    pub kind: Option<LockKind>,
+    /// Its holders, up to 1,000 of them. Several are readers. Of a semaphore they are not known.
+    pub holders: Vec<Holder>,
+    /// How many there are.
+    pub holder_count: usize,
+    /// The value, if it is a [`LockKind::Number`] or an expirable semaphore: free permits, or a
+    /// latch's count.
+    pub number: Option<i64>,
+    /// Who waits.
+    pub waiters: Waiters,
+}
+
+impl LockStatus {
+    /// The channel whose messages report changes of it.
+    fn channel(&self, name: &LockName) -> Arc<str> {
+        match self.kind {
+            Some(LockKind::ReadWrite) => name.read_write_channel(),
+            Some(LockKind::ExpirableSemaphore | LockKind::Number) => name.semaphore_channel(),
+            _ => name.channel(),
+        }
+    }
+
+    /// Whether something else has come about, and not only time has passed. The number of waiters
+    /// elsewhere is left out.
+    fn differs(&self, before: &Self) -> bool {
+        let owners = |status: &Self| {
+            let mut owners: Vec<_> = status
+                .holders
+                .iter()
+                .map(|holder| (holder.owner.clone(), holder.count, holder.shared))
+                .collect();
+            owners.sort();
+            owners
+        };
+        let queue = |status: &Self| {
+            status.waiters.queue.iter().map(|waiter| waiter.owner.clone()).collect::<Vec<_>>()
+        };
+        let numbers =
+            |status: &Self| (status.kind, status.holder_count, status.number, status.waiters.here);
+        numbers(self) != numbers(before)
+            || owners(self) != owners(before)
+            || queue(self) != queue(before)
+    }
+}
+
+/// Waits until the status of `name` differs from `before`. `None` if it did not in that time.
+pub(crate) fn next_change(
+    core: &Arc<ClientCore>,
+    name: &LockName,
+    before: &LockStatus,
+    wait: Wait<'_>,
+) -> Result<Option<LockStatus>, Error> {
+    let (channel, wait) = (before.channel(name), wait.begin(&*core.clock));
+    let mut waiter = core.waits.join(&core.store, &channel, WaitMode::Watching, wait, None, None);
+    // While this client's own subscription begins or ends, it may count among those elsewhere. So
+    // a new number has to be seen twice.
+    let mut last = before.waiters.elsewhere;
+    loop {
+        match waiter.turn() {
+            Turn::AskServer => match status_of(core, name) {
+                Ok(status) => {
+                    let elsewhere = status.waiters.elsewhere;
+                    let is_new = elsewhere != before.waiters.elsewhere && elsewhere == last;
+                    if is_new || status.differs(before) {
+                        waiter.granted(WakeHint::MayTry);
+                        return Ok(Some(status));
+                    }
+                    last = elsewhere;
+                    waiter.refused(None, WakeHint::MayTry);
+                }
+                Err(error) => return core.end_of_wait(waiter.failed(error), name),
+            },
+            // It has no siblings, and is given nothing.
+            Turn::CheckSiblings | Turn::HandedOver(_) | Turn::Close(_) => {}
+            Turn::End(end) => return core.end_of_wait(end, name),
+        }
+    }
+}
+
+/// Asks the server about `name`. An error if its key has something else.
+pub(crate) fn status_of(core: &Arc<ClientCore>, name: &LockName) -> Result<LockStatus, Error> {
+    find_status(core, name)?.ok_or_else(|| Error::WrongType { name: name.shown() })
+}
+
+/// The same. `None` if its key has something else.
+pub(crate) fn find_status(
+    core: &Arc<ClientCore>,
+    name: &LockName,
+) -> Result<Option<LockStatus>, Error> {
+    let inspected = call(core, &Inspect::new(name), name)?;
+    let remaining = inspected.lives.unwrap_or_default();
+    let Some((kind, number)) = kind_of(&inspected) else { return Ok(None) };
+    let (owners, holder_count) = match inspected.content {
+        InspectedContent::Owners { owners, count, .. } => (owners, count),
+        InspectedContent::Text(owner) if number.is_none() => (vec![(owner, 1)], 1),
+        _ => (Vec::new(), 0),
+    };
+    let mut clients = Clients { core, name, known: BTreeMap::new() };
+    let is_read_write = kind == Some(LockKind::ReadWrite);
+    let mut holders = Vec::with_capacity(owners.len());
+    for (field, count) in owners {
+        let owner = field.strip_suffix(WRITE).unwrap_or(&field);
+        let shared = is_read_write && owner.len() == field.len();
+        holders.push(clients.holder(owner, count, remaining, shared)?);
+    }
+    let mut queue = Vec::with_capacity(inspected.queue.len());
+    for owner in inspected.queue {
+        queue.push(clients.queued(owner)?);
+    }
+    let waiters = waiters(core, name, queue, inspected.subscribers);
+    let name = name.as_str().to_owned();
+    Ok(Some(LockStatus { name, kind, holders, holder_count, number, waiters }))
+}
+
+/// The kind, and the number that it may be. `None` if it is neither a lock nor free.
+fn kind_of(inspected: &Inspected) -> Option<(Option<LockKind>, Option<i64>)> {
+    let is_queued = !inspected.queue.is_empty();
+    match &inspected.content {
+        InspectedContent::Nothing => Some((is_queued.then_some(LockKind::Fair), None)),
+        InspectedContent::Owners { mode: Some(_), .. } => Some((Some(LockKind::ReadWrite), None)),
+        InspectedContent::Owners { .. } if is_queued => Some((Some(LockKind::Fair), None)),
+        InspectedContent::Owners { .. } if inspected.has_token => {
+            Some((Some(LockKind::Fenced), None))
+        }
+        InspectedContent::Owners { .. } => Some((Some(LockKind::Lock), None)),
+        InspectedContent::Text(text) => match text.parse() {
+            Ok(number) if inspected.has_permit_leases => {
+                Some((Some(LockKind::ExpirableSemaphore), Some(number)))
+            }
+            Ok(number) => Some((Some(LockKind::Number), Some(number))),
+            Err(_) => Some((Some(LockKind::Simple), None)),
+        },
+        InspectedContent::Other => None,
+    }
+}
+
+/// Who waits, here and elsewhere.
+fn waiters(
+    core: &ClientCore,
+    name: &LockName,
+    queue: Vec<QueuedOwner>,
+    subscribers: [Option<u64>; 3],
+) -> Waiters {
+    let own = core.id.to_string();
+    let queued_here = queue.iter().filter(|waiter| waiter.owner.starts_with(&own)).count();
+    let mut here = core.waits.waiting_on(&name.prefixed("polled")).threads;
+    let mut elsewhere: Option<usize> = Some(0);
+    let channels = [name.channel(), name.read_write_channel(), name.semaphore_channel()];
+    for (channel, subscribers) in channels.iter().zip(subscribers) {
+        let waiting = core.waits.waiting_on(channel);
+        here += waiting.threads;
+        let others = subscribers.map(|all| all.saturating_sub(u64::from(waiting.is_subscribed)));
+        let others = others.map(|others| usize::try_from(others).unwrap_or(usize::MAX));
+        elsewhere = elsewhere.zip(others).map(|(before, others)| before.saturating_add(others));
+    }
+    let queued_elsewhere = queue.len() - queued_here;
+    Waiters {
+        here: here + queued_here,
+        elsewhere: elsewhere.map(|others| others.saturating_add(queued_elsewhere)),
+        queue,
+    }
+}
+
+fn call<O: Operation>(
+    core: &ClientCore,
+    operation: &O,
+    name: &LockName,
+) -> Result<O::Reply, Error> {
+    map_failure(core.call(operation), operation, name).map(|answer| answer.reply)
+}
+
+/// The clients of one status, each of whose records is read once.
+struct Clients<'a> {
+    core: &'a ClientCore,
+    name: &'a LockName,
+    known: BTreeMap<String, Option<Record>>,
+}
+
+impl Clients<'_> {
+    fn holder(
+        &mut self,
+        owner: &str,
+        count: u32,
+        remaining: Duration,
+        shared: bool,
+    ) -> Result<Holder, Error> {
+        let parsed = OwnerText::parse(owner);
+        let record = self.record_of(parsed)?;
+        Ok(Holder {
+            owner: owner.to_owned(),
+            kind: kind_of_holder(parsed),
+            label: record.as_ref().map(|record| record.label.clone()),
+            process: record.as_ref().map(|record| record.process),
+            held_for: since(parsed, record.as_ref()),
+            remaining,
+            watched: parsed.and_then(|owner| owner.drawn).map(|(_, watched)| watched),
+            count,
+            shared,
+        })
+    }
+
+    fn queued(&mut self, owner: String) -> Result<QueuedOwner, Error> {
+        let parsed = OwnerText::parse(&owner);
+        let record = self.record_of(parsed)?;
+        let (kind, waits_for) = (kind_of_holder(parsed), since(parsed, record.as_ref()));
+        Ok(QueuedOwner { kind, label: record.map(|record| record.label), waits_for, owner })
+    }
+
+    fn record_of(&mut self, owner: Option<OwnerText<'_>>) -> Result<Option<Record>, Error> {
+        let Some(owner) = owner else { return Ok(None) };
+        if let Some(record) = self.known.get(owner.client) {
+            return Ok(record.clone());
+        }
+        let record = if owner.client == self.core.id.to_string() {
+            Some(self.own_record())
+        } else if self.known.len() < MOST_RECORDS {
+            call(self.core, &ReadRecord(record_key(owner.client)), self.name)?
+        } else {
+            None
+        };
+        self.known.insert(owner.client.to_owned(), record.clone());
+        Ok(record)
+    }
+
+    /// That of this client, which need not have written it.
+    fn own_record(&self) -> Record {
+        let age = self.core.now().saturating_duration_since(self.core.id.started());
+        Record { label: self.core.watchdog.label().to_owned(), process: process::id(), age }
+    }
+}
+
+fn kind_of_holder(owner: Option<OwnerText<'_>>) -> HolderKind {
+    if owner.is_some() { HolderKind::Wheellock } else { HolderKind::Redisson }
+}
+
+/// How long ago the owner was drawn.
+fn since(owner: Option<OwnerText<'_>>, record: Option<&Record>) -> Option<Duration> {
+    let (drawn, _) = owner?.drawn?;
+    Some(record?.age.saturating_sub(drawn))
+}

@@ -1,0 +1,30 @@
+//! What a client is called unless the program says otherwise.
+
+use std::env;
+use std::path::Path;
+use std::process;
+use std::sync::Arc;
+
+/// The program's name, the host, and the process id: `backup, db3:4711`.
+pub(crate) fn default_label() -> Arc<str> {
+    let program = env::args_os().next();
+    let program = program.as_deref().and_then(|path| Path::new(path).file_name());
+    let program = program.map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    Arc::from(format!("{}, {}:{}", shortened(&program), shortened(&host()), process::id()))
+}
+
+#[cfg(target_os = "linux")]
+fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn host() -> String {
+    let name = ["HOSTNAME", "COMPUTERNAME"].into_iter().find_map(env::var_os);
+    name.map_or_else(|| "localhost".to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+/// At most 64 characters, without those that would disturb a terminal.
+fn shortened(text: &str) -> String {
+    text.chars().filter(|letter| !letter.is_control()).take(64).collect()
+}

@@ -1,0 +1,120 @@
+//! The record of a client: what it says of itself, for those who ask who holds a lock
+//! (DESIGN: holders).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ops::keyspace::{Keyspace, WrongType};
+use crate::ops::operation::{Argument, Operation, Request, Script};
+use crate::ops::value::{FromReply, Unexpected, Value};
+
+/// The key of a client's record. It has no prefix: its readers know the client's identity only.
+pub(crate) fn record_key(client: &str) -> Arc<str> {
+    Arc::from(format!("wheellock_client:{client}"))
+}
+
+/// Writes the record.
+#[derive(Clone, Debug)]
+pub(crate) struct WriteRecord {
+    pub(crate) key: Arc<str>,
+    pub(crate) label: Arc<str>,
+    pub(crate) process: u32,
+    /// How long ago the client started.
+    pub(crate) age: Duration,
+    /// Zero removes it.
+    pub(crate) lifetime: Duration,
+}
+
+static WRITE: Script = Script::new(include_str!("scripts/client_record.lua"));
+
+impl Operation for WriteRecord {
+    type Reply = bool;
+
+    fn request(&self) -> Request<'_> {
+        let arguments = vec![
+            Argument::NotAfter,
+            Argument::Text(&self.label),
+            Argument::Number(i64::from(self.process)),
+            Argument::millis(millis(self.age)),
+            Argument::millis(millis(self.lifetime)),
+        ];
+        Request::script("write the client's record", &WRITE, vec![&*self.key], arguments)
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        let age = i64::try_from(millis(self.age)).unwrap_or(i64::MAX);
+        let started = keyspace.now().0.saturating_sub(age);
+        keyspace.hash_set(&self.key, LABEL, &self.label)?;
+        keyspace.hash_set(&self.key, PROCESS, self.process)?;
+        keyspace.hash_set(&self.key, STARTED, started)?;
+        keyspace.expire(&self.key, i64::try_from(millis(self.lifetime)).unwrap_or(i64::MAX));
+        Ok(Value::Integer(1))
+    }
+}
+
+const LABEL: &str = "label";
+const PROCESS: &str = "process";
+const STARTED: &str = "started";
+
+/// Reads a record.
+#[derive(Clone, Debug)]
+pub(crate) struct ReadRecord(pub(crate) Arc<str>);
+
+/// What a client says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) label: String,
+    pub(crate) process: u32,
+    /// How long ago the client started, by the server's clock.
+    pub(crate) age: Duration,
+}
+
+static READ: Script = Script::new(include_str!("scripts/client_record_of.lua"));
+
+impl FromReply for Option<Record> {
+    fn from_reply(value: Value) -> Result<Self, Unexpected> {
+        if let Value::Array(parts) = &value {
+            match parts.as_slice() {
+                [] => return Ok(None),
+                [Value::Text(label), Value::Integer(process), Value::Integer(age)] => {
+                    let label = label.clone();
+                    let process = u32::try_from(*process).unwrap_or(0);
+                    // The server's clock may have been set back since it was written.
+                    let age = Duration::from_millis(u64::try_from(*age).unwrap_or(0));
+                    return Ok(Some(Record { label, process, age }));
+                }
+                _ => {}
+            }
+        }
+        Err(Unexpected(value))
+    }
+}
+
+impl Operation for ReadRecord {
+    type Reply = Option<Record>;
+
+    fn request(&self) -> Request<'_> {
+        Request::script("read a client's record", &READ, vec![&*self.0], Vec::new())
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        let label = keyspace.hash_get(&self.0, LABEL)?;
+        let mut number = |field| {
+            let text = keyspace.hash_get(&self.0, field)?;
+            Ok(text.and_then(|text| text.parse::<i64>().ok()))
+        };
+        let (process, started) = (number(PROCESS)?, number(STARTED)?);
+        let parts = match (label, process, started) {
+            (Some(label), Some(process), Some(started)) => {
+                let age = keyspace.now().0 - started;
+                vec![Value::Text(label), Value::Integer(process), Value::Integer(age)]
+            }
+            _ => Vec::new(),
+        };
+        Ok(Value::Array(parts))
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

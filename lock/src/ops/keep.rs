@@ -1,0 +1,188 @@
+//! Keep: ends a hold whose key stays for a while, and wakes the waiters, which read how long.
+//!
+//! The key stays under another owner, which nobody renews, nests or releases: the hold's with
+//! [`KEPT`] behind it. So a copy of this command finds that it is done, and a late renewal, acquire
+//! or plain release of the hold finds nothing of its own (DESIGN: shortest hold).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::model::kind::Layout;
+use crate::model::name::LockName;
+use crate::model::owner::Owner;
+use crate::ops::keyspace::{Keyspace, WrongType};
+use crate::ops::operation::{ALL, Argument, Operation, Request, Script, UNLOCKED, WRITE};
+use crate::ops::read_write::{LEVEL, MODE, Mode, level, levels, longest_level};
+use crate::ops::release::{Released, other_or_nothing, with_time};
+use crate::ops::value::Value;
+
+/// The ending of the owner under which a released hold stays.
+const KEPT: &str = ":kept";
+
+/// Ends a hold. Its key stays for `left`, whatever its lease was.
+#[derive(Clone, Debug)]
+pub(crate) struct Keep {
+    pub(crate) layout: Layout,
+    pub(crate) name: LockName,
+    pub(crate) owner: Owner,
+    pub(crate) left: Duration,
+    pub(crate) wakes: Wakes,
+}
+
+/// Who is told of it.
+#[derive(Clone, Debug)]
+pub(crate) enum Wakes {
+    /// The waiters poll.
+    Nobody,
+    Channel(Arc<str>),
+    /// The first of a fair lock's queue, on its own channel, which begins with that of the lock.
+    Head {
+        queue: Arc<str>,
+        channel: Arc<str>,
+    },
+}
+
+static COUNTED: Script = Script::new(include_str!("scripts/keep.lua"));
+static TEXT: Script = Script::new(include_str!("scripts/simple_keep.lua"));
+static READER: Script = Script::new(include_str!("scripts/read_keep.lua"));
+static WRITER: Script = Script::new(include_str!("scripts/write_keep.lua"));
+
+impl Keep {
+    /// The owner as the server has it.
+    fn field(&self) -> String {
+        let ending = if self.layout == Layout::Writer { WRITE } else { "" };
+        format!("{}{ending}", self.owner)
+    }
+
+    /// At least one: a time of zero would delete the key.
+    fn millis(&self) -> i64 {
+        i64::try_from(self.left.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX).max(1)
+    }
+
+    fn wake(&self, keyspace: &mut Keyspace) -> Result<(), WrongType> {
+        match &self.wakes {
+            Wakes::Nobody => {}
+            Wakes::Channel(channel) => keyspace.publish(channel, UNLOCKED),
+            Wakes::Head { queue, channel } => {
+                if let Some(head) = keyspace.list(queue)?.first() {
+                    keyspace.publish(&format!("{channel}:{head}"), UNLOCKED);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn keep_counted(&self, keyspace: &mut Keyspace) -> Result<(), WrongType> {
+        let key = self.name.as_str();
+        keyspace.expire(key, self.millis());
+        keyspace.hash_set(key, &format!("{}{KEPT}", self.field()), 1)?;
+        keyspace.hash_delete(key, &self.field())?;
+        // A queue of another type is left alone, and the hold ends all the same.
+        let _sound = self.wake(keyspace);
+        Ok(())
+    }
+
+    fn keep_reader(&self, keyspace: &mut Keyspace, count: &str) -> Result<(), WrongType> {
+        let (key, field) = (self.name.as_str(), self.field());
+        let kept = format!("{field}{KEPT}");
+        let is_alone = keyspace.fields(key).len() <= 2;
+        if is_alone || keyspace.time_to_live(key) < self.millis() {
+            keyspace.expire(key, self.millis());
+        }
+        for number in 1..=levels(count) {
+            keyspace.delete(&level(&self.name, &field, number));
+        }
+        keyspace.hash_set(key, &kept, 1)?;
+        keyspace.text_set_for(&level(&self.name, &kept, 1), LEVEL, self.millis());
+        keyspace.hash_delete(key, &field)?;
+        self.wake(keyspace)
+    }
+
+    fn keep_writer(&self, keyspace: &mut Keyspace) -> Result<(), WrongType> {
+        let key = self.name.as_str();
+        let longest = longest_level(keyspace, &self.name);
+        if longest > 0 {
+            keyspace.expire(key, longest);
+            keyspace.hash_set(key, MODE, Mode::Read.word())?;
+        } else {
+            keyspace.expire(key, self.millis());
+            keyspace.hash_set(key, &format!("{}{KEPT}", self.field()), 1)?;
+        }
+        keyspace.hash_delete(key, &self.field())?;
+        if let Wakes::Channel(channel) = &self.wakes {
+            keyspace.publish(channel, ALL);
+        }
+        self.wake(keyspace)
+    }
+}
+
+impl Operation for Keep {
+    type Reply = Released;
+
+    fn request(&self) -> Request<'_> {
+        let script = match self.layout {
+            Layout::Text => &TEXT,
+            Layout::Reader => &READER,
+            Layout::Writer => &WRITER,
+            Layout::Counted | Layout::Permit => &COUNTED,
+        };
+        let owner = match self.layout {
+            Layout::Writer => Argument::Writer(&self.owner),
+            _ => Argument::Owner(&self.owner),
+        };
+        let mut keys = vec![self.name.as_str()];
+        let mut arguments = vec![owner, Argument::Text(KEPT), Argument::Number(self.millis())];
+        let waking = [Argument::Publish, Argument::Text(UNLOCKED)];
+        match (&self.wakes, self.layout) {
+            (Wakes::Nobody, _) => {}
+            (Wakes::Channel(channel), Layout::Reader | Layout::Writer) => {
+                keys.push(channel);
+                arguments.extend(waking);
+                arguments.push(Argument::Text(ALL));
+            }
+            (Wakes::Channel(channel), _) => {
+                arguments.extend(waking);
+                arguments.push(Argument::Text(channel));
+            }
+            (Wakes::Head { queue, channel }, _) => {
+                keys.push(queue);
+                arguments.extend(waking);
+                arguments.push(Argument::Text(channel));
+            }
+        }
+        Request::script("release", script, keys, arguments)
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        let (key, field) = (self.name.as_str(), self.field());
+        let kept = format!("{field}{KEPT}");
+        if self.layout == Layout::Text {
+            let found = keyspace.text_get(key).unwrap_or_default();
+            if found.as_ref() == Some(&field) {
+                keyspace.text_set_for(key, kept, self.millis());
+            } else if found.as_ref() != Some(&kept) {
+                let answer = other_or_nothing(keyspace, key);
+                return Ok(with_time(answer, keyspace));
+            }
+            return Ok(with_time(1, keyspace));
+        }
+        match keyspace.hash_get(key, &field) {
+            Ok(Some(count)) => match self.layout {
+                Layout::Reader => self.keep_reader(keyspace, &count)?,
+                Layout::Writer => self.keep_writer(keyspace)?,
+                Layout::Counted | Layout::Permit | Layout::Text => self.keep_counted(keyspace)?,
+            },
+            _ if keyspace.hash_has(key, &kept) == Ok(true) => {}
+            _ => {
+                if self.layout == Layout::Reader {
+                    // Something else removed the field and left the levels.
+                    let levels = (1..).map(|number| level(&self.name, &field, number));
+                    levels.take_while(|level| keyspace.delete(level)).for_each(drop);
+                }
+                let answer = other_or_nothing(keyspace, key);
+                return Ok(with_time(answer, keyspace));
+            }
+        }
+        Ok(with_time(1, keyspace))
+    }
+}

@@ -1,0 +1,62 @@
+//! Who leads: the holder of a fenced lock, and its token.
+
+use std::sync::Arc;
+
+use crate::model::name::LockName;
+use crate::ops::keyspace::{Keyspace, WrongType};
+use crate::ops::operation::{Operation, Request, Script};
+use crate::ops::value::{FromReply, Unexpected, Value};
+
+/// Asks for the holder and the last token together.
+#[derive(Clone, Debug)]
+pub(crate) struct CurrentLeader {
+    name: LockName,
+    tokens: Arc<str>,
+}
+
+/// The owner of the hold, and its token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LeaderReply {
+    pub(crate) owner: String,
+    pub(crate) token: u64,
+}
+
+static SCRIPT: Script = Script::new(include_str!("scripts/leader.lua"));
+
+impl CurrentLeader {
+    pub(crate) fn new(name: LockName) -> Self {
+        Self { tokens: name.token(), name }
+    }
+}
+
+impl FromReply for Option<LeaderReply> {
+    fn from_reply(value: Value) -> Result<Self, Unexpected> {
+        let reply = match &value {
+            Value::Nil => return Ok(None),
+            Value::Array(parts) => match parts.as_slice() {
+                [Value::Text(owner), Value::Text(token)] => {
+                    token.parse().ok().map(|token| LeaderReply { owner: owner.clone(), token })
+                }
+                _ => None,
+            },
+            _ => None,
+        };
+        reply.map(Some).ok_or(Unexpected(value))
+    }
+}
+
+impl Operation for CurrentLeader {
+    type Reply = Option<LeaderReply>;
+
+    fn request(&self) -> Request<'_> {
+        Request::script("ask who leads", &SCRIPT, vec![self.name.as_str(), &self.tokens], vec![])
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        keyspace.hash_has(self.name.as_str(), "")?;
+        let owner = keyspace.fields(self.name.as_str()).into_iter().next();
+        let Some((owner, _)) = owner else { return Ok(Value::Nil) };
+        let token = keyspace.text_get(&self.tokens)?.unwrap_or_else(|| "0".to_owned());
+        Ok(Value::Array(vec![Value::Text(owner), Value::Text(token)]))
+    }
+}

@@ -1,0 +1,22 @@
+-- Writes what a client says of itself, for those who ask who holds a lock.
+--
+-- KEYS[1]  the client's record
+-- ARGV[1]  not after, by the server's clock, in ms
+-- ARGV[2]  label
+-- ARGV[3]  process id
+-- ARGV[4]  how long ago the client started, in ms
+-- ARGV[5]  how long the record lives, in ms; 0 removes it
+--
+-- Answers 1: written. {'LATE', now}: arrived too late, did nothing.
+--
+-- Atomic: Redis runs one script at a time. Sent twice, it writes the same, except that the start is later by the time
+-- between both.
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if now > tonumber(ARGV[1]) then
+  return {'LATE', now}
+end
+local started = string.format('%.0f', now - tonumber(ARGV[4]))
+redis.call('hset', KEYS[1], 'label', ARGV[2], 'process', ARGV[3], 'started', started)
+redis.call('pexpire', KEYS[1], ARGV[5])
+return 1

@@ -1,0 +1,43 @@
+-- Begins a run of a job's slot: counts the attempt and draws a fencing token, if the owner has the slot's lock, no run
+-- of the slot has succeeded, and attempts are left.
+--
+-- KEYS[1]  the lock of the slot
+-- KEYS[2]  the record of the slot: a hash
+-- KEYS[3]  the job's counter of tokens
+-- ARGV[1]  not after, by the server's clock, in ms
+-- ARGV[2]  owner
+-- ARGV[3]  the most attempts
+-- ARGV[4]  how long the record is kept, in ms
+--
+-- Answers {attempt, token}, texts: the run begins. 0: the owner does not have the lock. 1: the slot has run. 2: no attempt
+-- is left. {'LATE', now}: arrived too late, did nothing.
+--
+-- Atomic: Redis runs one script at a time. For an owner that has begun already, as when a request is sent twice, it
+-- answers the same again. A token is at least the server's clock in microseconds, so that tokens grow also when the
+-- counter has expired.
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if now > tonumber(ARGV[1]) then
+  return {'LATE', now}
+end
+if redis.pcall('hexists', KEYS[1], ARGV[2]) ~= 1 then
+  return 0
+end
+if redis.call('hget', KEYS[2], 'state') == 'done' then
+  return 1
+end
+if redis.call('hget', KEYS[2], 'owner') ~= ARGV[2] then
+  local attempts = tonumber(redis.call('hget', KEYS[2], 'attempts') or 0) or 0
+  if attempts >= tonumber(ARGV[3]) then
+    return 2
+  end
+  local clock = time[1] * 1000000 + time[2]
+  if redis.call('incr', KEYS[3]) < clock then
+    redis.call('set', KEYS[3], string.format('%.0f', clock))
+  end
+  local token = redis.call('get', KEYS[3])
+  redis.call('hset', KEYS[2], 'state', 'running', 'owner', ARGV[2], 'attempts', attempts + 1, 'token', token)
+end
+redis.call('pexpire', KEYS[2], ARGV[4])
+redis.call('pexpire', KEYS[3], ARGV[4])
+return {redis.call('hget', KEYS[2], 'attempts'), redis.call('hget', KEYS[2], 'token')}

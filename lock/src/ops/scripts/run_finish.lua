@@ -1,0 +1,23 @@
+-- Records that a job's slot has run, if the owner still has the slot's lock.
+--
+-- KEYS[1]  the lock of the slot
+-- KEYS[2]  the record of the slot: a hash
+-- ARGV[1]  owner
+-- ARGV[2]  how long the record is kept, in ms
+--
+-- Answers 1: recorded, now or by an earlier copy. 0: the owner does not have the lock.
+--
+-- Atomic: Redis runs one script at a time. It needs no not-after: a copy that comes after the lock was released finds
+-- what the first has recorded, or nothing that is the owner's. The first write is PEXPIRE, which is allowed on a server
+-- that is out of memory, and after a script's first write HSET is too.
+local owner = redis.call('hget', KEYS[2], 'owner')
+if owner == ARGV[1] and redis.call('hget', KEYS[2], 'state') == 'done' then
+  return 1
+end
+if redis.pcall('hexists', KEYS[1], ARGV[1]) ~= 1 then
+  return 0
+end
+redis.call('pexpire', KEYS[2], ARGV[2])
+redis.call('hset', KEYS[2], 'state', 'done', 'owner', ARGV[1])
+redis.call('pexpire', KEYS[2], ARGV[2])
+return 1

@@ -1,0 +1,141 @@
+//! A thread that releases a lock gives its hold to the first waiter of its client, if that can be;
+//! otherwise the waiters learn of the release (DESIGN: hand-over).
+//!
+//! All that it takes to decide is under the lock of the queues: who is first, and whether it waits.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::hold::hold::Hold;
+use crate::hold::listener::EndListener;
+use crate::model::kind::Kind;
+use crate::model::name::LockName;
+use crate::model::settings::HandOver;
+use crate::runtime::wait_channel::{Channel, remove_unused};
+use crate::runtime::wait_registry::WaitRegistry;
+use crate::store::Store;
+
+impl WaitRegistry {
+    /// Gives `hold` to the first waiter of its channel, in place of the last guard of the calling
+    /// thread. False if that cannot be: then it is to be released on the server.
+    pub(crate) fn hand_over(&self, hold: &Arc<Hold>) -> bool {
+        // Mostly nobody waits, and nothing is locked. A waiter that is missed gets it otherwise.
+        if self.sleepers.now() == 0 {
+            return false;
+        }
+        let now = self.clock.now();
+        let held_for = now.saturating_duration_since(hold.granted_at());
+        let limit = match self.settings.hand_over {
+            _ if hold.kind != Kind::Reentrant || hold.has_named_holder => return false,
+            HandOver::Times(times) => Some(times),
+            HandOver::Within(budget) if held_for < budget => None,
+            HandOver::Within(_) | HandOver::Off => return false,
+        };
+        let name = hold.name.channel();
+        let mut by_name = self.by_name.lock();
+        let Some(channel) = by_name.get_mut(&name) else { return false };
+        let of = &mut channel.exclusive;
+        // 1. The first waiter, and no other: it sleeps, or looks again before it does.
+        let Some(ticket) = of.queue.next_recipient() else { return false };
+        let Some(thread) = of.threads.get_mut(&ticket) else { return false };
+        let Some((wanted, recipient)) = &thread.recipient else { return false };
+        // 2. Two names may have one channel. A shutdown releases what is held when it begins.
+        if *wanted != hold.name || self.is_closed() {
+            return false;
+        }
+        // 3. The hold changes its holder in one step, unless it is over by then.
+        let lease = self.settings.lease;
+        let Some(listeners) = hold.hand_over(*recipient, lease, now, limit) else { return false };
+        thread.given = Some(Arc::clone(hold));
+        let parker = thread.parker.clone();
+        of.queue.give(ticket, now);
+        channel.has_hold = true;
+        drop(by_name);
+        // 4. With nothing locked: it looks at the queue at once.
+        parker.unpark();
+        drop(listeners);
+        self.hand_overs.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    /// The last guard of a hold is gone, and the calling thread is about to release it on the
+    /// server. Returns whether threads of this client wait for it: then [`release_ends`] follows.
+    ///
+    /// [`release_ends`]: Self::release_ends
+    pub(crate) fn release_begins(&self, store: &Store, hold: &Hold) -> bool {
+        if hold.kind != Kind::Reentrant || self.settings.hand_over == HandOver::Off {
+            return false;
+        }
+        let name = hold.name.channel();
+        let is_waited_for = |by_name: &mut HashMap<_, Channel>| {
+            let Some(channel) = by_name.get_mut(&name) else { return false };
+            channel.has_hold = false;
+            let is_waited_for = !channel.exclusive.queue.is_empty();
+            if !is_waited_for {
+                remove_unused(by_name, &name, store);
+            }
+            is_waited_for
+        };
+        // A thread that comes later does not find the hold any more, and asks the server.
+        if !is_waited_for(&mut self.by_name.lock()) {
+            return false;
+        }
+        let now = self.clock.now();
+        if let Some(channel) = self.by_name.lock().get_mut(&name) {
+            channel.exclusive.queue.release_begins(now, channel.live);
+        }
+        true
+    }
+
+    /// The server has released it, and published that to so many `receivers`; or nobody waits for
+    /// its answer any more. The first waiter asks for the lock, after those of other clients.
+    pub(crate) fn release_ends(&self, store: &Store, hold: &Hold, receivers: Option<u32>) {
+        let name = hold.name.channel();
+        let now = self.clock.now();
+        let first = {
+            let mut by_name = self.by_name.lock();
+            let Some(channel) = by_name.get_mut(&name) else { return };
+            let of = &mut channel.exclusive;
+            let yields = match self.settings.hand_over {
+                HandOver::Within(_) => of.queue.release_ends(now, receivers),
+                HandOver::Times(_) | HandOver::Off => {
+                    of.queue.release_ends_at_once();
+                    false
+                }
+            };
+            of.unpark(of.queue.first_asleep());
+            // Those that yield have to hear of other releases.
+            let waits = yields && !of.queue.is_empty();
+            let first = waits && !std::mem::replace(&mut of.subscribed, true);
+            if first {
+                store.subscribe(&name);
+            }
+            first
+        };
+        if first {
+            store.flush();
+        }
+    }
+}
+
+/// Lets the first waiter of a lock try when a hold of this client is over. No message may tell it:
+/// one that knew the holder has not subscribed.
+#[derive(Debug)]
+pub(crate) struct QueueWaker {
+    pub(crate) waits: Arc<WaitRegistry>,
+    pub(crate) store: Arc<Store>,
+}
+
+impl EndListener for QueueWaker {
+    fn hold_ended(&self, name: &LockName) {
+        let name = name.channel();
+        let mut by_name = self.waits.by_name.lock();
+        let Some(channel) = by_name.get_mut(&name) else { return };
+        channel.has_hold = false;
+        let of = &mut channel.exclusive;
+        of.queue.hold_ended();
+        of.unpark(of.queue.first_asleep());
+        remove_unused(&mut by_name, &name, &self.store);
+    }
+}

@@ -1,0 +1,57 @@
+//! The released holds whose keys stay on the server for a while: how many there are.
+//! Pure: time is an argument.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::{Duration, Instant};
+
+/// When they end, the first one first.
+#[derive(Debug, Default)]
+pub(crate) struct KeptHolds(BinaryHeap<Reverse<Instant>>);
+
+/// So many are counted. They take 16 bytes each.
+const MAX_COUNTED: usize = 65_536;
+
+impl KeptHolds {
+    /// One more, which stays for `left`.
+    pub(crate) fn add(&mut self, now: Instant, left: Duration) {
+        self.remove_ended(now);
+        if self.0.len() < MAX_COUNTED
+            && let Some(end) = now.checked_add(left)
+        {
+            self.0.push(Reverse(end));
+        }
+    }
+
+    /// How many are left.
+    pub(crate) fn count(&mut self, now: Instant) -> usize {
+        self.remove_ended(now);
+        self.0.len()
+    }
+
+    fn remove_ended(&mut self, now: Instant) {
+        while self.0.peek().is_some_and(|Reverse(end)| *end <= now) {
+            self.0.pop();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::clock::origin;
+
+    #[test]
+    fn they_are_counted_until_they_end_and_up_to_a_limit() {
+        let (mut kept, now) = (KeptHolds::default(), origin());
+        let second = Duration::from_secs(1);
+        kept.add(now, second * 3);
+        kept.add(now, second);
+        kept.add(now + second * 2, second * 4);
+        assert_eq!(kept.count(now + second * 2), 2);
+        assert_eq!(kept.count(now + second * 3), 1);
+        assert_eq!(kept.count(now + second * 6), 0);
+        (0..=MAX_COUNTED).for_each(|_| kept.add(now, second));
+        assert_eq!(kept.count(now), MAX_COUNTED);
+    }
+}

@@ -1,0 +1,186 @@
+//! The client's record on the server, kept by the renewal threads (DESIGN: holders).
+//!
+//! It is written when the client has had a hold, or a place in the queue of a fair lock, for a
+//! moment, renewed while it has one, and removed when the client ends. No lock depends on it, and
+//! no caller waits for it.
+
+use std::process;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::events::report::Warning;
+use crate::model::sync::Mutex;
+use crate::ops::client_record::{WriteRecord, record_key};
+use crate::store::{Failure, PipelineRequest, PipelineSource, ServerId};
+use crate::watchdog::context::Context;
+use crate::watchdog::pending_releases::PendingReleases;
+use crate::watchdog::workers::Workers;
+
+/// How long the record lives after it was written.
+const LIFETIME: Duration = Duration::from_secs(60);
+/// How often it is written while it is needed.
+const INTERVAL: Duration = Duration::from_secs(20);
+/// How long a client has a hold before its record is written. A program that holds a lock for
+/// less leaves no record.
+const DELAY: Duration = Duration::from_secs(1);
+/// How long its removal may take when the client ends.
+const LAST_CALL: Duration = Duration::from_millis(250);
+
+#[derive(Debug)]
+pub(crate) struct RecordWriter {
+    context: Arc<Context>,
+    workers: Arc<Workers>,
+    releases: Arc<PendingReleases>,
+    key: Arc<str>,
+    schedule: Mutex<Schedule>,
+    /// Whether a waiter has woken the renewal threads for it.
+    is_requested: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Schedule {
+    /// When to write it, if it is needed then.
+    due: Option<Instant>,
+    /// It may be on the server.
+    is_written: bool,
+    /// The client was shut down: it is removed, and not written again.
+    has_ended: bool,
+}
+
+impl RecordWriter {
+    pub(crate) fn new(
+        context: Arc<Context>,
+        workers: Arc<Workers>,
+        releases: Arc<PendingReleases>,
+    ) -> Self {
+        let key = record_key(&context.client.id);
+        let (schedule, is_requested) = (Mutex::default(), AtomicBool::new(false));
+        Self { context, workers, releases, key, schedule, is_requested }
+    }
+
+    /// A place in a queue on the server needs it. A hold does too, but wakes the renewal threads
+    /// anyway.
+    pub(crate) fn request(&self) {
+        if !self.is_requested.swap(true, Ordering::Relaxed) {
+            self.workers.wake();
+        }
+    }
+
+    /// The client was shut down. Returns at once; a renewal thread removes the record.
+    pub(crate) fn end(&self) {
+        let was_written = {
+            let mut schedule = self.schedule.lock();
+            schedule.has_ended = true;
+            schedule.is_written
+        };
+        if was_written {
+            self.workers.wake();
+        }
+    }
+
+    /// On a renewal thread: writes the record if it is needed and due. Returns when to look again.
+    /// The record is written by the thread of its own server only, so that no other server delays
+    /// the renewals of this one.
+    pub(crate) fn run(&self, server: ServerId, now: Instant) -> Option<Instant> {
+        let is_here = self.server() == server;
+        let is_needed = self.context.holds.len() > 0 || self.releases.has_waiters();
+        let recovers = self.context.store.may_recover_by_itself();
+        {
+            let mut schedule = self.schedule.lock();
+            if schedule.has_ended {
+                drop(schedule);
+                if is_here {
+                    self.remove(server);
+                }
+                return None;
+            }
+            if !is_needed {
+                self.is_requested.store(false, Ordering::Relaxed);
+                return None;
+            }
+            // In memory nothing is woken for it, so it goes with the first renewals.
+            let first = if recovers { now + DELAY } else { now };
+            let due = *schedule.due.get_or_insert(first);
+            if due > now {
+                return recovers.then_some(due);
+            }
+            if is_here {
+                schedule.due = Some(now + INTERVAL);
+                schedule.is_written = true;
+            }
+        }
+        if !is_here {
+            // That thread may not run yet.
+            self.workers.with_worker(self.server(), |worker| worker.parker.unpark());
+            return Some(now + DELAY);
+        }
+        let age = now.saturating_duration_since(self.context.client.started);
+        self.send(server, self.record(age, LIFETIME), self.context.release_timeout());
+        recovers.then_some(now + INTERVAL)
+    }
+
+    /// Removes the record if it was written. Not after a failure: it expires.
+    pub(crate) fn remove(&self, server: ServerId) {
+        let was_written = {
+            let mut schedule = self.schedule.lock();
+            schedule.has_ended = true;
+            self.server() == server && std::mem::take(&mut schedule.is_written)
+        };
+        if was_written {
+            let timeout = LAST_CALL.min(self.context.release_timeout());
+            self.send(server, self.record(Duration::ZERO, Duration::ZERO), timeout);
+        }
+    }
+
+    fn server(&self) -> ServerId {
+        self.context.store.server_of(&self.key)
+    }
+
+    fn record(&self, age: Duration, lifetime: Duration) -> WriteRecord {
+        let client = &self.context.client;
+        WriteRecord {
+            key: Arc::clone(&self.key),
+            label: Arc::clone(&client.label),
+            process: process::id(),
+            age,
+            lifetime,
+        }
+    }
+
+    fn send(&self, server: ServerId, operation: WriteRecord, timeout: Duration) {
+        let mut call = RecordCall { writer: self, operation: Some(operation), timeout };
+        self.context.store.run_pipeline(server, &mut call);
+    }
+}
+
+/// One write of the record.
+struct RecordCall<'a> {
+    writer: &'a RecordWriter,
+    operation: Option<WriteRecord>,
+    timeout: Duration,
+}
+
+impl PipelineSource for RecordCall<'_> {
+    type Operation = WriteRecord;
+    type Tag = ();
+
+    fn max_in_flight(&self) -> usize {
+        1
+    }
+
+    fn next(&mut self) -> Option<PipelineRequest<WriteRecord, ()>> {
+        let operation = self.operation.take()?;
+        Some(PipelineRequest { operation, tag: (), timeout: self.timeout })
+    }
+
+    fn on_reply(&mut self, (): (), reply: Result<bool, Failure>) {
+        // What did not arrive is written again at the next interval, or expires.
+        if let Err(Failure::Refused { code, message }) = reply
+            && code == "NOPERM"
+        {
+            let refusal = format!("{code} {message}");
+            self.writer.context.events.warn_once(Warning::RecordRefused { refusal });
+        }
+    }
+}

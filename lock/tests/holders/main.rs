@@ -1,0 +1,8 @@
+//! Who holds a lock, and who waits for it.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod holder;
+mod record;
+mod waiters;

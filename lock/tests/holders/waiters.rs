@@ -1,0 +1,71 @@
+//! What `waiters` returns.
+
+use std::thread;
+
+use crate::common::user::{LOOKING, rule_with, user_url};
+use crate::common::{SOON, built};
+use wheellock::{Client, HolderKind};
+use wheellock_fixture::{Server, wait_until};
+
+/// A server with the operations guide's user.
+fn server() -> Server {
+    Server::builder().user(&rule_with(&[LOOKING])).start()
+}
+
+fn labelled(server: &Server, label: &str) -> Client {
+    built(Client::builder().url(&user_url(&server.url())).label(label))
+}
+
+#[test]
+fn each_client_that_waits_counts_once_and_each_thread_of_this_one() {
+    let server = server();
+    let (holder, first, second) =
+        (labelled(&server, "holder"), labelled(&server, "first"), labelled(&server, "second"));
+    let guard = holder.lock("a").lock().unwrap();
+    let before = holder.lock("a").waiters().unwrap();
+    assert_eq!((before.here, before.elsewhere), (0, Some(0)));
+    thread::scope(|scope| {
+        for client in [&first, &first, &second] {
+            scope.spawn(|| drop(client.lock("a").lock().unwrap()));
+        }
+        wait_until("all wait", SOON, || {
+            let [here, there] = [&first, &second].map(|client| client.lock("a").waiters().unwrap());
+            (here.here, here.elsewhere, there.here, there.elsewhere) == (2, Some(1), 1, Some(1))
+        });
+        let seen = holder.lock("a").waiters().unwrap();
+        assert_eq!((seen.here, seen.elsewhere), (0, Some(2)));
+        assert!(seen.queue.is_empty());
+        guard.unlock().unwrap();
+    });
+}
+
+#[test]
+fn the_queue_of_a_fair_lock_is_shown_in_its_order_with_labels() {
+    let server = server();
+    let holder = labelled(&server, "holder");
+    let java = "7f9a3b7e-0f0e-4c3f-9a51-2f4a5d8f0c11:42";
+    let (first, second) = (labelled(&server, "first"), labelled(&server, "second"));
+    let guard = holder.fair_lock("a").lock().unwrap();
+    let seen = || holder.fair_lock("a").waiters().unwrap();
+    thread::scope(|scope| {
+        for (place, client) in [&first, &second].into_iter().enumerate() {
+            scope.spawn(|| drop(client.fair_lock("a").lock().unwrap()));
+            wait_until("it queues", SOON, || seen().queue.len() > place);
+        }
+        // Clients that only wait have a record too.
+        wait_until("the labels are known", SOON, || {
+            seen().queue.iter().all(|waiter| waiter.label.is_some())
+        });
+        server.command(&["RPUSH", "redisson_lock_queue:{a}", java]);
+        let waiters = seen();
+        let labels: Vec<_> = waiters.queue.iter().map(|waiter| waiter.label.as_deref()).collect();
+        assert_eq!(labels, [Some("first"), Some("second"), None]);
+        let [one, two, three] = waiters.queue.as_slice() else { panic!("{waiters:?}") };
+        assert!(one.waits_for >= two.waits_for && two.waits_for.is_some());
+        assert_eq!((three.owner.as_str(), three.kind), (java, HolderKind::Redisson));
+        assert_eq!((waiters.here, waiters.elsewhere), (0, Some(3)));
+        assert_eq!(first.fair_lock("a").waiters().unwrap().here, 1);
+        server.command(&["LREM", "redisson_lock_queue:{a}", "0", java]);
+        guard.unlock().unwrap();
+    });
+}

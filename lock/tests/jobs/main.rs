@@ -1,0 +1,197 @@
+//! Jobs: a slot runs once, on one client of all, and is taken over when a run fails.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a failed unwrap is a failed test, and so is another outcome"
+)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::thread;
+use std::time::Duration;
+
+use crate::common::in_memory::InMemory;
+use crate::common::stores::{World, on_all_stores};
+use crate::common::{SOON, wait_for_a_waiter};
+use wheellock::crossbeam_channel::bounded;
+use wheellock::{Client, Error, Job, LostReason, RunOutcome, Wait};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const KEYS: [&str; 3] = [
+    "wheellock_job_lock:{report}:noon",
+    "wheellock_job_record:{report}:noon",
+    "wheellock_job_token:{report}",
+];
+
+type Outcome = RunOutcome<u64, &'static str>;
+
+fn job(client: &Client) -> Job {
+    client.job("report").with_retention(HOUR)
+}
+
+/// Runs it, and answers its token.
+fn succeed(job: &Job, slot: &str) -> Result<Outcome, Error> {
+    job.run_once(slot, |run| Ok(run.token()))
+}
+
+fn fail(job: &Job, slot: &str) -> Result<Outcome, Error> {
+    job.run_once(slot, |_| Err("on purpose"))
+}
+
+fn never(job: &Job, slot: &str) -> Result<Outcome, Error> {
+    job.run_once(slot, |_| unreachable!("it must not run"))
+}
+
+on_all_stores! {
+    fn a_slot_runs_once_and_other_slots_and_jobs_run_too(world: &World) {
+        let [client, other] = [world.client(), world.client()];
+        let RunOutcome::Ran(token) = succeed(&job(&client), "noon").unwrap() else { panic!() };
+        for client in [&client, &other] {
+            assert!(matches!(never(&job(client), "noon"), Ok(RunOutcome::RanAlready)));
+        }
+        let RunOutcome::Ran(later) = succeed(&job(&other), "midnight").unwrap() else { panic!() };
+        assert!(later > token);
+        assert!(matches!(succeed(&other.job("cleanup"), "noon"), Ok(RunOutcome::Ran(_))));
+    }
+
+    fn whatever_a_job_leaves_has_a_time_to_live(world: &World) {
+        let client = world.client();
+        drop(succeed(&job(&client), "noon").unwrap());
+        common::settle(&client);
+        let [lock, record, token] = KEYS;
+        assert_eq!(world.time_to_live(lock), None);
+        for key in [record, token] {
+            let left = world.time_to_live(key).unwrap();
+            assert!(left <= HOUR && left > HOUR * 9 / 10, "{key}: {left:?}");
+        }
+    }
+
+    fn a_run_that_fails_or_panics_is_taken_over_as_often_as_allowed(world: &World) {
+        let [client, other] = [world.client(), world.client()];
+        assert!(matches!(fail(&job(&client), "noon"), Ok(RunOutcome::Failed("on purpose"))));
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            job(&other).run_once("noon", |run| -> Result<(), ()> {
+                assert_eq!(run.attempt(), 2);
+                resume_unwind(Box::new("through the call"))
+            })
+        }));
+        assert_eq!(panicked.unwrap_err().downcast_ref(), Some(&"through the call"));
+        assert!(matches!(fail(&job(&client), "noon"), Ok(RunOutcome::Failed(_))));
+        for client in [&client, &other] {
+            assert!(matches!(never(&job(client), "noon"), Ok(RunOutcome::AttemptsUsedUp)));
+        }
+        let patient = job(&client).with_max_attempts(4);
+        assert!(matches!(succeed(&patient, "noon"), Ok(RunOutcome::Ran(_))));
+        assert!(matches!(never(&job(&client), "noon"), Ok(RunOutcome::RanAlready)));
+    }
+
+    fn a_slot_that_runs_elsewhere_is_not_run_here(world: &World) {
+        let [client, other] = [world.client(), world.client()];
+        let outcome = job(&client).run_once("noon", |run| {
+            assert!(run.is_held() && run.check().is_ok() && run.slot() == "noon");
+            assert!(matches!(never(&job(&other), "noon"), Ok(RunOutcome::RunningElsewhere)));
+            let own = never(&job(&client), "noon");
+            assert!(matches!(own, Ok(RunOutcome::RunningElsewhere)), "{own:?}");
+            let wait = Wait::at_most(Duration::from_millis(50));
+            let waited: Result<Outcome, _> =
+                job(&other).run_once_with("noon", wait, |_| unreachable!("it must not run"));
+            assert!(matches!(waited, Ok(RunOutcome::RunningElsewhere)), "{waited:?}");
+            Ok::<_, ()>(())
+        });
+        assert!(matches!(outcome, Ok(RunOutcome::Ran(()))), "{outcome:?}");
+    }
+
+    fn a_process_that_waits_takes_over_or_learns_of_the_success(world: &World) {
+        let [client, other] = [world.client(), world.client()];
+        for succeeds in [false, true] {
+            let slot = if succeeds { "noon" } else { "midnight" };
+            let (begins, begun) = bounded(1);
+            let (go, going) = bounded(1);
+            let waited: Outcome = thread::scope(|scope| {
+                let job_here = job(&client);
+                let here = scope.spawn(move || {
+                    job_here.run_once(slot, |_| {
+                        begins.send(()).unwrap();
+                        going.recv_timeout(SOON).unwrap();
+                        if succeeds { Ok(()) } else { Err(()) }
+                    })
+                });
+                begun.recv_timeout(SOON).unwrap();
+                let elsewhere = scope.spawn(|| {
+                    job(&other).run_once_with(slot, Wait::forever(), |run| Ok(run.attempt().into()))
+                });
+                wait_for_a_waiter(&other);
+                go.send(()).unwrap();
+                drop(here.join().unwrap().unwrap());
+                elsewhere.join().unwrap().unwrap()
+            });
+            match waited {
+                RunOutcome::RanAlready => assert!(succeeds),
+                RunOutcome::Ran(attempt) => assert!(!succeeds && attempt == 2),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn a_run_whose_lock_was_lost_is_not_recorded(world: &World) {
+        let [client, other] = [world.client(), world.client()];
+        let outcome = job(&client).run_once("noon", |run| {
+            world.delete(KEYS[0]);
+            let RunOutcome::Ran(token) = succeed(&job(&other), "noon").unwrap() else { panic!() };
+            assert!(token > run.token());
+            Ok::<_, ()>(7)
+        });
+        let Ok(RunOutcome::Unrecorded { value: 7, error }) = outcome else { panic!("{outcome:?}") };
+        assert!(matches!(error, Error::Lost { .. }), "{error}");
+        assert!(matches!(never(&job(&client), "noon"), Ok(RunOutcome::RanAlready)));
+        // Nobody has taken it over: it is not done.
+        let outcome = job(&client).run_once("midnight", |_| {
+            world.delete("wheellock_job_lock:{report}:midnight");
+            Ok::<_, ()>(7)
+        });
+        assert!(matches!(outcome, Ok(RunOutcome::Unrecorded { .. })), "{outcome:?}");
+        assert!(matches!(succeed(&job(&client), "midnight"), Ok(RunOutcome::Ran(_))));
+    }
+
+    fn what_cannot_be_a_slot_or_a_time_is_an_error_and_runs_nothing(world: &World) {
+        let client = world.client();
+        assert!(matches!(never(&job(&client), ""), Err(Error::InvalidName { .. })));
+        assert!(matches!(never(&client.job(""), "noon"), Err(Error::InvalidName { .. })));
+        let short = job(&client).with_retention(Duration::ZERO);
+        assert!(matches!(never(&short, "noon"), Err(Error::InvalidLease { .. })));
+        world.put_text(KEYS[1]);
+        assert!(matches!(never(&job(&client), "noon"), Err(Error::WrongType { .. })));
+    }
+}
+
+#[test]
+fn a_slot_is_forgotten_after_the_retention_and_tokens_grow_all_the_same() {
+    let world = InMemory::new();
+    let job = job(&world.client());
+    let RunOutcome::Ran(token) = succeed(&job, "noon").unwrap() else { panic!() };
+    world.clock.advance(HOUR / 3600 * 3599);
+    assert!(matches!(never(&job, "noon"), Ok(RunOutcome::RanAlready)));
+    world.clock.advance(HOUR / 3600);
+    let RunOutcome::Ran(later) = succeed(&job, "noon").unwrap() else { panic!() };
+    assert!(later > token);
+}
+
+#[test]
+fn a_run_is_renewed_and_one_that_stood_still_for_too_long_learns_it() {
+    let world = InMemory::new();
+    let job = job(&world.client());
+    let outcome = job.run_once("noon", |run| {
+        world.clock.advance(HOUR * 2);
+        assert!(run.is_held());
+        world.clock.jump(Duration::from_secs(31));
+        assert!(!run.is_held());
+        Err::<(), _>(run.check().unwrap_err())
+    });
+    let Ok(RunOutcome::Failed(Error::Lost { reason, .. })) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(reason, LostReason::Paused);
+    // The record of the attempt has expired meanwhile.
+    assert!(matches!(succeed(&job, "noon"), Ok(RunOutcome::Ran(_))));
+}

@@ -1,0 +1,249 @@
+//! Leader elections: one leads, and is followed when it resigns, stops, dies or is lost.
+
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+use std::thread;
+use std::time::Duration;
+
+use crate::common::in_memory::InMemory;
+use crate::common::stores::{World, on_all_stores};
+use crate::common::{SOON, built, now, pause, wait_for_a_waiter};
+use wheellock::crossbeam_channel::{RecvTimeoutError, bounded};
+use wheellock::{Campaign, Client, Error, LeaderElection, LostReason};
+use wheellock_fixture::{Server, wait_until};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn election(client: &Client) -> LeaderElection {
+    client.leader_election("scheduler")
+}
+
+fn campaign(client: &Client) -> Campaign {
+    election(client).campaign().unwrap()
+}
+
+/// A candidate that waits for the lead.
+fn waiting(client: &Client) -> Campaign {
+    let campaign = campaign(client);
+    wait_for_a_waiter(client);
+    campaign
+}
+
+on_all_stores! {
+    fn one_candidate_leads_and_everybody_knows_which(world: &World) {
+        let [client, other, observer] = [world.client(), world.client(), world.client()];
+        assert_eq!(election(&observer).leader(), Ok(None));
+        let first = campaign(&client);
+        let term = first.next_term().unwrap();
+        assert!(term.is_leader() && first.is_leader());
+        let second = waiting(&other);
+        assert!(!second.is_leader());
+        let leader = election(&observer).leader().unwrap().unwrap();
+        assert_eq!(leader.term, term.number());
+        assert!(leader.owner.starts_with(&client.id()), "{leader:?}");
+        term.resign().unwrap();
+        assert!(!first.is_leader());
+        let next = second.next_term().unwrap();
+        assert!(next.number() > leader.term);
+        let leader = election(&observer).leader().unwrap().unwrap();
+        assert_eq!(leader.term, next.number());
+        assert!(leader.owner.starts_with(&other.id()), "{leader:?}");
+    }
+
+    fn whoever_drops_stops_or_shuts_down_is_followed_at_once(world: &World) {
+        let other = world.client();
+        let ends: [fn(&Client, Campaign); 4] = [
+            |_, campaign| drop(campaign.next_term().unwrap()),
+            |_, campaign| drop(campaign),
+            |_, campaign| {
+                let term = campaign.next_term().unwrap();
+                campaign.stop();
+                assert!(!term.is_leader());
+                assert!(campaign.next_term().is_none() && campaign.error().is_none());
+            },
+            |client, campaign| {
+                let term = campaign.next_term().unwrap();
+                let report = client.shutdown(SOON);
+                assert_eq!((report.released, report.unreleased.len()), (1, 0));
+                assert_eq!(term.lost().recv(), Ok(LostReason::Shutdown));
+                drop(term);
+                assert!(campaign.next_term().is_none());
+                assert_eq!(campaign.error(), Some(Error::Shutdown));
+            },
+        ];
+        for end in ends {
+            let client = world.client();
+            let first = campaign(&client);
+            wait_until("it leads", SOON, || first.is_leader());
+            let second = waiting(&other);
+            let ended = now();
+            end(&client, first);
+            let term = second.next_term().unwrap();
+            // Its lease is 30 s, and a message that is lost costs one.
+            assert!(now() - ended < SECOND * 5);
+            drop(term);
+            drop(second);
+            wait_until("nobody leads", SOON, || election(&other).leader() == Ok(None));
+        }
+    }
+
+    fn a_term_that_is_lost_says_so_and_the_candidate_campaigns_again(world: &World) {
+        let client = world.client();
+        let campaign = campaign(&client);
+        let term = campaign.next_term().unwrap();
+        assert!(client.fenced_lock("scheduler").force_unlock().unwrap());
+        assert_eq!(term.lost().recv_timeout(SOON), Ok(LostReason::Deleted));
+        assert!(!term.is_leader() && !campaign.is_leader());
+        let number = term.number();
+        let resigned = term.resign();
+        assert!(matches!(resigned, Err(Error::Lost { .. })), "{resigned:?}");
+        assert!(campaign.next_term().unwrap().number() > number);
+    }
+
+    fn a_term_that_nobody_takes_is_followed_by_another_when_it_is_lost(world: &World) {
+        let client = world.client();
+        let campaign = campaign(&client);
+        for _ in 0..3 {
+            wait_until("it leads", SOON, || campaign.is_leader());
+            let leader = || election(&client).leader().unwrap().map(|leader| leader.term);
+            let term = leader();
+            assert!(client.fenced_lock("scheduler").force_unlock().unwrap());
+            wait_until("another term", SOON, || leader() > term);
+        }
+        assert!(campaign.next_term().unwrap().is_leader());
+    }
+
+    fn a_callback_leads_on_the_campaigns_thread_and_its_end_or_panic_ends_the_term(world: &World) {
+        let [client, other] = [world.client(), world.client()];
+        let (tell, told) = bounded(9);
+        let mut times = 0;
+        let campaign = election(&client)
+            .campaign_with(move |term| {
+                times += 1;
+                let name = thread::current().name().map(str::to_owned);
+                tell.send((times, name, term.is_leader())).unwrap();
+                match times {
+                    1 => {}
+                    2 => std::panic::resume_unwind(Box::new("a panic that is counted")),
+                    _ => assert!(term.lost().recv().is_err(), "it was stopped"),
+                }
+            })
+            .unwrap();
+        for time in 1..=3 {
+            let (times, name, leads) = told.recv_timeout(SOON).unwrap();
+            assert_eq!((times, name.as_deref(), leads), (time, Some("lock-election"), true));
+        }
+        assert_eq!(client.stats().callback_panics, 1);
+        let next = waiting(&other);
+        campaign.stop();
+        assert!(next.next_term().unwrap().is_leader());
+        assert_eq!(told.recv_timeout(SOON), Err(RecvTimeoutError::Disconnected), "it has ended");
+    }
+
+    fn a_campaign_that_cannot_be_ends_with_its_error(world: &World) {
+        let client = world.client();
+        let nameless = client.leader_election("").campaign();
+        assert!(matches!(nameless, Err(Error::InvalidName { .. })));
+        world.put_text("scheduler");
+        let campaign = campaign(&client);
+        assert!(campaign.next_term().is_none());
+        assert!(matches!(campaign.error(), Some(Error::WrongType { .. })));
+        client.shutdown(SOON);
+        assert!(matches!(election(&client).campaign(), Err(Error::Shutdown)));
+    }
+
+    fn candidates_of_one_client_are_candidates_like_others(world: &World) {
+        let client = world.client();
+        let [first, second] = [campaign(&client), campaign(&client)];
+        wait_until("one leads", SOON, || first.is_leader() || second.is_leader());
+        for _ in 0..2 {
+            assert!(first.is_leader() != second.is_leader());
+            let (leads, follows) =
+                if first.is_leader() { (&first, &second) } else { (&second, &first) };
+            leads.next_term().unwrap().resign().unwrap();
+            wait_until("the other one leads", SOON, || follows.is_leader());
+        }
+    }
+}
+
+#[test]
+fn a_leader_that_stood_still_for_its_lease_leads_no_more() {
+    let world = InMemory::new();
+    let client = world.client();
+    let campaign = campaign(&client);
+    let term = campaign.next_term().unwrap();
+    world.clock.advance(SECOND * 3600);
+    assert!(term.is_leader());
+    world.clock.jump(SECOND * 31);
+    assert!(!term.is_leader() && !campaign.is_leader());
+    assert_eq!(term.lost().recv_timeout(SOON), Ok(LostReason::Paused));
+}
+
+#[test]
+fn the_leader_is_shown_with_the_label_of_its_client() {
+    let server = Server::start();
+    let labelled = |label| built(Client::builder().url(&server.url()).label(label));
+    let (candidate, observer) = (labelled("scheduler on db3"), labelled("operator"));
+    let campaign = campaign(&candidate);
+    let term = campaign.next_term().unwrap();
+    let leader = || election(&observer).leader().unwrap().unwrap();
+    wait_until("the record is there", SOON, || leader().label.is_some());
+    assert_eq!(leader().label.as_deref(), Some("scheduler on db3"));
+    assert_eq!(leader().term, term.number());
+}
+
+#[test]
+fn a_leader_that_dies_is_followed_within_its_lease() {
+    let world = InMemory::new();
+    let (client, other) = (world.client(), world.client());
+    // A program that has died renews nothing.
+    let dead = client.fenced_lock("scheduler").with_lease(SECOND * 30).lock().unwrap();
+    let campaign = waiting(&other);
+    world.clock.advance(SECOND * 29);
+    assert!(!campaign.is_leader());
+    world.clock.advance(SECOND);
+    assert!(campaign.next_term().unwrap().number() > dead.token());
+}
+
+#[test]
+fn who_resigns_stands_behind_the_others_for_a_second() {
+    let world = InMemory::new();
+    let client = world.client();
+    let campaign = campaign(&client);
+    campaign.next_term().unwrap().resign().unwrap();
+    world.clock.advance(SECOND * 99 / 100);
+    pause(Duration::from_millis(50));
+    assert!(!campaign.is_leader());
+    // Whenever its pause has begun, it is over by then.
+    wait_until("it leads", SOON, || {
+        world.clock.advance(SECOND);
+        campaign.is_leader()
+    });
+}
+
+#[test]
+fn a_campaign_outlasts_a_server_that_goes_away_and_its_thread_ends_with_it() {
+    let server = Server::start();
+    let client = Client::builder()
+        .url(&server.url())
+        .command_timeout(Duration::from_millis(250))
+        .watchdog_lease(SECOND * 2)
+        .build()
+        .unwrap();
+    let campaign = campaign(&client);
+    let term = campaign.next_term().unwrap();
+    server.kill();
+    term.lost().recv_timeout(SOON).unwrap();
+    drop(term);
+    wait_until("it fails", SOON, || campaign.error().is_some_and(|error| error.is_retryable()));
+    server.start_again();
+    let term = campaign.next_term().unwrap();
+    assert!(campaign.error().is_none());
+    server.kill();
+    // It waits for nobody.
+    drop(campaign);
+    assert!(!term.is_leader());
+}

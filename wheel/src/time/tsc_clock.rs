@@ -1,0 +1,227 @@
+//! A clock that reads the processor's time-stamp counter between two full readings (DESIGN:
+//! time-stamp counter).
+
+use std::cell::Cell;
+use std::fmt;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, never};
+
+use super::clock::{Clock, Parker, SystemClock};
+
+/// The system's clock, read by the processor's time-stamp counter where a delay begins, which takes
+/// half as long. It needs the feature `tsc`.
+///
+/// A thread reads the system's clock in full at least once a millisecond; in between it adds what
+/// the counter has counted since. Such a reading is up to 20 us late and never early: the rate is
+/// measured from its upper side, 0.4 % and 1 us are added, and a timeout is still fired by the
+/// system's clock alone. [`BatchTimer::schedule`](crate::BatchTimer::schedule) takes about three
+/// quarters of the time; what takes an [`Instant`] reads no clock anyway.
+///
+/// It uses the counter only where Linux itself keeps the time by it, and then the counters of all
+/// cores agree. Anywhere else it reads the system's clock, and
+/// [`uses_counter`](Self::uses_counter) is false.
+///
+/// A *live migration* of the virtual machine may change the counter or its rate under a reading. A
+/// jump forward, or a jump back beyond the last full reading, has the effect that the next reading
+/// is a full one, or up to a millisecond late. After a smaller jump back, the readings until the
+/// next full one are early, and so may be the timeouts that are scheduled then: by what the counter
+/// lost, which is less than a millisecond. A program that cannot bear that uses [`SystemClock`].
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use hashed_wheel::{HashedWheelTimer, TscClock};
+///
+/// let timer = HashedWheelTimer::builder().clock(Arc::new(TscClock::new())).build()?;
+/// let timeout = timer.schedule(Duration::from_secs(60), || {})?;
+/// assert!(timeout.cancel());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct TscClock {
+    counter: Option<Counter>,
+}
+
+/// The counter and its rate.
+#[derive(Clone)]
+struct Counter {
+    clock: quanta::Clock,
+    /// Nanoseconds of one count, at least, as a fraction of 2^32.
+    rate: u64,
+    /// The counts of a millisecond, at most.
+    counts_max: u64,
+}
+
+/// A full reading of the system's clock.
+#[derive(Clone, Copy)]
+struct FullReading {
+    /// The counter before it.
+    count: u64,
+    nanos: u64,
+}
+
+/// The clocks of Linux that read the counter.
+const COUNTER_CLOCKS: [&str; 2] = ["tsc", "arch_sys_counter"];
+
+/// Covers the difference between two cores, and counts that are read ahead of other instructions.
+const MARGIN_NANOS: u64 = 1_000;
+
+/// How long the rate is measured: long enough that the two readings at the ends weigh a hundred
+/// thousandth.
+const MEASURED: Duration = Duration::from_millis(10);
+
+/// How often a reading is tried that no preemption has drawn out.
+const READINGS: usize = 10;
+
+thread_local! {
+    /// The last full reading of this thread, the same for all clocks.
+    static FULL: Cell<FullReading> = const { Cell::new(FullReading { count: 0, nanos: 0 }) };
+}
+
+impl TscClock {
+    /// Creates the clock. It measures the rate of the counter, which takes 10 ms, and 200 ms more
+    /// for the first one in a process.
+    #[must_use]
+    pub fn new() -> Self {
+        let is_counted =
+            fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+                .is_ok_and(|name| COUNTER_CLOCKS.contains(&name.trim()));
+        Self { counter: if is_counted { Counter::measure() } else { None } }
+    }
+
+    /// Whether it reads the processor's counter. False where the system does not keep time by it.
+    #[must_use]
+    pub const fn uses_counter(&self) -> bool {
+        self.counter.is_some()
+    }
+}
+
+impl Counter {
+    /// `None` if the system's clock has no nanoseconds, or the counter does not count.
+    fn measure() -> Option<Self> {
+        let clock = quanta::Clock::new();
+        let (_, first_nanos, first_count) = Self::read_around(&clock)?;
+        SystemClock.park(&Parker::new(), Some(SystemClock.now() + MEASURED), &never());
+        let (last_count, last_nanos, _) = Self::read_around(&clock)?;
+        // As few counts as can lie between the two readings, so that the rate is not too low.
+        let counts = last_count.checked_sub(first_count).filter(|counts| *counts > 0)?;
+        let nanos = last_nanos.checked_sub(first_nanos)?;
+        let rate = (u128::from(nanos) << 32).div_ceil(u128::from(counts));
+        let rate = u64::try_from(rate + rate / 256).ok().filter(|rate| *rate > 0)?;
+        Some(Self { clock, rate, counts_max: (1_000_000 << 32) / rate })
+    }
+
+    /// The system's clock, and the counter before and after it, as close as they can be read.
+    fn read_around(clock: &quanta::Clock) -> Option<(u64, u64, u64)> {
+        let read = |_| {
+            let before = clock.raw();
+            let nanos = SystemClock.nanos()?;
+            Some((before, nanos, clock.raw()))
+        };
+        (0..READINGS).filter_map(read).min_by_key(|(before, _, after)| after.wrapping_sub(*before))
+    }
+
+    #[inline]
+    fn nanos(&self) -> Option<u64> {
+        let count = self.clock.raw();
+        let full = FULL.get();
+        // A counter that went back has wrapped around: a great number.
+        let since = count.wrapping_sub(full.count);
+        if since <= self.counts_max {
+            Some(full.nanos + ((since * self.rate) >> 32))
+        } else {
+            self.read_full(count)
+        }
+    }
+
+    /// Reads the system's clock, after the counter.
+    #[cold]
+    fn read_full(&self, count: u64) -> Option<u64> {
+        let nanos = SystemClock.nanos()? + MARGIN_NANOS;
+        // If the thread was preempted in between, later readings would be as much too late.
+        let apart = self.clock.raw().wrapping_sub(count);
+        if apart <= self.counts_max / 100 {
+            FULL.set(FullReading { count, nanos });
+        }
+        Some(nanos)
+    }
+}
+
+impl Clock for TscClock {
+    fn now(&self) -> Instant {
+        SystemClock.now()
+    }
+
+    fn nanos(&self) -> Option<u64> {
+        SystemClock.nanos()
+    }
+
+    #[inline]
+    fn late_nanos(&self) -> Option<u64> {
+        match &self.counter {
+            Some(counter) => counter.nanos(),
+            None => SystemClock.nanos(),
+        }
+    }
+
+    fn park(&self, parker: &Parker, deadline: Option<Instant>, interrupt: &Receiver<()>) {
+        SystemClock.park(parker, deadline, interrupt);
+    }
+}
+
+impl Default for TscClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for TscClock {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("TscClock")
+            .field("uses_counter", &self.uses_counter())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(hashed_wheel_loom))]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_reading_on_any_thread_is_never_early_and_at_most_a_millisecond_late() {
+        let clock = TscClock::new();
+        let read = |clock: TscClock| {
+            for _ in 0..200_000 {
+                let before = SystemClock.nanos();
+                let late = clock.late_nanos();
+                let after = SystemClock.nanos().map(|nanos| nanos + 1_000_000);
+                assert!(before <= late && late <= after, "{before:?} {late:?} {after:?}");
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| read(clock.clone()));
+            }
+        });
+    }
+
+    #[test]
+    fn a_counter_that_jumps_makes_the_next_reading_a_full_one() {
+        let Some(counter) = TscClock::new().counter else {
+            return;
+        };
+        let count = counter.clock.raw();
+        let wrong = 7;
+        for jumped in [count.wrapping_add(1 << 40), count.wrapping_sub(1 << 40), 0, u64::MAX] {
+            FULL.set(FullReading { count: jumped, nanos: wrong });
+            let before = SystemClock.nanos();
+            assert!(counter.nanos() >= before);
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! A handle that cancels its task when it is dropped.
+
+use std::fmt;
+use std::ops::Deref;
+
+use super::periodic::PeriodicTimeout;
+use super::timeout::Timeout;
+
+/// A handle that cancels its task when it is dropped: for a timeout that means nothing any more
+/// when the work that it guards has ended, by a return, a `?` or a panic.
+///
+/// [`Timeout::cancel_on_drop`] and [`PeriodicTimeout::cancel_on_drop`] make it of their handle,
+/// which it dereferences to. The task is dropped where this is dropped. A run that is under way on
+/// another thread continues to its end.
+///
+/// ```
+/// use std::time::Duration;
+/// use hashed_wheel::HashedWheelTimer;
+///
+/// let timer = HashedWheelTimer::new()?;
+/// {
+///     let too_late = timer.schedule(Duration::from_secs(5), || println!("too late"))?;
+///     let too_late = too_late.cancel_on_drop();
+///     assert!(!too_late.is_expired());
+///     // The work that may take too long.
+/// }
+/// assert_eq!(timer.pending_timeouts(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "it cancels its task when it is dropped"]
+pub struct CancelOnDrop<H> {
+    handle: H,
+    cancel: fn(&H) -> bool,
+}
+
+impl<H> CancelOnDrop<H> {
+    /// Ends the guard without cancelling.
+    pub fn disarm(mut self) {
+        self.cancel = |_| false;
+    }
+}
+
+impl<H> Deref for CancelOnDrop<H> {
+    type Target = H;
+
+    fn deref(&self) -> &H {
+        &self.handle
+    }
+}
+
+impl<H> Drop for CancelOnDrop<H> {
+    fn drop(&mut self) {
+        // Whether it had ended before does not matter.
+        let _cancelled = (self.cancel)(&self.handle);
+    }
+}
+
+impl<H: fmt::Debug> fmt::Debug for CancelOnDrop<H> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("CancelOnDrop").field(&self.handle).finish()
+    }
+}
+
+impl Timeout {
+    /// Makes it a handle that cancels the task when it is dropped.
+    pub fn cancel_on_drop(self) -> CancelOnDrop<Self> {
+        CancelOnDrop { handle: self, cancel: Self::cancel }
+    }
+}
+
+impl PeriodicTimeout {
+    /// Makes it a handle that ends the task when it is dropped.
+    pub fn cancel_on_drop(self) -> CancelOnDrop<Self> {
+        CancelOnDrop { handle: self, cancel: Self::cancel }
+    }
+}
