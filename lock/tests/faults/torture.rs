@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use fastrand::Rng;
+
 use crate::common::{SOON, Script, TIMEOUT, World, built, now, pause};
 use wheellock::{Client, FencedGuard, Guard, Lock};
 use wheellock_fixture::{Aim, Fault, wait_until};
@@ -21,7 +23,7 @@ use wheellock_fixture::{Aim, Fault, wait_until};
 const LENGTH: Duration = Duration::from_secs(4);
 const NAME: &str = "counter";
 
-/// Who is in trouble together.
+/// Who competes for the lock.
 struct Crowd {
     clients: usize,
     /// Of each client. Every fourth has a fenced lock of the same name.
@@ -42,10 +44,10 @@ struct Protected {
 }
 
 impl Protected {
-    fn enter(&self, guard: &impl Guard, longest_stay: u64, dice: &mut Dice) {
+    fn enter(&self, guard: &impl Guard, longest_stay: u64, rng: &mut Rng) {
         assert!(!self.occupied.swap(true, Ordering::SeqCst), "two are inside at once");
         let seen = self.counter.load(Ordering::SeqCst);
-        pause(Duration::from_micros(dice.below(longest_stay)));
+        pause(Duration::from_micros(rng.u64(..longest_stay)));
         assert!(guard.is_held(), "it was lost, although no fault is as long as its lease");
         self.counter.store(seen + 1, Ordering::SeqCst);
         assert!(self.occupied.swap(false, Ordering::SeqCst), "two were inside at once");
@@ -91,11 +93,11 @@ fn torture(crowd: &Crowd) {
             .zip(&entered_since)
             .map(|((client, number), since)| {
                 let (protected, over, healed) = (&protected, &over, &healed);
-                let dice = Dice::new(seed ^ (number + 1) << 32);
+                let rng = Rng::with_seed(seed ^ (number + 1) << 32);
                 let note = move || {
                     since.fetch_add(u64::from(healed.load(Ordering::SeqCst)), Ordering::SeqCst);
                 };
-                let worker = Worker { crowd, number, protected, over, note, dice };
+                let worker = Worker { crowd, number, protected, over, note, rng };
                 scope.spawn(move || {
                     if number % 4 == 3 {
                         worker.work(&client.fenced_lock(NAME), |guard| protected.see(guard))
@@ -105,22 +107,18 @@ fn torture(crowd: &Crowd) {
                 })
             })
             .collect();
-        let trouble = scope.spawn(|| trouble(&world, Dice::new(seed), &over));
-        let troubled = trouble.join();
+        let faults = scope.spawn(|| cause_faults(&world, Rng::with_seed(seed), &over));
+        let caused = faults.join();
         // During faults at most one is inside. Afterwards every thread gets in.
         healed.store(true, Ordering::SeqCst);
-        wait_until(
-            &format!("every thread got in after the trouble, seed {seed}"),
-            SOON * 3,
-            || {
-                let in_again = |since: &AtomicU64| since.load(Ordering::SeqCst) > 0;
-                entered_since.iter().all(in_again)
-                    || workers.iter().any(thread::ScopedJoinHandle::is_finished)
-            },
-        );
+        wait_until(&format!("every thread got in after the faults, seed {seed}"), SOON * 3, || {
+            let in_again = |since: &AtomicU64| since.load(Ordering::SeqCst) > 0;
+            entered_since.iter().all(in_again)
+                || workers.iter().any(thread::ScopedJoinHandle::is_finished)
+        });
         over.store(true, Ordering::SeqCst);
         let entered = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
-        troubled.unwrap();
+        caused.unwrap();
         entered
     });
     assert_eq!(protected.counter.into_inner(), entered, "seed {seed}");
@@ -150,7 +148,7 @@ struct Worker<'a, N> {
     over: &'a AtomicBool,
     /// Notes that it was inside.
     note: N,
-    dice: Dice,
+    rng: Rng,
 }
 
 impl<N: Fn()> Worker<'_, N> {
@@ -159,7 +157,7 @@ impl<N: Fn()> Worker<'_, N> {
         let leased = watched.clone().with_lease(Duration::from_secs(3));
         let mut entered = 0;
         while !self.over.load(Ordering::SeqCst) {
-            let lock = if self.dice.below(2) == self.number % 2 { watched } else { &leased };
+            let lock = if self.rng.u64(..2) == self.number % 2 { watched } else { &leased };
             let guard = match lock.try_lock_for(self.crowd.wait) {
                 Ok(Some(guard)) => guard,
                 Ok(None) => continue,
@@ -172,7 +170,7 @@ impl<N: Fn()> Worker<'_, N> {
             self.enter(&guard);
             entered += 1;
             (self.note)();
-            if self.dice.below(4) == 0 {
+            if self.rng.u64(..4) == 0 {
                 match lock.try_lock() {
                     Ok(inner) => {
                         let inner = inner.unwrap();
@@ -184,7 +182,7 @@ impl<N: Fn()> Worker<'_, N> {
                     Err(error) => assert!(error.is_retryable(), "{error}"),
                 }
             }
-            if self.dice.below(4) == 0 {
+            if self.rng.u64(..4) == 0 {
                 drop(guard);
             } else if let Err(error) = guard.unlock() {
                 assert!(error.is_retryable(), "{error}");
@@ -194,18 +192,18 @@ impl<N: Fn()> Worker<'_, N> {
     }
 
     fn enter(&mut self, guard: &impl Guard) {
-        self.protected.enter(guard, self.crowd.longest_stay, &mut self.dice);
+        self.protected.enter(guard, self.crowd.longest_stay, &mut self.rng);
     }
 }
 
 /// Causes faults for a while. Each is shorter than a lease.
-fn trouble(world: &World, mut dice: Dice, over: &AtomicBool) {
+fn cause_faults(world: &World, mut rng: Rng, over: &AtomicBool) {
     const SCRIPTS: [Script; 4] = [Script::Acquire, Script::Recount, Script::Release, Script::Renew];
     let end = now() + LENGTH;
     let mut keeping: Vec<Aim> = Vec::new();
     while now() < end && !over.load(Ordering::SeqCst) {
-        let length = Duration::from_millis(20 + dice.below(100));
-        match dice.below(16) {
+        let length = Duration::from_millis(20 + rng.u64(..100));
+        match rng.u64(..16) {
             0 => world.proxy.cut_all(),
             1 => world.proxy.reset_all(),
             2 => drop(world.server.command(&["SCRIPT", "FLUSH"])),
@@ -225,21 +223,21 @@ fn trouble(world: &World, mut dice: Dice, over: &AtomicBool) {
             9 | 10 => {
                 // What was kept back arrives, in another order than it was sent.
                 if !keeping.is_empty() {
-                    let place = dice.pick(keeping.len());
+                    let place = rng.usize(..keeping.len());
                     deliver(&keeping.swap_remove(place));
                 }
             }
             11 | 12 => {
-                let script = SCRIPTS[dice.pick(4)];
+                let script = SCRIPTS[rng.usize(..4)];
                 keeping.push(world.on(script, NAME, Fault::HoldRequest));
             }
             _ => {
-                let script = SCRIPTS[dice.pick(4)];
-                let times = 1 + dice.pick(3);
-                world.on(script, NAME, any_fault(&mut dice)).times(times);
+                let script = SCRIPTS[rng.usize(..4)];
+                let times = 1 + rng.usize(..3);
+                world.on(script, NAME, any_fault(&mut rng)).times(times);
             }
         }
-        pause(Duration::from_millis(dice.below(25)));
+        pause(Duration::from_millis(rng.u64(..25)));
     }
     for aim in &keeping {
         aim.withdraw();
@@ -261,38 +259,18 @@ fn deliver(aim: &Aim) {
     }
 }
 
-fn any_fault(dice: &mut Dice) -> Fault {
-    let delay = Duration::from_millis(dice.below(400));
-    match dice.below(10) {
+fn any_fault(rng: &mut Rng) -> Fault {
+    let delay = Duration::from_millis(rng.u64(..400));
+    match rng.u64(..10) {
         0 => Fault::DropRequest,
         1 => Fault::SwallowRequest,
         2 => Fault::ResetBeforeRequest,
         3 => Fault::SwallowReply,
         4 => Fault::ResetBeforeReply,
-        5 => Fault::CutReplyAfter(dice.pick(4)),
+        5 => Fault::CutReplyAfter(rng.usize(..4)),
         6 => Fault::DelayRequest(delay),
         7 => Fault::DelayReply(delay),
         8 => Fault::AnswerInstead(b"-LOADING it is so\r\n".to_vec()),
         _ => Fault::AnswerInstead(b"nonsense\r\n".to_vec()),
-    }
-}
-
-/// Numbers that follow from a seed (xorshift64*).
-struct Dice(u64);
-
-impl Dice {
-    fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % bound
-    }
-
-    fn pick(&mut self, bound: usize) -> usize {
-        usize::try_from(self.below(bound as u64)).unwrap()
     }
 }

@@ -5,13 +5,14 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+use fastrand::Rng;
 use wheellock::{Client, Error, FencedGuard};
 use wheellock_fixture::{TestProcess, wait_until};
 
-use crate::dice::Dice;
 use crate::register::Answer;
 use crate::register_server::{RegisterServer, Visitor};
-use crate::times::{DAWDLING, LEASE, LIMIT, TIMEOUT, WAIT, let_pass};
+use crate::schedule::{millis, rng_of};
+use crate::times::{LEASE, LIMIT, LONG_WORK, TIMEOUT, WAIT, let_pass};
 use crate::worlds::{IN_USE, Kind, LOCKS, THREADS, Worlds, kind_of, name_of};
 
 /// Says which of the processes a child is to be. Without it the test of that role does nothing.
@@ -57,7 +58,7 @@ pub(crate) fn live(name: &str) {
             let (clients, address) = (&clients, &address);
             scope.spawn(move || {
                 let visitor = Visitor::new(address, thread);
-                Worker { clients, visitor, dice: Dice::row(seed, row) }.work();
+                Worker { clients, visitor, rng: rng_of(seed, row) }.work();
             });
         }
     });
@@ -89,13 +90,13 @@ fn client(kind: Kind) -> Client {
 struct Worker<'a> {
     clients: &'a [(Kind, Client)],
     visitor: Visitor,
-    dice: Dice,
+    rng: Rng,
 }
 
 impl Worker<'_> {
     fn work(&mut self) {
         while self.visitor.sign() {
-            let lock = self.dice.pick(LOCKS);
+            let lock = self.rng.usize(..LOCKS);
             match self.take(lock) {
                 Ok(Some(guard)) => self.hold(lock, guard),
                 Ok(None) => self.visitor.in_vain(),
@@ -104,7 +105,7 @@ impl Worker<'_> {
                     self.visitor.in_vain();
                 }
             }
-            let_pass(self.dice.millis(0, 10));
+            let_pass(millis(&mut self.rng, 0, 10));
         }
     }
 
@@ -112,14 +113,14 @@ impl Worker<'_> {
         let kind = kind_of(lock);
         let (_, client) = self.clients.iter().find(|(known, _)| *known == kind).unwrap();
         let fenced = client.fenced_lock(&name_of(lock));
-        let fenced = if self.dice.one_in(4) { fenced.with_lease(LEASE / 2) } else { fenced };
-        if self.dice.one_in(8) { fenced.try_lock() } else { fenced.try_lock_for(WAIT) }
+        let fenced = if self.rng.u32(..4) == 0 { fenced.with_lease(LEASE / 2) } else { fenced };
+        if self.rng.u32(..8) == 0 { fenced.try_lock() } else { fenced.try_lock_for(WAIT) }
     }
 
     /// Counts up a few times, at times for longer than the lease lasts, and without looking whether
     /// the lock is held.
     fn hold(&mut self, lock: usize, guard: FencedGuard) {
-        for _ in 0..=self.dice.pick(3) {
+        for _ in 0..=self.rng.usize(..3) {
             let entered = self.visitor.enter(lock, guard.token(), guard.owner());
             let Answer::Value(old) = self.believed(lock, &guard, entered) else { break };
             let_pass(self.work_time());
@@ -128,7 +129,7 @@ impl Worker<'_> {
                 break;
             }
         }
-        if self.dice.one_in(4) {
+        if self.rng.u32(..4) == 0 {
             drop(guard);
         } else if let Err(error) = guard.unlock() {
             self.look_at("a release", &error);
@@ -144,10 +145,10 @@ impl Worker<'_> {
     }
 
     fn work_time(&mut self) -> Duration {
-        if self.dice.one_in(200) { DAWDLING } else { self.dice.millis(0, 5) }
+        if self.rng.u32(..200) == 0 { LONG_WORK } else { millis(&mut self.rng, 0, 5) }
     }
 
-    /// In all that trouble every error is one that may pass, or says that a hold was lost.
+    /// Under all these disruptions every error is one that may pass, or says that a hold was lost.
     fn look_at(&mut self, what: &str, error: &Error) {
         if !error.is_retryable() && !matches!(error, Error::Lost { .. }) {
             self.visitor.complain(&format!("{what}: {error}"));

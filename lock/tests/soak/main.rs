@@ -14,12 +14,11 @@
 #![expect(clippy::expect_used, clippy::panic, reason = "a helper that fails is a test that fails")]
 
 mod child;
-mod dice;
+mod disruptor;
 mod register;
 mod register_server;
 mod schedule;
 mod times;
-mod trouble;
 mod verdict;
 mod worlds;
 
@@ -33,10 +32,10 @@ use std::time::Duration;
 
 use wheellock_fixture::wait_until;
 
+use disruptor::{Disruptor, Processes};
 use register_server::RegisterServer;
 use schedule::{Schedule, Track};
 use times::{LIMIT, now};
-use trouble::{Processes, Stage};
 use worlds::{IN_USE, PROCESSES, Worlds};
 
 #[test]
@@ -56,27 +55,27 @@ fn under_any_faults_no_stale_write_is_accepted_and_every_wait_ends() {
 
     let worlds = Worlds::start();
     let server = RegisterServer::open();
-    let stage = Stage { start: now(), seed, worlds: &worlds, server: &server };
-    let processes = Processes::start(PROCESSES, &stage);
+    let disruptor = Disruptor { start: now(), seed, worlds: &worlds, server: &server };
+    let processes = Processes::start(PROCESSES, &disruptor);
     let mut processes = thread::scope(|scope| {
-        let mut troubled = None;
+        let mut disrupted = None;
         let mut others = Vec::new();
         let mut processes = Some(processes);
         for (track, steps) in &schedule.tracks {
             match (track, processes.take()) {
                 (Track::Processes, Some(all)) => {
-                    troubled = Some(scope.spawn(|| stage.trouble_processes(steps, all)));
+                    disrupted = Some(scope.spawn(|| disruptor.disrupt_processes(steps, all)));
                 }
                 (_, all) => {
                     processes = all;
-                    others.push(scope.spawn(|| stage.trouble_servers(steps)));
+                    others.push(scope.spawn(|| disruptor.disrupt_servers(steps)));
                 }
             }
         }
         for other in others {
             other.join().unwrap();
         }
-        troubled.expect("the processes have a track").join().unwrap()
+        disrupted.expect("the processes have a track").join().unwrap()
     });
 
     // The faults are over: now every thread acquires.
@@ -124,7 +123,7 @@ fn under_any_faults_no_stale_write_is_accepted_and_every_wait_ends() {
         "{} writes accepted in {:?}, {} refused, {} waits without a grant; at least {} for each lock; \
          the longest silence {silence:?}, the longest time without any lock {outside:?}",
         accepted.iter().sum::<usize>(),
-        end.duration_since(stage.start),
+        end.duration_since(disruptor.start),
         total(|traces| traces.refused),
         total(|traces| traces.in_vain),
         accepted.iter().min().unwrap(),

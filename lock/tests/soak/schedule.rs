@@ -3,12 +3,13 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::dice::Dice;
-use crate::times::{DAWDLING, LEASE, SLACK, TIMEOUT, WAIT};
+use fastrand::Rng;
+
+use crate::times::{LEASE, LONG_WORK, SLACK, TIMEOUT, WAIT};
 use crate::worlds::{Kind, LOCKS, PROCESSES, locks_of};
 
-/// Whose troubles they are. The troubles of one come one after the other, those of several at the
-/// same time.
+/// Whose disruptions they are. The disruptions of one come one after the other, those of several at
+/// the same time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Track {
     World(Kind),
@@ -17,7 +18,7 @@ pub(crate) enum Track {
 
 /// What can happen. Most of it lasts for a while.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum Disruption {
     // What the proxy before the single server does.
     DelayRequests,
     DelayReplies,
@@ -49,7 +50,7 @@ pub(crate) enum Trouble {
     Kill(usize),
 }
 
-impl Trouble {
+impl Disruption {
     /// From when to when it may last, in milliseconds.
     const fn length(self) -> (u64, u64) {
         match self {
@@ -75,12 +76,12 @@ impl Trouble {
     }
 }
 
-/// A trouble, when it begins and how long it lasts.
+/// A disruption, when it begins and how long it lasts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     pub(crate) at: Duration,
     pub(crate) lasts: Duration,
-    pub(crate) trouble: Trouble,
+    pub(crate) disruption: Disruption,
 }
 
 /// All that will happen.
@@ -94,7 +95,7 @@ impl Schedule {
         let tracks = worlds.iter().map(|kind| Track::World(*kind)).chain([Track::Processes]);
         let tracks = tracks
             .zip(0..)
-            .map(|(track, number)| (track, steps(track, Dice::row(seed, number), length)))
+            .map(|(track, number)| (track, steps(track, rng_of(seed, number), length)))
             .collect();
         Self { seed, tracks }
     }
@@ -103,10 +104,10 @@ impl Schedule {
     /// meanwhile. A call ends one command timeout after its deadline at the latest, and so does the
     /// release that may follow it.
     pub(crate) fn longest_silence(&self) -> Duration {
-        self.longest_stop() + WAIT + 2 * TIMEOUT + DAWDLING + SLACK
+        self.longest_stop() + WAIT + 2 * TIMEOUT + LONG_WORK + SLACK
     }
 
-    /// How long a thread may get no lock at all, whatever it tries: a whole trouble, the lease of
+    /// How long a thread may get no lock at all, whatever it tries: a whole disruption, the lease of
     /// whoever died or was stopped in it, and some tries without success, as others want the same.
     pub(crate) fn longest_outside(&self) -> Duration {
         let longest = self.steps().map(|step| step.lasts).max().unwrap_or_default();
@@ -114,7 +115,7 @@ impl Schedule {
     }
 
     fn longest_stop(&self) -> Duration {
-        let stops = self.steps().filter(|step| matches!(step.trouble, Trouble::Stop(_)));
+        let stops = self.steps().filter(|step| matches!(step.disruption, Disruption::Stop(_)));
         stops.map(|step| step.lasts).max().unwrap_or_default()
     }
 
@@ -128,8 +129,8 @@ impl fmt::Display for Schedule {
         writeln!(formatter, "the schedule of seed {}, in milliseconds:", self.seed)?;
         for (track, steps) in &self.tracks {
             write!(formatter, "{track:?}:")?;
-            for Step { at, lasts, trouble } in steps {
-                write!(formatter, " {} {trouble:?}", at.as_millis())?;
+            for Step { at, lasts, disruption } in steps {
+                write!(formatter, " {} {disruption:?}", at.as_millis())?;
                 if *lasts > Duration::from_millis(1) {
                     write!(formatter, " for {}", lasts.as_millis())?;
                 }
@@ -141,31 +142,40 @@ impl fmt::Display for Schedule {
     }
 }
 
-/// The troubles of a track until the end, each kind once before any comes again.
-fn steps(track: Track, mut dice: Dice, length: Duration) -> Vec<Step> {
+/// The disruptions of a track until the end, each kind once before any comes again.
+fn steps(track: Track, mut rng: Rng, length: Duration) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut at = Duration::ZERO;
     let mut deck = Vec::new();
     loop {
         let (from, to) = quiet_before(track);
-        at += dice.millis(from, to);
+        at += millis(&mut rng, from, to);
         if deck.is_empty() {
-            deck = all_of(track, &mut dice);
-            dice.shuffle(&mut deck);
+            deck = all_of(track, &mut rng);
+            rng.shuffle(&mut deck);
         }
-        let Some(trouble) = deck.pop() else { return steps };
-        let (from, to) = trouble.length();
-        let lasts = dice.millis(from, to);
+        let Some(disruption) = deck.pop() else { return steps };
+        let (from, to) = disruption.length();
+        let lasts = millis(&mut rng, from, to);
         if at + lasts > length {
             return steps;
         }
-        steps.push(Step { at, lasts, trouble });
+        steps.push(Step { at, lasts, disruption });
         at += lasts;
     }
 }
 
-/// How long it is quiet between two troubles, in milliseconds. After a failover the servers need a
-/// while to find each other again.
+/// The random numbers of one part of a schedule.
+pub(crate) fn rng_of(seed: u64, part: u64) -> Rng {
+    Rng::with_seed(seed ^ part.wrapping_add(1).wrapping_mul(0xD1B5_4A32_D192_ED03))
+}
+
+pub(crate) fn millis(rng: &mut Rng, from: u64, to: u64) -> Duration {
+    Duration::from_millis(rng.u64(from..to))
+}
+
+/// How long it is quiet between two disruptions, in milliseconds. After a failover the servers need
+/// a while to find each other again.
 const fn quiet_before(track: Track) -> (u64, u64) {
     match track {
         Track::World(Kind::Single) => (100, 1200),
@@ -175,43 +185,44 @@ const fn quiet_before(track: Track) -> (u64, u64) {
     }
 }
 
-fn all_of(track: Track, dice: &mut Dice) -> Vec<Trouble> {
+fn all_of(track: Track, rng: &mut Rng) -> Vec<Disruption> {
     match track {
         Track::World(Kind::Single) => vec![
-            Trouble::DelayRequests,
-            Trouble::DelayReplies,
-            Trouble::HoldAll,
-            Trouble::Refuse,
-            Trouble::HangNewConnections,
-            Trouble::LoseMessages,
-            Trouble::CutAll,
-            Trouble::ResetAll,
-            Trouble::DropRequests,
-            Trouble::LoseReplies,
-            Trouble::CutReplies,
-            Trouble::LateCopies,
-            Trouble::ForgetScripts,
-            Trouble::PauseServer,
+            Disruption::DelayRequests,
+            Disruption::DelayReplies,
+            Disruption::HoldAll,
+            Disruption::Refuse,
+            Disruption::HangNewConnections,
+            Disruption::LoseMessages,
+            Disruption::CutAll,
+            Disruption::ResetAll,
+            Disruption::DropRequests,
+            Disruption::LoseReplies,
+            Disruption::CutReplies,
+            Disruption::LateCopies,
+            Disruption::ForgetScripts,
+            Disruption::PauseServer,
         ],
         Track::World(Kind::Sentinel) => vec![
-            Trouble::FailOver,
-            Trouble::PauseMaster,
-            Trouble::PauseReplica,
-            Trouble::PauseSentinel,
+            Disruption::FailOver,
+            Disruption::PauseMaster,
+            Disruption::PauseReplica,
+            Disruption::PauseSentinel,
         ],
         Track::World(Kind::Cluster) => {
             let locks = locks_of(Kind::Cluster);
-            let mut any = || locks.get(dice.pick(locks.len().max(1))).copied().unwrap_or(LOCKS - 1);
+            let mut any =
+                || locks.get(rng.usize(..locks.len().max(1))).copied().unwrap_or(LOCKS - 1);
             vec![
-                Trouble::MoveSlot(any()),
-                Trouble::MoveSlot(any()),
-                Trouble::StayHalfMoved(any()),
-                Trouble::HandOver(any()),
-                Trouble::PauseNode(any()),
+                Disruption::MoveSlot(any()),
+                Disruption::MoveSlot(any()),
+                Disruption::StayHalfMoved(any()),
+                Disruption::HandOver(any()),
+                Disruption::PauseNode(any()),
             ]
         }
         Track::Processes => (0..PROCESSES)
-            .flat_map(|number| [Trouble::Stop(number), Trouble::Kill(number)])
+            .flat_map(|number| [Disruption::Stop(number), Disruption::Kill(number)])
             .collect(),
     }
 }
@@ -238,11 +249,11 @@ fn in_a_minute_everything_happens() {
     for seed in 0..50 {
         let schedule = Schedule::new(seed, Duration::from_secs(60), &all);
         for (track, steps) in &schedule.tracks {
-            for trouble in all_of(*track, &mut Dice::new(seed)) {
+            for disruption in all_of(*track, &mut Rng::with_seed(seed)) {
                 let is_it = |step: &Step| {
-                    std::mem::discriminant(&step.trouble) == std::mem::discriminant(&trouble)
+                    std::mem::discriminant(&step.disruption) == std::mem::discriminant(&disruption)
                 };
-                assert!(steps.iter().any(is_it), "seed {seed}: no {trouble:?}");
+                assert!(steps.iter().any(is_it), "seed {seed}: no {disruption:?}");
             }
         }
     }

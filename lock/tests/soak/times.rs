@@ -16,7 +16,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_millis(500);
 pub(crate) const WAIT: Duration = Duration::from_secs(3);
 
 /// The longest work of a holder, which loses its lock meanwhile.
-pub(crate) const DAWDLING: Duration = Duration::from_millis(1200);
+pub(crate) const LONG_WORK: Duration = Duration::from_millis(1200);
 
 /// What a busy machine may add to any of them.
 pub(crate) const SLACK: Duration = Duration::from_secs(4);
@@ -28,8 +28,8 @@ pub(crate) fn now() -> Instant {
     SystemClock.now()
 }
 
-/// Lets time pass that the seed has laid down: until the next trouble comes, while a trouble lasts,
-/// while a holder works. Nothing is waited for in this way. The passing of time is what the soak is
+/// Lets time pass that the seed has laid down: until the next disruption, while it lasts, while a
+/// holder works. Nothing is waited for in this way. The passing of time is what the soak is
 /// about.
 pub(crate) fn let_pass(time: Duration) {
     SystemClock.park(&Parker::new(), Some(now() + time), &never());

@@ -30,7 +30,7 @@ pub(crate) struct Mail {
 
 /// What a thread does for others once nothing is locked.
 #[derive(Default)]
-pub(crate) struct Aftermath {
+pub(crate) struct DeferredWork {
     /// In this order.
     pub(crate) to_wake: Vec<Arc<Mailbox>>,
     pub(crate) replies: Vec<(OnReply, Result<Value, Broken>)>,
@@ -78,7 +78,7 @@ impl Mail {
     }
 }
 
-impl Aftermath {
+impl DeferredWork {
     pub(crate) fn post(&mut self, mailbox: Arc<Mailbox>, change: impl FnOnce(&mut Mail)) {
         if mailbox.post(change) {
             self.to_wake.push(mailbox);

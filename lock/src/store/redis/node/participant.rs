@@ -10,7 +10,7 @@ use crate::ops::value::Value;
 use crate::store::redis::net::connection::{Broken, write_some};
 use crate::store::redis::net::deadline::Deadline;
 use crate::store::redis::node::call_queue::{Abandoned, CallId, Roles};
-use crate::store::redis::node::mailbox::{Aftermath, Mail, Mailbox};
+use crate::store::redis::node::mailbox::{DeferredWork, Mail, Mailbox};
 use crate::store::redis::node::round_trip::MAX_SILENCE;
 use crate::store::redis::node::shared_connection::{SharedConnection, State, copy_of};
 use crate::store::redis::node::stream_halves::WriteHalf;
@@ -56,18 +56,18 @@ impl SharedConnection {
         let mut participant = Participant::reader(self);
         while participant.read_arrived() {}
         participant.has_left = true;
-        let mut aftermath = Aftermath::default();
+        let mut deferred = DeferredWork::default();
         let mut state = self.state.lock();
         state.queue.give_back(Roles { read: true, write: false });
         let State { queue, ended, .. } = &mut *state;
         let ended = ended.as_ref();
         for (caller, is_whole) in queue.take_all() {
             let error = ended.map_or_else(|| io::ErrorKind::ConnectionAborted.into(), copy_of);
-            aftermath.fail(caller, Broken::new(error, is_whole));
+            deferred.fail(caller, Broken::new(error, is_whole));
         }
         self.notify(&state);
         drop(state);
-        aftermath.run();
+        deferred.run();
     }
 }
 
@@ -116,14 +116,14 @@ impl<'a> Participant<'a> {
                 return mail;
             }
             // If the connection is silent, this call is told so, unless it is written.
-            let mut aftermath = Aftermath::default();
+            let mut deferred = DeferredWork::default();
             let mut state = self.connection.state.lock();
             if state.is_silent(deadline.read_at()) {
                 self.connection.retire();
-                state.move_unwritten(&mut aftermath);
+                state.move_unwritten(&mut deferred);
             }
             drop(state);
-            aftermath.run();
+            deferred.run();
         }
     }
 
@@ -192,14 +192,14 @@ impl<'a> Participant<'a> {
                 return Ok(());
             }
             // 2. Take what others have queued meanwhile.
-            let mut aftermath = Aftermath::default();
+            let mut deferred = DeferredWork::default();
             let mut state = connection.state.lock();
-            self.report(&mut state, &mut aftermath);
+            self.report(&mut state, &mut deferred);
             if chunk < MAX_CHUNKS && half.rest().is_empty() && state.queue.has_unwritten() {
                 half.append(state.queue.commit());
                 connection.notify(&state);
                 drop(state);
-                aftermath.run();
+                deferred.run();
                 continue;
             }
             // 3. Hand the role on, and read if nobody does.
@@ -209,9 +209,9 @@ impl<'a> Participant<'a> {
             if is_waiting && self.id.is_some_and(|id| state.queue.become_reader(id)) {
                 self.roles.read = true;
             }
-            state.hand_over(&mut aftermath);
+            state.hand_over(&mut deferred);
             drop((state, half));
-            aftermath.run();
+            deferred.run();
             return Ok(());
         }
         Ok(())
@@ -284,21 +284,21 @@ impl<'a> Participant<'a> {
                 Ok(()) => {}
             }
             // 2. Deliver them.
-            let mut aftermath = Aftermath::default();
+            let mut deferred = DeferredWork::default();
             let mut state = connection.state.lock();
-            self.report(&mut state, &mut aftermath);
-            let own = state.deliver(&mut half.replies, &mut aftermath);
+            self.report(&mut state, &mut deferred);
+            let own = state.deliver(&mut half.replies, &mut deferred);
             let own = match own {
                 Ok(None) => {
                     drop(state);
-                    aftermath.run();
+                    deferred.run();
                     deadline.refresh();
                     continue;
                 }
                 Ok(Some(own)) => own,
                 Err(error) => {
                     drop((state, half));
-                    aftermath.run();
+                    deferred.run();
                     connection.break_off(copy_of(&error));
                     return self.end_call(error);
                 }
@@ -313,10 +313,10 @@ impl<'a> Participant<'a> {
                 drop(state);
                 self.write_for_others(bytes);
                 state = connection.state.lock();
-                self.report(&mut state, &mut aftermath);
+                self.report(&mut state, &mut deferred);
             }
             // 4. Leave.
-            self.leave_with(state, aftermath);
+            self.leave_with(state, deferred);
             return Ok(own);
         }
     }
@@ -361,11 +361,11 @@ impl<'a> Participant<'a> {
 
     fn deliver(&mut self) -> io::Result<()> {
         let mut half = self.connection.read_half.lock();
-        let mut aftermath = Aftermath::default();
+        let mut deferred = DeferredWork::default();
         let mut state = self.connection.state.lock();
-        let delivered = state.deliver(&mut half.replies, &mut aftermath);
+        let delivered = state.deliver(&mut half.replies, &mut deferred);
         drop((state, half));
-        aftermath.run();
+        deferred.run();
         delivered.map(drop).inspect_err(|error| self.connection.break_off(copy_of(error)))
     }
 
@@ -385,11 +385,11 @@ impl<'a> Participant<'a> {
     }
 
     /// The bytes that were written, to the queue.
-    fn report(&mut self, state: &mut State, aftermath: &mut Aftermath) {
+    fn report(&mut self, state: &mut State, deferred: &mut DeferredWork) {
         let written = std::mem::take(&mut self.unreported);
         if written > 0 {
             state.queue.wrote(written, |mailbox| {
-                aftermath.post(mailbox, |mail| mail.is_written = true);
+                deferred.post(mailbox, |mail| mail.is_written = true);
             });
         }
     }
@@ -401,23 +401,23 @@ impl<'a> Participant<'a> {
 
     /// Leaves without a reply, unless one came at the last moment.
     fn end_call(&mut self, error: io::Error) -> Result<Value, Broken> {
-        let mut aftermath = Aftermath::default();
+        let mut deferred = DeferredWork::default();
         let connection = self.connection;
         let mut state = connection.state.lock();
-        self.report(&mut state, &mut aftermath);
+        self.report(&mut state, &mut deferred);
         let mail = self.mailbox.as_ref().map(|mailbox| mailbox.take()).unwrap_or_default();
         self.roles.add(mail.roles);
         let abandoned = self.id.map(|id| state.queue.abandon(id));
         let outcome = match (mail.outcome, abandoned) {
             (Some(outcome), _) => outcome,
             (None, Some(Abandoned::Withdrawn(handler))) => {
-                aftermath.unused.extend(handler);
+                deferred.unused.extend(handler);
                 Err(Broken::NotSent(error))
             }
             (None, Some(Abandoned::InFlight { whole, silent })) => {
                 if silent || !whole || state.queue.in_flight() > MAX_IN_FLIGHT {
                     connection.retire();
-                    state.move_unwritten(&mut aftermath);
+                    state.move_unwritten(&mut deferred);
                 }
                 let is_alone = state.queue.is_unused() && !state.queue.has_detached();
                 let is_last_writer = self.roles.write || !state.queue.taken().write;
@@ -432,7 +432,7 @@ impl<'a> Participant<'a> {
             }
             (None, Some(Abandoned::Answered) | None) => Err(Broken::Unanswered(error)),
         };
-        self.leave_with(state, aftermath);
+        self.leave_with(state, deferred);
         outcome
     }
 
@@ -445,33 +445,33 @@ impl<'a> Participant<'a> {
             self.has_left = false;
             return Ok(());
         }
-        let mut aftermath = Aftermath::default();
+        let mut deferred = DeferredWork::default();
         let mut state = self.connection.state.lock();
-        self.report(&mut state, &mut aftermath);
+        self.report(&mut state, &mut deferred);
         let is_whole = self.id.is_some_and(|id| state.queue.missing_bytes(id) == 0);
         drop(state);
-        aftermath.run();
+        deferred.run();
         if is_whole { Ok(()) } else { self.end_call(error).map(drop) }
     }
 
     /// Gives the roles back.
     pub(crate) fn leave(&mut self) {
-        let mut aftermath = Aftermath::default();
+        let mut deferred = DeferredWork::default();
         let mut state = self.connection.state.lock();
-        self.report(&mut state, &mut aftermath);
-        self.leave_with(state, aftermath);
+        self.report(&mut state, &mut deferred);
+        self.leave_with(state, deferred);
     }
 
-    fn leave_with(&mut self, mut state: MutexGuard<'_, State>, mut aftermath: Aftermath) {
+    fn leave_with(&mut self, mut state: MutexGuard<'_, State>, mut deferred: DeferredWork) {
         self.has_left = true;
         state.queue.give_back(std::mem::take(&mut self.roles));
         let has_ended = state.ended.is_some();
         if !has_ended {
-            state.hand_over(&mut aftermath);
+            state.hand_over(&mut deferred);
         }
         self.connection.notify(&state);
         drop(state);
-        aftermath.run();
+        deferred.run();
         if has_ended {
             self.connection.settle();
         }

@@ -19,7 +19,7 @@ use crate::store::redis::net::socket::Socket;
 use crate::store::redis::node::call_queue::{
     CallQueue, Delivery, MAX_UNREAD_CALLS, MAX_UNREAD_TLS_CALLS, MAX_UNWRITTEN_BYTES,
 };
-use crate::store::redis::node::mailbox::{Aftermath, Mailbox, OnReply};
+use crate::store::redis::node::mailbox::{DeferredWork, Mailbox, OnReply};
 use crate::store::redis::node::round_trip::RoundTrip;
 use crate::store::redis::node::stream_halves::{ReadHalf, WriteHalf};
 
@@ -172,12 +172,12 @@ impl SharedConnection {
 
 impl Drop for SharedConnection {
     fn drop(&mut self) {
-        let mut aftermath = Aftermath::default();
+        let mut deferred = DeferredWork::default();
         for (caller, is_whole) in self.state.get_mut().queue.take_all() {
             let error = io::ErrorKind::ConnectionAborted.into();
-            aftermath.fail(caller, Broken::new(error, is_whole));
+            deferred.fail(caller, Broken::new(error, is_whole));
         }
-        aftermath.run();
+        deferred.run();
     }
 }
 
@@ -187,7 +187,7 @@ impl State {
     pub(crate) fn deliver(
         &mut self,
         replies: &mut Vec<Value>,
-        aftermath: &mut Aftermath,
+        deferred: &mut DeferredWork,
     ) -> io::Result<Option<Value>> {
         self.queue.count_receipt();
         let mut own = None;
@@ -195,13 +195,13 @@ impl State {
             match self.queue.receive(reply) {
                 Some(Delivery::Own(reply)) => own = Some(reply),
                 Some(Delivery::Waiting(mailbox, reply)) => {
-                    aftermath.post(mailbox, |mail| mail.outcome = Some(Ok(reply)));
+                    deferred.post(mailbox, |mail| mail.outcome = Some(Ok(reply)));
                 }
                 Some(Delivery::Detached(mailbox, handler, reply)) => {
                     if let Some(mailbox) = mailbox {
-                        aftermath.post(mailbox, |mail| mail.is_written = true);
+                        deferred.post(mailbox, |mail| mail.is_written = true);
                     }
-                    aftermath.replies.push((handler, Ok(reply)));
+                    deferred.replies.push((handler, Ok(reply)));
                 }
                 Some(Delivery::Nobody) => {}
                 None if own.is_some() => break,
@@ -221,19 +221,19 @@ impl State {
     }
 
     /// Tells the calls that are not written that they need another connection.
-    pub(crate) fn move_unwritten(&mut self, aftermath: &mut Aftermath) {
+    pub(crate) fn move_unwritten(&mut self, deferred: &mut DeferredWork) {
         for caller in self.queue.take_unwritten() {
             let reason = "an earlier call on the connection is not answered";
             let error = io::Error::new(io::ErrorKind::ConnectionAborted, reason);
-            aftermath.fail(caller, Broken::NotSent(error));
+            deferred.fail(caller, Broken::NotSent(error));
         }
     }
 
-    pub(crate) fn hand_over(&mut self, aftermath: &mut Aftermath) {
+    pub(crate) fn hand_over(&mut self, deferred: &mut DeferredWork) {
         self.queue.hand_over(self.round_trip.is_short(), |mailbox, roles| {
             if mailbox.post(|mail| mail.roles.add(roles)) {
                 // Before those that have their replies: it works for all.
-                aftermath.to_wake.insert(0, mailbox);
+                deferred.to_wake.insert(0, mailbox);
             }
         });
     }
