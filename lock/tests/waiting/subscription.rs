@@ -13,7 +13,7 @@ use crate::common::{
 };
 use crossbeam_channel::bounded;
 use wheellock::{Client, ClientBuilder, Error, ManualClock, Wait};
-use wheellock_fixture::{Fault, Server, wait_until};
+use wheellock_fixture::{Fault, Request, Server, wait_until};
 
 /// How many connections listen for the releases of a lock.
 fn listeners(server: &Server, name: &str) -> i64 {
@@ -104,27 +104,40 @@ fn a_blocked_subscription_is_replaced() {
 #[test]
 fn a_denied_channel_goes_live_once_it_is_permitted() {
     let world = World::new();
-    limited_user(&world.server, &["resetchannels"]);
+    limited_user(&world.server, &["resetchannels", "&*{b*}"]);
     let url = format!("redis://limited:secret@{}/", world.proxy.address());
     // Nobody polls.
     let clock = ManualClock::new();
     let client = built(Client::builder().url(&url).clock(Arc::new(clock.clone())));
-    let guard = world.rival().lock("a").lock().unwrap();
+    let rival = world.rival();
+    let guard = rival.lock("a").lock().unwrap();
+    // When another channel is live, the refusal before it has been read.
+    let read_refusal = |number| {
+        let name = format!("b{number}");
+        let other = rival.lock(&name).lock().unwrap();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| client.lock(&name).lock().unwrap().unlock().unwrap());
+            wait_until("the other is listened to", SOON, || listeners(&world.server, &name) > 0);
+            other.unlock().unwrap();
+            ended(&client, waiter);
+        });
+    };
     // Each subscribes anew, and is refused.
-    let subscribes =
-        world.proxy.on(|request| request.name() == "SUBSCRIBE", Fault::PassOn).times(3);
+    let is_it = |request: &Request| request.name() == "SUBSCRIBE" && request.contains("{a}");
+    let subscribes = world.proxy.on(is_it, Fault::PassOn).times(3);
     for refused in 1..=3 {
         thread::scope(|scope| {
             let waiter = scope.spawn(|| client.lock("a").try_lock_for(TIMEOUT).unwrap().is_some());
             wait_for_a_waiter(&client);
             subscribes.wait_for_hits(refused, SOON);
+            read_refusal(refused);
             clock.advance(TIMEOUT);
             assert!(!ended(&client, waiter));
         });
     }
     wait_until("it was refused", SOON, || !client.warnings().is_empty());
     limit_user(&world.server, &["&*"]);
-    let subscribe = world.proxy.on(|request| request.name() == "SUBSCRIBE", Fault::HoldRequest);
+    let subscribe = world.proxy.on(is_it, Fault::HoldRequest);
     thread::scope(|scope| {
         let waiter = scope.spawn(|| client.lock("a").lock().unwrap().unlock().unwrap());
         subscribe.wait_for_hit(SOON);
