@@ -38,8 +38,8 @@
 //!
 //! * *Never early.* A deadline is rounded up to a tick.
 //! * *Idle is idle.* The thread sleeps until something is due, whatever is pending. It is woken
-//!   only for a timeout that is due before the end of its sleep. A cancelled timeout may wake it
-//!   once, when it was due.
+//!   only for a timeout that is due before the end of its sleep, and to free memory after many
+//!   cancels. A cancelled timeout may wake it once, when it was due.
 //! * *No walk.* No pending entry is looked at before it is due, even with a million of them in one
 //!   bucket.
 //! * *One winner.* Either [`Timeout::cancel`], the ticker or [`HashedWheelTimer::stop`] gets a
@@ -70,6 +70,8 @@
 //! # Features
 //!
 //! * `std` (default): the timers. Without it there is only [`Wheel`], which needs an allocator and
+//!   has no dependencies.
+//! * `tsc`: a clock that reads the processor's time-stamp counter where a delay begins.
 
 #![cfg_attr(not(feature = "std"), no_std)]
 

@@ -460,6 +460,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes under Miri")]
     fn allowances_are_reclaimed_before_a_shard_refuses() {
         const UNITS: usize = 1500;
         let shards = pair(Capacity::new(UNITS));
@@ -494,6 +495,22 @@ mod tests {
     }
 
     #[test]
+    fn a_closed_shard_has_returned_what_was_pending_and_its_memory() {
+        let shards = pair(Capacity::new(usize::MAX));
+        for (tick, value) in [(5, 1), (17, 2), (5, 3)] {
+            shards[0].schedule(tick, value, &shards).unwrap();
+        }
+        let mut unprocessed = Vec::new();
+        shards[0].close(&mut unprocessed);
+        assert_eq!(unprocessed, [(5, 1), (5, 3), (17, 2)]);
+        // A handle keeps the shard, but no chunk of it.
+        assert_eq!((shards[0].chunk_count(), shards[0].pending()), (0, 0));
+        shards[0].close(&mut unprocessed);
+        assert_eq!(unprocessed.len(), 3);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "takes minutes under Miri")]
     fn the_ticker_wakes_to_release_chunks_that_cancels_emptied() {
         const STEP: usize = 100;
         let shards = pair(Capacity::new(usize::MAX));

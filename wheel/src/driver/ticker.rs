@@ -201,6 +201,7 @@ mod tests {
     use crate::wheel::Wheel;
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes under Miri")]
     fn a_ticker_that_is_stopped_takes_no_further_batch_of_its_backlog() {
         let clock = Arc::new(ManualClock::new());
         let scale = TickScale::new(clock.now(), Duration::from_secs(1)).unwrap();

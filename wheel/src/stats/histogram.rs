@@ -162,6 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes under Miri")]
     fn every_counter_ends_at_most_an_eighth_above_its_values() {
         let mut values: Vec<u64> = (0..2000).collect();
         values.extend((11..64).flat_map(|power| {

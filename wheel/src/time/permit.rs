@@ -186,7 +186,7 @@ mod tests {
 
     /// Gives permits, one after the other, to a thread that waits for them with this interrupt.
     fn give_to_a_waiting_thread(interrupt: Receiver<()>) {
-        const TIMES: u32 = 1000;
+        const TIMES: u32 = if cfg!(miri) { 20 } else { 1000 };
         let shared = Arc::new((Permit::new(), AtomicU32::new(0)));
         let (sender, woken) = bounded(0);
         let waiting = Arc::clone(&shared);

@@ -294,6 +294,22 @@ impl<T: Send + 'static> BatchTimer<T> {
 
     /// Gives a pending value another deadline, `delay` from now, by the rules of
     /// [`schedule`](Self::schedule). Returns false if it is no longer pending. The key stays valid.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    /// use hashed_wheel::{BatchTimer, Clock, ManualClock};
+    ///
+    /// let clock = ManualClock::new();
+    /// let builder = BatchTimer::builder().clock(Arc::new(clock.clone()));
+    /// let timer = builder.build_batch(|_: &mut Vec<&str>| {})?;
+    /// let idle = timer.schedule(Duration::from_secs(30), "connection 1")?;
+    /// clock.advance(Duration::from_secs(20));
+    /// // The connection was used: thirty seconds more.
+    /// assert!(timer.reschedule_after(idle, Duration::from_secs(30)));
+    /// assert_eq!(timer.deadline(idle), Some(clock.now() + Duration::from_secs(30)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn reschedule_after(&self, key: TimerKey, delay: Duration) -> bool {
         self.weak.reschedule_after(key, delay)
     }
@@ -301,6 +317,18 @@ impl<T: Send + 'static> BatchTimer<T> {
     /// A copy of a pending value; `None` if it is no longer pending.
     ///
     /// Only for values that are [`Copy`]: a `clone` would be a user's code under a lock.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use hashed_wheel::BatchTimer;
+    ///
+    /// let timer = BatchTimer::builder().build_batch(|_: &mut Vec<u32>| {})?;
+    /// let key = timer.schedule(Duration::from_secs(60), 7)?;
+    /// assert_eq!(timer.get(key), Some(7));
+    /// timer.cancel(key);
+    /// assert_eq!(timer.get(key), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn get(&self, key: TimerKey) -> Option<T>
     where
         T: Copy,

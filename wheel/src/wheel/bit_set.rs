@@ -160,6 +160,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes under Miri")]
     fn next_from_finds_numbers_within_a_word_across_words_and_wraps_around() {
         for count in [1, 2, 64, 128, 4096, 8192, 1 << 16, 1 << 20] {
             let mut bits = bits(count);
@@ -184,6 +185,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes under Miri")]
     fn a_set_keeps_its_numbers_when_it_grows() {
         let mut bits = bits(100);
         bits.insert(3);

@@ -188,6 +188,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes under Miri")]
     fn slots_freed_last_come_first_and_all_others_in_the_order_of_their_addresses() {
         // Each index once, shuffled: 40503 is odd.
         let mixed: Vec<u32> = (0..1 << 16).map(|at| at * 40_503 % (1 << 16)).collect();

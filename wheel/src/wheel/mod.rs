@@ -586,6 +586,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes under Miri")]
     fn the_work_of_a_call_does_not_grow_with_what_is_pending() {
         let mut random = Random(1);
         for (buckets, span) in [(1, 1000), (8, 100_000), (64, 300_000), (4096, 10_000_000)] {
@@ -615,6 +616,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes under Miri")]
     fn a_wheel_that_becomes_empty_releases_its_memory() {
         let mut wheel = Wheel::new(512).unwrap();
         let mut random = Random(1);
@@ -640,6 +642,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes under Miri")]
     fn an_empty_wheel_has_no_pages_and_no_chunks() {
         let mut wheel: Wheel<u64> = Wheel::new(TICKS_PER_WHEEL_MAX).unwrap();
         assert_eq!((wheel.slab.chunks(), wheel.buckets.pages()), (0, 0));
@@ -654,6 +657,7 @@ mod tests {
     /// A wheel that fills and empties over and over, so that it opens and releases chunks and pages
     /// many times, compared with a sorted map.
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes under Miri")]
     fn a_wheel_that_fills_and_empties_behaves_like_a_sorted_map() {
         for seed in 1..40 {
             let mut random = Random(seed);

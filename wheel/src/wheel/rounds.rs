@@ -72,6 +72,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes under Miri")]
     fn rounds_are_counted_from_the_next_pass_of_the_bucket() {
         for bucket_count in [1, 2, 8, 64] {
             let rounds = Rounds::new(bucket_count);

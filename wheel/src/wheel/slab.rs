@@ -535,6 +535,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes under Miri")]
     fn a_reopened_chunk_resolves_no_earlier_key() {
         let mut slab = Slab::new();
         let mut all: Vec<Key> = Vec::new();

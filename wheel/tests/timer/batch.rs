@@ -176,6 +176,21 @@ fn a_value_due_before_the_next_wake_is_on_time() {
 }
 
 #[test]
+fn values_scheduled_many_at_a_time_are_on_time_each_after_its_own_delay() {
+    let (clock, timer, batches) = timer(|builder| builder);
+    // The ticker sleeps to this one, and is woken for the others.
+    timer.schedule(SECOND * 60, 60).unwrap();
+    clock.wait_until_idle();
+    let mut timeouts = vec![(SECOND * 3, 3), (SECOND, 1), (SECOND * 2, 2)];
+    timer.schedule_many(&mut timeouts, &mut Vec::new()).unwrap();
+    assert_eq!(timer.statistics().scheduled, 4);
+    for seconds in 1..=3 {
+        clock.advance(SECOND);
+        assert_eq!(batches.try_iter().collect::<Vec<_>>(), [[seconds]]);
+    }
+}
+
+#[test]
 fn a_handler_that_panics_loses_its_batch_and_nothing_else() {
     let clock = ManualClock::new();
     let (sender, receiver) = unbounded();
@@ -354,7 +369,8 @@ fn a_key_of_another_timer_does_nothing() {
     let deadline = first.deadline(key);
     assert!(!first.reschedule(stranger, first.clock().now() + SECOND * 2));
     assert_eq!(first.deadline(stranger), None);
-    assert_eq!(first.cancel(stranger), None);
+    assert_eq!((first.cancel(stranger), first.get(stranger)), (None, None));
+    assert!(first.cancel_many(&[stranger]).is_empty());
     assert_eq!((first.deadline(key), first.pending_timeouts()), (deadline, 1));
     // Nor does a key of a timer that was dropped.
     drop(second);

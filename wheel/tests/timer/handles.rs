@@ -65,6 +65,18 @@ fn what_a_weak_timer_schedules_on_a_lazy_timer_waits_for_its_start() {
 }
 
 #[test]
+fn what_a_timer_or_its_weak_timer_schedules_at_an_instant_runs_then() {
+    let (clock, timer) = timer();
+    let (runs, count) = counter();
+    let deadline = clock.now() + SECOND;
+    let own = timer.schedule_at(deadline, count.clone()).unwrap();
+    let weak = timer.downgrade().schedule_at(deadline, count).unwrap();
+    assert_eq!((own.deadline(), weak.deadline()), (Some(deadline), Some(deadline)));
+    clock.advance(SECOND);
+    assert_eq!(runs.load(Ordering::SeqCst), 2);
+}
+
+#[test]
 fn a_weak_batch_timer_does_what_its_timer_does_until_that_is_gone() {
     let clock = ManualClock::new();
     let (sender, receiver) = unbounded();

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use hashed_wheel::{
-    BuildError, Clock, HashedWheelTimer, ManualClock, Parker, Period, ScheduleError, StopError,
-    SystemClock,
+    BatchTimer, BuildError, Clock, HashedWheelTimer, ManualClock, Parker, Period, ScheduleError,
+    StopError, SystemClock,
 };
 use parking_lot::Mutex;
 
@@ -47,6 +47,23 @@ fn a_lazy_timer_has_no_thread_before_its_first_timeout() {
     assert_ne!(*clock.parks.lock(), 0);
     clock.manual.advance(SECOND * 2);
     assert_eq!(receiver.try_iter().count(), 1);
+}
+
+#[test]
+fn each_way_of_scheduling_a_value_starts_a_lazy_timer() {
+    let ways: [fn(&BatchTimer<u32>, Instant) -> bool; 3] = [
+        |timer, _| timer.schedule(SECOND, 1).is_ok(),
+        |timer, now| timer.schedule_at(now + SECOND, 1).is_ok(),
+        |timer, _| timer.schedule_many(&mut vec![(SECOND, 1)], &mut Vec::new()).is_ok(),
+    ];
+    for (number, schedule) in ways.into_iter().enumerate() {
+        let clock = ManualClock::new();
+        let builder = BatchTimer::builder().clock(Arc::new(clock.clone())).start_lazily();
+        let timer = builder.build_batch(|_: &mut Vec<u32>| {}).unwrap();
+        assert!(schedule(&timer, clock.now()));
+        clock.advance(SECOND);
+        assert_eq!(timer.statistics().fired, 1, "way {number}");
+    }
 }
 
 #[test]

@@ -252,6 +252,7 @@ fn a_wheel_that_lengthens_its_lap_keeps_buckets_rounds_and_order() {
 
 /// Enough entries that memory is allocated and released several times.
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes under Miri")]
 fn a_wheel_filled_and_emptied_repeatedly_keeps_order_and_resolves_no_old_key() {
     const COUNT: usize = 30_000;
     let mut wheel = wheel(8);

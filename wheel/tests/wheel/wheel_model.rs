@@ -151,7 +151,7 @@ fn agree(wheel: &Wheel<u64>, model: &Model, keys: &[Key]) -> Result<(), TestCase
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
 
     #[test]
     fn a_wheel_behaves_like_a_sorted_map(
@@ -220,6 +220,7 @@ proptest! {
 
     /// Thousands of entries, so that slots are reused in every way, and the lap gets longer.
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes under Miri")]
     fn a_large_wheel_behaves_like_a_sorted_map(
         buckets in prop_oneof![Just(1_usize), Just(8), Just(512)],
         span in prop_oneof![Just(50_u64), Just(3_000), Just(100_000)],
