@@ -191,6 +191,25 @@ fn values_scheduled_many_at_a_time_are_on_time_each_after_its_own_delay() {
 }
 
 #[test]
+fn capacity_that_another_thread_gave_back_serves_many_values_after_their_delays() {
+    const LIMIT: usize = 1500;
+    // The two threads usually have different shards.
+    for _ in 0..4 {
+        let (clock, timer, _batches) = timer(|builder| builder.max_pending_timeouts(LIMIT));
+        let schedule = |count: usize| {
+            let mut keys = Vec::new();
+            timer.schedule_many(&mut vec![(SECOND, 0); count], &mut keys).unwrap();
+            keys
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| timer.cancel_many(&schedule(LIMIT)[..50]));
+        });
+        let due = Some(clock.now() + SECOND);
+        assert!(schedule(50).into_iter().all(|key| timer.deadline(key) == due));
+    }
+}
+
+#[test]
 fn a_handler_that_panics_loses_its_batch_and_nothing_else() {
     let clock = ManualClock::new();
     let (sender, receiver) = unbounded();
