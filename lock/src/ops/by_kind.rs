@@ -20,7 +20,7 @@ use crate::ops::keep::{Keep, Wakes};
 use crate::ops::operation::Operation;
 use crate::ops::permits::ReleasePermits;
 use crate::ops::query::Exists;
-use crate::ops::read::{ReadAcquire, ReadRelease, ReadSetCount};
+use crate::ops::read::{ReadAcquire, ReadRelease};
 use crate::ops::read_write::{ForceReleaseMode, IsLockedIn, Mode};
 use crate::ops::release::{Release, Released};
 use crate::ops::request::RequestId;
@@ -68,20 +68,8 @@ impl HoldId {
         lease: Option<Lease>,
     ) -> SharedOperation<SetCountReply> {
         let (name, owner) = (self.name.clone(), self.owner.clone());
-        match self.kind {
-            // A simple lock is not nested.
-            Kind::Reentrant
-            | Kind::Fair
-            | Kind::Spin
-            | Kind::Fenced
-            | Kind::Simple
-            | Kind::Write
-            | Kind::Permit => {
-                let is_writer = self.kind == Kind::Write;
-                Arc::new(SetCount { name, owner, count, lease, is_writer })
-            }
-            Kind::Read => Arc::new(ReadSetCount { name, owner, count, lease }),
-        }
+        // A simple lock is not nested.
+        Arc::new(SetCount { name, owner, count, lease, layout: self.kind.layout() })
     }
 
     /// Ends the hold whatever its count, with all else that the server keeps for this owner.

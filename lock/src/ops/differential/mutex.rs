@@ -90,8 +90,8 @@ impl Actors {
             Action::SetCount { name: at, owner: by, count, steps, late } => {
                 let lease = (*steps > 0).then(|| lease(*steps));
                 let (name, owner, count) = (name(*at), owner(*by), *count);
-                self.worlds
-                    .compare(&SetCount { name, owner, count, lease, is_writer: false }, *late)
+                let set_count = SetCount { name, owner, count, lease, layout: Layout::Counted };
+                self.worlds.compare(&set_count, *late)
             }
             Action::Release { name: at, owner: by } => {
                 self.worlds.compare(&Release::new(name(*at), owner(*by)), false)

@@ -11,7 +11,7 @@ use crate::model::owner::{ClientId, Owner};
 use crate::ops::by_kind::HoldId;
 use crate::ops::differential::worlds::{STEP, Worlds, run_histories};
 use crate::ops::query::TimeToLive;
-use crate::ops::read::{ReadAcquire, ReadRelease, ReadSetCount};
+use crate::ops::read::{ReadAcquire, ReadRelease};
 use crate::ops::read_write::{ForceReleaseMode, IsLockedIn, Mode};
 use crate::ops::renew::{Renew, Renewal};
 use crate::ops::set_count::SetCount;
@@ -170,15 +170,12 @@ impl Actors {
             Action::SetCount { mode, at, count, steps, late } => {
                 let lease = (*steps > 0).then(|| lease(*steps));
                 let (name, owner, count) = (name(at.name), owner(at.owner), *count);
-                match mode {
-                    Mode::Read => {
-                        self.worlds.compare(&ReadSetCount { name, owner, count, lease }, *late)
-                    }
-                    Mode::Write => {
-                        let set_count = SetCount { name, owner, count, lease, is_writer: true };
-                        self.worlds.compare(&set_count, *late)
-                    }
-                }
+                let layout = match mode {
+                    Mode::Read => Layout::Reader,
+                    Mode::Write => Layout::Writer,
+                };
+                let set_count = SetCount { name, owner, count, lease, layout };
+                self.worlds.compare(&set_count, *late)
             }
             Action::Release { mode, at } => {
                 let (name, owner) = (name(at.name), owner(at.owner));
