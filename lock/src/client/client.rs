@@ -476,13 +476,14 @@ impl Client {
             return Stats::default();
         };
         // In this order: an unread release that becomes queued is in one of them, or in both.
-        let unread_releases = core.watchdog.unread_releases();
+        let releases = core.watchdog.releases();
+        let unread_releases = releases.unread();
         let mut stats = Stats {
             held: core.holds.len(),
             waiters: core.waits.waiters(),
-            queued_releases: core.watchdog.queued_releases(),
+            queued_releases: releases.queued(),
             unread_releases,
-            abandoned_releases: core.watchdog.abandoned_releases(),
+            abandoned_releases: releases.abandoned(),
             connections_made: core.store.connections_made(),
             unreported: core.events.unreported(),
             callback_panics: core.foreign_panics(),

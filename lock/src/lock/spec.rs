@@ -12,8 +12,7 @@ use crate::model::name::{LockName, Prefix};
 use crate::model::owner::LocalHolder;
 use crate::ops::Operation;
 use crate::runtime::client_core::ClientCore;
-use crate::runtime::named::map_failure;
-use crate::store::retry::RetryLimit;
+use crate::store::retry::{RetryLimit, map_failure};
 
 /// Which lock to acquire, and how.
 #[derive(Clone, Debug)]

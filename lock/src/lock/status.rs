@@ -16,8 +16,8 @@ use crate::ops::client_record::{ReadRecord, Record, record_key};
 use crate::ops::inspect::{Inspect, Inspected, InspectedContent};
 use crate::ops::{Operation, WRITE};
 use crate::runtime::client_core::ClientCore;
-use crate::runtime::named::map_failure;
 use crate::runtime::wait::Turn;
+use crate::store::retry::map_failure;
 
 /// How many records of clients are read for one status.
 const MOST_RECORDS: usize = 100;

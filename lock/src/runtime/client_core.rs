@@ -161,7 +161,8 @@ impl ClientCore {
         #[cfg(feature = "metrics")]
         let publisher = {
             let (holds, waits) = (Arc::clone(&holds), Arc::clone(&waits));
-            let (counters, releases) = watchdog.metrics();
+            let (counters, releases) =
+                (Arc::clone(watchdog.counters()), Arc::clone(watchdog.releases()));
             let sources = Sources { holds, waits, counters, releases };
             // The watchdog's threads run already, and have to be stopped.
             MetricsPublisher::start(sources, Arc::clone(&clock)).inspect_err(|_| watchdog.stop())?
@@ -315,12 +316,13 @@ impl ClientCore {
         wait: WaitSpec<'_>,
         policy: &RetryPolicy<'_>,
     ) -> bool {
-        let is_outstanding = || self.watchdog.is_outstanding(name, sent_at);
+        let releases = self.watchdog.releases();
+        let is_outstanding = || releases.is_outstanding(name, sent_at);
         if wait.waits {
             return false;
         }
         if !is_outstanding() {
-            return self.watchdog.was_settled(name, sent_at);
+            return releases.was_settled(name, sent_at);
         }
         let mut is_over = false;
         while !is_over && is_outstanding() {
@@ -388,12 +390,6 @@ impl ClientCore {
         Error::Unreachable { server: self.server(), reason }
     }
 
-    /// Leaves the release of a hold that is over to the watchdog. False if too many are queued:
-    /// that is counted, and the lease ends by itself.
-    pub(crate) fn queue_release(&self, hold: &Hold) -> bool {
-        self.watchdog.queue_hold_release(hold)
-    }
-
     /// A hold is released whose key may stay.
     pub(crate) fn note_kept(&self, hold: &Hold) {
         if let Some(left) = hold.left_to_keep(|| self.now()) {
@@ -417,7 +413,9 @@ impl ClientCore {
             }
             self.watchdog.stop_renewing(hold);
             self.note_kept(hold);
-            if hold.lose(self.now(), LostReason::Shutdown) && !self.queue_release(hold) {
+            if hold.lose(self.now(), LostReason::Shutdown)
+                && !self.watchdog.queue_hold_release(hold)
+            {
                 unreleased.push(ReleaseId::from(&hold.id()));
             }
         }

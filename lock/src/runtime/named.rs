@@ -12,7 +12,7 @@ use crate::model::wait_mode::WaitMode;
 use crate::ops::{Number, Operation, RequestId};
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::wait::{Attempt, Turn};
-use crate::store::retry::{Answer, CallError, RetryLimit, RetryPolicy};
+use crate::store::retry::{RetryLimit, RetryPolicy, map_failure};
 
 /// The name of an object, and its client. A name that is not valid is an error when it is used.
 #[derive(Clone, Debug)]
@@ -95,7 +95,7 @@ fn try_until_granted<G>(
     let wait = wait.begin(&*core.clock);
     let mut attempt = || {
         let policy = core.policy_of(wait, RetryLimit::UntilAnswered);
-        let sent_at = core.watchdog.logical_time();
+        let sent_at = core.watchdog.releases().logical_time();
         let refused = match attempt(&policy)? {
             Attempt::Busy(busy, hint) => Attempt::Busy(busy, hint),
             granted @ Attempt::Granted(..) => return Ok(granted),
@@ -139,15 +139,6 @@ pub(crate) fn begin_request(core: &ClientCore, name: &LockName) -> RequestId {
 /// How long the server keeps the answer to a call.
 pub(crate) fn dedup_ttl(core: &ClientCore) -> Duration {
     core.settings.retry_timeout() * 2 + DEDUP_MARGIN
-}
-
-/// The answer, or the error that the caller gets instead.
-pub(crate) fn map_failure<O: Operation + ?Sized>(
-    answer: Result<Answer<O::Reply>, CallError>,
-    operation: &O,
-    name: &LockName,
-) -> Result<Answer<O::Reply>, Error> {
-    answer.map_err(|error| error.failure.into_error(operation.name(), name))
 }
 
 /// Java counts permits with 32 bits.
