@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use crate::model::kind::Layout;
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
-use crate::ops::acquire::Acquired;
+use crate::ops::acquire::{Acquired, field};
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{Argument, Operation, Request, Script, UNLOCKED, WRITE};
+use crate::ops::operation::{Argument, Operation, Request, Script, UNLOCKED};
 use crate::ops::read_write::{MODE, Mode, level, levels, prolong_level};
 use crate::ops::release::{Released, other_or_nothing, with_time};
 use crate::ops::value::Value;
@@ -33,7 +34,7 @@ impl ReadAcquire {
         if mode == Mode::Read.word() {
             return Ok(true);
         }
-        let under = self.under.as_ref().map(|writer| format!("{writer}{WRITE}"));
+        let under = self.under.as_ref().map(|writer| field(Layout::Writer, writer));
         let under = under.is_some_and(|field| keyspace.hash_has(key, &field) == Ok(true));
         Ok(mode == Mode::Write.word() && (under || keyspace.hash_has(key, owner)?))
     }

@@ -5,8 +5,9 @@ use crate::model::kind::Layout;
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
+use crate::ops::acquire::{field, field_argument};
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{Argument, Operation, Request, Script, WRITE};
+use crate::ops::operation::{Argument, Operation, Request, Script};
 use crate::ops::read_write::{level, levels, prolong_level};
 use crate::ops::value::{FromReply, Unexpected, Value};
 
@@ -62,15 +63,13 @@ impl Operation for SetCount {
     type Reply = SetCountReply;
 
     fn request(&self) -> Request<'_> {
-        let is_writer = self.layout == Layout::Writer;
-        let field = if is_writer { Argument::Writer } else { Argument::Owner };
         Request::script(
             "set count",
             if self.layout == Layout::Reader { &READER } else { &SCRIPT },
             vec![self.name.as_str()],
             vec![
                 Argument::NotAfter,
-                field(&self.owner),
+                field_argument(self.layout, &self.owner),
                 Argument::Number(i64::from(self.count)),
                 Argument::Number(self.lease.map_or(0, Lease::millis_i64)),
             ],
@@ -78,8 +77,7 @@ impl Operation for SetCount {
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        let ending = if self.layout == Layout::Writer { WRITE } else { "" };
-        let (key, field) = (self.name.as_str(), format!("{}{ending}", self.owner));
+        let (key, field) = (self.name.as_str(), field(self.layout, &self.owner));
         let Some(had) = keyspace.hash_get(key, &field)? else { return Ok(Value::Integer(0)) };
         let lease = self.lease.map_or(0, Lease::millis_i64);
         keyspace.prolong(key, lease);
