@@ -33,7 +33,9 @@ use crate::runtime::kept_holds::KeptHolds;
 use crate::runtime::metrics::{MetricsPublisher, Sources};
 use crate::runtime::wait::{SHORTEST_CALL, WaitEnd};
 use crate::runtime::wait_registry::{WaitRegistry, WaitSettings};
-use crate::store::retry::{Answer, CallError, RetryLimit, RetryPolicy, call, call_with};
+use crate::store::retry::{
+    Answer, CallError, RetryLimit, RetryPolicy, call, call_with, map_failure,
+};
 use crate::store::{Listener, Location, Memory, ServerId, Store};
 use crate::watchdog::{ClientDescription, LogicalTime, ReleaseId, Watchdog};
 
@@ -217,6 +219,12 @@ impl ClientCore {
         })
     }
 
+    /// The same, and an error if the client was shut down.
+    pub(crate) fn running(self: &Arc<Self>) -> Result<Arc<Self>, Error> {
+        let core = self.current()?;
+        if core.is_shut_down() { Err(Error::Shutdown) } else { Ok(core) }
+    }
+
     /// The server's address, as far as it is known. Equal addresses are one server.
     pub(crate) fn server(&self) -> String {
         match &self.target {
@@ -244,7 +252,16 @@ impl ClientCore {
         self.call_for(operation, self.settings.retry_timeout(), RetryLimit::UntilAnswered)
     }
 
-    /// The same, for `timeout` at most.
+    /// The same, with the reply alone, or the error that the user of `name` gets instead.
+    pub(crate) fn ask<O: Operation + ?Sized>(
+        &self,
+        operation: &O,
+        name: &LockName,
+    ) -> Result<O::Reply, Error> {
+        map_failure(self.call(operation), operation, name).map(|answer| answer.reply)
+    }
+
+    /// As [`call`](Self::call), for `timeout` at most.
     pub(crate) fn call_for<O: Operation + ?Sized>(
         &self,
         operation: &O,

@@ -12,7 +12,7 @@ use crate::model::wait_mode::WaitMode;
 use crate::ops::{Number, Operation, RequestId};
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::wait::{Attempt, Turn};
-use crate::store::retry::{RetryLimit, RetryPolicy, map_failure};
+use crate::store::retry::{RetryLimit, RetryPolicy};
 
 /// The name of an object, and its client. A name that is not valid is an error when it is used.
 #[derive(Clone, Debug)]
@@ -32,11 +32,7 @@ impl NamedObject {
 
     /// The client in the core that runs now, and the name.
     pub(crate) fn current(&self) -> Result<(Arc<ClientCore>, LockName), Error> {
-        let core = self.core.current()?;
-        if core.is_shut_down() {
-            return Err(Error::Shutdown);
-        }
-        Ok((core, self.name.clone()?))
+        Ok((self.core.running()?, self.name.clone()?))
     }
 
     /// Sends the operation for the name and a new call until it is answered.
@@ -46,15 +42,14 @@ impl NamedObject {
     ) -> Result<O::Reply, Error> {
         let (core, name) = self.current()?;
         let operation = operation(name.clone(), begin_request(&core, &name));
-        map_failure(core.call(&operation), &operation, &name).map(|answer| answer.reply)
+        core.ask(&operation, &name)
     }
 
     /// The number under the name, zero if there is none.
     pub(crate) fn number(&self) -> Result<i64, Error> {
         let (core, name) = self.current()?;
-        let operation = Number(name.clone());
-        let answer = map_failure(core.call(&operation), &operation, &name)?;
-        answer.reply.ok_or_else(|| Error::WrongType { name: name.shown() })
+        let number = core.ask(&Number(name.clone()), &name)?;
+        number.ok_or_else(|| Error::WrongType { name: name.shown() })
     }
 }
 
