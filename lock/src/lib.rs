@@ -90,16 +90,14 @@ pub use crate::events::acquires::{AcquireCounts, Acquires};
 pub use crate::events::report::{HeldLock, LostLock, OwnHold, OwnHolder, Warning};
 pub use crate::events::stats::{Losses, Stats};
 pub use crate::lock::election::{Campaign, Leader, LeaderElection, Term};
-pub use crate::lock::guard::{AnyThread, LockGuard, OwnedGuard, ThisThread};
+pub use crate::lock::guard::{AnyThread, FencedGuard, Guard, LockGuard, OwnedGuard, ThisThread};
 pub use crate::lock::jobs::{Job, JobRun, RunOutcome};
 pub use crate::lock::lock::{FencedLock, Lock};
 pub use crate::lock::multi::{guard::MultiGuard, lock::MultiLock};
 pub use crate::lock::read_write::ReadWriteLock;
 pub use crate::lock::red::{guard::RedGuard, lock::RedLock};
 pub use crate::lock::status::{Holder, HolderKind, LockKind, LockStatus, QueuedOwner, Waiters};
-pub use crate::lock::{
-    any_lock::AnyLock, fenced_guard::FencedGuard, guard_trait::Guard, lost_future::LostFuture,
-};
+pub use crate::lock::{any_lock::AnyLock, lost_future::LostFuture};
 pub use crate::model::{backoff::Backoff, permit_id::PermitId, wait::Wait};
 pub use crate::semaphore::permit::{Permit, Permits};
 pub use crate::semaphore::semaphore::Semaphore;

@@ -360,7 +360,7 @@ impl Client {
     /// As [`Lock::lock`]. [`Error::WrongType`](crate::Error::WrongType): the key holds something
     /// that is not a lock.
     pub fn status(&self, name: &str) -> Result<LockStatus, Error> {
-        status_of(&self.core()?, &self.prefix.name(name)?)
+        status_of(&self.core.running()?, &self.prefix.name(name)?)
     }
 
     /// Waits as long as [`wait`](crate::Wait) says until the status of a lock is another than
@@ -393,7 +393,7 @@ impl Client {
         before: &LockStatus,
         wait: impl Into<Wait<'a>>,
     ) -> Result<Option<LockStatus>, Error> {
-        next_change(&self.core()?, &LockName::parse(&before.name)?, before, wait.into())
+        next_change(&self.core.running()?, &LockName::parse(&before.name)?, before, wait.into())
     }
 
     /// The locks on the server whose names match `pattern`, of all kinds: an iterator that asks the
@@ -420,13 +420,7 @@ impl Client {
     /// # Ok::<(), wheellock::Error>(())
     /// ```
     pub fn locks(&self, pattern: &str) -> Locks {
-        Locks::new(self.core(), self.prefix.pattern(pattern))
-    }
-
-    /// The client's core in this process, unless the client was shut down.
-    fn core(&self) -> Result<Arc<ClientCore>, Error> {
-        let core = self.core.current()?;
-        if core.is_shut_down() { Err(Error::Shutdown) } else { Ok(core) }
+        Locks::new(self.core.running(), self.prefix.pattern(pattern))
     }
 
     /// This client's identity, the first part of every owner: a random UUID. The child of a fork
@@ -465,8 +459,7 @@ impl Client {
     ///   [`Client::connect`].
     /// * [`Error::Shutdown`] - the client was shut down.
     pub fn ping(&self) -> Result<(), Error> {
-        let core = self.core.current()?;
-        if core.is_shut_down() { Err(Error::Shutdown) } else { core.ping() }
+        self.core.running()?.ping()
     }
 
     /// The client's statistics now. Local: no round trip.
@@ -476,13 +469,14 @@ impl Client {
             return Stats::default();
         };
         // In this order: an unread release that becomes queued is in one of them, or in both.
-        let unread_releases = core.watchdog.unread_releases();
+        let releases = core.watchdog.releases();
+        let unread_releases = releases.unread();
         let mut stats = Stats {
             held: core.holds.len(),
             waiters: core.waits.waiters(),
-            queued_releases: core.watchdog.queued_releases(),
+            queued_releases: releases.queued(),
             unread_releases,
-            abandoned_releases: core.watchdog.abandoned_releases(),
+            abandoned_releases: releases.abandoned(),
             connections_made: core.store.connections_made(),
             unreported: core.events.unreported(),
             callback_panics: core.foreign_panics(),

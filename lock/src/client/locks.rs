@@ -9,8 +9,8 @@ use crate::lock::status::{LockStatus, find_status};
 use crate::model::name::LockName;
 use crate::ops::Scan;
 use crate::runtime::client_core::ClientCore;
-use crate::runtime::named::map_failure;
 use crate::store::ServerId;
+use crate::store::retry::map_failure;
 
 /// The locks of a server: what [`Client::locks`](crate::Client::locks) returns.
 ///

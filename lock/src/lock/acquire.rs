@@ -28,8 +28,8 @@ use crate::ops::{Acquired, DrawToken, Operation, SetCountReply};
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::release::{begin_release, defer_release, roll_back};
 use crate::runtime::wait::{Attempt, Turn};
-use crate::runtime::wait_channel::Recipient;
-use crate::store::retry::{Answer, RetryPolicy};
+use crate::runtime::wait_registry::Recipient;
+use crate::store::retry::{Answer, RetryPolicy, map_failure};
 
 /// Acquires the lock for `holder`, or re-enters its hold. `None` if it could not be had in time.
 /// `core` is that of `spec`.
@@ -67,7 +67,7 @@ pub(crate) fn acquire_missing(
     let since = now.checked_sub(held_for).unwrap_or(now);
     let limit = core.settings.max_hold.and_then(|longest| since.checked_add(longest));
     let is_over = limit.is_some_and(|limit| policy.lease.valid_until(now) > limit);
-    if is_over || core.watchdog.is_release_pending(&name) {
+    if is_over || core.watchdog.releases().contains(&name) {
         return Ok(None);
     }
     acquire_since(&core, spec, holder, WaitSpec::ONE_TRY, Some(since))
@@ -282,9 +282,7 @@ impl LockAcquire<'_> {
         let set_count = hold.id().set_count(count, Some(lease));
         // Until it is acknowledged, and only once sent.
         hold.count_sent();
-        let answer = core
-            .call_by(&set_count, policy)
-            .map_err(|error| error.failure.into_error(set_count.name(), &hold.name))?;
+        let answer = map_failure(core.call_by(&set_count, policy), &set_count, &hold.name)?;
         if answer.reply == SetCountReply::Gone {
             core.watchdog.lose(hold, LostReason::Deleted);
             return Ok(false);
@@ -303,9 +301,7 @@ impl LockAcquire<'_> {
         }
         // It was acquired as a lock without tokens. A late copy draws one more, which does no harm.
         let draw = DrawToken::new(hold.name.clone(), hold.owner.clone());
-        let answer = core
-            .call_by(&draw, policy)
-            .map_err(|error| error.failure.into_error(draw.name(), &hold.name))?;
+        let answer = map_failure(core.call_by(&draw, policy), &draw, &hold.name)?;
         let Some(token) = answer.reply else {
             core.watchdog.lose(hold, LostReason::Deleted);
             return Ok(false);
@@ -374,7 +370,7 @@ impl LockAcquire<'_> {
 
         // The call. A refusal that may have met a hold of this client that is being released says
         // nothing, and it asks once more. What is released later was held when it asked first.
-        let sent_at = core.watchdog.logical_time();
+        let sent_at = core.watchdog.releases().logical_time();
         let mut answer = self.call(&request, policy)?;
         if matches!(answer.reply, Acquired::Busy(_))
             && core.wait_for_own_releases(&self.id.name, sent_at, self.wait, policy)
@@ -447,7 +443,7 @@ impl LockAcquire<'_> {
         // From here on the hold answers for late copies, and a holder is in no queue.
         let late_copy_deadline = self.late_copy_deadline.take();
         if std::mem::replace(&mut self.queue, QueueState::Outside) == QueueState::Inside {
-            core.watchdog.end_in_flight_release(&self.id);
+            core.watchdog.releases().end_in_flight(&self.id);
         }
         let (id, holder) = (self.id.clone(), self.holder.clone());
         let hold = Hold::new(id, holder, lease, watched, sent_at, late_copy_deadline);
@@ -532,7 +528,8 @@ impl Drop for LockAcquire<'_> {
         match Leftover::of(is_there, late_copy_deadline) {
             Leftover::Nothing => {}
             Leftover::LateCopy => {
-                self.core.watchdog.queue_release(&self.id, lease, late_copy_deadline, None);
+                let releases = self.core.watchdog.releases();
+                releases.queue_acquired(&self.id, lease, late_copy_deadline, None);
             }
             Leftover::Owner => {
                 // A server that did not answer just now is not waited for again.

@@ -1,7 +1,8 @@
-//! The guard of a lock: what its holder may ask of it, and how it releases the lock.
+//! The guards of a lock: what its holder may ask of them, and how they release the lock.
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Deref;
 use std::sync::MutexGuard;
 use std::time::Duration;
 
@@ -101,18 +102,6 @@ pub struct ThisThread {
 pub struct AnyThread;
 
 impl<T> LockGuard<T> {
-    pub(crate) fn new(raw: RawGuard) -> Self {
-        Self { raw, thread: PhantomData }
-    }
-
-    pub(crate) fn raw(&self) -> &RawGuard {
-        &self.raw
-    }
-
-    pub(crate) fn into_raw(self) -> RawGuard {
-        self.raw
-    }
-
     /// Whether the lock is held for certain. Local: no round trip.
     ///
     /// The lease counts from before its request was sent, by the client's clock. So this is `false`
@@ -261,5 +250,245 @@ impl LockGuard<AnyThread> {
 impl<T> fmt::Debug for LockGuard<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.raw.fmt_as("LockGuard", formatter)
+    }
+}
+
+/// A held [`FencedLock`](crate::FencedLock): a [`LockGuard`] with a fencing token.
+///
+/// The token is a number that the server drew when it granted the hold. Every later hold has a
+/// larger one. A resource that remembers the largest token it has seen, and refuses requests with a
+/// smaller one, is safe from a holder that has lost its lock and does not know it yet.
+///
+/// ```
+/// use wheellock::Client;
+///
+/// /// A file, a table or a service that remembers the last writer's token.
+/// #[derive(Default)]
+/// struct Register {
+///     token: u64,
+///     value: String,
+/// }
+///
+/// impl Register {
+///     fn write(&mut self, token: u64, value: &str) -> Result<(), &'static str> {
+///         if token < self.token {
+///             return Err("a later holder has written already");
+///         }
+///         self.token = token;
+///         self.value = value.to_owned();
+///         Ok(())
+///     }
+/// }
+///
+/// let client = Client::in_memory();
+/// let mut register = Register::default();
+/// let first = client.fenced_lock("orders:42").lock()?;
+/// let stale = first.token();
+/// drop(first);
+///
+/// let second = client.fenced_lock("orders:42").lock()?;
+/// assert!(second.token() > stale);
+/// assert!(register.write(second.token(), "new").is_ok());
+/// assert!(register.write(stale, "old").is_err());
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+///
+/// Nested guards of one hold have one token. The idea is Redisson's (`RFencedLock`), and before it
+/// Martin Kleppmann's (How to do distributed locking, 2016).
+#[must_use = "the lock is released as soon as the guard is dropped"]
+#[clippy::has_significant_drop]
+pub struct FencedGuard {
+    guard: LockGuard,
+    token: u64,
+}
+
+impl FencedGuard {
+    /// The fencing token: larger than that of every hold before, of any owner. At least the
+    /// server's clock in microseconds when it was drawn. Local: no round trip.
+    #[must_use]
+    pub fn token(&self) -> u64 {
+        self.token
+    }
+
+    /// Releases the lock. As [`LockGuard::unlock`].
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::unlock`].
+    pub fn unlock(self) -> Result<(), Error> {
+        self.guard.unlock()
+    }
+
+    /// Gives the lock up without freeing it. As [`LockGuard::keep_until_lease_ends`].
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::unlock`].
+    pub fn keep_until_lease_ends(self) -> Result<(), Error> {
+        self.guard.keep_until_lease_ends()
+    }
+}
+
+impl Deref for FencedGuard {
+    type Target = LockGuard;
+
+    fn deref(&self) -> &LockGuard {
+        &self.guard
+    }
+}
+
+impl fmt::Debug for FencedGuard {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("FencedGuard")
+            .field("name", &self.name())
+            .field("token", &self.token)
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A guard of a [`Lock`](crate::Lock): [`LockGuard`], [`FencedGuard`] or
+/// [`OwnedGuard`]. It cannot be implemented outside of this crate.
+///
+/// For code that is generic over the guard. The guards have the same methods themselves.
+///
+/// ```
+/// use wheellock::{Error, Guard, Lock};
+///
+/// fn with_lock<G: Guard>(lock: &Lock<G>, work: impl FnOnce(&G)) -> Result<(), Error> {
+///     let guard = lock.lock()?;
+///     work(&guard);
+///     guard.check()?;
+///     guard.unlock()
+/// }
+///
+/// let client = wheellock::Client::in_memory();
+/// with_lock(&client.fenced_lock("orders:42"), |guard| println!("{}", guard.token()))?;
+/// # Ok::<(), Error>(())
+/// ```
+pub trait Guard: FromRawGuard {
+    /// Whether the lock is held for certain. As [`LockGuard::is_held`].
+    #[must_use]
+    fn is_held(&self) -> bool {
+        self.raw().is_held()
+    }
+
+    /// An error unless the lock is held for certain. As [`LockGuard::check`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] - it is no longer held, with the reason.
+    fn check(&self) -> Result<(), Error> {
+        self.raw().check()
+    }
+
+    /// How long the lock is held for certain, without a renewal to come. As
+    /// [`LockGuard::remaining`].
+    #[must_use]
+    fn remaining(&self) -> Duration {
+        self.raw().remaining()
+    }
+
+    /// A channel that gets one message if the hold is lost. As [`LockGuard::lost`].
+    #[must_use]
+    fn lost(&self) -> &Receiver<LostReason> {
+        self.raw().lost()
+    }
+
+    /// A future that is ready when the hold is lost or this guard is gone. As
+    /// [`LockGuard::lost_future`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Thread`] - the operating system refused a thread. Transient.
+    fn lost_future(&self) -> Result<LostFuture, Error> {
+        self.raw().lost_future()
+    }
+
+    /// The lock's name, cut short if it is very long.
+    #[must_use]
+    fn name(&self) -> String {
+        self.raw().name()
+    }
+
+    /// The owner under which the server keeps the lock. As [`LockGuard::owner`].
+    #[must_use]
+    fn owner(&self) -> &str {
+        self.raw().owner()
+    }
+
+    /// Releases the lock. As [`LockGuard::unlock`].
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::unlock`].
+    fn unlock(self) -> Result<(), Error>
+    where
+        Self: Sized,
+    {
+        self.into_raw().release()
+    }
+
+    /// Gives the lock up without freeing it. As [`LockGuard::keep_until_lease_ends`].
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::unlock`].
+    fn keep_until_lease_ends(self) -> Result<(), Error>
+    where
+        Self: Sized,
+    {
+        self.into_raw().keep_until_lease_ends()
+    }
+}
+
+mod sealed {
+    /// What only this crate can do.
+    pub trait FromRawGuard {
+        #[doc(hidden)]
+        fn from_raw(raw: crate::lock::raw_guard::RawGuard) -> Self;
+
+        #[doc(hidden)]
+        fn raw(&self) -> &crate::lock::raw_guard::RawGuard;
+
+        #[doc(hidden)]
+        fn into_raw(self) -> crate::lock::raw_guard::RawGuard;
+    }
+}
+
+pub(crate) use sealed::FromRawGuard;
+
+impl<T> Guard for LockGuard<T> {}
+impl Guard for FencedGuard {}
+
+impl<T> FromRawGuard for LockGuard<T> {
+    fn from_raw(raw: RawGuard) -> Self {
+        Self { raw, thread: PhantomData }
+    }
+
+    fn raw(&self) -> &RawGuard {
+        &self.raw
+    }
+
+    fn into_raw(self) -> RawGuard {
+        self.raw
+    }
+}
+
+impl FromRawGuard for FencedGuard {
+    fn from_raw(raw: RawGuard) -> Self {
+        // The acquire of a fenced lock sees to it that there is one. Zero would be refused by every
+        // resource.
+        let token = raw.token().unwrap_or(0);
+        Self { guard: LockGuard::from_raw(raw), token }
+    }
+
+    fn raw(&self) -> &RawGuard {
+        &self.guard.raw
+    }
+
+    fn into_raw(self) -> RawGuard {
+        self.guard.raw
     }
 }

@@ -8,15 +8,12 @@ pub(crate) mod any_lock;
 #[cfg(test)]
 pub(crate) mod checked;
 pub(crate) mod election;
-pub(crate) mod fenced_guard;
 pub(crate) mod guard;
-pub(crate) mod guard_trait;
 pub(crate) mod held_locks;
 pub(crate) mod jobs;
 pub(crate) mod lock;
 pub(crate) mod lost_future;
 pub(crate) mod multi;
-pub(crate) mod pause;
 pub(crate) mod raw_guard;
 pub(crate) mod read_write;
 pub(crate) mod red;

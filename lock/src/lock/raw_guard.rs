@@ -18,7 +18,7 @@ use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::release::{
-    ReleaseInProgress, begin_release, hand_over, send_release, send_release_on_drop,
+    PendingRelease, ReleaseInProgress, begin_release, hand_over, send_release, send_release_on_drop,
 };
 use crate::store::retry::RetryLimit;
 
@@ -251,21 +251,23 @@ impl RawGuard {
     }
 
     fn send_release(&self, timeout: Duration, limit: RetryLimit) -> Result<(), Error> {
-        self.check_home()?;
-        if self.hands_over && hand_over(&self.core, &self.hold) {
-            return Ok(());
-        }
-        let pending = begin_release(&self.core, &self.hold, self.watched)?;
-        send_release(&self.core, &self.hold, &pending, timeout, limit)
+        self.hand_over_or_begin()?.map_or(Ok(()), |pending| {
+            send_release(&self.core, &self.hold, &pending, timeout, limit)
+        })
     }
 
     fn send_release_on_drop(&self) -> Result<(), Error> {
+        self.hand_over_or_begin()?
+            .map_or(Ok(()), |pending| send_release_on_drop(&self.core, &self.hold, &pending))
+    }
+
+    /// What the server is still to be told. Nothing, if another thread has the hold now.
+    fn hand_over_or_begin(&self) -> Result<Option<PendingRelease>, Error> {
         self.check_home()?;
         if self.hands_over && hand_over(&self.core, &self.hold) {
-            return Ok(());
+            return Ok(None);
         }
-        let pending = begin_release(&self.core, &self.hold, self.watched)?;
-        send_release_on_drop(&self.core, &self.hold, &pending)
+        begin_release(&self.core, &self.hold, self.watched).map(Some)
     }
 
     /// An error in a child of a fork: the hold is the parent's, and so are the locks inside these

@@ -12,7 +12,6 @@ use crate::model::name::{LockName, Prefix};
 use crate::model::owner::LocalHolder;
 use crate::ops::Operation;
 use crate::runtime::client_core::ClientCore;
-use crate::runtime::named::map_failure;
 use crate::store::retry::RetryLimit;
 
 /// Which lock to acquire, and how.
@@ -138,8 +137,7 @@ impl LockSpec {
 
     /// The client's core in the current process, unless the client was shut down.
     pub(crate) fn core(&self) -> Result<Arc<ClientCore>, Error> {
-        let core = self.core.current()?;
-        if core.is_shut_down() { Err(Error::Shutdown) } else { Ok(core) }
+        self.core.running()
     }
 
     /// The hold of `holder`, if it is one for certain.
@@ -152,7 +150,6 @@ impl LockSpec {
     /// Sends `operation` until it is answered.
     pub(crate) fn call<O: Operation + ?Sized>(&self, operation: &O) -> Result<O::Reply, Error> {
         let name = self.name()?;
-        let answer = self.core()?.call(operation);
-        map_failure(answer, operation, &name).map(|answer| answer.reply)
+        self.core()?.ask(operation, &name)
     }
 }

@@ -12,11 +12,10 @@ use crate::model::name::LockName;
 use crate::model::owner::OwnerText;
 use crate::model::wait::Wait;
 use crate::model::wait_mode::{WaitMode, WakeHint};
+use crate::ops::WRITE;
 use crate::ops::client_record::{ReadRecord, Record, record_key};
 use crate::ops::inspect::{Inspect, Inspected, InspectedContent};
-use crate::ops::{Operation, WRITE};
 use crate::runtime::client_core::ClientCore;
-use crate::runtime::named::map_failure;
 use crate::runtime::wait::Turn;
 
 /// How many records of clients are read for one status.
@@ -281,7 +280,7 @@ pub(crate) fn find_status(
     core: &Arc<ClientCore>,
     name: &LockName,
 ) -> Result<Option<LockStatus>, Error> {
-    let inspected = call(core, &Inspect::new(name), name)?;
+    let inspected = core.ask(&Inspect::new(name), name)?;
     let remaining = inspected.lives.unwrap_or_default();
     let Some((kind, number)) = kind_of(&inspected) else { return Ok(None) };
     let (owners, holder_count) = match inspected.content {
@@ -355,14 +354,6 @@ fn waiters(
     }
 }
 
-fn call<O: Operation>(
-    core: &ClientCore,
-    operation: &O,
-    name: &LockName,
-) -> Result<O::Reply, Error> {
-    map_failure(core.call(operation), operation, name).map(|answer| answer.reply)
-}
-
 /// The clients of one status, each of whose records is read once.
 struct Clients<'a> {
     core: &'a ClientCore,
@@ -408,7 +399,7 @@ impl Clients<'_> {
         let record = if owner.client == self.core.id.to_string() {
             Some(self.own_record())
         } else if self.known.len() < MOST_RECORDS {
-            call(self.core, &ReadRecord(record_key(owner.client)), self.name)?
+            self.core.ask(&ReadRecord(record_key(owner.client)), self.name)?
         } else {
             None
         };

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Receiver;
 use hashed_wheel::Clock;
 
+use crate::model::sync::{Parker, is_cancelled, park};
+
 /// How long a call waits: not at all, for a time, until an instant, or without a limit. In each
 /// case it can also be ended by [a message](Self::or_cancelled).
 ///
@@ -142,6 +144,20 @@ impl WaitSpec<'_> {
     /// Whether it ends only with what is waited for, an error or a cancellation.
     pub(crate) fn is_unlimited(&self) -> bool {
         self.waits && self.deadline.is_none()
+    }
+
+    /// Sleeps for `pause`, but not beyond the end of the wait. False if the wait was cancelled.
+    pub(crate) fn pause(self, clock: &dyn Clock, pause: Duration) -> bool {
+        let end = clock.now() + pause;
+        let end = self.deadline.map_or(end, |deadline| deadline.min(end));
+        let parker = Parker::new();
+        while clock.now() < end {
+            if is_cancelled(self.cancel) {
+                return false;
+            }
+            park(clock, &parker, Some(end), self.cancel);
+        }
+        true
     }
 }
 

@@ -1,16 +1,21 @@
-//! Acquire: takes a free lock for a new owner, or says how long it is busy.
+//! Acquire: takes a free lock for a new owner, or says how long it is busy. And the name of a hold
+//! on the server.
 
 use std::time::Duration;
 
+use crate::model::kind::Layout;
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{Argument, Operation, Request, Script};
+use crate::ops::operation::{Argument, Operation, Request, Script, WRITE};
+use crate::ops::read_write::{MODE, Mode};
 use crate::ops::value::{FromReply, Unexpected, Value};
 
+/// Of every layout but a reader's, which has [its own](crate::ops::read::ReadAcquire).
 #[derive(Clone, Debug)]
 pub(crate) struct Acquire {
+    pub(crate) layout: Layout,
     pub(crate) name: LockName,
     pub(crate) owner: Owner,
     pub(crate) lease: Lease,
@@ -52,31 +57,75 @@ impl FromReply for Acquired {
     }
 }
 
-static SCRIPT: Script = Script::new(include_str!("scripts/acquire.lua"));
+static COUNTED: Script = Script::new(include_str!("scripts/acquire.lua"));
+static TEXT: Script = Script::new(include_str!("scripts/simple_acquire.lua"));
+static WRITER: Script = Script::new(include_str!("scripts/write_acquire.lua"));
 
 impl Operation for Acquire {
     type Reply = Acquired;
 
     fn request(&self) -> Request<'_> {
+        let script = match self.layout {
+            Layout::Text => &TEXT,
+            Layout::Writer => &WRITER,
+            Layout::Counted | Layout::Reader | Layout::Permit => &COUNTED,
+        };
         Request::script(
             "acquire",
-            &SCRIPT,
+            script,
             vec![self.name.as_str()],
             vec![
                 Argument::NotAfter,
-                Argument::Owner(&self.owner),
+                field_argument(self.layout, &self.owner),
                 Argument::millis(self.lease.millis()),
             ],
         )
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        let (key, owner) = (self.name.as_str(), self.owner.to_string());
-        if !keyspace.hash_has(key, &owner)? && keyspace.exists(key) {
+        let (key, lease) = (self.name.as_str(), self.lease.millis_i64());
+        let field = field(self.layout, &self.owner);
+        let is_own = has_hold(keyspace, key, self.layout, &field)?;
+        if !is_own && keyspace.exists(key) {
             return Ok(Value::Integer(keyspace.time_to_live(key)));
         }
-        keyspace.hash_set(key, &owner, 1)?;
-        keyspace.prolong(key, self.lease.millis_i64());
+        if self.layout == Layout::Text {
+            let longest = keyspace.time_to_live(key).max(lease);
+            keyspace.text_set_for(key, field, longest);
+            return Ok(Value::Nil);
+        }
+        // A writer's count stays, if it is nested.
+        if !is_own || self.layout != Layout::Writer {
+            keyspace.hash_set(key, &field, 1)?;
+        }
+        if self.layout == Layout::Writer {
+            keyspace.hash_set(key, MODE, Mode::Write.word())?;
+        }
+        keyspace.prolong(key, lease);
         Ok(Value::Nil)
+    }
+}
+
+/// The owner as a hold of this layout is stored under it.
+pub(crate) fn field_argument(layout: Layout, owner: &Owner) -> Argument<'_> {
+    if layout == Layout::Writer { Argument::Writer(owner) } else { Argument::Owner(owner) }
+}
+
+/// The same in memory.
+pub(crate) fn field(layout: Layout, owner: &Owner) -> String {
+    let ending = if layout == Layout::Writer { WRITE } else { "" };
+    format!("{owner}{ending}")
+}
+
+/// Whether there is a hold of this layout under `key`, with this [`field`]. Not for permits.
+pub(crate) fn has_hold(
+    keyspace: &mut Keyspace,
+    key: &str,
+    layout: Layout,
+    field: &str,
+) -> Result<bool, WrongType> {
+    match layout {
+        Layout::Text => Ok(keyspace.text_get(key)?.as_deref() == Some(field)),
+        _ => keyspace.hash_has(key, field),
     }
 }

@@ -20,13 +20,11 @@ use crate::ops::keep::{Keep, Wakes};
 use crate::ops::operation::Operation;
 use crate::ops::permits::ReleasePermits;
 use crate::ops::query::Exists;
-use crate::ops::read::{ReadAcquire, ReadRelease, ReadSetCount};
-use crate::ops::read_write::{ForceReleaseMode, IsLockedIn, Mode};
+use crate::ops::read::{ReadAcquire, ReadRelease};
+use crate::ops::read_write::{IsLockedIn, Mode};
 use crate::ops::release::{Release, Released};
 use crate::ops::request::RequestId;
 use crate::ops::set_count::{SetCount, SetCountReply};
-use crate::ops::simple::{SimpleAcquire, SimpleForceRelease, SimpleRelease};
-use crate::ops::write::{WriteAcquire, WriteRelease};
 
 /// An operation with this reply, of any kind.
 pub(crate) type SharedOperation<R> = Arc<dyn Operation<Reply = R> + Send + Sync>;
@@ -50,14 +48,14 @@ impl HoldId {
     ) -> SharedOperation<Acquired> {
         let (name, owner) = (self.name.clone(), self.owner.clone());
         match self.kind {
-            Kind::Reentrant | Kind::Spin | Kind::Permit => Arc::new(Acquire { name, owner, lease }),
             Kind::Fair => Arc::new(FairAcquire::new(name, owner, lease, waits)),
             Kind::Fenced => Arc::new(FencedAcquire::new(name, owner, lease)),
-            Kind::Simple => Arc::new(SimpleAcquire { name, owner, lease }),
             Kind::Read => {
                 Arc::new(ReadAcquire { name, owner, lease, under: enclosing_write_hold.cloned() })
             }
-            Kind::Write => Arc::new(WriteAcquire { name, owner, lease }),
+            Kind::Reentrant | Kind::Spin | Kind::Simple | Kind::Write | Kind::Permit => {
+                Arc::new(Acquire { layout: self.kind.layout(), name, owner, lease })
+            }
         }
     }
 
@@ -68,32 +66,20 @@ impl HoldId {
         lease: Option<Lease>,
     ) -> SharedOperation<SetCountReply> {
         let (name, owner) = (self.name.clone(), self.owner.clone());
-        match self.kind {
-            // A simple lock is not nested.
-            Kind::Reentrant
-            | Kind::Fair
-            | Kind::Spin
-            | Kind::Fenced
-            | Kind::Simple
-            | Kind::Write
-            | Kind::Permit => {
-                let is_writer = self.kind == Kind::Write;
-                Arc::new(SetCount { name, owner, count, lease, is_writer })
-            }
-            Kind::Read => Arc::new(ReadSetCount { name, owner, count, lease }),
-        }
+        // A simple lock is not nested.
+        Arc::new(SetCount { name, owner, count, lease, layout: self.kind.layout() })
     }
 
     /// Ends the hold whatever its count, with all else that the server keeps for this owner.
     pub(crate) fn release(&self) -> SharedOperation<Released> {
         let (name, owner) = (self.name.clone(), self.owner.clone());
         match self.kind {
-            Kind::Reentrant | Kind::Fenced => Arc::new(Release::new(name, owner)),
+            Kind::Reentrant | Kind::Fenced | Kind::Simple | Kind::Write => {
+                Arc::new(Release::new(self.kind.layout(), name, owner))
+            }
             Kind::Fair => Arc::new(FairRelease::new(name, owner)),
             Kind::Spin => Arc::new(Release::without_message(name, owner)),
-            Kind::Simple => Arc::new(SimpleRelease { name, owner }),
             Kind::Read => Arc::new(ReadRelease::new(name, owner)),
-            Kind::Write => Arc::new(WriteRelease::new(name, owner)),
             // The owner is the request's name too. The server remembers nothing: while a copy of
             // the acquire may arrive, the release stays queued, as a lock's does.
             Kind::Permit => {
@@ -146,13 +132,8 @@ pub(crate) fn force_release(
     request: RequestId,
 ) -> SharedOperation<bool> {
     match kind {
-        Kind::Simple => Arc::new(SimpleForceRelease { name, request }),
         Kind::Fair => Arc::new(FairForceRelease::new(name, request)),
-        Kind::Reentrant | Kind::Fenced | Kind::Spin | Kind::Permit => {
-            Arc::new(ForceRelease::new(name, request))
-        }
-        Kind::Read => Arc::new(ForceReleaseMode::new(name, Mode::Read, request)),
-        Kind::Write => Arc::new(ForceReleaseMode::new(name, Mode::Write, request)),
+        _ => Arc::new(ForceRelease::new(kind.layout(), name, request)),
     }
 }
 

@@ -2,24 +2,60 @@
 
 use std::sync::Arc;
 
+use crate::model::kind::Layout;
 use crate::model::name::LockName;
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{Argument, Operation, Request, Script, UNLOCKED};
+use crate::ops::operation::{ALL, Argument, Operation, Request, Script, UNLOCKED};
+use crate::ops::read_write::{MODE, Mode};
 use crate::ops::request::RequestId;
 use crate::ops::value::Value;
 
+/// Of a read-write lock only holds in the mode of this layout.
 #[derive(Clone, Debug)]
 pub(crate) struct ForceRelease {
+    layout: Layout,
     name: LockName,
-    channel: Arc<str>,
+    /// `None` for a lock whose waiters poll.
+    channel: Option<Arc<str>>,
     request: RequestId,
 }
 
-static SCRIPT: Script = Script::new(include_str!("scripts/force_release.lua"));
+static COUNTED: Script = Script::new(include_str!("scripts/force_release.lua"));
+static TEXT: Script = Script::new(include_str!("scripts/simple_force_release.lua"));
+static READ_WRITE: Script = Script::new(include_str!("scripts/read_write_force_release.lua"));
 
 impl ForceRelease {
-    pub(crate) fn new(name: LockName, request: RequestId) -> Self {
-        Self { channel: name.channel(), name, request }
+    pub(crate) fn new(layout: Layout, name: LockName, request: RequestId) -> Self {
+        let channel = match layout {
+            Layout::Text => None,
+            Layout::Reader | Layout::Writer => Some(name.read_write_channel()),
+            Layout::Counted | Layout::Permit => Some(name.channel()),
+        };
+        Self { layout, name, channel, request }
+    }
+
+    fn mode(&self) -> Option<Mode> {
+        match self.layout {
+            Layout::Reader => Some(Mode::Read),
+            Layout::Writer => Some(Mode::Write),
+            Layout::Counted | Layout::Text | Layout::Permit => None,
+        }
+    }
+
+    fn message(&self) -> &'static str {
+        if self.layout == Layout::Writer { ALL } else { UNLOCKED }
+    }
+
+    fn is_held(&self, keyspace: &mut Keyspace) -> Result<bool, WrongType> {
+        let key = self.name.as_str();
+        if let Some(mode) = self.mode() {
+            return Ok(keyspace.hash_get(key, MODE)?.as_deref() == Some(mode.word()));
+        }
+        if self.layout == Layout::Text {
+            return Ok(keyspace.text_get(key)?.is_some());
+        }
+        keyspace.hash_has(key, "")?;
+        Ok(keyspace.exists(key))
     }
 }
 
@@ -28,26 +64,32 @@ impl Operation for ForceRelease {
     type Reply = bool;
 
     fn request(&self) -> Request<'_> {
-        Request::script(
-            "force release",
-            &SCRIPT,
-            vec![self.name.as_str(), &self.channel, self.request.key()],
-            vec![
-                Argument::NotAfter,
-                Argument::Text(UNLOCKED),
-                Argument::Publish,
-                self.request.number(),
-                self.request.dedup_ttl(),
-            ],
-        )
+        let mode = self.mode().map(Mode::word);
+        let script = match self.layout {
+            Layout::Text => &TEXT,
+            Layout::Reader | Layout::Writer => &READ_WRITE,
+            Layout::Counted | Layout::Permit => &COUNTED,
+        };
+        let mut keys = vec![self.name.as_str()];
+        keys.extend(self.channel.as_deref());
+        keys.push(self.request.key());
+        let mut arguments = vec![Argument::NotAfter];
+        arguments.extend(mode.map(Argument::Text));
+        if self.channel.is_some() {
+            arguments.extend([Argument::Text(self.message()), Argument::Publish]);
+        }
+        arguments.extend([self.request.number(), self.request.dedup_ttl()]);
+        Request::script("force release", script, keys, arguments)
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
         self.request.once(keyspace, |keyspace| {
-            keyspace.hash_has(self.name.as_str(), "")?;
-            let ended = keyspace.delete(self.name.as_str());
+            let ended = self.is_held(keyspace)?;
             if ended {
-                keyspace.publish(&self.channel, UNLOCKED);
+                keyspace.delete(self.name.as_str());
+                if let Some(channel) = &self.channel {
+                    keyspace.publish(channel, self.message());
+                }
             }
             Ok(i64::from(ended))
         })

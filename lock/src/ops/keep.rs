@@ -10,8 +10,9 @@ use std::time::Duration;
 use crate::model::kind::Layout;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
+use crate::ops::acquire::{field, field_argument};
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{ALL, Argument, Operation, Request, Script, UNLOCKED, WRITE};
+use crate::ops::operation::{ALL, Argument, Operation, Request, Script, UNLOCKED};
 use crate::ops::read_write::{LEVEL, MODE, Mode, level, levels, longest_level};
 use crate::ops::release::{Released, other_or_nothing, with_time};
 use crate::ops::value::Value;
@@ -50,8 +51,7 @@ static WRITER: Script = Script::new(include_str!("scripts/write_keep.lua"));
 impl Keep {
     /// The owner as the server has it.
     fn field(&self) -> String {
-        let ending = if self.layout == Layout::Writer { WRITE } else { "" };
-        format!("{}{ending}", self.owner)
+        field(self.layout, &self.owner)
     }
 
     /// At least one: a time of zero would delete the key.
@@ -126,10 +126,7 @@ impl Operation for Keep {
             Layout::Writer => &WRITER,
             Layout::Counted | Layout::Permit => &COUNTED,
         };
-        let owner = match self.layout {
-            Layout::Writer => Argument::Writer(&self.owner),
-            _ => Argument::Owner(&self.owner),
-        };
+        let owner = field_argument(self.layout, &self.owner);
         let mut keys = vec![self.name.as_str()];
         let mut arguments = vec![owner, Argument::Text(KEPT), Argument::Number(self.millis())];
         let waking = [Argument::Publish, Argument::Text(UNLOCKED)];

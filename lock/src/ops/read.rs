@@ -1,16 +1,16 @@
-//! Readers of a read-write lock: acquire, nest, release.
+//! Readers of a read-write lock: acquire, release.
 
 use std::sync::Arc;
 
+use crate::model::kind::Layout;
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
-use crate::ops::acquire::Acquired;
+use crate::ops::acquire::{Acquired, field};
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{Argument, Operation, Request, Script, UNLOCKED, WRITE};
+use crate::ops::operation::{Argument, Operation, Request, Script, UNLOCKED};
 use crate::ops::read_write::{MODE, Mode, level, levels, prolong_level};
 use crate::ops::release::{Released, other_or_nothing, with_time};
-use crate::ops::set_count::SetCountReply;
 use crate::ops::value::Value;
 
 /// Takes a read lock for a new owner.
@@ -34,7 +34,7 @@ impl ReadAcquire {
         if mode == Mode::Read.word() {
             return Ok(true);
         }
-        let under = self.under.as_ref().map(|writer| format!("{writer}{WRITE}"));
+        let under = self.under.as_ref().map(|writer| field(Layout::Writer, writer));
         let under = under.is_some_and(|field| keyspace.hash_has(key, &field) == Ok(true));
         Ok(mode == Mode::Write.word() && (under || keyspace.hash_has(key, owner)?))
     }
@@ -71,63 +71,6 @@ impl Operation for ReadAcquire {
         keyspace.prolong(key, lease);
         prolong_level(keyspace, &level(&self.name, &owner, 1), lease);
         Ok(Value::Nil)
-    }
-}
-
-/// Writes a reader's count.
-#[derive(Clone, Debug)]
-pub(crate) struct ReadSetCount {
-    pub(crate) name: LockName,
-    pub(crate) owner: Owner,
-    pub(crate) count: u32,
-    /// The lease of a hold that was nested, `None` when a nested guard is released.
-    pub(crate) lease: Option<Lease>,
-}
-
-static RECOUNT: Script = Script::new(include_str!("scripts/read_set_count.lua"));
-
-impl Operation for ReadSetCount {
-    type Reply = SetCountReply;
-
-    fn request(&self) -> Request<'_> {
-        Request::script(
-            "set count",
-            &RECOUNT,
-            vec![self.name.as_str()],
-            vec![
-                Argument::NotAfter,
-                Argument::Owner(&self.owner),
-                Argument::Number(i64::from(self.count)),
-                Argument::Number(self.lease.map_or(0, Lease::millis_i64)),
-            ],
-        )
-    }
-
-    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        let (key, owner) = (self.name.as_str(), self.owner.to_string());
-        let Some(had) = keyspace.hash_get(key, &owner)? else {
-            return Ok(Value::Integer(0));
-        };
-        let had = levels(&had);
-        let (count, lease) = (u64::from(self.count), self.lease.map_or(0, Lease::millis_i64));
-        keyspace.prolong(key, lease);
-        keyspace.hash_set(key, &owner, count)?;
-        let level = |number| level(&self.name, &owner, number);
-        if lease > 0 {
-            for number in count.min(had + 1)..=count {
-                prolong_level(keyspace, &level(number), lease);
-            }
-        }
-        let mut longest = 0;
-        keyspace.delete(&level(had.max(count) + 1));
-        for number in count + 1..=had {
-            longest = longest.max(keyspace.time_to_live(&level(number)));
-            keyspace.delete(&level(number));
-        }
-        if longest > 0 && longest > keyspace.time_to_live(&level(1)) {
-            prolong_level(keyspace, &level(1), longest);
-        }
-        Ok(Value::Integer(1))
     }
 }
 

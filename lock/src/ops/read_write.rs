@@ -1,4 +1,4 @@
-//! What readers and writers share: how their holds are stored, force release, queries.
+//! What readers and writers share: how their holds are stored, and queries.
 //!
 //! A lock is one hash with a field `mode`, a field for each reader and one for the writer, which
 //! may read as well. Each level of nesting of each reader has a key of its own, with the time to
@@ -9,8 +9,7 @@ use std::sync::Arc;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{ALL, Argument, Operation, Request, Script, UNLOCKED};
-use crate::ops::request::RequestId;
+use crate::ops::operation::{Argument, Operation, Request, Script};
 use crate::ops::value::Value;
 
 /// The field with the mode.
@@ -82,64 +81,6 @@ pub(crate) fn renew_reader(
         }
         Ok(None) if !keyspace.exists(name.as_str()) => 0,
         _ => -1,
-    }
-}
-
-/// Ends any hold of a read-write lock in one mode.
-#[derive(Clone, Debug)]
-pub(crate) struct ForceReleaseMode {
-    name: LockName,
-    channel: Arc<str>,
-    mode: Mode,
-    request: RequestId,
-}
-
-static FORCE_RELEASE: Script = Script::new(include_str!("scripts/read_write_force_release.lua"));
-
-impl ForceReleaseMode {
-    pub(crate) fn new(name: LockName, mode: Mode, request: RequestId) -> Self {
-        Self { channel: name.read_write_channel(), name, mode, request }
-    }
-
-    fn message(&self) -> &'static str {
-        match self.mode {
-            Mode::Read => UNLOCKED,
-            Mode::Write => ALL,
-        }
-    }
-}
-
-impl Operation for ForceReleaseMode {
-    /// Whether there was a hold in that mode.
-    type Reply = bool;
-
-    fn request(&self) -> Request<'_> {
-        Request::script(
-            "force release",
-            &FORCE_RELEASE,
-            vec![self.name.as_str(), &self.channel, self.request.key()],
-            vec![
-                Argument::NotAfter,
-                Argument::Text(self.mode.word()),
-                Argument::Text(self.message()),
-                Argument::Publish,
-                self.request.number(),
-                self.request.dedup_ttl(),
-            ],
-        )
-    }
-
-    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        let key = self.name.as_str();
-        self.request.once(keyspace, |keyspace| {
-            let mode = keyspace.hash_get(key, MODE)?;
-            let ended = mode.as_deref() == Some(self.mode.word());
-            if ended {
-                keyspace.delete(key);
-                keyspace.publish(&self.channel, self.message());
-            }
-            Ok(i64::from(ended))
-        })
     }
 }
 

@@ -2,14 +2,19 @@
 
 use std::sync::Arc;
 
+use crate::model::kind::Layout;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
+use crate::ops::acquire::{field, field_argument, has_hold};
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{Argument, Operation, Request, Script, UNLOCKED};
+use crate::ops::operation::{ALL, Argument, Operation, Request, Script, UNLOCKED};
+use crate::ops::read_write::{MODE, Mode, longest_level};
 use crate::ops::value::{FromReply, ServerTime, Unexpected, Value};
 
+/// Of every layout but a reader's and a permit's, which have their own.
 #[derive(Clone, Debug)]
 pub(crate) struct Release {
+    layout: Layout,
     name: LockName,
     /// `None` for a lock whose waiters poll.
     channel: Option<Arc<str>>,
@@ -83,16 +88,36 @@ pub(crate) fn released_at(value: &Value) -> Option<ServerTime> {
     value.as_integers().map(|[_, now]| ServerTime(now)).or_else(with_receivers)
 }
 
-static SCRIPT: Script = Script::new(include_str!("scripts/release.lua"));
+static COUNTED: Script = Script::new(include_str!("scripts/release.lua"));
+static TEXT: Script = Script::new(include_str!("scripts/simple_release.lua"));
+static WRITER: Script = Script::new(include_str!("scripts/write_release.lua"));
 
 impl Release {
-    pub(crate) fn new(name: LockName, owner: Owner) -> Self {
-        Self { channel: Some(name.channel()), name, owner }
+    pub(crate) fn new(layout: Layout, name: LockName, owner: Owner) -> Self {
+        let channel = match layout {
+            Layout::Text => None,
+            Layout::Writer => Some(name.read_write_channel()),
+            Layout::Counted | Layout::Reader | Layout::Permit => Some(name.channel()),
+        };
+        Self { layout, name, channel, owner }
     }
 
     /// A release without a message.
     pub(crate) fn without_message(name: LockName, owner: Owner) -> Self {
-        Self { channel: None, name, owner }
+        Self { layout: Layout::Counted, name, channel: None, owner }
+    }
+
+    /// Ends a writer's hold. Its own readers may be left.
+    fn end_writer(&self, keyspace: &mut Keyspace, field: &str) -> Result<(), WrongType> {
+        let key = self.name.as_str();
+        keyspace.hash_delete(key, field)?;
+        let longest = longest_level(keyspace, &self.name);
+        if longest > 0 && keyspace.hash_set(key, MODE, Mode::Read.word()).is_ok() {
+            keyspace.expire(key, longest);
+        } else {
+            keyspace.delete(key);
+        }
+        Ok(())
     }
 }
 
@@ -100,27 +125,42 @@ impl Operation for Release {
     type Reply = Released;
 
     fn request(&self) -> Request<'_> {
-        let words = [Argument::Owner(&self.owner), Argument::Text(UNLOCKED), Argument::Publish];
-        let channel = self.channel.as_deref().map(Argument::Text);
-        let arguments = words.into_iter().chain(channel).collect();
-        Request::script("release", &SCRIPT, vec![self.name.as_str()], arguments)
+        let (key, owner) = (self.name.as_str(), field_argument(self.layout, &self.owner));
+        let (unlocked, channel) = (Argument::Text(UNLOCKED), self.channel.as_deref());
+        match (self.layout, channel) {
+            (Layout::Text, _) => Request::script("release", &TEXT, vec![key], vec![owner]),
+            (Layout::Writer, Some(channel)) => {
+                let arguments = vec![owner, Argument::Text(ALL), unlocked, Argument::Publish];
+                Request::script("release", &WRITER, vec![key, channel], arguments)
+            }
+            _ => {
+                let words = [owner, unlocked, Argument::Publish];
+                let arguments = words.into_iter().chain(channel.map(Argument::Text)).collect();
+                Request::script("release", &COUNTED, vec![key], arguments)
+            }
+        }
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        let key = self.name.as_str();
-        if keyspace.hash_has(key, &self.owner.to_string()) == Ok(true) {
-            keyspace.delete(key);
-            let Some(channel) = &self.channel else { return Ok(with_time(1, keyspace)) };
-            keyspace.publish(channel, UNLOCKED);
-            // A keyspace does not know its subscribers. In memory the number is not used.
-            let receivers = Value::Integer(1);
-            return Ok(Value::Array(vec![
-                Value::Integer(1),
-                Value::Integer(keyspace.now().0),
-                receivers,
-            ]));
+        let (key, field) = (self.name.as_str(), field(self.layout, &self.owner));
+        if has_hold(keyspace, key, self.layout, &field) != Ok(true) {
+            let answer = other_or_nothing(keyspace, key);
+            return Ok(with_time(answer, keyspace));
         }
-        let answer = other_or_nothing(keyspace, key);
-        Ok(with_time(answer, keyspace))
+        let Some(channel) = &self.channel else {
+            keyspace.delete(key);
+            return Ok(with_time(1, keyspace));
+        };
+        if self.layout == Layout::Writer {
+            self.end_writer(keyspace, &field)?;
+            keyspace.publish(channel, ALL);
+            keyspace.publish(channel, UNLOCKED);
+            return Ok(with_time(1, keyspace));
+        }
+        keyspace.delete(key);
+        keyspace.publish(channel, UNLOCKED);
+        // A keyspace does not know its subscribers. In memory the number is not used.
+        let parts = [1, keyspace.now().0, 1];
+        Ok(Value::Array(parts.map(Value::Integer).to_vec()))
     }
 }

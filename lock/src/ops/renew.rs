@@ -7,8 +7,9 @@ use crate::model::kind::Layout;
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
+use crate::ops::acquire::{field, field_argument, has_hold};
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{Argument, Operation, Request, Script, WRITE};
+use crate::ops::operation::{Argument, Operation, Request, Script};
 use crate::ops::permits::renew_permit;
 use crate::ops::read_write::renew_reader;
 use crate::ops::release::other_or_nothing;
@@ -110,18 +111,6 @@ impl Renew {
         };
         Self { layout, renewals, leases }
     }
-
-    fn is_there(&self, keyspace: &mut Keyspace, renewal: &Renewal) -> bool {
-        let (key, owner) = (renewal.name.as_str(), renewal.owner.to_string());
-        match self.layout {
-            Layout::Text => keyspace.text_get(key) == Ok(Some(owner)),
-            Layout::Writer => keyspace.hash_has(key, &format!("{owner}{WRITE}")) == Ok(true),
-            // Permits have a rule of their own.
-            Layout::Counted | Layout::Reader | Layout::Permit => {
-                keyspace.hash_has(key, &owner) == Ok(true)
-            }
-        }
-    }
 }
 
 impl Operation for Renew {
@@ -143,9 +132,8 @@ impl Operation for Renew {
         arguments.push(Argument::NotAfter);
         for renewal in &self.renewals {
             arguments.push(match self.layout {
-                Layout::Writer => Argument::Writer(&renewal.owner),
                 Layout::Permit => Argument::Permit(&renewal.owner),
-                Layout::Counted | Layout::Text | Layout::Reader => Argument::Owner(&renewal.owner),
+                layout => field_argument(layout, &renewal.owner),
             });
             arguments.push(Argument::millis(renewal.lease.millis()));
         }
@@ -172,7 +160,8 @@ impl Operation for Renew {
             if self.layout == Layout::Permit {
                 return renew_permit(keyspace, &renewal.name, &renewal.owner, lease);
             }
-            if self.is_there(keyspace, renewal) {
+            let field = field(self.layout, &renewal.owner);
+            if has_hold(keyspace, key, self.layout, &field) == Ok(true) {
                 keyspace.prolong(key, lease);
                 1
             } else {

@@ -1,11 +1,14 @@
 //! Set count: writes the count of an existing hold, when it is nested or a nested guard is
 //! released.
 
+use crate::model::kind::Layout;
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
+use crate::ops::acquire::{field, field_argument};
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{Argument, Operation, Request, Script, WRITE};
+use crate::ops::operation::{Argument, Operation, Request, Script};
+use crate::ops::read_write::{level, levels, prolong_level};
 use crate::ops::value::{FromReply, Unexpected, Value};
 
 #[derive(Clone, Debug)]
@@ -15,8 +18,7 @@ pub(crate) struct SetCount {
     pub(crate) count: u32,
     /// The lease of a hold that was nested, `None` when a nested guard is released.
     pub(crate) lease: Option<Lease>,
-    /// Whether the field is a writer's.
-    pub(crate) is_writer: bool,
+    pub(crate) layout: Layout,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,19 +35,41 @@ impl FromReply for SetCountReply {
 }
 
 static SCRIPT: Script = Script::new(include_str!("scripts/set_count.lua"));
+static READER: Script = Script::new(include_str!("scripts/read_set_count.lua"));
+
+impl SetCount {
+    /// The reader has another count: its levels follow.
+    fn set_levels(&self, keyspace: &mut Keyspace, owner: &str, had: &str, lease: i64) {
+        let (had, count) = (levels(had), u64::from(self.count));
+        let level = |number| level(&self.name, owner, number);
+        if lease > 0 {
+            for number in count.min(had + 1)..=count {
+                prolong_level(keyspace, &level(number), lease);
+            }
+        }
+        let mut longest = 0;
+        keyspace.delete(&level(had.max(count) + 1));
+        for number in count + 1..=had {
+            longest = longest.max(keyspace.time_to_live(&level(number)));
+            keyspace.delete(&level(number));
+        }
+        if longest > 0 && longest > keyspace.time_to_live(&level(1)) {
+            prolong_level(keyspace, &level(1), longest);
+        }
+    }
+}
 
 impl Operation for SetCount {
     type Reply = SetCountReply;
 
     fn request(&self) -> Request<'_> {
-        let field = if self.is_writer { Argument::Writer } else { Argument::Owner };
         Request::script(
             "set count",
-            &SCRIPT,
+            if self.layout == Layout::Reader { &READER } else { &SCRIPT },
             vec![self.name.as_str()],
             vec![
                 Argument::NotAfter,
-                field(&self.owner),
+                field_argument(self.layout, &self.owner),
                 Argument::Number(i64::from(self.count)),
                 Argument::Number(self.lease.map_or(0, Lease::millis_i64)),
             ],
@@ -53,13 +77,14 @@ impl Operation for SetCount {
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        let (key, ending) = (self.name.as_str(), if self.is_writer { WRITE } else { "" });
-        let field = format!("{}{ending}", self.owner);
-        if !keyspace.hash_has(key, &field)? {
-            return Ok(Value::Integer(0));
+        let (key, field) = (self.name.as_str(), field(self.layout, &self.owner));
+        let Some(had) = keyspace.hash_get(key, &field)? else { return Ok(Value::Integer(0)) };
+        let lease = self.lease.map_or(0, Lease::millis_i64);
+        keyspace.prolong(key, lease);
+        keyspace.hash_set(key, &field, self.count)?;
+        if self.layout == Layout::Reader {
+            self.set_levels(keyspace, &field, &had, lease);
         }
-        keyspace.prolong(key, self.lease.map_or(0, Lease::millis_i64));
-        keyspace.hash_set(key, &field, u64::from(self.count))?;
         Ok(Value::Integer(1))
     }
 }

@@ -33,7 +33,9 @@ use crate::runtime::kept_holds::KeptHolds;
 use crate::runtime::metrics::{MetricsPublisher, Sources};
 use crate::runtime::wait::{SHORTEST_CALL, WaitEnd};
 use crate::runtime::wait_registry::{WaitRegistry, WaitSettings};
-use crate::store::retry::{Answer, CallError, RetryLimit, RetryPolicy, call, call_with};
+use crate::store::retry::{
+    Answer, CallError, RetryLimit, RetryPolicy, call, call_with, map_failure,
+};
 use crate::store::{Listener, Location, Memory, ServerId, Store};
 use crate::watchdog::{ClientDescription, LogicalTime, ReleaseId, Watchdog};
 
@@ -161,7 +163,8 @@ impl ClientCore {
         #[cfg(feature = "metrics")]
         let publisher = {
             let (holds, waits) = (Arc::clone(&holds), Arc::clone(&waits));
-            let (counters, releases) = watchdog.metrics();
+            let (counters, releases) =
+                (Arc::clone(watchdog.counters()), Arc::clone(watchdog.releases()));
             let sources = Sources { holds, waits, counters, releases };
             // The watchdog's threads run already, and have to be stopped.
             MetricsPublisher::start(sources, Arc::clone(&clock)).inspect_err(|_| watchdog.stop())?
@@ -216,6 +219,12 @@ impl ClientCore {
         })
     }
 
+    /// The same, and an error if the client was shut down.
+    pub(crate) fn running(self: &Arc<Self>) -> Result<Arc<Self>, Error> {
+        let core = self.current()?;
+        if core.is_shut_down() { Err(Error::Shutdown) } else { Ok(core) }
+    }
+
     /// The server's address, as far as it is known. Equal addresses are one server.
     pub(crate) fn server(&self) -> String {
         match &self.target {
@@ -243,7 +252,16 @@ impl ClientCore {
         self.call_for(operation, self.settings.retry_timeout(), RetryLimit::UntilAnswered)
     }
 
-    /// The same, for `timeout` at most.
+    /// The same, with the reply alone, or the error that the user of `name` gets instead.
+    pub(crate) fn ask<O: Operation + ?Sized>(
+        &self,
+        operation: &O,
+        name: &LockName,
+    ) -> Result<O::Reply, Error> {
+        map_failure(self.call(operation), operation, name).map(|answer| answer.reply)
+    }
+
+    /// As [`call`](Self::call), for `timeout` at most.
     pub(crate) fn call_for<O: Operation + ?Sized>(
         &self,
         operation: &O,
@@ -315,12 +333,13 @@ impl ClientCore {
         wait: WaitSpec<'_>,
         policy: &RetryPolicy<'_>,
     ) -> bool {
-        let is_outstanding = || self.watchdog.is_outstanding(name, sent_at);
+        let releases = self.watchdog.releases();
+        let is_outstanding = || releases.is_outstanding(name, sent_at);
         if wait.waits {
             return false;
         }
         if !is_outstanding() {
-            return self.watchdog.was_settled(name, sent_at);
+            return releases.was_settled(name, sent_at);
         }
         let mut is_over = false;
         while !is_over && is_outstanding() {
@@ -388,12 +407,6 @@ impl ClientCore {
         Error::Unreachable { server: self.server(), reason }
     }
 
-    /// Leaves the release of a hold that is over to the watchdog. False if too many are queued:
-    /// that is counted, and the lease ends by itself.
-    pub(crate) fn queue_release(&self, hold: &Hold) -> bool {
-        self.watchdog.queue_hold_release(hold)
-    }
-
     /// A hold is released whose key may stay.
     pub(crate) fn note_kept(&self, hold: &Hold) {
         if let Some(left) = hold.left_to_keep(|| self.now()) {
@@ -417,7 +430,9 @@ impl ClientCore {
             }
             self.watchdog.stop_renewing(hold);
             self.note_kept(hold);
-            if hold.lose(self.now(), LostReason::Shutdown) && !self.queue_release(hold) {
+            if hold.lose(self.now(), LostReason::Shutdown)
+                && !self.watchdog.queue_hold_release(hold)
+            {
                 unreleased.push(ReleaseId::from(&hold.id()));
             }
         }

@@ -12,8 +12,7 @@ use crate::hold::listener::EndListener;
 use crate::model::kind::Kind;
 use crate::model::name::LockName;
 use crate::model::settings::HandOver;
-use crate::runtime::wait_channel::{Channel, remove_unused};
-use crate::runtime::wait_registry::WaitRegistry;
+use crate::runtime::wait_registry::{Channel, WaitRegistry, remove_unused};
 use crate::store::Store;
 
 impl WaitRegistry {

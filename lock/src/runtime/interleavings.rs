@@ -24,8 +24,8 @@ use crate::ops::Acquired;
 use crate::ops::by_kind::HoldId;
 use crate::runtime::client_core::{ClientCore, StartMode, Target};
 use crate::runtime::wait::{Found, Turn, Waiter};
-use crate::runtime::wait_channel::Recipient;
 use crate::runtime::wait_queue::Step;
+use crate::runtime::wait_registry::Recipient;
 use crate::store::memory::Memory;
 
 const THREADS: usize = 5;

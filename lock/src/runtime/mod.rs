@@ -9,7 +9,6 @@ pub(crate) mod metrics;
 pub(crate) mod named;
 pub(crate) mod release;
 pub(crate) mod wait;
-pub(crate) mod wait_channel;
 pub(crate) mod wait_queue;
 pub(crate) mod wait_registry;
 pub(crate) mod yielding;

@@ -12,7 +12,7 @@ use crate::model::wait_mode::WaitMode;
 use crate::ops::{Number, Operation, RequestId};
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::wait::{Attempt, Turn};
-use crate::store::retry::{Answer, CallError, RetryLimit, RetryPolicy};
+use crate::store::retry::{RetryLimit, RetryPolicy};
 
 /// The name of an object, and its client. A name that is not valid is an error when it is used.
 #[derive(Clone, Debug)]
@@ -32,11 +32,7 @@ impl NamedObject {
 
     /// The client in the core that runs now, and the name.
     pub(crate) fn current(&self) -> Result<(Arc<ClientCore>, LockName), Error> {
-        let core = self.core.current()?;
-        if core.is_shut_down() {
-            return Err(Error::Shutdown);
-        }
-        Ok((core, self.name.clone()?))
+        Ok((self.core.running()?, self.name.clone()?))
     }
 
     /// Sends the operation for the name and a new call until it is answered.
@@ -46,15 +42,14 @@ impl NamedObject {
     ) -> Result<O::Reply, Error> {
         let (core, name) = self.current()?;
         let operation = operation(name.clone(), begin_request(&core, &name));
-        map_failure(core.call(&operation), &operation, &name).map(|answer| answer.reply)
+        core.ask(&operation, &name)
     }
 
     /// The number under the name, zero if there is none.
     pub(crate) fn number(&self) -> Result<i64, Error> {
         let (core, name) = self.current()?;
-        let operation = Number(name.clone());
-        let answer = map_failure(core.call(&operation), &operation, &name)?;
-        answer.reply.ok_or_else(|| Error::WrongType { name: name.shown() })
+        let number = core.ask(&Number(name.clone()), &name)?;
+        number.ok_or_else(|| Error::WrongType { name: name.shown() })
     }
 }
 
@@ -95,7 +90,7 @@ fn try_until_granted<G>(
     let wait = wait.begin(&*core.clock);
     let mut attempt = || {
         let policy = core.policy_of(wait, RetryLimit::UntilAnswered);
-        let sent_at = core.watchdog.logical_time();
+        let sent_at = core.watchdog.releases().logical_time();
         let refused = match attempt(&policy)? {
             Attempt::Busy(busy, hint) => Attempt::Busy(busy, hint),
             granted @ Attempt::Granted(..) => return Ok(granted),
@@ -139,15 +134,6 @@ pub(crate) fn begin_request(core: &ClientCore, name: &LockName) -> RequestId {
 /// How long the server keeps the answer to a call.
 pub(crate) fn dedup_ttl(core: &ClientCore) -> Duration {
     core.settings.retry_timeout() * 2 + DEDUP_MARGIN
-}
-
-/// The answer, or the error that the caller gets instead.
-pub(crate) fn map_failure<O: Operation + ?Sized>(
-    answer: Result<Answer<O::Reply>, CallError>,
-    operation: &O,
-    name: &LockName,
-) -> Result<Answer<O::Reply>, Error> {
-    answer.map_err(|error| error.failure.into_error(operation.name(), name))
 }
 
 /// Java counts permits with 32 bits.

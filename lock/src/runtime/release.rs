@@ -25,7 +25,7 @@ use crate::ops::value::ServerTime;
 use crate::ops::{Found, ReleasePermits, SetCountReply};
 use crate::runtime::client_core::{ClientCore, lost};
 use crate::runtime::wait::{LONGEST_ROUND_TRIP, SHORTEST_CALL};
-use crate::store::retry::{Answer, RetryLimit};
+use crate::store::retry::{Answer, RetryLimit, map_failure};
 use crate::watchdog::{ReleaseId, ReleaseOp, SendLimit, may_be_undone, reason_of_loss};
 
 /// What the server is still to be told of a guard that is gone.
@@ -87,8 +87,8 @@ pub(crate) fn hand_over(core: &ClientCore, hold: &Arc<Hold>) -> bool {
 pub(crate) fn end_hold(core: &ClientCore, hold: &Arc<Hold>) -> Result<HoldId, Error> {
     let id = hold.id();
     // First, so that a shutdown finds it here or in the registry.
-    core.watchdog.begin_in_flight_release(&id);
-    forget_hold(core, hold).inspect_err(|_| core.watchdog.end_in_flight_release(&id))?;
+    core.watchdog.releases().begin_in_flight(&id);
+    forget_hold(core, hold).inspect_err(|_| core.watchdog.releases().end_in_flight(&id))?;
     tracing::released(&id.name, id.kind, &id.owner, || hold.held_for(core.now()));
     Ok(id)
 }
@@ -216,14 +216,14 @@ fn send_last(
         .ok()
         .filter(|answer| !may_be_undone(hold.late_copy_deadline(), answer.reply.at));
     if acknowledged.is_none() {
-        core.queue_release(hold);
+        core.watchdog.queue_hold_release(hold);
     }
-    core.watchdog.end_in_flight_release(&id);
+    core.watchdog.releases().end_in_flight(&id);
     // One whose key stays must not be released after a failover.
     if let Some(answer) = acknowledged.filter(|_| !is_kept) {
-        core.watchdog.log_release(answer.sent_at, id, hold.longest_lease());
+        core.watchdog.log_release(answer.sent_at, hold);
     }
-    let answer = answer.map_err(|error| error.failure.into_error(release.name(), &hold.name))?;
+    let answer = map_failure(answer, &release, &hold.name)?;
     let in_time = valid_until.is_some_and(|end| core.now() < end);
     let reason = match classify_release(answer.reply.found, answer.late_copy_deadline, in_time) {
         Ok(()) => return Ok(answer.reply.receivers),
@@ -285,8 +285,8 @@ pub(crate) fn defer_release(core: &ClientCore, hold: &Arc<Hold>, pending: &Pendi
     match *pending {
         PendingRelease::Count(_) => hold.count_sent(),
         PendingRelease::Release { waited_for, .. } => {
-            core.queue_release(hold);
-            core.watchdog.end_in_flight_release(hold.id());
+            core.watchdog.queue_hold_release(hold);
+            core.watchdog.releases().end_in_flight(hold.id());
             if waited_for {
                 core.waits.release_ends(&core.store, hold, None);
             }
@@ -307,8 +307,8 @@ pub(crate) fn roll_back(
     let (waiting, acknowledged) = bounded(0);
     // The server drops a waiter that has not asked for this long.
     let lease = lease.max(lease::DEFAULT);
-    core.watchdog.queue_release(id, lease, late_copy_deadline, Some(waiting));
-    core.watchdog.end_in_flight_release(id);
+    core.watchdog.releases().queue_acquired(id, lease, late_copy_deadline, Some(waiting));
+    core.watchdog.releases().end_in_flight(id);
     wait_for(&acknowledged, rollback_time(core, answer_due));
 }
 

@@ -17,11 +17,10 @@ use crate::model::settings::{HandOver, QUEUE_POLL_BOUND};
 use crate::model::sync::{Parker, is_cancelled, park};
 use crate::model::wait::WaitSpec;
 use crate::model::wait_mode::{WaitMode, WakeHint};
-use crate::runtime::wait_channel::{
-    Channel, ChannelQueue, Recipient, WaitingThread, remove_unused,
-};
 use crate::runtime::wait_queue::{Newcomer, Step, Ticket, Wakes};
-use crate::runtime::wait_registry::WaitRegistry;
+use crate::runtime::wait_registry::{
+    Channel, ChannelQueue, Recipient, WaitRegistry, WaitingThread, remove_unused,
+};
 use crate::store::Store;
 
 /// A round trip that takes longer comes from a server that stalled. The next one is not expected

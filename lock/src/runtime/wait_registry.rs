@@ -1,25 +1,30 @@
-//! The wait registry: which threads of this client wait, and for which channel. It takes the
-//! messages to them (DESIGN: waiting).
+//! The wait registry: which threads of this client wait for which channel, in which queue, and what
+//! they sleep on. It takes the messages to them (DESIGN: waiting).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hashed_wheel::Clock;
 
+use crate::error::Error;
 use crate::events::dispatcher::EventDispatcher;
 use crate::events::report::Warning;
 use crate::events::stats::Gauge;
+use crate::hold::hold::Hold;
 use crate::hold::registry::HoldRegistry;
 use crate::model::kind::Kind;
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::settings::HandOver;
-use crate::model::sync::Mutex;
-use crate::runtime::wait_channel::{Channel, Waiting};
-use crate::store::Listener;
+use crate::model::sync::thread::ThreadId;
+use crate::model::sync::{Mutex, Parker};
+use crate::model::wait_mode::WaitMode;
+use crate::runtime::wait_queue::{Ticket, WaitQueue};
 use crate::store::shutdown::ShutdownState;
+use crate::store::{Listener, Store};
+use crate::watchdog::Watchdog;
 
 /// How a wait for grants is set up.
 #[derive(Clone, Copy, Debug)]
@@ -134,5 +139,140 @@ impl Listener for WaitRegistry {
     fn refused(&self, refusal: &str) {
         // The server refuses each channel anew. One warning is enough.
         self.events.warn_once(Warning::ChannelsRefused { refusal: refusal.to_owned() });
+    }
+}
+
+/// What makes a waiter one that may be given a hold of another thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Recipient<'a> {
+    pub(crate) name: &'a LockName,
+    /// The holder that it would be. `None`: the thread that gets the guard.
+    pub(crate) thread: Option<ThreadId>,
+    /// Ends a hold that the waiter was given and does not take.
+    pub(crate) watchdog: &'a Watchdog,
+}
+
+/// Who of a client waits on a channel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    pub(crate) threads: usize,
+    pub(crate) is_subscribed: bool,
+}
+
+/// The waiters for one channel's messages. Readers, writers and those who watch one lock share the
+/// channel and have a queue each.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    pub(crate) exclusive: ChannelQueue,
+    pub(crate) shared: ChannelQueue,
+    pub(crate) watching: ChannelQueue,
+    /// Whether its messages arrive.
+    pub(crate) live: bool,
+    /// Whether a hold of this client was handed over, and has not ended. Until it does, the channel
+    /// stays, also while nobody waits.
+    pub(crate) has_hold: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct ChannelQueue {
+    pub(crate) queue: WaitQueue,
+    pub(crate) threads: BTreeMap<Ticket, WaitingThread>,
+    pub(crate) subscribed: bool,
+    /// The error of the last try, if it was one.
+    pub(crate) failure: Option<Error>,
+}
+
+/// A waiter that sleeps, or has slept.
+#[derive(Debug)]
+pub(crate) struct WaitingThread {
+    pub(crate) parker: Parker,
+    /// The name of the lock and [the thread](Recipient::thread), if it may be given a hold.
+    pub(crate) recipient: Option<(LockName, Option<ThreadId>)>,
+    /// The hold that it was given, until it looks.
+    pub(crate) given: Option<Arc<Hold>>,
+}
+
+impl Channel {
+    pub(crate) fn new(poll_bound: Duration) -> Self {
+        Self {
+            exclusive: ChannelQueue::new(poll_bound),
+            shared: ChannelQueue::new(poll_bound),
+            watching: ChannelQueue::new(poll_bound),
+            live: false,
+            has_hold: false,
+        }
+    }
+
+    pub(crate) fn queues(&self) -> [&ChannelQueue; 3] {
+        [&self.exclusive, &self.shared, &self.watching]
+    }
+
+    pub(crate) fn queues_mut(&mut self) -> [&mut ChannelQueue; 3] {
+        [&mut self.exclusive, &mut self.shared, &mut self.watching]
+    }
+
+    pub(crate) fn of(&mut self, mode: WaitMode) -> &mut ChannelQueue {
+        match mode {
+            WaitMode::Exclusive | WaitMode::Polled | WaitMode::Queued => &mut self.exclusive,
+            WaitMode::Shared => &mut self.shared,
+            WaitMode::Watching => &mut self.watching,
+        }
+    }
+}
+
+impl ChannelQueue {
+    fn new(poll_bound: Duration) -> Self {
+        Self {
+            queue: WaitQueue::new(poll_bound),
+            threads: BTreeMap::new(),
+            subscribed: false,
+            failure: None,
+        }
+    }
+
+    /// The server has answered one of them. Those that asked for an answer have it.
+    pub(crate) fn answered(&mut self) {
+        self.failure = None;
+        self.queue.asking().for_each(|ticket| self.unpark(Some(ticket)));
+    }
+
+    /// Whether the next waiter may be given a hold of this name.
+    pub(crate) fn gives_next(&self, name: &LockName) -> bool {
+        let next = self.queue.next_recipient().and_then(|ticket| self.threads.get(&ticket));
+        next.and_then(|thread| thread.recipient.as_ref()).is_some_and(|(wanted, _)| wanted == name)
+    }
+
+    pub(crate) fn unpark(&self, ticket: Option<Ticket>) {
+        if let Some(thread) = ticket.and_then(|ticket| self.threads.get(&ticket)) {
+            thread.parker.unpark();
+        }
+    }
+}
+
+impl WaitingThread {
+    pub(crate) fn new(parker: &Parker, recipient: Option<Recipient<'_>>) -> Self {
+        let recipient = recipient.map(|recipient| (recipient.name.clone(), recipient.thread));
+        Self { parker: parker.clone(), recipient, given: None }
+    }
+}
+
+/// Removes a channel that nobody waits on, with its subscription.
+pub(crate) fn remove_unused(
+    by_name: &mut HashMap<Arc<str>, Channel>,
+    name: &Arc<str>,
+    store: &Store,
+) {
+    let Some(channel) = by_name.get_mut(name).filter(|channel| !channel.has_hold) else { return };
+    let is_subscribed = |channel: &Channel| channel.queues().iter().any(|of| of.subscribed);
+    let was_subscribed = is_subscribed(channel);
+    for of in channel.queues_mut() {
+        of.subscribed &= !of.queue.is_empty();
+    }
+    if was_subscribed && !is_subscribed(channel) {
+        channel.live = false;
+        store.unsubscribe(name);
+    }
+    if channel.queues().iter().all(|of| of.queue.is_empty()) {
+        by_name.remove(name);
     }
 }

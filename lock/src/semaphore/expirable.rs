@@ -11,12 +11,13 @@ use crate::ops::{
     CountPermits, Found, LeaseOf, PermitCounts, ReleasePermits, SetPermits, TrySetPermits,
     UpdateLease,
 };
-use crate::runtime::named::{NamedObject, check_count, dedup_ttl, map_failure, wait_for_grant};
+use crate::runtime::named::{NamedObject, check_count, dedup_ttl, wait_for_grant};
 use crate::runtime::release::permits_released;
 use crate::semaphore::acquire::PermitAcquire;
 use crate::semaphore::held::{HeldPermits, PermitLease};
 use crate::semaphore::permit::{Permit, Permits};
 use crate::semaphore::semaphore::add_permits;
+use crate::store::retry::map_failure;
 
 /// Permits with ids, shared by all clients of a server. Cheap to make, to clone and to share; it
 /// holds nothing by itself.

@@ -26,7 +26,7 @@ use crate::runtime::release::{
     NotReleased, classify_release, end_hold, forget_hold, late_release, permit_releases,
     permits_released, send_on_drop,
 };
-use crate::store::retry::RetryLimit;
+use crate::store::retry::{RetryLimit, map_failure};
 use crate::watchdog::ReleaseId;
 
 /// The lease that permits are acquired with.
@@ -239,7 +239,7 @@ impl HeldPermits {
     /// The release of permits that are not watched, which is in flight from now on.
     fn begin_ids(&self) -> Arc<ReleasePermits> {
         let all = Arc::new(self.request(self.ids.clone()));
-        self.core.watchdog.begin_in_flight_release(self.release_id(&all));
+        self.core.watchdog.releases().begin_in_flight(self.release_id(&all));
         all
     }
 
@@ -253,7 +253,7 @@ impl HeldPermits {
             Ok(answer) => answer,
             Err(error) => {
                 if error.failure.is_request_error() {
-                    self.core.watchdog.end_in_flight_release(self.release_id(all));
+                    self.core.watchdog.releases().end_in_flight(self.release_id(all));
                 } else {
                     self.queue_ids(all);
                 }
@@ -272,7 +272,7 @@ impl HeldPermits {
                 self.core.watchdog.queue_permit_release(id, release, self.ttl(), None);
             }
         }
-        self.core.watchdog.end_in_flight_release(self.release_id(all));
+        self.core.watchdog.releases().end_in_flight(self.release_id(all));
         classify_release(found, answer.late_copy_deadline, self.is_valid())
             .map_err(|unknown| self.error(unknown))
     }
@@ -283,7 +283,7 @@ impl HeldPermits {
         let id = self.release_id(all);
         let release = Arc::<ReleasePermits>::clone(all);
         self.core.watchdog.queue_permit_release(id.clone(), release, self.ttl(), None);
-        self.core.watchdog.end_in_flight_release(id);
+        self.core.watchdog.releases().end_in_flight(id);
     }
 
     /// Ends the holds in this process, before the first byte is sent. And the first error of those
@@ -320,15 +320,14 @@ impl HeldPermits {
         match answer.as_ref().ok().filter(|answer| is_done(answer.reply.found)) {
             Some(answer) => {
                 for hold in holds {
-                    core.watchdog.end_in_flight_release(hold.id());
-                    core.watchdog.log_release(answer.sent_at, hold.id(), hold.longest_lease());
+                    core.watchdog.releases().end_in_flight(hold.id());
+                    core.watchdog.log_release(answer.sent_at, hold);
                 }
             }
             None => self.queue_holds(ended),
         }
         // What the answer means.
-        let answer =
-            answer.map_err(|error| error.failure.into_error(release.name(), &self.name))?;
+        let answer = map_failure(answer, &**release, &self.name)?;
         let in_time = valid_until.is_some_and(|end| core.now() < end);
         let released = classify_release(answer.reply.found, answer.late_copy_deadline, in_time);
         if let ([only], Err(NotReleased::Lost(reason))) = (holds.as_slice(), &released) {
@@ -341,10 +340,10 @@ impl HeldPermits {
     /// Leaves them to the watchdog, before they count as released.
     fn queue_holds(&self, ended: &EndedHolds) {
         for hold in &ended.holds {
-            self.core.queue_release(hold);
+            self.core.watchdog.queue_hold_release(hold);
         }
         for hold in &ended.holds {
-            self.core.watchdog.end_in_flight_release(hold.id());
+            self.core.watchdog.releases().end_in_flight(hold.id());
         }
     }
 

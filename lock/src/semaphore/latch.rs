@@ -7,8 +7,9 @@ use crate::events::acquires::AcquireKind;
 use crate::model::wait::Wait;
 use crate::model::wait_mode::WakeHint;
 use crate::ops::{Change, ChangeLatch, Number};
-use crate::runtime::named::{NamedObject, map_failure, wait_for_grant};
+use crate::runtime::named::{NamedObject, wait_for_grant};
 use crate::runtime::wait::Attempt;
+use crate::store::retry::map_failure;
 
 /// A count that clients count down, and that threads wait for. Cheap to make, to clone and to
 /// share; it holds nothing by itself.

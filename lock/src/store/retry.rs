@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Receiver;
 use hashed_wheel::Clock;
 
+use crate::error::Error;
+use crate::model::name::LockName;
 use crate::model::sync::is_cancelled;
 use crate::ops::Operation;
 use crate::ops::value::ServerTime;
@@ -32,6 +34,15 @@ pub(crate) struct CallError {
     pub(crate) failure: Failure,
     /// Until when copies of its attempts may still arrive.
     pub(crate) late_copy_deadline: Option<ServerTime>,
+}
+
+/// The answer, or the error that the caller gets instead.
+pub(crate) fn map_failure<O: Operation + ?Sized>(
+    answer: Result<Answer<O::Reply>, CallError>,
+    operation: &O,
+    name: &LockName,
+) -> Result<Answer<O::Reply>, Error> {
+    answer.map_err(|error| error.failure.into_error(operation.name(), name))
 }
 
 /// How often to try.

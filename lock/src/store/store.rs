@@ -191,7 +191,7 @@ impl Store {
                 }
             }
             // The source has got the failure.
-            Self::Single(node) => drop(node.run_pipeline(source, None)),
+            Self::Single(node) => drop(node.pipeline().run(source, None)),
             Self::Cluster(cluster) => cluster.run_pipeline(server, source),
         }
     }
@@ -345,7 +345,7 @@ impl Store {
         match self {
             Self::Memory(_) => None,
             Self::Single(node) => {
-                let (info, restarted) = node.info_of_new_server(timeout)?;
+                let (info, restarted) = node.pipeline().info_of_new_server(timeout)?;
                 if restarted {
                     node.server().count_move();
                 }
@@ -360,7 +360,7 @@ impl Store {
     pub(crate) fn ensure_connected(&self, server: ServerId, timeout: Duration) {
         match self {
             Self::Memory(_) => {}
-            Self::Single(node) => drop(node.ensure_connected(timeout)),
+            Self::Single(node) => drop(node.pipeline().ensure_connected(timeout)),
             Self::Cluster(cluster) => cluster.ensure_connected(server, timeout),
         }
     }

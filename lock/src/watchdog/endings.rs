@@ -102,7 +102,7 @@ pub(crate) fn end_in_background(shared: &Shared, hold: &Arc<Hold>) {
         workers.any(|worker| worker.end_in_background(hold))
     };
     if !is_taken {
-        shared.releases.end_in_flight(&id);
+        shared.releases.end_in_flight(id);
     }
     tell_waiters(shared, hold);
 }
@@ -115,7 +115,7 @@ pub(crate) fn end_unguarded(shared: &Shared, worker: &RenewalWorker) {
                 shared.releases.queue_hold(shared.context.now(), &hold);
             }
         });
-        shared.releases.end_in_flight(&ReleaseId::from(hold.id()));
+        shared.releases.end_in_flight(hold.id());
     }
 }
 

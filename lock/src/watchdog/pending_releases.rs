@@ -93,7 +93,8 @@ impl PendingReleases {
         }
     }
 
-    /// Notes that a caller sends this release itself.
+    /// Notes that a caller sends this release itself, or is about to queue it, until
+    /// [`end_in_flight`](Self::end_in_flight).
     pub(crate) fn begin_in_flight(&self, id: impl Into<ReleaseId>) {
         self.begin(id.into(), Stage::Sending);
     }
@@ -114,9 +115,10 @@ impl PendingReleases {
     }
 
     /// That release has an answer, or it is queued.
-    pub(crate) fn end_in_flight(&self, id: &ReleaseId) {
+    pub(crate) fn end_in_flight(&self, id: impl Into<ReleaseId>) {
+        let id = id.into();
         let mut in_flight = self.in_flight.lock();
-        if let Some(index) = in_flight.iter().position(|own| own.id == *id) {
+        if let Some(index) = in_flight.iter().position(|own| own.id == id) {
             if let Some(own) = in_flight.get(index) {
                 self.note_settled(&id.name, own.begun);
             }
@@ -142,6 +144,7 @@ impl PendingReleases {
         settled.push_back(Settled { name, begun, at: self.advance() });
     }
 
+    /// Where it is now in the order of releases and acquires.
     pub(crate) fn logical_time(&self) -> LogicalTime {
         LogicalTime(self.next.load(Ordering::SeqCst))
     }
@@ -199,7 +202,7 @@ impl PendingReleases {
         for id in unread {
             if let Some(release) = self.take_unread(&id) {
                 self.queue(release);
-                self.end_in_flight(&id);
+                self.end_in_flight(id);
             }
         }
     }
@@ -261,12 +264,12 @@ impl PendingReleases {
     /// Queues the release of an acquire that was sent.
     pub(crate) fn queue_acquired(
         &self,
-        now: Instant,
         hold_id: &HoldId,
         lease: Lease,
         late_copy_deadline: Option<ServerTime>,
         done: Option<DoneSignal>,
     ) -> bool {
+        let now = self.context.now();
         self.queue(self.of_acquired(now, hold_id, lease, late_copy_deadline, done))
     }
 

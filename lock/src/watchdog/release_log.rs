@@ -13,6 +13,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use crate::hold::hold::Hold;
 use crate::watchdog::release_queue::{ReleaseId, ReleaseOp};
 
 /// One release.
@@ -41,6 +42,10 @@ const MAX_BYTES: usize = 1 << 20;
 const MAX_AGE: Duration = Duration::from_secs(30);
 
 impl AcknowledgedRelease {
+    pub(crate) fn of_hold(hold: &Hold) -> Self {
+        Self { id: hold.id().into(), permits: None, lifetime: hold.longest_lease().duration() }
+    }
+
     fn bytes(&self) -> usize {
         self.id.name.as_str().len()
     }

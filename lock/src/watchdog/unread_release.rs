@@ -85,7 +85,7 @@ impl UnreadRelease {
         if taken.len() == ids.len() {
             self.settle_taken(shared, taken, reply);
         }
-        for id in &ids {
+        for id in ids {
             shared.releases.end_in_flight(id);
         }
     }
@@ -194,11 +194,7 @@ pub(crate) fn send_hold(
     let each = match keep {
         // It must not be released after a failover.
         Some(_) => Vec::new(),
-        None => vec![AcknowledgedRelease {
-            id: queued.id().clone(),
-            permits: None,
-            lifetime: hold.longest_lease().duration(),
-        }],
+        None => vec![AcknowledgedRelease::of_hold(hold)],
     };
     let operation = keep.unwrap_or_else(|| hold.id().release());
     let ended = Some(EndedHold { hold: Arc::clone(hold), valid_until });

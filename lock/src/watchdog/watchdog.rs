@@ -13,17 +13,12 @@ use crate::hold::hold::Hold;
 use crate::hold::listener::EndListener;
 use crate::hold::registry::HoldRegistry;
 use crate::hold::state::Loss;
-use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::settings::Settings;
 use crate::model::sync::Parker;
 use crate::ops::ReleasePermits;
-use crate::ops::by_kind::HoldId;
-use crate::ops::value::ServerTime;
 use crate::store::Store;
 use crate::watchdog::context::{ClientDescription, Context};
-use crate::watchdog::pending_releases::LogicalTime;
-#[cfg(feature = "metrics")]
 use crate::watchdog::pending_releases::PendingReleases;
 use crate::watchdog::release_log::AcknowledgedRelease;
 use crate::watchdog::release_queue::{DoneSignal, EndedHold, QueuedRelease, ReleaseId, ReleaseOp};
@@ -126,20 +121,8 @@ impl Watchdog {
         endings::report_loss(&self.shared, hold, self.shared.context.now(), reason);
     }
 
-    /// Queues a release for the renewal thread. False if the queue is full: the lease has to
-    /// expire.
-    pub(crate) fn queue_release(
-        &self,
-        hold_id: &HoldId,
-        lease: Lease,
-        late_copy_deadline: Option<ServerTime>,
-        done: Option<DoneSignal>,
-    ) -> bool {
-        let now = self.shared.context.now();
-        self.shared.releases.queue_acquired(now, hold_id, lease, late_copy_deadline, done)
-    }
-
-    /// The same for a hold that is over.
+    /// Queues the release of a hold that is over. False if the queue is full: that is counted, and
+    /// the lease has to expire.
     pub(crate) fn queue_hold_release(&self, hold: &Hold) -> bool {
         self.shared.releases.queue_hold(self.shared.context.now(), hold)
     }
@@ -156,23 +139,10 @@ impl Watchdog {
         self.shared.releases.queue(QueuedRelease::new(now, id, permits, lifetime, None, done))
     }
 
-    /// Notes that a caller sends this release itself, or will if its acquire is not granted, until
-    /// [`end_in_flight_release`](Self::end_in_flight_release).
-    pub(crate) fn begin_in_flight_release(&self, id: impl Into<ReleaseId>) {
-        self.shared.releases.begin_in_flight(id);
-    }
-
-    /// That release has an answer, or it is queued.
-    pub(crate) fn end_in_flight_release(&self, id: impl Into<ReleaseId>) {
-        self.shared.releases.end_in_flight(&id.into());
-    }
-
     /// A release of a hold that was sent at `sent_at` has an answer. It is sent again if another
     /// server takes over soon.
-    pub(crate) fn log_release(&self, sent_at: Instant, hold_id: HoldId, lease: Lease) {
-        let (id, lifetime) = (ReleaseId::from(hold_id), lease.duration());
-        let release = AcknowledgedRelease { id, permits: None, lifetime };
-        self.shared.failover.log_release(sent_at, release);
+    pub(crate) fn log_release(&self, sent_at: Instant, hold: &Hold) {
+        self.shared.failover.log_release(sent_at, AcknowledgedRelease::of_hold(hold));
     }
 
     /// The same for permits with ids.
@@ -188,7 +158,7 @@ impl Watchdog {
     }
 
     /// Notes that a release has to be sent if an acquire that waits in a queue on the server is not
-    /// granted, until [`end_in_flight_release`](Self::end_in_flight_release).
+    /// granted, until [`end_in_flight`](PendingReleases::end_in_flight).
     pub(crate) fn begin_waiting(&self, id: impl Into<ReleaseId>) {
         self.shared.releases.begin_waiting(id);
         self.shared.record.request();
@@ -247,12 +217,7 @@ impl Watchdog {
         let sent_at = self.shared.context.now();
         let releases = &self.shared.releases;
         let queued = holds.iter().map(|hold| releases.of_hold(sent_at, hold)).collect();
-        let each = holds.iter().map(|hold| AcknowledgedRelease {
-            id: hold.id().into(),
-            permits: None,
-            lifetime: hold.longest_lease().duration(),
-        });
-        let each = each.collect();
+        let each = holds.iter().map(|hold| AcknowledgedRelease::of_hold(hold)).collect();
         // Of several, it is not known which was lost.
         let ended = EndedHold { hold: Arc::clone(first), valid_until };
         let only = (holds.len() == 1).then_some(ended);
@@ -261,30 +226,10 @@ impl Watchdog {
         unread_release::send(&self.shared, &first.name, &operation, limit, unread)
     }
 
-    /// How many replies to releases are unread.
-    pub(crate) fn unread_releases(&self) -> usize {
-        self.shared.releases.unread()
-    }
-
     /// Reads the replies to releases that are unread, for `longest` at most by the system's clock.
     /// What has none by then is queued.
     pub(crate) fn finish_unread(&self, longest: Duration) {
         unread_release::finish(&self.shared, longest);
-    }
-
-    /// Where it is now in the order of releases and acquires.
-    pub(crate) fn logical_time(&self) -> LogicalTime {
-        self.shared.releases.logical_time()
-    }
-
-    /// Whether a release of this name had begun at `sent_at` and is not settled.
-    pub(crate) fn is_outstanding(&self, name: &LockName, sent_at: LogicalTime) -> bool {
-        self.shared.releases.is_outstanding(name, sent_at)
-    }
-
-    /// Whether one may have been outstanding at `sent_at`, and was settled since.
-    pub(crate) fn was_settled(&self, name: &LockName, sent_at: LogicalTime) -> bool {
-        self.shared.releases.was_settled(name, sent_at)
     }
 
     /// Reads what is unread of this name's server and here. Unparks `parker` whenever a release may
@@ -297,33 +242,19 @@ impl Watchdog {
         });
     }
 
-    /// Whether a release of this name is pending, of whatever owner.
-    pub(crate) fn is_release_pending(&self, name: &LockName) -> bool {
-        self.shared.releases.contains(name)
-    }
-
     /// Waits for the pending releases until `deadline`. Returns those that no server has
     /// acknowledged.
     pub(crate) fn flush_releases(&self, deadline: Instant) -> Vec<ReleaseId> {
         self.shared.releases.flush(deadline)
     }
 
-    pub(crate) fn queued_releases(&self) -> usize {
-        self.shared.releases.queued()
-    }
-
-    pub(crate) fn abandoned_releases(&self) -> u64 {
-        self.shared.releases.abandoned()
-    }
-
-    pub(crate) fn counters(&self) -> &Counters {
+    pub(crate) fn counters(&self) -> &Arc<Counters> {
         &self.shared.context.counters
     }
 
-    /// What the metrics publisher reads.
-    #[cfg(feature = "metrics")]
-    pub(crate) fn metrics(&self) -> (Arc<Counters>, Arc<PendingReleases>) {
-        (Arc::clone(&self.shared.context.counters), Arc::clone(&self.shared.releases))
+    /// The releases that no server has acknowledged.
+    pub(crate) fn releases(&self) -> &Arc<PendingReleases> {
+        &self.shared.releases
     }
 
     /// What the client is called.

@@ -58,6 +58,41 @@ fn every_cited_decision_is_a_heading_of_the_design() {
     assert!(wrong.is_empty(), "no such heading:\n{}", wrong.join("\n"));
 }
 
+/// The part of a page under this heading, up to the next one.
+fn section<'a>(page: &'a str, heading: &str) -> &'a str {
+    let (_, rest) = page.split_once(&format!("\n{heading}\n")).unwrap();
+    rest.split("\n#").next().unwrap()
+}
+
+/// The files that a text names in code, as `ops/acquire.rs` or `retry.rs`.
+fn named_files(text: &str) -> BTreeSet<&str> {
+    let is_file = |code: &&str| Path::new(code).extension().is_some_and(|ending| ending == "rs");
+    text.split('`').skip(1).step_by(2).filter(is_file).collect()
+}
+
+#[test]
+fn the_paths_of_the_design_name_one_file_each_and_count_those_of_an_acquire() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let design = fs::read_to_string(folder.join("../DESIGN.md")).unwrap();
+    let mut files = Vec::new();
+    source_files(&folder.join("src"), &mut files);
+    let mut entered = BTreeSet::new();
+    for heading in ["### One acquire", "### One renewal", "### One release"] {
+        let named = named_files(section(&design, heading));
+        assert!(named.len() > 5, "{heading}: {named:?}");
+        for name in named {
+            let found: Vec<_> = files.iter().filter(|file| file.ends_with(name)).collect();
+            assert_eq!(found.len(), 1, "{heading}: `{name}` is {found:?}");
+            let is_below = found[0].starts_with(folder.join("src/store/redis"));
+            if heading == "### One acquire" && !is_below {
+                entered.insert(found[0]);
+            }
+        }
+    }
+    let count = format!("It enters {} files above `store/redis`", entered.len());
+    assert!(design.contains(&count), "{count}: {entered:?}");
+}
+
 #[test]
 fn citations_are_read_across_lines_and_commas() {
     let text =

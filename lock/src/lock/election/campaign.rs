@@ -13,7 +13,6 @@ use crate::error::Error;
 use crate::lock::election::term::{Term, TermEnd, TermState};
 use crate::lock::guard::OwnedGuard;
 use crate::lock::lock::Lock;
-use crate::lock::pause::pause;
 use crate::model::fork::HomeProcess;
 use crate::model::panics::catch_panic;
 use crate::model::sync::Mutex;
@@ -270,7 +269,7 @@ impl Candidate {
     /// False if the campaign was stopped meanwhile.
     fn pause(&self) -> bool {
         let wait = WaitSpec { waits: true, deadline: None, cancel: Some(&self.stopped) };
-        pause(&*self.clock, PAUSE, wait)
+        wait.pause(&*self.clock, PAUSE)
     }
 }
 

@@ -9,7 +9,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::error::{Error, LostReason};
 use crate::hold::listener::{LossListener, LossSender};
-use crate::lock::guard::OwnedGuard;
+use crate::lock::guard::{FromRawGuard, OwnedGuard};
 use crate::lock::raw_guard::View;
 use crate::model::fork::HomeProcess;
 use crate::model::sync::Mutex;

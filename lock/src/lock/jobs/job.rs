@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use crate::error::{Error, LostReason};
 use crate::lock::acquire::acquire;
-use crate::lock::guard::LockGuard;
-use crate::lock::jobs::outcome::RunOutcome;
-use crate::lock::jobs::run::JobRun;
+use crate::lock::guard::{FromRawGuard, LockGuard};
+use crate::lock::jobs::run::{JobRun, RunOutcome};
 use crate::lock::spec::{LockSpec, Nesting};
 use crate::model::kind::Kind;
 use crate::model::lease::Lease;
@@ -138,7 +137,7 @@ impl Job {
             max_attempts: self.max_attempts,
             retention,
         };
-        let guard = LockGuard::new(raw);
+        let guard = LockGuard::from_raw(raw);
         let (attempt, token) = match spec.call(&begin)? {
             RunBegun::Begun { attempt, token } => (attempt, token),
             RunBegun::RanAlready => return Ok(RunOutcome::RanAlready),

@@ -11,7 +11,6 @@ use crate::error::Error;
 use crate::lock::any_lock::{MemberLock, shown};
 use crate::lock::held_locks::RawGuards;
 use crate::lock::multi::release::{release_all, release_by};
-use crate::lock::pause::pause;
 use crate::lock::raw_guard::RawGuard;
 use crate::model::backoff::Backoff;
 use crate::model::sync::is_cancelled;
@@ -89,7 +88,7 @@ impl MultiAcquire<'_> {
             first = self.first_of_its_key(missing.position);
             // 4. In the second round the missing lock is waited for at once, so that the moment in
             // which it is free is not missed. If that did not help, pause with nothing held.
-            if rounds > 0 && !pause(&*self.clock, self.backoff.pause(rounds - 1), wait) {
+            if rounds > 0 && !wait.pause(&*self.clock, self.backoff.pause(rounds - 1)) {
                 return Err(self.cancelled());
             }
             rounds = rounds.saturating_add(1);

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::lock::pause::pause;
 use crate::lock::raw_guard::RawGuard;
 use crate::lock::red::attempt::QuorumAttempt;
 use crate::lock::red::guard::{RedGuard, RedHold};
@@ -71,7 +70,7 @@ impl RedAcquire<'_> {
             if time_is_up {
                 return Ok(None);
             }
-            if !pause(self.quorum.pools.clock(), self.backoff.pause(attempts), self.wait) {
+            if !self.wait.pause(self.quorum.pools.clock(), self.backoff.pause(attempts)) {
                 return Err(self.quorum.cancelled());
             }
             attempts = attempts.saturating_add(1);

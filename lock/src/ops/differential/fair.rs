@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use wheellock_fixture::Server;
 
-use crate::model::kind::Kind;
+use crate::model::kind::{Kind, Layout};
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::{ClientId, Owner};
@@ -178,8 +178,8 @@ impl Actors {
                 self.compare(&FairAcquire::new(parsed(name), owner(by), lease(steps), waits), late)
             }
             Action::SetCount { name, owner: by, count } => {
-                let (name, owner) = (parsed(name), owner(by));
-                self.compare(&SetCount { name, owner, count, lease: None, is_writer: false }, false)
+                let (name, owner, layout) = (parsed(name), owner(by), Layout::Counted);
+                self.compare(&SetCount { name, owner, count, lease: None, layout }, false)
             }
             Action::Release { name, owner: by } => {
                 self.compare(&FairRelease::new(parsed(name), owner(by)), false)

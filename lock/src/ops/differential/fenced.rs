@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
+use crate::model::kind::Layout;
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::{ClientId, Owner};
@@ -66,7 +67,7 @@ fn perform(worlds: &mut Worlds, owners: &[Owner], action: &Action) -> Result<(),
             worlds.compare(&DrawToken::new(name(), owners[*owner].clone()), *late)
         }
         Action::Release { owner } => {
-            worlds.compare(&Release::new(name(), owners[*owner].clone()), false)
+            worlds.compare(&Release::new(Layout::Counted, name(), owners[*owner].clone()), false)
         }
         Action::Last => worlds.compare(&LastToken::new(&name()), false),
         Action::Count { high } => {

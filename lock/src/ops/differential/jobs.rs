@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
+use crate::model::kind::Layout;
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::{ClientId, Owner};
@@ -76,11 +77,11 @@ fn perform(worlds: &mut Worlds, owners: &[Owner], action: &Action) -> Result<(),
     let owner = |owner: usize| owners[owner].clone();
     match *action {
         Action::Acquire { owner: by, steps } => {
-            let acquire = Acquire { name: keys().lock, owner: owner(by), lease: lease(steps) };
-            worlds.compare(&acquire, false)
+            let (layout, name, lease) = (Layout::Counted, keys().lock, lease(steps));
+            worlds.compare(&Acquire { layout, name, owner: owner(by), lease }, false)
         }
         Action::Release { owner: by } => {
-            worlds.compare(&Release::new(keys().lock, owner(by)), false)
+            worlds.compare(&Release::new(Layout::Counted, keys().lock, owner(by)), false)
         }
         Action::Begin { owner: by, attempts, steps, late } => {
             let begin = BeginRun {
@@ -99,7 +100,9 @@ fn perform(worlds: &mut Worlds, owners: &[Owner], action: &Action) -> Result<(),
         Action::Lead { owner: by, steps } => {
             worlds.compare(&FencedAcquire::new(election(), owner(by), lease(steps)), false)
         }
-        Action::Resign { owner: by } => worlds.compare(&Release::new(election(), owner(by)), false),
+        Action::Resign { owner: by } => {
+            worlds.compare(&Release::new(Layout::Counted, election(), owner(by)), false)
+        }
         Action::AskWhoLeads => worlds.compare(&CurrentLeader::new(election()), false),
         Action::PutText { key } => {
             let key = &all_keys()[key];

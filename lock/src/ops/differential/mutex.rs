@@ -84,17 +84,18 @@ impl Actors {
         let owner = |owner: usize| self.owners[owner].clone();
         match action {
             Action::Acquire { name: at, owner: by, steps, late } => {
-                let acquire = Acquire { name: name(*at), owner: owner(*by), lease: lease(*steps) };
-                self.worlds.compare(&acquire, *late)
+                let (layout, name, owner) = (Layout::Counted, name(*at), owner(*by));
+                let lease = lease(*steps);
+                self.worlds.compare(&Acquire { layout, name, owner, lease }, *late)
             }
             Action::SetCount { name: at, owner: by, count, steps, late } => {
                 let lease = (*steps > 0).then(|| lease(*steps));
                 let (name, owner, count) = (name(*at), owner(*by), *count);
-                self.worlds
-                    .compare(&SetCount { name, owner, count, lease, is_writer: false }, *late)
+                let set_count = SetCount { name, owner, count, lease, layout: Layout::Counted };
+                self.worlds.compare(&set_count, *late)
             }
             Action::Release { name: at, owner: by } => {
-                self.worlds.compare(&Release::new(name(*at), owner(*by)), false)
+                self.worlds.compare(&Release::new(Layout::Counted, name(*at), owner(*by)), false)
             }
             Action::Keep { kind, name: at, owner: by, steps } => {
                 let id = HoldId { kind: *kind, name: name(*at), owner: owner(*by) };
@@ -110,7 +111,7 @@ impl Actors {
             }
             Action::ForceRelease { name: at, late } => {
                 let request = self.worlds.request(&name(*at));
-                let force = ForceRelease::new(name(*at), request);
+                let force = ForceRelease::new(Layout::Counted, name(*at), request);
                 self.worlds.compare(&force, *late)?;
                 self.worlds.compare(&force, *late)
             }

@@ -8,14 +8,16 @@ use crate::model::kind::{Kind, Layout};
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::{ClientId, Owner};
+use crate::ops::acquire::Acquire;
 use crate::ops::by_kind::HoldId;
 use crate::ops::differential::worlds::{STEP, Worlds, run_histories};
+use crate::ops::force_release::ForceRelease;
 use crate::ops::query::TimeToLive;
-use crate::ops::read::{ReadAcquire, ReadRelease, ReadSetCount};
-use crate::ops::read_write::{ForceReleaseMode, IsLockedIn, Mode};
+use crate::ops::read::{ReadAcquire, ReadRelease};
+use crate::ops::read_write::{IsLockedIn, Mode};
+use crate::ops::release::Release;
 use crate::ops::renew::{Renew, Renewal};
 use crate::ops::set_count::SetCount;
-use crate::ops::write::{WriteAcquire, WriteRelease};
 
 /// Few names, owners and levels, so that histories meet.
 const NAMES: [&str; 3] = ["a", "{b}c", "ü {x"];
@@ -42,6 +44,13 @@ enum Action {
     TimeToLive { name: usize },
     Foreign(Foreign),
     Pass { steps: u32 },
+}
+
+fn layout(mode: Mode) -> Layout {
+    match mode {
+        Mode::Read => Layout::Reader,
+        Mode::Write => Layout::Writer,
+    }
 }
 
 /// What others do to the keys.
@@ -165,26 +174,23 @@ impl Actors {
             }
             Action::Write { at, steps, late } => {
                 let (name, owner) = (name(at.name), owner(at.owner));
-                self.worlds.compare(&WriteAcquire { name, owner, lease: lease(*steps) }, *late)
+                let (layout, lease) = (Layout::Writer, lease(*steps));
+                self.worlds.compare(&Acquire { layout, name, owner, lease }, *late)
             }
             Action::SetCount { mode, at, count, steps, late } => {
                 let lease = (*steps > 0).then(|| lease(*steps));
                 let (name, owner, count) = (name(at.name), owner(at.owner), *count);
-                match mode {
-                    Mode::Read => {
-                        self.worlds.compare(&ReadSetCount { name, owner, count, lease }, *late)
-                    }
-                    Mode::Write => {
-                        let set_count = SetCount { name, owner, count, lease, is_writer: true };
-                        self.worlds.compare(&set_count, *late)
-                    }
-                }
+                let set_count = SetCount { name, owner, count, lease, layout: layout(*mode) };
+                self.worlds.compare(&set_count, *late)
             }
             Action::Release { mode, at } => {
                 let (name, owner) = (name(at.name), owner(at.owner));
                 match mode {
                     Mode::Read => self.worlds.compare(&ReadRelease::new(name, owner), false),
-                    Mode::Write => self.worlds.compare(&WriteRelease::new(name, owner), false),
+                    Mode::Write => {
+                        let release = Release::new(Layout::Writer, name, owner);
+                        self.worlds.compare(&release, false)
+                    }
                 }
             }
             Action::Keep { mode, at, steps } => {
@@ -206,7 +212,7 @@ impl Actors {
             }
             Action::ForceRelease { mode, name: at, late } => {
                 let request = self.worlds.request(&name(*at));
-                let force = ForceReleaseMode::new(name(*at), *mode, request);
+                let force = ForceRelease::new(layout(*mode), name(*at), request);
                 self.worlds.compare(&force, *late)?;
                 self.worlds.compare(&force, *late)
             }

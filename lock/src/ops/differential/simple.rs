@@ -7,10 +7,12 @@ use crate::model::kind::{Kind, Layout};
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::{ClientId, Owner};
+use crate::ops::acquire::Acquire;
 use crate::ops::by_kind::HoldId;
 use crate::ops::differential::worlds::{STEP, Worlds, run_histories};
+use crate::ops::force_release::ForceRelease;
+use crate::ops::release::Release;
 use crate::ops::renew::{Renew, Renewal};
-use crate::ops::simple::{SimpleAcquire, SimpleForceRelease, SimpleRelease};
 
 const NAMES: [&str; 2] = ["a", "{b}c"];
 const OWNERS: usize = 3;
@@ -52,10 +54,10 @@ fn perform(worlds: &mut Worlds, owners: &[Owner], action: &Action) -> Result<(),
     match action {
         Action::Acquire { name: at, owner: by, steps, late } => {
             let (name, owner, lease) = (name(*at), owner(*by), lease(*steps));
-            worlds.compare(&SimpleAcquire { name, owner, lease }, *late)
+            worlds.compare(&Acquire { layout: Layout::Text, name, owner, lease }, *late)
         }
         Action::Release { name: at, owner: by } => {
-            worlds.compare(&SimpleRelease { name: name(*at), owner: owner(*by) }, false)
+            worlds.compare(&Release::new(Layout::Text, name(*at), owner(*by)), false)
         }
         Action::Keep { name: at, owner: by, steps } => {
             let id = HoldId { kind: Kind::Simple, name: name(*at), owner: owner(*by) };
@@ -72,7 +74,7 @@ fn perform(worlds: &mut Worlds, owners: &[Owner], action: &Action) -> Result<(),
         }
         Action::ForceRelease { name: at, late } => {
             let request = worlds.request(&name(*at));
-            let force = SimpleForceRelease { name: name(*at), request };
+            let force = ForceRelease::new(Layout::Text, name(*at), request);
             worlds.compare(&force, *late)?;
             worlds.compare(&force, *late)
         }

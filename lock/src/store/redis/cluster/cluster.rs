@@ -101,7 +101,7 @@ impl Cluster {
 
     pub(crate) fn info_of_new_server(&self, id: ServerId, timeout: Duration) -> Option<Info> {
         let node = self.topology().node(id)?;
-        let (info, was_restarted) = node.info_of_new_server(timeout)?;
+        let (info, was_restarted) = node.pipeline().info_of_new_server(timeout)?;
         if was_restarted {
             self.topology().count_restart(id);
             node.server().notify_move_listeners();
@@ -111,7 +111,7 @@ impl Cluster {
 
     pub(crate) fn ensure_connected(&self, id: ServerId, timeout: Duration) {
         let Some(node) = self.topology().node(id) else { return };
-        if let Err(failure) = node.ensure_connected(timeout) {
+        if let Err(failure) = node.pipeline().ensure_connected(timeout) {
             self.refresher.report_failure(&failure);
         }
     }
@@ -257,7 +257,7 @@ impl Cluster {
         loop {
             let mut redirected = Vec::new();
             if let Some(node) = self.topology().node(id) {
-                if let Err(failure) = node.run_pipeline(source, Some(&mut redirected)) {
+                if let Err(failure) = node.pipeline().run(source, Some(&mut redirected)) {
                     self.refresher.report_failure(&failure);
                 }
             } else {

@@ -96,7 +96,7 @@ impl Topology {
         // The renewal thread may still wait for a replaced node that hangs. It has to look for its
         // holds at their new owners.
         for node in replaced {
-            node.abort_pipeline();
+            node.pipeline().abort();
         }
         for node in all {
             node.server().notify_move_listeners();

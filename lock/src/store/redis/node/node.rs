@@ -11,14 +11,14 @@ use crate::ops::Operation;
 use crate::ops::value::{ServerTime, Value};
 use crate::store::failure::Failure;
 use crate::store::listener::Listener;
-use crate::store::pipeline::{PipelineSource, SentDetached};
+use crate::store::pipeline::SentDetached;
 use crate::store::redis::address::url::{Access, Address};
 use crate::store::redis::net::connection::{Broken, Connection};
 use crate::store::redis::net::deadline::Deadline;
 use crate::store::redis::node::caller_connections::CallerConnections;
 use crate::store::redis::node::failover_watcher::FailoverWatcher;
 use crate::store::redis::node::info::{self, Info};
-use crate::store::redis::node::pipeline::{Pipeline, Redirected};
+use crate::store::redis::node::pipeline::Pipeline;
 use crate::store::redis::node::pool::{Pool, PooledConnection};
 use crate::store::redis::node::replica_acks;
 use crate::store::redis::node::request::{
@@ -100,6 +100,10 @@ impl Node {
         &self.server
     }
 
+    pub(crate) fn pipeline(&self) -> &Pipeline {
+        &self.pipeline
+    }
+
     pub(crate) fn subscriber(&self) -> &Subscriber {
         &self.subscriber
     }
@@ -154,22 +158,6 @@ impl Node {
         Some(info)
     }
 
-    /// `INFO` on the pipeline's connection, if that was made since the last call. And whether the
-    /// server was restarted.
-    pub(crate) fn info_of_new_server(&self, timeout: Duration) -> Option<(Info, bool)> {
-        self.pipeline.info_of_new_server(timeout)
-    }
-
-    /// Connects the pipeline, if it has no connection or the server has closed it.
-    pub(crate) fn ensure_connected(&self, timeout: Duration) -> Result<(), Failure> {
-        self.pipeline.ensure_connected(timeout)
-    }
-
-    /// Ends a wait of the pipeline for a reply. The server is not a master any more.
-    pub(crate) fn abort_pipeline(&self) {
-        self.pipeline.abort();
-    }
-
     /// The server's address, if it is fixed.
     pub(crate) fn address(&self) -> Option<&Address> {
         self.server.address()
@@ -200,16 +188,6 @@ impl Node {
     pub(crate) fn abort_calls(&self) {
         self.callers.abort_calls();
         self.pool.abort_calls();
-    }
-
-    /// Sends the operations of `source` on one connection and hands it their replies; see
-    /// [`Pipeline::run`].
-    pub(crate) fn run_pipeline<S: PipelineSource>(
-        &self,
-        source: &mut S,
-        redirected: Option<&mut Redirected<S>>,
-    ) -> Result<(), Failure> {
-        self.pipeline.run(source, redirected)
     }
 
     /// Executes one operation. With `asking`, another node has sent it here, because its slot is
