@@ -411,7 +411,7 @@ impl CheckedLock {
             let is_grant = matches!(ran.reply, Reply::Granted(_)) && self.limits.replica_acks;
             let lacks_replica = is_grant && state.replica.is_some_and(|keys| keys != state.keys);
             let reply = Some(ran.reply);
-            state.messages[index] = Some(Message { reply, lacks_replica, ..message });
+            state.messages[index] = Some(Message { lacks_replica, reply, ..message });
         }
         state.messages.sort_unstable();
         Ok(())

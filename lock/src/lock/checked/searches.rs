@@ -24,7 +24,7 @@ pub(crate) const HANDING_OVER: Limits =
     Limits { holds: 1, waiters: 1, renewals: 1, time: 3, progress: true, ..ALONE };
 /// A client with a second thread, whose first nests with a lease of two seconds.
 pub(crate) const LONGER_NESTED: Limits =
-    Limits { guards: 2, nested_lease: 2000, waiters: 1, renewals: 0, messages: 1, ..CRASHING };
+    Limits { guards: 2, nested_lease: 2000, waiters: 1, messages: 1, ..CRASHING };
 /// A thread that writes and reads beside another writer.
 pub(crate) const READING_OWN: Limits = Limits {
     clients: 3,
@@ -201,8 +201,15 @@ fn walk_all<M: Model>(what: &str, walks: u64, new: impl Fn() -> M) {
 fn long_walks_of_three_clients_violate_nothing() {
     let single = Limits { waiters: 0, ..WALKS };
     let models = [
-        WALKS,
         Limits { progress: true, ..WALKS },
+        Limits {
+            renewals: 0,
+            guards: 1,
+            replica_acks: true,
+            fails_over: true,
+            progress: true,
+            ..WALKS
+        },
         Limits { kinds: [Kind::Fair; 3], ..single },
         Limits { kinds: READ_WRITE, ..single },
         Limits { kinds: READING_OWN.kinds, reads_own: true, ..single },
