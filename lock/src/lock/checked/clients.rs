@@ -3,8 +3,9 @@
 use crate::error::LostReason;
 use crate::hold::hold;
 use crate::lock::acquire::{Leftover, enclosing_write_hold, may_draw_anew};
-use crate::lock::checked::checked_lock::{CheckedLock, OwnerSet, STEP};
+use crate::lock::checked::checked_lock::{CheckedLock, OwnerSet, STEP, STEP_MILLIS};
 use crate::lock::checked::mutation::Mutation;
+use crate::lock::checked::properties::RETURNED_OVER;
 use crate::lock::checked::search::Violation;
 use crate::lock::checked::state::{
     Call, Client, Command, HOLDS, Hold, Message, Queued, Reply, State, Verb,
@@ -111,6 +112,12 @@ impl CheckedLock {
             own.call = Some(call);
             return Ok(());
         };
+        if message.lacks_replica && !self.lacks(Mutation::ReplicasNotAsked) {
+            // It is there, and is rolled back.
+            own.call = Some(Call { is_queued: true, ..call });
+            self.end_acquire(state, client);
+            return Ok(());
+        }
         own.call = None;
         let until = self.trusted_until(self.lease, message.sent_at, state.now);
         own.hold = Some(Hold {
@@ -138,8 +145,6 @@ impl CheckedLock {
     }
 }
 
-const RETURNED_OVER: Violation = "a call returns a hold that is over";
-
 // Holds and their releases.
 impl CheckedLock {
     /// Queues the release of a hold that has ended, or of an acquire that was not granted.
@@ -151,7 +156,7 @@ impl CheckedLock {
         late_copy_deadline: Option<ServerTime>,
         held_until: Option<u32>,
     ) {
-        let lifetime = self.lease.duration() + STEP * 2;
+        let lifetime = self.lease.max(self.nested_lease).duration() + STEP * 2;
         let schedule = ReleaseSchedule::new(self.instant(state.now), lifetime, late_copy_deadline);
         let queued = Queued { hold, schedule, is_sent: false, held_until };
         let releases = &mut state.clients[usize::from(client)].releases;
@@ -176,7 +181,8 @@ impl CheckedLock {
         let Some(mut hold) = own.hold.filter(|_| own.waiting > 0) else {
             return self.release(state, client);
         };
-        if !self.may_be_handed_over(client, &hold, state.now) {
+        let wants_longer = own.wants_longer && !self.lacks(Mutation::LongerLeasesHandedOver);
+        if !self.may_be_handed_over(client, &hold, wants_longer, state.now) {
             return self.release(state, client);
         }
         hold.handed_over = true;
@@ -186,13 +192,18 @@ impl CheckedLock {
         }
         let own = &mut state.clients[usize::from(client)];
         own.hold = Some(hold);
+        own.wants_longer = false;
         if self.lacks(Mutation::ReleasedAndHandedOver) {
             self.queue(state, client, hold.number, hold.late_copy_deadline, None);
         }
     }
 
-    fn may_be_handed_over(&self, client: u8, hold: &Hold, now: u8) -> bool {
+    fn may_be_handed_over(&self, client: u8, hold: &Hold, wants_longer: bool, now: u8) -> bool {
         let real = self.real_hold(client, hold);
+        if wants_longer {
+            real.add_guard(self.nested_lease, false);
+            real.remove_guard(false);
+        }
         real.hand_over(None, self.lease, self.instant(now), None).is_some()
     }
 
@@ -350,6 +361,8 @@ impl CheckedLock {
         let not_after = match verb {
             // Its script has none.
             Verb::Release => i64::MAX,
+            // By the time that a round trip took.
+            _ if self.lacks(Mutation::EstimateAhead) => self.not_after(state.now) + 3 * STEP_MILLIS,
             _ => self.not_after(state.now),
         };
         let command = Command { client, hold, verb, not_after };
@@ -358,6 +371,7 @@ impl CheckedLock {
             sent_at: state.now,
             is_awaited: true,
             is_of_old_server: false,
+            lacks_replica: false,
             reply: None,
         };
         let place = state.messages.iter_mut().find(|place| place.is_none()).unwrap();
@@ -394,7 +408,10 @@ impl CheckedLock {
         if matches!(ran.reply, Reply::Forced(_)) {
             state.forced.1 += u8::from(gone != 0);
         } else if message.is_awaited {
-            state.messages[index] = Some(Message { reply: Some(ran.reply), ..message });
+            let is_grant = matches!(ran.reply, Reply::Granted(_)) && self.limits.replica_acks;
+            let lacks_replica = is_grant && state.replica.is_some_and(|keys| keys != state.keys);
+            let reply = Some(ran.reply);
+            state.messages[index] = Some(Message { lacks_replica, reply, ..message });
         }
         state.messages.sort_unstable();
         Ok(())

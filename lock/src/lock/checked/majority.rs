@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::error::LostReason;
 use crate::lock::acquire::Leftover;
 use crate::lock::checked::mutation::Mutation;
-use crate::lock::checked::properties::{STUCK, TWO, VALID_AGAIN};
+use crate::lock::checked::properties::{RETURNED_OVER, STUCK, TWO, VALID_AGAIN};
 use crate::lock::checked::search::{Model, Violation};
 use crate::lock::checked::server::{Keys, Keyspaces, Known, once};
 use crate::lock::held_locks::Phase;
@@ -299,8 +299,12 @@ impl CheckedMajority {
         }
     }
 
-    fn decide(&self, client: &mut Client, now: u8) {
-        let has_quorum = self.has_quorum(client, now);
+    fn decide(&self, client: &mut Client, now: u8) -> Result<(), Violation> {
+        let is_acquiring = client.phase == Some(Phase::Acquiring);
+        let is_valid = self.has_quorum(client, now);
+        let granted = client.members.iter().filter(|member| member.hold.is_some()).count();
+        let is_unseen = self.lacks(Mutation::GrantsCountedUnseen);
+        let has_quorum = is_valid || (is_unseen && granted >= self.quorum_size());
         client.phase = client.phase.map(|phase| phase.after_acquire(has_quorum));
         if client.phase == Some(Phase::Closed) {
             if self.lacks(Mutation::MinoritiesKept) {
@@ -308,6 +312,8 @@ impl CheckedMajority {
             }
             Self::release_all(client);
         }
+        let returns_over = is_acquiring && client.phase == Some(Phase::Held) && !is_valid;
+        if returns_over { Err(RETURNED_OVER) } else { Ok(()) }
     }
 
     fn see_loss(&self, client: &mut Client, now: u8) {
@@ -408,7 +414,7 @@ impl CheckedMajority {
             }
         }
         for client in &mut calm.clients {
-            self.decide(client, calm.now);
+            self.decide(client, calm.now)?;
             self.see_loss(client, calm.now);
             Self::release_all(client);
         }
@@ -522,7 +528,7 @@ impl Model for CheckedMajority {
                 own.seen_over = false;
                 own.members.iter_mut().for_each(|member| Self::ask(member, now));
             }
-            Step::Decide(client) => self.decide(&mut after.clients[usize::from(client)], now),
+            Step::Decide(client) => self.decide(&mut after.clients[usize::from(client)], now)?,
             Step::Release(client) => {
                 let own = &mut after.clients[usize::from(client)];
                 own.phase = Some(Phase::Closed);

@@ -9,6 +9,8 @@ pub(crate) enum Mutation {
     NoNotAfterOfRenewals,
     /// late copies: it runs a count whenever it arrives.
     NoNotAfterOfCounts,
+    /// late copies: the estimate of the server's clock is the upper bound that a reply gives.
+    EstimateAhead,
     /// late copies: all holds of a client have one owner, as with Redisson's thread ids.
     OneOwnerForAllHolds,
     /// late copies: a call that was answered forgets its attempts without an answer.
@@ -25,6 +27,8 @@ pub(crate) enum Mutation {
     ReleasesNotQueued,
     /// failover: what the old server has acknowledged is not released again on the new one.
     ReleasesNotSentAgain,
+    /// failover: a grant counts although no replica has acknowledged it.
+    ReplicasNotAsked,
     /// re-entry: an acquire and a release count up and down.
     RelativeCounts,
     /// re-entry: a count makes the hold that it does not find.
@@ -51,6 +55,8 @@ pub(crate) enum Mutation {
     TakenOverUnseen,
     /// hand-over: the next holder forgets the copies of the acquire.
     CopiesNotHandedOver,
+    /// hand-over: a hold is handed over although a nested lease keeps its key for longer.
+    LongerLeasesHandedOver,
     /// hand-over: nobody releases what was given to a waiter that leaves.
     GivenHoldsForgotten,
     /// hand-over: a loss that is found for one holder is not told to the next.
@@ -67,6 +73,8 @@ pub(crate) enum Mutation {
     TokensWithoutClock,
     /// red lock: one server decides.
     MinorityGrants,
+    /// red lock: servers that granted count although their validity has ended since.
+    GrantsCountedUnseen,
     /// red lock: what was granted without a majority is not released.
     MinoritiesKept,
     /// red lock: what is left after a loss is not released.

@@ -4,11 +4,12 @@ use crate::lock::checked::checked_lock::CheckedLock;
 use crate::lock::checked::majority::{self, CheckedMajority};
 use crate::lock::checked::mutation::Mutation;
 use crate::lock::checked::properties::{
-    ENDED_TWO, LEFT, OUTLASTS, REAPPEARS, STUCK, TWO, VALID_AGAIN,
+    ENDED_TWO, LEFT, OUTLASTS, REAPPEARS, RETURNED_OVER, STUCK, TWO, VALID_AGAIN,
 };
 use crate::lock::checked::search::{Model, Order, Trace, report, search};
 use crate::lock::checked::searches::{
-    ALONE, CRASHING, DEAD_READER, FAILOVER, FENCED, HANDING_OVER, MAJORITY, READING_OWN,
+    ACKNOWLEDGED, ALONE, CRASHING, DEAD_READER, FAILOVER, FENCED, HANDING_OVER, LONGER_NESTED,
+    MAJORITY, READING_OWN,
 };
 use crate::lock::checked::state::{Limits, SMALL};
 use crate::model::kind::Kind;
@@ -20,6 +21,7 @@ const OF_ONE_LOCK: &[(Mutation, Limits, &str)] = &[
     (Mutation::NoNotAfter, CRASHING, REAPPEARS),
     (Mutation::NoNotAfterOfRenewals, CRASHING, OUTLASTS),
     (Mutation::NoNotAfterOfCounts, Limits { guards: 2, ..CRASHING }, OUTLASTS),
+    (Mutation::EstimateAhead, CRASHING, OUTLASTS),
     (Mutation::OneOwnerForAllHolds, Limits { holds: 2, messages: 3, time: 1, ..SMALL }, TWO),
     (Mutation::CopiesForgotten, AGAIN, REAPPEARS),
     (Mutation::OnlyLastCopyRemembered, AGAIN, REAPPEARS),
@@ -32,6 +34,7 @@ const OF_ONE_LOCK: &[(Mutation, Limits, &str)] = &[
     (Mutation::LossesNotReleased, Limits { time: 3, progress: true, ..ALONE }, STUCK),
     (Mutation::ReleasesNotQueued, Limits { progress: true, ..ALONE }, STUCK),
     (Mutation::ReleasesNotSentAgain, FAILOVER, STUCK),
+    (Mutation::ReplicasNotAsked, ACKNOWLEDGED, TWO),
     (Mutation::RelativeCounts, AGAIN, REAPPEARS),
     (Mutation::CountsCreate, Limits { guards: 2, ..ALONE }, REAPPEARS),
     (Mutation::RenewalsCreate, Limits { renewals: 1, ..ALONE }, REAPPEARS),
@@ -39,16 +42,17 @@ const OF_ONE_LOCK: &[(Mutation, Limits, &str)] = &[
     (Mutation::ValidityFromReply, Limits { time: 4, ..SMALL }, TWO),
     (Mutation::NoDriftMargin, Limits { time: 3, rate: 101, ..SMALL }, TWO),
     (Mutation::ExtendedAfterEnd, Limits { renewals: 1, time: 3, ..ALONE }, VALID_AGAIN),
-    (Mutation::KeptWhenLate, Limits { time: 3, ..ALONE }, "a call returns a hold that is over"),
+    (Mutation::KeptWhenLate, Limits { time: 3, ..ALONE }, RETURNED_OVER),
     (Mutation::HeldWhileReleasing, SMALL, TWO),
     (Mutation::AnyOwnerReleased, SMALL, "a command has changed another owner's hold"),
     (Mutation::ReleasedAndHandedOver, Limits { waiters: 1, time: 0, ..SMALL }, TWO),
-    (Mutation::TakenOverUnseen, HANDING_OVER, "a call returns a hold that is over"),
+    (Mutation::TakenOverUnseen, HANDING_OVER, RETURNED_OVER),
     (
         Mutation::CopiesNotHandedOver,
         Limits { attempts: 2, time: 0, progress: false, ..HANDING_OVER },
         REAPPEARS,
     ),
+    (Mutation::LongerLeasesHandedOver, LONGER_NESTED, OUTLASTS),
     (Mutation::GivenHoldsForgotten, HANDING_OVER, STUCK),
     (
         Mutation::LossesOfFormerHolders,
@@ -79,6 +83,11 @@ const EMPTIED: majority::Limits = majority::Limits { emptied: 1, ..MAJORITY };
 
 const OF_MAJORITIES: &[(Mutation, majority::Limits, &str)] = &[
     (Mutation::MinorityGrants, MAJORITY, TWO),
+    (
+        Mutation::GrantsCountedUnseen,
+        majority::Limits { time: 3, progress: false, ..MAJORITY },
+        RETURNED_OVER,
+    ),
     (Mutation::MinoritiesKept, MAJORITY, STUCK),
     (Mutation::RestsKept, MAJORITY, STUCK),
     (

@@ -146,8 +146,10 @@ impl Model for CheckedLock {
                 }
             }
             Step::Nest(client) | Step::Unnest(client) => {
-                if let Some(hold) = &mut after.clients[usize::from(client)].hold {
+                let own = &mut after.clients[usize::from(client)];
+                if let Some(hold) = &mut own.hold {
                     let nested = matches!(step, Step::Nest(_));
+                    own.wants_longer |= nested && self.nested_lease > self.lease;
                     hold.guards = if nested { hold.guards + 1 } else { hold.guards - 1 };
                     hold.is_nesting = nested;
                     hold.count_unknown = true;
@@ -192,7 +194,13 @@ impl Model for CheckedLock {
                 let client = u8::try_from(CLIENTS).unwrap_or(0);
                 self.send(&mut after, client, 0, Verb::ForceRelease(copy));
             }
-            Step::Replicate => after.replica = Some(after.keys),
+            Step::Replicate => {
+                after.replica = Some(after.keys);
+                for message in after.messages.iter_mut().flatten() {
+                    message.lacks_replica = false;
+                }
+                after.messages.sort_unstable();
+            }
             Step::FailOver => {
                 // It takes a while.
                 self.pass_time(&mut after);
@@ -286,8 +294,9 @@ impl CheckedLock {
 /// Nothing of a client goes on but its requests that are under way.
 fn crash(state: &mut State, client: u8) {
     let own = &mut state.clients[usize::from(client)];
-    let (begun, settled) = (own.begun, own.settled);
-    *own = Client { crashed_at: Some(state.now), begun, settled, ..Client::default() };
+    let Client { begun, settled, wants_longer, .. } = *own;
+    let crashed_at = Some(state.now);
+    *own = Client { crashed_at, begun, settled, wants_longer, ..Client::default() };
     for place in &mut state.messages {
         let message = place.filter(|message| message.command.client == client);
         if let Some(message) = message {

@@ -13,6 +13,7 @@ pub(crate) const OUTLASTS: Violation = "a dead client's lock outlasts its lease 
 pub(crate) const STUCK: Violation = "all have released the lock, and it waits for a lease to end";
 pub(crate) const LEFT: Violation =
     "all have released the lock, and the server still has something of it";
+pub(crate) const RETURNED_OVER: Violation = "a call returns a hold that is over";
 pub(crate) const ENDED_TWO: Violation = "one forced release has ended two holds";
 
 impl CheckedLock {
@@ -42,7 +43,8 @@ impl CheckedLock {
             }
         }
         // A failover that loses writes can let a second client in, and so can a forced release.
-        let is_promised = !self.has_failed_over(state) && self.limits.forced == 0;
+        let keeps_grants = self.limits.replica_acks || !self.has_failed_over(state);
+        let is_promised = keeps_grants && self.limits.forced == 0;
         if holders.count_ones() > 1 && writers > 0 && is_promised { Err(TWO) } else { Ok(()) }
     }
 
@@ -69,23 +71,25 @@ impl CheckedLock {
             if own & u32::from(client.settled) != 0 && is_told {
                 return Err(REAPPEARS);
             }
-            let is_over = |crashed_at| self.dead_client_is_gone(crashed_at, state.now);
-            if own != 0 && client.crashed_at.is_some_and(is_over) {
+            if own != 0 && self.dead_client_is_gone(client, state.now) {
                 return Err(OUTLASTS);
             }
         }
         Ok(())
     }
 
-    /// Whether nothing may be left of a client that crashed then.
-    fn dead_client_is_gone(&self, crashed_at: u8, now: u8) -> bool {
-        let last = self.not_after(crashed_at) + self.lease.millis_i64();
-        self.server_time(now).0 > last
+    /// Whether a client has crashed, and nothing of it may be left.
+    fn dead_client_is_gone(&self, client: &Client, now: u8) -> bool {
+        let longest = if client.wants_longer { self.nested_lease } else { self.lease };
+        client.crashed_at.is_some_and(|crashed_at| {
+            let last = self.not_after(crashed_at) + longest.millis_i64();
+            self.server_time(now).0 > last
+        })
     }
 
     fn dead_are_gone(&self, state: &State) -> bool {
-        let mut crashed = state.clients.iter().filter_map(|client| client.crashed_at);
-        crashed.all(|crashed_at| self.dead_client_is_gone(crashed_at, state.now))
+        let mut crashed = state.clients.iter().filter(|client| client.crashed_at.is_some());
+        crashed.all(|client| self.dead_client_is_gone(client, state.now))
     }
 
     /// From here on everything is answered: is the lock free when all have released it? What is

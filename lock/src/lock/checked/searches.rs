@@ -15,10 +15,16 @@ pub(crate) const CRASHING: Limits =
 pub(crate) const FENCED: Limits =
     Limits { kinds: [Kind::Fenced; 3], writes: true, messages: 1, time: 4, ..SMALL };
 pub(crate) const FAILOVER: Limits = Limits { time: 1, fails_over: true, progress: true, ..ALONE };
+/// Every grant is on the replica before it counts.
+pub(crate) const ACKNOWLEDGED: Limits =
+    Limits { time: 0, fails_over: true, replica_acks: true, progress: true, ..SMALL };
 pub(crate) const READ_WRITE: [Kind; 3] = [Kind::Read, Kind::Write, Kind::Read];
 /// A client with a second thread.
 pub(crate) const HANDING_OVER: Limits =
     Limits { holds: 1, waiters: 1, renewals: 1, time: 3, progress: true, ..ALONE };
+/// A client with a second thread, whose first nests with a lease of two seconds.
+pub(crate) const LONGER_NESTED: Limits =
+    Limits { guards: 2, nested_lease: 2000, waiters: 1, messages: 1, ..CRASHING };
 /// A thread that writes and reads beside another writer.
 pub(crate) const READING_OWN: Limits = Limits {
     clients: 3,
@@ -128,6 +134,7 @@ fn nested_holds_that_are_renewed_are_released_without_a_trace() {
 fn threads_that_hand_a_hold_over_keep_every_promise() {
     search_all("hand-over", Limits { attempts: 2, ..HANDING_OVER });
     search_all("hand-over, two clients", Limits { waiters: 1, time: 1, progress: true, ..SMALL });
+    search_all("hand-over, a longer nested lease", LONGER_NESTED);
     search_all("hand-over, a forced release", Limits { forced: 1, ..HANDING_OVER });
 }
 
@@ -145,6 +152,7 @@ fn a_forced_release_that_is_sent_twice_ends_one_hold() {
 #[test]
 fn after_a_failover_that_loses_writes_every_lock_is_released_again() {
     search_all("a failover", FAILOVER);
+    search_all("a failover, grants on the replica", ACKNOWLEDGED);
     search_all("a failover, two clients", Limits { clients: 2, holds: 1, time: 0, ..FAILOVER });
 }
 
@@ -174,10 +182,12 @@ fn a_majority_keeps_every_promise_though_a_server_loses_its_keys() {
     search_whole("a majority, one server emptied", &CheckedMajority::new(emptied));
 }
 
-/// Walks through fresh models, as what each keeps of earlier walks is bounded.
+/// Walks through fresh models, as what each keeps of earlier walks is bounded. With
+/// `CHECKED_SEED`, the seeds begin there, so that several processes can share a run.
 fn walk_all<M: Model>(what: &str, walks: u64, new: impl Fn() -> M) {
+    let first = number("CHECKED_SEED").unwrap_or(0);
     let (mut steps, mut model) = (0, new());
-    for seed in 0..walks {
+    for seed in first..first + walks {
         if seed % 10_000 == 0 {
             model = new();
         }
@@ -191,8 +201,15 @@ fn walk_all<M: Model>(what: &str, walks: u64, new: impl Fn() -> M) {
 fn long_walks_of_three_clients_violate_nothing() {
     let single = Limits { waiters: 0, ..WALKS };
     let models = [
-        WALKS,
         Limits { progress: true, ..WALKS },
+        Limits {
+            renewals: 0,
+            guards: 1,
+            replica_acks: true,
+            fails_over: true,
+            progress: true,
+            ..WALKS
+        },
         Limits { kinds: [Kind::Fair; 3], ..single },
         Limits { kinds: READ_WRITE, ..single },
         Limits { kinds: READING_OWN.kinds, reads_own: true, ..single },

@@ -49,6 +49,8 @@ pub(crate) struct Limits {
     pub(crate) writes: bool,
     /// Whether a replica may take over that lacks the server's last writes.
     pub(crate) fails_over: bool,
+    /// Whether a grant counts only if the replica has received it.
+    pub(crate) replica_acks: bool,
     /// How often a forced release is sent. All are copies of one call.
     pub(crate) forced: u8,
     /// Whether each state is looked at for a way to a free lock.
@@ -73,6 +75,7 @@ pub(crate) const SMALL: Limits = Limits {
     ahead: 0,
     writes: false,
     fails_over: false,
+    replica_acks: false,
     forced: 0,
     progress: false,
 };
@@ -113,6 +116,9 @@ pub(crate) struct Client {
     pub(crate) has_moved: bool,
     /// The token of a write that is on its way to the resource.
     pub(crate) write: Option<u64>,
+    /// Whether a holder since the last hand-over wanted a nested lease that is longer than the
+    /// first.
+    pub(crate) wants_longer: bool,
     /// The threads that wait for its hold, and how many have ever waited.
     pub(crate) waiting: u8,
     pub(crate) waited: u8,
@@ -172,6 +178,8 @@ pub(crate) struct Message {
     pub(crate) is_awaited: bool,
     /// Whether it went to a server that was replaced since.
     pub(crate) is_of_old_server: bool,
+    /// Whether it is a grant that the replica should have and has not received yet.
+    pub(crate) lacks_replica: bool,
     pub(crate) reply: Option<Reply>,
 }
 
