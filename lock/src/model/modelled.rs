@@ -5,13 +5,14 @@
 //! is one without: a thread that is not woken never goes on, and shuttle reports the deadlock. In a
 //! simulation (`simulated`) time moves from one event to the next.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LockResult, PoisonError};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::Receiver;
+use crossbeam_channel::{Receiver, TryRecvError};
 use hashed_wheel::Clock;
 use shuttle::rand::Rng;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
@@ -103,6 +104,15 @@ pub(crate) fn wake_overdue() -> bool {
 pub(crate) fn sleep(duration: Duration) {
     let until = SystemClock.now() + duration;
     Parker::new().park(false, Some(until), || SystemClock.now() >= until);
+}
+
+/// Waits until all senders are gone, for at most `timeout`; not at all while time stands still.
+pub(crate) fn wait_for_end(senders: &Receiver<Infallible>, timeout: Duration) {
+    let until = SystemClock.now() + timeout;
+    let goes_on = || TIME.moves.load(Ordering::SeqCst) && SystemClock.now() < until;
+    while goes_on() && senders.try_recv() == Err(TryRecvError::Empty) {
+        sleep(Duration::from_millis(1));
+    }
 }
 
 /// A random number below `limit`, of the schedule.

@@ -20,6 +20,7 @@ use crate::model::lease::{self, Lease};
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::model::permit_id::PermitId;
+use crate::model::sync::wait_for_end;
 use crate::ops::by_kind::HoldId;
 use crate::ops::value::ServerTime;
 use crate::ops::{Found, ReleasePermits, SetCountReply};
@@ -339,8 +340,7 @@ fn rollback_time(core: &ClientCore, answer_due: Option<Instant>) -> Duration {
 /// takes does not depend on the client's.
 fn wait_for(acknowledged: &Receiver<Infallible>, timeout: Duration) {
     if !timeout.is_zero() {
-        // Nothing is ever sent: it ends with the sender or with the timeout.
-        let _ended = acknowledged.recv_timeout(timeout);
+        wait_for_end(acknowledged, timeout);
     }
 }
 

@@ -316,8 +316,7 @@ impl Net {
                 format!("server: {} of client {process} -> {value:?}", shown(words, state, now))
             });
         }
-        let is_acquire =
-            words[0].starts_with("EVAL") && state.server.verb_of(&words[1]) == "Acquire";
+        let is_acquire = words[0].starts_with("EVAL") && state.server.is_acquire(&words[1]);
         let is_refusal = is_acquire && matches!(value, Value::Integer(_));
         let mut bytes = Vec::new();
         encode(&value, &mut bytes);

@@ -11,7 +11,8 @@ use crate::model::owner::{ClientId, Owner};
 use crate::ops::by_kind::{HoldId, force_release};
 use crate::ops::client_record::{WriteRecord, record_key};
 use crate::ops::keyspace::{Keyspace, Publication};
-use crate::ops::operation::Script;
+use crate::ops::operation::{Script, WRITE};
+use crate::ops::read_write::{MODE, Mode};
 use crate::ops::value::{ServerTime, Value};
 use crate::ops::{Operation, Renew, Renewal, RequestId};
 
@@ -20,11 +21,10 @@ type Known = (Verb, &'static Script);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verb {
-    Acquire,
-    AcquireFenced,
-    Release,
-    SetCount,
-    Renew,
+    Acquire(Kind),
+    Release(Kind),
+    SetCount(Kind),
+    Renew(Layout),
     ForceRelease,
     Record,
 }
@@ -104,13 +104,28 @@ impl Server {
         self.keyspace.fields(name)
     }
 
+    /// Whether a writer holds the read-write lock.
+    pub(crate) fn is_written(&mut self, name: &str, now: Instant) -> bool {
+        let fields = self.fields(name, now);
+        fields.iter().any(|(field, mode)| field == MODE && mode == Mode::Write.word())
+    }
+
     /// What the script of a request is for.
     pub(crate) fn verb_of(&self, script: &str) -> String {
+        let known = self.known(script);
+        known.map_or_else(|| "script".to_owned(), |(verb, _)| format!("{verb:?}"))
+    }
+
+    pub(crate) fn is_acquire(&self, script: &str) -> bool {
+        matches!(self.known(script), Some((Verb::Acquire(_), _)))
+    }
+
+    /// The operation of a script that is given by its text or its hash.
+    fn known(&self, script: &str) -> Option<Known> {
         let is_it = |known: &Script| {
             script == known.source() || script.as_bytes() == known.hash().as_slice()
         };
-        let known = self.verbs.iter().find(|(_, known)| is_it(known));
-        known.map_or_else(|| "script".to_owned(), |(verb, _)| format!("{verb:?}"))
+        self.verbs.iter().find(|(_, known)| is_it(known)).copied()
     }
 
     /// Runs a command, except those that subscribe. `receivers` counts who gets a message.
@@ -133,12 +148,9 @@ impl Server {
             ["PING"] => Value::Text("PONG".to_owned()),
             [verb @ ("EVAL" | "EVALSHA"), script, ref rest @ ..] => {
                 let is_text = verb == "EVAL";
-                let known = self.verbs.iter().find(|(_, known)| {
-                    script.as_bytes()
-                        == if is_text { known.source().as_bytes() } else { known.hash().as_slice() }
-                });
+                let known = self.known(script);
                 let (verb, known) =
-                    *known.unwrap_or_else(|| panic!("a script of another operation: {words:?}"));
+                    known.unwrap_or_else(|| panic!("a script of another operation: {words:?}"));
                 if is_text {
                     self.loaded.insert(known.source());
                 } else if !self.loaded.contains(known.source()) {
@@ -177,29 +189,47 @@ fn verbs() -> Vec<Known> {
     let lease = Lease::covering(Duration::from_secs(1));
     let hold = |kind| HoldId { kind, name: name.clone(), owner: owner.clone() };
     let of = |verb, operation: &dyn Fn() -> Option<&'static Script>| (verb, operation().unwrap());
-    let plain = hold(Kind::Reentrant);
-    let renew = Renew::new(Layout::Counted, Vec::new());
     let request = RequestId::of(Arc::from("a"), owner.clone(), Duration::ZERO);
     let force = force_release(Kind::Reentrant, name.clone(), request);
     let record = record_of("a", ["", "0", "0", "0"]);
-    vec![
-        of(Verb::Acquire, &|| plain.acquire(lease, true, None).request().script_sent()),
-        of(Verb::AcquireFenced, &|| {
-            hold(Kind::Fenced).acquire(lease, true, None).request().script_sent()
-        }),
-        of(Verb::Release, &|| plain.release().request().script_sent()),
-        of(Verb::SetCount, &|| plain.set_count(1, None).request().script_sent()),
-        of(Verb::Renew, &|| renew.request().script_sent()),
+    let acquires = [Kind::Reentrant, Kind::Fair, Kind::Fenced, Kind::Read, Kind::Write];
+    let releases = [Kind::Reentrant, Kind::Fair, Kind::Read, Kind::Write];
+    let mut all = vec![
         of(Verb::ForceRelease, &|| force.request().script_sent()),
         of(Verb::Record, &|| record.request().script_sent()),
-    ]
+    ];
+    all.extend(acquires.map(|kind| {
+        let acquire = hold(kind).acquire(lease, true, None);
+        of(Verb::Acquire(kind), &|| acquire.request().script_sent())
+    }));
+    all.extend(releases.map(|kind| {
+        let release = hold(kind).release();
+        of(Verb::Release(kind), &|| release.request().script_sent())
+    }));
+    all.extend([Kind::Reentrant, Kind::Read].map(|kind| {
+        let set_count = hold(kind).set_count(1, None);
+        of(Verb::SetCount(kind), &|| set_count.request().script_sent())
+    }));
+    all.extend([Layout::Counted, Layout::Reader].map(|layout| {
+        let renew = Renew::new(layout, Vec::new());
+        of(Verb::Renew(layout), &|| renew.request().script_sent())
+    }));
+    all
+}
+
+/// The owner of a field, and whether it is a writer's.
+fn owner_of(field: &str) -> (Owner, bool) {
+    let writer = field.strip_suffix(WRITE);
+    (Owner::of_text(writer.unwrap_or(field)).unwrap(), writer.is_some())
 }
 
 fn run_script(verb: Verb, keys: &[&str], arguments: &[&str], keyspace: &mut Keyspace) -> Value {
-    let name = LockName::parse(keys[0]);
-    let hold = |kind, owner: &str| {
-        let (name, owner) = (name.clone().unwrap(), Owner::of_text(owner).unwrap());
-        HoldId { kind, name, owner }
+    let name = LockName::parse(keys[0]).unwrap();
+    let hold = |kind, field: &str| {
+        let (owner, is_writer) = owner_of(field);
+        // One script writes the counts of writers and of other owners.
+        let kind = if is_writer { Kind::Write } else { kind };
+        HoldId { kind, name: name.clone(), owner }
     };
     let millis = |text: &str| {
         let millis: i64 = text.parse().unwrap();
@@ -210,32 +240,36 @@ fn run_script(verb: Verb, keys: &[&str], arguments: &[&str], keyspace: &mut Keys
     };
     let not_after = || ServerTime(arguments[0].parse().unwrap());
     match (verb, arguments) {
-        (Verb::Acquire | Verb::AcquireFenced, [_, owner, asked]) => {
-            let kind = if verb == Verb::Acquire { Kind::Reentrant } else { Kind::Fenced };
-            let acquire = hold(kind, owner).acquire(lease(asked).unwrap(), true, None);
+        (Verb::Acquire(kind), [_, owner, asked, rest @ ..]) => {
+            let waits = kind != Kind::Fair || rest[0] == "1";
+            let under = rest.first().filter(|under| kind == Kind::Read && !under.is_empty());
+            let under = under.map(|under| owner_of(under).0);
+            let acquire = hold(kind, owner).acquire(lease(asked).unwrap(), waits, under.as_ref());
             acquire.run(keyspace, not_after())
         }
-        (Verb::Release, [owner, ..]) => {
-            hold(Kind::Reentrant, owner).release().run(keyspace, ServerTime(i64::MAX))
+        (Verb::Release(kind), [owner, ..]) => {
+            hold(kind, owner).release().run(keyspace, ServerTime(i64::MAX))
         }
-        (Verb::SetCount, [_, owner, count, asked]) => {
-            let hold = hold(Kind::Reentrant, owner);
+        (Verb::SetCount(kind), [_, owner, count, asked]) => {
+            let hold = hold(kind, owner);
             hold.set_count(count.parse().unwrap(), lease(asked)).run(keyspace, not_after())
         }
-        (Verb::Renew, [_, pairs @ ..]) => {
+        (Verb::Renew(layout), [_, pairs @ ..]) => {
+            let are_writers = pairs.first().is_some_and(|field| owner_of(field).1);
+            let layout = if are_writers { Layout::Writer } else { layout };
             let renewals = keys.iter().zip(pairs.chunks(2)).map(|(key, pair)| Renewal {
                 name: LockName::parse(key).unwrap(),
-                owner: Owner::of_text(pair[0]).unwrap(),
+                owner: owner_of(pair[0]).0,
                 lease: lease(pair[1]).unwrap(),
             });
-            Renew::new(Layout::Counted, renewals.collect()).run(keyspace, not_after())
+            Renew::new(layout, renewals.collect()).run(keyspace, not_after())
         }
         (Verb::ForceRelease, [_, _, _, number, lifetime]) => {
             // Of an owner only the number counts here.
             let client = ClientId::new(Instant::now()).unwrap();
             let owner = Owner::of_text(&format!("{client}:{number}")).unwrap();
             let request = RequestId::of(Arc::from(keys[2]), owner, millis(lifetime).unwrap());
-            let release = force_release(Kind::Reentrant, name.unwrap(), request);
+            let release = force_release(Kind::Reentrant, name, request);
             release.run(keyspace, not_after())
         }
         (Verb::Record, [_, rest @ ..]) => {

@@ -1,4 +1,4 @@
-//! Clients whose threads want one lock, what goes wrong around them, and what must hold.
+//! Clients whose threads want one lock of any kind, what goes wrong around them, and what must hold.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -13,13 +13,17 @@ use crate::error::Error;
 use crate::events::callbacks::Callbacks;
 use crate::hold::hold::Hold;
 use crate::lock::guard::LockGuard;
+use crate::lock::guard_trait::{FromRawGuard, Guard};
 use crate::lock::lock::Lock;
+use crate::model::kind::Kind;
 use crate::model::lease::Lease;
 use crate::model::modelled::{SystemClock, below, sleep, thread};
 use crate::model::name::{LockName, Prefix};
-use crate::model::settings::Settings;
+use crate::model::settings::{QUEUE_POLL_BOUND, Settings};
 use crate::model::simulated::{Process, after, enter_process, note, pause, watch};
+use crate::ops::operation::WRITE;
 use crate::runtime::client_core::{ClientCore, StartMode, Target};
+use crate::runtime::wait::SHORTEST_CALL;
 use crate::store::Location;
 use crate::store::redis::net::socket::set_network;
 
@@ -30,6 +34,8 @@ const COMMAND_TIMEOUT: Duration = Duration::from_millis(300);
 const FAULTS_BEGIN_WITHIN: Duration = Duration::from_millis(1600);
 /// How late a call may end: threads take a little time in a simulation too.
 const SLACK: Duration = Duration::from_millis(20);
+/// A wait without a limit ends by then all the same.
+const UNLIMITED: Duration = Duration::from_secs(600);
 /// How long after the end of a restart a client overlooks that its hold is gone.
 const TOLD: Duration = Duration::from_millis(2500);
 /// How long a record of a client lives.
@@ -45,6 +51,16 @@ pub(crate) struct Limits {
     pub(crate) faults: usize,
 }
 
+/// What the threads of a schedule want.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    Plain,
+    Fair,
+    Fenced,
+    /// Some threads read, others write.
+    ReadWrite,
+}
+
 /// All clients, the network, and what the threads do at the moment.
 #[derive(Clone)]
 struct World(Arc<Shared>);
@@ -52,24 +68,47 @@ struct World(Arc<Shared>);
 struct Shared {
     net: Net,
     state: Mutex<State>,
+    wanted: Wanted,
     has_faults: bool,
 }
 
 struct State {
     inside: Vec<Inside>,
     waiting: Vec<Waiting>,
-    free_since: Instant,
-    is_locked: bool,
+    /// Whether the lock is free for a thread that wants it alone, and for a reader, and since when.
+    free: Free,
+    free_for_readers: Free,
     /// Who was paused, and until when.
     pauses: Vec<(u8, Instant, Instant)>,
     drawn: u64,
     /// The threads that want the lock or have it, and until when others did.
-    engaged: Vec<ThreadName>,
-    disengaged: Vec<(ThreadName, Instant)>,
+    engaged: Vec<Engaged>,
+    disengaged: Vec<(Engaged, Instant)>,
+    /// The largest fencing token that a thread was told.
+    token: u64,
 }
 
-/// The number of a client, and that of a thread.
-type ThreadName = (u8, usize);
+struct Free {
+    is_free: bool,
+    since: Instant,
+}
+
+impl Free {
+    fn update(&mut self, is_free: bool, now: Instant) {
+        if !is_free || !self.is_free {
+            self.since = now;
+        }
+        self.is_free = is_free;
+    }
+}
+
+/// A thread of a client, and whether it wants to read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Engaged {
+    client: u8,
+    thread: usize,
+    reads: bool,
+}
 
 /// A thread that was granted the lock and has not begun to release it.
 #[derive(Clone)]
@@ -85,6 +124,7 @@ struct Inside {
 struct Waiting {
     number: u64,
     client: u8,
+    reads: bool,
     since: Instant,
 }
 
@@ -109,19 +149,23 @@ fn one_of<T: Copy>(choices: &[T]) -> T {
 pub(crate) fn run(limits: Limits) {
     let faults = below(limits.faults + 1);
     let now = SystemClock.now();
+    let wanted =
+        one_of(&[Wanted::Plain, Wanted::Plain, Wanted::Fair, Wanted::Fenced, Wanted::ReadWrite]);
+    note(|| format!("the lock is {wanted:?}"));
     let net = Net::new();
     set_network(Arc::new(net.clone()));
     let state = State {
         inside: Vec::new(),
         waiting: Vec::new(),
-        free_since: now,
-        is_locked: false,
+        free: Free { is_free: true, since: now },
+        free_for_readers: Free { is_free: true, since: now },
         pauses: Vec::new(),
         drawn: 0,
         engaged: Vec::new(),
         disengaged: Vec::new(),
+        token: 0,
     };
-    let shared = Shared { net, state: Mutex::new(state), has_faults: faults > 0 };
+    let shared = Shared { net, state: Mutex::new(state), wanted, has_faults: faults > 0 };
     let world = World(Arc::new(shared));
     let watched = world.clone();
     watch(Rc::new(move || watched.check()));
@@ -213,16 +257,22 @@ impl World {
     /// What must hold at any time.
     fn check(&self) {
         let now = SystemClock.now();
-        let is_locked = self.0.net.with_server(|server| server.is_locked(NAME, now));
+        let (is_locked, is_written) = self
+            .0
+            .net
+            .with_server(|server| (server.is_locked(NAME, now), server.is_written(NAME, now)));
         let mut state = self.state();
-        if is_locked || state.is_locked {
-            state.free_since = now;
-        }
-        state.is_locked = is_locked;
+        state.free.update(!is_locked, now);
+        state.free_for_readers.update(!is_written, now);
 
-        // Two threads never hold the lock, unless the server has lost one of the holds.
-        let held: Vec<_> = state.inside.iter().filter(|inside| inside.hold.is_held(now)).collect();
-        if let [first, second, ..] = held.as_slice() {
+        // Two threads never hold the lock, unless both read, or the server has lost one of the
+        // holds.
+        let mut held: Vec<_> =
+            state.inside.iter().filter(|inside| inside.hold.is_held(now)).collect();
+        held.sort_by_key(|inside| inside.reads());
+        if let [first, second, ..] = held.as_slice()
+            && !first.reads()
+        {
             let asked_at = first.asked_at.min(second.asked_at);
             let excuses = self.0.net.losses();
             let is_excused = excuses.iter().any(|lost| *lost >= asked_at && now <= *lost + LEASE);
@@ -245,14 +295,16 @@ impl World {
             }
             let owner = inside.hold.owner.to_string();
             let fields = self.0.net.with_server(|server| server.fields(NAME, now));
-            let has_hold = fields.iter().any(|(field, _)| *field == owner);
+            let is_its = |field: &str| field.strip_suffix(WRITE).unwrap_or(field) == owner;
+            let has_hold = fields.iter().any(|(field, _)| is_its(field));
             assert!(has_hold, "client {} does not know that its hold is lost", inside.client);
         }
 
         // Nobody sleeps while the lock is free.
         let disturbed = self.0.net.disturbed_until();
         for waiting in &state.waiting {
-            let since = state.free_since.max(waiting.since);
+            let free = if waiting.reads { &state.free_for_readers } else { &state.free };
+            let since = free.since.max(waiting.since);
             let since = disturbed.map_or(since, |until| until.max(since));
             let idle = now.saturating_duration_since(since);
             let longest = self.longest_idle();
@@ -267,8 +319,12 @@ impl World {
     /// For how long a waiter may overlook that the lock is free.
     fn longest_idle(&self) -> Duration {
         if self.0.has_faults {
-            // It polls. A first try may be lost with the connection.
-            Settings::default().poll_bound + COMMAND_TIMEOUT * 3
+            // It polls. A first try may be lost with the connection. In a queue only the first two
+            // poll as often as all do elsewhere.
+            let is_fair = self.0.wanted == Wanted::Fair;
+            let poll_bound =
+                if is_fair { QUEUE_POLL_BOUND } else { Settings::default().poll_bound };
+            poll_bound + COMMAND_TIMEOUT * 3
         } else {
             // A message wakes it, and another client may be given the turn before.
             Duration::from_millis(40) + self.0.net.latency() * 20
@@ -368,9 +424,17 @@ impl World {
         sleep(FAULTS_BEGIN_WITHIN);
         self.sleep_until_undisturbed();
         sleep(Duration::from_millis(200));
+        let name = LockName::parse(NAME).unwrap();
         let keys = |pattern: &dyn Fn(&str) -> bool| {
-            let keys = net.with_server(|server| server.keys(SystemClock.now()));
-            keys.into_iter().filter(|key| pattern(key)).collect::<Vec<_>>()
+            let mut keys = net.with_server(|server| server.keys(SystemClock.now()));
+            // The last token stays for ever, and waiters that a failover brings back into a fair
+            // queue until the next acquire.
+            let is_lossless = net.losses().is_empty();
+            keys.retain(|key| {
+                let is_queue = **key == *name.queue() || **key == *name.queue_deadlines();
+                **key != *name.token() && (is_lossless || !is_queue) && pattern(key)
+            });
+            keys
         };
         if net.losses().is_empty() {
             let locks = keys(&|key| key == NAME);
@@ -397,9 +461,41 @@ struct Member {
     told: Told,
 }
 
+/// How a thread asks for the lock.
+#[derive(Clone, Copy)]
+enum Ask {
+    Once,
+    AtMost(Duration),
+    Forever,
+}
+
+impl Ask {
+    fn of<G: Guard>(self, lock: &Lock<G>) -> Result<Option<LockGuard>, Error> {
+        let guard = match self {
+            Self::Once => lock.try_lock(),
+            Self::AtMost(limit) => lock.try_lock_for(limit),
+            Self::Forever => lock.lock().map(Some),
+        };
+        guard.map(|guard| guard.map(|guard| LockGuard::from_raw(guard.into_raw())))
+    }
+}
+
+impl Inside {
+    fn reads(&self) -> bool {
+        self.hold.kind == Kind::Read
+    }
+}
+
 impl Member {
-    fn lock(&self) -> Lock {
-        Client::new(Arc::clone(&self.core), Prefix::new("")).lock(NAME)
+    fn ask(&self, ask: Ask, reads: bool) -> Result<Option<LockGuard>, Error> {
+        let client = Client::new(Arc::clone(&self.core), Prefix::new(""));
+        match self.world.0.wanted {
+            Wanted::Plain => ask.of(&client.lock(NAME)),
+            Wanted::Fair => ask.of(&client.fair_lock(NAME)),
+            Wanted::Fenced => ask.of(&client.fenced_lock(NAME)),
+            Wanted::ReadWrite if reads => ask.of(&client.read_write_lock(NAME).read_lock()),
+            Wanted::ReadWrite => ask.of(&client.read_write_lock(NAME).write_lock()),
+        }
     }
 
     fn note(&self, text: impl FnOnce() -> String) {
@@ -409,31 +505,33 @@ impl Member {
     /// Wants the lock, and holds it for a while.
     fn visit(&self) {
         sleep(one_of(&[0, 0, 1, 7, 60, 300]) * Duration::from_millis(1));
-        let own = (self.client, self.thread);
+        let reads = self.world.0.wanted == Wanted::ReadWrite && below(3) > 0;
+        let own = Engaged { client: self.client, thread: self.thread, reads };
         self.world.state().engaged.push(own);
-        self.visit_now();
+        self.visit_now(own);
         let mut state = self.world.state();
         state.engaged.retain(|other| *other != own);
         // Its release may be on its way, also that of an acquire without an answer.
         state.disengaged.push((own, SystemClock.now() + COMMAND_TIMEOUT));
     }
 
-    fn visit_now(&self) {
-        let begun = SystemClock.now();
-        let waits = |limit| self.waiting(|| self.lock().try_lock_for(limit));
+    fn visit_now(&self, own: Engaged) {
+        let (begun, token) = (SystemClock.now(), self.world.state().token);
+        let waits = |ask| self.waiting(own.reads, || self.ask(ask, own.reads));
+        let what = if own.reads { " to read" } else { "" };
         let (limit, result) = match below(8) {
             0 => {
-                self.note(|| "tries once".to_owned());
-                (COMMAND_TIMEOUT * 2, self.lock().try_lock())
+                self.note(|| format!("tries once{what}"));
+                (COMMAND_TIMEOUT * 2, self.ask(Ask::Once, own.reads))
             }
             1..4 => {
                 let limit = one_of(&[1, 20, 200, 1500]) * Duration::from_millis(1);
-                self.note(|| format!("waits for {limit:?} at most"));
-                (limit + Duration::from_millis(10), waits(limit))
+                self.note(|| format!("waits{what} for {limit:?} at most"));
+                (limit + Duration::from_millis(10), waits(Ask::AtMost(limit)))
             }
             _ => {
-                self.note(|| "waits".to_owned());
-                (Duration::from_secs(600), self.waiting(|| self.lock().lock().map(Some)))
+                self.note(|| format!("waits{what}"));
+                (UNLIMITED, waits(Ask::Forever))
             }
         };
         self.note(|| match &result {
@@ -446,28 +544,40 @@ impl Member {
             Ok(Some(guard)) => guard,
             Ok(None) => {
                 self.told.refused.set(self.told.refused.get() + 1);
-                self.check_refusal(begun);
+                self.check_refusal(own, begun);
                 return;
             }
             Err(error) => {
                 self.told.failed.set(self.told.failed.get() + 1);
                 // Where the time is too short for an answer, there is none.
                 let is_short = limit < self.world.0.net.latency() * 10 + SLACK;
-                assert!(self.world.0.has_faults || is_short, "{error}");
+                // Nor where a waiter asks for the first time just before its deadline.
+                let is_cut_off = matches!(error, Error::OutcomeUnknown { .. })
+                    && limit < UNLIMITED
+                    && self.world.0.net.latency() * 3 > SHORTEST_CALL;
+                assert!(self.world.0.has_faults || is_short || is_cut_off, "{error}");
                 return;
             }
         };
         self.told.granted.set(self.told.granted.get() + 1);
-        self.hold(&guard, begun);
+        if self.world.0.wanted == Wanted::Fenced {
+            self.check_token(&guard, token);
+        }
+        let reading = self.hold(&guard, begun);
         self.release(guard);
+        if let Some(reading) = reading {
+            // It goes on reading what it has written.
+            assert!(self.hold(&reading, begun).is_none(), "a reader has written");
+            self.release(reading);
+        }
     }
 
-    fn waiting<R>(&self, wait: impl FnOnce() -> R) -> R {
+    fn waiting<R>(&self, reads: bool, wait: impl FnOnce() -> R) -> R {
         let number = {
             let mut state = self.world.state();
             state.drawn += 1;
             let (number, client) = (state.drawn, self.client);
-            state.waiting.push(Waiting { number, client, since: SystemClock.now() });
+            state.waiting.push(Waiting { number, client, reads, since: SystemClock.now() });
             number
         };
         let result = wait();
@@ -475,32 +585,52 @@ impl Member {
         result
     }
 
-    /// Is inside for a while.
-    fn hold(&self, guard: &LockGuard, asked_at: Instant) {
+    /// Is inside for a while. May return a guard that reads, if it writes.
+    fn hold(&self, guard: &LockGuard, asked_at: Instant) -> Option<LockGuard> {
         let held = self.core.holds.of_name(&LockName::parse(NAME).unwrap());
         let own = held.into_iter().find(|hold| hold.owner.to_string() == guard.owner());
         // Otherwise it is lost already.
         let Some(hold) = own else {
             assert!(self.world.0.has_faults, "it was lost at once");
-            return;
+            return None;
         };
-        let number = {
+        let inside = {
             let mut state = self.world.state();
             state.drawn += 1;
             let (number, client) = (state.drawn, self.client);
-            state.inside.push(Inside { number, client, hold, asked_at });
-            number
+            let inside = Inside { number, client, hold, asked_at };
+            state.inside.push(inside.clone());
+            inside
         };
         self.world.check();
-        let nested = (below(5) == 0).then(|| self.lock().try_lock());
-        if let Some(Err(error)) = &nested {
-            assert!(self.world.0.has_faults, "{error}");
-        }
+        let nested = (below(5) == 0).then(|| self.nest(&inside)).flatten();
         sleep(one_of(&[0, 0, 0, 2, 2, 40, 700, 4500]) * Duration::from_millis(1));
         self.world.check();
         assert!(guard.is_held() || self.world.0.has_faults, "it was lost");
-        drop(nested);
-        self.world.state().inside.retain(|inside| inside.number != number);
+        let stays = inside.hold.kind == Kind::Write && below(2) == 0;
+        let nested = nested.filter(|(_, reads)| stays && *reads).map(|(guard, _)| guard);
+        self.world.state().inside.retain(|other| other.number != inside.number);
+        nested
+    }
+
+    /// A guard more, and whether it reads.
+    fn nest(&self, inside: &Inside) -> Option<(LockGuard, bool)> {
+        let reads = inside.reads() || inside.hold.kind == Kind::Write && below(2) == 0;
+        let is_new = reads && !inside.reads();
+        let told = match self.ask(Ask::Once, reads) {
+            Ok(Some(guard)) => {
+                let told = &self.told.granted;
+                told.set(told.get() + u64::from(is_new));
+                return Some((guard, reads));
+            }
+            Ok(None) => &self.told.refused,
+            Err(error) => {
+                assert!(self.world.0.has_faults, "{error}");
+                &self.told.failed
+            }
+        };
+        told.set(told.get() + u64::from(is_new));
+        None
     }
 
     fn release(&self, guard: LockGuard) {
@@ -525,15 +655,27 @@ impl Member {
         }
     }
 
+    /// It has a larger token than every hold that was granted before it was asked for.
+    fn check_token(&self, guard: &LockGuard, before: u64) {
+        let token = guard.raw().token().unwrap_or(0);
+        let mut state = self.world.state();
+        // What the server forgets, its clock replaces, unless that was set too.
+        let may_fall = self.world.0.net.losses().len() > 1;
+        assert!(token > before || may_fall, "the token {token} came after {before}");
+        state.token = state.token.max(token);
+    }
+
     /// `None` is true: the server said so since the call began, and another thread was there.
-    fn check_refusal(&self, begun: Instant) {
+    fn check_refusal(&self, own: Engaged, begun: Instant) {
         let refused = self.world.0.net.refused(self.client);
         let state = self.world.state();
         let before = state.disengaged.iter().filter(|(_, until)| *until >= begun);
         let others = state.engaged.iter().chain(before.map(|(other, _)| other));
-        let others: Vec<_> = others.filter(|other| **other != (self.client, self.thread)).collect();
+        let is_other = |other: &&Engaged| (other.client, other.thread) != (own.client, own.thread);
+        let excludes = |other: &&Engaged| is_other(other) && !(own.reads && other.reads);
+        let others: Vec<_> = others.filter(excludes).collect();
         // That a thread of this client has the lock, the client knows by itself.
-        let is_own = others.iter().any(|(client, _)| *client == self.client);
+        let is_own = others.iter().any(|other| other.client == self.client);
         assert!(is_own || refused.is_some_and(|at| at >= begun), "the server did not say so");
         assert!(!others.is_empty() || self.world.0.has_faults, "nobody else wants it");
     }
