@@ -171,7 +171,7 @@ impl Model {
         waiter.is_covered |= !is_behind;
         let ticket = waiter.ticket;
         self.is_covered |= !is_behind && hint != WakeHint::MayTry;
-        self.answers += 1;
+        self.answers += u64::from(hint != WakeHint::MayTry);
         (ticket, seen)
     }
 }

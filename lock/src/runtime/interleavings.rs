@@ -183,15 +183,16 @@ fn is_held(stage: &Stage<'_>, clock: &ManualClock) -> bool {
     matches!(stage, Stage::Holds(hold) | Stage::Granted(_, hold) if hold.is_held(clock.now()))
 }
 
+fn start(clock: &ManualClock, memory: &Memory, hand_over: HandOver) -> ClientCore {
+    let settings = Settings { hand_over, ..Settings::default() };
+    let (target, clock) = (Target::Memory(memory.clone()), Arc::new(clock.clone()));
+    ClientCore::start(target, clock, settings, Callbacks::default(), StartMode::Connected).unwrap()
+}
+
 fn run(seed: u64, hand_over: HandOver) -> Result<u64, TestCaseError> {
     let clock = ManualClock::new();
-    let shared: Arc<dyn Clock> = Arc::new(clock.clone());
-    let memory = Memory::with_clock(Arc::clone(&shared));
-    let settings = Settings { hand_over, ..Settings::default() };
-    let target = Target::Memory(memory.clone());
-    let core =
-        ClientCore::start(target, shared, settings, Callbacks::default(), StartMode::Connected);
-    let core = core.unwrap();
+    let memory = Memory::with_clock(Arc::new(clock.clone()));
+    let core = start(&clock, &memory, hand_over);
     let name = LockName::parse("a").unwrap();
     let channel = name.channel();
     let id = |_| thread::Builder::new().spawn(|| thread::current().id()).unwrap().join().unwrap();
@@ -255,4 +256,25 @@ proptest! {
 fn holds_are_handed_over_in_these_orders() {
     let total: u64 = (0..20).map(|seed| run(seed, HandOver::Times(5)).unwrap()).sum();
     assert!(total > 100, "{total}");
+}
+
+#[test]
+fn the_first_waiter_of_a_queue_tries_at_once_although_another_queue_uses_the_channel() {
+    let clock = ManualClock::new();
+    let core = start(&clock, &Memory::with_clock(Arc::new(clock.clone())), HandOver::Off);
+    let channel = LockName::parse("a").unwrap().channel();
+    let wait = WaitSpec { waits: true, deadline: None, cancel: None };
+    let join = |mode| core.waits.join(&core.store, &channel, mode, wait, None, None);
+    // It has asked, and there is no answer yet: the channel is not subscribed to for it.
+    let _reader = join(WaitMode::Shared);
+    for _ in 0..2 {
+        let mut writer = join(WaitMode::Exclusive);
+        let mut tries = 0;
+        while let Found::Step(Step::Try(wakes)) = writer.look(clock.now()) {
+            tries += 1;
+            writer.trying = Some((wakes, clock.now()));
+            writer.refused(None, WakeHint::Wait);
+        }
+        assert!(tries > 0, "it waits for a message, or for the next poll");
+    }
 }

@@ -40,7 +40,7 @@ pub(crate) struct WaitQueue {
     /// When to try although nothing has come.
     poll_at: Option<Instant>,
     poll_bound: Duration,
-    /// How many tries were answered.
+    /// How many answers there were that count for all.
     answers: u64,
     /// Whether those of other clients have the first turn.
     yielding: Yielding,
@@ -56,8 +56,7 @@ struct QueuedWaiter {
     /// The wakes that its own last answered try took into account; none yet for one that tries
     /// without having queued.
     tried: Option<u64>,
-    /// How many tries had been answered when it came. If there are more now, it has an
-    /// answer.
+    /// How many there were of them when it came. If there are more now, it has an answer.
     answers: u64,
     /// Whether it has [asked for an answer](WaitQueue::ask).
     asks: bool,
@@ -288,7 +287,8 @@ impl WaitQueue {
         asleep.find(|waiter| waiter.calling_since.is_none()).map(|waiter| waiter.ticket)
     }
 
-    /// Whether the server has answered any waiter of the queue since this one came.
+    /// Whether the server has told any waiter of the queue, since this one came, that there is
+    /// nothing for all of them.
     pub(crate) fn has_answer(&self, ticket: Ticket) -> bool {
         self.place(ticket)
             .and_then(|place| self.waiters.get(place))
@@ -381,8 +381,10 @@ impl WaitQueue {
         if hint != WakeHint::MayTry {
             // Answers to two waiters may come in any order. What one covered stays covered.
             self.covered = self.covered.max(seen.0);
+            // A grant that leaves something to the others does not tell them that it is not to be
+            // had.
+            self.answers += 1;
         }
-        self.answers += 1;
         if let Some(waiter) = self.waiter_mut(ticket) {
             waiter.calling_since = None;
             waiter.tried = waiter.tried.max(Some(seen.0));
@@ -520,6 +522,17 @@ mod tests {
         tries(queue.step(first, now));
         queue.leave(first);
         assert!(!queue.has_answer(third));
+    }
+
+    #[test]
+    fn a_grant_that_leaves_something_to_the_others_is_no_answer_to_them() {
+        let now = origin();
+        let mut queue = WaitQueue::new(BOUND);
+        let (first, second) =
+            (queue.join(Newcomer::TriesOnce, now), queue.join(Newcomer::TriesOnce, now));
+        let seen = tries(queue.step(first, now));
+        queue.granted(first, seen, WakeHint::MayTry, now);
+        assert!(!queue.has_answer(second));
     }
 
     #[test]

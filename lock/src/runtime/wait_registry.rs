@@ -265,8 +265,11 @@ pub(crate) fn remove_unused(
     let Some(channel) = by_name.get_mut(name).filter(|channel| !channel.has_hold) else { return };
     let is_subscribed = |channel: &Channel| channel.queues().iter().any(|of| of.subscribed);
     let was_subscribed = is_subscribed(channel);
-    for of in channel.queues_mut() {
-        of.subscribed &= !of.queue.is_empty();
+    for of in channel.queues_mut().into_iter().filter(|of| of.queue.is_empty()) {
+        of.subscribed = false;
+        // The channel may stay for those of another queue, without messages. Whoever comes next
+        // tries at once.
+        of.queue.wake();
     }
     if was_subscribed && !is_subscribed(channel) {
         channel.live = false;

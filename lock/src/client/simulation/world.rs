@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::events::callbacks::Callbacks;
 use crate::hold::hold::Hold;
 use crate::lock::guard::LockGuard;
-use crate::lock::guard_trait::{FromRawGuard, Guard};
+use crate::lock::guard::{FromRawGuard, Guard};
 use crate::lock::lock::Lock;
 use crate::model::kind::Kind;
 use crate::model::lease::Lease;
@@ -40,6 +40,8 @@ const UNLIMITED: Duration = Duration::from_secs(600);
 const TOLD: Duration = Duration::from_millis(2500);
 /// How long a record of a client lives.
 const RECORD: Duration = Duration::from_secs(61);
+/// How long a waiter that died keeps its place in a fair queue.
+const LIVENESS: Duration = Duration::from_secs(30);
 
 /// What a schedule is about.
 #[derive(Clone, Copy, Debug)]
@@ -324,7 +326,11 @@ impl World {
             let is_fair = self.0.wanted == Wanted::Fair;
             let poll_bound =
                 if is_fair { QUEUE_POLL_BOUND } else { Settings::default().poll_bound };
-            poll_bound + COMMAND_TIMEOUT * 3
+            // A failover may bring waiters back into the queue that have left. They count as dead
+            // after their liveness deadline, which all get from their last request.
+            let returned = is_fair && !self.0.net.losses().is_empty();
+            let liveness = if returned { LIVENESS } else { Duration::ZERO };
+            poll_bound + liveness + COMMAND_TIMEOUT * 3
         } else {
             // A message wakes it, and another client may be given the turn before.
             Duration::from_millis(40) + self.0.net.latency() * 20
