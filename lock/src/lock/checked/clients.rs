@@ -5,7 +5,6 @@ use crate::hold::hold;
 use crate::lock::acquire::{Leftover, enclosing_write_hold, may_draw_anew};
 use crate::lock::checked::checked_lock::{CheckedLock, OwnerSet, STEP, STEP_MILLIS};
 use crate::lock::checked::mutation::Mutation;
-use crate::lock::checked::properties::RETURNED_OVER;
 use crate::lock::checked::search::Violation;
 use crate::lock::checked::state::{
     Call, Client, Command, HOLDS, Hold, Message, Queued, Reply, State, Verb,
@@ -144,6 +143,8 @@ impl CheckedLock {
         Ok(())
     }
 }
+
+pub(crate) const RETURNED_OVER: Violation = "a call returns a hold that is over";
 
 // Holds and their releases.
 impl CheckedLock {

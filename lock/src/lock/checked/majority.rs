@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 
 use crate::error::LostReason;
 use crate::lock::acquire::Leftover;
+use crate::lock::checked::clients::RETURNED_OVER;
 use crate::lock::checked::mutation::Mutation;
-use crate::lock::checked::properties::{RETURNED_OVER, STUCK, TWO, VALID_AGAIN};
+use crate::lock::checked::properties::{STUCK, TWO, VALID_AGAIN};
 use crate::lock::checked::search::{Model, Violation};
 use crate::lock::checked::server::{Keys, Keyspaces, Known, once};
 use crate::lock::held_locks::Phase;

@@ -1,10 +1,11 @@
 //! Each decision that protects a promise is left out once, and the search finds what goes wrong.
 
 use crate::lock::checked::checked_lock::CheckedLock;
+use crate::lock::checked::clients::RETURNED_OVER;
 use crate::lock::checked::majority::{self, CheckedMajority};
 use crate::lock::checked::mutation::Mutation;
 use crate::lock::checked::properties::{
-    ENDED_TWO, LEFT, OUTLASTS, REAPPEARS, RETURNED_OVER, STUCK, TWO, VALID_AGAIN,
+    ENDED_TWO, LEFT, OUTLASTS, REAPPEARS, STUCK, TWO, VALID_AGAIN,
 };
 use crate::lock::checked::search::{Model, Order, Trace, report, search};
 use crate::lock::checked::searches::{

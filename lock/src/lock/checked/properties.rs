@@ -13,7 +13,6 @@ pub(crate) const OUTLASTS: Violation = "a dead client's lock outlasts its lease 
 pub(crate) const STUCK: Violation = "all have released the lock, and it waits for a lease to end";
 pub(crate) const LEFT: Violation =
     "all have released the lock, and the server still has something of it";
-pub(crate) const RETURNED_OVER: Violation = "a call returns a hold that is over";
 pub(crate) const ENDED_TWO: Violation = "one forced release has ended two holds";
 
 impl CheckedLock {
