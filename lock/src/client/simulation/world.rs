@@ -1,4 +1,5 @@
-//! Clients whose threads want one lock of any kind, what goes wrong around them, and what must hold.
+//! Clients whose threads want one lock of any kind, what goes wrong around them, and what must
+//! hold.
 
 use std::cell::Cell;
 use std::rc::Rc;
