@@ -11,7 +11,7 @@ use std::time::Duration;
 use hashed_wheel::{Clock, ManualClock};
 use proptest::prelude::*;
 
-use crate::error::LostReason;
+use crate::error::{Error, LostReason};
 use crate::events::callbacks::Callbacks;
 use crate::hold::hold::Hold;
 use crate::model::kind::Kind;
@@ -277,4 +277,20 @@ fn the_first_waiter_of_a_queue_tries_at_once_although_another_queue_uses_the_cha
         }
         assert!(tries > 0, "it waits for a message, or for the next poll");
     }
+}
+
+#[test]
+fn an_answer_ends_what_is_known_of_an_earlier_failure() {
+    let clock = ManualClock::new();
+    let core = start(&clock, &Memory::with_clock(Arc::new(clock.clone())), HandOver::Off);
+    let channel = LockName::parse("a").unwrap().channel();
+    let wait = WaitSpec { waits: true, deadline: None, cancel: None };
+    let join = || core.waits.join(&core.store, &channel, WaitMode::Exclusive, wait, None, None);
+    let (mut first, behind) = (join(), join());
+    let Found::Step(Step::Try(wakes)) = first.look(clock.now()) else { panic!("it does not try") };
+    first.trying = Some((wakes, clock.now()));
+    drop(first.failed(Error::Shutdown));
+    assert!(behind.failure().is_some());
+    first.refused(None, WakeHint::Wait);
+    assert!(behind.failure().is_none());
 }
