@@ -52,7 +52,8 @@ pub struct Holder {
     pub process: Option<u32>,
     /// For how long it has held the lock, where the label is known: since it asked the server that
     /// granted it, by the server's clock. For a fair lock, since its wait began. Threads that [hand
-    /// the lock over](crate::ClientBuilder::hand_over_budget) to each other are one holder.
+    /// the lock over](crate::ClientBuilder::hand_over_budget) to each other are one holder. Of
+    /// another client, too short by the time that its record took to reach the server.
     pub held_for: Option<Duration>,
     /// How long the lock is held unless it is renewed; [`Duration::MAX`] if its key has no expiry.
     /// Readers of a read-write lock have one key, so this is the longest of them.
@@ -131,7 +132,8 @@ pub struct QueuedOwner {
     pub kind: HolderKind,
     /// The label of its client, as in [`Holder::label`].
     pub label: Option<String>,
-    /// For how long it has waited, where the label is known.
+    /// For how long it has waited, where the label is known. Of another client, too short by the
+    /// time that its record took to reach the server.
     pub waits_for: Option<Duration>,
 }
 

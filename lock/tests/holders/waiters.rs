@@ -1,9 +1,11 @@
 //! What `waiters` returns.
 
 use std::thread;
+use std::time::Duration;
 
+use crate::common::in_memory::InMemory;
 use crate::common::user::{LOOKING, rule_with, user_url};
-use crate::common::{SOON, built};
+use crate::common::{SOON, built, now};
 use wheellock::{Client, HolderKind};
 use wheellock_fixture::{Server, wait_until};
 
@@ -47,6 +49,7 @@ fn the_queue_of_a_fair_lock_is_shown_in_its_order_with_labels() {
     let (first, second) = (labelled(&server, "first"), labelled(&server, "second"));
     let guard = holder.fair_lock("a").lock().unwrap();
     let seen = || holder.fair_lock("a").waiters().unwrap();
+    let began = now();
     thread::scope(|scope| {
         for (place, client) in [&first, &second].into_iter().enumerate() {
             scope.spawn(|| drop(client.fair_lock("a").lock().unwrap()));
@@ -61,11 +64,33 @@ fn the_queue_of_a_fair_lock_is_shown_in_its_order_with_labels() {
         let labels: Vec<_> = waiters.queue.iter().map(|waiter| waiter.label.as_deref()).collect();
         assert_eq!(labels, [Some("first"), Some("second"), None]);
         let [one, two, three] = waiters.queue.as_slice() else { panic!("{waiters:?}") };
-        assert!(one.waits_for >= two.waits_for && two.waits_for.is_some());
+        let longest = now().saturating_duration_since(began) + Duration::from_millis(5);
+        for waiter in [one, two] {
+            assert!(waiter.waits_for.unwrap() <= longest, "{waiter:?} of {longest:?}");
+        }
         assert_eq!((three.owner.as_str(), three.kind), (java, HolderKind::Redisson));
         assert_eq!((waiters.here, waiters.elsewhere), (0, Some(3)));
         assert_eq!(first.fair_lock("a").waiters().unwrap().here, 1);
         server.command(&["LREM", "redisson_lock_queue:{a}", "0", java]);
         guard.unlock().unwrap();
     });
+}
+
+#[test]
+fn the_queue_tells_for_how_long_each_waits() {
+    let store = InMemory::new();
+    let client = store.client();
+    let guard = client.fair_lock("a").lock().unwrap();
+    let queue = || client.fair_lock("a").waiters().unwrap().queue;
+    let waited: Vec<_> = thread::scope(|scope| {
+        for place in 0..2 {
+            scope.spawn(|| drop(client.fair_lock("a").lock().unwrap()));
+            wait_until("it queues", SOON, || queue().len() > place);
+            store.clock.advance(Duration::from_secs(1));
+        }
+        let waited = queue().iter().map(|waiter| waiter.waits_for).collect();
+        guard.unlock().unwrap();
+        waited
+    });
+    assert_eq!(waited, [2, 1].map(|seconds| Some(Duration::from_secs(seconds))));
 }
