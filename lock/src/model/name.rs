@@ -110,7 +110,8 @@ impl LockName {
     /// put in braces, so that in a cluster all keys of one lock share a slot. As in Redisson, any
     /// `{` counts as braces.
     pub(crate) fn prefixed(&self, prefix: &str) -> Arc<str> {
-        Arc::from(self.with_prefix(prefix, format_args!("")))
+        let (open, close) = self.braces();
+        Arc::from([prefix, open, &*self.0, close].concat())
     }
 
     /// The same, with a suffix.
@@ -118,7 +119,7 @@ impl LockName {
         /// Room for an owner or a permit's id, and the braces.
         const MORE: usize = 64;
         let name = &*self.0;
-        let (open, close) = if name.contains('{') { (":", "") } else { (":{", "}") };
+        let (open, close) = self.braces();
         let mut text = String::with_capacity(prefix.len() + name.len() + MORE);
         for part in [prefix, open, name, close] {
             text.push_str(part);
@@ -126,6 +127,11 @@ impl LockName {
         // Writing to a string does not fail.
         text.write_fmt(more).ok();
         text
+    }
+
+    /// What stands between a prefix and this name, and after the name.
+    fn braces(&self) -> (&'static str, &'static str) {
+        if self.0.contains('{') { (":", "") } else { (":{", "}") }
     }
 
     /// A name in this name's slot, with a suffix: Redisson's `suffixName`.

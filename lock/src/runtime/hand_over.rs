@@ -3,7 +3,7 @@
 //!
 //! All that it takes to decide is under the lock of the queues: who is first, and whether it waits.
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -12,7 +12,7 @@ use crate::hold::listener::EndListener;
 use crate::model::kind::Kind;
 use crate::model::name::LockName;
 use crate::model::settings::HandOver;
-use crate::runtime::wait_registry::{Channel, WaitRegistry, remove_unused};
+use crate::runtime::wait_registry::{WaitRegistry, remove_unused};
 use crate::store::Store;
 
 impl WaitRegistry {
@@ -66,20 +66,19 @@ impl WaitRegistry {
         if hold.kind != Kind::Reentrant || self.settings.hand_over == HandOver::Off {
             return false;
         }
-        let name = hold.name.channel();
-        let is_waited_for = |by_name: &mut HashMap<_, Channel>| {
-            let Some(channel) = by_name.get_mut(&name) else { return false };
-            channel.has_hold = false;
-            let is_waited_for = !channel.exclusive.queue.is_empty();
-            if !is_waited_for {
-                remove_unused(by_name, &name, store);
-            }
-            is_waited_for
-        };
         // A thread that comes later does not find the hold any more, and asks the server.
-        if !is_waited_for(&mut self.by_name.lock()) {
+        let mut by_name = self.by_name.lock();
+        if by_name.is_empty() {
             return false;
         }
+        let name = hold.name.channel();
+        let Entry::Occupied(mut entry) = by_name.entry(Arc::clone(&name)) else { return false };
+        entry.get_mut().has_hold = false;
+        if entry.get().exclusive.queue.is_empty() {
+            remove_unused(entry, store);
+            return false;
+        }
+        drop(by_name);
         let now = self.clock.now();
         if let Some(channel) = self.by_name.lock().get_mut(&name) {
             channel.exclusive.queue.release_begins(now, channel.live);
@@ -130,11 +129,11 @@ impl EndListener for QueueWaker {
     fn hold_ended(&self, name: &LockName) {
         let name = name.channel();
         let mut by_name = self.waits.by_name.lock();
-        let Some(channel) = by_name.get_mut(&name) else { return };
-        channel.has_hold = false;
-        let of = &mut channel.exclusive;
+        let Entry::Occupied(mut entry) = by_name.entry(name) else { return };
+        entry.get_mut().has_hold = false;
+        let of = &mut entry.get_mut().exclusive;
         of.queue.hold_ended();
         of.unpark(of.queue.first_asleep());
-        remove_unused(&mut by_name, &name, &self.store);
+        remove_unused(entry, &self.store);
     }
 }

@@ -8,6 +8,7 @@
 //!
 //! [`WaitQueue`]: crate::runtime::wait_queue::WaitQueue
 
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -428,17 +429,17 @@ impl Waiter<'_> {
     /// subscription and the channel go with it.
     fn leave_others(&self) -> (bool, Option<Arc<Hold>>) {
         let mut by_name = self.registry.by_name.lock();
-        let Some(channel) = by_name.get_mut(self.channel) else {
+        let Entry::Occupied(mut entry) = by_name.entry(Arc::clone(self.channel)) else {
             return (false, None);
         };
-        let of = channel.of(self.mode);
+        let of = entry.get_mut().of(self.mode);
         let mut given = None;
         if self.is_queued {
             of.queue.leave(self.ticket);
             given = of.threads.remove(&self.ticket).and_then(|thread| thread.given);
         }
         let leaves_others = !of.queue.is_empty();
-        remove_unused(&mut by_name, self.channel, self.store);
+        remove_unused(entry, self.store);
         (leaves_others, given)
     }
 }

@@ -1,6 +1,7 @@
 //! The wait registry: which threads of this client wait for which channel, in which queue, and what
 //! they sleep on. It takes the messages to them (DESIGN: waiting).
 
+use std::collections::hash_map::OccupiedEntry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -101,7 +102,7 @@ impl WaitRegistry {
         let by_name = self.by_name.lock();
         by_name.get(channel).map_or_else(Waiting::default, |channel| Waiting {
             threads: channel.exclusive.threads.len() + channel.shared.threads.len(),
-            is_subscribed: channel.live && channel.queues().iter().any(|queue| queue.subscribed),
+            is_subscribed: channel.live && channel.is_subscribed(),
         })
     }
 
@@ -207,6 +208,10 @@ impl Channel {
         [&self.exclusive, &self.shared, &self.watching]
     }
 
+    fn is_subscribed(&self) -> bool {
+        self.queues().iter().any(|queue| queue.subscribed)
+    }
+
     pub(crate) fn queues_mut(&mut self) -> [&mut ChannelQueue; 3] {
         [&mut self.exclusive, &mut self.shared, &mut self.watching]
     }
@@ -257,25 +262,23 @@ impl WaitingThread {
 }
 
 /// Removes a channel that nobody waits on, with its subscription.
-pub(crate) fn remove_unused(
-    by_name: &mut HashMap<Arc<str>, Channel>,
-    name: &Arc<str>,
-    store: &Store,
-) {
-    let Some(channel) = by_name.get_mut(name).filter(|channel| !channel.has_hold) else { return };
-    let is_subscribed = |channel: &Channel| channel.queues().iter().any(|of| of.subscribed);
-    let was_subscribed = is_subscribed(channel);
-    for of in channel.queues_mut().into_iter().filter(|of| of.queue.is_empty()) {
+pub(crate) fn remove_unused(mut entry: OccupiedEntry<'_, Arc<str>, Channel>, store: &Store) {
+    if entry.get().has_hold {
+        return;
+    }
+    let was_subscribed = entry.get().is_subscribed();
+    let is_unused = entry.get().queues().iter().all(|of| of.queue.is_empty());
+    for of in entry.get_mut().queues_mut().into_iter().filter(|of| of.queue.is_empty()) {
         of.subscribed = false;
         // The channel may stay for those of another queue, without messages. Whoever comes next
         // tries at once.
         of.queue.wake();
     }
-    if was_subscribed && !is_subscribed(channel) {
-        channel.live = false;
-        store.unsubscribe(name);
+    if was_subscribed && !entry.get().is_subscribed() {
+        entry.get_mut().live = false;
+        store.unsubscribe(entry.key());
     }
-    if channel.queues().iter().all(|of| of.queue.is_empty()) {
-        by_name.remove(name);
+    if is_unused {
+        entry.remove();
     }
 }

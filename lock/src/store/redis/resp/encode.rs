@@ -1,5 +1,7 @@
 //! Encodes commands: a list of words, each with its length.
 
+use itoa::Buffer;
+
 use crate::model::owner::Owner;
 use crate::ops::WRITE;
 
@@ -36,14 +38,7 @@ impl Command {
     }
 
     pub(crate) fn number(&mut self, number: i64) {
-        let sign = usize::from(number < 0);
-        let number = number.unsigned_abs();
-        header(b'$', sign + length(number), &mut self.packed);
-        if sign > 0 {
-            self.packed.push(b'-');
-        }
-        digits(number, &mut self.packed);
-        self.end_line();
+        self.word(Buffer::new().format(number).as_bytes());
     }
 
     /// An owner's text.
@@ -58,10 +53,12 @@ impl Command {
 
     fn owner_and(&mut self, owner: &Owner, suffix: &str) {
         let (client, number) = owner.parts();
-        header(b'$', client.len() + 1 + length(number) + suffix.len(), &mut self.packed);
+        let mut buffer = Buffer::new();
+        let number = buffer.format(number);
+        header(b'$', client.len() + 1 + number.len() + suffix.len(), &mut self.packed);
         self.packed.extend_from_slice(&client);
         self.packed.push(b':');
-        digits(number, &mut self.packed);
+        self.packed.extend_from_slice(number.as_bytes());
         self.packed.extend_from_slice(suffix.as_bytes());
         self.end_line();
     }
@@ -78,29 +75,8 @@ impl Command {
 /// A line with the number of words, or of bytes, that follow.
 fn header(kind: u8, number: usize, text: &mut Vec<u8>) {
     text.push(kind);
-    digits(number as u64, text);
+    text.extend_from_slice(Buffer::new().format(number).as_bytes());
     text.extend_from_slice(b"\r\n");
-}
-
-/// Writes a number. The formatting of the standard library took more time for the dozen numbers of
-/// a command than everything else.
-fn digits(mut number: u64, text: &mut Vec<u8>) {
-    let start = text.len();
-    loop {
-        text.push(b'0' + (number % 10) as u8);
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    if let Some(written) = text.get_mut(start..) {
-        written.reverse();
-    }
-}
-
-/// The length of a number's text.
-fn length(number: u64) -> usize {
-    number.checked_ilog10().map_or(1, |tens| tens as usize + 1)
 }
 
 #[cfg(test)]
