@@ -15,11 +15,16 @@ pub(crate) const PINNED: &str = "pinned";
 pub(crate) const UNPINNED: &str = "unpinned";
 /// Each thread has a lock of its own.
 pub(crate) const NAMES: &str = "names";
-/// The same through a relay that makes the round trip longer.
+/// The same with the clients on one core and the server on another: no thread wakes one of another
+/// core.
+pub(crate) const NAMES_APART: &str = "names-apart";
+/// The same as [`NAMES`], through a relay that makes the round trip longer.
 pub(crate) const TRIP: &str = "trip";
 /// All threads use one lock, and do nothing while they have it.
 pub(crate) const HOT: &str = "hot";
-/// They work for [`SECTION`] while they have it.
+/// The same with the clients on one core and the server on another.
+pub(crate) const HOT_APART: &str = "hot-apart";
+/// As [`HOT`], and they work for [`SECTION`] while they have it.
 pub(crate) const HOT_WORK: &str = "hot-work";
 /// A thread of another process waits for the same lock, again and again.
 pub(crate) const STRANGER_RUST: &str = "stranger-rust";
@@ -59,8 +64,10 @@ pub(crate) fn workloads(quick: bool) -> Vec<Workload> {
         workload(PINNED, &one, &[NO_SIZE], one_thread_measures(PINNED)),
         workload(UNPINNED, &one, &[NO_SIZE], one_thread_measures(UNPINNED)),
         workload(NAMES, &all, names, names_measures()),
+        workload(NAMES_APART, &all, names, names_measures()),
         workload(TRIP, &[Wheellock, Old, Raw, Redisson], &[4, 64], trip_measures()),
         workload(HOT, &clients, hot, hot_measures()),
+        workload(HOT_APART, &clients, hot, hot_measures()),
         workload(HOT_WORK, &clients, hot, hot_measures()),
         workload(STRANGER_RUST, &beside, &[BESIDE], stranger_measures()),
         workload(STRANGER_JAVA, &beside, &[BESIDE], stranger_measures()),

@@ -3,7 +3,9 @@
 use std::fmt::Write;
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZero;
 use std::process::Command;
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use wheellock_fixture::{RawConnection, Server};
@@ -16,8 +18,8 @@ use crate::harness::measured::{BEGUN, OVER, READY};
 use crate::harness::report::{Lines, measuring_process, split_floor};
 use crate::lock::threads::Threads;
 use crate::lock::threads::measures::{
-    HOT, HOT_WORK, LONGER_TRIP, NAMES, PINNED, PROCESSES, SECTION, SEVERAL, STRANGER_JAVA,
-    STRANGER_RUST, TRIP, UNPINNED, times,
+    HOT, HOT_APART, HOT_WORK, LONGER_TRIP, NAMES, NAMES_APART, PINNED, PROCESSES, SECTION, SEVERAL,
+    STRANGER_JAVA, STRANGER_RUST, TRIP, UNPINNED, times,
 };
 use crate::lock::threads::relay::Relay;
 use crate::lock::threads::subject::ClientKind;
@@ -27,6 +29,8 @@ use crate::lock::threads::subject::ClientKind;
 const LIMIT: Duration = Duration::from_secs(60);
 /// The core of what is pinned.
 const CORE: &str = "0";
+/// The core of clients that are pinned apart from their server.
+const OTHER_CORE: &str = "1";
 const PINGS: usize = 200;
 
 /// What the processes measured of themselves, and the server's processor time meanwhile.
@@ -48,7 +52,7 @@ impl Threads {
                 let mut command = self.command(workload, kind, address, 1, Duration::ZERO)?;
                 if workload == PINNED {
                     pin(&server, CORE);
-                    command = pinned(&command);
+                    command = pinned(&command, CORE);
                 }
                 let line = measure(&server, &mut [command])?.only();
                 return Ok(match kind {
@@ -74,8 +78,20 @@ impl Threads {
             _ => (),
         }
         let section = if workload == HOT_WORK { SECTION } else { Duration::ZERO };
-        let name = if workload == HOT_WORK { HOT } else { workload };
-        let command = self.command(name, kind, address, case.size, section)?;
+        let (name, is_apart) = match workload {
+            NAMES_APART => (NAMES, true),
+            HOT_APART => (HOT, true),
+            HOT_WORK => (HOT, false),
+            other => (other, false),
+        };
+        let mut command = self.command(name, kind, address, case.size, section)?;
+        if is_apart {
+            if available_parallelism().map_or(1, NonZero::get) < 2 {
+                return Ok(Vec::new());
+            }
+            pin(&server, CORE);
+            command = pinned(&command, OTHER_CORE);
+        }
         let measured = measure(&server, &mut [command])?;
         let mut line = measured.lines.concat();
         let pairs = word(&line, "pairs") * times(workload, self.quick).window.as_secs_f64();
@@ -213,10 +229,10 @@ fn word(line: &str, name: &str) -> f64 {
     own.next().and_then(|(_, number)| number.parse().ok()).unwrap_or(f64::NAN)
 }
 
-/// The same command, on one core with the server.
-fn pinned(command: &Command) -> Command {
+/// The same command, on one core.
+fn pinned(command: &Command, core: &str) -> Command {
     let mut pinned = Command::new("taskset");
-    pinned.args(["--cpu-list", CORE]).arg(command.get_program()).args(command.get_args());
+    pinned.args(["--cpu-list", core]).arg(command.get_program()).args(command.get_args());
     pinned
 }
 
