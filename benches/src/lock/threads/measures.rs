@@ -64,10 +64,10 @@ pub(crate) fn workloads(quick: bool) -> Vec<Workload> {
         workload(PINNED, &one, &[NO_SIZE], one_thread_measures(PINNED)),
         workload(UNPINNED, &one, &[NO_SIZE], one_thread_measures(UNPINNED)),
         workload(NAMES, &all, names, names_measures()),
-        workload(NAMES_APART, &all, names, names_measures()),
+        workload(NAMES_APART, &all, names, not_plotted(names_measures())),
         workload(TRIP, &[Wheellock, Old, Raw, Redisson], &[4, 64], trip_measures()),
         workload(HOT, &clients, hot, hot_measures()),
-        workload(HOT_APART, &clients, hot, hot_measures()),
+        workload(HOT_APART, &clients, hot, not_plotted(hot_measures())),
         workload(HOT_WORK, &clients, hot, hot_measures()),
         workload(STRANGER_RUST, &beside, &[BESIDE], stranger_measures()),
         workload(STRANGER_JAVA, &beside, &[BESIDE], stranger_measures()),
@@ -105,6 +105,10 @@ fn names_measures() -> Vec<Measure> {
         Measure::new("server: processor time of a pair", "server-each", "us"),
         Measure::new("client: processor time of a pair", "client-each", "us"),
     ]
+}
+
+fn not_plotted(measures: Vec<Measure>) -> Vec<Measure> {
+    measures.into_iter().map(Measure::not_plotted).collect()
 }
 
 fn trip_measures() -> Vec<Measure> {
