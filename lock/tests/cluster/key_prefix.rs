@@ -58,7 +58,9 @@ fn all_keys_are_in_the_slot_of_the_full_name_and_a_release_wakes_waiters() {
                         found(&cluster, &list).iter().any(|one| one.starts_with(&channel))
                     });
                 }
-                let keys = found(&cluster, &["KEYS", "*"]);
+                let mut keys = found(&cluster, &["KEYS", "*"]);
+                // On a busy machine a hold may last long enough for its client to write its record.
+                keys.retain(|key| !key.starts_with("wheellock_client:"));
                 for pattern in kind.keys {
                     let beginning = with_name(pattern, &full);
                     let is_there = keys.iter().any(|key| key.starts_with(&beginning));

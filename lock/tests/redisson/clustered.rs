@@ -45,35 +45,35 @@ fn in_a_cluster_each_side_wakes_the_other() {
     let java = JAVA.thread();
     for kind in ["lock", "fenced", "write"] {
         for _ in 0..4 {
-            let name = fresh(kind);
-            let lock = || match kind {
-                "lock" => client.lock(&name),
-                "write" => client.read_write_lock(&name).write_lock(),
-                _ => client.non_reentrant_lock(&name),
+            let open = |name: &str| match kind {
+                "lock" => client.lock(name),
+                "write" => client.read_write_lock(name).write_lock(),
+                _ => client.non_reentrant_lock(name),
             };
-            let kind = if kind == "fenced" { "nonreentrant" } else { kind };
             let prefix = if kind == "write" { "redisson_rwlock" } else { "redisson_lock__channel" };
-            let channel = format!("{prefix}:{{{name}}}");
+            let kind = if kind == "fenced" { "nonreentrant" } else { kind };
 
+            let name = fresh(kind);
             java.call(kind, &name, "lock");
             thread::scope(|scope| {
                 let waiting = start(scope, || {
-                    let guard = lock().lock().unwrap();
+                    let guard = open(&name).lock().unwrap();
                     let at = now();
                     guard.unlock().unwrap();
                     at
                 });
-                wait_for_a_listener(&CLUSTER, &channel);
+                wait_for_a_listener(&CLUSTER, &format!("{prefix}:{{{name}}}"));
                 let released = java.send(kind, &name, "unlock").answer();
                 assert!(released.said.is_ok(), "{:?}", released.said);
                 let took = waiting.join().unwrap().saturating_duration_since(released.at);
                 assert!(took < AT_ONCE, "{name}: Rust was woken after {took:?}");
             });
 
-            let guard = lock().lock().unwrap();
-            wait_until("there is no subscriber", LIMIT, || listeners(&CLUSTER, &channel) == 0);
+            // Another name: to the last one our client listens for some seconds more.
+            let name = fresh(kind);
+            let guard = open(&name).lock().unwrap();
             let waiting = java.send(kind, &name, "lock");
-            wait_for_a_listener(&CLUSTER, &channel);
+            wait_for_a_listener(&CLUSTER, &format!("{prefix}:{{{name}}}"));
             guard.unlock().unwrap();
             let released = now();
             let owned = waiting.answer();

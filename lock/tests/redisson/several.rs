@@ -116,8 +116,10 @@ fn a_multi_lock_that_is_released_is_owned_by_a_waiter_of_the_other_side_at_once(
             assert!(took < AT_ONCE, "Rust owned it after {took:?}");
         });
 
-        let held = multi.lock().unwrap();
-        wait_until("there is no waiter", LIMIT, || listeners(&names) == 0);
+        // Other names: to one of the last our client listens for some seconds more.
+        let names = three();
+        let in_java = joined(&names, order);
+        let held = together(&client, &names, [1, 2, 0]).lock().unwrap();
         let waiting = java.send("multi", &in_java, "lock");
         wait_until("it waits", LIMIT, || listeners(&names) >= 1);
         held.unlock().unwrap();
