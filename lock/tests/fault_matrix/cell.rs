@@ -9,11 +9,11 @@ use wheellock::{Client, Error, LostReason};
 use crate::common::{SLACK, SOON, now, pause, timed};
 use crate::faults::{Cut, Fault, Times};
 use crate::holding::{Rival, RivalKind};
+use crate::injected_fault::InjectedFault;
 use crate::operations::Row;
 use crate::place::Place;
 use crate::sends::Sends;
 use crate::stage::{Said, Stage};
-use crate::trouble::Trouble;
 use crate::world::{Doors, Kind};
 
 /// For how long a fault that comes every time stays.
@@ -112,8 +112,8 @@ impl Cell {
         let held_before = stage.has_something();
         // A waiter may have acquired it just before it was taken away.
         let may_share = self.fault.takes_keys_away() && (held_before || row.fresh_connection);
-        let mut trouble = Trouble::new();
-        let sent = self.begin(stage, &mut trouble);
+        let mut injected = InjectedFault::new();
+        let sent = self.begin(stage, &mut injected);
         let kind = row.rival.filter(|_| held_before && !may_share);
         let mut rival = kind.map(|kind| Rival::start(stage.place, &stage.name, kind));
 
@@ -126,13 +126,13 @@ impl Cell {
             judge.fail(format!("it took {took:?}, more than {bound:?}"));
         }
         judge.keys_end_by_themselves(stage, self.fault);
-        if let Some(hits) = self.expected_hits(&trouble, &result)
-            && !comes_true(|| trouble.hits() >= Some(hits))
+        if let Some(hits) = self.expected_hits(&injected, &result)
+            && !comes_true(|| injected.hits() >= Some(hits))
         {
             judge.fail("the fault has not happened".to_owned());
         }
         if self.times == Times::First {
-            trouble.end(stage);
+            injected.end(stage);
         }
         if rival.is_none() {
             rival = row.rival.map(|kind| Rival::start(stage.place, &stage.name, kind));
@@ -143,7 +143,7 @@ impl Cell {
         });
         judge.keys_end_by_themselves(stage, self.fault);
         if self.times == Times::Every {
-            trouble.end(stage);
+            injected.end(stage);
         }
 
         let keeps = self.times == Times::First && !self.fault.takes_keys_away();
@@ -179,26 +179,26 @@ impl Cell {
     }
 
     /// Puts the fault in force. How often the operation is sent from then on, by whatever try.
-    fn begin(&self, stage: &Stage<'_>, trouble: &mut Trouble) -> impl Fn() -> usize + use<> {
+    fn begin(&self, stage: &Stage<'_>, injected: &mut InjectedFault) -> impl Fn() -> usize + use<> {
         // Before the fault: the oldest aim sees a request first.
         let sent = stage.count(self.row.sends);
         let Row { background, fresh_connection, .. } = self.row;
         let foreign = (self.row.foreign)(&stage.name);
-        let begin = |trouble: &mut Trouble| {
+        let begin = |injected: &mut InjectedFault| {
             stage.window_ends.set(now() + WINDOW);
-            trouble.begin(stage, self, &foreign);
+            injected.begin(stage, self, &foreign);
         };
         if self.fault != Fault::Refused || fresh_connection {
-            begin(trouble);
+            begin(injected);
         } else if background {
-            begin(trouble);
+            begin(injected);
             stage.proxy().cut_all();
         } else {
             // The operation itself is to make the connection, so the open ones are used up.
             stage.proxy().refuse(true);
             stage.proxy().cut_all();
             assert!(stage.client.lock("probe").is_locked().is_err(), "nothing can be reached");
-            begin(trouble);
+            begin(injected);
             stage.proxy().refuse(false);
         }
         // Whatever it took to get here does not count.
@@ -207,8 +207,12 @@ impl Cell {
     }
 
     /// How often the fault must have happened at least, if that is known.
-    fn expected_hits(&self, trouble: &Trouble, result: &Result<Said, Error>) -> Option<usize> {
-        trouble.hits()?;
+    fn expected_hits(
+        &self,
+        injected: &InjectedFault,
+        result: &Result<Said, Error>,
+    ) -> Option<usize> {
+        injected.hits()?;
         let by_hash = matches!(self.row.sends, Sends::Script(_));
         match self.fault {
             Fault::NoScript if self.times == Times::Every && !by_hash => None,

@@ -16,12 +16,12 @@ mod cell;
 mod commands;
 mod faults;
 mod holding;
+mod injected_fault;
 mod operations;
 mod place;
 mod sends;
 mod stage;
 mod table;
-mod trouble;
 mod world;
 
 use std::collections::BTreeSet;

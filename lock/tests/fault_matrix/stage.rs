@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use wheellock::{Client, ClientBuilder, Error, LostReason, PermitId};
-use wheellock_fixture::{Fault as Spoil, Proxy, Request};
+use wheellock_fixture::{Fault as ProxyFault, Proxy, Request};
 
 use crate::cell::WINDOW;
 use crate::common::{now, pause};
@@ -92,7 +92,7 @@ impl<'a> Stage<'a> {
                 counted.fetch_add(usize::from(is_it(request)), Ordering::Relaxed);
                 false
             };
-            door.on(count, Spoil::PassOn).always();
+            door.on(count, ProxyFault::PassOn).always();
         }
         move || sent.load(Ordering::Relaxed)
     }

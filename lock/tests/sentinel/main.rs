@@ -5,10 +5,10 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod fake;
+mod silent;
 mod switch;
 #[cfg(feature = "tls")]
 mod tls;
-mod trouble;
 
 use std::net::{SocketAddr, TcpListener};
 use std::thread;

@@ -1,16 +1,16 @@
 //! What only a client in a cluster sends, and faults of its locks at a node.
 
 use wheellock::Error;
-use wheellock_fixture::Fault as Spoil;
+use wheellock_fixture::Fault as ProxyFault;
 
 use super::connections::{connect, subscribe, unsubscribe};
 use super::locks::{drop_guard, hold, hold_knowing, take};
 use super::{Row, answered, release};
 use crate::faults::Fault;
 use crate::holding::RivalKind;
+use crate::injected_fault::elsewhere;
 use crate::sends::Sends::{Command, Script};
 use crate::stage::{Said, Stage};
-use crate::trouble::elsewhere;
 use crate::world::{Door, Kind};
 
 const FAMILY: &str = "In a cluster";
@@ -60,8 +60,8 @@ pub(super) const ROWS: &[Row] = &[
 /// Takes a lock that is on its way: the node that was asked sends every try to the other door.
 fn ask(stage: &Stage<'_>) -> Result<Said, Error> {
     let answer = Fault::Ask.answer(stage.place.kind, &elsewhere(stage, Door::Other));
-    let spoil = Spoil::AnswerInstead(answer.unwrap_or_default().into_bytes());
-    let on_its_way = stage.doors.server.on(Script("acquire").matcher(), spoil).always();
+    let proxy_fault = ProxyFault::AnswerInstead(answer.unwrap_or_default().into_bytes());
+    let on_its_way = stage.doors.server.on(Script("acquire").matcher(), proxy_fault).always();
     let taken = take(stage);
     on_its_way.withdraw();
     taken

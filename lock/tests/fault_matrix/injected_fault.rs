@@ -5,7 +5,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use wheellock_fixture::{Aim, Fault as Spoil, Request, Server};
+use wheellock_fixture::{Aim, Fault as ProxyFault, Request, Server};
 
 use crate::cell::Cell;
 use crate::common::SLACK;
@@ -16,11 +16,11 @@ use crate::stage::Stage;
 use crate::world::{Door, Doors, Kind, World};
 
 /// A fault that happens from now on.
-pub(crate) struct Trouble {
+pub(crate) struct InjectedFault {
     aims: Vec<Aim>,
     /// What changed on the server or at the proxy's entrance, to be undone.
     undo: Option<Undo>,
-    hand: Option<Hand>,
+    reaction: Option<Reaction>,
 }
 
 #[derive(Clone, Debug)]
@@ -31,55 +31,55 @@ enum Undo {
     Entrance,
 }
 
-/// A thread that does its part when the operation arrives.
-struct Hand {
+/// A thread that does something to the server when the operation arrives.
+struct Reaction {
     stop: Sender<()>,
     thread: JoinHandle<()>,
 }
 
-/// How often a hand looks.
+/// How often a reaction looks.
 const BETWEEN_TWO_LOOKS: Duration = Duration::from_millis(3);
 
-impl Trouble {
+impl InjectedFault {
     /// Before it is in force.
     pub(crate) fn new() -> Self {
-        Self { aims: Vec::new(), undo: None, hand: None }
+        Self { aims: Vec::new(), undo: None, reaction: None }
     }
 
     /// Puts it in force. `foreign` is the key that holds something else under [`Fault::WrongType`].
     pub(crate) fn begin(&mut self, stage: &Stage<'_>, cell: &Cell, foreign: &str) {
         let Cell { row: Row { sends, before, .. }, fault, times, cut } = *cell;
         let (kind, elsewhere) = (stage.place.kind, elsewhere(stage, Door::Other));
-        let spoil = match (fault, fault.answer(kind, &elsewhere)) {
+        let proxy_fault = match (fault, fault.answer(kind, &elsewhere)) {
             (Fault::NoScript, _) if times == Times::First => {
                 stage.place.command(&["SCRIPT", "FLUSH"]);
-                Spoil::PassOn
+                ProxyFault::PassOn
             }
             (Fault::NoScript, Some(answer)) => {
                 // No server says so of a whole script.
                 let is_it = sends.matcher();
                 let by_hash =
                     move |request: &Request| request.name() == "EVALSHA" && is_it(request);
-                let spoil = Spoil::AnswerInstead(answer.into_bytes());
-                self.aims.push(stage.proxy().on(by_hash, spoil).always());
+                let proxy_fault = ProxyFault::AnswerInstead(answer.into_bytes());
+                self.aims.push(stage.proxy().on(by_hash, proxy_fault).always());
                 return;
             }
-            (_, Some(answer)) => Spoil::AnswerInstead(answer.into_bytes()),
-            (Fault::RequestDropped, _) => Spoil::DropRequest,
-            (Fault::ReplyDropped, _) => Spoil::SwallowReply,
-            (Fault::Delayed, _) => Spoil::DelayRequest(cell.row.timeout() * 2),
+            (_, Some(answer)) => ProxyFault::AnswerInstead(answer.into_bytes()),
+            (Fault::RequestDropped, _) => ProxyFault::DropRequest,
+            (Fault::ReplyDropped, _) => ProxyFault::SwallowReply,
+            (Fault::Delayed, _) => ProxyFault::DelayRequest(cell.row.timeout() * 2),
             (Fault::Cut, _) => match cut {
-                Cut::After(bytes) => Spoil::CutReplyAfter(bytes),
-                Cut::BeforeEnd(bytes) => Spoil::CutReplyBeforeEnd(bytes),
+                Cut::After(bytes) => ProxyFault::CutReplyAfter(bytes),
+                Cut::BeforeEnd(bytes) => ProxyFault::CutReplyBeforeEnd(bytes),
             },
-            (Fault::ResetBefore, _) => Spoil::ResetBeforeRequest,
-            (Fault::ResetAfter, _) => Spoil::ResetBeforeReply,
-            (Fault::HalfOpen, _) => Spoil::Vanish,
-            (Fault::Restarted, _) => Spoil::HoldRequest,
+            (Fault::ResetBefore, _) => ProxyFault::ResetBeforeRequest,
+            (Fault::ResetAfter, _) => ProxyFault::ResetBeforeReply,
+            (Fault::HalfOpen, _) => ProxyFault::Vanish,
+            (Fault::Restarted, _) => ProxyFault::HoldRequest,
             (Fault::Refused, _) => return self.refuse(stage, times),
             // It would be tried again at once, so it is over before the answer is there.
-            (Fault::ReadOnly, _) if times == Times::First => Spoil::HoldReply,
-            _ => Spoil::PassOn,
+            (Fault::ReadOnly, _) if times == Times::First => ProxyFault::HoldReply,
+            _ => ProxyFault::PassOn,
         };
         let undo = match fault {
             Fault::OutOfMemory => {
@@ -104,7 +104,7 @@ impl Trouble {
         let is_meant = move |request: &Request| {
             is_it(request) || is_before.as_ref().is_some_and(|is_before| is_before(request))
         };
-        let aim = stage.proxy().on(is_meant, spoil);
+        let aim = stage.proxy().on(is_meant, proxy_fault);
         let aim = if times == Times::Every { aim.always() } else { aim };
         self.aims.push(aim.clone());
         if times == Times::Every && fault.sends_elsewhere() && stage.row.door == Door::Server {
@@ -118,16 +118,16 @@ impl Trouble {
             let restart = move |aim: &Aim, stopped: &Receiver<()>| {
                 restart_at_each(aim, (&world, &doors, door), pause, stopped);
             };
-            self.hand = Some(Hand::start(aim, restart));
+            self.reaction = Some(Reaction::start(aim, restart));
         } else if let (Fault::ReadOnly, Times::First, Some(undo)) = (fault, times, undo.clone()) {
             let world = stage.place.world();
-            let hand = Hand::start(aim, move |aim, stopped| {
+            let reaction = Reaction::start(aim, move |aim, stopped| {
                 if wait_for_hit(aim, 1, stopped) {
                     undo.on(world.server());
                     aim.deliver();
                 }
             });
-            self.hand = Some(hand);
+            self.reaction = Some(reaction);
         }
         self.undo = undo;
     }
@@ -137,8 +137,8 @@ impl Trouble {
         let Some(other) = &stage.doors.other else { return };
         let back = elsewhere(stage, Door::Server);
         if let Some(answer) = cell.fault.answer(stage.place.kind, &back) {
-            let spoil = Spoil::AnswerInstead(answer.into_bytes());
-            self.aims.push(other.on(cell.row.sends.matcher(), spoil).always());
+            let proxy_fault = ProxyFault::AnswerInstead(answer.into_bytes());
+            self.aims.push(other.on(cell.row.sends.matcher(), proxy_fault).always());
         }
     }
 
@@ -160,8 +160,8 @@ impl Trouble {
     /// Takes it back: from now on all is well.
     pub(crate) fn end(&mut self, stage: &Stage<'_>) {
         self.aims.iter().for_each(Aim::withdraw);
-        if let Some(hand) = self.hand.take() {
-            hand.stop();
+        if let Some(reaction) = self.reaction.take() {
+            reaction.stop();
         }
         match self.undo.take() {
             Some(Undo::Entrance) => stage.proxy().close_entrance(false),
@@ -187,18 +187,18 @@ impl Undo {
     }
 }
 
-impl Hand {
-    fn start(aim: Aim, part: impl FnOnce(&Aim, &Receiver<()>) + Send + 'static) -> Self {
+impl Reaction {
+    fn start(aim: Aim, react: impl FnOnce(&Aim, &Receiver<()>) + Send + 'static) -> Self {
         let (stop, stopped) = bounded(1);
         let thread = thread::Builder::new()
-            .name("hand".to_owned())
-            .spawn(move || part(&aim, &stopped))
+            .name("reaction".to_owned())
+            .spawn(move || react(&aim, &stopped))
             .unwrap();
         Self { stop, thread }
     }
 
     fn stop(self) {
-        // It fails when the hand has done its part.
+        // It fails when the reaction is over.
         self.stop.try_send(()).ok();
         self.thread.join().unwrap();
     }
