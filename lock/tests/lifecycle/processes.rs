@@ -80,6 +80,7 @@ fn child_role() {
         "hold nested" => hold_nested(&client),
         "take" => take(&client),
         "be stopped" => be_stopped(&client),
+        "leave a channel" => leave_a_channel(&client),
         "fork" => fork_and_go_on(&client, &url),
         "count" => count(&client),
         "enter in many threads" => enter_in_many_threads(&client, &url),
@@ -229,6 +230,32 @@ fn a_process_stopped_past_its_lease_knows_at_once_that_it_holds_nothing_and_spoi
     assert!(guard.is_held());
     assert_eq!(owners(&server, "a"), [guard.owner()]);
     guard.unlock().unwrap();
+}
+
+fn leave_a_channel(client: &Client) {
+    client.lock("a").lock().unwrap().unlock().unwrap();
+    println!("left");
+    rest()
+}
+
+#[test]
+fn a_process_that_is_stopped_again_and_again_unsubscribes_all_the_same() {
+    let server = Server::start();
+    let listeners = || {
+        let channel = ["PUBSUB", "NUMSUB", "redisson_lock__channel:{a}"];
+        server.command(&channel).array()[1].integer()
+    };
+    let guard = connect(&server).lock("a").lock().unwrap();
+    let mut process = child("leave a channel", &server, &[]);
+    wait_until("it listens", LIMIT, || listeners() == 1);
+    guard.unlock().unwrap();
+    process.wait_for_line("left", LIMIT);
+    wait_until("there is no subscriber", LIMIT, || {
+        // Each stop interrupts what its threads wait for.
+        process.pause();
+        process.resume();
+        listeners() == 0
+    });
 }
 
 #[test]
