@@ -957,7 +957,7 @@ fn a_key_that_was_overwritten_is_not_changed_by_the_release() {
 #[test]
 fn a_release_after_the_lease_reports_expiry() {
     let world = World::new();
-    let client = world.patient();
+    let client = built(world.builder().command_timeout(SOON));
     let lease = Duration::from_secs(1);
     let guard = client.lock("a").with_lease(lease).lock().unwrap();
     world.on(Script::Release, "a", Fault::DelayRequest(lease * 2));
