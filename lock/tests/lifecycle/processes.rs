@@ -122,7 +122,7 @@ fn hold(client: &Client) {
 fn hold_nested(client: &Client) {
     let lock = client.lock("a");
     let _watched = lock.lock().unwrap();
-    let leased = lock.with_lease(LEASE * 2).lock().unwrap();
+    let leased = lock.with_lease(LEASE * 4).lock().unwrap();
     drop(leased);
     println!("holds");
     rest()
@@ -166,10 +166,10 @@ fn a_killed_holders_lock_lives_no_longer_than_the_longest_lease_of_its_nested_ho
     let killed_at = now();
     holder.kill();
     // The shorter lease of the outer hold did not cut the longer one of the inner.
-    assert!(time_to_live(&server, "a") > LEASE + Duration::from_millis(200));
+    assert!(time_to_live(&server, "a") > LEASE * 2);
     let guard = connect(&server).lock("a").lock().unwrap();
     let delay = since(killed_at);
-    assert!(delay < LEASE * 2 + AT_ONCE, "free after {delay:?}");
+    assert!(delay < LEASE * 4 + AT_ONCE, "free after {delay:?}");
     guard.unlock().unwrap();
 }
 
@@ -262,7 +262,7 @@ fn a_process_that_is_stopped_again_and_again_unsubscribes_all_the_same() {
 fn a_lease_counts_from_before_its_request_was_sent() {
     let server = Server::start();
     let proxy = Proxy::start(server.address());
-    let lease = LEASE * 3;
+    let lease = LEASE * 6;
     let client = connect_with_lease(&proxy.url(), lease);
     let delay = LEASE / 10;
     proxy.delay_replies(delay);
