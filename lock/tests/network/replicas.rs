@@ -261,6 +261,7 @@ fn wait_is_sent_in_the_same_write_as_the_acquire() {
         kept.deliver();
         assert_eq!(taking.join().unwrap(), Err(too_few(1, 0)));
     });
+    settle(&client);
     assert!(!world.exists("a"));
 }
 
