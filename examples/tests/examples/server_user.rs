@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const LEASE: Duration = Duration::from_secs(3);
 
 /// For waits that time out.
-const SHORT: Duration = Duration::from_millis(300);
+const SHORT: Duration = Duration::from_millis(700);
 
 /// The commands that scripts do not call: to connect, to run scripts, and to subscribe. The command
 /// that publishes is an argument of a script.

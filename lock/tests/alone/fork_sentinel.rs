@@ -9,6 +9,8 @@ use wheellock_fixture::{Sentinels, wait_until};
 
 const SOON: Duration = Duration::from_secs(30);
 const LEASE: Duration = Duration::from_secs(600);
+/// Longer than all together that the parent may do before it waits for the child.
+const LATER: Duration = Duration::from_secs(120);
 
 #[test]
 fn a_forked_client_follows_the_master_on_its_own_connections() {
@@ -24,12 +26,12 @@ fn a_forked_client_follows_the_master_on_its_own_connections() {
 
     // The last handle of each process.
     let mut client = Some(client);
-    let child = Child::doing(SOON, || {
+    let child = Child::doing(LATER + SOON, || {
         let client = client.take().unwrap();
         assert!(client.lock("kept").try_lock().unwrap().is_none());
         let own = client.lock("own").with_lease(LEASE).lock().unwrap();
         // Nothing is called meanwhile: the child's own thread finds it out.
-        assert_eq!(own.lost().recv_timeout(SOON), Ok(LostReason::Deleted));
+        assert_eq!(own.lost().recv_timeout(LATER), Ok(LostReason::Deleted));
         let own = client.lock("own").lock().unwrap();
         own.unlock().unwrap();
         drop(client);

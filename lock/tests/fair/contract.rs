@@ -115,7 +115,7 @@ on_both_stores! {
     fn a_waiter_that_gives_up_leaves_the_queue_before_it_returns(world: &World) {
         let (holder, waiter) = (world.client(), world.client());
         let guard = holder.fair_lock("a").lock().unwrap();
-        let wait = Duration::from_millis(400);
+        let wait = Duration::from_millis(700);
         assert!(waiter.fair_lock("a").try_lock_for(wait).unwrap().is_none());
         let (cancel, cancelled) = bounded(1);
         thread::scope(|scope| {

@@ -223,7 +223,7 @@ fn removing_dead_waiters_wakes_the_next_if_the_lock_is_free() {
     thread::scope(|scope| {
         let waiting = start(scope, || take(&waiter, "a"));
         // When it came and when it listened; for some seconds it sleeps now.
-        wait_until("it asked twice", SOON, || scripts(&server) == before + 2);
+        wait_until("it asked twice", SOON, || scripts(&server) >= before + 2);
         server.command(&["ZADD", &deadlines("a"), "1", "dead:1", "1", "dead:2"]);
         assert!(client.fair_lock("a").try_lock().unwrap().is_none());
         let ((), took) = timed(|| waiting.join().unwrap());
@@ -294,7 +294,7 @@ fn d6_a_copy_that_arrives_after_its_not_after_does_not_queue() {
     let world = World::new();
     let guard = world.rival().fair_lock("a").lock().unwrap();
     let kept = world.keep_back(Script::FairAcquire, "a");
-    let outcome = world.client().fair_lock("a").try_lock_for(TIMEOUT * 3);
+    let outcome = world.client().fair_lock("a").try_lock_for(TIMEOUT * 6);
     assert!(matches!(outcome, Ok(None)), "{outcome:?}");
     wait_for_no_trace(&world.server, "a");
     assert!(is_late(&kept.deliver_late(&world)));

@@ -95,7 +95,7 @@ on_all_stores! {
             assert!(matches!(never(&job(&other), "noon"), Ok(RunOutcome::RunningElsewhere)));
             let own = never(&job(&client), "noon");
             assert!(matches!(own, Ok(RunOutcome::RunningElsewhere)), "{own:?}");
-            let wait = Wait::at_most(Duration::from_millis(50));
+            let wait = Wait::at_most(Duration::from_millis(700));
             let waited: Result<Outcome, _> =
                 job(&other).run_once_with("noon", wait, |_| unreachable!("it must not run"));
             assert!(matches!(waited, Ok(RunOutcome::RunningElsewhere)), "{waited:?}");

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::common::built;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use hashed_wheel::Parker;
 use wheellock::{Client, Clock, Error, LockGuard, LostReason, ManualClock, Memory, SystemClock};
@@ -20,7 +21,7 @@ fn exists(server: &Server, key: &str) -> bool {
 }
 
 fn connect(url: &str) -> Client {
-    Client::builder().url(url).command_timeout(Duration::from_secs(1)).build().unwrap()
+    built(Client::builder().url(url).command_timeout(Duration::from_secs(3)))
 }
 
 #[test]
@@ -46,8 +47,8 @@ fn the_last_handle_waits_at_most_5_s_for_pending_releases() {
     drop(guards);
     wait_until("all releases are queued", LIMIT, || client.stats().queued_releases == 2000);
     proxy.refuse(false);
-    // A hundred in each round: ten seconds for all of them. One round may last for one second.
-    proxy.delay_replies(Duration::from_millis(500));
+    // A hundred in each round: eight seconds for all of them. One round may last for one second.
+    proxy.delay_replies(Duration::from_millis(400));
     let start = SystemClock.now();
     drop(client);
     let took = SystemClock.now() - start;

@@ -80,6 +80,7 @@ fn child_role() {
         "hold nested" => hold_nested(&client),
         "take" => take(&client),
         "be stopped" => be_stopped(&client),
+        "leave a channel" => leave_a_channel(&client),
         "fork" => fork_and_go_on(&client, &url),
         "count" => count(&client),
         "enter in many threads" => enter_in_many_threads(&client, &url),
@@ -121,7 +122,7 @@ fn hold(client: &Client) {
 fn hold_nested(client: &Client) {
     let lock = client.lock("a");
     let _watched = lock.lock().unwrap();
-    let leased = lock.with_lease(LEASE * 2).lock().unwrap();
+    let leased = lock.with_lease(LEASE * 4).lock().unwrap();
     drop(leased);
     println!("holds");
     rest()
@@ -165,10 +166,10 @@ fn a_killed_holders_lock_lives_no_longer_than_the_longest_lease_of_its_nested_ho
     let killed_at = now();
     holder.kill();
     // The shorter lease of the outer hold did not cut the longer one of the inner.
-    assert!(time_to_live(&server, "a") > LEASE + Duration::from_millis(200));
+    assert!(time_to_live(&server, "a") > LEASE * 2);
     let guard = connect(&server).lock("a").lock().unwrap();
     let delay = since(killed_at);
-    assert!(delay < LEASE * 2 + AT_ONCE, "free after {delay:?}");
+    assert!(delay < LEASE * 4 + AT_ONCE, "free after {delay:?}");
     guard.unlock().unwrap();
 }
 
@@ -231,11 +232,37 @@ fn a_process_stopped_past_its_lease_knows_at_once_that_it_holds_nothing_and_spoi
     guard.unlock().unwrap();
 }
 
+fn leave_a_channel(client: &Client) {
+    client.lock("a").lock().unwrap().unlock().unwrap();
+    println!("left");
+    rest()
+}
+
+#[test]
+fn a_process_that_is_stopped_again_and_again_unsubscribes_all_the_same() {
+    let server = Server::start();
+    let listeners = || {
+        let channel = ["PUBSUB", "NUMSUB", "redisson_lock__channel:{a}"];
+        server.command(&channel).array()[1].integer()
+    };
+    let guard = connect(&server).lock("a").lock().unwrap();
+    let mut process = child("leave a channel", &server, &[]);
+    wait_until("it listens", LIMIT, || listeners() == 1);
+    guard.unlock().unwrap();
+    process.wait_for_line("left", LIMIT);
+    wait_until("there is no subscriber", LIMIT, || {
+        // Each stop interrupts what its threads wait for.
+        process.pause();
+        process.resume();
+        listeners() == 0
+    });
+}
+
 #[test]
 fn a_lease_counts_from_before_its_request_was_sent() {
     let server = Server::start();
     let proxy = Proxy::start(server.address());
-    let lease = LEASE * 3;
+    let lease = LEASE * 6;
     let client = connect_with_lease(&proxy.url(), lease);
     let delay = LEASE / 10;
     proxy.delay_replies(delay);

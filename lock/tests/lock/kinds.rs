@@ -134,7 +134,7 @@ on_all_stores! {
         let lock = one.simple_lock("a");
         let guard = lock.lock().unwrap();
         assert!(lock.try_lock().unwrap().is_none());
-        assert!(lock.try_lock_for(Duration::from_millis(400)).unwrap().is_none());
+        assert!(lock.try_lock_for(Duration::from_millis(700)).unwrap().is_none());
         assert!(other.simple_lock("a").try_lock().unwrap().is_none());
         assert!(!is_free(&lock));
         assert_eq!(lock.lock().map(drop), Err(Error::AlreadyHeld { name: "a".to_owned() }));
@@ -144,7 +144,7 @@ on_all_stores! {
 
     fn a_thread_that_waits_for_its_own_simple_lock_gets_it_after_the_lease(world: &World) {
         let client = world.client();
-        let lock = client.simple_lock("a").with_lease(Duration::from_millis(500));
+        let lock = client.simple_lock("a").with_lease(Duration::from_secs(1));
         let first = lock.lock().unwrap();
         let second = lock.lock().unwrap();
         assert!(!first.is_held());

@@ -80,13 +80,24 @@ on_both_stores! {
         let (client, rival) = (world.client(), world.client());
         let _held = rival.lock("b").lock().unwrap();
         let both = over(&locks(&client, &["a", "b", "c"]));
-        assert!(both.try_lock().unwrap().is_none());
-        assert!(!world.is_there("a") && !world.is_there("c"));
-        let (none, took) = timed(|| both.try_lock_for(Duration::from_millis(300)).unwrap());
-        assert!(none.is_none());
-        assert!(took >= Duration::from_millis(295) && took < Duration::from_millis(300) + SLACK, "{took:?}");
-        assert!(!world.is_there("a") && !world.is_there("c"));
-        assert_eq!(client.stats().held, 0);
+        let wait = Duration::from_millis(700);
+        for waits in [false, true] {
+            // On a machine that stands still for a moment, a release is left to the background.
+            wait_until("it is released in time", SOON, || {
+                if waits {
+                    let (none, took) = timed(|| both.try_lock_for(wait).unwrap());
+                    assert!(none.is_none());
+                    assert!(took >= wait * 49 / 50 && took < wait + SLACK, "{took:?}");
+                } else {
+                    assert!(both.try_lock().unwrap().is_none());
+                }
+                assert_eq!(client.stats().held, 0);
+                let is_released = client.stats().queued_releases == 0;
+                settle(&client);
+                assert!(!world.is_there("a") && !world.is_there("c"));
+                is_released
+            });
+        }
     }
 
     fn one_of_them_alone_excludes_all_of_them_and_is_excluded(world: &World) {
@@ -335,9 +346,11 @@ fn waiting_for_a_missing_lock_asks_the_server_seldom() {
         wait_until("it waits", SOON, || client.stats().waiters > 0);
         pause(Duration::from_millis(200));
         let before = server.command_calls("evalsha");
-        pause(Duration::from_secs(2));
-        let asked = server.command_calls("evalsha") - before;
-        assert!(asked <= 4, "{asked} scripts in two seconds");
+        let (asked, took) = timed(|| {
+            pause(Duration::from_secs(2));
+            server.command_calls("evalsha") - before
+        });
+        assert!(u128::from(asked) <= took.as_millis() / 500 + 1, "{asked} scripts in {took:?}");
         drop(held);
         waiter.join().unwrap();
     });

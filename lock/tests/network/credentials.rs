@@ -130,7 +130,7 @@ fn a_connection_that_lost_its_authentication_is_replaced() {
 #[test]
 fn a_refused_static_password_is_an_error_and_reconnects() {
     let world = World::new();
-    let client = world.client();
+    let client = world.patient();
     client.lock("a").lock().unwrap().unlock().unwrap();
     let accepted = world.proxy.accepted();
     world.on(Script::Acquire, "a", noauth());

@@ -113,15 +113,21 @@ fn all_are_granted<S: Deref<Target = Server>>(client: &Client, home: impl Fn(&st
 /// Nothing is granted, and what was is given back before the caller knows.
 fn all_are_refused(client: &Client, masters: &[impl Deref<Target = Server>]) {
     for kind in KINDS {
-        let (taken, took) = timed(|| (kind.take)(client));
-        assert_eq!(taken, Err(TOO_FEW), "{}", kind.word);
-        // A command timeout is longer.
-        let most = SHORT * 2 + Duration::from_secs(2);
-        assert!(took >= SHORT && took < most, "{} took {took:?}", kind.word);
-        let left: Vec<String> = masters.iter().flat_map(|master| left_at(master)).collect();
-        assert!(left.is_empty(), "{}: {left:?}", kind.word);
-        let stats = client.stats();
-        assert_eq!((stats.held, stats.queued_releases, stats.waiters), (0, 0, 0));
+        // On a machine that stands still for a moment, a release is left to the background.
+        wait_until("it is released in time", SOON, || {
+            let (taken, took) = timed(|| (kind.take)(client));
+            assert_eq!(taken, Err(TOO_FEW), "{}", kind.word);
+            // A command timeout is longer.
+            let most = SHORT * 2 + Duration::from_secs(2);
+            assert!(took >= SHORT && took < most, "{} took {took:?}", kind.word);
+            let is_released = client.stats().queued_releases == 0;
+            settle(client);
+            let left: Vec<String> = masters.iter().flat_map(|master| left_at(master)).collect();
+            assert!(left.is_empty(), "{}: {left:?}", kind.word);
+            let stats = client.stats();
+            assert_eq!((stats.held, stats.waiters), (0, 0));
+            is_released
+        });
     }
     assert_eq!(client.semaphore("semaphore").available_permits(), Ok(2));
     assert_eq!(client.expirable_semaphore("permits").available_permits(), Ok(2));

@@ -1,14 +1,17 @@
 //! No password and no key is in what a program prints: settings, clients, errors, events.
 
 use std::fmt::Debug;
+use std::time::Duration;
 
-use crate::common::{TIMEOUT, World};
+use crate::common::World;
 use wheellock::{Client, ClientBuilder, Credentials, Error};
 use wheellock_fixture::{Fault, Server};
 
 /// With letters that a URL has to write in another way.
 const SECRET: &str = "s3cret/#?";
 const IN_URL: &str = "s3cret%2F%23%3F";
+/// The command timeout: long enough for a server that answers, on a busy machine.
+const PATIENT: Duration = Duration::from_secs(2);
 
 /// What the program may print of it, and what it must not.
 fn look_at(what: &impl Debug) {
@@ -18,7 +21,7 @@ fn look_at(what: &impl Debug) {
 
 /// Builds a client, and looks at all that comes of it. Gives back what does.
 fn built(builder: ClientBuilder) -> Result<Client, Error> {
-    let builder = builder.command_timeout(TIMEOUT);
+    let builder = builder.command_timeout(PATIENT);
     look_at(&builder);
     let built = builder.build();
     match &built {

@@ -279,7 +279,7 @@ fn a_release_whose_reply_is_lost_was_done() {
 #[test]
 fn a_release_that_arrives_late_does_not_end_the_next_read_hold_under_the_same_write_hold() {
     let world = World::new();
-    let client = world.client();
+    let client = world.retrying();
     let writing = write(&client).lock().unwrap();
     let first = read(&client).lock().unwrap();
     let aim = world.proxy.on(script(&world, READ_RELEASE), Fault::HoldRequest);
@@ -296,7 +296,7 @@ fn a_release_that_arrives_late_does_not_end_the_next_read_hold_under_the_same_wr
 #[test]
 fn an_acquire_that_arrives_after_its_release_leaves_no_reader_behind() {
     let world = World::new();
-    let client = world.client();
+    let client = world.retrying();
     let aim = world.proxy.on(script(&world, READ), Fault::HoldRequest);
     let guard = read(&client).lock().unwrap();
     aim.wait_for_hit(SOON);

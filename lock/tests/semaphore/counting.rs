@@ -204,7 +204,7 @@ on_all_stores! {
 
     fn a_wait_ends_on_time(world: &World) {
         let semaphore = with_permits(&world.client(), 1);
-        let wait = Duration::from_millis(150);
+        let wait = Duration::from_millis(700);
         let (taken, took) = timed(|| semaphore.try_acquire_for(2, wait).unwrap());
         assert!(!taken && took >= wait && took < wait + SLACK, "{taken} after {took:?}");
         let (taken, took) = timed(|| semaphore.try_acquire_with(2, now() + wait).unwrap());
@@ -223,7 +223,7 @@ on_all_stores! {
                 .spawn(|| semaphore.try_acquire_with(1, Wait::at_most(SOON * 6).or_cancelled(&cancelled)).unwrap_err());
             let other = scope.spawn(|| semaphore.acquire(1).unwrap_err());
             wait_for_waiters(&client, 3);
-            assert!(!semaphore.try_acquire_with(1, Wait::at_most(AT_ONCE / 16).or_cancelled(&cancelled)).unwrap());
+            assert!(!semaphore.try_acquire_with(1, Wait::at_most(AT_ONCE).or_cancelled(&cancelled)).unwrap());
             cancel.send(()).unwrap();
             assert!(matches!(one.join().unwrap(), Error::Cancelled { name } if name == "a"));
             assert!(matches!(timed.join().unwrap(), Error::Cancelled { name } if name == "a"));

@@ -370,17 +370,25 @@ fn the_waiters_of_one_client_are_served_in_order() {
 }
 
 /// Measures five waits that come to nothing. Answers how late they usually end; not one may end
-/// early.
-fn lateness(wait: Duration, mut run: impl FnMut(Duration)) -> Duration {
-    let late = (0..5)
-        .map(|_| {
-            let start = now();
-            run(wait);
-            let took = since(start);
-            assert!(took >= wait, "a wait of {wait:?} ended early, after {took:?}");
-            took.saturating_sub(wait)
-        })
-        .collect();
+/// early. One without an answer does not count: a busy machine may take longer for it.
+fn lateness(
+    wait: Duration,
+    mut run: impl FnMut(Duration) -> Result<Option<LockGuard>, Error>,
+) -> Duration {
+    let mut late = Vec::new();
+    wait_until("five waits were answered", LIMIT, || {
+        let start = now();
+        match run(wait) {
+            Ok(guard) => {
+                assert!(guard.is_none());
+                let took = since(start);
+                assert!(took >= wait, "a wait of {wait:?} ended early, after {took:?}");
+                late.push(took.saturating_sub(wait));
+            }
+            Err(error) => assert!(error.is_retryable(), "{error}"),
+        }
+        late.len() == 5
+    });
     middle(late)
 }
 
@@ -392,13 +400,9 @@ fn a_timed_wait_ends_on_time() {
     let lock = waiter.lock("a");
     for millis in [1, 20, 150, 350] {
         let wait = Duration::from_millis(millis);
-        let late = lateness(wait, |wait| {
-            assert!(lock.try_lock_for(wait).unwrap().is_none());
-        });
+        let late = lateness(wait, |wait| lock.try_lock_for(wait));
         assert!(late < Duration::from_millis(200), "try_lock_for({wait:?}) was late by {late:?}");
-        let late = lateness(wait, |wait| {
-            assert!(lock.try_lock_until(now() + wait).unwrap().is_none());
-        });
+        let late = lateness(wait, |wait| lock.try_lock_until(now() + wait));
         assert!(late < Duration::from_millis(200), "try_lock_until({wait:?}) was late by {late:?}");
     }
 }

@@ -157,8 +157,7 @@ impl Actors {
     fn put_deadline(&mut self, name: usize, member: &str, steps: u32) {
         let key = parsed(name).queue_deadlines();
         let away = i64::try_from((STEP * steps + STEP / 2).as_millis()).unwrap();
-        let time = self.worlds.server.command(&["TIME"]).texts();
-        let on_server = (time[0].parse::<i64>().unwrap() * 1000 + away).to_string();
+        let on_server = (self.worlds.follow_the_server() + away).to_string();
         drop(self.worlds.server.command(&["ZADD", &key, &on_server, member]));
         let in_memory = self.worlds.keyspace.now().0 + away;
         let _set = self.worlds.keyspace.sorted_set(&key, member.as_bytes(), in_memory);

@@ -1,9 +1,9 @@
 //! Two worlds side by side, a server and a keyspace in memory: each operation runs in both, and its
 //! reply, its messages and what is stored must be the same.
 //!
-//! Replies that carry time may differ by what the history took. Time passes on the server by
-//! shortening every key's time to live, and by bringing near the moments in sorted sets, so that an
-//! hour is over at once there too.
+//! Replies that carry time may differ by what the operation took: the clock in memory follows the
+//! server's. Time passes on the server by shortening every key's time to live, and by bringing near
+//! the moments in sorted sets, so that an hour is over at once there too.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::ops::operation::{Argument, CommandKind, Operation, Request, WRITE};
 use crate::ops::request::RequestId;
 use crate::ops::value::{ServerTime, Value};
 
-/// Leases and steps are whole tens of seconds: far more than a history takes, so no time to live
+/// Leases and steps are whole tens of seconds: far more than an operation takes, so no time to live
 /// comes out on the other side of a comparison.
 pub(crate) const STEP: Duration = Duration::from_secs(10);
 const TOLERANCE_MILLIS: i64 = 5000;
@@ -46,7 +46,10 @@ pub(crate) struct Worlds {
     pub(crate) server: RawConnection,
     listener: RawConnection,
     pub(crate) keyspace: Keyspace,
+    /// Without the time that has really passed.
     now: i64,
+    /// When the history began, by the server's clock.
+    began: i64,
     /// Every key that a history may touch.
     keys: Vec<String>,
     /// Draws the names of requests.
@@ -108,9 +111,11 @@ impl Worlds {
             listener,
             keyspace: Keyspace::default(),
             now: 1_000_000_000_000,
+            began: 0,
             keys,
             requests: ClientId::random(),
         };
+        worlds.began = worlds.server_time();
         worlds.pass(Duration::ZERO);
         worlds
     }
@@ -123,8 +128,9 @@ impl Worlds {
         late: bool,
     ) -> Result<(), TestCaseError> {
         let away = if late { -60_000 } else { 3_600_000 };
+        let server_now = self.follow_the_server();
+        let not_after = ServerTime(server_now + away);
         let in_memory = operation.run(&mut self.keyspace, ServerTime(self.now + away));
-        let not_after = ServerTime(self.server_time() + away);
         let on_server = self.send(operation, not_after);
         prop_assert!(
             same(&in_memory, &on_server),
@@ -181,9 +187,18 @@ impl Worlds {
         }
     }
 
+    /// The server's clock, in milliseconds.
     fn server_time(&mut self) -> i64 {
         let time = self.server.command(&["TIME"]).texts();
-        time[0].parse::<i64>().unwrap() * 1000
+        let [seconds, micros] = [0, 1].map(|part: usize| time[part].parse::<i64>().unwrap());
+        seconds * 1000 + micros / 1000
+    }
+
+    /// Sets the clock in memory to what has passed on the server. Answers the server's.
+    pub(crate) fn follow_the_server(&mut self) -> i64 {
+        let server_now = self.server_time();
+        self.keyspace.set_now(ServerTime(self.now + server_now - self.began));
+        server_now
     }
 
     /// A request that no operation of this history had. What is recorded of it is not compared:
@@ -197,7 +212,7 @@ impl Worlds {
     pub(crate) fn pass(&mut self, time: Duration) {
         let millis = i64::try_from(time.as_millis()).unwrap();
         self.now += millis;
-        self.keyspace.set_now(ServerTime(self.now));
+        self.follow_the_server();
         for key in self.keys.clone() {
             let left = self.server.command(&["PTTL", &key]).integer();
             if left >= 0 {
@@ -243,7 +258,8 @@ impl Worlds {
 
     /// Compares what is stored.
     pub(crate) fn same_in_the_end(&mut self) -> Result<(), TestCaseError> {
-        let server_now = self.server_time();
+        let server_now = self.follow_the_server();
+        let now = self.keyspace.now().0;
         for key in self.keys.clone() {
             let kind = self.kind(&key);
             prop_assert_eq!(kind != "none", self.keyspace.exists(&key), "{} is a {}", key, kind);
@@ -294,9 +310,8 @@ impl Worlds {
                         let never = (*left_at == NEVER, *right_at == NEVER);
                         prop_assert_eq!(never.0, never.1);
                         prop_assert!(
-                            never.0 || at_about(left_at - server_now, right_at - self.now),
-                            "{key}: {left_at} of {server_now}, {right_at} of {}",
-                            self.now
+                            never.0 || at_about(left_at - server_now, right_at - now),
+                            "{key}: {left_at} of {server_now}, {right_at} of {now}",
                         );
                     }
                 }

@@ -346,19 +346,20 @@ struct Reader<'a> {
     socket: &'a Socket,
     shared: &'a Shared,
     received_at: Instant,
-    pinged: bool,
+    /// When a PING was sent, if nothing was received since.
+    pinged_at: Option<Instant>,
     /// The read timeout that the socket has now.
     read_timeout: Option<Duration>,
 }
 
 impl<'a> Reader<'a> {
     fn new(socket: &'a Socket, shared: &'a Shared) -> Self {
-        Self { socket, shared, received_at: SystemClock.now(), pinged: false, read_timeout: None }
+        Self { socket, shared, received_at: SystemClock.now(), pinged_at: None, read_timeout: None }
     }
 
     fn received(&mut self) {
         self.received_at = SystemClock.now();
-        self.pinged = false;
+        self.pinged_at = None;
     }
 
     /// Writes what is left to write, and returns how long the next read may take.
@@ -371,19 +372,21 @@ impl<'a> Reader<'a> {
         Ok(SHORTEST_READ)
     }
 
-    /// A read has ended without data.
+    /// A read has ended without data: its time is over, or a signal came, which is no sign of life.
+    /// A process that stood still has not asked for one meanwhile, and does so first.
     fn check_silence(&mut self) -> io::Result<()> {
-        let timeout = self.shared.server.command_timeout;
-        let silence = SystemClock.now().saturating_duration_since(self.received_at);
-        if silence >= timeout * 2 {
+        let now = SystemClock.now();
+        let since = self.pinged_at.unwrap_or(self.received_at);
+        if now.saturating_duration_since(since) < self.shared.server.command_timeout {
+            return Ok(());
+        }
+        if self.pinged_at.is_some() {
             return Err(aborted("the server did not answer a PING"));
         }
-        if silence >= timeout && !self.pinged {
-            self.pinged = true;
-            let mut state = self.shared.state.lock();
-            state.outbox.flush();
-            state.outbox.ping();
-        }
+        self.pinged_at = Some(now);
+        let mut state = self.shared.state.lock();
+        state.outbox.flush();
+        state.outbox.ping();
         Ok(())
     }
 }
@@ -400,7 +403,6 @@ impl Read for Reader<'_> {
             // 2. Read, until data comes or the timeout has passed.
             let mut socket = self.socket;
             match socket.read(buffer) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => self.received(),
                 Err(error) if is_timeout_or_signal(&error) => self.check_silence()?,
                 result => {
                     self.received();
