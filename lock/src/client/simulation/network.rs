@@ -19,6 +19,7 @@ use crate::store::redis::resp::decode::Decoder;
 pub(crate) struct Net(Arc<Mutex<State>>);
 
 struct State {
+    port: u16,
     server: Server,
     links: BTreeMap<u64, Link>,
     drawn: u64,
@@ -39,6 +40,12 @@ struct State {
     /// Until when something is wrong.
     disturbed: Option<Instant>,
 }
+
+/// Several networks with one server each, by the servers' ports.
+pub(crate) struct Servers(pub(crate) Vec<Net>);
+
+/// The port of the first server.
+pub(crate) const FIRST_PORT: u16 = 7000;
 
 /// A connection, as the server sees it.
 struct Link {
@@ -105,6 +112,12 @@ impl Network for Net {
     }
 }
 
+impl Network for Servers {
+    fn connect(&self, port: u16, peer: Peer) -> Arc<dyn Carrier> {
+        self.0[usize::from(port - FIRST_PORT)].connect(port, peer)
+    }
+}
+
 impl Carrier for LinkCarrier {
     fn carry(&self, bytes: Vec<u8>) {
         let mut state = self.net.state();
@@ -156,10 +169,11 @@ impl State {
 }
 
 impl Net {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(port: u16) -> Self {
         let now = SystemClock.now();
         let latency = [40, 400, 4000][below(3)];
         let state = State {
+            port,
             server: Server::new(now),
             links: BTreeMap::new(),
             drawn: 0,
@@ -179,6 +193,10 @@ impl Net {
     /// Never locked while another thread may run.
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.state().port
     }
 
     pub(crate) fn latency(&self) -> Duration {
@@ -313,7 +331,8 @@ impl Net {
         if words[0] != "TIME" && words[0] != "INFO" && words[0] != "PING" {
             let process = state.links.get(&link).map_or(0, |link| link.process);
             note(|| {
-                format!("server: {} of client {process} -> {value:?}", shown(words, state, now))
+                let (port, shown) = (state.port, shown(words, state, now));
+                format!("server {port}: {shown} of client {process} -> {value:?}")
             });
         }
         let is_acquire = words[0].starts_with("EVAL") && state.server.is_acquire(&words[1]);
