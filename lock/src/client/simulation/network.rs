@@ -52,14 +52,20 @@ struct Link {
     process: u8,
     peer: Peer,
     decoder: Decoder,
+    /// What is on its way to the server, in the order in which it was sent.
+    sent: VecDeque<Sent>,
     input: VecDeque<u8>,
     channels: BTreeSet<String>,
-    is_open: bool,
     /// When the last bytes of each direction arrive: bytes keep their order.
     to_server: Instant,
     to_client: Instant,
     /// It breaks after so many more bytes to the server, or to the client.
     cut: Option<(Direction, usize)>,
+}
+
+enum Sent {
+    Bytes(Vec<u8>),
+    Close,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,9 +103,9 @@ impl Network for Net {
                 process,
                 peer,
                 decoder: Decoder::new(),
+                sent: VecDeque::new(),
                 input: VecDeque::new(),
                 channels: BTreeSet::new(),
-                is_open: false,
                 to_server: arrives,
                 to_client: arrives,
                 cut: None,
@@ -120,19 +126,23 @@ impl Network for Servers {
 
 impl Carrier for LinkCarrier {
     fn carry(&self, bytes: Vec<u8>) {
-        let mut state = self.net.state();
-        let Some(arrives) = state.next_arrival(self.link, Direction::ToServer) else { return };
-        drop(state);
-        let (net, link) = (self.net.clone(), self.link);
-        at(arrives, move || net.arrive(link, bytes));
+        self.send(Sent::Bytes(bytes));
     }
 
     fn close(&self) {
+        self.send(Sent::Close);
+    }
+}
+
+impl LinkCarrier {
+    fn send(&self, sent: Sent) {
         let mut state = self.net.state();
         let Some(arrives) = state.next_arrival(self.link, Direction::ToServer) else { return };
+        let Some(link) = state.links.get_mut(&self.link) else { return };
+        link.sent.push_back(sent);
         drop(state);
         let (net, link) = (self.net.clone(), self.link);
-        at(arrives, move || net.close(link));
+        at(arrives, move || net.arrive(link));
     }
 }
 
@@ -240,8 +250,7 @@ impl Net {
     fn open(&self, link: u64) {
         let mut state = self.state();
         let is_down = state.down.is_some_and(|until| until > SystemClock.now());
-        let Some(own) = state.links.get_mut(&link) else { return };
-        own.is_open = !is_down;
+        let Some(own) = state.links.get(&link) else { return };
         let peer = own.peer.clone();
         if is_down {
             drop(state.links.remove(&link));
@@ -250,30 +259,23 @@ impl Net {
         if is_down { peer.reset() } else { peer.open() }
     }
 
-    /// The client has closed it. What it sent before is read first.
-    fn close(&self, link: u64) {
-        let mut state = self.state();
-        let hangs = state.hangs.filter(|hangs| *hangs > SystemClock.now());
-        let closed = if hangs.is_none() { state.links.remove(&link) } else { None };
-        drop(state);
-        drop(closed);
-        if let Some(hangs) = hangs {
-            let net = self.clone();
-            at(hangs, move || net.close(link));
-        }
-    }
-
-    /// Bytes arrive at the server, as far as the connection is not cut.
-    fn arrive(&self, link: u64, mut bytes: Vec<u8>) {
+    /// The next of what was sent arrives at the server, bytes as far as the connection is not cut.
+    fn arrive(&self, link: u64) {
         let now = SystemClock.now();
         let mut state = self.state();
         if let Some(hangs) = state.hangs.filter(|hangs| *hangs > now) {
             drop(state);
             let net = self.clone();
-            at(hangs, move || net.arrive(link, bytes));
+            at(hangs, move || net.arrive(link));
             return;
         }
-        let Some(own) = state.links.get_mut(&link).filter(|own| own.is_open) else { return };
+        let Some(own) = state.links.get_mut(&link) else { return };
+        let Some(Sent::Bytes(mut bytes)) = own.sent.pop_front() else {
+            let closed = state.links.remove(&link);
+            drop(state);
+            drop(closed);
+            return;
+        };
         let written = bytes.len();
         let is_cut = cut(&mut own.cut, Direction::ToServer, &mut bytes);
         own.input.extend(bytes);
@@ -414,7 +416,8 @@ impl Net {
     /// The server does nothing until then.
     pub(crate) fn hang(&self, until: Instant) {
         let mut state = self.state();
-        state.hangs = Some(until);
+        // It may hang already, and for longer.
+        state.hangs = state.hangs.max(Some(until));
         state.disturb(until);
     }
 
