@@ -10,10 +10,11 @@ mod network;
 mod process;
 mod red;
 mod server;
+mod slots;
 mod world;
 
 use crate::client::simulation::process::Limits;
-use crate::client::simulation::world::run;
+use crate::client::simulation::world::{run, run_in_cluster};
 use crate::model::simulated::{history_of, simulate};
 
 const LIMITS: Limits = Limits { clients: 2, threads: 3, rounds: 3, faults: 3 };
@@ -26,6 +27,11 @@ fn clients_keep_every_promise_whatever_goes_wrong() {
 #[test]
 fn clients_of_a_red_lock_keep_its_promises() {
     simulate(2_000, || red::run(LIMITS));
+}
+
+#[test]
+fn clients_of_a_cluster_keep_every_promise_while_the_slot_moves() {
+    simulate(1_000, || run_in_cluster(LIMITS));
 }
 
 #[test]

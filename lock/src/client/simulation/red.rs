@@ -13,7 +13,7 @@ use crate::client::simulation::faults::{
 };
 use crate::client::simulation::network::{FIRST_PORT, Net, Servers};
 use crate::client::simulation::process::{
-    COMMAND_TIMEOUT, LEASE, Limits, NAME, SLACK, check_end, finish, start,
+    COMMAND_TIMEOUT, Free, LEASE, Limits, NAME, SLACK, check_end, finish, start, url_of,
 };
 use crate::error::Error;
 use crate::hold::hold::Hold;
@@ -25,29 +25,42 @@ use crate::model::name::{LockName, Prefix};
 use crate::model::owner::LocalHolder;
 use crate::model::simulated::{Process, enter_process, note, watch};
 use crate::runtime::client_core::{ClientCore, StartMode};
+use crate::runtime::release::SHORTEST_RELEASE;
+use crate::runtime::wait::SHORTEST_CALL;
 use crate::store::redis::net::socket::set_network;
 
 const SERVERS: u16 = 3;
 /// How many of them are a majority.
 const MAJORITY: usize = 2;
-/// How much later than its limit a wait ends: a call that begins just before, and a rollback.
-const END_OF_WAIT: Duration = Duration::from_millis(60);
-/// For how long less than a majority is kept.
-const END_OF_PARTS: Duration = Duration::from_millis(600);
+/// How long each server is waited for, as a lease of nine seconds has it.
+const SERVER_TIMEOUT: Duration = Duration::from_millis(250);
+/// How long one try, a release or the drop of a guard takes: the answers, and then the rollback of a
+/// try that is not granted.
+const ONE_CALL: Duration = SERVER_TIMEOUT.saturating_mul(2);
+/// How much later than its limit a wait ends: a call that begins just before, and the release of
+/// what it was granted.
+const END_OF_WAIT: Duration = SHORTEST_CALL.saturating_add(SHORTEST_RELEASE);
+/// For how long less than a majority is kept: the watchdog looks every 10 ms.
+const END_OF_PARTS: Duration = Duration::from_millis(20).saturating_add(SLACK);
+/// The longest pause between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_millis(128);
 
 /// All clients, the servers, and what the threads do at the moment.
 #[derive(Clone)]
 struct World(Arc<Shared>);
 
 struct Shared {
-    nets: Vec<Net>,
+    servers: Servers,
     state: Mutex<State>,
     faults: usize,
 }
 
-#[derive(Default)]
 struct State {
     inside: Vec<Inside>,
+    /// The threads that wait: a number of each, its client, and since when.
+    waiting: Vec<(u64, u8, Instant)>,
+    /// Whether nobody has a hold on any server.
+    free: Free,
     /// Of those inside, since when they hold less than a majority, but something.
     parts: BTreeMap<u64, Instant>,
     pauses: Vec<Pause>,
@@ -73,12 +86,21 @@ pub(crate) fn run(limits: Limits) {
     let faults = below(limits.faults + 1);
     let nets: Vec<_> = (0..SERVERS).map(|server| Net::new(FIRST_PORT + server)).collect();
     set_network(Arc::new(Servers(nets.clone())));
-    let world = World(Arc::new(Shared { nets, state: Mutex::default(), faults }));
+    let state = State {
+        inside: Vec::new(),
+        waiting: Vec::new(),
+        free: Free::since(SystemClock.now()),
+        parts: BTreeMap::new(),
+        pauses: Vec::new(),
+        drawn: 0,
+    };
+    let servers = Servers(nets);
+    let world = World(Arc::new(Shared { servers, state: Mutex::new(state), faults }));
     let watched = world.clone();
     watch(Rc::new(move || watched.check()));
     let disturbed = world.clone();
     plan_faults(faults, move || {
-        let pause = disturb(&disturbed.0.nets, limits.clients);
+        let pause = disturb(&disturbed.0.servers.0, limits.clients);
         disturbed.state().pauses.extend(pause);
     });
     let clients = 1 + u8::try_from(below(limits.clients.into())).unwrap();
@@ -91,7 +113,8 @@ pub(crate) fn run(limits: Limits) {
     for process in processes {
         process.join().unwrap();
     }
-    check_end(&world.0.nets, faults > 0);
+    // Each server has locks of its own.
+    check_end(&world.0.servers.0, faults > 0, |net| !net.losses().is_empty());
 }
 
 impl World {
@@ -106,6 +129,7 @@ impl World {
     /// Two threads never hold the lock, unless the servers have lost more than the lock allows.
     /// What is left of a lost one is released.
     fn check(&self) {
+        self.check_waiting();
         // To look at a hold may take a lock of the client's.
         let inside = self.state().inside.clone();
         for inside in &inside {
@@ -122,6 +146,26 @@ impl World {
                 "two threads hold the red lock, of the clients {} and {}",
                 first.client,
                 second.client
+            );
+        }
+    }
+
+    /// Nobody sleeps for long while no server has a hold.
+    fn check_waiting(&self) {
+        let now = SystemClock.now();
+        let is_locked = self.0.servers.any(|server| server.is_locked(NAME, now));
+        let disturbed = self.0.servers.disturbed_until();
+        // It pauses between attempts, and then one takes some round trips. What went wrong before
+        // may keep a connection or a thread busy for a command timeout, and each in turn.
+        let busy = if self.has_faults() { COMMAND_TIMEOUT * 3 } else { SLACK };
+        let longest = LONGEST_PAUSE + self.0.servers.latency() * 10 + busy;
+        let mut state = self.state();
+        state.free.update(!is_locked, now);
+        for (_, client, since) in &state.waiting {
+            let idle = state.free.idle(now, *since, disturbed);
+            assert!(
+                idle <= longest,
+                "a thread of client {client} has waited for {idle:?} while the lock was free"
             );
         }
     }
@@ -149,7 +193,7 @@ impl World {
     fn is_excused(&self, first: &Inside, second: &Inside) -> bool {
         let now = SystemClock.now();
         let asked_at = first.asked_at.min(second.asked_at);
-        let losses = self.0.nets.iter().flat_map(Net::losses);
+        let losses = self.0.servers.losses().into_iter();
         let losses = losses.filter(|lost| *lost >= asked_at && now <= *lost + LEASE).count();
         let spare = first.servers.max(second.servers).saturating_sub(MAJORITY);
         losses > if self.0.faults == 1 { spare } else { 0 }
@@ -159,7 +203,8 @@ impl World {
     fn run_client(&self, number: u8, limits: Limits) {
         enter_process(Process(number));
         // One of the servers may be away.
-        let start = |server| start(FIRST_PORT + server, StartMode::Unconnected { eviction: None });
+        let mode = || StartMode::Unconnected { eviction: None };
+        let start = |server| start(&url_of(FIRST_PORT + server), mode());
         let cores: Arc<[_]> = (0..SERVERS).map(start).collect();
         let clients: Vec<_> =
             cores.iter().map(|core| Client::new(Arc::clone(core), Prefix::new(""))).collect();
@@ -176,7 +221,7 @@ impl World {
             thread.join().unwrap();
         }
         drop((lock, clients));
-        sleep_until_undisturbed(&self.0.nets);
+        sleep_until_undisturbed(&self.0.servers.0);
         // What was granted too late is released by then.
         sleep(COMMAND_TIMEOUT * 2);
         for core in &*cores {
@@ -216,16 +261,16 @@ impl Member {
         let (limit, result) = match below(6) {
             0 => {
                 self.note(|| "tries once".to_owned());
-                (COMMAND_TIMEOUT * 2, self.lock.try_lock())
+                (ONE_CALL, self.lock.try_lock())
             }
             1..4 => {
                 let limit = one_of(&[20, 200, 1500]) * Duration::from_millis(1);
                 self.note(|| format!("waits for {limit:?} at most"));
-                (limit + END_OF_WAIT, self.lock.try_lock_for(limit))
+                (limit + END_OF_WAIT, self.waiting(|| self.lock.try_lock_for(limit)))
             }
             _ => {
                 self.note(|| "waits".to_owned());
-                (Duration::from_secs(600), self.lock.lock().map(Some))
+                (Duration::from_secs(600), self.waiting(|| self.lock.lock().map(Some)))
             }
         };
         // Asked outside of the note: a schedule is the same whether it is recorded or not.
@@ -244,11 +289,24 @@ impl Member {
             Ok(None) => {}
             Err(error) => {
                 // Where the time is too short for an answer, there is none.
-                let latency = self.world.0.nets.iter().map(Net::latency).max();
-                let is_short = limit < latency.unwrap_or_default() * 10 + END_OF_WAIT + SLACK;
+                let latency = self.world.0.servers.latency();
+                let is_short = limit < latency * 10 + END_OF_WAIT + SLACK;
                 assert!(self.world.has_faults() || is_short, "{error}");
             }
         }
+    }
+
+    fn waiting<R>(&self, wait: impl FnOnce() -> R) -> R {
+        let number = {
+            let mut state = self.world.state();
+            state.drawn += 1;
+            let number = state.drawn;
+            state.waiting.push((number, self.client, SystemClock.now()));
+            number
+        };
+        let result = wait();
+        self.world.state().waiting.retain(|waiting| waiting.0 != number);
+        result
     }
 
     /// Is inside for a while.
@@ -280,12 +338,12 @@ impl Member {
         if below(2) == 0 {
             self.note(|| "drops its guard".to_owned());
             drop(guard);
-            self.check_time("the drop of a guard", begun, COMMAND_TIMEOUT * 2);
+            self.check_time("the drop of a guard", begun, ONE_CALL);
             return;
         }
         self.note(|| "releases it".to_owned());
         let released = guard.unlock();
-        self.check_time("the release", begun, COMMAND_TIMEOUT * 2);
+        self.check_time("the release", begun, ONE_CALL);
         if let Err(error) = released {
             self.note(|| format!("{error}"));
             assert!(self.world.has_faults(), "{error}");

@@ -3,7 +3,6 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::slice;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,10 +12,11 @@ use crate::client::client::Client;
 use crate::client::simulation::faults::{
     Pause, disturb, one_of, paused, plan_faults, sleep_until_undisturbed,
 };
-use crate::client::simulation::network::{FIRST_PORT, Net};
+use crate::client::simulation::network::{FIRST_PORT, Net, Servers};
 use crate::client::simulation::process::{
-    COMMAND_TIMEOUT, LEASE, Limits, NAME, SLACK, check_end, finish, start,
+    COMMAND_TIMEOUT, Free, LEASE, Limits, NAME, SLACK, check_end, finish, start, url_of,
 };
+use crate::client::simulation::slots::{form_cluster, move_slot};
 use crate::error::Error;
 use crate::hold::hold::Hold;
 use crate::lock::guard::{FromRawGuard, Guard, LockGuard};
@@ -53,7 +53,7 @@ enum Wanted {
 struct World(Arc<Shared>);
 
 struct Shared {
-    net: Net,
+    net: Servers,
     state: Mutex<State>,
     wanted: Wanted,
     has_faults: bool,
@@ -72,20 +72,6 @@ struct State {
     disengaged: Vec<(Engaged, Instant)>,
     /// The largest fencing token that a thread was told.
     token: u64,
-}
-
-struct Free {
-    is_free: bool,
-    since: Instant,
-}
-
-impl Free {
-    fn update(&mut self, is_free: bool, now: Instant) {
-        if !is_free || !self.is_free {
-            self.since = now;
-        }
-        self.is_free = is_free;
-    }
 }
 
 /// A thread of a client, and whether it wants to read.
@@ -122,35 +108,51 @@ struct Told {
     failed: Cell<u64>,
 }
 
-/// Runs one schedule.
+/// Runs one schedule, on one server.
 pub(crate) fn run(limits: Limits) {
+    run_on(|| Servers(vec![Net::new(FIRST_PORT)]), limits, 0);
+}
+
+/// The same in a cluster of two nodes, between which the slot of the lock moves.
+pub(crate) fn run_in_cluster(limits: Limits) {
+    let cluster = || {
+        let nets = [FIRST_PORT, FIRST_PORT + 1].map(Net::new);
+        form_cluster(&nets);
+        Servers(nets.to_vec())
+    };
+    run_on(cluster, limits, 1 + below(2));
+}
+
+fn run_on(servers: impl FnOnce() -> Servers, limits: Limits, moves: usize) {
     let faults = below(limits.faults + 1);
     let now = SystemClock.now();
     let wanted =
         one_of(&[Wanted::Plain, Wanted::Plain, Wanted::Fair, Wanted::Fenced, Wanted::ReadWrite]);
     note(|| format!("the lock is {wanted:?}"));
-    let net = Net::new(FIRST_PORT);
+    let net = servers();
     set_network(Arc::new(net.clone()));
     let state = State {
         inside: Vec::new(),
         waiting: Vec::new(),
-        free: Free { is_free: true, since: now },
-        free_for_readers: Free { is_free: true, since: now },
+        free: Free::since(now),
+        free_for_readers: Free::since(now),
         pauses: Vec::new(),
         drawn: 0,
         engaged: Vec::new(),
         disengaged: Vec::new(),
         token: 0,
     };
-    let shared = Shared { net, state: Mutex::new(state), wanted, has_faults: faults > 0 };
+    let shared = Shared { net, state: Mutex::new(state), wanted, has_faults: faults + moves > 0 };
     let world = World(Arc::new(shared));
     let watched = world.clone();
     watch(Rc::new(move || watched.check()));
     let disturbed = world.clone();
     plan_faults(faults, move || {
-        let pause = disturb(slice::from_ref(&disturbed.0.net), limits.clients);
+        let pause = disturb(&disturbed.0.net.0, limits.clients);
         disturbed.state().pauses.extend(pause);
     });
+    let moved = world.clone();
+    plan_faults(moves, move || move_slot(&moved.0.net.0));
     let clients = 1 + u8::try_from(below(limits.clients.into())).unwrap();
     let processes: Vec<_> = (0..clients)
         .map(|number| {
@@ -162,7 +164,7 @@ pub(crate) fn run(limits: Limits) {
         process.join().unwrap();
     }
     let shared = &world.0;
-    check_end(slice::from_ref(&shared.net), shared.has_faults);
+    check_end(&shared.net.0, shared.has_faults, |_| !shared.net.losses().is_empty());
 }
 
 impl World {
@@ -173,10 +175,8 @@ impl World {
     /// What must hold at any time.
     fn check(&self) {
         let now = SystemClock.now();
-        let (is_locked, is_written) = self
-            .0
-            .net
-            .with_server(|server| (server.is_locked(NAME, now), server.is_written(NAME, now)));
+        let is_locked = self.0.net.any(|server| server.is_locked(NAME, now));
+        let is_written = self.0.net.any(|server| server.is_written(NAME, now));
         let mut state = self.state();
         state.free.update(!is_locked, now);
         state.free_for_readers.update(!is_written, now);
@@ -210,9 +210,11 @@ impl World {
                 continue;
             }
             let owner = inside.hold.owner.to_string();
-            let fields = self.0.net.with_server(|server| server.fields(NAME, now));
             let is_its = |field: &str| field.strip_suffix(WRITE).unwrap_or(field) == owner;
-            let has_hold = fields.iter().any(|(field, _)| is_its(field));
+            let has_hold = self
+                .0
+                .net
+                .any(|server| server.fields(NAME, now).iter().any(|(field, _)| is_its(field)));
             assert!(has_hold, "client {} does not know that its hold is lost", inside.client);
         }
 
@@ -220,9 +222,7 @@ impl World {
         let disturbed = self.0.net.disturbed_until();
         for waiting in &state.waiting {
             let free = if waiting.reads { &state.free_for_readers } else { &state.free };
-            let since = free.since.max(waiting.since);
-            let since = disturbed.map_or(since, |until| until.max(since));
-            let idle = now.saturating_duration_since(since);
+            let idle = free.idle(now, waiting.since, disturbed);
             let longest = self.longest_idle();
             assert!(
                 idle <= longest,
@@ -254,7 +254,9 @@ impl World {
     /// One process: a client, its threads, and what is left when they are done.
     fn run_client(&self, number: u8, limits: Limits) {
         enter_process(Process(number));
-        let core = start(FIRST_PORT, StartMode::Connected);
+        let url = url_of(FIRST_PORT);
+        let url = if self.0.net.0.len() > 1 { url.replace("redis", "redis-cluster") } else { url };
+        let core = start(&url, StartMode::Connected);
         let threads = 1 + below(limits.threads);
         let threads: Vec<_> = (0..threads)
             .map(|thread| {
@@ -275,7 +277,7 @@ impl World {
         let told: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
 
         // Nothing is wrong any more, and nothing is left.
-        sleep_until_undisturbed(slice::from_ref(&self.0.net));
+        sleep_until_undisturbed(&self.0.net.0);
         let stats = finish(number, &core);
         let sum =
             |count: fn(&Told) -> &Cell<u64>| told.iter().map(|told| count(told).get()).sum::<u64>();
@@ -490,10 +492,14 @@ impl Member {
         if let Err(error) = released {
             self.note(|| format!("{error}"));
             assert!(self.world.0.has_faults, "{error}");
-            let is_expected = matches!(
-                error,
-                Error::Lost { .. } | Error::OutcomeUnknown { .. } | Error::Unreachable { .. }
-            );
+            let is_expected = match &error {
+                Error::Lost { .. } | Error::OutcomeUnknown { .. } | Error::Unreachable { .. } => {
+                    true
+                }
+                // The keys of the lock are on two nodes, or one of them does not exist.
+                Error::Refused { code, .. } => code == "TRYAGAIN" && self.world.0.net.0.len() > 1,
+                _ => false,
+            };
             assert!(is_expected, "{error:?}");
         }
     }
