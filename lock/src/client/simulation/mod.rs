@@ -10,6 +10,7 @@ mod network;
 mod process;
 mod red;
 mod server;
+mod slot_moves;
 mod slots;
 mod world;
 

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use hashed_wheel::Clock;
 
 use crate::client::simulation::server::{Server, encode};
-use crate::client::simulation::slots::{Node, Serving, between_nodes, is_in_slot};
+use crate::client::simulation::slots::{Node, Serving};
 use crate::model::modelled::{SystemClock, below};
-use crate::model::simulated::{Process, at, note, process};
+use crate::model::simulated::{Process, after, at, note, process};
 use crate::ops::keyspace::Publication;
 use crate::ops::value::Value;
 use crate::store::redis::net::socket::{Carrier, Network, Peer};
@@ -23,8 +23,9 @@ pub(crate) struct Net(Arc<Mutex<State>>);
 struct State {
     port: u16,
     server: Server,
-    /// Of a cluster.
+    /// Of a cluster, with the other node.
     node: Option<Node>,
+    other: Option<Net>,
     links: BTreeMap<u64, Link>,
     drawn: u64,
     /// The usual time of a message, in microseconds.
@@ -48,6 +49,9 @@ struct State {
 /// Several networks with one server each, by the servers' ports.
 #[derive(Clone)]
 pub(crate) struct Servers(pub(crate) Vec<Net>);
+
+/// How long a message between two nodes takes.
+const BETWEEN_NODES: Duration = Duration::from_micros(200);
 
 /// The port of the first server.
 pub(crate) const FIRST_PORT: u16 = 7000;
@@ -214,9 +218,9 @@ impl State {
 
     /// A node deletes the keys of slots that it does not serve.
     fn drop_foreign_keys(&mut self) {
-        if self.node.as_ref().is_some_and(|node| node.serving == Serving::Nothing) {
+        if let Some(node) = self.node.as_ref().filter(|node| node.serving == Serving::Elsewhere) {
             let keys = self.server.keys(SystemClock.now());
-            for key in keys.iter().filter(|key| is_in_slot(key)) {
+            for key in keys.iter().filter(|key| node.has_in_slot(key)) {
                 self.server.delete(key);
             }
         }
@@ -235,6 +239,7 @@ impl Net {
             port,
             server: Server::new(now),
             node: None,
+            other: None,
             links: BTreeMap::new(),
             drawn: 0,
             latency,
@@ -295,7 +300,7 @@ impl Net {
     /// The schedule is over. Nothing refers to what it made.
     pub(crate) fn clear(&self) {
         let mut state = self.state();
-        let all = (std::mem::take(&mut state.links), state.node.take());
+        let all = (std::mem::take(&mut state.links), state.other.take());
         drop(state);
         drop(all);
     }
@@ -421,9 +426,9 @@ impl Net {
         self.send(state, link, bytes, is_refusal);
         for message in published {
             self.publish(state, &message);
-            if let Some(node) = state.node.as_ref().filter(|node| !node.is_sharded) {
-                let other = node.other.clone();
-                between_nodes(move || other.hear(message));
+            if state.node.as_ref().is_some_and(|node| !node.is_sharded) {
+                let other = state.other.clone();
+                after(BETWEEN_NODES, move || other.iter().for_each(|other| other.hear(&message)));
             }
         }
     }
@@ -447,19 +452,21 @@ impl Net {
     }
 
     /// A message of the other node, for the subscribers of this one.
-    fn hear(&self, message: Publication) {
+    fn hear(&self, message: &Publication) {
         let mut state = self.state();
         if let Some(hangs) = state.hangs.filter(|hangs| *hangs > SystemClock.now()) {
             drop(state);
-            let net = self.clone();
-            at(hangs, move || net.hear(message));
+            let (net, message) = (self.clone(), message.clone());
+            at(hangs, move || net.hear(&message));
             return;
         }
-        self.publish(&mut state, &message);
+        self.publish(&mut state, message);
     }
 
-    pub(crate) fn set_node(&self, node: Node) {
-        self.state().node = Some(node);
+    pub(crate) fn set_node(&self, node: Node, other: Self) {
+        let mut state = self.state();
+        state.node = Some(node);
+        state.other = Some(other);
     }
 
     pub(crate) fn serving(&self) -> Option<Serving> {
@@ -472,7 +479,7 @@ impl Net {
             node.serving = serving;
         }
         state.drop_foreign_keys();
-        if serving == Serving::Nothing {
+        if serving == Serving::Elsewhere {
             self.end_channels(&mut state);
         }
     }

@@ -96,17 +96,19 @@ pub(crate) fn start(url: &str, mode: StartMode) -> Arc<ClientCore> {
 pub(crate) fn finish(number: u8, core: &Arc<ClientCore>) -> Stats {
     let unreleased = core.watchdog.flush_releases(SystemClock.now() + Duration::from_secs(20));
     assert!(unreleased.is_empty(), "client {number} has not released {unreleased:?}");
-    // After a restart, releases that were acknowledged before are sent once more.
+    // After a restart or a move, releases that were acknowledged before are sent once more. The
+    // client may hear of it only now.
     let stats = || Client::new(Arc::clone(core), Prefix::new("")).stats();
     let until = SystemClock.now() + Duration::from_secs(20);
-    while stats().queued_releases > 0 && SystemClock.now() < until {
+    let mut last = stats();
+    while last.queued_releases > 0 && SystemClock.now() < until {
         sleep(Duration::from_millis(100));
+        last = stats();
     }
-    let stats = stats();
-    assert_eq!((stats.held, stats.waiters, stats.queued_releases), (0, 0, 0));
-    assert_eq!(stats.unread_releases, 0, "a reply was not read");
-    assert_eq!(stats.panics, 0, "a thread of the watchdog panicked");
-    stats
+    assert_eq!((last.held, last.waiters, last.queued_releases), (0, 0, 0));
+    assert_eq!(last.unread_releases, 0, "a reply was not read");
+    assert_eq!(last.panics, 0, "a thread of the watchdog panicked");
+    last
 }
 
 /// All clients have ended, and nothing is left on the servers. `has_lost` says whether a server may

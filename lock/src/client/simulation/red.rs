@@ -34,8 +34,8 @@ const SERVERS: u16 = 3;
 const MAJORITY: usize = 2;
 /// How long each server is waited for, as a lease of nine seconds has it.
 const SERVER_TIMEOUT: Duration = Duration::from_millis(250);
-/// How long one try, a release or the drop of a guard takes: the answers, and then the rollback of a
-/// try that is not granted.
+/// How long one try, a release or the drop of a guard takes: the answers, and then the rollback of
+/// a try that is not granted.
 const ONE_CALL: Duration = SERVER_TIMEOUT.saturating_mul(2);
 /// How much later than its limit a wait ends: a call that begins just before, and the release of
 /// what it was granted.

@@ -16,7 +16,7 @@ use crate::client::simulation::network::{FIRST_PORT, Net, Servers};
 use crate::client::simulation::process::{
     COMMAND_TIMEOUT, Free, LEASE, Limits, NAME, SLACK, check_end, finish, start, url_of,
 };
-use crate::client::simulation::slots::{form_cluster, move_slot};
+use crate::client::simulation::slot_moves::{form_cluster, move_slot};
 use crate::error::Error;
 use crate::hold::hold::Hold;
 use crate::lock::guard::{FromRawGuard, Guard, LockGuard};
@@ -35,6 +35,9 @@ use crate::store::redis::net::socket::set_network;
 const UNLIMITED: Duration = Duration::from_secs(600);
 /// How long after the end of a restart a client overlooks that its hold is gone.
 const TOLD: Duration = Duration::from_millis(2500);
+/// The same in a cluster. The lock may have been granted through `ASK`, by a node at which the
+/// client does not look yet. Then the next renewal finds out, after a third of the lease.
+const TOLD_IN_CLUSTER: Duration = Duration::from_millis(3600);
 /// How long a waiter that died keeps its place in a fair queue.
 const LIVENESS: Duration = Duration::from_secs(30);
 
@@ -172,6 +175,10 @@ impl World {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn is_cluster(&self) -> bool {
+        self.0.net.0.len() > 1
+    }
+
     /// What must hold at any time.
     fn check(&self) {
         let now = SystemClock.now();
@@ -201,12 +208,13 @@ impl World {
 
         // A client whose hold is not on the server any more finds out.
         let restarted = self.0.net.restarted();
+        let told = if self.is_cluster() { TOLD_IN_CLUSTER } else { TOLD };
         for inside in held {
             let (Some(restarted), Some(disturbed)) = (restarted, self.0.net.disturbed_until())
             else {
                 continue;
             };
-            if restarted < inside.asked_at || now <= disturbed + TOLD {
+            if restarted < inside.asked_at || now <= disturbed + told {
                 continue;
             }
             let owner = inside.hold.owner.to_string();
@@ -255,7 +263,7 @@ impl World {
     fn run_client(&self, number: u8, limits: Limits) {
         enter_process(Process(number));
         let url = url_of(FIRST_PORT);
-        let url = if self.0.net.0.len() > 1 { url.replace("redis", "redis-cluster") } else { url };
+        let url = if self.is_cluster() { url.replace("redis", "redis-cluster") } else { url };
         let core = start(&url, StartMode::Connected);
         let threads = 1 + below(limits.threads);
         let threads: Vec<_> = (0..threads)
@@ -497,7 +505,7 @@ impl Member {
                     true
                 }
                 // The keys of the lock are on two nodes, or one of them does not exist.
-                Error::Refused { code, .. } => code == "TRYAGAIN" && self.world.0.net.0.len() > 1,
+                Error::Refused { code, .. } => code == "TRYAGAIN" && self.world.is_cluster(),
                 _ => false,
             };
             assert!(is_expected, "{error:?}");
