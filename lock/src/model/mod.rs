@@ -28,8 +28,11 @@ pub(crate) mod validity;
 pub(crate) mod wait;
 pub(crate) mod wait_mode;
 
-// The wheel that carries the holds. Its ticker takes part in the tests of many schedules.
+// The wheel that carries the holds, and that of a red lock's upkeep. Their tickers take part in the
+// tests of many schedules.
 #[cfg(all(test, wheellock_shuttle))]
-pub(crate) use crate::model::modelled_timer::{BatchTimer, TimerKey};
+pub(crate) use crate::model::modelled_timer::{
+    BatchTimer, HashedWheelTimer, PeriodicTimeout, TimerKey,
+};
 #[cfg(not(all(test, wheellock_shuttle)))]
-pub(crate) use hashed_wheel::{BatchTimer, TimerKey};
+pub(crate) use hashed_wheel::{BatchTimer, HashedWheelTimer, PeriodicTimeout, TimerKey};

@@ -1,13 +1,15 @@
-//! A timer of values whose ticker is a thread of the schedule. Only tests with
-//! `--cfg wheellock_shuttle` have it, in place of `hashed_wheel::BatchTimer` (DESIGN: schedules).
+//! Timers whose tickers are threads of the schedule. Only tests with `--cfg wheellock_shuttle` have
+//! them, in place of `hashed_wheel::BatchTimer` and the periodic tasks of its `HashedWheelTimer`
+//! (DESIGN: schedules).
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use hashed_wheel::Clock;
+use hashed_wheel::{BuildError, Clock, Period};
 
 use crate::model::sync::{Mutex, Parker, park, thread};
 
@@ -169,5 +171,64 @@ impl<T> Drop for BatchTimer<T> {
 impl<T> fmt::Debug for BatchTimer<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("BatchTimer").finish_non_exhaustive()
+    }
+}
+
+/// Each of its tasks has a thread.
+#[derive(Debug)]
+pub(crate) struct HashedWheelTimer(Arc<dyn Clock>);
+
+/// A task of a [`HashedWheelTimer`].
+#[derive(Debug)]
+pub(crate) struct PeriodicTimeout(Arc<Repeat>);
+
+#[derive(Debug)]
+struct Repeat {
+    parker: Parker,
+    is_cancelled: AtomicBool,
+}
+
+impl HashedWheelTimer {
+    pub(crate) fn builder() -> TimerBuilder {
+        BatchTimer::builder()
+    }
+
+    /// Runs `task` after `first`, and so long after each run. As the real one, which can also
+    /// refuse.
+    #[expect(clippy::unnecessary_wraps, reason = "as the real one")]
+    pub(crate) fn schedule_periodic(
+        &self,
+        first: Duration,
+        _: Period,
+        mut task: impl FnMut() + Send + 'static,
+    ) -> Result<PeriodicTimeout, Infallible> {
+        let repeat = Repeat { parker: Parker::new(), is_cancelled: AtomicBool::new(false) };
+        let (repeat, clock) = (Arc::new(repeat), Arc::clone(&self.0));
+        let own = Arc::clone(&repeat);
+        thread::spawn(move || {
+            let mut next = clock.now() + first;
+            while !own.is_cancelled.load(Ordering::SeqCst) {
+                if clock.now() >= next {
+                    task();
+                    next = clock.now() + first;
+                }
+                park(&*clock, &own.parker, Some(next), None);
+            }
+        });
+        Ok(PeriodicTimeout(repeat))
+    }
+}
+
+impl TimerBuilder {
+    #[expect(clippy::unnecessary_wraps, reason = "as the real one")]
+    pub(crate) fn build(self) -> Result<HashedWheelTimer, BuildError> {
+        Ok(HashedWheelTimer(self.clock))
+    }
+}
+
+impl PeriodicTimeout {
+    pub(crate) fn cancel(&self) {
+        self.0.is_cancelled.store(true, Ordering::SeqCst);
+        self.0.parker.unpark();
     }
 }

@@ -310,6 +310,16 @@ impl Keyspace {
         self.keys.clear();
     }
 
+    /// `MIGRATE`: moves a key with what is left of its time, unless it is there already.
+    #[cfg(all(test, wheellock_shuttle))]
+    pub(crate) fn migrate(&mut self, key: &str, to: &mut Self) {
+        self.expire_if_due(key);
+        to.expire_if_due(key);
+        let Some(Entry { content, expires_at }) = self.keys.remove(key) else { return };
+        let expires_at = expires_at.map(|at| at - self.now + to.now);
+        to.keys.entry(key.to_owned()).or_insert(Entry { content, expires_at });
+    }
+
     /// The same keys at another time, without those that have expired by then: equal to any other
     /// keyspace with the same future.
     #[cfg(test)]

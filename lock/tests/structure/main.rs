@@ -33,7 +33,10 @@ const ORDER: &[(&str, &[&str])] = &[
         ],
     ),
     ("client", &["locks", "client", "builder", "schedules", "simulation"]),
-    ("client/simulation", &["server", "network", "world"]),
+    (
+        "client/simulation",
+        &["server", "slots", "network", "faults", "process", "slot_moves", "red", "world"],
+    ),
     ("events", &["report", "acquires", "stats", "callbacks", "tracing", "dispatcher", "wakers"]),
     ("hold", &["siblings", "listener", "inherited", "state", "hold", "registry"]),
     (

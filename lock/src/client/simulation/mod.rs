@@ -1,15 +1,21 @@
-//! A simulation: clients as users have them, with their threads and connections, on a network, a
-//! server and a time that are simulated (DESIGN: simulation).
+//! A simulation: clients as users have them, with their threads and connections, on a network,
+//! servers and a time that are simulated (DESIGN: simulation).
 //!
 //! A seed decides the order of the threads, how long each message takes and what goes wrong.
 //! Whatever it is: two threads never hold the lock, every wait ends in its time, nobody sleeps
 //! while the lock is free, and nothing is left behind.
 
+mod faults;
 mod network;
+mod process;
+mod red;
 mod server;
+mod slot_moves;
+mod slots;
 mod world;
 
-use crate::client::simulation::world::{Limits, run};
+use crate::client::simulation::process::Limits;
+use crate::client::simulation::world::{run, run_in_cluster};
 use crate::model::simulated::{history_of, simulate};
 
 const LIMITS: Limits = Limits { clients: 2, threads: 3, rounds: 3, faults: 3 };
@@ -17,6 +23,16 @@ const LIMITS: Limits = Limits { clients: 2, threads: 3, rounds: 3, faults: 3 };
 #[test]
 fn clients_keep_every_promise_whatever_goes_wrong() {
     simulate(10_000, || run(LIMITS));
+}
+
+#[test]
+fn clients_of_a_red_lock_keep_its_promises() {
+    simulate(2_000, || red::run(LIMITS));
+}
+
+#[test]
+fn clients_of_a_cluster_keep_every_promise_while_the_slot_moves() {
+    simulate(1_000, || run_in_cluster(LIMITS));
 }
 
 #[test]

@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use hashed_wheel::Clock;
 
 use crate::client::simulation::server::{Server, encode};
+use crate::client::simulation::slots::{Node, Serving};
 use crate::model::modelled::{SystemClock, below};
-use crate::model::simulated::{Process, at, note, process};
+use crate::model::simulated::{Process, after, at, note, process};
+use crate::ops::keyspace::Publication;
 use crate::ops::value::Value;
 use crate::store::redis::net::socket::{Carrier, Network, Peer};
 use crate::store::redis::resp::decode::Decoder;
@@ -19,7 +21,11 @@ use crate::store::redis::resp::decode::Decoder;
 pub(crate) struct Net(Arc<Mutex<State>>);
 
 struct State {
+    port: u16,
     server: Server,
+    /// Of a cluster, with the other node.
+    node: Option<Node>,
+    other: Option<Net>,
     links: BTreeMap<u64, Link>,
     drawn: u64,
     /// The usual time of a message, in microseconds.
@@ -40,19 +46,37 @@ struct State {
     disturbed: Option<Instant>,
 }
 
+/// Several networks with one server each, by the servers' ports.
+#[derive(Clone)]
+pub(crate) struct Servers(pub(crate) Vec<Net>);
+
+/// How long a message between two nodes takes.
+const BETWEEN_NODES: Duration = Duration::from_micros(200);
+
+/// The port of the first server.
+pub(crate) const FIRST_PORT: u16 = 7000;
+
 /// A connection, as the server sees it.
 struct Link {
     process: u8,
     peer: Peer,
     decoder: Decoder,
+    /// What is on its way to the server, in the order in which it was sent.
+    sent: VecDeque<Sent>,
     input: VecDeque<u8>,
     channels: BTreeSet<String>,
-    is_open: bool,
+    /// The last command was `ASKING`.
+    is_asking: bool,
     /// When the last bytes of each direction arrive: bytes keep their order.
     to_server: Instant,
     to_client: Instant,
     /// It breaks after so many more bytes to the server, or to the client.
     cut: Option<(Direction, usize)>,
+}
+
+enum Sent {
+    Bytes(Vec<u8>),
+    Close,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,9 +114,10 @@ impl Network for Net {
                 process,
                 peer,
                 decoder: Decoder::new(),
+                sent: VecDeque::new(),
                 input: VecDeque::new(),
                 channels: BTreeSet::new(),
-                is_open: false,
+                is_asking: false,
                 to_server: arrives,
                 to_client: arrives,
                 cut: None,
@@ -105,21 +130,62 @@ impl Network for Net {
     }
 }
 
+impl Network for Servers {
+    fn connect(&self, port: u16, peer: Peer) -> Arc<dyn Carrier> {
+        self.0[usize::from(port - FIRST_PORT)].connect(port, peer)
+    }
+}
+
+/// The nodes of a cluster, or one server.
+impl Servers {
+    /// The longest usual time of a message.
+    pub(crate) fn latency(&self) -> Duration {
+        self.0.iter().map(Net::latency).max().unwrap_or_default()
+    }
+
+    pub(crate) fn losses(&self) -> Vec<Instant> {
+        self.0.iter().flat_map(Net::losses).collect()
+    }
+
+    pub(crate) fn disturbed_until(&self) -> Option<Instant> {
+        self.0.iter().filter_map(Net::disturbed_until).max()
+    }
+
+    /// When one was restarted last, unless a clock was set afterwards.
+    pub(crate) fn restarted(&self) -> Option<Instant> {
+        let disturbed = self.0.iter().filter(|net| !net.losses().is_empty());
+        let restarted: Option<Vec<_>> = disturbed.map(Net::restarted).collect();
+        restarted?.into_iter().max()
+    }
+
+    pub(crate) fn refused(&self, client: u8) -> Option<Instant> {
+        self.0.iter().filter_map(|net| net.refused(client)).max()
+    }
+
+    pub(crate) fn any(&self, mut is: impl FnMut(&mut Server) -> bool) -> bool {
+        self.0.iter().filter(|net| net.with_server(&mut is)).count() > 0
+    }
+}
+
 impl Carrier for LinkCarrier {
     fn carry(&self, bytes: Vec<u8>) {
-        let mut state = self.net.state();
-        let Some(arrives) = state.next_arrival(self.link, Direction::ToServer) else { return };
-        drop(state);
-        let (net, link) = (self.net.clone(), self.link);
-        at(arrives, move || net.arrive(link, bytes));
+        self.send(Sent::Bytes(bytes));
     }
 
     fn close(&self) {
+        self.send(Sent::Close);
+    }
+}
+
+impl LinkCarrier {
+    fn send(&self, sent: Sent) {
         let mut state = self.net.state();
         let Some(arrives) = state.next_arrival(self.link, Direction::ToServer) else { return };
+        let Some(link) = state.links.get_mut(&self.link) else { return };
+        link.sent.push_back(sent);
         drop(state);
         let (net, link) = (self.net.clone(), self.link);
-        at(arrives, move || net.close(link));
+        at(arrives, move || net.arrive(link));
     }
 }
 
@@ -150,17 +216,30 @@ impl State {
         Some(*last)
     }
 
+    /// A node deletes the keys of slots that it does not serve.
+    fn drop_foreign_keys(&mut self) {
+        if let Some(node) = self.node.as_ref().filter(|node| node.serving == Serving::Elsewhere) {
+            let keys = self.server.keys(SystemClock.now());
+            for key in keys.iter().filter(|key| node.has_in_slot(key)) {
+                self.server.delete(key);
+            }
+        }
+    }
+
     fn disturb(&mut self, until: Instant) {
         self.disturbed = Some(self.disturbed.map_or(until, |before| before.max(until)));
     }
 }
 
 impl Net {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(port: u16) -> Self {
         let now = SystemClock.now();
         let latency = [40, 400, 4000][below(3)];
         let state = State {
+            port,
             server: Server::new(now),
+            node: None,
+            other: None,
             links: BTreeMap::new(),
             drawn: 0,
             latency,
@@ -179,6 +258,10 @@ impl Net {
     /// Never locked while another thread may run.
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.state().port
     }
 
     pub(crate) fn latency(&self) -> Duration {
@@ -216,14 +299,16 @@ impl Net {
 
     /// The schedule is over. Nothing refers to what it made.
     pub(crate) fn clear(&self) {
-        drop(std::mem::take(&mut self.state().links));
+        let mut state = self.state();
+        let all = (std::mem::take(&mut state.links), state.other.take());
+        drop(state);
+        drop(all);
     }
 
     fn open(&self, link: u64) {
         let mut state = self.state();
         let is_down = state.down.is_some_and(|until| until > SystemClock.now());
-        let Some(own) = state.links.get_mut(&link) else { return };
-        own.is_open = !is_down;
+        let Some(own) = state.links.get(&link) else { return };
         let peer = own.peer.clone();
         if is_down {
             drop(state.links.remove(&link));
@@ -232,30 +317,23 @@ impl Net {
         if is_down { peer.reset() } else { peer.open() }
     }
 
-    /// The client has closed it. What it sent before is read first.
-    fn close(&self, link: u64) {
-        let mut state = self.state();
-        let hangs = state.hangs.filter(|hangs| *hangs > SystemClock.now());
-        let closed = if hangs.is_none() { state.links.remove(&link) } else { None };
-        drop(state);
-        drop(closed);
-        if let Some(hangs) = hangs {
-            let net = self.clone();
-            at(hangs, move || net.close(link));
-        }
-    }
-
-    /// Bytes arrive at the server, as far as the connection is not cut.
-    fn arrive(&self, link: u64, mut bytes: Vec<u8>) {
+    /// The next of what was sent arrives at the server, bytes as far as the connection is not cut.
+    fn arrive(&self, link: u64) {
         let now = SystemClock.now();
         let mut state = self.state();
         if let Some(hangs) = state.hangs.filter(|hangs| *hangs > now) {
             drop(state);
             let net = self.clone();
-            at(hangs, move || net.arrive(link, bytes));
+            at(hangs, move || net.arrive(link));
             return;
         }
-        let Some(own) = state.links.get_mut(&link).filter(|own| own.is_open) else { return };
+        let Some(own) = state.links.get_mut(&link) else { return };
+        let Some(Sent::Bytes(mut bytes)) = own.sent.pop_front() else {
+            let closed = state.links.remove(&link);
+            drop(state);
+            drop(closed);
+            return;
+        };
         let written = bytes.len();
         let is_cut = cut(&mut own.cut, Direction::ToServer, &mut bytes);
         own.input.extend(bytes);
@@ -286,34 +364,59 @@ impl Net {
 
     fn answer(&self, state: &mut State, link: u64, words: &[String]) {
         let now = SystemClock.now();
-        let State { server, links, .. } = &mut *state;
+        let State { server, links, node, .. } = &mut *state;
         let Some(own) = links.get_mut(&link) else { return };
+        let is_asking = std::mem::take(&mut own.is_asking);
         let text = |text: &str| Value::Text(text.to_owned());
         let (value, published) = match words {
-            [verb, channel] if verb == "SUBSCRIBE" => {
-                own.channels.insert(channel.clone());
-                let parts = vec![text("subscribe"), text(channel), Value::Integer(1)];
-                (Value::Array(parts), Vec::new())
+            [verb, channel] if verb == "SUBSCRIBE" || verb == "SSUBSCRIBE" => {
+                let asked = node.as_ref().filter(|_| verb == "SSUBSCRIBE");
+                let redirection = asked.and_then(|node| node.redirection(false, &[channel], 1));
+                let value = redirection.unwrap_or_else(|| {
+                    own.channels.insert(channel.clone());
+                    of_channel(&verb.to_lowercase(), channel, 1)
+                });
+                (value, Vec::new())
             }
-            [verb, channel] if verb == "UNSUBSCRIBE" => {
+            [verb, channel] if verb == "UNSUBSCRIBE" || verb == "SUNSUBSCRIBE" => {
                 own.channels.remove(channel);
-                let parts = vec![text("unsubscribe"), text(channel), Value::Integer(0)];
-                (Value::Array(parts), Vec::new())
+                (of_channel(&verb.to_lowercase(), channel, 0), Vec::new())
             }
             [verb] if verb == "PING" && !own.channels.is_empty() => {
                 (Value::Array(vec![text("pong"), text("")]), Vec::new())
             }
+            [verb] if verb == "ASKING" => {
+                own.is_asking = true;
+                (text("OK"), Vec::new())
+            }
+            [verb, _] if verb == "CLUSTER" => {
+                (node.as_ref().map_or(Value::Nil, Node::slots), Vec::new())
+            }
+            [verb, ..] if verb == "PUBSUB" => {
+                let message = "unknown subcommand".to_owned();
+                let refusal = Value::Refusal { code: "ERR".to_owned(), message };
+                let is_sharded = node.as_ref().is_some_and(|node| node.is_sharded);
+                let value = if is_sharded { Value::Array(Vec::new()) } else { refusal };
+                (value, Vec::new())
+            }
             words => {
+                let (keys, here) = server.keys_of(words, now);
                 let receivers = |channel: &str| {
                     links.values().filter(|link| link.channels.contains(channel)).count()
                 };
-                server.run(words, now, receivers)
+                let redirection =
+                    node.as_ref().and_then(|node| node.redirection(is_asking, &keys, here));
+                redirection.map_or_else(
+                    || server.run(words, now, receivers),
+                    |redirection| (redirection, Vec::new()),
+                )
             }
         };
         if words[0] != "TIME" && words[0] != "INFO" && words[0] != "PING" {
             let process = state.links.get(&link).map_or(0, |link| link.process);
             note(|| {
-                format!("server: {} of client {process} -> {value:?}", shown(words, state, now))
+                let (port, shown) = (state.port, shown(words, state, now));
+                format!("server {port}: {shown} of client {process} -> {value:?}")
             });
         }
         let is_acquire = words[0].starts_with("EVAL") && state.server.is_acquire(&words[1]);
@@ -322,19 +425,85 @@ impl Net {
         encode(&value, &mut bytes);
         self.send(state, link, bytes, is_refusal);
         for message in published {
-            let parts = [text("message"), text(&message.channel), text(&message.payload)];
-            let mut bytes = Vec::new();
-            encode(&Value::Array(parts.to_vec()), &mut bytes);
-            let to: Vec<u64> = state
-                .links
-                .iter()
-                .filter(|(_, link)| link.channels.contains(&message.channel))
-                .map(|(number, _)| *number)
-                .collect();
-            for link in to {
-                self.send(state, link, bytes.clone(), false);
+            self.publish(state, &message);
+            if state.node.as_ref().is_some_and(|node| !node.is_sharded) {
+                let other = state.other.clone();
+                after(BETWEEN_NODES, move || other.iter().for_each(|other| other.hear(&message)));
             }
         }
+    }
+
+    fn publish(&self, state: &mut State, message: &Publication) {
+        let is_sharded = state.node.as_ref().is_some_and(|node| node.is_sharded);
+        let kind = if is_sharded { "smessage" } else { "message" };
+        let parts = [kind, &message.channel, &message.payload];
+        let parts = parts.map(|part| Value::Text(part.to_owned()));
+        let mut bytes = Vec::new();
+        encode(&Value::Array(parts.to_vec()), &mut bytes);
+        let to: Vec<u64> = state
+            .links
+            .iter()
+            .filter(|(_, link)| link.channels.contains(&message.channel))
+            .map(|(number, _)| *number)
+            .collect();
+        for link in to {
+            self.send(state, link, bytes.clone(), false);
+        }
+    }
+
+    /// A message of the other node, for the subscribers of this one.
+    fn hear(&self, message: &Publication) {
+        let mut state = self.state();
+        if let Some(hangs) = state.hangs.filter(|hangs| *hangs > SystemClock.now()) {
+            drop(state);
+            let (net, message) = (self.clone(), message.clone());
+            at(hangs, move || net.hear(&message));
+            return;
+        }
+        self.publish(&mut state, message);
+    }
+
+    pub(crate) fn set_node(&self, node: Node, other: Self) {
+        let mut state = self.state();
+        state.node = Some(node);
+        state.other = Some(other);
+    }
+
+    pub(crate) fn serving(&self) -> Option<Serving> {
+        self.state().node.as_ref().map(|node| node.serving)
+    }
+
+    pub(crate) fn serve(&self, serving: Serving) {
+        let mut state = self.state();
+        if let Some(node) = &mut state.node {
+            node.serving = serving;
+        }
+        state.drop_foreign_keys();
+        if serving == Serving::Elsewhere {
+            self.end_channels(&mut state);
+        }
+    }
+
+    /// Sharded channels end with their slot.
+    fn end_channels(&self, state: &mut State) {
+        if !state.node.as_ref().is_some_and(|node| node.is_sharded) {
+            return;
+        }
+        let ended =
+            |(number, link): (&u64, &mut Link)| (*number, std::mem::take(&mut link.channels));
+        let ended: Vec<_> = state.links.iter_mut().map(ended).collect();
+        for (link, channels) in ended {
+            for channel in channels {
+                let mut bytes = Vec::new();
+                encode(&of_channel("sunsubscribe", &channel, 0), &mut bytes);
+                self.send(state, link, bytes, false);
+            }
+        }
+    }
+
+    pub(crate) fn migrate(&self, key: &str, to: &Self) {
+        let mut state = self.state();
+        state.server.migrate(key, &mut to.state().server, SystemClock.now());
     }
 
     fn send(&self, state: &mut State, link: u64, bytes: Vec<u8>, is_refusal: bool) {
@@ -395,7 +564,8 @@ impl Net {
     /// The server does nothing until then.
     pub(crate) fn hang(&self, until: Instant) {
         let mut state = self.state();
-        state.hangs = Some(until);
+        // It may hang already, and for longer.
+        state.hangs = state.hangs.max(Some(until));
         state.disturb(until);
     }
 
@@ -408,6 +578,7 @@ impl Net {
         state.losses.push(SystemClock.now());
         state.restarted = Some(SystemClock.now());
         state.server.restart(since);
+        state.drop_foreign_keys();
         let links = std::mem::take(&mut state.links);
         drop(state);
         for link in links.into_values() {
@@ -425,6 +596,12 @@ impl Net {
         state.restarted = None;
         state.disturb(now);
     }
+}
+
+/// What a server says of a channel.
+fn of_channel(what: &str, channel: &str, count: i64) -> Value {
+    let texts = [what, channel].map(|text| Value::Text(text.to_owned()));
+    Value::Array(texts.into_iter().chain([Value::Integer(count)]).collect())
 }
 
 /// The rest of what may pass. True if the connection breaks now.

@@ -88,6 +88,16 @@ impl Server {
         }
     }
 
+    pub(crate) fn migrate(&mut self, key: &str, to: &mut Self, now: Instant) {
+        self.keyspace.set_now(self.time(now));
+        to.keyspace.set_now(to.time(now));
+        self.keyspace.migrate(key, &mut to.keyspace);
+    }
+
+    pub(crate) fn delete(&mut self, key: &str) {
+        self.keyspace.delete(key);
+    }
+
     /// Whether anybody holds the lock.
     pub(crate) fn is_locked(&mut self, name: &str, now: Instant) -> bool {
         self.keyspace.set_now(self.time(now));
@@ -126,6 +136,23 @@ impl Server {
             script == known.source() || script.as_bytes() == known.hash().as_slice()
         };
         self.verbs.iter().find(|(_, known)| is_it(known)).copied()
+    }
+
+    /// The keys of a command, and how many of them are here.
+    pub(crate) fn keys_of<'a>(
+        &mut self,
+        words: &'a [String],
+        now: Instant,
+    ) -> (Vec<&'a str>, usize) {
+        let [verb, _, number, rest @ ..] = words else { return (Vec::new(), 0) };
+        if !verb.starts_with("EVAL") {
+            return (Vec::new(), 0);
+        }
+        let keys: Vec<&str> =
+            rest.iter().take(number.parse().unwrap()).map(String::as_str).collect();
+        self.keyspace.set_now(self.time(now));
+        let here = keys.iter().filter(|key| self.keyspace.exists(key)).count();
+        (keys, here)
     }
 
     /// Runs a command, except those that subscribe. `receivers` counts who gets a message.

@@ -9,50 +9,37 @@ use std::time::{Duration, Instant};
 use hashed_wheel::Clock;
 
 use crate::client::client::Client;
-use crate::client::simulation::network::{Direction, Net};
+use crate::client::simulation::faults::{
+    Pause, disturb, one_of, paused, plan_faults, sleep_until_undisturbed,
+};
+use crate::client::simulation::network::{FIRST_PORT, Net, Servers};
+use crate::client::simulation::process::{
+    COMMAND_TIMEOUT, Free, LEASE, Limits, NAME, SLACK, check_end, finish, start, url_of,
+};
+use crate::client::simulation::slot_moves::{form_cluster, move_slot};
 use crate::error::Error;
-use crate::events::callbacks::Callbacks;
 use crate::hold::hold::Hold;
-use crate::lock::guard::LockGuard;
-use crate::lock::guard::{FromRawGuard, Guard};
+use crate::lock::guard::{FromRawGuard, Guard, LockGuard};
 use crate::lock::lock::Lock;
 use crate::model::kind::Kind;
-use crate::model::lease::Lease;
 use crate::model::modelled::{SystemClock, below, sleep, thread};
 use crate::model::name::{LockName, Prefix};
 use crate::model::settings::{QUEUE_POLL_BOUND, Settings};
-use crate::model::simulated::{Process, after, enter_process, note, pause, watch};
+use crate::model::simulated::{Process, enter_process, note, watch};
 use crate::ops::operation::WRITE;
-use crate::runtime::client_core::{ClientCore, StartMode, Target};
+use crate::runtime::client_core::{ClientCore, StartMode};
 use crate::runtime::wait::SHORTEST_CALL;
-use crate::store::Location;
 use crate::store::redis::net::socket::set_network;
 
-/// The name of the lock.
-const NAME: &str = "a";
-const LEASE: Duration = Duration::from_secs(9);
-const COMMAND_TIMEOUT: Duration = Duration::from_millis(300);
-const FAULTS_BEGIN_WITHIN: Duration = Duration::from_millis(1600);
-/// How late a call may end: threads take a little time in a simulation too.
-const SLACK: Duration = Duration::from_millis(20);
 /// A wait without a limit ends by then all the same.
 const UNLIMITED: Duration = Duration::from_secs(600);
 /// How long after the end of a restart a client overlooks that its hold is gone.
 const TOLD: Duration = Duration::from_millis(2500);
-/// How long a record of a client lives.
-const RECORD: Duration = Duration::from_secs(61);
+/// The same in a cluster. The lock may have been granted through `ASK`, by a node at which the
+/// client does not look yet. Then the next renewal finds out, after a third of the lease.
+const TOLD_IN_CLUSTER: Duration = Duration::from_millis(3600);
 /// How long a waiter that died keeps its place in a fair queue.
 const LIVENESS: Duration = Duration::from_secs(30);
-
-/// What a schedule is about.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    pub(crate) clients: u8,
-    pub(crate) threads: usize,
-    pub(crate) rounds: usize,
-    /// At most so many things go wrong.
-    pub(crate) faults: usize,
-}
 
 /// What the threads of a schedule want.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +56,7 @@ enum Wanted {
 struct World(Arc<Shared>);
 
 struct Shared {
-    net: Net,
+    net: Servers,
     state: Mutex<State>,
     wanted: Wanted,
     has_faults: bool,
@@ -81,28 +68,13 @@ struct State {
     /// Whether the lock is free for a thread that wants it alone, and for a reader, and since when.
     free: Free,
     free_for_readers: Free,
-    /// Who was paused, and until when.
-    pauses: Vec<(u8, Instant, Instant)>,
+    pauses: Vec<Pause>,
     drawn: u64,
     /// The threads that want the lock or have it, and until when others did.
     engaged: Vec<Engaged>,
     disengaged: Vec<(Engaged, Instant)>,
     /// The largest fencing token that a thread was told.
     token: u64,
-}
-
-struct Free {
-    is_free: bool,
-    since: Instant,
-}
-
-impl Free {
-    fn update(&mut self, is_free: bool, now: Instant) {
-        if !is_free || !self.is_free {
-            self.since = now;
-        }
-        self.is_free = is_free;
-    }
 }
 
 /// A thread of a client, and whether it wants to read.
@@ -139,45 +111,51 @@ struct Told {
     failed: Cell<u64>,
 }
 
-/// Whole milliseconds below `limit`.
-fn millis_below(limit: usize) -> Duration {
-    Duration::from_millis(below(limit).try_into().unwrap())
-}
-
-fn one_of<T: Copy>(choices: &[T]) -> T {
-    choices[below(choices.len())]
-}
-
-/// Runs one schedule.
+/// Runs one schedule, on one server.
 pub(crate) fn run(limits: Limits) {
+    run_on(|| Servers(vec![Net::new(FIRST_PORT)]), limits, 0);
+}
+
+/// The same in a cluster of two nodes, between which the slot of the lock moves.
+pub(crate) fn run_in_cluster(limits: Limits) {
+    let cluster = || {
+        let nets = [FIRST_PORT, FIRST_PORT + 1].map(Net::new);
+        form_cluster(&nets);
+        Servers(nets.to_vec())
+    };
+    run_on(cluster, limits, 1 + below(2));
+}
+
+fn run_on(servers: impl FnOnce() -> Servers, limits: Limits, moves: usize) {
     let faults = below(limits.faults + 1);
     let now = SystemClock.now();
     let wanted =
         one_of(&[Wanted::Plain, Wanted::Plain, Wanted::Fair, Wanted::Fenced, Wanted::ReadWrite]);
     note(|| format!("the lock is {wanted:?}"));
-    let net = Net::new();
+    let net = servers();
     set_network(Arc::new(net.clone()));
     let state = State {
         inside: Vec::new(),
         waiting: Vec::new(),
-        free: Free { is_free: true, since: now },
-        free_for_readers: Free { is_free: true, since: now },
+        free: Free::since(now),
+        free_for_readers: Free::since(now),
         pauses: Vec::new(),
         drawn: 0,
         engaged: Vec::new(),
         disengaged: Vec::new(),
         token: 0,
     };
-    let shared = Shared { net, state: Mutex::new(state), wanted, has_faults: faults > 0 };
+    let shared = Shared { net, state: Mutex::new(state), wanted, has_faults: faults + moves > 0 };
     let world = World(Arc::new(shared));
     let watched = world.clone();
     watch(Rc::new(move || watched.check()));
-    for _ in 0..faults {
-        let world = world.clone();
-        after(Duration::from_millis(40) + millis_below(1500), move || {
-            world.disturb(limits.clients);
-        });
-    }
+    let disturbed = world.clone();
+    plan_faults(faults, move || {
+        let pause = disturb(&disturbed.0.net.0, limits.clients);
+        disturbed.state().pauses.extend(pause);
+    });
+    let moved = world.clone();
+    plan_faults(moves, move || move_slot(&moved.0.net.0));
     let clients = 1 + u8::try_from(below(limits.clients.into())).unwrap();
     let processes: Vec<_> = (0..clients)
         .map(|number| {
@@ -188,7 +166,8 @@ pub(crate) fn run(limits: Limits) {
     for process in processes {
         process.join().unwrap();
     }
-    world.check_end();
+    let shared = &world.0;
+    check_end(&shared.net.0, shared.has_faults, |_| !shared.net.losses().is_empty());
 }
 
 impl World {
@@ -196,74 +175,15 @@ impl World {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something goes wrong.
-    fn disturb(&self, clients: u8) {
-        let net = &self.0.net;
-        let now = SystemClock.now();
-        let client = u8::try_from(below(clients.into())).unwrap();
-        let short = now + one_of(&[3, 30, 200]) * Duration::from_millis(1);
-        let long = now + Duration::from_millis(200) + millis_below(12_000);
-        let until = if below(4) == 0 { long } else { short };
-        let lasts = until.saturating_duration_since(now);
-        match below(10) {
-            0 | 1 => {
-                note(|| format!("FAULT messages of client {client} are slow for {lasts:?}"));
-                net.slow_down(client, one_of(&[20, 400, 1500]) * Duration::from_millis(1), until);
-            }
-            2 => {
-                note(|| format!("FAULT client {client} is cut off for {lasts:?}"));
-                net.part(client, until);
-            }
-            3 | 4 => {
-                let direction = one_of(&[Direction::ToServer, Direction::ToClient]);
-                let bytes = below(400);
-                note(|| format!("FAULT a connection of {client} ends after {bytes} {direction:?}"));
-                net.cut(client, direction, bytes);
-                // It may be a subscription, on which nothing is sent for long.
-                net.disturb(now + Duration::from_secs(3));
-            }
-            5 => {
-                note(|| format!("FAULT the server hangs for {lasts:?}"));
-                net.hang(until);
-            }
-            6 => {
-                let since = now.checked_sub(one_of(&[0, 1, 20, 500]) * Duration::from_millis(1));
-                let since = since.filter(|_| below(3) > 0);
-                note(|| match since {
-                    None => format!("FAULT the server restarts without its keys in {lasts:?}"),
-                    Some(since) => {
-                        let lost = now.saturating_duration_since(since);
-                        format!("FAULT a server without the last {lost:?} takes over in {lasts:?}")
-                    }
-                });
-                net.restart(until, since);
-            }
-            7 => {
-                let by = one_of(&[-10_000, -500, 500, 2_000, 10_000]);
-                note(|| format!("FAULT the server's clock is set by {by} ms"));
-                net.set_clock(by);
-            }
-            8 => {
-                note(|| format!("FAULT client {client} is paused for {lasts:?}"));
-                pause(Process(client), lasts);
-                self.state().pauses.push((client, now, until));
-                net.disturb(until);
-            }
-            _ => {
-                note(|| "FAULT the server forgets its scripts".to_owned());
-                net.with_server(super::server::Server::flush_scripts);
-                net.disturb(now);
-            }
-        }
+    fn is_cluster(&self) -> bool {
+        self.0.net.0.len() > 1
     }
 
     /// What must hold at any time.
     fn check(&self) {
         let now = SystemClock.now();
-        let (is_locked, is_written) = self
-            .0
-            .net
-            .with_server(|server| (server.is_locked(NAME, now), server.is_written(NAME, now)));
+        let is_locked = self.0.net.any(|server| server.is_locked(NAME, now));
+        let is_written = self.0.net.any(|server| server.is_written(NAME, now));
         let mut state = self.state();
         state.free.update(!is_locked, now);
         state.free_for_readers.update(!is_written, now);
@@ -288,18 +208,21 @@ impl World {
 
         // A client whose hold is not on the server any more finds out.
         let restarted = self.0.net.restarted();
+        let told = if self.is_cluster() { TOLD_IN_CLUSTER } else { TOLD };
         for inside in held {
             let (Some(restarted), Some(disturbed)) = (restarted, self.0.net.disturbed_until())
             else {
                 continue;
             };
-            if restarted < inside.asked_at || now <= disturbed + TOLD {
+            if restarted < inside.asked_at || now <= disturbed + told {
                 continue;
             }
             let owner = inside.hold.owner.to_string();
-            let fields = self.0.net.with_server(|server| server.fields(NAME, now));
             let is_its = |field: &str| field.strip_suffix(WRITE).unwrap_or(field) == owner;
-            let has_hold = fields.iter().any(|(field, _)| is_its(field));
+            let has_hold = self
+                .0
+                .net
+                .any(|server| server.fields(NAME, now).iter().any(|(field, _)| is_its(field)));
             assert!(has_hold, "client {} does not know that its hold is lost", inside.client);
         }
 
@@ -307,9 +230,7 @@ impl World {
         let disturbed = self.0.net.disturbed_until();
         for waiting in &state.waiting {
             let free = if waiting.reads { &state.free_for_readers } else { &state.free };
-            let since = free.since.max(waiting.since);
-            let since = disturbed.map_or(since, |until| until.max(since));
-            let idle = now.saturating_duration_since(since);
+            let idle = free.idle(now, waiting.since, disturbed);
             let longest = self.longest_idle();
             assert!(
                 idle <= longest,
@@ -338,32 +259,12 @@ impl World {
         }
     }
 
-    /// How long the client was paused since then.
-    fn paused(&self, client: u8, since: Instant) -> Duration {
-        let state = self.state();
-        let own =
-            state.pauses.iter().filter(|(paused, _, until)| *paused == client && *until > since);
-        own.map(|(_, from, until)| until.saturating_duration_since(*from)).sum()
-    }
-
     /// One process: a client, its threads, and what is left when they are done.
     fn run_client(&self, number: u8, limits: Limits) {
         enter_process(Process(number));
-        let settings = Settings {
-            watchdog_lease: Lease::new(LEASE).unwrap(),
-            command_timeout: COMMAND_TIMEOUT,
-            label: Some(Arc::from("simulated")),
-            ..Settings::default()
-        };
-        let location = Location::parse("redis://10.0.0.1:7000").unwrap();
-        let core = ClientCore::start(
-            Target::Redis(Box::new(location)),
-            Arc::new(SystemClock),
-            settings,
-            Callbacks::default(),
-            StartMode::Connected,
-        );
-        let core = Arc::new(core.unwrap());
+        let url = url_of(FIRST_PORT);
+        let url = if self.is_cluster() { url.replace("redis", "redis-cluster") } else { url };
+        let core = start(&url, StartMode::Connected);
         let threads = 1 + below(limits.threads);
         let threads: Vec<_> = (0..threads)
             .map(|thread| {
@@ -384,19 +285,8 @@ impl World {
         let told: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
 
         // Nothing is wrong any more, and nothing is left.
-        self.sleep_until_undisturbed();
-        let unreleased = core.watchdog.flush_releases(SystemClock.now() + Duration::from_secs(20));
-        assert!(unreleased.is_empty(), "client {number} has not released {unreleased:?}");
-        // After a restart, releases that were acknowledged before are sent once more.
-        let stats = || Client::new(Arc::clone(&core), Prefix::new("")).stats();
-        let until = SystemClock.now() + Duration::from_secs(20);
-        while stats().queued_releases > 0 && SystemClock.now() < until {
-            sleep(Duration::from_millis(100));
-        }
-        let stats = stats();
-        assert_eq!((stats.held, stats.waiters, stats.queued_releases), (0, 0, 0));
-        assert_eq!(stats.unread_releases, 0, "a reply was not read");
-        assert_eq!(stats.panics, 0, "a thread of the watchdog panicked");
+        sleep_until_undisturbed(&self.0.net.0);
+        let stats = finish(number, &core);
         let sum =
             |count: fn(&Told) -> &Cell<u64>| told.iter().map(|told| count(told).get()).sum::<u64>();
         let told: [u64; 3] =
@@ -412,50 +302,6 @@ impl World {
         }
         note(|| "the client ends".to_owned());
         drop(core);
-    }
-
-    fn sleep_until_undisturbed(&self) {
-        let left = || {
-            let until = self.0.net.disturbed_until()?;
-            Some(until.saturating_duration_since(SystemClock.now())).filter(|left| !left.is_zero())
-        };
-        while let Some(left) = left() {
-            sleep(left);
-        }
-    }
-
-    /// All clients have ended.
-    fn check_end(&self) {
-        let net = &self.0.net;
-        // The last fault has begun by then.
-        sleep(FAULTS_BEGIN_WITHIN);
-        self.sleep_until_undisturbed();
-        sleep(Duration::from_millis(200));
-        let name = LockName::parse(NAME).unwrap();
-        let keys = |pattern: &dyn Fn(&str) -> bool| {
-            let mut keys = net.with_server(|server| server.keys(SystemClock.now()));
-            // The last token stays for ever, and waiters that a failover brings back into a fair
-            // queue until the next acquire.
-            let is_lossless = net.losses().is_empty();
-            keys.retain(|key| {
-                let is_queue = **key == *name.queue() || **key == *name.queue_deadlines();
-                **key != *name.token() && (is_lossless || !is_queue) && pattern(key)
-            });
-            keys
-        };
-        if net.losses().is_empty() {
-            let locks = keys(&|key| key == NAME);
-            assert!(locks.is_empty(), "the lock is held by nobody");
-        }
-        if !self.0.has_faults {
-            let left = keys(&|_| true);
-            assert!(left.is_empty(), "{left:?} is left on the server");
-        }
-        assert_eq!(net.connections(), 0, "connections are left");
-        sleep(RECORD + Duration::from_secs(11));
-        let left = keys(&|_| true);
-        assert!(left.is_empty(), "{left:?} is left on the server for long");
-        net.clear();
     }
 }
 
@@ -654,10 +500,14 @@ impl Member {
         if let Err(error) = released {
             self.note(|| format!("{error}"));
             assert!(self.world.0.has_faults, "{error}");
-            let is_expected = matches!(
-                error,
-                Error::Lost { .. } | Error::OutcomeUnknown { .. } | Error::Unreachable { .. }
-            );
+            let is_expected = match &error {
+                Error::Lost { .. } | Error::OutcomeUnknown { .. } | Error::Unreachable { .. } => {
+                    true
+                }
+                // The keys of the lock are on two nodes, or one of them does not exist.
+                Error::Refused { code, .. } => code == "TRYAGAIN" && self.world.is_cluster(),
+                _ => false,
+            };
             assert!(is_expected, "{error:?}");
         }
     }
@@ -695,7 +545,7 @@ impl Member {
     /// A call ends in its time, beside that in which its process was paused.
     fn check_time(&self, what: &str, begun: Instant, limit: Duration) {
         let took = SystemClock.now().saturating_duration_since(begun);
-        let paused = self.world.paused(self.client, begun);
+        let paused = paused(&self.world.state().pauses, self.client, begun);
         assert!(
             took <= limit + SLACK + paused,
             "{what} took {took:?}, and {limit:?} was the limit"

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
-use hashed_wheel::PeriodicTimeout;
 
 use crate::error::{Error, LostReason};
 use crate::hold::inherited::LossSignal;
@@ -16,6 +15,7 @@ use crate::lock::red::attempt::QuorumAttempt;
 use crate::lock::red::quorum::Quorum;
 use crate::lock::red::tasks::AcquireTask;
 use crate::lock::red::workers::catch_and_count;
+use crate::model::PeriodicTimeout;
 use crate::model::owner::LocalHolder;
 use crate::model::sync::Mutex;
 use crate::runtime::client_core::ClientCore;
@@ -183,6 +183,12 @@ impl<T> RedGuard<T> {
     #[must_use]
     pub fn held_on(&self) -> usize {
         self.hold.attempt.held.held()
+    }
+
+    /// What it holds, for a thread that looks at it from outside.
+    #[cfg(all(test, wheellock_shuttle))]
+    pub(crate) fn held_locks(&self) -> Arc<crate::lock::held_locks::HeldLocks> {
+        Arc::clone(&self.hold.attempt.held)
     }
 
     /// The name of the lock, truncated if it is very long: that on the first server, if they

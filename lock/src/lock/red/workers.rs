@@ -9,10 +9,9 @@
 use std::mem;
 use std::panic::RefUnwindSafe;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use hashed_wheel::{BuildError, Clock, HashedWheelTimer, Period, PeriodicTimeout};
+use hashed_wheel::{BuildError, Clock, Period};
 
 use crate::error::{Error, Reason};
 use crate::lock::held_locks::RawGuards;
@@ -21,7 +20,8 @@ use crate::lock::red::release::QuorumRelease;
 use crate::lock::red::tasks::{AcquireTask, Refusal, ReleaseTask, ServerTask};
 use crate::model::fork::{HomeProcess, PerProcess};
 use crate::model::panics::catch_panic;
-use crate::model::sync::{Condvar, Mutex};
+use crate::model::sync::{Condvar, Mutex, thread};
+use crate::model::{HashedWheelTimer, PeriodicTimeout};
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::release::ReleaseInProgress;
 

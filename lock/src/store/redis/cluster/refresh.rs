@@ -4,10 +4,9 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::thread;
 use std::time::Duration;
 
-use crate::model::sync::{Mutex, TimedMutex};
+use crate::model::sync::{Mutex, TimedMutex, thread};
 use crate::ops::value::ServerTime;
 use crate::store::failure::Failure;
 use crate::store::redis::address::url::Address;
