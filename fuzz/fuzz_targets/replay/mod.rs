@@ -11,7 +11,8 @@ use std::process::ExitCode;
 /// Runs the target on the files of the command line, or on its corpus. Fails if an input fails, if
 /// there is none, or if they contain no operation. With `--random OPERATIONS SEED` it runs random
 /// inputs until they had so many operations: one of eight is random bytes, the others are inputs of
-/// the corpus that were changed at random.
+/// the corpus that were changed at random. With `--random OPERATIONS SEED LONGEST` each input is a
+/// random part of one of these, of so many bytes at most.
 pub fn main(target: &str, run: impl Fn(&[u8]) -> usize) -> ExitCode {
     let words: Vec<String> = env::args().skip(1).collect();
     if let Some((first, numbers)) = words.split_first()
@@ -45,9 +46,13 @@ const RANDOM_LEN: usize = 4096;
 /// to a file.
 fn run_random(target: &str, numbers: &[String], run: impl Fn(&[u8]) -> usize) -> ExitCode {
     let numbers: Vec<u64> = numbers.iter().filter_map(|word| word.parse().ok()).collect();
-    let [operations, first_seed] = numbers[..] else {
-        eprintln!("{target} --random OPERATIONS SEED");
-        return ExitCode::FAILURE;
+    let (operations, first_seed, longest) = match numbers[..] {
+        [operations, seed] => (operations, seed, None),
+        [operations, seed, longest] => (operations, seed, usize::try_from(longest).ok()),
+        _ => {
+            eprintln!("{target} --random OPERATIONS SEED [LONGEST]");
+            return ExitCode::FAILURE;
+        }
     };
     let read_all = |files: Vec<PathBuf>| files.iter().map(|file| read(file)).collect();
     let corpus: Vec<Vec<u8>> = match corpus(target).and_then(read_all) {
@@ -59,7 +64,7 @@ fn run_random(target: &str, numbers: &[String], run: impl Fn(&[u8]) -> usize) ->
     };
     let (mut done, mut seed) = (0, first_seed);
     while done < operations {
-        let bytes = random_input(seed, &corpus);
+        let bytes = random_input(seed, &corpus, longest);
         // Nothing of a run is used after a panic.
         let Ok(count) = catch_unwind(AssertUnwindSafe(|| run(&bytes))) else {
             let path = format!("{target}-{seed}.input");
@@ -74,8 +79,18 @@ fn run_random(target: &str, numbers: &[String], run: impl Fn(&[u8]) -> usize) ->
     ExitCode::SUCCESS
 }
 
-fn random_input(seed: u64, corpus: &[Vec<u8>]) -> Vec<u8> {
+fn random_input(seed: u64, corpus: &[Vec<u8>], longest: Option<usize>) -> Vec<u8> {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut bytes = whole_input(seed, &mut random, corpus);
+    if let Some(longest) = longest {
+        let from = random.below(bytes.len() + 1);
+        let until = (from + random.below(longest + 1)).min(bytes.len());
+        bytes = bytes[from..until].to_vec();
+    }
+    bytes
+}
+
+fn whole_input(seed: u64, random: &mut Random, corpus: &[Vec<u8>]) -> Vec<u8> {
     if seed.is_multiple_of(8) || corpus.is_empty() {
         return (0..RANDOM_LEN / 8).flat_map(|_| random.next().to_le_bytes()).collect();
     }
