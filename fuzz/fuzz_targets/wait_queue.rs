@@ -331,11 +331,12 @@ impl Both {
         let (ticket, seen) = self.model.answered(place, hint);
         self.queue.granted(ticket, seen, hint, self.now);
         self.model.waiters.remove(place);
-        let pause = match hint {
-            WakeHint::WaitFor(lease) => lease,
-            WakeHint::Wait | WakeHint::MayTry => POLL_BOUND,
-        };
-        self.model.poll_at = Some(self.now + pause);
+        let bound = self.now + POLL_BOUND;
+        self.model.poll_at = Some(match hint {
+            WakeHint::WaitFor(lease) => self.now + lease,
+            WakeHint::Wait => bound,
+            WakeHint::MayTry => self.model.poll_at.map_or(bound, |at| at.min(bound)),
+        });
         self.end_yield();
         if operand >= 8 {
             // The next one waits for the thread that was granted the lock.

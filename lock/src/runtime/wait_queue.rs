@@ -179,11 +179,13 @@ impl WaitQueue {
     pub(crate) fn granted(&mut self, ticket: Ticket, seen: Wakes, hint: WakeHint, now: Instant) {
         self.answered(ticket, seen, hint);
         self.yielding.granted();
-        let pause = match hint {
-            WakeHint::WaitFor(lease) => lease.min(self.poll_bound),
-            WakeHint::Wait | WakeHint::MayTry => self.poll_bound,
-        };
-        self.poll_at = Some(now + pause);
+        let bound = now + self.poll_bound;
+        self.poll_at = Some(match hint {
+            WakeHint::WaitFor(lease) => now + lease.min(self.poll_bound),
+            WakeHint::Wait => bound,
+            // It tells the others nothing, so it does not put their poll off.
+            WakeHint::MayTry => self.poll_at.map_or(bound, |at| at.min(bound)),
+        });
         self.leave(ticket);
     }
 
@@ -533,6 +535,21 @@ mod tests {
         let seen = tries(queue.step(first, now));
         queue.granted(first, seen, WakeHint::MayTry, now);
         assert!(!queue.has_answer(second));
+    }
+
+    #[test]
+    fn a_grant_that_leaves_something_to_the_others_does_not_put_their_poll_off() {
+        let began = origin();
+        let mut queue = WaitQueue::new(BOUND);
+        let first = queue.join(Newcomer::TriesOnce, began);
+        let seen = tries(queue.step(first, began));
+        queue.refused(first, seen, LONG, WakeHint::Wait, began);
+        // No message came, but the lock has become free.
+        let now = began + BOUND / 2;
+        let newcomer = queue.join(Newcomer::TriesOnce, now);
+        let seen = tries(queue.step(newcomer, now));
+        queue.granted(newcomer, seen, WakeHint::MayTry, now);
+        tries(queue.step(first, began + BOUND));
     }
 
     #[test]

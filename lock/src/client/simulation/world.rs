@@ -523,11 +523,12 @@ impl Member {
     }
 
     /// `None` is true: the server said so since the call began, and another thread was there. Or
-    /// this one was: a short wait may end before the release of its last hold is there.
+    /// this one was: a short wait may end before the release of its last hold is there, or that of
+    /// an acquire without an answer.
     fn check_refusal(&self, own: Engaged, limit: Duration, begun: Instant) {
         let refused = self.world.0.net.refused(self.client);
         let state = self.world.state();
-        let is_short = limit < self.world.0.net.latency() * 4 + Duration::from_millis(10);
+        let is_short = limit < self.world.0.net.latency() * 10 + SLACK;
         let is_own = |other: &Engaged| (other.client, other.thread) == (own.client, own.thread);
         let before = state
             .disengaged
