@@ -144,6 +144,7 @@ fn a_termination_lets_requests_end_and_leaves_no_lock() {
     guard.unlock().unwrap();
     assert_eq!(answer(shipping).0, 200);
     assert_eq!(service.process.wait_for_exit(PATIENCE), 0, "{}", service.process.output());
-    assert!(service.process.output().contains("ended, unreleased: []"));
+    let output = service.process.wait_for_output(PATIENCE);
+    assert!(output.contains("ended, unreleased: []"), "{output}");
     assert!(!is_locked(&server, "orders:1"));
 }

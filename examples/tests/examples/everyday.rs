@@ -10,6 +10,7 @@ use crate::support::{PATIENCE, example};
 fn runs(arguments: &[&str]) {
     let mut process = TestProcess::spawn(&mut example("everyday", arguments));
     assert_eq!(process.wait_for_exit(PATIENCE), 0, "{}", process.output());
+    let output = process.wait_for_output(PATIENCE);
     for line in [
         "one at a time: ship",
         "job: 3 pages",
@@ -17,7 +18,7 @@ fn runs(arguments: &[&str]) {
         "who holds: everyday:orders:43 by Thread",
         "sendable guard: written and released",
     ] {
-        assert!(process.output().contains(line), "{}", process.output());
+        assert!(output.contains(line), "{output}");
     }
 }
 

@@ -45,12 +45,14 @@ fn ends_with(mut process: TestProcess, end: &str, code: i32) {
     assert!(reason.is_empty() || printed == line, "{printed}");
     let ended = process.wait_for_exit(PATIENCE);
     assert_eq!(ended, code, "{}", process.output());
-    wait_until(reason, PATIENCE, || process.output().contains(reason));
+    let output = process.wait_for_output(PATIENCE);
+    assert!(output.contains(reason), "{reason} is not in:\n{output}");
 }
 
 fn fails_with(mut process: TestProcess, complaint: &str, code: i32) {
     assert_eq!(process.wait_for_exit(PATIENCE), code, "{}", process.output());
-    wait_until(complaint, PATIENCE, || process.output().contains(complaint));
+    let output = process.wait_for_output(PATIENCE);
+    assert!(output.contains(complaint), "{complaint} is not in:\n{output}");
 }
 
 fn wait_until_one_waits(server: &Server) {

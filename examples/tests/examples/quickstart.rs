@@ -13,6 +13,7 @@ fn runs_all_chapters(command: &mut Command, beginning: &str) {
         process.wait_for_line(chapter, PATIENCE);
     }
     assert_eq!(process.wait_for_exit(PATIENCE), 0, "{}", process.output());
+    let output = process.wait_for_output(PATIENCE);
     for event in [
         "has the lock, with a lease of 1.5s",
         "tries: no",
@@ -25,7 +26,7 @@ fn runs_all_chapters(command: &mut Command, beginning: &str) {
         "later: the lease of 1.5s had ended",
         "the lock is free",
     ] {
-        wait_until(event, PATIENCE, || process.output().contains(event));
+        assert!(output.contains(event), "{event} is not in:\n{output}");
     }
 }
 
@@ -66,7 +67,8 @@ fn without_a_server_program_it_says_what_to_install() {
     let mut command = example("quickstart", &["--spawn"]);
     let mut process = TestProcess::spawn(command.env("REDIS_SERVER", "no-such-program"));
     assert_eq!(process.wait_for_exit(PATIENCE), 1);
-    wait_until("it says so", PATIENCE, || process.output().contains("apt-get install"));
+    let output = process.wait_for_output(PATIENCE);
+    assert!(output.contains("apt-get install"), "{output}");
 }
 
 #[test]
@@ -74,8 +76,7 @@ fn unknown_arguments_are_refused() {
     for wrong in [&["--loud"][..], &["--redis"], &["--spawn", "--redis", "redis://127.0.0.1/"]] {
         let mut process = TestProcess::spawn(&mut example("quickstart", wrong));
         assert_eq!(process.wait_for_exit(PATIENCE), 2, "{wrong:?}");
-        wait_until("it shows its usage", PATIENCE, || {
-            process.output().contains("usage: quickstart")
-        });
+        let output = process.wait_for_output(PATIENCE);
+        assert!(output.contains("usage: quickstart"), "{output}");
     }
 }

@@ -9,13 +9,14 @@ use crate::support::{PATIENCE, example};
 fn runs(command: &mut Command) {
     let mut process = TestProcess::spawn(command);
     assert_eq!(process.wait_for_exit(PATIENCE), 0, "{}", process.output());
+    let output = process.wait_for_output(PATIENCE);
     for line in [
         "latch: all 4 parts are done",
         "semaphore: 2 permits are free again",
         "permits: it expired",
         "permits: 1 of 1 are free",
     ] {
-        assert!(process.output().contains(line), "{}", process.output());
+        assert!(output.contains(line), "{output}");
     }
 }
 
