@@ -26,13 +26,13 @@ fn a_job_whose_process_is_killed_is_done_exactly_once_more() {
     first.wait_for_line("page 1", PATIENCE);
     first.kill();
     assert!(others.iter_mut().all(|process| process.wait_for_exit(PATIENCE) == 0));
-    let lines = others.map(|mut process| process.lines());
-    let all: Vec<&String> = lines.iter().flatten().collect();
+    let outputs = others.map(|process| process.wait_for_output(PATIENCE));
+    let all: Vec<&str> = outputs.iter().flat_map(|output| output.lines()).collect();
     let begun: Vec<_> = all.iter().filter(|line| line.starts_with("begins")).collect();
     assert_eq!(begun.len(), 1, "{all:?}");
     assert!(begun[0].contains("attempt 2") && token(begun[0]) > token(&line), "{all:?}");
     assert_eq!(all.iter().filter(|line| line.starts_with("done:")).count(), 1, "{all:?}");
-    assert_eq!(all.iter().filter(|line| *line == &"done elsewhere").count(), 1, "{all:?}");
+    assert_eq!(all.iter().filter(|line| **line == "done elsewhere").count(), 1, "{all:?}");
     // Whoever comes later has nothing to do.
     start(&server, "600").wait_for_line("done elsewhere", PATIENCE);
 }
