@@ -347,6 +347,29 @@ fn a_lost_hold_ends_the_cohort_and_the_next_takes_the_lock_anew() {
 }
 
 #[test]
+fn who_sees_a_loss_does_not_meet_what_is_left_of_the_hold() {
+    let (counted, lost) = counter();
+    let schedules = explore(3_000, move || {
+        let world = World::new(TWICE);
+        let counted = Arc::clone(&counted);
+        let guard = world.lock().lock().unwrap();
+        let held = world.core.holds.of_name(&LockName::parse("a").unwrap());
+        let ticker = spawn(&world, move |world| {
+            held.iter().for_each(|hold| {
+                world.core.watchdog.lose(hold, LostReason::ServerUnreachable);
+            });
+        });
+        if guard.unlock().is_err() {
+            counted.fetch_add(1, Ordering::SeqCst);
+        }
+        drop(world.lock().try_lock().unwrap().expect("nobody else wants it"));
+        join(vec![ticker]);
+        world.check_end();
+    });
+    assert_many(&lost, schedules);
+}
+
+#[test]
 fn a_forced_release_ends_the_cohort_and_forgets_nobody() {
     let (counted, lost) = counter();
     let schedules = explore(3_000, move || {

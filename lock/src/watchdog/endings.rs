@@ -39,6 +39,8 @@ pub(crate) fn lose(shared: &Shared, hold: &Arc<Hold>, reason: LostReason) {
 }
 
 pub(crate) fn lose_at(shared: &Shared, hold: &Arc<Hold>, now: Instant, reason: LostReason) {
+    // A thread that sees the loss finds the release, here or in the queue.
+    let _pending = shared.releases.begin_loss(hold);
     shared.scheduler.remove(hold);
     shared.context.holds.remove(hold);
     if !hold.lose(now, reason) {

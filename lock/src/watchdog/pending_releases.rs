@@ -26,6 +26,9 @@ pub(crate) struct PendingReleases {
     workers: Arc<Workers>,
     /// The releases that are not queued, so that a shutdown knows of all.
     in_flight: Mutex<Vec<InFlight>>,
+    /// The holds that a thread is about to end as lost. What is left to release of them is queued
+    /// before they are removed here.
+    being_lost: Mutex<Vec<ReleaseId>>,
     settled: Mutex<VecDeque<Settled>>,
     names: RandomState,
     /// The next [`LogicalTime`].
@@ -70,6 +73,23 @@ enum Stage {
     Settling,
 }
 
+/// A hold is about to be lost, until this is dropped.
+pub(crate) struct PendingLoss<'a> {
+    releases: &'a PendingReleases,
+    id: ReleaseId,
+}
+
+impl Drop for PendingLoss<'_> {
+    fn drop(&mut self) {
+        let mut being_lost = self.releases.being_lost.lock();
+        if let Some(index) = being_lost.iter().position(|id| *id == self.id) {
+            being_lost.swap_remove(index);
+        }
+        drop(being_lost);
+        self.releases.wake_flush_waiters();
+    }
+}
+
 /// The releases that no server has acknowledged.
 struct Unacknowledged {
     is_empty: bool,
@@ -86,6 +106,7 @@ impl PendingReleases {
             context,
             workers,
             in_flight: Mutex::default(),
+            being_lost: Mutex::default(),
             settled: Mutex::default(),
             names: RandomState::new(),
             next: AtomicU64::new(1),
@@ -112,6 +133,18 @@ impl PendingReleases {
     fn begin(&self, id: ReleaseId, stage: Stage) {
         let mut in_flight = self.in_flight.lock();
         in_flight.push(InFlight { id, begun: self.advance(), stage });
+    }
+
+    /// Notes that this hold may be lost now. Others can see the loss before its release is queued:
+    /// until then it counts as pending.
+    pub(crate) fn begin_loss(&self, hold: &Hold) -> PendingLoss<'_> {
+        let id = ReleaseId::from(hold.id());
+        self.being_lost.lock().push(id.clone());
+        PendingLoss { releases: self, id }
+    }
+
+    fn is_being_lost(&self, name: &LockName) -> bool {
+        self.being_lost.lock().iter().any(|id| id.name == *name)
     }
 
     /// That release has an answer, or it is queued.
@@ -215,7 +248,7 @@ impl PendingReleases {
             let is_release = !matches!(other.stage, Stage::Waiting);
             is_release && other.begun < sent_at && other.id.name == *name
         };
-        if self.in_flight.lock().iter().any(is_it) {
+        if self.is_being_lost(name) || self.in_flight.lock().iter().any(is_it) {
             return true;
         }
         if self.context.store.may_recover_by_itself() {
@@ -350,7 +383,9 @@ impl PendingReleases {
     /// Whether a release of this name is pending, of whatever owner.
     pub(crate) fn contains(&self, name: &LockName) -> bool {
         let is_in_flight = self.in_flight.lock().iter().any(|other| other.id.name == *name);
-        is_in_flight || self.workers.lock().iter().any(|worker| worker.releases().contains(name))
+        is_in_flight
+            || self.is_being_lost(name)
+            || self.workers.lock().iter().any(|worker| worker.releases().contains(name))
     }
 
     /// How many are queued.
@@ -391,8 +426,8 @@ impl PendingReleases {
 
     fn unacknowledged(&self, now: Instant) -> Unacknowledged {
         // Before the queues: a caller's release that gets no answer is queued before it leaves this
-        // list.
-        let mut is_empty = self.in_flight.lock().is_empty();
+        // list, and so is that of a lost hold.
+        let mut is_empty = self.in_flight.lock().is_empty() && self.being_lost.lock().is_empty();
         let mut may_end = !is_empty;
         let mut has_untried = may_end;
         for worker in self.workers.lock().iter() {
@@ -409,6 +444,7 @@ impl PendingReleases {
         // In the same order.
         let mut ids: Vec<ReleaseId> =
             self.in_flight.lock().iter().map(|other| other.id.clone()).collect();
+        ids.extend(self.being_lost.lock().iter().cloned());
         for worker in self.workers.lock().iter() {
             ids.extend(worker.releases().unacknowledged());
         }
