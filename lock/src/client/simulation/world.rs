@@ -451,6 +451,8 @@ impl Member {
             let mut state = self.world.state();
             state.drawn += 1;
             let (number, client) = (state.drawn, self.client);
+            // What was handed over was acquired for another thread.
+            let asked_at = asked_at.min(hold.granted_at());
             let inside = Inside { number, client, hold, asked_at };
             state.inside.push(inside.clone());
             inside
