@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use wheellock_fixture::{Server, TestProcess, wait_until};
+use wheellock_fixture::{Server, TestProcess};
 
 use crate::support::{PATIENCE, example};
 
