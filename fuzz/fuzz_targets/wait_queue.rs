@@ -162,6 +162,14 @@ impl Model {
         self.able(now).find(|place| *place != leader)
     }
 
+    /// The next poll after an answer to the waiter at this place.
+    fn poll_after(&mut self, place: usize, at: Instant) {
+        match self.poll_at {
+            Some(planned) if place > 0 => self.poll_at = Some(planned.min(at)),
+            _ => self.poll_at = Some(at),
+        }
+    }
+
     fn answered(&mut self, place: usize, hint: WakeHint) -> (Ticket, Wakes) {
         let waiter = &mut self.waiters[place];
         let Some(Call { seen, is_behind, .. }) = waiter.call.take() else {
@@ -319,7 +327,7 @@ impl Both {
         let (ticket, seen) = self.model.answered(place, hint);
         self.queue.refused(ticket, seen, busy, hint, self.now);
         let pause = busy.unwrap_or(POLL_BOUND).clamp(Duration::from_millis(1), POLL_BOUND);
-        self.model.poll_at = Some(self.now + pause);
+        self.model.poll_after(place, self.now + pause);
         if self.model.phase != Phase::Releasing {
             self.model.yield_limit = None;
         }
@@ -330,13 +338,12 @@ impl Both {
         let hint = Self::hint(operand);
         let (ticket, seen) = self.model.answered(place, hint);
         self.queue.granted(ticket, seen, hint, self.now);
+        let pause = match hint {
+            WakeHint::WaitFor(lease) => lease,
+            WakeHint::Wait | WakeHint::MayTry => POLL_BOUND,
+        };
+        self.model.poll_after(place, self.now + pause);
         self.model.waiters.remove(place);
-        let bound = self.now + POLL_BOUND;
-        self.model.poll_at = Some(match hint {
-            WakeHint::WaitFor(lease) => self.now + lease,
-            WakeHint::Wait => bound,
-            WakeHint::MayTry => self.model.poll_at.map_or(bound, |at| at.min(bound)),
-        });
         self.end_yield();
         if operand >= 8 {
             // The next one waits for the thread that was granted the lock.

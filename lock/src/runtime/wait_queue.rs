@@ -171,7 +171,7 @@ impl WaitQueue {
         self.yielding.refused();
         // A time to live of zero is a millisecond that is not over yet.
         let pause = busy.map_or(self.poll_bound, |busy| busy.max(Duration::from_millis(1)));
-        self.poll_at = Some(now + pause.min(self.poll_bound));
+        self.poll_after(ticket, now + pause.min(self.poll_bound));
     }
 
     /// The try of `ticket` was granted. It leaves, and the next waiter knows that the lock is
@@ -179,14 +179,20 @@ impl WaitQueue {
     pub(crate) fn granted(&mut self, ticket: Ticket, seen: Wakes, hint: WakeHint, now: Instant) {
         self.answered(ticket, seen, hint);
         self.yielding.granted();
-        let bound = now + self.poll_bound;
-        self.poll_at = Some(match hint {
-            WakeHint::WaitFor(lease) => now + lease.min(self.poll_bound),
-            WakeHint::Wait => bound,
-            // It tells the others nothing, so it does not put their poll off.
-            WakeHint::MayTry => self.poll_at.map_or(bound, |at| at.min(bound)),
-        });
+        let pause = match hint {
+            WakeHint::WaitFor(lease) => lease.min(self.poll_bound),
+            WakeHint::Wait | WakeHint::MayTry => self.poll_bound,
+        };
+        self.poll_after(ticket, now + pause);
         self.leave(ticket);
+    }
+
+    /// After an answer to `ticket`, the next poll is at `at`. Only the first waiter puts it off:
+    /// newcomers may try before it, again and again, and no message may reach it.
+    fn poll_after(&mut self, ticket: Ticket, at: Instant) {
+        let is_first = self.waiters.front().is_some_and(|first| first.ticket == ticket);
+        let sooner = self.poll_at.filter(|_| !is_first).map_or(at, |planned| planned.min(at));
+        self.poll_at = Some(sooner);
     }
 
     /// Leaves without a grant. What it was woken for is left to the others: a try that got no
@@ -282,8 +288,7 @@ impl WaitQueue {
         std::mem::take(&mut self.is_unwatched)
     }
 
-    /// A waiter that looks whether it is the leader when it is woken: the leader itself, if that
-    /// sleeps. Needs no time.
+    /// The first waiter that is not calling: the leader itself, if that sleeps. Needs no `now`.
     pub(crate) fn first_asleep(&self) -> Option<Ticket> {
         let mut asleep = self.waiters.iter().filter(|waiter| waiter.is_able());
         asleep.find(|waiter| waiter.calling_since.is_none()).map(|waiter| waiter.ticket)
@@ -538,18 +543,30 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_that_leaves_something_to_the_others_does_not_put_their_poll_off() {
-        let began = origin();
-        let mut queue = WaitQueue::new(BOUND);
-        let first = queue.join(Newcomer::TriesOnce, began);
-        let seen = tries(queue.step(first, began));
-        queue.refused(first, seen, LONG, WakeHint::Wait, began);
-        // No message came, but the lock has become free.
-        let now = began + BOUND / 2;
-        let newcomer = queue.join(Newcomer::TriesOnce, now);
-        let seen = tries(queue.step(newcomer, now));
-        queue.granted(newcomer, seen, WakeHint::MayTry, now);
-        tries(queue.step(first, began + BOUND));
+    fn newcomers_that_are_answered_do_not_put_the_poll_of_the_first_off() {
+        for (is_granted, hint) in [
+            (true, WakeHint::MayTry),
+            (true, WakeHint::Wait),
+            (false, WakeHint::MayTry),
+            (false, WakeHint::Wait),
+        ] {
+            let began = origin();
+            let mut queue = WaitQueue::new(BOUND);
+            let first = queue.join(Newcomer::TriesOnce, began);
+            let seen = tries(queue.step(first, began));
+            queue.refused(first, seen, LONG, WakeHint::Wait, began);
+            // No message came, but the lock has become free.
+            let now = began + BOUND / 2;
+            let newcomer = queue.join(Newcomer::TriesOnce, now);
+            let seen = tries(queue.step(newcomer, now));
+            if is_granted {
+                queue.granted(newcomer, seen, hint, now);
+            } else {
+                queue.refused(newcomer, seen, LONG, hint, now);
+                queue.leave(newcomer);
+            }
+            tries(queue.step(first, began + BOUND));
+        }
     }
 
     #[test]
