@@ -172,6 +172,7 @@ impl HeldPermits {
             && self.core.is_current()
         {
             for hold in holds {
+                let _pending = self.core.watchdog.releases().begin_loss(hold);
                 // If it was lost, that was reported, and the server does not know the id any more.
                 drop(forget_hold(&self.core, hold));
             }

@@ -73,7 +73,7 @@ enum Stage {
     Settling,
 }
 
-/// A hold is about to be lost, until this is dropped.
+/// Counts the release of a hold that is being lost as pending, until it is dropped.
 pub(crate) struct PendingLoss<'a> {
     releases: &'a PendingReleases,
     id: ReleaseId,
@@ -86,7 +86,10 @@ impl Drop for PendingLoss<'_> {
             being_lost.swap_remove(index);
         }
         drop(being_lost);
-        self.releases.wake_flush_waiters();
+        // What is still queued wakes them when it is sent: less often if very many holds are lost.
+        if !self.releases.will_be_sent(&self.id.name) {
+            self.releases.wake_flush_waiters();
+        }
     }
 }
 
@@ -238,6 +241,13 @@ impl PendingReleases {
                 self.end_in_flight(id);
             }
         }
+    }
+
+    /// Whether a release of this name is queued for a thread that sends it.
+    fn will_be_sent(&self, name: &LockName) -> bool {
+        let is_it =
+            |worker: &RenewalWorker| !worker.is_dead() && worker.releases().is_outstanding(name);
+        self.workers.lock().iter().any(is_it)
     }
 
     /// Whether a release of this name had begun at `sent_at` and is not settled: sent and not
@@ -405,29 +415,31 @@ impl PendingReleases {
         self.flush_waiters.lock().push(parker.clone());
         self.workers.wake();
         // Woken at the end of each round of a renewal thread, and of each caller's release.
-        loop {
-            let now = self.context.now();
-            let left = self.unacknowledged(now);
+        let is_done = loop {
+            let (left, now) = self.unacknowledged();
             // On a store that stays as it is, what failed once fails again.
             let may_succeed = self.context.store.may_recover_by_itself() || left.has_untried;
             let is_over = left.is_empty || !left.may_end;
             if is_over || !may_succeed || now >= deadline {
-                break;
+                break left.is_empty;
             }
             park(&*self.context.clock, &parker, Some(deadline), None);
-        }
+        };
         self.flush_waiters.lock().retain(|other| !other.is(&parker));
-        self.unacknowledged_ids()
+        if is_done { Vec::new() } else { self.unacknowledged_ids() }
     }
 
     pub(crate) fn wake_flush_waiters(&self) {
         self.flush_waiters.lock().iter().for_each(Parker::unpark);
     }
 
-    fn unacknowledged(&self, now: Instant) -> Unacknowledged {
+    /// With the time for which it is true.
+    fn unacknowledged(&self) -> (Unacknowledged, Instant) {
         // Before the queues: a caller's release that gets no answer is queued before it leaves this
         // list, and so is that of a lost hold.
         let mut is_empty = self.in_flight.lock().is_empty() && self.being_lost.lock().is_empty();
+        // After that: what was queued meanwhile is due.
+        let now = self.context.now();
         let mut may_end = !is_empty;
         let mut has_untried = may_end;
         for worker in self.workers.lock().iter() {
@@ -437,7 +449,7 @@ impl PendingReleases {
             has_untried |= releases.has_untried(now);
             is_empty &= !is_queued;
         }
-        Unacknowledged { is_empty, has_untried, may_end }
+        (Unacknowledged { is_empty, has_untried, may_end }, now)
     }
 
     fn unacknowledged_ids(&self) -> Vec<ReleaseId> {
