@@ -4,7 +4,7 @@ use wheellock_fixture::{Server, TestProcess};
 
 use crate::support::{PATIENCE, example};
 
-const LEASE: &str = "1.5";
+const LEASE: &str = "4";
 const SLOT: &str = "2026-11-23";
 
 fn start(server: &Server, seconds: &str) -> TestProcess {

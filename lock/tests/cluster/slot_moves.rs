@@ -10,7 +10,7 @@ use crate::common::{SOON, built, now, pause, timed, wait_for_a_waiter};
 use wheellock::Error;
 use wheellock_fixture::wait_until;
 
-const LEASE: Duration = Duration::from_secs(2);
+const LEASE: Duration = Duration::from_secs(4);
 /// Of its tries the last has most of it left for the answer.
 const BRIEF: Duration = Duration::from_millis(550);
 

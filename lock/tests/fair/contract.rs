@@ -209,7 +209,7 @@ on_both_stores! {
         assert!(lock.is_locked().unwrap());
     }
 
-    fn data_under_the_keys_of_the_line_is_an_error_to_who_takes_and_none_to_who_lets_go(
+    fn data_under_the_keys_of_the_queue_fails_an_acquire_and_not_a_release(
         world: &World
     ) {
         let client = world.client();

@@ -291,12 +291,12 @@ fn a_late_renewal_extends_no_lease() {
 #[test]
 fn a_late_renewal_extends_nothing_of_the_next_hold_of_the_same_thread() {
     let world = World::new();
-    let client = built(world.builder().watchdog_lease(Duration::from_secs(3)));
+    let client = built(world.builder().watchdog_lease(Duration::from_secs(9)));
     let kept = world.keep_back(Script::Renew, "a");
     let first = client.lock("a").lock().unwrap();
     kept.wait();
     first.unlock().unwrap();
-    let second = client.lock("a").with_lease(Duration::from_secs(1)).lock().unwrap();
+    let second = client.lock("a").with_lease(Duration::from_secs(5)).lock().unwrap();
     let before = world.ttl("a");
     kept.deliver();
     assert!((1..=before).contains(&world.ttl("a")));
@@ -584,7 +584,7 @@ fn a_release_corrects_a_server_clock_estimate_that_is_ahead() {
 fn a_renewal_corrects_a_server_clock_estimate_that_is_ahead() {
     let world = World::new();
     let builder = world.builder().command_timeout(Duration::from_secs(1));
-    let client = ahead(&world, builder.watchdog_lease(Duration::from_millis(1500)));
+    let client = ahead(&world, builder.watchdog_lease(Duration::from_secs(4)));
     let guard = client.lock("a").lock().unwrap();
     wait_until("it is renewed", SOON, || client.stats().renewed > 0);
     assert_not_ahead(&world, &client);

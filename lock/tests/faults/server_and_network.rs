@@ -201,7 +201,7 @@ fn a_release_that_meets_a_fault_each_time_is_finished_in_the_background() {
 #[test]
 fn a_renewal_that_meets_a_fault_once_loses_nothing() {
     for_each_fault(TIMEOUT, |world, name, fault| {
-        let client = built(world.builder().watchdog_lease(Duration::from_secs(2)));
+        let client = built(world.builder().watchdog_lease(Duration::from_secs(4)));
         let aim = world.on(Script::Renew, name, fault.clone());
         let guard = client.lock(name).lock().unwrap();
         aim.wait_for_hit(SOON);
@@ -685,7 +685,7 @@ fn an_unknown_reply_is_never_a_grant() {
 fn a_renewal_that_is_refused_for_a_while_loses_nothing() {
     for code in ["LOADING", "READONLY", "BUSY", "OOM"] {
         let world = World::new();
-        let client = built(world.builder().watchdog_lease(Duration::from_millis(1500)));
+        let client = built(world.builder().watchdog_lease(Duration::from_secs(4)));
         let aim = answer(&world, Script::Renew, "a", code).times(3);
         let guard = client.lock("a").lock().unwrap();
         aim.wait_for_hits(3, SOON);
@@ -737,7 +737,7 @@ fn calls_to_a_busy_server_are_retried() {
 fn a_server_out_of_memory_renews_nests_and_releases() {
     let world = World::new();
     let client =
-        built(world.builder().watchdog_lease(Duration::from_secs(1)).command_timeout(SOON / 4));
+        built(world.builder().watchdog_lease(Duration::from_secs(4)).command_timeout(SOON / 4));
     let lock = client.lock("a");
     let outer = lock.lock().unwrap();
     world.server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
@@ -936,7 +936,7 @@ fn a_key_of_another_type_is_an_error_and_not_changed() {
 #[test]
 fn a_key_that_was_overwritten_is_not_changed_by_the_release() {
     let world = World::new();
-    let client = built(world.builder().watchdog_lease(Duration::from_secs(1)));
+    let client = built(world.builder().watchdog_lease(Duration::from_secs(4)));
     let overwritten = |name: &str| {
         world.server.command(&["SET", name, "precious"]);
     };

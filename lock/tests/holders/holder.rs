@@ -223,7 +223,7 @@ fn locks_of_all_kinds_are_listed_and_nothing_else() {
 #[test]
 fn the_own_holds_are_listed_with_their_holders_and_renewals() {
     let server = Server::start();
-    let client = built(Client::builder().url(&server.url()).watchdog_lease(Duration::from_secs(1)));
+    let client = built(Client::builder().url(&server.url()).watchdog_lease(Duration::from_secs(4)));
     assert!(client.holds().is_empty());
     let watched = client.lock("a").lock().unwrap();
     let nested = client.lock("a").lock().unwrap();

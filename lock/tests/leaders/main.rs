@@ -214,7 +214,7 @@ fn a_leader_that_dies_is_followed_within_its_lease() {
 }
 
 #[test]
-fn who_resigns_stands_behind_the_others_for_a_second() {
+fn a_leader_that_resigns_waits_a_second_before_it_campaigns_again() {
     let world = InMemory::new();
     let client = world.client();
     let campaign = campaign(&client);

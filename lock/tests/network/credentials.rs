@@ -76,7 +76,7 @@ fn a_new_connection_asks_for_a_changed_password() {
     let world = World::new();
     let vault = Vault::new("password");
     let client = crate::common::built(
-        vault.opens(world.builder()).command_timeout(SOON).watchdog_lease(Duration::from_secs(2)),
+        vault.opens(world.builder()).command_timeout(SOON).watchdog_lease(Duration::from_secs(6)),
     );
     let guard = client.lock("a").lock().unwrap();
     let rival = world.rival();
@@ -147,7 +147,7 @@ fn renewals_move_off_a_connection_that_lost_its_authentication() {
     let world = World::new();
     let vault = Vault::new("password");
     let client =
-        crate::common::built(vault.opens(world.builder()).watchdog_lease(Duration::from_secs(2)));
+        crate::common::built(vault.opens(world.builder()).watchdog_lease(Duration::from_secs(6)));
     let guard = client.lock("a").lock().unwrap();
     let aim = world.on(Script::Renew, "a", noauth());
     aim.wait_for_hit(SOON);
@@ -174,7 +174,7 @@ fn a_callback_that_fails_or_panics_is_a_connect_that_failed_and_passes() {
 
         // It fails later, when the renewals and the subscription need it.
         vault.set(Answer::Password("password"));
-        let lease = Duration::from_secs(3);
+        let lease = Duration::from_secs(6);
         let client = crate::common::built(builder().watchdog_lease(lease));
         let guard = client.lock("a").lock().unwrap();
         let rival = world.rival();

@@ -67,7 +67,7 @@ fn is_usable(client: &Client) {
 
 /// A client whose calls fail soon, and one for when the server is there.
 fn both(builder: &ClientBuilder) -> (Client, Client) {
-    let builder = builder.clone().watchdog_lease(Duration::from_secs(1));
+    let builder = builder.clone().watchdog_lease(Duration::from_secs(4));
     (lazily(builder.clone().command_timeout(TIMEOUT)), lazily(builder.command_timeout(PATIENT)))
 }
 
@@ -166,7 +166,7 @@ fn a_wrong_password_shows_at_the_first_use() {
         assert!(matches!(error, Error::Authentication { .. }) && !error.is_retryable(), "{error}");
         assert!(!format!("{error} {error:?}").contains("s3cret"), "{error}");
     }
-    is_usable(&lazily(Client::builder().url(&url("right")).watchdog_lease(Duration::from_secs(1))));
+    is_usable(&lazily(Client::builder().url(&url("right")).watchdog_lease(Duration::from_secs(4))));
 }
 
 #[test]

@@ -19,7 +19,7 @@ const PATIENT: Duration = Duration::from_secs(5);
 /// How long to wait for replicas that do not answer.
 const SHORT: Duration = Duration::from_millis(50);
 /// Short, so that renewals come soon.
-const LEASE: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_secs(4);
 
 const TOO_FEW: Error = Error::NotReplicated { wanted: 1, acknowledged: 0 };
 
@@ -139,7 +139,7 @@ fn renewals_go_on(client: &Client, master: &Server, silence: impl FnOnce()) {
     let asked = asks(master);
     silence();
     let renewed = client.stats().renewed;
-    wait_until("it was renewed", SOON, || client.stats().renewed >= renewed + 4);
+    wait_until("it was renewed", SOON, || client.stats().renewed >= renewed + 2);
     client.lock("held").lock().unwrap().unlock().unwrap();
     assert!(guard.is_held() && guard.lost().try_recv().is_err());
     guard.unlock().unwrap();

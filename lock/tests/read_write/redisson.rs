@@ -201,7 +201,7 @@ fn what_a_java_renewal_cuts_of_a_watched_reader_with_a_longer_lease_is_back_with
 #[test]
 fn a_level_that_was_lost_is_made_again_by_the_next_renewal() {
     let server = Server::start();
-    let client = Client::builder().url(&server.url()).watchdog_lease(SECOND).build().unwrap();
+    let client = Client::builder().url(&server.url()).watchdog_lease(SECOND * 4).build().unwrap();
     let lock = client.read_write_lock("a").read_lock();
     let guards = [lock.lock().unwrap(), lock.lock().unwrap()];
     let level = format!("{{a}}:{}:rwlock_timeout:1", guards[0].owner());

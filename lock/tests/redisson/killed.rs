@@ -161,7 +161,7 @@ fn end_of_permit(name: &str) -> Instant {
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests builds it"]
-fn a_permit_whose_java_holder_was_killed_is_had_in_rust_after_its_lease() {
+fn a_permit_whose_java_holder_was_killed_is_acquired_in_rust_after_its_lease() {
     let _alone = alone();
     let (client, name, doomed) = (connect(), fresh("permits"), doomed());
     let semaphore = client.expirable_semaphore(&name);
@@ -178,7 +178,7 @@ fn a_permit_whose_java_holder_was_killed_is_had_in_rust_after_its_lease() {
 
 #[test]
 #[ignore = "needs the Java program: ./run-tests builds it"]
-fn a_permit_whose_rust_holder_was_killed_is_had_in_java_after_its_lease() {
+fn a_permit_whose_rust_holder_was_killed_is_acquired_in_java_after_its_lease() {
     let _alone = alone();
     // Started before the lease begins.
     let java = JAVA.thread();

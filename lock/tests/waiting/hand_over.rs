@@ -564,7 +564,7 @@ fn a_loss_is_told_to_the_present_holder_and_the_next_thread_takes_the_lock_anew(
 }
 
 #[test]
-fn nobody_of_the_line_believes_a_lease_that_ended_in_a_pause_of_the_process() {
+fn no_waiter_trusts_a_lease_that_ended_in_a_pause_of_the_process() {
     let world = InMemory::new();
     let client = world.client();
     let guard = client.lock("a").lock().unwrap();

@@ -1,5 +1,6 @@
 //! The subscription connection under faults: it is blocked, denied a channel, or flooded. No caller
-//! waits for it, and no waiter is forgotten. For one that breaks, see `wakeups`.
+//! waits for it, and no waiter is forgotten. For one that
+//! breaks and comes back, see `wakeups`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
