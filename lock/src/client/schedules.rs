@@ -347,7 +347,7 @@ fn a_lost_hold_ends_the_cohort_and_the_next_takes_the_lock_anew() {
 }
 
 #[test]
-fn who_sees_a_loss_does_not_meet_what_is_left_of_the_hold() {
+fn a_single_try_after_a_loss_does_not_meet_the_lost_hold() {
     let (counted, lost) = counter();
     let schedules = explore(3_000, move || {
         let world = World::new(TWICE);

@@ -212,13 +212,14 @@ struct LockAcquire<'a> {
     /// When it began, by the client's clock.
     began: Instant,
     was_refused: bool,
+    /// How many polls were refused.
     refusals: u32,
     late_copy_deadline: Option<ServerTime>,
     queue: QueueState,
     /// By when the last attempt was to be answered, if there was one: not after the deadline of the
     /// caller.
     answer_due: Option<Instant>,
-    /// Whether it was.
+    /// Whether the last attempt was answered.
     answered: bool,
     /// Whether it was granted and must not be kept.
     must_roll_back: bool,
@@ -339,8 +340,9 @@ impl LockAcquire<'_> {
         Ok(Attempt::Busy(None, WakeHint::Wait))
     }
 
-    /// Asks the server once, after a refusal for a new owner: its number says when it asked. Not if
-    /// the owner is in a queue on the server, or an earlier attempt may still be granted.
+    /// Asks the server once. After a refusal it asks for a new owner, whose number says when it
+    /// asked, unless the owner is in a queue on the server or an earlier attempt may still be
+    /// granted.
     fn attempt_anew(&mut self, policy: &RetryPolicy<'_>) -> Result<Attempt<RawGuard>, Error> {
         let is_queued = self.mode == WaitMode::Queued;
         let is_free = may_draw_anew(self.answered, is_queued, self.late_copy_deadline);
@@ -482,7 +484,7 @@ impl LockAcquire<'_> {
         Err(Error::Lost { name: self.id.name.shown(), reason: LostReason::Expired })
     }
 
-    /// A hold that is released early stays for as long as the lock is held at least.
+    /// Has the hold stay for the minimum time if it is released earlier.
     fn keep(&self, hold: &Hold) {
         if let Some(min_hold) = self.min_hold {
             hold.keep_until(hold.since() + min_hold.duration());

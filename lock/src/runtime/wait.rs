@@ -1,4 +1,5 @@
-//! How a thread waits: every primitive that blocks, blocks here.
+//! How a thread waits for a grant: all locks, semaphores and latches wait here. Red locks wait for
+//! their servers elsewhere.
 //!
 //! A thread joins the queue of its channel and asks for one [`Turn`] after the other. It tries; if
 //! refused, it subscribes; when the subscription is confirmed it tries again, as a message may have
@@ -184,7 +185,7 @@ pub(crate) struct Waiter<'a> {
 }
 
 impl Waiter<'_> {
-    /// Sleeps until there is something to do.
+    /// Sleeps until there is something to do. Nothing to wait for: returns at once.
     pub(crate) fn turn(&mut self) -> Turn {
         let registry = self.registry;
         let deadline = self.wait.deadline;

@@ -79,15 +79,15 @@ impl Yielding {
     /// Returns whether the leader yields.
     pub(crate) fn release_ends(&mut self, now: Instant, receivers: Option<u32>) -> bool {
         if receivers.is_none_or(|receivers| receivers == 0) {
-            // None was published, or who knows when. Better one try too many than to miss another's
-            // message.
+            // No message was published, or it is unknown when. Better one try too many than to miss
+            // another's message.
             self.own_message_due = false;
         }
         let Phase::Releasing { subscribed, .. } = self.phase else { return false };
         let strangers =
             receivers.map_or(self.strangers, |count| count.saturating_sub(subscribed.into()));
         if strangers > self.strangers {
-            // One that was not there when it was of no use.
+            // To a new subscriber. It was not there when yielding was of no use.
             self.skips = 0;
             self.next_skips = FIRST_SKIPS;
         }

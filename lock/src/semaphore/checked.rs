@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn each_decision_that_protects_the_number_of_permits_is_missed() {
+    fn leaving_out_a_decision_that_protects_the_number_of_permits_is_found() {
         for mutation in [
             Mutation::RepliesForgotten,
             Mutation::EarlierCallsRun,

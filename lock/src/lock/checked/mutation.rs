@@ -1,4 +1,4 @@
-//! The decisions that a model can leave out, to see that it misses them.
+//! The decisions that a model can leave out, to see that the search finds what goes wrong then.
 
 /// One decision of DESIGN, left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -117,7 +117,7 @@ fn trace_without<M: Model>(mutation: Mutation, model: &M, violation: &str) -> Tr
 }
 
 #[test]
-fn each_decision_that_protects_a_promise_is_missed_and_the_guide_shows_how() {
+fn leaving_out_a_decision_that_protects_a_promise_is_found_and_the_guide_shows_how() {
     let guide = include_str!("../../../docs/verification.md");
     let mut unshown = String::new();
     for (mutation, limits, violation) in OF_ONE_LOCK {
@@ -131,7 +131,7 @@ fn each_decision_that_protects_a_promise_is_missed_and_the_guide_shows_how() {
 }
 
 #[test]
-fn each_decision_that_protects_a_majority_is_missed() {
+fn leaving_out_a_decision_that_protects_a_majority_is_found() {
     for (mutation, limits, violation) in OF_MAJORITIES {
         let model = CheckedMajority::without(*limits, *mutation);
         trace_without(*mutation, &model, violation);

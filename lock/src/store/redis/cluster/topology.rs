@@ -127,6 +127,7 @@ impl Topology {
         self.subscriptions.unsubscribe(channel, &self.nodes);
     }
 
+    /// Sends what the subscription connections of all nodes have to send.
     pub(crate) fn flush(&self) {
         self.subscriptions.flush(&self.nodes);
     }
