@@ -388,7 +388,7 @@ impl LockAcquire<'_> {
                     self.queue = QueueState::Inside;
                     core.watchdog.begin_waiting(&self.id);
                 }
-                return Ok(Attempt::Busy(self.pause(busy), WakeHint::Wait));
+                return Ok(Attempt::Busy(self.pause_after_refusal(busy), WakeHint::Wait));
             }
             Acquired::Granted => None,
             Acquired::Fenced(token) => Some(token),
@@ -429,7 +429,7 @@ impl LockAcquire<'_> {
     }
 
     /// How long to sleep after a refusal.
-    fn pause(&mut self, busy: Option<Duration>) -> Option<Duration> {
+    fn pause_after_refusal(&mut self, busy: Option<Duration>) -> Option<Duration> {
         if self.mode != WaitMode::Polled {
             return busy;
         }

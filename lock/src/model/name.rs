@@ -75,22 +75,22 @@ impl LockName {
         Arc::from(format!("{LATCH_CHANNEL}{{{}}}", self.0))
     }
 
-    /// The counter of fencing tokens.
+    /// The key of the last fencing token.
     pub(crate) fn token(&self) -> Arc<str> {
         self.prefixed("redisson_lock_token")
     }
 
-    /// The queue of a fair lock.
+    /// The key of a fair lock's queue.
     pub(crate) fn queue(&self) -> Arc<str> {
         self.prefixed("redisson_lock_queue")
     }
 
-    /// The liveness deadlines of the queue's waiters.
+    /// The key of the liveness deadlines of that queue's waiters.
     pub(crate) fn queue_deadlines(&self) -> Arc<str> {
         self.prefixed("redisson_lock_timeout")
     }
 
-    /// The leases of an expirable semaphore's permits.
+    /// The key of the leases of an expirable semaphore's permits.
     pub(crate) fn permit_leases(&self) -> Arc<str> {
         self.suffixed("timeout")
     }

@@ -246,6 +246,7 @@ impl Socket {
         state.to_client.is_empty() && !state.is_shut
     }
 
+    /// Closes the connection, in both directions.
     pub(crate) fn shut(&self) {
         if let Some(carrier) = self.0.shut() {
             carrier.close();
@@ -316,6 +317,7 @@ impl Peer {
         self.0.changed.notify_all();
     }
 
+    /// Closes the connection, in both directions.
     pub(crate) fn shut(&self) {
         drop(self.0.shut());
     }
