@@ -22,7 +22,7 @@ use crate::common::{now, pause};
 use wheellock::Client;
 use wheellock_fixture::{RawConnection, Server, TestProcess};
 
-const LEASE: Duration = Duration::from_secs(3);
+const LEASE: Duration = Duration::from_secs(6);
 const ROLE: &str = "WHEELLOCK_TEST_ROLE";
 
 fn child(server: &Server) -> TestProcess {

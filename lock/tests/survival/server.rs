@@ -18,7 +18,7 @@ use wheellock_fixture::{Server, wait_until};
 const LEASE: Duration = Duration::from_secs(30);
 
 /// Where the server's own time counts, and so the real one does.
-const SHORT_LEASE: Duration = Duration::from_secs(3);
+const SHORT_LEASE: Duration = Duration::from_secs(6);
 
 fn builder(server: &Server) -> ClientBuilder {
     Client::builder().url(&server.url())
@@ -169,7 +169,7 @@ fn a_foreign_script_that_blocks_for_two_seconds_loses_nothing() {
     // From then on the server says that it is busy, so that the script can be ended.
     let limit = BLOCKED.as_millis().to_string();
     let server = Server::builder().argument("--lua-time-limit", limit).start();
-    let lease = SHORT_LEASE * 2;
+    let lease = SHORT_LEASE;
     let mut strangers = Strangers::take(&server, &other_names());
     let mut fleet = take_with_lease(&server, lease);
     let mut operator = server.connection();
