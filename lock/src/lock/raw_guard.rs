@@ -89,8 +89,8 @@ impl RawGuard {
         })
     }
 
-    /// A future that ends when the hold is over. An error if the thread that wakes its task cannot be
-    /// started.
+    /// A future that ends when the hold is over. An error if the thread that wakes its task cannot
+    /// be started.
     pub(crate) fn lost_future(&self) -> Result<LostFuture, Error> {
         if !self.core.is_current() {
             return Ok(LostFuture::forked());
