@@ -38,12 +38,12 @@ pub(crate) use script_source;
 pub(crate) const FAR_IN_THE_FUTURE: &str = "9000000000000";
 pub(crate) const LEASE_MILLIS: &str = "30000";
 pub(crate) const UNLOCKED: &str = "0";
-/// As long as an owner of a client: a UUID and the number of a hold.
-pub(crate) const OWNER: &str = "00000000-0000-4000-8000-000000000000:000000";
-/// What precedes the number.
-const CLIENT: &str = "-8000-000000000000:";
+/// As long as an owner of a client: a UUID, and a number that carries the time.
+pub(crate) const OWNER: &str = "00000000-0000-4000-8000-000000000000:4611686018427000000";
+/// What precedes the digits that are another's for each hold.
+const CLIENT: &str = "-8000-000000000000:4611686018427";
 const DIGITS: usize = 6;
-/// The number of a call in its request sequence: that of the hold.
+/// The number of a call in its request sequence: these digits of the hold.
 pub(crate) const NUMBER: &str = "000000";
 
 /// One script as it is sent, and how its reply begins.
