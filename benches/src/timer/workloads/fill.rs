@@ -1,5 +1,6 @@
 //! A million timeouts are scheduled, and cancelled in random order: processor time of the process.
 
+use std::mem;
 use std::thread;
 use std::time::Duration;
 
@@ -21,19 +22,22 @@ pub(super) fn fill<T: BenchTimer>(timer: &T, threads: usize) -> Numbers {
     let mut own = timer.clone();
     let workers = Workers::new(timer, threads);
     let million = usize::try_from(MILLION).unwrap_or(0);
-    // Touched before the clock runs.
-    let mut slots: Vec<Option<T::Handle>> = Vec::new();
+    // Touched, and divided among the threads, before the clock runs.
+    let mut slots: Slots<T> = Vec::new();
     slots.resize_with(million, || None);
+    let mut parts = workers.divide(slots);
     let (mut fresh, mut aged) = ([0.0; 2], [0.0; 4]);
     for round in 0..ROUNDS {
         let before = processor_time();
-        let schedule_call = workers.run(&mut slots, |part| Work::Schedule(round * 10 + part + 1));
+        let schedule_call = workers.run(&mut parts, |part| Work::Schedule(round * 10 + part + 1));
         own.absorb((round + 1) * u64::from(MILLION));
         let schedule = nanos_each(processor_time_since(before), MILLION);
 
+        let mut slots: Slots<T> = parts.into_iter().flatten().collect();
         Random::new(round + 100).shuffle(&mut slots);
+        parts = workers.divide(slots);
         let before = processor_time();
-        let cancel_call = workers.run(&mut slots, |_| Work::Cancel);
+        let cancel_call = workers.run(&mut parts, |_| Work::Cancel);
         own.free();
         let cancel = nanos_each(processor_time_since(before), MILLION);
 
@@ -98,21 +102,26 @@ impl<T: BenchTimer> Workers<T> {
         Self((0..threads).map(worker).collect())
     }
 
-    /// Each thread works on its part of the slots. Returns how long that took.
-    fn run(&self, slots: &mut Slots<T>, work: impl Fn(u64) -> Work) -> Duration {
+    /// The slots in as many parts as there are threads.
+    fn divide(&self, mut slots: Slots<T>) -> Vec<Slots<T>> {
         let Self(workers) = self;
         let part = slots.len().div_ceil(workers.len());
-        let parts: Vec<Slots<T>> =
-            workers.iter().map(|_| slots.drain(..part.min(slots.len())).collect()).collect();
+        workers.iter().map(|_| slots.drain(..part.min(slots.len())).collect()).collect()
+    }
+
+    /// Each thread works on its part. Returns how long that took. No slot is copied here, as the
+    /// time would be added to the timer's.
+    fn run(&self, parts: &mut [Slots<T>], work: impl Fn(u64) -> Work) -> Duration {
+        let Self(workers) = self;
         let start = now();
-        for (number, (worker, part)) in (0..).zip(workers.iter().zip(parts)) {
-            worker.tasks.send((work(number), part)).expect("the thread is there");
+        for (number, (worker, part)) in (0..).zip(workers.iter().zip(&mut *parts)) {
+            let task = (work(number), mem::take(part));
+            worker.tasks.send(task).expect("the thread is there");
         }
-        let receive = |worker: &Worker<T>| worker.results.recv().expect("the thread is there");
-        let parts: Vec<Slots<T>> = workers.iter().map(receive).collect();
-        let took = now() - start;
-        slots.extend(parts.into_iter().flatten());
-        took
+        for (worker, part) in workers.iter().zip(parts) {
+            *part = worker.results.recv().expect("the thread is there");
+        }
+        now() - start
     }
 }
 
