@@ -5,18 +5,19 @@ use std::fmt::Write;
 
 use crate::harness::figures::{Figures, number};
 use crate::harness::workload::{Subject, unsized_case};
-use crate::timer::case::{BOXED, FLOORS, SizedTimer, TYPED};
+use crate::timer::case::{BOXED, FLOORS, SizedTimer, TYPED, TYPED_TSC};
 
 type Parts = &'static [&'static str];
 
 /// What is measured, its workload and measure, the subject, and the parts of the floor.
-const ROWS: [(&str, &str, &str, SizedTimer, Parts); 6] = [
+const ROWS: [(&str, &str, &str, SizedTimer, Parts); 7] = [
     (PAIR, "pairs-1", "wall", TYPED, &["clock", "lock", "lock"]),
+    (PAIR, "pairs-1", "wall", TYPED_TSC, &["counter", "lock", "lock"]),
     (PAIR, "pairs-1", "wall", BOXED, &["clock", "lock", "lock", "closure"]),
     ("schedule a million", "fill-1", "schedule", TYPED, &["clock", "lock"]),
     ("schedule a million", "fill-1", "schedule", BOXED, &["clock", "lock", "closure"]),
-    (CANCEL, "fill-1", "cancel", TYPED, &["memory"]),
-    (CANCEL, "fill-1", "cancel", BOXED, &["memory", "memory"]),
+    (CANCEL, "fill-1", "cancel", TYPED, &["unlink"]),
+    (CANCEL, "fill-1", "cancel", BOXED, &["unlink", "memory"]),
 ];
 const PAIR: &str = "schedule + cancel at once";
 const CANCEL: &str = "cancel a million in random order";

@@ -58,9 +58,11 @@ fn floors() -> Workload {
     let floor = |title, name| measure("0", title, name, "ns").not_plotted();
     let measures = vec![
         floor("floor: Instant::now", "clock"),
+        floor("floor: the processor's counter, by TscClock", "counter"),
         floor("floor: a lock that is free, locked and unlocked", "lock"),
         floor("floor: a closure of 8 bytes, boxed and dropped", "closure"),
         floor("floor: a word changed at random in 32 MB, behind a lock", "memory"),
+        floor("floor: a slot of a million unlinked at random, behind a lock", "unlink"),
     ];
     workload("floors", &[&[FLOORS]], measures)
 }

@@ -1,7 +1,9 @@
 //! The floors: what every timer does.
 
 use std::hint::black_box;
+use std::num::NonZeroU128;
 
+use hashed_wheel::{Clock, TscClock};
 use parking_lot::Mutex;
 
 use crate::harness::clock::now;
@@ -15,18 +17,26 @@ const ROUNDS: usize = 5;
 /// Words in 32 MB, the least memory of a million timeouts.
 const WORDS: usize = 1 << 22;
 
-/// In nanoseconds: reading the clock; taking a free lock; boxing and dropping a closure of 8 bytes;
-/// and changing a word at random in 32 MB, behind a lock as a timer's slots are.
+/// In nanoseconds: reading the clock, in full or by the processor's counter; taking a free lock;
+/// boxing and dropping a closure of 8 bytes; changing a word at random in 32 MB, behind a lock as a
+/// timer's slots are; and unlinking a slot from a list.
 pub(crate) fn floors() -> Numbers {
     let mut random = Random::new(1);
     let words_at_random: Vec<usize> = (0..TIMES).map(|_| random.below(WORDS)).collect();
     let words = Mutex::new(vec![1_u64; WORDS]);
     let lock = Mutex::new(0_u64);
+    let counter = TscClock::new();
     vec![
         (
             "clock",
             each(|_| {
                 black_box(now());
+            }),
+        ),
+        (
+            "counter",
+            each(|_| {
+                black_box(counter.late_nanos());
             }),
         ),
         ("lock", each(|number| *black_box(&lock).lock() += number)),
@@ -46,7 +56,68 @@ pub(crate) fn floors() -> Numbers {
                 black_box(&words).lock()[word] += 1;
             }),
         ),
+        ("unlink", unlinked()),
     ]
+}
+
+/// What is left of a timer if it can only cancel: slots of 12 bytes, and their values of 16.
+#[derive(Default)]
+struct Slots {
+    links: Vec<Links>,
+    values: Vec<Option<NonZeroU128>>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Links {
+    generation: u32,
+    previous: u32,
+    next: u32,
+}
+
+impl Slots {
+    /// A million slots in one list, in random order.
+    fn in_random_order(random: &mut Random) -> Self {
+        let mut order: Vec<u32> = (0..TIMES).collect();
+        random.shuffle(&mut order);
+        let mut links = vec![Links::default(); order.len()];
+        for (previous, next) in order.iter().zip(order.iter().cycle().skip(1)) {
+            links[place(*previous)].next = *next;
+            links[place(*next)].previous = *previous;
+        }
+        let values = vec![NonZeroU128::new(1); order.len()];
+        Self { links, values }
+    }
+
+    /// Takes the value of a slot, and unlinks it.
+    fn cancel(&mut self, index: u32) -> Option<NonZeroU128> {
+        let slot = &mut self.links[place(index)];
+        slot.generation += 1;
+        let Links { previous, next, .. } = *slot;
+        let value = self.values[place(index)].take();
+        self.links[place(previous)].next = next;
+        self.links[place(next)].previous = previous;
+        value
+    }
+}
+
+fn place(index: u32) -> usize {
+    usize::try_from(index).unwrap_or(0)
+}
+
+/// The slots of a list of a million are unlinked in another random order, each behind a lock.
+fn unlinked() -> f64 {
+    let mut random = Random::new(2);
+    let mut order: Vec<u32> = (0..TIMES).collect();
+    let rounds = (0..ROUNDS).map(|_| {
+        random.shuffle(&mut order);
+        let slots = Mutex::new(Slots::in_random_order(&mut random));
+        let start = now();
+        for index in &order {
+            black_box(black_box(&slots).lock().cancel(*index));
+        }
+        nanos_each(now() - start, TIMES)
+    });
+    median(rounds.collect())
 }
 
 fn each(mut work: impl FnMut(u64)) -> f64 {
