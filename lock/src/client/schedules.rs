@@ -59,15 +59,15 @@ impl World {
         Client::new(Arc::clone(&self.core), Prefix::new("")).lock("a")
     }
 
-    /// Is inside for a while, with a look at the others before and after.
-    fn visit(&self, guard: &LockGuard) {
+    /// A critical section, with a look at the others at its begin and its end.
+    fn critical_section(&self, guard: &LockGuard) {
         let name = LockName::parse("a").unwrap();
         let held = self.core.holds.of_name(&name);
         let own = held.into_iter().find(|hold| hold.owner.to_string() == guard.owner());
         // Otherwise it is lost already.
         let Some(own) = own else { return };
         self.inside.lock().unwrap().push(Arc::clone(&own));
-        let _visit = Visit { world: self, own };
+        let _section = CriticalSection { world: self, own };
         self.check();
         thread::yield_now();
         self.check();
@@ -93,12 +93,12 @@ impl World {
 }
 
 /// Ends also by a panic.
-struct Visit<'a> {
+struct CriticalSection<'a> {
     world: &'a World,
     own: Arc<Hold>,
 }
 
-impl Drop for Visit<'_> {
+impl Drop for CriticalSection<'_> {
     fn drop(&mut self) {
         let mut inside = self.world.inside.lock().unwrap();
         if let Some(own) = inside.iter().position(|hold| Arc::ptr_eq(hold, &self.own)) {
@@ -157,7 +157,7 @@ fn each_waiter_gets_the_lock_by_hand_over_or_by_release() {
             spawn(&world, move |world| {
                 for round in 0..2 {
                     let guard = world.lock().lock().unwrap();
-                    world.visit(&guard);
+                    world.critical_section(&guard);
                     if (number + round) % 2 == 0 { guard.unlock().unwrap() } else { drop(guard) }
                 }
             })
@@ -177,7 +177,7 @@ fn nested_guards_and_one_that_outlives_the_client_leave_nothing_behind() {
             spawn(&world, move |world| {
                 let outer = world.lock().lock().unwrap();
                 let inner = (number > 0).then(|| world.lock().lock().unwrap());
-                world.visit(&outer);
+                world.critical_section(&outer);
                 // In any order.
                 if number == 1 {
                     drop(outer);
@@ -212,12 +212,12 @@ fn waiters_that_are_cancelled_leave_the_line_and_keep_nothing() {
         for _ in 0..2 {
             threads.push(spawn(&world, |world| {
                 let guard = world.lock().lock().unwrap();
-                world.visit(&guard);
+                world.critical_section(&guard);
             }));
             let (is_cancelled, counted) = (is_cancelled.clone(), Arc::clone(&counted));
             threads.push(spawn(&world, move |world| {
                 match world.lock().try_lock_with(Wait::forever().or_cancelled(&is_cancelled)) {
-                    Ok(guard) => world.visit(&guard.unwrap()),
+                    Ok(guard) => world.critical_section(&guard.unwrap()),
                     Err(Error::Cancelled { .. }) => {
                         counted.fetch_add(1, Ordering::SeqCst);
                     }
@@ -248,7 +248,7 @@ fn waiters_whose_time_is_over_leave_the_line_and_keep_nothing() {
             let counted = Arc::clone(&counted);
             threads.push(spawn(&world, move |world| {
                 match world.lock().try_lock_for(MILLISECOND * limit) {
-                    Ok(Some(guard)) => world.visit(&guard),
+                    Ok(Some(guard)) => world.critical_section(&guard),
                     // The second if it was not run for so long that it has no answer.
                     Ok(None) | Err(Error::Unreachable { .. }) => {
                         counted.fetch_add(1, Ordering::SeqCst);
@@ -259,7 +259,7 @@ fn waiters_whose_time_is_over_leave_the_line_and_keep_nothing() {
         }
         threads.push(spawn(&world, |world| {
             let guard = world.lock().lock().unwrap();
-            world.visit(&guard);
+            world.critical_section(&guard);
         }));
         join_in_time(threads, MILLISECOND);
         world.check_end();
@@ -275,7 +275,7 @@ fn a_thread_that_panics_inside_hands_the_lock_on() {
             spawn(&world, move |world| {
                 let panics = AssertUnwindSafe(|| {
                     let guard = world.lock().lock().unwrap();
-                    world.visit(&guard);
+                    world.critical_section(&guard);
                     if number < 2 {
                         // Without a message: nobody prints it.
                         resume_unwind(Box::new(()));
@@ -301,7 +301,7 @@ fn a_shutdown_ends_every_wait_and_releases_what_was_handed_over() {
                     for _ in 0..2 {
                         match world.lock().lock() {
                             Ok(guard) => {
-                                world.visit(&guard);
+                                world.critical_section(&guard);
                                 match guard.unlock() {
                                     Ok(()) | Err(Error::Lost { .. } | Error::Shutdown) => {}
                                     Err(error) => panic!("{error}"),
@@ -396,7 +396,7 @@ fn a_forced_release_ends_the_cohort_and_forgets_nobody() {
 fn visit_twice(world: &World, lost: &AtomicU64) {
     for _ in 0..2 {
         let guard = world.lock().lock().unwrap();
-        world.visit(&guard);
+        world.critical_section(&guard);
         match guard.unlock() {
             Ok(()) => {}
             Err(Error::Lost { .. }) => drop(lost.fetch_add(1, Ordering::SeqCst)),
@@ -418,7 +418,7 @@ fn two_clients_take_turns_and_nobody_is_forgotten() {
                 threads.push(spawn(world, |world| {
                     for _ in 0..2 {
                         let guard = world.lock().lock().unwrap();
-                        world.visit(&guard);
+                        world.critical_section(&guard);
                     }
                 }));
             }
@@ -447,7 +447,7 @@ fn a_client_that_yields_goes_on_although_no_other_comes() {
             threads.push(spawn(world, move |world| {
                 for _ in 0..2 {
                     let guard = world.lock().lock().unwrap();
-                    world.visit(&guard);
+                    world.critical_section(&guard);
                 }
                 done.fetch_add(1, Ordering::SeqCst);
             }));

@@ -130,14 +130,14 @@ mod tests {
         let (name, other) = (LockName::parse("a").unwrap(), LockName::parse("b").unwrap());
         let begin = |name, owner| siblings.begin(name, &LocalHolder::named(owner)).unwrap();
         let (one, two) = (begin(&name, "task"), begin(&name, "task"));
-        let strangers = [begin(&other, "task"), begin(&name, "another")];
+        let others = [begin(&other, "task"), begin(&name, "another")];
         let request = one.begin_request();
         assert!(two.siblings_have_request() && !one.siblings_have_request());
-        assert!(!strangers.iter().any(SiblingAcquire::siblings_have_request));
+        assert!(!others.iter().any(SiblingAcquire::siblings_have_request));
         drop(request);
         assert!(!two.siblings_have_request());
         assert!(siblings.begin(&name, &LocalHolder::current_thread()).is_none());
-        drop((one, two, strangers));
+        drop((one, two, others));
         assert!(siblings.0.lock().is_empty());
     }
 }

@@ -30,7 +30,7 @@ pub(crate) struct Yielding {
     /// How many will, if the longest time is of no use again.
     next_skips: u32,
     /// How many other subscribers the last release has reached.
-    strangers: u32,
+    other_subscribers: u32,
     /// Whether the message of this client's own release is still to come.
     own_message_due: bool,
 }
@@ -53,7 +53,7 @@ impl Yielding {
             pause: SHORTEST,
             skips: 0,
             next_skips: FIRST_SKIPS,
-            strangers: 0,
+            other_subscribers: 0,
             own_message_due: false,
         }
     }
@@ -84,14 +84,14 @@ impl Yielding {
             self.own_message_due = false;
         }
         let Phase::Releasing { subscribed, .. } = self.phase else { return false };
-        let strangers =
-            receivers.map_or(self.strangers, |count| count.saturating_sub(subscribed.into()));
-        if strangers > self.strangers {
+        let other_subscribers = receivers
+            .map_or(self.other_subscribers, |count| count.saturating_sub(subscribed.into()));
+        if other_subscribers > self.other_subscribers {
             // To a new subscriber. It was not there when yielding was of no use.
             self.skips = 0;
             self.next_skips = FIRST_SKIPS;
         }
-        self.strangers = strangers;
+        self.other_subscribers = other_subscribers;
         if let Some(left) = self.skips.checked_sub(1) {
             self.skips = left;
             self.phase = Phase::No;
@@ -99,7 +99,7 @@ impl Yielding {
         }
         // Without exception, as not all others are among the receivers: waiters that poll, that are
         // in a fair queue, and those that subscribe to another node.
-        let turns = strangers.clamp(1, MOST_TURNS);
+        let turns = other_subscribers.clamp(1, MOST_TURNS);
         self.phase = Phase::Yielding { until: Some(now + self.pause), turns, judged: false };
         true
     }
@@ -172,10 +172,10 @@ mod tests {
     const BOUND: Duration = Duration::from_secs(1);
 
     /// A release that reached so many others besides this client.
-    fn release(yielding: &mut Yielding, now: Instant, strangers: u32) -> bool {
+    fn release(yielding: &mut Yielding, now: Instant, other_subscribers: u32) -> bool {
         yielding.release_begins(now, BOUND, true);
         assert!(!yielding.message(now, BUDGET), "its own message");
-        yielding.release_ends(now, Some(strangers + 1))
+        yielding.release_ends(now, Some(other_subscribers + 1))
     }
 
     #[test]

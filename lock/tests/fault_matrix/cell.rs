@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use wheellock::{Client, Error, LostReason};
 
+use crate::cell_run::{CellRun, Returned};
 use crate::common::{SLACK, SOON, now, pause, timed};
 use crate::faults::{Cut, Fault, Times};
 use crate::holding::{Rival, RivalKind};
@@ -13,7 +14,6 @@ use crate::injected_fault::InjectedFault;
 use crate::operations::Row;
 use crate::place::Place;
 use crate::sends::Sends;
-use crate::stage::{Said, Stage};
 use crate::world::{Doors, Kind};
 
 /// For how long a fault that comes every time stays.
@@ -62,28 +62,28 @@ impl Cell {
         format!("{family}: {name}: {}{cut}: {times}", self.fault.name())
     }
 
-    pub(crate) fn play(&self, place: &Place) -> Outcome {
+    pub(crate) fn run(&self, place: &Place) -> Outcome {
         place.clear();
         let doors = Arc::new(place.world().open());
         let client = self.client(place, &doors);
-        let stage = Stage::new(place, &doors, &client, (self.row, "thing"), self.times);
-        let mut judge = Judge { row: self.row, failures: Vec::new() };
-        let word = match (self.row.prepare)(&stage) {
-            Ok(_) => self.meet(&stage, &mut judge),
+        let run = CellRun::new(place, &doors, &client, (self.row, "thing"), self.times);
+        let mut checks = Checks { row: self.row, failures: Vec::new() };
+        let word = match (self.row.prepare)(&run) {
+            Ok(_) => self.meet(&run, &mut checks),
             Err(error) => {
-                judge.fail(format!("it could not be prepared: {error}"));
+                checks.fail(format!("it could not be prepared: {error}"));
                 String::new()
             }
         };
-        judge.works_again(&stage);
+        checks.works_again(&run);
         // Of those that came every time the last was sent long ago.
         let are_some_late = self.times == Times::First || self.row.background;
         if self.fault == Fault::Delayed && are_some_late {
             // Copies are still on their way. When they arrive they must do nothing.
             pause(self.row.timeout() * 2);
         }
-        judge.leaves_nothing(&stage, &client);
-        Outcome { word, failures: judge.failures }
+        checks.leaves_nothing(&run, &client);
+        Outcome { word, failures: checks.failures }
     }
 
     fn client(&self, place: &Place, doors: &Doors) -> Client {
@@ -107,99 +107,99 @@ impl Cell {
     }
 
     /// The call, the fault, and what is held afterwards.
-    fn meet(&self, stage: &Stage<'_>, judge: &mut Judge) -> String {
+    fn meet(&self, run: &CellRun<'_>, checks: &mut Checks) -> String {
         let row = self.row;
-        let held_before = stage.has_something();
+        let held_before = run.has_something();
         // A waiter may have acquired it just before it was taken away.
         let may_share = self.fault.takes_keys_away() && (held_before || row.fresh_connection);
         let mut injected = InjectedFault::new();
-        let sent = self.begin(stage, &mut injected);
+        let sent = self.begin(run, &mut injected);
         let kind = row.rival.filter(|_| held_before && !may_share);
-        let mut rival = kind.map(|kind| Rival::start(stage.place, &stage.name, kind));
+        let mut rival = kind.map(|kind| Rival::start(run.place, &run.name, kind));
 
-        let (result, took) = timed(|| (row.act)(stage));
-        let is_well = matches!(result, Ok(Said::Done));
+        let (result, took) = timed(|| (row.act)(run));
+        let is_well = matches!(result, Ok(Returned::Done));
         let word = word(&result, sent() > row.requests);
         let late = if row.background { WINDOW + SOON } else { SLACK * 2 };
         let bound = row.timeout() * 2 + row.longer + late;
         if took > bound {
-            judge.fail(format!("it took {took:?}, more than {bound:?}"));
+            checks.fail(format!("it took {took:?}, more than {bound:?}"));
         }
-        judge.keys_end_by_themselves(stage, self.fault);
+        checks.keys_end_by_themselves(run, self.fault);
         if let Some(hits) = self.expected_hits(&injected, &result)
             && !comes_true(|| injected.hits() >= Some(hits))
         {
-            judge.fail("the fault has not happened".to_owned());
+            checks.fail("the fault has not happened".to_owned());
         }
         if self.times == Times::First {
-            injected.end(stage);
+            injected.end(run);
         }
         if rival.is_none() {
-            rival = row.rival.map(|kind| Rival::start(stage.place, &stage.name, kind));
+            rival = row.rival.map(|kind| Rival::start(run.place, &run.name, kind));
         }
-        stage.wait_and_look(match self.times {
+        run.wait_and_look(match self.times {
             Times::First => now() + ROOM,
-            Times::Every => stage.window_ends.get(),
+            Times::Every => run.window_ends.get(),
         });
-        judge.keys_end_by_themselves(stage, self.fault);
+        checks.keys_end_by_themselves(run, self.fault);
         if self.times == Times::Every {
-            injected.end(stage);
+            injected.end(run);
         }
 
         let keeps = self.times == Times::First && !self.fault.takes_keys_away();
-        if keeps && row.rival.is_some() && stage.has_something() && !stage.look() {
-            judge.fail("a hold was lost after a single fault".to_owned());
+        if keeps && row.rival.is_some() && run.has_something() && !run.look() {
+            checks.fail("a hold was lost after a single fault".to_owned());
         }
-        let own = stage.beliefs();
-        for (is_held, released) in stage.release_all() {
+        let own = run.intervals();
+        for (is_held, released) in run.release_all() {
             // Whoever lost it may not have learnt of it yet.
-            judge.released(is_held && !self.fault.takes_keys_away(), &released);
+            checks.released(is_held && !self.fault.takes_keys_away(), &released);
         }
-        (row.finish)(stage);
+        (row.finish)(run);
         if self.fault.takes_keys_away() && row.rival == Some(RivalKind::Permit) {
             // The permits went with the keys.
-            stage.place.command(&["SET", &stage.name, "1"]);
+            run.place.command(&["SET", &run.name, "1"]);
         }
         if let Some(rival) = rival {
             let before = rival.grants();
             // One grant may have been under way before the release.
             if !comes_true(|| rival.grants() > before + 1) {
-                judge.fail("it does not become free".to_owned());
+                checks.fail("it does not become free".to_owned());
             }
             let theirs = rival.stop();
             let both = |mine: &_| theirs.iter().any(|other| other.overlaps(*mine));
             if !may_share && own.iter().any(both) {
-                judge.fail(format!("two believed to hold it: {own:?} and {theirs:?}"));
+                checks.fail(format!("two believed to hold it: {own:?} and {theirs:?}"));
             }
         }
         if !self.fault.takes_keys_away() {
-            judge.number(stage, is_well);
+            checks.number(run, is_well);
         }
         word
     }
 
     /// Puts the fault in force. How often the operation is sent from then on, by whatever try.
-    fn begin(&self, stage: &Stage<'_>, injected: &mut InjectedFault) -> impl Fn() -> usize + use<> {
+    fn begin(&self, run: &CellRun<'_>, injected: &mut InjectedFault) -> impl Fn() -> usize + use<> {
         // Before the fault: the oldest aim sees a request first.
-        let sent = stage.count(self.row.sends);
+        let sent = run.count(self.row.sends);
         let Row { background, fresh_connection, .. } = self.row;
-        let foreign = (self.row.foreign)(&stage.name);
+        let foreign = (self.row.foreign)(&run.name);
         let begin = |injected: &mut InjectedFault| {
-            stage.window_ends.set(now() + WINDOW);
-            injected.begin(stage, self, &foreign);
+            run.window_ends.set(now() + WINDOW);
+            injected.begin(run, self, &foreign);
         };
         if self.fault != Fault::Refused || fresh_connection {
             begin(injected);
         } else if background {
             begin(injected);
-            stage.proxy().cut_all();
+            run.proxy().cut_all();
         } else {
             // The operation itself is to make the connection, so the open ones are used up.
-            stage.proxy().refuse(true);
-            stage.proxy().cut_all();
-            assert!(stage.client.lock("probe").is_locked().is_err(), "nothing can be reached");
+            run.proxy().refuse(true);
+            run.proxy().cut_all();
+            assert!(run.client.lock("probe").is_locked().is_err(), "nothing can be reached");
             begin(injected);
-            stage.proxy().refuse(false);
+            run.proxy().refuse(false);
         }
         // Whatever it took to get here does not count.
         let before = sent();
@@ -210,7 +210,7 @@ impl Cell {
     fn expected_hits(
         &self,
         injected: &InjectedFault,
-        result: &Result<Said, Error>,
+        result: &Result<Returned, Error>,
     ) -> Option<usize> {
         injected.hits()?;
         let by_hash = matches!(self.row.sends, Sends::Script(_));
@@ -224,15 +224,15 @@ impl Cell {
 }
 
 /// The word for how a call ended.
-fn word(result: &Result<Said, Error>, again: bool) -> String {
+fn word(result: &Result<Returned, Error>, again: bool) -> String {
     match result {
-        Ok(Said::Done) if again => "again".to_owned(),
-        Ok(Said::Done) => "ok".to_owned(),
-        Ok(Said::Nothing) => "none".to_owned(),
-        Ok(Said::Held) => "held".to_owned(),
-        Ok(Said::Lost(reason)) | Err(Error::Lost { reason, .. }) => lost(*reason),
-        Ok(Said::Queued) => "queued".to_owned(),
-        Ok(Said::Polls) => "polls".to_owned(),
+        Ok(Returned::Done) if again => "again".to_owned(),
+        Ok(Returned::Done) => "ok".to_owned(),
+        Ok(Returned::Nothing) => "none".to_owned(),
+        Ok(Returned::Held) => "held".to_owned(),
+        Ok(Returned::Lost(reason)) | Err(Error::Lost { reason, .. }) => lost(*reason),
+        Ok(Returned::Queued) => "queued".to_owned(),
+        Ok(Returned::Polls) => "polls".to_owned(),
         Err(Error::Refused { code, .. }) => format!("`{code}`"),
         Err(Error::Unreachable { .. }) => "unreachable".to_owned(),
         Err(Error::OutcomeUnknown { .. }) => "unknown".to_owned(),
@@ -253,30 +253,30 @@ fn lost(reason: LostReason) -> String {
 }
 
 /// Gathers what is wrong.
-struct Judge {
+struct Checks {
     row: Row,
     failures: Vec<String>,
 }
 
-impl Judge {
+impl Checks {
     fn fail(&mut self, what: String) {
         self.failures.push(what);
     }
 
     /// No key is without an expiry, except where Redisson's layout has none.
-    fn keys_end_by_themselves(&mut self, stage: &Stage<'_>, fault: Fault) {
-        let mut lasting = (self.row.lasting)(&stage.name);
+    fn keys_end_by_themselves(&mut self, run: &CellRun<'_>, fault: Fault) {
+        let mut lasting = (self.row.lasting)(&run.name);
         if fault == Fault::WrongType {
-            lasting.push((self.row.foreign)(&stage.name));
+            lasting.push((self.row.foreign)(&run.name));
         }
-        for (key, lives) in stage.place.keys() {
+        for (key, lives) in run.place.keys() {
             if lives == -1 && !lasting.contains(&key) {
                 self.fail(format!("the key {key} lives forever"));
             }
         }
     }
 
-    fn released(&mut self, is_held: bool, released: &Result<Said, Error>) {
+    fn released(&mut self, is_held: bool, released: &Result<Returned, Error>) {
         match released {
             Ok(_) => {}
             Err(Error::Lost { .. }) if !is_held => {}
@@ -285,12 +285,12 @@ impl Judge {
     }
 
     /// The number under the name comes to what it is to be.
-    fn number(&mut self, stage: &Stage<'_>, is_well: bool) {
+    fn number(&mut self, run: &CellRun<'_>, is_well: bool) {
         let Some((well, otherwise)) = self.row.number else { return };
         let allowed = if is_well { well } else { otherwise };
         let mut found = String::new();
         let fits = comes_true(|| {
-            found = stage.place.text(&stage.name);
+            found = run.place.text(&run.name);
             allowed.is_empty() || allowed.contains(&found.as_str())
         });
         if !fits {
@@ -299,12 +299,15 @@ impl Judge {
     }
 
     /// The same client does the same once more.
-    fn works_again(&mut self, stage: &Stage<'_>) {
-        let name = stage.other("again");
-        let Stage { place, doors, client, .. } = *stage;
-        let again = Stage::new(place, doors, client, (self.row, &name), Times::First);
+    fn works_again(&mut self, run: &CellRun<'_>) {
+        let name = run.other("again");
+        let CellRun { place, doors, client, .. } = *run;
+        let again = CellRun::new(place, doors, client, (self.row, &name), Times::First);
         let result = (self.row.prepare)(&again).and_then(|_| (self.row.act)(&again));
-        if !matches!(result, Ok(Said::Done | Said::Nothing | Said::Held | Said::Queued)) {
+        if !matches!(
+            result,
+            Ok(Returned::Done | Returned::Nothing | Returned::Held | Returned::Queued)
+        ) {
             self.fail(format!("once the fault is gone, the same call says {result:?}"));
         }
         for (is_held, released) in again.release_all() {
@@ -314,7 +317,7 @@ impl Judge {
     }
 
     /// No release is queued, and nothing stands there but what is to stay.
-    fn leaves_nothing(&mut self, stage: &Stage<'_>, client: &Client) {
+    fn leaves_nothing(&mut self, run: &CellRun<'_>, client: &Client) {
         if !comes_true(|| client.stats().queued_releases == 0) {
             self.fail(format!("releases still queued: {:?}", client.stats()));
         }
@@ -322,10 +325,10 @@ impl Judge {
             self.fail("the watchdog has caught a panic".to_owned());
         }
         let lasting = |name: &str| (self.row.lasting)(name);
-        let stay = [lasting(&stage.name), lasting(&stage.other("again"))].concat();
+        let stay = [lasting(&run.name), lasting(&run.other("again"))].concat();
         let mut left = Vec::new();
         let clean = comes_true(|| {
-            left = stage.place.keys();
+            left = run.place.keys();
             left.retain(|(key, lives)| {
                 let remembered = ["wheellock_request:", "wheellock_client:"]
                     .iter()

@@ -108,14 +108,14 @@ impl Holding for Counted {
 /// For how long a client has held for certain: what is false once is false forever, so from
 /// the grant until it was last seen.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Belief {
+pub(crate) struct HeldInterval {
     pub(crate) since: Instant,
     pub(crate) last: Instant,
 }
 
-impl Belief {
+impl HeldInterval {
     pub(crate) fn overlaps(self, other: Self) -> bool {
-        let is_some = |belief: Self| belief.since <= belief.last;
+        let is_some = |interval: Self| interval.since <= interval.last;
         is_some(self) && is_some(other) && self.since <= other.last && other.since <= self.last
     }
 }
@@ -132,7 +132,7 @@ pub(crate) enum RivalKind {
 /// A rival that connects to the server directly and acquires the same thing when it can.
 pub(crate) struct Rival {
     grants: Arc<AtomicUsize>,
-    beliefs: Arc<Mutex<Vec<Belief>>>,
+    intervals: Arc<Mutex<Vec<HeldInterval>>>,
     stopping: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
@@ -148,10 +148,10 @@ impl Rival {
     pub(crate) fn start(place: &Place, name: &str, kind: RivalKind) -> Self {
         let builder = Client::builder().url(&place.url()).command_timeout(Duration::from_secs(1));
         let grants = Arc::new(AtomicUsize::new(0));
-        let beliefs = Arc::new(Mutex::new(Vec::new()));
+        let intervals = Arc::new(Mutex::new(Vec::new()));
         let stopping = Arc::new(AtomicBool::new(false));
         let thread = thread::Builder::new().name("rival".to_owned()).spawn({
-            let (grants, beliefs) = (Arc::clone(&grants), Arc::clone(&beliefs));
+            let (grants, intervals) = (Arc::clone(&grants), Arc::clone(&intervals));
             let (stopping, name) = (Arc::clone(&stopping), name.to_owned());
             move || {
                 let mut client = None;
@@ -162,8 +162,8 @@ impl Rival {
                     }
                     if let Some(held) = client.as_ref().and_then(|client| take(client, &name, kind))
                     {
-                        let belief = believe(&*held);
-                        beliefs.lock().push(belief);
+                        let interval = interval_of(&*held);
+                        intervals.lock().push(interval);
                         grants.fetch_add(1, Ordering::Release);
                         // In the middle of a fault it may fail. Then it ends with its lease.
                         drop(held.release());
@@ -172,7 +172,7 @@ impl Rival {
                 }
             }
         });
-        Self { grants, beliefs, stopping, thread: thread.unwrap() }
+        Self { grants, intervals, stopping, thread: thread.unwrap() }
     }
 
     pub(crate) fn grants(&self) -> usize {
@@ -180,10 +180,10 @@ impl Rival {
     }
 
     /// Ends it, and returns when it was valid.
-    pub(crate) fn stop(self) -> Vec<Belief> {
+    pub(crate) fn stop(self) -> Vec<HeldInterval> {
         self.stopping.store(true, Ordering::Release);
         self.thread.join().unwrap();
-        std::mem::take(&mut self.beliefs.lock())
+        std::mem::take(&mut self.intervals.lock())
     }
 }
 
@@ -205,7 +205,7 @@ fn take(client: &Client, name: &str, kind: RivalKind) -> Option<Box<dyn Holding>
     }
 }
 
-fn believe(held: &dyn Holding) -> Belief {
+fn interval_of(held: &dyn Holding) -> HeldInterval {
     let since = now();
     let mut last = since;
     while last < since + HOLDS && held.is_held() {
@@ -216,5 +216,5 @@ fn believe(held: &dyn Holding) -> Belief {
             break;
         }
     }
-    Belief { since, last }
+    HeldInterval { since, last }
 }

@@ -8,11 +8,11 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use wheellock_fixture::{Aim, Fault as ProxyFault, Request, Server};
 
 use crate::cell::Cell;
+use crate::cell_run::CellRun;
 use crate::common::SLACK;
 use crate::faults::{Cut, Fault, Times};
 use crate::operations::Row;
 use crate::sends::Sends;
-use crate::stage::Stage;
 use crate::world::{Door, Doors, Kind, World};
 
 /// A fault that happens from now on.
@@ -47,12 +47,12 @@ impl InjectedFault {
     }
 
     /// Puts it in force. `foreign` is the key that holds something else under [`Fault::WrongType`].
-    pub(crate) fn begin(&mut self, stage: &Stage<'_>, cell: &Cell, foreign: &str) {
+    pub(crate) fn begin(&mut self, run: &CellRun<'_>, cell: &Cell, foreign: &str) {
         let Cell { row: Row { sends, before, .. }, fault, times, cut } = *cell;
-        let (kind, elsewhere) = (stage.place.kind, elsewhere(stage, Door::Other));
+        let (kind, elsewhere) = (run.place.kind, elsewhere(run, Door::Other));
         let proxy_fault = match (fault, fault.answer(kind, &elsewhere)) {
             (Fault::NoScript, _) if times == Times::First => {
-                stage.place.command(&["SCRIPT", "FLUSH"]);
+                run.place.command(&["SCRIPT", "FLUSH"]);
                 ProxyFault::PassOn
             }
             (Fault::NoScript, Some(answer)) => {
@@ -61,7 +61,7 @@ impl InjectedFault {
                 let by_hash =
                     move |request: &Request| request.name() == "EVALSHA" && is_it(request);
                 let proxy_fault = ProxyFault::AnswerInstead(answer.into_bytes());
-                self.aims.push(stage.proxy().on(by_hash, proxy_fault).always());
+                self.aims.push(run.proxy().on(by_hash, proxy_fault).always());
                 return;
             }
             (_, Some(answer)) => ProxyFault::AnswerInstead(answer.into_bytes()),
@@ -76,24 +76,24 @@ impl InjectedFault {
             (Fault::ResetAfter, _) => ProxyFault::ResetBeforeReply,
             (Fault::HalfOpen, _) => ProxyFault::Vanish,
             (Fault::Restarted, _) => ProxyFault::HoldRequest,
-            (Fault::Refused, _) => return self.refuse(stage, times),
+            (Fault::Refused, _) => return self.refuse(run, times),
             // It would be tried again at once, so it is over before the answer is there.
             (Fault::ReadOnly, _) if times == Times::First => ProxyFault::HoldReply,
             _ => ProxyFault::PassOn,
         };
         let undo = match fault {
             Fault::OutOfMemory => {
-                stage.place.command(&["CONFIG", "SET", "maxmemory", "1"]);
+                run.place.command(&["CONFIG", "SET", "maxmemory", "1"]);
                 Some(Undo::Maxmemory)
             }
             Fault::ReadOnly if kind != Kind::InCluster => {
                 // Nobody is there. Until it finds its master, it serves what it has.
-                stage.place.command(&["REPLICAOF", "127.0.0.1", "1"]);
+                run.place.command(&["REPLICAOF", "127.0.0.1", "1"]);
                 Some(Undo::Replica)
             }
             Fault::WrongType => {
-                stage.place.command(&["DEL", foreign]);
-                stage.place.command(&["RPUSH", foreign, "data"]);
+                run.place.command(&["DEL", foreign]);
+                run.place.command(&["RPUSH", foreign, "data"]);
                 Some(Undo::Foreign(foreign.to_owned()))
             }
             _ => None,
@@ -104,15 +104,14 @@ impl InjectedFault {
         let is_meant = move |request: &Request| {
             is_it(request) || is_before.as_ref().is_some_and(|is_before| is_before(request))
         };
-        let aim = stage.proxy().on(is_meant, proxy_fault);
+        let aim = run.proxy().on(is_meant, proxy_fault);
         let aim = if times == Times::Every { aim.always() } else { aim };
         self.aims.push(aim.clone());
-        if times == Times::Every && fault.sends_elsewhere() && stage.row.door == Door::Server {
-            self.send_back(stage, cell);
+        if times == Times::Every && fault.sends_elsewhere() && run.row.door == Door::Server {
+            self.send_back(run, cell);
         }
         if fault == Fault::Restarted {
-            let (world, doors, door) =
-                (stage.place.world(), Arc::clone(stage.doors), stage.row.door);
+            let (world, doors, door) = (run.place.world(), Arc::clone(run.doors), run.row.door);
             // Longer than a call. What else is sent meanwhile gets no answer.
             let pause = cell.row.timeout() * 2 + SLACK;
             let restart = move |aim: &Aim, stopped: &Receiver<()>| {
@@ -120,7 +119,7 @@ impl InjectedFault {
             };
             self.reaction = Some(Reaction::start(aim, restart));
         } else if let (Fault::ReadOnly, Times::First, Some(undo)) = (fault, times, undo.clone()) {
-            let world = stage.place.world();
+            let world = run.place.world();
             let reaction = Reaction::start(aim, move |aim, stopped| {
                 if wait_for_hit(aim, 1, stopped) {
                     undo.on(world.server());
@@ -133,20 +132,20 @@ impl InjectedFault {
     }
 
     /// Whom the one door sends to the other, that one sends back.
-    fn send_back(&mut self, stage: &Stage<'_>, cell: &Cell) {
-        let Some(other) = &stage.doors.other else { return };
-        let back = elsewhere(stage, Door::Server);
-        if let Some(answer) = cell.fault.answer(stage.place.kind, &back) {
+    fn send_back(&mut self, run: &CellRun<'_>, cell: &Cell) {
+        let Some(other) = &run.doors.other else { return };
+        let back = elsewhere(run, Door::Server);
+        if let Some(answer) = cell.fault.answer(run.place.kind, &back) {
             let proxy_fault = ProxyFault::AnswerInstead(answer.into_bytes());
             self.aims.push(other.on(cell.row.sends.matcher(), proxy_fault).always());
         }
     }
 
-    fn refuse(&mut self, stage: &Stage<'_>, times: Times) {
+    fn refuse(&mut self, run: &CellRun<'_>, times: Times) {
         match times {
-            Times::First => stage.proxy().refuse_next(1),
+            Times::First => run.proxy().refuse_next(1),
             Times::Every => {
-                stage.proxy().close_entrance(true);
+                run.proxy().close_entrance(true);
                 self.undo = Some(Undo::Entrance);
             }
         }
@@ -158,17 +157,17 @@ impl InjectedFault {
     }
 
     /// Takes it back: from now on all is well.
-    pub(crate) fn end(&mut self, stage: &Stage<'_>) {
+    pub(crate) fn end(&mut self, run: &CellRun<'_>) {
         self.aims.iter().for_each(Aim::withdraw);
         if let Some(reaction) = self.reaction.take() {
             reaction.stop();
         }
         match self.undo.take() {
-            Some(Undo::Entrance) => stage.proxy().close_entrance(false),
-            Some(undo) => undo.on(stage.place.world().server()),
-            None => stage.proxy().refuse_next(0),
+            Some(Undo::Entrance) => run.proxy().close_entrance(false),
+            Some(undo) => undo.on(run.place.world().server()),
+            None => run.proxy().refuse_next(0),
         }
-        stage.place.wait_until_well();
+        run.place.wait_until_well();
     }
 }
 
@@ -232,10 +231,10 @@ fn restart_at_each(
 
 /// The slot of the name, and a door: what a node of a cluster names. Others are no nodes and name
 /// anything.
-pub(crate) fn elsewhere(stage: &Stage<'_>, door: Door) -> String {
-    match stage.place.kind {
+pub(crate) fn elsewhere(run: &CellRun<'_>, door: Door) -> String {
+    match run.place.kind {
         Kind::InCluster => {
-            format!("{} {}", stage.place.slot(&stage.name), stage.doors.at(door).address())
+            format!("{} {}", run.place.slot(&run.name), run.doors.at(door).address())
         }
         _ => "3999 127.0.0.1:6381".to_owned(),
     }

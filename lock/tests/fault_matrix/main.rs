@@ -13,6 +13,7 @@
 mod common;
 
 mod cell;
+mod cell_run;
 mod commands;
 mod faults;
 mod holding;
@@ -20,7 +21,6 @@ mod injected_fault;
 mod operations;
 mod place;
 mod sends;
-mod stage;
 mod table;
 mod world;
 
@@ -118,21 +118,21 @@ fn work(cells: &Mutex<Vec<Cell>>, places: &FreePlaces, done: &Sender<(Cell, Outc
     loop {
         let next = cells.lock().pop();
         let Some(cell) = next else { return };
-        let outcome = played(&cell, places);
+        let outcome = run_cell(&cell, places);
         // It fails when the test has given up.
         drop(done.send((cell, outcome)));
     }
 }
 
-fn played(cell: &Cell, places: &FreePlaces) -> Outcome {
-    let played = catch_unwind(AssertUnwindSafe(|| {
+fn run_cell(cell: &Cell, places: &FreePlaces) -> Outcome {
+    let result = catch_unwind(AssertUnwindSafe(|| {
         let place = places.take(cell.row.kind);
-        let outcome = cell.play(&place);
+        let outcome = cell.run(&place);
         places.give_back(place);
         outcome
     }));
     // After a panic the state of the servers is unknown, so they are dropped.
-    played.unwrap_or_else(|panic| {
+    result.unwrap_or_else(|panic| {
         let what = panic
             .downcast_ref::<String>()
             .cloned()

@@ -32,7 +32,9 @@ fn the_textbook_example_of_eight_buckets() {
 
 #[test]
 fn every_deadline_is_due_at_its_own_tick_around_the_boundaries_of_laps() {
-    for buckets in [1, 2, 8, 64, 128] {
+    // Miri takes minutes for a large wheel.
+    let sizes: &[usize] = if cfg!(miri) { &[1, 8] } else { &[1, 2, 8, 64, 128] };
+    for &buckets in sizes {
         let lap = buckets as u64;
         for start in [0, 1, lap - 1, lap, lap + 1, 1_000_003] {
             for delay in [1, lap - 1, lap, lap + 1, 2 * lap - 1, 2 * lap, 2 * lap + 1, 10 * lap] {

@@ -150,13 +150,16 @@ fn agree(wheel: &Wheel<u64>, model: &Model, keys: &[Key]) -> Result<(), TestCase
     Ok(())
 }
 
+/// The most operations of one case. Miri takes a second for each.
+const OPERATIONS: usize = if cfg!(miri) { 30 } else { 120 };
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
 
     #[test]
     fn a_wheel_behaves_like_a_sorted_map(
         buckets in prop_oneof![1_usize..10, Just(64), Just(100), Just(256)],
-        operations in prop::collection::vec(operation(), 1..120),
+        operations in prop::collection::vec(operation(), 1..OPERATIONS),
     ) {
         let mut wheel = Wheel::new(buckets).unwrap();
         let mut model = Model::default();

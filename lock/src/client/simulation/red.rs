@@ -214,7 +214,7 @@ impl World {
                 let (world, cores, lock) = (self.clone(), Arc::clone(&cores), lock.clone());
                 let member = Member { world, cores, lock, client: number, thread };
                 let rounds = 1 + below(limits.rounds);
-                thread::spawn(move || (0..rounds).for_each(|_| member.visit()))
+                thread::spawn(move || (0..rounds).for_each(|_| member.acquire_and_release()))
             })
             .collect();
         for thread in threads {
@@ -255,7 +255,7 @@ impl Member {
     }
 
     /// Wants the lock, and holds it for a while.
-    fn visit(&self) {
+    fn acquire_and_release(&self) {
         sleep(one_of(&[0, 0, 1, 7, 60, 300]) * Duration::from_millis(1));
         let begun = SystemClock.now();
         let (limit, result) = match below(6) {

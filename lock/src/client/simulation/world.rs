@@ -71,15 +71,15 @@ struct State {
     pauses: Vec<Pause>,
     drawn: u64,
     /// The threads that want the lock or have it, and until when others did.
-    engaged: Vec<Engaged>,
-    disengaged: Vec<(Engaged, Instant)>,
+    competing: Vec<Competitor>,
+    finished: Vec<(Competitor, Instant)>,
     /// The largest fencing token that a thread was told.
     token: u64,
 }
 
 /// A thread of a client, and whether it wants to read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Engaged {
+struct Competitor {
     client: u8,
     thread: usize,
     reads: bool,
@@ -141,8 +141,8 @@ fn run_on(servers: impl FnOnce() -> Servers, limits: Limits, moves: usize) {
         free_for_readers: Free::since(now),
         pauses: Vec::new(),
         drawn: 0,
-        engaged: Vec::new(),
-        disengaged: Vec::new(),
+        competing: Vec::new(),
+        finished: Vec::new(),
         token: 0,
     };
     let shared = Shared { net, state: Mutex::new(state), wanted, has_faults: faults + moves > 0 };
@@ -277,7 +277,7 @@ impl World {
                 };
                 let rounds = 1 + below(limits.rounds);
                 thread::spawn(move || {
-                    (0..rounds).for_each(|_| member.visit());
+                    (0..rounds).for_each(|_| member.acquire_and_release());
                     member.told
                 })
             })
@@ -356,19 +356,19 @@ impl Member {
     }
 
     /// Wants the lock, and holds it for a while.
-    fn visit(&self) {
+    fn acquire_and_release(&self) {
         sleep(one_of(&[0, 0, 1, 7, 60, 300]) * Duration::from_millis(1));
         let reads = self.world.0.wanted == Wanted::ReadWrite && below(3) > 0;
-        let own = Engaged { client: self.client, thread: self.thread, reads };
-        self.world.state().engaged.push(own);
-        self.visit_now(own);
+        let own = Competitor { client: self.client, thread: self.thread, reads };
+        self.world.state().competing.push(own);
+        self.acquire_and_release_now(own);
         let mut state = self.world.state();
-        state.engaged.retain(|other| *other != own);
+        state.competing.retain(|other| *other != own);
         // Its release may be on its way, also that of an acquire without an answer.
-        state.disengaged.push((own, SystemClock.now() + COMMAND_TIMEOUT));
+        state.finished.push((own, SystemClock.now() + COMMAND_TIMEOUT));
     }
 
-    fn visit_now(&self, own: Engaged) {
+    fn acquire_and_release_now(&self, own: Competitor) {
         let (begun, token) = (SystemClock.now(), self.world.state().token);
         let waits = |ask| self.waiting(own.reads, || self.ask(ask, own.reads));
         let what = if own.reads { " to read" } else { "" };
@@ -527,16 +527,16 @@ impl Member {
     /// `None` is true: the server said so since the call began, and another thread was there. Or
     /// this one was: a short wait may end before the release of its last hold is there, or that of
     /// an acquire without an answer.
-    fn check_refusal(&self, own: Engaged, limit: Duration, begun: Instant) {
+    fn check_refusal(&self, own: Competitor, limit: Duration, begun: Instant) {
         let refused = self.world.0.net.refused(self.client);
         let state = self.world.state();
         let is_short = limit < self.world.0.net.latency() * 10 + SLACK;
-        let is_own = |other: &Engaged| (other.client, other.thread) == (own.client, own.thread);
+        let is_own = |other: &Competitor| (other.client, other.thread) == (own.client, own.thread);
         let before = state
-            .disengaged
+            .finished
             .iter()
             .filter(|(other, until)| *until >= begun && (is_short || !is_own(other)));
-        let now = state.engaged.iter().filter(|other| !is_own(other));
+        let now = state.competing.iter().filter(|other| !is_own(other));
         let others = now.chain(before.map(|(other, _)| other));
         let others: Vec<_> = others.filter(|other| !(own.reads && other.reads)).collect();
         // That a thread of this client has the lock, the client knows by itself.

@@ -59,7 +59,7 @@ pub(crate) struct Ran {
     pub(crate) keys: Keys,
     pub(crate) reply: Reply,
     /// Whether it changed another owner's hold.
-    pub(crate) touched_stranger: bool,
+    pub(crate) touched_other_owner: bool,
 }
 
 impl CheckedLock {

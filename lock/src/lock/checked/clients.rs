@@ -399,7 +399,7 @@ impl CheckedLock {
             }
             state.granted = Some((token, client, hold));
         }
-        if ran.touched_stranger && !self.lacks(Mutation::OneOwnerForAllHolds) {
+        if ran.touched_other_owner && !self.lacks(Mutation::OneOwnerForAllHolds) {
             return Err("a command has changed another owner's hold");
         }
         let gone = self.held(before, state.now) & !self.held(ran.keys, state.now);

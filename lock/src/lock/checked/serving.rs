@@ -37,10 +37,10 @@ impl CheckedLock {
             };
             let forced = matches!(command.verb, Verb::ForceRelease(_));
             // Readers share a key, and each removes others that have expired.
-            let touched_stranger = !forced
+            let touched_other_owner = !forced
                 && !is_shared
                 && others(&mut before.clone()) != others(&mut keyspace.clone());
-            Ran { keys: self.keyspaces.keep(&keyspace, time), reply, touched_stranger }
+            Ran { keys: self.keyspaces.keep(&keyspace, time), reply, touched_other_owner }
         })
     }
 

@@ -6,11 +6,11 @@ use wheellock_fixture::Fault as ProxyFault;
 use super::connections::{connect, subscribe, unsubscribe};
 use super::locks::{drop_guard, hold, hold_knowing, take};
 use super::{Row, answered, release};
+use crate::cell_run::{CellRun, Returned};
 use crate::faults::Fault;
 use crate::holding::RivalKind;
 use crate::injected_fault::elsewhere;
 use crate::sends::Sends::{Command, Script};
-use crate::stage::{Said, Stage};
 use crate::world::{Door, Kind};
 
 const FAMILY: &str = "In a cluster";
@@ -44,13 +44,13 @@ pub(super) const ROWS: &[Row] = &[
         .prepare(hold_knowing)
         .rival(RivalKind::Lock)
         .with(Kind::InCluster),
-    Row::new((FAMILY, "renew", "the watchdog"), Script("renew"), |stage| Ok(stage.watch()))
+    Row::new((FAMILY, "renew", "the watchdog"), Script("renew"), |run| Ok(run.watch()))
         .prepare(hold)
         .rival(RivalKind::Lock)
         .with(Kind::InCluster)
         .in_the_background(),
-    Row::new((FAMILY, "is it locked", "Lock::is_locked"), Command("EXISTS"), |stage| {
-        stage.client.lock(&stage.name).is_locked().map(answered)
+    Row::new((FAMILY, "is it locked", "Lock::is_locked"), Command("EXISTS"), |run| {
+        run.client.lock(&run.name).is_locked().map(answered)
     })
     .prepare(hold)
     .rival(RivalKind::Lock)
@@ -58,11 +58,11 @@ pub(super) const ROWS: &[Row] = &[
 ];
 
 /// Takes a lock that is on its way: the node that was asked sends every try to the other door.
-fn ask(stage: &Stage<'_>) -> Result<Said, Error> {
-    let answer = Fault::Ask.answer(stage.place.kind, &elsewhere(stage, Door::Other));
+fn ask(run: &CellRun<'_>) -> Result<Returned, Error> {
+    let answer = Fault::Ask.answer(run.place.kind, &elsewhere(run, Door::Other));
     let proxy_fault = ProxyFault::AnswerInstead(answer.unwrap_or_default().into_bytes());
-    let on_its_way = stage.doors.server.on(Script("acquire").matcher(), proxy_fault).always();
-    let taken = take(stage);
+    let on_its_way = run.doors.server.on(Script("acquire").matcher(), proxy_fault).always();
+    let taken = take(run);
     on_its_way.withdraw();
     taken
 }

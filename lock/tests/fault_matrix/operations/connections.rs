@@ -6,10 +6,10 @@ use std::time::Duration;
 use wheellock::Error;
 
 use super::{Row, answered, delete, stranger};
+use crate::cell_run::{CellRun, Returned};
 use crate::common::pause;
 use crate::holding::RivalKind;
 use crate::sends::Sends::Command;
-use crate::stage::{Said, Stage};
 use crate::world::{Kind, PASSWORD, USER};
 
 const FAMILY: &str = "Connections and messages";
@@ -39,8 +39,8 @@ pub(super) const ROWS: &[Row] = &[
         .on_a_fresh_connection(),
     subscribe(FAMILY, "SUBSCRIBE"),
     unsubscribe(FAMILY, "UNSUBSCRIBE"),
-    Row::new((FAMILY, "is the server there", "Lock::try_lock_for"), Command("PING"), |stage| {
-        wait_for(stage, SILENT_WAIT)
+    Row::new((FAMILY, "is the server there", "Lock::try_lock_for"), Command("PING"), |run| {
+        wait_for(run, SILENT_WAIT)
     })
     .prepare(stand_in)
     .finish(delete)
@@ -68,24 +68,24 @@ pub(super) const fn unsubscribe(family: &'static str, command: &'static str) -> 
         .on_a_fresh_connection()
 }
 
-pub(super) fn connect(stage: &Stage<'_>) -> Result<Said, Error> {
-    stage.builder().build().map(answered)
+pub(super) fn connect(run: &CellRun<'_>) -> Result<Returned, Error> {
+    run.builder().build().map(answered)
 }
 
-fn connect_as_a_user(stage: &Stage<'_>) -> Result<Said, Error> {
-    let url = format!("redis://{USER}:{PASSWORD}@{}/3", stage.proxy().address());
-    stage.builder().url(&url).build().map(answered)
+fn connect_as_a_user(run: &CellRun<'_>) -> Result<Returned, Error> {
+    let url = format!("redis://{USER}:{PASSWORD}@{}/3", run.proxy().address());
+    run.builder().url(&url).build().map(answered)
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "a preparation may fail")]
-pub(super) fn stand_in(stage: &Stage<'_>) -> Result<Said, Error> {
-    stranger(stage);
-    Ok(Said::Done)
+pub(super) fn stand_in(run: &CellRun<'_>) -> Result<Returned, Error> {
+    stranger(run);
+    Ok(Returned::Done)
 }
 
 /// Waits for what a stranger holds and releases after a while.
-fn wait(stage: &Stage<'_>) -> Result<Said, Error> {
-    let (place, name) = (stage.place, &stage.name);
+fn wait(run: &CellRun<'_>) -> Result<Returned, Error> {
+    let (place, name) = (run.place, &run.name);
     let publish = if place.kind == Kind::InCluster { "SPUBLISH" } else { "PUBLISH" };
     let guard = thread::scope(|scope| {
         scope.spawn(move || {
@@ -93,15 +93,15 @@ fn wait(stage: &Stage<'_>) -> Result<Said, Error> {
             place.command(&["DEL", name]);
             place.command(&[publish, &format!("redisson_lock__channel:{{{name}}}"), "0"]);
         });
-        stage.client.lock(&stage.name).try_lock_for(LONG_WAIT)
+        run.client.lock(&run.name).try_lock_for(LONG_WAIT)
     });
-    guard.map(|guard| stage.keep_if(guard))
+    guard.map(|guard| run.keep_if(guard))
 }
 
-fn wait_in_vain(stage: &Stage<'_>) -> Result<Said, Error> {
-    wait_for(stage, SHORT_WAIT)
+fn wait_in_vain(run: &CellRun<'_>) -> Result<Returned, Error> {
+    wait_for(run, SHORT_WAIT)
 }
 
-fn wait_for(stage: &Stage<'_>, length: Duration) -> Result<Said, Error> {
-    stage.client.lock(&stage.name).try_lock_for(length).map(|guard| stage.keep_if(guard))
+fn wait_for(run: &CellRun<'_>, length: Duration) -> Result<Returned, Error> {
+    run.client.lock(&run.name).try_lock_for(length).map(|guard| run.keep_if(guard))
 }

@@ -4,15 +4,15 @@ use wheellock::Error;
 
 use super::connections::{SHORT_WAIT, stand_in};
 use super::{Row, delete, done_if, release};
+use crate::cell_run::{CellRun, Returned};
 use crate::holding::RivalKind;
 use crate::sends::Sends::Script;
-use crate::stage::{Said, Stage};
 
 const FAIR: &str = "Fair locks";
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new((FAIR, "acquire", "Lock::try_lock"), Script("fair_acquire"), |stage| {
-        stage.client.fair_lock(&stage.name).try_lock().map(|guard| stage.keep_if(guard))
+    Row::new((FAIR, "acquire", "Lock::try_lock"), Script("fair_acquire"), |run| {
+        run.client.fair_lock(&run.name).try_lock().map(|guard| run.keep_if(guard))
     })
     .rival(RivalKind::Lock),
     Row::new((FAIR, "join the queue", "Lock::try_lock_for"), Script("fair_acquire"), wait)
@@ -28,10 +28,10 @@ pub(super) const ROWS: &[Row] = &[
         .longer(SHORT_WAIT)
         .lasting(line),
     Row::new((FAIR, "release", "LockGuard::unlock"), Script("fair_release"), release)
-        .prepare(|stage| stage.client.fair_lock(&stage.name).lock().map(|guard| stage.keep(guard)))
+        .prepare(|run| run.client.fair_lock(&run.name).lock().map(|guard| run.keep(guard)))
         .rival(RivalKind::Lock),
-    Row::new((FAIR, "force", "Lock::force_unlock"), Script("fair_force_release"), |stage| {
-        stage.client.fair_lock(&stage.name).force_unlock().map(done_if)
+    Row::new((FAIR, "force", "Lock::force_unlock"), Script("fair_force_release"), |run| {
+        run.client.fair_lock(&run.name).force_unlock().map(done_if)
     })
     .prepare(stand_in)
     .finish(delete)
@@ -39,8 +39,8 @@ pub(super) const ROWS: &[Row] = &[
     .number(&[""], &[]),
 ];
 
-fn wait(stage: &Stage<'_>) -> Result<Said, Error> {
-    stage.client.fair_lock(&stage.name).try_lock_for(SHORT_WAIT).map(|guard| stage.keep_if(guard))
+fn wait(run: &CellRun<'_>) -> Result<Returned, Error> {
+    run.client.fair_lock(&run.name).try_lock_for(SHORT_WAIT).map(|guard| run.keep_if(guard))
 }
 
 /// They have no time to live while the queue has entries. At the end it has none.

@@ -5,10 +5,10 @@ use wheellock::Error;
 use super::connections::stand_in;
 use super::{Row, answered, delete, done_if, release};
 use crate::cell::comes_true_by;
+use crate::cell_run::{CellRun, Returned};
 use crate::common::{now, settle};
 use crate::holding::RivalKind;
 use crate::sends::Sends::{Command, Script};
-use crate::stage::{Said, Stage};
 use crate::world::Kind;
 
 const LOCK: &str = "Locks";
@@ -24,7 +24,7 @@ pub(super) const ROWS: &[Row] = &[
         .prepare(hold)
         .rival(RivalKind::Lock),
     Row::new((LOCK, "leave a nested", "LockGuard::unlock"), Script("set_count"), release)
-        .prepare(|stage| hold(stage).and_then(|_| hold(stage)))
+        .prepare(|run| hold(run).and_then(|_| hold(run)))
         .rival(RivalKind::Lock),
     Row::new((LOCK, "release", "LockGuard::unlock"), Script("release"), release)
         .prepare(hold)
@@ -33,26 +33,26 @@ pub(super) const ROWS: &[Row] = &[
         .prepare(hold_knowing)
         .rival(RivalKind::Lock),
     Row::new((LOCK, "drop a nested", "dropping the guard"), Script("set_count"), drop_guard)
-        .prepare(|stage| hold_knowing(stage).and_then(|_| hold(stage)))
+        .prepare(|run| hold_knowing(run).and_then(|_| hold(run)))
         .rival(RivalKind::Lock),
-    Row::new((LOCK, "renew", "the watchdog"), Script("renew"), |stage| Ok(stage.watch()))
+    Row::new((LOCK, "renew", "the watchdog"), Script("renew"), |run| Ok(run.watch()))
         .prepare(hold)
         .rival(RivalKind::Lock)
         .in_the_background(),
-    Row::new((LOCK, "force", "Lock::force_unlock"), Script("force_release"), |stage| {
-        stage.client.lock(&stage.name).force_unlock().map(done_if)
+    Row::new((LOCK, "force", "Lock::force_unlock"), Script("force_release"), |run| {
+        run.client.lock(&run.name).force_unlock().map(done_if)
     })
     .prepare(stand_in)
     .finish(delete)
     .rival(RivalKind::Lock)
     .number(&[""], &[]),
-    Row::new((LOCK, "is it locked", "Lock::is_locked"), Command("EXISTS"), |stage| {
-        stage.client.lock(&stage.name).is_locked().map(answered)
+    Row::new((LOCK, "is it locked", "Lock::is_locked"), Command("EXISTS"), |run| {
+        run.client.lock(&run.name).is_locked().map(answered)
     })
     .prepare(hold)
     .rival(RivalKind::Lock),
-    Row::new((LOCK, "for how long", "Lock::remaining_lease"), Command("PTTL"), |stage| {
-        stage.client.lock(&stage.name).remaining_lease().map(answered)
+    Row::new((LOCK, "for how long", "Lock::remaining_lease"), Command("PTTL"), |run| {
+        run.client.lock(&run.name).remaining_lease().map(answered)
     })
     .prepare(hold)
     .rival(RivalKind::Lock),
@@ -64,19 +64,19 @@ pub(super) const ROWS: &[Row] = &[
         .rival(RivalKind::Lock)
         .before(Script("set_count"))
         .lasting(token),
-    Row::new((OTHERS, "fenced: last token", "Lock::last_token"), Command("GET"), |stage| {
-        stage.client.fenced_lock(&stage.name).last_token().map(answered)
+    Row::new((OTHERS, "fenced: last token", "Lock::last_token"), Command("GET"), |run| {
+        run.client.fenced_lock(&run.name).last_token().map(answered)
     })
     .foreign(|name| format!("redisson_lock_token:{{{name}}}")),
-    Row::new((OTHERS, "simple: acquire", "Lock::try_lock"), Script("simple_acquire"), |stage| {
-        stage.client.simple_lock(&stage.name).try_lock().map(|guard| stage.keep_if(guard))
+    Row::new((OTHERS, "simple: acquire", "Lock::try_lock"), Script("simple_acquire"), |run| {
+        run.client.simple_lock(&run.name).try_lock().map(|guard| run.keep_if(guard))
     })
     .rival(RivalKind::SimpleLock),
     Row::new((OTHERS, "simple: release", "LockGuard::unlock"), Script("simple_release"), release)
         .prepare(hold_simple)
         .rival(RivalKind::SimpleLock),
-    Row::new((OTHERS, "simple: renew", "the watchdog"), Script("simple_renew"), |stage| {
-        Ok(stage.watch())
+    Row::new((OTHERS, "simple: renew", "the watchdog"), Script("simple_renew"), |run| {
+        Ok(run.watch())
     })
     .prepare(hold_simple)
     .rival(RivalKind::SimpleLock)
@@ -84,89 +84,89 @@ pub(super) const ROWS: &[Row] = &[
     Row::new(
         (OTHERS, "simple: force", "Lock::force_unlock"),
         Script("simple_force_release"),
-        |stage| stage.client.simple_lock(&stage.name).force_unlock().map(done_if),
+        |run| run.client.simple_lock(&run.name).force_unlock().map(done_if),
     )
-    .prepare(|stage| {
-        stage.place.command(&["SET", &stage.name, "somebody", "PX", "60000"]);
-        Ok(Said::Done)
+    .prepare(|run| {
+        run.place.command(&["SET", &run.name, "somebody", "PX", "60000"]);
+        Ok(Returned::Done)
     })
     .finish(delete)
     .rival(RivalKind::SimpleLock)
     .number(&[""], &[]),
-    Row::new((OTHERS, "spin: acquire", "Lock::try_lock"), Script("acquire"), |stage| {
-        stage.client.spin_lock(&stage.name).try_lock().map(|guard| stage.keep_if(guard))
+    Row::new((OTHERS, "spin: acquire", "Lock::try_lock"), Script("acquire"), |run| {
+        run.client.spin_lock(&run.name).try_lock().map(|guard| run.keep_if(guard))
     })
     .rival(RivalKind::Lock),
     Row::new((OTHERS, "spin: release", "LockGuard::unlock"), Script("release"), release)
-        .prepare(|stage| stage.client.spin_lock(&stage.name).lock().map(|guard| stage.keep(guard)))
+        .prepare(|run| run.client.spin_lock(&run.name).lock().map(|guard| run.keep(guard)))
         .rival(RivalKind::Lock),
-    Row::new((LOOK, "who holds it", "Lock::holder"), Script("inspect"), |stage| {
-        stage.client.lock(&stage.name).holder().map(answered)
+    Row::new((LOOK, "who holds it", "Lock::holder"), Script("inspect"), |run| {
+        run.client.lock(&run.name).holder().map(answered)
     })
     .prepare(hold)
     .rival(RivalKind::Lock),
-    Row::new((LOOK, "what it is called", "Lock::holder"), Script("client_record_of"), |stage| {
-        stage.client.lock(&stage.name).holder().map(answered)
+    Row::new((LOOK, "what it is called", "Lock::holder"), Script("client_record_of"), |run| {
+        run.client.lock(&run.name).holder().map(answered)
     })
-    .prepare(|stage| {
-        stage.place.command(&["HSET", &stage.name, "7f9a3b7e-0f0e-8c3f-9a51-2f4a5d8f0c11:1", "1"]);
-        stage.place.command(&["PEXPIRE", &stage.name, "60000"]);
-        Ok(Said::Done)
+    .prepare(|run| {
+        run.place.command(&["HSET", &run.name, "7f9a3b7e-0f0e-8c3f-9a51-2f4a5d8f0c11:1", "1"]);
+        run.place.command(&["PEXPIRE", &run.name, "60000"]);
+        Ok(Returned::Done)
     })
     .finish(delete)
     .before(Script("inspect"))
     .number(&[""], &[]),
-    Row::new((LOOK, "write the record", "the watchdog"), Script("client_record"), |stage| {
-        Ok(stage.watch())
+    Row::new((LOOK, "write the record", "the watchdog"), Script("client_record"), |run| {
+        Ok(run.watch())
     })
     .prepare(hold)
     .foreign(|name| format!("{name}:beside"))
     .rival(RivalKind::Lock)
     .in_the_background(),
-    Row::new((LOOK, "list", "Client::locks"), Command("SCAN"), |stage| {
-        let listed: Result<Vec<_>, Error> = stage.client.locks(&stage.name).collect();
+    Row::new((LOOK, "list", "Client::locks"), Command("SCAN"), |run| {
+        let listed: Result<Vec<_>, Error> = run.client.locks(&run.name).collect();
         listed.map(answered)
     })
     .prepare(hold)
     .rival(RivalKind::Lock),
 ];
 
-pub(super) fn take(stage: &Stage<'_>) -> Result<Said, Error> {
-    stage.client.lock(&stage.name).try_lock().map(|guard| stage.keep_if(guard))
+pub(super) fn take(run: &CellRun<'_>) -> Result<Returned, Error> {
+    run.client.lock(&run.name).try_lock().map(|guard| run.keep_if(guard))
 }
 
-fn take_fenced(stage: &Stage<'_>) -> Result<Said, Error> {
-    stage.client.fenced_lock(&stage.name).try_lock().map(|guard| stage.keep_if(guard))
+fn take_fenced(run: &CellRun<'_>) -> Result<Returned, Error> {
+    run.client.fenced_lock(&run.name).try_lock().map(|guard| run.keep_if(guard))
 }
 
-pub(super) fn hold(stage: &Stage<'_>) -> Result<Said, Error> {
-    stage.client.lock(&stage.name).lock().map(|guard| stage.keep(guard))
+pub(super) fn hold(run: &CellRun<'_>) -> Result<Returned, Error> {
+    run.client.lock(&run.name).lock().map(|guard| run.keep(guard))
 }
 
 /// The same by a client that knows that the server has the scripts, and sends their hashes.
-pub(super) fn hold_knowing(stage: &Stage<'_>) -> Result<Said, Error> {
-    let lock = stage.client.lock(&stage.other("known"));
+pub(super) fn hold_knowing(run: &CellRun<'_>) -> Result<Returned, Error> {
+    let lock = run.client.lock(&run.other("known"));
     let outer = lock.lock()?;
     drop(lock.lock()?);
     drop(outer);
-    settle(stage.client);
-    hold(stage)
+    settle(run.client);
+    hold(run)
 }
 
 /// Drops the guard that was taken last. Nobody has read the reply then. What it says, and what
 /// follows from it, is looked at for as long as a call may take.
 #[expect(clippy::unnecessary_wraps, reason = "a call may fail")]
-pub(super) fn drop_guard(stage: &Stage<'_>) -> Result<Said, Error> {
-    drop(stage.part());
-    let is_settled = comes_true_by(now() + stage.row.timeout() * 2, || {
-        let stats = stage.client.stats();
+pub(super) fn drop_guard(run: &CellRun<'_>) -> Result<Returned, Error> {
+    drop(run.part());
+    let is_settled = comes_true_by(now() + run.row.timeout() * 2, || {
+        let stats = run.client.stats();
         stats.unread_releases == 0 && stats.queued_releases == 0
     });
-    Ok(if is_settled { Said::Done } else { Said::Queued })
+    Ok(if is_settled { Returned::Done } else { Returned::Queued })
 }
 
-fn hold_simple(stage: &Stage<'_>) -> Result<Said, Error> {
-    stage.client.simple_lock(&stage.name).lock().map(|guard| stage.keep(guard))
+fn hold_simple(run: &CellRun<'_>) -> Result<Returned, Error> {
+    run.client.simple_lock(&run.name).lock().map(|guard| run.keep(guard))
 }
 
 fn token(name: &str) -> Vec<String> {

@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use wheellock::Error;
 
+use crate::cell_run::{CellRun, Returned};
 use crate::holding::RivalKind;
 use crate::sends::Sends;
-use crate::stage::{Said, Stage};
 use crate::world::{Door, Kind};
 
 /// A command timeout. A call takes twice as long. The last of its tries begins after 1130 ms, as
@@ -39,10 +39,10 @@ pub(crate) struct Row {
     pub(crate) call: &'static str,
     pub(crate) sends: Sends,
     /// What stands before the call.
-    pub(crate) prepare: fn(&Stage<'_>) -> Result<Said, Error>,
-    pub(crate) act: fn(&Stage<'_>) -> Result<Said, Error>,
+    pub(crate) prepare: fn(&CellRun<'_>) -> Result<Returned, Error>,
+    pub(crate) act: fn(&CellRun<'_>) -> Result<Returned, Error>,
     /// Removes what was prepared and has no owner.
-    pub(crate) finish: fn(&Stage<'_>),
+    pub(crate) finish: fn(&CellRun<'_>),
     /// What a rival tries to acquire.
     pub(crate) rival: Option<RivalKind>,
     /// The key that may hold something else.
@@ -71,14 +71,14 @@ impl Row {
     const fn new(
         (family, name, call): (&'static str, &'static str, &'static str),
         sends: Sends,
-        act: fn(&Stage<'_>) -> Result<Said, Error>,
+        act: fn(&CellRun<'_>) -> Result<Returned, Error>,
     ) -> Self {
         Self {
             family,
             name,
             call,
             sends,
-            prepare: |_| Ok(Said::Nothing),
+            prepare: |_| Ok(Returned::Nothing),
             act,
             finish: |_| {},
             rival: None,
@@ -105,12 +105,12 @@ impl Row {
         if is_short { SHORT_TIMEOUT } else { TIMEOUT }
     }
 
-    const fn prepare(mut self, prepare: fn(&Stage<'_>) -> Result<Said, Error>) -> Self {
+    const fn prepare(mut self, prepare: fn(&CellRun<'_>) -> Result<Returned, Error>) -> Self {
         self.prepare = prepare;
         self
     }
 
-    const fn finish(mut self, finish: fn(&Stage<'_>)) -> Self {
+    const fn finish(mut self, finish: fn(&CellRun<'_>)) -> Self {
         self.finish = finish;
         self
     }
@@ -194,26 +194,26 @@ pub(crate) fn all() -> Vec<Row> {
 }
 
 /// A lock's hash that a program left which died.
-fn stranger(stage: &Stage<'_>) {
-    stage.place.command(&["HSET", &stage.name, "00000000-0000-4000-8000-000000000000:1", "1"]);
-    stage.place.command(&["PEXPIRE", &stage.name, "60000"]);
+fn stranger(run: &CellRun<'_>) {
+    run.place.command(&["HSET", &run.name, "00000000-0000-4000-8000-000000000000:1", "1"]);
+    run.place.command(&["PEXPIRE", &run.name, "60000"]);
 }
 
-fn delete(stage: &Stage<'_>) {
-    stage.place.command(&["DEL", &stage.name]);
+fn delete(run: &CellRun<'_>) {
+    run.place.command(&["DEL", &run.name]);
 }
 
 /// Releases what was taken last.
-fn release(stage: &Stage<'_>) -> Result<Said, Error> {
-    stage.release()
+fn release(run: &CellRun<'_>) -> Result<Returned, Error> {
+    run.release()
 }
 
 /// What a question says.
-fn answered<T>(_answer: T) -> Said {
-    Said::Done
+fn answered<T>(_answer: T) -> Returned {
+    Returned::Done
 }
 
 /// What a call says that answers whether it did anything.
-fn done_if(changed: bool) -> Said {
-    if changed { Said::Done } else { Said::Nothing }
+fn done_if(changed: bool) -> Returned {
+    if changed { Returned::Done } else { Returned::Nothing }
 }

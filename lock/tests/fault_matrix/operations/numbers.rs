@@ -6,18 +6,18 @@ use wheellock::Error;
 use wheellock_fixture::{Fault, wait_until};
 
 use super::{Row, answered, done_if};
+use crate::cell_run::{CellRun, Returned};
 use crate::common::{SOON, now, pause};
 use crate::faults::Times;
 use crate::holding::Counted;
 use crate::sends::Sends::{Command, Script};
-use crate::stage::{Said, Stage};
 
 const SEMAPHORE: &str = "Semaphores";
 const LATCH: &str = "Latches";
 
 pub(super) const SEMAPHORES: &[Row] = &[
-    Row::new((SEMAPHORE, "make", "Semaphore::try_set_permits"), Script("semaphore_set"), |stage| {
-        stage.client.semaphore(&stage.name).try_set_permits(2).map(done_if)
+    Row::new((SEMAPHORE, "make", "Semaphore::try_set_permits"), Script("semaphore_set"), |run| {
+        run.client.semaphore(&run.name).try_set_permits(2).map(done_if)
     })
     .lasting(itself)
     .number(&["2"], &["", "2"]),
@@ -30,31 +30,27 @@ pub(super) const SEMAPHORES: &[Row] = &[
         .lasting(itself)
         .number(&["1"], &["1"])
         .in_the_background(),
-    Row::new((SEMAPHORE, "release", "Semaphore::release"), Script("semaphore_add"), |stage| {
-        stage.client.semaphore(&stage.name).release(1).map(answered)
+    Row::new((SEMAPHORE, "release", "Semaphore::release"), Script("semaphore_add"), |run| {
+        run.client.semaphore(&run.name).release(1).map(answered)
     })
     .prepare(with_one)
     .lasting(itself)
     .number(&["2"], &["1", "2"]),
-    Row::new((SEMAPHORE, "add", "Semaphore::add_permits"), Script("semaphore_add"), |stage| {
-        stage.client.semaphore(&stage.name).add_permits(-1).map(answered)
+    Row::new((SEMAPHORE, "add", "Semaphore::add_permits"), Script("semaphore_add"), |run| {
+        run.client.semaphore(&run.name).add_permits(-1).map(answered)
     })
     .prepare(with_one)
     .lasting(itself)
     .number(&["0"], &["0", "1"]),
-    Row::new(
-        (SEMAPHORE, "drain", "Semaphore::drain_permits"),
-        Script("semaphore_drain"),
-        |stage| {
-            let drained = stage.client.semaphore(&stage.name).drain_permits()?;
-            Ok(done_if(drained == 1))
-        },
-    )
+    Row::new((SEMAPHORE, "drain", "Semaphore::drain_permits"), Script("semaphore_drain"), |run| {
+        let drained = run.client.semaphore(&run.name).drain_permits()?;
+        Ok(done_if(drained == 1))
+    })
     .prepare(with_one)
     .lasting(itself)
     .number(&["0"], &["0", "1"]),
-    Row::new((SEMAPHORE, "how many", "Semaphore::available_permits"), Command("GET"), |stage| {
-        stage.client.semaphore(&stage.name).available_permits().map(answered)
+    Row::new((SEMAPHORE, "how many", "Semaphore::available_permits"), Command("GET"), |run| {
+        run.client.semaphore(&run.name).available_permits().map(answered)
     })
     .prepare(with_one)
     .lasting(itself)
@@ -62,27 +58,27 @@ pub(super) const SEMAPHORES: &[Row] = &[
 ];
 
 pub(super) const LATCHES: &[Row] = &[
-    Row::new((LATCH, "set", "CountDownLatch::try_set_count"), Script("latch_set"), |stage| {
-        stage.client.count_down_latch(&stage.name).try_set_count(2).map(done_if)
+    Row::new((LATCH, "set", "CountDownLatch::try_set_count"), Script("latch_set"), |run| {
+        run.client.count_down_latch(&run.name).try_set_count(2).map(done_if)
     })
     .lasting(itself)
     .number(&["2"], &["", "2"]),
     Row::new(
         (LATCH, "count down", "CountDownLatch::count_down"),
         Script("latch_count_down"),
-        |stage| stage.client.count_down_latch(&stage.name).count_down().map(answered),
+        |run| run.client.count_down_latch(&run.name).count_down().map(answered),
     )
-    .prepare(|stage| with(stage, "3"))
+    .prepare(|run| with(run, "3"))
     .lasting(itself)
     .number(&["2"], &["2", "3"]),
-    Row::new((LATCH, "delete", "CountDownLatch::delete"), Script("latch_delete"), |stage| {
-        stage.client.count_down_latch(&stage.name).delete().map(done_if)
+    Row::new((LATCH, "delete", "CountDownLatch::delete"), Script("latch_delete"), |run| {
+        run.client.count_down_latch(&run.name).delete().map(done_if)
     })
     .prepare(with_one)
     .lasting(itself)
     .number(&[""], &["", "1"]),
-    Row::new((LATCH, "count", "CountDownLatch::count"), Command("GET"), |stage| {
-        stage.client.count_down_latch(&stage.name).count().map(answered)
+    Row::new((LATCH, "count", "CountDownLatch::count"), Command("GET"), |run| {
+        run.client.count_down_latch(&run.name).count().map(answered)
     })
     .prepare(with_one)
     .lasting(itself)
@@ -93,52 +89,52 @@ fn itself(name: &str) -> Vec<String> {
     vec![name.to_owned()]
 }
 
-fn with_one(stage: &Stage<'_>) -> Result<Said, Error> {
-    with(stage, "1")
+fn with_one(run: &CellRun<'_>) -> Result<Returned, Error> {
+    with(run, "1")
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "a preparation may fail")]
-fn with(stage: &Stage<'_>, number: &str) -> Result<Said, Error> {
-    stage.place.command(&["SET", &stage.name, number]);
-    Ok(Said::Done)
+fn with(run: &CellRun<'_>, number: &str) -> Result<Returned, Error> {
+    run.place.command(&["SET", &run.name, number]);
+    Ok(Returned::Done)
 }
 
-fn take(stage: &Stage<'_>) -> Result<Said, Error> {
-    let semaphore = stage.client.semaphore(&stage.name);
+fn take(run: &CellRun<'_>) -> Result<Returned, Error> {
+    let semaphore = run.client.semaphore(&run.name);
     let taken = semaphore.try_acquire(1)?;
-    Ok(stage.keep_if(taken.then_some(Counted(semaphore))))
+    Ok(run.keep_if(taken.then_some(Counted(semaphore))))
 }
 
 /// The server gives a permit, its answer is lost, and what would give it back does not get through
 /// yet.
-fn take_and_hear_nothing(stage: &Stage<'_>) -> Result<Said, Error> {
-    with_one(stage)?;
-    let unanswered = stage.proxy().on(Script("semaphore_acquire").matcher(), Fault::SwallowReply);
+fn take_and_hear_nothing(run: &CellRun<'_>) -> Result<Returned, Error> {
+    with_one(run)?;
+    let unanswered = run.proxy().on(Script("semaphore_acquire").matcher(), Fault::SwallowReply);
     let unanswered = unanswered.always();
-    let kept_from = stage.proxy().on(Script("semaphore_undo").matcher(), Fault::DropRequest);
+    let kept_from = run.proxy().on(Script("semaphore_undo").matcher(), Fault::DropRequest);
     let kept_from = kept_from.always();
-    let error = stage.client.semaphore(&stage.name).try_acquire(1).unwrap_err();
+    let error = run.client.semaphore(&run.name).try_acquire(1).unwrap_err();
     assert!(error.is_outcome_unknown(), "{error}");
     unanswered.withdraw();
     // The fault of the cell comes before the next try.
     kept_from.wait_for_hit(SOON);
-    wait_until("its release is queued", SOON, || stage.client.stats().queued_releases > 0);
+    wait_until("its release is queued", SOON, || run.client.stats().queued_releases > 0);
     kept_from.withdraw();
-    Ok(Said::Done)
+    Ok(Returned::Done)
 }
 
 /// Waits until it is given back, or the fault is over.
 #[expect(clippy::unnecessary_wraps, reason = "a call may fail")]
-fn undo(stage: &Stage<'_>) -> Result<Said, Error> {
-    let ends = match stage.times {
+fn undo(run: &CellRun<'_>) -> Result<Returned, Error> {
+    let ends = match run.times {
         Times::First => now() + SOON,
-        Times::Every => stage.window_ends.get(),
+        Times::Every => run.window_ends.get(),
     };
     while now() < ends {
-        if stage.client.stats().queued_releases == 0 {
-            return Ok(Said::Done);
+        if run.client.stats().queued_releases == 0 {
+            return Ok(Returned::Done);
         }
         pause(Duration::from_millis(10));
     }
-    Ok(Said::Queued)
+    Ok(Returned::Queued)
 }

@@ -5,15 +5,15 @@ use std::time::Duration;
 use wheellock::Error;
 
 use super::{Row, answered, done_if, release};
+use crate::cell_run::{CellRun, Returned};
 use crate::holding::RivalKind;
 use crate::sends::Sends::Script;
-use crate::stage::{Said, Stage};
 
 const FAMILY: &str = "Expirable semaphores";
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new((FAMILY, "set", "ExpirableSemaphore::set_permits"), Script("permits_set"), |stage| {
-        stage.client.expirable_semaphore(&stage.name).set_permits(2).map(answered)
+    Row::new((FAMILY, "set", "ExpirableSemaphore::set_permits"), Script("permits_set"), |run| {
+        run.client.expirable_semaphore(&run.name).set_permits(2).map(answered)
     })
     .prepare(with_one)
     .lasting(itself)
@@ -21,9 +21,9 @@ pub(super) const ROWS: &[Row] = &[
     Row::new(
         (FAMILY, "take", "ExpirableSemaphore::try_acquire"),
         Script("permits_acquire"),
-        |stage| {
-            let permit = stage.client.expirable_semaphore(&stage.name).watched().try_acquire()?;
-            Ok(stage.keep_if(permit))
+        |run| {
+            let permit = run.client.expirable_semaphore(&run.name).watched().try_acquire()?;
+            Ok(run.keep_if(permit))
         },
     )
     .prepare(with_one)
@@ -38,15 +38,15 @@ pub(super) const ROWS: &[Row] = &[
     Row::new(
         (FAMILY, "release by id", "ExpirableSemaphore::release"),
         Script("permits_release"),
-        |stage| match stage.permit.get() {
-            Some(id) => stage.client.expirable_semaphore(&stage.name).release(&id).map(answered),
-            None => Ok(Said::Nothing),
+        |run| match run.permit.get() {
+            Some(id) => run.client.expirable_semaphore(&run.name).release(&id).map(answered),
+            None => Ok(Returned::Nothing),
         },
     )
     .prepare(hold_by_id)
     .lasting(itself)
     .number(&["1"], &["0", "1"]),
-    Row::new((FAMILY, "renew", "the watchdog"), Script("permits_renew"), |stage| Ok(stage.watch()))
+    Row::new((FAMILY, "renew", "the watchdog"), Script("permits_renew"), |run| Ok(run.watch()))
         .prepare(hold)
         .rival(RivalKind::Permit)
         .foreign(|name| format!("{{{name}}}:timeout"))
@@ -56,12 +56,12 @@ pub(super) const ROWS: &[Row] = &[
     Row::new(
         (FAMILY, "change a lease", "ExpirableSemaphore::update_lease"),
         Script("permits_lease"),
-        |stage| match stage.permit.get() {
+        |run| match run.permit.get() {
             Some(id) => {
-                let semaphore = stage.client.expirable_semaphore(&stage.name);
+                let semaphore = run.client.expirable_semaphore(&run.name);
                 semaphore.update_lease(&id, Duration::from_secs(2)).map(done_if)
             }
-            None => Ok(Said::Nothing),
+            None => Ok(Returned::Nothing),
         },
     )
     .prepare(hold_by_id)
@@ -70,12 +70,12 @@ pub(super) const ROWS: &[Row] = &[
     Row::new(
         (FAMILY, "ask for a lease", "ExpirableSemaphore::lease_of"),
         Script("permits_lease_of"),
-        |stage| match stage.permit.get() {
+        |run| match run.permit.get() {
             Some(id) => {
-                let lease = stage.client.expirable_semaphore(&stage.name).lease_of(&id)?;
+                let lease = run.client.expirable_semaphore(&run.name).lease_of(&id)?;
                 Ok(done_if(lease.is_some()))
             }
-            None => Ok(Said::Nothing),
+            None => Ok(Returned::Nothing),
         },
     )
     .prepare(hold_by_id)
@@ -84,7 +84,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new(
         (FAMILY, "how many", "ExpirableSemaphore::available_permits"),
         Script("permits_count"),
-        |stage| stage.client.expirable_semaphore(&stage.name).available_permits().map(answered),
+        |run| run.client.expirable_semaphore(&run.name).available_permits().map(answered),
     )
     .prepare(with_one)
     .lasting(itself)
@@ -97,22 +97,21 @@ fn itself(name: &str) -> Vec<String> {
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "a preparation may fail")]
-fn with_one(stage: &Stage<'_>) -> Result<Said, Error> {
-    stage.place.command(&["SET", &stage.name, "1"]);
-    Ok(Said::Done)
+fn with_one(run: &CellRun<'_>) -> Result<Returned, Error> {
+    run.place.command(&["SET", &run.name, "1"]);
+    Ok(Returned::Done)
 }
 
-fn hold(stage: &Stage<'_>) -> Result<Said, Error> {
-    with_one(stage)?;
-    let permit = stage.client.expirable_semaphore(&stage.name).watched().acquire()?;
-    Ok(stage.keep(permit))
+fn hold(run: &CellRun<'_>) -> Result<Returned, Error> {
+    with_one(run)?;
+    let permit = run.client.expirable_semaphore(&run.name).watched().acquire()?;
+    Ok(run.keep(permit))
 }
 
 /// A permit of which only the id is known here.
-fn hold_by_id(stage: &Stage<'_>) -> Result<Said, Error> {
-    with_one(stage)?;
-    let semaphore =
-        stage.client.expirable_semaphore(&stage.name).with_lease(Duration::from_secs(60));
-    stage.permit.set(Some(semaphore.acquire()?.into_id()));
-    Ok(Said::Done)
+fn hold_by_id(run: &CellRun<'_>) -> Result<Returned, Error> {
+    with_one(run)?;
+    let semaphore = run.client.expirable_semaphore(&run.name).with_lease(Duration::from_secs(60));
+    run.permit.set(Some(semaphore.acquire()?.into_id()));
+    Ok(Returned::Done)
 }

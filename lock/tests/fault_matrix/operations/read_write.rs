@@ -3,9 +3,9 @@
 use wheellock::Error;
 
 use super::{Row, answered, delete, done_if, release};
+use crate::cell_run::{CellRun, Returned};
 use crate::holding::RivalKind;
 use crate::sends::Sends::Script;
-use crate::stage::{Said, Stage};
 
 const FAMILY: &str = "Read-write locks";
 
@@ -18,8 +18,8 @@ pub(super) const ROWS: &[Row] = &[
     Row::new((FAMILY, "leave a read", "LockGuard::unlock"), Script("read_release"), release)
         .prepare(hold_read)
         .rival(RivalKind::WriteLock),
-    Row::new((FAMILY, "renew a read", "the watchdog"), Script("renew_readers"), |stage| {
-        Ok(stage.watch())
+    Row::new((FAMILY, "renew a read", "the watchdog"), Script("renew_readers"), |run| {
+        Ok(run.watch())
     })
     .prepare(hold_read)
     .rival(RivalKind::WriteLock)
@@ -32,57 +32,53 @@ pub(super) const ROWS: &[Row] = &[
     Row::new((FAMILY, "read while writing", "Lock::try_lock"), Script("read_acquire"), take_read)
         .prepare(hold_write)
         .rival(RivalKind::WriteLock),
-    Row::new((FAMILY, "write to read", "LockGuard::unlock"), Script("write_release"), |stage| {
-        stage.release_below()
+    Row::new((FAMILY, "write to read", "LockGuard::unlock"), Script("write_release"), |run| {
+        run.release_below()
     })
-    .prepare(|stage| hold_write(stage).and_then(|_| hold_read(stage)))
+    .prepare(|run| hold_write(run).and_then(|_| hold_read(run)))
     .rival(RivalKind::WriteLock),
     Row::new((FAMILY, "leave a write", "LockGuard::unlock"), Script("write_release"), release)
         .prepare(hold_write)
         .rival(RivalKind::WriteLock),
-    Row::new((FAMILY, "renew a write", "the watchdog"), Script("renew"), |stage| Ok(stage.watch()))
+    Row::new((FAMILY, "renew a write", "the watchdog"), Script("renew"), |run| Ok(run.watch()))
         .prepare(hold_write)
         .rival(RivalKind::WriteLock)
         .in_the_background(),
-    Row::new(
-        (FAMILY, "force", "Lock::force_unlock"),
-        Script("read_write_force_release"),
-        |stage| stage.client.read_write_lock(&stage.name).write_lock().force_unlock().map(done_if),
-    )
-    .prepare(|stage| {
+    Row::new((FAMILY, "force", "Lock::force_unlock"), Script("read_write_force_release"), |run| {
+        run.client.read_write_lock(&run.name).write_lock().force_unlock().map(done_if)
+    })
+    .prepare(|run| {
         let writer = "00000000-0000-4000-8000-000000000000:1:write";
-        stage.place.command(&["HSET", &stage.name, "mode", "write", writer, "1"]);
-        stage.place.command(&["PEXPIRE", &stage.name, "60000"]);
-        Ok(Said::Done)
+        run.place.command(&["HSET", &run.name, "mode", "write", writer, "1"]);
+        run.place.command(&["PEXPIRE", &run.name, "60000"]);
+        Ok(Returned::Done)
     })
     .finish(delete)
     .rival(RivalKind::WriteLock)
     .number(&[""], &[]),
-    Row::new(
-        (FAMILY, "is it locked", "Lock::is_locked"),
-        Script("read_write_is_locked"),
-        |stage| stage.client.read_write_lock(&stage.name).read_lock().is_locked().map(answered),
-    )
+    Row::new((FAMILY, "is it locked", "Lock::is_locked"), Script("read_write_is_locked"), |run| {
+        run.client.read_write_lock(&run.name).read_lock().is_locked().map(answered)
+    })
     .prepare(hold_read)
     .rival(RivalKind::WriteLock),
 ];
 
-fn take_read(stage: &Stage<'_>) -> Result<Said, Error> {
-    let lock = stage.client.read_write_lock(&stage.name).read_lock();
-    lock.try_lock().map(|guard| stage.keep_if(guard))
+fn take_read(run: &CellRun<'_>) -> Result<Returned, Error> {
+    let lock = run.client.read_write_lock(&run.name).read_lock();
+    lock.try_lock().map(|guard| run.keep_if(guard))
 }
 
-fn take_write(stage: &Stage<'_>) -> Result<Said, Error> {
-    let lock = stage.client.read_write_lock(&stage.name).write_lock();
-    lock.try_lock().map(|guard| stage.keep_if(guard))
+fn take_write(run: &CellRun<'_>) -> Result<Returned, Error> {
+    let lock = run.client.read_write_lock(&run.name).write_lock();
+    lock.try_lock().map(|guard| run.keep_if(guard))
 }
 
-fn hold_read(stage: &Stage<'_>) -> Result<Said, Error> {
-    let lock = stage.client.read_write_lock(&stage.name).read_lock();
-    lock.lock().map(|guard| stage.keep(guard))
+fn hold_read(run: &CellRun<'_>) -> Result<Returned, Error> {
+    let lock = run.client.read_write_lock(&run.name).read_lock();
+    lock.lock().map(|guard| run.keep(guard))
 }
 
-fn hold_write(stage: &Stage<'_>) -> Result<Said, Error> {
-    let lock = stage.client.read_write_lock(&stage.name).write_lock();
-    lock.lock().map(|guard| stage.keep(guard))
+fn hold_write(run: &CellRun<'_>) -> Result<Returned, Error> {
+    let lock = run.client.read_write_lock(&run.name).write_lock();
+    lock.lock().map(|guard| run.keep(guard))
 }

@@ -7,11 +7,11 @@ use wheellock::Error;
 use super::connections::{connect, subscribe};
 use super::locks::{hold, take};
 use super::{Row, release};
+use crate::cell_run::{BETWEEN_TWO_LOOKS, CellRun, Returned};
 use crate::common::{SOON, now, pause};
 use crate::faults::Times;
 use crate::holding::RivalKind;
 use crate::sends::Sends::{Command, Script};
-use crate::stage::{BETWEEN_TWO_LOOKS, Said, Stage};
 use crate::world::Kind;
 
 const FAMILY: &str = "Behind sentinels";
@@ -49,7 +49,7 @@ pub(super) const ROWS: &[Row] = &[
         .rival(RivalKind::Lock)
         .before(Command("ROLE"))
         .with(Kind::BehindSentinels),
-    Row::new((FAMILY, "renew", "the watchdog"), Script("renew"), |stage| Ok(stage.watch()))
+    Row::new((FAMILY, "renew", "the watchdog"), Script("renew"), |run| Ok(run.watch()))
         .prepare(hold)
         .rival(RivalKind::Lock)
         .before(Command("ROLE"))
@@ -68,38 +68,38 @@ const fn ask(name: &'static str, command: &'static str) -> Row {
 }
 
 /// Connects, and waits until a sentinel is listened to, or the fault is over.
-fn hear(stage: &Stage<'_>) -> Result<Said, Error> {
-    let subscribed = stage.count(Command("SUBSCRIBE"));
-    let _client = stage.builder().build()?;
-    let heard = match stage.times {
+fn hear(run: &CellRun<'_>) -> Result<Returned, Error> {
+    let subscribed = run.count(Command("SUBSCRIBE"));
+    let _client = run.builder().build()?;
+    let heard = match run.times {
         // The client of the cell listens too.
-        Times::First => before(ends(stage), || stage.place.world().listeners() > 1),
+        Times::First => before(ends(run), || run.place.world().listeners() > 1),
         Times::Every => {
             // A client that receives it does not subscribe again. Another does, at the latest when
             // the fault is over.
-            if !before(ends(stage), || subscribed() > 1) {
-                before(now() + SOON, || stage.place.world().listeners() > 1);
+            if !before(ends(run), || subscribed() > 1) {
+                before(now() + SOON, || run.place.world().listeners() > 1);
             }
             subscribed() < 2
         }
     };
-    Ok(if heard { Said::Done } else { Said::Polls })
+    Ok(if heard { Returned::Done } else { Returned::Polls })
 }
 
 /// Waits until the sentinel is asked for a sign of life, and takes a lock.
-fn look(stage: &Stage<'_>) -> Result<Said, Error> {
-    let asked = stage.count(Command("PING"));
-    before(ends(stage), || asked() > 0);
-    let guard = stage.client.lock(&stage.name).lock()?;
+fn look(run: &CellRun<'_>) -> Result<Returned, Error> {
+    let asked = run.count(Command("PING"));
+    before(ends(run), || asked() > 0);
+    let guard = run.client.lock(&run.name).lock()?;
     guard.unlock()?;
-    Ok(Said::Done)
+    Ok(Returned::Done)
 }
 
 /// Until when a call in the background is looked at.
-fn ends(stage: &Stage<'_>) -> Instant {
-    match stage.times {
+fn ends(run: &CellRun<'_>) -> Instant {
+    match run.times {
         Times::First => now() + SOON,
-        Times::Every => stage.window_ends.get(),
+        Times::Every => run.window_ends.get(),
     }
 }
 

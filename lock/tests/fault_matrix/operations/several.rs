@@ -6,9 +6,9 @@ use wheellock::{Client, Error, RedLock};
 use wheellock_fixture::wait_until;
 
 use super::{Row, release};
+use crate::cell_run::{CellRun, Returned};
 use crate::holding::RivalKind;
 use crate::sends::Sends::Script;
-use crate::stage::{Said, Stage};
 
 const FAMILY: &str = "Multi and red locks";
 
@@ -35,19 +35,19 @@ pub(super) const ROWS: &[Row] = &[
     .requests(usize::MAX),
 ];
 
-fn take_both(stage: &Stage<'_>) -> Result<Said, Error> {
-    let (one, other) = (stage.client.lock(&stage.name), stage.client.lock(&stage.other("other")));
-    stage.client.multi_lock(&[&one, &other]).try_lock().map(|guard| stage.keep_if(guard))
+fn take_both(run: &CellRun<'_>) -> Result<Returned, Error> {
+    let (one, other) = (run.client.lock(&run.name), run.client.lock(&run.other("other")));
+    run.client.multi_lock(&[&one, &other]).try_lock().map(|guard| run.keep_if(guard))
 }
 
-fn red_lock(stage: &Stage<'_>) -> RedLock {
-    let clients = [stage.client.clone(), Client::in_memory(), Client::in_memory()];
-    Client::red_lock(&clients, &stage.name)
+fn red_lock(run: &CellRun<'_>) -> RedLock {
+    let clients = [run.client.clone(), Client::in_memory(), Client::in_memory()];
+    Client::red_lock(&clients, &run.name)
 }
 
 /// Two of the three servers are in this process, and well.
-fn take_red(stage: &Stage<'_>) -> Result<Said, Error> {
-    red_lock(stage).try_lock().map(|guard| stage.keep_if(guard))
+fn take_red(run: &CellRun<'_>) -> Result<Returned, Error> {
+    red_lock(run).try_lock().map(|guard| run.keep_if(guard))
 }
 
 /// How long a member that did not answer may be missing: it is asked again after a third of the
@@ -55,8 +55,8 @@ fn take_red(stage: &Stage<'_>) -> Result<Said, Error> {
 const MISSING: Duration = Duration::from_secs(30);
 
 /// The third may answer when the majority has.
-fn take_all_red(stage: &Stage<'_>) -> Result<Said, Error> {
-    let guard = red_lock(stage).lock()?;
+fn take_all_red(run: &CellRun<'_>) -> Result<Returned, Error> {
+    let guard = red_lock(run).lock()?;
     wait_until("it is held on all three", MISSING, || guard.held_on() == 3);
-    Ok(stage.keep(guard))
+    Ok(run.keep(guard))
 }

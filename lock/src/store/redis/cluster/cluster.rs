@@ -75,7 +75,11 @@ impl Cluster {
     }
 
     /// `PING` of all nodes: the first failure.
-    pub(crate) fn ping(&self, timeout: Duration, call: CallGeneration) -> Result<(), Failure> {
+    pub(crate) fn ping(
+        &self,
+        timeout: Duration,
+        call_generation: CallGeneration,
+    ) -> Result<(), Failure> {
         let mut deadline = Deadline::after(timeout);
         self.refresher.ensure_topology(&mut deadline)?;
         let nodes = self.topology().nodes();
@@ -83,7 +87,7 @@ impl Cluster {
             return Err(self.topology().no_node());
         }
         with_shares(&nodes, deadline)
-            .try_for_each(|(node, share)| node.ping(share, call))
+            .try_for_each(|(node, share)| node.ping(share, call_generation))
             .inspect_err(|failure| self.refresher.report_failure(failure))
     }
 
@@ -157,9 +161,9 @@ impl Cluster {
         &self,
         operation: &O,
         timeout: Duration,
-        call: CallGeneration,
+        call_generation: CallGeneration,
     ) -> Result<Value, Failure> {
-        self.execute_at(None, operation, timeout, call)
+        self.execute_at(None, operation, timeout, call_generation)
     }
 
     /// Sends one operation to this node, whatever its keys.
@@ -168,10 +172,10 @@ impl Cluster {
         id: ServerId,
         operation: &O,
         timeout: Duration,
-        call: CallGeneration,
+        call_generation: CallGeneration,
     ) -> Result<Value, Failure> {
         let node = self.topology().node(id).ok_or_else(|| self.topology().no_node())?;
-        node.execute(operation, &mut Deadline::after(timeout), call, false)
+        node.execute(operation, &mut Deadline::after(timeout), call_generation, false)
             .inspect_err(|failure| self.refresher.report_failure(failure))
     }
 
@@ -181,7 +185,7 @@ impl Cluster {
         &self,
         operation: &Arc<O>,
         timeout: Duration,
-        call: CallGeneration,
+        call_generation: CallGeneration,
         on_reply: ReplyHandler,
     ) -> Result<SentDetached, Failure> {
         let slot = slot_of_all(&operation.request().keys)?;
@@ -198,7 +202,7 @@ impl Cluster {
             }
             on_reply(reply);
         };
-        node.send_detached(operation, &mut deadline, call, Box::new(reported))
+        node.send_detached(operation, &mut deadline, call_generation, Box::new(reported))
             .inspect_err(|failure| self.refresher.report_failure(failure))
     }
 
@@ -214,7 +218,7 @@ impl Cluster {
         mut redirection: Option<Redirection>,
         operation: &O,
         timeout: Duration,
-        call: CallGeneration,
+        call_generation: CallGeneration,
     ) -> Result<Value, Failure> {
         let slot = slot_of_all(&operation.request().keys)?;
         let mut deadline = Deadline::after(timeout);
@@ -233,7 +237,7 @@ impl Cluster {
                 return Err(self.topology().no_node());
             };
             // 2. Send the operation.
-            let failure = match node.execute(operation, &mut deadline, call, asking) {
+            let failure = match node.execute(operation, &mut deadline, call_generation, asking) {
                 Err(failure) => failure,
                 answered => return answered,
             };

@@ -55,14 +55,14 @@ impl CallerConnections {
     pub(crate) fn get(
         &self,
         deadline: &mut Deadline,
-        call: CallGeneration,
+        call_generation: CallGeneration,
     ) -> Result<Arc<SharedConnection>, Failure> {
         let mut state = self.state.lock();
         let attempts = state.attempts;
         let generation = loop {
             // 1. The present connection.
             let generation = self.sockets.generation();
-            if state.closed || generation > call.0 {
+            if state.closed || generation > call_generation.0 {
                 return Err(Failure::Closed);
             }
             if let Some(current) = &state.current {

@@ -115,10 +115,14 @@ impl Node {
     }
 
     /// `PING`, in one attempt, or two if a connection has ended.
-    pub(crate) fn ping(&self, timeout: Duration, call: CallGeneration) -> Result<(), Failure> {
+    pub(crate) fn ping(
+        &self,
+        timeout: Duration,
+        call_generation: CallGeneration,
+    ) -> Result<(), Failure> {
         let mut deadline = Deadline::after(timeout);
         let ping = |deadline: &mut Deadline| {
-            let connection = self.callers.get(deadline, call)?;
+            let connection = self.callers.get(deadline, call_generation)?;
             let reply = connection.call(Command::of(&["PING"]), 1, deadline);
             if connection.is_retired() {
                 self.callers.prune();
@@ -196,15 +200,15 @@ impl Node {
         &self,
         operation: &O,
         deadline: &mut Deadline,
-        call: CallGeneration,
+        call_generation: CallGeneration,
         asking: bool,
     ) -> Result<Value, Failure> {
         let acks = self.server.replica_acks().filter(|_| operation.may_grant());
         // What waits for replicas would hold up others, and a renewal waits for no caller.
-        if acks.is_some() || call == CallGeneration::NEVER_ABORTED {
-            return self.execute_alone(operation, deadline, call, asking, acks);
+        if acks.is_some() || call_generation == CallGeneration::NEVER_ABORTED {
+            return self.execute_alone(operation, deadline, call_generation, asking, acks);
         }
-        let mut connection = self.callers.get(deadline, call)?;
+        let mut connection = self.callers.get(deadline, call_generation)?;
         let (mut send_body, mut has_moved) = (false, false);
         for _ in 0..MAX_SENDS {
             // 1. Send the operation.
@@ -231,7 +235,7 @@ impl Node {
                         && !std::mem::replace(&mut has_moved, true) =>
                 {
                     deadline.refresh();
-                    connection = self.callers.get(deadline, call)?;
+                    connection = self.callers.get(deadline, call_generation)?;
                     continue;
                 }
                 Err(broken) => {
@@ -251,7 +255,7 @@ impl Node {
             // 3. Nothing ran: send it again.
             deadline.refresh();
             if connection.is_retired() {
-                connection = self.callers.get(deadline, call)?;
+                connection = self.callers.get(deadline, call_generation)?;
             }
         }
         Err(too_many_resends())
@@ -271,10 +275,10 @@ impl Node {
         &self,
         operation: &Arc<O>,
         deadline: &mut Deadline,
-        call: CallGeneration,
+        call_generation: CallGeneration,
         on_reply: ReplyHandler,
     ) -> Result<SentDetached, Failure> {
-        let connection = self.callers.get(deadline, call)?;
+        let connection = self.callers.get(deadline, call_generation)?;
         let not_after = self.server.clock.at(deadline.instant());
         let sent_at = deadline.read_at();
         // A script's text, until it is known that the server has it: no caller is there to send it
@@ -330,11 +334,11 @@ impl Node {
         &self,
         operation: &O,
         deadline: &mut Deadline,
-        call: CallGeneration,
+        call_generation: CallGeneration,
         asking: bool,
         acks: Option<ReplicaAcks>,
     ) -> Result<Value, Failure> {
-        let mut connection = self.pool.take(deadline, call)?;
+        let mut connection = self.pool.take(deadline, call_generation)?;
         let mut send_body = false;
         for _ in 0..MAX_SENDS {
             // 1. Send the operation, and behind it the question for the replicas.
@@ -398,7 +402,7 @@ impl Node {
             //    connection, so that needs another.
             if acks.is_some() {
                 drop(connection);
-                connection = self.pool.take(deadline, call)?;
+                connection = self.pool.take(deadline, call_generation)?;
             }
             deadline.refresh();
         }

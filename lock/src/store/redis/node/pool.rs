@@ -61,13 +61,13 @@ impl Pool {
     pub(crate) fn take(
         &self,
         deadline: &mut Deadline,
-        call: CallGeneration,
+        call_generation: CallGeneration,
     ) -> Result<PooledConnection<'_>, Failure> {
         let (slot, generation) = {
             let mut state = self.state.lock();
             loop {
                 let generation = self.sockets.generation();
-                if state.closed || generation > call.0 {
+                if state.closed || generation > call_generation.0 {
                     return Err(Failure::Closed);
                 }
                 // An idle connection, the last used first. One to an old master is closed instead.
@@ -223,8 +223,8 @@ mod tests {
         Pool::new(Arc::new(server), 1)
     }
 
-    fn take(pool: &Pool, call: CallGeneration) -> Result<PooledConnection<'_>, Failure> {
-        pool.take(&mut Deadline::after(TIMEOUT), call)
+    fn take(pool: &Pool, call_generation: CallGeneration) -> Result<PooledConnection<'_>, Failure> {
+        pool.take(&mut Deadline::after(TIMEOUT), call_generation)
     }
 
     #[test]

@@ -11,7 +11,7 @@ use wheellock_fixture::{Fault as ProxyFault, Proxy, Request};
 use crate::cell::WINDOW;
 use crate::common::{now, pause};
 use crate::faults::Times;
-use crate::holding::{Belief, Holding};
+use crate::holding::{HeldInterval, Holding};
 use crate::operations::Row;
 use crate::place::Place;
 use crate::sends::Sends;
@@ -19,7 +19,7 @@ use crate::world::Doors;
 
 /// What a call says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum Returned {
     /// It did what it is for.
     Done,
     /// A try that is no error found nothing to take.
@@ -33,7 +33,7 @@ pub(crate) enum Said {
     Polls,
 }
 
-pub(crate) struct Stage<'a> {
+pub(crate) struct CellRun<'a> {
     pub(crate) place: &'a Place,
     pub(crate) doors: &'a Arc<Doors>,
     pub(crate) row: Row,
@@ -43,14 +43,14 @@ pub(crate) struct Stage<'a> {
     /// Until when a fault that comes every time stays.
     pub(crate) window_ends: Cell<Instant>,
     pub(crate) permit: Cell<Option<PermitId>>,
-    hands: RefCell<Vec<(Box<dyn Holding>, Belief)>>,
-    past: RefCell<Vec<Belief>>,
+    holdings: RefCell<Vec<(Box<dyn Holding>, HeldInterval)>>,
+    ended: RefCell<Vec<HeldInterval>>,
 }
 
 /// Between two looks when there is nothing to wait for but time.
 pub(crate) const BETWEEN_TWO_LOOKS: Duration = Duration::from_millis(10);
 
-impl<'a> Stage<'a> {
+impl<'a> CellRun<'a> {
     pub(crate) fn new(
         place: &'a Place,
         doors: &'a Arc<Doors>,
@@ -67,8 +67,8 @@ impl<'a> Stage<'a> {
             times,
             window_ends: Cell::new(now() + WINDOW),
             permit: Cell::new(None),
-            hands: RefCell::new(Vec::new()),
-            past: RefCell::new(Vec::new()),
+            holdings: RefCell::new(Vec::new()),
+            ended: RefCell::new(Vec::new()),
         }
     }
 
@@ -103,85 +103,85 @@ impl<'a> Stage<'a> {
     }
 
     /// Keeps what was taken.
-    pub(crate) fn keep<H: Holding + 'static>(&self, held: H) -> Said {
+    pub(crate) fn keep<H: Holding + 'static>(&self, held: H) -> Returned {
         let before = now();
         let last = if held.is_held() { now() } else { before };
-        let belief = Belief { since: now(), last };
-        self.hands.borrow_mut().push((Box::new(held), belief));
-        Said::Done
+        let interval = HeldInterval { since: now(), last };
+        self.holdings.borrow_mut().push((Box::new(held), interval));
+        Returned::Done
     }
 
     /// Keeps what was taken, if it was.
-    pub(crate) fn keep_if<H: Holding + 'static>(&self, held: Option<H>) -> Said {
-        held.map_or(Said::Nothing, |held| self.keep(held))
+    pub(crate) fn keep_if<H: Holding + 'static>(&self, held: Option<H>) -> Returned {
+        held.map_or(Returned::Nothing, |held| self.keep(held))
     }
 
     /// Checks whether it is still valid.
     pub(crate) fn look(&self) -> bool {
-        let mut hands = self.hands.borrow_mut();
-        for (held, belief) in hands.iter_mut() {
+        let mut holdings = self.holdings.borrow_mut();
+        for (held, interval) in holdings.iter_mut() {
             let before = now();
             if held.is_held() {
-                belief.last = before;
+                interval.last = before;
             }
         }
-        hands.iter().any(|(held, _)| held.is_held())
+        holdings.iter().any(|(held, _)| held.is_held())
     }
 
     /// What was acquired last, forgotten: it is not valid any more.
     pub(crate) fn part(&self) -> Option<Box<dyn Holding>> {
         self.look();
-        let (held, belief) = self.hands.borrow_mut().pop()?;
-        self.past.borrow_mut().push(belief);
+        let (held, interval) = self.holdings.borrow_mut().pop()?;
+        self.ended.borrow_mut().push(interval);
         Some(held)
     }
 
     /// Releases what was taken last.
-    pub(crate) fn release(&self) -> Result<Said, Error> {
+    pub(crate) fn release(&self) -> Result<Returned, Error> {
         match self.part() {
-            Some(held) => held.release().map(|()| Said::Done),
-            None => Ok(Said::Nothing),
+            Some(held) => held.release().map(|()| Returned::Done),
+            None => Ok(Returned::Nothing),
         }
     }
 
     /// Releases what was taken before the last.
-    pub(crate) fn release_below(&self) -> Result<Said, Error> {
-        let above = self.hands.borrow_mut().pop();
+    pub(crate) fn release_below(&self) -> Result<Returned, Error> {
+        let above = self.holdings.borrow_mut().pop();
         let result = self.release();
-        self.hands.borrow_mut().extend(above);
+        self.holdings.borrow_mut().extend(above);
         result
     }
 
     /// Releases everything. Returns each result, and whether it was valid before.
-    pub(crate) fn release_all(&self) -> Vec<(bool, Result<Said, Error>)> {
+    pub(crate) fn release_all(&self) -> Vec<(bool, Result<Returned, Error>)> {
         let mut results = Vec::new();
-        while !self.hands.borrow().is_empty() {
-            let is_held = self.hands.borrow().last().is_some_and(|(held, _)| held.is_held());
+        while !self.holdings.borrow().is_empty() {
+            let is_held = self.holdings.borrow().last().is_some_and(|(held, _)| held.is_held());
             results.push((is_held, self.release()));
         }
         results
     }
 
     pub(crate) fn has_something(&self) -> bool {
-        !self.hands.borrow().is_empty()
+        !self.holdings.borrow().is_empty()
     }
 
     /// Waits until the hold was renewed, or is lost, or nothing more can happen.
-    pub(crate) fn watch(&self) -> Said {
+    pub(crate) fn watch(&self) -> Returned {
         let renewed = self.client.stats().renewed;
         loop {
             self.look();
-            if let Some((held, _)) = self.hands.borrow().last()
+            if let Some((held, _)) = self.holdings.borrow().last()
                 && let Some(Ok(reason)) = held.lost().map(crossbeam_channel::Receiver::try_recv)
             {
-                return Said::Lost(reason);
+                return Returned::Lost(reason);
             }
             let over = match self.times {
                 Times::First => self.client.stats().renewed > renewed,
                 Times::Every => now() >= self.window_ends.get(),
             };
             if over {
-                return Said::Held;
+                return Returned::Held;
             }
             pause(BETWEEN_TWO_LOOKS);
         }
@@ -196,9 +196,9 @@ impl<'a> Stage<'a> {
     }
 
     /// When this client had a valid hold.
-    pub(crate) fn beliefs(&self) -> Vec<Belief> {
-        let hands = self.hands.borrow();
-        let past = self.past.borrow();
-        past.iter().copied().chain(hands.iter().map(|(_, belief)| *belief)).collect()
+    pub(crate) fn intervals(&self) -> Vec<HeldInterval> {
+        let holdings = self.holdings.borrow();
+        let ended = self.ended.borrow();
+        ended.iter().copied().chain(holdings.iter().map(|(_, interval)| *interval)).collect()
     }
 }
