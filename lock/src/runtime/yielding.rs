@@ -216,6 +216,17 @@ mod tests {
     }
 
     #[test]
+    fn a_subscriber_that_stays_does_not_end_the_skips_again() {
+        let (mut yielding, now) = (Yielding::new(), origin());
+        let skips = (0..200).any(|_| {
+            let yields = release(&mut yielding, now, 1);
+            yielding.granted();
+            !yields
+        });
+        assert!(skips, "it yields after each of 200 releases");
+    }
+
+    #[test]
     fn each_of_several_others_has_its_turn() {
         let (mut yielding, now) = (Yielding::new(), origin());
         assert!(release(&mut yielding, now, 3));

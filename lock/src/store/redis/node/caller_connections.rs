@@ -263,3 +263,21 @@ impl Drop for Connecting<'_> {
         self.0.changed.notify_all();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::redis::node::server::local_server;
+
+    const TIMEOUT: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn an_aborted_call_gets_no_connection_and_a_later_one_gets_a_new_one() {
+        let connections = CallerConnections::new(Arc::new(local_server(TIMEOUT)), 2);
+        let get = |number| connections.get(&mut Deadline::after(TIMEOUT), CallGeneration(number));
+        let shut = get(0).unwrap();
+        connections.abort_calls();
+        assert!(matches!(get(0), Err(Failure::Closed)));
+        assert!(!Arc::ptr_eq(&shut, &get(1).unwrap()));
+    }
+}

@@ -192,35 +192,17 @@ impl DerefMut for PooledConnection<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-    use std::net::TcpListener;
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::thread;
 
     use super::*;
-    use crate::store::redis::address::url::{Access, Address, Peer};
-    use crate::store::redis::resp::pubsub::Channels;
-    use crate::store::redis::sentinel::master::MasterEndpoint;
+    use crate::store::redis::node::server::local_server;
 
     const TIMEOUT: Duration = Duration::from_secs(10);
 
-    /// A pool of one connection, to a server that answers `TIME`.
+    /// A pool of one connection.
     fn pool() -> Pool {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let accept = move || {
-            let mut open = Vec::new();
-            for mut stream in listener.incoming().map_while(Result::ok) {
-                // The handshake of each connection asks for it.
-                stream.write_all(b"*2\r\n$1\r\n1\r\n$1\r\n0\r\n").unwrap();
-                open.push(stream);
-            }
-        };
-        thread::Builder::new().spawn(accept).unwrap();
-        let peer = Peer::Tcp(Address { host: "127.0.0.1".to_owned(), port });
-        let (endpoint, access) = (MasterEndpoint::Fixed(peer), Access::default());
-        let server = Server::new(endpoint, access, TIMEOUT, Channels::Everywhere);
-        Pool::new(Arc::new(server), 1)
+        Pool::new(Arc::new(local_server(TIMEOUT)), 1)
     }
 
     fn take(pool: &Pool, call_generation: CallGeneration) -> Result<PooledConnection<'_>, Failure> {

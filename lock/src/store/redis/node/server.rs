@@ -418,6 +418,25 @@ fn parse_time(reply: &Value) -> Option<ServerTime> {
     Some(ServerTime(seconds.checked_mul(1000)?.checked_add(micros / 1000)?))
 }
 
+/// A server of this process that answers `TIME`, which the handshake of each connection asks for.
+#[cfg(test)]
+pub(crate) fn local_server(timeout: Duration) -> Server {
+    use std::io::Write;
+
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let accept = move || {
+        let mut open = Vec::new();
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            stream.write_all(b"*2\r\n$1\r\n1\r\n$1\r\n0\r\n").unwrap();
+            open.push(stream);
+        }
+    };
+    std::thread::Builder::new().spawn(accept).unwrap();
+    let peer = Peer::Tcp(Address { host: "127.0.0.1".to_owned(), port });
+    Server::new(MasterEndpoint::Fixed(peer), Access::default(), timeout, Channels::Everywhere)
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write;
