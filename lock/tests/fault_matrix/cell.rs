@@ -14,7 +14,7 @@ use crate::injected_fault::InjectedFault;
 use crate::operations::Row;
 use crate::place::Place;
 use crate::sends::Sends;
-use crate::world::{Doors, Kind};
+use crate::world::{Kind, Proxies};
 
 /// For how long a fault that comes every time stays.
 pub(crate) const WINDOW: Duration = Duration::from_secs(3);
@@ -64,9 +64,9 @@ impl Cell {
 
     pub(crate) fn run(&self, place: &Place) -> Outcome {
         place.clear();
-        let doors = Arc::new(place.world().open());
-        let client = self.client(place, &doors);
-        let run = CellRun::new(place, &doors, &client, (self.row, "thing"), self.times);
+        let proxies = Arc::new(place.world().start_proxies());
+        let client = self.client(place, &proxies);
+        let run = CellRun::new(place, &proxies, &client, (self.row, "thing"), self.times);
         let mut checks = Checks { row: self.row, failures: Vec::new() };
         let word = match (self.row.prepare)(&run) {
             Ok(_) => self.meet(&run, &mut checks),
@@ -86,14 +86,14 @@ impl Cell {
         Outcome { word, failures: checks.failures }
     }
 
-    fn client(&self, place: &Place, doors: &Doors) -> Client {
-        let asked = doors.asked_for_the_master();
+    fn client(&self, place: &Place, proxies: &Proxies) -> Client {
+        let asked = proxies.asked_for_the_master();
         let lease = if self.row.background { SHORT_LEASE } else { LONG_LEASE };
         let mut client = None;
         assert!(
             comes_true(|| {
                 client =
-                    place.builder(doors, self.row.timeout()).watchdog_lease(lease).build().ok();
+                    place.builder(proxies, self.row.timeout()).watchdog_lease(lease).build().ok();
                 client.is_some()
             }),
             "there is no client"
@@ -301,8 +301,8 @@ impl Checks {
     /// The same client does the same once more.
     fn works_again(&mut self, run: &CellRun<'_>) {
         let name = run.other("again");
-        let CellRun { place, doors, client, .. } = *run;
-        let again = CellRun::new(place, doors, client, (self.row, &name), Times::First);
+        let CellRun { place, proxies, client, .. } = *run;
+        let again = CellRun::new(place, proxies, client, (self.row, &name), Times::First);
         let result = (self.row.prepare)(&again).and_then(|_| (self.row.act)(&again));
         if !matches!(
             result,

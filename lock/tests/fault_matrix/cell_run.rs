@@ -15,7 +15,7 @@ use crate::holding::{HeldInterval, Holding};
 use crate::operations::Row;
 use crate::place::Place;
 use crate::sends::Sends;
-use crate::world::Doors;
+use crate::world::Proxies;
 
 /// What a call says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(crate) enum Returned {
 
 pub(crate) struct CellRun<'a> {
     pub(crate) place: &'a Place,
-    pub(crate) doors: &'a Arc<Doors>,
+    pub(crate) proxies: &'a Arc<Proxies>,
     pub(crate) row: Row,
     pub(crate) client: &'a Client,
     pub(crate) name: String,
@@ -53,14 +53,14 @@ pub(crate) const BETWEEN_TWO_LOOKS: Duration = Duration::from_millis(10);
 impl<'a> CellRun<'a> {
     pub(crate) fn new(
         place: &'a Place,
-        doors: &'a Arc<Doors>,
+        proxies: &'a Arc<Proxies>,
         client: &'a Client,
         (row, name): (Row, &str),
         times: Times,
     ) -> Self {
         Self {
             place,
-            doors,
+            proxies,
             row,
             client,
             name: name.to_owned(),
@@ -74,25 +74,25 @@ impl<'a> CellRun<'a> {
 
     /// How the client was built.
     pub(crate) fn builder(&self) -> ClientBuilder {
-        self.place.builder(self.doors, self.row.timeout())
+        self.place.builder(self.proxies, self.row.timeout())
     }
 
-    /// The door at which the fault strikes.
+    /// Where the fault strikes.
     pub(crate) fn proxy(&self) -> &Proxy {
-        self.doors.at(self.row.door)
+        self.proxies.at(self.row.endpoint)
     }
 
     /// Counts how often something is sent from now on.
     pub(crate) fn count(&self, sends: Sends) -> impl Fn() -> usize + use<> {
         let sent = Arc::new(AtomicUsize::new(0));
-        for door in self.doors.all() {
+        for endpoint in self.proxies.all() {
             let (is_it, counted) = (sends.matcher(), Arc::clone(&sent));
             let count = move |request: &Request| {
                 // Relaxed: a number to look at.
                 counted.fetch_add(usize::from(is_it(request)), Ordering::Relaxed);
                 false
             };
-            door.on(count, ProxyFault::PassOn).always();
+            endpoint.on(count, ProxyFault::PassOn).always();
         }
         move || sent.load(Ordering::Relaxed)
     }

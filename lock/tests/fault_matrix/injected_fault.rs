@@ -13,12 +13,12 @@ use crate::common::SLACK;
 use crate::faults::{Cut, Fault, Times};
 use crate::operations::Row;
 use crate::sends::Sends;
-use crate::world::{Door, Doors, Kind, World};
+use crate::world::{Endpoint, Kind, Proxies, World};
 
 /// A fault that happens from now on.
 pub(crate) struct InjectedFault {
     aims: Vec<Aim>,
-    /// What changed on the server or at the proxy's entrance, to be undone.
+    /// What changed on the server or at the proxy, to be undone.
     undo: Option<Undo>,
     reaction: Option<Reaction>,
 }
@@ -28,7 +28,7 @@ enum Undo {
     Maxmemory,
     Replica,
     Foreign(String),
-    Entrance,
+    ClosedPort,
 }
 
 /// A thread that does something to the server when the operation arrives.
@@ -49,7 +49,7 @@ impl InjectedFault {
     /// Puts it in force. `foreign` is the key that holds something else under [`Fault::WrongType`].
     pub(crate) fn begin(&mut self, run: &CellRun<'_>, cell: &Cell, foreign: &str) {
         let Cell { row: Row { sends, before, .. }, fault, times, cut } = *cell;
-        let (kind, elsewhere) = (run.place.kind, elsewhere(run, Door::Other));
+        let (kind, elsewhere) = (run.place.kind, elsewhere(run, Endpoint::Other));
         let proxy_fault = match (fault, fault.answer(kind, &elsewhere)) {
             (Fault::NoScript, _) if times == Times::First => {
                 run.place.command(&["SCRIPT", "FLUSH"]);
@@ -107,15 +107,17 @@ impl InjectedFault {
         let aim = run.proxy().on(is_meant, proxy_fault);
         let aim = if times == Times::Every { aim.always() } else { aim };
         self.aims.push(aim.clone());
-        if times == Times::Every && fault.sends_elsewhere() && run.row.door == Door::Server {
+        if times == Times::Every && fault.sends_elsewhere() && run.row.endpoint == Endpoint::Server
+        {
             self.send_back(run, cell);
         }
         if fault == Fault::Restarted {
-            let (world, doors, door) = (run.place.world(), Arc::clone(run.doors), run.row.door);
+            let (world, proxies, endpoint) =
+                (run.place.world(), Arc::clone(run.proxies), run.row.endpoint);
             // Longer than a call. What else is sent meanwhile gets no answer.
             let pause = cell.row.timeout() * 2 + SLACK;
             let restart = move |aim: &Aim, stopped: &Receiver<()>| {
-                restart_at_each(aim, (&world, &doors, door), pause, stopped);
+                restart_at_each(aim, (&world, &proxies, endpoint), pause, stopped);
             };
             self.reaction = Some(Reaction::start(aim, restart));
         } else if let (Fault::ReadOnly, Times::First, Some(undo)) = (fault, times, undo.clone()) {
@@ -131,10 +133,10 @@ impl InjectedFault {
         self.undo = undo;
     }
 
-    /// Whom the one door sends to the other, that one sends back.
+    /// The other endpoint redirects back to the server.
     fn send_back(&mut self, run: &CellRun<'_>, cell: &Cell) {
-        let Some(other) = &run.doors.other else { return };
-        let back = elsewhere(run, Door::Server);
+        let Some(other) = &run.proxies.other else { return };
+        let back = elsewhere(run, Endpoint::Server);
         if let Some(answer) = cell.fault.answer(run.place.kind, &back) {
             let proxy_fault = ProxyFault::AnswerInstead(answer.into_bytes());
             self.aims.push(other.on(cell.row.sends.matcher(), proxy_fault).always());
@@ -145,8 +147,8 @@ impl InjectedFault {
         match times {
             Times::First => run.proxy().refuse_next(1),
             Times::Every => {
-                run.proxy().close_entrance(true);
-                self.undo = Some(Undo::Entrance);
+                run.proxy().close_port(true);
+                self.undo = Some(Undo::ClosedPort);
             }
         }
     }
@@ -163,7 +165,7 @@ impl InjectedFault {
             reaction.stop();
         }
         match self.undo.take() {
-            Some(Undo::Entrance) => run.proxy().close_entrance(false),
+            Some(Undo::ClosedPort) => run.proxy().close_port(false),
             Some(undo) => undo.on(run.place.world().server()),
             None => run.proxy().refuse_next(0),
         }
@@ -181,7 +183,7 @@ impl Undo {
                     server.command(&["DEL", key]);
                 }
             }
-            Self::Entrance => {}
+            Self::ClosedPort => {}
         }
     }
 }
@@ -215,26 +217,26 @@ fn wait_for_hit(aim: &Aim, hits: usize, stopped: &Receiver<()>) -> bool {
 
 fn restart_at_each(
     aim: &Aim,
-    (world, doors, door): (&World, &Doors, Door),
+    (world, proxies, endpoint): (&World, &Proxies, Endpoint),
     pause: Duration,
     stopped: &Receiver<()>,
 ) {
     let mut done = 0;
     while wait_for_hit(aim, done + 1, stopped) {
         done += 1;
-        world.restart(doors, door);
+        world.restart(proxies, endpoint);
         if stopped.recv_timeout(pause).is_ok() {
             return;
         }
     }
 }
 
-/// The slot of the name, and a door: what a node of a cluster names. Others are no nodes and name
-/// anything.
-pub(crate) fn elsewhere(run: &CellRun<'_>, door: Door) -> String {
+/// The slot of the name, and the address of `endpoint`: what a node of a cluster names. Others are
+/// no nodes and name anything.
+pub(crate) fn elsewhere(run: &CellRun<'_>, endpoint: Endpoint) -> String {
     match run.place.kind {
         Kind::InCluster => {
-            format!("{} {}", run.place.slot(&run.name), run.doors.at(door).address())
+            format!("{} {}", run.place.slot(&run.name), run.proxies.at(endpoint).address())
         }
         _ => "3999 127.0.0.1:6381".to_owned(),
     }

@@ -9,7 +9,7 @@ use wheellock_fixture::{RawConnection, Reply, Sentinels, wait_until};
 
 use crate::common::{SOON, pause};
 use crate::sends::teach;
-use crate::world::{Doors, Kind, World};
+use crate::world::{Kind, Proxies, World};
 
 /// Servers, and a connection that passes by the proxies.
 pub(crate) struct Place {
@@ -53,10 +53,10 @@ impl Place {
         self.world.server().url()
     }
 
-    /// How a client is built that goes through these doors.
-    pub(crate) fn builder(&self, doors: &Doors, timeout: Duration) -> ClientBuilder {
-        let address = doors.server.address();
-        let url = match (self.kind, &doors.other) {
+    /// How a client is built that goes through these proxies.
+    pub(crate) fn builder(&self, proxies: &Proxies, timeout: Duration) -> ClientBuilder {
+        let address = proxies.server.address();
+        let url = match (self.kind, &proxies.other) {
             (Kind::BehindSentinels, Some(sentinel)) => {
                 format!("redis-sentinel://{}/{}", sentinel.address(), Sentinels::NAME)
             }

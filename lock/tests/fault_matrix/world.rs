@@ -18,11 +18,11 @@ pub(crate) enum Kind {
     InCluster,
 }
 
-/// At which of the doors a fault strikes.
+/// What a client connects to, through a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Door {
+pub(crate) enum Endpoint {
     Server,
-    /// That of the sentinel; in a cluster the one to which the first door sends.
+    /// The sentinel; in a cluster what the first one redirects to.
     Other,
 }
 
@@ -42,9 +42,9 @@ pub(crate) enum World {
     },
 }
 
-/// The ways of a client to the servers, each over a proxy.
+/// The proxies in front of the servers, one for each [`Endpoint`].
 #[derive(Debug)]
-pub(crate) struct Doors {
+pub(crate) struct Proxies {
     pub(crate) server: Proxy,
     pub(crate) other: Option<Proxy>,
 }
@@ -87,43 +87,46 @@ impl World {
         }
     }
 
-    /// What is behind a door.
-    fn behind(&self, door: Door) -> &Server {
-        match (self, door) {
-            (Self::BehindSentinels(sentinels), Door::Other) => &sentinels.sentinels()[0],
+    /// The server behind the proxy of `endpoint`.
+    fn behind(&self, endpoint: Endpoint) -> &Server {
+        match (self, endpoint) {
+            (Self::BehindSentinels(sentinels), Endpoint::Other) => &sentinels.sentinels()[0],
             _ => self.server(),
         }
     }
 
     /// How many listen to the sentinel. None while it is started again.
     pub(crate) fn listeners(&self) -> usize {
-        let listed = self.behind(Door::Other).try_command(&["CLIENT", "LIST", "TYPE", "pubsub"]);
+        let listed =
+            self.behind(Endpoint::Other).try_command(&["CLIENT", "LIST", "TYPE", "pubsub"]);
         listed.map_or(0, |listed| listed.text().lines().count())
     }
 
     /// New proxies, whose addresses the servers announce.
-    pub(crate) fn open(&self) -> Doors {
+    pub(crate) fn start_proxies(&self) -> Proxies {
         let server = Proxy::start(self.server().address());
         let has_other = matches!(self, Self::BehindSentinels(_) | Self::InCluster { .. });
-        let other = has_other.then(|| Proxy::start(self.behind(Door::Other).address()));
-        let doors = Doors { server, other };
-        self.announce(&doors);
-        doors
+        let other = has_other.then(|| Proxy::start(self.behind(Endpoint::Other).address()));
+        let proxies = Proxies { server, other };
+        self.announce(&proxies);
+        proxies
     }
 
-    fn announce(&self, doors: &Doors) {
-        let address = doors.server.address();
+    fn announce(&self, proxies: &Proxies) {
+        let address = proxies.server.address();
         let (host, port) = (address.ip().to_string(), address.port().to_string());
         match self {
             Self::BehindSentinels(sentinels) => {
                 let sentinel = &sentinels.sentinels()[0];
                 be_quiet(sentinel);
-                let before = doors.server.accepted();
+                let before = proxies.server.accepted();
                 sentinel.command(&["SENTINEL", "REMOVE", Sentinels::NAME]);
                 let watch = ["SENTINEL", "MONITOR", Sentinels::NAME, &host, &port, "1"];
                 assert!(!sentinel.command(&watch).is_error());
-                // It comes by this door too, for commands and for messages, and then never again.
-                wait_until("the sentinel has come", SOON, || doors.server.accepted() > before + 1);
+                // It connects here too, for commands and for messages, and then never again.
+                wait_until("the sentinel has come", SOON, || {
+                    proxies.server.accepted() > before + 1
+                });
             }
             Self::InCluster { node, .. } => {
                 let announce = ["CONFIG", "SET", "cluster-announce-port", &port];
@@ -140,24 +143,24 @@ impl World {
         }
     }
 
-    /// Kills what is behind a door and starts it again, without its keys.
-    pub(crate) fn restart(&self, doors: &Doors, door: Door) {
+    /// Kills the server of `endpoint` and starts it again, without its keys.
+    pub(crate) fn restart(&self, proxies: &Proxies, endpoint: Endpoint) {
         let Self::InCluster { node, .. } = self else {
             if let Self::WithReplica { replica, .. } = self {
                 // It would come back at some time within the next second.
                 replica.pause();
             }
-            self.behind(door).restart();
-            if let (Self::BehindSentinels(sentinels), Door::Other) = (self, door) {
+            self.behind(endpoint).restart();
+            if let (Self::BehindSentinels(sentinels), Endpoint::Other) = (self, endpoint) {
                 be_quiet(&sentinels.sentinels()[0]);
             }
             return;
         };
-        // It would name its own port until it is told of the door's.
-        doors.refuse(true);
+        // It would name its own port until it is told of the proxy's.
+        proxies.refuse(true);
         node.restart();
-        self.announce(doors);
-        doors.refuse(false);
+        self.announce(proxies);
+        proxies.refuse(false);
     }
 }
 
@@ -169,10 +172,10 @@ fn be_quiet(sentinel: &Server) {
     assert!(!sentinel.command(&command).is_error());
 }
 
-impl Doors {
-    pub(crate) fn at(&self, door: Door) -> &Proxy {
-        match (door, &self.other) {
-            (Door::Other, Some(other)) => other,
+impl Proxies {
+    pub(crate) fn at(&self, endpoint: Endpoint) -> &Proxy {
+        match (endpoint, &self.other) {
+            (Endpoint::Other, Some(other)) => other,
             _ => &self.server,
         }
     }
@@ -184,10 +187,10 @@ impl Doors {
     /// How often a sentinel is asked from now on.
     pub(crate) fn asked_for_the_master(&self) -> Aim {
         let asks = Sends::Command("SENTINEL GET-MASTER-ADDR-BY-NAME").matcher();
-        self.at(Door::Other).on(asks, Fault::PassOn).always()
+        self.at(Endpoint::Other).on(asks, Fault::PassOn).always()
     }
 
     fn refuse(&self, refuse: bool) {
-        self.all().for_each(|door| door.refuse(refuse));
+        self.all().for_each(|proxy| proxy.refuse(refuse));
     }
 }

@@ -231,12 +231,12 @@ fn renewals_releases_and_nested_guards_wait_for_no_replica() {
 fn what_broke_while_it_was_sent_may_have_run_where_replicas_are_asked_behind_it() {
     let world = world();
     let attempt = |builder: ClientBuilder| {
-        world.proxy.close_entrance(false);
+        world.proxy.close_port(false);
         let client = built(builder);
         wait_until("it has a connection", SOON, || {
             matches!(client.lock("a").try_lock(), Ok(_) | Err(Error::NotReplicated { .. }))
         });
-        world.proxy.close_entrance(true);
+        world.proxy.close_port(true);
         world.proxy.reset_all();
         wait_until("all have ended", SOON, || world.proxy.open_connections() == 0);
         // Its connection is gone, so the write fails, and no other is made.

@@ -11,7 +11,7 @@ use crate::faults::Fault;
 use crate::holding::RivalKind;
 use crate::injected_fault::elsewhere;
 use crate::sends::Sends::{Command, Script};
-use crate::world::{Door, Kind};
+use crate::world::{Endpoint, Kind};
 
 const FAMILY: &str = "In a cluster";
 
@@ -57,11 +57,11 @@ pub(super) const ROWS: &[Row] = &[
     .with(Kind::InCluster),
 ];
 
-/// Takes a lock that is on its way: the node that was asked sends every try to the other door.
+/// Takes a lock that is on its way: the node that was asked sends every try to the other endpoint.
 fn ask(run: &CellRun<'_>) -> Result<Returned, Error> {
-    let answer = Fault::Ask.answer(run.place.kind, &elsewhere(run, Door::Other));
+    let answer = Fault::Ask.answer(run.place.kind, &elsewhere(run, Endpoint::Other));
     let proxy_fault = ProxyFault::AnswerInstead(answer.unwrap_or_default().into_bytes());
-    let on_its_way = run.doors.server.on(Script("acquire").matcher(), proxy_fault).always();
+    let on_its_way = run.proxies.server.on(Script("acquire").matcher(), proxy_fault).always();
     let taken = take(run);
     on_its_way.withdraw();
     taken

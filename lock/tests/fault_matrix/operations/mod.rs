@@ -18,7 +18,7 @@ use wheellock::Error;
 use crate::cell_run::{CellRun, Returned};
 use crate::holding::RivalKind;
 use crate::sends::Sends;
-use crate::world::{Door, Kind};
+use crate::world::{Endpoint, Kind};
 
 /// A command timeout. A call takes twice as long. The last of its tries begins after 1130 ms, as
 /// the next would begin too late: so it has time enough for an answer on a busy machine.
@@ -64,7 +64,7 @@ pub(crate) struct Row {
     /// What the client has before it.
     pub(crate) kind: Kind,
     /// Where the fault strikes.
-    pub(crate) door: Door,
+    pub(crate) endpoint: Endpoint,
 }
 
 impl Row {
@@ -91,7 +91,7 @@ impl Row {
             requests: 1,
             before: None,
             kind: Kind::Alone,
-            door: Door::Server,
+            endpoint: Endpoint::Server,
         }
     }
 
@@ -165,7 +165,7 @@ impl Row {
     }
 
     const fn at_the_other_door(mut self) -> Self {
-        self.door = Door::Other;
+        self.endpoint = Endpoint::Other;
         self
     }
 
