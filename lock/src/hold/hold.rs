@@ -216,6 +216,9 @@ impl Hold {
 
     /// The label that its present holder's time is counted under.
     pub(crate) fn metrics_label(&self) -> MetricsLabel {
+        if cfg!(not(feature = "metrics")) {
+            return MetricsLabel::NONE;
+        }
         self.state.lock().cold.as_ref().map_or(MetricsLabel::NONE, |cold| cold.metrics_label)
     }
 

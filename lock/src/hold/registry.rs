@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::sync::Arc;
 
 use crate::events::stats::Gauge;
@@ -11,7 +11,7 @@ use crate::hold::siblings::Siblings;
 use crate::model::kind::Layout;
 use crate::model::name::LockName;
 use crate::model::owner::LocalHolder;
-use crate::model::sync::Mutex;
+use crate::model::sync::{Mutex, MutexGuard};
 
 /// All holds of one client, by name and holder.
 ///
@@ -29,23 +29,48 @@ pub(crate) struct HoldRegistry {
 
 const SHARDS: usize = 64;
 
-type Shard = HashMap<LockName, HoldsOfName>;
+/// By the hash of the name, so that it is computed once, and the name is stored once.
+type Shard = HashMap<u64, HoldsOfHash, BuildHasherDefault<HashedKey>>;
 
-/// The holds of one name. Usually it is one. There are more for readers, and when the client
-/// acquires a lock again that it has lost, before the lost hold is removed.
+/// The hasher of a key that is a hash.
+#[derive(Debug, Default)]
+struct HashedKey(u64);
+
+impl Hasher for HashedKey {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        // Not used: the key is one number.
+        self.0 = bytes.iter().fold(self.0, |hash, byte| hash.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+/// The holds of the names with one hash. Usually it is one hold. There are more for readers, when
+/// the client acquires a lock again that it has lost, before the lost hold is removed, and when two
+/// names have one hash.
 #[derive(Debug)]
-enum HoldsOfName {
+enum HoldsOfHash {
     One(Arc<Hold>),
     /// Not a `Vec`, which would make the entry of each single hold larger.
     Several(Box<[Arc<Hold>]>),
 }
 
-impl HoldsOfName {
+impl HoldsOfHash {
     fn all(&self) -> &[Arc<Hold>] {
         match self {
             Self::One(hold) => std::slice::from_ref(hold),
             Self::Several(holds) => holds,
         }
+    }
+
+    fn of<'a>(&'a self, name: &'a LockName) -> impl Iterator<Item = &'a Arc<Hold>> {
+        self.all().iter().filter(move |hold| hold.name == *name)
     }
 
     fn add(&mut self, hold: Arc<Hold>) {
@@ -74,19 +99,20 @@ impl HoldRegistry {
         holder: &LocalHolder,
         layout: Layout,
     ) -> Option<Arc<Hold>> {
-        let shard = self.shard(name).lock();
+        let (shard, hash) = self.shard(name);
         let is_it = |hold: &&Arc<Hold>| hold.kind.layout() == layout && hold.belongs_to(holder);
-        shard.get(name)?.all().iter().find(is_it).cloned()
+        shard.get(&hash)?.of(name).find(is_it).cloned()
     }
 
     pub(crate) fn of_name(&self, name: &LockName) -> Vec<Arc<Hold>> {
-        self.shard(name).lock().get(name).map(|holds| holds.all().to_vec()).unwrap_or_default()
+        let (shard, hash) = self.shard(name);
+        shard.get(&hash).map(|holds| holds.of(name).cloned().collect()).unwrap_or_default()
     }
 
     /// Whether a hold of this name is as `wanted`.
     pub(crate) fn any(&self, name: &LockName, wanted: impl Fn(&Hold) -> bool) -> bool {
-        let shard = self.shard(name).lock();
-        shard.get(name).is_some_and(|holds| holds.all().iter().any(|hold| wanted(hold)))
+        let (shard, hash) = self.shard(name);
+        shard.get(&hash).is_some_and(|holds| holds.of(name).any(|hold| wanted(hold)))
     }
 
     pub(crate) fn insert(&self, hold: &Arc<Hold>) {
@@ -97,9 +123,9 @@ impl HoldRegistry {
     }
 
     fn add(&self, hold: &Arc<Hold>) {
-        let mut shard = self.shard(&hold.name).lock();
-        match shard.entry(hold.name.clone()) {
-            Entry::Vacant(entry) => drop(entry.insert(HoldsOfName::One(Arc::clone(hold)))),
+        let (mut shard, hash) = self.shard(&hold.name);
+        match shard.entry(hash) {
+            Entry::Vacant(entry) => drop(entry.insert(HoldsOfHash::One(Arc::clone(hold)))),
             Entry::Occupied(mut entry) => entry.get_mut().add(Arc::clone(hold)),
         }
         // Approximate for its readers: they do not lock the shards.
@@ -108,8 +134,8 @@ impl HoldRegistry {
 
     /// Removes a hold. Doing so twice does no harm.
     pub(crate) fn remove(&self, hold: &Arc<Hold>) {
-        let mut shard = self.shard(&hold.name).lock();
-        let Entry::Occupied(mut entry) = shard.entry(hold.name.clone()) else {
+        let (mut shard, hash) = self.shard(&hold.name);
+        let Entry::Occupied(mut entry) = shard.entry(hash) else {
             return;
         };
         let holds = entry.get_mut();
@@ -128,7 +154,7 @@ impl HoldRegistry {
         if left.is_empty() {
             entry.remove();
         } else {
-            *holds = HoldsOfName::Several(left);
+            *holds = HoldsOfHash::Several(left);
         }
     }
 
@@ -136,7 +162,7 @@ impl HoldRegistry {
         self.shards
             .iter()
             .flat_map(|shard| {
-                shard.lock().values().flat_map(HoldsOfName::all).cloned().collect::<Vec<_>>()
+                shard.lock().values().flat_map(HoldsOfHash::all).cloned().collect::<Vec<_>>()
             })
             .collect()
     }
@@ -156,8 +182,11 @@ impl HoldRegistry {
         self.count.now()
     }
 
-    fn shard(&self, name: &LockName) -> &Mutex<Shard> {
-        let hash = usize::try_from(self.names.hash_one(name) % SHARDS as u64).unwrap_or(0);
-        &self.shards[hash]
+    /// The locked shard of a name, and the name's hash.
+    fn shard(&self, name: &LockName) -> (MutexGuard<'_, Shard>, u64) {
+        let hash = self.names.hash_one(name);
+        // The table inside a shard uses the lowest bits and the highest.
+        let shard = usize::try_from((hash >> 32) % SHARDS as u64).unwrap_or(0);
+        (self.shards[shard].lock(), hash)
     }
 }

@@ -1,9 +1,9 @@
 //! One acquire, from the owner's own hold to the guard, for every kind of lock.
 //!
 //! [`acquire`] reads from top to bottom: it re-enters a hold that the owner has; else it asks the
-//! server, once or for each [`Turn`] that its place in the wait queue gives it. [`LockAcquire`] is
-//! its state over all attempts. What a failed acquire may have left on the server, its `Drop` rolls
-//! back (DESIGN: late copies).
+//! server, once or whenever its place in the wait queue says so. [`LockAcquire`] is its state over
+//! all attempts. What a failed acquire may have left on the server, its `Drop` rolls back (DESIGN:
+//! late copies).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ use crate::ops::value::ServerTime;
 use crate::ops::{Acquired, DrawToken, Operation, SetCountReply};
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::release::{begin_release, defer_release, roll_back};
-use crate::runtime::wait::{Attempt, Turn};
+use crate::runtime::wait::{Attempt, WaitAction};
 use crate::runtime::wait_registry::Recipient;
 use crate::store::retry::{Answer, RetryPolicy, map_failure};
 
@@ -81,7 +81,7 @@ fn acquire_since(
     held_since: Option<Instant>,
 ) -> Result<Option<RawGuard>, Error> {
     let (name, lease, min_hold) = (spec.name()?, spec.lease_policy()?, spec.min_hold()?);
-    let policy = || core.policy_of(wait, spec.retries);
+    let policy = || core.policy_at(core.now(), wait, spec.retries);
 
     // 1. The holder's own hold. It registers as a sibling before it looks, so that it is woken if
     //    another thread of the same named owner is granted a hold afterwards. If the own hold
@@ -112,15 +112,20 @@ fn acquire_since(
         answered: false,
         must_roll_back: false,
     };
-    if let Some(guard) = acquire.reenter(policy)? {
-        return Ok(Some(guard));
+    let mut now = began;
+    if let Some(hold) = acquire.own_hold() {
+        if let Some(guard) = acquire.reenter(hold, policy)? {
+            return Ok(Some(guard));
+        }
+        now = core.now();
     }
     acquire.enclosing_write_hold = acquire.find_write_hold()?;
 
     // 2. Without a wait: one try.
     if !wait.waits {
-        let policy = policy();
-        let mut attempt = acquire.attempt(&policy).map_err(|error| core.or_shut_down(error))?;
+        let policy = core.policy_at(now, wait, spec.retries);
+        let mut attempt =
+            acquire.attempt(&policy, now).map_err(|error| core.or_shut_down(error))?;
         if let (Attempt::Busy(..), Some(siblings)) = (&attempt, &siblings) {
             // The holder may be another thread of the same owner.
             wait_for_siblings(core, siblings, &policy);
@@ -138,13 +143,13 @@ fn acquire_since(
     let recipient = recipient(spec, lease, holder, core, &name);
     let mut waiter = core.waits.join(&core.store, &channel, acquire.mode, wait, sibling, recipient);
     loop {
-        match waiter.turn() {
-            Turn::HandedOver(hold) => return acquire.take_over(hold).map(Some),
-            Turn::Close(hold) => {
+        match waiter.next_action() {
+            WaitAction::HandedOver(hold) => return acquire.take_over(hold).map(Some),
+            WaitAction::Close(hold) => {
                 // If it was lost, that is reported.
                 drop(RawGuard::new(Arc::clone(core), hold, true).defer_release());
             }
-            Turn::AskServer => match acquire.attempt_anew(&policy()) {
+            WaitAction::AskServer => match acquire.attempt_anew(core.now()) {
                 Ok(Attempt::Granted(guard, hint)) => {
                     waiter.granted(hint);
                     return Ok(Some(guard));
@@ -152,12 +157,12 @@ fn acquire_since(
                 Ok(Attempt::Busy(busy, hint)) => waiter.refused(busy, hint),
                 Err(error) => return core.end_of_wait(waiter.failed(error), &name),
             },
-            Turn::CheckSiblings => {
+            WaitAction::CheckSiblings => {
                 if let Attempt::Granted(guard, _) = acquire.check_siblings(policy)? {
                     return Ok(Some(guard));
                 }
             }
-            Turn::End(end) => return core.end_of_wait(end, &name),
+            WaitAction::End(end) => return core.end_of_wait(end, &name),
         }
     }
 }
@@ -226,16 +231,18 @@ struct LockAcquire<'a> {
 }
 
 impl LockAcquire<'_> {
-    /// One more guard of a hold that this holder has. `None` if there is none, or it turns out to
-    /// be lost.
+    /// The hold that this holder has.
+    fn own_hold(&self) -> Option<Arc<Hold>> {
+        self.core.holds.find(&self.id.name, self.holder, self.id.kind.layout())
+    }
+
+    /// One more guard of the holder's own hold. `None` if that turns out to be lost.
     fn reenter<'p>(
         &self,
+        hold: Arc<Hold>,
         policy: impl FnOnce() -> RetryPolicy<'p>,
     ) -> Result<Option<RawGuard>, Error> {
         let core = self.core;
-        let Some(hold) = core.holds.find(&self.id.name, self.holder, self.id.kind.layout()) else {
-            return Ok(None);
-        };
         if !hold.is_held(core.now()) {
             core.watchdog.lose(&hold, hold.reason_of_end());
             return Ok(None);
@@ -329,32 +336,37 @@ impl LockAcquire<'_> {
         &mut self,
         policy: impl Fn() -> RetryPolicy<'p>,
     ) -> Result<Attempt<RawGuard>, Error> {
-        if let Some(guard) = self.reenter(&policy)? {
+        if let Some(hold) = self.own_hold()
+            && let Some(guard) = self.reenter(hold, &policy)?
+        {
             return Ok(Attempt::Granted(guard, WakeHint::Wait));
         }
         let write_hold = self.find_write_hold()?;
         if write_hold.is_some() && write_hold != self.enclosing_write_hold {
             self.enclosing_write_hold = write_hold;
-            return self.attempt(&policy());
+            return self.attempt(&policy(), self.core.now());
         }
         Ok(Attempt::Busy(None, WakeHint::Wait))
     }
 
-    /// Asks the server once. After a refusal it asks for a new owner, whose number says when it
-    /// asked, unless the owner is in a queue on the server or an earlier attempt may still be
+    /// Asks the server once, `now`. After a refusal it asks for a new owner, whose number says when
+    /// it asked, unless the owner is in a queue on the server or an earlier attempt may still be
     /// granted.
-    fn attempt_anew(&mut self, policy: &RetryPolicy<'_>) -> Result<Attempt<RawGuard>, Error> {
+    fn attempt_anew(&mut self, now: Instant) -> Result<Attempt<RawGuard>, Error> {
         let is_queued = self.mode == WaitMode::Queued;
         let is_free = may_draw_anew(self.answered, is_queued, self.late_copy_deadline);
         if is_free && !self.must_roll_back {
-            let (core, watched) = (self.core, self.lease.watched);
-            self.id.owner = core.id.next_lock_owner(core.now(), watched);
+            self.id.owner = self.core.id.next_lock_owner(now, self.lease.watched);
         }
-        self.attempt(policy)
+        self.attempt(&self.core.policy_at(now, self.wait, self.spec.retries), now)
     }
 
-    /// Asks the server once.
-    fn attempt(&mut self, policy: &RetryPolicy<'_>) -> Result<Attempt<RawGuard>, Error> {
+    /// Asks the server once, `now`.
+    fn attempt(
+        &mut self,
+        policy: &RetryPolicy<'_>,
+        now: Instant,
+    ) -> Result<Attempt<RawGuard>, Error> {
         let core = self.core;
         self.answer_due = Some(policy.deadline);
         let _asking = self.siblings.map(SiblingAcquire::begin_request);
@@ -373,11 +385,12 @@ impl LockAcquire<'_> {
         // The call. A refusal that may have met a hold of this client that is being released says
         // nothing, and it asks once more. What is released later was held when it asked first.
         let sent_at = core.watchdog.releases().logical_time();
-        let mut answer = self.call(&request, policy)?;
+        let mut answer = self.call(&request, policy, now)?;
         if matches!(answer.reply, Acquired::Busy(_))
             && core.wait_for_own_releases(&self.id.name, sent_at, self.wait, policy)
         {
-            answer = self.call(&request, &core.policy_of_last_try(policy))?;
+            let now = core.now();
+            answer = self.call(&request, &policy.of_last_try(now), now)?;
         }
 
         // The answer.
@@ -407,9 +420,10 @@ impl LockAcquire<'_> {
         &mut self,
         request: &SharedOperation<Acquired>,
         policy: &RetryPolicy<'_>,
+        now: Instant,
     ) -> Result<Answer<Acquired>, Error> {
         self.answered = false;
-        match self.core.call_by(request, policy) {
+        match self.core.call_at(now, request, policy) {
             Ok(answer) => {
                 self.answered = true;
                 self.late_copy_deadline = self.late_copy_deadline.max(answer.late_copy_deadline);

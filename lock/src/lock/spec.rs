@@ -148,7 +148,7 @@ impl LockSpec {
     }
 
     /// Sends `operation` until it is answered.
-    pub(crate) fn call<O: Operation + ?Sized>(&self, operation: &O) -> Result<O::Reply, Error> {
+    pub(crate) fn call<O: Operation>(&self, operation: &O) -> Result<O::Reply, Error> {
         let name = self.name()?;
         self.core()?.ask(operation, &name)
     }

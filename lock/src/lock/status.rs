@@ -16,7 +16,7 @@ use crate::ops::WRITE;
 use crate::ops::client_record::{ReadRecord, Record, record_key};
 use crate::ops::inspect::{Inspect, Inspected, InspectedContent};
 use crate::runtime::client_core::ClientCore;
-use crate::runtime::wait::Turn;
+use crate::runtime::wait::WaitAction;
 
 /// How many records of clients are read for one status.
 const MOST_RECORDS: usize = 100;
@@ -251,8 +251,8 @@ pub(crate) fn next_change(
     // a new number has to be seen twice.
     let mut last = before.waiters.elsewhere;
     loop {
-        match waiter.turn() {
-            Turn::AskServer => match status_of(core, name) {
+        match waiter.next_action() {
+            WaitAction::AskServer => match status_of(core, name) {
                 Ok(status) => {
                     let elsewhere = status.waiters.elsewhere;
                     let is_new = elsewhere != before.waiters.elsewhere && elsewhere == last;
@@ -266,8 +266,8 @@ pub(crate) fn next_change(
                 Err(error) => return core.end_of_wait(waiter.failed(error), name),
             },
             // It has no siblings, and is given nothing.
-            Turn::CheckSiblings | Turn::HandedOver(_) | Turn::Close(_) => {}
-            Turn::End(end) => return core.end_of_wait(end, name),
+            WaitAction::CheckSiblings | WaitAction::HandedOver(_) | WaitAction::Close(_) => {}
+            WaitAction::End(end) => return core.end_of_wait(end, name),
         }
     }
 }

@@ -51,7 +51,12 @@ impl LockName {
     /// The channel of the lock's releases, as Redisson names it. Like all names here it is made on
     /// demand: a hundred thousand holds need theirs only when they end.
     pub(crate) fn channel(&self) -> Arc<str> {
-        self.prefixed("redisson_lock__channel")
+        Arc::from(self.channel_parts().concat())
+    }
+
+    /// The parts of the channel's name.
+    pub(crate) fn channel_parts(&self) -> [&str; 4] {
+        self.parts("redisson_lock__channel")
     }
 
     /// The channel of one waiter of a fair lock.
@@ -110,18 +115,20 @@ impl LockName {
     /// put in braces, so that in a cluster all keys of one lock share a slot. As in Redisson, any
     /// `{` counts as braces.
     pub(crate) fn prefixed(&self, prefix: &str) -> Arc<str> {
+        Arc::from(self.parts(prefix).concat())
+    }
+
+    fn parts<'a>(&'a self, prefix: &'a str) -> [&'a str; 4] {
         let (open, close) = self.braces();
-        Arc::from([prefix, open, &*self.0, close].concat())
+        [prefix, open, &self.0, close]
     }
 
     /// The same, with a suffix.
     fn with_prefix(&self, prefix: &str, more: fmt::Arguments<'_>) -> String {
         /// Room for an owner or a permit's id, and the braces.
         const MORE: usize = 64;
-        let name = &*self.0;
-        let (open, close) = self.braces();
-        let mut text = String::with_capacity(prefix.len() + name.len() + MORE);
-        for part in [prefix, open, name, close] {
+        let mut text = String::with_capacity(prefix.len() + self.0.len() + MORE);
+        for part in self.parts(prefix) {
             text.push_str(part);
         }
         // Writing to a string does not fail.

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::value::{FromReply, ServerTime, Unexpected, Value};
@@ -50,6 +51,47 @@ pub(crate) trait Operation: Debug {
             return Value::late(keyspace.now());
         }
         self.apply(keyspace).unwrap_or_else(|WrongType| Value::wrong_type())
+    }
+}
+
+/// An operation of any reply. What sends operations is compiled once, and not for each reply: an
+/// acquire and a release run the same code.
+pub(crate) trait AnyOperation: Debug {
+    /// See [`Operation::request`].
+    fn request(&self) -> Request<'_>;
+
+    /// See [`Operation::server_time`].
+    fn server_time(&self, value: &Value) -> Option<ServerTime>;
+
+    /// See [`Operation::may_grant`].
+    fn may_grant(&self) -> bool;
+
+    /// See [`Operation::grants`].
+    fn grants(&self, value: &Value) -> bool;
+
+    /// See [`Operation::run`].
+    fn run(&self, keyspace: &mut Keyspace, not_after: ServerTime) -> Value;
+}
+
+impl<O: Operation> AnyOperation for O {
+    fn request(&self) -> Request<'_> {
+        Operation::request(self)
+    }
+
+    fn server_time(&self, value: &Value) -> Option<ServerTime> {
+        Operation::server_time(self, value)
+    }
+
+    fn may_grant(&self) -> bool {
+        Operation::may_grant(self)
+    }
+
+    fn grants(&self, value: &Value) -> bool {
+        Operation::grants(self, value)
+    }
+
+    fn run(&self, keyspace: &mut Keyspace, not_after: ServerTime) -> Value {
+        Operation::run(self, keyspace, not_after)
     }
 }
 
@@ -131,6 +173,8 @@ pub(crate) enum Argument<'a> {
     /// Its bytes: the id of the permit that is taken under it.
     Permit(&'a Owner),
     Number(i64),
+    /// The lock's channel of a name.
+    Channel(&'a LockName),
     /// The server's time after which a script does nothing. Each attempt has its own.
     NotAfter,
     /// The command that publishes there: where channels lie with the keys, another than elsewhere.

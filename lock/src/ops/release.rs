@@ -16,9 +16,19 @@ use crate::ops::value::{FromReply, ServerTime, Unexpected, Value};
 pub(crate) struct Release {
     layout: Layout,
     name: LockName,
-    /// `None` for a lock whose waiters poll.
-    channel: Option<Arc<str>>,
+    message: Message,
     owner: Owner,
+}
+
+/// Where it publishes a message.
+#[derive(Clone, Debug)]
+enum Message {
+    /// Nowhere: the waiters poll.
+    None,
+    /// On the lock's channel, whose name is made as it is sent.
+    Lock,
+    /// On this channel of a read-write lock.
+    ReadWrite(Arc<str>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,17 +104,17 @@ static WRITER: Script = Script::new(include_str!("scripts/write_release.lua"));
 
 impl Release {
     pub(crate) fn new(layout: Layout, name: LockName, owner: Owner) -> Self {
-        let channel = match layout {
-            Layout::Text => None,
-            Layout::Writer => Some(name.read_write_channel()),
-            Layout::Counted | Layout::Reader | Layout::Permit => Some(name.channel()),
+        let message = match layout {
+            Layout::Text => Message::None,
+            Layout::Writer => Message::ReadWrite(name.read_write_channel()),
+            Layout::Counted | Layout::Reader | Layout::Permit => Message::Lock,
         };
-        Self { layout, name, channel, owner }
+        Self { layout, name, message, owner }
     }
 
     /// A release without a message.
     pub(crate) fn without_message(name: LockName, owner: Owner) -> Self {
-        Self { layout: Layout::Counted, name, channel: None, owner }
+        Self { layout: Layout::Counted, name, message: Message::None, owner }
     }
 
     /// Ends a writer's hold. Its own readers may be left.
@@ -126,17 +136,23 @@ impl Operation for Release {
 
     fn request(&self) -> Request<'_> {
         let (key, owner) = (self.name.as_str(), field_argument(self.layout, &self.owner));
-        let (unlocked, channel) = (Argument::Text(UNLOCKED), self.channel.as_deref());
-        match (self.layout, channel) {
-            (Layout::Text, _) => Request::script("release", &TEXT, vec![key], vec![owner]),
-            (Layout::Writer, Some(channel)) => {
+        let unlocked = Argument::Text(UNLOCKED);
+        match &self.message {
+            Message::None if self.layout == Layout::Text => {
+                Request::script("release", &TEXT, vec![key], vec![owner])
+            }
+            Message::None => {
+                let arguments = vec![owner, unlocked, Argument::Publish];
+                Request::script("release", &COUNTED, vec![key], arguments)
+            }
+            Message::Lock => {
+                let arguments =
+                    vec![owner, unlocked, Argument::Publish, Argument::Channel(&self.name)];
+                Request::script("release", &COUNTED, vec![key], arguments)
+            }
+            Message::ReadWrite(channel) => {
                 let arguments = vec![owner, Argument::Text(ALL), unlocked, Argument::Publish];
                 Request::script("release", &WRITER, vec![key, channel], arguments)
-            }
-            _ => {
-                let words = [owner, unlocked, Argument::Publish];
-                let arguments = words.into_iter().chain(channel.map(Argument::Text)).collect();
-                Request::script("release", &COUNTED, vec![key], arguments)
             }
         }
     }
@@ -147,20 +163,24 @@ impl Operation for Release {
             let answer = other_or_nothing(keyspace, key);
             return Ok(with_time(answer, keyspace));
         }
-        let Some(channel) = &self.channel else {
-            keyspace.delete(key);
-            return Ok(with_time(1, keyspace));
-        };
-        if self.layout == Layout::Writer {
-            self.end_writer(keyspace, &field)?;
-            keyspace.publish(channel, ALL);
-            keyspace.publish(channel, UNLOCKED);
-            return Ok(with_time(1, keyspace));
+        match &self.message {
+            Message::None => {
+                keyspace.delete(key);
+                Ok(with_time(1, keyspace))
+            }
+            Message::Lock => {
+                keyspace.delete(key);
+                keyspace.publish(&self.name.channel(), UNLOCKED);
+                // A keyspace does not know its subscribers. In memory the number is not used.
+                let parts = [1, keyspace.now().0, 1];
+                Ok(Value::Array(parts.map(Value::Integer).to_vec()))
+            }
+            Message::ReadWrite(channel) => {
+                self.end_writer(keyspace, &field)?;
+                keyspace.publish(channel, ALL);
+                keyspace.publish(channel, UNLOCKED);
+                Ok(with_time(1, keyspace))
+            }
         }
-        keyspace.delete(key);
-        keyspace.publish(channel, UNLOCKED);
-        // A keyspace does not know its subscribers. In memory the number is not used.
-        let parts = [1, keyspace.now().0, 1];
-        Ok(Value::Array(parts.map(Value::Integer).to_vec()))
     }
 }

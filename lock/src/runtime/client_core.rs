@@ -31,10 +31,10 @@ use crate::runtime::hand_over::QueueWaker;
 use crate::runtime::kept_holds::KeptHolds;
 #[cfg(feature = "metrics")]
 use crate::runtime::metrics::{MetricsPublisher, Sources};
-use crate::runtime::wait::{SHORTEST_CALL, WaitEnd};
+use crate::runtime::wait::WaitEnd;
 use crate::runtime::wait_registry::{WaitRegistry, WaitSettings};
 use crate::store::retry::{
-    Answer, CallError, RetryLimit, RetryPolicy, call, call_with, map_failure,
+    Answer, CallError, RetryLimit, RetryPolicy, SHORTEST_CALL, call, call_with, map_failure,
 };
 use crate::store::{Listener, Location, Memory, ServerId, Store};
 use crate::watchdog::{ClientDescription, LogicalTime, ReleaseId, Watchdog};
@@ -245,15 +245,12 @@ impl ClientCore {
     }
 
     /// Sends `operation` until it is answered, for [`Settings::retry_timeout`] at most.
-    pub(crate) fn call<O: Operation + ?Sized>(
-        &self,
-        operation: &O,
-    ) -> Result<Answer<O::Reply>, CallError> {
+    pub(crate) fn call<O: Operation>(&self, operation: &O) -> Result<Answer<O::Reply>, CallError> {
         self.call_for(operation, self.settings.retry_timeout(), RetryLimit::UntilAnswered)
     }
 
     /// The same, with the reply alone, or the error that the user of `name` gets instead.
-    pub(crate) fn ask<O: Operation + ?Sized>(
+    pub(crate) fn ask<O: Operation>(
         &self,
         operation: &O,
         name: &LockName,
@@ -262,52 +259,63 @@ impl ClientCore {
     }
 
     /// As [`call`](Self::call), for `timeout` at most.
-    pub(crate) fn call_for<O: Operation + ?Sized>(
+    pub(crate) fn call_for<O: Operation>(
         &self,
         operation: &O,
         timeout: Duration,
         limit: RetryLimit,
     ) -> Result<Answer<O::Reply>, CallError> {
+        let now = self.now();
         let policy = RetryPolicy {
-            deadline: self.now() + timeout,
+            deadline: now + timeout,
             limit,
             attempt_timeout: self.settings.command_timeout,
             shutdown: self.waits.shutdown(),
             is_wait: false,
             cancel: None,
         };
-        self.call_by(operation, &policy)
+        self.call_at(now, operation, &policy)
     }
 
     /// Sends `operation` to one server until it is answered, as [`call`](Self::call) does.
-    pub(crate) fn call_on<O: Operation + ?Sized>(
+    pub(crate) fn call_on<O: Operation>(
         &self,
         server: ServerId,
         operation: &O,
     ) -> Result<Answer<O::Reply>, CallError> {
-        let wait = WaitSpec::ONE_TRY;
-        let policy = self.policy_of(wait, RetryLimit::UntilAnswered);
-        call_with(&self.store, &*self.clock, &policy, |timeout, generation| {
+        let now = self.now();
+        let policy = self.policy_at(now, WaitSpec::ONE_TRY, RetryLimit::UntilAnswered);
+        call_with(&self.store, &*self.clock, &policy, now, |timeout, generation| {
             self.store.run_on(server, operation, timeout, generation)
         })
     }
 
-    pub(crate) fn call_by<O: Operation + ?Sized>(
+    pub(crate) fn call_by<O: Operation>(
         &self,
         operation: &O,
         policy: &RetryPolicy<'_>,
     ) -> Result<Answer<O::Reply>, CallError> {
-        call(&self.store, &*self.clock, operation, policy)
+        self.call_at(self.now(), operation, policy)
     }
 
-    /// How long one try of a wait is sent again: until the end of the wait, its cancellation or a
-    /// shutdown, and for [`Settings::retry_timeout`] at most.
-    pub(crate) fn policy_of<'a>(
+    /// The same, and the clock was read just before: it is `now`.
+    pub(crate) fn call_at<O: Operation>(
+        &self,
+        now: Instant,
+        operation: &O,
+        policy: &RetryPolicy<'_>,
+    ) -> Result<Answer<O::Reply>, CallError> {
+        call(&self.store, &*self.clock, operation, policy, now)
+    }
+
+    /// How long one try of a wait is sent again that begins `now`: until the end of the wait, its
+    /// cancellation or a shutdown, and for [`Settings::retry_timeout`] at most.
+    pub(crate) fn policy_at<'a>(
         &'a self,
+        now: Instant,
         wait: WaitSpec<'a>,
         limit: RetryLimit,
     ) -> RetryPolicy<'a> {
-        let now = self.now();
         let longest = now + self.settings.retry_timeout();
         let deadline =
             wait.deadline.map_or(longest, |end| longest.min(end.max(now + SHORTEST_CALL)));
@@ -355,12 +363,6 @@ impl ClientCore {
             });
         }
         !is_over
-    }
-
-    /// The policy of a try that is repeated although its time may be over. Cut off, it would be an
-    /// error, although the server answers.
-    pub(crate) fn policy_of_last_try<'a>(&self, policy: &RetryPolicy<'a>) -> RetryPolicy<'a> {
-        RetryPolicy { deadline: policy.deadline.max(self.now() + SHORTEST_CALL), ..*policy }
     }
 
     /// An error if `hold` is over. The first to find that out reports the loss.

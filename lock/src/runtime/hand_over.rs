@@ -32,8 +32,8 @@ impl WaitRegistry {
             HandOver::Within(_) | HandOver::Off => return false,
         };
         let name = hold.name.channel();
-        let mut by_name = self.by_name.lock();
-        let Some(channel) = by_name.get_mut(&name) else { return false };
+        let mut channels = self.channels();
+        let Some(channel) = channels.by_name.get_mut(&name) else { return false };
         let of = &mut channel.exclusive;
         // 1. The first waiter, and no other: it sleeps, or looks again before it does.
         let Some(ticket) = of.queue.next_recipient() else { return false };
@@ -50,7 +50,7 @@ impl WaitRegistry {
         let parker = thread.parker.clone();
         of.queue.give(ticket, now);
         channel.has_hold = true;
-        drop(by_name);
+        drop(channels);
         // 4. With nothing locked: it looks at the queue at once.
         parker.unpark();
         drop(listeners);
@@ -67,20 +67,22 @@ impl WaitRegistry {
             return false;
         }
         // A thread that comes later does not find the hold any more, and asks the server.
-        let mut by_name = self.by_name.lock();
-        if by_name.is_empty() {
+        let mut channels = self.channels();
+        if channels.by_name.is_empty() {
             return false;
         }
         let name = hold.name.channel();
-        let Entry::Occupied(mut entry) = by_name.entry(Arc::clone(&name)) else { return false };
+        let Entry::Occupied(mut entry) = channels.by_name.entry(Arc::clone(&name)) else {
+            return false;
+        };
         entry.get_mut().has_hold = false;
         if entry.get().exclusive.queue.is_empty() {
             remove_unused(entry, store);
             return false;
         }
-        drop(by_name);
+        drop(channels);
         let now = self.clock.now();
-        if let Some(channel) = self.by_name.lock().get_mut(&name) {
+        if let Some(channel) = self.channels().by_name.get_mut(&name) {
             channel.exclusive.queue.release_begins(now, channel.live);
         }
         true
@@ -92,8 +94,8 @@ impl WaitRegistry {
         let name = hold.name.channel();
         let now = self.clock.now();
         let first = {
-            let mut by_name = self.by_name.lock();
-            let Some(channel) = by_name.get_mut(&name) else { return };
+            let mut channels = self.channels();
+            let Some(channel) = channels.by_name.get_mut(&name) else { return };
             let of = &mut channel.exclusive;
             let yields = match self.settings.hand_over {
                 HandOver::Within(_) => of.queue.release_ends(now, receivers),
@@ -128,8 +130,8 @@ pub(crate) struct QueueWaker {
 impl EndListener for QueueWaker {
     fn hold_ended(&self, name: &LockName) {
         let name = name.channel();
-        let mut by_name = self.waits.by_name.lock();
-        let Entry::Occupied(mut entry) = by_name.entry(name) else { return };
+        let mut channels = self.waits.channels();
+        let Entry::Occupied(mut entry) = channels.by_name.entry(name) else { return };
         entry.get_mut().has_hold = false;
         let of = &mut entry.get_mut().exclusive;
         of.queue.hold_ended();

@@ -23,8 +23,8 @@ use crate::model::wait_mode::{WaitMode, WakeHint};
 use crate::ops::Acquired;
 use crate::ops::by_kind::HoldId;
 use crate::runtime::client_core::{ClientCore, StartMode, Target};
-use crate::runtime::wait::{Found, Turn, Waiter};
-use crate::runtime::wait_queue::Step;
+use crate::runtime::wait::{Found, WaitAction, Waiter};
+use crate::runtime::wait_queue::{Step, Ticket, Wakes};
 use crate::runtime::wait_registry::Recipient;
 use crate::store::memory::Memory;
 
@@ -114,8 +114,8 @@ impl<'a> World<'a> {
                     }
                     Stage::Waits(waiter)
                 }
-                Found::Hold(Turn::HandedOver(hold)) => Stage::Holds(hold),
-                Found::Hold(Turn::Close(hold)) => {
+                Found::Hold(WaitAction::HandedOver(hold)) => Stage::Holds(hold),
+                Found::Hold(WaitAction::Close(hold)) => {
                     hold.remove_guard(true);
                     core.watchdog.end_in_background(&hold);
                     Stage::Waits(waiter)
@@ -238,7 +238,7 @@ fn run(seed: u64, hand_over: HandOver) -> Result<u64, TestCaseError> {
         }
     }
     prop_assert_eq!(core.waits.waiters(), 0);
-    prop_assert!(core.waits.by_name.lock().is_empty(), "a channel was left behind");
+    prop_assert!(core.waits.channels().by_name.is_empty(), "a channel was left behind");
     Ok(core.waits.hand_overs())
 }
 
@@ -277,6 +277,43 @@ fn the_first_waiter_of_a_queue_tries_at_once_although_another_queue_uses_the_cha
         }
         assert!(tries > 0, "it waits for a message, or for the next poll");
     }
+}
+
+#[test]
+fn a_waiter_that_comes_alone_is_in_its_queue_for_all_that_look() {
+    let clock = ManualClock::new();
+    let core = start(&clock, &Memory::with_clock(Arc::new(clock.clone())), HandOver::Off);
+    let channel = LockName::parse("a").unwrap().channel();
+    let wait = WaitSpec { waits: true, deadline: None, cancel: None };
+    let begin = || {
+        let mut lone =
+            core.waits.join(&core.store, &channel, WaitMode::Exclusive, wait, None, None);
+        assert!(matches!(lone.look(clock.now()), Found::Step(Step::Try(Wakes::FIRST))));
+        lone.trying = Some((Wakes::FIRST, clock.now()));
+        lone
+    };
+    let queued = || {
+        let channels = core.waits.channels();
+        let channel = channels.by_name.get(&channel);
+        channel.map(|channel| channel.exclusive.queue.tickets().collect::<Vec<_>>())
+    };
+    // It tries, and is granted before anybody looks, or after that.
+    begin().granted(WakeHint::Wait);
+    assert_eq!(queued(), None);
+    let mut lone = begin();
+    assert_eq!(queued(), Some(vec![Ticket::FIRST]));
+    lone.granted(WakeHint::Wait);
+    drop(lone);
+    assert_eq!(queued(), None);
+    // It gets no answer.
+    drop(begin());
+    assert_eq!(queued(), None);
+    // It is refused, and stays.
+    let mut lone = begin();
+    lone.refused(None, WakeHint::Wait);
+    assert_eq!(queued(), Some(vec![Ticket::FIRST]));
+    drop(lone);
+    assert_eq!(queued(), None);
 }
 
 #[test]

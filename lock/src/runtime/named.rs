@@ -11,7 +11,7 @@ use crate::model::wait::Wait;
 use crate::model::wait_mode::WaitMode;
 use crate::ops::{Number, Operation, RequestId};
 use crate::runtime::client_core::ClientCore;
-use crate::runtime::wait::{Attempt, Turn};
+use crate::runtime::wait::{Attempt, WaitAction};
 use crate::store::retry::{RetryLimit, RetryPolicy};
 
 /// The name of an object, and its client. A name that is not valid is an error when it is used.
@@ -89,7 +89,7 @@ fn try_until_granted<G>(
 ) -> Result<Option<G>, Error> {
     let wait = wait.begin(&*core.clock);
     let mut attempt = || {
-        let policy = core.policy_of(wait, RetryLimit::UntilAnswered);
+        let policy = core.policy_at(core.now(), wait, RetryLimit::UntilAnswered);
         let sent_at = core.watchdog.releases().logical_time();
         let refused = match attempt(&policy)? {
             Attempt::Busy(busy, hint) => Attempt::Busy(busy, hint),
@@ -97,7 +97,7 @@ fn try_until_granted<G>(
         };
         // It may have met permits of this client that are being given back.
         if core.wait_for_own_releases(name, sent_at, wait, &policy) {
-            attempt(&core.policy_of_last_try(&policy))
+            attempt(&policy.of_last_try(core.now()))
         } else {
             Ok(refused)
         }
@@ -110,8 +110,8 @@ fn try_until_granted<G>(
     }
     let mut waiter = core.waits.join(&core.store, channel, WaitMode::Shared, wait, None, None);
     loop {
-        match waiter.turn() {
-            Turn::AskServer => match attempt() {
+        match waiter.next_action() {
+            WaitAction::AskServer => match attempt() {
                 Ok(Attempt::Granted(granted, hint)) => {
                     waiter.granted(hint);
                     return Ok(Some(granted));
@@ -120,8 +120,8 @@ fn try_until_granted<G>(
                 Err(error) => return core.end_of_wait(waiter.failed(error), name),
             },
             // Permits and counts have no owners, and are not handed over.
-            Turn::CheckSiblings | Turn::HandedOver(_) | Turn::Close(_) => {}
-            Turn::End(end) => return core.end_of_wait(end, name),
+            WaitAction::CheckSiblings | WaitAction::HandedOver(_) | WaitAction::Close(_) => {}
+            WaitAction::End(end) => return core.end_of_wait(end, name),
         }
     }
 }

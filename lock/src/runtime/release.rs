@@ -25,8 +25,8 @@ use crate::ops::by_kind::HoldId;
 use crate::ops::value::ServerTime;
 use crate::ops::{Found, ReleasePermits, SetCountReply};
 use crate::runtime::client_core::{ClientCore, lost};
-use crate::runtime::wait::{LONGEST_ROUND_TRIP, SHORTEST_CALL};
-use crate::store::retry::{Answer, RetryLimit, map_failure};
+use crate::runtime::wait::LONGEST_ROUND_TRIP;
+use crate::store::retry::{Answer, RetryLimit, SHORTEST_CALL, map_failure};
 use crate::watchdog::{ReleaseId, ReleaseOp, SendLimit, may_be_undone, reason_of_loss};
 
 /// What the server is still to be told of a guard that is gone.
@@ -85,13 +85,12 @@ pub(crate) fn hand_over(core: &ClientCore, hold: &Arc<Hold>) -> bool {
 
 /// Ends `hold` for everything in this process, and leaves it to the caller to release it on the
 /// server. An error if it was over before.
-pub(crate) fn end_hold(core: &ClientCore, hold: &Arc<Hold>) -> Result<HoldId, Error> {
-    let id = hold.id();
+pub(crate) fn end_hold(core: &ClientCore, hold: &Arc<Hold>) -> Result<(), Error> {
     // First, so that a shutdown finds it here or in the registry.
-    core.watchdog.releases().begin_in_flight(&id);
-    forget_hold(core, hold).inspect_err(|_| core.watchdog.releases().end_in_flight(&id))?;
-    tracing::released(&id.name, id.kind, &id.owner, || hold.held_for(core.now()));
-    Ok(id)
+    core.watchdog.releases().begin_in_flight(hold.id());
+    forget_hold(core, hold).inspect_err(|_| core.watchdog.releases().end_in_flight(hold.id()))?;
+    tracing::released(&hold.name, hold.kind, &hold.owner, || hold.held_for(core.now()));
+    Ok(())
 }
 
 /// Ends `hold` for everything in this process, and leaves its key on the server. An error if it was
@@ -219,13 +218,13 @@ fn send_last(
     if acknowledged.is_none() {
         core.watchdog.queue_hold_release(hold);
     }
-    core.watchdog.releases().end_in_flight(&id);
+    core.watchdog.releases().end_in_flight(id);
     // One whose key stays must not be released after a failover.
     if let Some(answer) = acknowledged.filter(|_| !is_kept) {
         core.watchdog.log_release(answer.sent_at, hold);
     }
     let answer = map_failure(answer, &release, &hold.name)?;
-    let in_time = valid_until.is_some_and(|end| core.now() < end);
+    let in_time = || valid_until.is_some_and(|end| core.now() < end);
     let reason = match classify_release(answer.reply.found, answer.late_copy_deadline, in_time) {
         Ok(()) => return Ok(answer.reply.receivers),
         Err(NotReleased::Unknown) => return Err(late_release()),
@@ -249,20 +248,20 @@ pub(crate) enum NotReleased {
 pub(crate) fn classify_release(
     found: Found,
     late_copy_deadline: Option<ServerTime>,
-    in_time: bool,
+    in_time: impl FnOnce() -> bool,
 ) -> Result<(), NotReleased> {
     match found {
         Found::Own => Ok(()),
         // An earlier copy of this release may have found it. While the lease ran, no other owner
         // could have it.
         Found::Nothing | Found::OtherOwner if late_copy_deadline.is_some() => {
-            if in_time {
+            if in_time() {
                 Ok(())
             } else {
                 Err(NotReleased::Unknown)
             }
         }
-        _ => Err(NotReleased::Lost(reason_of_loss(found, in_time))),
+        _ => Err(NotReleased::Lost(reason_of_loss(found, in_time()))),
     }
 }
 

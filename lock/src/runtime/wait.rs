@@ -1,11 +1,11 @@
 //! How a thread waits for a grant: all locks, semaphores and latches wait here. Red locks wait for
 //! their servers elsewhere.
 //!
-//! A thread joins the queue of its channel and asks for one [`Turn`] after the other. It tries; if
-//! refused, it subscribes; when the subscription is confirmed it tries again, as a message may have
-//! been published before; then it sleeps until a message, the end of the other owner's lease, the
-//! poll bound, its deadline or a cancellation. [`WaitQueue`] decides which waiter tries and when
-//! (DESIGN: waiting).
+//! A thread joins the queue of its channel and takes one [`WaitAction`] after the other. It tries;
+//! if refused, it subscribes; when the subscription is confirmed it tries again, as a message may
+//! have been published before; then it sleeps until a message, the end of the other owner's lease,
+//! the poll bound, its deadline or a cancellation. [`WaitQueue`] decides which waiter tries and
+//! when (DESIGN: waiting).
 //!
 //! [`WaitQueue`]: crate::runtime::wait_queue::WaitQueue
 
@@ -15,23 +15,20 @@ use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::hold::hold::Hold;
-use crate::model::settings::{HandOver, QUEUE_POLL_BOUND};
+use crate::model::settings::HandOver;
 use crate::model::sync::{Parker, is_cancelled, park};
 use crate::model::wait::WaitSpec;
 use crate::model::wait_mode::{WaitMode, WakeHint};
 use crate::runtime::wait_queue::{Newcomer, Step, Ticket, Wakes};
 use crate::runtime::wait_registry::{
-    Channel, ChannelQueue, Recipient, WaitRegistry, WaitingThread, remove_unused,
+    ChannelQueue, Recipient, WaitRegistry, WaitingThread, remove_unused,
 };
 use crate::store::Store;
+use crate::store::retry::SHORTEST_CALL;
 
 /// A round trip that takes longer comes from a server that stalled. The next one is not expected
 /// to.
 pub(crate) const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(250);
-
-/// A call that begins just before a deadline may take this long, so that a short wait is not an
-/// error.
-pub(crate) const SHORTEST_CALL: Duration = Duration::from_millis(10);
 
 /// The result of one try.
 #[derive(Debug)]
@@ -43,7 +40,7 @@ pub(crate) enum Attempt<G> {
 
 /// What a waiter does next.
 #[derive(Debug)]
-pub(crate) enum Turn {
+pub(crate) enum WaitAction {
     /// It asks the server, and reports the result: [`Waiter::granted`], [`Waiter::refused`] or
     /// [`Waiter::failed`].
     AskServer,
@@ -77,7 +74,8 @@ pub(crate) enum WaitEnd {
 
 impl WaitRegistry {
     /// Joins the queue of `channel`, until the waiter is dropped. Whatever unparks `sibling` gives
-    /// the waiter a [`Turn::CheckSiblings`]. A `recipient` may be given a hold of this client.
+    /// the waiter a [`WaitAction::CheckSiblings`]. A `recipient` may be given a hold of this
+    /// client.
     pub(crate) fn join<'a>(
         &'a self,
         store: &'a Store,
@@ -87,33 +85,35 @@ impl WaitRegistry {
         sibling: Option<&'a Parker>,
         recipient: Option<Recipient<'a>>,
     ) -> Waiter<'a> {
-        let poll_bound = match mode {
-            WaitMode::Queued => QUEUE_POLL_BOUND,
-            _ => self.settings.poll_bound,
-        };
         let recipient = recipient.filter(|_| self.settings.hand_over != HandOver::Off);
         let now = self.clock.now();
-        let mut by_name = self.by_name.lock();
-        let entry = by_name.entry(Arc::clone(channel));
-        let queues = entry.or_insert_with(|| Channel::new(poll_bound));
-        // With the queues locked: a hold that is in use now will find this waiter when it ends.
+        let mut channels = self.channels.lock();
+        // With the channels locked: a hold that is in use now will find this waiter when it ends.
         let knows_holder = recipient.is_some_and(|recipient| self.is_in_use(recipient.name, now));
-        let newcomer = match mode {
-            WaitMode::Exclusive if knows_holder => Newcomer::KnowsHolder,
-            WaitMode::Exclusive | WaitMode::Polled | WaitMode::Queued => Newcomer::Queues,
-            WaitMode::Shared | WaitMode::Watching => Newcomer::TriesOnce,
-        };
-        let of = queues.of(mode);
-        let ticket = of.queue.join(newcomer, now);
         let parker = knows_holder.then(Parker::new);
-        if let Some(parker) = &parker {
-            of.threads.insert(ticket, WaitingThread::new(parker, recipient));
-        }
-        drop(by_name);
+        let begins_alone = !knows_holder && sibling.is_none() && channels.nobody_waits();
+        let (place, ticket) = if begins_alone {
+            channels.add_lone(channel, mode, self.settings.poll_bound(mode), now);
+            (Place::Alone, Ticket::FIRST)
+        } else {
+            channels.queue_lone();
+            let newcomer = match mode {
+                WaitMode::Exclusive if knows_holder => Newcomer::KnowsHolder,
+                _ => Newcomer::of(mode),
+            };
+            let of = channels.get_or_add(channel, self.settings.poll_bound(mode)).of(mode);
+            let ticket = of.queue.join(newcomer, now);
+            if let Some(parker) = &parker {
+                of.threads.insert(ticket, WaitingThread::new(parker, recipient));
+            }
+            (Place::Queued, ticket)
+        };
+        drop(channels);
         if parker.is_some() {
             self.sleepers.up(1);
         }
         Waiter {
+            place,
             registry: self,
             store,
             channel,
@@ -127,8 +127,6 @@ impl WaitRegistry {
             answer_by: None,
             trying: None,
             round_trip: None,
-            is_queued: true,
-            has_left: false,
         }
     }
 }
@@ -136,7 +134,7 @@ impl WaitRegistry {
 /// What a waiter finds when it looks at its queue.
 enum Found {
     Step(Step),
-    Hold(Turn),
+    Hold(WaitAction),
 }
 
 /// By when a waiter with a deadline needs an answer of the server, its own or another waiter's.
@@ -158,6 +156,19 @@ impl AnswerBy {
     }
 }
 
+/// Where a waiter is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Nobody else waited when it came. It tries, and is in no queue unless others came since.
+    Alone,
+    /// Its ticket is in the queue.
+    Queued,
+    /// It was granted. The channel may be another one by now, in which the ticket is another
+    /// waiter's.
+    Granted,
+    Left,
+}
+
 /// A thread's place in a channel's queue. Dropping it leaves the queue.
 #[derive(Debug)]
 pub(crate) struct Waiter<'a> {
@@ -168,6 +179,7 @@ pub(crate) struct Waiter<'a> {
     wait: WaitSpec<'a>,
     sibling: Option<&'a Parker>,
     recipient: Option<Recipient<'a>>,
+    place: Place,
     ticket: Ticket,
     /// Once it sleeps.
     parker: Option<Parker>,
@@ -178,25 +190,21 @@ pub(crate) struct Waiter<'a> {
     trying: Option<(Wakes, Instant)>,
     /// The shortest so far, once there was one.
     round_trip: Option<Duration>,
-    /// Whether its ticket is in the queue. Afterwards the channel may be another one, in which the
-    /// ticket is another waiter's.
-    is_queued: bool,
-    has_left: bool,
 }
 
 impl Waiter<'_> {
     /// Sleeps until there is something to do. Nothing to wait for: returns at once.
-    pub(crate) fn turn(&mut self) -> Turn {
+    pub(crate) fn next_action(&mut self) -> WaitAction {
         let registry = self.registry;
         let deadline = self.wait.deadline;
         loop {
             // 1. A shutdown or a cancellation ends every wait.
             if let Some(end) = self.is_ended() {
-                return Turn::End(end);
+                return WaitAction::End(end);
             }
             // 2. After each sleep another thread of the same owner may have the lock.
             if self.sibling.is_some() && !std::mem::replace(&mut self.siblings_checked, true) {
-                return Turn::CheckSiblings;
+                return WaitAction::CheckSiblings;
             }
             self.siblings_checked = false;
             // 3. What is left of the time, and whether the server has answered anyone in the queue
@@ -213,13 +221,13 @@ impl Waiter<'_> {
             let in_time = left.zip(self.round_trip).is_none_or(|(left, trip)| left > trip);
             let step = match self.look(now) {
                 Found::Step(step) => step,
-                Found::Hold(turn) => return turn,
+                Found::Hold(action) => return action,
             };
             match step {
                 // 4. This one leads the queue, and there is something to try for.
                 Step::Try(wakes) if in_time => {
                     self.trying = Some((wakes, now));
-                    return Turn::AskServer;
+                    return WaitAction::AskServer;
                 }
                 // 5. No answer after a quarter of the time: the leader tries now, for all. Without
                 //    an answer `None` would not be true.
@@ -239,11 +247,13 @@ impl Waiter<'_> {
                     None => self.set_parker(),
                 },
                 // 7. The time is over.
-                Step::Sleep(_) if !heard => return Turn::End(WaitEnd::Unanswered(self.failure())),
+                Step::Sleep(_) if !heard => {
+                    return WaitAction::End(WaitEnd::Unanswered(self.failure()));
+                }
                 Step::Try(_) | Step::Sleep(_) => {
                     // Others may try meanwhile.
                     self.leave();
-                    return Turn::End(self.wait_out());
+                    return WaitAction::End(self.wait_out());
                 }
             }
         }
@@ -251,8 +261,11 @@ impl Waiter<'_> {
 
     /// The try was granted.
     pub(crate) fn granted(&mut self, hint: WakeHint) {
+        if !self.enter_queue(false) {
+            return;
+        }
         let Some((wakes, now)) = self.answered() else { return };
-        self.is_queued = false;
+        self.place = Place::Granted;
         self.with_queue((), |of| {
             of.queue.granted(self.ticket, wakes, hint, now);
             of.threads.remove(&self.ticket);
@@ -274,6 +287,7 @@ impl Waiter<'_> {
 
     /// The try was refused, for `busy` if that is known.
     pub(crate) fn refused(&mut self, busy: Option<Duration>, hint: WakeHint) {
+        self.enter_queue(true);
         let Some((wakes, now)) = self.answered() else { return };
         self.with_queue((), |of| {
             of.queue.refused(self.ticket, wakes, busy, hint, now);
@@ -294,6 +308,16 @@ impl Waiter<'_> {
         }
         self.with_queue((), |of| of.failure = Some(error.clone()));
         WaitEnd::Failed(error)
+    }
+
+    /// One that came alone is in its queue from now on if it `stays`, or if others have come.
+    /// Otherwise it has left. Returns whether it is in the queue.
+    fn enter_queue(&mut self, stays: bool) -> bool {
+        if self.place == Place::Alone {
+            let is_queued = self.registry.channels.lock().end_lone(stays);
+            self.place = if is_queued { Place::Queued } else { Place::Left };
+        }
+        self.place != Place::Left
     }
 
     fn is_ended(&self) -> Option<WaitEnd> {
@@ -338,9 +362,12 @@ impl Waiter<'_> {
 
     /// What to do next: by the queue, or with the hold that it was given.
     fn look(&mut self, now: Instant) -> Found {
+        if self.place == Place::Alone {
+            return Found::Step(Step::Try(Wakes::FIRST));
+        }
         let (registry, ticket) = (self.registry, self.ticket);
-        let mut by_name = registry.by_name.lock();
-        let Some(channel) = by_name.get_mut(self.channel) else {
+        let mut channels = registry.channels();
+        let Some(channel) = channels.by_name.get_mut(self.channel) else {
             return Found::Step(Step::Sleep(None));
         };
         let of = channel.of(self.mode);
@@ -348,14 +375,14 @@ impl Waiter<'_> {
             // Looked at on this thread: it may have been stopped since the hold was given to it.
             if !hold.is_fresh(now, registry.settings.lease) {
                 of.queue.decline(ticket);
-                return Found::Hold(Turn::Close(hold));
+                return Found::Hold(WaitAction::Close(hold));
             }
             of.queue.take(ticket);
             of.threads.remove(&ticket);
-            drop(by_name);
-            self.has_left = true;
+            drop(channels);
+            self.place = Place::Left;
             registry.sleepers.down(1);
-            return Found::Hold(Turn::HandedOver(hold));
+            return Found::Hold(WaitAction::HandedOver(hold));
         }
         let step = of.queue.step(ticket, now);
         if matches!(step, Step::Try(_)) {
@@ -370,7 +397,7 @@ impl Waiter<'_> {
     }
 
     fn has_answer(&self) -> bool {
-        self.with_queue(false, |of| of.queue.has_answer(self.ticket))
+        self.place != Place::Alone && self.with_queue(false, |of| of.queue.has_answer(self.ticket))
     }
 
     fn ask(&self, now: Instant) {
@@ -399,19 +426,21 @@ impl Waiter<'_> {
     }
 
     fn with_queue<R>(&self, otherwise: R, act: impl FnOnce(&mut ChannelQueue) -> R) -> R {
-        let mut by_name = self.registry.by_name.lock();
-        by_name.get_mut(self.channel).map_or(otherwise, |channel| act(channel.of(self.mode)))
+        let mut channels = self.registry.channels();
+        let channel = channels.by_name.get_mut(self.channel);
+        channel.map_or(otherwise, |channel| act(channel.of(self.mode)))
     }
 
     /// Leaves the queue.
     fn leave(&mut self) {
-        if std::mem::replace(&mut self.has_left, true) {
+        if !self.enter_queue(false) {
             return;
         }
+        let place = std::mem::replace(&mut self.place, Place::Left);
         if self.parker.is_some() {
             self.registry.sleepers.down(1);
         }
-        let (leaves_others, given) = self.leave_others();
+        let (leaves_others, given) = self.leave_others(place);
         if let (Some(hold), Some(recipient)) = (given, self.recipient) {
             // It was given a hold meanwhile, which nobody uses. A renewal thread releases it.
             hold.remove_guard(true);
@@ -428,14 +457,14 @@ impl Waiter<'_> {
 
     /// Whether it leaves others behind, and the hold that it was given. Without others, the
     /// subscription and the channel go with it.
-    fn leave_others(&self) -> (bool, Option<Arc<Hold>>) {
-        let mut by_name = self.registry.by_name.lock();
-        let Entry::Occupied(mut entry) = by_name.entry(Arc::clone(self.channel)) else {
+    fn leave_others(&self, place: Place) -> (bool, Option<Arc<Hold>>) {
+        let mut channels = self.registry.channels();
+        let Entry::Occupied(mut entry) = channels.by_name.entry(Arc::clone(self.channel)) else {
             return (false, None);
         };
         let of = entry.get_mut().of(self.mode);
         let mut given = None;
-        if self.is_queued {
+        if place == Place::Queued {
             of.queue.leave(self.ticket);
             given = of.threads.remove(&self.ticket).and_then(|thread| thread.given);
         }

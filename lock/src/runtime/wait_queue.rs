@@ -21,7 +21,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::model::wait_mode::WakeHint;
+use crate::model::wait_mode::{WaitMode, WakeHint};
 use crate::runtime::yielding::Yielding;
 
 /// Names a waiter of one queue.
@@ -64,6 +64,10 @@ struct QueuedWaiter {
     has_hold: bool,
 }
 
+impl Ticket {
+    pub(crate) const FIRST: Self = Self(0);
+}
+
 /// How a newcomer begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Newcomer {
@@ -87,6 +91,21 @@ pub(crate) enum Step {
 /// A number of wakes, as seen before a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wakes(u64);
+
+impl Wakes {
+    /// The one that a queue begins with, and the first poll.
+    pub(crate) const FIRST: Self = Self(2);
+}
+
+impl Newcomer {
+    /// How one begins that does not know the holder.
+    pub(crate) fn of(mode: WaitMode) -> Self {
+        match mode {
+            WaitMode::Exclusive | WaitMode::Polled | WaitMode::Queued => Self::Queues,
+            WaitMode::Shared | WaitMode::Watching => Self::TriesOnce,
+        }
+    }
+}
 
 impl WaitQueue {
     pub(crate) fn new(poll_bound: Duration) -> Self {
@@ -129,6 +148,13 @@ impl WaitQueue {
             has_hold: false,
         });
         ticket
+    }
+
+    /// The same for the first waiter of a new queue, which has been trying since `began`. Its
+    /// ticket is [`Ticket::FIRST`], and its try began with [`Wakes::FIRST`].
+    pub(crate) fn join_trying(&mut self, newcomer: Newcomer, began: Instant) {
+        let ticket = self.join(newcomer, began);
+        self.step(ticket, began);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -441,6 +467,23 @@ mod tests {
         assert_eq!(queue.step(first, now), Step::Sleep(Some(now + BOUND)));
         assert_eq!(queue.step(second, now), Step::Sleep(Some(now + BOUND)));
         assert_eq!(queue.step(third, now), Step::Sleep(None));
+    }
+
+    #[test]
+    fn a_waiter_that_joins_while_it_tries_is_the_first_as_if_it_had_been_there() {
+        for (newcomer, hint) in
+            [(Newcomer::Queues, WakeHint::Wait), (Newcomer::TriesOnce, WakeHint::MayTry)]
+        {
+            let now = origin();
+            let mut queue = WaitQueue::new(BOUND);
+            queue.join_trying(newcomer, now);
+            let mut other = WaitQueue::new(BOUND);
+            assert_eq!(other.join(newcomer, now), Ticket::FIRST);
+            assert_eq!(other.step(Ticket::FIRST, now), Step::Try(Wakes::FIRST));
+            assert_eq!(format!("{queue:?}"), format!("{other:?}"));
+            queue.refused(Ticket::FIRST, Wakes::FIRST, LONG, hint, now);
+            assert_eq!(queue.step(Ticket::FIRST, now), Step::Sleep(Some(now + BOUND)));
+        }
     }
 
     #[test]

@@ -18,11 +18,11 @@ use crate::hold::registry::HoldRegistry;
 use crate::model::kind::Kind;
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
-use crate::model::settings::HandOver;
+use crate::model::settings::{HandOver, QUEUE_POLL_BOUND};
 use crate::model::sync::thread::ThreadId;
-use crate::model::sync::{Mutex, Parker};
+use crate::model::sync::{Mutex, MutexGuard, Parker};
 use crate::model::wait_mode::WaitMode;
-use crate::runtime::wait_queue::{Ticket, WaitQueue};
+use crate::runtime::wait_queue::{Newcomer, Ticket, WaitQueue};
 use crate::store::shutdown::ShutdownState;
 use crate::store::{Listener, Store};
 use crate::watchdog::Watchdog;
@@ -36,6 +36,16 @@ pub(crate) struct WaitSettings {
     pub(crate) lease: Lease,
 }
 
+impl WaitSettings {
+    /// The longest sleep of a waiter that hears nothing.
+    pub(crate) fn poll_bound(&self, mode: WaitMode) -> Duration {
+        match mode {
+            WaitMode::Queued => QUEUE_POLL_BOUND,
+            _ => self.poll_bound,
+        }
+    }
+}
+
 /// The channels that threads of this client wait on.
 #[derive(Debug)]
 pub(crate) struct WaitRegistry {
@@ -44,7 +54,8 @@ pub(crate) struct WaitRegistry {
     pub(crate) holds: Arc<HoldRegistry>,
     pub(crate) settings: WaitSettings,
     pub(crate) shutdown: ShutdownState,
-    pub(crate) by_name: Mutex<HashMap<Arc<str>, Channel>>,
+    /// Only waiters lock it directly: others use [`channels`](Self::channels).
+    pub(super) channels: Mutex<Channels>,
     /// Threads that sleep here, or have slept and are about to try again.
     pub(crate) sleepers: Gauge,
     /// How often a hold was handed over.
@@ -64,7 +75,7 @@ impl WaitRegistry {
             holds,
             settings,
             shutdown: ShutdownState::default(),
-            by_name: Mutex::new(HashMap::new()),
+            channels: Mutex::default(),
             sleepers: Gauge::default(),
             hand_overs: AtomicU64::new(0),
         }
@@ -75,10 +86,17 @@ impl WaitRegistry {
         self.holds.any(name, |hold| hold.kind == Kind::Reentrant && hold.is_in_use(now))
     }
 
+    /// The channels, with every waiter in its queue.
+    pub(crate) fn channels(&self) -> MutexGuard<'_, Channels> {
+        let mut channels = self.channels.lock();
+        channels.queue_lone();
+        channels
+    }
+
     /// Ends every wait, now and later.
     pub(crate) fn close(&self) {
         self.shutdown.begin();
-        for queue in self.by_name.lock().values().flat_map(Channel::queues) {
+        for queue in self.channels().by_name.values().flat_map(Channel::queues) {
             queue.threads.values().for_each(|thread| thread.parker.unpark());
         }
     }
@@ -99,8 +117,8 @@ impl WaitRegistry {
 
     /// Who of this client waits on a channel.
     pub(crate) fn waiting_on(&self, channel: &str) -> Waiting {
-        let by_name = self.by_name.lock();
-        by_name.get(channel).map_or_else(Waiting::default, |channel| Waiting {
+        let channels = self.channels();
+        channels.by_name.get(channel).map_or_else(Waiting::default, |channel| Waiting {
             threads: channel.exclusive.threads.len() + channel.shared.threads.len(),
             is_subscribed: channel.live && channel.is_subscribed(),
         })
@@ -116,7 +134,7 @@ impl WaitRegistry {
 impl Listener for WaitRegistry {
     fn live(&self, channel: &str) {
         let now = self.clock.now();
-        if let Some(channel) = self.by_name.lock().get_mut(channel) {
+        if let Some(channel) = self.channels().by_name.get_mut(channel) {
             channel.live = true;
             for queue in channel.queues_mut() {
                 queue.queue.confirmed();
@@ -128,7 +146,7 @@ impl Listener for WaitRegistry {
     fn message(&self, channel: &str, _payload: &str) {
         let now = self.clock.now();
         let budget = self.settings.hand_over.budget();
-        if let Some(channel) = self.by_name.lock().get_mut(channel) {
+        if let Some(channel) = self.channels().by_name.get_mut(channel) {
             for queue in channel.queues_mut() {
                 if queue.queue.message(now, budget) {
                     queue.unpark(queue.queue.leader(now));
@@ -158,6 +176,67 @@ pub(crate) struct Recipient<'a> {
 pub(crate) struct Waiting {
     pub(crate) threads: usize,
     pub(crate) is_subscribed: bool,
+}
+
+/// The channels that threads wait on, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Channels {
+    pub(crate) by_name: HashMap<Arc<str>, Channel>,
+    lone: Option<LoneWaiter>,
+}
+
+/// A waiter that came when nobody waited, and has no answer yet. Mostly it is granted before
+/// another thread comes. So it is in no queue until one looks at the queues (DESIGN: waiting).
+#[derive(Debug)]
+struct LoneWaiter {
+    channel: Arc<str>,
+    mode: WaitMode,
+    poll_bound: Duration,
+    /// When it came, and began to try.
+    since: Instant,
+    /// Whether it is in its queue by now.
+    is_queued: bool,
+}
+
+impl Channels {
+    /// Whether no thread of this client waits, not even alone.
+    pub(crate) fn nobody_waits(&self) -> bool {
+        self.by_name.is_empty() && self.lone.is_none()
+    }
+
+    pub(crate) fn get_or_add(&mut self, name: &Arc<str>, poll_bound: Duration) -> &mut Channel {
+        self.by_name.entry(Arc::clone(name)).or_insert_with(|| Channel::new(poll_bound))
+    }
+
+    pub(crate) fn add_lone(
+        &mut self,
+        channel: &Arc<str>,
+        mode: WaitMode,
+        poll_bound: Duration,
+        now: Instant,
+    ) {
+        let channel = Arc::clone(channel);
+        self.lone = Some(LoneWaiter { channel, mode, poll_bound, since: now, is_queued: false });
+    }
+
+    /// Puts the lone waiter into its queue, as if it had been there since it came.
+    pub(crate) fn queue_lone(&mut self) {
+        let Some(lone) = self.lone.as_mut().filter(|lone| !lone.is_queued) else { return };
+        lone.is_queued = true;
+        let (name, mode, poll_bound) = (Arc::clone(&lone.channel), lone.mode, lone.poll_bound);
+        let since = lone.since;
+        let of = self.get_or_add(&name, poll_bound).of(mode);
+        of.queue.join_trying(Newcomer::of(mode), since);
+    }
+
+    /// The lone waiter is that no longer. If it `stays`, it is put into its queue. Returns whether
+    /// it is there.
+    pub(crate) fn end_lone(&mut self, stays: bool) -> bool {
+        if stays {
+            self.queue_lone();
+        }
+        self.lone.take().is_some_and(|lone| lone.is_queued)
+    }
 }
 
 /// The waiters for one channel's messages. Readers, writers and those who watch one lock share the

@@ -274,7 +274,7 @@ impl HeldPermits {
             }
         }
         self.core.watchdog.releases().end_in_flight(self.release_id(all));
-        classify_release(found, answer.late_copy_deadline, self.is_valid())
+        classify_release(found, answer.late_copy_deadline, || self.is_valid())
             .map_err(|unknown| self.error(unknown))
     }
 
@@ -295,7 +295,7 @@ impl HeldPermits {
         let mut ended: Vec<Arc<Hold>> = Vec::with_capacity(holds.len());
         for hold in holds {
             match end_hold(&self.core, hold) {
-                Ok(_) => ended.push(Arc::clone(hold)),
+                Ok(()) => ended.push(Arc::clone(hold)),
                 Err(error) => first_loss = first_loss.and(Err(error)),
             }
         }
@@ -329,7 +329,7 @@ impl HeldPermits {
         }
         // What the answer means.
         let answer = map_failure(answer, &**release, &self.name)?;
-        let in_time = valid_until.is_some_and(|end| core.now() < end);
+        let in_time = || valid_until.is_some_and(|end| core.now() < end);
         let released = classify_release(answer.reply.found, answer.late_copy_deadline, in_time);
         if let ([only], Err(NotReleased::Lost(reason))) = (holds.as_slice(), &released) {
             // No other thread can have reported it. Of several, it is not known which was lost.

@@ -14,7 +14,7 @@ use crate::model::clock::SuspendClock;
 use crate::model::sync::{Mutex, Parker, pass_until};
 use crate::ops::keyspace::{Keyspace, Publication};
 use crate::ops::value::{ServerTime, Value};
-use crate::ops::{Operation, RENEW};
+use crate::ops::{AnyOperation, RENEW};
 use crate::store::failure::Failure;
 use crate::store::faults::{Fault, Faults, MAX_LOST_WRITES, Origin};
 use crate::store::listener::Listener;
@@ -341,9 +341,9 @@ impl Session {
         }
     }
 
-    pub(crate) fn execute<O: Operation + ?Sized>(
+    pub(crate) fn execute(
         &self,
-        operation: &O,
+        operation: &dyn AnyOperation,
         timeout: Duration,
         sending: Sending,
     ) -> Result<Value, Failure> {
@@ -354,7 +354,7 @@ impl Session {
                 return Err(not_sent("set unreachable"));
             }
             // Without faults nothing asks for the number of a renewal.
-            let is_renewal = || !state.faults.is_empty() && operation.name() == RENEW;
+            let is_renewal = || !state.faults.is_empty() && operation.request().name == RENEW;
             let origin = match sending {
                 Sending::Call | Sending::Detached => Origin::Program,
                 Sending::Background if is_renewal() => Origin::Renewal,

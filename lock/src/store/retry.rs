@@ -12,8 +12,9 @@ use hashed_wheel::Clock;
 use crate::error::Error;
 use crate::model::name::LockName;
 use crate::model::sync::is_cancelled;
-use crate::ops::Operation;
 use crate::ops::value::ServerTime;
+use crate::ops::value::Value;
+use crate::ops::{AnyOperation, Operation};
 use crate::store::failure::Failure;
 use crate::store::shutdown::{CallGeneration, ShutdownState};
 use crate::store::store::Store;
@@ -71,17 +72,39 @@ pub(crate) struct RetryPolicy<'a> {
     pub(crate) cancel: Option<&'a Receiver<()>>,
 }
 
+/// A call that begins just before a deadline may take this long, so that a short wait is not an
+/// error.
+pub(crate) const SHORTEST_CALL: Duration = Duration::from_millis(10);
+
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// Sends `operation` until it gets a reply.
-pub(crate) fn call<O: Operation + ?Sized>(
+/// Sends `operation` until it gets a reply. The clock was read just before: it is `now`.
+pub(crate) fn call<O: Operation>(
     store: &Store,
     clock: &dyn Clock,
     operation: &O,
     policy: &RetryPolicy<'_>,
+    now: Instant,
 ) -> Result<Answer<O::Reply>, CallError> {
-    call_with(store, clock, policy, |timeout, generation| store.run(operation, timeout, generation))
+    let answer = send_until_answered(store, clock, operation, policy, now)?;
+    let Answer { reply, sent_at, late_copy_deadline } = answer;
+    match operation.decode(reply).map_err(Failure::unexpected) {
+        Ok(reply) => Ok(Answer { reply, sent_at, late_copy_deadline }),
+        Err(failure) => Err(CallError { failure, late_copy_deadline }),
+    }
+}
+
+fn send_until_answered(
+    store: &Store,
+    clock: &dyn Clock,
+    operation: &dyn AnyOperation,
+    policy: &RetryPolicy<'_>,
+    now: Instant,
+) -> Result<Answer<Value>, CallError> {
+    call_with(store, clock, policy, now, |timeout, generation| {
+        store.execute(operation, timeout, generation)
+    })
 }
 
 /// The same for one attempt at anything, which returns within the time that it is given.
@@ -89,6 +112,7 @@ pub(crate) fn call_with<R>(
     store: &Store,
     clock: &dyn Clock,
     policy: &RetryPolicy<'_>,
+    now: Instant,
     attempt: impl Fn(Duration, CallGeneration) -> Result<R, Failure>,
 ) -> Result<Answer<R>, CallError> {
     let generation = policy.shutdown.generation();
@@ -97,9 +121,9 @@ pub(crate) fn call_with<R>(
     let mut late_copy_deadline: Option<ServerTime> = None;
     let mut pause = FIRST_PAUSE;
     let mut broke = false;
+    let mut sent_at = now;
     loop {
         // 1. One attempt, within the time that is left.
-        let sent_at = clock.now();
         if one {
             // The second attempt gets what the first has left of its time.
             until = until.min(sent_at + policy.attempt_timeout);
@@ -130,6 +154,7 @@ pub(crate) fn call_with<R>(
             return Err(CallError { failure, late_copy_deadline });
         }
         pause = (pause * 2).min(LONGEST_PAUSE);
+        sent_at = clock.now();
     }
 }
 
@@ -145,6 +170,12 @@ pub(crate) fn deadline_after_failure(
 }
 
 impl RetryPolicy<'_> {
+    /// The policy of a try that is repeated `now`, although its time may be over. Cut off, it would
+    /// be an error, although the server answers.
+    pub(crate) fn of_last_try(&self, now: Instant) -> Self {
+        Self { deadline: self.deadline.max(now + SHORTEST_CALL), ..*self }
+    }
+
     /// Whether a shutdown or the caller ends the call.
     fn is_over(&self, generation: CallGeneration) -> bool {
         self.shutdown.generation() != generation

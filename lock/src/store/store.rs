@@ -8,9 +8,9 @@ use hashed_wheel::Clock;
 
 use crate::error::Error;
 use crate::model::sync::{Parker, park, pass_until};
-use crate::ops::Operation;
 use crate::ops::by_kind::SharedOperation;
 use crate::ops::value::{FromReply, Value};
+use crate::ops::{AnyOperation, Operation};
 use crate::store::failure::Failure;
 use crate::store::listener::Listener;
 use crate::store::memory::{Memory, Sending, Session};
@@ -89,20 +89,30 @@ impl Store {
 
     /// Sends one operation once and returns its reply. It returns within `timeout`, whatever the
     /// server does.
-    pub(crate) fn run<O: Operation + ?Sized>(
+    pub(crate) fn run<O: Operation>(
         &self,
         operation: &O,
         timeout: Duration,
         generation: CallGeneration,
     ) -> Result<O::Reply, Failure> {
-        let value = match self {
+        let value = self.execute(operation, timeout, generation)?;
+        operation.decode(value).map_err(Failure::unexpected)
+    }
+
+    /// The same, with the reply as it came.
+    pub(crate) fn execute(
+        &self,
+        operation: &dyn AnyOperation,
+        timeout: Duration,
+        generation: CallGeneration,
+    ) -> Result<Value, Failure> {
+        match self {
             Self::Memory(session) => session.execute(operation, timeout, Sending::Call),
             Self::Single(node) => {
                 node.execute(operation, &mut Deadline::after(timeout), generation, false)
             }
             Self::Cluster(cluster) => cluster.execute(operation, timeout, generation),
-        }?;
-        operation.decode(value).map_err(Failure::unexpected)
+        }
     }
 
     /// The servers that have keys, as far as is known.
@@ -114,7 +124,7 @@ impl Store {
     }
 
     /// As [`run`](Self::run), on this server, whatever the keys.
-    pub(crate) fn run_on<O: Operation + ?Sized>(
+    pub(crate) fn run_on<O: Operation>(
         &self,
         server: ServerId,
         operation: &O,

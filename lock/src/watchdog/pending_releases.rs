@@ -3,7 +3,6 @@
 //! waits until none is pending.
 
 use std::collections::VecDeque;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -24,17 +23,21 @@ use crate::watchdog::workers::Workers;
 pub(crate) struct PendingReleases {
     context: Arc<Context>,
     workers: Arc<Workers>,
-    /// The releases that are not queued, so that a shutdown knows of all.
-    in_flight: Mutex<Vec<InFlight>>,
+    pending: Mutex<Pending>,
     /// The holds that a thread is about to end as lost. What is left to release of them is queued
     /// before they are removed here.
     being_lost: Mutex<Vec<ReleaseId>>,
-    settled: Mutex<VecDeque<Settled>>,
-    names: RandomState,
     /// The next [`LogicalTime`].
     next: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Pending {
+    /// The releases that are not queued, so that a shutdown knows of all.
+    in_flight: Vec<InFlight>,
+    settled: VecDeque<Settled>,
     /// The threads that wait for releases to be acknowledged.
-    flush_waiters: Mutex<Vec<Parker>>,
+    flush_waiters: Vec<Parker>,
 }
 
 /// Logical time: the order in which releases begin and are settled, and acquires are sent.
@@ -52,8 +55,7 @@ struct InFlight {
 /// A release that was acknowledged or queued a short time ago.
 #[derive(Debug)]
 struct Settled {
-    /// The hash of its name.
-    name: u64,
+    name: LockName,
     begun: LogicalTime,
     at: LogicalTime,
 }
@@ -103,17 +105,20 @@ struct Unacknowledged {
     may_end: bool,
 }
 
+impl Pending {
+    fn wake_flush_waiters(&self) {
+        self.flush_waiters.iter().for_each(Parker::unpark);
+    }
+}
+
 impl PendingReleases {
     pub(crate) fn new(context: Arc<Context>, workers: Arc<Workers>) -> Self {
         Self {
             context,
             workers,
-            in_flight: Mutex::default(),
+            pending: Mutex::default(),
             being_lost: Mutex::default(),
-            settled: Mutex::default(),
-            names: RandomState::new(),
             next: AtomicU64::new(1),
-            flush_waiters: Mutex::default(),
         }
     }
 
@@ -130,12 +135,13 @@ impl PendingReleases {
 
     /// Whether an owner of this client is in a queue on the server.
     pub(crate) fn has_waiters(&self) -> bool {
-        self.in_flight.lock().iter().any(|release| matches!(release.stage, Stage::Waiting))
+        let is_waiting = |other: &InFlight| matches!(other.stage, Stage::Waiting);
+        self.pending.lock().in_flight.iter().any(is_waiting)
     }
 
     fn begin(&self, id: ReleaseId, stage: Stage) {
-        let mut in_flight = self.in_flight.lock();
-        in_flight.push(InFlight { id, begun: self.advance(), stage });
+        let mut pending = self.pending.lock();
+        pending.in_flight.push(InFlight { id, begun: self.advance(), stage });
     }
 
     /// Notes that this hold may be lost now. Others can see the loss before its release is queued:
@@ -153,31 +159,25 @@ impl PendingReleases {
     /// That release has an answer, or it is queued.
     pub(crate) fn end_in_flight(&self, id: impl Into<ReleaseId>) {
         let id = id.into();
-        let mut in_flight = self.in_flight.lock();
-        if let Some(index) = in_flight.iter().position(|own| own.id == id) {
-            if let Some(own) = in_flight.get(index) {
-                self.note_settled(&id.name, own.begun);
-            }
-            in_flight.swap_remove(index);
+        let mut pending = self.pending.lock();
+        if let Some(index) = pending.in_flight.iter().position(|own| own.id == id) {
+            let begun = pending.in_flight.swap_remove(index).begun;
+            self.note_settled(&mut pending, id.name, begun);
         }
-        drop(in_flight);
-        self.wake_flush_waiters();
+        pending.wake_flush_waiters();
     }
 
-    /// A queued release of this name is about to be settled.
+    /// A queued release of this name is about to be settled. It is noted before it is removed from
+    /// the queue: a thread that looks there first and here afterwards finds it.
     pub(crate) fn note_dequeued(&self, name: &LockName) {
-        self.note_settled(name, LogicalTime(0));
+        self.note_settled(&mut self.pending.lock(), name.clone(), LogicalTime(0));
     }
 
-    /// Before it is removed from what is pending: a thread that looks there first and here
-    /// afterwards finds it.
-    fn note_settled(&self, name: &LockName, begun: LogicalTime) {
-        let name = self.names.hash_one(name);
-        let mut settled = self.settled.lock();
-        if settled.len() == SETTLED {
-            settled.pop_front();
+    fn note_settled(&self, pending: &mut Pending, name: LockName, begun: LogicalTime) {
+        if pending.settled.len() == SETTLED {
+            pending.settled.pop_front();
         }
-        settled.push_back(Settled { name, begun, at: self.advance() });
+        pending.settled.push_back(Settled { name, begun, at: self.advance() });
     }
 
     /// Where it is now in the order of releases and acquires.
@@ -193,8 +193,8 @@ impl PendingReleases {
     /// Notes that a release in flight is about to be sent without a wait for its reply, and what is
     /// queued without an acknowledgement.
     pub(crate) fn set_unread(&self, release: QueuedRelease) {
-        let mut in_flight = self.in_flight.lock();
-        if let Some(own) = in_flight.iter_mut().find(|other| other.id == *release.id()) {
+        let mut pending = self.pending.lock();
+        if let Some(own) = pending.in_flight.iter_mut().find(|other| other.id == *release.id()) {
             own.stage = Stage::Unread(Box::new(release));
         }
     }
@@ -212,8 +212,8 @@ impl PendingReleases {
     }
 
     fn end_unread(&self, id: &ReleaseId, then: Stage) -> Option<QueuedRelease> {
-        let mut in_flight = self.in_flight.lock();
-        let own = in_flight.iter_mut().find(|other| other.id == *id)?;
+        let mut pending = self.pending.lock();
+        let own = pending.in_flight.iter_mut().find(|other| other.id == *id)?;
         match std::mem::replace(&mut own.stage, then) {
             Stage::Unread(release) => Some(*release),
             stage => {
@@ -227,14 +227,16 @@ impl PendingReleases {
     pub(crate) fn unread(&self) -> usize {
         let is_unread =
             |other: &&InFlight| matches!(other.stage, Stage::Unread(_) | Stage::Settling);
-        self.in_flight.lock().iter().filter(is_unread).count()
+        self.pending.lock().in_flight.iter().filter(is_unread).count()
     }
 
     /// Queues every release whose reply nobody has read.
     pub(crate) fn queue_unread(&self) {
         let is_unread = |other: &&InFlight| matches!(other.stage, Stage::Unread(_));
-        let unread: Vec<ReleaseId> =
-            self.in_flight.lock().iter().filter(is_unread).map(|other| other.id.clone()).collect();
+        let ids = |pending: &Pending| -> Vec<ReleaseId> {
+            pending.in_flight.iter().filter(is_unread).map(|other| other.id.clone()).collect()
+        };
+        let unread = ids(&self.pending.lock());
         for id in unread {
             if let Some(release) = self.take_unread(&id) {
                 self.queue(release);
@@ -258,7 +260,7 @@ impl PendingReleases {
             let is_release = !matches!(other.stage, Stage::Waiting);
             is_release && other.begun < sent_at && other.id.name == *name
         };
-        if self.is_being_lost(name) || self.in_flight.lock().iter().any(is_it) {
+        if self.is_being_lost(name) || self.pending.lock().in_flight.iter().any(is_it) {
             return true;
         }
         if self.context.store.may_recover_by_itself() {
@@ -271,21 +273,20 @@ impl PendingReleases {
     /// Whether a release of this name may have been [outstanding](Self::is_outstanding) at
     /// `sent_at`, and was settled since. Asked after that.
     pub(crate) fn was_settled(&self, name: &LockName, sent_at: LogicalTime) -> bool {
-        let settled = self.settled.lock();
+        let settled = &self.pending.lock().settled;
         // What was forgotten may have been one.
         let forgot =
             settled.len() == SETTLED && settled.front().is_some_and(|old| old.at > sent_at);
-        let name = self.names.hash_one(name);
         let is_it =
-            |other: &Settled| other.at >= sent_at && other.begun < sent_at && other.name == name;
+            |other: &Settled| other.at >= sent_at && other.begun < sent_at && other.name == *name;
         forgot || settled.iter().any(is_it)
     }
 
     /// Unparks `parker` whenever a release may be settled, while `wait` runs.
     pub(crate) fn while_waiting(&self, parker: &Parker, wait: impl FnOnce()) {
-        self.flush_waiters.lock().push(parker.clone());
+        self.pending.lock().flush_waiters.push(parker.clone());
         wait();
-        self.flush_waiters.lock().retain(|other| !other.is(parker));
+        self.pending.lock().flush_waiters.retain(|other| !other.is(parker));
     }
 
     /// Queues a release on the server that has its name now. False if it cannot be queued: that is
@@ -392,7 +393,7 @@ impl PendingReleases {
 
     /// Whether a release of this name is pending, of whatever owner.
     pub(crate) fn contains(&self, name: &LockName) -> bool {
-        let is_in_flight = self.in_flight.lock().iter().any(|other| other.id.name == *name);
+        let is_in_flight = self.pending.lock().in_flight.iter().any(|other| other.id.name == *name);
         is_in_flight
             || self.is_being_lost(name)
             || self.workers.lock().iter().any(|worker| worker.releases().contains(name))
@@ -412,7 +413,7 @@ impl PendingReleases {
     /// acknowledged.
     pub(crate) fn flush(&self, deadline: Instant) -> Vec<ReleaseId> {
         let parker = Parker::new();
-        self.flush_waiters.lock().push(parker.clone());
+        self.pending.lock().flush_waiters.push(parker.clone());
         self.workers.wake();
         // Woken at the end of each round of a renewal thread, and of each caller's release.
         let is_done = loop {
@@ -425,19 +426,20 @@ impl PendingReleases {
             }
             park(&*self.context.clock, &parker, Some(deadline), None);
         };
-        self.flush_waiters.lock().retain(|other| !other.is(&parker));
+        self.pending.lock().flush_waiters.retain(|other| !other.is(&parker));
         if is_done { Vec::new() } else { self.unacknowledged_ids() }
     }
 
     pub(crate) fn wake_flush_waiters(&self) {
-        self.flush_waiters.lock().iter().for_each(Parker::unpark);
+        self.pending.lock().wake_flush_waiters();
     }
 
     /// With the time for which it is true.
     fn unacknowledged(&self) -> (Unacknowledged, Instant) {
         // Before the queues: a caller's release that gets no answer is queued before it leaves this
         // list, and so is that of a lost hold.
-        let mut is_empty = self.in_flight.lock().is_empty() && self.being_lost.lock().is_empty();
+        let mut is_empty =
+            self.pending.lock().in_flight.is_empty() && self.being_lost.lock().is_empty();
         // After that: what was queued meanwhile is due.
         let now = self.context.now();
         let mut may_end = !is_empty;
@@ -455,7 +457,7 @@ impl PendingReleases {
     fn unacknowledged_ids(&self) -> Vec<ReleaseId> {
         // In the same order.
         let mut ids: Vec<ReleaseId> =
-            self.in_flight.lock().iter().map(|other| other.id.clone()).collect();
+            self.pending.lock().in_flight.iter().map(|other| other.id.clone()).collect();
         ids.extend(self.being_lost.lock().iter().cloned());
         for worker in self.workers.lock().iter() {
             ids.extend(worker.releases().unacknowledged());

@@ -83,12 +83,11 @@ impl Scheduler {
             self.schedule.renew_at(lease, counts_from, self.holds_per_server(), spreading)
         });
         // A reader's end can be far beyond the next renewal, so it does not bound that.
-        let before = match hold.timer_slot() {
-            TimerSlot::Scheduled(_, due) if hold.kind.layout() == Layout::Reader => {
-                Some(hold.at_nanos(due))
-            }
-            _ => None,
-        };
+        let is_reader = hold.kind.layout() == Layout::Reader;
+        let before = is_reader.then(|| hold.timer_slot()).and_then(|slot| match slot {
+            TimerSlot::Scheduled(_, due) => Some(hold.at_nanos(due)),
+            TimerSlot::Unscheduled | TimerSlot::Removed => None,
+        });
         let at = [renewed_at, self.long_hold_at(hold), before].into_iter().flatten().min();
         self.move_to(hold, at.map_or(end, |at| at.min(end)));
         true
@@ -182,7 +181,8 @@ impl Scheduler {
 
     /// When to look at a hold that is not watched, to report that it lasts long.
     fn long_hold_at(&self, hold: &Hold) -> Option<Instant> {
-        hold.long_at(self.context.settings.long_hold).filter(|_| hold.watched_lease().is_none())
+        let long = self.context.settings.long_hold?;
+        hold.long_at(Some(long)).filter(|_| hold.watched_lease().is_none())
     }
 
     /// How many holds there are for each server.

@@ -132,6 +132,24 @@ fn a_release_wakes_the_waiter_within_milliseconds() {
 }
 
 #[test]
+fn a_thread_that_waits_alone_asks_twice_before_it_sleeps() {
+    let server = Server::start();
+    let (holder, waiter) = (connect(&server), without_polls(&server.url()));
+    teach(&server, &holder);
+    let guard = holder.lock("a").lock().unwrap();
+    let before = scripts(&server);
+    thread::scope(|scope| {
+        let waiting = start(scope, || take(&waiter, "a"));
+        wait_for_the_head(&server, &waiter, "a", before);
+        guard.unlock().unwrap();
+        ended(&waiter, waiting);
+    });
+    // It was refused before it joined the queue and when it listened, and then granted. Two
+    // releases.
+    assert_eq!(scripts(&server) - before, 3 + 2);
+}
+
+#[test]
 fn a_waiter_asks_the_server_no_more_than_once_per_poll_bound() {
     let server = Server::start();
     let proxy = Proxy::start(server.address());

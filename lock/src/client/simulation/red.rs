@@ -26,8 +26,8 @@ use crate::model::owner::LocalHolder;
 use crate::model::simulated::{Process, enter_process, note, watch};
 use crate::runtime::client_core::{ClientCore, StartMode};
 use crate::runtime::release::SHORTEST_RELEASE;
-use crate::runtime::wait::SHORTEST_CALL;
 use crate::store::redis::net::socket::set_network;
+use crate::store::retry::SHORTEST_CALL;
 
 const SERVERS: u16 = 3;
 /// How many of them are a majority.

@@ -28,8 +28,8 @@ use crate::model::settings::{QUEUE_POLL_BOUND, Settings};
 use crate::model::simulated::{Process, enter_process, note, watch};
 use crate::ops::operation::WRITE;
 use crate::runtime::client_core::{ClientCore, StartMode};
-use crate::runtime::wait::SHORTEST_CALL;
 use crate::store::redis::net::socket::set_network;
+use crate::store::retry::SHORTEST_CALL;
 
 /// A wait without a limit ends by then all the same.
 const UNLIMITED: Duration = Duration::from_secs(600);

@@ -15,7 +15,7 @@ use crate::model::owner::LocalHolder;
 use crate::model::sync::{Parker, is_cancelled, park};
 use crate::model::wait::WaitSpec;
 use crate::runtime::release::SHORTEST_RELEASE;
-use crate::runtime::wait::SHORTEST_CALL;
+use crate::store::retry::SHORTEST_CALL;
 
 /// One call that acquires the lock.
 pub(crate) struct RedAcquire<'a> {

@@ -165,6 +165,7 @@ impl Worlds {
             Argument::Writer(owner) => format!("{owner}{WRITE}").into(),
             Argument::Permit(owner) => owner.bytes().to_vec(),
             Argument::Number(number) => number.to_string().into(),
+            Argument::Channel(name) => name.channel().as_bytes().to_vec(),
             Argument::NotAfter => not_after.0.to_string().into(),
             Argument::Publish => "PUBLISH".into(),
         }));

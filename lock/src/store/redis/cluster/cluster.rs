@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use crate::error::truncated;
 use crate::model::sync::Parker;
-use crate::ops::Operation;
 use crate::ops::value::Value;
+use crate::ops::{AnyOperation, Operation};
 use crate::store::failure::Failure;
 use crate::store::listener::Listener;
 use crate::store::pipeline::{PipelineSource, SentDetached};
@@ -157,9 +157,9 @@ impl Cluster {
         self.refresher.close();
     }
 
-    pub(crate) fn execute<O: Operation + ?Sized>(
+    pub(crate) fn execute(
         &self,
-        operation: &O,
+        operation: &dyn AnyOperation,
         timeout: Duration,
         call_generation: CallGeneration,
     ) -> Result<Value, Failure> {
@@ -167,10 +167,10 @@ impl Cluster {
     }
 
     /// Sends one operation to this node, whatever its keys.
-    pub(crate) fn execute_on<O: Operation + ?Sized>(
+    pub(crate) fn execute_on(
         &self,
         id: ServerId,
-        operation: &O,
+        operation: &dyn AnyOperation,
         timeout: Duration,
         call_generation: CallGeneration,
     ) -> Result<Value, Failure> {
@@ -188,7 +188,7 @@ impl Cluster {
         call_generation: CallGeneration,
         on_reply: ReplyHandler,
     ) -> Result<SentDetached, Failure> {
-        let slot = slot_of_all(&operation.request().keys)?;
+        let slot = slot_of_all(&Operation::request(&**operation).keys)?;
         let mut deadline = Deadline::after(timeout);
         self.refresher.ensure_topology(&mut deadline)?;
         let Some(node) = self.topology().owner(slot) else {
@@ -213,10 +213,10 @@ impl Cluster {
     }
 
     /// Sends an operation to the node of its slot, or to the node of a redirection.
-    fn execute_at<O: Operation + ?Sized>(
+    fn execute_at(
         &self,
         mut redirection: Option<Redirection>,
-        operation: &O,
+        operation: &dyn AnyOperation,
         timeout: Duration,
         call_generation: CallGeneration,
     ) -> Result<Value, Failure> {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::model::settings::ReplicaAcks;
-use crate::ops::Operation;
 use crate::ops::value::{ServerTime, Value};
+use crate::ops::{AnyOperation, Operation};
 use crate::store::failure::Failure;
 use crate::store::listener::Listener;
 use crate::store::pipeline::SentDetached;
@@ -196,9 +196,9 @@ impl Node {
 
     /// Executes one operation. With `asking`, another node has sent it here, because its slot is
     /// migrating to this one.
-    pub(crate) fn execute<O: Operation + ?Sized>(
+    pub(crate) fn execute(
         &self,
-        operation: &O,
+        operation: &dyn AnyOperation,
         deadline: &mut Deadline,
         call_generation: CallGeneration,
         asking: bool,
@@ -283,7 +283,7 @@ impl Node {
         let sent_at = deadline.read_at();
         // A script's text, until it is known that the server has it: no caller is there to send it
         // again.
-        let script = operation.request().script_sent();
+        let script = Operation::request(&**operation).script_sent();
         let send_body = script.is_some_and(|script| !connection.knows(script));
         let packed = pack(operation, not_after, send_body, self.server.channels);
         let (server, on) = (Arc::clone(&self.server), Arc::downgrade(&connection));
@@ -291,7 +291,7 @@ impl Node {
         let handler = move |reply: Result<Value, Broken>| {
             on_reply(match reply {
                 Ok(reply) => {
-                    let server_time = own.server_time(&reply);
+                    let server_time = Operation::server_time(&*own, &reply);
                     let reply = detached_reply(&server, &on, server_time, sent_at, reply);
                     if let (Some(script), Some(on)) = (script, on.upgrade()) {
                         on.set_known(script, reply.is_ok());
@@ -330,9 +330,9 @@ impl Node {
     }
 
     /// Executes one operation on a connection that nobody else uses meanwhile.
-    fn execute_alone<O: Operation + ?Sized>(
+    fn execute_alone(
         &self,
-        operation: &O,
+        operation: &dyn AnyOperation,
         deadline: &mut Deadline,
         call_generation: CallGeneration,
         asking: bool,

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::ops::operation::{Argument, CommandKind, Operation, Request};
+use crate::ops::operation::{AnyOperation, Argument, CommandKind, Request};
 use crate::ops::value::{ServerTime, Value};
 use crate::store::failure::Failure;
 use crate::store::redis::node::server_clock::ServerClock;
@@ -32,9 +32,9 @@ const UNDECLARED_KEY: &str = "access a non local key";
 
 /// Classifies the reply to an operation that was not sent before `sent_at`. `clock` learns the
 /// server's time if the reply carries it.
-pub(crate) fn classify<O: Operation + ?Sized>(
+pub(crate) fn classify(
     clock: &ServerClock,
-    operation: &O,
+    operation: &dyn AnyOperation,
     sent_at: Instant,
     reply: Value,
 ) -> ReplyAction {
@@ -73,8 +73,8 @@ pub(crate) fn too_many_resends() -> Failure {
 
 /// The bytes of one operation. A script is sent by its hash, or with `send_body` as text, which the
 /// server then caches.
-pub(crate) fn pack<O: Operation + ?Sized>(
-    operation: &O,
+pub(crate) fn pack(
+    operation: &dyn AnyOperation,
     not_after: ServerTime,
     send_body: bool,
     channels: Channels,
@@ -114,6 +114,7 @@ pub(crate) fn pack<O: Operation + ?Sized>(
             Argument::Writer(owner) => command.writer(owner),
             Argument::Permit(owner) => command.word(&owner.bytes()),
             Argument::Number(number) => command.number(number),
+            Argument::Channel(name) => command.word_of(&name.channel_parts()),
             Argument::NotAfter => command.number(not_after.0),
             Argument::Publish => command.word(channels.publish().as_bytes()),
         }

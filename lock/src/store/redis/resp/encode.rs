@@ -31,9 +31,20 @@ impl Command {
         command.into_bytes()
     }
 
+    // Not inlined: a command has a dozen, and the code of each would be fetched.
+    #[inline(never)]
     pub(crate) fn word(&mut self, word: &[u8]) {
         header(b'$', word.len(), &mut self.packed);
         self.packed.extend_from_slice(word);
+        self.end_line();
+    }
+
+    /// A word in parts.
+    pub(crate) fn word_of(&mut self, parts: &[&str]) {
+        header(b'$', parts.iter().map(|part| part.len()).sum(), &mut self.packed);
+        for part in parts {
+            self.packed.extend_from_slice(part.as_bytes());
+        }
         self.end_line();
     }
 
@@ -74,9 +85,20 @@ impl Command {
 
 /// A line with the number of words, or of bytes, that follow.
 fn header(kind: u8, number: usize, text: &mut Vec<u8>) {
-    text.push(kind);
-    text.extend_from_slice(Buffer::new().format(number).as_bytes());
-    text.extend_from_slice(b"\r\n");
+    // Nearly all have one digit or two.
+    let digit = |digit: usize| b'0'.wrapping_add(u8::try_from(digit % 10).unwrap_or(0));
+    match number {
+        0..10 => text.extend_from_slice(&[kind, digit(number), b'\r', b'\n']),
+        10..100 => {
+            let line = [kind, digit(number / 10), digit(number), b'\r', b'\n'];
+            text.extend_from_slice(&line);
+        }
+        _ => {
+            text.push(kind);
+            text.extend_from_slice(Buffer::new().format(number).as_bytes());
+            text.extend_from_slice(b"\r\n");
+        }
+    }
 }
 
 #[cfg(test)]
