@@ -435,7 +435,7 @@ impl LockAcquire<'_> {
                     // There is no queue to leave.
                     self.queue = QueueState::Outside;
                 }
-                self.must_roll_back = error.failure.was_granted();
+                self.must_roll_back = error.failure.needs_roll_back();
                 self.answered = self.must_roll_back;
                 Err(error.failure.into_error(request.name(), &self.id.name))
             }

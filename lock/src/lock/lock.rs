@@ -223,7 +223,7 @@ impl<G: Guard> Lock<G> {
     /// # Errors
     ///
     /// As [`lock`](Self::lock), and by the end of the wait: a server that does not answer by then
-    /// is an error. And [`Error::Cancelled`].
+    /// is an error, unless another thread of this client had the lock. And [`Error::Cancelled`].
     #[expect(single_use_lifetimes, reason = "it cannot be elided in an `impl Trait`")]
     pub fn try_lock_with<'a>(&self, wait: impl Into<Wait<'a>>) -> Result<Option<G>, Error> {
         let core = self.spec.core()?;

@@ -17,8 +17,9 @@ use crate::model::sync::{Parker, is_cancelled, park};
 /// `None` or `false`. That means that the server has said, since the wait began, that it was not to
 /// be had: another owner holds the lock or is ahead in the queue, there are too few permits, the
 /// latch is closed. Threads of a client wait in one queue, and the first asks for all, so the
-/// server may have said it to another of them. If it has answered none of them by then, each gets
-/// an error, mostly [`Error::Unreachable`](crate::Error::Unreachable) or
+/// server may have said it to another of them. While another thread of the client has the lock,
+/// none asks. If the server has answered none of them by then, and none had the lock, each gets an
+/// error, mostly [`Error::Unreachable`](crate::Error::Unreachable) or
 /// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown), which are
 /// [retryable](crate::Error::is_retryable). The call waits for the server at most 10 ms beyond the
 /// limit.

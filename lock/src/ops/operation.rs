@@ -54,8 +54,8 @@ pub(crate) trait Operation: Debug {
     }
 }
 
-/// An operation of any reply. What sends operations is compiled once, and not for each reply: an
-/// acquire and a release run the same code.
+/// An [`Operation`] without the type of its reply, so that what sends operations is compiled once:
+/// an acquire and a release run the same code.
 pub(crate) trait AnyOperation: Debug {
     /// See [`Operation::request`].
     fn request(&self) -> Request<'_>;
@@ -95,7 +95,7 @@ impl<O: Operation> AnyOperation for O {
     }
 }
 
-/// An operation of a kind that is chosen as the program runs.
+/// An operation that is chosen at run time.
 impl<O: Operation + ?Sized> Operation for Arc<O> {
     type Reply = O::Reply;
 
@@ -173,7 +173,7 @@ pub(crate) enum Argument<'a> {
     /// Its bytes: the id of the permit that is taken under it.
     Permit(&'a Owner),
     Number(i64),
-    /// The lock's channel of a name.
+    /// The channel of the lock of this name.
     Channel(&'a LockName),
     /// The server's time after which a script does nothing. Each attempt has its own.
     NotAfter,

@@ -11,7 +11,7 @@ use crate::ops::operation::{ALL, Argument, Operation, Request, Script, UNLOCKED}
 use crate::ops::read_write::{MODE, Mode, longest_level};
 use crate::ops::value::{FromReply, ServerTime, Unexpected, Value};
 
-/// Of every layout but a reader's and a permit's, which have their own.
+/// Releases a hold of any layout but a reader's and a permit's, which have their own.
 #[derive(Clone, Debug)]
 pub(crate) struct Release {
     layout: Layout,

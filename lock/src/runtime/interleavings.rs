@@ -331,3 +331,19 @@ fn an_answer_ends_what_is_known_of_an_earlier_failure() {
     first.refused(None, WakeHint::Wait);
     assert!(behind.failure().is_none());
 }
+
+#[test]
+fn a_failure_is_forgotten_with_the_waiters_that_it_concerned() {
+    let clock = ManualClock::new();
+    let core = start(&clock, &Memory::with_clock(Arc::new(clock.clone())), HandOver::Off);
+    let channel = LockName::parse("a").unwrap().channel();
+    let wait = WaitSpec { waits: true, deadline: None, cancel: None };
+    let join = |mode| core.waits.join(&core.store, &channel, mode, wait, None, None);
+    // The channel stays for a reader.
+    let _reader = join(WaitMode::Shared);
+    let writer = join(WaitMode::Exclusive);
+    drop(writer.failed(Error::Shutdown));
+    assert!(writer.failure().is_some());
+    drop(writer);
+    assert!(join(WaitMode::Exclusive).failure().is_none());
+}

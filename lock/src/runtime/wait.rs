@@ -47,8 +47,8 @@ pub(crate) enum WaitAction {
     /// It was given the hold of another thread of this client, and is its holder now. It has left
     /// the queue.
     HandedOver(Arc<Hold>),
-    /// The same, but the hold is not to be trusted any more, or not for long. It releases it on the
-    /// server, and waits on.
+    /// It was given a hold that is over, or was not renewed lately. It releases that on the server,
+    /// and waits on.
     Close(Arc<Hold>),
     /// It looks whether another thread of its owner has been granted the lock. Nothing is reported.
     CheckSiblings,
@@ -60,7 +60,7 @@ pub(crate) enum WaitAction {
 #[derive(Debug)]
 pub(crate) enum WaitEnd {
     /// The server has said since the wait began that another owner holds it or is ahead in the
-    /// queue.
+    /// queue; or this client held it.
     TimedOut,
     /// The time is over, and the server has answered no waiter of the queue since the wait began.
     /// The last error of one of them, if there was one.
@@ -91,10 +91,10 @@ impl WaitRegistry {
         // With the channels locked: a hold that is in use now will find this waiter when it ends.
         let knows_holder = recipient.is_some_and(|recipient| self.is_in_use(recipient.name, now));
         let parker = knows_holder.then(Parker::new);
-        let begins_alone = !knows_holder && sibling.is_none() && channels.nobody_waits();
-        let (place, ticket) = if begins_alone {
+        let begins_alone = !knows_holder && sibling.is_none() && channels.is_empty();
+        let (state, ticket) = if begins_alone {
             channels.add_lone(channel, mode, self.settings.poll_bound(mode), now);
-            (Place::Alone, Ticket::FIRST)
+            (WaiterState::Alone, Ticket::FIRST)
         } else {
             channels.queue_lone();
             let newcomer = match mode {
@@ -102,18 +102,22 @@ impl WaitRegistry {
                 _ => Newcomer::of(mode),
             };
             let of = channels.get_or_add(channel, self.settings.poll_bound(mode)).of(mode);
+            if of.queue.is_empty() {
+                // That of an earlier wait.
+                of.failure = None;
+            }
             let ticket = of.queue.join(newcomer, now);
             if let Some(parker) = &parker {
                 of.threads.insert(ticket, WaitingThread::new(parker, recipient));
             }
-            (Place::Queued, ticket)
+            (WaiterState::Queued, ticket)
         };
         drop(channels);
         if parker.is_some() {
             self.sleepers.up(1);
         }
         Waiter {
-            place,
+            state,
             registry: self,
             store,
             channel,
@@ -156,16 +160,18 @@ impl AnswerBy {
     }
 }
 
-/// Where a waiter is.
+/// How far a waiter is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    /// Nobody else waited when it came. It tries, and is in no queue unless others came since.
+enum WaiterState {
+    /// Nobody else waited when it came. It tries, and is in no queue unless a thread has looked at
+    /// the queues since.
     Alone,
-    /// Its ticket is in the queue.
+    /// It is in its queue.
     Queued,
-    /// It was granted. The channel may be another one by now, in which the ticket is another
-    /// waiter's.
+    /// It was granted and is in the queue no longer. The channel may have been removed and made
+    /// anew since, with its ticket given to another waiter.
     Granted,
+    /// It has nothing more to do with its channel.
     Left,
 }
 
@@ -179,11 +185,11 @@ pub(crate) struct Waiter<'a> {
     wait: WaitSpec<'a>,
     sibling: Option<&'a Parker>,
     recipient: Option<Recipient<'a>>,
-    place: Place,
+    state: WaiterState,
     ticket: Ticket,
-    /// Once it sleeps.
+    /// Once it sleeps; from the start if it knows the holder.
     parker: Option<Parker>,
-    /// Whether it has checked its siblings since it slept last.
+    /// Whether the last action was [`WaitAction::CheckSiblings`].
     siblings_checked: bool,
     answer_by: Option<AnswerBy>,
     /// The try that is under way: what it was woken by, and when it began.
@@ -193,16 +199,16 @@ pub(crate) struct Waiter<'a> {
 }
 
 impl Waiter<'_> {
-    /// Sleeps until there is something to do. Nothing to wait for: returns at once.
+    /// Sleeps until there is something to do, which may be at once.
     pub(crate) fn next_action(&mut self) -> WaitAction {
         let registry = self.registry;
         let deadline = self.wait.deadline;
         loop {
             // 1. A shutdown or a cancellation ends every wait.
-            if let Some(end) = self.is_ended() {
+            if let Some(end) = self.end() {
                 return WaitAction::End(end);
             }
-            // 2. After each sleep another thread of the same owner may have the lock.
+            // 2. Before each look another thread of the same owner may have the lock.
             if self.sibling.is_some() && !std::mem::replace(&mut self.siblings_checked, true) {
                 return WaitAction::CheckSiblings;
             }
@@ -265,7 +271,7 @@ impl Waiter<'_> {
             return;
         }
         let Some((wakes, now)) = self.answered() else { return };
-        self.place = Place::Granted;
+        self.state = WaiterState::Granted;
         self.with_queue((), |of| {
             of.queue.granted(self.ticket, wakes, hint, now);
             of.threads.remove(&self.ticket);
@@ -303,24 +309,24 @@ impl Waiter<'_> {
     /// The try got no answer, or an error that others would get too. It ends this wait.
     pub(crate) fn failed(&self, error: Error) -> WaitEnd {
         // If it was cut off, the server is not to blame. The attempt cleans up what it left behind.
-        if let Some(end) = self.is_ended() {
+        if let Some(end) = self.end() {
             return end;
         }
         self.with_queue((), |of| of.failure = Some(error.clone()));
         WaitEnd::Failed(error)
     }
 
-    /// One that came alone is in its queue from now on if it `stays`, or if others have come.
-    /// Otherwise it has left. Returns whether it is in the queue.
+    /// One that came alone is in its queue from now on if it `stays`, or if a thread has looked at
+    /// the queues. Otherwise it has left. Returns whether it has not left.
     fn enter_queue(&mut self, stays: bool) -> bool {
-        if self.place == Place::Alone {
+        if self.state == WaiterState::Alone {
             let is_queued = self.registry.channels.lock().end_lone(stays);
-            self.place = if is_queued { Place::Queued } else { Place::Left };
+            self.state = if is_queued { WaiterState::Queued } else { WaiterState::Left };
         }
-        self.place != Place::Left
+        self.state != WaiterState::Left
     }
 
-    fn is_ended(&self) -> Option<WaitEnd> {
+    fn end(&self) -> Option<WaitEnd> {
         if self.registry.is_closed() {
             return Some(WaitEnd::Closed);
         }
@@ -342,7 +348,7 @@ impl Waiter<'_> {
     fn wait_out(&self) -> WaitEnd {
         let clock = &*self.registry.clock;
         loop {
-            if let Some(end) = self.is_ended() {
+            if let Some(end) = self.end() {
                 return end;
             }
             if self.wait.deadline.is_none_or(|deadline| deadline <= clock.now()) {
@@ -362,7 +368,7 @@ impl Waiter<'_> {
 
     /// What to do next: by the queue, or with the hold that it was given.
     fn look(&mut self, now: Instant) -> Found {
-        if self.place == Place::Alone {
+        if self.state == WaiterState::Alone {
             return Found::Step(Step::Try(Wakes::FIRST));
         }
         let (registry, ticket) = (self.registry, self.ticket);
@@ -380,7 +386,7 @@ impl Waiter<'_> {
             of.queue.take(ticket);
             of.threads.remove(&ticket);
             drop(channels);
-            self.place = Place::Left;
+            self.state = WaiterState::Left;
             registry.sleepers.down(1);
             return Found::Hold(WaitAction::HandedOver(hold));
         }
@@ -397,7 +403,8 @@ impl Waiter<'_> {
     }
 
     fn has_answer(&self) -> bool {
-        self.place != Place::Alone && self.with_queue(false, |of| of.queue.has_answer(self.ticket))
+        self.state != WaiterState::Alone
+            && self.with_queue(false, |of| of.queue.has_answer(self.ticket))
     }
 
     fn ask(&self, now: Instant) {
@@ -436,11 +443,11 @@ impl Waiter<'_> {
         if !self.enter_queue(false) {
             return;
         }
-        let place = std::mem::replace(&mut self.place, Place::Left);
+        let state = std::mem::replace(&mut self.state, WaiterState::Left);
         if self.parker.is_some() {
             self.registry.sleepers.down(1);
         }
-        let (leaves_others, given) = self.leave_others(place);
+        let (leaves_others, given) = self.leave_others(state);
         if let (Some(hold), Some(recipient)) = (given, self.recipient) {
             // It was given a hold meanwhile, which nobody uses. A renewal thread releases it.
             hold.remove_guard(true);
@@ -457,14 +464,14 @@ impl Waiter<'_> {
 
     /// Whether it leaves others behind, and the hold that it was given. Without others, the
     /// subscription and the channel go with it.
-    fn leave_others(&self, place: Place) -> (bool, Option<Arc<Hold>>) {
+    fn leave_others(&self, state: WaiterState) -> (bool, Option<Arc<Hold>>) {
         let mut channels = self.registry.channels();
         let Entry::Occupied(mut entry) = channels.by_name.entry(Arc::clone(self.channel)) else {
             return (false, None);
         };
         let of = entry.get_mut().of(self.mode);
         let mut given = None;
-        if place == Place::Queued {
+        if state == WaiterState::Queued {
             of.queue.leave(self.ticket);
             given = of.threads.remove(&self.ticket).and_then(|thread| thread.given);
         }

@@ -93,7 +93,7 @@ pub(crate) enum Step {
 pub(crate) struct Wakes(u64);
 
 impl Wakes {
-    /// The one that a queue begins with, and the first poll.
+    /// What the first try of a new queue sees: the wake that it begins with, and the first poll.
     pub(crate) const FIRST: Self = Self(2);
 }
 
@@ -320,8 +320,8 @@ impl WaitQueue {
         asleep.find(|waiter| waiter.calling_since.is_none()).map(|waiter| waiter.ticket)
     }
 
-    /// Whether the server has told any waiter of the queue, since this one came, that there is
-    /// nothing for all of them.
+    /// Whether it is known, since this waiter came, that there is nothing for all of them: the
+    /// server has told one of the queue, or this client held it.
     pub(crate) fn has_answer(&self, ticket: Ticket) -> bool {
         self.place(ticket)
             .and_then(|place| self.waiters.get(place))

@@ -186,7 +186,8 @@ pub(crate) struct Channels {
 }
 
 /// A waiter that came when nobody waited, and has no answer yet. Mostly it is granted before
-/// another thread comes. So it is in no queue until one looks at the queues (DESIGN: waiting).
+/// another thread comes. So it is in no queue until a thread looks at the queues, by
+/// [`WaitRegistry::channels`] (DESIGN: waiting).
 #[derive(Debug)]
 struct LoneWaiter {
     channel: Arc<str>,
@@ -199,8 +200,8 @@ struct LoneWaiter {
 }
 
 impl Channels {
-    /// Whether no thread of this client waits, not even alone.
-    pub(crate) fn nobody_waits(&self) -> bool {
+    /// Whether there is no channel and no lone waiter.
+    pub(crate) fn is_empty(&self) -> bool {
         self.by_name.is_empty() && self.lone.is_none()
     }
 

@@ -18,7 +18,8 @@ pub(crate) enum Failure {
     /// It was sent. It may have run, or may run until the server's clock has passed `not_after`.
     /// `broken`: the connection ended before the time for a reply was over.
     Unknown { not_after: ServerTime, reason: Reason, broken: bool },
-    /// The server replied with an error. It had no effect.
+    /// The server replied with an error, and it had no effect; or with something that cannot be
+    /// decoded.
     Refused { code: String, message: String },
     /// It was granted, and too few replicas acknowledged it in time. It must be rolled back.
     NotReplicated { wanted: u32, acknowledged: u32 },
@@ -59,9 +60,14 @@ impl Failure {
         }
     }
 
-    /// Whether the server has granted it, and it must be rolled back.
-    pub(crate) fn was_granted(&self) -> bool {
-        matches!(self, Self::NotReplicated { .. } | Self::NoReplicaAcks { .. })
+    /// Whether the server has granted it, or may have, and no copy of it is under way: it must be
+    /// rolled back.
+    pub(crate) fn needs_roll_back(&self) -> bool {
+        match self {
+            Self::NotReplicated { .. } | Self::NoReplicaAcks { .. } => true,
+            Self::Refused { code, .. } => code == UNEXPECTED,
+            _ => false,
+        }
     }
 
     /// Whether nothing of the operation has reached a server, and nothing will.

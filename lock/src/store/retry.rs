@@ -107,7 +107,7 @@ fn send_until_answered(
     })
 }
 
-/// The same for one attempt at anything, which returns within the time that it is given.
+/// Repeats `attempt`, which returns within the time that it is given, until it gets a reply.
 pub(crate) fn call_with<R>(
     store: &Store,
     clock: &dyn Clock,

@@ -36,6 +36,18 @@ fn a_reply_that_comes_byte_by_byte_fails_and_its_grant_is_released() {
 }
 
 #[test]
+fn an_acquire_with_a_reply_of_another_form_may_be_granted_so_it_is_released() {
+    let world = World::new();
+    let client = world.client();
+    let strange = Fault::AnswerInstead(b"+what is this\r\n".to_vec());
+    let answer = world.on(Script::Acquire, "a", strange);
+    let releases = world.on(Script::Release, "a", Fault::PassOn).always();
+    client.lock("a").try_lock().unwrap_err();
+    assert_eq!(answer.hits(), 1);
+    wait_until("it is released", SOON, || releases.hits() > 0);
+}
+
+#[test]
 fn a_renewal_whose_reply_comes_byte_by_byte_is_retried_in_time() {
     let world = World::new();
     let lease = Duration::from_millis(1500);
