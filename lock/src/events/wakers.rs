@@ -37,13 +37,13 @@ struct Thread {
 /// The ends whose tasks are to be woken.
 #[derive(Debug, Default)]
 struct WakeQueue {
-    state: Mutex<QueueState>,
+    state: Mutex<WakerQueue>,
     changed: Condvar,
     panics: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct QueueState {
+struct WakerQueue {
     due: VecDeque<Arc<AwaitedEnd>>,
     /// At this length, those that nobody awaits any more are removed.
     prune_at: usize,

@@ -382,8 +382,8 @@ impl LockAcquire<'_> {
             self.queue = QueueState::Perhaps;
         }
 
-        // The call. A refusal that may have met a hold of this client that is being released says
-        // nothing, and it asks once more. What is released later was held when it asked first.
+        // The call. If a release of this client was under way when it was sent, a refusal may have
+        // met that hold and says nothing: it asks once more.
         let sent_at = core.watchdog.releases().logical_time();
         let mut answer = self.call(&request, policy, now)?;
         if matches!(answer.reply, Acquired::Busy(_))

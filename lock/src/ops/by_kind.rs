@@ -16,7 +16,7 @@ use crate::ops::acquire::{Acquire, Acquired};
 use crate::ops::fair::{FairAcquire, FairForceRelease, FairRelease};
 use crate::ops::fenced::FencedAcquire;
 use crate::ops::force_release::ForceRelease;
-use crate::ops::keep::{Keep, Wakes};
+use crate::ops::keep::{Keep, WakeTarget};
 use crate::ops::operation::Operation;
 use crate::ops::permits::ReleasePermits;
 use crate::ops::query::Exists;
@@ -93,11 +93,11 @@ impl HoldId {
     pub(crate) fn keep(&self, left: Duration) -> SharedOperation<Released> {
         let (name, owner) = (self.name.clone(), self.owner.clone());
         let wakes = match self.kind {
-            Kind::Spin | Kind::Simple => Wakes::Nobody,
-            Kind::Fair => Wakes::Head { queue: name.queue(), channel: name.channel() },
+            Kind::Spin | Kind::Simple => WakeTarget::Nobody,
+            Kind::Fair => WakeTarget::Head { queue: name.queue(), channel: name.channel() },
             // A permit is never kept.
             Kind::Reentrant | Kind::Fenced | Kind::Read | Kind::Write | Kind::Permit => {
-                Wakes::Channel(self.wait_channel())
+                WakeTarget::Channel(self.wait_channel())
             }
         };
         Arc::new(Keep { layout: self.kind.layout(), name, owner, left, wakes })

@@ -27,12 +27,12 @@ pub(crate) struct Keep {
     pub(crate) name: LockName,
     pub(crate) owner: Owner,
     pub(crate) left: Duration,
-    pub(crate) wakes: Wakes,
+    pub(crate) wakes: WakeTarget,
 }
 
 /// Who is told of it.
 #[derive(Clone, Debug)]
-pub(crate) enum Wakes {
+pub(crate) enum WakeTarget {
     /// The waiters poll.
     Nobody,
     Channel(Arc<str>),
@@ -61,9 +61,9 @@ impl Keep {
 
     fn wake(&self, keyspace: &mut Keyspace) -> Result<(), WrongType> {
         match &self.wakes {
-            Wakes::Nobody => {}
-            Wakes::Channel(channel) => keyspace.publish(channel, UNLOCKED),
-            Wakes::Head { queue, channel } => {
+            WakeTarget::Nobody => {}
+            WakeTarget::Channel(channel) => keyspace.publish(channel, UNLOCKED),
+            WakeTarget::Head { queue, channel } => {
                 if let Some(head) = keyspace.list(queue)?.first() {
                     keyspace.publish(&format!("{channel}:{head}"), UNLOCKED);
                 }
@@ -109,7 +109,7 @@ impl Keep {
             keyspace.hash_set(key, &format!("{}{KEPT}", self.field()), 1)?;
         }
         keyspace.hash_delete(key, &self.field())?;
-        if let Wakes::Channel(channel) = &self.wakes {
+        if let WakeTarget::Channel(channel) = &self.wakes {
             keyspace.publish(channel, ALL);
         }
         self.wake(keyspace)
@@ -131,17 +131,17 @@ impl Operation for Keep {
         let mut arguments = vec![owner, Argument::Text(KEPT), Argument::Number(self.millis())];
         let waking = [Argument::Publish, Argument::Text(UNLOCKED)];
         match (&self.wakes, self.layout) {
-            (Wakes::Nobody, _) => {}
-            (Wakes::Channel(channel), Layout::Reader | Layout::Writer) => {
+            (WakeTarget::Nobody, _) => {}
+            (WakeTarget::Channel(channel), Layout::Reader | Layout::Writer) => {
                 keys.push(channel);
                 arguments.extend(waking);
                 arguments.push(Argument::Text(ALL));
             }
-            (Wakes::Channel(channel), _) => {
+            (WakeTarget::Channel(channel), _) => {
                 arguments.extend(waking);
                 arguments.push(Argument::Text(channel));
             }
-            (Wakes::Head { queue, channel }, _) => {
+            (WakeTarget::Head { queue, channel }, _) => {
                 keys.push(queue);
                 arguments.extend(waking);
                 arguments.push(Argument::Text(channel));

@@ -21,7 +21,8 @@ pub(crate) trait Operation: Debug {
         Self::Reply::from_reply(value)
     }
 
-    /// Does in memory what the command does on a server in time, and answers the same.
+    /// Does in memory what the command does on a server that it reaches in time, and answers the
+    /// same.
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType>;
 
     /// The server's time, if a reply to this operation carries it.
@@ -166,18 +167,18 @@ impl<'a> Request<'a> {
 pub(crate) enum Argument<'a> {
     Text(&'a str),
     Bytes(&'a [u8]),
-    /// Its text.
+    /// An owner, as text.
     Owner(&'a Owner),
-    /// Its text, with the ending that makes it a writer's.
+    /// The same, with the ending that makes it a writer's.
     Writer(&'a Owner),
-    /// Its bytes: the id of the permit that is taken under it.
+    /// An owner, as bytes: the id of the permit that is taken under it.
     Permit(&'a Owner),
     Number(i64),
     /// The channel of the lock of this name.
     Channel(&'a LockName),
     /// The server's time after which a script does nothing. Each attempt has its own.
     NotAfter,
-    /// The command that publishes there: where channels lie with the keys, another than elsewhere.
+    /// The command that publishes: `SPUBLISH` where channels lie with the keys, else `PUBLISH`.
     Publish,
 }
 
@@ -235,7 +236,7 @@ const fn hexadecimal(bytes: [u8; 20]) -> [u8; 40] {
 /// The payload of a release, as Redisson sends it: one waiter of each process may try.
 pub(crate) const UNLOCKED: &str = "0";
 
-/// The payload that makes Redisson wake every waiter, and latches close.
+/// The payload that makes Redisson wake every waiter. On a latch's channel: it is closed again.
 pub(crate) const ALL: &str = "1";
 
 /// The ending of a writer's field.

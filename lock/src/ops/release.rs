@@ -16,13 +16,13 @@ use crate::ops::value::{FromReply, ServerTime, Unexpected, Value};
 pub(crate) struct Release {
     layout: Layout,
     name: LockName,
-    message: Message,
+    message: PublishTo,
     owner: Owner,
 }
 
 /// Where it publishes a message.
 #[derive(Clone, Debug)]
-enum Message {
+enum PublishTo {
     /// Nowhere: the waiters poll.
     None,
     /// On the lock's channel, whose name is made as it is sent.
@@ -82,7 +82,8 @@ impl FromReply for Released {
     }
 }
 
-/// The reply of every kind's release, in memory: what it found, and the time.
+/// The reply, in memory, of a release that does not say how many its message has reached: what it
+/// found, and the time.
 pub(crate) fn with_time(answer: i64, keyspace: &Keyspace) -> Value {
     Value::Array(vec![Value::Integer(answer), Value::Integer(keyspace.now().0)])
 }
@@ -105,16 +106,16 @@ static WRITER: Script = Script::new(include_str!("scripts/write_release.lua"));
 impl Release {
     pub(crate) fn new(layout: Layout, name: LockName, owner: Owner) -> Self {
         let message = match layout {
-            Layout::Text => Message::None,
-            Layout::Writer => Message::ReadWrite(name.read_write_channel()),
-            Layout::Counted | Layout::Reader | Layout::Permit => Message::Lock,
+            Layout::Text => PublishTo::None,
+            Layout::Writer => PublishTo::ReadWrite(name.read_write_channel()),
+            Layout::Counted | Layout::Reader | Layout::Permit => PublishTo::Lock,
         };
         Self { layout, name, message, owner }
     }
 
     /// A release without a message.
     pub(crate) fn without_message(name: LockName, owner: Owner) -> Self {
-        Self { layout: Layout::Counted, name, message: Message::None, owner }
+        Self { layout: Layout::Counted, name, message: PublishTo::None, owner }
     }
 
     /// Ends a writer's hold. Its own readers may be left.
@@ -138,19 +139,19 @@ impl Operation for Release {
         let (key, owner) = (self.name.as_str(), field_argument(self.layout, &self.owner));
         let unlocked = Argument::Text(UNLOCKED);
         match &self.message {
-            Message::None if self.layout == Layout::Text => {
+            PublishTo::None if self.layout == Layout::Text => {
                 Request::script("release", &TEXT, vec![key], vec![owner])
             }
-            Message::None => {
+            PublishTo::None => {
                 let arguments = vec![owner, unlocked, Argument::Publish];
                 Request::script("release", &COUNTED, vec![key], arguments)
             }
-            Message::Lock => {
+            PublishTo::Lock => {
                 let arguments =
                     vec![owner, unlocked, Argument::Publish, Argument::Channel(&self.name)];
                 Request::script("release", &COUNTED, vec![key], arguments)
             }
-            Message::ReadWrite(channel) => {
+            PublishTo::ReadWrite(channel) => {
                 let arguments = vec![owner, Argument::Text(ALL), unlocked, Argument::Publish];
                 Request::script("release", &WRITER, vec![key, channel], arguments)
             }
@@ -164,18 +165,18 @@ impl Operation for Release {
             return Ok(with_time(answer, keyspace));
         }
         match &self.message {
-            Message::None => {
+            PublishTo::None => {
                 keyspace.delete(key);
                 Ok(with_time(1, keyspace))
             }
-            Message::Lock => {
+            PublishTo::Lock => {
                 keyspace.delete(key);
                 keyspace.publish(&self.name.channel(), UNLOCKED);
                 // A keyspace does not know its subscribers. In memory the number is not used.
                 let parts = [1, keyspace.now().0, 1];
                 Ok(Value::Array(parts.map(Value::Integer).to_vec()))
             }
-            Message::ReadWrite(channel) => {
+            PublishTo::ReadWrite(channel) => {
                 self.end_writer(keyspace, &field)?;
                 keyspace.publish(channel, ALL);
                 keyspace.publish(channel, UNLOCKED);

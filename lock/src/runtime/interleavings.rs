@@ -23,7 +23,7 @@ use crate::model::wait_mode::{WaitMode, WakeHint};
 use crate::ops::Acquired;
 use crate::ops::by_kind::HoldId;
 use crate::runtime::client_core::{ClientCore, StartMode, Target};
-use crate::runtime::wait::{Found, WaitAction, Waiter};
+use crate::runtime::wait::{QueueLook, WaitAction, Waiter};
 use crate::runtime::wait_queue::{Step, Ticket, Wakes};
 use crate::runtime::wait_registry::Recipient;
 use crate::store::memory::Memory;
@@ -34,7 +34,7 @@ const STEPS: usize = 400;
 const PAUSE: Duration = Duration::from_millis(9);
 
 /// What a simulated thread does next.
-enum Stage<'a> {
+enum ThreadStage<'a> {
     Idle,
     Waits(Waiter<'a>),
     /// It sends an acquire.
@@ -93,78 +93,82 @@ impl<'a> World<'a> {
     }
 
     /// One step of one thread. `may_begin`: an idle one may join, and a waiting one may leave.
-    fn step(&mut self, thread: usize, stage: Stage<'a>, may_begin: bool) -> Stage<'a> {
+    fn step(&mut self, thread: usize, stage: ThreadStage<'a>, may_begin: bool) -> ThreadStage<'a> {
         let core = self.core;
         let now = self.clock.now();
         self.progress = true;
         match stage {
-            Stage::Idle if may_begin => Stage::Waits(self.join(thread)),
+            ThreadStage::Idle if may_begin => ThreadStage::Waits(self.join(thread)),
             // A cancellation: it leaves, whatever it was given meanwhile.
-            Stage::Waits(_) if may_begin && self.random.u8(..) < 8 => Stage::Idle,
-            Stage::Waits(mut waiter) => match waiter.look(now) {
-                Found::Step(Step::Try(wakes)) => {
+            ThreadStage::Waits(_) if may_begin && self.random.u8(..) < 8 => ThreadStage::Idle,
+            ThreadStage::Waits(mut waiter) => match waiter.look(now) {
+                QueueLook::Step(Step::Try(wakes)) => {
                     waiter.trying = Some((wakes, now));
-                    Stage::Asks(waiter)
+                    ThreadStage::Asks(waiter)
                 }
-                Found::Step(Step::Sleep(_)) => {
+                QueueLook::Step(Step::Sleep(_)) => {
                     if waiter.parker.is_none() {
                         waiter.set_parker();
                     } else {
                         self.progress = false;
                     }
-                    Stage::Waits(waiter)
+                    ThreadStage::Waits(waiter)
                 }
-                Found::Hold(WaitAction::HandedOver(hold)) => Stage::Holds(hold),
-                Found::Hold(WaitAction::Close(hold)) => {
+                QueueLook::Hold(WaitAction::HandedOver(hold)) => ThreadStage::Holds(hold),
+                QueueLook::Hold(WaitAction::Close(hold)) => {
                     hold.remove_guard(true);
                     core.watchdog.end_in_background(&hold);
-                    Stage::Waits(waiter)
+                    ThreadStage::Waits(waiter)
                 }
-                Found::Hold(turn) => panic!("{turn:?}"),
+                QueueLook::Hold(turn) => panic!("{turn:?}"),
             },
-            Stage::Asks(waiter) => {
+            ThreadStage::Asks(waiter) => {
                 let granted = self.ask(thread);
-                Stage::Answered(waiter, granted)
+                ThreadStage::Answered(waiter, granted)
             }
-            Stage::Answered(mut waiter, Some(hold)) => {
+            ThreadStage::Answered(mut waiter, Some(hold)) => {
                 waiter.granted(WakeHint::Wait);
-                Stage::Granted(waiter, hold)
+                ThreadStage::Granted(waiter, hold)
             }
-            Stage::Granted(waiter, hold) => {
+            ThreadStage::Granted(waiter, hold) => {
                 drop(waiter);
-                Stage::Holds(hold)
+                ThreadStage::Holds(hold)
             }
-            Stage::Answered(mut waiter, None) => {
+            ThreadStage::Answered(mut waiter, None) => {
                 waiter.refused(None, WakeHint::Wait);
-                Stage::Waits(waiter)
+                ThreadStage::Waits(waiter)
             }
-            Stage::Holds(hold) => {
+            ThreadStage::Holds(hold) => {
                 if core.waits.hand_over(&hold) {
-                    return Stage::Idle;
+                    return ThreadStage::Idle;
                 }
                 hold.remove_guard(true);
-                Stage::Closes(hold)
+                ThreadStage::Closes(hold)
             }
-            Stage::Closes(hold) => match core.watchdog.end(&hold) {
-                Ok(()) => Stage::Ends(hold),
+            ThreadStage::Closes(hold) => match core.watchdog.end(&hold) {
+                Ok(()) => ThreadStage::Ends(hold),
                 // It was lost before.
-                Err(_) => Stage::Idle,
+                Err(_) => ThreadStage::Idle,
             },
-            Stage::Ends(hold) => {
+            ThreadStage::Ends(hold) => {
                 let waited_for = core.waits.release_begins(&core.store, &hold);
-                Stage::Releases(hold, waited_for)
+                ThreadStage::Releases(hold, waited_for)
             }
-            Stage::Releases(hold, waited_for) => {
+            ThreadStage::Releases(hold, waited_for) => {
                 let answer = core.call(&hold.id().release()).unwrap();
-                if waited_for { Stage::Released(hold, answer.reply.receivers) } else { Stage::Idle }
+                if waited_for {
+                    ThreadStage::Released(hold, answer.reply.receivers)
+                } else {
+                    ThreadStage::Idle
+                }
             }
-            Stage::Released(hold, receivers) => {
+            ThreadStage::Released(hold, receivers) => {
                 core.waits.release_ends(&core.store, &hold, receivers);
-                Stage::Idle
+                ThreadStage::Idle
             }
-            Stage::Idle => {
+            ThreadStage::Idle => {
                 self.progress = false;
-                Stage::Idle
+                ThreadStage::Idle
             }
         }
     }
@@ -179,8 +183,8 @@ impl<'a> World<'a> {
     }
 }
 
-fn is_held(stage: &Stage<'_>, clock: &ManualClock) -> bool {
-    matches!(stage, Stage::Holds(hold) | Stage::Granted(_, hold) if hold.is_held(clock.now()))
+fn is_held(stage: &ThreadStage<'_>, clock: &ManualClock) -> bool {
+    matches!(stage, ThreadStage::Holds(hold) | ThreadStage::Granted(_, hold) if hold.is_held(clock.now()))
 }
 
 fn start(clock: &ManualClock, memory: &Memory, hand_over: HandOver) -> ClientCore {
@@ -206,7 +210,7 @@ fn run(seed: u64, hand_over: HandOver) -> Result<u64, TestCaseError> {
         random: fastrand::Rng::with_seed(seed),
         progress: true,
     };
-    let mut stages: Vec<Stage<'_>> = (0..THREADS).map(|_| Stage::Idle).collect();
+    let mut stages: Vec<ThreadStage<'_>> = (0..THREADS).map(|_| ThreadStage::Idle).collect();
     // 1. Steps in any order, and losses and pauses of the process between them.
     for _ in 0..STEPS {
         match world.random.u8(..) {
@@ -215,7 +219,7 @@ fn run(seed: u64, hand_over: HandOver) -> Result<u64, TestCaseError> {
             6..16 => clock.jump(Duration::from_millis(1)),
             _ => {
                 let thread = world.random.usize(..THREADS);
-                let stage = std::mem::replace(&mut stages[thread], Stage::Idle);
+                let stage = std::mem::replace(&mut stages[thread], ThreadStage::Idle);
                 stages[thread] = world.step(thread, stage, true);
             }
         }
@@ -224,10 +228,10 @@ fn run(seed: u64, hand_over: HandOver) -> Result<u64, TestCaseError> {
     }
     // 2. Nobody comes any more. All that wait get the lock, without a poll.
     let mut idle = 0;
-    while !stages.iter().all(|stage| matches!(stage, Stage::Idle)) {
+    while !stages.iter().all(|stage| matches!(stage, ThreadStage::Idle)) {
         let mut progress = false;
         for (thread, place) in stages.iter_mut().enumerate() {
-            let stage = std::mem::replace(place, Stage::Idle);
+            let stage = std::mem::replace(place, ThreadStage::Idle);
             *place = world.step(thread, stage, false);
             progress |= world.progress;
         }
@@ -270,7 +274,7 @@ fn the_first_waiter_of_a_queue_tries_at_once_although_another_queue_uses_the_cha
     for _ in 0..2 {
         let mut writer = join(WaitMode::Exclusive);
         let mut tries = 0;
-        while let Found::Step(Step::Try(wakes)) = writer.look(clock.now()) {
+        while let QueueLook::Step(Step::Try(wakes)) = writer.look(clock.now()) {
             tries += 1;
             writer.trying = Some((wakes, clock.now()));
             writer.refused(None, WakeHint::Wait);
@@ -288,7 +292,7 @@ fn a_waiter_that_comes_alone_is_in_its_queue_for_all_that_look() {
     let begin = || {
         let mut lone =
             core.waits.join(&core.store, &channel, WaitMode::Exclusive, wait, None, None);
-        assert!(matches!(lone.look(clock.now()), Found::Step(Step::Try(Wakes::FIRST))));
+        assert!(matches!(lone.look(clock.now()), QueueLook::Step(Step::Try(Wakes::FIRST))));
         lone.trying = Some((Wakes::FIRST, clock.now()));
         lone
     };
@@ -324,7 +328,9 @@ fn an_answer_ends_what_is_known_of_an_earlier_failure() {
     let wait = WaitSpec { waits: true, deadline: None, cancel: None };
     let join = || core.waits.join(&core.store, &channel, WaitMode::Exclusive, wait, None, None);
     let (mut first, behind) = (join(), join());
-    let Found::Step(Step::Try(wakes)) = first.look(clock.now()) else { panic!("it does not try") };
+    let QueueLook::Step(Step::Try(wakes)) = first.look(clock.now()) else {
+        panic!("it does not try")
+    };
     first.trying = Some((wakes, clock.now()));
     drop(first.failed(Error::Shutdown));
     assert!(behind.failure().is_some());

@@ -136,7 +136,7 @@ impl WaitRegistry {
 }
 
 /// What a waiter finds when it looks at its queue.
-enum Found {
+enum QueueLook {
     Step(Step),
     Hold(WaitAction),
 }
@@ -226,8 +226,8 @@ impl Waiter<'_> {
             // the lock.
             let in_time = left.zip(self.round_trip).is_none_or(|(left, trip)| left > trip);
             let step = match self.look(now) {
-                Found::Step(step) => step,
-                Found::Hold(action) => return action,
+                QueueLook::Step(step) => step,
+                QueueLook::Hold(action) => return action,
             };
             match step {
                 // 4. This one leads the queue, and there is something to try for.
@@ -367,28 +367,28 @@ impl Waiter<'_> {
     }
 
     /// What to do next: by the queue, or with the hold that it was given.
-    fn look(&mut self, now: Instant) -> Found {
+    fn look(&mut self, now: Instant) -> QueueLook {
         if self.state == WaiterState::Alone {
-            return Found::Step(Step::Try(Wakes::FIRST));
+            return QueueLook::Step(Step::Try(Wakes::FIRST));
         }
         let (registry, ticket) = (self.registry, self.ticket);
         let mut channels = registry.channels();
         let Some(channel) = channels.by_name.get_mut(self.channel) else {
-            return Found::Step(Step::Sleep(None));
+            return QueueLook::Step(Step::Sleep(None));
         };
         let of = channel.of(self.mode);
         if let Some(hold) = of.threads.get_mut(&ticket).and_then(|thread| thread.given.take()) {
             // Looked at on this thread: it may have been stopped since the hold was given to it.
             if !hold.is_fresh(now, registry.settings.lease) {
                 of.queue.decline(ticket);
-                return Found::Hold(WaitAction::Close(hold));
+                return QueueLook::Hold(WaitAction::Close(hold));
             }
             of.queue.take(ticket);
             of.threads.remove(&ticket);
             drop(channels);
             self.state = WaiterState::Left;
             registry.sleepers.down(1);
-            return Found::Hold(WaitAction::HandedOver(hold));
+            return QueueLook::Hold(WaitAction::HandedOver(hold));
         }
         let step = of.queue.step(ticket, now);
         if matches!(step, Step::Try(_)) {
@@ -399,7 +399,7 @@ impl Waiter<'_> {
                 of.queue.to_wake(now).for_each(|ticket| of.unpark(Some(ticket)));
             }
         }
-        Found::Step(step)
+        QueueLook::Step(step)
     }
 
     fn has_answer(&self) -> bool {

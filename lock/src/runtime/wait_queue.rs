@@ -4,7 +4,7 @@
 //! Waiters queue in the order in which they came. Only the *leader* asks the server: the first that
 //! is not stuck in a call. So a thousand threads cost one try for each release, and one for each
 //! poll bound in case a message was lost. A waiter that is refused keeps its place. The *deputy*,
-//! the next one that is not stuck, watches the leader's call and takes over if it gets stuck.
+//! the first of the others, watches the leader's call and takes over if it gets stuck.
 //!
 //! Where several can be granted, as with readers and permits, an answer may leave something to the
 //! others. Then the next in the queue tries too, each once for each wake. A newcomer does not wait
@@ -42,7 +42,7 @@ pub(crate) struct WaitQueue {
     poll_bound: Duration,
     /// How many answers there were that count for all.
     answers: u64,
-    /// Whether those of other clients have the first turn.
+    /// Whether waiters of other clients go first.
     yielding: Yielding,
     /// Whether waiters have left that woke nobody. The leader wakes its deputy when it tries.
     is_unwatched: bool,
@@ -53,10 +53,10 @@ struct QueuedWaiter {
     ticket: Ticket,
     /// Since when it has been waiting for an answer of the server.
     calling_since: Option<Instant>,
-    /// The wakes that its own last answered try took into account; none yet for one that tries
-    /// without having queued.
+    /// The wakes that its own last answered try took into account. `None`: it has not tried, and
+    /// does not wait behind those that were refused.
     tried: Option<u64>,
-    /// How many there were of them when it came. If there are more now, it has an answer.
+    /// [`WaitQueue::answers`] when it came. If there are more now, it has an answer.
     answers: u64,
     /// Whether it has [asked for an answer](WaitQueue::ask).
     asks: bool,

@@ -115,7 +115,7 @@ impl WaitRegistry {
         self.sleepers.now()
     }
 
-    /// Who of this client waits on a channel.
+    /// How many threads of this client wait on a channel, without those that watch it.
     pub(crate) fn waiting_on(&self, channel: &str) -> Waiting {
         let channels = self.channels();
         channels.by_name.get(channel).map_or_else(Waiting::default, |channel| Waiting {
@@ -247,7 +247,7 @@ pub(crate) struct Channel {
     pub(crate) exclusive: ChannelQueue,
     pub(crate) shared: ChannelQueue,
     pub(crate) watching: ChannelQueue,
-    /// Whether its messages arrive.
+    /// Whether its subscription was confirmed.
     pub(crate) live: bool,
     /// Whether a hold of this client was handed over, and has not ended. Until it does, the channel
     /// stays, also while nobody waits.
@@ -350,8 +350,8 @@ pub(crate) fn remove_unused(mut entry: OccupiedEntry<'_, Arc<str>, Channel>, sto
     let is_unused = entry.get().queues().iter().all(|of| of.queue.is_empty());
     for of in entry.get_mut().queues_mut().into_iter().filter(|of| of.queue.is_empty()) {
         of.subscribed = false;
-        // The channel may stay for those of another queue, without messages. Whoever comes next
-        // tries at once.
+        // The channel may stay for those of another queue, perhaps without a subscription. The next
+        // waiter tries at once.
         of.queue.wake();
     }
     if was_subscribed && !entry.get().is_subscribed() {

@@ -59,7 +59,7 @@ struct Server {
 #[derive(Default)]
 struct State {
     keyspace: Keyspace,
-    subscribers: Vec<Subscriber>,
+    subscribers: Vec<MemorySubscriber>,
     next_subscriber: u64,
     unreachable: bool,
     drops_replies: bool,
@@ -81,7 +81,7 @@ struct Commands {
     background: u64,
 }
 
-struct Subscriber {
+struct MemorySubscriber {
     id: u64,
     listener: Weak<dyn Listener>,
     channels: HashSet<Arc<str>>,
@@ -239,7 +239,7 @@ impl Memory {
         let mut state = self.server.state.lock();
         let id = state.next_subscriber;
         state.next_subscriber += 1;
-        state.subscribers.push(Subscriber {
+        state.subscribers.push(MemorySubscriber {
             id,
             listener,
             channels: HashSet::new(),
@@ -469,7 +469,7 @@ impl Session {
         }
     }
 
-    fn with_subscriber(&self, change: impl FnOnce(&mut Subscriber)) {
+    fn with_subscriber(&self, change: impl FnOnce(&mut MemorySubscriber)) {
         let mut state = self.server.state.lock();
         if let Some(own) = state.subscribers.iter_mut().find(|other| other.id == self.id) {
             change(own);

@@ -23,7 +23,7 @@ use crate::store::store::Store;
 #[derive(Debug)]
 pub(crate) struct Answer<R> {
     pub(crate) reply: R,
-    /// Just before the answered attempt was sent.
+    /// Before the answered attempt began.
     pub(crate) sent_at: Instant,
     /// Until when copies of earlier attempts may still arrive.
     pub(crate) late_copy_deadline: Option<ServerTime>,

@@ -34,7 +34,7 @@ pub(crate) struct PendingReleases {
 #[derive(Debug, Default)]
 struct Pending {
     /// The releases that are not queued, so that a shutdown knows of all.
-    in_flight: Vec<InFlight>,
+    in_flight: Vec<InFlightRelease>,
     settled: VecDeque<Settled>,
     /// The threads that wait for releases to be acknowledged.
     flush_waiters: Vec<Parker>,
@@ -46,13 +46,13 @@ pub(crate) struct LogicalTime(u64);
 
 /// A release that is not queued.
 #[derive(Debug)]
-struct InFlight {
+struct InFlightRelease {
     id: ReleaseId,
     begun: LogicalTime,
-    stage: Stage,
+    stage: ReleaseStage,
 }
 
-/// A release that was acknowledged or queued a short time ago.
+/// A release that ended a short time ago: it was acknowledged, or queued.
 #[derive(Debug)]
 struct Settled {
     name: LockName,
@@ -64,7 +64,7 @@ struct Settled {
 const SETTLED: usize = 256;
 
 #[derive(Debug)]
-enum Stage {
+enum ReleaseStage {
     /// A fair lock's owner waits in the queue on the server. It is released if it is not granted.
     Waiting,
     /// A caller sends it, or is about to queue it.
@@ -98,8 +98,7 @@ impl Drop for PendingLoss<'_> {
 /// The releases that no server has acknowledged.
 struct Unacknowledged {
     is_empty: bool,
-    /// Whether callers have sent some of them, which end by themselves on any store, or the renewal
-    /// threads are about to.
+    /// Whether callers are sending some of them, or some are queued and were not tried yet.
     has_untried: bool,
     /// Whether a thread is there to send any of them.
     may_end: bool,
@@ -125,23 +124,23 @@ impl PendingReleases {
     /// Notes that a caller sends this release itself, or is about to queue it, until
     /// [`end_in_flight`](Self::end_in_flight).
     pub(crate) fn begin_in_flight(&self, id: impl Into<ReleaseId>) {
-        self.begin(id.into(), Stage::Sending);
+        self.begin(id.into(), ReleaseStage::Sending);
     }
 
     /// Notes that this release has to be sent if the owner's acquire is not granted.
     pub(crate) fn begin_waiting(&self, id: impl Into<ReleaseId>) {
-        self.begin(id.into(), Stage::Waiting);
+        self.begin(id.into(), ReleaseStage::Waiting);
     }
 
     /// Whether an owner of this client is in a queue on the server.
     pub(crate) fn has_waiters(&self) -> bool {
-        let is_waiting = |other: &InFlight| matches!(other.stage, Stage::Waiting);
+        let is_waiting = |other: &InFlightRelease| matches!(other.stage, ReleaseStage::Waiting);
         self.pending.lock().in_flight.iter().any(is_waiting)
     }
 
-    fn begin(&self, id: ReleaseId, stage: Stage) {
+    fn begin(&self, id: ReleaseId, stage: ReleaseStage) {
         let mut pending = self.pending.lock();
-        pending.in_flight.push(InFlight { id, begun: self.advance(), stage });
+        pending.in_flight.push(InFlightRelease { id, begun: self.advance(), stage });
     }
 
     /// Notes that this hold may be lost now. Others can see the loss before its release is queued:
@@ -190,32 +189,32 @@ impl PendingReleases {
         LogicalTime(self.next.fetch_add(1, Ordering::SeqCst))
     }
 
-    /// Notes that a release in flight is about to be sent without a wait for its reply, and what is
-    /// queued without an acknowledgement.
+    /// Notes that a release in flight is about to be sent without a wait for its reply. `release`
+    /// is queued if it is not acknowledged.
     pub(crate) fn set_unread(&self, release: QueuedRelease) {
         let mut pending = self.pending.lock();
         if let Some(own) = pending.in_flight.iter_mut().find(|other| other.id == *release.id()) {
-            own.stage = Stage::Unread(Box::new(release));
+            own.stage = ReleaseStage::Unread(Box::new(release));
         }
     }
 
-    /// Ends that: the release has a reply, or gets none. It counts as unread until
+    /// The release is unread no longer: it has a reply, or gets none. It counts as unread until
     /// [`end_in_flight`](Self::end_in_flight), and the caller queues it before if it must be.
     /// `None` if another thread has queued it already: then its reply says nothing any more.
     pub(crate) fn take_unread(&self, id: &ReleaseId) -> Option<QueuedRelease> {
-        self.end_unread(id, Stage::Settling)
+        self.end_unread(id, ReleaseStage::Settling)
     }
 
-    /// Ends that: the release was not sent. It is in flight as before.
+    /// The release is unread no longer: it was not sent. It is in flight as before.
     pub(crate) fn cancel_unread(&self, id: &ReleaseId) {
-        drop(self.end_unread(id, Stage::Sending));
+        drop(self.end_unread(id, ReleaseStage::Sending));
     }
 
-    fn end_unread(&self, id: &ReleaseId, then: Stage) -> Option<QueuedRelease> {
+    fn end_unread(&self, id: &ReleaseId, then: ReleaseStage) -> Option<QueuedRelease> {
         let mut pending = self.pending.lock();
         let own = pending.in_flight.iter_mut().find(|other| other.id == *id)?;
         match std::mem::replace(&mut own.stage, then) {
-            Stage::Unread(release) => Some(*release),
+            ReleaseStage::Unread(release) => Some(*release),
             stage => {
                 own.stage = stage;
                 None
@@ -225,14 +224,15 @@ impl PendingReleases {
 
     /// The releases whose replies nobody has read, or that are being settled by them.
     pub(crate) fn unread(&self) -> usize {
-        let is_unread =
-            |other: &&InFlight| matches!(other.stage, Stage::Unread(_) | Stage::Settling);
+        let is_unread = |other: &&InFlightRelease| {
+            matches!(other.stage, ReleaseStage::Unread(_) | ReleaseStage::Settling)
+        };
         self.pending.lock().in_flight.iter().filter(is_unread).count()
     }
 
     /// Queues every release whose reply nobody has read.
     pub(crate) fn queue_unread(&self) {
-        let is_unread = |other: &&InFlight| matches!(other.stage, Stage::Unread(_));
+        let is_unread = |other: &&InFlightRelease| matches!(other.stage, ReleaseStage::Unread(_));
         let ids = |pending: &Pending| -> Vec<ReleaseId> {
             pending.in_flight.iter().filter(is_unread).map(|other| other.id.clone()).collect()
         };
@@ -252,12 +252,12 @@ impl PendingReleases {
         self.workers.lock().iter().any(is_it)
     }
 
-    /// Whether a release of this name had begun at `sent_at` and is not settled: sent and not
-    /// answered, or queued and not refused. On a store that stays as it is, what was refused once
-    /// is settled.
+    /// Whether a release of this name had begun at `sent_at` and may still end the hold: it is sent
+    /// and not answered, or queued and not refused. On a store that does not recover by itself,
+    /// what was tried once in vain does not count.
     pub(crate) fn is_outstanding(&self, name: &LockName, sent_at: LogicalTime) -> bool {
-        let is_it = |other: &InFlight| {
-            let is_release = !matches!(other.stage, Stage::Waiting);
+        let is_it = |other: &InFlightRelease| {
+            let is_release = !matches!(other.stage, ReleaseStage::Waiting);
             is_release && other.begun < sent_at && other.id.name == *name
         };
         if self.is_being_lost(name) || self.pending.lock().in_flight.iter().any(is_it) {

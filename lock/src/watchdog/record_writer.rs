@@ -33,13 +33,13 @@ pub(crate) struct RecordWriter {
     workers: Arc<Workers>,
     releases: Arc<PendingReleases>,
     key: Arc<str>,
-    schedule: Mutex<Schedule>,
+    schedule: Mutex<WriteSchedule>,
     /// Whether a waiter has woken the renewal threads for it.
     is_requested: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct Schedule {
+struct WriteSchedule {
     /// When to write it, if it is needed then.
     due: Option<Instant>,
     /// It may be on the server.

@@ -19,7 +19,7 @@ use crate::store::{Failure, PipelineRequest, PipelineSource};
 use crate::watchdog::batch::{Batch, Due, SendWindow};
 use crate::watchdog::clock_jump::{ClockJumps, Reading};
 use crate::watchdog::endings;
-use crate::watchdog::rtt::RoundTrip;
+use crate::watchdog::rtt::MeanRoundTrip;
 use crate::watchdog::schedule::TurnQuota;
 use crate::watchdog::shared::Shared;
 
@@ -51,7 +51,7 @@ enum Responder {
 #[derive(Default)]
 pub(crate) struct TurnState {
     quota: TurnQuota,
-    pub(crate) round_trip: RoundTrip,
+    pub(crate) round_trip: MeanRoundTrip,
     pub(crate) clock_jumps: ClockJumps,
     /// Whether the server refused everything when something was last refused.
     refuses_all: bool,

@@ -6,11 +6,11 @@ use crate::model::lease::Lease;
 
 /// A mean in which each new value counts for an eighth.
 #[derive(Debug, Default)]
-pub(crate) struct RoundTrip {
+pub(crate) struct MeanRoundTrip {
     nanos: u64,
 }
 
-impl RoundTrip {
+impl MeanRoundTrip {
     pub(crate) fn observe(&mut self, took: Duration) {
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.nanos = match self.nanos {
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn the_mean_follows_its_values_and_forgets_a_single_one() {
-        let mut round_trip = RoundTrip::default();
+        let mut round_trip = MeanRoundTrip::default();
         assert_eq!(round_trip.mean(), Duration::ZERO);
         round_trip.observe(Duration::from_millis(8));
         assert_eq!(round_trip.mean(), Duration::from_millis(8));

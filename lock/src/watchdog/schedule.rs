@@ -39,10 +39,12 @@ pub(crate) enum Spreading {
     Keep,
 }
 
-/// How many more holds may keep their places in the turn in which renewals were sent last.
+/// How many more holds of one turn may keep their places in the interval.
 #[derive(Debug, Default)]
 pub(crate) struct TurnQuota {
+    /// The number of the turn in which renewals were sent last.
     turn: Option<u64>,
+    /// How many more of it.
     left: usize,
 }
 

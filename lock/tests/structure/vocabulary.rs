@@ -130,3 +130,12 @@ fn old_names_do_not_come_back() {
     }
     assert!(wrong.is_empty(), "{} old names:\n{}", wrong.len(), wrong.join("\n"));
 }
+
+#[test]
+fn the_glossary_has_at_most_sixty_lines() {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let page = fs::read_to_string(workspace.join("CONTRIBUTING.md")).unwrap();
+    let (_, glossary) = page.split_once("## Glossary").unwrap();
+    let lines = glossary.lines().filter(|line| line.starts_with("| ")).count();
+    assert!((40..=60).contains(&lines), "{lines}");
+}

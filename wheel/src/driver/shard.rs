@@ -79,7 +79,7 @@ pub(crate) struct Counts {
 
 /// How far a timeout has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum EntryStage {
     Pending,
     /// It was pending when the timer was stopped.
     Unprocessed,
@@ -287,20 +287,20 @@ impl<T> Shard<T> {
         self.state.lock().wheel.get(key).copied()
     }
 
-    pub(crate) fn stage(&self, key: Key) -> Stage {
+    pub(crate) fn stage(&self, key: Key) -> EntryStage {
         let state = self.state.lock();
         if state.wheel.get(key).is_some() {
-            Stage::Pending
+            EntryStage::Pending
         } else if state.unprocessed.binary_search(&key).is_ok() {
-            Stage::Unprocessed
+            EntryStage::Unprocessed
         } else {
-            Stage::Removed
+            EntryStage::Removed
         }
     }
 
     /// Whether the entry was pending when the timer was stopped.
     pub(crate) fn is_unprocessed(&self, key: Key) -> bool {
-        self.stage(key) == Stage::Unprocessed
+        self.stage(key) == EntryStage::Unprocessed
     }
 
     pub(crate) fn pending(&self) -> usize {

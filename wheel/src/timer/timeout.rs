@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::job::{BoxedJob, Job};
 use super::task::Task;
-use crate::driver::shard::{Shard, Stage};
+use crate::driver::shard::{EntryStage, Shard};
 use crate::wheel::Key;
 
 /// A handle to one scheduled task: to cancel it, to reschedule it, and to see whether it ran.
@@ -128,13 +128,14 @@ impl Timeout {
     pub fn is_expired(&self) -> bool {
         // In this order: a cancel sets the flag under the shard's lock, before the entry is seen as
         // removed.
-        self.shard.stage(self.key) == Stage::Removed && !self.cancelled.load(Ordering::Relaxed)
+        self.shard.stage(self.key) == EntryStage::Removed && !self.cancelled.load(Ordering::Relaxed)
     }
 
     /// Whether the task was cancelled: by [`cancel`](Self::cancel) or [`take`](Self::take), or
     /// because it was pending when the timer was stopped or dropped.
     pub fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Relaxed) || self.shard.stage(self.key) == Stage::Unprocessed
+        self.cancelled.load(Ordering::Relaxed)
+            || self.shard.stage(self.key) == EntryStage::Unprocessed
     }
 
     /// When the task is due: its deadline, rounded up to a tick. `None` if it is no longer pending,

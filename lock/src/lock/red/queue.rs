@@ -22,7 +22,7 @@ const MAX_QUEUED_RELEASES: usize = 4096;
 pub(crate) struct TaskQueue<A, R> {
     acquires: VecDeque<A>,
     releases: VecDeque<R>,
-    in_flight: Vec<InFlight>,
+    in_flight: Vec<InFlightTask>,
     /// How many may be in flight now.
     width: usize,
     threads: usize,
@@ -30,7 +30,7 @@ pub(crate) struct TaskQueue<A, R> {
 }
 
 #[derive(Debug)]
-struct InFlight {
+struct InFlightTask {
     id: u64,
     is_release: bool,
     since: Option<Instant>,
@@ -78,7 +78,7 @@ impl<A, R> TaskQueue<A, R> {
         let is_release = release.is_some();
         let task = release.or_else(|| self.acquires.pop_front().map(Task::Acquire))?;
         self.last_id += 1;
-        self.in_flight.push(InFlight { id: self.last_id, is_release, since: None });
+        self.in_flight.push(InFlightTask { id: self.last_id, is_release, since: None });
         Some((self.last_id, task))
     }
 
@@ -111,7 +111,7 @@ impl<A, R> TaskQueue<A, R> {
 
     /// Whether the server seems to hang: tasks are in flight, and each has been for `timeout`.
     pub(crate) fn is_stuck(&self, now: Instant, timeout: Duration) -> bool {
-        let hangs = |other: &InFlight| other.since.is_some_and(|since| since + timeout <= now);
+        let hangs = |other: &InFlightTask| other.since.is_some_and(|since| since + timeout <= now);
         !self.in_flight.is_empty() && self.in_flight.iter().all(hangs)
     }
 

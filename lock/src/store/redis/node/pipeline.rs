@@ -43,7 +43,7 @@ pub(crate) type Redirected<S> = Vec<(
 )>;
 
 /// One operation that was sent, or is to be sent again.
-struct InFlight<S: PipelineSource> {
+struct InFlightRequest<S: PipelineSource> {
     request: PipelineRequest<S::Operation, S::Tag>,
     /// Whether the script's text is sent instead of its hash.
     send_body: bool,
@@ -57,9 +57,9 @@ struct InFlight<S: PipelineSource> {
 /// The operations of one run.
 struct Window<S: PipelineSource> {
     /// Sent and not answered, the oldest first.
-    in_flight: VecDeque<InFlight<S>>,
+    in_flight: VecDeque<InFlightRequest<S>>,
     /// To be sent again with the next write.
-    resends: Vec<InFlight<S>>,
+    resends: Vec<InFlightRequest<S>>,
 }
 
 impl Pipeline {
@@ -241,7 +241,13 @@ impl Pipeline {
                 let request = source.next()?;
                 let deadline = Deadline::after(request.timeout);
                 let sent_at = deadline.read_at();
-                Some(InFlight { request, send_body: false, earlier_sends: 0, deadline, sent_at })
+                Some(InFlightRequest {
+                    request,
+                    send_body: false,
+                    earlier_sends: 0,
+                    deadline,
+                    sent_at,
+                })
             });
             let Some(next) = next else { break };
             in_flight.push_back(next);
@@ -275,7 +281,7 @@ impl Pipeline {
 
 /// The latest deadline of those from an index on.
 fn latest_deadline<S: PipelineSource>(
-    in_flight: &VecDeque<InFlight<S>>,
+    in_flight: &VecDeque<InFlightRequest<S>>,
     from: usize,
 ) -> Option<Deadline> {
     in_flight.range(from..).map(|next| next.deadline).max_by_key(|deadline| deadline.instant())
