@@ -73,6 +73,10 @@ impl Session {
 const CTRL_C: &str = "\x03";
 const CTRL_Z: &str = "\x1a";
 
+/// A command that runs until it is ended, and shows `[package]` first. From then on it can be
+/// interrupted. A shell loses an interrupt that comes while it starts another program.
+const SHOW_MANIFEST: &str = "tail -n +1 -f Cargo.toml";
+
 /// The first process of a session. It has no other way to run between `fork` and `exec`.
 #[test]
 #[ignore = "the other tests start it as a process"]
@@ -107,8 +111,9 @@ fn the_command_can_read_from_the_terminal() {
 #[test]
 fn an_interrupt_reaches_a_command_that_does_not_read() {
     let server = Server::start();
-    let mut session = Session::start(&server, &wheellock("echo ready; exec sleep 1000"));
-    session.wait_for("ready");
+    let script = format!("exec {SHOW_MANIFEST}");
+    let mut session = Session::start(&server, &wheellock(&script));
+    session.wait_for("[package]");
     session.press(CTRL_C);
     assert_eq!(session.process.wait_for_exit(PATIENCE), 130);
     assert!(!is_locked(&server));
@@ -117,7 +122,7 @@ fn an_interrupt_reaches_a_command_that_does_not_read() {
 #[test]
 fn an_interrupt_reaches_a_command_that_has_the_terminal() {
     let server = Server::start();
-    let script = "read line; echo \"got <$line>\"; exec sleep 1000";
+    let script = "read one; echo \"got <$one>\"; read two";
     let mut session = Session::start(&server, &wheellock(script));
     session.press("hello\n");
     session.wait_for("got <hello>");
@@ -143,10 +148,12 @@ fn the_terminal_is_given_back_when_the_command_ends() {
 fn a_pipeline_keeps_the_terminal() {
     let server = Server::start();
     // The reader at the other end of the pipe reads from the terminal as well, as a pager does.
-    let script = "$WHEELLOCK run nightly -- sh -c 'echo ready; sleep 1000' | \
-                  sh -c 'read line; echo $line; read key </dev/tty; echo \"got <$key>\"'";
-    let mut session = Session::start(&server, &["sh", "-c", script]);
-    session.wait_for("ready");
+    let script = format!(
+        "$WHEELLOCK run nightly -- {SHOW_MANIFEST} | \
+         sh -c 'read line; echo $line; read key </dev/tty; echo \"got <$key>\"'"
+    );
+    let mut session = Session::start(&server, &["sh", "-c", &script]);
+    session.wait_for("[package]");
     session.press("q\n");
     session.wait_for("got <q>");
     session.press(CTRL_C);
