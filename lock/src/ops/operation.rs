@@ -25,11 +25,6 @@ pub(crate) trait Operation: Debug {
     /// same.
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType>;
 
-    /// The server's time, if a reply to this operation carries it.
-    fn server_time(&self, value: &Value) -> Option<ServerTime> {
-        Self::Reply::server_time(value)
-    }
-
     /// Whether it may grant what is free, so that replicas may have to acknowledge it.
     fn may_grant(&self) -> bool {
         Self::Reply::MAY_GRANT
@@ -61,7 +56,7 @@ pub(crate) trait AnyOperation: Debug {
     /// See [`Operation::request`].
     fn request(&self) -> Request<'_>;
 
-    /// See [`Operation::server_time`].
+    /// See [`FromReply::server_time`].
     fn server_time(&self, value: &Value) -> Option<ServerTime>;
 
     /// See [`Operation::may_grant`].
@@ -80,7 +75,7 @@ impl<O: Operation> AnyOperation for O {
     }
 
     fn server_time(&self, value: &Value) -> Option<ServerTime> {
-        Operation::server_time(self, value)
+        O::Reply::server_time(value)
     }
 
     fn may_grant(&self) -> bool {
@@ -106,10 +101,6 @@ impl<O: Operation + ?Sized> Operation for Arc<O> {
 
     fn decode(&self, value: Value) -> Result<Self::Reply, Unexpected> {
         (**self).decode(value)
-    }
-
-    fn server_time(&self, value: &Value) -> Option<ServerTime> {
-        (**self).server_time(value)
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {

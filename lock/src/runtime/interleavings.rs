@@ -262,21 +262,44 @@ fn holds_are_handed_over_in_these_orders() {
     assert!(total > 100, "{total}");
 }
 
+/// A client in memory, of which a test takes each step itself.
+struct SteppedClient {
+    core: ClientCore,
+    clock: ManualClock,
+    channel: Arc<str>,
+}
+
+impl SteppedClient {
+    fn new() -> Self {
+        let clock = ManualClock::new();
+        let core = start(&clock, &Memory::with_clock(Arc::new(clock.clone())), HandOver::Off);
+        Self { core, clock, channel: LockName::parse("a").unwrap().channel() }
+    }
+
+    fn join(&self, mode: WaitMode) -> Waiter<'_> {
+        let wait = WaitSpec { waits: true, deadline: None, cancel: None };
+        self.core.waits.join(&self.core.store, &self.channel, mode, wait, None, None)
+    }
+
+    /// Begins a try, if it is the waiter's turn. Answers what it sees.
+    fn begin_try(&self, waiter: &mut Waiter<'_>) -> Option<Wakes> {
+        let now = self.clock.now();
+        let QueueLook::Step(Step::Try(wakes)) = waiter.look(now) else { return None };
+        waiter.trying = Some((wakes, now));
+        Some(wakes)
+    }
+}
+
 #[test]
 fn the_first_waiter_of_a_queue_tries_at_once_although_another_queue_uses_the_channel() {
-    let clock = ManualClock::new();
-    let core = start(&clock, &Memory::with_clock(Arc::new(clock.clone())), HandOver::Off);
-    let channel = LockName::parse("a").unwrap().channel();
-    let wait = WaitSpec { waits: true, deadline: None, cancel: None };
-    let join = |mode| core.waits.join(&core.store, &channel, mode, wait, None, None);
+    let client = SteppedClient::new();
     // It has asked, and there is no answer yet: the channel is not subscribed to for it.
-    let _reader = join(WaitMode::Shared);
+    let _reader = client.join(WaitMode::Shared);
     for _ in 0..2 {
-        let mut writer = join(WaitMode::Exclusive);
+        let mut writer = client.join(WaitMode::Exclusive);
         let mut tries = 0;
-        while let QueueLook::Step(Step::Try(wakes)) = writer.look(clock.now()) {
+        while client.begin_try(&mut writer).is_some() {
             tries += 1;
-            writer.trying = Some((wakes, clock.now()));
             writer.refused(None, WakeHint::Wait);
         }
         assert!(tries > 0, "it waits for a message, or for the next poll");
@@ -285,20 +308,15 @@ fn the_first_waiter_of_a_queue_tries_at_once_although_another_queue_uses_the_cha
 
 #[test]
 fn a_waiter_that_comes_alone_is_in_its_queue_for_all_that_look() {
-    let clock = ManualClock::new();
-    let core = start(&clock, &Memory::with_clock(Arc::new(clock.clone())), HandOver::Off);
-    let channel = LockName::parse("a").unwrap().channel();
-    let wait = WaitSpec { waits: true, deadline: None, cancel: None };
+    let client = SteppedClient::new();
     let begin = || {
-        let mut lone =
-            core.waits.join(&core.store, &channel, WaitMode::Exclusive, wait, None, None);
-        assert!(matches!(lone.look(clock.now()), QueueLook::Step(Step::Try(Wakes::FIRST))));
-        lone.trying = Some((Wakes::FIRST, clock.now()));
+        let mut lone = client.join(WaitMode::Exclusive);
+        assert_eq!(client.begin_try(&mut lone), Some(Wakes::FIRST));
         lone
     };
     let queued = || {
-        let channels = core.waits.channels();
-        let channel = channels.by_name.get(&channel);
+        let channels = client.core.waits.channels();
+        let channel = channels.by_name.get(&client.channel);
         channel.map(|channel| channel.exclusive.queue.tickets().collect::<Vec<_>>())
     };
     // It tries, and is granted before anybody looks, or after that.
@@ -322,16 +340,9 @@ fn a_waiter_that_comes_alone_is_in_its_queue_for_all_that_look() {
 
 #[test]
 fn an_answer_ends_what_is_known_of_an_earlier_failure() {
-    let clock = ManualClock::new();
-    let core = start(&clock, &Memory::with_clock(Arc::new(clock.clone())), HandOver::Off);
-    let channel = LockName::parse("a").unwrap().channel();
-    let wait = WaitSpec { waits: true, deadline: None, cancel: None };
-    let join = || core.waits.join(&core.store, &channel, WaitMode::Exclusive, wait, None, None);
-    let (mut first, behind) = (join(), join());
-    let QueueLook::Step(Step::Try(wakes)) = first.look(clock.now()) else {
-        panic!("it does not try")
-    };
-    first.trying = Some((wakes, clock.now()));
+    let client = SteppedClient::new();
+    let (mut first, behind) = (client.join(WaitMode::Exclusive), client.join(WaitMode::Exclusive));
+    assert!(client.begin_try(&mut first).is_some());
     drop(first.failed(Error::Shutdown));
     assert!(behind.failure().is_some());
     first.refused(None, WakeHint::Wait);
@@ -340,16 +351,12 @@ fn an_answer_ends_what_is_known_of_an_earlier_failure() {
 
 #[test]
 fn a_failure_is_forgotten_with_the_waiters_that_it_concerned() {
-    let clock = ManualClock::new();
-    let core = start(&clock, &Memory::with_clock(Arc::new(clock.clone())), HandOver::Off);
-    let channel = LockName::parse("a").unwrap().channel();
-    let wait = WaitSpec { waits: true, deadline: None, cancel: None };
-    let join = |mode| core.waits.join(&core.store, &channel, mode, wait, None, None);
+    let client = SteppedClient::new();
     // The channel stays for a reader.
-    let _reader = join(WaitMode::Shared);
-    let writer = join(WaitMode::Exclusive);
+    let _reader = client.join(WaitMode::Shared);
+    let writer = client.join(WaitMode::Exclusive);
     drop(writer.failed(Error::Shutdown));
     assert!(writer.failure().is_some());
     drop(writer);
-    assert!(join(WaitMode::Exclusive).failure().is_none());
+    assert!(client.join(WaitMode::Exclusive).failure().is_none());
 }

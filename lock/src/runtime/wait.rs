@@ -19,7 +19,7 @@ use crate::model::settings::HandOver;
 use crate::model::sync::{Parker, is_cancelled, park};
 use crate::model::wait::WaitSpec;
 use crate::model::wait_mode::{WaitMode, WakeHint};
-use crate::runtime::wait_queue::{Newcomer, Step, Ticket, Wakes};
+use crate::runtime::wait_queue::{JoinMode, Step, Ticket, Wakes};
 use crate::runtime::wait_registry::{
     ChannelQueue, Recipient, WaitRegistry, WaitingThread, remove_unused,
 };
@@ -97,16 +97,16 @@ impl WaitRegistry {
             (WaiterState::Alone, Ticket::FIRST)
         } else {
             channels.queue_lone();
-            let newcomer = match mode {
-                WaitMode::Exclusive if knows_holder => Newcomer::KnowsHolder,
-                _ => Newcomer::of(mode),
+            let join_mode = match mode {
+                WaitMode::Exclusive if knows_holder => JoinMode::KnowsHolder,
+                _ => JoinMode::of(mode),
             };
             let of = channels.get_or_add(channel, self.settings.poll_bound(mode)).of(mode);
             if of.queue.is_empty() {
                 // That of an earlier wait.
                 of.failure = None;
             }
-            let ticket = of.queue.join(newcomer, now);
+            let ticket = of.queue.join(join_mode, now);
             if let Some(parker) = &parker {
                 of.threads.insert(ticket, WaitingThread::new(parker, recipient));
             }

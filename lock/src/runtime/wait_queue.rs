@@ -68,9 +68,9 @@ impl Ticket {
     pub(crate) const FIRST: Self = Self(0);
 }
 
-/// How a newcomer begins.
+/// How a waiter joins the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Newcomer {
+pub(crate) enum JoinMode {
     /// It waits for its turn.
     Queues,
     /// The same, and it knows that this client holds the lock.
@@ -97,8 +97,8 @@ impl Wakes {
     pub(crate) const FIRST: Self = Self(2);
 }
 
-impl Newcomer {
-    /// How one begins that does not know the holder.
+impl JoinMode {
+    /// How one joins that does not know the holder.
     pub(crate) fn of(mode: WaitMode) -> Self {
         match mode {
             WaitMode::Exclusive | WaitMode::Polled | WaitMode::Queued => Self::Queues,
@@ -123,16 +123,16 @@ impl WaitQueue {
         }
     }
 
-    pub(crate) fn join(&mut self, newcomer: Newcomer, now: Instant) -> Ticket {
+    pub(crate) fn join(&mut self, mode: JoinMode, now: Instant) -> Ticket {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        let tried = match newcomer {
-            Newcomer::Queues => Some(0),
-            Newcomer::KnowsHolder => Some(self.wakes),
-            Newcomer::TriesOnce => None,
+        let tried = match mode {
+            JoinMode::Queues => Some(0),
+            JoinMode::KnowsHolder => Some(self.wakes),
+            JoinMode::TriesOnce => None,
         };
         let answers = self.answers;
-        if newcomer == Newcomer::KnowsHolder {
+        if mode == JoinMode::KnowsHolder {
             // That is an answer, and no less true than the server's.
             self.answers += 1;
             if self.waiters.is_empty() {
@@ -152,8 +152,8 @@ impl WaitQueue {
 
     /// The same for the first waiter of a new queue, which has been trying since `began`. Its
     /// ticket is [`Ticket::FIRST`], and its try began with [`Wakes::FIRST`].
-    pub(crate) fn join_trying(&mut self, newcomer: Newcomer, began: Instant) {
-        let ticket = self.join(newcomer, began);
+    pub(crate) fn join_trying(&mut self, mode: JoinMode, began: Instant) {
+        let ticket = self.join(mode, began);
         self.step(ticket, began);
     }
 
@@ -458,9 +458,9 @@ mod tests {
         let now = origin();
         let mut queue = WaitQueue::new(BOUND);
         let (first, second, third) = (
-            queue.join(Newcomer::Queues, now),
-            queue.join(Newcomer::Queues, now),
-            queue.join(Newcomer::Queues, now),
+            queue.join(JoinMode::Queues, now),
+            queue.join(JoinMode::Queues, now),
+            queue.join(JoinMode::Queues, now),
         );
         let seen = tries(queue.step(first, now));
         queue.refused(first, seen, LONG, WakeHint::Wait, now);
@@ -471,14 +471,14 @@ mod tests {
 
     #[test]
     fn a_waiter_that_joins_while_it_tries_is_the_first_as_if_it_had_been_there() {
-        for (newcomer, hint) in
-            [(Newcomer::Queues, WakeHint::Wait), (Newcomer::TriesOnce, WakeHint::MayTry)]
+        for (mode, hint) in
+            [(JoinMode::Queues, WakeHint::Wait), (JoinMode::TriesOnce, WakeHint::MayTry)]
         {
             let now = origin();
             let mut queue = WaitQueue::new(BOUND);
-            queue.join_trying(newcomer, now);
+            queue.join_trying(mode, now);
             let mut other = WaitQueue::new(BOUND);
-            assert_eq!(other.join(newcomer, now), Ticket::FIRST);
+            assert_eq!(other.join(mode, now), Ticket::FIRST);
             assert_eq!(other.step(Ticket::FIRST, now), Step::Try(Wakes::FIRST));
             assert_eq!(format!("{queue:?}"), format!("{other:?}"));
             queue.refused(Ticket::FIRST, Wakes::FIRST, LONG, hint, now);
@@ -490,7 +490,7 @@ mod tests {
     fn a_message_between_the_reply_and_the_sleep_is_not_lost() {
         let now = origin();
         let mut queue = WaitQueue::new(BOUND);
-        let first = queue.join(Newcomer::Queues, now);
+        let first = queue.join(JoinMode::Queues, now);
         let seen = tries(queue.step(first, now));
         queue.wake();
         queue.refused(first, seen, LONG, WakeHint::Wait, now);
@@ -502,7 +502,7 @@ mod tests {
         let now = origin();
         let mut queue = WaitQueue::new(BOUND);
         let (first, second) =
-            (queue.join(Newcomer::Queues, now), queue.join(Newcomer::Queues, now));
+            (queue.join(JoinMode::Queues, now), queue.join(JoinMode::Queues, now));
         let seen = tries(queue.step(first, now));
         queue.refused(first, seen, LONG, WakeHint::Wait, now);
         queue.wake();
@@ -515,7 +515,7 @@ mod tests {
         let now = origin();
         let mut queue = WaitQueue::new(BOUND);
         let (first, second) =
-            (queue.join(Newcomer::Queues, now), queue.join(Newcomer::Queues, now));
+            (queue.join(JoinMode::Queues, now), queue.join(JoinMode::Queues, now));
         tries(queue.step(first, now));
         queue.leave(first);
         tries(queue.step(second, now));
@@ -526,7 +526,7 @@ mod tests {
         let now = origin();
         let mut queue = WaitQueue::new(BOUND);
         let (first, second) =
-            (queue.join(Newcomer::Queues, now), queue.join(Newcomer::Queues, now));
+            (queue.join(JoinMode::Queues, now), queue.join(JoinMode::Queues, now));
         let seen = tries(queue.step(first, now));
         queue.granted(first, seen, WakeHint::Wait, now);
         assert_eq!(queue.step(second, now), Step::Sleep(Some(now + BOUND)));
@@ -538,7 +538,7 @@ mod tests {
         let now = origin();
         let busy = Duration::from_millis(30);
         let mut queue = WaitQueue::new(BOUND);
-        let first = queue.join(Newcomer::Queues, now);
+        let first = queue.join(JoinMode::Queues, now);
         let seen = tries(queue.step(first, now));
         queue.refused(first, seen, Some(busy), WakeHint::Wait, now);
         assert_eq!(queue.step(first, now), Step::Sleep(Some(now + busy)));
@@ -550,7 +550,7 @@ mod tests {
         let now = origin();
         let mut queue = WaitQueue::new(BOUND);
         let (first, second) =
-            (queue.join(Newcomer::Queues, now), queue.join(Newcomer::Queues, now));
+            (queue.join(JoinMode::Queues, now), queue.join(JoinMode::Queues, now));
         tries(queue.step(first, now));
         assert_eq!(queue.step(second, now), Step::Sleep(Some(now + BOUND)));
         tries(queue.step(second, now + BOUND));
@@ -561,11 +561,11 @@ mod tests {
         let now = origin();
         let mut queue = WaitQueue::new(BOUND);
         let (first, second) =
-            (queue.join(Newcomer::Queues, now), queue.join(Newcomer::Queues, now));
+            (queue.join(JoinMode::Queues, now), queue.join(JoinMode::Queues, now));
         let seen = tries(queue.step(first, now));
         assert!(!queue.has_answer(first) && !queue.has_answer(second));
         queue.refused(first, seen, LONG, WakeHint::Wait, now);
-        let third = queue.join(Newcomer::Queues, now);
+        let third = queue.join(JoinMode::Queues, now);
         assert!(queue.has_answer(first) && queue.has_answer(second) && !queue.has_answer(third));
         // A try without an answer counts for none.
         queue.wake();
@@ -579,7 +579,7 @@ mod tests {
         let now = origin();
         let mut queue = WaitQueue::new(BOUND);
         let (first, second) =
-            (queue.join(Newcomer::TriesOnce, now), queue.join(Newcomer::TriesOnce, now));
+            (queue.join(JoinMode::TriesOnce, now), queue.join(JoinMode::TriesOnce, now));
         let seen = tries(queue.step(first, now));
         queue.granted(first, seen, WakeHint::MayTry, now);
         assert!(!queue.has_answer(second));
@@ -595,12 +595,12 @@ mod tests {
         ] {
             let began = origin();
             let mut queue = WaitQueue::new(BOUND);
-            let first = queue.join(Newcomer::TriesOnce, began);
+            let first = queue.join(JoinMode::TriesOnce, began);
             let seen = tries(queue.step(first, began));
             queue.refused(first, seen, LONG, WakeHint::Wait, began);
             // No message came, but the lock has become free.
             let now = began + BOUND / 2;
-            let newcomer = queue.join(Newcomer::TriesOnce, now);
+            let newcomer = queue.join(JoinMode::TriesOnce, now);
             let seen = tries(queue.step(newcomer, now));
             if is_granted {
                 queue.granted(newcomer, seen, hint, now);
@@ -616,11 +616,11 @@ mod tests {
     fn a_waiter_without_an_answer_makes_the_leader_try_unless_a_call_is_under_way() {
         let now = origin();
         let mut queue = WaitQueue::new(BOUND);
-        let first = queue.join(Newcomer::Queues, now);
+        let first = queue.join(JoinMode::Queues, now);
         let seen = tries(queue.step(first, now));
         queue.refused(first, seen, LONG, WakeHint::Wait, now);
         let (second, third) =
-            (queue.join(Newcomer::Queues, now), queue.join(Newcomer::Queues, now));
+            (queue.join(JoinMode::Queues, now), queue.join(JoinMode::Queues, now));
         queue.ask(second, now);
         assert_eq!(queue.leader(now), Some(first));
         let seen = tries(queue.step(first, now));
@@ -635,7 +635,7 @@ mod tests {
     fn what_a_grant_leaves_is_tried_for_once_by_each_other_waiter() {
         let now = origin();
         let mut queue = WaitQueue::new(BOUND);
-        let all: Vec<Ticket> = (0..3).map(|_| queue.join(Newcomer::Queues, now)).collect();
+        let all: Vec<Ticket> = (0..3).map(|_| queue.join(JoinMode::Queues, now)).collect();
         for ticket in &all {
             assert_eq!(queue.leader(now), Some(*ticket));
             let seen = tries(queue.step(*ticket, now));
@@ -656,15 +656,15 @@ mod tests {
     fn a_newcomer_that_tries_once_does_not_wait_for_those_that_were_refused() {
         let now = origin();
         let mut queue = WaitQueue::new(BOUND);
-        let first = queue.join(Newcomer::TriesOnce, now);
+        let first = queue.join(JoinMode::TriesOnce, now);
         let seen = tries(queue.step(first, now));
         queue.refused(first, seen, LONG, WakeHint::Wait, now);
-        let second = queue.join(Newcomer::TriesOnce, now);
+        let second = queue.join(JoinMode::TriesOnce, now);
         assert_eq!(queue.leader(now), Some(second));
         let seen = tries(queue.step(second, now));
         queue.refused(second, seen, LONG, WakeHint::Wait, now);
         assert!(matches!(queue.step(second, now), Step::Sleep(_)));
-        let third = queue.join(Newcomer::Queues, now);
+        let third = queue.join(JoinMode::Queues, now);
         assert!(matches!(queue.step(third, now), Step::Sleep(_)));
     }
 
@@ -672,10 +672,10 @@ mod tests {
     fn the_first_waiter_takes_over_from_a_newcomer_that_is_stuck() {
         let now = origin();
         let mut queue = WaitQueue::new(BOUND);
-        let first = queue.join(Newcomer::TriesOnce, now);
+        let first = queue.join(JoinMode::TriesOnce, now);
         let seen = tries(queue.step(first, now));
         queue.refused(first, seen, LONG, WakeHint::Wait, now);
-        let newcomer = queue.join(Newcomer::TriesOnce, now);
+        let newcomer = queue.join(JoinMode::TriesOnce, now);
         tries(queue.step(newcomer, now));
         // It watches the newcomer's call meanwhile.
         assert_eq!(queue.step(first, now), Step::Sleep(Some(now + BOUND)));

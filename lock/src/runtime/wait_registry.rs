@@ -22,7 +22,7 @@ use crate::model::settings::{HandOver, QUEUE_POLL_BOUND};
 use crate::model::sync::thread::ThreadId;
 use crate::model::sync::{Mutex, MutexGuard, Parker};
 use crate::model::wait_mode::WaitMode;
-use crate::runtime::wait_queue::{Newcomer, Ticket, WaitQueue};
+use crate::runtime::wait_queue::{JoinMode, Ticket, WaitQueue};
 use crate::store::shutdown::ShutdownState;
 use crate::store::{Listener, Store};
 use crate::watchdog::Watchdog;
@@ -227,7 +227,7 @@ impl Channels {
         let (name, mode, poll_bound) = (Arc::clone(&lone.channel), lone.mode, lone.poll_bound);
         let since = lone.since;
         let of = self.get_or_add(&name, poll_bound).of(mode);
-        of.queue.join_trying(Newcomer::of(mode), since);
+        of.queue.join_trying(JoinMode::of(mode), since);
     }
 
     /// The lone waiter is that no longer. If it `stays`, it is put into its queue. Returns whether

@@ -7,4 +7,5 @@ mod common;
 mod hand_over;
 mod subscription;
 mod unanswered;
+mod waiting_threads;
 mod wakeups;

@@ -1,6 +1,5 @@
-//! The subscription connection under faults: it is blocked, denied a channel, or flooded. No caller
-//! waits for it, and no waiter is forgotten. For one that
-//! breaks and comes back, see `wakeups`.
+//! The subscription connection under faults: it breaks and comes back, is blocked, denied a
+//! channel, or flooded. No caller waits for it, and no waiter is forgotten.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,15 +11,13 @@ use crate::common::{
     LIMIT, SOON, Script, TIMEOUT, World, built, ended, limit_user, limited_user, now, pause, timed,
     wait_for_a_waiter, without_polls,
 };
+use crate::waiting_threads::{
+    IN_TIME, POLL_BOUND, connect, listeners, scripts, start, take, wait_for_the_head,
+    wait_for_waiters,
+};
 use crossbeam_channel::bounded;
 use wheellock::{Client, ClientBuilder, Error, ManualClock, Wait};
-use wheellock_fixture::{Fault, Request, Server, wait_until};
-
-/// How many connections listen for the releases of a lock.
-fn listeners(server: &Server, name: &str) -> i64 {
-    let channel = format!("redisson_lock__channel:{{{name}}}");
-    server.command(&["PUBSUB", "NUMSUB", &channel]).array()[1].integer()
-}
+use wheellock_fixture::{Fault, Proxy, Request, Server, wait_until};
 
 #[test]
 fn a_blocked_subscription_delays_nothing() {
@@ -294,5 +291,56 @@ fn a_subscription_that_keeps_breaking_is_not_replaced_in_a_busy_loop() {
         let subscribes = subscribes.load(Ordering::SeqCst);
         assert!(subscribes <= 12, "{subscribes} times");
         drop(cancel);
+    });
+}
+
+#[test]
+fn a_release_while_the_subscription_is_broken_costs_at_most_the_poll_bound() {
+    let server = Server::start();
+    let (holder, waiter) = (connect(&server), connect(&server));
+    for _ in 0..3 {
+        let guard = holder.lock("a").lock().unwrap();
+        let before = scripts(&server);
+        thread::scope(|scope| {
+            let waiting = start(scope, || take(&waiter, "a"));
+            wait_for_the_head(&server, &waiter, "a", before);
+            server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+            let released_at = now();
+            guard.unlock().unwrap();
+            let delay = waiting.join().unwrap().saturating_duration_since(released_at);
+            assert!(delay < POLL_BOUND + IN_TIME, "{delay:?}");
+        });
+    }
+}
+
+#[test]
+fn a_release_before_the_subscription_is_noticed_when_it_is_confirmed() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.address());
+    let (holder, waiter) = (connect(&server), without_polls(&proxy.url()));
+    let guard = holder.lock("a").lock().unwrap();
+    let aim = proxy.on(|request| request.name() == "SUBSCRIBE", Fault::HoldRequest);
+    thread::scope(|scope| {
+        let waiting = start(scope, || take(&waiter, "a"));
+        aim.wait_for_hit(LIMIT);
+        guard.unlock().unwrap();
+        aim.deliver();
+        ended(&waiter, waiting);
+    });
+}
+
+#[test]
+fn a_release_after_the_subscription_broke_wakes_the_waiter() {
+    let server = Server::start();
+    let (holder, waiter) = (connect(&server), without_polls(&server.url()));
+    let guard = holder.lock("a").lock().unwrap();
+    thread::scope(|scope| {
+        let waiting = start(scope, || take(&waiter, "a"));
+        wait_for_waiters(&server, &waiter, "a", 1);
+        server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        wait_until("there is no subscriber", LIMIT, || listeners(&server, "a") == 0);
+        wait_until("it is subscribed again", LIMIT, || listeners(&server, "a") == 1);
+        guard.unlock().unwrap();
+        ended(&waiter, waiting);
     });
 }

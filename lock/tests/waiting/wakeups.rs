@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::{self, Scope, ScopedJoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
@@ -15,46 +15,24 @@ use wheellock::{Client, Clock, Error, LockGuard, LostReason, SystemClock, Wait};
 use wheellock_fixture::{Fault, Proxy, Request, Server, wait_until};
 
 use crate::common::{LIMIT, built, ended, now, without_polls};
+use crate::waiting_threads::{
+    IN_TIME, POLL_BOUND, connect, listeners, scripts, start, take, wait_for_the_head,
+    wait_for_waiters,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// As the documentation has it: a waiter that was not told asks again after so long.
-const POLL_BOUND: Duration = SECOND;
 /// Far below the poll bound, and what the fastest of several takes on a busy machine too.
 const AT_ONCE: Duration = Duration::from_millis(800);
-/// The command timeout where a call hangs, and what ends long before it has to.
+/// The command timeout where a call hangs.
 const PATIENT: Duration = Duration::from_secs(12);
-const IN_TIME: Duration = Duration::from_secs(8);
 
 fn since(start: Instant) -> Duration {
     now().saturating_duration_since(start)
 }
 
-fn connect(server: &Server) -> Client {
-    Client::connect(&server.url()).unwrap()
-}
-
 /// A client whose calls hang for long.
 fn patient(url: &str) -> Client {
     built(Client::builder().url(url).command_timeout(PATIENT))
-}
-
-/// Starts a thread with a stack so small that a thousand of them are no burden.
-fn start<'scope, T: Send + 'scope>(
-    scope: &'scope Scope<'scope, '_>,
-    run: impl FnOnce() -> T + Send + 'scope,
-) -> ScopedJoinHandle<'scope, T> {
-    thread::Builder::new().stack_size(128 * 1024).spawn_scoped(scope, run).unwrap()
-}
-
-/// How many connections listen for the releases of a lock.
-fn listeners(server: &Server, name: &str) -> i64 {
-    let channel = format!("redisson_lock__channel:{{{name}}}");
-    server.command(&["PUBSUB", "NUMSUB", &channel]).array()[1].integer()
-}
-
-/// How many scripts the server has run or refused to run.
-fn scripts(server: &Server) -> u64 {
-    server.command_calls("evalsha") + server.command_calls("eval")
 }
 
 /// Teaches the server every script, so that from now on each try and each release is one call.
@@ -65,28 +43,6 @@ fn teach(server: &Server, client: &Client) {
         assert!(rival.lock("the scripts").try_lock().unwrap().is_none());
         guard.unlock().unwrap();
     }
-}
-
-/// Waits until this number of the client's threads wait, and are subscribed.
-fn wait_for_waiters(server: &Server, client: &Client, name: &str, count: usize) {
-    wait_until("the threads wait", LIMIT, || client.stats().waiters == count);
-    wait_until("they listen", LIMIT, || listeners(server, name) > 0);
-}
-
-/// Waits until the first thread that waits for a lock has been refused twice, before it listened
-/// and after. From then on it is up to a message or to the poll bound. `before` counts the scripts
-/// before it began.
-fn wait_for_the_head(server: &Server, client: &Client, name: &str, before: u64) {
-    wait_for_waiters(server, client, name, 1);
-    wait_until("it was refused twice", LIMIT, || scripts(server) >= before + 2);
-}
-
-/// Waits for a lock, and releases it at once. Answers when it was owned.
-fn take(client: &Client, name: &str) -> Instant {
-    let guard = client.lock(name).lock().unwrap();
-    let owned_at = now();
-    guard.unlock().unwrap();
-    owned_at
 }
 
 fn middle(mut measured: Vec<Duration>) -> Duration {
@@ -189,57 +145,6 @@ fn a_lost_message_costs_at_most_the_poll_bound() {
         guard.unlock().unwrap();
         let delay = waiting.join().unwrap().saturating_duration_since(released_at);
         assert!(delay < POLL_BOUND + IN_TIME, "{delay:?}");
-    });
-}
-
-#[test]
-fn a_release_while_the_subscription_is_broken_costs_at_most_the_poll_bound() {
-    let server = Server::start();
-    let (holder, waiter) = (connect(&server), connect(&server));
-    for _ in 0..3 {
-        let guard = holder.lock("a").lock().unwrap();
-        let before = scripts(&server);
-        thread::scope(|scope| {
-            let waiting = start(scope, || take(&waiter, "a"));
-            wait_for_the_head(&server, &waiter, "a", before);
-            server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-            let released_at = now();
-            guard.unlock().unwrap();
-            let delay = waiting.join().unwrap().saturating_duration_since(released_at);
-            assert!(delay < POLL_BOUND + IN_TIME, "{delay:?}");
-        });
-    }
-}
-
-#[test]
-fn a_release_before_the_subscription_is_noticed_when_it_is_confirmed() {
-    let server = Server::start();
-    let proxy = Proxy::start(server.address());
-    let (holder, waiter) = (connect(&server), without_polls(&proxy.url()));
-    let guard = holder.lock("a").lock().unwrap();
-    let aim = proxy.on(|request| request.name() == "SUBSCRIBE", Fault::HoldRequest);
-    thread::scope(|scope| {
-        let waiting = start(scope, || take(&waiter, "a"));
-        aim.wait_for_hit(LIMIT);
-        guard.unlock().unwrap();
-        aim.deliver();
-        ended(&waiter, waiting);
-    });
-}
-
-#[test]
-fn a_release_after_the_subscription_broke_wakes_the_waiter() {
-    let server = Server::start();
-    let (holder, waiter) = (connect(&server), without_polls(&server.url()));
-    let guard = holder.lock("a").lock().unwrap();
-    thread::scope(|scope| {
-        let waiting = start(scope, || take(&waiter, "a"));
-        wait_for_waiters(&server, &waiter, "a", 1);
-        server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-        wait_until("there is no subscriber", LIMIT, || listeners(&server, "a") == 0);
-        wait_until("it is subscribed again", LIMIT, || listeners(&server, "a") == 1);
-        guard.unlock().unwrap();
-        ended(&waiter, waiting);
     });
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::model::settings::ReplicaAcks;
-use crate::ops::value::{ServerTime, Value};
+use crate::ops::value::{FromReply as _, ServerTime, Value};
 use crate::ops::{AnyOperation, Operation};
 use crate::store::failure::Failure;
 use crate::store::listener::Listener;
@@ -287,11 +287,10 @@ impl Node {
         let send_body = script.is_some_and(|script| !connection.knows(script));
         let packed = pack(operation, not_after, send_body, self.server.channels);
         let (server, on) = (Arc::clone(&self.server), Arc::downgrade(&connection));
-        let own = Arc::clone(operation);
         let handler = move |reply: Result<Value, Broken>| {
             on_reply(match reply {
                 Ok(reply) => {
-                    let server_time = Operation::server_time(&*own, &reply);
+                    let server_time = O::Reply::server_time(&reply);
                     let reply = detached_reply(&server, &on, server_time, sent_at, reply);
                     if let (Some(script), Some(on)) = (script, on.upgrade()) {
                         on.set_known(script, reply.is_ok());
