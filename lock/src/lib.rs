@@ -65,6 +65,8 @@
 //! Keys, messages and the watchdog are Redisson's. The arithmetic of leases is Gray and Cheriton's
 //! (Leases, 1989), and fencing is Martin Kleppmann's (How to do distributed locking, 2016).
 
+// Comments cite sections of DESIGN.md, which is in the repository: `(DESIGN: forks)`.
+
 mod client;
 mod error;
 mod events;

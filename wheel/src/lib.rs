@@ -77,6 +77,8 @@
 
 extern crate alloc;
 
+// Comments cite sections of DESIGN.md, which is in the repository: `(DESIGN: buckets)`.
+
 #[cfg(feature = "std")]
 mod driver;
 mod error;

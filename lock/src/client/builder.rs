@@ -308,7 +308,7 @@ impl ClientBuilder {
 
     /// The maximum of holds that one script renews: normally `keys`, and `keys_behind` when more
     /// than forty such scripts are due at once, as after an outage. 25 and 100 unless set; at least
-    /// 1 and at most 1000.
+    /// 1 and at most 1000, and `keys_behind` not less than `keys`.
     ///
     /// The server does nothing else while a script runs. A larger number costs server and client
     /// less in total, but delays other callers for longer.

@@ -14,7 +14,7 @@ use crate::model::kind::Kind;
 /// How many labels of a client are told apart. All further ones are counted as [`OTHER`].
 const MAX_LABELS: u8 = 64;
 
-/// The label of what has one more than are told apart.
+/// What is counted under it has a label beyond the limit.
 const OTHER: &str = "other";
 
 /// What is acquired.

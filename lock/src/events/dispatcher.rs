@@ -113,24 +113,33 @@ impl EventDispatcher {
 
     /// The server's setup endangers locks, or delays waiters.
     pub(crate) fn warn(&self, warning: Warning) {
-        {
-            let mut warnings = self.shared.warnings.lock();
-            if !warnings.contains(&warning) {
-                if warnings.len() >= MAX_WARNINGS {
-                    drop(warnings.pop_front());
-                }
-                warnings.push_back(warning.clone());
-            }
-        }
-        if tracing::ON || self.shared.callbacks.warning.is_some() {
-            self.shared.push(Report::Warning(warning));
-        }
+        self.note(&warning);
+        self.report_warning(warning);
     }
 
     /// The same, unless the warning is among the kept ones.
     pub(crate) fn warn_once(&self, warning: Warning) {
-        if !self.shared.warnings.lock().contains(&warning) {
-            self.warn(warning);
+        if self.note(&warning) {
+            self.report_warning(warning);
+        }
+    }
+
+    /// Keeps a warning. False if it is among the kept ones already.
+    fn note(&self, warning: &Warning) -> bool {
+        let mut warnings = self.shared.warnings.lock();
+        if warnings.contains(warning) {
+            return false;
+        }
+        if warnings.len() >= MAX_WARNINGS {
+            drop(warnings.pop_front());
+        }
+        warnings.push_back(warning.clone());
+        true
+    }
+
+    fn report_warning(&self, warning: Warning) {
+        if tracing::ON || self.shared.callbacks.warning.is_some() {
+            self.shared.push(Report::Warning(warning));
         }
     }
 

@@ -124,11 +124,10 @@ impl Hold {
         own != (None, None) && own == holder(other)
     }
 
-    /// Gives it to another acquire of this client, with a guard to come, in place of its last
-    /// guard: `thread` is the holder from `now` on, or `None`, the thread that gets it. What
-    /// belongs to the hold stays: owner, validity, renewals, what the server may still do for it
-    /// (DESIGN: hand-over). Only if another may have it without a word to the server, and at most
-    /// `limit` times.
+    /// Gives it to another acquire of this client, in place of its last guard. `thread` is the
+    /// holder from `now` on; with `None` it is the thread that takes it. What belongs to the hold
+    /// stays: owner, validity, renewals, what the server may still do for it (DESIGN: hand-over).
+    /// Only if another may have it without a word to the server, and at most `limit` times.
     ///
     /// Returned are the listeners of the last holder, to be dropped with nothing locked.
     pub(crate) fn hand_over(

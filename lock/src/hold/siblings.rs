@@ -30,7 +30,7 @@ impl Entry {
 }
 
 impl Siblings {
-    /// Adds an acquire of a named owner. No other acquire at the same time has the same holder.
+    /// Adds an acquire, if its holder is a named owner: of all others, one thread alone acquires.
     pub(crate) fn begin(
         &self,
         name: &LockName,

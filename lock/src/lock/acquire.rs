@@ -123,13 +123,14 @@ fn acquire_since(
 
     // 2. Without a wait: one try.
     if !wait.waits {
-        let policy = core.policy_at(now, wait, spec.retries);
+        let of_try = core.policy_at(now, wait, spec.retries);
         let mut attempt =
-            acquire.attempt(&policy, now).map_err(|error| core.or_shut_down(error))?;
+            acquire.attempt(&of_try, now).map_err(|error| core.or_shut_down(error))?;
         if let (Attempt::Busy(..), Some(siblings)) = (&attempt, &siblings) {
             // The holder may be another thread of the same owner.
-            wait_for_siblings(core, siblings, &policy);
-            attempt = acquire.check_siblings(|| policy)?;
+            wait_for_siblings(core, siblings, &of_try);
+            attempt =
+                acquire.check_siblings(|| of_try).map_err(|error| core.or_shut_down(error))?;
         }
         return match attempt {
             Attempt::Granted(guard, _) => Ok(Some(guard)),
@@ -149,7 +150,7 @@ fn acquire_since(
                 // If it was lost, that is reported.
                 drop(RawGuard::new(Arc::clone(core), hold, true).defer_release());
             }
-            WaitAction::AskServer => match acquire.attempt_anew(core.now()) {
+            WaitAction::AskServer => match acquire.next_attempt(core.now()) {
                 Ok(Attempt::Granted(guard, hint)) => {
                     waiter.granted(hint);
                     return Ok(Some(guard));
@@ -157,11 +158,11 @@ fn acquire_since(
                 Ok(Attempt::Busy(busy, hint)) => waiter.refused(busy, hint),
                 Err(error) => return core.end_of_wait(waiter.failed(error), &name),
             },
-            WaitAction::CheckSiblings => {
-                if let Attempt::Granted(guard, _) = acquire.check_siblings(policy)? {
-                    return Ok(Some(guard));
-                }
-            }
+            WaitAction::CheckSiblings => match acquire.check_siblings(policy) {
+                Ok(Attempt::Granted(guard, _)) => return Ok(Some(guard)),
+                Ok(Attempt::Busy(..)) => {}
+                Err(error) => return core.end_of_wait(waiter.failed(error), &name),
+            },
             WaitAction::End(end) => return core.end_of_wait(end, &name),
         }
     }
@@ -208,7 +209,7 @@ struct LockAcquire<'a> {
     min_hold: Option<Lease>,
     id: HoldId,
     mode: WaitMode,
-    /// When the red lock was acquired of which it is a missing member.
+    /// If it is a missing member of a red lock: when that was acquired.
     held_since: Option<Instant>,
     /// The owner of the write hold under which it reads.
     enclosing_write_hold: Option<Owner>,
@@ -352,7 +353,7 @@ impl LockAcquire<'_> {
     /// Asks the server once, `now`. After a refusal it asks for a new owner, whose number says when
     /// it asked, unless the owner is in a queue on the server or an earlier attempt may still be
     /// granted.
-    fn attempt_anew(&mut self, now: Instant) -> Result<Attempt<RawGuard>, Error> {
+    fn next_attempt(&mut self, now: Instant) -> Result<Attempt<RawGuard>, Error> {
         let is_queued = self.mode == WaitMode::Queued;
         let is_free = may_draw_anew(self.answered, is_queued, self.late_copy_deadline);
         if is_free && !self.must_roll_back {
@@ -384,10 +385,10 @@ impl LockAcquire<'_> {
 
         // The call. If a release of this client was under way when it was sent, a refusal may have
         // met that hold and says nothing: it asks once more.
-        let sent_at = core.watchdog.releases().logical_time();
+        let logical_sent_at = core.watchdog.releases().logical_time();
         let mut answer = self.call(&request, policy, now)?;
         if matches!(answer.reply, Acquired::Busy(_))
-            && core.wait_for_own_releases(&self.id.name, sent_at, self.wait, policy)
+            && core.wait_for_own_releases(&self.id.name, logical_sent_at, self.wait, policy)
         {
             let now = core.now();
             answer = self.call(&request, &policy.of_last_try(now), now)?;

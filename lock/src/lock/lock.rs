@@ -180,7 +180,7 @@ impl<G: Guard> Lock<G> {
     pub fn lock(&self) -> Result<G, Error> {
         match self.try_lock_with(Wait::forever())? {
             Some(guard) => Ok(guard),
-            // It does not end by time.
+            // Such a wait has no deadline, so a cancellation ended it.
             None => Err(Error::Cancelled { name: self.name() }),
         }
     }

@@ -145,7 +145,7 @@ impl Owner {
     }
 }
 
-/// What a text says that is an owner of this library.
+/// What is known from the text of an owner of this library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OwnerText<'a> {
     /// The client's identity.

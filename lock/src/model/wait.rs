@@ -21,8 +21,9 @@ use crate::model::sync::{Parker, is_cancelled, park};
 /// none asks. If the server has answered none of them by then, and none had the lock, each gets an
 /// error, mostly [`Error::Unreachable`](crate::Error::Unreachable) or
 /// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown), which are
-/// [retryable](crate::Error::is_retryable). The call waits for the server at most 10 ms beyond the
-/// limit.
+/// [retryable](crate::Error::is_retryable). So does a call whose own last try is not answered by
+/// then: it may have been granted, and is released in the background. The call waits for the
+/// server at most 10 ms beyond the limit.
 ///
 /// ```
 /// use std::time::Duration;

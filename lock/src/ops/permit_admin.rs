@@ -79,7 +79,7 @@ impl Operation for CountPermits {
     }
 }
 
-/// Sets the number of all permits, free and taken.
+/// Sets the number of all permits, free and taken, of a semaphore whose permits have ids.
 #[derive(Clone, Debug)]
 pub(crate) struct SetPermits {
     count: CountPermits,

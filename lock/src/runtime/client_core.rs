@@ -308,7 +308,7 @@ impl ClientCore {
         call(&self.store, &*self.clock, operation, policy, now)
     }
 
-    /// How long one try of a wait is sent again that begins `now`: until the end of the wait, its
+    /// For how long a try that begins `now` is sent again: until the end of the wait, its
     /// cancellation or a shutdown, and for [`Settings::retry_timeout`] at most.
     pub(crate) fn policy_at<'a>(
         &'a self,
@@ -329,7 +329,7 @@ impl ClientCore {
         }
     }
 
-    /// An acquire of `name` was refused that was sent at `sent_at`. It may have met a hold that a
+    /// An acquire of `name` that was sent at `sent_at` was refused. It may have met a hold that a
     /// release of this client was about to end (DESIGN: unread releases). Waits until those that
     /// had begun are settled, within the time of the call, and returns whether there was one: then
     /// the refusal says nothing. Never for a waiter: the release wakes it, and asking twice would

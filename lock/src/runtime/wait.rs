@@ -56,7 +56,7 @@ pub(crate) enum WaitAction {
     End(WaitEnd),
 }
 
-/// How a wait ended that was granted nothing.
+/// How a wait without a grant ended.
 #[derive(Debug)]
 pub(crate) enum WaitEnd {
     /// The server has said since the wait began that another owner holds it or is ahead in the

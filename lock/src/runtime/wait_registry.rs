@@ -230,7 +230,7 @@ impl Channels {
         of.queue.join_trying(JoinMode::of(mode), since);
     }
 
-    /// The lone waiter is that no longer. If it `stays`, it is put into its queue. Returns whether
+    /// The lone waiter ends its first try. If it `stays`, it is put into its queue. Returns whether
     /// it is there.
     pub(crate) fn end_lone(&mut self, stays: bool) -> bool {
         if stays {

@@ -139,8 +139,8 @@ impl Store {
     }
 
     /// Sends one operation once and does not wait for its reply, which `on_reply` gets: before this
-    /// returns, or on the thread that reads it later, with nothing locked. A failure means that it
-    /// was not sent, and `on_reply` is dropped; so does [`SentDetached::MustWait`]. It returns
+    /// returns, or on the thread that reads it later, with nothing locked. After a failure and
+    /// after [`SentDetached::MustWait`] it was not sent, and `on_reply` is dropped. It returns
     /// within `timeout`. See [`Node::send_detached`].
     pub(crate) fn send_detached<R: FromReply + 'static>(
         &self,

@@ -51,8 +51,7 @@ pub(crate) type Batch = Vec<Due>;
 
 /// Full scripts in flight when there is a backlog.
 const BACKLOG_WINDOW: usize = 10;
-/// Full scripts that are sent together otherwise, when all before them are answered: another client
-/// waits for one of them.
+/// Full scripts in flight otherwise: another client waits for one of them at most.
 const WINDOW: usize = 1;
 /// More scripts than this are a backlog: a turn of a hundred thousand holds has twenty.
 const BACKLOG: usize = 40;

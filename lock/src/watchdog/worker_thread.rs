@@ -95,8 +95,7 @@ fn turn(
     let keys = if is_backlog { settings.renewal_keys_behind } else { settings.renewal_keys };
     let batches = in_batches(&context.store, due, keys);
     // A server runs all that it has received from one client before it serves the next. So while
-    // there is time, only a few scripts go together, with the commands of other clients in between.
-    // Sending one after the other would wake both sides for each.
+    // there is time, one script is in flight, and the commands of other clients run in between.
     let mut window = SendWindow::new(batches.iter().map(Batch::len), keys);
     if is_backlog || window.time_for(batches.len(), state.round_trip.mean()) > settings.tick {
         window.widen();

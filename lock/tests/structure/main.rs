@@ -7,6 +7,7 @@ mod source;
 mod vocabulary;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use source::Module;
@@ -463,11 +464,20 @@ fn every_file_opens_with_its_idea_and_leaves_nothing_unfinished() {
 
 #[test]
 fn comments_have_at_most_a_hundred_columns() {
+    let mut files: Vec<_> = source::modules(&root())
+        .into_values()
+        .map(|module| (module.path, "//", module.text))
+        .collect();
+    let scripts = fs::read_dir(root().join("ops/scripts")).unwrap();
+    for path in scripts.map(|script| script.unwrap().path()) {
+        let text = fs::read_to_string(&path).unwrap();
+        files.push((path, "--", text));
+    }
     let mut wrong = Vec::new();
-    for module in source::modules(&root()).values() {
-        for (number, line) in module.text.lines().enumerate() {
-            if line.trim_start().starts_with("//") && line.chars().count() > 100 {
-                wrong.push(format!("{}:{}", module.path.display(), number + 1));
+    for (path, mark, text) in &files {
+        for (number, line) in text.lines().enumerate() {
+            if line.trim_start().starts_with(mark) && line.chars().count() > 100 {
+                wrong.push(format!("{}:{}", path.display(), number + 1));
             }
         }
     }

@@ -1,5 +1,5 @@
-//! A simulation: clients as users have them, with their threads and connections, on a network,
-//! servers and a time that are simulated (DESIGN: simulation).
+//! For tests only. A simulation: clients as users have them, with their threads and connections, on
+//! a network, servers and a time that are simulated (DESIGN: simulation).
 //!
 //! A seed decides the order of the threads, how long each message takes and what goes wrong.
 //! Whatever it is: two threads never hold the lock, every wait ends in its time, nobody sleeps

@@ -243,7 +243,7 @@ impl CheckedLock {
     }
 
     /// The first waiter waits no longer.
-    pub(crate) fn leave_line(&self, state: &mut State, client: u8) {
+    pub(crate) fn leave_queue(&self, state: &mut State, client: u8) {
         let own = &mut state.clients[usize::from(client)];
         own.waiting -= 1;
         if own.hold.is_some_and(|hold| hold.is_given) {

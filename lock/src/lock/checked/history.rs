@@ -38,7 +38,7 @@ pub(crate) fn sentence(
 
 /// Whether the client itself ends its hold.
 fn is_an_end(step: Step) -> bool {
-    matches!(step, Step::Release(_) | Step::Crash(_) | Step::TakeOver(_) | Step::LeaveLine(_))
+    matches!(step, Step::Release(_) | Step::Crash(_) | Step::TakeOver(_) | Step::LeaveQueue(_))
 }
 
 fn name(client: u8) -> char {
@@ -82,7 +82,7 @@ fn what_happens(state: &State, step: Step) -> String {
         Step::Release(client) => format!("{} drops its guard", name(client)),
         Step::Wait(client) => format!("another thread of {} waits", name(client)),
         Step::TakeOver(client) => format!("{}'s next thread looks at its hold", name(client)),
-        Step::LeaveLine(client) => format!("{}'s first waiter leaves", name(client)),
+        Step::LeaveQueue(client) => format!("{}'s first waiter leaves", name(client)),
         Step::SeeEnd(client) => format!("{} notices that its hold is over", name(client)),
         Step::SendRelease(client, place) => {
             let queued = own(client).releases[usize::from(place)];

@@ -1,6 +1,6 @@
-//! The locks as models that a machine searches: every order of events within limits, with the
-//! library's own rules for the clients and its own operations as the server (DESIGN: checked
-//! model).
+//! For tests only. The locks as models that a machine searches: every order of events within
+//! limits, with the library's own rules for the clients and its own operations as the server
+//! (DESIGN: checked model).
 
 pub(crate) mod checked_lock;
 pub(crate) mod clients;

@@ -90,7 +90,7 @@ impl Model for CheckedLock {
                     steps.push(Step::TakeOver(client));
                 }
                 if own.waiting > 0 {
-                    steps.push(Step::LeaveLine(client));
+                    steps.push(Step::LeaveQueue(client));
                 }
             }
             if limits.fails_over && state.replica.is_none() && !own.has_moved {
@@ -164,7 +164,7 @@ impl Model for CheckedLock {
                 own.waited += 1;
             }
             Step::TakeOver(client) => self.take_over(&mut after, client)?,
-            Step::LeaveLine(client) => self.leave_line(&mut after, client),
+            Step::LeaveQueue(client) => self.leave_queue(&mut after, client),
             Step::SeeEnd(client) => self.lose(&mut after, client, LostReason::Paused),
             Step::SendRelease(client, place) => {
                 let place = &mut after.clients[usize::from(client)].releases[usize::from(place)];

@@ -241,7 +241,7 @@ pub(crate) enum Step {
     /// Another thread of the client waits for its hold; is given it and looks; waits no longer.
     Wait(u8),
     TakeOver(u8),
-    LeaveLine(u8),
+    LeaveQueue(u8),
     SeeEnd(u8),
     SendRelease(u8, u8),
     BeginWrite(u8),

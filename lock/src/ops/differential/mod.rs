@@ -1,5 +1,5 @@
-//! Every operation against its script: random histories run in memory and on a real server, and
-//! each reply, each message and what is stored in the end must be the same.
+//! For tests only. Every operation against its script: random histories run in memory and on a real
+//! server, and each reply, each message and what is stored in the end must be the same.
 
 pub(crate) mod fair;
 pub(crate) mod fenced;

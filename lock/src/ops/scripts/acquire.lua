@@ -1,13 +1,16 @@
--- Takes a free lock for an owner, or takes it again for the same owner, as a request sent twice does.
+-- Takes a free lock for an owner, or takes it again for the same owner, as a request sent twice
+-- does.
 --
 -- KEYS[1]  the lock
 -- ARGV[1]  not after, by the server's clock, in ms
 -- ARGV[2]  owner
 -- ARGV[3]  lease, in ms
 --
--- Answers nil: taken. A number: busy, time to live in ms, -1 for none. {'LATE', now}: arrived too late, did nothing.
+-- Answers nil: taken. A number: busy, time to live in ms, -1 for none. {'LATE', now}: arrived too
+-- late, did nothing.
 --
--- Atomic: Redis runs one script at a time. The count is written, never incremented. The time to live never shrinks.
+-- Atomic: Redis runs one script at a time. The count is written, never incremented. The time to
+-- live never shrinks.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now > tonumber(ARGV[1]) then

@@ -9,8 +9,8 @@
 --
 -- Answers 1: written. {'LATE', now}: arrived too late, did nothing.
 --
--- Atomic: Redis runs one script at a time. Sent twice, it writes the same, except that the start is later by the time
--- between both.
+-- Atomic: Redis runs one script at a time. Sent twice, it writes the same, except that the start is
+-- later by the time between both.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now > tonumber(ARGV[1]) then

@@ -5,10 +5,11 @@
 -- ARGV[1]  not after, by the server's clock, in ms
 -- ARGV[2]  owner
 --
--- Answers {token}, or nil: the owner holds nothing here. {'LATE', now}: arrived too late, did nothing.
+-- Answers {token}, or nil: the owner holds nothing here. {'LATE', now}: arrived too late, did
+-- nothing.
 --
--- Atomic: Redis runs one script at a time. Sent twice, it draws two, and the larger counts. The token's rule is that of
--- fenced_acquire.lua.
+-- Atomic: Redis runs one script at a time. Sent twice, it draws two, and the larger counts. The
+-- token's rule is that of fenced_acquire.lua.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now > tonumber(ARGV[1]) then

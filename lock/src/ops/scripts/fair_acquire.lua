@@ -1,5 +1,5 @@
--- Takes a fair lock for an owner if it is free and the owner's turn. If not, and the owner waits, enters the queue or
--- renews the liveness deadline.
+-- Takes a fair lock for an owner if it is free and the owner's turn. If not, and the owner waits,
+-- enters the queue or renews the liveness deadline.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  the queue: a list of owners, the next one first
@@ -14,15 +14,17 @@
 -- ARGV[7]  of the others
 -- ARGV[8]  message
 -- ARGV[9]  the command that publishes
--- ARGV[10] what a thread of Redisson subtracts from the deadlines behind it when its turn comes, in ms
+-- ARGV[10] what a thread of Redisson subtracts from the deadlines behind it when its turn comes, in
+--          ms
 --
--- Answers nil: taken. A number: not its turn, the time to sleep in ms, at least 1; for an owner that does not wait,
--- any number. {'LATE', now}: arrived too late, did nothing.
+-- Answers nil: taken. A number: not its turn, the time to sleep in ms, at least 1; for an owner
+-- that does not wait, any number. {'LATE', now}: arrived too late, did nothing.
 --
--- Atomic: Redis runs one script at a time. Sent twice, it takes or queues once. List and set change together; an owner
--- in one only is repaired. Each key is read before the first write, so a wrong type is an error that changes nothing. A
--- server that is out of memory refuses a new owner, whose first write is HSET or RPUSH, unless dead waiters make room.
--- It accepts waiters that renew their deadline or take the lock: their first write is ZREM.
+-- Atomic: Redis runs one script at a time. Sent twice, it takes or queues once. List and set change
+-- together; an owner in one only is repaired. Each key is read before the first write, so a wrong
+-- type is an error that changes nothing. A server that is out of memory refuses a new owner, whose
+-- first write is HSET or RPUSH, unless dead waiters make room. It accepts waiters that renew their
+-- deadline or take the lock: their first write is ZREM.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now > tonumber(ARGV[1]) then
@@ -30,7 +32,8 @@ if now > tonumber(ARGV[1]) then
 end
 local owner, lease, liveness = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5])
 local near, far = tonumber(ARGV[6]), tonumber(ARGV[7])
--- Waiters of this library renew their deadlines. Redisson's do not, and have a UUID of another version.
+-- Waiters of this library renew their deadlines. Redisson's do not, and have a UUID of another
+-- version.
 local function is_ours(other)
   return string.sub(other, 15, 15) == '8'
 end
@@ -45,8 +48,9 @@ local head = redis.call('lindex', KEYS[2], 0)
 while head and head ~= owner do
   local deadline = tonumber(redis.call('zscore', KEYS[3], head) or 0)
   if deadline > now then
-    -- A head of ours has no waiter ahead that would subtract anything. If its deadline is too late, a waiter that left
-    -- subtracted less than expected, or died: all deadlines behind are too late by that much.
+    -- A head of ours has no waiter ahead that would subtract anything. If its deadline is too late,
+    -- a waiter that left subtracted less than expected, or died: all deadlines behind are too late
+    -- by that much.
     local less = is_ours(head) and deadline - (now + liveness) or 0
     if less > 0 then
       for _, other in ipairs(redis.call('lrange', KEYS[2], 0, -1)) do
@@ -74,7 +78,8 @@ if redis.call('exists', KEYS[1]) == 0 then
     end
     local strays = following and 0 or redis.call('zcard', KEYS[3])
     if following and lease < far then
-      -- A lease that expires wakes no waiter. A short one may expire before the next waiter's own attempt.
+      -- A lease that expires wakes no waiter. A short one may expire before the next waiter's own
+      -- attempt.
       redis.call(ARGV[9], KEYS[4] .. ':' .. following, ARGV[8])
     end
     redis.call('hset', KEYS[1], owner, 1)
@@ -97,8 +102,9 @@ local place = redis.call('lpos', KEYS[2], owner)
 local before = place ~= 0 and redis.call('lindex', KEYS[2], place and place - 1 or -1)
 local until_then = before and tonumber(redis.call('zscore', KEYS[3], before) or 0)
 local deadline = now + liveness
--- Each thread of Redisson ahead will subtract its wait from this deadline, perhaps all of them before the next attempt.
--- If a waiter of ours ahead has asked lately and has the usual deadline, there is none.
+-- Each thread of Redisson ahead will subtract its wait from this deadline, perhaps all of them
+-- before the next attempt. If a waiter of ours ahead has asked lately and has the usual deadline,
+-- there is none.
 if before
   and not (is_ours(before) and until_then <= deadline and until_then > deadline - 2 * far and own <= deadline)
 then
@@ -123,8 +129,8 @@ if place == 0 then
   local left = redis.call('pttl', KEYS[1])
   return left < 0 and near or math.max(1, math.min(left, near))
 end
--- The second waiter asks as often as the first. Every waiter asks when the one ahead counts as dead: perhaps all ahead
--- are.
+-- The second waiter asks as often as the first. Every waiter asks when the one ahead counts as
+-- dead: perhaps all ahead are.
 local longest = place == 1 and near or far
 local left = until_then - now
 return left > 0 and math.min(left + 1, longest) or longest

@@ -1,5 +1,5 @@
--- Removes an owner from a fair lock, whether it holds the lock or waits, and wakes the next waiter. A release by another
--- owner does only the latter.
+-- Removes an owner from a fair lock, whether it holds the lock or waits, and wakes the next waiter.
+-- A release by another owner does only the latter.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  the queue: a list of owners, the next one first
@@ -9,13 +9,13 @@
 -- ARGV[2]  message
 -- ARGV[3]  the command that publishes
 --
--- Answers {1, now}: the hold is ended. {0, now}: there is no such key. {-1, now}: it is another owner's, or not a lock.
--- `now` is the server's clock in ms: an owner whose acquire may still be on its way releases until `now` is past that
--- acquire's not-after.
+-- Answers {1, now}: the hold is ended. {0, now}: there is no such key. {-1, now}: it is another
+-- owner's, or not a lock. `now` is the server's clock in ms: an owner whose acquire may still be on
+-- its way releases until `now` is past that acquire's not-after.
 --
--- Atomic: Redis runs one script at a time. It needs no not-after: an owner is never used again. The first write is DEL,
--- ZREM or LREM, which are allowed on a server that is out of memory. If list or set hold other data, they
--- stay, and the hold ends all the same.
+-- Atomic: Redis runs one script at a time. It needs no not-after: an owner is never used again. The
+-- first write is DEL, ZREM or LREM, which are allowed on a server that is out of memory. If list or
+-- set hold other data, they stay, and the hold ends all the same.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local owner = ARGV[1]

@@ -1,5 +1,5 @@
--- Takes a free lock for an owner, with a fencing token that is larger than every one before. For an owner that has it
--- already, as when a request is sent twice, it answers the same token again.
+-- Takes a free lock for an owner, with a fencing token that is larger than every one before. For an
+-- owner that has it already, as when a request is sent twice, it answers the same token again.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  the counter of tokens
@@ -7,11 +7,11 @@
 -- ARGV[2]  owner
 -- ARGV[3]  lease, in ms
 --
--- Answers {token}: taken. A number: busy, time to live in ms, -1 for none. {'LATE', now}: arrived too late, did nothing.
--- The token is a text: it may have more digits than a number of Lua's keeps.
+-- Answers {token}: taken. A number: busy, time to live in ms, -1 for none. {'LATE', now}: arrived
+-- too late, did nothing. The token is a text: it may have more digits than a number of Lua's keeps.
 --
--- Atomic: Redis runs one script at a time. A token is at least the server's clock in microseconds, so that tokens grow
--- also when a server has lost its counter. The counter outlives every lock.
+-- Atomic: Redis runs one script at a time. A token is at least the server's clock in microseconds,
+-- so that tokens grow also when a server has lost its counter. The counter outlives every lock.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now > tonumber(ARGV[1]) then

@@ -9,11 +9,13 @@
 -- ARGV[4]  the call's number in its sequence
 -- ARGV[5]  how long to remember the call, in ms
 --
--- Answers 1: there was a hold. 0: there was none. {'LATE', now}: arrived too late, or after the next call of its
--- sequence, and did nothing. A key that is not a hash holds other data: an error, and it stays.
+-- Answers 1: there was a hold. 0: there was none. {'LATE', now}: arrived too late, or after the
+-- next call of its sequence, and did nothing. A key that is not a hash holds other data: an error,
+-- and it stays.
 --
--- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last call, so a copy does
--- not end a later hold. A copy that arrives after the record expired is refused.
+-- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last
+-- call, so a copy does not end a later hold. A copy that arrives after the record expired is
+-- refused.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local last, known = string.match(redis.call('get', KEYS[3]) or '', '^(%d+) (-?%d+)$')

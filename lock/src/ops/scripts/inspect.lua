@@ -7,12 +7,14 @@
 -- ARGV[1]  the most owners to return
 -- ARGV[i]  a channel on which waiters are woken, from 2 on
 --
--- Answers {type, lives, mode, owners, count, text, queue, fenced, leases, subscribers}. lives: in ms, as PTTL says.
--- mode: of a read-write lock, else ''. owners: each with its hold count. count: how many owners there are, -1 if it is
--- not a hash of owners. text: an owner or a number, else ''. queue: of owners. fenced, leases: whether that key exists.
--- subscribers: how many each channel has on this server, -1 if the server does not say.
+-- Answers {type, lives, mode, owners, count, text, queue, fenced, leases, subscribers}. lives: in
+-- ms, as PTTL says. mode: of a read-write lock, else ''. owners: each with its hold count. count:
+-- how many owners there are, -1 if it is not a hash of owners. text: an owner or a number, else ''.
+-- queue: of owners. fenced, leases: whether that key exists. subscribers: how many each channel has
+-- on this server, -1 if the server does not say.
 --
--- Atomic: Redis runs one script at a time. It changes nothing. Of another program's data only the type is returned.
+-- Atomic: Redis runs one script at a time. It changes nothing. Of another program's data only the
+-- type is returned.
 local most = tonumber(ARGV[1])
 local kind = redis.call('type', KEYS[1])['ok']
 local lives = redis.call('pttl', KEYS[1])

@@ -1,5 +1,5 @@
--- Ends a hold, whatever its count, whose key stays for a while, and wakes a waiter, which reads how long. A command of
--- another owner changes nothing.
+-- Ends a hold, whatever its count, whose key stays for a while, and wakes a waiter, which reads how
+-- long. A command of another owner changes nothing.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  the queue of a fair lock; none for others
@@ -10,12 +10,13 @@
 -- ARGV[5]  message
 -- ARGV[6]  its channel; of a fair lock, the first in the queue has its owner as a suffix
 --
--- Answers {1, now}: ended, now or by an earlier copy. {0, now}: there is no such key. {-1, now}: it is another owner's,
--- or not a lock. `now` is the server's clock in ms.
+-- Answers {1, now}: ended, now or by an earlier copy. {0, now}: there is no such key. {-1, now}: it
+-- is another owner's, or not a lock. `now` is the server's clock in ms.
 --
--- Atomic: Redis runs one script at a time. It needs no not-after: an owner is never used again, and a copy finds the
--- key under the other owner. The first write is PEXPIRE, which is allowed on a server that is out of memory, and after a
--- script's first write HSET is too. The channel is no key, as in the release. A queue that holds other data stays.
+-- Atomic: Redis runs one script at a time. It needs no not-after: an owner is never used again, and
+-- a copy finds the key under the other owner. The first write is PEXPIRE, which is allowed on a
+-- server that is out of memory, and after a script's first write HSET is too. The channel is no
+-- key, as in the release. A queue that holds other data stays.
 local answer = 0
 local kept = ARGV[1] .. ARGV[2]
 if redis.pcall('hexists', KEYS[1], ARGV[1]) == 1 then

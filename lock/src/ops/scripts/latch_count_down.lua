@@ -8,13 +8,13 @@
 -- ARGV[4]  the command that publishes
 -- ARGV[5]  its channel
 --
--- Answers 1: counted. 0: there was nothing to count. {'LATE', now}: arrived too late, or after the next call of its
--- sequence, and did nothing. A key that is no number is an error, and it stays.
+-- Answers 1: counted. 0: there was nothing to count. {'LATE', now}: arrived too late, or after the
+-- next call of its sequence, and did nothing. A key that is no number is an error, and it stays.
 --
--- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last call, so a copy
--- counts nothing. The message 0 opens Redisson's gate. The channel is no key: Redisson's name for it may be of another
--- slot. The first write is PEXPIRE: it is allowed on a server that is out of memory, DECR is not, and after a script's
--- first write all are.
+-- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last
+-- call, so a copy counts nothing. The message 0 opens Redisson's gate. The channel is no key:
+-- Redisson's name for it may be of another slot. The first write is PEXPIRE: it is allowed on a
+-- server that is out of memory, DECR is not, and after a script's first write all are.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local last, known = string.match(redis.call('get', KEYS[2]) or '', '^(%d+) (-?%d+)$')

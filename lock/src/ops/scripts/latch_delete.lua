@@ -8,13 +8,14 @@
 -- ARGV[4]  the command that publishes
 -- ARGV[5]  its channel
 --
--- Answers 1: deleted. 0: there was none. {'LATE', now}: arrived too late, or after the next call of its sequence, and
--- did nothing. A key that is no number is an error, and it stays.
+-- Answers 1: deleted. 0: there was none. {'LATE', now}: arrived too late, or after the next call of
+-- its sequence, and did nothing. A key that is no number is an error, and it stays.
 --
--- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last call, so a copy does
--- not delete the next latch of that name. The message is 0, which opens Redisson's gate; Redisson itself sends 1,
--- which closes it, and its waiters hang. The first write is DEL, which is allowed on a server that is out of memory,
--- and after a script's first write the others are too.
+-- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last
+-- call, so a copy does not delete the next latch of that name. The message is 0, which opens
+-- Redisson's gate; Redisson itself sends 1, which closes it, and its waiters hang. The first write
+-- is DEL, which is allowed on a server that is out of memory, and after a script's first write the
+-- others are too.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local last, known = string.match(redis.call('get', KEYS[2]) or '', '^(%d+) (-?%d+)$')

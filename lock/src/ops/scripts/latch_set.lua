@@ -9,11 +9,12 @@
 -- ARGV[5]  the command that publishes
 -- ARGV[6]  its channel
 --
--- Answers 1: set. 0: it has a count. {'LATE', now}: arrived too late, or after the next call of its sequence, and did
--- nothing. A key that is no number is an error, and it stays.
+-- Answers 1: set. 0: it has a count. {'LATE', now}: arrived too late, or after the next call of its
+-- sequence, and did nothing. A key that is no number is an error, and it stays.
 --
--- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last call, so a copy sets
--- nothing. The message 1 closes Redisson's gate. The channel is no key: Redisson's name for it may be of another slot.
+-- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last
+-- call, so a copy sets nothing. The message 1 closes Redisson's gate. The channel is no key:
+-- Redisson's name for it may be of another slot.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local last, known = string.match(redis.call('get', KEYS[2]) or '', '^(%d+) (-?%d+)$')

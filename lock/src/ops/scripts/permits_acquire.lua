@@ -9,14 +9,16 @@
 -- ARGV[3]  the command that publishes
 -- ARGV[i]  id i, from 4 on
 --
--- Answers {1, left, -1}: taken. {0, left, wait}: refused; in `wait` ms the next lease ends, -1 for never. {'LATE',
--- now}: arrived too late, did nothing. A key of another type is an error, and it stays.
+-- Answers {1, left, -1}: taken. {0, left, wait}: refused; in `wait` ms the next lease ends, -1 for
+-- never. {'LATE', now}: arrived too late, did nothing. A key of another type is an error, and it
+-- stays.
 --
--- Atomic: Redis runs one script at a time. Permits whose leases have ended are free again first. An id that is there,
--- or was released, means that this is a copy: it takes nothing, and its leases begin anew, as the caller counts
--- from the copy that was answered. They are written also where they are long enough: replicas are asked for what was
--- written, and what the first copy wrote may not have reached them. The first write of a copy is ZREM of what is not
--- there: ZREM is allowed on a server that is out of memory, ZADD is not, and after a script's first write all are.
+-- Atomic: Redis runs one script at a time. Permits whose leases have ended are free again first. An
+-- id that is there, or was released, means that this is a copy: it takes nothing, and its leases
+-- begin anew, as the caller counts from the copy that was answered. They are written also where
+-- they are long enough: replicas are asked for what was written, and what the first copy wrote may
+-- not have reached them. The first write of a copy is ZREM of what is not there: ZREM is allowed on
+-- a server that is out of memory, ZADD is not, and after a script's first write all are.
 local never = '922337203685477'
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

@@ -5,10 +5,11 @@
 -- KEYS[3]  the channel
 -- ARGV[1]  the command that publishes
 --
--- Answers {free, taken}; {0, 0} if there is no semaphore. A key of another type is an error, and it stays.
+-- Answers {free, taken}; {0, 0} if there is no semaphore. A key of another type is an error, and it
+-- stays.
 --
--- Atomic: Redis runs one script at a time. Permits whose leases have ended are free again first, which is right at any
--- time, so it needs no not-after.
+-- Atomic: Redis runs one script at a time. Permits whose leases have ended are free again first,
+-- which is right at any time, so it needs no not-after.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local value = redis.call('get', KEYS[1])

@@ -8,12 +8,13 @@
 -- ARGV[4]  the call's number in its sequence
 -- ARGV[5]  how long to remember the call, in ms
 --
--- Answers 1: done. 0: no permit of that id is taken. {'LATE', now}: arrived too late, or after the next call of its
--- sequence, and did nothing. A key of another type is an error, and it stays.
+-- Answers 1: done. 0: no permit of that id is taken. {'LATE', now}: arrived too late, or after the
+-- next call of its sequence, and did nothing. A key of another type is an error, and it stays.
 --
--- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last call, so a copy does
--- not undo what was set after it. A permit whose lease has ended does not come back. The first write is PEXPIRE: it is
--- allowed on a server that is out of memory, ZADD is not, and after a script's first write all are.
+-- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last
+-- call, so a copy does not undo what was set after it. A permit whose lease has ended does not come
+-- back. The first write is PEXPIRE: it is allowed on a server that is out of memory, ZADD is not,
+-- and after a script's first write all are.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local last, known = string.match(redis.call('get', KEYS[2]) or '', '^(%d+) (-?%d+)$')

@@ -3,8 +3,8 @@
 -- KEYS[1]  the leases: ids and when they end
 -- ARGV[1]  id
 --
--- Answers how many ms are left of its lease, -1 if it has none, -2 if no permit of that id is taken. A key of another
--- type is an error.
+-- Answers how many ms are left of its lease, -1 if it has none, -2 if no permit of that id is
+-- taken. A key of another type is an error.
 --
 -- It changes nothing.
 local score = redis.call('zscore', KEYS[1], ARGV[1])

@@ -9,13 +9,14 @@
 -- ARGV[3]  the name of this request
 -- ARGV[i]  id i, from 4 on
 --
--- Answers {1, now}: released. {2, now}: released, but the lease of one had ended before. {0, now}: one is
--- missing, and none was released. `now` is the server's clock in ms.
+-- Answers {1, now}: released. {2, now}: released, but the lease of one had ended before. {0, now}:
+-- one is missing, and none was released. `now` is the server's clock in ms.
 --
--- Atomic: Redis runs one script at a time. An id is never used again, so it needs no not-after. What is remembered
--- tells a copy of this request what was answered, and keeps a copy of the acquire that is still on its way from taking
--- anything. If the number is gone, there is nothing to give back to. The first write is ZREM or DEL, which are allowed
--- on a server that is out of memory, and after a script's first write the others are too.
+-- Atomic: Redis runs one script at a time. An id is never used again, so it needs no not-after.
+-- What is remembered tells a copy of this request what was answered, and keeps a copy of the
+-- acquire that is still on its way from taking anything. If the number is gone, there is nothing to
+-- give back to. The first write is ZREM or DEL, which are allowed on a server that is out of
+-- memory, and after a script's first write the others are too.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local known = redis.call('get', KEYS[4])

@@ -5,12 +5,14 @@
 -- ARGV[2 * i]      the id of permit i
 -- ARGV[2 * i + 1]  its lease, in ms
 --
--- Answers {now, ..}: the server's clock in ms, then a number for each key: 1 prolonged, 0 the permit was given back or
--- its lease has ended, -1 the key is of another type. Or {'LATE', now}: arrived too late, did nothing.
+-- Answers {now, ..}: the server's clock in ms, then a number for each key: 1 prolonged, 0 the
+-- permit was given back or its lease has ended, -1 the key is of another type. Or {'LATE', now}:
+-- arrived too late, did nothing.
 --
--- Atomic: Redis runs one script at a time. A key of the wrong type is caught and harms no other. A lease never shrinks,
--- and one that has ended does not come back: the permit may have another owner. The first write is ZREM of what is not
--- there: ZREM is allowed on a server that is out of memory, ZADD is not, and after a script's first write all are.
+-- Atomic: Redis runs one script at a time. A key of the wrong type is caught and harms no other. A
+-- lease never shrinks, and one that has ended does not come back: the permit may have another
+-- owner. The first write is ZREM of what is not there: ZREM is allowed on a server that is out of
+-- memory, ZADD is not, and after a script's first write all are.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now > tonumber(ARGV[1]) then

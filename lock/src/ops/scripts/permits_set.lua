@@ -10,12 +10,12 @@
 -- ARGV[4]  how long to remember the call, in ms
 -- ARGV[5]  the command that publishes
 --
--- Answers 1: done. {'LATE', now}: arrived too late, or after the next call of its sequence, and did nothing. A key of
--- another type is an error, and it stays.
+-- Answers 1: done. {'LATE', now}: arrived too late, or after the next call of its sequence, and did
+-- nothing. A key of another type is an error, and it stays.
 --
--- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last call, so a copy does
--- not undo what was set after it. If more are taken than there are to be, less than none are free until enough have
--- come back.
+-- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last
+-- call, so a copy does not undo what was set after it. If more are taken than there are to be, less
+-- than none are free until enough have come back.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local last, known = string.match(redis.call('get', KEYS[4]) or '', '^(%d+) (-?%d+)$')

@@ -1,21 +1,23 @@
--- Ends a reader's hold, whatever its count, whose field and first level stay for a while under another owner, and wakes
--- a waiter, which reads how long. A command of another owner changes nothing. The levels of a reader without a field are
--- removed.
+-- Ends a reader's hold, whatever its count, whose field and first level stay for a while under
+-- another owner, and wakes a waiter, which reads how long. A command of another owner changes
+-- nothing. The levels of a reader without a field are removed.
 --
 -- KEYS[1]  the lock
--- KEYS[2]  its channel, among the keys so that this is refused while the slot is on its way to another node
+-- KEYS[2]  its channel, among the keys so that this is refused while the slot is on its way to
+--          another node
 -- ARGV[1]  owner
 -- ARGV[2]  the ending of the owner under which it stays
 -- ARGV[3]  for how long, in ms
 -- ARGV[4]  the command that publishes
 -- ARGV[5]  message
 --
--- Answers {1, now}: ended, now or by an earlier copy. {0, now}: there is no such key. {-1, now}: the owner is not among
--- its readers. `now` is the server's clock in ms.
+-- Answers {1, now}: ended, now or by an earlier copy. {0, now}: there is no such key. {-1, now}:
+-- the owner is not among its readers. `now` is the server's clock in ms.
 --
--- Atomic: Redis runs one script at a time. It needs no not-after: an owner is never used again, and a copy finds the
--- other owner. The first write is PEXPIRE or DEL, which a server allows that is out of memory, and after a script's
--- first write HSET is allowed too. Where there are other readers, or a writer, the lock's time to live is not shortened.
+-- Atomic: Redis runs one script at a time. It needs no not-after: an owner is never used again, and
+-- a copy finds the other owner. The first write is PEXPIRE or DEL, which a server allows that is
+-- out of memory, and after a script's first write HSET is allowed too. Where there are other
+-- readers, or a writer, the lock's time to live is not shortened.
 local answer = 0
 local kept = ARGV[1] .. ARGV[2]
 local left = tonumber(ARGV[3])

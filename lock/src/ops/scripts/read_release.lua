@@ -1,23 +1,26 @@
--- Releases a reader, whatever its count. If no other reader is alive, the lock is free and the waiters are woken. A
--- release by another owner changes nothing. The levels of a reader without a field are removed too.
+-- Releases a reader, whatever its count. If no other reader is alive, the lock is free and the
+-- waiters are woken. A release by another owner changes nothing. The levels of a reader without a
+-- field are removed too.
 --
 -- KEYS[1]  the lock
--- KEYS[2]  its channel, among the keys so that this is refused while the slot is on its way to another node: levels
+-- KEYS[2]  its channel, among the keys so that this is refused while the slot is on its way to
+--          another node: levels
 --          may be there that are not here, and would be taken for over
 -- ARGV[1]  owner
 -- ARGV[2]  message
 -- ARGV[3]  the command that publishes
 -- ARGV[4]  at how many fields to look
 --
--- Answers {1, now}: released. {0, now}: there is no such key. {-1, now}: the owner is not among its readers. `now` is the
--- server's clock in ms: an owner whose acquire may still be on its way releases until `now` is past that acquire's
--- not-after.
+-- Answers {1, now}: released. {0, now}: there is no such key. {-1, now}: the owner is not among its
+-- readers. `now` is the server's clock in ms: an owner whose acquire may still be on its way
+-- releases until `now` is past that acquire's not-after.
 --
--- Atomic: Redis runs one script at a time. It needs no not-after: an owner is never used again. The first write is
--- HDEL or DEL, which a server allows that is out of memory. Other readers keep the lock for as long as the longest of
--- their levels lasts. A reader without a level is dead: its field is removed. Among many readers only a few are checked,
--- chosen at random, so a release costs the same among a thousand. If one of these is alive, the lock's time to live is
--- not shortened. If none is, all are checked, and the dead ones are removed. A writer has its own time to live.
+-- Atomic: Redis runs one script at a time. It needs no not-after: an owner is never used again. The
+-- first write is HDEL or DEL, which a server allows that is out of memory. Other readers keep the
+-- lock for as long as the longest of their levels lasts. A reader without a level is dead: its
+-- field is removed. Among many readers only a few are checked, chosen at random, so a release costs
+-- the same among a thousand. If one of these is alive, the lock's time to live is not shortened. If
+-- none is, all are checked, and the dead ones are removed. A writer has its own time to live.
 local answer = 0
 local tag = KEYS[1]
 if not string.find(tag, '{', 1, true) then

@@ -6,13 +6,15 @@
 -- ARGV[3]  count
 -- ARGV[4]  lease in ms, 0 to leave the time to live as it is
 --
--- Answers 1: written. 0: the owner holds nothing here. {'LATE', now}: arrived too late, did nothing.
+-- Answers 1: written. 0: the owner holds nothing here. {'LATE', now}: arrived too late, did
+-- nothing.
 --
--- Atomic: Redis runs one script at a time. Each level has a key. Guards go in any order, so the level that goes need
--- not be the guard that went: the longest time to live is handed to the first level, and none shrinks. One that is long
--- enough is not touched: written again a thousand times as what is left of it, it would creep on. DEL comes first, if
--- only of a level that should not be there, because it is allowed on a server that is out of memory, and after a
--- script's first write the others are too.
+-- Atomic: Redis runs one script at a time. Each level has a key. Guards go in any order, so the
+-- level that goes need not be the guard that went: the longest time to live is handed to the first
+-- level, and none shrinks. One that is long enough is not touched: written again a thousand times
+-- as what is left of it, it would creep on. DEL comes first, if only of a level that should not be
+-- there, because it is allowed on a server that is out of memory, and after a script's first write
+-- the others are too.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now > tonumber(ARGV[1]) then

@@ -1,4 +1,5 @@
--- Ends any hold of the lock in one mode, and wakes the waiters. In mode write that includes what the writer reads.
+-- Ends any hold of the lock in one mode, and wakes the waiters. In mode write that includes what
+-- the writer reads.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  its channel
@@ -10,12 +11,12 @@
 -- ARGV[5]  the call's number in its sequence
 -- ARGV[6]  how long to remember the call, in ms
 --
--- Answers 1: there was a hold. 0: none in that mode. {'LATE', now}: arrived too late, or after the next call of its
--- sequence, and did nothing.
+-- Answers 1: there was a hold. 0: none in that mode. {'LATE', now}: arrived too late, or after the
+-- next call of its sequence, and did nothing.
 --
--- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last call, so a copy does
--- not end a later hold. A copy that arrives after the record expired is refused. The keys of single levels expire:
--- without a field they are not read.
+-- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last
+-- call, so a copy does not end a later hold. A copy that arrives after the record expired is
+-- refused. The keys of single levels expire: without a field they are not read.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local last, known = string.match(redis.call('get', KEYS[3]) or '', '^(%d+) (-?%d+)$')

@@ -5,11 +5,12 @@
 -- ARGV[2 * i]      the owner that should hold lock i
 -- ARGV[2 * i + 1]  its lease, in ms
 --
--- Answers {now, ..}: the server's clock in ms, then a number for each key: 1 prolonged, 0 the key is gone, -1 it is
--- another owner's, or not a lock. Or {'LATE', now}: arrived too late, did nothing.
+-- Answers {now, ..}: the server's clock in ms, then a number for each key: 1 prolonged, 0 the key
+-- is gone, -1 it is another owner's, or not a lock. Or {'LATE', now}: arrived too late, did
+-- nothing.
 --
--- Atomic: Redis runs one script at a time. A key of the wrong type is caught and harms no other. A time to live never
--- shrinks. PEXPIRE is allowed on a server that is out of memory.
+-- Atomic: Redis runs one script at a time. A key of the wrong type is caught and harms no other. A
+-- time to live never shrinks. PEXPIRE is allowed on a server that is out of memory.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now > tonumber(ARGV[1]) then
@@ -19,7 +20,8 @@ local answers = {now}
 for i, key in ipairs(KEYS) do
   if redis.pcall('hexists', key, ARGV[2 * i]) == 1 then
     local lease = ARGV[2 * i + 1]
-    -- One call less where the server itself keeps the longer of two, which is since Redis 7. An older one refuses it.
+    -- One call less where the server itself keeps the longer of two, which is since Redis 7. An
+    -- older one refuses it.
     if redis.pcall('pexpire', key, lease, 'GT') ~= 1 then
       redis.call('pexpire', key, math.max(redis.call('pttl', key), tonumber(lease)))
     end

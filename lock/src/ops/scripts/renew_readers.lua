@@ -1,18 +1,21 @@
--- Prolongs many read holds, each if its owner still reads the lock: the lock, and the key of each level.
+-- Prolongs many read holds, each if its owner still reads the lock: the lock, and the key of each
+-- level.
 --
 -- KEYS[i]      a lock
 -- ARGV[1]      not after, by the server's clock, in ms
 -- ARGV[2 * i]      the owner that should read lock i
 -- ARGV[2 * i + 1]  the lease, in ms
 --
--- Answers {now, ..}: the server's clock in ms, then a number for each key: 1 prolonged, 0 the key is gone, -1 the owner
--- is not among its readers, or it is no lock at all. Or {'LATE', now}: arrived too late, did nothing.
+-- Answers {now, ..}: the server's clock in ms, then a number for each key: 1 prolonged, 0 the key
+-- is gone, -1 the owner is not among its readers, or it is no lock at all. Or {'LATE', now}:
+-- arrived too late, did nothing.
 --
--- Atomic: Redis runs one script at a time. A key of the wrong type is caught and harms no other. A time to live never
--- shrinks; Redisson's own renewals cut the lock's to their lease, and here it gets back what it lost. A level that is
--- lost is made again, or the next read unlock of Redisson would not count it. One that lasts long enough is not
--- touched: written again a thousand times as what is left of it, it would creep on. DEL comes first, of a level that
--- should not be there, because it is allowed on a server that is out of memory, and after a script's first write SET is
+-- Atomic: Redis runs one script at a time. A key of the wrong type is caught and harms no other. A
+-- time to live never shrinks; Redisson's own renewals cut the lock's to their lease, and here it
+-- gets back what it lost. A level that is lost is made again, or the next read unlock of Redisson
+-- would not count it. One that lasts long enough is not touched: written again a thousand times as
+-- what is left of it, it would creep on. DEL comes first, of a level that should not be there,
+-- because it is allowed on a server that is out of memory, and after a script's first write SET is
 -- too.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

@@ -1,5 +1,5 @@
--- Begins a run of a job's slot: counts the attempt and draws a fencing token, if the owner has the slot's lock, no run
--- of the slot has succeeded, and attempts are left.
+-- Begins a run of a job's slot: counts the attempt and draws a fencing token, if the owner has the
+-- slot's lock, no run of the slot has succeeded, and attempts are left.
 --
 -- KEYS[1]  the lock of the slot
 -- KEYS[2]  the record of the slot: a hash
@@ -9,12 +9,12 @@
 -- ARGV[3]  the most attempts
 -- ARGV[4]  how long the record is kept, in ms
 --
--- Answers {attempt, token}, texts: the run begins. 0: the owner does not have the lock. 1: the slot has run. 2: no attempt
--- is left. {'LATE', now}: arrived too late, did nothing.
+-- Answers {attempt, token}, texts: the run begins. 0: the owner does not have the lock. 1: the slot
+-- has run. 2: no attempt is left. {'LATE', now}: arrived too late, did nothing.
 --
--- Atomic: Redis runs one script at a time. For an owner that has begun already, as when a request is sent twice, it
--- answers the same again. A token is at least the server's clock in microseconds, so that tokens grow also when the
--- counter has expired.
+-- Atomic: Redis runs one script at a time. For an owner that has begun already, as when a request
+-- is sent twice, it answers the same again. A token is at least the server's clock in microseconds,
+-- so that tokens grow also when the counter has expired.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now > tonumber(ARGV[1]) then

@@ -7,9 +7,10 @@
 --
 -- Answers 1: recorded, now or by an earlier copy. 0: the owner does not have the lock.
 --
--- Atomic: Redis runs one script at a time. It needs no not-after: a copy that comes after the lock was released finds
--- what the first has recorded, or nothing that is the owner's. The first write is PEXPIRE, which is allowed on a server
--- that is out of memory, and after a script's first write HSET is too.
+-- Atomic: Redis runs one script at a time. It needs no not-after: a copy that comes after the lock
+-- was released finds what the first has recorded, or nothing that is the owner's. The first write
+-- is PEXPIRE, which is allowed on a server that is out of memory, and after a script's first write
+-- HSET is too.
 local owner = redis.call('hget', KEYS[2], 'owner')
 if owner == ARGV[1] and redis.call('hget', KEYS[2], 'state') == 'done' then
   return 1

@@ -7,12 +7,14 @@
 -- ARGV[3]  the call's number in its sequence
 -- ARGV[4]  how long to remember the call, in ms
 --
--- Answers {1, left}: taken. {0, left}: refused, as fewer are left or the call was undone. {'LATE', now}: arrived too
--- late, or after the next call of its sequence, and did nothing. A key that is no number is an error, and it stays.
+-- Answers {1, left}: taken. {0, left}: refused, as fewer are left or the call was undone. {'LATE',
+-- now}: arrived too late, or after the next call of its sequence, and did nothing. A key that is no
+-- number is an error, and it stays.
 --
--- Atomic: Redis runs one script at a time. What was taken is remembered as that of the sequence's last call, so a copy
--- takes nothing. It only remembers it anew: replicas are asked for what was written, and what the first copy wrote may
--- not have reached them. A refusal is not remembered: the client undoes a refused call of which a copy may come.
+-- Atomic: Redis runs one script at a time. What was taken is remembered as that of the sequence's
+-- last call, so a copy takes nothing. It only remembers it anew: replicas are asked for what was
+-- written, and what the first copy wrote may not have reached them. A refusal is not remembered:
+-- the client undoes a refused call of which a copy may come.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local last, known = string.match(redis.call('get', KEYS[2]) or '', '^(%d+) (-?%d+)$')

@@ -10,13 +10,13 @@
 -- ARGV[5]  how long to remember the call, in ms
 -- ARGV[6]  the command that publishes
 --
--- Answers 1: done. 0: there is no semaphore. -1: its number would not fit into 32 bits, with which Java counts.
--- {'LATE', now}: arrived too late, or after the next call of its sequence, and did nothing. A key that is no number is
--- an error, and it stays.
+-- Answers 1: done. 0: there is no semaphore. -1: its number would not fit into 32 bits, with which
+-- Java counts. {'LATE', now}: arrived too late, or after the next call of its sequence, and did
+-- nothing. A key that is no number is an error, and it stays.
 --
--- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last call, so a copy adds
--- nothing. A time to live stays. The first write is PEXPIRE: it is allowed on a server that is out of memory, INCRBY is
--- not, and after a script's first write all are.
+-- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last
+-- call, so a copy adds nothing. A time to live stays. The first write is PEXPIRE: it is allowed on
+-- a server that is out of memory, INCRBY is not, and after a script's first write all are.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local last, known = string.match(redis.call('get', KEYS[3]) or '', '^(%d+) (-?%d+)$')

@@ -6,11 +6,13 @@
 -- ARGV[2]  the call's number in its sequence
 -- ARGV[3]  how long to remember the call, in ms
 --
--- Answers how many there were, which may be less than none. {'LATE', now}: arrived too late, or after the next call of
--- its sequence, and did nothing. A key that is no number is an error, and it stays.
+-- Answers how many there were, which may be less than none. {'LATE', now}: arrived too late, or
+-- after the next call of its sequence, and did nothing. A key that is no number is an error, and it
+-- stays.
 --
--- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last call, so a copy
--- takes nothing and says the same. It remembers it anew, as semaphore_acquire.lua does. A time to live stays.
+-- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last
+-- call, so a copy takes nothing and says the same. It remembers it anew, as semaphore_acquire.lua
+-- does. A time to live stays.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local last, known = string.match(redis.call('get', KEYS[2]) or '', '^(%d+) (-?%d+)$')

@@ -7,13 +7,14 @@
 -- ARGV[2]  how long to remember the call, in ms
 -- ARGV[3]  the command that publishes
 --
--- Answers {1, now}: it had taken them, and they are back. {0, now}: it had not, or that was undone before. `now` is the
--- server's clock in ms.
+-- Answers {1, now}: it had taken them, and they are back. {0, now}: it had not, or that was undone
+-- before. `now` is the server's clock in ms.
 --
--- Atomic: Redis runs one script at a time. It may be sent at any time and again, so it needs no not-after: after the
--- next call of the sequence, which begins when this one is answered, it does nothing. If the semaphore is gone, or is
--- something else by now, there is nothing to give back to. The first write is PEXPIRE, which is allowed on a server
--- that is out of memory, and after a script's first write the others are too.
+-- Atomic: Redis runs one script at a time. It may be sent at any time and again, so it needs no
+-- not-after: after the next call of the sequence, which begins when this one is answered, it does
+-- nothing. If the semaphore is gone, or is something else by now, there is nothing to give back to.
+-- The first write is PEXPIRE, which is allowed on a server that is out of memory, and after a
+-- script's first write the others are too.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local last, known = string.match(redis.call('get', KEYS[3]) or '', '^(%d+) (-?%d+)$')

@@ -6,10 +6,12 @@
 -- ARGV[3]  count
 -- ARGV[4]  lease in ms, 0 to leave the time to live as it is
 --
--- Answers 1: written. 0: the owner holds nothing here. {'LATE', now}: arrived too late, did nothing.
+-- Answers 1: written. 0: the owner holds nothing here. {'LATE', now}: arrived too late, did
+-- nothing.
 --
--- Atomic: Redis runs one script at a time. The time to live never shrinks. PEXPIRE comes first because it is allowed
--- on a server that is out of memory, and after a script's first write the others are too.
+-- Atomic: Redis runs one script at a time. The time to live never shrinks. PEXPIRE comes first
+-- because it is allowed on a server that is out of memory, and after a script's first write the
+-- others are too.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now > tonumber(ARGV[1]) then

@@ -5,12 +5,12 @@
 -- ARGV[2]  the ending of the owner under which the key stays
 -- ARGV[3]  for how long, in ms
 --
--- Answers {1, now}: ended, now or by an earlier copy. {0, now}: there is no such key. {-1, now}: it is another owner's,
--- or not a lock. `now` is the server's clock in ms.
+-- Answers {1, now}: ended, now or by an earlier copy. {0, now}: there is no such key. {-1, now}: it
+-- is another owner's, or not a lock. `now` is the server's clock in ms.
 --
--- Atomic: Redis runs one script at a time. It needs no not-after: an owner is never used again, and a copy finds the
--- key under the other owner. The first write is PEXPIRE, which is allowed on a server that is out of memory, and after a
--- script's first write SET is too.
+-- Atomic: Redis runs one script at a time. It needs no not-after: an owner is never used again, and
+-- a copy finds the key under the other owner. The first write is PEXPIRE, which is allowed on a
+-- server that is out of memory, and after a script's first write SET is too.
 local answer = 0
 local kept = ARGV[1] .. ARGV[2]
 local found = redis.pcall('get', KEYS[1])

@@ -3,11 +3,11 @@
 -- KEYS[1]  the lock
 -- ARGV[1]  owner
 --
--- Answers {1, now}: ended. {0, now}: there is no such key. {-1, now}: it is another owner's, or not a lock. `now` is the
--- server's clock in ms.
+-- Answers {1, now}: ended. {0, now}: there is no such key. {-1, now}: it is another owner's, or not
+-- a lock. `now` is the server's clock in ms.
 --
--- Atomic: Redis runs one script at a time. It needs no not-after: an owner is never used again. DEL is allowed on a
--- server that is out of memory.
+-- Atomic: Redis runs one script at a time. It needs no not-after: an owner is never used again. DEL
+-- is allowed on a server that is out of memory.
 local answer = 0
 if redis.pcall('get', KEYS[1]) == ARGV[1] then
   redis.call('del', KEYS[1])

@@ -5,11 +5,11 @@
 -- ARGV[2 * i]      the owner that should hold lock i
 -- ARGV[2 * i + 1]  its lease, in ms
 --
--- Answers as renew.lua does: {now, ..} with 1 prolonged, 0 the key is gone, -1 it is another owner's, or not a lock.
--- Or {'LATE', now}: arrived too late, did nothing.
+-- Answers as renew.lua does: {now, ..} with 1 prolonged, 0 the key is gone, -1 it is another
+-- owner's, or not a lock. Or {'LATE', now}: arrived too late, did nothing.
 --
--- Atomic: Redis runs one script at a time. A key of the wrong type is caught and harms no other. A time to live never
--- shrinks. PEXPIRE is allowed on a server that is out of memory.
+-- Atomic: Redis runs one script at a time. A key of the wrong type is caught and harms no other. A
+-- time to live never shrinks. PEXPIRE is allowed on a server that is out of memory.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now > tonumber(ARGV[1]) then

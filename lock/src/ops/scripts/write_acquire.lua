@@ -5,10 +5,11 @@
 -- ARGV[2]  the writer's field
 -- ARGV[3]  lease, in ms
 --
--- Answers nil: taken. A number: busy, time to live in ms, -1 for none. {'LATE', now}: arrived too late, did nothing.
+-- Answers nil: taken. A number: busy, time to live in ms, -1 for none. {'LATE', now}: arrived too
+-- late, did nothing.
 --
--- Atomic: Redis runs one script at a time. A hash without a mode is a lock of another kind, and busy. The time to live
--- never shrinks.
+-- Atomic: Redis runs one script at a time. A hash without a mode is a lock of another kind, and
+-- busy. The time to live never shrinks.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now > tonumber(ARGV[1]) then

@@ -1,9 +1,10 @@
--- Ends a writer's hold, whatever its count, whose key stays for a while under another owner, and wakes the waiters,
--- which read how long. If it reads too, it is released: its read hold stays, and keeps other writers out. A command of
--- another owner changes nothing.
+-- Ends a writer's hold, whatever its count, whose key stays for a while under another owner, and
+-- wakes the waiters, which read how long. If it reads too, it is released: its read hold stays, and
+-- keeps other writers out. A command of another owner changes nothing.
 --
 -- KEYS[1]  the lock
--- KEYS[2]  its channel, among the keys so that this is refused while the slot is on its way to another node: levels
+-- KEYS[2]  its channel, among the keys so that this is refused while the slot is on its way to
+--          another node: levels
 --          may be there that are not here, and would be taken for over
 -- ARGV[1]  the writer's field
 -- ARGV[2]  the ending of the field under which it stays
@@ -12,12 +13,12 @@
 -- ARGV[5]  the message that wakes one, and is kept for one that is not yet asleep
 -- ARGV[6]  the message that wakes every waiter
 --
--- Answers {1, now}: ended, now or by an earlier copy. {0, now}: there is no such key. {-1, now}: the owner does not
--- write here. `now` is the server's clock in ms.
+-- Answers {1, now}: ended, now or by an earlier copy. {0, now}: there is no such key. {-1, now}:
+-- the owner does not write here. `now` is the server's clock in ms.
 --
--- Atomic: Redis runs one script at a time. It needs no not-after: an owner is never used again, and a copy finds the
--- other field. The first write is PEXPIRE, which is allowed on a server that is out of memory, and after a script's
--- first write HSET is too.
+-- Atomic: Redis runs one script at a time. It needs no not-after: an owner is never used again, and
+-- a copy finds the other field. The first write is PEXPIRE, which is allowed on a server that is
+-- out of memory, and after a script's first write HSET is too.
 local answer = 0
 local kept = ARGV[1] .. ARGV[2]
 if redis.pcall('hexists', KEYS[1], ARGV[1]) == 1 then

@@ -1,21 +1,22 @@
--- Releases a writer, whatever its count, and wakes the waiters. If it reads too, its read hold stays. A
--- release by another owner changes nothing.
+-- Releases a writer, whatever its count, and wakes the waiters. If it reads too, its read hold
+-- stays. A release by another owner changes nothing.
 --
 -- KEYS[1]  the lock
--- KEYS[2]  its channel, among the keys so that this is refused while the slot is on its way to another node: levels
+-- KEYS[2]  its channel, among the keys so that this is refused while the slot is on its way to
+--          another node: levels
 --          may be there that are not here, and would be taken for over
 -- ARGV[1]  the writer's field
 -- ARGV[2]  the message that wakes every waiter
 -- ARGV[3]  the message that wakes one, and is kept for one that is not yet asleep
 -- ARGV[4]  the command that publishes
 --
--- Answers {1, now}: released. {0, now}: there is no such key. {-1, now}: the owner does not write here. `now` is the
--- server's clock in ms: an owner whose acquire may still be on its way releases until `now` is past that acquire's
--- not-after.
+-- Answers {1, now}: released. {0, now}: there is no such key. {-1, now}: the owner does not write
+-- here. `now` is the server's clock in ms: an owner whose acquire may still be on its way releases
+-- until `now` is past that acquire's not-after.
 --
--- Atomic: Redis runs one script at a time. It needs no not-after: an owner is never used again. The first write is
--- HDEL, which is allowed on a server that is out of memory. A reader keeps the lock for as long as its
--- longest level lasts. A reader without a level is dead.
+-- Atomic: Redis runs one script at a time. It needs no not-after: an owner is never used again. The
+-- first write is HDEL, which is allowed on a server that is out of memory. A reader keeps the lock
+-- for as long as its longest level lasts. A reader without a level is dead.
 local answer = 0
 if redis.pcall('hexists', KEYS[1], ARGV[1]) == 1 then
   answer = 1

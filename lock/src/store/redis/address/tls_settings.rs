@@ -55,7 +55,7 @@ impl TlsSettings {
         self
     }
 
-    /// The same with a file.
+    /// Trusts authorities, as [`authority_pem`](Self::authority_pem) does, from a file.
     pub fn authority_file(mut self, path: impl AsRef<Path>) -> Self {
         self.authorities.push(Pem::File(path.as_ref().to_owned()));
         self
@@ -72,7 +72,8 @@ impl TlsSettings {
         self
     }
 
-    /// The same with files.
+    /// Presents a certificate, as [`client_certificate_pem`](Self::client_certificate_pem) does,
+    /// from files.
     pub fn client_certificate_files(
         mut self,
         certificates: impl AsRef<Path>,

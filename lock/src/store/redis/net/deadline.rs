@@ -72,8 +72,8 @@ pub(crate) fn is_close_enough(set: Duration, left: Duration) -> bool {
 }
 
 /// Runs `action` on a socket that does not block meanwhile.
-#[cfg_attr(all(test, wheellock_shuttle), expect(dead_code, reason = "no socket is real there"))]
-pub(crate) fn without_blocking<T>(
+#[cfg(not(target_os = "linux"))]
+fn without_blocking<T>(
     set_nonblocking: impl Fn(bool) -> io::Result<()>,
     action: impl FnOnce() -> io::Result<T>,
 ) -> io::Result<T> {
@@ -91,6 +91,9 @@ pub(crate) trait Now {
 
     /// Reads what has arrived: `WouldBlock` if that is nothing.
     fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// The same, and what is read stays there.
+    fn peek_now(&self, buffer: &mut [u8]) -> io::Result<usize>;
 }
 
 /// On Linux one system call does it, and threads that read or write meanwhile notice nothing.
@@ -105,6 +108,11 @@ impl<S: std::os::fd::AsFd> Now for S {
         use rustix::net::{RecvFlags, recv};
         Ok(recv(self, buffer, RecvFlags::DONTWAIT)?.0)
     }
+
+    fn peek_now(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        use rustix::net::{RecvFlags, recv};
+        Ok(recv(self, buffer, RecvFlags::DONTWAIT | RecvFlags::PEEK)?.0)
+    }
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -116,6 +124,10 @@ impl Now for std::net::TcpStream {
     fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize> {
         without_blocking(|on| self.set_nonblocking(on), || io::Read::read(&mut &*self, buffer))
     }
+
+    fn peek_now(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        without_blocking(|on| self.set_nonblocking(on), || self.peek(buffer))
+    }
 }
 
 #[cfg(all(unix, not(target_os = "linux")))]
@@ -126,6 +138,12 @@ impl Now for std::os::unix::net::UnixStream {
 
     fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize> {
         without_blocking(|on| self.set_nonblocking(on), || io::Read::read(&mut &*self, buffer))
+    }
+
+    fn peek_now(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        use rustix::net::{RecvFlags, recv};
+        let peek = || Ok(recv(self, buffer, RecvFlags::PEEK)?.0);
+        without_blocking(|on| self.set_nonblocking(on), peek)
     }
 }
 

@@ -2,7 +2,6 @@
 //! shuts it.
 
 use std::io::{self, Read, Write};
-use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 #[cfg(unix)]
 use std::os::unix::net::UnixStream;
@@ -18,7 +17,7 @@ use crate::error::Reason;
 
 #[cfg(feature = "tls")]
 use crate::store::redis::address::tls_config::TlsConfig;
-use crate::store::redis::net::deadline::{Deadline, Now, without_blocking};
+use crate::store::redis::net::deadline::{Deadline, Now};
 #[cfg(unix)]
 use crate::store::redis::net::deadline::{is_timeout_or_signal, socket_timeout};
 #[cfg(feature = "tls")]
@@ -122,8 +121,8 @@ impl Socket {
     }
 
     /// Writes what the kernel accepts without blocking: `WouldBlock` if that is nothing. One thread
-    /// may do so at a time, and none may write in another way. Not on Linux, a thread that reads
-    /// meanwhile may get `WouldBlock` too early.
+    /// may do so at a time, and none may write in another way. On other systems than Linux, a
+    /// thread that reads meanwhile may get `WouldBlock` too early.
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.write_now(bytes),
@@ -135,8 +134,8 @@ impl Socket {
     }
 
     /// Reads what has arrived without blocking: `WouldBlock` if that is nothing, over TLS also if
-    /// it is no whole record. One thread may read at a time. Not on Linux, a thread that writes
-    /// meanwhile may get `WouldBlock` too early.
+    /// it is no whole record. One thread may read at a time. On other systems than Linux, a thread
+    /// that writes meanwhile may get `WouldBlock` too early.
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.read_now(buffer),
@@ -147,19 +146,18 @@ impl Socket {
         }
     }
 
-    /// Whether there is nothing to be read, not even its end. Does not block. No other thread may
-    /// read or write meanwhile.
+    /// Whether there is nothing to be read, not even its end. Does not block. On other systems than
+    /// Linux, a thread that reads or writes meanwhile may get `WouldBlock` too early.
     pub(crate) fn has_no_input(&self) -> bool {
-        let socket = match self {
-            Self::Tcp(stream) => SockRef::from(stream),
+        let mut byte = [0];
+        let peeked = match self {
+            Self::Tcp(stream) => stream.peek_now(&mut byte),
             #[cfg(unix)]
-            Self::Unix(stream) => SockRef::from(stream),
+            Self::Unix(stream) => stream.peek_now(&mut byte),
             #[cfg(feature = "tls")]
-            Self::Tls(tls) => SockRef::from(tls.stream()),
+            Self::Tls(tls) => tls.stream().peek_now(&mut byte),
         };
-        let peek = || Ok(socket.peek(&mut [MaybeUninit::uninit()]));
-        let peeked = without_blocking(|on| socket.set_nonblocking(on), peek);
-        matches!(peeked, Ok(Err(error)) if error.kind() == io::ErrorKind::WouldBlock)
+        peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
     /// Ends it for every thread that reads or writes it.

@@ -1,4 +1,5 @@
-//! One server: takes an operation, sends it on a connection of the pool and reads its reply.
+//! One server: takes an operation, sends it on the connection that calls share and reads its
+//! reply. What cannot share has a connection of the pool.
 
 use std::io;
 use std::sync::atomic::Ordering;

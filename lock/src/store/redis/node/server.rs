@@ -109,7 +109,7 @@ impl Server {
         let mut previous: Option<Failure> = None;
         loop {
             // Read before the address: a failover in between makes the attempt fail.
-            let (generation, moves) = (self.sockets.generation(), master.failovers());
+            let (generation, failovers) = (self.sockets.generation(), master.failovers());
             let callers_were_shut =
                 || callers.is_some_and(|(sockets, generation)| sockets.generation() != generation);
             if master.is_closed() || callers_were_shut() {
@@ -153,7 +153,7 @@ impl Server {
                 _ => failure,
             };
             // Pause, or go on at once when a failover becomes known.
-            let has_moved = master.wait_for_failover(moves, pause.min(left));
+            let has_moved = master.wait_for_failover(failovers, pause.min(left));
             if !has_moved && left <= pause {
                 return Err(failure);
             }

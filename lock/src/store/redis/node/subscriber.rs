@@ -181,7 +181,7 @@ impl Shared {
         let mut pause = FIRST_PAUSE;
         while self.wait_for_channel() {
             // 1. Connect and read. It returns without an error only on close.
-            let moves = self.server.master().map_or(0, Master::failovers);
+            let failovers = self.server.master().map_or(0, Master::failovers);
             let begun_at = SystemClock.now();
             let ended = self.connect().and_then(|(socket, decoder)| self.read(&socket, decoder));
             self.disconnect();
@@ -200,7 +200,7 @@ impl Shared {
                 break;
             }
             // With sentinels the rest of the pause ends as soon as a failover becomes known.
-            let has_moved = master.is_some_and(|master| master.wait_for_failover(moves, pause));
+            let has_moved = master.is_some_and(|master| master.wait_for_failover(failovers, pause));
             pause = if has_moved { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
         }
         self.state.lock().running = false;

@@ -148,7 +148,8 @@ impl Master {
         change
     }
 
-    /// Waits until it has moved since `failovers` was read, for at most `timeout`. Whether it has.
+    /// Waits until it has moved since `failovers` was read, for at most `timeout`. False if it has
+    /// not by then. True also if this is closed meanwhile.
     pub(crate) fn wait_for_failover(&self, failovers: u64, timeout: Duration) -> bool {
         let mut deadline = Deadline::after(timeout);
         let mut state = self.state.lock();
