@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use hashed_wheel::{Clock, SystemClock};
 use wheellock::model::wait_mode::WakeHint;
-use wheellock::runtime::wait_queue::{Newcomer, Step, Ticket, WaitQueue, Wakes};
+use wheellock::runtime::wait_queue::{JoinMode, Step, Ticket, WaitQueue, Wakes};
 use wheellock::{error, model, ops, runtime, store};
 
 #[cfg(not(fuzzing))]
@@ -253,10 +253,10 @@ impl Both {
         if self.model.waiters.len() == MAX_WAITERS {
             return;
         }
-        let newcomer = [Newcomer::Queues, Newcomer::KnowsHolder, Newcomer::TriesOnce][operand % 3];
-        let ticket = self.queue.join(newcomer, self.now);
+        let mode = [JoinMode::Queues, JoinMode::KnowsHolder, JoinMode::TriesOnce][operand % 3];
+        let ticket = self.queue.join(mode, self.now);
         let answers_before = self.model.answers;
-        let knows_holder = newcomer == Newcomer::KnowsHolder;
+        let knows_holder = mode == JoinMode::KnowsHolder;
         if knows_holder {
             self.model.answers += 1;
             if self.model.waiters.is_empty() {
@@ -267,7 +267,7 @@ impl Both {
             ticket,
             call: None,
             is_covered: knows_holder,
-            queues: newcomer != Newcomer::TriesOnce,
+            queues: mode != JoinMode::TriesOnce,
             answers_before,
             asks: false,
             has_hold: false,
