@@ -21,6 +21,12 @@ impl TickDuration {
         Self { nanos, reciprocal: u64::MAX / nanos.get() }
     }
 
+    /// How many whole ticks a duration has.
+    pub(crate) fn ticks_in(self, duration: Duration) -> u64 {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.divide(nanos).0
+    }
+
     /// Divides by the tick: the number of whole ticks, and the rest.
     ///
     /// Every call that schedules divides by the tick, and a division takes longer than all the rest

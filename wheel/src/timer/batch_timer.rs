@@ -21,6 +21,10 @@ use crate::time::clock::{Clock, Parker};
 use crate::time::tick::TickScale;
 use crate::wheel::Wheel;
 
+/// How long a chunk of memory stays empty before it is released: longer than the pauses of a load
+/// that comes and goes (DESIGN: chunks).
+const RELEASE_DELAY: Duration = Duration::from_secs(1);
+
 /// A timer that passes values to one handler when they are due.
 ///
 /// It is what [`HashedWheelTimer`](crate::HashedWheelTimer) is built on, for a program with many
@@ -149,10 +153,11 @@ impl TimerBuilder {
         let context = Arc::new(Context::new(config.clock, scale, config.panic_hook));
         let parker = Arc::new(Parker::new());
         let wakeup = Arc::new(Wakeup::new(Arc::downgrade(&parker)));
+        let release_delay = config.tick_duration.ticks_in(RELEASE_DELAY);
         let capacity = config.max_pending_timeouts.map(|count| Arc::new(Capacity::new(count)));
         let shards = (0..SHARDS)
             .map(|_| {
-                let wheel = Wheel::new(config.ticks_per_wheel)?;
+                let wheel = Wheel::new(config.ticks_per_wheel)?.release_delay(release_delay);
                 let (context, wakeup) = (Arc::clone(&context), Arc::clone(&wakeup));
                 Ok(Arc::new(Shard::new(wheel, context, wakeup, capacity.clone())))
             })

@@ -22,9 +22,9 @@ pub(super) const PAGE: usize = if cfg!(test) { 64 } else { 512 };
 /// The words with a bit for each list of a page.
 const WORDS: usize = PAGE / BITS;
 
-/// How many empty pages are kept, so that a single list that fills and empties over and over does
-/// not allocate each time.
-const SPARE_MAX: usize = 16;
+/// How many empty pages are kept, so that lists that fill and empty over and over do not allocate
+/// each time: as many as 65,536 buckets have, half a megabyte.
+const SPARE_MAX: usize = if cfg!(test) { 16 } else { 128 };
 
 /// The list of a tick is bucket *tick modulo length*. The length is a power of two.
 #[derive(Debug)]

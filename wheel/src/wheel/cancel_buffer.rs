@@ -28,15 +28,16 @@ impl CancelBuffer {
         self.len == 0
     }
 
-    pub(super) const fn is_full(&self) -> bool {
-        self.len == BUFFER_LEN
-    }
-
-    /// Adds a slot. The buffer must not be full.
+    /// Adds a slot. False, and nothing done, if the buffer is full.
     #[inline]
-    pub(super) fn push(&mut self, slot: DueSlot) {
-        self.slots[self.len] = slot;
-        self.len += 1;
+    pub(super) fn push(&mut self, slot: DueSlot) -> bool {
+        let free = self.slots.get_mut(self.len);
+        let added = free.is_some();
+        if let Some(free) = free {
+            *free = slot;
+            self.len += 1;
+        }
+        added
     }
 
     /// Removes the slot that was added last.

@@ -103,6 +103,8 @@ pub struct Wheel<T> {
     cursor: u64,
     /// The tick to which the wheel was advanced last.
     now: u64,
+    /// For how many ticks a chunk stays empty before its memory is released.
+    release_delay: u64,
 }
 
 impl<T> Wheel<T> {
@@ -113,8 +115,8 @@ impl<T> Wheel<T> {
     /// lengthens its lap: with `n` entries pending, inserting within `2 * n` ticks is as cheap as
     /// within a lap, for at most 34 bytes per entry, whatever the number of buckets.
     ///
-    /// Memory for entries is allocated in chunks of 4096. Empty chunks are freed, a few per call;
-    /// one is kept.
+    /// Memory for entries is allocated in chunks of 4096. [`advance`](Self::advance) frees empty
+    /// chunks, a few per call; one is kept.
     ///
     /// # Errors
     ///
@@ -131,7 +133,16 @@ impl<T> Wheel<T> {
             rounds: Rounds::new(bucket_count),
             cursor: 0,
             now: 0,
+            release_delay: 0,
         })
+    }
+
+    /// Keeps the memory of empty chunks for this many ticks, at most twice as many.
+    #[cfg(feature = "std")]
+    #[must_use]
+    pub(crate) const fn release_delay(mut self, ticks: u64) -> Self {
+        self.release_delay = ticks;
+        self
     }
 
     /// The number of buckets of a wheel that is created with `buckets`.
@@ -160,6 +171,11 @@ impl<T> Wheel<T> {
     }
 
     /// Removes the entry and returns its value; `None` if it is no longer pending.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "cancels wait for memory, and the processor looks ahead only so many instructions"
+    )]
     pub fn cancel(&mut self, key: Key) -> Option<T> {
         let (entry, links) = self.slab.remove(key)?;
         if let Some(position) = links.buffer_position() {
@@ -167,13 +183,13 @@ impl<T> Wheel<T> {
             // In no list, so the slot is free at once.
             self.slab.free(key.index());
         } else {
-            if self.cancel_buffer.is_full() {
+            let slot = (entry.due, key.index());
+            if !self.cancel_buffer.push(slot) {
                 self.flush_cancelled();
+                self.cancel_buffer.push(slot);
             }
-            self.cancel_buffer.push((entry.due, key.index()));
         }
-        if self.is_empty() && (!self.cancel_buffer.is_empty() || self.slab.has_chunks_to_release())
-        {
+        if self.is_empty() && !self.cancel_buffer.is_empty() {
             // The next call may come late: cancelled slots keep no memory until then.
             self.flush_cancelled();
         }
@@ -292,6 +308,7 @@ impl<T> Wheel<T> {
         if finished {
             self.cursor = self.now.min(u64::MAX - 1);
         }
+        self.slab.release_chunks(self.now, self.release_delay);
         finished
     }
 
@@ -339,14 +356,20 @@ impl<T> Wheel<T> {
     /// to release.
     #[cfg(feature = "std")]
     pub(crate) fn next_work(&self) -> Option<u64> {
-        let release = self.has_chunks_to_release().then(|| self.now.saturating_add(1));
-        self.next_due().into_iter().chain(release).min()
+        self.next_due().into_iter().chain(self.next_release()).min()
     }
 
-    /// Whether more chunks are empty than the last call released.
+    /// Whether [`advance`](Self::advance) must be called soon for memory that is to be released.
     #[cfg(feature = "std")]
-    pub(crate) fn has_chunks_to_release(&self) -> bool {
-        self.slab.has_chunks_to_release()
+    pub(crate) fn has_new_empty_chunks(&self) -> bool {
+        self.slab.has_new_empty_chunks()
+    }
+
+    /// The next tick at which [`advance`](Self::advance) has memory to release, or to look at.
+    #[cfg(feature = "std")]
+    fn next_release(&self) -> Option<u64> {
+        let tick = self.slab.next_release()?;
+        Some(tick.max(self.now.saturating_add(1)))
     }
 
     /// Moves everything that holds memory out, so that the caller can drop it without a lock. Only
@@ -486,13 +509,13 @@ impl<T> Wheel<T> {
         list.iter(&self.slab).any(|index| self.slab.is_pending(index))
     }
 
-    /// Unlinks and frees the cancelled slots, and releases memory of empty chunks.
+    /// Unlinks and frees the cancelled slots.
+    #[inline(never)]
     fn flush_cancelled(&mut self) {
         while let Some((due, index)) = self.cancel_buffer.pop() {
             let links = self.slab.free(index);
             self.unlink(due, index, links);
         }
-        self.slab.release_chunks();
     }
 
     /// Unlinks a slot with these links from its list.

@@ -5,8 +5,8 @@
 //! retired. (That costs one slot per 2^32 entries.)
 //!
 //! Slots are in chunks that never move: making room for more entries touches none of the existing
-//! ones. Empty chunks release their memory, except one. A released chunk remembers the generation
-//! at which its slots start when it is opened again (DESIGN: chunks).
+//! ones. Chunks that stay empty release their memory, except one. A released chunk remembers the
+//! generation at which its slots start when it is opened again (DESIGN: chunks).
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -69,6 +69,10 @@ pub(super) struct Slab<T> {
     closed: Vec<usize>,
     /// The numbers of chunks that became empty, oldest first. Some may hold entries again.
     emptied: VecDeque<usize>,
+    /// How many of these, from the first on, are released from the tick `release_from` on, unless
+    /// they are used before.
+    expiring: usize,
+    release_from: u64,
     free_slots: FreeSlots,
     len: usize,
 }
@@ -88,6 +92,8 @@ struct Chunk<T> {
     allocated: u32,
     /// Whether the number of the chunk is in `Slab::emptied`.
     emptied: bool,
+    /// Whether it was used since, and became empty again.
+    emptied_again: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -119,6 +125,8 @@ impl<T> Slab<T> {
             unused: None,
             closed: Vec::new(),
             emptied: VecDeque::new(),
+            expiring: 0,
+            release_from: 0,
             free_slots: FreeSlots::new(),
             len: 0,
         }
@@ -242,8 +250,11 @@ impl<T> Slab<T> {
             self.free_slots.put(index);
         }
         chunk.allocated -= 1;
-        if chunk.allocated == 0 && !chunk.emptied {
-            self.note_empty(number);
+        if chunk.allocated == 0 {
+            chunk.emptied_again = chunk.emptied;
+            if !chunk.emptied {
+                self.note_empty(number);
+            }
         }
         links
     }
@@ -254,15 +265,25 @@ impl<T> Slab<T> {
         self.emptied.push_back(number);
     }
 
-    /// Releases the memory of a few empty chunks. One is kept, so that a wheel that fills and
-    /// empties over and over does not allocate each time: between two allocations there are at
-    /// least as many calls as a chunk has slots.
-    pub(super) fn release_chunks(&mut self) {
-        for _ in 0..RELEASED_MAX {
+    /// Releases the memory of a few chunks that have been empty for `delay` ticks, at most twice
+    /// that. One is kept. So a wheel that fills and empties over and over does not allocate each
+    /// time.
+    pub(super) fn release_chunks(&mut self, now: u64, delay: u64) {
+        // 1. If none are expiring, those that are empty now begin to.
+        if self.has_new_empty_chunks() {
+            self.expiring = self.emptied.len();
+            self.release_from = now.saturating_add(delay);
+        }
+        // 2. Once they have expired, release a few of them.
+        if now < self.release_from {
+            return;
+        }
+        for _ in 0..RELEASED_MAX.min(self.expiring) {
             if !self.has_chunks_to_release() {
                 return;
             }
             if let Some(number) = self.emptied.pop_front() {
+                self.expiring -= 1;
                 self.release_chunk(number);
             }
         }
@@ -274,6 +295,18 @@ impl<T> Slab<T> {
         self.emptied.len() > 1
     }
 
+    /// Whether there are empty chunks that do not expire yet.
+    #[inline]
+    pub(super) fn has_new_empty_chunks(&self) -> bool {
+        self.expiring == 0 && self.has_chunks_to_release()
+    }
+
+    /// From which tick on [`release_chunks`](Self::release_chunks) has work. `None` if it has none.
+    pub(super) fn next_release(&self) -> Option<u64> {
+        let tick = if self.expiring == 0 { 0 } else { self.release_from };
+        self.has_chunks_to_release().then_some(tick)
+    }
+
     #[cold]
     fn release_chunk(&mut self, number: usize) {
         let chunk = &mut self.chunks[number];
@@ -281,6 +314,11 @@ impl<T> Slab<T> {
         if chunk.allocated > 0 {
             // In use again.
             return;
+        }
+        if chunk.emptied_again {
+            // It was in use, so it begins to expire anew.
+            chunk.emptied_again = false;
+            return self.note_empty(number);
         }
         // 1. Find a generation that no key of its slots has had. If one slot has used up its
         //    generations, there is none, and the chunk is never opened again.
@@ -364,6 +402,7 @@ impl<T> Chunk<T> {
         generation: NonZeroU32::MIN,
         allocated: 0,
         emptied: false,
+        emptied_again: false,
     };
 
     /// Every entry of this chunk, which has this number.
@@ -521,7 +560,7 @@ mod tests {
         }
         let mut left = 20;
         while slab.has_chunks_to_release() {
-            slab.release_chunks();
+            slab.release_chunks(0, 0);
             left -= RELEASED_MAX.min(left - 2);
             assert_eq!(slab.chunks(), left);
         }
@@ -530,8 +569,37 @@ mod tests {
         for key in &keys[..CHUNK] {
             assert!(remove(&mut slab, *key).is_some());
         }
-        slab.release_chunks();
+        slab.release_chunks(0, 0);
         assert_eq!(slab.chunks(), 1);
+    }
+
+    #[test]
+    fn a_chunk_is_released_when_it_has_been_empty_for_the_delay() {
+        const DELAY: u64 = 100;
+        let mut slab = Slab::new();
+        let fill_and_empty = |slab: &mut Slab<usize>, chunks: usize| {
+            let keys: Vec<Key> = (0..chunks * CHUNK).map(|value| insert(slab, value)).collect();
+            for key in &keys {
+                remove(slab, *key);
+            }
+        };
+        // 1. A load that comes and goes keeps its memory.
+        for now in 0..5 * DELAY {
+            fill_and_empty(&mut slab, 3);
+            slab.release_chunks(now, DELAY);
+            assert_eq!(slab.chunks(), 3, "at tick {now}");
+        }
+        // 2. So does a part of it, and the other chunks are released, within twice the delay.
+        let mut opened = Vec::new();
+        for now in 5 * DELAY..8 * DELAY {
+            let key = insert(&mut slab, 7);
+            remove(&mut slab, key);
+            slab.release_chunks(now, DELAY);
+            opened.push(slab.chunks());
+        }
+        assert_eq!(opened[usize::try_from(DELAY / 2).unwrap()], 3);
+        assert_eq!(opened[usize::try_from(2 * DELAY).unwrap()], 1);
+        assert_eq!(slab.next_release(), None);
     }
 
     #[test]
@@ -549,7 +617,9 @@ mod tests {
                 remove(&mut slab, *key);
             }
             all.extend(keys);
-            slab.release_chunks();
+            // The second time if a chunk was used again since it became empty.
+            slab.release_chunks(0, 0);
+            slab.release_chunks(0, 0);
             assert_eq!((slab.chunks(), slab.len()), (1, 0));
         }
         let count = all.len();
@@ -567,7 +637,7 @@ mod tests {
         for key in &keys {
             remove(&mut slab, *key);
         }
-        slab.release_chunks();
+        slab.release_chunks(0, 0);
         assert_eq!(slab.chunks(), 1);
         for value in 0..3 * CHUNK {
             let key = insert(&mut slab, value);
@@ -583,7 +653,7 @@ mod tests {
             remove(&mut slab, *key);
         }
         let kept: Vec<Key> = (0..3 * CHUNK).map(|value| insert(&mut slab, value)).collect();
-        slab.release_chunks();
+        slab.release_chunks(0, 0);
         assert_eq!((slab.chunks(), slab.has_chunks_to_release()), (3, false));
         assert!(kept.iter().zip(0..).all(|(key, value)| remove(&mut slab, *key) == Some(value)));
     }
