@@ -369,7 +369,9 @@ impl LockAcquire<'_> {
         now: Instant,
     ) -> Result<Attempt<RawGuard>, Error> {
         let core = self.core;
-        self.answer_due = Some(policy.deadline);
+        // The last try of a wait may be answered a little after its end, which counts here.
+        let end = self.wait.deadline.unwrap_or(policy.deadline);
+        self.answer_due = Some(end.min(policy.deadline));
         let _asking = self.siblings.map(SiblingAcquire::begin_request);
         self.check_watchdog()?;
         let LeasePolicy { lease, watched } = self.lease;

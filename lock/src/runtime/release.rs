@@ -309,7 +309,7 @@ pub(crate) fn roll_back(
     let lease = lease.max(lease::DEFAULT);
     core.watchdog.releases().queue_acquired(id, lease, late_copy_deadline, Some(waiting));
     core.watchdog.releases().end_in_flight(id);
-    wait_for(&acknowledged, rollback_time(core, answer_due));
+    wait_for(&acknowledged, rollback_time(core.now(), answer_due));
 }
 
 /// The same for permits, which `release` gives back. It is not needed any more after `ttl`.
@@ -325,14 +325,14 @@ pub(crate) fn roll_back_permits(
     let (waiting, acknowledged) = bounded(0);
     // If too many are queued already, that is counted.
     core.watchdog.queue_permit_release(id, release, ttl, Some(waiting));
-    wait_for(&acknowledged, rollback_time(core, answer_due));
+    wait_for(&acknowledged, rollback_time(core.now(), answer_due));
 }
 
-/// Not at all for a server that did not answer; else for the rest of the acquire's time, but at
-/// least for a short call and at most for one round trip.
-fn rollback_time(core: &ClientCore, answer_due: Option<Instant>) -> Duration {
-    let left = |due: Instant| due.saturating_duration_since(core.now());
-    answer_due.map_or(Duration::ZERO, |due| left(due).clamp(SHORTEST_CALL, LONGEST_ROUND_TRIP))
+/// Not at all for a server that did not answer; else until [`SHORTEST_CALL`] after the acquire's
+/// time has ended, and at most for one round trip.
+fn rollback_time(now: Instant, answer_due: Option<Instant>) -> Duration {
+    let left = |due: Instant| (due + SHORTEST_CALL).saturating_duration_since(now);
+    answer_due.map_or(Duration::ZERO, |due| left(due).min(LONGEST_ROUND_TRIP))
 }
 
 /// Waits until a release was acknowledged or dropped. By the system's clock: how long a server
@@ -428,5 +428,25 @@ impl Drop for ReleaseInProgress {
         {
             defer_release(&self.core, &self.hold, &pending);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hashed_wheel::{Clock as _, SystemClock};
+
+    use super::*;
+
+    #[test]
+    fn a_rollback_is_waited_for_until_ten_milliseconds_after_the_end_of_the_acquire() {
+        let start = SystemClock.now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let left = |now, due| rollback_time(at(now), Some(at(due))).as_millis();
+        assert_eq!(left(95, 100), 15);
+        // The last answer came late.
+        assert_eq!(left(103, 100), 7);
+        assert_eq!(left(111, 100), 0);
+        assert_eq!(left(0, 60_000), LONGEST_ROUND_TRIP.as_millis());
+        assert_eq!(rollback_time(start, None), Duration::ZERO);
     }
 }
