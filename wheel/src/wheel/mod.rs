@@ -365,11 +365,12 @@ impl<T> Wheel<T> {
         self.slab.has_new_empty_chunks()
     }
 
-    /// The next tick at which [`advance`](Self::advance) has memory to release, or to look at.
+    /// The tick at which [`advance`](Self::advance) has memory to release, or to look at. It is
+    /// [`now`](Self::now) if the last call released as much as one call may.
     #[cfg(feature = "std")]
     fn next_release(&self) -> Option<u64> {
         let tick = self.slab.next_release()?;
-        Some(tick.max(self.now.saturating_add(1)))
+        Some(tick.max(self.now))
     }
 
     /// Moves everything that holds memory out, so that the caller can drop it without a lock. Only

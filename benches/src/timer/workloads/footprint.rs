@@ -38,7 +38,7 @@ fn idle() -> f64 {
 }
 
 /// Threads that schedule a million in turn, and cancel them before the next begins: the memory
-/// twelve seconds later, and the most of it, in megabytes, beside the caller's keys.
+/// four seconds later, and the most of it, in megabytes, beside the caller's keys.
 fn moved() -> (f64, f64) {
     let timer = HashedWheelTimer::builder().build_batch(|batch: &mut Vec<u64>| batch.clear());
     let timer: BatchTimer<u64> = timer.expect("the system gives a thread");
@@ -62,8 +62,8 @@ fn moved() -> (f64, f64) {
         let height = thread::scope(|scope| scope.spawn(million).join());
         peak = peak.max(height.expect("it does not panic"));
     }
-    // A million take 245 chunks, and at most 4 are released in a tick of 100 ms.
-    sleep(Duration::from_secs(12));
+    // Longer than the timer keeps what is empty.
+    sleep(Duration::from_secs(4));
     wait_until_quiet();
     ((resident_bytes() - before) / 1e6, peak / 1e6)
 }
