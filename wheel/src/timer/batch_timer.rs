@@ -153,7 +153,8 @@ impl TimerBuilder {
         let context = Arc::new(Context::new(config.clock, scale, config.panic_hook));
         let parker = Arc::new(Parker::new());
         let wakeup = Arc::new(Wakeup::new(Arc::downgrade(&parker)));
-        let release_delay = config.tick_duration.ticks_in(RELEASE_DELAY);
+        // At least a tick, so that the ticker sleeps in between.
+        let release_delay = config.tick_duration.ticks_in(RELEASE_DELAY).max(1);
         let capacity = config.max_pending_timeouts.map(|count| Arc::new(Capacity::new(count)));
         let shards = (0..SHARDS)
             .map(|_| {
