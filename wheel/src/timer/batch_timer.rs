@@ -18,12 +18,17 @@ use crate::error::{BuildError, ScheduleError, StopError};
 use crate::stats::instance_count::{Instance, MANY_TIMERS};
 use crate::stats::statistics::Statistics;
 use crate::time::clock::{Clock, Parker};
-use crate::time::tick::TickScale;
+use crate::time::tick::{TickDuration, TickScale};
 use crate::wheel::Wheel;
 
 /// How long a chunk of memory stays empty before it is released: longer than the pauses of a load
 /// that comes and goes (DESIGN: chunks).
 const RELEASE_DELAY: Duration = Duration::from_secs(1);
+
+/// [`RELEASE_DELAY`] in ticks, at least one: the ticker sleeps in between.
+fn release_delay(tick: TickDuration) -> u64 {
+    tick.ticks_in(RELEASE_DELAY).max(1)
+}
 
 /// A timer that passes values to one handler when they are due.
 ///
@@ -153,8 +158,7 @@ impl TimerBuilder {
         let context = Arc::new(Context::new(config.clock, scale, config.panic_hook));
         let parker = Arc::new(Parker::new());
         let wakeup = Arc::new(Wakeup::new(Arc::downgrade(&parker)));
-        // At least a tick, so that the ticker sleeps in between.
-        let release_delay = config.tick_duration.ticks_in(RELEASE_DELAY).max(1);
+        let release_delay = release_delay(config.tick_duration);
         let capacity = config.max_pending_timeouts.map(|count| Arc::new(Capacity::new(count)));
         let shards = (0..SHARDS)
             .map(|_| {
@@ -485,5 +489,20 @@ impl<T> RefUnwindSafe for BatchTimer<T> {}
 impl<T> fmt::Debug for BatchTimer<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.weak.debug_as("BatchTimer", formatter)
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(hashed_wheel_loom))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_is_kept_for_a_second_and_at_least_for_a_tick() {
+        let ticks = |millis| {
+            let tick = TickDuration::try_from(Duration::from_millis(millis)).unwrap();
+            release_delay(tick)
+        };
+        assert_eq!([1, 100, 1000, 3000].map(ticks), [1000, 10, 1, 1]);
     }
 }
