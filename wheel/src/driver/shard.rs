@@ -24,6 +24,9 @@ use crate::wheel::{Key, Wheel};
 
 pub(crate) const SHARDS: u8 = 8;
 
+/// All shards of a timer.
+pub(crate) type Shards<T> = [Arc<Shard<T>>; SHARDS as usize];
+
 /// Aligned so that no two shards share a cache line, nor a pair of lines that is fetched together.
 #[derive(Debug)]
 #[repr(align(128))]

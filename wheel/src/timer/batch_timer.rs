@@ -1,5 +1,6 @@
 //! The typed timer: one handler gets everything that is due, in batches, and nothing is boxed.
 
+use std::array;
 use std::fmt;
 use std::io;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -11,7 +12,7 @@ use super::weak_batch_timer::{TimerKey, WeakBatchTimer};
 use crate::driver::capacity::Capacity;
 use crate::driver::context::Context;
 use crate::driver::lifecycle::{Lifecycle, StopMode};
-use crate::driver::shard::{Due, SHARDS, Shard};
+use crate::driver::shard::{Due, Shard, Shards};
 use crate::driver::ticker::Ticker;
 use crate::driver::wakeup::Wakeup;
 use crate::error::{BuildError, ScheduleError, StopError};
@@ -160,13 +161,11 @@ impl TimerBuilder {
         let wakeup = Arc::new(Wakeup::new(Arc::downgrade(&parker)));
         let release_delay = release_delay(config.tick_duration);
         let capacity = config.max_pending_timeouts.map(|count| Arc::new(Capacity::new(count)));
-        let shards = (0..SHARDS)
-            .map(|_| {
-                let wheel = Wheel::new(config.ticks_per_wheel)?.release_delay(release_delay);
-                let (context, wakeup) = (Arc::clone(&context), Arc::clone(&wakeup));
-                Ok(Arc::new(Shard::new(wheel, context, wakeup, capacity.clone())))
-            })
-            .collect::<Result<Arc<[_]>, BuildError>>()?;
+        let shards: Arc<Shards<T>> = Arc::new(array::from_fn(|_| {
+            let wheel = Wheel::with_bucket_count(config.bucket_count).release_delay(release_delay);
+            let (context, wakeup) = (Arc::clone(&context), Arc::clone(&wakeup));
+            Arc::new(Shard::new(wheel, context, wakeup, capacity.clone()))
+        }));
         let weak = WeakBatchTimer::new(Arc::clone(&shards), Arc::clone(&context));
         let handler = Box::new(make_handler(&weak));
         let ticker = Ticker { shards, wakeup, parker, context, handler, keeps_capacity };

@@ -52,7 +52,7 @@ pub struct TimerBuilder {
 pub(crate) struct Config {
     pub(crate) tick_duration: TickDuration,
     /// A power of two within the limit.
-    pub(crate) ticks_per_wheel: usize,
+    pub(crate) bucket_count: usize,
     pub(crate) max_pending_timeouts: Option<usize>,
     pub(crate) thread_name: String,
     pub(crate) clock: Arc<dyn Clock>,
@@ -224,7 +224,7 @@ impl TimerBuilder {
         }
         Ok(Config {
             tick_duration: TickDuration::try_from(self.tick_duration)?,
-            ticks_per_wheel: Wheel::<()>::bucket_count(self.ticks_per_wheel)?,
+            bucket_count: Wheel::<()>::bucket_count(self.ticks_per_wheel)?,
             max_pending_timeouts: self.max_pending_timeouts,
             thread_name: self.thread_name,
             clock: self.clock,

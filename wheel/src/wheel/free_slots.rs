@@ -32,20 +32,26 @@ pub(super) struct FreeSlots {
     run: u64,
     run_start: u32,
     /// The other free slots, by chunk.
-    ordered: Vec<ChunkBits>,
+    ordered: Vec<ChunkSlots>,
     /// The chunks with a free slot in `ordered`.
     chunks: BitSet,
     /// How many slots are in `run` and `ordered`. Saves the search when there are none.
     len: usize,
 }
 
-/// The free slots of one chunk, a bit for each.
+/// What is known of the slots of one chunk.
 #[derive(Debug, Default)]
-struct ChunkBits {
-    /// `None` for a closed chunk.
+struct ChunkSlots {
+    /// A bit for each free slot. `None` for a closed chunk.
     words: Option<Box<[u64; WORDS]>>,
     /// Bit i says that word i is not zero.
     summary: u64,
+    /// How many slots are allocated: they hold an entry, or are still linked after a cancel.
+    ///
+    /// It is here because the summary is written at the same time. Beside the addresses of the
+    /// slots, which every call reads, each write would take them out of the caches of other
+    /// processors.
+    allocated: u32,
 }
 
 impl FreeSlots {
@@ -68,7 +74,7 @@ impl FreeSlots {
     /// Makes room for the slots of a chunk.
     pub(super) fn open(&mut self, chunk: usize) {
         if chunk >= self.ordered.len() {
-            self.ordered.resize_with(chunk + 1, ChunkBits::default);
+            self.ordered.resize_with(chunk + 1, ChunkSlots::default);
             self.chunks.grow(chunk + 1);
         }
         self.ordered[chunk].words = Some(Box::new([0; WORDS]));
@@ -93,6 +99,25 @@ impl FreeSlots {
         let words = closed.words.into_iter().flat_map(|words| *words);
         self.len -= words.map(|word| word.count_ones() as usize).sum::<usize>();
         self.chunks.remove(chunk);
+    }
+
+    /// Counts a slot of the chunk as allocated.
+    #[inline]
+    pub(super) fn count_allocated(&mut self, chunk: usize) {
+        self.ordered[chunk].allocated += 1;
+    }
+
+    /// Counts a slot of the chunk as freed, and returns whether no slot is allocated any more.
+    #[inline]
+    pub(super) fn count_freed(&mut self, chunk: usize) -> bool {
+        let slots = &mut self.ordered[chunk];
+        slots.allocated -= 1;
+        slots.allocated == 0
+    }
+
+    /// Whether a slot of the chunk is allocated.
+    pub(super) fn is_in_use(&self, chunk: usize) -> bool {
+        self.ordered[chunk].allocated > 0
     }
 
     /// Adds a slot that is free now.

@@ -46,7 +46,7 @@ use self::insert_buffer::InsertBuffer;
 use self::later_rounds::LaterRounds;
 use self::list::List;
 use self::rounds::{RoundAndBucket, Rounds};
-use self::slab::{Links, Slab};
+use self::slab::{DueSlot, Links, Slab};
 use crate::error::BuildError;
 
 pub use self::slab::Key;
@@ -123,8 +123,13 @@ impl<T> Wheel<T> {
     /// [`BuildError::TicksPerWheel`] (permanent), if `buckets` is zero or more than
     /// [`TICKS_PER_WHEEL_MAX`].
     pub fn new(buckets: usize) -> Result<Self, BuildError> {
-        let bucket_count = Self::bucket_count(buckets)?;
-        Ok(Self {
+        Ok(Self::with_bucket_count(Self::bucket_count(buckets)?))
+    }
+
+    /// Creates an empty wheel with a number of buckets that [`bucket_count`](Self::bucket_count)
+    /// returned.
+    pub(crate) fn with_bucket_count(bucket_count: usize) -> Self {
+        Self {
             slab: Slab::new(),
             insert_buffer: InsertBuffer::new(),
             cancel_buffer: CancelBuffer::new(),
@@ -134,7 +139,7 @@ impl<T> Wheel<T> {
             cursor: 0,
             now: 0,
             release_delay: 0,
-        })
+        }
     }
 
     /// Keeps the memory of empty chunks for this many ticks, at most twice as many.
@@ -178,20 +183,11 @@ impl<T> Wheel<T> {
     )]
     pub fn cancel(&mut self, key: Key) -> Option<T> {
         let (entry, links) = self.slab.remove(key)?;
+        let slot = (entry.due, key.index());
         if let Some(position) = links.buffer_position() {
-            self.insert_buffer.remove(position);
-            // In no list, so the slot is free at once.
-            self.slab.free(key.index());
-        } else {
-            let slot = (entry.due, key.index());
-            if !self.cancel_buffer.push(slot) {
-                self.flush_cancelled();
-                self.cancel_buffer.push(slot);
-            }
-        }
-        if self.is_empty() && !self.cancel_buffer.is_empty() {
-            // The next call may come late: cancelled slots keep no memory until then.
-            self.flush_cancelled();
+            self.free_buffered(position, key.index());
+        } else if self.is_empty() || !self.cancel_buffer.push(slot) {
+            self.flush_before(slot);
         }
         Some(entry.value)
     }
@@ -508,6 +504,28 @@ impl<T> Wheel<T> {
     /// Whether an entry of the list is pending, and not only cancelled slots.
     fn has_pending(&self, list: List) -> bool {
         list.iter(&self.slab).any(|index| self.slab.is_pending(index))
+    }
+
+    /// Frees a cancelled slot that is at this position of the insert buffer. No list holds it, so
+    /// it is free at once.
+    #[inline(never)]
+    fn free_buffered(&mut self, position: usize, index: u32) {
+        self.insert_buffer.remove(position);
+        self.slab.free(index);
+        if self.is_empty() && !self.cancel_buffer.is_empty() {
+            self.flush_cancelled();
+        }
+    }
+
+    /// Adds a slot to the cancel buffer when that is full, or the wheel has no entry left.
+    #[inline(never)]
+    fn flush_before(&mut self, slot: DueSlot) {
+        self.flush_cancelled();
+        self.cancel_buffer.push(slot);
+        if self.is_empty() {
+            // The next call may come late: cancelled slots keep no memory until then.
+            self.flush_cancelled();
+        }
     }
 
     /// Unlinks and frees the cancelled slots.

@@ -88,8 +88,6 @@ struct Chunk<T> {
     entries: Vec<Option<Entry<T>>>,
     /// The generation at which the slots start when the chunk is opened again.
     generation: NonZeroU32,
-    /// How many slots are allocated: they hold an entry, or are still linked after a cancel.
-    allocated: u32,
     /// Whether the number of the chunk is in `Slab::emptied`.
     emptied: bool,
     /// Whether it was used since, and became empty again.
@@ -164,7 +162,7 @@ impl<T> Slab<T> {
                 self.unused = None;
             }
         }
-        chunk.allocated += 1;
+        self.free_slots.count_allocated(number);
         self.len += 1;
         let slot = chunk.slot_mut(offset);
         slot.links = links;
@@ -241,16 +239,15 @@ impl<T> Slab<T> {
     )]
     pub(super) fn free(&mut self, index: u32) -> Links {
         let (number, offset) = locate(index);
-        let chunk = &mut self.chunks[number];
-        let slot = chunk.slot_mut(offset);
+        let slot = self.chunks[number].slot_mut(offset);
         let links = slot.links;
         // A slot at its last generation is retired.
         if let Some(generation) = slot.generation.checked_add(1) {
             slot.generation = generation;
             self.free_slots.put(index);
         }
-        chunk.allocated -= 1;
-        if chunk.allocated == 0 {
+        if self.free_slots.count_freed(number) {
+            let chunk = &mut self.chunks[number];
             chunk.emptied_again = chunk.emptied;
             if !chunk.emptied {
                 self.note_empty(number);
@@ -298,7 +295,7 @@ impl<T> Slab<T> {
     /// Whether there are empty chunks that do not expire yet.
     #[inline]
     pub(super) fn has_new_empty_chunks(&self) -> bool {
-        self.expiring == 0 && self.has_chunks_to_release()
+        self.has_chunks_to_release() && self.expiring == 0
     }
 
     /// From which tick on [`release_chunks`](Self::release_chunks) has work. `None` if it has none.
@@ -312,7 +309,7 @@ impl<T> Slab<T> {
     fn release_chunk(&mut self, number: usize) {
         let chunk = &mut self.chunks[number];
         chunk.emptied = false;
-        if chunk.allocated > 0 {
+        if self.free_slots.is_in_use(number) {
             // In use again.
             return;
         }
@@ -401,7 +398,6 @@ impl<T> Chunk<T> {
         slots: None,
         entries: Vec::new(),
         generation: NonZeroU32::MIN,
-        allocated: 0,
         emptied: false,
         emptied_again: false,
     };
