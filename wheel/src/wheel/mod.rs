@@ -684,6 +684,22 @@ mod tests {
     }
 
     #[test]
+    fn the_last_cancel_frees_all_slots_that_were_cancelled() {
+        let mut wheel = Wheel::new(8).unwrap();
+        // Two chunks, and not a multiple of what the cancel buffer holds.
+        let keys: Vec<Key> = (0..CHUNK + 2).map(|value| wheel.insert(5, value)).collect();
+        // Links them, so that a cancel goes through the buffer.
+        wheel.advance(1, 0, |_, _| {});
+        for key in keys {
+            assert_eq!(wheel.next_work(), Some(5), "an entry is pending");
+            assert!(wheel.cancel(key).is_some());
+        }
+        assert!(wheel.next_work().is_some(), "the chunks are empty, so one can be released");
+        wheel.advance(2, 0, |_, _| {});
+        assert_eq!(wheel.slab.chunks(), 1);
+    }
+
+    #[test]
     #[cfg_attr(miri, ignore = "takes minutes under Miri")]
     fn an_empty_wheel_has_no_pages_and_no_chunks() {
         let mut wheel: Wheel<u64> = Wheel::new(TICKS_PER_WHEEL_MAX).unwrap();
