@@ -139,6 +139,13 @@ impl HeldLocks {
         phase.wants_more(|| self.is_held())
     }
 
+    /// Whether a guard of this position would be [kept](Self::wants_more) and is not held already,
+    /// as one that has just joined is.
+    pub(crate) fn wants(&self, position: usize) -> bool {
+        let views = self.views_if_held().unwrap_or_default();
+        self.wants_more() && !has(&views, position)
+    }
+
     /// Whether a quorum is held for certain. Once it is not, it never is again.
     pub(crate) fn is_held(&self) -> bool {
         while let Some(views) = self.views_if_held() {
@@ -190,9 +197,7 @@ impl HeldLocks {
     pub(crate) fn missing(&self, positions: usize) -> Vec<usize> {
         let views = self.views_if_held().filter(|_| self.is_held());
         let Some(views) = views else { return Vec::new() };
-        let is_held =
-            |position| views.iter().any(|(held, view)| *held == position && view.is_held());
-        (0..positions).filter(|position| !is_held(*position)).collect()
+        (0..positions).filter(|position| !has(&views, *position)).collect()
     }
 
     /// The fencing tokens, in the order of the positions. None in the child of a fork.
@@ -246,6 +251,11 @@ impl HeldLocks {
 /// How many of them are held.
 fn count(views: &[(usize, View)]) -> usize {
     views.iter().filter(|(_, view)| view.is_held()).count()
+}
+
+/// Whether that of this position is held.
+fn has(views: &[(usize, View)], position: usize) -> bool {
+    views.iter().any(|(other, view)| *other == position && view.is_held())
 }
 
 /// How one of those that are not held any more was lost: preferably one whose loss was not

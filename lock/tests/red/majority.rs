@@ -189,6 +189,15 @@ fn the_loss_of_the_majority_is_final_and_reported_once() {
 }
 
 #[test]
+fn the_release_succeeds_although_a_minority_was_lost() {
+    let (memories, clients) = in_memory(3);
+    let guard = everywhere(Client::red_lock(&clients, "a").lock().unwrap(), 3);
+    clients[0].lock("a").force_unlock().unwrap();
+    guard.unlock().unwrap();
+    wait_until("nothing is left", SOON, || nothing_left(&memories, "a"));
+}
+
+#[test]
 fn a_release_is_no_loss() {
     let (_memories, clients) = in_memory(3);
     let guard = Client::red_lock(&clients, "a").lock().unwrap();

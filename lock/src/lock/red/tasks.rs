@@ -104,8 +104,8 @@ impl AcquireTask {
 
     fn run(&mut self, now: Instant) -> bool {
         self.attempt.sent(self.position, now);
-        // The attempt may be over by now.
-        let member = self.member().filter(|_| self.attempt.held.wants_more());
+        // By now the attempt may be over, or the answer to an earlier request may have come.
+        let member = self.member().filter(|_| self.attempt.held.wants(self.position));
         let taken = member.map_or(Ok(None), |member| match self.held_since {
             None => member
                 .spec
