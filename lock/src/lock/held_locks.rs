@@ -370,4 +370,22 @@ mod tests {
         assert!(returned.is_some(), "it would be a quorum of locks that were lost in between");
         assert!(held.check().is_err());
     }
+
+    #[test]
+    fn a_member_is_wanted_until_it_has_joined_and_again_when_its_lease_is_over() {
+        let (core, clock) = client();
+        let held = HeldLocks::new("a".to_owned(), 2);
+        assert!(held.wants(2));
+        for (index, name) in ["a", "b"].into_iter().enumerate() {
+            assert!(held.join(index, guard(&core, name, Duration::from_secs(60))).is_none());
+        }
+        assert!(held.grant());
+        assert!(held.wants(2) && !held.wants(0));
+        assert!(held.join(2, guard(&core, "c", Duration::from_secs(30))).is_none());
+        assert!(!held.wants(2));
+        clock.advance(Duration::from_secs(31));
+        assert!(held.wants(2) && !held.wants(0));
+        held.close();
+        assert!(!held.wants(2));
+    }
 }
