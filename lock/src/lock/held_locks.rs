@@ -142,8 +142,7 @@ impl HeldLocks {
     /// Whether a guard of this position would be [kept](Self::wants_more) and is not held already,
     /// as one that has just joined is.
     pub(crate) fn wants(&self, position: usize) -> bool {
-        let views = self.views_if_held().unwrap_or_default();
-        self.wants_more() && !has(&views, position)
+        self.wants_more() && !self.views_if_held().is_some_and(|views| is_held_at(&views, position))
     }
 
     /// Whether a quorum is held for certain. Once it is not, it never is again.
@@ -197,7 +196,7 @@ impl HeldLocks {
     pub(crate) fn missing(&self, positions: usize) -> Vec<usize> {
         let views = self.views_if_held().filter(|_| self.is_held());
         let Some(views) = views else { return Vec::new() };
-        (0..positions).filter(|position| !has(&views, *position)).collect()
+        (0..positions).filter(|position| !is_held_at(&views, *position)).collect()
     }
 
     /// The fencing tokens, in the order of the positions. None in the child of a fork.
@@ -253,8 +252,8 @@ fn count(views: &[(usize, View)]) -> usize {
     views.iter().filter(|(_, view)| view.is_held()).count()
 }
 
-/// Whether that of this position is held.
-fn has(views: &[(usize, View)], position: usize) -> bool {
+/// Whether the guard of this position is held.
+fn is_held_at(views: &[(usize, View)], position: usize) -> bool {
     views.iter().any(|(other, view)| *other == position && view.is_held())
 }
 

@@ -66,7 +66,7 @@ impl Servers {
     /// a member while an earlier request is in flight, and one that was granted too late for a lost
     /// hold keeps others out until it is released.
     fn renew_until(&self, guard: &RedGuard, servers: usize) {
-        wait_until("the missing parts have joined", SOON, || {
+        wait_until("the missing members have joined", SOON, || {
             let joined = guard.held_on() == servers;
             if !joined {
                 self.clock.advance(ROUND);
@@ -102,9 +102,9 @@ fn held(lock: &RedLock, servers: usize) -> RedGuard {
     guard
 }
 
-/// Waits until every server has answered a request for another lock, which comes after all earlier
-/// ones. A server that was at one while the clock was advanced looks stuck until it finishes, and
-/// is not asked. So there are as many requests as it takes.
+/// Waits until every server has answered a request for another lock. Each server's queue sends it
+/// after all earlier requests. A request that is in flight while the clock is advanced makes its
+/// server look stuck, and a stuck server is not asked. So the request is repeated.
 fn wait_for_earlier_requests(other: &RedLock, servers: usize) {
     let mut guard = other.lock().unwrap();
     wait_until("every server has answered", SOON, || {
@@ -311,16 +311,16 @@ fn a_member_held_by_another_client_is_requested_once_per_renewal() {
     let asked = || worlds[0].server.command_calls("pttl");
     let before = asked();
     let guard = held(&lock, 2);
-    // The acquire asks for it too.
-    let mut occasions = 1;
+    // One by the acquire, and one for each renewal.
+    let mut most = 1;
     for round in 1..=5 {
         wait_until("it is asked for", SOON, || {
-            assert!(asked() <= before + occasions, "it is asked for at a renewal, and once");
+            assert!(asked() <= before + most, "a renewal asks for it more than once");
             let was_asked = asked() >= before + round;
             // A renewal asks nothing while an earlier request is in flight. Then the next one does.
             if !was_asked {
                 clock.advance(ROUND);
-                occasions += 1;
+                most += 1;
             }
             was_asked
         });
