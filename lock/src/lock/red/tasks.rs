@@ -178,3 +178,34 @@ impl Drop for ReleaseTask {
         drop(self.release.take());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::any_lock::AsMember;
+    use crate::model::sync::Parker;
+    use crate::store::memory::Memory;
+    use crate::store::retry::RetryLimit;
+    use crate::{Client, Clock, SystemClock};
+
+    #[test]
+    fn a_member_that_has_joined_is_not_asked_again() {
+        let memory = Memory::new();
+        let client = Client::builder().in_memory(&memory).build().unwrap();
+        let mut member = client.lock("a").as_member();
+        member.spec.retries = RetryLimit::One;
+        let members: Arc<[MemberLock]> = Arc::new([member]);
+        let attempt = Arc::new(QuorumAttempt::new("a".to_owned(), 1, 1, &Parker::new()));
+        let (caller, now) = (LocalHolder::current_thread(), SystemClock.now());
+        let task = |held_since| AcquireTask::new(&attempt, &members, &caller, 0, held_since);
+        assert!(task(None).run(now));
+        assert!(attempt.grant());
+        // A request would fail.
+        memory.set_unreachable(true);
+        assert!(task(Some(now)).run(now));
+        memory.set_unreachable(false);
+        assert_eq!(attempt.held.held(), 1);
+        drop(attempt.close());
+        assert!(memory.fields("a").is_empty());
+    }
+}
