@@ -14,8 +14,8 @@ use crate::lock::watched;
 
 const LEASE: Duration = Duration::from_secs(30);
 
-/// Those that are fast enough to be run thousands of times. The floor is the same scripts on a
-/// plain socket.
+/// The contenders that are fast enough to be run thousands of times. The floor is the same scripts
+/// on a plain socket.
 #[must_use]
 pub fn lock_unlocks(server: &Server) -> Vec<Contender> {
     vec![

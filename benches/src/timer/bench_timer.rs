@@ -36,7 +36,8 @@ pub(crate) trait BenchTimer: Clone + Send + 'static {
     /// Schedules a timeout that calls [`fired`](crate::timer::record::fired) with this number.
     fn schedule(&mut self, delay: Duration, number: u64) -> Self::Handle;
 
-    /// The same with a deadline. A timer that takes only delays reads the clock for it.
+    /// Schedules a timeout with a deadline, which calls [`fired`](crate::timer::record::fired) with
+    /// this number. A timer that takes only delays reads the clock for it.
     fn schedule_at(&mut self, deadline: Instant, number: u64) -> Self::Handle {
         self.schedule(deadline.saturating_duration_since(now()), number)
     }

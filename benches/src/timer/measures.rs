@@ -239,7 +239,8 @@ fn growth() -> Workload {
     workload("growth", &[&OURS_FEW, &OURS], measures)
 }
 
-/// The same beside other threads. What the system makes of more threads than cores has no target.
+/// The workload [`growth`] beside other threads. What the system makes of more threads than cores
+/// has no target.
 fn growth_beside(name: &'static str, beside: &str) -> Workload {
     let row = |what: &str, name, unit| {
         let title = format!("eight million scheduled over four hours beside {beside}: {what}");

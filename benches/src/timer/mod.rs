@@ -49,8 +49,8 @@ pub fn timer_report() -> io::Result<ExitCode> {
     main::<Timers>()
 }
 
-/// The same program with another allocator, which a program has for as long as it runs. It is
-/// beside this one if it was built.
+/// The path of this program with another allocator, as a program cannot change its allocator while
+/// it runs. It is beside this one if it was built.
 fn with_jemalloc() -> io::Result<PathBuf> {
     Ok(env::current_exe()?.with_file_name("timer_report_jemalloc"))
 }

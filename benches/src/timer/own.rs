@@ -27,7 +27,8 @@ fn builder(buckets: usize, is_tsc: bool) -> TimerBuilder {
 #[derive(Clone, Debug)]
 pub(crate) struct Typed<const TSC: bool>(&'static TypedShared);
 
-/// The same on the default clock. What is scheduled or cancelled in a row, is so 256 at a time.
+/// `BatchTimer<u64>` on the default clock. Timeouts in a row are scheduled and cancelled 256 at a
+/// time.
 #[derive(Clone, Debug)]
 pub(crate) struct TypedMany(Typed<false>);
 

@@ -7,7 +7,7 @@ use crate::harness::workload::Subject;
 pub(crate) enum HolderKind {
     /// This crate's client, with its watchdog.
     Wheellock,
-    /// The same holds, with a lease so long that nothing is renewed.
+    /// This crate's client, with a lease so long that nothing is renewed.
     Unrenewed,
     /// A thread for each lock.
     Rlock,
@@ -17,7 +17,7 @@ pub(crate) enum HolderKind {
     TokioTasks,
     /// Redisson itself.
     Redisson,
-    /// The same scripts from a plain socket.
+    /// The renewal script of this crate's client, sent on a plain socket.
     Floor,
 }
 

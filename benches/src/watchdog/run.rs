@@ -22,7 +22,7 @@ use crate::watchdog::server_load::ServerLoad;
 
 /// No acquiring of all locks takes this long, and no end of a process after its window.
 const LIMIT: Duration = Duration::from_secs(240);
-/// The same with a million locks, which are acquired again after the window.
+/// The limit of the workload with a million locks, which are acquired again after the window.
 const LONGEST: Duration = Duration::from_secs(900);
 /// How much longer the holder runs than the client that it may disturb.
 const LONGER: Duration = Duration::from_secs(2);

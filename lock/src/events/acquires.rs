@@ -64,7 +64,7 @@ impl From<Kind> for AcquireKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AcquireEnd {
     Acquired,
-    /// The same, after it was refused at first.
+    /// Acquired, after it was refused at first.
     Contended,
     TimedOut,
     Cancelled,
@@ -78,7 +78,7 @@ impl AcquireEnd {
     pub(crate) const ALL: [Self; Self::COUNT] =
         [Self::Acquired, Self::Contended, Self::TimedOut, Self::Cancelled, Self::Failed];
 
-    /// That of an acquire that was not granted: with an error, or at the end of its time.
+    /// The end of an acquire that was not granted: with an error, or when its time was over.
     pub(crate) fn without_grant(error: Option<&Error>) -> Self {
         match error {
             None => Self::TimedOut,
@@ -264,7 +264,7 @@ impl KindCounters {
     #[expect(clippy::unused_self, reason = "the feature is off")]
     fn record_wait(&self, _waited: impl FnOnce() -> Duration) {}
 
-    /// The same.
+    /// Times are published, and shown nowhere else.
     #[cfg(not(feature = "metrics"))]
     #[expect(clippy::unused_self, reason = "the feature is off")]
     fn record_hold(&self, _held_for: impl FnOnce() -> Duration) {}
@@ -320,8 +320,8 @@ pub struct AcquireCounts {
 }
 
 impl Acquires {
-    /// Those of one kind: `lock`, `fair`, `fenced`, `spin`, `simple`, `read` or `write`; `permit`
-    /// of an [`ExpirableSemaphore`](crate::ExpirableSemaphore), `semaphore` of a
+    /// The acquires of one kind: `lock`, `fair`, `fenced`, `spin`, `simple`, `read` or `write`;
+    /// `permit` of an [`ExpirableSemaphore`](crate::ExpirableSemaphore), `semaphore` of a
     /// [`Semaphore`](crate::Semaphore); `latch`, the waits for one. Zeros for any other word.
     #[must_use]
     pub fn of(&self, kind: &str) -> AcquireCounts {

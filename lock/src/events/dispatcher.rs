@@ -117,7 +117,7 @@ impl EventDispatcher {
         self.report_warning(warning);
     }
 
-    /// The same, unless the warning is among the kept ones.
+    /// Keeps and reports a warning, unless it is among the kept ones.
     pub(crate) fn warn_once(&self, warning: Warning) {
         if self.note(&warning) {
             self.report_warning(warning);

@@ -146,8 +146,8 @@ pub(crate) struct AwaitedEnd {
 #[derive(Debug)]
 struct EndState {
     end: Poll<Option<LostReason>>,
-    /// Those of the tasks, by number. A task that does not await it any more removes its own, so
-    /// none is left when this is dropped.
+    /// The wakers of the tasks, by number. A task that does not await the end any more removes its
+    /// own, so none is left when this is dropped.
     wakers: Vec<(u64, Waker)>,
     next_task: u64,
 }

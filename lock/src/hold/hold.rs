@@ -87,7 +87,7 @@ impl Hold {
         }
     }
 
-    /// The same for one that continues another which started at `since`: its longest time counts
+    /// The same hold, but it continues another that started at `since`: its longest time counts
     /// from there.
     pub(crate) fn started_at(mut self, since: Instant) -> Self {
         if let Some(until) = self.validity.until() {

@@ -34,7 +34,7 @@ pub(crate) struct HeldLocks {
 #[derive(Debug, Default)]
 struct State {
     guards: RawGuards,
-    /// The same, to look at with nothing locked. Empty until the quorum is complete.
+    /// Views of the guards, to look at with nothing locked. Empty until the quorum is complete.
     views: Arc<[(usize, View)]>,
     phase: Phase,
     /// How it was lost.

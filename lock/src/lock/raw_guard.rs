@@ -54,7 +54,7 @@ impl RawGuard {
         Self { core, hold, watched, hands_over: false, released: false, extras, inherited }
     }
 
-    /// The same for a guard of a lock that threads give to each other.
+    /// Sets whether another thread of the client may get the hold when this was the last guard.
     pub(crate) fn handing_over(mut self, hands_over: bool) -> Self {
         self.hands_over = hands_over;
         self
@@ -209,7 +209,7 @@ impl RawGuard {
         self.release_within(Duration::MAX)
     }
 
-    /// The same, and waits no longer than `timeout`.
+    /// Releases it in one attempt, waits no longer than `timeout`, and returns the result.
     pub(crate) fn release_within(mut self, timeout: Duration) -> Result<(), Error> {
         if timeout.is_zero() {
             return self.defer_release();

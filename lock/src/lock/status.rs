@@ -277,7 +277,7 @@ pub(crate) fn status_of(core: &Arc<ClientCore>, name: &LockName) -> Result<LockS
     find_status(core, name)?.ok_or_else(|| Error::WrongType { name: name.shown() })
 }
 
-/// The same. `None` if its key has something else.
+/// Asks the server about `name`. `None` if its key has something else.
 pub(crate) fn find_status(
     core: &Arc<ClientCore>,
     name: &LockName,
@@ -409,7 +409,7 @@ impl Clients<'_> {
         Ok(record)
     }
 
-    /// That of this client, which need not have written it.
+    /// The record of this client, which need not have written it.
     fn own_record(&self) -> Record {
         let age = self.core.now().saturating_duration_since(self.core.id.started());
         Record { label: self.core.watchdog.label().to_owned(), process: process::id(), age }

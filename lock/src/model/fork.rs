@@ -99,7 +99,8 @@ impl<T: Clone> PerProcess<T> {
         Ok(new)
     }
 
-    /// The same for a value that can always be made.
+    /// This process's value, which can always be made. While one thread makes it, the others of
+    /// this process wait.
     pub(crate) fn get_or_make(&self, make: impl FnOnce() -> T) -> T {
         let Ok(own) = self.get_or_try_make(|| Ok::<T, Infallible>(make()));
         own

@@ -46,7 +46,8 @@ impl Lease {
         self.millis
     }
 
-    /// The same as a signed number, as the server counts. The longest lease fits.
+    /// The lease in milliseconds as a signed number, which is how the server counts. The longest
+    /// lease fits.
     pub(crate) fn millis_i64(self) -> i64 {
         i64::try_from(self.millis).unwrap_or(i64::MAX)
     }

@@ -42,7 +42,7 @@ struct Sleep {
 }
 
 shuttle::lazy_static! {
-    /// That of one schedule.
+    /// The time of one schedule.
     static ref TIME: Time = Time {
         origin: hashed_wheel::SystemClock.now(),
         passed: AtomicU64::new(0),

@@ -123,7 +123,7 @@ impl LockName {
         [prefix, open, &self.0, close]
     }
 
-    /// The same, with a suffix.
+    /// A name in this name's slot, with a prefix as in [`prefixed`](Self::prefixed), and a suffix.
     fn with_prefix(&self, prefix: &str, more: fmt::Arguments<'_>) -> String {
         /// Room for an owner or a permit's id, and the braces.
         const MORE: usize = 64;

@@ -59,7 +59,7 @@ impl HandOver {
         if budget.is_zero() { Self::Off } else { Self::Within(budget) }
     }
 
-    /// The same where time is no measure: hand-overs are counted.
+    /// This setting where time is no measure: hand-overs are counted.
     pub(crate) fn counted(self) -> Self {
         if self == Self::Off { self } else { Self::Times(HAND_OVERS) }
     }

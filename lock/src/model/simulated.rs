@@ -75,7 +75,7 @@ pub(crate) fn after(delay: Duration, action: impl FnOnce() + 'static) {
     at(SystemClock.now() + delay, action);
 }
 
-/// The same at an instant.
+/// Runs `action` at that instant, on the clock's thread. It must not wait.
 pub(crate) fn at(instant: Instant, action: impl FnOnce() + 'static) {
     NOW.with(|now| {
         now.drawn.set(now.drawn.get() + 1);

@@ -83,8 +83,8 @@ impl<'a> Wait<'a> {
         Self::new(Limit::Until(deadline))
     }
 
-    /// The same, but it ends with [`Error::Cancelled`](crate::Error::Cancelled) when `cancel` has a
-    /// message or has lost its senders.
+    /// The same wait, but it ends with [`Error::Cancelled`](crate::Error::Cancelled) when `cancel`
+    /// has a message or has lost its senders.
     ///
     /// Any thread may send it. The message stays in the channel, so that it cancels every wait on
     /// it. It takes effect at once, except that a command that is under way is waited for, for one

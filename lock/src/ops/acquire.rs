@@ -111,7 +111,7 @@ pub(crate) fn field_argument(layout: Layout, owner: &Owner) -> Argument<'_> {
     if layout == Layout::Writer { Argument::Writer(owner) } else { Argument::Owner(owner) }
 }
 
-/// The same in memory.
+/// The text of the owner under which a hold of this layout is stored in memory.
 pub(crate) fn field(layout: Layout, owner: &Owner) -> String {
     let ending = if layout == Layout::Writer { WRITE } else { "" };
     format!("{owner}{ending}")

@@ -335,7 +335,7 @@ impl Keyspace {
         self.keys.is_empty()
     }
 
-    /// The same with other texts in place of its keys, fields and members.
+    /// The same keyspace with other texts in place of its keys, fields and members.
     #[cfg(test)]
     pub(crate) fn renamed(&self, rename: impl Fn(&str) -> String) -> Self {
         let renamed = |content: &Content| match content {

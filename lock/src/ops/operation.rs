@@ -160,7 +160,7 @@ pub(crate) enum Argument<'a> {
     Bytes(&'a [u8]),
     /// An owner, as text.
     Owner(&'a Owner),
-    /// The same, with the ending that makes it a writer's.
+    /// An owner, as text with the ending that makes it a writer's.
     Writer(&'a Owner),
     /// An owner, as bytes: the id of the permit that is taken under it.
     Permit(&'a Owner),

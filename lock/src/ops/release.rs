@@ -45,7 +45,8 @@ pub(crate) struct Released {
 pub(crate) enum Found {
     /// The owner's hold, which is ended now; or all permits.
     Own,
-    /// The same, but its lease had ended before. Only a release of permits says so.
+    /// All permits, which are released now, but the lease of one had ended before. Only a release
+    /// of permits says so.
     Expired,
     /// Nothing; or a permit was missing, and none was released.
     Nothing,

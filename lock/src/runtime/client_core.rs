@@ -219,7 +219,7 @@ impl ClientCore {
         })
     }
 
-    /// The same, and an error if the client was shut down.
+    /// This client's core in the current process, or an error if the client was shut down.
     pub(crate) fn running(self: &Arc<Self>) -> Result<Arc<Self>, Error> {
         let core = self.current()?;
         if core.is_shut_down() { Err(Error::Shutdown) } else { Ok(core) }
@@ -249,7 +249,8 @@ impl ClientCore {
         self.call_for(operation, self.settings.retry_timeout(), RetryLimit::UntilAnswered)
     }
 
-    /// The same, with the reply alone, or the error that the user of `name` gets instead.
+    /// Sends `operation` as [`call`](Self::call) does. Returns the reply alone, or the error that
+    /// the user of `name` gets instead.
     pub(crate) fn ask<O: Operation>(
         &self,
         operation: &O,
@@ -298,7 +299,7 @@ impl ClientCore {
         self.call_at(self.now(), operation, policy)
     }
 
-    /// The same, and the clock was read just before: it is `now`.
+    /// Sends `operation` as `policy` says. The clock was read just before: it is `now`.
     pub(crate) fn call_at<O: Operation>(
         &self,
         now: Instant,

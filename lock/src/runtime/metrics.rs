@@ -115,7 +115,8 @@ impl MetricsPublisher {
         self.call(timeout, false);
     }
 
-    /// The same, and ends the thread. Levels go back to zero.
+    /// Publishes what is counted by now, waits for that as [`flush`](Self::flush) does, and ends
+    /// the thread. Levels go back to zero.
     pub(crate) fn stop(&self, timeout: Duration) {
         self.call(timeout, true);
     }

@@ -312,7 +312,8 @@ pub(crate) fn roll_back(
     wait_for(&acknowledged, rollback_time(core.now(), answer_due));
 }
 
-/// The same for permits, which `release` gives back. It is not needed any more after `ttl`.
+/// Gives back the permits that a failed acquire was granted. The renewal worker sends `release`,
+/// which is waited for as in [`roll_back`]. It is not needed any more after `ttl`.
 pub(crate) fn roll_back_permits(
     core: &ClientCore,
     request: (LockName, Owner),

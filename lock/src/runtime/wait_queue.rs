@@ -73,7 +73,7 @@ impl Ticket {
 pub(crate) enum JoinMode {
     /// It waits for its turn.
     Queues,
-    /// The same, and it knows that this client holds the lock.
+    /// It waits for its turn, and it knows that this client holds the lock.
     KnowsHolder,
     /// It tries once, although those before it were refused.
     TriesOnce,
@@ -150,8 +150,8 @@ impl WaitQueue {
         ticket
     }
 
-    /// The same for the first waiter of a new queue, which has been trying since `began`. Its
-    /// ticket is [`Ticket::FIRST`], and its try began with [`Wakes::FIRST`].
+    /// Adds the first waiter of a new queue, which has been trying since `began`. Its ticket is
+    /// [`Ticket::FIRST`], and its try began with [`Wakes::FIRST`].
     pub(crate) fn join_trying(&mut self, mode: JoinMode, began: Instant) {
         let ticket = self.join(mode, began);
         self.step(ticket, began);
@@ -340,7 +340,7 @@ impl WaitQueue {
         }
     }
 
-    /// Those that have asked for an answer.
+    /// The waiters that have asked for an answer.
     pub(crate) fn asking(&self) -> impl Iterator<Item = Ticket> + use<'_> {
         self.waiters.iter().filter(|waiter| waiter.asks).map(|waiter| waiter.ticket)
     }
@@ -383,7 +383,7 @@ impl WaitQueue {
         self.able(now).map(|(place, _)| place).find(|place| *place != leader)
     }
 
-    /// Those that are not stuck in a call.
+    /// The waiters that may try and are not stuck in a call, with their places.
     fn able(&self, now: Instant) -> impl Iterator<Item = (usize, &QueuedWaiter)> {
         self.waiters.iter().enumerate().filter(move |(_, waiter)| {
             let is_stuck = |since| now.saturating_duration_since(since) >= self.poll_bound;

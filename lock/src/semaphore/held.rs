@@ -197,7 +197,7 @@ impl HeldPermits {
         }
     }
 
-    /// The same without waiting for the reply.
+    /// Gives them back without waiting for the reply.
     fn release_on_drop(&self) -> Result<(), Error> {
         self.check_home()?;
         let (core, one) = (&*self.core, RetryLimit::One);

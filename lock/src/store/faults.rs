@@ -103,7 +103,8 @@ pub(crate) enum Origin {
     Program,
     /// A renewal thread.
     Renewal,
-    /// The same thread: a release that is sent again, a client's record.
+    /// A renewal thread, for a command other than a renewal: a release that is sent again, a
+    /// client's record.
     Background,
 }
 

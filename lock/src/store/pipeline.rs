@@ -31,7 +31,7 @@ pub(crate) trait PipelineSource {
         reply: Result<<Self::Operation as Operation>::Reply, Failure>,
     );
 
-    /// The same for a request that was redirected to another server.
+    /// The reply to a request that was redirected to another server, or why there is none.
     fn on_redirected_reply(
         &mut self,
         tag: Self::Tag,

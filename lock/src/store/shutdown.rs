@@ -40,7 +40,7 @@ impl ShutdownState {
         self.begun.load(Ordering::SeqCst)
     }
 
-    /// That of a call which starts now.
+    /// The generation of a call that starts now.
     pub(crate) fn generation(&self) -> CallGeneration {
         CallGeneration(self.aborts.load(Ordering::SeqCst))
     }

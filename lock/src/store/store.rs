@@ -99,7 +99,8 @@ impl Store {
         operation.decode(value).map_err(Failure::unexpected)
     }
 
-    /// The same, with the reply as it came.
+    /// Sends one operation once and returns its reply as it came. It returns within `timeout`,
+    /// whatever the server does.
     pub(crate) fn execute(
         &self,
         operation: &dyn AnyOperation,
@@ -180,7 +181,8 @@ impl Store {
         }
     }
 
-    /// The same from all servers.
+    /// Reads the replies to detached operations that have arrived from all servers, without
+    /// waiting. True if some are still to come.
     pub(crate) fn read_all_detached(&self) -> bool {
         match self {
             Self::Memory(_) => false,

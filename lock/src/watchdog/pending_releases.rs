@@ -155,7 +155,7 @@ impl PendingReleases {
         self.being_lost.lock().iter().any(|id| id.name == *name)
     }
 
-    /// That release has an answer, or it is queued.
+    /// Notes that this release is not in flight any more: it has an answer, or it is queued.
     pub(crate) fn end_in_flight(&self, id: impl Into<ReleaseId>) {
         let id = id.into();
         let mut pending = self.pending.lock();

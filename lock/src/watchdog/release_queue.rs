@@ -167,18 +167,19 @@ impl QueuedRelease {
         Self { id, operation, schedule, refused: false, done, ended: None }
     }
 
-    /// The same for a hold whose release has not run so far.
+    /// The same release, with the hold that it ends, if the release has not run so far.
     pub(crate) fn of_hold(self, ended: Option<EndedHold>) -> Self {
         Self { ended, ..self }
     }
 
-    /// The same for a hold whose key stays: `keep` ends it.
+    /// The same release, but with `keep` as the command that ends the hold, if its key is to stay.
     pub(crate) fn keeping(mut self, keep: Option<ReleaseOp>) -> Self {
         self.operation = keep.or(self.operation);
         self
     }
 
-    /// The same for a release that one server has acknowledged, but another may not know.
+    /// A release that one server has acknowledged, but another may not know. Due at `due`. Nothing
+    /// is left to release `lifetime` later.
     pub(crate) fn acknowledged(
         due: Instant,
         id: ReleaseId,
@@ -225,8 +226,8 @@ pub(crate) struct ReleaseQueue {
     added: u64,
     /// The length of the names of all that are queued.
     name_bytes: usize,
-    /// Those that are being sent. They stay here, so that no end of the round can lose them. In the
-    /// order in which they are sent, which is that of the replies.
+    /// The releases that are being sent. They stay here, so that no end of the round can lose them.
+    /// They are in the order in which they are sent, which is that of the replies.
     in_round: VecDeque<QueuedRelease>,
     /// Both of them, by the hash of the name. Two names with one hash would be taken for one, which
     /// makes an acquire wait for a release that does not concern it.
@@ -240,7 +241,7 @@ pub(crate) struct ReleaseQueue {
 #[derive(Debug, Default)]
 struct NameCounts {
     pending: usize,
-    /// Those that are [outstanding](QueuedRelease::is_outstanding).
+    /// How many are [outstanding](QueuedRelease::is_outstanding).
     outstanding: usize,
 }
 
@@ -417,7 +418,7 @@ impl ReleaseQueue {
         self.all().any(|queued| !queued.schedule.acknowledged)
     }
 
-    /// The same for those of one name.
+    /// Whether some of this name that were never acknowledged are due, or being sent.
     pub(crate) fn has_untried_of(&self, now: Instant, name: &LockName) -> bool {
         let mut due = self.due_values(now).chain(&self.in_round);
         self.contains(name)
@@ -458,7 +459,7 @@ impl ReleaseQueue {
         self.by_name.get(&self.hasher.hash_one(name))
     }
 
-    /// Those that were never acknowledged.
+    /// The releases that were never acknowledged.
     pub(crate) fn unacknowledged(&self) -> Vec<ReleaseId> {
         self.all()
             .filter(|queued| !queued.schedule.acknowledged)

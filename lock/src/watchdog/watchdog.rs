@@ -127,7 +127,8 @@ impl Watchdog {
         self.shared.releases.queue_hold(self.shared.context.now(), hold)
     }
 
-    /// The same for the permits of one request. Nothing needs it any more after `lifetime`.
+    /// Queues the release of the permits of one request. Nothing needs it any more after
+    /// `lifetime`. False if the queue is full: that is counted.
     pub(crate) fn queue_permit_release(
         &self,
         id: ReleaseId,
@@ -145,7 +146,8 @@ impl Watchdog {
         self.shared.failover.log_release(sent_at, AcknowledgedRelease::of_hold(hold));
     }
 
-    /// The same for permits with ids.
+    /// A release of permits with ids that was sent at `sent_at` has an answer. It is sent again if
+    /// another server takes over soon.
     pub(crate) fn log_permit_release(
         &self,
         sent_at: Instant,
@@ -176,13 +178,14 @@ impl Watchdog {
         unread_release::send_hold(&self.shared, hold, valid_until, sent_at, limit)
     }
 
-    /// The same for a lower count.
+    /// Sends the lower count of a hold that is still nested, and does not wait for the reply. False
+    /// if it was not sent.
     pub(crate) fn send_count_unread(&self, hold: &Arc<Hold>, count: u32, limit: SendLimit) -> bool {
         unread_release::send_count(&self.shared, hold, count, limit)
     }
 
-    /// The same for permits that are not watched, whose release is in flight. `each` releases one
-    /// of them.
+    /// Sends the release of permits that are not watched, which is in flight, and does not wait for
+    /// the reply. `each` releases one of them. False if it was not sent: it is in flight as before.
     pub(crate) fn send_permits_unread(
         &self,
         id: ReleaseId,
@@ -205,7 +208,8 @@ impl Watchdog {
         unread_release::send(&self.shared, &name, &operation, limit, unread)
     }
 
-    /// The same for watched permits, whose holds have ended.
+    /// Sends the release of watched permits, whose holds have ended, and does not wait for the
+    /// reply. False if it was not sent: it is in flight as before.
     pub(crate) fn send_holds_unread(
         &self,
         holds: &[Arc<Hold>],

@@ -210,15 +210,15 @@ impl Fleet {
         reasons
     }
 
-    /// That every single hold was renewed so lately that so much is left of it.
+    /// Asserts that every single hold was renewed recently enough to have at least `left` left.
     pub(crate) fn assert_all_have(&self, left: Duration) {
         let behind = self.guards.iter().filter(|guard| guard.remaining() < left).count();
         assert_eq!(behind, 0, "holds have less than {left:?}");
     }
 
-    /// That no hold is valid that the server does not keep. No renewal brings a key back, so a hold
-    /// without a key at one moment must not be valid at any later one. Not for a server that loses
-    /// keys.
+    /// Asserts that no hold is valid that the server does not keep. No renewal brings a key back,
+    /// so a hold without a key at one moment must not be valid at any later one. Not for a server
+    /// that loses keys.
     pub(crate) fn assert_no_hold_is_valid_without_a_key(&self, connection: &mut RawConnection) {
         let owners = owners(connection);
         let wrong = self
@@ -338,7 +338,8 @@ pub(crate) fn questions(server: &Server) -> u64 {
     server.command_calls("hexists")
 }
 
-/// That nothing is left of the fleet, that nothing comes back, and that no renewal asks for it.
+/// Asserts that nothing is left of the fleet, that nothing comes back, and that no renewal asks for
+/// it.
 pub(crate) fn assert_no_orphan(
     server: &Server,
     (client, time): &(Client, Time),
@@ -383,8 +384,8 @@ impl Strangers {
         strangers
     }
 
-    /// That every key is what it was: the same owner, the same count, and its time to live neither
-    /// cut nor prolonged.
+    /// Asserts that every key is what it was: the same owner, the same count, and its time to live
+    /// neither cut nor prolonged.
     pub(crate) fn assert_intact(&mut self) {
         let looks = self.look();
         for (look, before) in looks.iter().zip(&self.left) {

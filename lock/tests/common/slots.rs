@@ -16,7 +16,8 @@ pub(crate) fn cluster() -> ClusterBuilder {
     Cluster::builder().user(&rule_with(&[IN_A_CLUSTER]))
 }
 
-/// The same, with this number of masters, and of replicas of each.
+/// Starts a cluster that knows the operations guide's user, with this number of masters, and of
+/// replicas of each.
 pub(crate) fn start(masters: u16, replicas_of_each: u16) -> Cluster {
     cluster().start(masters, replicas_of_each)
 }

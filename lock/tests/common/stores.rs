@@ -190,7 +190,7 @@ macro_rules! on_both_stores {
 
 pub(crate) use on_both_stores;
 
-/// The same, and a third in a cluster.
+/// Each function becomes three tests: one on each store, and one in a cluster.
 macro_rules! on_all_stores {
     ($($(#[$attribute:meta])* fn $name:ident($world:ident: &World) $body:block)*) => {
         $crate::common::stores::on_both_stores! {
@@ -207,7 +207,8 @@ macro_rules! on_all_stores {
 
 pub(crate) use on_all_stores;
 
-/// The same, and on a server that is reached over a unix socket, and over TLS.
+/// Each function becomes a test on each store, in a cluster, and on a server that is reached over a
+/// unix socket, and over TLS.
 macro_rules! on_every_road {
     ($($(#[$attribute:meta])* fn $name:ident($world:ident: &World) $body:block)*) => {
         $crate::common::stores::on_all_stores! {

@@ -47,7 +47,7 @@ pub(crate) fn behind(sentinels: &Sentinels) -> ClientBuilder {
     builder.sentinel_credentials(Some("watcher"), "password")
 }
 
-/// The same URL, as that user.
+/// The same URL, with the operations guide's user.
 pub(crate) fn user_url(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { panic!("no URL: {url}") };
     let server = rest.rsplit_once('@').map_or(rest, |(_, server)| server);

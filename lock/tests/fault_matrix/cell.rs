@@ -298,7 +298,7 @@ impl Checks {
         }
     }
 
-    /// The same client does the same once more.
+    /// The client makes the same call once more, under another name. It has to succeed.
     fn works_again(&mut self, run: &CellRun<'_>) {
         let name = run.other("again");
         let CellRun { place, proxies, client, .. } = *run;

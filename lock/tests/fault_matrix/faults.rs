@@ -58,7 +58,7 @@ impl Fault {
         Self::Restarted,
     ];
 
-    /// Those that a client of this kind can meet.
+    /// The faults that a client of this kind can meet.
     pub(crate) fn of(kind: Kind) -> impl Iterator<Item = Self> {
         let meets = move |fault: &Self| *fault != Self::TryAgain || kind == Kind::InCluster;
         Self::ALL.into_iter().filter(meets)

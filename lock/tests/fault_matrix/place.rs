@@ -18,7 +18,7 @@ pub(crate) struct Place {
     direct: Mutex<Option<RawConnection>>,
 }
 
-/// Those that are free.
+/// The places that are free.
 #[derive(Default)]
 pub(crate) struct FreePlaces(Mutex<Vec<Place>>);
 

@@ -40,7 +40,8 @@ impl Section {
         assert!(self.occupied.swap(false, Ordering::SeqCst), "two were inside at once");
     }
 
-    /// The same by a guard with a token, which no guard had before.
+    /// Enters the section by a guard with a token, and asserts that no guard had that token or a
+    /// larger one before.
     fn enter_fenced(&self, guard: &FencedGuard) {
         self.enter(&**guard);
         let before = self.token.fetch_max(guard.token(), Ordering::SeqCst);

@@ -75,7 +75,7 @@ fn answers(server: &Server, reply: &Reply) -> Vec<i64> {
     parts[1..].iter().map(Reply::integer).collect()
 }
 
-/// That each is a refusal of a copy that came too late, with the server's clock.
+/// Asserts that each reply is a refusal of a copy that came too late, with the server's clock.
 fn assert_all_late(server: &Server, replies: &[Reply]) {
     for reply in replies {
         assert!(is_late(reply), "{reply:?}");

@@ -1,7 +1,7 @@
 //! One hot lock: many threads of one of our clients beside Java threads. Never two are inside, and
 //! each thread gets in.
 //!
-//! Those inside are counted on another server. The short form is part of every run;
+//! The threads inside are counted on another server. The short form is part of every run;
 //! `REDISSON_SECTIONS` says how many critical sections there are to be, for example 100,000.
 
 use std::env;

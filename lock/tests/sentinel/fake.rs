@@ -26,7 +26,7 @@ struct Shared {
     over: AtomicBool,
     /// Whether it closes the connection of a new subscriber.
     hangs_up: AtomicBool,
-    /// Those that listen to its messages.
+    /// The connections of those that listen to its messages.
     listeners: Mutex<Vec<TcpStream>>,
 }
 
@@ -83,7 +83,7 @@ impl FakeSentinel {
         self.tell_of("mymaster", from, to);
     }
 
-    /// The same of another name.
+    /// Publishes a switch of the master called `name` to its subscribers.
     pub(crate) fn tell_of(&self, name: &str, from: SocketAddr, to: SocketAddr) {
         let [from, to] = [from, to].map(|end| format!("{} {}", end.ip(), end.port()));
         self.publish("+switch-master", &format!("{name} {from} {to}"));

@@ -27,7 +27,7 @@ fn start() -> Sentinels {
     known_to(Sentinels::builder(), &[]).start()
 }
 
-/// The same, where a master will be lost.
+/// Sentinels with the users of the operations guide, which soon miss a master that is lost.
 fn start_quick_to_miss() -> Sentinels {
     known_to(Sentinels::builder().quick_to_miss(), &[]).start()
 }

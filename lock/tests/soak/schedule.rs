@@ -227,8 +227,8 @@ fn all_of(track: Track, rng: &mut Rng) -> Vec<Disruption> {
     }
 }
 
-/// That all sixteen locks, or the world of a third of them, are out of reach for so many tries in a
-/// row is not chance.
+/// This many failed tries in a row are not chance: in each, all sixteen locks, or the world of a
+/// third of them, are out of reach.
 const TRIES_IN_VAIN: u32 = 4;
 
 #[test]

@@ -303,7 +303,7 @@ impl Clock for SystemClock {
         Instant::now()
     }
 
-    /// The same clock, without the checks of an [`Instant`].
+    /// Reads the same clock without the checks of an [`Instant`].
     #[cfg(target_os = "linux")]
     #[expect(clippy::cast_sign_loss, reason = "neither is negative on this clock")]
     fn nanos(&self) -> Option<u64> {

@@ -15,14 +15,14 @@ pub(crate) const PINNED: &str = "pinned";
 pub(crate) const UNPINNED: &str = "unpinned";
 /// Each thread has a lock of its own.
 pub(crate) const NAMES: &str = "names";
-/// The same with the clients on one core and the server on another: no thread wakes one of another
-/// core.
+/// As [`NAMES`], with the clients on one core and the server on another: no thread wakes one of
+/// another core.
 pub(crate) const NAMES_APART: &str = "names-apart";
-/// The same as [`NAMES`], through a relay that makes the round trip longer.
+/// As [`NAMES`], through a relay that makes the round trip longer.
 pub(crate) const TRIP: &str = "trip";
 /// All threads use one lock, and do nothing while they have it.
 pub(crate) const HOT: &str = "hot";
-/// The same with the clients on one core and the server on another.
+/// As [`HOT`], with the clients on one core and the server on another.
 pub(crate) const HOT_APART: &str = "hot-apart";
 /// As [`HOT`], and they work for [`SECTION`] while they have it.
 pub(crate) const HOT_WORK: &str = "hot-work";

@@ -84,7 +84,7 @@ fn round_trip(address: SocketAddr) -> Duration {
     took.get(PINGS / 2).copied().unwrap_or_default()
 }
 
-/// The same holds, and no renewals.
+/// A client whose leases are so long that nothing is renewed.
 #[derive(Debug)]
 pub(crate) struct Unrenewed {
     client: Client,

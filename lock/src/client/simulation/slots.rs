@@ -16,7 +16,7 @@ pub(crate) enum Serving {
 
 /// A node, which knows one other.
 pub(crate) struct Node {
-    /// That of the lock.
+    /// The slot of the lock.
     pub(crate) slot: u16,
     pub(crate) serving: Serving,
     /// Only the node of a channel's slot has its messages.

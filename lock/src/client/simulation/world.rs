@@ -35,8 +35,9 @@ use crate::store::retry::SHORTEST_CALL;
 const UNLIMITED: Duration = Duration::from_secs(600);
 /// How long after the end of a restart a client overlooks that its hold is gone.
 const TOLD: Duration = Duration::from_millis(2500);
-/// The same in a cluster. The lock may have been granted through `ASK`, by a node at which the
-/// client does not look yet. Then the next renewal finds out, after a third of the lease.
+/// How long after the end of a restart a client of a cluster overlooks that its hold is gone. The
+/// lock may have been granted through `ASK`, by a node at which the client does not look yet. Then
+/// the next renewal finds out, after a third of the lease.
 const TOLD_IN_CLUSTER: Duration = Duration::from_millis(3600);
 /// How long a waiter that died keeps its place in a fair queue.
 const LIVENESS: Duration = Duration::from_secs(30);
@@ -116,7 +117,7 @@ pub(crate) fn run(limits: Limits) {
     run_on(|| Servers(vec![Net::new(FIRST_PORT)]), limits, 0);
 }
 
-/// The same in a cluster of two nodes, between which the slot of the lock moves.
+/// Runs one schedule, in a cluster of two nodes between which the slot of the lock moves.
 pub(crate) fn run_in_cluster(limits: Limits) {
     let cluster = || {
         let nets = [FIRST_PORT, FIRST_PORT + 1].map(Net::new);

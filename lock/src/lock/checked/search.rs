@@ -175,7 +175,7 @@ fn trace<M: Model>(model: &M, way: Vec<usize>) -> Trace {
     unreachable!("the last step violates a property");
 }
 
-/// The same for a state and its mirrors.
+/// The fingerprint of a state, which all its mirrors share.
 pub(crate) fn fingerprint<M: Model>(model: &M, state: &M::State) -> u64 {
     let mirrors = (0..model.mirrors()).map(|mirror| hash(&model.mirrored(state, mirror)));
     mirrors.fold(hash(state), u64::min)

@@ -21,7 +21,7 @@ pub(crate) struct Limits {
     pub(crate) clients: u8,
     /// The kind of each client's lock.
     pub(crate) kinds: [Kind; CLIENTS],
-    /// That each client may begin.
+    /// The holds that each client may begin.
     pub(crate) holds: u8,
     /// Of each acquire.
     pub(crate) attempts: u8,
@@ -110,7 +110,7 @@ pub(crate) struct Client {
     pub(crate) releases: [Option<Queued>; RELEASES],
     /// The holds that are over, with nothing of them left to come.
     pub(crate) settled: u8,
-    /// Those whose release a server has acknowledged, to be sent again if another takes over.
+    /// The holds whose release a server has acknowledged, to be sent again if another takes over.
     pub(crate) logged: u8,
     /// Whether it knows that another server has taken over.
     pub(crate) has_moved: bool,

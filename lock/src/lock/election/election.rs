@@ -77,8 +77,8 @@ impl LeaderElection {
         self.start(None)
     }
 
-    /// The same, and calls `lead` with each term, on the campaign's thread. The term ends when
-    /// `lead` returns or panics; a panic is counted in
+    /// Starts a campaign on a thread of its own, which calls `lead` with each term. The term ends
+    /// when `lead` returns or panics; a panic is counted in
     /// [`Stats::callback_panics`](crate::Stats::callback_panics).
     ///
     /// `lead` is to return soon when the term is over, which [`Term::lost`] tells: until then this

@@ -101,9 +101,10 @@ impl Job {
         self.run_once_with(slot, Wait::none(), run)
     }
 
-    /// The same, but while the slot runs elsewhere it waits for the outcome as long as
-    /// [`wait`](Wait) says: if that run succeeds it is [`RanAlready`](RunOutcome::RanAlready), and
-    /// if it fails or its process dies, it is taken over here.
+    /// Runs `run` as [`run_once`](Self::run_once) does, but while the slot runs elsewhere it waits
+    /// for the outcome as long as [`wait`](Wait) says: if that run succeeds, the outcome is
+    /// [`RanAlready`](RunOutcome::RanAlready), and if it fails or its process dies, the slot is
+    /// taken over here.
     ///
     /// # Errors
     ///

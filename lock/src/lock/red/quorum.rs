@@ -51,7 +51,7 @@ impl Quorum {
         Ok(Self { size: members.len() / 2 + 1, members: members.into(), pools })
     }
 
-    /// The same, with the threads of the current process.
+    /// The same quorum, with the threads of the current process.
     pub(crate) fn current(&self) -> Self {
         Self { pools: self.pools.current(), ..self.clone() }
     }

@@ -143,7 +143,8 @@ pub(super) fn hold(run: &CellRun<'_>) -> Result<Returned, Error> {
     run.client.lock(&run.name).lock().map(|guard| run.keep(guard))
 }
 
-/// The same by a client that knows that the server has the scripts, and sends their hashes.
+/// Acquires the lock and keeps its guard, by a client that knows that the server has the scripts,
+/// and sends their hashes.
 pub(super) fn hold_knowing(run: &CellRun<'_>) -> Result<Returned, Error> {
     let lock = run.client.lock(&run.other("known"));
     let outer = lock.lock()?;

@@ -335,8 +335,8 @@ pub(crate) fn invalid(reason: &str) -> Error {
     Error::InvalidUrl { reason: reason.to_owned() }
 }
 
-/// The same with the valid forms. The text repeats no part of the URL: it may be a part of the
-/// password.
+/// The error for an invalid URL, with the valid forms. The text repeats no part of the URL: it may
+/// be a part of the password.
 fn invalid_form(reason: &str) -> Error {
     invalid(&format!("{reason}; a URL is one of: {FORMS}"))
 }

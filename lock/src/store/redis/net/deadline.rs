@@ -92,7 +92,7 @@ pub(crate) trait Now {
     /// Reads what has arrived: `WouldBlock` if that is nothing.
     fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize>;
 
-    /// The same, and what is read stays there.
+    /// Reads what has arrived, and leaves it there: `WouldBlock` if that is nothing.
     fn peek_now(&self, buffer: &mut [u8]) -> io::Result<usize>;
 }
 

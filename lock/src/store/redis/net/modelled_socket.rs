@@ -51,7 +51,7 @@ pub(crate) trait Network: Send + Sync {
 }
 
 shuttle::lazy_static! {
-    /// That of one schedule.
+    /// The network of one schedule.
     static ref NETWORK: std::sync::Mutex<Option<Arc<dyn Network>>> = std::sync::Mutex::default();
 }
 
@@ -85,7 +85,7 @@ impl fmt::Debug for Carried {
 
 /// How many bytes are kept for the server: less than two requests.
 const CAPACITY: usize = 48;
-/// The same in a network.
+/// How many bytes are kept for the server in a network.
 const NETWORK_CAPACITY: usize = 4096;
 
 impl Stream {

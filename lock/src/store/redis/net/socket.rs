@@ -56,7 +56,8 @@ impl Socket {
         Ok(Self::Tcp(tcp(address, deadline, timeout)?))
     }
 
-    /// The same over TLS. The server must present a certificate for `host`.
+    /// Connects over TLS by the deadline, with `timeout` as in [`connect`](Self::connect). The
+    /// server must present a certificate for `host`.
     #[cfg(feature = "tls")]
     pub(crate) fn connect_tls(
         address: &SocketAddr,

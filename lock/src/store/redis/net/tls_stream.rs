@@ -92,7 +92,7 @@ impl TlsStream {
         self.read_by(buffer, |bytes| (&self.stream).read(bytes))
     }
 
-    /// The same without blocking.
+    /// Reads without blocking.
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.read_by(buffer, |bytes| self.stream.read_now(bytes))
     }
@@ -142,7 +142,7 @@ impl TlsStream {
         self.write_by(bytes, |records| (&self.stream).write(records))
     }
 
-    /// The same without blocking.
+    /// Writes as [`write`](Self::write) does, without blocking.
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         self.write_by(bytes, |records| self.stream.write_now(records))
     }

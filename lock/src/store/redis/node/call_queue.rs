@@ -156,7 +156,8 @@ impl<W: Clone, H> CallQueue<W, H> {
         roles
     }
 
-    /// The same for a call whose thread does not wait for the reply.
+    /// Takes the role of the writer, if it is free, for a call whose thread does not wait for the
+    /// reply. With `batching`, only when nobody reads.
     pub(crate) fn take_write_role(&mut self, batching: bool) -> Roles {
         let may_write = !self.taken.read || !batching;
         let write = !self.taken.write && may_write;

@@ -41,7 +41,8 @@ pub(crate) fn classify(
     classify_reply(clock, operation.server_time(&reply), sent_at, reply)
 }
 
-/// The same for a reply that carries this time of the server, as far as is known.
+/// Classifies the reply to an operation that was not sent before `sent_at`. `clock` learns
+/// `server_time`, the server's time in the reply, if the reply carries it.
 pub(crate) fn classify_reply(
     clock: &ServerClock,
     server_time: Option<ServerTime>,

@@ -49,7 +49,7 @@ impl RoundTrip {
         self.shortest = longest.map(|longest| longest.min(sample)).or(Some(sample));
     }
 
-    /// That of a connection so near that nothing is nearer.
+    /// Sets the round trip to zero, as of a connection so near that nothing is nearer.
     #[cfg(test)]
     pub(crate) fn set_short(&mut self) {
         self.shortest = Some(Duration::ZERO);

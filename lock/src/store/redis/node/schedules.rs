@@ -132,7 +132,7 @@ fn join(threads: Vec<thread::JoinHandle<()>>) {
     }
 }
 
-/// The same while time moves, in small steps.
+/// Joins the threads while time moves, in small steps.
 fn join_in_time(threads: Vec<thread::JoinHandle<()>>) {
     let is_over = Arc::new(AtomicBool::new(false));
     let clock = {

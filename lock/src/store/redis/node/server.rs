@@ -82,8 +82,9 @@ impl Server {
         self.connect_for(None, deadline)
     }
 
-    /// The same for callers whose sockets are shut together, also while one is being connected.
-    /// Fails if they were shut since that generation.
+    /// A connection that is ready for commands, or a failure by the deadline. It is for callers
+    /// whose sockets are shut together, also while one is being connected. Fails if they were shut
+    /// since that generation.
     pub(crate) fn connect_for(
         &self,
         callers: Option<(&Sockets, u64)>,

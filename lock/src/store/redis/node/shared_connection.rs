@@ -239,7 +239,7 @@ impl State {
     }
 }
 
-/// The same error, for each of those that it concerns.
+/// A copy of the error. Each of those that it concerns gets one.
 pub(crate) fn copy_of(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(code) => io::Error::from_raw_os_error(code),

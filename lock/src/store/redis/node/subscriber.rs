@@ -71,7 +71,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How long one read may take before the thread looks for bytes that a caller could not write.
 /// Waiters poll as often.
 const LONGEST_READ: Duration = Duration::from_secs(1);
-/// The same while such bytes are known.
+/// How long one read may take while there are bytes that a caller could not write.
 const SHORTEST_READ: Duration = Duration::from_millis(10);
 
 impl Subscriber {

@@ -57,7 +57,7 @@ impl Command {
         self.owner_and(owner, "");
     }
 
-    /// The same with the suffix of a writer.
+    /// An owner's text with the suffix of a writer.
     pub(crate) fn writer(&mut self, owner: &Owner) {
         self.owner_and(owner, WRITE);
     }
