@@ -313,7 +313,19 @@ impl Waiter<'_> {
             return end;
         }
         self.with_queue((), |of| of.failure = Some(error.clone()));
+        let is_unanswered =
+            matches!(error, Error::Unreachable { .. } | Error::OutcomeUnknown { .. });
+        // Cut off by the deadline, and there was an answer earlier: another owner has it. A grant
+        // that comes too late is rolled back.
+        if is_unanswered && self.is_over() && (self.round_trip.is_some() || self.has_answer()) {
+            return WaitEnd::TimedOut;
+        }
         WaitEnd::Failed(error)
+    }
+
+    /// Whether its deadline has passed.
+    fn is_over(&self) -> bool {
+        self.wait.deadline.is_some_and(|deadline| deadline <= self.registry.clock.now())
     }
 
     /// One that came alone is in its queue from now on if it `stays`, or if a thread has looked at
@@ -351,7 +363,7 @@ impl Waiter<'_> {
             if let Some(end) = self.end() {
                 return end;
             }
-            if self.wait.deadline.is_none_or(|deadline| deadline <= clock.now()) {
+            if self.wait.deadline.is_none() || self.is_over() {
                 return WaitEnd::TimedOut;
             }
             park(clock, &Parker::new(), self.wait.deadline, self.wait.cancel);
