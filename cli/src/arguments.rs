@@ -94,7 +94,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "S", value_parser = seconds, conflicts_with = "lease")]
     pub(crate) watchdog: Option<Duration>,
 
-    /// Keep the lock for S seconds at least, also if CMD ends earlier
+    /// Keep the lock for S seconds at least, even if CMD ends earlier
     ///
     /// wheellock ends with CMD all the same. The server keeps the lock for the rest of the time.
     #[arg(long, value_name = "S", value_parser = seconds)]

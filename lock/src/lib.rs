@@ -25,7 +25,7 @@
 //! 3. The lock of a process that died is free after at most the longest lease it asked for plus one
 //!    [command timeout](ClientBuilder::command_timeout).
 //! 4. A late or repeated command never affects another hold.
-//! 5. No call waits longer than it says, also when the server hangs or vanishes.
+//! 5. No call waits longer than it says, even when the server hangs or vanishes.
 //!
 //! # What it does not do
 //!
@@ -66,6 +66,12 @@
 //! (Leases, 1989), and fencing is Martin Kleppmann's (How to do distributed locking, 2016).
 
 // Comments cite sections of DESIGN.md, which is in the repository: `(DESIGN: forks)`.
+
+// From the top, each importing only what is below it: `client` creates all the rest; `semaphore`
+// and `lock` are what users hold; `runtime` is one client in one process; `watchdog` renews and
+// releases; `store` sends operations to servers; `hold` is what is held; `ops` has the scripts;
+// `events` reports and counts; `model` has values, rules, and what stands for the clock and
+// threads.
 
 mod client;
 mod error;

@@ -79,6 +79,8 @@ extern crate alloc;
 
 // Comments cite sections of DESIGN.md, which is in the repository: `(DESIGN: buckets)`.
 
+// From the top, each importing only what is below it: `timer`, `driver`, `stats`, `time`, `wheel`.
+
 #[cfg(feature = "std")]
 mod driver;
 mod error;

@@ -148,7 +148,7 @@ fn acquire_permit(
     wait: Wait<'_>,
 ) -> Result<Option<Held>, Error> {
     let semaphore = client.expirable_semaphore(&run.name);
-    // The command line says how many there are, also if it has changed since the semaphore was
+    // The command line says how many there are, even if it has changed since the semaphore was
     // made.
     if !semaphore.try_set_permits(permits)? && semaphore.permits()? != i64::from(permits) {
         semaphore.set_permits(permits)?;

@@ -93,9 +93,10 @@ fn a_leader_that_is_killed_stopped_or_resigns_is_followed() {
     let leader = observer.leader_election("scheduler").leader();
     assert_eq!(leader.map(|leader| leader.map(|leader| leader.term)), Ok(terms.last().copied()));
 
-    // It leads again, after the second in which others come first. Only one that waits is sure to
-    // come before the one that resigns.
-    wait_for_candidates(&server, 1);
+    // It leads again, after the second in which others come first: once it is a candidate again, it
+    // is sure to come before the one that resigns.
+    let refused = server.command_calls("pttl");
+    wait_until("it is a candidate again", PATIENCE, || server.command_calls("pttl") > refused);
     second.tell("resign");
     second.says("resigned");
     assert!(third.leads() > terms[3]);

@@ -63,7 +63,7 @@ impl Locks {
 
     /// One page of keys of the present server. An error ends that server's.
     fn read_page(&mut self, core: &ClientCore, server: ServerId) -> Result<(), Error> {
-        let answer = core.call_on(server, &self.scan);
+        let answer = core.call_on_server(server, &self.scan);
         let answer = map_failure(answer, &self.scan, &pattern_as_name(&self.scan.pattern));
         let page = answer.map(|answer| answer.reply).inspect_err(|_| {
             self.servers.pop_front();

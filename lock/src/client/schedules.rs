@@ -249,7 +249,7 @@ fn waiters_whose_time_is_over_leave_the_line_and_keep_nothing() {
             threads.push(spawn(&world, move |world| {
                 match world.lock().try_lock_for(MILLISECOND * limit) {
                     Ok(Some(guard)) => world.critical_section(&guard),
-                    // The second if it was not run for so long that it has no answer.
+                    // An error if it did not run long enough to get an answer.
                     Ok(None) | Err(Error::Unreachable { .. }) => {
                         counted.fetch_add(1, Ordering::SeqCst);
                     }

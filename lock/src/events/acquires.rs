@@ -186,7 +186,7 @@ impl AcquireCounters {
         }
     }
 
-    /// A hold was released, handed over or lost, after its holder has had it for so long.
+    /// A hold was released, handed over or lost, after its holder has had it for `held_for`.
     pub(crate) fn hold_ended(
         &self,
         kind: Kind,

@@ -96,7 +96,7 @@ impl Hold {
         self
     }
 
-    /// What it is to the server.
+    /// What identifies it on the server.
     pub(crate) fn id(&self) -> HoldId {
         HoldId { kind: self.kind, name: self.name.clone(), owner: self.owner.clone() }
     }

@@ -291,7 +291,8 @@ impl LockAcquire<'_> {
         let set_count = hold.id().set_count(count, Some(lease));
         // Until it is acknowledged, and only once sent.
         hold.count_sent();
-        let answer = map_failure(core.call_by(&set_count, policy), &set_count, &hold.name)?;
+        let answer =
+            map_failure(core.call_with_policy(&set_count, policy), &set_count, &hold.name)?;
         if answer.reply == SetCountReply::Gone {
             core.watchdog.lose(hold, LostReason::Deleted);
             return Ok(false);
@@ -310,7 +311,7 @@ impl LockAcquire<'_> {
         }
         // It was acquired as a lock without tokens. A late copy draws one more, which does no harm.
         let draw = DrawToken::new(hold.name.clone(), hold.owner.clone());
-        let answer = map_failure(core.call_by(&draw, policy), &draw, &hold.name)?;
+        let answer = map_failure(core.call_with_policy(&draw, policy), &draw, &hold.name)?;
         let Some(token) = answer.reply else {
             core.watchdog.lose(hold, LostReason::Deleted);
             return Ok(false);
@@ -369,7 +370,8 @@ impl LockAcquire<'_> {
         now: Instant,
     ) -> Result<Attempt<RawGuard>, Error> {
         let core = self.core;
-        // The last try of a wait may be answered a little after its end, which counts here.
+        // The policy of a last try may end a little after the wait. For the roll-back the wait's
+        // end counts.
         let end = self.wait.deadline.unwrap_or(policy.deadline);
         self.answer_due = Some(end.min(policy.deadline));
         let _asking = self.siblings.map(SiblingAcquire::begin_request);
@@ -385,8 +387,8 @@ impl LockAcquire<'_> {
             self.queue = QueueState::Perhaps;
         }
 
-        // The call. If a release of this client was under way when it was sent, a refusal may have
-        // met that hold and says nothing: it asks once more.
+        // The call. If a release of this client was under way when it was sent, a refusal may be
+        // due to that hold and says nothing: the acquire is sent once more.
         let logical_sent_at = core.watchdog.releases().logical_time();
         let mut answer = self.call(&request, policy, now)?;
         if matches!(answer.reply, Acquired::Busy(_))
@@ -402,7 +404,7 @@ impl LockAcquire<'_> {
                 self.was_refused = true;
                 if self.queue == QueueState::Perhaps {
                     self.queue = QueueState::Inside;
-                    core.watchdog.begin_waiting(&self.id);
+                    core.watchdog.begin_in_server_queue(&self.id);
                 }
                 return Ok(Attempt::Busy(self.pause_after_refusal(busy), WakeHint::Wait));
             }
@@ -414,11 +416,11 @@ impl LockAcquire<'_> {
             _ if watched => WakeHint::Wait,
             _ => WakeHint::WaitFor(lease.duration()),
         };
-        self.granted(answer.sent_at, token).map(|guard| Attempt::Granted(guard, hint))
+        self.begin_hold(answer.sent_at, token).map(|guard| Attempt::Granted(guard, hint))
     }
 
-    /// Sends the request until it is answered. What a late copy of it may do is rolled back, or the
-    /// hold's.
+    /// Sends the request until it is answered, and keeps the deadline of its late copies. After a
+    /// grant that is the hold's; otherwise `Drop` rolls back what such a copy may do.
     fn call(
         &mut self,
         request: &SharedOperation<Acquired>,
@@ -426,7 +428,7 @@ impl LockAcquire<'_> {
         now: Instant,
     ) -> Result<Answer<Acquired>, Error> {
         self.answered = false;
-        match self.core.call_at(now, request, policy) {
+        match self.core.call_with_policy_at(now, request, policy) {
             Ok(answer) => {
                 self.answered = true;
                 self.late_copy_deadline = self.late_copy_deadline.max(answer.late_copy_deadline);
@@ -456,7 +458,7 @@ impl LockAcquire<'_> {
     }
 
     /// Makes the hold, gives it to the registry and to the watchdog, and makes the guard.
-    fn granted(&mut self, sent_at: Instant, token: Option<u64>) -> Result<RawGuard, Error> {
+    fn begin_hold(&mut self, sent_at: Instant, token: Option<u64>) -> Result<RawGuard, Error> {
         let core = self.core;
         let LeasePolicy { lease, watched } = self.lease;
         // From here on the hold answers for late copies, and a holder is in no queue.

@@ -146,7 +146,7 @@ impl<T> LockGuard<T> {
     }
 
     /// A channel that gets one message if the hold is lost: the reason. It closes without one when
-    /// this guard is gone, also if other guards of the hold are left.
+    /// this guard is gone, even if other guards of the hold are left.
     ///
     /// Each guard has one channel. Clones of the receiver share its one message.
     ///

@@ -180,7 +180,7 @@ impl<G: Guard> Lock<G> {
     pub fn lock(&self) -> Result<G, Error> {
         match self.try_lock_with(Wait::forever())? {
             Some(guard) => Ok(guard),
-            // Such a wait has no deadline, so a cancellation ended it.
+            // Not reached: a wait without a limit does not time out.
             None => Err(Error::Cancelled { name: self.name() }),
         }
     }
@@ -395,7 +395,7 @@ impl<G: Guard> Lock<G> {
     /// sent to other threads, and a thread that gives the same name nests.
     ///
     /// **Two tasks that use one name at the same time are both let in.** They are one owner, on
-    /// this client: when one of them is granted the lock, the other nests, also if it waited. So a
+    /// this client: when one of them is granted the lock, the other nests, even if it waited. So a
     /// name must stand for one task at a time. Use it to nest across threads; only to send a guard,
     /// use [`sendable`](Self::sendable), where that cannot happen.
     ///

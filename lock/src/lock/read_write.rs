@@ -48,7 +48,7 @@ use crate::lock::spec::LockSpec;
 /// *A read hold with more than Java's lease left can end early.* All readers share one key. A Java
 /// reader's renewal sets its time to live to Java's lease, 30 s by default, whatever the other
 /// readers were granted. A reader of this crate therefore asks for the rest of its lease again
-/// every third of the shorter of both leases, also if it is not watched, and so restores what it
+/// every third of the shorter of both leases, even if it is not watched, and so restores what it
 /// was granted long before the key expires. But if Java has shortened the key, and this process is
 /// stopped or cut off from the server for so long that its last request is older than Java's lease,
 /// the key can be gone while the guard still counts on the lease that the server had granted. So

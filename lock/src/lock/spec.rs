@@ -100,7 +100,7 @@ impl LockSpec {
         self.name.clone()
     }
 
-    /// The name for messages, also if it is not valid.
+    /// The name for messages, even if it is not valid.
     pub(crate) fn shown_name(&self) -> String {
         match self.name() {
             Ok(name) => name.shown(),

@@ -45,14 +45,14 @@ const REGISTERED: u32 = u32::MAX;
 /// The process that registers the handler. No process id is zero.
 static COUNTING: AtomicU32 = AtomicU32::new(0);
 /// How often to check whether another thread has registered the handler, which takes microseconds.
-const LOOKS: u32 = 10_000;
+const MAX_CHECKS: u32 = 10_000;
 
 /// The number of forks of this process's ancestors. The first call registers a handler, which the
 /// crate does inside a cell that other callers wait for. So one thread alone registers it, and no
 /// thread waits that may be in a copy of its process.
 fn count_forks() -> Option<forkguard::Guard> {
     let id = std::process::id();
-    for _ in 0..LOOKS {
+    for _ in 0..MAX_CHECKS {
         match COUNTING.compare_exchange(0, id, Ordering::Acquire, Ordering::Acquire) {
             Err(REGISTERED) => return forkguard::Guard::try_new().ok(),
             Ok(_) => {

@@ -193,8 +193,8 @@ impl HashedWheelTimer {
         BatchTimer::builder()
     }
 
-    /// Runs `task` after `first`, and so long after each run. As the real one, which can also
-    /// refuse.
+    /// Runs `task` after `first`, and then again after each interval. The real timer does the same,
+    /// and can also refuse.
     #[expect(clippy::unnecessary_wraps, reason = "as the real one")]
     pub(crate) fn schedule_periodic(
         &self,

@@ -33,7 +33,8 @@ pub(crate) struct ClientId {
     drawn_for_locks: AtomicU64,
 }
 
-/// The bit of a number that carries a time and [`WATCHED`]. Above it is the sign of Java and Lua.
+/// The bit of a number that carries a time and [`WATCHED`]. The bit above is the sign of Java's and
+/// Lua's integers.
 const TIMED: u64 = 1 << 62;
 /// The bit of a number whose hold is watched.
 const WATCHED: u64 = 1;

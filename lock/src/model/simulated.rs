@@ -65,9 +65,9 @@ std::thread_local! {
     };
 }
 
-/// How far time may move while threads could go on: for so long, a processor is busy elsewhere.
-const SLIP: Duration = Duration::from_micros(100);
-/// No schedule takes so long.
+/// How far time may move while threads could go on, as if the processor were busy elsewhere.
+const LONGEST_PREEMPTION: Duration = Duration::from_micros(100);
+/// No schedule takes as long.
 const LONGEST: Duration = Duration::from_secs(900);
 
 /// Runs `action` when that time has passed, on the clock's thread. It must not wait.
@@ -190,7 +190,7 @@ fn run_clock() {
         let next = next_deadline().into_iter().chain(first_event).min();
         let is_idle = NOW.with(|now| now.is_idle.get());
         match next {
-            Some(next) if is_idle || next <= now + SLIP => {
+            Some(next) if is_idle || next <= now + LONGEST_PREEMPTION => {
                 let next = next.max(now);
                 move_time_to(next);
                 run_event(next);

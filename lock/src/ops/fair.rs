@@ -4,8 +4,9 @@
 //! deadline. Redisson sets a deadline once, five minutes later for each waiter ahead, and subtracts
 //! its own five minutes from the others when it leaves. A waiter of this library moves its deadline
 //! at each attempt: to [`LIVENESS`] from now, plus five minutes for each waiter of Redisson's
-//! ahead. So it keeps its place whatever those subtract, ours add nothing up, and dead waiters of
-//! ours block the queue for [`LIVENESS`] at most, however many died together.
+//! ahead. So it keeps its place whatever Redisson's waiters subtract, the deadlines of this
+//! library's waiters do not add up, and those of them that die block the queue for [`LIVENESS`] at
+//! most, however many die together.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -281,7 +282,7 @@ impl<'a> FairQueue<'a> {
     }
 
     fn deadline(&mut self, owner: &str) -> Result<Option<i64>, WrongType> {
-        self.keyspace.sorted_score(self.deadlines, owner.as_bytes())
+        self.keyspace.sorted_set_score(self.deadlines, owner.as_bytes())
     }
 
     /// The milliseconds until the liveness deadline of the waiter at this position.

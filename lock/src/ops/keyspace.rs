@@ -188,8 +188,8 @@ impl Keyspace {
         })
     }
 
-    /// `ZSCORE`.
-    pub(crate) fn sorted_score(
+    /// The score of a member of a sorted set, as `ZSCORE`.
+    pub(crate) fn sorted_set_score(
         &mut self,
         key: &str,
         member: &[u8],

@@ -149,7 +149,7 @@ impl UpdateLease {
 
     fn update(&self, keyspace: &mut Keyspace) -> Result<i64, WrongType> {
         let (id, now) = (self.id.as_bytes(), keyspace.now().0);
-        let taken = keyspace.sorted_score(&self.leases, id)?.is_some_and(|score| score > now);
+        let taken = keyspace.sorted_set_score(&self.leases, id)?.is_some_and(|score| score > now);
         if taken {
             let ends = self.lease.map_or(NEVER, |lease| now.saturating_add(lease.millis_i64()));
             keyspace.sorted_set(&self.leases, id, ends)?;
@@ -197,7 +197,7 @@ impl LeaseOf {
 
     fn left(&self, keyspace: &mut Keyspace) -> Result<i64, WrongType> {
         let now = keyspace.now().0;
-        Ok(match keyspace.sorted_score(&self.leases, self.id.as_bytes())? {
+        Ok(match keyspace.sorted_set_score(&self.leases, self.id.as_bytes())? {
             Some(NEVER) => -1,
             Some(score) if score > now => score - now,
             Some(_) | None => -2,

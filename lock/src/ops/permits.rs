@@ -102,7 +102,7 @@ impl AcquirePermits {
         let ends = self.lease.map_or(NEVER, |lease| now.saturating_add(lease.millis_i64()));
         let (mut held, mut copy) = (false, false);
         for (id, request_key) in ids.iter().zip(request_keys) {
-            if let Some(score) = keyspace.sorted_score(leases, id.as_bytes())? {
+            if let Some(score) = keyspace.sorted_set_score(leases, id.as_bytes())? {
                 keyspace.sorted_set(leases, id.as_bytes(), score.max(ends))?;
                 (held, copy) = (true, true);
             } else if keyspace.exists(request_key) {
@@ -200,7 +200,7 @@ impl ReleasePermits {
         let value = keyspace.number(key)?;
         let mut answer = 1;
         for id in ids {
-            match keyspace.sorted_score(leases, id.as_bytes())? {
+            match keyspace.sorted_set_score(leases, id.as_bytes())? {
                 None => {
                     answer = 0;
                     break;
@@ -259,7 +259,7 @@ pub(crate) fn renew_permit(
     millis: i64,
 ) -> i64 {
     let (leases, id, now) = (name.permit_leases(), owner.bytes(), keyspace.now().0);
-    match keyspace.sorted_score(&leases, &id) {
+    match keyspace.sorted_set_score(&leases, &id) {
         Ok(Some(score)) if score > now => {
             let ends = score.max(now.saturating_add(millis));
             keyspace.sorted_set(&leases, &id, ends).map_or(-1, |()| 1)

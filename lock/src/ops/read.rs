@@ -85,7 +85,7 @@ pub(crate) struct ReadRelease {
 static RELEASE: Script = Script::new(include_str!("scripts/read_release.lua"));
 
 /// By how much the lock's time to live may exceed that of the longest level, in milliseconds.
-const CREEP: i64 = 50;
+const MAX_TTL_EXCESS_MILLIS: i64 = 50;
 
 /// How many fields a release inspects, with that of the mode: enough for every lock with few
 /// readers.
@@ -113,7 +113,7 @@ impl ReadRelease {
             longest = self.longest_of(keyspace, others);
         }
         let lasts = keyspace.time_to_live(key);
-        if longest > 0 && (lasts < longest || all && lasts > longest + CREEP) {
+        if longest > 0 && (lasts < longest || all && lasts > longest + MAX_TTL_EXCESS_MILLIS) {
             keyspace.expire(key, longest);
         }
         longest > 0

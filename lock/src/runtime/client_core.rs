@@ -57,11 +57,11 @@ pub(crate) enum StartMode {
 
 /// How often a caller looks for a reply that it waits for, and that may come on a connection from
 /// which no thread reads.
-const LOOK_FOR_REPLIES: Duration = Duration::from_millis(1);
+const REPLY_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// For how long replies to the releases of dropped guards are read when the client ends. Then these
 /// are queued.
-const READ_UNREAD: Duration = Duration::from_millis(100);
+const FINISH_UNREAD_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// One client in one OS process.
 pub(crate) struct ClientCore {
@@ -246,7 +246,7 @@ impl ClientCore {
 
     /// Sends `operation` until it is answered, for [`Settings::retry_timeout`] at most.
     pub(crate) fn call<O: Operation>(&self, operation: &O) -> Result<Answer<O::Reply>, CallError> {
-        self.call_for(operation, self.settings.retry_timeout(), RetryLimit::UntilAnswered)
+        self.call_within(operation, self.settings.retry_timeout(), RetryLimit::UntilAnswered)
     }
 
     /// Sends `operation` as [`call`](Self::call) does. Returns the reply alone, or the error that
@@ -260,7 +260,7 @@ impl ClientCore {
     }
 
     /// As [`call`](Self::call), for `timeout` at most.
-    pub(crate) fn call_for<O: Operation>(
+    pub(crate) fn call_within<O: Operation>(
         &self,
         operation: &O,
         timeout: Duration,
@@ -275,11 +275,11 @@ impl ClientCore {
             is_wait: false,
             cancel: None,
         };
-        self.call_at(now, operation, &policy)
+        self.call_with_policy_at(now, operation, &policy)
     }
 
     /// Sends `operation` to one server until it is answered, as [`call`](Self::call) does.
-    pub(crate) fn call_on<O: Operation>(
+    pub(crate) fn call_on_server<O: Operation>(
         &self,
         server: ServerId,
         operation: &O,
@@ -291,16 +291,16 @@ impl ClientCore {
         })
     }
 
-    pub(crate) fn call_by<O: Operation>(
+    pub(crate) fn call_with_policy<O: Operation>(
         &self,
         operation: &O,
         policy: &RetryPolicy<'_>,
     ) -> Result<Answer<O::Reply>, CallError> {
-        self.call_at(self.now(), operation, policy)
+        self.call_with_policy_at(self.now(), operation, policy)
     }
 
     /// Sends `operation` as `policy` says. The clock was read just before: it is `now`.
-    pub(crate) fn call_at<O: Operation>(
+    pub(crate) fn call_with_policy_at<O: Operation>(
         &self,
         now: Instant,
         operation: &O,
@@ -357,7 +357,7 @@ impl ClientCore {
                     let now = self.now();
                     is_over = now >= policy.deadline || policy.is_ended();
                     if !is_over && is_outstanding() {
-                        let next = policy.deadline.min(now + LOOK_FOR_REPLIES);
+                        let next = policy.deadline.min(now + REPLY_POLL_INTERVAL);
                         park(&*self.clock, parker, Some(next), policy.cancel);
                     }
                 });
@@ -439,7 +439,7 @@ impl ClientCore {
                 unreleased.push(ReleaseId::from(&hold.id()));
             }
         }
-        self.watchdog.finish_unread(READ_UNREAD.min(timeout));
+        self.watchdog.finish_unread(FINISH_UNREAD_TIMEOUT.min(timeout));
         self.watchdog.end_record();
         unreleased.extend(self.watchdog.flush_releases(deadline));
         // Calls that are under way have the rest of the time. What hangs then is cut off, and not
@@ -494,7 +494,7 @@ impl Drop for ClientCore {
             return;
         }
         self.waits.close();
-        self.watchdog.finish_unread(READ_UNREAD);
+        self.watchdog.finish_unread(FINISH_UNREAD_TIMEOUT);
         self.watchdog.stop();
         // By the system's clock: how long foreign code takes does not depend on the client's.
         let deadline = SystemClock.now() + self.settings.command_timeout.min(LAST_DELIVERIES);

@@ -19,7 +19,8 @@ impl WaitRegistry {
     /// Gives `hold` to the first waiter of its channel, in place of the last guard of the calling
     /// thread. False if that cannot be: then it is to be released on the server.
     pub(crate) fn hand_over(&self, hold: &Arc<Hold>) -> bool {
-        // Mostly nobody waits, and nothing is locked. A waiter that is missed gets it otherwise.
+        // Mostly nobody waits, and nothing is locked. A waiter that is missed here hears of the
+        // release from the server.
         if self.sleepers.now() == 0 {
             return false;
         }
@@ -34,10 +35,10 @@ impl WaitRegistry {
         let name = hold.name.channel();
         let mut channels = self.channels();
         let Some(channel) = channels.by_name.get_mut(&name) else { return false };
-        let of = &mut channel.exclusive;
+        let waiters = &mut channel.exclusive;
         // 1. The first waiter, and no other: it sleeps, or looks again before it does.
-        let Some(ticket) = of.queue.next_recipient() else { return false };
-        let Some(thread) = of.threads.get_mut(&ticket) else { return false };
+        let Some(ticket) = waiters.queue.next_recipient() else { return false };
+        let Some(thread) = waiters.threads.get_mut(&ticket) else { return false };
         let Some((wanted, recipient)) = &thread.recipient else { return false };
         // 2. Two names may have one channel. A shutdown releases what is held when it begins.
         if *wanted != hold.name || self.is_closed() {
@@ -48,7 +49,7 @@ impl WaitRegistry {
         let Some(listeners) = hold.hand_over(*recipient, lease, now, limit) else { return false };
         thread.given = Some(Arc::clone(hold));
         let parker = thread.parker.clone();
-        of.queue.give(ticket, now);
+        waiters.queue.give(ticket, now);
         channel.has_hold = true;
         drop(channels);
         // 4. With nothing locked: it looks at the queue at once.
@@ -88,26 +89,27 @@ impl WaitRegistry {
         true
     }
 
-    /// The server has released it, and published that to so many `receivers`; or nobody waits for
-    /// its answer any more. The first waiter asks for the lock, after those of other clients.
+    /// The server has released it, and published that to this number of `receivers`; or nobody
+    /// waits for its answer any more. The first waiter asks for the lock, after those of other
+    /// clients.
     pub(crate) fn release_ends(&self, store: &Store, hold: &Hold, receivers: Option<u32>) {
         let name = hold.name.channel();
         let now = self.clock.now();
         let first = {
             let mut channels = self.channels();
             let Some(channel) = channels.by_name.get_mut(&name) else { return };
-            let of = &mut channel.exclusive;
+            let waiters = &mut channel.exclusive;
             let yields = match self.settings.hand_over {
-                HandOver::Within(_) => of.queue.release_ends(now, receivers),
+                HandOver::Within(_) => waiters.queue.release_ends(now, receivers),
                 HandOver::Times(_) | HandOver::Off => {
-                    of.queue.release_ends_at_once();
+                    waiters.queue.release_ends_at_once();
                     false
                 }
             };
-            of.unpark(of.queue.first_asleep());
+            waiters.unpark(waiters.queue.first_asleep());
             // Those that yield have to hear of other releases.
-            let waits = yields && !of.queue.is_empty();
-            let first = waits && !std::mem::replace(&mut of.subscribed, true);
+            let waits = yields && !waiters.queue.is_empty();
+            let first = waits && !std::mem::replace(&mut waiters.subscribed, true);
             if first {
                 store.subscribe(&name);
             }
@@ -133,9 +135,9 @@ impl EndListener for QueueWaker {
         let mut channels = self.waits.channels();
         let Entry::Occupied(mut entry) = channels.by_name.entry(name) else { return };
         entry.get_mut().has_hold = false;
-        let of = &mut entry.get_mut().exclusive;
-        of.queue.hold_ended();
-        of.unpark(of.queue.first_asleep());
+        let waiters = &mut entry.get_mut().exclusive;
+        waiters.queue.hold_ended();
+        waiters.unpark(waiters.queue.first_asleep());
         remove_unused(entry, &self.store);
     }
 }

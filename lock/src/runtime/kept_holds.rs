@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Default)]
 pub(crate) struct KeptHolds(BinaryHeap<Reverse<Instant>>);
 
-/// So many are counted. They take 16 bytes each.
+/// The most that are counted. Each takes 16 bytes.
 const MAX_COUNTED: usize = 65_536;
 
 impl KeptHolds {

@@ -178,7 +178,7 @@ fn send_count(
 ) -> Result<(), Error> {
     let set_count = hold.id().set_count(count, None);
     hold.count_sent();
-    match core.call_for(&set_count, timeout, limit) {
+    match core.call_within(&set_count, timeout, limit) {
         Ok(Answer { reply: SetCountReply::Written, late_copy_deadline, .. }) => {
             if late_copy_deadline.is_none() {
                 hold.count_answered();
@@ -208,7 +208,7 @@ fn send_last(
     let keep = hold.keep(|| core.now());
     let is_kept = keep.is_some();
     let release = keep.unwrap_or_else(|| id.release());
-    let answer = core.call_for(&release, timeout, limit);
+    let answer = core.call_within(&release, timeout, limit);
     // While a copy of the acquire may still arrive, one answer does not end it: the watchdog sends
     // the release again afterwards (DESIGN: late copies).
     let acknowledged = answer
@@ -235,7 +235,7 @@ fn send_last(
     Err(lost(hold, reason))
 }
 
-/// Why it is not known that something was held until an answered release.
+/// Why an answered release does not prove that the hold lasted until then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotReleased {
     Lost(LostReason),

@@ -7,6 +7,9 @@
 //! the poll bound, its deadline or a cancellation. [`WaitQueue`] decides which waiter tries and
 //! when (DESIGN: waiting).
 //!
+//! A *lone* waiter, the only one of the client, tries first. It joins the queue when it is refused
+//! or another thread begins to wait.
+//!
 //! [`WaitQueue`]: crate::runtime::wait_queue::WaitQueue
 
 use std::collections::hash_map::Entry;
@@ -91,24 +94,25 @@ impl WaitRegistry {
         // With the channels locked: a hold that is in use now will find this waiter when it ends.
         let knows_holder = recipient.is_some_and(|recipient| self.is_in_use(recipient.name, now));
         let parker = knows_holder.then(Parker::new);
-        let begins_alone = !knows_holder && sibling.is_none() && channels.is_empty();
-        let (state, ticket) = if begins_alone {
+        let is_lone = !knows_holder && sibling.is_none() && channels.is_empty();
+        let (state, ticket) = if is_lone {
             channels.add_lone(channel, mode, self.settings.poll_bound(mode), now);
-            (WaiterState::Alone, Ticket::FIRST)
+            (WaiterState::Lone, Ticket::FIRST)
         } else {
             channels.queue_lone();
             let join_mode = match mode {
                 WaitMode::Exclusive if knows_holder => JoinMode::KnowsHolder,
                 _ => JoinMode::of(mode),
             };
-            let of = channels.get_or_add(channel, self.settings.poll_bound(mode)).of(mode);
-            if of.queue.is_empty() {
+            let waiters =
+                channels.get_or_add(channel, self.settings.poll_bound(mode)).waiters(mode);
+            if waiters.queue.is_empty() {
                 // That of an earlier wait.
-                of.failure = None;
+                waiters.failure = None;
             }
-            let ticket = of.queue.join(join_mode, now);
+            let ticket = waiters.queue.join(join_mode, now);
             if let Some(parker) = &parker {
-                of.threads.insert(ticket, WaitingThread::new(parker, recipient));
+                waiters.threads.insert(ticket, WaitingThread::new(parker, recipient));
             }
             (WaiterState::Queued, ticket)
         };
@@ -165,7 +169,7 @@ impl AnswerBy {
 enum WaiterState {
     /// Nobody else waited when it came. It tries, and is in no queue unless a thread has looked at
     /// the queues since.
-    Alone,
+    Lone,
     /// It is in its queue.
     Queued,
     /// It was granted and is in the queue no longer. The channel may have been removed and made
@@ -272,21 +276,21 @@ impl Waiter<'_> {
         }
         let Some((wakes, now)) = self.answered() else { return };
         self.state = WaiterState::Granted;
-        self.with_queue((), |of| {
-            of.queue.granted(self.ticket, wakes, hint, now);
-            of.threads.remove(&self.ticket);
-            of.answered();
+        self.with_queue((), |waiters| {
+            waiters.queue.granted(self.ticket, wakes, hint, now);
+            waiters.threads.remove(&self.ticket);
+            waiters.answered();
             // With the queues locked: if the hold has ended already, the wake for that is counted.
             let waits = |recipient: Recipient<'_>| {
-                of.gives_next(recipient.name) && self.registry.is_in_use(recipient.name, now)
+                waiters.gives_next(recipient.name) && self.registry.is_in_use(recipient.name, now)
             };
             if self.recipient.is_some_and(waits) {
                 // The next one waits for this thread.
-                of.queue.cover();
-            } else if !of.subscribed {
+                waiters.queue.cover();
+            } else if !waiters.subscribed {
                 // Nothing was refused so far, so no message will come. The next in the queue tries,
                 // is refused and subscribes.
-                of.queue.wake();
+                waiters.queue.wake();
             }
         });
     }
@@ -295,11 +299,11 @@ impl Waiter<'_> {
     pub(crate) fn refused(&mut self, busy: Option<Duration>, hint: WakeHint) {
         self.enter_queue(true);
         let Some((wakes, now)) = self.answered() else { return };
-        self.with_queue((), |of| {
-            of.queue.refused(self.ticket, wakes, busy, hint, now);
-            of.answered();
+        self.with_queue((), |waiters| {
+            waiters.queue.refused(self.ticket, wakes, busy, hint, now);
+            waiters.answered();
             // The next may have something to try for, and have been asleep since before this call.
-            of.unpark(of.queue.leader(now).filter(|leader| *leader != self.ticket));
+            waiters.unpark(waiters.queue.leader(now).filter(|leader| *leader != self.ticket));
         });
         if self.mode != WaitMode::Polled {
             self.subscribe();
@@ -312,26 +316,14 @@ impl Waiter<'_> {
         if let Some(end) = self.end() {
             return end;
         }
-        self.with_queue((), |of| of.failure = Some(error.clone()));
-        let is_unanswered =
-            matches!(error, Error::Unreachable { .. } | Error::OutcomeUnknown { .. });
-        // Cut off by the deadline, and there was an answer earlier: another owner has it. A grant
-        // that comes too late is rolled back.
-        if is_unanswered && self.is_over() && (self.round_trip.is_some() || self.has_answer()) {
-            return WaitEnd::TimedOut;
-        }
+        self.with_queue((), |waiters| waiters.failure = Some(error.clone()));
         WaitEnd::Failed(error)
     }
 
-    /// Whether its deadline has passed.
-    fn is_over(&self) -> bool {
-        self.wait.deadline.is_some_and(|deadline| deadline <= self.registry.clock.now())
-    }
-
-    /// One that came alone is in its queue from now on if it `stays`, or if a thread has looked at
+    /// A lone waiter is in its queue from now on if it `stays`, or if a thread has looked at
     /// the queues. Otherwise it has left. Returns whether it has not left.
     fn enter_queue(&mut self, stays: bool) -> bool {
-        if self.state == WaiterState::Alone {
+        if self.state == WaiterState::Lone {
             let is_queued = self.registry.channels.lock().end_lone(stays);
             self.state = if is_queued { WaiterState::Queued } else { WaiterState::Left };
         }
@@ -363,7 +355,7 @@ impl Waiter<'_> {
             if let Some(end) = self.end() {
                 return end;
             }
-            if self.wait.deadline.is_none() || self.is_over() {
+            if self.wait.deadline.is_none_or(|deadline| deadline <= clock.now()) {
                 return WaitEnd::TimedOut;
             }
             park(clock, &Parker::new(), self.wait.deadline, self.wait.cancel);
@@ -373,14 +365,14 @@ impl Waiter<'_> {
     fn set_parker(&mut self) {
         let parker = self.sibling.cloned().unwrap_or_default();
         let thread = WaitingThread::new(&parker, self.recipient);
-        self.with_queue((), |of| drop(of.threads.insert(self.ticket, thread)));
+        self.with_queue((), |waiters| drop(waiters.threads.insert(self.ticket, thread)));
         self.registry.sleepers.up(1);
         self.parker = Some(parker);
     }
 
     /// What to do next: by the queue, or with the hold that it was given.
     fn look(&mut self, now: Instant) -> QueueLook {
-        if self.state == WaiterState::Alone {
+        if self.state == WaiterState::Lone {
             return QueueLook::Step(Step::Try(Wakes::FIRST));
         }
         let (registry, ticket) = (self.registry, self.ticket);
@@ -388,51 +380,52 @@ impl Waiter<'_> {
         let Some(channel) = channels.by_name.get_mut(self.channel) else {
             return QueueLook::Step(Step::Sleep(None));
         };
-        let of = channel.of(self.mode);
-        if let Some(hold) = of.threads.get_mut(&ticket).and_then(|thread| thread.given.take()) {
+        let waiters = channel.waiters(self.mode);
+        if let Some(hold) = waiters.threads.get_mut(&ticket).and_then(|thread| thread.given.take())
+        {
             // Looked at on this thread: it may have been stopped since the hold was given to it.
             if !hold.is_fresh(now, registry.settings.lease) {
-                of.queue.decline(ticket);
+                waiters.queue.decline(ticket);
                 return QueueLook::Hold(WaitAction::Close(hold));
             }
-            of.queue.take(ticket);
-            of.threads.remove(&ticket);
+            waiters.queue.take(ticket);
+            waiters.threads.remove(&ticket);
             drop(channels);
             self.state = WaiterState::Left;
             registry.sleepers.down(1);
             return QueueLook::Hold(WaitAction::HandedOver(hold));
         }
-        let step = of.queue.step(ticket, now);
+        let step = waiters.queue.step(ticket, now);
         if matches!(step, Step::Try(_)) {
             // It leads although others ahead of it are stuck, or after some have left that woke
             // nobody. A deputy behind it has to watch it now.
-            let unwatched = of.queue.take_unwatched();
-            if unwatched || of.queue.tickets().next() != Some(ticket) {
-                of.queue.to_wake(now).for_each(|ticket| of.unpark(Some(ticket)));
+            let unwatched = waiters.queue.take_unwatched();
+            if unwatched || waiters.queue.tickets().next() != Some(ticket) {
+                waiters.queue.to_wake(now).for_each(|ticket| waiters.unpark(Some(ticket)));
             }
         }
         QueueLook::Step(step)
     }
 
     fn has_answer(&self) -> bool {
-        self.state != WaiterState::Alone
-            && self.with_queue(false, |of| of.queue.has_answer(self.ticket))
+        self.state != WaiterState::Lone
+            && self.with_queue(false, |waiters| waiters.queue.has_answer(self.ticket))
     }
 
     fn ask(&self, now: Instant) {
-        self.with_queue((), |of| {
-            of.queue.ask(self.ticket, now);
-            of.unpark(of.queue.leader(now));
+        self.with_queue((), |waiters| {
+            waiters.queue.ask(self.ticket, now);
+            waiters.unpark(waiters.queue.leader(now));
         });
     }
 
     fn failure(&self) -> Option<Error> {
-        self.with_queue(None, |of| of.failure.clone())
+        self.with_queue(None, |waiters| waiters.failure.clone())
     }
 
     fn subscribe(&self) {
-        let first = self.with_queue(false, |of| {
-            let first = !std::mem::replace(&mut of.subscribed, true);
+        let first = self.with_queue(false, |waiters| {
+            let first = !std::mem::replace(&mut waiters.subscribed, true);
             if first {
                 self.store.subscribe(self.channel);
             }
@@ -447,7 +440,7 @@ impl Waiter<'_> {
     fn with_queue<R>(&self, otherwise: R, act: impl FnOnce(&mut ChannelQueue) -> R) -> R {
         let mut channels = self.registry.channels();
         let channel = channels.by_name.get_mut(self.channel);
-        channel.map_or(otherwise, |channel| act(channel.of(self.mode)))
+        channel.map_or(otherwise, |channel| act(channel.waiters(self.mode)))
     }
 
     /// Leaves the queue.
@@ -468,8 +461,8 @@ impl Waiter<'_> {
         if leaves_others {
             // Not with the queues locked: the clock may be foreign code.
             let now = self.registry.clock.now();
-            self.with_queue((), |of| {
-                of.queue.to_wake(now).for_each(|ticket| of.unpark(Some(ticket)));
+            self.with_queue((), |waiters| {
+                waiters.queue.to_wake(now).for_each(|ticket| waiters.unpark(Some(ticket)));
             });
         }
     }
@@ -481,13 +474,13 @@ impl Waiter<'_> {
         let Entry::Occupied(mut entry) = channels.by_name.entry(Arc::clone(self.channel)) else {
             return (false, None);
         };
-        let of = entry.get_mut().of(self.mode);
+        let waiters = entry.get_mut().waiters(self.mode);
         let mut given = None;
         if state == WaiterState::Queued {
-            of.queue.leave(self.ticket);
-            given = of.threads.remove(&self.ticket).and_then(|thread| thread.given);
+            waiters.queue.leave(self.ticket);
+            given = waiters.threads.remove(&self.ticket).and_then(|thread| thread.given);
         }
-        let leaves_others = !of.queue.is_empty();
+        let leaves_others = !waiters.queue.is_empty();
         remove_unused(entry, self.store);
         (leaves_others, given)
     }

@@ -255,7 +255,7 @@ impl WaitQueue {
     }
 
     /// The release was answered, or not: the leader tries, now or after those of other clients. The
-    /// message has reached so many `receivers`, if that is known. Returns whether it yields.
+    /// message has reached `receivers`, if their number is known. Returns whether it yields.
     pub(crate) fn release_ends(&mut self, now: Instant, receivers: Option<u32>) -> bool {
         self.wakes += 1;
         self.yielding.release_ends(now, receivers)
@@ -414,8 +414,7 @@ impl WaitQueue {
         if hint != WakeHint::MayTry {
             // Answers to two waiters may come in any order. What one covered stays covered.
             self.covered = self.covered.max(seen.0);
-            // A grant that leaves something to the others does not tell them that it is not to be
-            // had.
+            // Not for `MayTry`: something is left for the others, so they were not refused.
             self.answers += 1;
         }
         if let Some(waiter) = self.waiter_mut(ticket) {

@@ -226,8 +226,8 @@ impl Channels {
         lone.is_queued = true;
         let (name, mode, poll_bound) = (Arc::clone(&lone.channel), lone.mode, lone.poll_bound);
         let since = lone.since;
-        let of = self.get_or_add(&name, poll_bound).of(mode);
-        of.queue.join_trying(JoinMode::of(mode), since);
+        let waiters = self.get_or_add(&name, poll_bound).waiters(mode);
+        waiters.queue.join_trying(JoinMode::of(mode), since);
     }
 
     /// The lone waiter ends its first try. If it `stays`, it is put into its queue. Returns whether
@@ -250,7 +250,7 @@ pub(crate) struct Channel {
     /// Whether its subscription was confirmed.
     pub(crate) live: bool,
     /// Whether a hold of this client was handed over, and has not ended. Until it does, the channel
-    /// stays, also while nobody waits.
+    /// stays, even while nobody waits.
     pub(crate) has_hold: bool,
 }
 
@@ -296,7 +296,7 @@ impl Channel {
         [&mut self.exclusive, &mut self.shared, &mut self.watching]
     }
 
-    pub(crate) fn of(&mut self, mode: WaitMode) -> &mut ChannelQueue {
+    pub(crate) fn waiters(&mut self, mode: WaitMode) -> &mut ChannelQueue {
         match mode {
             WaitMode::Exclusive | WaitMode::Polled | WaitMode::Queued => &mut self.exclusive,
             WaitMode::Shared => &mut self.shared,
@@ -347,12 +347,14 @@ pub(crate) fn remove_unused(mut entry: OccupiedEntry<'_, Arc<str>, Channel>, sto
         return;
     }
     let was_subscribed = entry.get().is_subscribed();
-    let is_unused = entry.get().queues().iter().all(|of| of.queue.is_empty());
-    for of in entry.get_mut().queues_mut().into_iter().filter(|of| of.queue.is_empty()) {
-        of.subscribed = false;
+    let is_unused = entry.get().queues().iter().all(|waiters| waiters.queue.is_empty());
+    for waiters in
+        entry.get_mut().queues_mut().into_iter().filter(|waiters| waiters.queue.is_empty())
+    {
+        waiters.subscribed = false;
         // The channel may stay for those of another queue, perhaps without a subscription. The next
         // waiter tries at once.
-        of.queue.wake();
+        waiters.queue.wake();
     }
     if was_subscribed && !entry.get().is_subscribed() {
         entry.get_mut().live = false;

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 const SHORTEST: Duration = Duration::from_micros(300);
 /// The longest time to yield. A client that takes longer to react is served by chance.
 const LONGEST: Duration = Duration::from_millis(8);
-/// When no client has used even the longest time, this many releases follow without a yield, and in
-/// the end this many.
+/// How many releases skip the yield after a longest yield that no other client has used. The number
+/// doubles each time, up to [`MOST_SKIPS`].
 const FIRST_SKIPS: u32 = 2;
 const MOST_SKIPS: u32 = 32;
 /// How many others have their turn, one after the other, before this client tries again.
@@ -75,8 +75,8 @@ impl Yielding {
         self.phase = Phase::Releasing { until: now + longest, subscribed };
     }
 
-    /// The release was answered, and its message has reached so many `receivers`, if that is known.
-    /// Returns whether the leader yields.
+    /// The release was answered, and its message has reached this number of `receivers`, if that is
+    /// known. Returns whether the leader yields.
     pub(crate) fn release_ends(&mut self, now: Instant, receivers: Option<u32>) -> bool {
         if receivers.is_none_or(|receivers| receivers == 0) {
             // No message was published, or it is unknown when. Better one try too many than to miss
@@ -97,8 +97,8 @@ impl Yielding {
             self.phase = Phase::No;
             return false;
         }
-        // Without exception, as not all others are among the receivers: waiters that poll, that are
-        // in a fair queue, and those that subscribe to another node.
+        // Also if nobody received the message: waiters that poll, that are in a fair queue, or that
+        // subscribe to another node are not among the receivers.
         let turns = other_subscribers.clamp(1, MOST_TURNS);
         self.phase = Phase::Yielding { until: Some(now + self.pause), turns, judged: false };
         true
@@ -171,7 +171,7 @@ mod tests {
     const BUDGET: Duration = Duration::from_millis(5);
     const BOUND: Duration = Duration::from_secs(1);
 
-    /// A release that reached so many others besides this client.
+    /// A release whose message has reached this number of other subscribers.
     fn release(yielding: &mut Yielding, now: Instant, other_subscribers: u32) -> bool {
         yielding.release_begins(now, BOUND, true);
         assert!(!yielding.message(now, BUDGET), "its own message");

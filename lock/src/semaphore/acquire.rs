@@ -129,7 +129,7 @@ impl<'a> SemaphoreAcquire<'a> {
         let mut undo = UndoOnDrop::begin(self.core, self.name.clone());
         let (name, request) = (self.name.clone(), undo.request.clone());
         let take = TakePermits { name, permits: self.permits, request };
-        let result = self.core.call_by(&take, policy);
+        let result = self.core.call_with_policy(&take, policy);
         match undo.record(result, policy.deadline, &take) {
             Ok(answer) if answer.reply.granted => {
                 undo.is_open = true;
@@ -187,7 +187,7 @@ impl<'a> PermitAcquire<'a> {
         if is_watched && core.watchdog.is_dead(&self.name) {
             return Err(Error::WatchdogGone);
         }
-        let result = core.call_by(&self.acquire, policy);
+        let result = core.call_with_policy(&self.acquire, policy);
         let answer = self.roll_back.record(result, policy.deadline, &self.acquire, &self.name)?;
         let hint = wake_hint(answer.reply.left);
         if !answer.reply.granted {
@@ -235,7 +235,7 @@ impl Drop for PermitAcquire<'_> {
     }
 }
 
-/// Whether the next waiter may try at once: there are permits left.
+/// What a grant tells the other waiters when `left` permits remain.
 fn wake_hint(left: i64) -> WakeHint {
     if left > 0 { WakeHint::MayTry } else { WakeHint::Wait }
 }

@@ -197,7 +197,8 @@ impl HeldPermits {
         }
     }
 
-    /// Gives them back without waiting for the reply.
+    /// Gives them back when the guard is dropped: without waiting for the reply, unless the client's
+    /// settings say so or it cannot be sent at once.
     fn release_on_drop(&self) -> Result<(), Error> {
         self.check_home()?;
         let (core, one) = (&*self.core, RetryLimit::One);
@@ -250,7 +251,7 @@ impl HeldPermits {
         timeout: Duration,
         limit: RetryLimit,
     ) -> Result<(), Error> {
-        let answer = match self.core.call_for(&**all, timeout, limit) {
+        let answer = match self.core.call_within(&**all, timeout, limit) {
             Ok(answer) => answer,
             Err(error) => {
                 if error.failure.is_request_error() {
@@ -315,7 +316,7 @@ impl HeldPermits {
         if holds.is_empty() {
             return Ok(());
         }
-        let answer = core.call_for(&**release, timeout, limit);
+        let answer = core.call_within(&**release, timeout, limit);
         // Of several, one that is missing keeps the others from being given back.
         let is_done = |found: Found| found.is_released() || holds.len() == 1;
         match answer.as_ref().ok().filter(|answer| is_done(answer.reply.found)) {

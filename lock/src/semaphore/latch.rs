@@ -140,7 +140,7 @@ impl CountDownLatch {
         let kind = AcquireKind::Latch;
         let opened = wait_for_grant(&core, kind, &name, &channel, wait.into(), |policy| {
             let count = Number(name.clone());
-            let answer = map_failure(core.call_by(&count, policy), &count, &name)?;
+            let answer = map_failure(core.call_with_policy(&count, policy), &count, &name)?;
             match answer.reply {
                 Some(1..) => Ok(Attempt::Busy(None, WakeHint::Wait)),
                 // It is open for every waiter.

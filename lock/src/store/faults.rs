@@ -35,11 +35,11 @@ pub enum Fault {
     /// The server replies with this error and does not run the command. The first word is the code:
     /// `READONLY`, `LOADING` and others [are transient](crate::Error::Refused).
     Refuse(&'static str),
-    /// The command runs, and its reply arrives so much later. If the client does not wait that
+    /// The command runs, and its reply arrives that much later. If the client does not wait that
     /// long, it gets none, after the whole time of an attempt.
     Delay(Duration),
-    /// The command runs, and this process stands still for so long, as by `SIGSTOP`. Then the reply
-    /// arrives. On a clock that a program cannot move, only the calling thread stands still.
+    /// The command runs, and this process stands still for that time, as by `SIGSTOP`. Then the
+    /// reply arrives. On a clock that a program cannot move, only the calling thread stands still.
     Pause(Duration),
     /// The first key of the command is lost before it runs, as by an eviction: the key of the lock,
     /// of the semaphore, or of the first of the locks that are renewed.
@@ -111,7 +111,7 @@ pub(crate) enum Origin {
 /// The most writes that a failover can lose.
 pub(crate) const MAX_LOST_WRITES: usize = 16;
 
-/// One of so many commands meets a drawn fault.
+/// One in this number of commands meets a drawn fault.
 const ONE_OF: u64 = 4;
 
 impl Faults {

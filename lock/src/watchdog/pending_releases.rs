@@ -60,7 +60,8 @@ struct Settled {
     at: LogicalTime,
 }
 
-/// So many are remembered. If more are settled while an acquire is under way, it asks once more.
+/// The most that are remembered. If more are settled while an acquire is under way, it is sent once
+/// more.
 const SETTLED: usize = 256;
 
 #[derive(Debug)]
@@ -127,8 +128,9 @@ impl PendingReleases {
         self.begin(id.into(), ReleaseStage::Sending);
     }
 
-    /// Notes that this release has to be sent if the owner's acquire is not granted.
-    pub(crate) fn begin_waiting(&self, id: impl Into<ReleaseId>) {
+    /// Notes that an owner is in a queue on the server: this release has to be sent unless its
+    /// acquire is granted.
+    pub(crate) fn begin_in_server_queue(&self, id: impl Into<ReleaseId>) {
         self.begin(id.into(), ReleaseStage::Waiting);
     }
 
@@ -155,7 +157,8 @@ impl PendingReleases {
         self.being_lost.lock().iter().any(|id| id.name == *name)
     }
 
-    /// Notes that this release is not in flight any more: it has an answer, or it is queued.
+    /// Notes that this release is not in flight any more: it has an answer, is queued, or is not
+    /// needed.
     pub(crate) fn end_in_flight(&self, id: impl Into<ReleaseId>) {
         let id = id.into();
         let mut pending = self.pending.lock();
@@ -271,10 +274,11 @@ impl PendingReleases {
     }
 
     /// Whether a release of this name may have been [outstanding](Self::is_outstanding) at
-    /// `sent_at`, and was settled since. Asked after that.
+    /// `sent_at`, and was settled since. To be asked once none is outstanding.
     pub(crate) fn was_settled(&self, name: &LockName, sent_at: LogicalTime) -> bool {
         let settled = &self.pending.lock().settled;
-        // What was forgotten may have been one.
+        // The list is full, and its oldest entry was settled after `sent_at`: one that was dropped
+        // from it may have had this name.
         let forgot =
             settled.len() == SETTLED && settled.front().is_some_and(|old| old.at > sent_at);
         let is_it =

@@ -210,8 +210,8 @@ impl QueuedRelease {
         self.id.name.as_str().len()
     }
 
-    /// Whether it may still change what the server has. Not once the server has refused it: then an
-    /// acquire that is refused too has met what stays there.
+    /// Whether it may still change what the server has. False once the server has refused it: what
+    /// refuses an acquire then stays there, and to wait for this release is of no use.
     fn is_outstanding(&self) -> bool {
         !self.schedule.acknowledged && !self.refused
     }

@@ -32,7 +32,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 /// What a release leaves to be done when its reply is read. Dropping it before queues the release.
 #[derive(Debug)]
 pub(crate) struct UnreadRelease {
-    /// Weak, as the connection keeps it, which the watchdog's store has.
+    /// Weak, to make no cycle: the watchdog has the store, the store the connection, and that has
+    /// this.
     shared: Weak<Shared>,
     sent_at: Instant,
     /// All that is released by it. What is queued for each is with the pending releases.

@@ -121,14 +121,14 @@ impl Watchdog {
         endings::report_loss(&self.shared, hold, self.shared.context.now(), reason);
     }
 
-    /// Queues the release of a hold that is over. False if the queue is full: that is counted, and
+    /// Queues the release of a hold that is over. False if it cannot be queued: that is counted, and
     /// the lease has to expire.
     pub(crate) fn queue_hold_release(&self, hold: &Hold) -> bool {
         self.shared.releases.queue_hold(self.shared.context.now(), hold)
     }
 
     /// Queues the release of the permits of one request. Nothing needs it any more after
-    /// `lifetime`. False if the queue is full: that is counted.
+    /// `lifetime`. False if it cannot be queued: that is counted.
     pub(crate) fn queue_permit_release(
         &self,
         id: ReleaseId,
@@ -159,10 +159,10 @@ impl Watchdog {
         self.shared.failover.log_release(sent_at, release);
     }
 
-    /// Notes that a release has to be sent if an acquire that waits in a queue on the server is not
-    /// granted, until [`end_in_flight`](PendingReleases::end_in_flight).
-    pub(crate) fn begin_waiting(&self, id: impl Into<ReleaseId>) {
-        self.shared.releases.begin_waiting(id);
+    /// Notes that an owner is in a queue on the server: this release has to be sent unless its
+    /// acquire is granted, until [`end_in_flight`](PendingReleases::end_in_flight).
+    pub(crate) fn begin_in_server_queue(&self, id: impl Into<ReleaseId>) {
+        self.shared.releases.begin_in_server_queue(id);
         self.shared.record.request();
     }
 

@@ -21,7 +21,7 @@ use crate::watchdog::worker::RenewalWorker;
 
 /// For how long the reply to a dropped guard's release may be unread. Until then a call of the
 /// program reads it, in most programs.
-const READ_AFTER: Duration = Duration::from_millis(100);
+const UNREAD_REPLY_DELAY: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(shared: &Shared, worker: &RenewalWorker) {
     let mut exit = ExitGuard { shared, worker, is_dismissed: false };
@@ -111,21 +111,21 @@ fn turn(
     next_check
 }
 
-/// Reads the replies that dropped guards have left unread, once [`READ_AFTER`] has passed since the
-/// first of them. Returns when to look again.
+/// Reads the replies that dropped guards have left unread, once [`UNREAD_REPLY_DELAY`] has passed
+/// since the first of them. Returns when to look again.
 fn read_unread(shared: &Shared, worker: &RenewalWorker, next: Option<Instant>) -> Option<Instant> {
     if !worker.has_to_read() {
         return None;
     }
     let now = shared.context.now();
     match next {
-        None => Some(now + READ_AFTER),
+        None => Some(now + UNREAD_REPLY_DELAY),
         Some(next) if now < next => Some(next),
         Some(_) => {
             worker.begin_read();
             shared.context.store.read_detached(worker.server).then(|| {
                 worker.read_again();
-                now + READ_AFTER
+                now + UNREAD_REPLY_DELAY
             })
         }
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use wheellock::{Client, Error, LostReason};
 
-use crate::cell_run::{CellRun, Returned};
+use crate::cell_run::{BETWEEN_TWO_LOOKS, CellRun, Returned};
 use crate::common::{SLACK, SOON, now, pause, timed};
 use crate::faults::{Cut, Fault, Times};
 use crate::holding::{Rival, RivalKind};
@@ -298,7 +298,7 @@ impl Checks {
         }
     }
 
-    /// The client makes the same call once more, under another name. It has to succeed.
+    /// The client makes the same call once more, under another name. It must not fail.
     fn works_again(&mut self, run: &CellRun<'_>) {
         let name = run.other("again");
         let CellRun { place, proxies, client, .. } = *run;
@@ -359,6 +359,6 @@ pub(crate) fn comes_true_by(ends: Instant, mut condition: impl FnMut() -> bool) 
         if late {
             return false;
         }
-        pause(Duration::from_millis(3));
+        pause(BETWEEN_TWO_LOOKS);
     }
 }

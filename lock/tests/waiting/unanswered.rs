@@ -158,28 +158,3 @@ fn a_very_short_wait_behind_others_is_no_error_while_the_server_answers() {
         first.join().unwrap().unwrap();
     });
 }
-
-#[test]
-fn a_wait_whose_last_try_the_deadline_cuts_off_is_none_after_a_refusal() {
-    let server = Server::start();
-    let (holder, client) = (connect(&server), connect(&server));
-    let guard = holder.lock("a").lock().unwrap();
-    let refused = server.command_calls("pttl");
-    thread::scope(|scope| {
-        // It polls, so a try is always about to begin.
-        let wait = || {
-            let outcome = client.spin_lock("a").try_lock_for(Duration::from_secs(1));
-            outcome.map(|guard| guard.is_some())
-        };
-        let waiter = scope.spawn(wait);
-        wait_until("it is refused", SOON, || server.command_calls("pttl") > refused);
-        server.pause();
-        assert_eq!(waiter.join().unwrap(), Ok(false));
-        server.resume();
-    });
-    guard.unlock().unwrap();
-    // Whatever arrived late has left nothing.
-    wait_until("it is released", SOON, || {
-        client.stats().queued_releases == 0 && server.size() == 0
-    });
-}

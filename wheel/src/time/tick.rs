@@ -155,8 +155,8 @@ impl TickScale {
         }
     }
 
-    /// The first tick at or after `delay` after so many nanoseconds since the start; [`NEVER`] if
-    /// that is out of range.
+    /// The first tick at or after `delay`, counted from `since_start`, nanoseconds since the start.
+    /// [`NEVER`] if that is out of range.
     #[inline]
     pub(crate) fn tick_after(&self, since_start: Option<u64>, delay: Duration) -> u64 {
         let sum = since_start.zip(whole_nanos(delay));

@@ -15,10 +15,10 @@ use super::clock::{Clock, Parker, SystemClock};
 ///
 /// A thread reads the system's clock in full at least once a millisecond; in between it adds what
 /// the counter has counted since. Such a reading is up to 20 us late and never early: the rate is
-/// measured from its upper side, 0.4 % and 1 us are added, and a timeout is still fired by the
-/// system's clock alone. To schedule and cancel by [`BatchTimer`](crate::BatchTimer) takes three
-/// quarters to nine tenths of the time, as the processor takes for a lock; what takes an
-/// [`Instant`] reads no clock anyway.
+/// rounded up, and 0.4 % and 1 us are added. Timeouts still fire by the system's clock alone.
+/// Scheduling and cancelling with [`BatchTimer`](crate::BatchTimer) takes 0.75 to 0.9 of the time:
+/// the more a lock costs on the processor, the less is saved. Methods that take an [`Instant`] read
+/// no clock.
 ///
 /// It uses the counter only where Linux itself keeps the time by it, and then the counters of all
 /// cores agree. Anywhere else it reads the system's clock, and

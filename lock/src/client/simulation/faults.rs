@@ -27,7 +27,7 @@ pub(crate) fn one_of<T: Copy>(choices: &[T]) -> T {
     choices[below(choices.len())]
 }
 
-/// Runs `disturb` so often, at some time.
+/// Runs `disturb` this number of times, each at a random time.
 pub(crate) fn plan_faults(faults: usize, disturb: impl Fn() + Clone + 'static) {
     for _ in 0..faults {
         after(Duration::from_millis(40) + millis_below(1500), disturb.clone());

@@ -30,7 +30,8 @@ struct State {
     drawn: u64,
     /// The usual time of a message, in microseconds.
     latency: u64,
-    /// For each process: until when a message takes up to so long, and until when none arrives.
+    /// For each process: until when its messages are slow and how slow, and until when none
+    /// arrives.
     slow: BTreeMap<u8, (Instant, Duration)>,
     parted: BTreeMap<u8, Instant>,
     /// Until when the server does nothing, or is down.
@@ -70,7 +71,7 @@ struct Link {
     /// When the last bytes of each direction arrive: bytes keep their order.
     to_server: Instant,
     to_client: Instant,
-    /// It breaks after so many more bytes to the server, or to the client.
+    /// It breaks after this number of further bytes to the server, or to the client.
     cut: Option<(Direction, usize)>,
 }
 
@@ -530,7 +531,7 @@ impl Net {
         }
     }
 
-    /// Messages of a process take up to so long, until then.
+    /// Messages of a process take up to `most` until then.
     pub(crate) fn slow_down(&self, process: u8, most: Duration, until: Instant) {
         let mut state = self.state();
         state.slow.insert(process, (until, most));
@@ -544,7 +545,7 @@ impl Net {
         state.disturb(until);
     }
 
-    /// A connection of the process breaks after so many more bytes.
+    /// A connection of the process breaks after this number of further bytes.
     pub(crate) fn cut(&self, process: u8, direction: Direction, bytes: usize) {
         let mut state = self.state();
         let links: Vec<u64> = state
@@ -586,7 +587,7 @@ impl Net {
         }
     }
 
-    /// Sets the server's clock, by so many milliseconds.
+    /// Moves the server's clock by this number of milliseconds.
     pub(crate) fn set_clock(&self, by: i64) {
         let mut state = self.state();
         let now = SystemClock.now();

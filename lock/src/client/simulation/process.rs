@@ -33,7 +33,7 @@ pub(crate) struct Limits {
     pub(crate) clients: u8,
     pub(crate) threads: usize,
     pub(crate) rounds: usize,
-    /// At most so many things go wrong.
+    /// The most faults.
     pub(crate) faults: usize,
 }
 

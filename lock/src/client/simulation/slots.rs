@@ -35,8 +35,8 @@ impl Node {
         slot_of(key) == self.slot
     }
 
-    /// What it replies to a command with these keys, of which so many are here, in place of running
-    /// it: as `getNodeByQuery` of Redis decides.
+    /// The redirection that it replies to a command with these keys, of which `here` are here: as
+    /// `getNodeByQuery` of Redis decides.
     pub(crate) fn redirection(&self, is_asking: bool, keys: &[&str], here: usize) -> Option<Value> {
         let slot = slot_of(keys.first()?);
         let to = |code: &str, port| {

@@ -34,11 +34,11 @@ use crate::store::retry::SHORTEST_CALL;
 /// A wait without a limit ends by then all the same.
 const UNLIMITED: Duration = Duration::from_secs(600);
 /// How long after the end of a restart a client overlooks that its hold is gone.
-const TOLD: Duration = Duration::from_millis(2500);
+const LOSS_NOTICED_WITHIN: Duration = Duration::from_millis(2500);
 /// How long after the end of a restart a client of a cluster overlooks that its hold is gone. The
 /// lock may have been granted through `ASK`, by a node at which the client does not look yet. Then
 /// the next renewal finds out, after a third of the lease.
-const TOLD_IN_CLUSTER: Duration = Duration::from_millis(3600);
+const LOSS_NOTICED_WITHIN_IN_CLUSTER: Duration = Duration::from_millis(3600);
 /// How long a waiter that died keeps its place in a fair queue.
 const LIVENESS: Duration = Duration::from_secs(30);
 
@@ -104,9 +104,9 @@ struct Waiting {
     since: Instant,
 }
 
-/// What the threads of one client were told.
+/// How many attempts of one client's threads were granted, refused, or failed.
 #[derive(Default)]
-struct Told {
+struct AttemptCounts {
     granted: Cell<u64>,
     refused: Cell<u64>,
     failed: Cell<u64>,
@@ -209,13 +209,14 @@ impl World {
 
         // A client whose hold is not on the server any more finds out.
         let restarted = self.0.net.restarted();
-        let told = if self.is_cluster() { TOLD_IN_CLUSTER } else { TOLD };
+        let unnoticed =
+            if self.is_cluster() { LOSS_NOTICED_WITHIN_IN_CLUSTER } else { LOSS_NOTICED_WITHIN };
         for inside in held {
             let (Some(restarted), Some(disturbed)) = (restarted, self.0.net.disturbed_until())
             else {
                 continue;
             };
-            if restarted < inside.asked_at || now <= disturbed + told {
+            if restarted < inside.asked_at || now <= disturbed + unnoticed {
                 continue;
             }
             let owner = inside.hold.owner.to_string();
@@ -274,32 +275,39 @@ impl World {
                     core: Arc::clone(&core),
                     client: number,
                     thread,
-                    told: Told::default(),
+                    counts: AttemptCounts::default(),
                 };
                 let rounds = 1 + below(limits.rounds);
                 thread::spawn(move || {
                     (0..rounds).for_each(|_| member.acquire_and_release());
-                    member.told
+                    member.counts
                 })
             })
             .collect();
-        let told: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        let counts: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
 
         // Nothing is wrong any more, and nothing is left.
         sleep_until_undisturbed(&self.0.net.0);
         let stats = finish(number, &core);
-        let sum =
-            |count: fn(&Told) -> &Cell<u64>| told.iter().map(|told| count(told).get()).sum::<u64>();
-        let told: [u64; 3] =
-            [sum(|told| &told.granted), sum(|told| &told.refused), sum(|told| &told.failed)];
+        let sum = |count: fn(&AttemptCounts) -> &Cell<u64>| {
+            counts.iter().map(|counts| count(counts).get()).sum::<u64>()
+        };
+        let counts: [u64; 3] = [
+            sum(|counts| &counts.granted),
+            sum(|counts| &counts.refused),
+            sum(|counts| &counts.failed),
+        ];
         let acquires = stats.acquires.total();
         let counted = [acquires.acquired, acquires.timed_out, acquires.failed];
         if self.0.has_faults {
             // A nested guard of a hold that is lost is one more acquire.
-            let all = counted.iter().zip(&told);
-            assert!(all.clone().all(|(counted, told)| counted >= told), "{counted:?}, {told:?}");
+            let all = counted.iter().zip(&counts);
+            assert!(
+                all.clone().all(|(counted, counts)| counted >= counts),
+                "{counted:?}, {counts:?}"
+            );
         } else {
-            assert_eq!(counted, told, "acquires, refusals and errors");
+            assert_eq!(counted, counts, "acquires, refusals and errors");
         }
         note(|| "the client ends".to_owned());
         drop(core);
@@ -312,7 +320,7 @@ struct Member {
     core: Arc<ClientCore>,
     client: u8,
     thread: usize,
-    told: Told,
+    counts: AttemptCounts,
 }
 
 /// How a thread asks for the lock.
@@ -397,12 +405,12 @@ impl Member {
         let guard = match result {
             Ok(Some(guard)) => guard,
             Ok(None) => {
-                self.told.refused.set(self.told.refused.get() + 1);
+                self.counts.refused.set(self.counts.refused.get() + 1);
                 self.check_refusal(own, limit, begun);
                 return;
             }
             Err(error) => {
-                self.told.failed.set(self.told.failed.get() + 1);
+                self.counts.failed.set(self.counts.failed.get() + 1);
                 // Where the time is too short for an answer, there is none.
                 let is_short = limit < self.world.0.net.latency() * 10 + SLACK;
                 // Nor where a waiter asks for the first time just before its deadline.
@@ -413,7 +421,7 @@ impl Member {
                 return;
             }
         };
-        self.told.granted.set(self.told.granted.get() + 1);
+        self.counts.granted.set(self.counts.granted.get() + 1);
         if self.world.0.wanted == Wanted::Fenced {
             self.check_token(&guard, token);
         }
@@ -473,19 +481,19 @@ impl Member {
     fn nest(&self, inside: &Inside) -> Option<(LockGuard, bool)> {
         let reads = inside.reads() || inside.hold.kind == Kind::Write && below(2) == 0;
         let is_new = reads && !inside.reads();
-        let told = match self.ask(Ask::Once, reads) {
+        let count = match self.ask(Ask::Once, reads) {
             Ok(Some(guard)) => {
-                let told = &self.told.granted;
-                told.set(told.get() + u64::from(is_new));
+                let count = &self.counts.granted;
+                count.set(count.get() + u64::from(is_new));
                 return Some((guard, reads));
             }
-            Ok(None) => &self.told.refused,
+            Ok(None) => &self.counts.refused,
             Err(error) => {
                 assert!(self.world.0.has_faults, "{error}");
-                &self.told.failed
+                &self.counts.failed
             }
         };
-        told.set(told.get() + u64::from(is_new));
+        count.set(count.get() + u64::from(is_new));
         None
     }
 

@@ -89,7 +89,7 @@ impl MultiAcquire<'_> {
             // 4. In the second round the missing lock is waited for at once, so that the moment in
             // which it is free is not missed. If that did not help, pause with nothing held.
             if rounds > 0 && !wait.pause(&*self.clock, self.backoff.pause(rounds - 1)) {
-                return Err(self.cancelled());
+                return Err(self.cancelled_error());
             }
             rounds = rounds.saturating_add(1);
         }
@@ -112,7 +112,7 @@ impl MultiAcquire<'_> {
             match self.acquire_member(position, wait) {
                 Ok(Some(guard)) => partial.add(position, guard),
                 Ok(None) => return Ok(Some(Missing { position, error: None })),
-                Err(_) if is_cancelled(wait.cancel) => return Err(self.cancelled()),
+                Err(_) if is_cancelled(wait.cancel) => return Err(self.cancelled_error()),
                 // Its server is slow or away. The next round waits for it with nothing held, and so
                 // for longer.
                 Err(error) if error.is_retryable() => {
@@ -158,7 +158,8 @@ impl MultiAcquire<'_> {
         first.unwrap_or(position)
     }
 
-    fn cancelled(&self) -> Error {
+    /// The error of a caller that has cancelled.
+    fn cancelled_error(&self) -> Error {
         Error::Cancelled { name: shown(self.members) }
     }
 }

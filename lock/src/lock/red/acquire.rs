@@ -71,7 +71,7 @@ impl RedAcquire<'_> {
                 return Ok(None);
             }
             if !self.wait.pause(self.quorum.pools.clock(), self.backoff.pause(attempts)) {
-                return Err(self.quorum.cancelled());
+                return Err(self.quorum.cancelled_error());
             }
             attempts = attempts.saturating_add(1);
         }
@@ -81,7 +81,7 @@ impl RedAcquire<'_> {
     fn attempt<T>(&self) -> Result<AttemptOutcome<T>, Error> {
         let Quorum { members, size, pools } = &self.quorum;
         if is_cancelled(self.wait.cancel) {
-            return Err(self.quorum.cancelled());
+            return Err(self.quorum.cancelled_error());
         }
         let parker = Parker::new();
         let attempt = QuorumAttempt::new(self.quorum.name(), members.len(), *size, &parker);
@@ -144,7 +144,7 @@ impl RedAcquire<'_> {
         let end = end.map(|end| end.max(self.now() + SHORTEST_RELEASE));
         pools.release(guards, *size, self.server_timeout, end, false);
         if was_cancelled {
-            return Err(self.quorum.cancelled());
+            return Err(self.quorum.cancelled_error());
         }
         if let Some(lost) = lost.flatten() {
             return Ok(Some(lost));

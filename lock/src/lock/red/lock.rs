@@ -201,7 +201,7 @@ impl<T> RedLock<T> {
         match self.try_lock_with(Wait::forever())? {
             Some(guard) => Ok(guard),
             // Not reached: a wait without a limit does not time out.
-            None => Err(self.quorum()?.cancelled()),
+            None => Err(self.quorum()?.cancelled_error()),
         }
     }
 

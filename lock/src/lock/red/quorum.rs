@@ -91,7 +91,8 @@ impl Quorum {
         timeouts.max().unwrap_or_default()
     }
 
-    pub(crate) fn cancelled(&self) -> Error {
+    /// The error of a caller that has cancelled.
+    pub(crate) fn cancelled_error(&self) -> Error {
         Error::Cancelled { name: self.name() }
     }
 }

@@ -25,7 +25,7 @@ impl Deadline {
         Self { read_at, deadline: read_at + timeout }
     }
 
-    /// This deadline, or so long from the last reading of the clock, whichever is sooner.
+    /// This deadline, or `longest` after the last reading of the clock, whichever is sooner.
     pub(crate) fn at_most(self, longest: Duration) -> Self {
         Self { deadline: self.deadline.min(self.read_at + longest), ..self }
     }
@@ -216,7 +216,7 @@ mod tests {
         });
         late.sort_unstable();
         // The median: rounded to 256 ms, it would be 128 ms, and a busy machine delays few of them
-        // so long.
+        // as much.
         let middle = late[late.len() / 2];
         assert!(middle < Duration::from_millis(60), "{late:?}");
     }

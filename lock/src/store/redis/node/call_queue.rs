@@ -135,7 +135,7 @@ impl<W: Clone, H> CallQueue<W, H> {
         }
     }
 
-    /// Whether so many bytes may be queued. Bytes that nobody would have to wait for may.
+    /// Whether this number of bytes may be queued. If nothing is queued, any number may.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         self.unwritten.is_empty() || self.unwritten.len() + bytes <= MAX_UNWRITTEN_BYTES
     }
@@ -227,7 +227,7 @@ impl<W: Clone, H> CallQueue<W, H> {
         call.map_or(0, |call| call.end.saturating_sub(self.written_to))
     }
 
-    /// The kernel has accepted so many more bytes. Calls `written` with each thread that was only
+    /// The kernel has accepted `bytes` more. Calls `written` with each thread that was only
     /// waiting for that.
     pub(crate) fn wrote(&mut self, bytes: u64, mut written: impl FnMut(W)) {
         self.written_to += bytes;
@@ -394,8 +394,8 @@ impl<W: Clone, H> CallQueue<W, H> {
         self.calls.iter().any(|call| matches!(call.caller, Caller::Detached(_)))
     }
 
-    /// Whether nothing was received for so long, although a thread waits for a reply. What nobody
-    /// waits for may have arrived and is only unread.
+    /// Whether nothing was received for longer than `longest`, although a thread waits for a reply.
+    /// What nobody waits for may have arrived and is only unread.
     pub(crate) fn is_silent(&self, now: Instant, longest: Duration) -> bool {
         let mut committed = self.calls.range(..self.committed);
         committed.find(|call| call.caller.has_thread()).is_some_and(|oldest| {
@@ -591,7 +591,8 @@ mod tests {
             }
         }
 
-        /// The writer writes so many bytes, and hands the role on when there is nothing left.
+        /// The writer writes this number of bytes, and hands the role on when there is nothing
+        /// left.
         fn write(&mut self, bytes: usize) {
             let Some(number) = self.with_role(|roles| roles.write) else { return };
             if self.chunk.is_empty() {
@@ -654,7 +655,7 @@ mod tests {
             }
         }
 
-        /// The reader reads at most so many replies, and leaves if its own is among them.
+        /// The reader reads at most this number of replies, and leaves if its own is among them.
         fn read(&mut self, replies: usize) {
             let Some(reader) = self.with_role(|roles| roles.read) else { return };
             if self.arrived.is_empty() {

@@ -11,7 +11,7 @@ use crate::store::redis::node::call_queue::{Caller, Roles};
 
 /// Takes the reply to a call that no thread waits for. It is called by the thread that reads, with
 /// nothing locked, and must not block.
-pub(crate) type OnReply = Box<dyn FnOnce(Result<Value, Broken>) + Send>;
+pub(crate) type RawReplyHandler = Box<dyn FnOnce(Result<Value, Broken>) + Send>;
 
 /// What the thread of a call sleeps on.
 pub(crate) struct Mailbox {
@@ -33,9 +33,9 @@ pub(crate) struct Mail {
 pub(crate) struct DeferredWork {
     /// In this order.
     pub(crate) to_wake: Vec<Arc<Mailbox>>,
-    pub(crate) replies: Vec<(OnReply, Result<Value, Broken>)>,
+    pub(crate) replies: Vec<(RawReplyHandler, Result<Value, Broken>)>,
     /// To be dropped.
-    pub(crate) unused: Vec<OnReply>,
+    pub(crate) unused: Vec<RawReplyHandler>,
 }
 
 impl Mailbox {
@@ -86,7 +86,7 @@ impl DeferredWork {
     }
 
     /// The connection has ended.
-    pub(crate) fn fail(&mut self, caller: Caller<Arc<Mailbox>, OnReply>, broken: Broken) {
+    pub(crate) fn fail(&mut self, caller: Caller<Arc<Mailbox>, RawReplyHandler>, broken: Broken) {
         match (caller, &broken) {
             (Caller::Sending(mailbox, handler), Broken::NotSent(_)) => {
                 self.unused.push(handler);

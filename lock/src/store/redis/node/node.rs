@@ -55,7 +55,7 @@ const MAX_SHARED: usize = 8;
 
 /// How long the end of a client waits for replies to detached operations. With unread replies left,
 /// the system resets the connection, and requests that are on their way may be lost.
-const READ_AT_CLOSE: Duration = Duration::from_millis(100);
+const CLOSE_READ_TIMEOUT: Duration = Duration::from_millis(100);
 
 impl Node {
     /// A node of a cluster, or a server without sentinels. Redirections of subscriptions are
@@ -176,7 +176,7 @@ impl Node {
         if let Some(master) = self.server.master() {
             master.close();
         }
-        self.callers.close(READ_AT_CLOSE);
+        self.callers.close(CLOSE_READ_TIMEOUT);
         self.pool.close();
         self.subscriber.close();
         self.pipeline.close();
@@ -195,8 +195,8 @@ impl Node {
         self.pool.abort_calls();
     }
 
-    /// Executes one operation. With `asking`, another node has sent it here, because its slot is
-    /// migrating to this one.
+    /// Executes one operation. With `asking`, another node has redirected it to this one, to which
+    /// its slot is migrating.
     pub(crate) fn execute(
         &self,
         operation: &dyn AnyOperation,

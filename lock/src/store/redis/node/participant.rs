@@ -15,7 +15,7 @@ use crate::store::redis::node::round_trip::MAX_SILENCE;
 use crate::store::redis::node::shared_connection::{SharedConnection, State, copy_of};
 use crate::store::redis::node::stream_halves::WriteHalf;
 
-/// A thread that is on the connection: with a call, or only to read. When it is dropped, also by a
+/// A thread that is on the connection: with a call, or only to read. When it is dropped, even by a
 /// panic, its roles go to others.
 pub(crate) struct Participant<'a> {
     connection: &'a SharedConnection,
@@ -369,7 +369,7 @@ impl<'a> Participant<'a> {
         delivered.map(drop).inspect_err(|error| self.connection.break_off(copy_of(error)))
     }
 
-    /// Reads until one more call of so many bytes may be detached, or nothing is unread: a call of
+    /// Reads until one more call of `bytes` may be detached, or nothing is unread: a call of
     /// more bytes than may be unread never is.
     pub(crate) fn read_backlog(&mut self, bytes: usize, deadline: &mut Deadline) -> io::Result<()> {
         let is_too_much = || {

@@ -23,7 +23,7 @@ use crate::store::redis::resp::redirect::Redirection;
 pub(crate) struct Pipeline {
     server: Arc<Server>,
     connection: Mutex<Option<Connection>>,
-    /// The socket of the connection, also while it is in use.
+    /// The socket of the connection, even while it is in use.
     socket: Mutex<Weak<Socket>>,
     /// Whether `INFO` is still to be asked on this connection: it is new, and the server may be
     /// too.
@@ -213,7 +213,7 @@ impl Pipeline {
         Ok(connection)
     }
 
-    /// Shuts the connection, also while a thread waits for a reply on it.
+    /// Shuts the connection, even while a thread waits for a reply on it.
     pub(crate) fn abort(&self) {
         if let Some(socket) = self.socket.lock().upgrade() {
             socket.shut();

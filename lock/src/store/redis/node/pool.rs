@@ -33,7 +33,7 @@ struct State {
     closed: bool,
 }
 
-/// A connection in use. Dropping it closes it and frees its slot, also when a panic unwinds.
+/// A connection in use. Dropping it closes it and frees its slot, even when a panic unwinds.
 pub(crate) struct PooledConnection<'a> {
     // Declared before the slot, so it is closed first.
     connection: Connection,

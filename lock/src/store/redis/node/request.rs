@@ -41,8 +41,9 @@ pub(crate) fn classify(
     classify_reply(clock, operation.server_time(&reply), sent_at, reply)
 }
 
-/// Classifies the reply to an operation that was not sent before `sent_at`. `clock` learns
-/// `server_time`, the server's time in the reply, if the reply carries it.
+/// Classifies the reply to an operation that was not sent before `sent_at`. `clock` learns the
+/// server's time: `server_time`, if the reply carries one, or that of a refusal because the request
+/// came too late.
 pub(crate) fn classify_reply(
     clock: &ServerClock,
     server_time: Option<ServerTime>,

@@ -83,7 +83,7 @@ impl Server {
     }
 
     /// A connection that is ready for commands, or a failure by the deadline. It is for callers
-    /// whose sockets are shut together, also while one is being connected. Fails if they were shut
+    /// whose sockets are shut together, even while one is being connected. Fails if they were shut
     /// since that generation.
     pub(crate) fn connect_for(
         &self,

@@ -10,7 +10,7 @@ use crate::store::pipeline::SentDetached;
 use crate::store::redis::net::connection::Broken;
 use crate::store::redis::net::deadline::Deadline;
 use crate::store::redis::node::call_queue::Caller;
-use crate::store::redis::node::mailbox::{Mailbox, OnReply};
+use crate::store::redis::node::mailbox::{Mailbox, RawReplyHandler};
 use crate::store::redis::node::participant::Participant;
 use crate::store::redis::node::shared_connection::SharedConnection;
 
@@ -66,7 +66,7 @@ impl SharedConnection {
         &self,
         request: Vec<u8>,
         deadline: &mut Deadline,
-        on_reply: OnReply,
+        on_reply: RawReplyHandler,
     ) -> Result<SentDetached, Broken> {
         let sent_at = deadline.read_at();
         // 1. Read first, if too much is unread.
@@ -122,8 +122,8 @@ impl SharedConnection {
     }
 
     /// Reads the replies that are here, without waiting, unless another thread reads. Returns
-    /// whether replies to detached calls are left. A connection on which nothing came for so long
-    /// after its oldest request counts as broken.
+    /// whether replies to detached calls are left. A connection on which nothing came for longer
+    /// than `longest` after its oldest request counts as broken.
     pub(crate) fn read_detached(&self, now: Instant, longest: Duration) -> bool {
         let mut state = self.state.lock();
         if !state.queue.has_detached() {
@@ -277,7 +277,7 @@ mod tests {
         for ends in [
             |connection: SharedConnection| drop(connection),
             |connection: SharedConnection| connection.end(io::ErrorKind::ConnectionAborted.into()),
-            // Nothing came for so long after it was sent.
+            // Nothing came for too long after it was sent.
             |connection: SharedConnection| {
                 let late = SystemClock.now() + TIMEOUT * 2;
                 assert!(!connection.read_detached(late, TIMEOUT));

@@ -19,7 +19,7 @@ use crate::store::redis::net::socket::Socket;
 use crate::store::redis::node::call_queue::{
     CallQueue, Delivery, MAX_UNREAD_CALLS, MAX_UNREAD_TLS_CALLS, MAX_UNWRITTEN_BYTES,
 };
-use crate::store::redis::node::mailbox::{DeferredWork, Mailbox, OnReply};
+use crate::store::redis::node::mailbox::{DeferredWork, Mailbox, RawReplyHandler};
 use crate::store::redis::node::round_trip::RoundTrip;
 use crate::store::redis::node::stream_halves::{ReadHalf, WriteHalf};
 
@@ -41,7 +41,7 @@ pub(crate) struct SharedConnection {
 }
 
 pub(crate) struct State {
-    pub(crate) queue: CallQueue<Arc<Mailbox>, OnReply>,
+    pub(crate) queue: CallQueue<Arc<Mailbox>, RawReplyHandler>,
     /// Why the connection has ended. No call is queued then.
     pub(crate) ended: Option<io::Error>,
     pub(crate) round_trip: RoundTrip,
@@ -134,7 +134,7 @@ impl SharedConnection {
         self.socket.shut();
     }
 
-    /// Waits until so many bytes may be queued.
+    /// Waits until this number of bytes may be queued.
     pub(crate) fn enter(
         &self,
         bytes: usize,
