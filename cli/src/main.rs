@@ -6,7 +6,7 @@
 #[cfg(not(unix))]
 compile_error!("wheellock-cli needs the processes, signals and terminals of Unix");
 
-// Comments cite sections of DESIGN.md, which is in the repository: `(DESIGN: command under a lock)`.
+// Comments cite sections of DESIGN.md in the repository: `(DESIGN: command under a lock)`.
 
 mod arguments;
 mod bench;

@@ -28,8 +28,8 @@ enum Task {
     Drop,
 }
 
-/// Acquires locks, measures for `window` when the report says so, drops all, and acquires them again
-/// for a shutdown.
+/// Acquires locks, measures for `window` when the report says so, drops all, and acquires them
+/// again for a shutdown.
 pub(crate) fn million(config: &HolderConfig, held: usize, window: Duration) -> Numbers {
     let client = Client::builder()
         .url(&url(config.address))

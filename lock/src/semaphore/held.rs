@@ -197,8 +197,8 @@ impl HeldPermits {
         }
     }
 
-    /// Gives them back when the guard is dropped: without waiting for the reply, unless the client's
-    /// settings say so or it cannot be sent at once.
+    /// Gives them back when the guard is dropped: without waiting for the reply, unless the
+    /// client's settings say so or it cannot be sent at once.
     fn release_on_drop(&self) -> Result<(), Error> {
         self.check_home()?;
         let (core, one) = (&*self.core, RetryLimit::One);

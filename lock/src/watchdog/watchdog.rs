@@ -121,8 +121,8 @@ impl Watchdog {
         endings::report_loss(&self.shared, hold, self.shared.context.now(), reason);
     }
 
-    /// Queues the release of a hold that is over. False if it cannot be queued: that is counted, and
-    /// the lease has to expire.
+    /// Queues the release of a hold that is over. False if it cannot be queued: that is counted,
+    /// and the lease has to expire.
     pub(crate) fn queue_hold_release(&self, hold: &Hold) -> bool {
         self.shared.releases.queue_hold(self.shared.context.now(), hold)
     }

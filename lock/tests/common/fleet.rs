@@ -230,9 +230,9 @@ impl Fleet {
         assert_eq!(wrong, 0, "believers without a key");
     }
 
-    /// Releases all, every second one by `unlock`, and waits until the server has acknowledged every
-    /// release. Each is told by then if it was lost, and once; the others' channels close without a
-    /// word.
+    /// Releases all, every second one by `unlock`, and waits until the server has acknowledged
+    /// every release. Each is told by then if it was lost, and once; the others' channels close
+    /// without a word.
     pub(crate) fn release_all(mut self) -> (Client, Time) {
         self.look();
         while let Some(guard) = self.guards.pop() {

@@ -33,8 +33,8 @@ pub(crate) const SOON: Duration = Duration::from_secs(10);
 /// The command timeout of clients that are meant to run into it.
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(250);
 
-/// What a busy machine may add to a time limit. What is meant to show that a waiter did not poll has
-/// no time limit: it waits where nobody polls, [`without_polls`].
+/// What a busy machine may add to a time limit. What is meant to show that a waiter did not poll
+/// has no time limit: it waits where nobody polls, [`without_polls`].
 pub(crate) const SLACK: Duration = Duration::from_secs(2);
 
 /// Longer than anything takes on a machine that does much else.

@@ -101,7 +101,8 @@ impl Party {
 }
 
 /// Clients that acquire and release one lock in a random order. Without `loses_data`, two never see
-/// it held at once, tokens grow, and in the end the lock is free before a lease ends. Returns how often it was granted.
+/// it held at once, tokens grow, and in the end the lock is free before a lease ends. Returns how
+/// often it was granted.
 fn run(seed: u64, loses_data: bool) -> u64 {
     let world = InMemory::new();
     let mut parties: Vec<Party> = (0..CLIENTS).map(|_| Party::new(&world)).collect();

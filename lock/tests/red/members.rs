@@ -62,9 +62,9 @@ impl Servers {
         wait_until("the missing parts have joined", SOON, || guard.held_on() == servers);
     }
 
-    /// As [`wait_for`](Self::wait_for), with as many renewals as it takes. A renewal asks nothing of
-    /// a member while an earlier request is in flight, and one that was granted too late for a lost
-    /// hold keeps others out until it is released.
+    /// As [`wait_for`](Self::wait_for), with as many renewals as it takes. A renewal asks nothing
+    /// of a member while an earlier request is in flight, and one that was granted too late for a
+    /// lost hold keeps others out until it is released.
     fn renew_until(&self, guard: &RedGuard, servers: usize) {
         wait_until("the missing members have joined", SOON, || {
             let joined = guard.held_on() == servers;

@@ -1,5 +1,5 @@
-//! Both sides share a fair lock's queue: waiters are served in order of arrival, and one that gave up
-//! or died blocks no other.
+//! Both sides share a fair lock's queue: waiters are served in order of arrival, and one that gave
+//! up or died blocks no other.
 
 use std::collections::VecDeque;
 use std::thread::{self, Scope};

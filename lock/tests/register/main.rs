@@ -9,8 +9,8 @@
 //! Meanwhile processes are stopped and killed, connections cut, requests held back, replies lost,
 //! and the server of the locks is paused and restarted without its data (`faults`). The order
 //! follows from a seed, which is written to standard error and can be given again with
-//! `REGISTER_SEED`. How the processes interleave is up to the machine. The test lasts 20 seconds, or
-//! as many as `REGISTER_SECONDS` says.
+//! `REGISTER_SEED`. How the processes interleave is up to the machine. The test lasts 20 seconds,
+//! or as many as `REGISTER_SECONDS` says.
 //!
 //! A history that is not linearizable is written to a file. `REGISTER_HISTORIES=FOLDER` writes
 //! all of them. Knossos reads them (`history`), and so does `porcupine/main.go`.

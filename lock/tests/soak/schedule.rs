@@ -107,8 +107,9 @@ impl Schedule {
         self.longest_stop() + WAIT + 2 * TIMEOUT + LONG_WORK + SLACK
     }
 
-    /// How long a thread may get no lock at all, whatever it tries: a whole disruption, the lease of
-    /// whoever died or was stopped in it, and some tries without success, as others want the same.
+    /// How long a thread may get no lock at all, whatever it tries: a whole disruption, the lease
+    /// of whoever died or was stopped in it, and some tries without success, as others want the
+    /// same.
     pub(crate) fn longest_outside(&self) -> Duration {
         let longest = self.steps().map(|step| step.lasts).max().unwrap_or_default();
         self.longest_stop() + longest + LEASE + TRIES_IN_VAIN * (WAIT + 2 * TIMEOUT) + SLACK

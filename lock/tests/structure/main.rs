@@ -464,17 +464,11 @@ fn every_file_opens_with_its_idea_and_leaves_nothing_unfinished() {
 
 #[test]
 fn comments_have_at_most_a_hundred_columns() {
-    let mut files: Vec<_> = source::modules(&root())
-        .into_values()
-        .map(|module| (module.path, "//", module.text))
-        .collect();
-    let scripts = fs::read_dir(root().join("ops/scripts")).unwrap();
-    for path in scripts.map(|script| script.unwrap().path()) {
-        let text = fs::read_to_string(&path).unwrap();
-        files.push((path, "--", text));
-    }
     let mut wrong = Vec::new();
-    for (path, mark, text) in &files {
+    for path in vocabulary::workspace_files() {
+        let is_script = path.extension().is_some_and(|extension| extension == "lua");
+        let mark = if is_script { "--" } else { "//" };
+        let text = fs::read_to_string(&path).unwrap();
         for (number, line) in text.lines().enumerate() {
             if line.trim_start().starts_with(mark) && line.chars().count() > 100 {
                 wrong.push(format!("{}:{}", path.display(), number + 1));

@@ -1,5 +1,6 @@
 //! Names that were replaced by the field's terms. They do not come back.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -102,21 +103,31 @@ const NAMES: &[&str] = &[
 pub(crate) fn source_files(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
+        let is_source = |extension: &OsStr| extension == "rs" || extension == "lua";
         if path.is_dir() {
-            source_files(&path, files);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            // What a build has made is not ours.
+            if !path.ends_with("target") {
+                source_files(&path, files);
+            }
+        } else if path.extension().is_some_and(is_source) {
             files.push(path);
         }
     }
 }
 
-#[test]
-fn old_names_do_not_come_back() {
+/// The sources of all packages.
+pub(crate) fn workspace_files() -> Vec<PathBuf> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut files = Vec::new();
-    for folder in ["lock", "wheel", "fixture", "benches", "examples"] {
+    for folder in ["lock", "wheel", "cli", "fixture", "benches", "examples", "fuzz"] {
         source_files(&workspace.join(folder), &mut files);
     }
+    files
+}
+
+#[test]
+fn old_names_do_not_come_back() {
+    let files = workspace_files();
     let mut wrong = Vec::new();
     // This file has to name them.
     for path in files.iter().filter(|path| !path.ends_with(file!())) {

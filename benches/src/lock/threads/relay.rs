@@ -1,8 +1,8 @@
 //! A relay that makes a round trip longer: what passes is delayed by a fixed time each way.
 //!
-//! When one side ends its connection, so does the relay, and replies that are on their way are lost.
-//! It does not read what it relays, and one thread serves all connections. So it takes less of the
-//! processor from what is measured than a proxy that understands commands.
+//! When one side ends its connection, so does the relay, and replies that are on their way are
+//! lost. It does not read what it relays, and one thread serves all connections. So it takes less
+//! of the processor from what is measured than a proxy that understands commands.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
