@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::common::fake::{FakeServer, array};
-use crate::common::{SLACK, TIMEOUT, built, pause, timed};
+use crate::common::{LIMIT, SLACK, TIMEOUT, built, pause, timed};
 use wheellock::{Client, ClientBuilder, Error};
+use wheellock_fixture::wait_until;
 
 const ACQUIRE: &str = include_str!("../../src/ops/scripts/acquire.lua");
 const RENEW: &str = include_str!("../../src/ops/scripts/renew.lua");
@@ -64,13 +65,19 @@ fn a_redirection_loop_ends_after_a_few_rounds() {
     // Of its tries the last has most of it left for the answer.
     let timeout = TIMEOUT * 2;
     let client = built(builder(&nodes[0]).command_timeout(timeout));
-    let (error, took) = timed(|| client.lock("a").try_lock().unwrap_err());
-    assert!(matches!(&error, Error::Refused { code, .. } if code == "TRYAGAIN"), "{error}");
-    assert!(error.is_retryable() && !error.is_outcome_unknown());
-    assert!(took < timeout * 2 + SLACK, "{took:?}");
-    // Four rounds in each attempt, of which a call makes half a dozen.
-    let asked = asked.load(Ordering::SeqCst);
-    assert!((4..=40).contains(&asked), "{asked}");
+    wait_until("the last try of a call is answered", LIMIT, || {
+        let before = asked.load(Ordering::SeqCst);
+        let (error, took) = timed(|| client.lock("a").try_lock().unwrap_err());
+        assert!(error.is_retryable(), "{error}");
+        assert!(took < timeout * 2 + SLACK, "{took:?}");
+        // Four rounds in each attempt, of which a call makes half a dozen.
+        let asked = asked.load(Ordering::SeqCst) - before;
+        assert!((4..=40).contains(&asked), "{asked}");
+        // On a busy machine it may be cut off, which is another error.
+        let is_answered = matches!(&error, Error::Refused { code, .. } if code == "TRYAGAIN");
+        assert!(!is_answered || !error.is_outcome_unknown());
+        is_answered
+    });
 }
 
 #[test]
