@@ -33,7 +33,7 @@ pub(crate) struct Limits {
     pub(crate) clients: u8,
     pub(crate) threads: usize,
     pub(crate) rounds: usize,
-    /// The most faults.
+    /// The largest number of faults.
     pub(crate) faults: usize,
 }
 
