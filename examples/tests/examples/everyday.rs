@@ -1,7 +1,4 @@
-//! The example `everyday` runs on a server and in memory, and each of its parts is short.
-
-use std::fs;
-use std::path::Path;
+//! The example `everyday` runs on a server and in memory.
 
 use wheellock_fixture::{Server, TestProcess};
 
@@ -39,16 +36,4 @@ fn it_runs_on_the_server_it_is_given_and_leaves_only_a_record_and_tokens() {
         "wheellock_job_token:{everyday:report}",
     ];
     assert_eq!(keys, left);
-}
-
-#[test]
-fn each_part_has_less_than_thirty_lines() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/everyday");
-    let parts = fs::read_dir(folder).unwrap().map(|part| part.unwrap().path());
-    let parts: Vec<_> = parts.filter(|part| !part.ends_with("main.rs")).collect();
-    assert!(parts.len() > 5, "{parts:?}");
-    for part in parts {
-        let lines = fs::read_to_string(&part).unwrap().lines().count();
-        assert!(lines < 30, "{}: {lines} lines", part.display());
-    }
 }
