@@ -84,6 +84,8 @@ mod ops;
 mod runtime;
 mod semaphore;
 mod store;
+#[cfg(test)]
+mod testing;
 mod watchdog;
 
 /// The channels in the signatures of this crate: `Receiver`, `bounded`, `select!` and the rest.

@@ -3,9 +3,3 @@
 pub(crate) mod builder;
 pub(crate) mod client;
 pub(crate) mod locks;
-#[cfg(test)]
-#[cfg(wheellock_shuttle)]
-mod schedules;
-#[cfg(test)]
-#[cfg(wheellock_shuttle)]
-mod simulation;

@@ -5,8 +5,6 @@
 
 pub(crate) mod acquire;
 pub(crate) mod any_lock;
-#[cfg(test)]
-pub(crate) mod checked;
 pub(crate) mod election;
 pub(crate) mod guard;
 pub(crate) mod held_locks;

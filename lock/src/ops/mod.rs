@@ -10,8 +10,6 @@
 pub(crate) mod acquire;
 pub(crate) mod by_kind;
 pub(crate) mod client_record;
-#[cfg(test)]
-pub(crate) mod differential;
 pub(crate) mod fair;
 pub(crate) mod fenced;
 pub(crate) mod force_release;

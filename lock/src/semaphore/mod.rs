@@ -1,8 +1,6 @@
 //! Semaphores, permits with a lease, and the count-down latch.
 
 pub(crate) mod acquire;
-#[cfg(test)]
-pub(crate) mod checked;
 pub(crate) mod expirable;
 pub(crate) mod held;
 pub(crate) mod latch;

@@ -68,8 +68,8 @@ fn sources(extension: &str) -> Vec<(String, String)> {
     while let Some(folder) = folders.pop() {
         for file in fs::read_dir(folder).unwrap() {
             let file = file.unwrap().path();
-            if file.ends_with("differential") || file.ends_with("schedules.rs") {
-                // Tests.
+            if file.ends_with("src/testing") {
+                // Models of the library.
             } else if file.is_dir() {
                 folders.push(file);
             } else if file.extension().is_some_and(|its| its == extension) {

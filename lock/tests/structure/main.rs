@@ -31,6 +31,7 @@ const ROOMS: &[Rooms] = &[
             "lock",
             "semaphore",
             "client",
+            "testing",
             "lib",
         ],
     },

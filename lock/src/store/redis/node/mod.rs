@@ -14,9 +14,6 @@ pub(crate) mod pool;
 pub(crate) mod replica_acks;
 pub(crate) mod request;
 pub(crate) mod round_trip;
-#[cfg(test)]
-#[cfg(wheellock_shuttle)]
-mod schedules;
 pub(crate) mod server;
 pub(crate) mod server_clock;
 pub(crate) mod shared_calls;

@@ -1,0 +1,137 @@
+//! Histories of one slot of a job, and of an election.
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
+
+use crate::model::kind::Layout;
+use crate::model::lease::Lease;
+use crate::model::name::LockName;
+use crate::model::owner::{ClientId, Owner};
+use crate::ops::acquire::Acquire;
+use crate::ops::fenced::FencedAcquire;
+use crate::ops::job::{BeginRun, FinishRun, HasRun, JobKeys};
+use crate::ops::leader::CurrentLeader;
+use crate::ops::release::Release;
+use crate::testing::differential::worlds::{STEP, Worlds, run_histories};
+
+const OWNERS: usize = 3;
+const MOST_ATTEMPTS: u32 = 4;
+
+#[derive(Clone, Debug)]
+enum Action {
+    Acquire { owner: usize, steps: u32 },
+    Release { owner: usize },
+    Begin { owner: usize, attempts: u32, steps: u32, late: bool },
+    Finish { owner: usize, steps: u32 },
+    HasRun,
+    Lead { owner: usize, steps: u32 },
+    Resign { owner: usize },
+    AskWhoLeads,
+    PutText { key: usize },
+    Delete { key: usize },
+    Pass { steps: u32 },
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let owner = 0..OWNERS;
+    let late = prop::bool::weighted(0.1);
+    prop_oneof![
+        6 => (owner.clone(), 1..6_u32).prop_map(|(owner, steps)| Action::Acquire { owner, steps }),
+        3 => owner.clone().prop_map(|owner| Action::Release { owner }),
+        6 => (owner.clone(), 1..MOST_ATTEMPTS, 1..6_u32, late).prop_map(
+            |(owner, attempts, steps, late)| Action::Begin { owner, attempts, steps, late }
+        ),
+        3 => (owner.clone(), 1..6_u32).prop_map(|(owner, steps)| Action::Finish { owner, steps }),
+        2 => Just(Action::HasRun),
+        2 => (owner.clone(), 1..6_u32).prop_map(|(owner, steps)| Action::Lead { owner, steps }),
+        1 => owner.prop_map(|owner| Action::Resign { owner }),
+        2 => Just(Action::AskWhoLeads),
+        1 => (0..4_usize).prop_map(|key| Action::PutText { key }),
+        1 => (0..5_usize).prop_map(|key| Action::Delete { key }),
+        3 => (1..4_u32).prop_map(|steps| Action::Pass { steps }),
+    ]
+}
+
+fn election() -> LockName {
+    LockName::parse("election").unwrap()
+}
+
+fn keys() -> JobKeys {
+    let name = LockName::parse("report").unwrap();
+    JobKeys {
+        lock: LockName::parse(&name.job("lock", "noon")).unwrap(),
+        record: name.job("record", "noon").into(),
+        tokens: name.prefixed("wheellock_job_token"),
+    }
+}
+
+fn all_keys() -> Vec<String> {
+    let JobKeys { lock, record, tokens } = keys();
+    let election = election();
+    let all = [lock.as_str(), &record, election.as_str(), &tokens, &election.token()];
+    all.map(str::to_owned).to_vec()
+}
+
+fn perform(worlds: &mut Worlds, owners: &[Owner], action: &Action) -> Result<(), TestCaseError> {
+    let lease = |steps: u32| Lease::new(STEP * steps).unwrap();
+    let owner = |owner: usize| owners[owner].clone();
+    match *action {
+        Action::Acquire { owner: by, steps } => {
+            let (layout, name, lease) = (Layout::Counted, keys().lock, lease(steps));
+            worlds.compare(&Acquire { layout, name, owner: owner(by), lease }, false)
+        }
+        Action::Release { owner: by } => {
+            worlds.compare(&Release::new(Layout::Counted, keys().lock, owner(by)), false)
+        }
+        Action::Begin { owner: by, attempts, steps, late } => {
+            let begin = BeginRun {
+                keys: keys(),
+                owner: owner(by),
+                max_attempts: attempts,
+                retention: lease(steps),
+            };
+            worlds.compare(&begin, late)
+        }
+        Action::Finish { owner: by, steps } => {
+            let finish = FinishRun { keys: keys(), owner: owner(by), retention: lease(steps) };
+            worlds.compare(&finish, false)
+        }
+        Action::HasRun => worlds.compare(&HasRun(keys().record), false),
+        Action::Lead { owner: by, steps } => {
+            worlds.compare(&FencedAcquire::new(election(), owner(by), lease(steps)), false)
+        }
+        Action::Resign { owner: by } => {
+            worlds.compare(&Release::new(Layout::Counted, election(), owner(by)), false)
+        }
+        Action::AskWhoLeads => worlds.compare(&CurrentLeader::new(election()), false),
+        Action::PutText { key } => {
+            let key = &all_keys()[key];
+            drop(worlds.server.command(&["SET", key, "7"]));
+            worlds.keyspace.text_set(key, 7);
+            Ok(())
+        }
+        Action::Delete { key } => {
+            let key = &all_keys()[key];
+            drop(worlds.server.command(&["DEL", key]));
+            worlds.keyspace.delete(key);
+            Ok(())
+        }
+        Action::Pass { steps } => {
+            worlds.pass(STEP * steps);
+            Ok(())
+        }
+    }
+}
+
+#[test]
+fn every_operation_of_a_job_and_an_election_does_in_memory_what_its_script_does_on_a_server() {
+    run_histories(256, file!(), action(), |server, history| {
+        let client = ClientId::random();
+        let owners: Vec<Owner> = (0..OWNERS).map(|_| client.next_owner()).collect();
+        let mut worlds = Worlds::new(server, all_keys());
+        for action in history {
+            perform(&mut worlds, &owners, action)?;
+        }
+        worlds.same_in_the_end()
+    });
+}

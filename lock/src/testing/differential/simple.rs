@@ -1,0 +1,111 @@
+//! Histories of the simple lock.
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
+
+use crate::model::kind::{Kind, Layout};
+use crate::model::lease::Lease;
+use crate::model::name::LockName;
+use crate::model::owner::{ClientId, Owner};
+use crate::ops::acquire::Acquire;
+use crate::ops::by_kind::HoldId;
+use crate::ops::force_release::ForceRelease;
+use crate::ops::release::Release;
+use crate::ops::renew::{Renew, Renewal};
+use crate::testing::differential::worlds::{STEP, Worlds, run_histories};
+
+const NAMES: [&str; 2] = ["a", "{b}c"];
+const OWNERS: usize = 3;
+
+#[derive(Clone, Debug)]
+enum Action {
+    Acquire { name: usize, owner: usize, steps: u32, late: bool },
+    Release { name: usize, owner: usize },
+    Keep { name: usize, owner: usize, steps: u32 },
+    Renew { renewals: Vec<(usize, usize, u32)>, late: bool },
+    ForceRelease { name: usize, late: bool },
+    Delete { name: usize },
+    PutHash { name: usize },
+    Pass { steps: u32 },
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let (name, owner) = (0..NAMES.len(), 0..OWNERS);
+    let late = prop::bool::weighted(0.1);
+    prop_oneof![
+        6 => (name.clone(), owner.clone(), 1..6_u32, late)
+            .prop_map(|(name, owner, steps, late)| Action::Acquire { name, owner, steps, late }),
+        3 => (name.clone(), owner.clone()).prop_map(|(name, owner)| Action::Release { name, owner }),
+        2 => (name.clone(), owner.clone(), 1..6_u32)
+            .prop_map(|(name, owner, steps)| Action::Keep { name, owner, steps }),
+        3 => (prop::collection::vec((name.clone(), owner, 1..6_u32), 1..5), late)
+            .prop_map(|(renewals, late)| Action::Renew { renewals, late }),
+        1 => (name.clone(), late).prop_map(|(name, late)| Action::ForceRelease { name, late }),
+        1 => name.clone().prop_map(|name| Action::Delete { name }),
+        1 => name.prop_map(|name| Action::PutHash { name }),
+        3 => (1..4_u32).prop_map(|steps| Action::Pass { steps }),
+    ]
+}
+
+fn perform(worlds: &mut Worlds, owners: &[Owner], action: &Action) -> Result<(), TestCaseError> {
+    let name = |name: usize| LockName::parse(NAMES[name]).unwrap();
+    let lease = |steps: u32| Lease::new(STEP * steps).unwrap();
+    let owner = |owner: usize| owners[owner].clone();
+    match action {
+        Action::Acquire { name: at, owner: by, steps, late } => {
+            let (name, owner, lease) = (name(*at), owner(*by), lease(*steps));
+            worlds.compare(&Acquire { layout: Layout::Text, name, owner, lease }, *late)
+        }
+        Action::Release { name: at, owner: by } => {
+            worlds.compare(&Release::new(Layout::Text, name(*at), owner(*by)), false)
+        }
+        Action::Keep { name: at, owner: by, steps } => {
+            let id = HoldId { kind: Kind::Simple, name: name(*at), owner: owner(*by) };
+            worlds.compare(&id.keep(STEP * *steps), false)
+        }
+        Action::Renew { renewals, late } => {
+            let renewals = renewals.iter().map(|&(at, by, steps)| Renewal {
+                name: name(at),
+                owner: owner(by),
+                lease: lease(steps),
+            });
+            let renew = Renew::new(Layout::Text, renewals.collect());
+            worlds.compare(&renew, *late)
+        }
+        Action::ForceRelease { name: at, late } => {
+            let request = worlds.request(&name(*at));
+            let force = ForceRelease::new(Layout::Text, name(*at), request);
+            worlds.compare(&force, *late)?;
+            worlds.compare(&force, *late)
+        }
+        Action::Delete { name } => {
+            drop(worlds.server.command(&["DEL", NAMES[*name]]));
+            worlds.keyspace.delete(NAMES[*name]);
+            Ok(())
+        }
+        Action::PutHash { name } => {
+            worlds.keyspace.delete(NAMES[*name]);
+            worlds.keyspace.hash_set(NAMES[*name], "field", 1).unwrap();
+            drop(worlds.server.command(&["DEL", NAMES[*name]]));
+            drop(worlds.server.command(&["HSET", NAMES[*name], "field", "1"]));
+            Ok(())
+        }
+        Action::Pass { steps } => {
+            worlds.pass(STEP * *steps);
+            Ok(())
+        }
+    }
+}
+
+#[test]
+fn every_operation_of_the_simple_lock_does_in_memory_what_its_script_does_on_a_server() {
+    run_histories(256, file!(), action(), |server, history| {
+        let client = ClientId::random();
+        let owners: Vec<Owner> = (0..OWNERS).map(|_| client.next_owner()).collect();
+        let mut worlds = Worlds::new(server, NAMES.map(str::to_owned).to_vec());
+        for action in history {
+            perform(&mut worlds, &owners, action)?;
+        }
+        worlds.same_in_the_end()
+    });
+}
