@@ -94,7 +94,7 @@ impl Java {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn a_holder_in_java_excludes_a_command_and_hands_over_to_it() {
     let server = Server::start();
     let mut java = Java::start(&server);
@@ -113,7 +113,7 @@ fn a_holder_in_java_excludes_a_command_and_hands_over_to_it() {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn a_command_excludes_java_and_hands_over_to_it() {
     let server = Server::start();
     let mut java = Java::start(&server);
@@ -133,7 +133,7 @@ fn a_command_excludes_java_and_hands_over_to_it() {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn a_holder_in_java_is_shown_and_listed() {
     let server = Server::start();
     let mut java = Java::start(&server);

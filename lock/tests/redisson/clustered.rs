@@ -38,7 +38,7 @@ fn wait_for_a_listener(cluster: &Cluster, channel: &str) {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn in_a_cluster_each_side_wakes_the_other() {
     let _alone = alone();
     let client = connect();
@@ -86,7 +86,7 @@ fn in_a_cluster_each_side_wakes_the_other() {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn in_a_cluster_semaphores_and_latches_wake_the_other_side() {
     let _alone = alone();
     let client = connect();

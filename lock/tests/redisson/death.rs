@@ -17,7 +17,7 @@ pub(crate) const LEASE: Duration = Duration::from_secs(1);
 const AT_ONCE: Duration = Duration::from_millis(400);
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn a_lock_whose_java_holder_was_killed_is_owned_in_rust_after_its_lease() {
     let _alone = alone();
     let client = connect();
@@ -58,7 +58,7 @@ fn a_lock_whose_java_holder_was_killed_is_owned_in_rust_after_its_lease() {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn a_lock_whose_rust_holder_was_killed_is_owned_in_java_after_its_lease() {
     let _alone = alone();
     for kind in KINDS {

@@ -99,7 +99,7 @@ impl Owner {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn waiters_of_both_sides_are_served_in_order() {
     let _alone = alone();
     let clients = [connect(), connect()];
@@ -149,7 +149,7 @@ fn warm(client: &Client, java: &JavaThread<'_>) {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn a_rust_waiter_that_gives_up_leaves_no_queue_entry_before_a_java_waiter() {
     let _alone = alone();
     let (client, holder) = (connect(), JAVA.thread());
@@ -192,7 +192,7 @@ fn a_rust_waiter_that_gives_up_leaves_no_queue_entry_before_a_java_waiter() {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn a_java_waiter_that_gives_up_leaves_no_queue_entry_before_a_rust_waiter() {
     let _alone = alone();
     let (client, holder) = (connect(), JAVA.thread());
@@ -219,7 +219,7 @@ fn a_java_waiter_that_gives_up_leaves_no_queue_entry_before_a_rust_waiter() {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn a_killed_java_waiter_at_the_head_is_removed_without_a_busy_loop() {
     let _alone = alone();
     let client = connect();
@@ -258,7 +258,7 @@ fn a_killed_java_waiter_at_the_head_is_removed_without_a_busy_loop() {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn a_killed_rust_waiter_at_the_head_is_removed_by_java() {
     let _alone = alone();
     let client = connect();

@@ -14,7 +14,7 @@ fn talk(java: &JavaThread<'_>, lines: &[(&str, &str)]) {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn the_java_program_keeps_to_its_grammar() {
     let _alone = alone();
     let servers = [Server::start(), Server::start(), Server::start()];
@@ -83,7 +83,7 @@ fn lock_by_lock(java: &JavaThread<'_>, other: &JavaThread<'_>, kind: &str, name:
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn the_java_program_knows_semaphores_and_latches() {
     let _alone = alone();
     let server = Server::start();

@@ -8,7 +8,7 @@ use crate::peer::Peer;
 use crate::shared::{SERVER, alone, fresh};
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn a_holder_in_java_is_shown_as_what_can_be_known_of_it() {
     let _alone = alone();
     let peer = Peer::start(&[], &[&SERVER]);
@@ -32,7 +32,7 @@ fn a_holder_in_java_is_shown_as_what_can_be_known_of_it() {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn waiters_in_java_are_counted_and_those_of_a_fair_lock_listed() {
     let _alone = alone();
     let peer = Peer::start(&[], &[&SERVER]);

@@ -148,7 +148,7 @@ impl Drop for Countdown<'_> {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn java_and_many_threads_of_ours_share_a_hot_lock_and_are_never_inside_together() {
     let _alone = alone();
     let (marker, locks) = (Server::start(), Server::start());
@@ -164,7 +164,7 @@ fn java_and_many_threads_of_ours_share_a_hot_lock_and_are_never_inside_together(
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn in_a_cluster_java_and_many_threads_of_ours_share_a_hot_lock() {
     let _alone = alone();
     let cluster = Cluster::start(3, 0);

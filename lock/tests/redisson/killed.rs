@@ -36,7 +36,7 @@ fn doomed_child(role: &str, name: &str) -> TestProcess {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn a_lock_whose_java_reader_was_killed_is_written_under_in_rust_after_its_lease() {
     let _alone = alone();
     // Java's renewals leave the lock no more than Java's lease, and ours give it back.
@@ -73,7 +73,7 @@ fn a_lock_whose_java_reader_was_killed_is_written_under_in_rust_after_its_lease(
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn a_lock_whose_rust_reader_was_killed_is_written_under_in_java_after_its_lease() {
     let _alone = alone();
     let name = fresh("read");
@@ -103,7 +103,7 @@ fn end_of_all(names: &[String; 3]) -> Instant {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn several_locks_whose_java_holder_was_killed_are_owned_in_rust_after_their_leases() {
     let _alone = alone();
     let (client, names, doomed) = (connect(), three(), doomed());
@@ -128,7 +128,7 @@ fn several_locks_whose_java_holder_was_killed_are_owned_in_rust_after_their_leas
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn several_locks_whose_rust_holder_was_killed_are_owned_in_java_after_their_leases() {
     let _alone = alone();
     let names = three();
@@ -160,7 +160,7 @@ fn end_of_permit(name: &str) -> Instant {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn a_permit_whose_java_holder_was_killed_is_acquired_in_rust_after_its_lease() {
     let _alone = alone();
     let (client, name, doomed) = (connect(), fresh("permits"), doomed());
@@ -177,7 +177,7 @@ fn a_permit_whose_java_holder_was_killed_is_acquired_in_rust_after_its_lease() {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn a_permit_whose_rust_holder_was_killed_is_acquired_in_java_after_its_lease() {
     let _alone = alone();
     // Started before the lease begins.

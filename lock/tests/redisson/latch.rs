@@ -9,7 +9,7 @@ use crate::waking::{java_wakes_rust, rust_wakes_java};
 const LATCH: &str = "latch";
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn a_latch_is_counted_down_together() {
     let _alone = alone();
     let client = connect();
@@ -51,7 +51,7 @@ fn a_latch_is_counted_down_together() {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn a_rust_waiter_continues_when_java_counts_down_to_zero() {
     let _alone = alone();
     let client = connect();
@@ -72,7 +72,7 @@ fn a_rust_waiter_continues_when_java_counts_down_to_zero() {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn a_java_waiter_continues_when_rust_opens_the_latch() {
     let _alone = alone();
     let client = connect();

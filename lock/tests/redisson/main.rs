@@ -80,7 +80,7 @@ macro_rules! exclusive_locks {
     };
     (@tests $($file:ident::$test:ident;)+) => {
         $(#[test]
-        #[ignore = "needs the Java program: ./run-tests builds it"]
+        #[ignore = "needs the Java program: ./run-tests --all builds it"]
         fn $test() {
             $file::$test(&KIND);
         })+

@@ -57,7 +57,7 @@ impl World {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn a_red_lock_of_one_side_keeps_out_the_other_with_all_servers_and_with_two_of_three() {
     let _alone = alone();
     let world = World::start();
@@ -77,7 +77,7 @@ fn a_red_lock_of_one_side_keeps_out_the_other_with_all_servers_and_with_two_of_t
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn increments_of_two_java_and_two_rust_processes_under_a_red_lock_all_count() {
     let _alone = alone();
     let servers = [Server::start(), Server::start(), Server::start()];

@@ -13,7 +13,7 @@ fn written(name: &str) -> Vec<String> {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn a_holder_of_a_non_reentrant_lock_is_refused_on_both_sides() {
     let _alone = alone();
     let client = connect();

@@ -16,7 +16,7 @@ const PERMITS: &str = "permits";
 const LEASE: Duration = Duration::from_secs(20);
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn a_permit_is_released_on_the_other_side_by_its_id() {
     let _alone = alone();
     let client = connect();
@@ -81,7 +81,7 @@ fn a_permit_is_released_on_the_other_side_by_its_id() {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn the_lease_of_a_permit_is_known_and_changed_on_both_sides() {
     let _alone = alone();
     let client = connect();
@@ -119,7 +119,7 @@ fn the_lease_of_a_permit_is_known_and_changed_on_both_sides() {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn a_permit_whose_lease_ended_on_one_side_is_had_on_the_other() {
     let _alone = alone();
     let client = connect();
@@ -142,7 +142,7 @@ fn a_permit_whose_lease_ended_on_one_side_is_had_on_the_other() {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn a_permit_that_is_released_on_one_side_wakes_a_waiter_on_the_other() {
     let _alone = alone();
     let client = connect();

@@ -9,7 +9,7 @@ use crate::waking::{java_wakes_rust, rust_wakes_java};
 use crate::{KINDS, TRIES};
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn names_behind_a_prefix_are_those_of_a_name_mapper_in_java() {
     let _alone = alone();
     let peer = Peer::start(&["nameMapper=app:"], &[&SERVER]);

@@ -41,7 +41,7 @@ fn assert_nothing_is_left(name: &str) {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn readers_of_both_sides_share_and_a_writer_of_either_is_alone() {
     let _alone = alone();
     let (client, other) = (connect(), connect());
@@ -113,7 +113,7 @@ fn readers_of_both_sides_share_and_a_writer_of_either_is_alone() {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn a_read_unlock_in_java_leaves_a_reader_of_rust_its_lock() {
     let _alone = alone();
     let client = connect();
@@ -145,7 +145,7 @@ fn a_read_unlock_in_java_leaves_a_reader_of_rust_its_lock() {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn a_time_to_live_that_a_renewal_in_java_cut_is_mended() {
     let _alone = alone();
     // Java's renewals leave the lock no more than this.
@@ -179,7 +179,7 @@ fn a_time_to_live_that_a_renewal_in_java_cut_is_mended() {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn a_release_lets_readers_and_writers_of_the_other_side_in_at_once() {
     let _alone = alone();
     let client = connect();
@@ -208,7 +208,7 @@ fn a_release_lets_readers_and_writers_of_the_other_side_in_at_once() {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn a_writer_that_leaves_lets_all_readers_of_both_sides_in_at_once() {
     let _alone = alone();
     let client = connect();
@@ -264,7 +264,7 @@ fn a_writer_that_leaves_lets_all_readers_of_both_sides_in_at_once() {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn a_writer_of_rust_that_goes_on_reading_lets_readers_of_java_in_at_once() {
     let _alone = alone();
     let client = connect();
@@ -286,7 +286,7 @@ fn a_writer_of_rust_that_goes_on_reading_lets_readers_of_java_in_at_once() {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn a_writer_of_java_that_goes_on_reading_lets_readers_of_rust_in_when_they_look_next() {
     let _alone = alone();
     let client = connect();
@@ -316,7 +316,7 @@ fn a_writer_of_java_that_goes_on_reading_lets_readers_of_rust_in_when_they_look_
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn a_reader_that_was_forced_out_on_one_side_is_out_on_the_other() {
     let _alone = alone();
     let client = connect();

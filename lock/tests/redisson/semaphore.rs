@@ -10,7 +10,7 @@ use crate::waking::{java_wakes_rust, rust_wakes_java};
 const SEMAPHORE: &str = "semaphore";
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn the_permits_of_a_semaphore_are_counted_together() {
     let _alone = alone();
     let client = connect();
@@ -64,7 +64,7 @@ fn the_permits_of_a_semaphore_are_counted_together() {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn permits_that_java_adds_wake_a_waiter_in_rust() {
     let _alone = alone();
     let client = connect();
@@ -90,7 +90,7 @@ fn permits_that_java_adds_wake_a_waiter_in_rust() {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn permits_that_rust_adds_wake_a_waiter_in_java() {
     let _alone = alone();
     let client = connect();

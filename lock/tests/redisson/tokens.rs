@@ -48,7 +48,7 @@ impl Tokens<'_> {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn fencing_tokens_grow_from_hold_to_hold_on_both_sides() {
     let _alone = alone();
     let client = connect();
@@ -85,7 +85,7 @@ fn fencing_tokens_grow_from_hold_to_hold_on_both_sides() {
 }
 
 #[test]
-#[ignore = "needs the Java program: ./run-tests builds it"]
+#[ignore = "needs the Java program: ./run-tests --all builds it"]
 fn a_waiter_has_a_larger_token_than_the_holder_of_the_other_side() {
     let _alone = alone();
     let client = connect();
