@@ -40,7 +40,7 @@ struct Java {
 impl Java {
     fn start(server: &Server) -> Self {
         let program = env::var("REDISSON_PEER").unwrap_or_else(|_| {
-            panic!("REDISSON_PEER does not say where the Java program is: run ./run-tests")
+            panic!("REDISSON_PEER does not say where the Java program is: run ./run-tests --all")
         });
         let mut java = Command::new("java");
         java.args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-jar", &program]);

@@ -35,7 +35,7 @@ impl Peer {
     /// grammar lists.
     pub(crate) fn start(settings: &[&str], servers: &[&Server]) -> Self {
         let program = env::var("REDISSON_PEER").unwrap_or_else(|_| {
-            panic!("REDISSON_PEER does not say where the Java program is: run ./run-tests")
+            panic!("REDISSON_PEER does not say where the Java program is: run ./run-tests --all")
         });
         let mut command = Command::new("java");
         // What starts soonest and leaves the processors to others: how fast it can be is not asked
