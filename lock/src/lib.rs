@@ -78,6 +78,7 @@ mod error;
 mod events;
 pub mod guide;
 mod hold;
+mod ledger;
 mod lock;
 mod model;
 mod ops;

@@ -468,15 +468,16 @@ impl Client {
         let Ok(core) = self.core.current() else {
             return Stats::default();
         };
-        // In this order: an unread release that becomes queued is in one of them, or in both.
-        let releases = core.watchdog.releases();
-        let unread_releases = releases.unread();
+        let (unread, queued, abandoned) = {
+            let ledger = core.watchdog.releases().ledger();
+            (ledger.unread(), ledger.queued(), ledger.abandoned)
+        };
         let mut stats = Stats {
             held: core.holds.len(),
             waiters: core.waits.waiters(),
-            queued_releases: releases.queued(),
-            unread_releases,
-            abandoned_releases: releases.abandoned(),
+            queued_releases: queued,
+            unread_releases: unread,
+            abandoned_releases: abandoned,
             connections_made: core.store.connections_made(),
             unreported: core.events.unreported(),
             callback_panics: core.foreign_panics(),

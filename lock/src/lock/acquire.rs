@@ -67,7 +67,7 @@ pub(crate) fn acquire_missing(
     let since = now.checked_sub(held_for).unwrap_or(now);
     let limit = core.settings.max_hold.and_then(|longest| since.checked_add(longest));
     let is_over = limit.is_some_and(|limit| policy.lease.valid_until(now) > limit);
-    if is_over || core.watchdog.releases().contains(&name) {
+    if is_over || core.watchdog.releases().ledger().contains(&name) {
         return Ok(None);
     }
     acquire_since(&core, spec, holder, WaitSpec::ONE_TRY, Some(since))
@@ -389,10 +389,10 @@ impl LockAcquire<'_> {
 
         // The call. If a release of this client was under way when it was sent, a refusal may be
         // due to that hold and says nothing: the acquire is sent once more.
-        let logical_sent_at = core.watchdog.releases().logical_time();
+        let mark = core.watchdog.releases().ledger().mark();
         let mut answer = self.call(&request, policy, now)?;
         if matches!(answer.reply, Acquired::Busy(_))
-            && core.wait_for_own_releases(&self.id.name, logical_sent_at, self.wait, policy)
+            && core.wait_for_own_releases(&self.id.name, mark, self.wait, policy)
         {
             let now = core.now();
             answer = self.call(&request, &policy.of_last_try(now), now)?;

@@ -19,6 +19,8 @@ use crate::events::report::Warning;
 use crate::events::wakers::WakerThread;
 use crate::hold::hold::Hold;
 use crate::hold::registry::HoldRegistry;
+use crate::ledger::ledger::ReleaseNo;
+use crate::ledger::release::ReleaseId;
 use crate::model::fork::{HomeProcess, PerProcess};
 use crate::model::label::default_label;
 use crate::model::name::LockName;
@@ -37,7 +39,7 @@ use crate::store::retry::{
     Answer, CallError, RetryLimit, RetryPolicy, SHORTEST_CALL, call, call_with, map_failure,
 };
 use crate::store::{Listener, Location, Memory, ServerId, Store};
-use crate::watchdog::{ClientDescription, LogicalTime, ReleaseId, Watchdog};
+use crate::watchdog::{ClientDescription, Watchdog};
 
 /// Where a client's locks are.
 #[derive(Clone, Debug)]
@@ -330,7 +332,7 @@ impl ClientCore {
         }
     }
 
-    /// An acquire of `name` that was sent at `sent_at` was refused. It may have met a hold that a
+    /// An acquire of `name` that was sent at this mark was refused. It may have met a hold that a
     /// release of this client was about to end (DESIGN: unread releases). Waits until those that
     /// had begun are settled, within the time of the call, and returns whether there was one: then
     /// the refusal says nothing. Never for a waiter: the release wakes it, and asking twice would
@@ -338,17 +340,17 @@ impl ClientCore {
     pub(crate) fn wait_for_own_releases(
         &self,
         name: &LockName,
-        sent_at: LogicalTime,
+        mark: ReleaseNo,
         wait: WaitSpec<'_>,
         policy: &RetryPolicy<'_>,
     ) -> bool {
         let releases = self.watchdog.releases();
-        let is_outstanding = || releases.is_outstanding(name, sent_at);
+        let is_outstanding = || releases.is_outstanding(name, mark);
         if wait.waits {
             return false;
         }
         if !is_outstanding() {
-            return releases.was_settled(name, sent_at);
+            return releases.ledger().was_settled(name, mark);
         }
         let mut is_over = false;
         while !is_over && is_outstanding() {

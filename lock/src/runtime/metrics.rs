@@ -176,7 +176,7 @@ impl Shared {
         if !ends {
             now.held = sources.holds.len();
             now.waiters = sources.waits.waiters();
-            now.queued_releases = sources.releases.queued();
+            now.queued_releases = sources.releases.ledger().queued();
         }
         let before = mem::replace(&mut published.stats, now);
         let counters = [

@@ -90,13 +90,13 @@ fn try_until_granted<G>(
     let wait = wait.begin(&*core.clock);
     let mut attempt = || {
         let policy = core.policy_at(core.now(), wait, RetryLimit::UntilAnswered);
-        let sent_at = core.watchdog.releases().logical_time();
+        let mark = core.watchdog.releases().ledger().mark();
         let refused = match attempt(&policy)? {
             Attempt::Busy(busy, hint) => Attempt::Busy(busy, hint),
             granted @ Attempt::Granted(..) => return Ok(granted),
         };
         // It may have met permits of this client that are being given back.
-        if core.wait_for_own_releases(name, sent_at, wait, &policy) {
+        if core.wait_for_own_releases(name, mark, wait, &policy) {
             attempt(&policy.of_last_try(core.now()))
         } else {
             Ok(refused)

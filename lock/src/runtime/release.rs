@@ -16,6 +16,7 @@ use crate::error::{Error, LostReason};
 use crate::events::tracing;
 use crate::hold::hold::Hold;
 use crate::hold::state::{Left, Loss};
+use crate::ledger::release::{ReleaseId, ReleaseOp, may_be_undone};
 use crate::model::lease::{self, Lease};
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
@@ -27,7 +28,7 @@ use crate::ops::{Found, ReleasePermits, SetCountReply};
 use crate::runtime::client_core::{ClientCore, lost};
 use crate::runtime::wait::LONGEST_ROUND_TRIP;
 use crate::store::retry::{Answer, RetryLimit, SHORTEST_CALL, map_failure};
-use crate::watchdog::{ReleaseId, ReleaseOp, SendLimit, may_be_undone, reason_of_loss};
+use crate::watchdog::{SendLimit, reason_of_loss};
 
 /// What the server is still to be told of a guard that is gone.
 #[derive(Debug)]

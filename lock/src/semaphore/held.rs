@@ -10,6 +10,7 @@ use crate::error::{Error, LostReason};
 use crate::hold::hold::Hold;
 use crate::hold::inherited::LossSignal;
 use crate::hold::listener::LossListener;
+use crate::ledger::release::ReleaseId;
 use crate::lock::lost_future::LostFuture;
 use crate::model::kind::Kind;
 use crate::model::lease::Lease;
@@ -27,7 +28,6 @@ use crate::runtime::release::{
     permits_released, send_on_drop,
 };
 use crate::store::retry::{RetryLimit, map_failure};
-use crate::watchdog::ReleaseId;
 
 /// The lease that permits are acquired with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,9 +6,9 @@ use std::time::Instant;
 use crate::error::LostReason;
 use crate::hold::hold::Hold;
 use crate::hold::state::Loss;
+use crate::ledger::release::ReleaseId;
 use crate::model::kind::Kind;
 use crate::ops::value::ServerTime;
-use crate::watchdog::release_queue::ReleaseId;
 use crate::watchdog::shared::Shared;
 use crate::watchdog::worker::RenewalWorker;
 

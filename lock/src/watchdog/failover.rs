@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::hold::hold::Hold;
+use crate::ledger::log::{AcknowledgedRelease, ReleaseLog};
+use crate::ledger::release::ReleaseId;
 use crate::model::sync::Mutex;
 use crate::watchdog::context::Context;
 use crate::watchdog::pending_releases::PendingReleases;
-use crate::watchdog::release_log::{AcknowledgedRelease, ReleaseLog};
-use crate::watchdog::release_queue::ReleaseId;
 use crate::watchdog::scheduler::Scheduler;
 
 /// When a server was replaced last, and what follows from it.

@@ -8,8 +8,8 @@
 //! that hangs delays no other. It sends renewals in scripts of many keys, several in flight, and
 //! then the queued releases.
 //!
-//! The rules are pure, with time as an argument: `schedule`, `batch`, `rtt`, `clock_jump`,
-//! `release_queue` and `release_log`. The parts that hold state are put together in `shared`. The
+//! The rules are pure, with time as an argument: `schedule`, `batch`, `rtt` and `clock_jump`, and
+//! the ledger of the releases. The parts that hold state are put together in `shared`. The
 //! code on top of those runs on the ticker (`ticker`) and on the renewal threads
 //! (`worker_thread`, `renewal_round`, `release_sender`).
 
@@ -21,8 +21,6 @@ pub(crate) mod endings;
 pub(crate) mod failover;
 pub(crate) mod pending_releases;
 pub(crate) mod record_writer;
-pub(crate) mod release_log;
-pub(crate) mod release_queue;
 pub(crate) mod release_sender;
 pub(crate) mod renewal_round;
 pub(crate) mod rtt;
@@ -38,9 +36,7 @@ pub(crate) mod worker_thread;
 pub(crate) mod workers;
 
 pub(crate) use context::ClientDescription;
-pub(crate) use pending_releases::LogicalTime;
 #[cfg(feature = "metrics")]
 pub(crate) use pending_releases::PendingReleases;
-pub(crate) use release_queue::{ReleaseId, ReleaseOp, may_be_undone};
 pub(crate) use unread_release::{SendLimit, reason_of_loss};
 pub(crate) use watchdog::Watchdog;

@@ -84,7 +84,7 @@ impl RecordWriter {
     /// the renewals of this one.
     pub(crate) fn run(&self, server: ServerId, now: Instant) -> Option<Instant> {
         let is_here = self.server() == server;
-        let is_needed = self.context.holds.len() > 0 || self.releases.has_waiters();
+        let is_needed = self.context.holds.len() > 0 || self.releases.ledger().has_waiters();
         let recovers = self.context.store.may_recover_by_itself();
         {
             let mut schedule = self.schedule.lock();

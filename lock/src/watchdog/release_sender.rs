@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use hashed_wheel::Clock;
 
+use crate::ledger::ledger::{ROUND, ReleaseNo};
+use crate::ledger::log::AcknowledgedRelease;
+use crate::ledger::release::{Acknowledged, ReleaseId, ReleaseOp};
 use crate::model::sync::SystemClock;
 use crate::ops::Released;
 use crate::store::{Failure, PipelineRequest, PipelineSource};
-use crate::watchdog::release_log::AcknowledgedRelease;
-use crate::watchdog::release_queue::{Acknowledged, ROUND, ReleaseId, ReleaseOp};
 use crate::watchdog::shared::Shared;
 use crate::watchdog::unread_release::report_if_lost;
 use crate::watchdog::worker::RenewalWorker;
@@ -31,12 +32,14 @@ pub(crate) fn send_releases(
     // is redirected from here.
     let is_stopping = shared.context.is_stopping();
     if !is_stopping {
-        shared.releases.move_to_new_servers(worker, now);
+        shared.releases.move_to_new_servers(worker.server, now);
     }
-    let due: VecDeque<_> = worker.releases().begin_round(now, ROUND).into();
-    let first = due.front().map(|(id, _)| shared.context.server_of(&id.name));
+    let due = shared.releases.ledger().begin_round(worker.server, now, ROUND);
+    let first = due.first().map(|(_, id, _)| shared.context.server_of(&id.name));
+    let sent = due.iter().map(|(no, _, _)| *no).collect();
+    let due = VecDeque::from(due);
     let mut round =
-        ReleaseRound { shared, worker, due, timeout, sent_at: now, now, has_progress: false };
+        ReleaseRound { shared, due, sent, timeout, sent_at: now, now, has_progress: false };
     if let Some(first) = first {
         let server = if is_stopping { first } else { worker.server };
         shared.context.store.run_pipeline(server, &mut round);
@@ -48,8 +51,9 @@ pub(crate) fn send_releases(
 /// Releases on their way to the server and back.
 struct ReleaseRound<'a> {
     shared: &'a Shared,
-    worker: &'a RenewalWorker,
-    due: VecDeque<(ReleaseId, ReleaseOp)>,
+    due: VecDeque<(ReleaseNo, ReleaseId, ReleaseOp)>,
+    /// All of the round.
+    sent: Vec<ReleaseNo>,
     timeout: Duration,
     sent_at: Instant,
     /// When the clock was read last.
@@ -59,28 +63,28 @@ struct ReleaseRound<'a> {
 
 impl PipelineSource for ReleaseRound<'_> {
     type Operation = ReleaseOp;
-    type Tag = ReleaseId;
+    type Tag = (ReleaseNo, ReleaseId);
 
     fn max_in_flight(&self) -> usize {
         ROUND
     }
 
-    fn next(&mut self) -> Option<PipelineRequest<ReleaseOp, ReleaseId>> {
-        let (tag, operation) = self.due.pop_front()?;
-        Some(PipelineRequest { operation, tag, timeout: self.timeout })
+    fn next(&mut self) -> Option<PipelineRequest<ReleaseOp, (ReleaseNo, ReleaseId)>> {
+        let (no, id, operation) = self.due.pop_front()?;
+        Some(PipelineRequest { operation, tag: (no, id), timeout: self.timeout })
     }
 
-    fn on_reply(&mut self, id: ReleaseId, reply: Result<Released, Failure>) {
+    fn on_reply(&mut self, tag: (ReleaseNo, ReleaseId), reply: Result<Released, Failure>) {
+        let (no, id) = tag;
         self.now = self.shared.context.now();
         let released = match reply {
             Ok(released) => released,
             Err(failure) => {
-                return self.worker.releases().fail(self.now, &id, &failure);
+                return self.shared.releases.ledger().fail(no, self.now, &failure);
             }
         };
-        self.shared.releases.note_dequeued(&id.name);
         let Acknowledged { first, lifetime, ended, is_kept } =
-            self.worker.releases().acknowledge(self.now, &id, released.at);
+            self.shared.releases.ledger().acknowledge(no, self.now, released.at);
         self.has_progress |= first;
         if let Some(ended) = ended {
             report_if_lost(self.shared, &ended, released.found, self.now);
@@ -98,7 +102,7 @@ impl Drop for ReleaseRound<'_> {
     /// Also if it panicked: what got no answer stays queued, and nothing waits for a round that is
     /// over. The clock is not read, as it may be what has panicked.
     fn drop(&mut self) {
-        self.worker.releases().end_round(self.now);
+        self.shared.releases.ledger().end_round(self.now, &self.sent);
         self.shared.releases.wake_flush_waiters();
     }
 }
@@ -113,12 +117,12 @@ pub(crate) fn send_last_releases(shared: &Shared, worker: &RenewalWorker) {
     let mut without_progress = 0;
     while without_progress < 2 {
         let left = deadline.saturating_duration_since(SystemClock.now());
-        let last_due = worker.releases().last_due();
+        let last_due = shared.releases.ledger().last_due(worker.server);
         let Some(last_due) = last_due.filter(|_| !left.is_zero()) else { break };
         let timeout = shared.context.release_timeout().min(left);
         if !send_releases(shared, worker, last_due, timeout) {
             without_progress += 1;
         }
     }
-    worker.releases().abandon();
+    shared.releases.ledger().abandon(worker.server);
 }

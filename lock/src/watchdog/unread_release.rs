@@ -12,6 +12,9 @@ use hashed_wheel::Clock;
 
 use crate::error::LostReason;
 use crate::hold::hold::Hold;
+use crate::ledger::ledger::Stage;
+use crate::ledger::log::AcknowledgedRelease;
+use crate::ledger::release::{EndedHold, QueuedRelease, ReleaseId, ReleaseOp};
 use crate::model::name::LockName;
 use crate::model::sync::{Mutex, Parker, SystemClock, park};
 use crate::ops::by_kind::SharedOperation;
@@ -20,8 +23,6 @@ use crate::ops::{Found, Released, SetCountReply};
 use crate::store::shutdown::CallGeneration;
 use crate::store::{Failure, SentDetached};
 use crate::watchdog::endings;
-use crate::watchdog::release_log::AcknowledgedRelease;
-use crate::watchdog::release_queue::{EndedHold, QueuedRelease, ReleaseId, ReleaseOp};
 use crate::watchdog::shared::Shared;
 use crate::watchdog::worker::RenewalWorker;
 
@@ -57,7 +58,7 @@ impl UnreadRelease {
     ) -> Self {
         let ids = queued.iter().map(|release| release.id().clone()).collect();
         for release in queued {
-            shared.releases.set_unread(release);
+            shared.releases.ledger().set_unread(release);
         }
         Self { shared: Arc::downgrade(shared), sent_at, ids, each, ended }
     }
@@ -66,7 +67,7 @@ impl UnreadRelease {
     fn cancel(mut self, shared: &Shared) {
         for id in mem::take(&mut self.ids) {
             // Unless another thread has queued it, it is as before.
-            shared.releases.cancel_unread(&id);
+            drop(shared.releases.ledger().take_unread(&id, Stage::Sending));
         }
     }
 
@@ -79,8 +80,10 @@ impl UnreadRelease {
 
     fn settle_in(&mut self, shared: &Shared, reply: Result<Released, Failure>) {
         let ids = mem::take(&mut self.ids);
-        let taken: Vec<QueuedRelease> =
-            ids.iter().filter_map(|id| shared.releases.take_unread(id)).collect();
+        let taken: Vec<QueuedRelease> = {
+            let mut ledger = shared.releases.ledger();
+            ids.iter().filter_map(|id| ledger.take_unread(id, Stage::Settling)).collect()
+        };
         // Otherwise a shutdown has queued them. What they found is not known any more: a copy that
         // was sent later may have been first.
         if taken.len() == ids.len() {
@@ -273,10 +276,10 @@ pub(crate) fn finish(shared: &Shared, longest: Duration) {
     let mut pause = FIRST_PAUSE;
     let parker = Parker::new();
     shared.releases.while_waiting(&parker, || {
-        while shared.releases.unread() > 0 {
+        while shared.releases.ledger().unread() > 0 {
             shared.context.store.read_all_detached();
             let now = SystemClock.now();
-            if shared.releases.unread() == 0 || now >= deadline {
+            if shared.releases.ledger().unread() == 0 || now >= deadline {
                 break;
             }
             park(&SystemClock, &parker, Some(deadline.min(now + pause)), None);

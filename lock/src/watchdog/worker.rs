@@ -1,14 +1,13 @@
-//! What belongs to one server: the renewals that are due there, the releases that are pending
-//! there, and what the thread that sends both sleeps on.
+//! What belongs to one server: the renewals that are due there, and what the thread that sends them
+//! and the queued releases sleeps on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::hold::hold::Hold;
-use crate::model::sync::{Mutex, MutexGuard, Parker};
+use crate::model::sync::{Mutex, Parker};
 use crate::store::ServerId;
 use crate::watchdog::batch::Due;
-use crate::watchdog::release_queue::ReleaseQueue;
 
 /// What one renewal thread shares with the other threads.
 #[derive(Debug)]
@@ -17,7 +16,6 @@ pub(crate) struct RenewalWorker {
     due: Mutex<Vec<Due>>,
     /// Holds without a guard, to be ended and released.
     unguarded: Mutex<Vec<Arc<Hold>>>,
-    releases: Mutex<ReleaseQueue>,
     pub(crate) parker: Parker,
     /// Whether its thread is to read soon what dropped guards have left unread.
     reads_soon: AtomicBool,
@@ -31,7 +29,6 @@ impl RenewalWorker {
             server,
             due: Mutex::new(Vec::new()),
             unguarded: Mutex::new(Vec::new()),
-            releases: Mutex::new(ReleaseQueue::default()),
             parker: Parker::new(),
             reads_soon: AtomicBool::new(false),
             dead: AtomicBool::new(false),
@@ -90,14 +87,9 @@ impl RenewalWorker {
         self.reads_soon.store(true, Ordering::Release);
     }
 
-    pub(crate) fn releases(&self) -> MutexGuard<'_, ReleaseQueue> {
-        self.releases.lock()
-    }
-
-    /// Whether nothing is to be renewed, ended or released.
+    /// Whether nothing is to be renewed or ended.
     pub(crate) fn is_idle(&self) -> bool {
-        let nothing_due = self.due.lock().is_empty() && self.unguarded.lock().is_empty();
-        nothing_due && self.releases.lock().len() == 0
+        self.due.lock().is_empty() && self.unguarded.lock().is_empty()
     }
 
     /// Whether its thread has ended although the client has not.

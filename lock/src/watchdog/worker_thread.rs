@@ -35,7 +35,7 @@ pub(crate) fn run(shared: &Shared, worker: &RenewalWorker) {
             context.catch_panic(|| retry_unanswered(shared, worker));
             None
         });
-        if shared.workers.dismiss(worker) {
+        if shared.workers.dismiss(worker, || shared.releases.ledger().has_queued(worker.server)) {
             exit.is_dismissed = true;
             if shared.workers.is_empty() {
                 shared.server_check.stop();
@@ -45,7 +45,8 @@ pub(crate) fn run(shared: &Shared, worker: &RenewalWorker) {
         // Also if a clock panics: what is unread stays so until the next turn.
         let read = context.catch_panic(|| read_unread(shared, worker, next_read));
         next_read = read.flatten();
-        let times = [worker.releases().next_due(), next_check, next_read, state.next_record];
+        let next_release = shared.releases.ledger().next_due(worker.server);
+        let times = [next_release, next_check, next_read, state.next_record];
         let next = times.into_iter().flatten().min();
         park(&*context.clock, &worker.parker, next, None);
     }

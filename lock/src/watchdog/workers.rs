@@ -30,8 +30,6 @@ pub(crate) struct Workers {
 #[derive(Debug, Default)]
 pub(crate) struct WorkerList {
     all: Vec<Running>,
-    /// Releases that were given up where there is no thread.
-    pub(crate) abandoned: u64,
 }
 
 #[derive(Debug)]
@@ -120,16 +118,19 @@ impl Workers {
     }
 
     /// Whether the thread of this worker is to end: the client does not know its server any more,
-    /// and nothing is left to do there. From then on it is given nothing.
-    pub(crate) fn dismiss(&self, worker: &RenewalWorker) -> bool {
+    /// and nothing is left to do or to release there. From then on it is given nothing.
+    pub(crate) fn dismiss(
+        &self,
+        worker: &RenewalWorker,
+        has_releases: impl FnOnce() -> bool,
+    ) -> bool {
         if self.context.store.knows(worker.server) {
             return false;
         }
         let mut list = self.lock();
-        if !worker.is_idle() {
+        if !worker.is_idle() || has_releases() {
             return false;
         }
-        list.abandoned += worker.releases().abandoned;
         list.all.retain(|running| running.worker.server != worker.server);
         self.scheduler.set_servers(list.all.len());
         true
@@ -153,6 +154,15 @@ impl Workers {
     /// Whether the thread of a server has ended although nothing told it to.
     pub(crate) fn is_dead(&self, server: ServerId) -> bool {
         self.lock().find(server).is_some_and(RenewalWorker::is_dead)
+    }
+
+    /// The servers whose threads have ended although nothing told them to.
+    pub(crate) fn dead(&self) -> Vec<ServerId> {
+        if !self.is_any_dead() {
+            return Vec::new();
+        }
+        let list = self.lock();
+        list.iter().filter(|worker| worker.is_dead()).map(|worker| worker.server).collect()
     }
 
     /// Joins all threads, except that which calls this. They have been told to end.

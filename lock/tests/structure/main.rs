@@ -26,6 +26,7 @@ const ROOMS: &[Rooms] = &[
             "ops",
             "hold",
             "store",
+            "ledger",
             "watchdog",
             "runtime",
             "lock",

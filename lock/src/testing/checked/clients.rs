@@ -2,6 +2,7 @@
 
 use crate::error::LostReason;
 use crate::hold::hold;
+use crate::ledger::release::ReleaseSchedule;
 use crate::lock::acquire::{Leftover, enclosing_write_hold, may_draw_anew};
 use crate::model::kind::{Kind, Layout};
 use crate::model::owner::LocalHolder;
@@ -15,7 +16,6 @@ use crate::testing::checked::state::{
     Call, Client, Command, HOLDS, Hold, Message, Queued, Reply, State, Verb,
 };
 use crate::watchdog::endings::loss_leaves_release;
-use crate::watchdog::release_queue::ReleaseSchedule;
 
 // Acquires.
 impl CheckedLock {

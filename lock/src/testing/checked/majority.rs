@@ -12,6 +12,7 @@
 use std::time::{Duration, Instant};
 
 use crate::error::LostReason;
+use crate::ledger::release::may_be_undone;
 use crate::lock::acquire::Leftover;
 use crate::lock::held_locks::Phase;
 use crate::model::clock::origin;
@@ -30,7 +31,6 @@ use crate::testing::checked::properties::{STUCK, TWO, VALID_AGAIN};
 use crate::testing::checked::search::{Model, Violation};
 use crate::testing::checked::server::{Keys, Keyspaces, Known, once};
 use crate::watchdog::endings::loss_leaves_release;
-use crate::watchdog::release_queue::may_be_undone;
 
 const CLIENTS: usize = 2;
 const SERVERS: usize = 3;

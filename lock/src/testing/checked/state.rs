@@ -1,9 +1,9 @@
 //! The states of one lock as a model, and the steps between them.
 
+use crate::ledger::release::ReleaseSchedule;
 use crate::model::kind::Kind;
 use crate::ops::value::ServerTime;
 use crate::testing::checked::server::Keys;
-use crate::watchdog::release_queue::ReleaseSchedule;
 
 /// The clients that a state has room for.
 pub(crate) const CLIENTS: usize = 3;

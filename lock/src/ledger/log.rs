@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::hold::hold::Hold;
-use crate::watchdog::release_queue::{ReleaseId, ReleaseOp};
+use crate::ledger::release::{ReleaseId, ReleaseOp};
 
 /// One release.
 #[derive(Debug)]
