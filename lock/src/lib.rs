@@ -69,7 +69,7 @@
 
 // From the top, each importing only what is below it: `client` creates all the rest; `semaphore`
 // and `lock` are what users hold; `runtime` is one client in one process; `watchdog` renews and
-// releases; `store` sends operations to servers; `hold` is what is held; `ops` has the scripts;
+// releases; `ledger` has every release; `store` sends operations to servers; `hold` is what is held; `ops` has the scripts;
 // `events` reports and counts; `model` has values, rules, and what stands for the clock and
 // threads.
 
