@@ -6,8 +6,8 @@ use core::time::Duration;
 #[cfg(feature = "std")]
 use std::io;
 
-/// Why a timer or a [`Wheel`](crate::Wheel) could not be built. Permanent, except for
-/// [`ThreadSpawn`](Self::ThreadSpawn): the same settings fail again.
+/// Why a timer or a [`Wheel`](crate::Wheel) could not be built, or a timer not started. Permanent,
+/// except for [`ThreadSpawn`](Self::ThreadSpawn): the same settings fail again.
 ///
 /// ```
 /// use hashed_wheel::{BuildError, Wheel};
@@ -32,6 +32,10 @@ pub enum BuildError {
     /// The operating system refused a thread, for this reason. Transient: it may have one later.
     #[cfg(feature = "std")]
     ThreadSpawn(io::Error),
+    /// The timer was built in a process of which this one is a forked child, where the timer never
+    /// runs.
+    #[cfg(feature = "std")]
+    Forked,
 }
 
 impl fmt::Display for BuildError {
@@ -55,6 +59,8 @@ impl fmt::Display for BuildError {
             ),
             #[cfg(feature = "std")]
             Self::ThreadSpawn(_) => formatter.write_str(NO_THREAD),
+            #[cfg(feature = "std")]
+            Self::Forked => formatter.write_str(FORKED),
         }
     }
 }
@@ -72,6 +78,10 @@ impl Error for BuildError {
 #[cfg(feature = "std")]
 const NO_THREAD: &str =
     "the operating system refused a thread for the timer: try again when it has fewer";
+
+#[cfg(feature = "std")]
+const FORKED: &str =
+    "this process is a forked child, and the timer is its parent's: build a timer in the child";
 
 /// Why nothing was scheduled, with the value that was to be scheduled. It has not run, and the
 /// timer does not keep it.
@@ -105,6 +115,9 @@ pub enum ScheduleError<T> {
     NotStarted(T, io::Error),
     /// The period of a periodic task is zero: it would run without a pause. Permanent.
     ZeroPeriod(T),
+    /// The timer was built in a process of which this one is a forked child. The child has no
+    /// ticker thread, so nothing would ever be due. Permanent: build a timer in the child.
+    Forked(T),
 }
 
 #[cfg(feature = "std")]
@@ -115,7 +128,8 @@ impl<T> ScheduleError<T> {
             Self::Full(value)
             | Self::Stopped(value)
             | Self::NotStarted(value, _)
-            | Self::ZeroPeriod(value) => value,
+            | Self::ZeroPeriod(value)
+            | Self::Forked(value) => value,
         }
     }
 
@@ -123,7 +137,7 @@ impl<T> ScheduleError<T> {
     pub const fn is_transient(&self) -> bool {
         match self {
             Self::Full(_) | Self::NotStarted(..) => true,
-            Self::Stopped(_) | Self::ZeroPeriod(_) => false,
+            Self::Stopped(_) | Self::ZeroPeriod(_) | Self::Forked(_) => false,
         }
     }
 
@@ -134,6 +148,7 @@ impl<T> ScheduleError<T> {
             Self::Stopped(value) => ScheduleError::Stopped(change(value)),
             Self::NotStarted(value, error) => ScheduleError::NotStarted(change(value), error),
             Self::ZeroPeriod(value) => ScheduleError::ZeroPeriod(change(value)),
+            Self::Forked(value) => ScheduleError::Forked(change(value)),
         }
     }
 }
@@ -147,6 +162,7 @@ impl<T> fmt::Debug for ScheduleError<T> {
             Self::Stopped(_) => formatter.write_str("Stopped(..)"),
             Self::NotStarted(_, error) => write!(formatter, "NotStarted(.., {error:?})"),
             Self::ZeroPeriod(_) => formatter.write_str("ZeroPeriod(..)"),
+            Self::Forked(_) => formatter.write_str("Forked(..)"),
         }
     }
 }
@@ -161,6 +177,7 @@ impl<T> fmt::Display for ScheduleError<T> {
             Self::Stopped(_) => "the timer is stopped: schedule on another timer",
             Self::NotStarted(..) => NO_THREAD,
             Self::ZeroPeriod(_) => "the period is zero: use at least 1 ns",
+            Self::Forked(_) => FORKED,
         })
     }
 }
@@ -170,7 +187,7 @@ impl<T> Error for ScheduleError<T> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::NotStarted(_, error) => Some(error),
-            Self::Full(_) | Self::Stopped(_) | Self::ZeroPeriod(_) => None,
+            Self::Full(_) | Self::Stopped(_) | Self::ZeroPeriod(_) | Self::Forked(_) => None,
         }
     }
 }
@@ -191,16 +208,20 @@ pub enum StopError {
     /// waits for that thread to end, so it would wait for itself. Nothing was stopped. Call it from
     /// another thread, or drop the timer, which does not wait when it happens on the ticker thread.
     OnTickerThread,
+    /// The timer was built in a process of which this one is a forked child. The parent's timer
+    /// runs on, and the parent gets what is pending.
+    Forked,
 }
 
 #[cfg(feature = "std")]
 impl fmt::Display for StopError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OnTickerThread => formatter.write_str(
-                "a task cannot stop the timer that runs it: stop it on another thread, or drop it",
-            ),
-        }
+        formatter.write_str(match self {
+            Self::OnTickerThread => {
+                "a task cannot stop the timer that runs it: stop it on another thread, or drop it"
+            }
+            Self::Forked => FORKED,
+        })
     }
 }
 

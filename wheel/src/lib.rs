@@ -51,6 +51,11 @@
 //!   fires is due later.
 //! * *Bounded memory*, if asked for. [`TimerBuilder::max_pending_timeouts`] is never exceeded, and
 //!   a refused task is returned.
+//! * *A fork leaves the timer to the parent.* The child has no ticker thread: there each call
+//!   returns `Forked`, handles find their task no longer pending, a drop is quiet and drops no
+//!   task, and nothing waits for a lock. The channels of [`HashedWheelTimer::after`] and
+//!   [`interval`](HashedWheelTimer::interval) receive nothing there. A child builds timers of its
+//!   own. A [`Wheel`] is plain data, which a fork copies.
 //! * *Nothing is lost.* A stop returns what was pending. Tasks that the ticker has already taken,
 //!   at most 1024, still run.
 //!
@@ -125,7 +130,10 @@ pub use crate::{
 /// For wheellock, and not part of the interface.
 #[cfg(feature = "std")]
 #[doc(hidden)]
-pub use crate::stats::histogram::{Histogram, Summary};
+pub use crate::{
+    driver::fork::HomeProcess,
+    stats::histogram::{Histogram, Summary},
+};
 
 /// Runs the examples of the README as tests.
 #[cfg(all(doctest, feature = "std"))]

@@ -10,64 +10,12 @@ use std::convert::Infallible;
 use std::fmt;
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
 
 use arc_swap::ArcSwapOption;
 
+pub(crate) use hashed_wheel::HomeProcess;
+
 use crate::model::sync::Mutex;
-
-/// The process in which something was made.
-#[derive(Clone, Debug)]
-pub(crate) struct HomeProcess {
-    /// Differs in every child, except one in a process id namespace of its own.
-    id: u32,
-    /// The C library's count of forks, which recognizes a child with the id of its parent or of an
-    /// ancestor that has ended. `None` if it could not be set up.
-    forks: Option<forkguard::Guard>,
-}
-
-impl HomeProcess {
-    /// The current process.
-    pub(crate) fn new() -> Self {
-        Self { id: std::process::id(), forks: count_forks() }
-    }
-
-    /// Whether the current process is this one, and not a child of it. Never blocks.
-    pub(crate) fn is_current(&self) -> bool {
-        self.id == std::process::id()
-            && !self.forks.clone().is_some_and(|mut forks| forks.detected_fork())
-    }
-}
-
-/// The value of [`COUNTING`] once the handler that counts forks is registered.
-const REGISTERED: u32 = u32::MAX;
-/// The process that registers the handler. No process id is zero.
-static COUNTING: AtomicU32 = AtomicU32::new(0);
-/// How often to check whether another thread has registered the handler, which takes microseconds.
-const MAX_CHECKS: u32 = 10_000;
-
-/// The number of forks of this process's ancestors. The first call registers a handler, which the
-/// crate does inside a cell that other callers wait for. So one thread alone registers it, and no
-/// thread waits that may be in a copy of its process.
-fn count_forks() -> Option<forkguard::Guard> {
-    let id = std::process::id();
-    for _ in 0..MAX_CHECKS {
-        match COUNTING.compare_exchange(0, id, Ordering::Acquire, Ordering::Acquire) {
-            Err(REGISTERED) => return forkguard::Guard::try_new().ok(),
-            Ok(_) => {
-                let guard = forkguard::Guard::try_new().ok();
-                COUNTING.store(REGISTERED, Ordering::Release);
-                return guard;
-            }
-            Err(other) if other == id => thread::yield_now(),
-            // The fork came while a thread of the parent was registering. The process id alone
-            // decides.
-            Err(_) => return None,
-        }
-    }
-    None
-}
 
 /// A value for each process, made when it is first needed there. An ancestor's is neither waited
 /// for nor touched.
@@ -155,8 +103,7 @@ mod tests {
     #[test]
     fn a_value_of_another_process_is_not_touched() {
         let value = PerProcess::new();
-        // No process has this id.
-        let home = HomeProcess { id: 0, forks: None };
+        let home = HomeProcess::elsewhere();
         assert!(!home.is_current() && HomeProcess::new().is_current());
         let parents = Arc::new(Own { home, value: Mutex::new(Some(1)) });
         value.newest.store(Some(Arc::clone(&parents)));

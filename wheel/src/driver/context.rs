@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::fork::HomeProcess;
 use super::panics::{PanicHook, Panics};
 use crate::stats::statistics::Recorder;
 use crate::time::clock::Clock;
@@ -12,6 +13,8 @@ use crate::time::tick::TickScale;
 /// What a timer shares with its handler and its tasks.
 #[derive(Debug)]
 pub(crate) struct Context {
+    /// The process of the ticker thread.
+    pub(crate) home: HomeProcess,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) scale: TickScale,
     pub(crate) panics: Panics,
@@ -24,13 +27,20 @@ impl Context {
         scale: TickScale,
         panic_hook: Option<PanicHook>,
     ) -> Self {
-        Self { clock, scale, panics: Panics::new(panic_hook), recorder: Recorder::new() }
+        Self {
+            home: HomeProcess::new(),
+            clock,
+            scale,
+            panics: Panics::new(panic_hook),
+            recorder: Recorder::new(),
+        }
     }
 
-    /// The nanoseconds since the timer's start, from which delays are counted.
+    /// The nanoseconds since the timer's start, from which delays are counted. In a child of a fork
+    /// nothing is scheduled, and the clock, whose own lock may stay locked there, is not read.
     #[inline]
     pub(crate) fn since_start(&self) -> Option<u64> {
-        self.scale.since_start(&*self.clock)
+        if self.home.is_current_by_count() { self.scale.since_start(&*self.clock) } else { None }
     }
 
     /// The first tick at or after `delay` from now.
@@ -40,10 +50,13 @@ impl Context {
     }
 
     /// The present instant, or the start of the timer if the clock panics: it is used for figures
-    /// only, and a wrong figure is better than a task that was taken and does not run.
+    /// only, and a wrong figure is better than a task that was taken and does not run. The start
+    /// also in a child of a fork, as in [`since_start`](Self::since_start).
     pub(crate) fn now(&self) -> Instant {
         let mut now = self.scale.start();
-        self.panics.catch(|| now = self.clock.now());
+        if self.home.is_current_by_count() {
+            self.panics.catch(|| now = self.clock.now());
+        }
         now
     }
 

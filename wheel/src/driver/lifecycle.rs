@@ -61,9 +61,9 @@ impl<T: Send + 'static> Lifecycle<T> {
     /// Starts the thread, unless it is started or the timer was stopped. After an error, or a panic
     /// of the clock, the ticker can still be started.
     pub(crate) fn start(&self) -> io::Result<()> {
-        if self.is_started() {
-            // Checked without the lock: a task may call this while the thread that holds the lock
-            // waits for the task to end.
+        // Checked without the lock: a task may call this while the thread that holds the lock waits
+        // for the task to end. In a child of a fork that thread may not exist.
+        if self.is_started() || !self.context.home.is_current() {
             return Ok(());
         }
         let mut state = self.ticker.lock();
@@ -89,6 +89,10 @@ impl<T: Send + 'static> Lifecycle<T> {
     /// Stops the timer and returns what was pending, with the due ticks. It waits for the thread to
     /// end. The second call returns nothing.
     pub(crate) fn stop(&self, mode: StopMode) -> Result<Vec<(u64, T)>, StopError> {
+        // First: a task that forks is on the ticker thread in the child too.
+        if !self.context.home.is_current() {
+            return Err(StopError::Forked);
+        }
         if self.is_on_ticker_thread() {
             return Err(StopError::OnTickerThread);
         }
@@ -155,6 +159,13 @@ pub(crate) fn close<T>(shards: &[Arc<Shard<T>>], wakeup: &Wakeup) -> Vec<(u64, T
 
 impl<T> Drop for Lifecycle<T> {
     fn drop(&mut self) {
+        if !self.context.home.is_current() {
+            // The thread does not exist here, and what is pending is the parent's: neither is
+            // touched.
+            mem::forget(mem::replace(self.ticker.get_mut(), TickerState::Ended));
+            mem::forget(Arc::clone(&self.shards));
+            return;
+        }
         let unprocessed = close(&self.shards, &self.wakeup);
         match mem::replace(self.ticker.get_mut(), TickerState::Ended) {
             TickerState::Running(thread) if !self.is_on_ticker_thread() => thread.join(),

@@ -2,6 +2,7 @@
 
 pub(crate) mod capacity;
 pub(crate) mod context;
+pub(crate) mod fork;
 pub(crate) mod lifecycle;
 #[cfg(all(test, hashed_wheel_loom))]
 mod loom_tests;

@@ -70,7 +70,7 @@ impl<T> Due<T> {
 }
 
 /// What one shard has counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Accepted by [`Shard::schedule`].
     pub(crate) scheduled: u64,
@@ -84,7 +84,7 @@ pub(crate) struct Counts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EntryStage {
     Pending,
-    /// It was pending when the timer was stopped.
+    /// It was pending when the timer was stopped. In a child of the timer's process every entry is.
     Unprocessed,
     /// It was taken to be run, or cancelled.
     Removed,
@@ -118,7 +118,7 @@ impl<T> Shard<T> {
         value: T,
         all: &[Arc<Self>],
     ) -> Result<Key, ScheduleError<T>> {
-        let mut state = self.state.lock();
+        let Some(mut state) = self.lock() else { return Err(ScheduleError::Forked(value)) };
         // 1. Take a unit of capacity (DESIGN: shards).
         if !state.closed && !self.take_capacity(&mut state) {
             // Unlocked in between: no thread holds two of these locks.
@@ -158,7 +158,7 @@ impl<T> Shard<T> {
         limit: usize,
         mut scheduled: impl FnMut(Key),
     ) {
-        let mut state = self.state.lock();
+        let Some(mut state) = self.lock() else { return };
         let mut first = NEVER;
         for _ in 0..limit.min(timeouts.len()) {
             if state.closed || state.wheel.is_full() || !self.take_capacity(&mut state) {
@@ -177,7 +177,7 @@ impl<T> Shard<T> {
     /// Schedules a value again that kept its capacity when it was taken out. If no value is
     /// accepted any more, it returns the value, and the caller keeps the capacity.
     pub(crate) fn rearm(&self, deadline: u64, value: T) -> Result<Key, T> {
-        let mut state = self.state.lock();
+        let Some(mut state) = self.lock() else { return Err(value) };
         if state.emptied || state.wheel.is_full() {
             return Err(value);
         }
@@ -189,8 +189,10 @@ impl<T> Shard<T> {
 
     /// Gives back the capacity of a value that kept it when it was taken out.
     pub(crate) fn give_back_capacity(&self) {
-        if self.capacity.is_some() {
-            self.give_back_units(&mut self.state.lock(), 1);
+        if self.capacity.is_some()
+            && let Some(mut state) = self.lock()
+        {
+            self.give_back_units(&mut state, 1);
         }
     }
 
@@ -205,20 +207,20 @@ impl<T> Shard<T> {
         cancelled: &mut Vec<T>,
     ) {
         let before = cancelled.len();
-        let mut state = self.state.lock();
+        let Some(mut state) = self.lock() else { return };
         state.wheel.cancel_many(keys, cancelled);
         self.after_cancel(state, cancelled.len() - before);
     }
 
     /// The number of chunks of slots, for [`cancel_chunk`](Self::cancel_chunk).
     pub(crate) fn chunk_count(&self) -> usize {
-        self.state.lock().wheel.chunk_count()
+        self.lock().map_or(0, |state| state.wheel.chunk_count())
     }
 
     /// Cancels what is pending in one chunk of slots.
     pub(crate) fn cancel_chunk(&self, number: usize, cancelled: &mut Vec<T>) {
         let before = cancelled.len();
-        let mut state = self.state.lock();
+        let Some(mut state) = self.lock() else { return };
         state.wheel.cancel_chunk(number, cancelled);
         self.after_cancel(state, cancelled.len() - before);
     }
@@ -226,7 +228,7 @@ impl<T> Shard<T> {
     /// Cancels, and calls `note` under the lock if the entry was pending: a thread that sees the
     /// entry removed also sees the note.
     pub(crate) fn cancel_with(&self, key: Key, note: impl FnOnce()) -> Option<T> {
-        let mut state = self.state.lock();
+        let mut state = self.lock()?;
         let value = state.wheel.cancel(key)?;
         note();
         self.after_cancel(state, 1);
@@ -266,7 +268,7 @@ impl<T> Shard<T> {
         deadline: u64,
         note: impl FnOnce(&mut T),
     ) -> bool {
-        let mut state = self.state.lock();
+        let Some(mut state) = self.lock() else { return false };
         let due = state.wheel.due(deadline).get();
         let pending = state.wheel.reschedule(key, deadline);
         if pending {
@@ -283,7 +285,7 @@ impl<T> Shard<T> {
     /// When a pending entry is due; `None` if it is not pending, and for a tick beyond all
     /// instants.
     pub(crate) fn deadline(&self, key: Key) -> Option<Instant> {
-        let due = self.state.lock().wheel.deadline(key)?;
+        let due = self.lock()?.wheel.deadline(key)?;
         self.context.scale.instant(due)
     }
 
@@ -292,11 +294,11 @@ impl<T> Shard<T> {
     where
         T: Copy,
     {
-        self.state.lock().wheel.get(key).copied()
+        self.lock()?.wheel.get(key).copied()
     }
 
     pub(crate) fn stage(&self, key: Key) -> EntryStage {
-        let state = self.state.lock();
+        let Some(state) = self.lock() else { return EntryStage::Unprocessed };
         if state.wheel.get(key).is_some() {
             EntryStage::Pending
         } else if state.unprocessed.binary_search(&key).is_ok() {
@@ -306,17 +308,18 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Whether the entry was pending when the timer was stopped.
+    /// Whether the entry was pending when the timer was stopped, or the process is a child of the
+    /// timer's.
     pub(crate) fn is_unprocessed(&self, key: Key) -> bool {
         self.stage(key) == EntryStage::Unprocessed
     }
 
     pub(crate) fn pending(&self) -> usize {
-        self.state.lock().wheel.len()
+        self.lock().map_or(0, |state| state.wheel.len())
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        let state = self.state.lock();
+        let Some(state) = self.lock() else { return Counts::default() };
         Counts {
             scheduled: state.scheduled,
             cancelled: state.cancelled,
@@ -327,7 +330,7 @@ impl<T> Shard<T> {
 
     /// The lowest tick at which an entry is due.
     pub(crate) fn next_due(&self) -> Option<u64> {
-        self.state.lock().wheel.next_due()
+        self.lock()?.wheel.next_due()
     }
 
     /// The tick by which the ticker must look here again.
@@ -349,7 +352,7 @@ impl<T> Shard<T> {
         keeps_capacity: fn(&T) -> bool,
     ) {
         let before = due.values.len();
-        let mut state = self.state.lock();
+        let Some(mut state) = self.lock() else { return };
         state.wheel.advance(tick, limit, |tick, value| {
             due.ticks.push(tick);
             due.values.push(value);
@@ -365,13 +368,15 @@ impl<T> Shard<T> {
     /// Accepts no new value from now on. Pending values stay, and values that are rearmed are
     /// accepted.
     pub(crate) fn refuse(&self) {
-        self.state.lock().closed = true;
+        if let Some(mut state) = self.lock() {
+            state.closed = true;
+        }
     }
 
     /// Accepts no value at all from now on, and moves every pending one to `unprocessed`, with its
     /// due tick. The second call finds none.
     pub(crate) fn close(&self, unprocessed: &mut Vec<(u64, T)>) {
-        let mut state = self.state.lock();
+        let Some(mut state) = self.lock() else { return };
         state.closed = true;
         state.emptied = true;
         let mut keys: Vec<Key> = state.wheel.iter().map(|(key, _, _)| key).collect();
@@ -386,6 +391,13 @@ impl<T> Shard<T> {
         // Unlocked before the memory is freed, which takes a while if it is much.
         drop(state);
         drop(retired);
+    }
+
+    /// Locks the state. `None` in a child of the timer's process, where a thread that the child
+    /// does not have may hold the lock (DESIGN: forks).
+    #[inline]
+    fn lock(&self) -> Option<MutexGuard<'_, State<T>>> {
+        self.context.home.is_current_by_count().then(|| self.state.lock())
     }
 
     /// Makes sure that the ticker looks here by the tick `due`, and unlocks the shard.

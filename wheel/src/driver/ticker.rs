@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::io;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle, ThreadId};
@@ -49,6 +50,12 @@ impl<T: Send + 'static> Ticker<T> {
         // which catches. Nothing is half done then: the clock is called between two batches,
         // without a lock.
         let outcome = catch_unwind(AssertUnwindSafe(|| self.run()));
+        if !self.context.home.is_current() {
+            // A task has forked, and this is the copy of the thread in the child, which touches
+            // nothing of the parent's.
+            mem::forget(self);
+            return;
+        }
         // From now on nothing is fired, so nothing is accepted. Before the report, so that the
         // panic hook can rely on it. Pending values stay until the timer is stopped. After a stop
         // this changes nothing.
@@ -75,7 +82,7 @@ impl<T: Send + 'static> Ticker<T> {
             // 2. Fire everything that is due.
             let tick = self.context.scale.elapsed_ticks(self.context.clock.now());
             self.fire_due(tick, &mut due);
-            if last {
+            if last || !self.context.home.is_current_by_count() {
                 break;
             }
             // 3. Sleep until something else is due.

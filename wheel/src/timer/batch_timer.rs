@@ -201,8 +201,8 @@ impl<T: Send + 'static> BatchTimer<T> {
     ///
     /// # Errors
     ///
-    /// [`ScheduleError`], with the value: `Full` or `NotStarted` (transient) or `Stopped`
-    /// (permanent).
+    /// [`ScheduleError`], with the value: `Full` or `NotStarted` (transient), `Stopped` or
+    /// `Forked` (permanent).
     pub fn schedule(&self, delay: Duration, value: T) -> Result<TimerKey, ScheduleError<T>> {
         match self.ensure_started() {
             Ok(()) => self.weak.schedule(delay, value),
@@ -218,8 +218,8 @@ impl<T: Send + 'static> BatchTimer<T> {
     ///
     /// # Errors
     ///
-    /// [`ScheduleError`], with the value: `Full` or `NotStarted` (transient) or `Stopped`
-    /// (permanent).
+    /// [`ScheduleError`], with the value: `Full` or `NotStarted` (transient), `Stopped` or
+    /// `Forked` (permanent).
     pub fn schedule_at(&self, deadline: Instant, value: T) -> Result<TimerKey, ScheduleError<T>> {
         match self.ensure_started() {
             Ok(()) => self.weak.schedule_at(deadline, value),
@@ -236,8 +236,8 @@ impl<T: Send + 'static> BatchTimer<T> {
     ///
     /// # Errors
     ///
-    /// [`ScheduleError`], without a value: `Full` or `NotStarted` (transient) or `Stopped`
-    /// (permanent).
+    /// [`ScheduleError`], without a value: `Full` or `NotStarted` (transient), `Stopped` or
+    /// `Forked` (permanent).
     ///
     /// ```
     /// use std::time::Duration;
@@ -393,8 +393,11 @@ impl<T: Send + 'static> BatchTimer<T> {
     /// # Errors
     ///
     /// [`BuildError::ThreadSpawn`] (transient): the operating system refused a thread. A later
-    /// call, or the next timeout, tries again.
+    /// call, or the next timeout, tries again. [`BuildError::Forked`] (permanent).
     pub fn start(&self) -> Result<(), BuildError> {
+        if !self.context().home.is_current() {
+            return Err(BuildError::Forked);
+        }
         self.lifecycle.start().map_err(BuildError::ThreadSpawn)
     }
 
@@ -406,7 +409,8 @@ impl<T: Send + 'static> BatchTimer<T> {
     ///
     /// # Errors
     ///
-    /// [`StopError::OnTickerThread`], if the handler calls it. Nothing is stopped then.
+    /// [`StopError`]: `OnTickerThread`, if the handler calls it, or `Forked`. Nothing is stopped
+    /// then.
     pub fn drain(&self) -> Result<Vec<Unprocessed<T>>, StopError> {
         self.stop_with(StopMode::Drain)
     }
@@ -419,7 +423,8 @@ impl<T: Send + 'static> BatchTimer<T> {
     ///
     /// # Errors
     ///
-    /// [`StopError::OnTickerThread`], if the handler calls it. Nothing is stopped then.
+    /// [`StopError`]: `OnTickerThread`, if the handler calls it, or `Forked`. Nothing is stopped
+    /// then.
     ///
     /// ```
     /// use std::time::Duration;

@@ -1,6 +1,7 @@
 //! The timer that runs closures.
 
 use std::fmt;
+use std::mem;
 use std::ops::ControlFlow;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
@@ -91,8 +92,8 @@ impl HashedWheelTimer {
     ///
     /// # Errors
     ///
-    /// [`ScheduleError`], with the task: `Full` or `NotStarted` (transient) or `Stopped`
-    /// (permanent).
+    /// [`ScheduleError`], with the task: `Full` or `NotStarted` (transient), `Stopped` or
+    /// `Forked` (permanent).
     pub fn schedule(
         &self,
         delay: Duration,
@@ -112,8 +113,8 @@ impl HashedWheelTimer {
     ///
     /// # Errors
     ///
-    /// [`ScheduleError`], with the task: `Full` or `NotStarted` (transient) or `Stopped`
-    /// (permanent).
+    /// [`ScheduleError`], with the task: `Full` or `NotStarted` (transient), `Stopped` or
+    /// `Forked` (permanent).
     pub fn schedule_at(
         &self,
         deadline: Instant,
@@ -139,8 +140,8 @@ impl HashedWheelTimer {
     ///
     /// # Errors
     ///
-    /// [`ScheduleError`], with the task: `Full` or `NotStarted` (transient), `Stopped` or
-    /// `ZeroPeriod` (permanent).
+    /// [`ScheduleError`], with the task: `Full` or `NotStarted` (transient), `Stopped`,
+    /// `ZeroPeriod` or `Forked` (permanent).
     pub fn schedule_periodic(
         &self,
         first: Duration,
@@ -227,7 +228,7 @@ impl HashedWheelTimer {
     ///
     /// # Errors
     ///
-    /// [`StopError::OnTickerThread`], if a task calls it. Nothing is stopped then.
+    /// [`StopError`]: `OnTickerThread`, if a task calls it, or `Forked`. Nothing is stopped then.
     pub fn stop(&self) -> Result<Vec<UnprocessedTask>, StopError> {
         self.stop_with(StopMode::Stop)
     }
@@ -240,7 +241,7 @@ impl HashedWheelTimer {
     ///
     /// # Errors
     ///
-    /// [`StopError::OnTickerThread`], if a task calls it. Nothing is stopped then.
+    /// [`StopError`]: `OnTickerThread`, if a task calls it, or `Forked`. Nothing is stopped then.
     ///
     /// ```
     /// use std::time::Duration;
@@ -261,7 +262,7 @@ impl HashedWheelTimer {
     /// # Errors
     ///
     /// [`BuildError::ThreadSpawn`] (transient): the operating system refused a thread. A later
-    /// call, or the next task, tries again.
+    /// call, or the next task, tries again. [`BuildError::Forked`] (permanent).
     ///
     /// ```
     /// use hashed_wheel::HashedWheelTimer;
@@ -313,6 +314,11 @@ fn run_all(context: &Arc<Context>, executor: Option<&Arc<dyn Executor>>, due: &m
     // The clock is read once between two tasks: it ends the one and tells how late the other is.
     let mut started = context.now();
     for (job, tick) in due.values.drain(..).zip(&due.ticks) {
+        if !context.home.is_current_by_count() {
+            // A task has forked. In the child the rest is not run, and not dropped either.
+            mem::forget(job);
+            continue;
+        }
         context.record_fired(*tick, started);
         started = match executor {
             None => context.run(started, || job.run()),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::job::{BoxedJob, Job};
 use super::period::Period;
@@ -53,6 +53,13 @@ struct Shared {
     state: Mutex<RunState>,
 }
 
+impl Shared {
+    /// Locks the state. `None` in a child of the timer's process, as for the shard.
+    fn state(&self) -> Option<MutexGuard<'_, RunState>> {
+        self.shard.context().home.is_current_by_count().then(|| self.state.lock())
+    }
+}
+
 /// Where the task is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RunState {
@@ -72,8 +79,9 @@ impl PeriodicTimeout {
     /// own task.
     #[expect(clippy::must_use_candidate, reason = "it is called to end the task")]
     pub fn cancel(&self) -> bool {
-        let state = mem::replace(&mut *self.shared.state.lock(), RunState::Ended);
-        match state {
+        // Unlocked at once: the shard's lock is not taken under this lock.
+        let state = self.shared.state().map(|mut state| mem::replace(&mut *state, RunState::Ended));
+        match state.unwrap_or(RunState::Ended) {
             RunState::InWheel(key) => {
                 let cancelled = self.shared.shard.cancel(key);
                 // If it is not there, either the timer was stopped first, or the ticker has just
@@ -86,13 +94,13 @@ impl PeriodicTimeout {
     }
 
     /// Whether the task has ended: it was cancelled, has ended itself, or its timer was stopped or
-    /// dropped.
+    /// dropped, or this process is a forked child of the timer's.
     #[must_use]
     pub fn is_ended(&self) -> bool {
-        match *self.shared.state.lock() {
-            RunState::InWheel(key) => self.shared.shard.is_unprocessed(key),
-            RunState::Taken => false,
-            RunState::Ended => true,
+        match self.shared.state().as_deref() {
+            Some(RunState::InWheel(key)) => self.shared.shard.is_unprocessed(*key),
+            Some(RunState::Taken) => false,
+            Some(RunState::Ended) | None => true,
         }
     }
 
@@ -123,18 +131,19 @@ impl PeriodicTimeout {
     /// As [`reschedule`](Self::reschedule), with a delay from now.
     #[expect(clippy::must_use_candidate, reason = "it is called to move the run")]
     pub fn reschedule_after(&self, delay: Duration) -> bool {
-        let now = self.shared.shard.context().clock.now();
-        self.reschedule_at(now.checked_add(delay))
+        let context = self.shared.shard.context();
+        context.home.is_current_by_count()
+            && self.reschedule_at(context.clock.now().checked_add(delay))
     }
 
     fn reschedule_at(&self, deadline: Option<Instant>) -> bool {
         let scale = &self.shared.shard.context().scale;
         let tick = deadline.map_or(NEVER, |deadline| scale.deadline_tick(deadline));
-        match *self.shared.state.lock() {
-            RunState::InWheel(key) => {
-                self.shared.shard.reschedule_tick(key, tick, |job| job.on_rescheduled(deadline))
+        match self.shared.state().as_deref() {
+            Some(RunState::InWheel(key)) => {
+                self.shared.shard.reschedule_tick(*key, tick, |job| job.on_rescheduled(deadline))
             }
-            RunState::Taken | RunState::Ended => false,
+            Some(RunState::Taken | RunState::Ended) | None => false,
         }
     }
 
@@ -149,7 +158,7 @@ impl PeriodicTimeout {
     /// a deadline that never comes.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        match *self.shared.state.lock() {
+        match *self.shared.state()? {
             RunState::InWheel(key) => self.shared.shard.deadline(key),
             RunState::Taken | RunState::Ended => None,
         }
@@ -198,8 +207,11 @@ struct CapacityHold {
 
 impl Drop for CapacityHold {
     fn drop(&mut self) {
-        if self.held {
-            *self.shared.state.lock() = RunState::Ended;
+        if self.held
+            && let Some(mut state) = self.shared.state()
+        {
+            *state = RunState::Ended;
+            drop(state);
             self.shared.shard.give_back_capacity();
         }
     }
@@ -223,6 +235,11 @@ impl<F: FnMut() -> ControlFlow<()> + Send + 'static> Periodic<F> {
 
     /// Puts it back into the wheel for its next run, unless it has ended.
     fn rearm(mut self: Box<Self>) {
+        if !self.context.home.is_current_by_count() {
+            // The task has forked. In the child it is not run again, and not dropped either.
+            mem::forget(self);
+            return;
+        }
         // 1. Find the next deadline.
         let mut now = None;
         self.context.panics.catch(|| now = Some(self.context.clock.now()));

@@ -132,7 +132,8 @@ impl Timeout {
     }
 
     /// Whether the task was cancelled: by [`cancel`](Self::cancel) or [`take`](Self::take), or
-    /// because it was pending when the timer was stopped or dropped.
+    /// because it was pending when the timer was stopped or dropped. In a child of a fork the
+    /// parent's tasks never run, and all are cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed)
             || self.shard.stage(self.key) == EntryStage::Unprocessed

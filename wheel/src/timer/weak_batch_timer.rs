@@ -116,7 +116,8 @@ impl<T: Send + 'static> WeakBatchTimer<T> {
     ///
     /// # Errors
     ///
-    /// [`ScheduleError`], with the value: `Full` (transient) or `Stopped` (permanent).
+    /// [`ScheduleError`], with the value: `Full` (transient), `Stopped` or `Forked`
+    /// (permanent).
     pub fn schedule(&self, delay: Duration, value: T) -> Result<TimerKey, ScheduleError<T>> {
         self.schedule_tick(self.context.tick_in(delay), value)
     }
@@ -125,7 +126,8 @@ impl<T: Send + 'static> WeakBatchTimer<T> {
     ///
     /// # Errors
     ///
-    /// [`ScheduleError`], with the value: `Full` (transient) or `Stopped` (permanent).
+    /// [`ScheduleError`], with the value: `Full` (transient), `Stopped` or `Forked`
+    /// (permanent).
     pub fn schedule_at(&self, deadline: Instant, value: T) -> Result<TimerKey, ScheduleError<T>> {
         self.schedule_tick(self.context.scale.deadline_tick(deadline), value)
     }
@@ -134,7 +136,8 @@ impl<T: Send + 'static> WeakBatchTimer<T> {
     ///
     /// # Errors
     ///
-    /// [`ScheduleError`], without a value: `Full` (transient) or `Stopped` (permanent).
+    /// [`ScheduleError`], without a value: `Full` (transient), `Stopped` or `Forked`
+    /// (permanent).
     pub fn schedule_many(
         &self,
         timeouts: &mut Vec<(Duration, T)>,

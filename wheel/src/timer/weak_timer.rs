@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::job::{BoxedJob, Job, Once};
 use super::period::Period;
-use super::periodic::{Periodic, PeriodicTimeout};
+use super::periodic::{Periodic, PeriodicTimeout, once};
 use super::task::Task;
 use super::timeout::Timeout;
 use super::weak_batch_timer::WeakBatchTimer;
@@ -60,7 +60,8 @@ impl WeakTimer {
     ///
     /// # Errors
     ///
-    /// [`ScheduleError`], with the task: `Full` (transient) or `Stopped` (permanent).
+    /// [`ScheduleError`], with the task: `Full` (transient), `Stopped` or `Forked`
+    /// (permanent).
     pub fn schedule(
         &self,
         delay: Duration,
@@ -73,7 +74,8 @@ impl WeakTimer {
     ///
     /// # Errors
     ///
-    /// [`ScheduleError`], with the task: `Full` (transient) or `Stopped` (permanent).
+    /// [`ScheduleError`], with the task: `Full` (transient), `Stopped` or `Forked`
+    /// (permanent).
     pub fn schedule_at(
         &self,
         deadline: Instant,
@@ -86,7 +88,8 @@ impl WeakTimer {
     ///
     /// # Errors
     ///
-    /// [`ScheduleError`], with the task: `Full` (transient), `Stopped` or `ZeroPeriod` (permanent).
+    /// [`ScheduleError`], with the task: `Full` (transient), `Stopped`, `ZeroPeriod` or
+    /// `Forked` (permanent).
     pub fn schedule_periodic(
         &self,
         first: Duration,
@@ -134,6 +137,9 @@ impl WeakBatchTimer<BoxedJob> {
         task: impl FnMut() -> ControlFlow<()> + Send + 'static,
     ) -> Result<PeriodicTimeout, ScheduleError<Task>> {
         let context = self.context();
+        if !context.home.is_current_by_count() {
+            return Err(ScheduleError::Forked(once(task)));
+        }
         let due = context.clock.now().checked_add(first);
         let tick = due.map_or(NEVER, |due| context.scale.deadline_tick(due));
         let shard = Arc::clone(self.shard_numbered(home_shard()));

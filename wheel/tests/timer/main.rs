@@ -7,6 +7,8 @@ mod batch_model;
 mod broken_clock;
 mod closure_model;
 mod closures;
+#[cfg(unix)]
+mod forks;
 mod handles;
 mod lifecycle;
 mod many;
