@@ -1,6 +1,5 @@
 //! Signals that come to wheellock: before, while and after the command runs.
 
-use std::fs;
 use std::process::Command;
 
 use rustix::process::Signal;
@@ -20,19 +19,10 @@ const SIGNALS: [(&str, Signal); 6] = [
     ("USR2", Signal::USR2),
 ];
 
-/// Those that the tests' own process does not ignore: a command started by it would ignore them
-/// too, as behind `nohup`.
-fn signals() -> impl Iterator<Item = (&'static str, Signal)> {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let ignored = ignored.map_or(0, |mask| u64::from_str_radix(mask.trim(), 16).unwrap());
-    SIGNALS.into_iter().filter(move |(_, signal)| ignored & (1 << (signal.as_raw() - 1)) == 0)
-}
-
 #[test]
 fn a_signal_reaches_the_command_and_its_children() {
     let server = Server::start();
-    for (word, signal) in signals() {
+    for (word, signal) in SIGNALS {
         // The shell's child is in the same group. A shell runs its trap when its child has ended.
         let inner =
             format!("trap \"echo inner; exit 0\" {word}; echo on; while :; do sleep 0.05; done");
@@ -50,7 +40,7 @@ fn a_signal_reaches_the_command_and_its_children() {
 #[test]
 fn a_signal_ends_the_wait_and_the_command_never_starts() {
     let server = Server::start();
-    for (word, signal) in signals() {
+    for (word, signal) in SIGNALS {
         let (holder, _) = holding(&server, &[]);
         let waiter = spawn(&server, &[], &["echo", "it ran"]);
         wait_until_one_waits(&server);
