@@ -167,11 +167,13 @@ pub enum Error {
         /// How many did, as far as is known.
         acknowledged: u32,
     },
-    /// The key of that name holds something that is not a lock. Permanent until it is removed; it
-    /// was not changed.
+    /// The key of that name holds something that is not a lock, or a lock of another kind than the
+    /// call is for. Permanent until it is removed; it was not changed.
     WrongType {
         /// The lock's name.
         name: String,
+        /// What the key holds, such as `a hash that is not a lock`.
+        found: String,
     },
     /// The caller already holds the lock, and its kind cannot be acquired twice. Permanent while
     /// that hold lasts; nothing was sent.
@@ -390,6 +392,12 @@ impl Error {
         )
     }
 
+    /// Whether the server's user may not read a key, as opposed to a command that it may not use.
+    pub(crate) fn is_unreadable_key(&self) -> bool {
+        matches!(self, Self::Refused { code, message, .. }
+            if code == "NOPERM" && message.contains(" key"))
+    }
+
     /// Whether the server did not answer, or is in a state that does not last.
     pub(crate) fn is_server_unavailable(&self) -> bool {
         self.is_retryable() && !matches!(self, Self::NotReplicated { .. })
@@ -467,8 +475,8 @@ impl fmt::Display for Error {
                     "{acknowledged} replicas acknowledged the grant, and {wanted} are wanted"
                 )
             }
-            Self::WrongType { name } => {
-                write!(formatter, "the key {name:?} holds something that is not a lock")
+            Self::WrongType { name, found } => {
+                write!(formatter, "the key {name:?} holds {found}")
             }
             Self::AlreadyHeld { name } => {
                 write!(formatter, "the lock {name:?} is already held and cannot be acquired twice")

@@ -5,7 +5,7 @@ use std::iter::FusedIterator;
 use std::sync::Arc;
 
 use crate::error::Error;
-use crate::lock::status::{LockStatus, find_status};
+use crate::lock::status::{LockStatus, status_of};
 use crate::model::name::LockName;
 use crate::ops::Scan;
 use crate::runtime::client_core::ClientCore;
@@ -33,13 +33,17 @@ pub struct Locks {
     servers: VecDeque<ServerId>,
     scan: Scan,
     keys: VecDeque<String>,
+    unreadable: u64,
 }
 
-/// The beginnings of keys that belong to a lock of another name, or to a client.
-const PARTS: [&str; 5] = [
+/// The beginnings of keys that belong to a lock of another name, to a job, or to a client.
+const PARTS: [&str; 8] = [
     "redisson_lock_queue:",
     "redisson_lock_timeout:",
     "redisson_lock_token:",
+    "redisson_unlock_latch:",
+    "wheellock_job_record:",
+    "wheellock_job_token:",
     "wheellock_request:",
     "wheellock_client:",
 ];
@@ -58,7 +62,14 @@ impl Locks {
         };
         let servers = core.as_ref().map(|core| core.store.servers().into()).unwrap_or_default();
         let scan = Scan { cursor: START.to_owned(), pattern };
-        Self { core, failure, servers, scan, keys: VecDeque::new() }
+        Self { core, failure, servers, scan, keys: VecDeque::new(), unreadable: 0 }
+    }
+
+    /// How many keys were left out so far because the server's user may not read them: they may be
+    /// locks or other data.
+    #[must_use]
+    pub fn unreadable(&self) -> u64 {
+        self.unreadable
     }
 
     /// One page of keys of the present server. An error ends that server's.
@@ -97,11 +108,12 @@ impl Iterator for Locks {
         let core = Arc::clone(self.core.as_ref()?);
         loop {
             while let Some(key) = self.keys.pop_front() {
-                let status = LockName::parse(&key).and_then(|name| find_status(&core, &name));
+                let status = LockName::parse(&key).and_then(|name| status_of(&core, &name));
                 match status {
-                    Ok(Some(status)) if status.kind.is_some() => return Some(Ok(status)),
-                    // Gone meanwhile, or not a lock.
-                    Ok(_) => {}
+                    Ok(status) if status.kind.is_some() => return Some(Ok(status)),
+                    // Gone meanwhile, not a lock, or no name of one.
+                    Ok(_) | Err(Error::WrongType { .. } | Error::InvalidName { .. }) => {}
+                    Err(error) if error.is_unreadable_key() => self.unreadable += 1,
                     Err(error) => return Some(Err(error)),
                 }
             }

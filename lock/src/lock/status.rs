@@ -14,7 +14,9 @@ use crate::model::wait::Wait;
 use crate::model::wait_mode::{WaitMode, WakeHint};
 use crate::ops::WRITE;
 use crate::ops::client_record::{ReadRecord, Record, record_key};
-use crate::ops::inspect::{Inspect, Inspected, InspectedContent};
+use crate::ops::inspect::{Inspect, Inspected};
+use crate::ops::keep::KEPT;
+use crate::ops::recognize::{Content, is_owner};
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::wait::WaitAction;
 
@@ -41,6 +43,8 @@ const MOST_RECORDS: usize = 100;
 pub struct Holder {
     /// Its owner, as it is on the server: what [`LockGuard::owner`](crate::LockGuard::owner)
     /// returns there. A UUID of the client, and a number; Redisson's number is that of the thread.
+    /// It ends in `:kept` if the lock was released before its [shortest
+    /// time](crate::Lock::with_min_hold) was over.
     pub owner: String,
     /// Which library it uses.
     pub kind: HolderKind,
@@ -73,8 +77,12 @@ pub struct Holder {
 pub enum HolderKind {
     /// This one.
     Wheellock,
-    /// Redisson, or another program that speaks its protocol.
+    /// Redisson, or another program that speaks its protocol and has owners as Redisson writes
+    /// them: a UUID and a number.
     Redisson,
+    /// A program with owners of another form, such as a port of Redisson to another language. A
+    /// hash with such owners is taken for a lock only if it has a time to live.
+    Unknown,
 }
 
 impl fmt::Display for HolderKind {
@@ -82,6 +90,7 @@ impl fmt::Display for HolderKind {
         formatter.pad(match self {
             Self::Wheellock => "wheellock",
             Self::Redisson => "redisson",
+            Self::Unknown => "unknown",
         })
     }
 }
@@ -274,29 +283,27 @@ pub(crate) fn next_change(
 
 /// Asks the server about `name`. An error if its key has something else.
 pub(crate) fn status_of(core: &Arc<ClientCore>, name: &LockName) -> Result<LockStatus, Error> {
-    find_status(core, name)?.ok_or_else(|| Error::WrongType { name: name.shown() })
-}
-
-/// Asks the server about `name`. `None` if its key has something else.
-pub(crate) fn find_status(
-    core: &Arc<ClientCore>,
-    name: &LockName,
-) -> Result<Option<LockStatus>, Error> {
     let inspected = core.ask(&Inspect::new(name), name)?;
     let remaining = inspected.lives.unwrap_or_default();
-    let Some((kind, number)) = kind_of(&inspected) else { return Ok(None) };
+    let Some((kind, number)) = kind_of(&inspected) else {
+        return Err(Error::WrongType { name: name.shown(), found: inspected.content.described() });
+    };
     let (owners, holder_count) = match inspected.content {
-        InspectedContent::Owners { owners, count, .. } => (owners, count),
-        InspectedContent::Text(owner) if number.is_none() => (vec![(owner, 1)], 1),
+        Content::Owners { owners, count, .. } => (owners, count),
+        Content::Simple(owner) => (vec![(owner, 1)], 1),
         _ => (Vec::new(), 0),
     };
     let mut clients = Clients { core, name, known: BTreeMap::new() };
     let is_read_write = kind == Some(LockKind::ReadWrite);
     let mut holders = Vec::with_capacity(owners.len());
     for (field, count) in owners {
-        let owner = field.strip_suffix(WRITE).unwrap_or(&field);
-        let shared = is_read_write && owner.len() == field.len();
-        holders.push(clients.holder(owner, count, remaining, shared)?);
+        let (owner, kept) = match field.strip_suffix(KEPT) {
+            Some(owner) => (owner, KEPT),
+            None => (field.as_str(), ""),
+        };
+        let shared = is_read_write && !owner.ends_with(WRITE);
+        let owner = owner.strip_suffix(WRITE).unwrap_or(owner);
+        holders.push(clients.holder(owner, kept, count, remaining, shared)?);
     }
     let mut queue = Vec::with_capacity(inspected.queue.len());
     for owner in inspected.queue {
@@ -304,28 +311,28 @@ pub(crate) fn find_status(
     }
     let waiters = waiters(core, name, queue, inspected.subscribers);
     let name = name.as_str().to_owned();
-    Ok(Some(LockStatus { name, kind, holders, holder_count, number, waiters }))
+    Ok(LockStatus { name, kind, holders, holder_count, number, waiters })
 }
 
 /// The kind, and the number that it may be. `None` if it is neither a lock nor free.
 fn kind_of(inspected: &Inspected) -> Option<(Option<LockKind>, Option<i64>)> {
     let is_queued = !inspected.queue.is_empty();
     match &inspected.content {
-        InspectedContent::Nothing => Some((is_queued.then_some(LockKind::Fair), None)),
-        InspectedContent::Owners { mode: Some(_), .. } => Some((Some(LockKind::ReadWrite), None)),
-        InspectedContent::Owners { .. } if is_queued => Some((Some(LockKind::Fair), None)),
-        InspectedContent::Owners { .. } if inspected.has_token => {
-            Some((Some(LockKind::Fenced), None))
+        Content::Nothing => Some((is_queued.then_some(LockKind::Fair), None)),
+        Content::Owners { mode: Some(_), .. } => Some((Some(LockKind::ReadWrite), None)),
+        Content::Owners { .. } if is_queued => Some((Some(LockKind::Fair), None)),
+        Content::Owners { .. } if inspected.has_token => Some((Some(LockKind::Fenced), None)),
+        Content::Owners { .. } => Some((Some(LockKind::Lock), None)),
+        Content::Simple(_) => Some((Some(LockKind::Simple), None)),
+        Content::Number(text) => {
+            let kind = if inspected.has_permit_leases {
+                LockKind::ExpirableSemaphore
+            } else {
+                LockKind::Number
+            };
+            text.parse().ok().map(|number| (Some(kind), Some(number)))
         }
-        InspectedContent::Owners { .. } => Some((Some(LockKind::Lock), None)),
-        InspectedContent::Text(text) => match text.parse() {
-            Ok(number) if inspected.has_permit_leases => {
-                Some((Some(LockKind::ExpirableSemaphore), Some(number)))
-            }
-            Ok(number) => Some((Some(LockKind::Number), Some(number))),
-            Err(_) => Some((Some(LockKind::Simple), None)),
-        },
-        InspectedContent::Other => None,
+        Content::Other(_) => None,
     }
 }
 
@@ -367,6 +374,7 @@ impl Clients<'_> {
     fn holder(
         &mut self,
         owner: &str,
+        kept: &str,
         count: u32,
         remaining: Duration,
         shared: bool,
@@ -374,8 +382,8 @@ impl Clients<'_> {
         let parsed = OwnerText::parse(owner);
         let record = self.record_of(parsed)?;
         Ok(Holder {
-            owner: owner.to_owned(),
-            kind: kind_of_holder(parsed),
+            owner: format!("{owner}{kept}"),
+            kind: kind_of_holder(owner, parsed),
             label: record.as_ref().map(|record| record.label.clone()),
             process: record.as_ref().map(|record| record.process),
             held_for: since(parsed, record.as_ref()),
@@ -389,7 +397,7 @@ impl Clients<'_> {
     fn queued(&mut self, owner: String) -> Result<QueuedOwner, Error> {
         let parsed = OwnerText::parse(&owner);
         let record = self.record_of(parsed)?;
-        let (kind, waits_for) = (kind_of_holder(parsed), since(parsed, record.as_ref()));
+        let (kind, waits_for) = (kind_of_holder(&owner, parsed), since(parsed, record.as_ref()));
         Ok(QueuedOwner { kind, label: record.map(|record| record.label), waits_for, owner })
     }
 
@@ -401,7 +409,13 @@ impl Clients<'_> {
         let record = if owner.client == self.core.id.to_string() {
             Some(self.own_record())
         } else if self.known.len() < MOST_RECORDS {
-            self.core.ask(&ReadRecord(record_key(owner.client)), self.name)?
+            match self.core.ask(&ReadRecord(record_key(owner.client)), self.name) {
+                // Another program's key, or one that this user may not read: only the label is
+                // not known.
+                Err(Error::WrongType { .. }) => None,
+                Err(error) if error.is_unreadable_key() => None,
+                record => record?,
+            }
         } else {
             None
         };
@@ -416,8 +430,12 @@ impl Clients<'_> {
     }
 }
 
-fn kind_of_holder(owner: Option<OwnerText<'_>>) -> HolderKind {
-    if owner.is_some() { HolderKind::Wheellock } else { HolderKind::Redisson }
+fn kind_of_holder(owner: &str, parsed: Option<OwnerText<'_>>) -> HolderKind {
+    match parsed {
+        Some(_) => HolderKind::Wheellock,
+        None if is_owner(owner) => HolderKind::Redisson,
+        None => HolderKind::Unknown,
+    }
 }
 
 /// How long ago the owner was drawn.

@@ -10,7 +10,7 @@ use crate::error::{Error, truncated};
 pub(crate) struct LockName(Arc<str>);
 
 /// A longer name is most likely a mistake, and every wait would send it again.
-const LONGEST: usize = 64 * 1024;
+pub(crate) const LONGEST_NAME: usize = 64 * 1024;
 
 const LATCH_CHANNEL: &str = "redisson_countdownlatch__channel__";
 
@@ -26,8 +26,8 @@ impl LockName {
     pub(crate) fn parse(name: &str) -> Result<Self, Error> {
         let reason = if name.is_empty() {
             "it is empty".to_owned()
-        } else if name.len() > LONGEST {
-            format!("it is longer than {LONGEST} bytes")
+        } else if name.len() > LONGEST_NAME {
+            format!("it is longer than {LONGEST_NAME} bytes")
         } else {
             return Ok(Self(Arc::from(name)));
         };
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_long_name_is_cut_short_in_messages() {
-        let error = LockName::parse(&"x".repeat(LONGEST + 1)).unwrap_err();
+        let error = LockName::parse(&"x".repeat(LONGEST_NAME + 1)).unwrap_err();
         assert!(error.to_string().len() < 300, "{error}");
     }
 }

@@ -18,8 +18,9 @@ use crate::model::settings::{POLL_BOUND, QUEUE_POLL_BOUND, REDISSON_FAIR_WAIT};
 use crate::ops::acquire::Acquired;
 use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{Argument, Operation, Request, Script, UNLOCKED};
+use crate::ops::recognize::{Content, recognize, recognizing};
 use crate::ops::release::{Released, other_or_nothing};
-use crate::ops::request::RequestId;
+use crate::ops::request::{Remembered, RequestId};
 use crate::ops::value::Value;
 
 /// The liveness deadline of a waiter, from its last attempt: the default lease. The longest sleep
@@ -28,7 +29,7 @@ const LIVENESS: Lease = crate::model::lease::DEFAULT;
 
 static ACQUIRE: Script = Script::new(include_str!("scripts/fair_acquire.lua"));
 static RELEASE: Script = Script::new(include_str!("scripts/fair_release.lua"));
-static FORCE_RELEASE: Script = Script::new(include_str!("scripts/fair_force_release.lua"));
+static FORCE_RELEASE: Script = Script::new(recognizing!("fair_force_release.lua"));
 
 /// A fair lock's keys.
 #[derive(Clone, Debug)]
@@ -216,6 +217,11 @@ impl Operation for FairForceRelease {
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        let found = recognize(keyspace, self.keys.name.as_str());
+        let is_own = matches!(found, Content::Nothing | Content::Owners { mode: None, .. });
+        if !is_own && self.request.remembered(keyspace)? == Remembered::Nothing {
+            return Ok(found.refusal());
+        }
         self.request
             .once(keyspace, |keyspace| Self::force(&mut FairQueue::new(keyspace, &self.keys)))
     }
@@ -223,7 +229,6 @@ impl Operation for FairForceRelease {
 
 impl FairForceRelease {
     fn force(queue: &mut FairQueue<'_>) -> Result<i64, WrongType> {
-        queue.keyspace.hash_has(queue.lock, "")?;
         let ended = i64::from(queue.keyspace.delete(queue.lock));
         if !queue.is_sound() {
             return Ok(ended);

@@ -6,8 +6,9 @@ use crate::model::kind::Layout;
 use crate::model::name::LockName;
 use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{ALL, Argument, Operation, Request, Script, UNLOCKED};
-use crate::ops::read_write::{MODE, Mode};
-use crate::ops::request::RequestId;
+use crate::ops::read_write::Mode;
+use crate::ops::recognize::{Content, recognize, recognizing};
+use crate::ops::request::{Remembered, RequestId};
 use crate::ops::value::Value;
 
 /// Of a read-write lock only holds in the mode of this layout.
@@ -20,9 +21,9 @@ pub(crate) struct ForceRelease {
     request: RequestId,
 }
 
-static COUNTED: Script = Script::new(include_str!("scripts/force_release.lua"));
-static TEXT: Script = Script::new(include_str!("scripts/simple_force_release.lua"));
-static READ_WRITE: Script = Script::new(include_str!("scripts/read_write_force_release.lua"));
+static COUNTED: Script = Script::new(recognizing!("force_release.lua"));
+static TEXT: Script = Script::new(recognizing!("simple_force_release.lua"));
+static READ_WRITE: Script = Script::new(recognizing!("read_write_force_release.lua"));
 
 impl ForceRelease {
     pub(crate) fn new(layout: Layout, name: LockName, request: RequestId) -> Self {
@@ -46,16 +47,17 @@ impl ForceRelease {
         if self.layout == Layout::Writer { ALL } else { UNLOCKED }
     }
 
-    fn is_held(&self, keyspace: &mut Keyspace) -> Result<bool, WrongType> {
-        let key = self.name.as_str();
-        if let Some(mode) = self.mode() {
-            return Ok(keyspace.hash_get(key, MODE)?.as_deref() == Some(mode.word()));
+    /// Whether there is a hold. Without an answer the key holds something else than such a lock.
+    fn is_held(&self, found: &Content) -> Option<bool> {
+        match (found, self.layout) {
+            (Content::Nothing, _)
+            | (Content::Owners { mode: None, .. }, Layout::Counted | Layout::Permit)
+            | (Content::Simple(_), Layout::Text) => Some(*found != Content::Nothing),
+            (Content::Owners { mode: Some(found), .. }, Layout::Reader | Layout::Writer) => {
+                Some(self.mode().is_some_and(|mode| mode.word() == found))
+            }
+            _ => None,
         }
-        if self.layout == Layout::Text {
-            return Ok(keyspace.text_get(key)?.is_some());
-        }
-        keyspace.hash_has(key, "")?;
-        Ok(keyspace.exists(key))
     }
 }
 
@@ -83,8 +85,13 @@ impl Operation for ForceRelease {
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        let found = recognize(keyspace, self.name.as_str());
+        let held = self.is_held(&found);
+        if held.is_none() && self.request.remembered(keyspace)? == Remembered::Nothing {
+            return Ok(found.refusal());
+        }
         self.request.once(keyspace, |keyspace| {
-            let ended = self.is_held(keyspace)?;
+            let ended = held == Some(true);
             if ended {
                 keyspace.delete(self.name.as_str());
                 if let Some(channel) = &self.channel {

@@ -5,12 +5,9 @@ use std::time::Duration;
 
 use crate::model::name::LockName;
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{Argument, Operation, Request, Script, WRITE};
-use crate::ops::read_write::MODE;
+use crate::ops::operation::{Argument, Operation, Request, Script};
+use crate::ops::recognize::{Content, LONGEST, MOST, recognize, recognizing};
 use crate::ops::value::{FromReply, Unexpected, Value};
-
-/// The most owners that one reply names, of a lock and of a queue: a reply is bounded.
-pub(crate) const MOST_OWNERS: usize = 1000;
 
 /// Looks at whatever has this name. It changes nothing.
 #[derive(Clone, Debug)]
@@ -22,7 +19,7 @@ pub(crate) struct Inspect {
 /// What has the name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Inspected {
-    pub(crate) content: InspectedContent,
+    pub(crate) content: Content,
     /// `None` if there is no key; the longest duration if it has no expiry.
     pub(crate) lives: Option<Duration>,
     /// The waiters of a fair lock, the next one first.
@@ -34,24 +31,7 @@ pub(crate) struct Inspected {
     pub(crate) subscribers: [Option<u64>; 3],
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum InspectedContent {
-    Nothing,
-    Owners {
-        /// The mode, if it is a read-write lock.
-        mode: Option<String>,
-        /// Some of them, with their hold counts, if there are many.
-        owners: Vec<(String, u32)>,
-        /// How many there are.
-        count: usize,
-    },
-    /// One owner, of a simple lock; or a number.
-    Text(String),
-    /// Nothing that this library knows.
-    Other,
-}
-
-static SCRIPT: Script = Script::new(include_str!("scripts/inspect.lua"));
+static SCRIPT: Script = Script::new(recognizing!("inspect.lua"));
 
 impl Inspect {
     pub(crate) fn new(name: &LockName) -> Self {
@@ -67,44 +47,33 @@ impl Operation for Inspect {
     type Reply = Inspected;
 
     fn request(&self) -> Request<'_> {
-        let most = Argument::Number(i64::try_from(MOST_OWNERS).unwrap_or(i64::MAX));
-        let channels = self.channels.iter().map(|channel| Argument::Text(channel));
-        let arguments = std::iter::once(most).chain(channels).collect();
+        let arguments = self.channels.iter().map(|channel| Argument::Text(channel)).collect();
         let keys = self.keys.iter().map(|key| &**key).collect();
         Request::script("look at the lock", &SCRIPT, keys, arguments)
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
         let [key, queue, token, leases] = &self.keys;
-        let fields = keyspace.fields(key);
-        let text = keyspace.text_get(key);
-        let kind = match (&text, keyspace.exists(key)) {
-            (_, false) => "none",
-            (Ok(_), true) => "string",
-            (Err(WrongType), true) if !fields.is_empty() => "hash",
-            (Err(WrongType), true) => "other",
-        };
-        let mode = fields.iter().find(|(field, _)| field == MODE).map(|(_, mode)| mode.clone());
-        let (mut owners, mut count) = (Vec::new(), -1);
-        if kind == "hash" {
-            let all: Vec<_> = fields.iter().filter(|(field, _)| field != MODE).collect();
-            if all.iter().all(|(field, _)| is_owner(field)) {
-                count = i64::try_from(all.len()).unwrap_or(i64::MAX);
-                owners = all.into_iter().take(MOST_OWNERS).flat_map(owner_and_count).collect();
+        let content = recognize(keyspace, key);
+        let (mut all, mut text) = (Vec::new(), String::new());
+        let mut number = 0;
+        match &content {
+            Content::Owners { owners, count, .. } => {
+                all = owners.iter().flat_map(owner_and_count).collect();
+                number = i64::try_from(*count).unwrap_or(i64::MAX);
             }
+            Content::Simple(words) | Content::Number(words) => text.clone_from(words),
+            Content::Nothing | Content::Other(_) => {}
         }
-        let is_known = |text: &String| is_owner(text) || text.parse::<i64>().is_ok();
-        let text = text.ok().flatten().filter(is_known).unwrap_or_default();
         let queue = keyspace.list(queue).unwrap_or_default();
-        let queue = queue.into_iter().take(MOST_OWNERS).map(Value::Text).collect();
+        let queue = queue.into_iter().take(MOST).take_while(|waiter| waiter.len() <= LONGEST);
         Ok(Value::Array(vec![
-            Value::Text(kind.to_owned()),
+            Value::Text(content.word().to_owned()),
             Value::Integer(keyspace.time_to_live(key)),
-            Value::Text(mode.filter(|_| count >= 0).unwrap_or_default()),
-            Value::Array(owners),
-            Value::Integer(count),
+            Value::Array(all),
+            Value::Integer(number),
             Value::Text(text),
-            Value::Array(queue),
+            Value::Array(queue.map(Value::Text).collect()),
             Value::Integer(i64::from(keyspace.exists(token))),
             Value::Integer(i64::from(keyspace.exists(leases))),
             // A keyspace does not know its subscribers.
@@ -113,17 +82,8 @@ impl Operation for Inspect {
     }
 }
 
-fn owner_and_count((field, count): &(String, String)) -> [Value; 2] {
-    [Value::Text(field.clone()), Value::Integer(count.parse().unwrap_or(1))]
-}
-
-/// Whether a field is `CLIENT:NUMBER`, perhaps with the ending of a writer.
-fn is_owner(field: &str) -> bool {
-    let field = field.strip_suffix(WRITE).unwrap_or(field);
-    field.split_once(':').is_some_and(|(client, number)| {
-        let is_client = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
-        !client.is_empty() && client.chars().all(is_client) && number.parse::<u64>().is_ok()
-    })
+fn owner_and_count((owner, count): &(String, u32)) -> [Value; 2] {
+    [Value::Text(owner.clone()), Value::Integer(i64::from(*count))]
 }
 
 impl FromReply for Inspected {
@@ -134,24 +94,22 @@ impl FromReply for Inspected {
 
 fn read(value: &Value) -> Option<Inspected> {
     let Value::Array(parts) = value else { return None };
-    let [kind, lives, mode, owners, count, text, queue, fenced, leases, subscribers] =
-        parts.as_slice()
+    let [found, lives, owners, count, text, queue, fenced, leases, subscribers] = parts.as_slice()
     else {
         return None;
     };
-    let count = integer(count)?;
-    let (mode, text) = (words(mode)?, words(text)?);
-    let content = match words(kind)? {
-        "none" => InspectedContent::Nothing,
-        "hash" if count >= 0 => {
-            let mode = Some(mode.to_owned()).filter(|mode| !mode.is_empty());
+    let content = match words(found)? {
+        "none" => Content::Nothing,
+        found @ ("lock" | "read" | "write") => {
+            let mode = (found != "lock").then(|| found.to_owned());
             let pairs = array(owners)?.chunks_exact(2);
             let owners = pairs.map(|pair| Some((words(&pair[0])?.to_owned(), nesting(&pair[1])?)));
-            let count = usize::try_from(count).ok()?;
-            InspectedContent::Owners { mode, owners: owners.collect::<Option<_>>()?, count }
+            let count = usize::try_from(integer(count)?).ok()?;
+            Content::Owners { mode, owners: owners.collect::<Option<_>>()?, count }
         }
-        "string" if !text.is_empty() => InspectedContent::Text(text.to_owned()),
-        _ => InspectedContent::Other,
+        "simple" => Content::Simple(words(text)?.to_owned()),
+        "number" => Content::Number(words(text)?.to_owned()),
+        kind => Content::Other(kind.to_owned()),
     };
     let queue = array(queue)?.iter().map(|owner| words(owner).map(str::to_owned));
     let subscribers: Vec<_> = array(subscribers)?.iter().map(integer).collect::<Option<_>>()?;

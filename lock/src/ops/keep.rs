@@ -18,7 +18,7 @@ use crate::ops::release::{Released, other_or_nothing, with_time};
 use crate::ops::value::Value;
 
 /// The ending of the owner under which a released hold stays.
-const KEPT: &str = ":kept";
+pub(crate) const KEPT: &str = ":kept";
 
 /// Ends a hold. Its key stays for `left`, whatever its lease was.
 #[derive(Clone, Debug)]

@@ -68,6 +68,17 @@ impl Keyspace {
         self.live(key).is_some()
     }
 
+    /// `TYPE`.
+    pub(crate) fn kind(&mut self, key: &str) -> &'static str {
+        match self.live(key).map(|entry| &entry.content) {
+            None => "none",
+            Some(Content::Hash(_)) => "hash",
+            Some(Content::Text(_)) => "string",
+            Some(Content::List(_)) => "list",
+            Some(Content::Sorted(_)) => "zset",
+        }
+    }
+
     /// `HEXISTS`.
     pub(crate) fn hash_has(&mut self, key: &str, field: &str) -> Result<bool, WrongType> {
         Ok(self.hash_get(key, field)?.is_some())

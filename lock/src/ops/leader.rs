@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::model::name::LockName;
 use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{Operation, Request, Script};
+use crate::ops::recognize::{Content, recognize, recognizing};
 use crate::ops::value::{FromReply, Unexpected, Value};
 
 /// Asks for the holder and the last token together.
@@ -21,7 +22,7 @@ pub(crate) struct LeaderReply {
     pub(crate) token: u64,
 }
 
-static SCRIPT: Script = Script::new(include_str!("scripts/leader.lua"));
+static SCRIPT: Script = Script::new(recognizing!("leader.lua"));
 
 impl CurrentLeader {
     pub(crate) fn new(name: LockName) -> Self {
@@ -53,9 +54,12 @@ impl Operation for CurrentLeader {
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        keyspace.hash_has(self.name.as_str(), "")?;
-        let owner = keyspace.fields(self.name.as_str()).into_iter().next();
-        let Some((owner, _)) = owner else { return Ok(Value::Nil) };
+        let owner = match recognize(keyspace, self.name.as_str()) {
+            Content::Nothing => return Ok(Value::Nil),
+            Content::Owners { mode: None, owners, .. } => owners.into_iter().next(),
+            other => return Ok(other.refusal()),
+        };
+        let owner = owner.map(|(owner, _)| owner).unwrap_or_default();
         let token = keyspace.text_get(&self.tokens)?.unwrap_or_else(|| "0".to_owned());
         Ok(Value::Array(vec![Value::Text(owner), Value::Text(token)]))
     }

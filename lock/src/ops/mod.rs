@@ -25,6 +25,7 @@ pub(crate) mod permits;
 pub(crate) mod query;
 pub(crate) mod read;
 pub(crate) mod read_write;
+pub(crate) mod recognize;
 pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod request;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::model::name::LockName;
+use crate::model::name::{LONGEST_NAME, LockName};
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{Argument, Operation, Request};
+use crate::ops::operation::{Argument, Operation, Request, Script};
 use crate::ops::value::{FromReply, Unexpected, Value};
 
 /// Whether the lock is held by any owner.
@@ -40,7 +40,7 @@ impl Operation for TimeToLive {
     }
 }
 
-/// Some of a server's keys that match a pattern.
+/// Some of a server's keys that match a pattern, without those that cannot be names.
 #[derive(Clone, Debug)]
 pub(crate) struct Scan {
     /// Where the last page ended; `0` at first.
@@ -60,22 +60,30 @@ pub(crate) struct ScannedPage {
 /// About how many keys the server looks at for one page.
 const PAGE: i64 = 250;
 
+/// How many bytes all names of a page may have, half of what a reply may have.
+const LARGEST_PAGE: i64 = 512 * 1024;
+
+static SCAN: Script = Script::new(include_str!("scripts/scan.lua"));
+
 impl Operation for Scan {
     type Reply = ScannedPage;
 
     fn request(&self) -> Request<'_> {
-        let mut request = Request::command("list the locks", "SCAN", &self.cursor);
-        request.arguments = vec![
-            Argument::Text("MATCH"),
+        let longest = i64::try_from(LONGEST_NAME).unwrap_or(i64::MAX);
+        let arguments = vec![
+            Argument::Text(&self.cursor),
             Argument::Text(&self.pattern),
-            Argument::Text("COUNT"),
             Argument::Number(PAGE),
+            Argument::Number(longest),
+            Argument::Number(LARGEST_PAGE),
         ];
-        request
+        Request::script("list the locks", &SCAN, Vec::new(), arguments)
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        let keys = keyspace.keys_like(&self.pattern).into_iter().map(Value::Text).collect();
+        let mut keys = keyspace.keys_like(&self.pattern);
+        keys.retain(|key| (1..=LONGEST_NAME).contains(&key.len()));
+        let keys = keys.into_iter().map(Value::Text).collect();
         Ok(Value::Array(vec![Value::Text("0".to_owned()), Value::Array(keys)]))
     }
 }
@@ -97,6 +105,9 @@ impl FromReply for ScannedPage {
     }
 }
 
+/// The place of the last sign that is read of a number, from 0 on.
+const LONGEST_NUMBER: i64 = 31;
+
 /// The number under a key, zero if there is none: free permits, or a latch's count.
 #[derive(Clone, Debug)]
 pub(crate) struct Number(pub(crate) LockName);
@@ -104,7 +115,7 @@ pub(crate) struct Number(pub(crate) LockName);
 impl FromReply for Option<i64> {
     fn from_reply(value: Value) -> Result<Self, Unexpected> {
         match value {
-            Value::Nil => Ok(Some(0)),
+            Value::Text(text) if text.is_empty() => Ok(Some(0)),
             Value::Text(text) => Ok(text.parse().ok()),
             other => Err(Unexpected(other)),
         }
@@ -116,10 +127,13 @@ impl Operation for Number {
     type Reply = Option<i64>;
 
     fn request(&self) -> Request<'_> {
-        Request::command("ask for the number", "GET", self.0.as_str())
+        let mut request = Request::command("ask for the number", "GETRANGE", self.0.as_str());
+        // A number has fewer signs. Another program's text may have any number of them.
+        request.arguments = vec![Argument::Number(0), Argument::Number(LONGEST_NUMBER)];
+        request
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        Ok(keyspace.text_get(self.0.as_str())?.map_or(Value::Nil, Value::Text))
+        Ok(Value::Text(keyspace.text_get(self.0.as_str())?.unwrap_or_default()))
     }
 }

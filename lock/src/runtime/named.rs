@@ -49,8 +49,13 @@ impl NamedObject {
     pub(crate) fn number(&self) -> Result<i64, Error> {
         let (core, name) = self.current()?;
         let number = core.ask(&Number(name.clone()), &name)?;
-        number.ok_or_else(|| Error::WrongType { name: name.shown() })
+        number.ok_or_else(|| not_a_number(&name))
     }
+}
+
+/// The error of a text that is not a number.
+pub(crate) fn not_a_number(name: &LockName) -> Error {
+    Error::WrongType { name: name.shown(), found: "a string that is not a number".to_owned() }
 }
 
 /// Tries until `attempt` is granted something or the wait ends: `None`. An error of `attempt` ends

@@ -7,7 +7,7 @@ use crate::events::acquires::AcquireKind;
 use crate::model::wait::Wait;
 use crate::model::wait_mode::WakeHint;
 use crate::ops::{Change, ChangeLatch, Number};
-use crate::runtime::named::{NamedObject, wait_for_grant};
+use crate::runtime::named::{NamedObject, not_a_number, wait_for_grant};
 use crate::runtime::wait::Attempt;
 use crate::store::retry::map_failure;
 
@@ -145,7 +145,7 @@ impl CountDownLatch {
                 Some(1..) => Ok(Attempt::Busy(None, WakeHint::Wait)),
                 // It is open for every waiter.
                 Some(_) => Ok(Attempt::Granted((), WakeHint::MayTry)),
-                None => Err(Error::WrongType { name: name.shown() }),
+                None => Err(not_a_number(&name)),
             }
         })?;
         Ok(opened.is_some())

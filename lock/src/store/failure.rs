@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Reason, is_transient_code, truncated};
 use crate::model::name::LockName;
+use crate::ops::recognize::found_in;
 use crate::ops::value::{ServerTime, Unexpected};
 
 /// An attempt at one operation that got no reply.
@@ -165,7 +166,9 @@ impl Failure {
             Self::TlsFailed { server, reason } => Error::Tls { server, reason },
             Self::Unknown { reason, .. } => Error::OutcomeUnknown { operation, reason },
             Self::Refused { code, message } => match name {
-                Some(name) if code == "WRONGTYPE" => Error::WrongType { name: name.shown() },
+                Some(name) if code == "WRONGTYPE" => {
+                    Error::WrongType { name: name.shown(), found: found_in(&message) }
+                }
                 _ => Error::Refused { operation, code, message },
             },
             Self::NotReplicated { wanted, acknowledged } => {

@@ -101,10 +101,13 @@ struct Script {
 }
 
 macro_rules! scripts {
-    ($($name:literal: $well:literal,)*) => {
+    ($($name:literal $(after $part:literal)?: $well:literal,)*) => {
         &[$(Script {
             name: $name,
-            source: include_str!(concat!("../../src/ops/scripts/", $name, ".lua")),
+            source: concat!(
+                $(include_str!(concat!("../../src/ops/scripts/", $part, ".lua")),)?
+                include_str!(concat!("../../src/ops/scripts/", $name, ".lua"))
+            ),
             well: $well,
         }),*]
     };
@@ -116,11 +119,11 @@ const SCRIPTS: &[Script] = scripts![
     "client_record_of": "*3\r\n$1\r\na\r\n:1\r\n:1\r\n",
     "draw_token": "*1\r\n$1\r\n7\r\n",
     "fair_acquire": "$-1\r\n",
-    "fair_force_release": ":1\r\n",
+    "fair_force_release" after "recognize": ":1\r\n",
     "fair_release": "*2\r\n:1\r\n:1000\r\n",
     "fenced_acquire": "*1\r\n$1\r\n7\r\n",
-    "force_release": ":1\r\n",
-    "inspect": "*10\r\n$4\r\nhash\r\n:1\r\n$0\r\n\r\n*2\r\n\
+    "force_release" after "recognize": ":1\r\n",
+    "inspect" after "recognize": "*9\r\n$4\r\nlock\r\n:1\r\n*2\r\n\
         $38\r\n7f9a3b7e-0f0e-8c3f-9a51-2f4a5d8f0c11:1\r\n:1\r\n:1\r\n$0\r\n\r\n*0\r\n:0\r\n:0\r\n\
         *3\r\n:0\r\n:0\r\n:0\r\n",
     "latch_count_down": ":1\r\n",
@@ -136,19 +139,20 @@ const SCRIPTS: &[Script] = scripts![
     "read_acquire": "$-1\r\n",
     "read_set_count": ":1\r\n",
     "read_release": "*2\r\n:1\r\n:1000\r\n",
-    "read_write_force_release": ":1\r\n",
+    "read_write_force_release" after "recognize": ":1\r\n",
     "read_write_is_locked": ":1\r\n",
     "set_count": ":1\r\n",
     "release": "*2\r\n:1\r\n:1000\r\n",
     "renew": "*2\r\n:1000\r\n:1\r\n",
     "renew_readers": "*2\r\n:1000\r\n:1\r\n",
+    "scan": "*2\r\n$1\r\n0\r\n*1\r\n$1\r\na\r\n",
     "semaphore_acquire": "*2\r\n:1\r\n:1\r\n",
     "semaphore_add": ":1\r\n",
     "semaphore_drain": ":1\r\n",
     "semaphore_set": ":1\r\n",
     "semaphore_undo": "*2\r\n:1\r\n:1000\r\n",
     "simple_acquire": "$-1\r\n",
-    "simple_force_release": ":1\r\n",
+    "simple_force_release" after "recognize": ":1\r\n",
     "simple_release": "*2\r\n:1\r\n:1000\r\n",
     "simple_renew": "*2\r\n:1000\r\n:1\r\n",
     "write_acquire": "$-1\r\n",
@@ -169,7 +173,7 @@ fn server(target: &'static str, reply: Vec<u8>) -> FakeServer {
             ["EXISTS", ..] => ("EXISTS", b":1\r\n".to_vec()),
             ["PTTL", ..] => ("PTTL", b":1\r\n".to_vec()),
             ["GET", ..] => ("GET", b"$1\r\n1\r\n".to_vec()),
-            ["SCAN", ..] => ("SCAN", b"*2\r\n$1\r\n0\r\n*1\r\n$1\r\na\r\n".to_vec()),
+            ["GETRANGE", ..] => ("GETRANGE", b"$1\r\n1\r\n".to_vec()),
             ["INFO", ..] => ("INFO", b"$0\r\n\r\n".to_vec()),
             ["WAIT", ..] => ("WAIT", b":1\r\n".to_vec()),
             ["CLUSTER", ..] => ("CLUSTER", b"*0\r\n".to_vec()),
@@ -320,6 +324,7 @@ fn locks_survive_any_reply() {
         "fenced_acquire",
         "force_release",
         "inspect",
+        "scan",
         "read_acquire",
         "read_set_count",
         "read_release",
@@ -335,7 +340,6 @@ fn locks_survive_any_reply() {
         "EXISTS",
         "PTTL",
         "GET",
-        "SCAN",
     ];
     ask_all(&targets, ask_locks);
 }
@@ -354,7 +358,7 @@ fn semaphores_and_latches_survive_any_reply() {
         "semaphore_drain",
         "semaphore_set",
         "semaphore_undo",
-        "GET",
+        "GETRANGE",
     ];
     ask_all(&targets, ask_numbers);
 }

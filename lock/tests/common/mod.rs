@@ -22,7 +22,7 @@ use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use wheellock::{Client, ClientBuilder, Clock, ManualClock, SystemClock};
+use wheellock::{Client, ClientBuilder, Clock, Error, ManualClock, SystemClock};
 use wheellock_fixture::{Aim, Fault, Proxy, Reply, Request, Server, ServerBuilder, wait_until};
 
 use self::user::{RULE, user_url};
@@ -102,7 +102,10 @@ impl Script {
             Self::Recount => include_str!("../../src/ops/scripts/set_count.lua"),
             Self::Release => include_str!("../../src/ops/scripts/release.lua"),
             Self::Renew => include_str!("../../src/ops/scripts/renew.lua"),
-            Self::ForceRelease => include_str!("../../src/ops/scripts/force_release.lua"),
+            Self::ForceRelease => concat!(
+                include_str!("../../src/ops/scripts/recognize.lua"),
+                include_str!("../../src/ops/scripts/force_release.lua")
+            ),
             Self::FairAcquire => include_str!("../../src/ops/scripts/fair_acquire.lua"),
             Self::FairRelease => include_str!("../../src/ops/scripts/fair_release.lua"),
             Self::Keep => include_str!("../../src/ops/scripts/keep.lua"),
@@ -314,6 +317,11 @@ pub(crate) fn limited_user(server: &Server, rules: &[&str]) -> String {
 pub(crate) fn limit_user(server: &Server, rules: &[&str]) {
     let user = ["ACL", "SETUSER", "limited"];
     assert!(!server.command(&[&user, rules].concat()).is_error(), "{rules:?}");
+}
+
+/// Whether an error says that the key of this name holds something else.
+pub(crate) fn is_wrong_type(error: &Error, of: &str) -> bool {
+    matches!(error, Error::WrongType { name, .. } if name == of)
 }
 
 /// Does something and says how long it took.

@@ -17,6 +17,9 @@ const NOT_SENT: [&str; 5] = [
     "READONLY",
 ];
 
+/// What several scripts begin with.
+const PART: &str = "recognize";
+
 #[test]
 fn every_command_in_the_librarys_source_has_a_row() {
     let sentinels = Sentinels::builder().replicas(0).sentinels(1).start();
@@ -49,9 +52,13 @@ fn every_command_in_the_librarys_source_has_a_row() {
 fn every_script_of_the_library_has_a_row() {
     let all = operations::all();
     for (name, source) in sources("lua") {
+        if name == PART {
+            continue;
+        }
         let sends = |sends| matches!(sends, Sends::Script(script) if script == name);
         assert!(all.iter().any(|row| sends(row.sends)), "no row sends {name}");
-        assert!(SCRIPTS.contains(&(&*name, &*source)), "{name}");
+        let is_sent = |(known, text): &(&str, &str)| *known == name && text.ends_with(&source);
+        assert!(SCRIPTS.iter().any(is_sent), "{name}");
     }
 }
 

@@ -32,10 +32,13 @@ impl Sends {
     }
 }
 
-/// Every script, by its file.
+/// Every script, by its file, behind the part that it shares with others.
 macro_rules! scripts {
-    ($($name:literal),* $(,)?) => {
-        &[$(($name, include_str!(concat!("../../src/ops/scripts/", $name, ".lua")))),*]
+    ($($name:literal $(after $part:literal)?),* $(,)?) => {
+        &[$(($name, concat!(
+            $(include_str!(concat!("../../src/ops/scripts/", $part, ".lua")),)?
+            include_str!(concat!("../../src/ops/scripts/", $name, ".lua"))
+        ))),*]
     };
 }
 
@@ -45,16 +48,16 @@ pub(crate) const SCRIPTS: &[(&str, &str)] = scripts![
     "client_record_of",
     "draw_token",
     "fair_acquire",
-    "fair_force_release",
+    "fair_force_release" after "recognize",
     "fair_release",
     "fenced_acquire",
-    "force_release",
-    "inspect",
+    "force_release" after "recognize",
+    "inspect" after "recognize",
     "keep",
     "latch_count_down",
     "latch_delete",
     "latch_set",
-    "leader",
+    "leader" after "recognize",
     "permits_acquire",
     "permits_count",
     "permits_lease",
@@ -66,7 +69,7 @@ pub(crate) const SCRIPTS: &[(&str, &str)] = scripts![
     "read_keep",
     "read_set_count",
     "read_release",
-    "read_write_force_release",
+    "read_write_force_release" after "recognize",
     "read_write_is_locked",
     "set_count",
     "release",
@@ -74,13 +77,14 @@ pub(crate) const SCRIPTS: &[(&str, &str)] = scripts![
     "renew_readers",
     "run_begin",
     "run_finish",
+    "scan",
     "semaphore_acquire",
     "semaphore_add",
     "semaphore_drain",
     "semaphore_set",
     "semaphore_undo",
     "simple_acquire",
-    "simple_force_release",
+    "simple_force_release" after "recognize",
     "simple_keep",
     "simple_release",
     "simple_renew",

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{
-    LIMIT, SLACK, SOON, Script, TIMEOUT, World, built, ended, pause, settle, timed,
+    LIMIT, SLACK, SOON, Script, TIMEOUT, World, built, ended, is_wrong_type, pause, settle, timed,
 };
 use crossbeam_channel::bounded;
 use wheellock::{Client, Error, LostReason, ManualClock, Wait};
@@ -918,14 +918,13 @@ fn a_key_of_another_type_is_an_error_and_not_changed() {
     let client = world.patient();
     let lock = client.lock("data");
     world.server.command(&["SET", "data", "precious"]);
-    let is_named = |error: &Error| matches!(error, Error::WrongType { name } if name == "data");
     for error in [
         lock.lock().unwrap_err(),
         lock.try_lock().unwrap_err(),
         lock.try_lock_for(SOON).unwrap_err(),
         lock.force_unlock().unwrap_err(),
     ] {
-        assert!(is_named(&error) && !error.is_retryable(), "{error}");
+        assert!(is_wrong_type(&error, "data") && !error.is_retryable(), "{error}");
     }
     assert_eq!(world.server.command(&["GET", "data"]).text(), "precious");
     assert_eq!(world.ttl("data"), -1);

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod foreign;
 mod holder;
 mod record;
 mod waiters;

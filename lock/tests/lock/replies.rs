@@ -5,29 +5,38 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use wheellock_fixture::{RawConnection, Reply, Server};
 
+/// A script behind the part that says what a key holds.
+macro_rules! recognizing {
+    ($name:literal) => {
+        concat!(
+            include_str!("../../src/ops/scripts/recognize.lua"),
+            include_str!(concat!("../../src/ops/scripts/", $name, ".lua"))
+        )
+    };
+}
+
 const ACQUIRE: &str = include_str!("../../src/ops/scripts/acquire.lua");
 const RECOUNT: &str = include_str!("../../src/ops/scripts/set_count.lua");
 const RELEASE: &str = include_str!("../../src/ops/scripts/release.lua");
-const FORCE_RELEASE: &str = include_str!("../../src/ops/scripts/force_release.lua");
+const FORCE_RELEASE: &str = recognizing!("force_release");
 const RENEW: &str = include_str!("../../src/ops/scripts/renew.lua");
 const FENCED_ACQUIRE: &str = include_str!("../../src/ops/scripts/fenced_acquire.lua");
 const DRAW_TOKEN: &str = include_str!("../../src/ops/scripts/draw_token.lua");
 const TEXT_ACQUIRE: &str = include_str!("../../src/ops/scripts/simple_acquire.lua");
 const TEXT_RELEASE: &str = include_str!("../../src/ops/scripts/simple_release.lua");
-const TEXT_FORCE_RELEASE: &str = include_str!("../../src/ops/scripts/simple_force_release.lua");
+const TEXT_FORCE_RELEASE: &str = recognizing!("simple_force_release");
 const TEXT_RENEW: &str = include_str!("../../src/ops/scripts/simple_renew.lua");
 const READ_ACQUIRE: &str = include_str!("../../src/ops/scripts/read_acquire.lua");
 const READ_RECOUNT: &str = include_str!("../../src/ops/scripts/read_set_count.lua");
 const READ_RELEASE: &str = include_str!("../../src/ops/scripts/read_release.lua");
-const READ_WRITE_FORCE_RELEASE: &str =
-    include_str!("../../src/ops/scripts/read_write_force_release.lua");
+const READ_WRITE_FORCE_RELEASE: &str = recognizing!("read_write_force_release");
 const READ_WRITE_IS_LOCKED: &str = include_str!("../../src/ops/scripts/read_write_is_locked.lua");
 const WRITE_ACQUIRE: &str = include_str!("../../src/ops/scripts/write_acquire.lua");
 const WRITE_RELEASE: &str = include_str!("../../src/ops/scripts/write_release.lua");
 const RENEW_READERS: &str = include_str!("../../src/ops/scripts/renew_readers.lua");
 const FAIR_ACQUIRE: &str = include_str!("../../src/ops/scripts/fair_acquire.lua");
 const FAIR_RELEASE: &str = include_str!("../../src/ops/scripts/fair_release.lua");
-const FAIR_FORCE_RELEASE: &str = include_str!("../../src/ops/scripts/fair_force_release.lua");
+const FAIR_FORCE_RELEASE: &str = recognizing!("fair_force_release");
 
 /// A not-after that is far away, and one that has passed.
 const LONG: &str = "9007199254740991";

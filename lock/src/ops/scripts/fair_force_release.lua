@@ -12,8 +12,8 @@
 -- ARGV[5]  how long to remember the call, in ms
 --
 -- Answers 1: there was a hold. 0: there was none. {'LATE', now}: arrived too late, or after the
--- next call of its sequence, and did nothing. A key that is not a hash holds other data: an error,
--- and it stays. Data where list or set should be stays too, and is no error.
+-- next call of its sequence, and did nothing. A key that holds something else than such a lock: an
+-- error that says what, and it stays. Data where list or set should be stays too, and is no error.
 --
 -- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last
 -- call, so a copy does not end a later hold. A copy that arrives after the record expired is
@@ -27,9 +27,9 @@ end
 if last == ARGV[4] then
   return tonumber(known)
 end
-local kind = redis.call('type', KEYS[1]).ok
-if kind ~= 'none' and kind ~= 'hash' then
-  return redis.error_reply('WRONGTYPE Operation against a key holding the wrong kind of value')
+local found = recognize(KEYS[1])
+if found ~= 'none' and found ~= 'lock' then
+  return refusal(found)
 end
 local list_type, set_type = redis.call('type', KEYS[2]).ok, redis.call('type', KEYS[3]).ok
 local ended = redis.call('del', KEYS[1])

@@ -25,7 +25,9 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now > tonumber(ARGV[1]) then
   return {'LATE', now}
 end
-local value = redis.call('get', KEYS[1])
+-- A long text is no number, and is not read.
+local is_long = redis.call('strlen', KEYS[1]) > 20
+local value = is_long and 'long' or redis.call('get', KEYS[1])
 if value and not string.match(value, '^-?%d+$') then
   return redis.error_reply('WRONGTYPE Operation against a key holding the wrong kind of value')
 end

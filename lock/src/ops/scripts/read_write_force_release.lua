@@ -12,7 +12,8 @@
 -- ARGV[6]  how long to remember the call, in ms
 --
 -- Answers 1: there was a hold. 0: none in that mode. {'LATE', now}: arrived too late, or after the
--- next call of its sequence, and did nothing.
+-- next call of its sequence, and did nothing. A key that holds something else than such a lock: an
+-- error that says what, and it stays.
 --
 -- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last
 -- call, so a copy does not end a later hold. A copy that arrives after the record expired is
@@ -26,8 +27,12 @@ end
 if last == ARGV[5] then
   return tonumber(known)
 end
+local found = recognize(KEYS[1])
+if found ~= 'none' and found ~= 'read' and found ~= 'write' then
+  return refusal(found)
+end
 local ended = 0
-if redis.call('hget', KEYS[1], 'mode') == ARGV[2] then
+if found == ARGV[2] then
   ended = redis.call('del', KEYS[1])
   redis.call(ARGV[4], KEYS[2], ARGV[3])
 end

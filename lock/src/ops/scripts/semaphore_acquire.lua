@@ -21,7 +21,9 @@ local last, known = string.match(redis.call('get', KEYS[2]) or '', '^(%d+) (-?%d
 if now > tonumber(ARGV[1]) or tonumber(last or 0) > tonumber(ARGV[3]) then
   return {'LATE', now}
 end
-local value = redis.call('get', KEYS[1]) or '0'
+-- A long text is no number, and is not read.
+local is_long = redis.call('strlen', KEYS[1]) > 20
+local value = is_long and 'long' or redis.call('get', KEYS[1]) or '0'
 if not string.match(value, '^-?%d+$') then
   return redis.error_reply('WRONGTYPE Operation against a key holding the wrong kind of value')
 end

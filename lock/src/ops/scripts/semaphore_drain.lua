@@ -23,7 +23,9 @@ if last == ARGV[2] then
   redis.call('pexpire', KEYS[2], ARGV[3])
   return tonumber(known)
 end
-local value = redis.call('get', KEYS[1]) or '0'
+-- A long text is no number, and is not read.
+local is_long = redis.call('strlen', KEYS[1]) > 20
+local value = is_long and 'long' or redis.call('get', KEYS[1]) or '0'
 if not string.match(value, '^-?%d+$') then
   return redis.error_reply('WRONGTYPE Operation against a key holding the wrong kind of value')
 end

@@ -7,8 +7,8 @@
 -- ARGV[3]  how long to remember the call, in ms
 --
 -- Answers 1: there was a hold. 0: there was none. {'LATE', now}: arrived too late, or after the
--- next call of its sequence, and did nothing. A key that is not a text holds other data: an error,
--- and it stays.
+-- next call of its sequence, and did nothing. A key that holds something else than such a lock: an
+-- error that says what, and it stays.
 --
 -- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last
 -- call, so a copy does not end a later hold. A copy that arrives after the record expired is
@@ -22,8 +22,10 @@ end
 if last == ARGV[2] then
   return tonumber(known)
 end
--- An error if it is no text.
-redis.call('get', KEYS[1])
+local found = recognize(KEYS[1])
+if found ~= 'none' and found ~= 'simple' then
+  return refusal(found)
+end
 local ended = redis.call('del', KEYS[1])
 redis.call('set', KEYS[2], ARGV[2] .. ' ' .. ended, 'px', ARGV[3])
 return ended

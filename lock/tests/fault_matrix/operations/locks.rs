@@ -87,7 +87,13 @@ pub(super) const ROWS: &[Row] = &[
         |run| run.client.simple_lock(&run.name).force_unlock().map(done_if),
     )
     .prepare(|run| {
-        run.place.command(&["SET", &run.name, "somebody", "PX", "60000"]);
+        run.place.command(&[
+            "SET",
+            &run.name,
+            "7f9a3b7e-0f0e-8c3f-9a51-2f4a5d8f0c11:1",
+            "PX",
+            "60000",
+        ]);
         Ok(Returned::Done)
     })
     .finish(delete)
@@ -123,7 +129,7 @@ pub(super) const ROWS: &[Row] = &[
     .foreign(|name| format!("{name}:beside"))
     .rival(RivalKind::Lock)
     .in_the_background(),
-    Row::new((LOOK, "list", "Client::locks"), Command("SCAN"), |run| {
+    Row::new((LOOK, "list", "Client::locks"), Script("scan"), |run| {
         let listed: Result<Vec<_>, Error> = run.client.locks(&run.name).collect();
         listed.map(answered)
     })

@@ -49,7 +49,7 @@ pub(super) const SEMAPHORES: &[Row] = &[
     .prepare(with_one)
     .lasting(itself)
     .number(&["0"], &["0", "1"]),
-    Row::new((SEMAPHORE, "how many", "Semaphore::available_permits"), Command("GET"), |run| {
+    Row::new((SEMAPHORE, "how many", "Semaphore::available_permits"), Command("GETRANGE"), |run| {
         run.client.semaphore(&run.name).available_permits().map(answered)
     })
     .prepare(with_one)
@@ -77,7 +77,7 @@ pub(super) const LATCHES: &[Row] = &[
     .prepare(with_one)
     .lasting(itself)
     .number(&[""], &["", "1"]),
-    Row::new((LATCH, "count", "CountDownLatch::count"), Command("GET"), |run| {
+    Row::new((LATCH, "count", "CountDownLatch::count"), Command("GETRANGE"), |run| {
         run.client.count_down_latch(&run.name).count().map(answered)
     })
     .prepare(with_one)

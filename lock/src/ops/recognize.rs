@@ -1,0 +1,156 @@
+//! What a key holds, and whether that is a lock: for those who ask who holds it, and before a hold
+//! that is not one's own is ended. No other place says what a lock is (DESIGN: holders).
+//!
+//! `scripts/recognize.lua` says it on a server and explains it. The methods here say the same of a
+//! keyspace in memory.
+
+use crate::ops::keep::KEPT;
+use crate::ops::keyspace::Keyspace;
+use crate::ops::operation::WRITE;
+use crate::ops::read_write::MODE;
+use crate::ops::value::Value;
+
+/// The source of a script that knows what a key holds.
+macro_rules! recognizing {
+    ($file:literal) => {
+        concat!(include_str!("scripts/recognize.lua"), include_str!(concat!("scripts/", $file)))
+    };
+}
+pub(crate) use recognizing;
+
+/// The most owners that are looked at and returned, of a lock and of a queue: a reply is bounded.
+pub(crate) const MOST: usize = 1000;
+
+/// The longest field, simple lock and waiter.
+pub(crate) const LONGEST: usize = 128;
+
+/// What a key holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    Nothing,
+    /// A lock that is a hash.
+    Owners {
+        /// `read` or `write`, if it is a read-write lock.
+        mode: Option<String>,
+        /// The owners with their hold counts; some of them, if there are many.
+        owners: Vec<(String, u32)>,
+        /// How many there are.
+        count: usize,
+    },
+    /// The owner of a simple lock.
+    Simple(String),
+    Number(String),
+    /// Nothing that this library knows: the type.
+    Other(String),
+}
+
+impl Content {
+    /// The word of the scripts.
+    pub(crate) fn word(&self) -> &str {
+        match self {
+            Self::Nothing => "none",
+            Self::Owners { mode, .. } => mode.as_deref().unwrap_or("lock"),
+            Self::Simple(_) => "simple",
+            Self::Number(_) => "number",
+            Self::Other(kind) => kind,
+        }
+    }
+
+    /// The reply of a script that does nothing to a key with this content.
+    pub(crate) fn refusal(&self) -> Value {
+        Value::Refusal { code: "WRONGTYPE".to_owned(), message: format!("{HOLDS}{}", self.word()) }
+    }
+
+    /// For messages.
+    pub(crate) fn described(&self) -> String {
+        described(self.word())
+    }
+}
+
+/// The beginning of the message of a refusal.
+const HOLDS: &str = "holds ";
+
+/// What the message of a refusal says that the key holds.
+pub(crate) fn found_in(message: &str) -> String {
+    match message.strip_prefix(HOLDS) {
+        Some(word) => described(word),
+        None => "something that is not a lock".to_owned(),
+    }
+}
+
+fn described(word: &str) -> String {
+    match word {
+        "none" => "nothing".to_owned(),
+        "lock" => "a lock of another kind: a hash with an owner".to_owned(),
+        "read" | "write" => "a lock of another kind: a read-write lock".to_owned(),
+        "simple" => "a lock of another kind: a simple lock".to_owned(),
+        "number" => "a number, which is not a lock".to_owned(),
+        kind => format!("a {kind} that is not a lock"),
+    }
+}
+
+/// What a key holds.
+pub(crate) fn recognize(keyspace: &mut Keyspace, key: &str) -> Content {
+    let kind = keyspace.kind(key);
+    let found = match kind {
+        "none" => Some(Content::Nothing),
+        "hash" => owners_of(keyspace, key),
+        "string" => {
+            let text = keyspace.text_get(key).ok().flatten().unwrap_or_default();
+            if text.len() <= LONGEST && is_owner(&text) {
+                Some(Content::Simple(text))
+            } else {
+                (text.len() <= 20 && is_number(&text)).then_some(Content::Number(text))
+            }
+        }
+        _ => None,
+    };
+    found.unwrap_or_else(|| Content::Other(kind.to_owned()))
+}
+
+fn owners_of(keyspace: &mut Keyspace, key: &str) -> Option<Content> {
+    let lives = keyspace.time_to_live(key) >= 0;
+    let mut fields = keyspace.fields(key);
+    let mode = fields.iter().position(|(field, _)| field == MODE);
+    let mode = mode.map(|place| fields.remove(place).1);
+    let count = fields.len();
+    let is_known_mode = mode.as_deref().is_none_or(|mode| mode == "read" || mode == "write");
+    if count < 1 || !is_known_mode || count > MOST && mode.is_none() {
+        return None;
+    }
+    let is_owned = |(field, value): &(String, String)| {
+        field.len() <= LONGEST && is_count(value) && (lives || is_owner(field))
+    };
+    if !fields.iter().take(MOST + 1).all(is_owned) {
+        return None;
+    }
+    fields.truncate(MOST);
+    let counted = |(field, count): (String, String)| (field, count.parse().unwrap_or(u32::MAX));
+    Some(Content::Owners { mode, owners: fields.into_iter().map(counted).collect(), count })
+}
+
+/// Whether a text is `UUID:NUMBER`, perhaps with the ending of a writer or of a hold that is kept.
+pub(crate) fn is_owner(text: &str) -> bool {
+    /// Where a UUID has its hyphens.
+    const HYPHENS: [usize; 4] = [8, 13, 18, 23];
+    let text = text.strip_suffix(KEPT).unwrap_or(text);
+    let text = text.strip_suffix(WRITE).unwrap_or(text);
+    let Some((client, number)) = text.split_once(':') else { return false };
+    let is_right = |(place, byte): (usize, u8)| match HYPHENS.contains(&place) {
+        true => byte == b'-',
+        false => byte.is_ascii_hexdigit(),
+    };
+    client.len() == 36 && client.bytes().enumerate().all(is_right) && is_digits(number)
+}
+
+fn is_count(text: &str) -> bool {
+    text.len() <= 10 && is_digits(text) && !text.starts_with('0')
+}
+
+fn is_number(text: &str) -> bool {
+    is_digits(text.strip_prefix('-').unwrap_or(text))
+}
+
+fn is_digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
