@@ -157,7 +157,8 @@ pub(crate) struct Status {
 /// List the locks whose names match a pattern
 ///
 /// The server is asked for a few hundred keys at a time (SCAN), so it serves others meanwhile. A
-/// number may be a semaphore, a latch, or anything else.
+/// number may be a semaphore, a latch, or anything else. Keys that the user may not read are left
+/// out, and counted at the end.
 #[derive(Args)]
 pub(crate) struct List {
     #[command(flatten)]
@@ -193,8 +194,9 @@ pub(crate) struct Watch {
 
 /// End the holds of a lock by force, for an operator
 ///
-/// A holder learns of it at its next renewal, that is, within a third of its lease; until then
-/// another may hold the lock as well. The exit code is 1 if the lock is not held.
+/// It ends a lock of any kind that `wheellock status` shows, and no other data. A holder that renews
+/// learns of it at its next renewal, that is, within a third of its lease; until then another may
+/// hold the lock as well. The exit code is 1 if the lock is not held, and 125 if NAME is not a lock.
 #[derive(Args)]
 pub(crate) struct Unlock {
     #[command(flatten)]

@@ -4,14 +4,15 @@ use std::error::Error;
 
 use crate::arguments::List;
 use crate::exit;
-use crate::output::{is_unread, say};
+use crate::output::{complain, is_unread, say};
 use crate::report;
 use crate::server;
 
 /// Lists the locks, and returns the exit code.
 pub(crate) fn list(list: &List) -> Result<u8, Box<dyn Error>> {
     let client = server::connect(&list.server, None)?;
-    for found in client.locks(&list.pattern) {
+    let mut locks = client.locks(&list.pattern);
+    for found in locks.by_ref() {
         let found = found?;
         let line = if list.json { report::json(&found) } else { report::line(&found) };
         match say(&line) {
@@ -19,6 +20,11 @@ pub(crate) fn list(list: &List) -> Result<u8, Box<dyn Error>> {
             Err(error) if is_unread(&error) => break,
             said => said?,
         }
+    }
+    match locks.unreadable() {
+        0 => {}
+        1 => complain("1 key not readable by this user"),
+        keys => complain(&format!("{keys} keys not readable by this user")),
     }
     Ok(exit::SUCCESS)
 }

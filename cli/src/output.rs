@@ -23,6 +23,16 @@ pub(crate) fn printable(name: &str) -> String {
     name.chars().map(shown).collect()
 }
 
+/// A name as a part of a message: control characters are escaped, and a long one is cut short.
+pub(crate) fn shown(name: &str) -> String {
+    const SHOWN: usize = 80;
+    if name.chars().count() <= SHOWN {
+        return printable(name);
+    }
+    let beginning: String = name.chars().take(SHOWN).collect();
+    format!("{}… ({} bytes)", printable(&beginning), name.len())
+}
+
 /// Whether nobody reads the standard output any more.
 pub(crate) fn is_unread(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::BrokenPipe

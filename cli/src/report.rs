@@ -117,6 +117,7 @@ fn named(label: Option<&str>, kind: HolderKind, owner: &str) -> String {
     let owner = printable(owner);
     match label {
         Some(label) => format!("{} ({owner})", printable(label)),
+        None if kind == HolderKind::Unknown => format!("an unknown kind of client, {owner}"),
         None => format!("{kind} {owner}"),
     }
 }

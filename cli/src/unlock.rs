@@ -2,28 +2,32 @@
 
 use std::error::Error;
 use std::io::{self, IsTerminal as _, Write as _};
-use std::time::Duration;
 
-use wheellock::{Client, Error as LockError};
+use wheellock::{Client, Error as LockError, HolderKind, LockKind, LockStatus};
 
 use crate::arguments::Unlock;
 use crate::exit;
-use crate::output::{complain, printable, say};
+use crate::output::{complain, say, shown};
+use crate::report;
 use crate::server;
 
 /// Releases the lock, and returns the exit code.
 pub(crate) fn unlock(unlock: &Unlock) -> Result<u8, Box<dyn Error>> {
     let client = server::connect(&unlock.server, None)?;
-    let name = printable(&unlock.name);
-    let Some(left) = client.lock(&unlock.name).remaining_lease()? else {
+    let name = shown(&unlock.name);
+    let status = client.status(&unlock.name)?;
+    if status.number.is_some() {
+        return Err(format!("{name}: a number has no holder, and nothing to release").into());
+    }
+    if status.holder_count == 0 {
         complain(&format!("{name}: not held"));
         return Ok(exit::NOT_ACQUIRED);
-    };
-    if !unlock.yes && !is_confirmed(&name, left)? {
+    }
+    if !unlock.yes && !is_confirmed(&status)? {
         complain(&format!("{name}: left as it is"));
         return Ok(exit::NOT_ACQUIRED);
     }
-    if !release(&client, &unlock.name)? {
+    if !release(&client, &unlock.name, status.kind)? {
         complain(&format!("{name}: not held any more"));
         return Ok(exit::NOT_ACQUIRED);
     }
@@ -31,30 +35,47 @@ pub(crate) fn unlock(unlock: &Unlock) -> Result<u8, Box<dyn Error>> {
     Ok(exit::SUCCESS)
 }
 
-/// Ends every hold, whatever kind it is of. The first two have an effect only on their own kind.
-fn release(client: &Client, name: &str) -> Result<bool, LockError> {
-    let lock = client.read_write_lock(name);
-    Ok(lock.write_lock().force_unlock()?
-        || lock.read_lock().force_unlock()?
-        || client.lock(name).force_unlock()?)
+/// Ends every hold of a lock that was of this kind. If it is of another by now, it stays, and the
+/// error says of which.
+fn release(client: &Client, name: &str, kind: Option<LockKind>) -> Result<bool, LockError> {
+    match kind {
+        Some(LockKind::ReadWrite) => {
+            let lock = client.read_write_lock(name);
+            Ok(lock.write_lock().force_unlock()? || lock.read_lock().force_unlock()?)
+        }
+        Some(LockKind::Simple) => client.simple_lock(name).force_unlock(),
+        Some(LockKind::Fair) => client.fair_lock(name).force_unlock(),
+        _ => client.lock(name).force_unlock(),
+    }
 }
 
-fn is_confirmed(name: &str, left: Duration) -> Result<bool, Box<dyn Error>> {
+fn is_confirmed(status: &LockStatus) -> Result<bool, Box<dyn Error>> {
     if !io::stdin().is_terminal() {
         return Err("there is no terminal to ask on: give --yes".into());
     }
-    let lease = match left {
-        Duration::MAX => "without an end".to_owned(),
-        left => format!("for {} s more, unless it is renewed", left.as_secs()),
-    };
+    let mut found = status.clone();
+    found.name = shown(&status.name);
     let mut terminal = io::stderr();
-    write!(
-        terminal,
-        "{name} is held {lease}. Its holder learns of a release by force at its next renewal; \
-         until then another may hold the lock as well.\nRelease it? [y/N] "
-    )?;
+    write!(terminal, "{}\n{}\nRelease it? [y/N] ", report::lines(&found), consequence(status))?;
     terminal.flush()?;
     let mut answer = String::new();
     io::stdin().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// What a release by force means for the holders.
+fn consequence(status: &LockStatus) -> &'static str {
+    let holders = &status.holders;
+    if holders.iter().all(|holder| holder.owner.ends_with(":kept")) {
+        "Its holder has released it, and it is kept until its shortest time is over."
+    } else if holders.iter().all(|holder| holder.watched == Some(true)) {
+        "Each holder learns of a release by force at its next renewal; until then another may hold \
+         the lock as well."
+    } else if holders.iter().any(|holder| holder.kind == HolderKind::Unknown) {
+        "A holder is of an unknown kind: look at its program first. Nothing tells it of a release \
+         by force, and another may hold the lock as well."
+    } else {
+        "A holder that does not renew its lease, or that is no client of wheellock, is not told of \
+         a release by force; another may hold the lock as well."
+    }
 }

@@ -24,7 +24,7 @@ use wheellock::{Error as LockError, LostReason};
 
 use crate::arguments::Run;
 use crate::exit;
-use crate::output::{complain, printable};
+use crate::output::{complain, shown};
 use crate::run::guardian::Guardian;
 use crate::run::held::Held;
 use crate::run::job::Job;
@@ -146,7 +146,7 @@ fn supervise(
             }
         }
     };
-    complain(&format!("{}: lost: {reason}; the command is ended", printable(&run.name)));
+    complain(&format!("{}: lost: {reason}; the command is ended", shown(&run.name)));
     job.send(Signal::TERM);
     select! {
         recv(watcher.ended) -> _ => {}
@@ -161,7 +161,7 @@ fn supervise(
 
 /// Releases the lock, and returns `code` unless it was lost.
 fn release(run: &Run, held: Held, code: u8) -> End {
-    let name = printable(&run.name);
+    let name = shown(&run.name);
     match held.release() {
         Ok(()) => End::Released(code),
         Err(LockError::Lost { reason, .. }) => {
@@ -189,7 +189,7 @@ fn prepare(run: &Run, signals: &Signals, held: &Held) -> Command {
 }
 
 fn not_acquired(run: &Run) -> String {
-    let name = printable(&run.name);
+    let name = shown(&run.name);
     match run.permits {
         Some(_) => format!("{name}: not acquired, all its permits are taken"),
         None => format!("{name}: not acquired, another owner holds it"),
@@ -200,7 +200,7 @@ fn not_acquired(run: &Run) -> String {
 fn signalled(run: &Run, job: &Job) -> u8 {
     let number = job.signal().map_or(0, Signal::as_raw);
     if !run.quiet {
-        let name = printable(&run.name);
+        let name = shown(&run.name);
         complain(&format!("{name}: signal {number} came before the command was started"));
     }
     exit::signalled(number)

@@ -107,6 +107,28 @@ fn locks_are_listed_by_pattern_and_other_keys_left_out() {
 }
 
 #[test]
+fn odd_keys_do_not_end_the_list() {
+    let server = Server::start();
+    server.command(&["HSET", "orders:1", JAVA, "1"]);
+    server.command(&["SET", "", "1"]);
+    server.command(&["SET", "wheellock_job_token:{nightly}", "7"]);
+    server.command(&["SET", "address", "localhost:8080"]);
+    server.command(&["SET", "digits", "123456789012345678901234"]);
+    server.command(&["HSET", "cart", "sku:123", "2"]);
+    let only = format!("orders:1: lock, held by redisson {JAVA}, without an end\n");
+    assert_eq!(ask(&server, &["list"]), (SUCCESS, only.clone()));
+
+    let user = ["ACL", "SETUSER", "reader", "on", ">secret", "+@all", "&*", "~*orders:*"];
+    server.command(&user);
+    let url = format!("redis://reader:secret@{}/", server.address());
+    let (code, output) = ended(TestProcess::spawn(wheellock(&["list"]).env("REDIS_URL", url)));
+    assert_eq!(code, SUCCESS, "{output}");
+    // Not the blank key, which is no name, and not the key of a job.
+    assert!(output.contains(&only), "{output}");
+    assert!(output.contains("wheellock: 3 keys not readable by this user"), "{output}");
+}
+
+#[test]
 fn each_change_is_a_line_until_a_signal() {
     let server = Server::start();
     let mut watch = wheellock(&["watch", NAME]);

@@ -8,6 +8,12 @@ use crate::support::{
 };
 use crate::terminal::Session;
 
+/// A thread of Redisson, as its owner shows.
+const JAVA: &str = "7f9a3b7e-0f0e-4c3f-9a51-2f4a5d8f0c11:42";
+
+/// A hold of the library that was released before its shortest time was over.
+const KEPT: &str = "7f9a3b7e-0f0e-8c3f-9a51-2f4a5d8f0c11:42:kept";
+
 fn unlock(server: &Server, options: &[&str]) -> (i32, String) {
     let words = [&["unlock"], options, &[NAME]].concat();
     ended(TestProcess::spawn(wheellock(&words).env("REDIS_URL", server.url())))
@@ -52,8 +58,69 @@ fn a_key_that_is_not_a_lock_stays() {
     server.command(&["SET", NAME, "other data"]);
     let (code, output) = unlock(&server, &["--force", "--yes"]);
     assert_eq!(code, FAILED, "{output}");
-    assert!(output.contains("something that is not a lock"), "{output}");
+    assert!(output.contains("a string that is not a lock"), "{output}");
     assert_eq!(server.command(&["GET", NAME]).text(), "other data");
+    server.command(&["DEL", NAME]);
+    server.command(&["HSET", NAME, "user", "ann"]);
+    let (code, output) = unlock(&server, &["--force", "--yes"]);
+    assert_eq!(code, FAILED, "{output}");
+    assert!(output.contains("a hash that is not a lock"), "{output}");
+    assert_eq!(server.command(&["HGET", NAME, "user"]).text(), "ann");
+    server.command(&["DEL", NAME]);
+    server.command(&["SET", NAME, "3"]);
+    let (code, output) = unlock(&server, &["--force", "--yes"]);
+    assert_eq!(code, FAILED, "{output}");
+    assert!(output.contains("a number has no holder"), "{output}");
+    assert_eq!(server.command(&["GET", NAME]).text(), "3");
+}
+
+#[test]
+fn a_simple_lock_is_released_by_force() {
+    let server = Server::start();
+    server.command(&["SET", NAME, JAVA, "PX", "60000"]);
+    let (code, output) = unlock(&server, &["--force", "--yes"]);
+    assert_eq!((code, output.as_str()), (SUCCESS, "nightly: released\n"));
+    assert!(!is_locked(&server));
+}
+
+#[test]
+fn the_question_is_true_for_the_holder_that_was_found() {
+    let server = Server::start();
+    let program = [env!("CARGO_BIN_EXE_wheellock"), "unlock", "--force", NAME];
+    for (owner, shown, consequence) in [
+        (JAVA, "held by redisson 7f9a", "is not told of a release by force"),
+        ("worker-7", "held by an unknown kind of client, worker-7", "look at its program first"),
+        (KEPT, "held by wheellock 7f9a", "Its holder has released it"),
+    ] {
+        server.command(&["DEL", NAME]);
+        server.command(&["HSET", NAME, owner, "1"]);
+        server.command(&["PEXPIRE", NAME, "60000"]);
+        let mut session = Session::start(&server, &program);
+        session.wait_for("Release it? [y/N]");
+        session.wait_for(shown);
+        session.wait_for(consequence);
+        session.press("y\n");
+        assert_eq!(session.process.wait_for_exit(PATIENCE), SUCCESS, "{owner}");
+        assert!(!is_locked(&server), "{owner}");
+    }
+}
+
+#[test]
+fn a_message_does_not_carry_a_long_name() {
+    let server = Server::start();
+    for name in ["x".repeat(60_000), "x".repeat(70_000)] {
+        let words = ["unlock", "--force", "--yes", &name];
+        let command = &mut wheellock(&words);
+        let (code, output) = ended(TestProcess::spawn(command.env("REDIS_URL", server.url())));
+        assert_ne!(code, SUCCESS);
+        assert!(output.len() < 300, "{} bytes", output.len());
+        let words = ["run", "--no-wait", &name, "--", "true"];
+        let command = &mut wheellock(&words);
+        server.command(&["HSET", &name, JAVA, "1"]);
+        let (code, output) = ended(TestProcess::spawn(command.env("REDIS_URL", server.url())));
+        assert_ne!(code, SUCCESS);
+        assert!(output.len() < 300, "{} bytes", output.len());
+    }
 }
 
 #[test]
