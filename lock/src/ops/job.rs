@@ -1,8 +1,8 @@
 //! A job's runs: which slots have run, how often one was tried, and the fencing token of a run.
 //!
 //! A run holds a lock of its slot. Beside it is a record: a hash with the owner of the latest run,
-//! the number of attempts, and whether one has succeeded. Only the holder of the lock writes it
-//! (DESIGN: jobs).
+//! the number of attempts, and whether one has succeeded. Only the holder of the lock writes it,
+//! and a client whose begin got no reply, which gives its attempt back (DESIGN: jobs).
 
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use crate::model::owner::Owner;
 use crate::ops::fenced::next_token;
 use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{Argument, Operation, Request, Script};
+use crate::ops::release::{Released, with_time};
 use crate::ops::value::{FromReply, Unexpected, Value};
 
 /// The keys of one slot of a job.
@@ -28,12 +29,19 @@ const STATE: &str = "state";
 const OWNER: &str = "owner";
 const ATTEMPTS: &str = "attempts";
 const TOKEN: &str = "token";
+/// The owners of the latest attempts, each followed by a blank, the latest first.
+const COUNTED: &str = "counted";
+
+/// The length of [`COUNTED`]: about twenty owners. An attempt that twenty others have followed is
+/// not given back.
+const COUNTED_BYTES: usize = 1024;
 
 /// The states.
 const RUNNING: &str = "running";
 const DONE: &str = "done";
 
 static BEGIN: Script = Script::new(include_str!("scripts/run_begin.lua"));
+static GIVE_BACK: Script = Script::new(include_str!("scripts/run_give_back.lua"));
 static FINISH: Script = Script::new(include_str!("scripts/run_finish.lua"));
 
 /// Asks whether the slot has run.
@@ -145,12 +153,52 @@ impl Operation for BeginRun {
             keyspace.hash_set(record, OWNER, &owner)?;
             keyspace.hash_set(record, ATTEMPTS, before + 1)?;
             keyspace.hash_set(record, TOKEN, token)?;
+            let counted = keyspace.hash_get(record, COUNTED)?.unwrap_or_default();
+            let mut counted = format!("{owner} {counted}");
+            // Owners are ASCII.
+            counted.truncate(COUNTED_BYTES);
+            keyspace.hash_set(record, COUNTED, counted)?;
         }
         keyspace.expire(record, self.retention.millis_i64());
         keyspace.expire(tokens, self.retention.millis_i64());
         let mut field =
             |field| Ok(Value::Text(keyspace.hash_get(record, field)?.unwrap_or_default()));
         Ok(Value::Array(vec![field(ATTEMPTS)?, field(TOKEN)?]))
+    }
+}
+
+/// Gives back the attempt of an owner whose run did not start. It may be sent any number of times.
+#[derive(Clone, Debug)]
+pub(crate) struct GiveBackAttempt {
+    pub(crate) record: Arc<str>,
+    pub(crate) owner: Owner,
+}
+
+impl Operation for GiveBackAttempt {
+    type Reply = Released;
+
+    fn request(&self) -> Request<'_> {
+        Request::script(
+            "give an attempt back",
+            &GIVE_BACK,
+            vec![&self.record],
+            vec![Argument::Owner(&self.owner)],
+        )
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        let counted = keyspace.hash_get(&self.record, COUNTED).ok().flatten().unwrap_or_default();
+        let entry = format!("{} ", self.owner);
+        let is_counted = counted.contains(&entry);
+        if is_counted {
+            let attempts: i64 = keyspace
+                .hash_get(&self.record, ATTEMPTS)?
+                .and_then(|attempts| attempts.parse().ok())
+                .unwrap_or(0);
+            keyspace.hash_set(&self.record, COUNTED, counted.replacen(&entry, "", 1))?;
+            keyspace.hash_set(&self.record, ATTEMPTS, attempts - 1)?;
+        }
+        Ok(with_time(is_counted.into(), keyspace))
     }
 }
 

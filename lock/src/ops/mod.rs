@@ -35,7 +35,7 @@ pub(crate) mod value;
 
 pub(crate) use crate::ops::acquire::Acquired;
 pub(crate) use crate::ops::fenced::{DrawToken, LastToken};
-pub(crate) use crate::ops::job::{BeginRun, FinishRun, HasRun, JobKeys, RunBegun};
+pub(crate) use crate::ops::job::{BeginRun, FinishRun, GiveBackAttempt, HasRun, JobKeys, RunBegun};
 pub(crate) use crate::ops::latch::{Change, ChangeLatch};
 pub(crate) use crate::ops::leader::{CurrentLeader, LeaderReply};
 pub(crate) use crate::ops::operation::{AnyOperation, Operation, WRITE};

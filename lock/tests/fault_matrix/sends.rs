@@ -77,6 +77,7 @@ pub(crate) const SCRIPTS: &[(&str, &str)] = scripts![
     "renew_readers",
     "run_begin",
     "run_finish",
+    "run_give_back",
     "scan",
     "semaphore_acquire",
     "semaphore_add",

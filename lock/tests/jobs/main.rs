@@ -18,6 +18,7 @@ use crate::common::stores::{World, on_all_stores};
 use crate::common::{SOON, wait_for_a_waiter};
 use wheellock::crossbeam_channel::bounded;
 use wheellock::{Client, Error, Job, LostReason, RunOutcome, Wait};
+use wheellock_fixture::{Fault, Request};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const KEYS: [&str; 3] = [
@@ -194,4 +195,56 @@ fn a_run_is_renewed_and_one_that_stood_still_for_too_long_learns_it() {
     assert_eq!(reason, LostReason::Paused);
     // The record of the attempt has expired meanwhile.
     assert!(matches!(succeed(&job, "noon"), Ok(RunOutcome::Ran(_))));
+}
+
+fn is_begin(request: &Request) -> bool {
+    request.contains(KEYS[1]) && request.contains(KEYS[2])
+}
+
+/// A server that knows the script of a begin, so that the first request runs it.
+fn world_of_begins() -> common::World {
+    let world = common::World::new();
+    let begin = include_str!("../../src/ops/scripts/run_begin.lua");
+    assert!(!world.server.command(&["SCRIPT", "LOAD", begin]).is_error());
+    world
+}
+
+fn is_give_back(request: &Request) -> bool {
+    request.contains(KEYS[1]) && request.name() == "EVALSHA" && !request.contains(KEYS[0])
+}
+
+#[test]
+fn an_attempt_whose_begin_got_no_reply_is_given_back() {
+    let world = world_of_begins();
+    let (client, other) = (world.client(), world.rival());
+    let aim = world.proxy.on(is_begin, Fault::SwallowReply).always();
+    let outcome = never(&job(&client).with_max_attempts(1), "noon");
+    assert!(outcome.as_ref().is_err_and(Error::is_outcome_unknown), "{outcome:?}");
+    aim.withdraw();
+    common::settle(&client);
+    let outcome = job(&other).with_max_attempts(1).run_once("noon", |run| {
+        assert_eq!(run.attempt(), 1);
+        Ok::<_, ()>(())
+    });
+    assert!(matches!(outcome, Ok(RunOutcome::Ran(()))), "{outcome:?}");
+}
+
+#[test]
+fn an_attempt_is_given_back_although_another_has_begun_since() {
+    let world = world_of_begins();
+    let (client, other) = (world.client(), world.rival());
+    let begin = world.proxy.on(is_begin, Fault::SwallowReply).always();
+    let give_back = world.proxy.on(is_give_back, Fault::HoldRequest);
+    let outcome = never(&job(&client), "noon");
+    assert!(outcome.as_ref().is_err_and(Error::is_outcome_unknown), "{outcome:?}");
+    give_back.wait_for_hit(SOON);
+    begin.withdraw();
+    // As its lease would.
+    world.server.command(&["DEL", KEYS[0]]);
+    assert!(matches!(fail(&job(&other), "noon"), Ok(RunOutcome::Failed(_))));
+    let attempts = || world.server.command(&["HGET", KEYS[1], "attempts"]).text();
+    assert_eq!(attempts(), "2");
+    give_back.deliver();
+    common::settle(&client);
+    assert_eq!(attempts(), "1");
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, LostReason};
+use crate::ledger::release::{QueuedRelease, ReleaseId};
 use crate::lock::acquire::acquire;
 use crate::lock::guard::{FromRawGuard, LockGuard};
 use crate::lock::jobs::run::{JobRun, RunOutcome};
@@ -14,8 +15,10 @@ use crate::model::lease::Lease;
 use crate::model::name::{LockName, Prefix};
 use crate::model::owner::LocalHolder;
 use crate::model::wait::Wait;
-use crate::ops::{BeginRun, FinishRun, HasRun, JobKeys, RunBegun};
+use crate::ops::value::ServerTime;
+use crate::ops::{BeginRun, FinishRun, GiveBackAttempt, HasRun, JobKeys, Operation, RunBegun};
 use crate::runtime::client_core::ClientCore;
+use crate::store::retry::CallError;
 
 /// A job that runs once for each slot, on one process of all. Cheap to make, to clone and to
 /// share; it holds nothing by itself. From [`Client::job`](crate::Client::job).
@@ -79,6 +82,10 @@ impl Job {
 
     /// The same job, whose slots are tried `attempts` times at most, by all processes together.
     /// Three unless it is set; zero is one.
+    ///
+    /// An attempt is a call of the closure. An attempt that the server has counted, and whose
+    /// closure was not called because the reply was lost, is given back in the background. The
+    /// attempt of a process that dies just before the closure counts.
     #[must_use]
     pub fn with_max_attempts(mut self, attempts: u32) -> Self {
         self.max_attempts = attempts.max(1);
@@ -125,8 +132,9 @@ impl Job {
             return Ok(RunOutcome::RanAlready);
         }
         // 2. The lock of the slot, whose holder alone writes the record.
-        let wait = wait.into().begin(&*spec.core()?.clock);
-        let Some(raw) = acquire(&spec.core()?, &spec, &LocalHolder::current_thread(), wait)? else {
+        let core = spec.core()?;
+        let wait = wait.into().begin(&*core.clock);
+        let Some(raw) = acquire(&core, &spec, &LocalHolder::current_thread(), wait)? else {
             // It may have been recorded meanwhile.
             let has_run = spec.call(&has_run)?;
             return Ok(if has_run { RunOutcome::RanAlready } else { RunOutcome::RunningElsewhere });
@@ -138,12 +146,29 @@ impl Job {
             max_attempts: self.max_attempts,
             retention,
         };
+        let answer = match core.call(&begin) {
+            Ok(answer) => answer,
+            Err(CallError { failure, late_copy_deadline }) => {
+                if failure.may_have_run() || late_copy_deadline.is_some() {
+                    give_back(&core, &begin, late_copy_deadline);
+                    // Behind that. If the lock was lost, that is reported.
+                    drop(raw.defer_release());
+                }
+                return Err(failure.into_error(begin.name(), &begin.keys.lock));
+            }
+        };
         let guard = LockGuard::from_raw(raw);
-        let (attempt, token) = match spec.call(&begin)? {
+        let (attempt, token) = match answer.reply {
             RunBegun::Begun { attempt, token } => (attempt, token),
             RunBegun::RanAlready => return Ok(RunOutcome::RanAlready),
             RunBegun::AttemptsUsedUp => return Ok(RunOutcome::AttemptsUsedUp),
-            RunBegun::NotHeld => return Err(lost(&guard)),
+            RunBegun::NotHeld => {
+                // An earlier copy may have come in time.
+                if answer.late_copy_deadline.is_some() {
+                    give_back(&core, &begin, answer.late_copy_deadline);
+                }
+                return Err(lost(&guard));
+            }
         };
         // 4. The run, and its record.
         let this_run = JobRun::new(guard, slot, attempt, token);
@@ -181,6 +206,18 @@ impl Job {
         spec.nesting = Nesting::Contends;
         spec
     }
+}
+
+/// Leaves it to the renewal thread to give back an attempt that the server may have counted, and
+/// whose run does not start.
+fn give_back(core: &ClientCore, begin: &BeginRun, late_copy_deadline: Option<ServerTime>) {
+    let BeginRun { keys: JobKeys { lock, record, .. }, owner, retention, .. } = begin.clone();
+    let give_back = Arc::new(GiveBackAttempt { record, owner: owner.clone() });
+    let (id, lifetime) = (ReleaseId { owner, kind: None, name: lock }, retention.duration());
+    let now = core.now();
+    let queued = QueuedRelease::new(now, id, give_back, lifetime, late_copy_deadline, None);
+    // If too many are queued already, that is counted.
+    core.watchdog.releases().queue(queued);
 }
 
 /// How the lock of a run was lost, which the server does not have.

@@ -14,7 +14,9 @@
 --
 -- Atomic: Redis runs one script at a time. For an owner that has begun already, as when a request
 -- is sent twice, it answers the same again. A token is at least the server's clock in microseconds,
--- so that tokens grow also when the counter has expired.
+-- so that tokens grow also when the counter has expired. The field `counted` has the owners of the
+-- latest attempts, each followed by a blank, so that run_give_back.lua takes an attempt back once,
+-- also if another owner has begun since.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now > tonumber(ARGV[1]) then
@@ -36,7 +38,9 @@ if redis.call('hget', KEYS[2], 'owner') ~= ARGV[2] then
     redis.call('set', KEYS[3], string.format('%.0f', clock))
   end
   local token = redis.call('get', KEYS[3])
+  local counted = ARGV[2] .. ' ' .. (redis.call('hget', KEYS[2], 'counted') or '')
   redis.call('hset', KEYS[2], 'state', 'running', 'owner', ARGV[2], 'attempts', attempts + 1, 'token', token)
+  redis.call('hset', KEYS[2], 'counted', string.sub(counted, 1, 1024))
 end
 redis.call('pexpire', KEYS[2], ARGV[4])
 redis.call('pexpire', KEYS[3], ARGV[4])

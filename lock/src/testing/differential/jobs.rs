@@ -9,7 +9,7 @@ use crate::model::name::LockName;
 use crate::model::owner::{ClientId, Owner};
 use crate::ops::acquire::Acquire;
 use crate::ops::fenced::FencedAcquire;
-use crate::ops::job::{BeginRun, FinishRun, HasRun, JobKeys};
+use crate::ops::job::{BeginRun, FinishRun, GiveBackAttempt, HasRun, JobKeys};
 use crate::ops::leader::CurrentLeader;
 use crate::ops::release::Release;
 use crate::testing::differential::worlds::{STEP, Worlds, run_histories};
@@ -22,6 +22,7 @@ enum Action {
     Acquire { owner: usize, steps: u32 },
     Release { owner: usize },
     Begin { owner: usize, attempts: u32, steps: u32, late: bool },
+    GiveBack { owner: usize },
     Finish { owner: usize, steps: u32 },
     HasRun,
     Lead { owner: usize, steps: u32 },
@@ -41,6 +42,7 @@ fn action() -> impl Strategy<Value = Action> {
         6 => (owner.clone(), 1..MOST_ATTEMPTS, 1..6_u32, late).prop_map(
             |(owner, attempts, steps, late)| Action::Begin { owner, attempts, steps, late }
         ),
+        3 => owner.clone().prop_map(|owner| Action::GiveBack { owner }),
         3 => (owner.clone(), 1..6_u32).prop_map(|(owner, steps)| Action::Finish { owner, steps }),
         2 => Just(Action::HasRun),
         2 => (owner.clone(), 1..6_u32).prop_map(|(owner, steps)| Action::Lead { owner, steps }),
@@ -91,6 +93,10 @@ fn perform(worlds: &mut Worlds, owners: &[Owner], action: &Action) -> Result<(),
                 retention: lease(steps),
             };
             worlds.compare(&begin, late)
+        }
+        Action::GiveBack { owner: by } => {
+            let give_back = GiveBackAttempt { record: keys().record, owner: owner(by) };
+            worlds.compare(&give_back, false)
         }
         Action::Finish { owner: by, steps } => {
             let finish = FinishRun { keys: keys(), owner: owner(by), retention: lease(steps) };

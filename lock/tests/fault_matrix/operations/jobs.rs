@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use wheellock::{Error, Lock, RunOutcome};
 
+use super::numbers::{hear_nothing, undo};
 use super::{Row, answered, release};
 use crate::cell_run::{CellRun, Returned};
 use crate::common::settle;
@@ -43,6 +44,11 @@ pub(super) const ROWS: &[Row] = &[
         .before(Script("acquire"))
         .foreign(record)
         .lasting(left_by_a_job),
+    Row::new((JOBS, "give an attempt back", "in the background"), Script("run_give_back"), undo)
+        .prepare(begin_and_hear_nothing)
+        .foreign(record)
+        .lasting(left_by_a_job)
+        .in_the_background(),
     Row::new((JOBS, "record a run", "Job::run_once"), Script("run_finish"), run_job)
         .before(Script("acquire"))
         .foreign(record)
@@ -65,6 +71,10 @@ fn run_job(run: &CellRun<'_>) -> Result<Returned, Error> {
         RunOutcome::RunningElsewhere | RunOutcome::AttemptsUsedUp => Ok(Returned::Nothing),
         RunOutcome::Failed(error) | RunOutcome::Unrecorded { error, .. } => Err(error),
     }
+}
+
+fn begin_and_hear_nothing(run: &CellRun<'_>) -> Result<Returned, Error> {
+    hear_nothing(run, "run_begin", || run_job(run).unwrap_err(), "run_give_back")
 }
 
 fn record(name: &str) -> String {

@@ -109,11 +109,22 @@ fn take(run: &CellRun<'_>) -> Result<Returned, Error> {
 /// yet.
 fn take_and_hear_nothing(run: &CellRun<'_>) -> Result<Returned, Error> {
     with_one(run)?;
-    let unanswered = run.proxy().on(Script("semaphore_acquire").matcher(), Fault::SwallowReply);
+    let take = || run.client.semaphore(&run.name).try_acquire(1).unwrap_err();
+    hear_nothing(run, "semaphore_acquire", take, "semaphore_undo")
+}
+
+/// The server does what `script` says, its answer is lost, and `undo` does not get through yet.
+pub(super) fn hear_nothing(
+    run: &CellRun<'_>,
+    script: &'static str,
+    call: impl FnOnce() -> Error,
+    undo: &'static str,
+) -> Result<Returned, Error> {
+    let unanswered = run.proxy().on(Script(script).matcher(), Fault::SwallowReply);
     let unanswered = unanswered.always();
-    let kept_from = run.proxy().on(Script("semaphore_undo").matcher(), Fault::DropRequest);
+    let kept_from = run.proxy().on(Script(undo).matcher(), Fault::DropRequest);
     let kept_from = kept_from.always();
-    let error = run.client.semaphore(&run.name).try_acquire(1).unwrap_err();
+    let error = call();
     assert!(error.is_outcome_unknown(), "{error}");
     unanswered.withdraw();
     // The fault of the cell comes before the next try.
@@ -125,7 +136,7 @@ fn take_and_hear_nothing(run: &CellRun<'_>) -> Result<Returned, Error> {
 
 /// Waits until it is given back, or the fault is over.
 #[expect(clippy::unnecessary_wraps, reason = "a call may fail")]
-fn undo(run: &CellRun<'_>) -> Result<Returned, Error> {
+pub(super) fn undo(run: &CellRun<'_>) -> Result<Returned, Error> {
     let ends = match run.times {
         Times::First => now() + SOON,
         Times::Every => run.window_ends.get(),
