@@ -149,7 +149,7 @@ impl FairAcquire {
             }
         } else {
             let longest = millis(if place == 1 { POLL_BOUND } else { QUEUE_POLL_BOUND });
-            match queue.time_left_of(place - 1)? {
+            match queue.time_until_dead_before(place)? {
                 left @ 1.. => longest.min(left + 1),
                 _ => longest,
             }
@@ -290,11 +290,20 @@ impl<'a> FairQueue<'a> {
         self.keyspace.sorted_set_score(self.deadlines, owner.as_bytes())
     }
 
-    /// The milliseconds until the liveness deadline of the waiter at this position.
-    fn time_left_of(&mut self, place: usize) -> Result<i64, WrongType> {
-        let owners = self.keyspace.list(self.queue)?;
-        let owner = owners.get(place).map_or("", String::as_str);
-        Ok(self.deadline(owner)?.unwrap_or(0) - self.now)
+    /// The milliseconds until the waiter before this position counts as dead, and with it those
+    /// ahead of it that do so within the longest sleep.
+    fn time_until_dead_before(&mut self, place: usize) -> Result<i64, WrongType> {
+        let mut ahead = self.keyspace.list(self.queue)?;
+        ahead.truncate(place);
+        let mut longest = i64::MIN;
+        for owner in ahead.iter().rev() {
+            let left = self.deadline(owner)?.unwrap_or(0) - self.now;
+            if longest != i64::MIN && longest.max(left) > millis(QUEUE_POLL_BOUND) {
+                break;
+            }
+            longest = longest.max(left);
+        }
+        Ok(longest)
     }
 
     fn remove(&mut self, owner: &str) -> Result<(), WrongType> {

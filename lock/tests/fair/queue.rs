@@ -178,6 +178,20 @@ fn many_dead_waiters_block_the_queue_no_longer_than_one() {
 }
 
 #[test]
+fn a_waiter_asks_when_the_last_of_the_dead_ahead_is_due() {
+    // The waiter directly ahead is due long before the two at the front.
+    let server = Server::start();
+    let waiter = connect(&server);
+    take(&waiter, "the scripts");
+    for (dead, millis) in [1500, 1500, 300].into_iter().enumerate() {
+        put_waiter(&server, "a", &format!("dead:{dead}"), millis);
+    }
+    let ((), took) = timed(|| take(&waiter, "a"));
+    assert!(took < Duration::from_millis(1500) + SLACK, "{took:?}");
+    assert!(no_trace(&server, "a"));
+}
+
+#[test]
 fn a_queue_entry_without_a_deadline_or_the_reverse_blocks_nothing() {
     let server = Server::start();
     let client = connect(&server);

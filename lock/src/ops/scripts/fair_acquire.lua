@@ -129,8 +129,19 @@ if place == 0 then
   local left = redis.call('pttl', KEYS[1])
   return left < 0 and near or math.max(1, math.min(left, near))
 end
--- The second waiter asks as often as the first. Every waiter asks when the one ahead counts as
--- dead: perhaps all ahead are.
+-- The second waiter asks as often as the first. Those directly ahead that count as dead within the
+-- longest sleep may all be dead by then: the waiter asks when the last of them is. Whoever is ahead
+-- of them wakes it, or counts as dead later.
 local longest = place == 1 and near or far
 local left = until_then - now
+if place > 1 and left <= far then
+  local ahead = redis.call('lrange', KEYS[2], 0, place - 2)
+  for i = #ahead, 1, -1 do
+    local its = tonumber(redis.call('zscore', KEYS[3], ahead[i]) or 0) - now
+    if its > far then
+      break
+    end
+    left = math.max(left, its)
+  end
+end
 return left > 0 and math.min(left + 1, longest) or longest

@@ -2,22 +2,28 @@
 //! left.
 
 use proptest::prelude::*;
-use proptest::test_runner::TestCaseError;
+use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use wheellock_fixture::Server;
 
 use crate::model::kind::{Kind, Layout};
-use crate::model::lease::Lease;
+use crate::model::lease::{DEFAULT, Lease};
 use crate::model::name::LockName;
 use crate::model::owner::{ClientId, Owner};
 use crate::ops::by_kind::HoldId;
 use crate::ops::fair::{FairAcquire, FairForceRelease, FairRelease};
+use crate::ops::keyspace::Keyspace;
 use crate::ops::operation::Operation;
 use crate::ops::set_count::SetCount;
+use crate::ops::value::{ServerTime, Value};
 use crate::testing::differential::worlds::{STEP, Worlds, run_histories};
 
 const NAMES: [&str; 2] = ["a", "ü {x"];
 const OWNERS: usize = 4;
 const STRANGERS: usize = 3;
+
+/// How long a waiter counts as live after it asked, and how long it sleeps at most.
+const LIVENESS: i64 = 30_000;
+const LONGEST_AGE: i64 = 5_000;
 
 #[derive(Clone, Debug)]
 enum Action {
@@ -265,4 +271,74 @@ fn every_operation_of_the_fair_lock_does_in_memory_what_its_script_does_on_a_ser
         }
         actors.worlds.same_in_the_end()
     });
+}
+
+/// A waiter of a queue in memory. A live one asks when it was told to, or when a message comes.
+struct QueuedWaiter {
+    owner: Owner,
+    asks_at: ServerTime,
+}
+
+/// The instant at which the last live waiter has taken and released the lock, in milliseconds after
+/// the dead ones asked last. The dead are told as the age of their last attempt, the live as `None`.
+fn last_grant(queue: &[Option<i64>], lease: i64) -> i64 {
+    let (mut keyspace, client, name) = (Keyspace::default(), ClientId::random(), parsed(0));
+    let start = 1_000_000;
+    let acquire = |owner: &Owner| FairAcquire::new(name.clone(), owner.clone(), DEFAULT, true);
+    // 1. Another owner holds the lock, and all have asked once.
+    keyspace.set_now(ServerTime(start - LONGEST_AGE));
+    acquire(&client.next_owner()).apply(&mut keyspace).unwrap();
+    keyspace.expire(name.as_str(), lease + LONGEST_AGE);
+    let mut live = Vec::new();
+    for age in queue {
+        let owner = client.next_owner();
+        acquire(&owner).apply(&mut keyspace).unwrap();
+        match age {
+            // 2. The dead asked for the last time then.
+            Some(age) => {
+                let deadline = start - age + LIVENESS;
+                let dead = owner.to_string();
+                keyspace.sorted_set(&name.queue_deadlines(), dead.as_bytes(), deadline).unwrap();
+            }
+            None => live.push(QueuedWaiter { owner, asks_at: ServerTime(start) }),
+        }
+    }
+    // 3. The live ones go on.
+    let mut now = ServerTime(start);
+    while let Some(next) = live.iter().enumerate().min_by_key(|(_, waiter)| waiter.asks_at) {
+        let (place, QueuedWaiter { owner, asks_at }) = (next.0, next.1);
+        now = now.max(*asks_at);
+        keyspace.set_now(now);
+        match acquire(owner).apply(&mut keyspace).unwrap() {
+            Value::Integer(sleep) => live[place].asks_at = ServerTime(now.0 + sleep),
+            _ => {
+                let release = FairRelease::new(name.clone(), owner.clone());
+                release.apply(&mut keyspace).unwrap();
+                live.swap_remove(place);
+            }
+        }
+        for message in keyspace.take_published() {
+            let told = live
+                .iter_mut()
+                .find(|waiter| message.channel.ends_with(&format!(":{}", waiter.owner)));
+            told.into_iter().for_each(|waiter| waiter.asks_at = now);
+        }
+    }
+    now.0 - start
+}
+
+#[test]
+fn dead_waiters_hold_up_live_ones_for_their_liveness_at_most() {
+    // The longest sleep of a waiter: a dead one may have asked so long before its death.
+    let waiter = prop_oneof![2 => (0..=LONGEST_AGE).prop_map(Some), 1 => Just(None)];
+    let config = Config { cases: 2000, source_file: Some(file!()), ..Config::default() };
+    let queues = (prop::collection::vec(waiter, 1..9), 1..LIVENESS);
+    TestRunner::new(config)
+        .run(&queues, |(mut queue, lease)| {
+            queue.push(None);
+            let took = last_grant(&queue, lease);
+            prop_assert!(took <= LIVENESS + 1, "the last grant came after {took} ms");
+            Ok(())
+        })
+        .unwrap_or_else(|failure| panic!("{failure}"));
 }
