@@ -222,6 +222,16 @@ pub enum Warning {
         /// The server's error message.
         refusal: String,
     },
+    /// Two locks of a [`RedLock`](crate::RedLock) are on one server, under two addresses. The
+    /// server has one vote: the second lock is not acquired, and counts as refused. With too few
+    /// servers for a majority each acquire is an
+    /// [`Error::InvalidSetting`](crate::Error::InvalidSetting); else the red lock survives the
+    /// failure of fewer servers. Found by the server's run id, when the second lock is acquired,
+    /// and reported once.
+    SharedServer {
+        /// Both addresses.
+        servers: [String; 2],
+    },
     /// The server has refused the client's record, usually because the ACL of its user does not
     /// allow the key `wheellock_client:*`. No lock is affected, but others who ask
     /// [who holds a lock](crate::Lock::holder) do not learn this client's
@@ -252,6 +262,9 @@ impl fmt::Display for Warning {
             }
             Self::ChannelsRefused { refusal } => {
                 write!(formatter, "the server has refused SUBSCRIBE, so waiters poll: {refusal}")
+            }
+            Self::SharedServer { servers: [one, other] } => {
+                write!(formatter, "{one} and {other} are one server: give each server once")
             }
             Self::RecordRefused { refusal } => {
                 write!(formatter, "the server has refused the client's record: {refusal}")

@@ -71,6 +71,14 @@ pub(crate) fn emit(report: &Report) {
             refusal = refusal.as_str(),
             "{warning}"
         ),
+        Report::Warning(warning @ Warning::SharedServer { servers: [one, other] }) => event!(
+            name: "red_lock_shares_server",
+            target: "wheellock",
+            Level::WARN,
+            server = one.as_str(),
+            other = other.as_str(),
+            "{warning}"
+        ),
         Report::Warning(warning @ Warning::RecordRefused { refusal }) => event!(
             name: "server_refuses_record",
             target: "wheellock",

@@ -106,6 +106,22 @@ impl MemberLock {
         self.server == other.server && self.key() == other.key()
     }
 
+    /// Whether they share one key of one server under two addresses, which its run id tells. Asks
+    /// only if their keys are equal.
+    pub(crate) fn same_key_elsewhere(&self, other: &Self, wait: WaitSpec<'_>) -> bool {
+        let database =
+            |member: &Self| member.server.rsplit_once('/').map(|(_, last)| last.to_owned());
+        self.server != other.server
+            && self.key() == other.key()
+            && database(self) == database(other)
+            && self.run_id(wait).is_some_and(|run_id| other.run_id(wait) == Some(run_id))
+    }
+
+    /// The run id of its server, if the server tells it.
+    fn run_id(&self, wait: WaitSpec<'_>) -> Option<Arc<str>> {
+        self.spec.core().ok()?.run_id(&self.spec.name().ok()?, wait).ok()?
+    }
+
     /// Whether acquiring both is acquiring one twice.
     pub(crate) fn same_lock(&self, other: &Self) -> bool {
         self.same_key(other)

@@ -246,6 +246,22 @@ impl ClientCore {
         answer.map_err(|failure| failure.into_error_without_name("ping"))
     }
 
+    /// The run id of the server that has this name, which tells one server by whatever address.
+    /// `None` if the server does not tell it. Mostly it is known, and nothing is sent.
+    pub(crate) fn run_id(
+        &self,
+        name: &LockName,
+        wait: WaitSpec<'_>,
+    ) -> Result<Option<Arc<str>>, Error> {
+        let now = self.now();
+        let policy = self.policy_at(now, wait, RetryLimit::One);
+        call_with(&self.store, &*self.clock, &policy, now, |timeout, generation| {
+            self.store.run_id(name.as_str(), timeout, generation)
+        })
+        .map(|answer| answer.reply)
+        .map_err(|error| error.failure.into_error("run id", name))
+    }
+
     /// Sends `operation` until it is answered, for [`Settings::retry_timeout`] at most.
     pub(crate) fn call<O: Operation>(&self, operation: &O) -> Result<Answer<O::Reply>, CallError> {
         self.call_within(operation, self.settings.retry_timeout(), RetryLimit::UntilAnswered)

@@ -350,6 +350,21 @@ impl Store {
         }
     }
 
+    /// The run id of the server that has `key`, which changes with each start of the server. `None`
+    /// if the server does not tell it. Returns within `timeout`.
+    pub(crate) fn run_id(
+        &self,
+        key: &str,
+        timeout: Duration,
+        generation: CallGeneration,
+    ) -> Result<Option<Arc<str>>, Failure> {
+        match self {
+            Self::Memory(_) => Ok(None),
+            Self::Single(node) => node.run_id(timeout, generation),
+            Self::Cluster(cluster) => cluster.run_id(key, timeout, generation),
+        }
+    }
+
     /// What `INFO` reports of a server, if its pipeline has a new connection since the last call. A
     /// restart counts as a [failover](Self::moves). Returns within `timeout`. Not while its
     /// pipeline runs.

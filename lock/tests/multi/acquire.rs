@@ -11,7 +11,7 @@ use crate::common::stores::{World, on_both_stores};
 use crate::common::{SLACK, SOON, Script, TIMEOUT, built, pause, settle, timed};
 use crossbeam_channel::{TryRecvError, bounded};
 use wheellock::{AnyLock, Client, Error, Lock, LostReason, MultiLock, Wait};
-use wheellock_fixture::{Fault, Server, wait_until};
+use wheellock_fixture::{Fault, Proxy, Server, wait_until};
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -474,4 +474,26 @@ fn the_locks_of_one_server_are_released_when_another_does_not_answer() {
     // The client counts it when the server's reply is there.
     wait_until("no release is queued", SOON, || other.stats().queued_releases == 0);
     assert_eq!(other.stats().held, 0);
+}
+
+#[test]
+fn a_lock_that_is_given_by_two_names_of_its_server_is_an_error() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.address());
+    let urls = [server.url(), proxy.url()];
+    let [one, other] = urls.map(|url| Client::connect(&url).unwrap());
+    let both = over(&[one.lock("a"), other.lock("a")]);
+    let errors = [timed(|| both.try_lock()), timed(|| both.try_lock_for(SOON))];
+    for (result, took) in errors {
+        let error = result.unwrap_err();
+        assert!(matches!(error, Error::InvalidSetting { setting: "multi_lock", .. }), "{error}");
+        assert!(error.to_string().contains(&proxy.address().to_string()), "{error}");
+        assert!(took < SLACK, "{took:?}");
+    }
+    // Readers, other names and other databases exclude nobody.
+    let readers = [&one, &other].map(|client| client.read_write_lock("b").read_lock());
+    drop(over(&readers).try_lock().unwrap().unwrap());
+    let second = Client::connect(&format!("redis://{}/1", proxy.address())).unwrap();
+    drop(over(&[one.lock("a"), second.lock("a")]).try_lock().unwrap().unwrap());
+    assert!(server.command(&["KEYS", "a"]).array().is_empty());
 }

@@ -7,3 +7,4 @@ mod contract;
 mod faults;
 mod majority;
 mod members;
+mod one_server;

@@ -13,6 +13,7 @@ use crate::lock::held_locks::RawGuards;
 use crate::lock::multi::release::{release_all, release_by};
 use crate::lock::raw_guard::RawGuard;
 use crate::model::backoff::Backoff;
+use crate::model::kind::Kind;
 use crate::model::sync::is_cancelled;
 use crate::model::wait::WaitSpec;
 use crate::runtime::release::SHORTEST_RELEASE;
@@ -51,7 +52,7 @@ impl MultiAcquire<'_> {
         for (position, member) in self.members.iter().enumerate() {
             match member.acquire(WaitSpec::ONE_TRY)? {
                 Some(guard) => partial.add(position, guard),
-                None => return Ok(None),
+                None => return self.check_servers(position, WaitSpec::ONE_TRY).map(|()| None),
             }
         }
         partial.complete().map(Some)
@@ -77,6 +78,7 @@ impl MultiAcquire<'_> {
             };
             // 3. Release all.
             drop(partial);
+            self.check_servers(missing.position, wait)?;
             was_busy |= missing.error.is_none();
             if wait.deadline.is_some_and(|deadline| deadline <= self.clock.now()) {
                 // If another owner ever had one of them, the time went there: no error.
@@ -137,6 +139,20 @@ impl MultiAcquire<'_> {
         let left = deadline.saturating_duration_since(self.clock.now());
         let deadline = member.clock()?.now().checked_add(left);
         member.acquire(WaitSpec { deadline, ..wait })
+    }
+
+    /// An error if a member that was missing is another one under another address of its server:
+    /// each excludes the other, however long they are waited for.
+    fn check_servers(&self, missing: usize, wait: WaitSpec<'_>) -> Result<(), Error> {
+        let missing = self.members.get(missing).ok_or_else(no_locks)?;
+        let is_read = |member: &MemberLock| member.spec.kind == Kind::Read;
+        let excludes = |other: &&MemberLock| {
+            !(is_read(other) && is_read(missing)) && other.same_key_elsewhere(missing, wait)
+        };
+        let Some(other) = self.members.iter().find(excludes) else { return Ok(()) };
+        let (name, [one, another]) = (missing.shown(), [other, missing].map(MemberLock::host));
+        let reason = format!("{one} and {another} are one server, so {name:?} is given twice");
+        Err(Error::invalid_setting("multi_lock", reason))
     }
 
     /// How long to wait while some are held: at first, and at most.

@@ -140,9 +140,9 @@ impl<T> MultiLock<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidSetting`] for a list of locks that cannot be held together: permanent,
-    /// nothing was sent. Otherwise as [`Lock::lock`](crate::Lock::lock), of any of them; nothing is
-    /// held then.
+    /// [`Error::InvalidSetting`] for a list of locks that cannot be held together, such as a lock
+    /// by two addresses of its server: permanent, nothing is held. Otherwise as
+    /// [`Lock::lock`](crate::Lock::lock), of any of them; nothing is held then.
     pub fn lock(&self) -> Result<MultiGuard<T>, Error> {
         match self.try_lock_with(Wait::forever())? {
             Some(guard) => Ok(guard),

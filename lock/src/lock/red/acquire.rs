@@ -84,7 +84,8 @@ impl RedAcquire<'_> {
             return Err(self.quorum.cancelled_error());
         }
         let parker = Parker::new();
-        let attempt = QuorumAttempt::new(self.quorum.name(), members.len(), *size, &parker);
+        let (name, votes) = (self.quorum.name(), &pools.votes);
+        let attempt = QuorumAttempt::new(name, members.len(), *size, votes, &parker);
         let attempt = Arc::new(attempt);
         let start = self.now();
         // 1. Ask all servers at the same time. The owner is this thread, not those that send.
@@ -156,8 +157,10 @@ impl RedAcquire<'_> {
         if errors.len() + size <= members.len() {
             return Ok(None);
         }
-        // With one transient error the next attempt may find a majority without the others.
-        let error = errors.iter().find(|error| error.is_retryable()).or(errors.first());
+        // Without the permanent errors alone, the next attempt may find a majority.
+        let permanent = errors.iter().filter(|error| !error.is_retryable());
+        let is_permanent = permanent.count() + size > members.len();
+        let error = errors.iter().find(|error| error.is_retryable() != is_permanent);
         Ok(error.cloned())
     }
 

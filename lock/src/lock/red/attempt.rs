@@ -1,6 +1,7 @@
 //! One attempt to acquire a red lock: what each server answered, and whether that decides it. After
 //! a grant it lives on with the guard, for members that join later.
 
+use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,12 +12,18 @@ use crate::lock::raw_guard::RawGuard;
 use crate::lock::red::pending::PendingReplies;
 use crate::model::sync::{Mutex, Parker};
 
+/// Which member has the vote of the server with that run id: the first that met it. One server has
+/// one vote, under whatever names (DESIGN: red lock).
+pub(crate) type ServerVotes = Mutex<BTreeMap<Arc<str>, usize>>;
+
 /// Shared by the thread that acquires, or holds, and the worker threads that send.
 #[derive(Debug)]
 pub(crate) struct QuorumAttempt {
     quorum_size: usize,
     /// What was granted.
     pub(crate) held: Arc<HeldLocks>,
+    /// Of all attempts, so that nested holds are of the same members.
+    votes: Arc<ServerVotes>,
     state: Mutex<State>,
 }
 
@@ -31,11 +38,25 @@ struct State {
 
 impl QuorumAttempt {
     /// An attempt at the lock `name` on that many servers, all of which will be asked.
-    pub(crate) fn new(name: String, servers: usize, quorum_size: usize, parker: &Parker) -> Self {
+    pub(crate) fn new(
+        name: String,
+        servers: usize,
+        quorum_size: usize,
+        votes: &Arc<ServerVotes>,
+        parker: &Parker,
+    ) -> Self {
         let pending = PendingReplies::new(0..servers);
         let state = State { parker: Some(parker.clone()), pending, errors: Vec::new() };
         let held = HeldLocks::new(name, quorum_size);
-        Self { quorum_size, held, state: Mutex::new(state) }
+        Self { quorum_size, held, votes: Arc::clone(votes), state: Mutex::new(state) }
+    }
+
+    /// The member that has the vote of this member's server, which may be this one.
+    pub(crate) fn voter(&self, position: usize, run_id: Arc<str>) -> usize {
+        let mut votes = self.votes.lock();
+        // Those of servers that it led to before.
+        votes.retain(|other, voter| *voter != position || *other == run_id);
+        *votes.entry(run_id).or_insert(position)
     }
 
     /// A request is sent now. Until then it was queued.

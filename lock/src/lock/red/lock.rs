@@ -48,7 +48,10 @@ use crate::model::wait::Wait;
 /// run.
 ///
 /// **Servers.** What counts as one server is its host and port, whatever the database. One server
-/// under two names is not recognized, and would have two votes.
+/// under two names is recognized by its run id, which `INFO` tells, when it is asked: it has one
+/// vote, that of the name that was asked first. With too few servers for a majority an acquire is
+/// an [`Error::InvalidSetting`], else a [`Warning::SharedServer`](crate::Warning::SharedServer) is
+/// reported. Where `INFO` is refused such a server has two votes.
 ///
 /// On each server it is an ordinary lock. It excludes Redisson's `RedissonRedLock`. The idea is
 /// from Redis's documentation (Distributed Locks with Redis). It does not fence: see [what the
@@ -191,8 +194,9 @@ impl<T> RedLock<T> {
     ///
     /// # Errors
     ///
-    /// * [`Error::InvalidSetting`] - there are fewer than three locks, two are on one server, or
-    ///   the server timeout does not fit the lease. Permanent, nothing was sent.
+    /// * [`Error::InvalidSetting`] - there are fewer than three locks, two have one address, too
+    ///   few servers are distinct for a majority, or the server timeout does not fit the lease.
+    ///   Permanent, nothing is held.
     /// * What [`Lock::lock`](crate::Lock::lock) may return, if so many servers have failed that
     ///   there cannot be a majority: at once if it is permanent, otherwise when that has lasted for
     ///   twice the command timeout. Nothing is held; what may have been granted is released in the

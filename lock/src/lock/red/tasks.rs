@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::error::{Error, Reason};
+use crate::events::report::Warning;
 use crate::lock::acquire::{acquire, acquire_missing};
 use crate::lock::any_lock::MemberLock;
 use crate::lock::raw_guard::RawGuard;
@@ -106,19 +107,32 @@ impl AcquireTask {
         self.attempt.sent(self.position, now);
         // By now the attempt may be over, or the answer to an earlier request may have come.
         let member = self.member().filter(|_| self.attempt.held.wants(self.position));
-        let taken = member.map_or(Ok(None), |member| match self.held_since {
-            None => member
-                .spec
-                .core()
-                .and_then(|core| acquire(&core, &member.spec, &self.holder, WaitSpec::ONE_TRY)),
+        let taken = member.map_or(Ok(None), |member| self.take(member, now));
+        let answered = !taken.as_ref().is_err_and(Error::is_server_unavailable);
+        self.report(taken);
+        answered
+    }
+
+    /// Asks the server for the lock, unless another member has the vote of that server.
+    fn take(&self, member: &MemberLock, now: Instant) -> Result<Option<RawGuard>, Error> {
+        let (core, name) = (member.spec.core()?, member.spec.name()?);
+        if let Some(run_id) = core.run_id(&name, WaitSpec::ONE_TRY)? {
+            let voter = self.members.get(self.attempt.voter(self.position, run_id));
+            if let Some(voter) = voter.filter(|voter| !std::ptr::eq(*voter, member)) {
+                let servers = [voter.host().to_owned(), member.host().to_owned()];
+                let warning = Warning::SharedServer { servers };
+                let reason = warning.to_string();
+                core.events.warn_once(warning);
+                return Err(Error::invalid_setting("red_lock", reason));
+            }
+        }
+        match self.held_since {
+            None => acquire(&core, &member.spec, &self.holder, WaitSpec::ONE_TRY),
             Some(since) => {
                 let held_for = now.saturating_duration_since(since);
                 acquire_missing(&member.spec, &self.holder, held_for)
             }
-        });
-        let answered = !taken.as_ref().is_err_and(Error::is_server_unavailable);
-        self.report(taken);
-        answered
+        }
     }
 
     fn refuse(mut self, refusal: Refusal) {
@@ -195,7 +209,8 @@ mod tests {
         let mut member = client.lock("a").as_member();
         member.spec.retries = RetryLimit::One;
         let members: Arc<[MemberLock]> = Arc::new([member]);
-        let attempt = Arc::new(QuorumAttempt::new("a".to_owned(), 1, 1, &Parker::new()));
+        let attempt =
+            Arc::new(QuorumAttempt::new("a".to_owned(), 1, 1, &Arc::default(), &Parker::new()));
         let (caller, now) = (LocalHolder::current_thread(), SystemClock.now());
         let task = |held_since| AcquireTask::new(&attempt, &members, &caller, 0, held_since);
         assert!(task(None).run(now));

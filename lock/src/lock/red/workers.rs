@@ -15,6 +15,7 @@ use hashed_wheel::{BuildError, Clock, Period};
 
 use crate::error::{Error, Reason};
 use crate::lock::held_locks::RawGuards;
+use crate::lock::red::attempt::ServerVotes;
 use crate::lock::red::queue::{Task, TaskQueue};
 use crate::lock::red::release::QuorumRelease;
 use crate::lock::red::tasks::{AcquireTask, Refusal, ReleaseTask, ServerTask};
@@ -32,6 +33,7 @@ pub(crate) struct WorkerPools {
     home: HomeProcess,
     clock: Arc<dyn Clock>,
     servers: Vec<Arc<ServerWorkers>>,
+    pub(crate) votes: Arc<ServerVotes>,
     /// Asks for missing members, on a thread of its own. Made when it is first needed.
     upkeep: Mutex<Option<Arc<HashedWheelTimer>>>,
     /// The pools of a child of this process, which has none of the threads.
@@ -65,7 +67,7 @@ impl WorkerPools {
     pub(crate) fn new(servers: usize, clock: Arc<dyn Clock>) -> Self {
         let servers = (0..servers).map(|_| Arc::new(ServerWorkers::new(&clock))).collect();
         let (upkeep, child) = (Mutex::new(None), PerProcess::new());
-        Self { home: HomeProcess::new(), clock, servers, upkeep, child }
+        Self { home: HomeProcess::new(), clock, servers, votes: Arc::default(), upkeep, child }
     }
 
     /// Whether its threads are in the current process.

@@ -279,8 +279,8 @@ struct QueuedWaiter {
     asks_at: ServerTime,
 }
 
-/// The instant at which the last live waiter has taken and released the lock, in milliseconds after
-/// the dead ones asked last. The dead are told as the age of their last attempt, the live as `None`.
+/// When the last live waiter has taken and released the lock, in milliseconds from the death of the
+/// others. A dead waiter is the age of its last attempt, a live one is `None`.
 fn last_grant(queue: &[Option<i64>], lease: i64) -> i64 {
     let (mut keyspace, client, name) = (Keyspace::default(), ClientId::random(), parsed(0));
     let start = 1_000_000;

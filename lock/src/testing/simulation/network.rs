@@ -238,7 +238,7 @@ impl Net {
         let latency = [40, 400, 4000][below(3)];
         let state = State {
             port,
-            server: Server::new(now),
+            server: Server::new(port, now),
             node: None,
             other: None,
             links: BTreeMap::new(),

@@ -38,6 +38,8 @@ pub(crate) struct Server {
     clock_offset: i64,
     began: Instant,
     run: u32,
+    /// Tells it from the servers beside it.
+    port: u16,
     /// The keyspace as it was before the last writes, with the instants of these.
     earlier: Vec<(Instant, Keyspace)>,
 }
@@ -48,8 +50,9 @@ const EPOCH: i64 = 1_000_000_000_000;
 const REMEMBERED: Duration = Duration::from_secs(2);
 
 impl Server {
-    pub(crate) fn new(now: Instant) -> Self {
+    pub(crate) fn new(port: u16, now: Instant) -> Self {
         Self {
+            port,
             keyspace: Keyspace::default(),
             verbs: verbs(),
             loaded: BTreeSet::new(),
@@ -171,7 +174,10 @@ impl Server {
                 let parts = [(time.0 / 1000).to_string(), micros.to_string()];
                 Value::Array(parts.map(Value::Text).to_vec())
             }
-            ["INFO"] => Value::Text(format!("role:master\r\nrun_id:run-{}\r\n", self.run)),
+            ["INFO"] => {
+                let run_id = format!("run-{}-{}", self.port, self.run);
+                Value::Text(format!("role:master\r\nrun_id:{run_id}\r\n"))
+            }
             ["PING"] => Value::Text("PONG".to_owned()),
             [verb @ ("EVAL" | "EVALSHA"), script, ref rest @ ..] => {
                 let is_text = verb == "EVAL";

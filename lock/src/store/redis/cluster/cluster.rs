@@ -103,6 +103,21 @@ impl Cluster {
             })
     }
 
+    /// The run id of the node that has `key`; `None` if there is none, or it does not tell it.
+    pub(crate) fn run_id(
+        &self,
+        key: &str,
+        timeout: Duration,
+        call_generation: CallGeneration,
+    ) -> Result<Option<Arc<str>>, Failure> {
+        let mut deadline = Deadline::after(timeout);
+        self.refresher.ensure_topology(&mut deadline)?;
+        let Some(node) = self.topology().node(self.server_of(key)) else { return Ok(None) };
+        let left = deadline.refresh().left().unwrap_or_default();
+        node.run_id(left, call_generation)
+            .inspect_err(|failure| self.refresher.report_failure(failure))
+    }
+
     pub(crate) fn info_of_new_server(&self, id: ServerId, timeout: Duration) -> Option<Info> {
         let node = self.topology().node(id)?;
         let (info, was_restarted) = node.pipeline().info_of_new_server(timeout)?;

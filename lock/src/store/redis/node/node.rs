@@ -152,15 +152,44 @@ impl Node {
 
     /// `INFO`, if the server answers within `timeout`.
     pub(crate) fn info(&self, timeout: Duration) -> Option<Info> {
-        let mut deadline = Deadline::after(timeout);
-        let connection = self.callers.get(&mut deadline, CallGeneration::NEVER_ABORTED).ok()?;
-        let reply = connection.call(info::command(), 1, &mut deadline);
+        self.ask_info(&mut Deadline::after(timeout), CallGeneration::NEVER_ABORTED).ok()
+    }
+
+    /// The server's run id; `None` if it does not tell it. It is asked for after each new
+    /// connection.
+    pub(crate) fn run_id(
+        &self,
+        timeout: Duration,
+        call_generation: CallGeneration,
+    ) -> Result<Option<Arc<str>>, Failure> {
+        if let Some(run_id) = self.server.identity() {
+            return Ok(run_id);
+        }
+        let info = self.ask_info(&mut Deadline::after(timeout), call_generation)?;
+        Ok(info.run_id.as_deref().map(Arc::from))
+    }
+
+    fn ask_info(
+        &self,
+        deadline: &mut Deadline,
+        call_generation: CallGeneration,
+    ) -> Result<Info, Failure> {
+        let connection = self.callers.get(deadline, call_generation)?;
+        let connections = self.connections_made();
+        let reply = connection.call(info::command(), 1, deadline);
         if connection.is_retired() {
             self.callers.prune();
         }
-        let info = Info::of(&reply.ok()?);
+        let info = match reply {
+            Ok(reply) => Info::of(&reply),
+            // Without an answer, nothing has happened.
+            Err(Broken::NotSent(error) | Broken::Unanswered(error)) => {
+                return Err(self.server.not_sent(error));
+            }
+        };
         self.server.learn_run_id(&info, connection.generation);
-        Some(info)
+        self.server.learn_identity(&info, connections);
+        Ok(info)
     }
 
     /// The server's address, if it is fixed.

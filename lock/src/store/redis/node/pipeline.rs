@@ -101,11 +101,13 @@ impl Pipeline {
         let mut kept = self.connection.lock();
         let mut connection = kept.take()?;
         self.is_new.store(false, Ordering::Relaxed);
+        let connections = self.server.connections.load(Ordering::Relaxed);
         match connection.call(&info::command(), &mut Deadline::after(timeout)) {
             Ok(reply) => {
                 let info = Info::of(&reply);
                 self.info_timeouts.store(0, Ordering::Relaxed);
                 let was_restarted = self.server.learn_run_id(&info, connection.generation);
+                self.server.learn_identity(&info, connections);
                 *kept = Some(connection);
                 Some((info, was_restarted))
             }

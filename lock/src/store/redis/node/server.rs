@@ -50,6 +50,8 @@ pub(crate) struct Server {
     moves: AtomicU64,
     /// The run id that was seen last. Unknown at first, and after a failover.
     run_id: Mutex<Option<String>>,
+    /// What `INFO` said of it, and the number of connections that had been made before.
+    identity: Mutex<Option<(u64, Option<Arc<str>>)>>,
     /// Unparked when `moves` grows.
     move_listeners: Mutex<Vec<Parker>>,
 }
@@ -73,6 +75,7 @@ impl Server {
             connections: AtomicU64::new(0),
             moves: AtomicU64::new(0),
             run_id: Mutex::default(),
+            identity: Mutex::default(),
             move_listeners: Mutex::default(),
         }
     }
@@ -214,6 +217,19 @@ impl Server {
         let is_another = known.as_ref().is_some_and(|known| known != run_id);
         *known = Some(run_id.clone());
         is_another
+    }
+
+    /// `INFO` has answered on a connection that was there when so many had been made.
+    pub(crate) fn learn_identity(&self, info: &Info, connections: u64) {
+        *self.identity.lock() = Some((connections, info.run_id.as_deref().map(Arc::from)));
+    }
+
+    /// The run id, if `INFO` was asked for it since the last connection was made: a later one may
+    /// lead to another server. `Some(None)` if the server does not tell it.
+    pub(crate) fn identity(&self) -> Option<Option<Arc<str>>> {
+        let connections = self.connections.load(Ordering::Relaxed);
+        let (learned_at, run_id) = self.identity.lock().clone()?;
+        (learned_at == connections).then_some(run_id)
     }
 
     /// Counts a failover or a restart.
