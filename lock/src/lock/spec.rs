@@ -10,6 +10,7 @@ use crate::model::kind::Kind;
 use crate::model::lease::Lease;
 use crate::model::name::{LockName, Prefix};
 use crate::model::owner::LocalHolder;
+use crate::model::wait::WaitSpec;
 use crate::ops::Operation;
 use crate::runtime::client_core::ClientCore;
 use crate::store::retry::RetryLimit;
@@ -151,5 +152,15 @@ impl LockSpec {
     pub(crate) fn call<O: Operation>(&self, operation: &O) -> Result<O::Reply, Error> {
         let name = self.name()?;
         self.core()?.ask(operation, &name)
+    }
+
+    /// Sends `operation` until it is answered, within the wait.
+    pub(crate) fn call_within<O: Operation>(
+        &self,
+        operation: &O,
+        wait: WaitSpec<'_>,
+    ) -> Result<O::Reply, Error> {
+        let name = self.name()?;
+        self.core()?.ask_within(operation, &name, wait)
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::model::name::LockName;
 use crate::model::owner::OwnerText;
-use crate::model::wait::Wait;
+use crate::model::wait::{Wait, WaitSpec};
 use crate::model::wait_mode::{WaitMode, WakeHint};
 use crate::ops::WRITE;
 use crate::ops::client_record::{ReadRecord, Record, record_key};
@@ -261,7 +261,7 @@ pub(crate) fn next_change(
     let mut last = before.waiters.elsewhere;
     loop {
         match waiter.next_action() {
-            WaitAction::AskServer => match status_of(core, name) {
+            WaitAction::AskServer => match status_within(core, name, wait) {
                 Ok(status) => {
                     let elsewhere = status.waiters.elsewhere;
                     let is_new = elsewhere != before.waiters.elsewhere && elsewhere == last;
@@ -283,7 +283,16 @@ pub(crate) fn next_change(
 
 /// Asks the server about `name`. An error if its key has something else.
 pub(crate) fn status_of(core: &Arc<ClientCore>, name: &LockName) -> Result<LockStatus, Error> {
-    let inspected = core.ask(&Inspect::new(name), name)?;
+    status_within(core, name, WaitSpec::ONE_TRY)
+}
+
+/// As [`status_of`], within the wait.
+fn status_within(
+    core: &Arc<ClientCore>,
+    name: &LockName,
+    wait: WaitSpec<'_>,
+) -> Result<LockStatus, Error> {
+    let inspected = core.ask_within(&Inspect::new(name), name, wait)?;
     let remaining = inspected.lives.unwrap_or_default();
     let Some((kind, number)) = kind_of(&inspected) else {
         return Err(Error::WrongType { name: name.shown(), found: inspected.content.described() });
@@ -293,7 +302,7 @@ pub(crate) fn status_of(core: &Arc<ClientCore>, name: &LockName) -> Result<LockS
         Content::Simple(owner) => (vec![(owner, 1)], 1),
         _ => (Vec::new(), 0),
     };
-    let mut clients = Clients { core, name, known: BTreeMap::new() };
+    let mut clients = Clients { core, name, wait, known: BTreeMap::new() };
     let is_read_write = kind == Some(LockKind::ReadWrite);
     let mut holders = Vec::with_capacity(owners.len());
     for (field, count) in owners {
@@ -367,6 +376,7 @@ fn waiters(
 struct Clients<'a> {
     core: &'a ClientCore,
     name: &'a LockName,
+    wait: WaitSpec<'a>,
     known: BTreeMap<String, Option<Record>>,
 }
 
@@ -409,7 +419,8 @@ impl Clients<'_> {
         let record = if owner.client == self.core.id.to_string() {
             Some(self.own_record())
         } else if self.known.len() < MOST_RECORDS {
-            match self.core.ask(&ReadRecord(record_key(owner.client)), self.name) {
+            let read = ReadRecord(record_key(owner.client));
+            match self.core.ask_within(&read, self.name, self.wait) {
                 // Another program's key, or one that this user may not read: only the label is
                 // not known.
                 Err(Error::WrongType { .. }) => None,

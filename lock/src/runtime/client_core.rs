@@ -26,7 +26,7 @@ use crate::model::label::default_label;
 use crate::model::name::LockName;
 use crate::model::owner::ClientId;
 use crate::model::settings::Settings;
-use crate::model::sync::{Mutex, SystemClock, park};
+use crate::model::sync::{Mutex, SystemClock, is_cancelled, park};
 use crate::model::wait::WaitSpec;
 use crate::ops::{Operation, RequestSequences};
 use crate::runtime::hand_over::QueueWaker;
@@ -275,6 +275,50 @@ impl ClientCore {
         name: &LockName,
     ) -> Result<O::Reply, Error> {
         map_failure(self.call(operation), operation, name).map(|answer| answer.reply)
+    }
+
+    /// As [`ask`](Self::ask), within the wait. [`Error::Cancelled`] if that is cancelled.
+    pub(crate) fn ask_within<O: Operation>(
+        &self,
+        operation: &O,
+        name: &LockName,
+        wait: WaitSpec<'_>,
+    ) -> Result<O::Reply, Error> {
+        if is_cancelled(wait.cancel) {
+            return Err(Error::Cancelled { name: name.shown() });
+        }
+        let answer = self.call_in(operation, wait);
+        answer
+            .map(|answer| answer.reply)
+            .map_err(|error| self.error_in(error, operation.name(), name, wait))
+    }
+
+    /// As [`call`](Self::call), within the wait.
+    pub(crate) fn call_in<O: Operation>(
+        &self,
+        operation: &O,
+        wait: WaitSpec<'_>,
+    ) -> Result<Answer<O::Reply>, CallError> {
+        let now = self.now();
+        let policy = RetryPolicy {
+            is_wait: wait.waits,
+            ..self.policy_at(now, wait, RetryLimit::UntilAnswered)
+        };
+        self.call_with_policy_at(now, operation, &policy)
+    }
+
+    /// The error that the user of `name` gets if a call [within the wait](Self::call_in) fails.
+    pub(crate) fn error_in(
+        &self,
+        error: CallError,
+        operation: &'static str,
+        name: &LockName,
+        wait: WaitSpec<'_>,
+    ) -> Error {
+        if is_cancelled(wait.cancel) {
+            return Error::Cancelled { name: name.shown() };
+        }
+        self.or_shut_down(error.failure.into_error(operation, name))
     }
 
     /// As [`call`](Self::call), for `timeout` at most.

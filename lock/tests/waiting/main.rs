@@ -5,6 +5,7 @@
 mod common;
 
 mod hand_over;
+mod hung_server;
 mod subscription;
 mod unanswered;
 mod waiting_threads;

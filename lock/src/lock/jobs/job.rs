@@ -18,7 +18,6 @@ use crate::model::wait::Wait;
 use crate::ops::value::ServerTime;
 use crate::ops::{BeginRun, FinishRun, GiveBackAttempt, HasRun, JobKeys, Operation, RunBegun};
 use crate::runtime::client_core::ClientCore;
-use crate::store::retry::CallError;
 
 /// A job that runs once for each slot, on one process of all. Cheap to make, to clone and to
 /// share; it holds nothing by itself. From [`Client::job`](crate::Client::job).
@@ -111,7 +110,8 @@ impl Job {
     /// Runs `run` as [`run_once`](Self::run_once) does, but while the slot runs elsewhere it waits
     /// for the outcome as long as [`wait`](Wait) says: if that run succeeds, the outcome is
     /// [`RanAlready`](RunOutcome::RanAlready), and if it fails or its process dies, the slot is
-    /// taken over here.
+    /// taken over here. The limit and the cancel of the wait cover all that is asked before `run`
+    /// is called.
     ///
     /// # Errors
     ///
@@ -127,16 +127,17 @@ impl Job {
         // 1. What the record says. Most calls end here.
         let (keys, retention) = (self.keys(slot)?, self.retention.clone()?);
         let spec = self.spec(&keys);
+        let wait = wait.into().begin(&*spec.core()?.clock);
         let has_run = HasRun(Arc::clone(&keys.record));
-        if spec.call(&has_run)? {
+        if spec.call_within(&has_run, wait)? {
             return Ok(RunOutcome::RanAlready);
         }
         // 2. The lock of the slot, whose holder alone writes the record.
         let core = spec.core()?;
-        let wait = wait.into().begin(&*core.clock);
         let Some(raw) = acquire(&core, &spec, &LocalHolder::current_thread(), wait)? else {
-            // It may have been recorded meanwhile.
-            let has_run = spec.call(&has_run)?;
+            // It may have been recorded meanwhile. After a wait there is no time to ask: another
+            // process had the lock until its end.
+            let has_run = !wait.waits && spec.call(&has_run)?;
             return Ok(if has_run { RunOutcome::RanAlready } else { RunOutcome::RunningElsewhere });
         };
         // 3. The attempt. Whatever ends it releases the lock, a panic of the closure too.
@@ -146,15 +147,16 @@ impl Job {
             max_attempts: self.max_attempts,
             retention,
         };
-        let answer = match core.call(&begin) {
+        let answer = match core.call_in(&begin, wait) {
             Ok(answer) => answer,
-            Err(CallError { failure, late_copy_deadline }) => {
-                if failure.may_have_run() || late_copy_deadline.is_some() {
-                    give_back(&core, &begin, late_copy_deadline);
-                    // Behind that. If the lock was lost, that is reported.
-                    drop(raw.defer_release());
+            Err(error) => {
+                if error.failure.may_have_run() || error.late_copy_deadline.is_some() {
+                    give_back(&core, &begin, error.late_copy_deadline);
                 }
-                return Err(failure.into_error(begin.name(), &begin.keys.lock));
+                // Behind that. A server that did not answer just now is not waited for again. If
+                // the lock was lost, that is reported.
+                drop(raw.defer_release());
+                return Err(core.error_in(error, begin.name(), &begin.keys.lock, wait));
             }
         };
         let guard = LockGuard::from_raw(raw);

@@ -78,12 +78,12 @@ impl MultiAcquire<'_> {
             };
             // 3. Release all.
             drop(partial);
-            self.check_servers(missing.position, wait)?;
             was_busy |= missing.error.is_none();
             if wait.deadline.is_some_and(|deadline| deadline <= self.clock.now()) {
                 // If another owner ever had one of them, the time went there: no error.
                 return missing.error.filter(|_| !was_busy).map_or(Ok(None), Err);
             }
+            self.check_servers(missing.position, wait)?;
             if missing.error.is_some() {
                 bound = (bound * 2).min(longest);
             }
