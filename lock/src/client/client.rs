@@ -355,10 +355,16 @@ impl Client {
     /// All that is known of the lock `name`, of whatever kind it is: who holds it, and who waits.
     /// One round trip, and one for each client among the holders and in the queue.
     ///
+    /// A lock is a hash of owners with their counts, or a string that is an owner; an owner is a
+    /// UUID and a number. A hash whose fields have another form, with counts as values, is a lock
+    /// of an [unknown kind of client](crate::HolderKind::Unknown) if it has a time to live. A
+    /// number is a semaphore's, a latch's, or another program's. The values of other data are not
+    /// read, however large they are.
+    ///
     /// # Errors
     ///
     /// As [`Lock::lock`]. [`Error::WrongType`](crate::Error::WrongType): the key holds something
-    /// that is not a lock.
+    /// that is not a lock; the error says what.
     pub fn status(&self, name: &str) -> Result<LockStatus, Error> {
         status_of(&self.core.running()?, &self.prefix.name(name)?)
     }
@@ -402,10 +408,13 @@ impl Client {
     /// The pattern is that of Redis: `*` stands for any text, `?` for any sign, `[a-c]` for one of
     /// them, `\` before a sign for itself. The client's [prefix](Self::with_prefix) is in front of
     /// it. The server is never blocked: its keys are looked at a few hundred at a time (`SCAN`),
-    /// and each that may be a lock is one more round trip. So a server with many other keys takes
-    /// long. A lock that comes or goes meanwhile may be missing, and a lock may come twice. What is
-    /// not a lock is left out; but a number may be a semaphore's or any other, and is in the list.
-    /// In a cluster all masters are asked, one after the other.
+    /// fewer if they are long, and each that may be a lock is one more round trip. No large value
+    /// is read. So a server with many other keys takes long. A lock that comes or goes meanwhile
+    /// may be missing, and a lock may come twice. What is not a lock as of
+    /// [`status`](Self::status), or has no name of one, is left out; but a number may be a
+    /// semaphore's or any other, and is in the list. Keys that the server's user may not read are
+    /// left out and [counted](Locks::unreadable). In a cluster all masters are asked, one after the
+    /// other.
     ///
     /// An item is an error as of [`Lock::lock`]; after one the next item may be another lock.
     ///

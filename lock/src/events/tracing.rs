@@ -7,6 +7,8 @@ use std::time::Duration;
 use tracing::{Level, event};
 
 use crate::error::Error;
+#[cfg(feature = "tracing")]
+use crate::error::truncated;
 use crate::events::acquires::AcquireEnd;
 use crate::events::report::Report;
 #[cfg(feature = "tracing")]
@@ -28,7 +30,7 @@ pub(crate) fn emit(report: &Report) {
             name: "lock_lost",
             target: "wheellock",
             Level::WARN,
-            lock = lost.name(),
+            lock = truncated(lost.name()),
             owner = lost.owner(),
             reason = %lost.reason(),
             held_for = ?lost.held_for(),
@@ -38,7 +40,7 @@ pub(crate) fn emit(report: &Report) {
             name: "lock_held_long",
             target: "wheellock",
             Level::WARN,
-            lock = held.name(),
+            lock = truncated(held.name()),
             owner = held.owner(),
             held_for = ?held.held_for(),
             "a lock is held for long"
@@ -127,7 +129,7 @@ pub(crate) fn acquired(name: &LockName, kind: Kind, owner: &Owner, waited: Durat
             name: "lock_acquired",
             target: "wheellock",
             Level::DEBUG,
-            lock = name.as_str(),
+            lock = name.shown(),
             kind = kind.word(),
             owner = %owner,
             waited = ?waited,
@@ -185,7 +187,7 @@ pub(crate) fn released(
             name: "lock_released",
             target: "wheellock",
             Level::DEBUG,
-            lock = name.as_str(),
+            lock = name.shown(),
             kind = kind.word(),
             owner = %owner,
             held_for = ?held_for(),

@@ -323,9 +323,13 @@ impl<G: Guard> Lock<G> {
     /// The holder is told: at once if it is this client, else at its next renewal. Until then two
     /// owners may hold the lock. It is meant for an operator.
     ///
+    /// It ends what [`Client::status`](crate::Client::status) calls a lock of this kind, with the
+    /// holds of others too. Anything else that the key holds stays: other data, a simple lock, or a
+    /// read-write lock if this is none.
+    ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock).
+    /// As [`lock`](Self::lock). [`Error::WrongType`] says what the key holds.
     pub fn force_unlock(&self) -> Result<bool, Error> {
         let (name, kind) = (self.spec.name()?, self.spec.kind);
         let core = self.spec.core()?;

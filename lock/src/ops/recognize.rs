@@ -154,3 +154,87 @@ fn is_number(text: &str) -> bool {
 fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
+
+#[cfg(test)]
+mod tests {
+    use wheellock_fixture::Server;
+
+    use super::*;
+
+    const OWNER: &str = "7f9a3b7e-0F0E-4c3f-9a51-2f4a5d8f0c11:42";
+
+    #[test]
+    fn a_key_is_recognized_in_memory_as_on_a_server() {
+        let server = Server::start();
+        let mut keyspace = Keyspace::default();
+        let script = concat!(include_str!("scripts/recognize.lua"), "return recognize(KEYS[1])");
+        let compare = |keyspace: &mut Keyspace, what: &str, expected: &str| {
+            let on_server = server.command(&["EVAL", script, "1", "a"]).text();
+            let in_memory = recognize(keyspace, "a");
+            assert_eq!((on_server.as_str(), in_memory.word()), (expected, expected), "{what}");
+        };
+        compare(&mut keyspace, "nothing", "none");
+
+        let long = "x".repeat(LONGEST + 1);
+        for (text, expected) in [
+            (OWNER, "simple"),
+            (&format!("{OWNER}:kept"), "simple"),
+            (&format!("{OWNER}x"), "string"),
+            (&OWNER[1..], "string"),
+            ("localhost:8080", "string"),
+            ("42", "number"),
+            ("-42", "number"),
+            ("", "string"),
+            ("-", "string"),
+            ("12345678901234567890", "number"),
+            ("123456789012345678901", "string"),
+            (&long, "string"),
+        ] {
+            server.command(&["SET", "a", text]);
+            keyspace.text_set("a", text);
+            compare(&mut keyspace, text, expected);
+        }
+
+        let (writer, kept) = (format!("{OWNER}:write"), format!("{OWNER}:write:kept"));
+        let cases: [(&[(&str, &str)], &str, &str); 14] = [
+            (&[(OWNER, "1")], "lock", "lock"),
+            (&[(OWNER, "4294967296")], "lock", "lock"),
+            (&[(OWNER, "12345678901")], "hash", "hash"),
+            (&[(OWNER, "0")], "hash", "hash"),
+            (&[(OWNER, "01")], "hash", "hash"),
+            (&[(OWNER, "ann")], "hash", "hash"),
+            (&[("mode", "read"), (OWNER, "1"), ("another", "2")], "hash", "read"),
+            (&[("mode", "write"), (&writer, "1"), (OWNER, "1")], "write", "write"),
+            (&[("mode", "write"), (&kept, "1")], "write", "write"),
+            (&[("mode", "read")], "hash", "hash"),
+            (&[("mode", "dark"), (OWNER, "1")], "hash", "hash"),
+            (&[("sku:123", "2")], "hash", "lock"),
+            (&[("sku:123", "2"), ("sku:456", "two")], "hash", "hash"),
+            (&[(&long, "2")], "hash", "hash"),
+        ];
+        for (fields, lasting, leased) in cases {
+            server.command(&["DEL", "a"]);
+            keyspace.delete("a");
+            for (field, value) in fields {
+                server.command(&["HSET", "a", field, value]);
+                keyspace.hash_set("a", field, value).unwrap();
+            }
+            compare(&mut keyspace, &format!("{fields:?}"), lasting);
+            server.command(&["PEXPIRE", "a", "60000"]);
+            keyspace.expire("a", 60_000);
+            compare(&mut keyspace, &format!("{fields:?} with a time to live"), leased);
+        }
+
+        server.command(&["DEL", "a"]);
+        keyspace.delete("a");
+        for number in 0..=MOST {
+            let owner = format!("{OWNER}{number}");
+            server.command(&["HSET", "a", &owner, "1"]);
+            keyspace.hash_set("a", &owner, 1).unwrap();
+        }
+        compare(&mut keyspace, "more owners than one lock has", "hash");
+        server.command(&["HSET", "a", MODE, "read"]);
+        keyspace.hash_set("a", MODE, "read").unwrap();
+        compare(&mut keyspace, "many readers", "read");
+    }
+}

@@ -157,3 +157,21 @@ fn acquires_and_releases_are_debug_events_of_the_calling_thread() {
     assert!(bad.is_held());
     bad.unlock().unwrap();
 }
+
+#[test]
+fn events_cut_a_long_name_short() {
+    if ran_in_a_child(events_cut_a_long_name_short) {
+        return;
+    }
+    let (tell, told) = unbounded();
+    tracing::subscriber::set_global_default(Collector(tell, Level::DEBUG)).unwrap();
+    let name = "x".repeat(60_000);
+    let client = Client::in_memory();
+    let guard = client.lock(&name).lock().unwrap();
+    drop(guard);
+    let events: Vec<_> = told.try_iter().collect();
+    assert_eq!(events.len(), 3, "lock_acquire, lock_acquired, lock_released");
+    for (event, fields) in events {
+        assert!(fields["lock"].len() < 200, "{event}: {} bytes", fields["lock"].len());
+    }
+}

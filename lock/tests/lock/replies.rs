@@ -327,6 +327,8 @@ fn the_scripts_of_a_simple_lock() {
     );
     assert_eq!(server.command(&["EXISTS", "a"]), Reply::Integer(0));
     assert_eq!(server.command(&["GET", "kept"]).text(), B);
+    assert_wrong_type(&force("kept", LONG));
+    server.command(&["SET", "kept", "7f9a3b7e-0f0e-4c3f-9a51-2f4a5d8f0c11:1"]);
     assert_eq!((force("kept", LONG), force("kept", LONG)), (Reply::Integer(1), Reply::Integer(0)));
     assert_wrong_type(&force("hash", LONG));
     assert_wrong_type(&acquire("hash", A, LEASE, LONG));

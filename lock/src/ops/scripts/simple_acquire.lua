@@ -15,7 +15,9 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now > tonumber(ARGV[1]) then
   return {'LATE', now}
 end
-local found = redis.call('get', KEYS[1])
+-- A long text is no owner, and is not read.
+local is_long = redis.call('strlen', KEYS[1]) > 128
+local found = is_long and 'long' or redis.call('get', KEYS[1])
 if found and found ~= ARGV[2] then
   return redis.call('pttl', KEYS[1])
 end

@@ -13,7 +13,7 @@
 -- server that is out of memory, and after a script's first write SET is too.
 local answer = 0
 local kept = ARGV[1] .. ARGV[2]
-local found = redis.pcall('get', KEYS[1])
+local found = redis.pcall('getrange', KEYS[1], 0, 128)
 if found == ARGV[1] then
   redis.call('pexpire', KEYS[1], ARGV[3])
   redis.call('set', KEYS[1], kept, 'px', ARGV[3])

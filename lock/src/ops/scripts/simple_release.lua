@@ -9,7 +9,7 @@
 -- Atomic: Redis runs one script at a time. It needs no not-after: an owner is never used again. DEL
 -- is allowed on a server that is out of memory.
 local answer = 0
-if redis.pcall('get', KEYS[1]) == ARGV[1] then
+if redis.pcall('getrange', KEYS[1], 0, 128) == ARGV[1] then
   redis.call('del', KEYS[1])
   answer = 1
 elseif redis.call('exists', KEYS[1]) == 1 then

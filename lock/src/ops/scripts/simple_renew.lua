@@ -17,7 +17,7 @@ if now > tonumber(ARGV[1]) then
 end
 local answers = {now}
 for i, key in ipairs(KEYS) do
-  if redis.pcall('get', key) == ARGV[2 * i] then
+  if redis.pcall('getrange', key, 0, 128) == ARGV[2 * i] then
     redis.call('pexpire', key, math.max(redis.call('pttl', key), tonumber(ARGV[2 * i + 1])))
     answers[i + 1] = 1
   elseif redis.call('exists', key) == 0 then
