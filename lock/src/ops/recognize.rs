@@ -136,9 +136,8 @@ pub(crate) fn is_owner(text: &str) -> bool {
     let text = text.strip_suffix(KEPT).unwrap_or(text);
     let text = text.strip_suffix(WRITE).unwrap_or(text);
     let Some((client, number)) = text.split_once(':') else { return false };
-    let is_right = |(place, byte): (usize, u8)| match HYPHENS.contains(&place) {
-        true => byte == b'-',
-        false => byte.is_ascii_hexdigit(),
+    let is_right = |(place, byte): (usize, u8)| {
+        if HYPHENS.contains(&place) { byte == b'-' } else { byte.is_ascii_hexdigit() }
     };
     client.len() == 36 && client.bytes().enumerate().all(is_right) && is_digits(number)
 }
@@ -160,6 +159,9 @@ mod tests {
     use wheellock_fixture::Server;
 
     use super::*;
+
+    /// Fields of a hash with their values.
+    type Fields<'a> = &'a [(&'a str, &'a str)];
 
     const OWNER: &str = "7f9a3b7e-0F0E-4c3f-9a51-2f4a5d8f0c11:42";
 
@@ -196,7 +198,7 @@ mod tests {
         }
 
         let (writer, kept) = (format!("{OWNER}:write"), format!("{OWNER}:write:kept"));
-        let cases: [(&[(&str, &str)], &str, &str); 14] = [
+        let cases: [(Fields<'_>, &str, &str); 14] = [
             (&[(OWNER, "1")], "lock", "lock"),
             (&[(OWNER, "4294967296")], "lock", "lock"),
             (&[(OWNER, "12345678901")], "hash", "hash"),
