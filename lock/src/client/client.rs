@@ -143,7 +143,10 @@ impl Client {
     /// Redisson's `RFencedLock`.
     ///
     /// The counter is a separate key, `redisson_lock_token:{name}`, without expiry: it must outlive
-    /// every hold. A thread that holds the [`lock`](Self::lock) of the same name nests, and gets a
+    /// every hold. In Redisson's layout the names `x` and `{x}` have one counter: their tokens grow
+    /// together, and [`last_token`](FencedLock::last_token) may be the other's. A client that uses
+    /// one of the two refuses the other as an [`Error::InvalidName`](crate::Error::InvalidName).
+    /// A thread that holds the [`lock`](Self::lock) of the same name nests, and gets a
     /// token then.
     #[must_use]
     pub fn fenced_lock(&self, name: &str) -> FencedLock {
@@ -258,10 +261,10 @@ impl Client {
     }
 
     /// The semaphore `name`, whose permits have ids and leases. Names are as for
-    /// [`lock`](Self::lock).
+    /// [`lock`](Self::lock), but `x` and `{x}` [must not both be used](ExpirableSemaphore).
     #[must_use]
     pub fn expirable_semaphore(&self, name: &str) -> ExpirableSemaphore {
-        ExpirableSemaphore::new(self.named(name))
+        ExpirableSemaphore::new(self.named(name).sharing(LockName::permit_leases))
     }
 
     /// The latch `name`. Names are as for [`lock`](Self::lock).
@@ -272,6 +275,10 @@ impl Client {
 
     /// The fair lock `name`: waiters get it in the order in which the server received their
     /// requests, in whatever process they are, Redisson's `RFairLock` included.
+    ///
+    /// In Redisson's layout the names `x` and `{x}` have one queue: their waiters wait for each
+    /// other. Use one of the two; a client that uses one refuses the other as an
+    /// [`Error::InvalidName`](crate::Error::InvalidName).
     ///
     /// It is the same lock as [`lock`](Self::lock) of that name, and a thread that holds one may
     /// nest the other. But an acquire with `lock` ignores the queue, so use a name in one way only.

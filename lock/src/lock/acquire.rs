@@ -142,7 +142,8 @@ fn acquire_since(
     let channel = acquire.id.wait_channel();
     let sibling = siblings.as_ref().map(SiblingAcquire::parker);
     let recipient = recipient(spec, lease, holder, core, &name);
-    let mut waiter = core.waits.join(&core.store, &channel, acquire.mode, wait, sibling, recipient);
+    let mut waiter =
+        core.waits.join(&core.store, (&name, &channel), acquire.mode, wait, sibling, recipient);
     loop {
         match waiter.next_action() {
             WaitAction::HandedOver(hold) => return acquire.take_over(hold).map(Some),

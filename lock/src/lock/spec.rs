@@ -58,8 +58,8 @@ impl LockSpec {
     pub(crate) fn new(core: Arc<ClientCore>, kind: Kind, prefix: Prefix, name: &str) -> Self {
         let lease = LeasePolicy { lease: core.settings.watchdog_lease, watched: true };
         Self {
+            name: checked_name(&core, kind, &prefix, name),
             core,
-            name: prefix.name(name),
             prefix,
             kind,
             lease: Ok(lease),
@@ -94,7 +94,7 @@ impl LockSpec {
     }
 
     pub(crate) fn set_name(&mut self, name: &str) {
-        self.name = self.prefix.name(name);
+        self.name = checked_name(&self.core, self.kind, &self.prefix, name);
     }
 
     pub(crate) fn name(&self) -> Result<LockName, Error> {
@@ -162,5 +162,20 @@ impl LockSpec {
     ) -> Result<O::Reply, Error> {
         let name = self.name()?;
         self.core()?.ask_within(operation, &name, wait)
+    }
+}
+
+/// The name, unless it shares keys with another that the client uses.
+fn checked_name(
+    core: &ClientCore,
+    kind: Kind,
+    prefix: &Prefix,
+    name: &str,
+) -> Result<LockName, Error> {
+    let name = prefix.name(name)?;
+    match kind {
+        Kind::Fair => core.shared_keys.claim(name, LockName::queue),
+        Kind::Fenced => core.shared_keys.claim(name, LockName::token),
+        _ => Ok(name),
     }
 }

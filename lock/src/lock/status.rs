@@ -255,7 +255,8 @@ pub(crate) fn next_change(
     wait: Wait<'_>,
 ) -> Result<Option<LockStatus>, Error> {
     let (channel, wait) = (before.channel(name), wait.begin(&*core.clock));
-    let mut waiter = core.waits.join(&core.store, &channel, WaitMode::Watching, wait, None, None);
+    let mut waiter =
+        core.waits.join(&core.store, (name, &channel), WaitMode::Watching, wait, None, None);
     // While this client's own subscription begins or ends, it may count among those elsewhere. So
     // a new number has to be seen twice.
     let mut last = before.waiters.elsewhere;
@@ -354,11 +355,11 @@ fn waiters(
 ) -> Waiters {
     let own = core.id.to_string();
     let queued_here = queue.iter().filter(|waiter| waiter.owner.starts_with(&own)).count();
-    let mut here = core.waits.waiting_on(&name.prefixed("polled")).threads;
+    let mut here = core.waits.waiting_on(name, &name.polled()).threads;
     let mut elsewhere: Option<usize> = Some(0);
     let channels = [name.channel(), name.read_write_channel(), name.semaphore_channel()];
     for (channel, subscribers) in channels.iter().zip(subscribers) {
-        let waiting = core.waits.waiting_on(channel);
+        let waiting = core.waits.waiting_on(name, channel);
         here += waiting.threads;
         let others = subscribers.map(|all| all.saturating_sub(u64::from(waiting.is_subscribed)));
         let others = others.map(|others| usize::try_from(others).unwrap_or(usize::MAX));

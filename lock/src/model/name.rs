@@ -1,7 +1,9 @@
 //! A lock's name, its client's prefix, and the key and channel names that follow from it.
 
 use std::fmt::{self, Write};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{Error, truncated};
 
@@ -46,6 +48,33 @@ impl LockName {
     /// The name for messages. A long one is truncated.
     pub(crate) fn shown(&self) -> String {
         truncated(&self.0)
+    }
+
+    /// Whether the name has a `{`, which Redisson takes for braces around a hash tag. Of two names
+    /// with one channel or key, `x` and `{x}`, this is one.
+    pub(crate) fn has_braces(&self) -> bool {
+        self.0.contains('{')
+    }
+
+    /// The other name with the same derived keys in Redisson's layout, if there is one.
+    fn twin(&self) -> Option<String> {
+        if !self.has_braces() {
+            return Some(format!("{{{}}}", self.0));
+        }
+        let inner = self.0.strip_prefix('{').and_then(|name| name.strip_suffix('}'));
+        inner.filter(|inner| !inner.contains('{')).map(str::to_owned)
+    }
+
+    /// The name, unless it is the one with braces of two that share keys. So nobody uses both.
+    pub(crate) fn without_outer_braces(self) -> Result<Self, Error> {
+        let is_refused = self.has_braces() && self.twin().is_some();
+        if is_refused { Err(self.shares_keys()) } else { Ok(self) }
+    }
+
+    fn shares_keys(&self) -> Error {
+        let twin = truncated(&self.twin().unwrap_or_default());
+        let reason = format!("it would share keys with {twin:?}: use one of the two names");
+        Error::InvalidName { name: self.shown(), reason }
     }
 
     /// The channel of the lock's releases, as Redisson names it. Like all names here it is made on
@@ -103,12 +132,33 @@ impl LockName {
     /// The key under which the server remembers its reply to the last call of the request sequence
     /// `id`, or the release of the permit `id`, so that a copy counts once.
     pub(crate) fn request(&self, id: impl fmt::Display) -> Arc<str> {
-        Arc::from(self.with_prefix("wheellock_request", format_args!(":{id}")))
+        Arc::from(self.own("wheellock_request", format_args!(":{id}")))
     }
 
     /// A key of one slot of the job of this name: its lock, or its record.
     pub(crate) fn job(&self, key: &str, slot: &str) -> String {
-        self.with_prefix(&format!("wheellock_job_{key}"), format_args!(":{slot}"))
+        self.own(&format!("wheellock_job_{key}"), format_args!(":{slot}"))
+    }
+
+    /// The key of the last token of the job of this name.
+    pub(crate) fn job_tokens(&self) -> Arc<str> {
+        Arc::from(self.own("wheellock_job_token", format_args!("")))
+    }
+
+    /// Where this client's threads wait for a lock without messages. It is no channel.
+    pub(crate) fn polled(&self) -> Arc<str> {
+        Arc::from(self.own("polled", format_args!("")))
+    }
+
+    /// A key that Redisson does not have, in this name's slot. No two names have one, whatever
+    /// follows: a name without braces ends at its `}`, and another has its length before it.
+    fn own(&self, prefix: &str, more: fmt::Arguments<'_>) -> String {
+        let name = &*self.0;
+        if name.contains(['{', '}']) {
+            format!("{prefix}:{}:{name}{more}", name.len())
+        } else {
+            format!("{prefix}:{{{name}}}{more}")
+        }
     }
 
     /// A name in this name's slot, with a prefix. Redisson's `prefixName`: a name without braces is
@@ -138,15 +188,64 @@ impl LockName {
 
     /// What stands between a prefix and this name, and after the name.
     fn braces(&self) -> (&'static str, &'static str) {
-        if self.0.contains('{') { (":", "") } else { (":{", "}") }
+        if self.has_braces() { (":", "") } else { (":{", "}") }
     }
 
     /// A name in this name's slot, with a suffix: Redisson's `suffixName`.
     pub(crate) fn suffixed(&self, suffix: &str) -> Arc<str> {
         let name = &*self.0;
         let parts =
-            if name.contains('{') { ["", name, ":", suffix] } else { ["{", name, "}:", suffix] };
+            if self.has_braces() { ["", name, ":", suffix] } else { ["{", name, "}:", suffix] };
         Arc::from(parts.concat())
+    }
+}
+
+/// The names that a client has used last, so that it refuses the second of two that share a key
+/// beside the lock's: in Redisson's layout `x` and `{x}` have one queue, one counter of tokens, and
+/// one set of leases.
+///
+/// It has no lock, so that what a child of a fork copies is never half changed.
+pub(crate) struct SharedKeys {
+    /// Of a derived key its hash, with the lowest bit for [`LockName::has_braces`]. Each key has one
+    /// place, and displaces the key that was there: it is forgotten.
+    last: [AtomicU64; PLACES],
+    hasher: RandomState,
+}
+
+const PLACES: usize = 512;
+
+impl Default for SharedKeys {
+    fn default() -> Self {
+        Self { last: [const { AtomicU64::new(0) }; PLACES], hasher: RandomState::new() }
+    }
+}
+
+impl SharedKeys {
+    /// The name, unless the client has used another from which the same key is derived.
+    pub(crate) fn claim(
+        &self,
+        name: LockName,
+        derive: fn(&LockName) -> Arc<str>,
+    ) -> Result<LockName, Error> {
+        let hash = self.hasher.hash_one(derive(&name));
+        let entry = (hash & !1) | u64::from(name.has_braces());
+        // The upper half selects the place: all other bits tell two keys of one place apart.
+        let place = usize::try_from(hash >> 32).ok().and_then(|hash| self.last.get(hash % PLACES));
+        // Relaxed: two threads that use both names for the first time at once may not be noticed.
+        if let Some(place) = place
+            && place.load(Ordering::Relaxed) != entry
+            && place.swap(entry, Ordering::Relaxed) == entry ^ 1
+        {
+            place.store(entry ^ 1, Ordering::Relaxed);
+            return Err(name.shares_keys());
+        }
+        Ok(name)
+    }
+}
+
+impl fmt::Debug for SharedKeys {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("SharedKeys").finish_non_exhaustive()
     }
 }
 
@@ -207,7 +306,58 @@ impl fmt::Debug for LockName {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use super::*;
+
+    /// All texts of one to `longest` signs, of those that could make two keys one.
+    fn texts(longest: usize) -> Vec<String> {
+        let mut all = vec![String::new()];
+        let mut begin = 0;
+        for _ in 0..longest {
+            let end = all.len();
+            for at in begin..end {
+                all.extend(
+                    "{}:12".chars().map(|sign| format!("{}{sign}", all[at])).collect::<Vec<_>>(),
+                );
+            }
+            begin = end;
+        }
+        all.split_off(1)
+    }
+
+    #[test]
+    fn no_two_names_and_slots_have_one_key_of_this_crates_own() {
+        let slots = texts(3);
+        let mut known = HashMap::new();
+        for text in texts(4) {
+            let name = LockName::parse(&text).unwrap();
+            for slot in &slots {
+                let pair = (text.clone(), slot.clone());
+                if let Some(other) = known.insert(name.job("record", slot), pair.clone()) {
+                    panic!("{pair:?} and {other:?} have one key");
+                }
+            }
+            for key in [name.request("7"), name.job_tokens(), name.polled()] {
+                let pair = (text.clone(), String::new());
+                if let Some(other) = known.insert(key.to_string(), pair.clone()) {
+                    panic!("{pair:?} and {other:?} have one key");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_client_has_one_of_two_names_with_one_key_until_it_has_forgotten_the_key() {
+        let keys = SharedKeys::default();
+        let claim = |name: &str| keys.claim(LockName::parse(name).unwrap(), LockName::queue);
+        assert!(claim("{x}").is_ok() && claim("{x}").is_ok() && claim("{x}:y").is_ok());
+        let error = claim("x").unwrap_err();
+        assert!(error.to_string().contains(r#""{x}""#), "{error}");
+        assert!(claim("x").is_err() && claim("{x}").is_ok());
+        // However many names there are, none is refused without its other.
+        assert!((0..100_000).all(|number| claim(&number.to_string()).is_ok()));
+    }
 
     #[test]
     fn the_channel_carries_the_hash_tag_as_redisson_writes_it() {

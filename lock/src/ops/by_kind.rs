@@ -109,7 +109,7 @@ impl HoldId {
             Kind::Reentrant | Kind::Fenced => self.name.channel(),
             Kind::Fair => self.name.channel_of(&self.owner),
             Kind::Read | Kind::Write => self.name.read_write_channel(),
-            Kind::Spin | Kind::Simple => self.name.prefixed("polled"),
+            Kind::Spin | Kind::Simple => self.name.polled(),
             Kind::Permit => self.name.semaphore_channel(),
         }
     }

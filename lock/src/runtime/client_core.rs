@@ -23,7 +23,7 @@ use crate::ledger::ledger::ReleaseNo;
 use crate::ledger::release::ReleaseId;
 use crate::model::fork::{HomeProcess, PerProcess};
 use crate::model::label::default_label;
-use crate::model::name::LockName;
+use crate::model::name::{LockName, SharedKeys};
 use crate::model::owner::ClientId;
 use crate::model::settings::Settings;
 use crate::model::sync::{Mutex, SystemClock, is_cancelled, park};
@@ -70,6 +70,7 @@ pub(crate) struct ClientCore {
     home: HomeProcess,
     pub(crate) id: ClientId,
     pub(crate) requests: Arc<RequestSequences>,
+    pub(crate) shared_keys: Box<SharedKeys>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) settings: Settings,
     pub(crate) store: Arc<Store>,
@@ -181,6 +182,7 @@ impl ClientCore {
             home: HomeProcess::new(),
             id,
             requests: Arc::default(),
+            shared_keys: Box::default(),
             clock,
             settings,
             store,

@@ -35,12 +35,13 @@ impl WaitRegistry {
         let name = hold.name.channel();
         let mut channels = self.channels();
         let Some(channel) = channels.by_name.get_mut(&name) else { return false };
-        let waiters = &mut channel.exclusive;
+        let queues = channel.of(hold.name.has_braces());
+        let waiters = &mut queues.exclusive;
         // 1. The first waiter, and no other: it sleeps, or looks again before it does.
         let Some(ticket) = waiters.queue.next_recipient() else { return false };
         let Some(thread) = waiters.threads.get_mut(&ticket) else { return false };
         let Some((wanted, recipient)) = &thread.recipient else { return false };
-        // 2. Two names may have one channel. A shutdown releases what is held when it begins.
+        // 2. A shutdown releases what is held when it begins.
         if *wanted != hold.name || self.is_closed() {
             return false;
         }
@@ -50,7 +51,7 @@ impl WaitRegistry {
         thread.given = Some(Arc::clone(hold));
         let parker = thread.parker.clone();
         waiters.queue.give(ticket, now);
-        channel.has_hold = true;
+        queues.has_hold = true;
         drop(channels);
         // 4. With nothing locked: it looks at the queue at once.
         parker.unpark();
@@ -76,15 +77,18 @@ impl WaitRegistry {
         let Entry::Occupied(mut entry) = channels.by_name.entry(Arc::clone(&name)) else {
             return false;
         };
-        entry.get_mut().has_hold = false;
-        if entry.get().exclusive.queue.is_empty() {
+        let queues = entry.get_mut().of(hold.name.has_braces());
+        queues.has_hold = false;
+        if queues.exclusive.queue.is_empty() {
             remove_unused(entry, store);
             return false;
         }
         drop(channels);
         let now = self.clock.now();
         if let Some(channel) = self.channels().by_name.get_mut(&name) {
-            channel.exclusive.queue.release_begins(now, channel.live);
+            let is_live = channel.live;
+            let queues = channel.of(hold.name.has_braces());
+            queues.exclusive.queue.release_begins(now, is_live);
         }
         true
     }
@@ -98,7 +102,7 @@ impl WaitRegistry {
         let first = {
             let mut channels = self.channels();
             let Some(channel) = channels.by_name.get_mut(&name) else { return };
-            let waiters = &mut channel.exclusive;
+            let waiters = &mut channel.of(hold.name.has_braces()).exclusive;
             let yields = match self.settings.hand_over {
                 HandOver::Within(_) => waiters.queue.release_ends(now, receivers),
                 HandOver::Times(_) | HandOver::Off => {
@@ -131,11 +135,11 @@ pub(crate) struct QueueWaker {
 
 impl EndListener for QueueWaker {
     fn hold_ended(&self, name: &LockName) {
-        let name = name.channel();
         let mut channels = self.waits.channels();
-        let Entry::Occupied(mut entry) = channels.by_name.entry(name) else { return };
-        entry.get_mut().has_hold = false;
-        let waiters = &mut entry.get_mut().exclusive;
+        let Entry::Occupied(mut entry) = channels.by_name.entry(name.channel()) else { return };
+        let queues = entry.get_mut().of(name.has_braces());
+        queues.has_hold = false;
+        let waiters = &mut queues.exclusive;
         waiters.queue.hold_ended();
         waiters.unpark(waiters.queue.first_asleep());
         remove_unused(entry, &self.store);

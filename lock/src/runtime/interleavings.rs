@@ -72,7 +72,7 @@ impl<'a> World<'a> {
         let recipient = Recipient { name: self.name, thread: Some(self.ids[thread]), watchdog };
         let wait = WaitSpec { waits: true, deadline: None, cancel: None };
         let (store, mode) = (&*self.core.store, WaitMode::Exclusive);
-        self.core.waits.join(store, self.channel, mode, wait, None, Some(recipient))
+        self.core.waits.join(store, (self.name, self.channel), mode, wait, None, Some(recipient))
     }
 
     /// Asks the server, and makes the hold.
@@ -266,6 +266,7 @@ fn holds_are_handed_over_in_these_orders() {
 struct SteppedClient {
     core: ClientCore,
     clock: ManualClock,
+    name: LockName,
     channel: Arc<str>,
 }
 
@@ -273,12 +274,14 @@ impl SteppedClient {
     fn new() -> Self {
         let clock = ManualClock::new();
         let core = start(&clock, &Memory::with_clock(Arc::new(clock.clone())), HandOver::Off);
-        Self { core, clock, channel: LockName::parse("a").unwrap().channel() }
+        let name = LockName::parse("a").unwrap();
+        Self { core, clock, channel: name.channel(), name }
     }
 
     fn join(&self, mode: WaitMode) -> Waiter<'_> {
         let wait = WaitSpec { waits: true, deadline: None, cancel: None };
-        self.core.waits.join(&self.core.store, &self.channel, mode, wait, None, None)
+        let place = (&self.name, &self.channel);
+        self.core.waits.join(&self.core.store, place, mode, wait, None, None)
     }
 
     /// Begins a try, if it is the waiter's turn. Answers what it sees.
@@ -315,9 +318,9 @@ fn a_waiter_that_comes_alone_is_in_its_queue_for_all_that_look() {
         lone
     };
     let queued = || {
-        let channels = client.core.waits.channels();
-        let channel = channels.by_name.get(&client.channel);
-        channel.map(|channel| channel.exclusive.queue.tickets().collect::<Vec<_>>())
+        let mut channels = client.core.waits.channels();
+        let channel = channels.by_name.get_mut(&client.channel);
+        channel.map(|channel| channel.of(false).exclusive.queue.tickets().collect::<Vec<_>>())
     };
     // It tries, and is granted before anybody looks, or after that.
     begin().granted(WakeHint::Wait);

@@ -30,6 +30,13 @@ impl NamedObject {
         Self { core, name: prefix.name(name) }
     }
 
+    /// The same object, unless it shares keys with that of another name which the client uses:
+    /// then its use is an error.
+    pub(crate) fn sharing(mut self, derive: fn(&LockName) -> Arc<str>) -> Self {
+        self.name = self.name.and_then(|name| self.core.shared_keys.claim(name, derive));
+        self
+    }
+
     /// The client in the core that runs now, and the name.
     pub(crate) fn current(&self) -> Result<(Arc<ClientCore>, LockName), Error> {
         Ok((self.core.running()?, self.name.clone()?))
@@ -113,7 +120,8 @@ fn try_until_granted<G>(
             Attempt::Busy(..) => Ok(None),
         };
     }
-    let mut waiter = core.waits.join(&core.store, channel, WaitMode::Shared, wait, None, None);
+    let mut waiter =
+        core.waits.join(&core.store, (name, channel), WaitMode::Shared, wait, None, None);
     loop {
         match waiter.next_action() {
             WaitAction::AskServer => match attempt() {

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::hold::hold::Hold;
+use crate::model::name::LockName;
 use crate::model::settings::HandOver;
 use crate::model::sync::{Parker, is_cancelled, park};
 use crate::model::wait::WaitSpec;
@@ -76,18 +77,19 @@ pub(crate) enum WaitEnd {
 }
 
 impl WaitRegistry {
-    /// Joins the queue of `channel`, until the waiter is dropped. Whatever unparks `sibling` gives
+    /// Joins the queue of a name on its channel, until the waiter is dropped. Whatever unparks `sibling` gives
     /// the waiter a [`WaitAction::CheckSiblings`]. A `recipient` may be given a hold of this
     /// client.
     pub(crate) fn join<'a>(
         &'a self,
         store: &'a Store,
-        channel: &'a Arc<str>,
+        (name, channel): (&LockName, &'a Arc<str>),
         mode: WaitMode,
         wait: WaitSpec<'a>,
         sibling: Option<&'a Parker>,
         recipient: Option<Recipient<'a>>,
     ) -> Waiter<'a> {
+        let has_braces = name.has_braces();
         let recipient = recipient.filter(|_| self.settings.hand_over != HandOver::Off);
         let now = self.clock.now();
         let mut channels = self.channels.lock();
@@ -96,7 +98,7 @@ impl WaitRegistry {
         let parker = knows_holder.then(Parker::new);
         let is_lone = !knows_holder && sibling.is_none() && channels.is_empty();
         let (state, ticket) = if is_lone {
-            channels.add_lone(channel, mode, self.settings.poll_bound(mode), now);
+            channels.add_lone((channel, has_braces), mode, self.settings.poll_bound(mode), now);
             (WaiterState::Lone, Ticket::FIRST)
         } else {
             channels.queue_lone();
@@ -104,8 +106,8 @@ impl WaitRegistry {
                 WaitMode::Exclusive if knows_holder => JoinMode::KnowsHolder,
                 _ => JoinMode::of(mode),
             };
-            let waiters =
-                channels.get_or_add(channel, self.settings.poll_bound(mode)).waiters(mode);
+            let of_channel = channels.get_or_add(channel, self.settings.poll_bound(mode));
+            let waiters = of_channel.of(has_braces).waiters(mode);
             if waiters.queue.is_empty() {
                 // That of an earlier wait.
                 waiters.failure = None;
@@ -125,6 +127,7 @@ impl WaitRegistry {
             registry: self,
             store,
             channel,
+            has_braces,
             mode,
             wait,
             sibling,
@@ -185,6 +188,7 @@ pub(crate) struct Waiter<'a> {
     registry: &'a WaitRegistry,
     store: &'a Store,
     channel: &'a Arc<str>,
+    has_braces: bool,
     mode: WaitMode,
     wait: WaitSpec<'a>,
     sibling: Option<&'a Parker>,
@@ -380,7 +384,7 @@ impl Waiter<'_> {
         let Some(channel) = channels.by_name.get_mut(self.channel) else {
             return QueueLook::Step(Step::Sleep(None));
         };
-        let waiters = channel.waiters(self.mode);
+        let waiters = channel.of(self.has_braces).waiters(self.mode);
         if let Some(hold) = waiters.threads.get_mut(&ticket).and_then(|thread| thread.given.take())
         {
             // Looked at on this thread: it may have been stopped since the hold was given to it.
@@ -440,7 +444,7 @@ impl Waiter<'_> {
     fn with_queue<R>(&self, otherwise: R, act: impl FnOnce(&mut ChannelQueue) -> R) -> R {
         let mut channels = self.registry.channels();
         let channel = channels.by_name.get_mut(self.channel);
-        channel.map_or(otherwise, |channel| act(channel.waiters(self.mode)))
+        channel.map_or(otherwise, |channel| act(channel.of(self.has_braces).waiters(self.mode)))
     }
 
     /// Leaves the queue.
@@ -474,7 +478,7 @@ impl Waiter<'_> {
         let Entry::Occupied(mut entry) = channels.by_name.entry(Arc::clone(self.channel)) else {
             return (false, None);
         };
-        let waiters = entry.get_mut().waiters(self.mode);
+        let waiters = entry.get_mut().of(self.has_braces).waiters(self.mode);
         let mut given = None;
         if state == WaiterState::Queued {
             waiters.queue.leave(self.ticket);

@@ -115,12 +115,14 @@ impl WaitRegistry {
         self.sleepers.now()
     }
 
-    /// How many threads of this client wait on a channel, without those that watch it.
-    pub(crate) fn waiting_on(&self, channel: &str) -> Waiting {
-        let channels = self.channels();
-        channels.by_name.get(channel).map_or_else(Waiting::default, |channel| Waiting {
-            threads: channel.exclusive.threads.len() + channel.shared.threads.len(),
-            is_subscribed: channel.live && channel.is_subscribed(),
+    /// How many threads of this client wait for a name on its channel, without those that watch it.
+    pub(crate) fn waiting_on(&self, name: &LockName, channel: &str) -> Waiting {
+        let mut channels = self.channels();
+        channels.by_name.get_mut(channel).map_or_else(Waiting::default, |channel| {
+            let is_subscribed = channel.live && channel.is_subscribed();
+            let queues = channel.of(name.has_braces());
+            let threads = queues.exclusive.threads.len() + queues.shared.threads.len();
+            Waiting { threads, is_subscribed }
         })
     }
 
@@ -191,6 +193,7 @@ pub(crate) struct Channels {
 #[derive(Debug)]
 struct LoneWaiter {
     channel: Arc<str>,
+    has_braces: bool,
     mode: WaitMode,
     poll_bound: Duration,
     /// When it came, and began to try.
@@ -211,13 +214,13 @@ impl Channels {
 
     pub(crate) fn add_lone(
         &mut self,
-        channel: &Arc<str>,
+        (channel, has_braces): (&Arc<str>, bool),
         mode: WaitMode,
         poll_bound: Duration,
-        now: Instant,
+        since: Instant,
     ) {
-        let channel = Arc::clone(channel);
-        self.lone = Some(LoneWaiter { channel, mode, poll_bound, since: now, is_queued: false });
+        let (channel, is_queued) = (Arc::clone(channel), false);
+        self.lone = Some(LoneWaiter { channel, has_braces, mode, poll_bound, since, is_queued });
     }
 
     /// Puts the lone waiter into its queue, as if it had been there since it came.
@@ -225,8 +228,8 @@ impl Channels {
         let Some(lone) = self.lone.as_mut().filter(|lone| !lone.is_queued) else { return };
         lone.is_queued = true;
         let (name, mode, poll_bound) = (Arc::clone(&lone.channel), lone.mode, lone.poll_bound);
-        let since = lone.since;
-        let waiters = self.get_or_add(&name, poll_bound).waiters(mode);
+        let (since, has_braces) = (lone.since, lone.has_braces);
+        let waiters = self.get_or_add(&name, poll_bound).of(has_braces).waiters(mode);
         waiters.queue.join_trying(JoinMode::of(mode), since);
     }
 
@@ -240,15 +243,23 @@ impl Channels {
     }
 }
 
-/// The waiters for one channel's messages. Readers, writers and those who watch one lock share the
-/// channel and have a queue each.
+/// The waiters for one channel's messages. Two names may have one channel, `x` and `{x}`.
 #[derive(Debug)]
 pub(crate) struct Channel {
-    pub(crate) exclusive: ChannelQueue,
-    pub(crate) shared: ChannelQueue,
-    pub(crate) watching: ChannelQueue,
+    /// Of the name without braces.
+    plain: NameQueues,
+    /// Of the name with braces.
+    braced: NameQueues,
     /// Whether its subscription was confirmed.
     pub(crate) live: bool,
+}
+
+/// The waiters for one name. Readers, writers and those who watch one lock have a queue each.
+#[derive(Debug)]
+pub(crate) struct NameQueues {
+    pub(crate) exclusive: ChannelQueue,
+    shared: ChannelQueue,
+    watching: ChannelQueue,
     /// Whether a hold of this client was handed over, and has not ended. Until it does, the channel
     /// stays, even while nobody waits.
     pub(crate) has_hold: bool,
@@ -275,27 +286,36 @@ pub(crate) struct WaitingThread {
 
 impl Channel {
     pub(crate) fn new(poll_bound: Duration) -> Self {
-        Self {
+        let queues = || NameQueues {
             exclusive: ChannelQueue::new(poll_bound),
             shared: ChannelQueue::new(poll_bound),
             watching: ChannelQueue::new(poll_bound),
-            live: false,
             has_hold: false,
-        }
+        };
+        Self { plain: queues(), braced: queues(), live: false }
     }
 
-    pub(crate) fn queues(&self) -> [&ChannelQueue; 3] {
-        [&self.exclusive, &self.shared, &self.watching]
+    /// The waiters for the name that has braces, or for the other.
+    pub(crate) fn of(&mut self, has_braces: bool) -> &mut NameQueues {
+        if has_braces { &mut self.braced } else { &mut self.plain }
+    }
+
+    pub(crate) fn queues(&self) -> impl Iterator<Item = &ChannelQueue> {
+        let names = [&self.plain, &self.braced].into_iter();
+        names.flat_map(|queues| [&queues.exclusive, &queues.shared, &queues.watching])
     }
 
     fn is_subscribed(&self) -> bool {
-        self.queues().iter().any(|queue| queue.subscribed)
+        self.queues().any(|queue| queue.subscribed)
     }
 
-    pub(crate) fn queues_mut(&mut self) -> [&mut ChannelQueue; 3] {
-        [&mut self.exclusive, &mut self.shared, &mut self.watching]
+    pub(crate) fn queues_mut(&mut self) -> impl Iterator<Item = &mut ChannelQueue> {
+        let names = [&mut self.plain, &mut self.braced].into_iter();
+        names.flat_map(|queues| [&mut queues.exclusive, &mut queues.shared, &mut queues.watching])
     }
+}
 
+impl NameQueues {
     pub(crate) fn waiters(&mut self, mode: WaitMode) -> &mut ChannelQueue {
         match mode {
             WaitMode::Exclusive | WaitMode::Polled | WaitMode::Queued => &mut self.exclusive,
@@ -343,14 +363,12 @@ impl WaitingThread {
 
 /// Removes a channel that nobody waits on, with its subscription.
 pub(crate) fn remove_unused(mut entry: OccupiedEntry<'_, Arc<str>, Channel>, store: &Store) {
-    if entry.get().has_hold {
+    if entry.get().plain.has_hold || entry.get().braced.has_hold {
         return;
     }
     let was_subscribed = entry.get().is_subscribed();
-    let is_unused = entry.get().queues().iter().all(|waiters| waiters.queue.is_empty());
-    for waiters in
-        entry.get_mut().queues_mut().into_iter().filter(|waiters| waiters.queue.is_empty())
-    {
+    let is_unused = entry.get().queues().all(|waiters| waiters.queue.is_empty());
+    for waiters in entry.get_mut().queues_mut().filter(|waiters| waiters.queue.is_empty()) {
         waiters.subscribed = false;
         // The channel may stay for those of another queue, perhaps without a subscription. The next
         // waiter tries at once.

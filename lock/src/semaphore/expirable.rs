@@ -27,6 +27,10 @@ use crate::store::retry::map_failure;
 /// process that dies are not lost. [`watched`](Self::watched), it has a lease too, which is renewed
 /// like a lock's. Without either it stays taken until it is given back, as in Redisson.
 ///
+/// In Redisson's layout the names `x` and `{x}` have one set of leases: a permit of one that ends
+/// is given to the other, which grants more than it has. Use one of the two; a client that uses one
+/// refuses the other as an [`Error::InvalidName`].
+///
 /// A semaphore is created by [`try_set_permits`](Self::try_set_permits) or
 /// [`set_permits`](Self::set_permits); before that it has no permits. Clients do not queue: the
 /// first that asks when permits return gets them. Within one client waiters queue, and one that

@@ -58,6 +58,21 @@ on_all_stores! {
         assert!(matches!(succeed(&other.job("cleanup"), "noon"), Ok(RunOutcome::Ran(_))));
     }
 
+    fn jobs_and_slots_whose_texts_join_to_one_run_apart(world: &World) {
+        let client = world.client();
+        for (name, slot) in [
+            ("report", "noon"),
+            ("{report}", "noon"),
+            ("{orders}:import", "eu"),
+            ("{orders}", "import:eu"),
+            ("{a}:b", "c:d"),
+            ("{a}:b:c", "d"),
+        ] {
+            let outcome = succeed(&client.job(name), slot);
+            assert!(matches!(outcome, Ok(RunOutcome::Ran(_))), "{name} {slot}: {outcome:?}");
+        }
+    }
+
     fn whatever_a_job_leaves_has_a_time_to_live(world: &World) {
         let client = world.client();
         drop(succeed(&job(&client), "noon").unwrap());

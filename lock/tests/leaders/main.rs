@@ -33,6 +33,14 @@ fn waiting(client: &Client) -> Campaign {
 }
 
 on_all_stores! {
+    fn an_election_in_braces_is_refused(world: &World) {
+        let election = world.client().leader_election("{scheduler}");
+        assert!(matches!(election.campaign(), Err(Error::InvalidName { .. })));
+        assert!(matches!(election.leader(), Err(Error::InvalidName { .. })));
+        let election = world.client().leader_election("{scheduler}:eu");
+        assert_eq!(election.leader().unwrap(), None);
+    }
+
     fn one_candidate_leads_and_everybody_knows_which(world: &World) {
         let [client, other, observer] = [world.client(), world.client(), world.client()];
         assert_eq!(election(&observer).leader(), Ok(None));

@@ -5,6 +5,7 @@ mod common;
 
 mod auto_traits;
 mod bad_input;
+mod braces;
 mod contract;
 mod key_prefix;
 mod kinds;

@@ -9,6 +9,7 @@ use crate::lock::guard::OwnedGuard;
 use crate::lock::lock::Lock;
 use crate::lock::spec::LockSpec;
 use crate::lock::status::status_of;
+use crate::model::name::LockName;
 use crate::ops::{CurrentLeader, LeaderReply};
 
 /// An election among processes, one of which leads. Cheap to make and to clone; it holds nothing by
@@ -26,6 +27,8 @@ use crate::ops::{CurrentLeader, LeaderReply};
 ///
 /// The leader holds the [`fenced_lock`](crate::Client::fenced_lock) of the election's name, so that
 /// [`force_unlock`](Lock::force_unlock) ends its term, and Redisson's `RFencedLock` may take part.
+/// A name that is wholly in braces, `{x}`, is an [`Error::InvalidName`]: its terms would be numbered
+/// together with those of `x`.
 ///
 /// ```
 /// use wheellock::Client;
@@ -110,13 +113,18 @@ impl LeaderElection {
     }
 
     fn start(&self, callback: Option<TermCallback>) -> Result<Campaign, Error> {
-        self.spec.name()?;
+        self.lock_name()?;
         let core = self.spec.core()?;
         // No other candidate of this client may nest its hold.
         let candidate = core.id.next_owner().to_string();
         let lock: Lock<OwnedGuard> = Lock::new(self.spec.clone());
         let clock = core.clock.clone();
         Campaign::start(lock.with_owner(&candidate), clock, callback)
+    }
+
+    /// Two elections must not share the counter of their terms.
+    fn lock_name(&self) -> Result<LockName, Error> {
+        self.spec.name()?.without_outer_braces()
     }
 
     /// Who leads, as the server says; `None` if nobody does. Three round trips: the leader, its
@@ -128,7 +136,7 @@ impl LeaderElection {
     ///
     /// As [`Lock::lock`].
     pub fn leader(&self) -> Result<Option<Leader>, Error> {
-        let reply = self.spec.call(&CurrentLeader::new(self.spec.name()?))?;
+        let reply = self.spec.call(&CurrentLeader::new(self.lock_name()?))?;
         let Some(LeaderReply { owner, token }) = reply else { return Ok(None) };
         let holders = status_of(&self.spec.core()?, &self.spec.name()?)?.holders;
         let holder = holders.into_iter().find(|holder| holder.owner == owner);

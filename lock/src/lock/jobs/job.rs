@@ -194,11 +194,7 @@ impl Job {
             return Err(Error::InvalidName { name: name.shown(), reason });
         }
         let lock = LockName::parse(&name.job("lock", slot))?;
-        Ok(JobKeys {
-            lock,
-            record: Arc::from(name.job("record", slot)),
-            tokens: name.prefixed("wheellock_job_token"),
-        })
+        Ok(JobKeys { lock, record: Arc::from(name.job("record", slot)), tokens: name.job_tokens() })
     }
 
     fn spec(&self, keys: &JobKeys) -> LockSpec {

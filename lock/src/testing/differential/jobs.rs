@@ -63,7 +63,7 @@ fn keys() -> JobKeys {
     JobKeys {
         lock: LockName::parse(&name.job("lock", "noon")).unwrap(),
         record: name.job("record", "noon").into(),
-        tokens: name.prefixed("wheellock_job_token"),
+        tokens: name.job_tokens(),
     }
 }
 

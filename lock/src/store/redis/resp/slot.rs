@@ -84,8 +84,10 @@ mod tests {
         for text in ["a", "orders:42", "a{b}", "{user}:42", "}a{b}", "{a}{", "{{b}}", "{a}b}"] {
             assert!(keeps_together(text), "{text}");
             let name = LockName::parse(text).unwrap();
-            for made in [name.channel(), name.token(), name.permit_leases(), name.request("x")] {
-                assert_eq!(slot_of(&made), slot_of(text), "{made}");
+            let of_redisson = [name.channel(), name.token(), name.permit_leases()];
+            let own = [name.request("x"), name.job_tokens(), name.job("record", "{b}").into()];
+            for made in of_redisson.iter().chain(&own) {
+                assert_eq!(slot_of(made), slot_of(text), "{made}");
             }
         }
         for text in ["a{b", "a}b", "a{}b", "}", "{", "}{", "{}{a}"] {
