@@ -170,8 +170,9 @@ pub enum Error {
     /// The key of that name holds something that is not a lock, or a lock of another kind than the
     /// call is for. Permanent until it is removed; it was not changed.
     WrongType {
-        /// The lock's name.
-        name: String,
+        /// The key, truncated if it is long: the name itself, or a key beside it, such as a fair
+        /// lock's queue or a job's record.
+        key: String,
         /// What the key holds, such as `a hash that is not a lock`.
         found: String,
     },
@@ -475,9 +476,10 @@ impl fmt::Display for Error {
                     "{acknowledged} replicas acknowledged the grant, and {wanted} are wanted"
                 )
             }
-            Self::WrongType { name, found } => {
-                write!(formatter, "the key {name:?} holds {found}")
-            }
+            Self::WrongType { key, found } => write!(
+                formatter,
+                "the key {key:?} holds {found}: remove it, or use another name"
+            ),
             Self::AlreadyHeld { name } => {
                 write!(formatter, "the lock {name:?} is already held and cannot be acquired twice")
             }

@@ -24,7 +24,7 @@ use crate::model::wait::WaitSpec;
 use crate::model::wait_mode::{WaitMode, WakeHint};
 use crate::ops::by_kind::{HoldId, SharedOperation};
 use crate::ops::value::ServerTime;
-use crate::ops::{Acquired, DrawToken, Operation, SetCountReply};
+use crate::ops::{Acquired, DrawToken, SetCountReply};
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::release::{begin_release, defer_release, roll_back};
 use crate::runtime::wait::{Attempt, WaitAction};
@@ -443,7 +443,7 @@ impl LockAcquire<'_> {
                 }
                 self.must_roll_back = error.failure.needs_roll_back();
                 self.answered = self.must_roll_back;
-                Err(error.failure.into_error(request.name(), &self.id.name))
+                Err(error.failure.into_error(request, &self.id.name))
             }
         }
     }

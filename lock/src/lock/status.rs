@@ -296,7 +296,7 @@ fn status_within(
     let inspected = core.ask_within(&Inspect::new(name), name, wait)?;
     let remaining = inspected.lives.unwrap_or_default();
     let Some((kind, number)) = kind_of(&inspected) else {
-        return Err(Error::WrongType { name: name.shown(), found: inspected.content.described() });
+        return Err(Error::WrongType { key: name.shown(), found: inspected.content.described() });
     };
     let (owners, holder_count) = match inspected.content {
         Content::Owners { owners, count, .. } => (owners, count),

@@ -50,9 +50,15 @@ impl Content {
     }
 }
 
-/// The key holds a value of another type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WrongType;
+/// This key holds a value of another type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WrongType(pub(crate) String);
+
+impl WrongType {
+    pub(crate) fn of(key: &str) -> Self {
+        Self(key.to_owned())
+    }
+}
 
 impl Keyspace {
     /// Sets the time. The methods below no longer see what expired by then.
@@ -89,7 +95,7 @@ impl Keyspace {
         match self.live(key).map(|entry| &entry.content) {
             None => Ok(None),
             Some(Content::Hash(fields)) => Ok(fields.get(field).cloned()),
-            Some(_) => Err(WrongType),
+            Some(_) => Err(WrongType::of(key)),
         }
     }
 
@@ -106,7 +112,7 @@ impl Keyspace {
                 fields.insert(field.to_owned(), value.to_string());
                 Ok(())
             }
-            _ => Err(WrongType),
+            _ => Err(WrongType::of(key)),
         }
     }
 
@@ -114,7 +120,7 @@ impl Keyspace {
     pub(crate) fn hash_delete(&mut self, key: &str, field: &str) -> Result<bool, WrongType> {
         self.change(key, |content| match content {
             Content::Hash(fields) => Ok(fields.remove(field).is_some()),
-            _ => Err(WrongType),
+            _ => Err(WrongType::of(key)),
         })
     }
 
@@ -133,7 +139,7 @@ impl Keyspace {
         match self.live(key).map(|entry| &entry.content) {
             None => Ok(None),
             Some(Content::Text(text)) => Ok(Some(text.clone())),
-            Some(_) => Err(WrongType),
+            Some(_) => Err(WrongType::of(key)),
         }
     }
 
@@ -152,18 +158,19 @@ impl Keyspace {
 
     /// `GET` of a number.
     pub(crate) fn number(&mut self, key: &str) -> Result<Option<i64>, WrongType> {
-        self.text_get(key)?.map(|text| text.parse().map_err(|_| WrongType)).transpose()
+        self.text_get(key)?.map(|text| text.parse().map_err(|_| WrongType::of(key))).transpose()
     }
 
     /// `INCRBY`: a text that is a number counts as that number, no key as zero. The expiry stays.
     pub(crate) fn number_add(&mut self, key: &str, delta: i64) -> Result<i64, WrongType> {
         match self.content(key, || Content::Text("0".to_owned())) {
             Content::Text(text) => {
-                let sum = text.parse::<i64>().map_err(|_| WrongType)?.saturating_add(delta);
+                let sum =
+                    text.parse::<i64>().map_err(|_| WrongType::of(key))?.saturating_add(delta);
                 *text = sum.to_string();
                 Ok(sum)
             }
-            _ => Err(WrongType),
+            _ => Err(WrongType::of(key)),
         }
     }
 
@@ -174,7 +181,7 @@ impl Keyspace {
                 items.push_back(item.to_owned());
                 Ok(())
             }
-            _ => Err(WrongType),
+            _ => Err(WrongType::of(key)),
         }
     }
 
@@ -183,7 +190,7 @@ impl Keyspace {
         match self.live(key).map(|entry| &entry.content) {
             None => Ok(Vec::new()),
             Some(Content::List(items)) => Ok(items.iter().cloned().collect()),
-            Some(_) => Err(WrongType),
+            Some(_) => Err(WrongType::of(key)),
         }
     }
 
@@ -195,7 +202,7 @@ impl Keyspace {
                 items.retain(|other| other != item);
                 Ok(items.len() < before)
             }
-            _ => Err(WrongType),
+            _ => Err(WrongType::of(key)),
         })
     }
 
@@ -208,7 +215,7 @@ impl Keyspace {
         match self.live(key).map(|entry| &entry.content) {
             None => Ok(None),
             Some(Content::Sorted(members)) => Ok(members.get(member).copied()),
-            Some(_) => Err(WrongType),
+            Some(_) => Err(WrongType::of(key)),
         }
     }
 
@@ -224,7 +231,7 @@ impl Keyspace {
                 members.insert(member.to_vec(), score);
                 Ok(())
             }
-            _ => Err(WrongType),
+            _ => Err(WrongType::of(key)),
         }
     }
 
@@ -232,7 +239,7 @@ impl Keyspace {
     pub(crate) fn sorted_remove(&mut self, key: &str, member: &[u8]) -> Result<bool, WrongType> {
         self.change(key, |content| match content {
             Content::Sorted(members) => Ok(members.remove(member).is_some()),
-            _ => Err(WrongType),
+            _ => Err(WrongType::of(key)),
         })
     }
 
@@ -252,7 +259,7 @@ impl Keyspace {
                 });
                 Ok(removed > 0)
             }
-            _ => Err(WrongType),
+            _ => Err(WrongType::of(key)),
         })?;
         Ok(removed)
     }
@@ -268,7 +275,7 @@ impl Keyspace {
                 all.sort_by_key(|(_, score)| *score);
                 Ok(all)
             }
-            Some(_) => Err(WrongType),
+            Some(_) => Err(WrongType::of(key)),
         }
     }
 

@@ -35,18 +35,16 @@ pub(crate) trait Operation: Debug {
         self.may_grant() && self.decode(value.clone()).is_ok_and(|reply| reply.grants())
     }
 
-    /// The verb, for messages.
-    fn name(&self) -> &'static str {
-        self.request().name
-    }
-
     /// Runs in memory as on a server, which does nothing if its clock is beyond `not_after`.
     fn run(&self, keyspace: &mut Keyspace, not_after: ServerTime) -> Value {
         let is_late = keyspace.now() > not_after;
         if is_late && self.request().arguments.contains(&Argument::NotAfter) {
             return Value::late(keyspace.now());
         }
-        self.apply(keyspace).unwrap_or_else(|WrongType| Value::wrong_type())
+        self.apply(keyspace).unwrap_or_else(|WrongType(key)| {
+            let keys = self.request().keys;
+            Value::wrong_type(keys.iter().position(|other| *other == key).map_or(0, |at| at + 1))
+        })
     }
 }
 
@@ -144,6 +142,24 @@ impl<'a> Request<'a> {
             CommandKind::Script(script) => Some(script),
             CommandKind::Command(_) => None,
         }
+    }
+
+    /// The key that has another type than the request needs, as far as the message of the refusal
+    /// tells. A server tells the line of the script, and that line has the number of the key.
+    pub(crate) fn wrong_key(&self, message: &str) -> Option<&str> {
+        let number_after = |text: &str, sign: &str| {
+            let (_, rest) = text.split_once(sign)?;
+            let end = rest.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(rest.len());
+            rest.get(..end)?.parse::<usize>().ok()?.checked_sub(1)
+        };
+        if let [only] = *self.keys {
+            return Some(only);
+        }
+        let key = number_after(message, "KEYS[").or_else(|| {
+            let line = number_after(message, "@user_script:")?;
+            number_after(self.script_sent()?.source().lines().nth(line)?, "KEYS[")
+        });
+        self.keys.get(key?).copied()
     }
 
     /// A command of the server's own.

@@ -195,7 +195,7 @@ impl ReleasePermits {
             && let Some((request, answer)) = known.split_once(' ')
             && *request == self.request.to_string()
         {
-            return answer.parse().map_err(|_| WrongType);
+            return answer.parse().map_err(|_| WrongType::of(first));
         }
         let value = keyspace.number(key)?;
         let mut answer = 1;
@@ -265,7 +265,7 @@ pub(crate) fn renew_permit(
             keyspace.sorted_set(&leases, &id, ends).map_or(-1, |()| 1)
         }
         Ok(_) => 0,
-        Err(WrongType) => -1,
+        Err(WrongType(_)) => -1,
     }
 }
 

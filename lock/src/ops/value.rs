@@ -119,10 +119,13 @@ impl Value {
         Some(integers)
     }
 
-    pub(crate) fn wrong_type() -> Self {
+    /// The refusal of a request whose key of this number, counted from one, has another type.
+    pub(crate) fn wrong_type(key: usize) -> Self {
         Self::Refusal {
             code: "WRONGTYPE".to_owned(),
-            message: "Operation against a key holding the wrong kind of value".to_owned(),
+            message: format!(
+                "Operation against a key holding the wrong kind of value: KEYS[{key}]"
+            ),
         }
     }
 }

@@ -261,7 +261,7 @@ impl ClientCore {
             self.store.run_id(name.as_str(), timeout, generation)
         })
         .map(|answer| answer.reply)
-        .map_err(|error| error.failure.into_error("run id", name))
+        .map_err(|error| error.failure.into_error_without_name("run id"))
     }
 
     /// Sends `operation` until it is answered, for [`Settings::retry_timeout`] at most.
@@ -292,7 +292,7 @@ impl ClientCore {
         let answer = self.call_in(operation, wait);
         answer
             .map(|answer| answer.reply)
-            .map_err(|error| self.error_in(error, operation.name(), name, wait))
+            .map_err(|error| self.error_in(error, operation, name, wait))
     }
 
     /// As [`call`](Self::call), within the wait.
@@ -310,10 +310,10 @@ impl ClientCore {
     }
 
     /// The error that the user of `name` gets if a call [within the wait](Self::call_in) fails.
-    pub(crate) fn error_in(
+    pub(crate) fn error_in<O: Operation>(
         &self,
         error: CallError,
-        operation: &'static str,
+        operation: &O,
         name: &LockName,
         wait: WaitSpec<'_>,
     ) -> Error {

@@ -62,7 +62,7 @@ impl NamedObject {
 
 /// The error of a text that is not a number.
 pub(crate) fn not_a_number(name: &LockName) -> Error {
-    Error::WrongType { name: name.shown(), found: "a string that is not a number".to_owned() }
+    Error::WrongType { key: name.shown(), found: "a string that is not a number".to_owned() }
 }
 
 /// Tries until `attempt` is granted something or the wait ends: `None`. An error of `attempt` ends

@@ -193,7 +193,7 @@ fn send_count(
         }
         // The count on the server is one too high. The last release deletes whatever count it
         // finds.
-        Err(error) => Err(error.failure.into_error(set_count.name(), &hold.name)),
+        Err(error) => Err(error.failure.into_error(&set_count, &hold.name)),
     }
 }
 

@@ -54,7 +54,7 @@ impl RollBack {
             Err(CallError { failure, late_copy_deadline }) => {
                 self.late_copy_deadline = self.late_copy_deadline.max(late_copy_deadline);
                 self.answer_due = failure.needs_roll_back().then_some(due);
-                Err(failure.into_error(operation.name(), name))
+                Err(failure.into_error(operation, name))
             }
         }
     }

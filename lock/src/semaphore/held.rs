@@ -20,7 +20,7 @@ use crate::model::permit_id::PermitId;
 use crate::model::validity::Validity;
 use crate::ops::by_kind::HoldId;
 use crate::ops::value::ServerTime;
-use crate::ops::{Found, Operation, ReleasePermits};
+use crate::ops::{Found, ReleasePermits};
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::named::dedup_ttl;
 use crate::runtime::release::{
@@ -259,7 +259,7 @@ impl HeldPermits {
                 } else {
                     self.queue_ids(all);
                 }
-                return Err(error.failure.into_error(all.name(), &self.name));
+                return Err(error.failure.into_error(&*all, &self.name));
             }
         };
         let found = answer.reply.found;

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Reason, is_transient_code, truncated};
 use crate::model::name::LockName;
+use crate::ops::Operation;
 use crate::ops::recognize::found_in;
 use crate::ops::value::{ServerTime, Unexpected};
 
@@ -147,17 +148,20 @@ impl Failure {
         Self::Unknown { not_after, reason, broken: false }
     }
 
+    /// The error of an operation on the lock `name`.
+    pub(crate) fn into_error<O: Operation + ?Sized>(self, operation: &O, name: &LockName) -> Error {
+        let request = operation.request();
+        match self {
+            Self::Refused { code, message } if code == "WRONGTYPE" => {
+                let key = request.wrong_key(&message).unwrap_or(name.as_str());
+                Error::WrongType { key: truncated(key), found: found_in(&message) }
+            }
+            failure => failure.into_error_without_name(request.name),
+        }
+    }
+
     /// The error of what concerns no lock.
     pub(crate) fn into_error_without_name(self, operation: &'static str) -> Error {
-        self.into_error_for(operation, None)
-    }
-
-    /// The error of an operation on the lock `name`.
-    pub(crate) fn into_error(self, operation: &'static str, name: &LockName) -> Error {
-        self.into_error_for(operation, Some(name))
-    }
-
-    fn into_error_for(self, operation: &'static str, name: Option<&LockName>) -> Error {
         match self {
             Self::NotSent { server, reason } => Error::Unreachable { server, reason },
             Self::Unauthenticated { server, reason, .. } => {
@@ -165,12 +169,7 @@ impl Failure {
             }
             Self::TlsFailed { server, reason } => Error::Tls { server, reason },
             Self::Unknown { reason, .. } => Error::OutcomeUnknown { operation, reason },
-            Self::Refused { code, message } => match name {
-                Some(name) if code == "WRONGTYPE" => {
-                    Error::WrongType { name: name.shown(), found: found_in(&message) }
-                }
-                _ => Error::Refused { operation, code, message },
-            },
+            Self::Refused { code, message } => Error::Refused { operation, code, message },
             Self::NotReplicated { wanted, acknowledged } => {
                 Error::NotReplicated { wanted, acknowledged }
             }

@@ -43,7 +43,7 @@ pub(crate) fn map_failure<O: Operation + ?Sized>(
     operation: &O,
     name: &LockName,
 ) -> Result<Answer<O::Reply>, Error> {
-    answer.map_err(|error| error.failure.into_error(operation.name(), name))
+    answer.map_err(|error| error.failure.into_error(operation, name))
 }
 
 /// How often to try.

@@ -321,7 +321,7 @@ pub(crate) fn limit_user(server: &Server, rules: &[&str]) {
 
 /// Whether an error says that the key of this name holds something else.
 pub(crate) fn is_wrong_type(error: &Error, of: &str) -> bool {
-    matches!(error, Error::WrongType { name, .. } if name == of)
+    matches!(error, Error::WrongType { key, .. } if key == of)
 }
 
 /// Does something and says how long it took.

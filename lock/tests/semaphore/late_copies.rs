@@ -80,7 +80,8 @@ fn a_request_is_remembered_for_a_while_and_in_the_slot_of_its_name() {
     let client = world.patient();
     client.semaphore("a").release(1).unwrap();
     client.semaphore("{t}b").release(1).unwrap();
-    for (name, pattern) in [("a", "wheellock_request:{a}:*"), ("{t}b", "wheellock_request:{t}b:*")]
+    for (name, pattern) in
+        [("a", "wheellock_request:{a}:*"), ("{t}b", "wheellock_request:4:{t}b:*")]
     {
         let keys = world.server.command(&["KEYS", pattern]).texts();
         assert_eq!(keys.len(), 1, "of {name}: {keys:?}");

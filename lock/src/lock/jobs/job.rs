@@ -16,7 +16,7 @@ use crate::model::name::{LockName, Prefix};
 use crate::model::owner::LocalHolder;
 use crate::model::wait::Wait;
 use crate::ops::value::ServerTime;
-use crate::ops::{BeginRun, FinishRun, GiveBackAttempt, HasRun, JobKeys, Operation, RunBegun};
+use crate::ops::{BeginRun, FinishRun, GiveBackAttempt, HasRun, JobKeys, RunBegun};
 use crate::runtime::client_core::ClientCore;
 
 /// A job that runs once for each slot, on one process of all. Cheap to make, to clone and to
@@ -156,7 +156,7 @@ impl Job {
                 // Behind that. A server that did not answer just now is not waited for again. If
                 // the lock was lost, that is reported.
                 drop(raw.defer_release());
-                return Err(core.error_in(error, begin.name(), &begin.keys.lock, wait));
+                return Err(core.error_in(error, &begin, &begin.keys.lock, wait));
             }
         };
         let guard = LockGuard::from_raw(raw);
