@@ -79,10 +79,14 @@ pub(crate) struct Run {
     pub(crate) server: Server,
 
     /// Wait for the lock for S seconds at most; without it, there is no limit
+    ///
+    /// Connecting to the server is a part of the wait.
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub(crate) wait: Option<Duration>,
 
     /// Do not wait for the lock
+    ///
+    /// The server is waited for: for a second at most.
     #[arg(long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
 
@@ -135,6 +139,13 @@ pub(crate) struct Run {
     /// The command and its arguments; there is no shell
     #[arg(value_name = "CMD", required = true, last = true, num_args = 1..)]
     pub(crate) command: Vec<OsString>,
+}
+
+impl Run {
+    /// Whether it asks for the lock once.
+    pub(crate) fn is_one_try(&self) -> bool {
+        self.no_wait || self.wait == Some(Duration::ZERO)
+    }
 }
 
 /// Show who holds a lock, for how long, and who waits for it

@@ -26,6 +26,7 @@ mod watch;
 use std::env;
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser as _;
 
@@ -59,7 +60,7 @@ fn front(words: &[OsString]) -> u8 {
         }
     };
     let outcome = match arguments.command {
-        Command::Run(run) => run::run(&run),
+        Command::Run(run) => run::run(&Arc::new(run)),
         Command::Status(status) => status::status(&status),
         Command::List(list) => list::list(&list),
         Command::Watch(watch) => watch::watch(&watch),

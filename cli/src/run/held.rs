@@ -1,20 +1,22 @@
-//! What `run` holds: a lock of one of four kinds, or a permit.
+//! What `run` holds: a lock of one of four kinds, or a permit. Any thread may release it.
 
 use std::time::{Duration, Instant};
 
 use wheellock::crossbeam_channel::{Receiver, never};
 use wheellock::{
-    Client, Clock as _, Error, ExpirableSemaphore, FencedGuard, LockGuard, LostReason, Permit,
-    SystemClock, Wait,
+    Client, Clock as _, Error, ExpirableSemaphore, LostReason, OwnedGuard, Permit, SystemClock,
+    Wait,
 };
 
 use crate::arguments::Run;
 
 pub(crate) enum Held {
-    Fenced(FencedGuard),
-    Plain(LockGuard),
+    Lock(OwnedGuard),
     Permit(Box<HeldPermit>),
 }
+
+/// What is left of a wait that connecting has used up.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
 /// Nothing shorter is a lease.
 const SHORTEST_LEASE: Duration = Duration::from_millis(10);
@@ -27,47 +29,46 @@ pub(crate) struct HeldPermit {
 }
 
 impl Held {
-    /// Waits for it. `None` if it could not be had in time.
+    /// Waits for it until `limit`. `None` if it could not be had in time.
     pub(crate) fn acquire(
         client: &Client,
         run: &Run,
+        limit: Option<Instant>,
         interrupted: &Receiver<()>,
     ) -> Result<Option<Self>, Error> {
-        let wait = match run.wait {
-            _ if run.no_wait => Wait::none(),
-            Some(limit) => Wait::at_most(limit),
+        let wait = match limit {
+            _ if run.is_one_try() => Wait::none(),
+            // What is left after connecting. Nothing would be one try, which has no limit.
+            Some(limit) => {
+                let left = limit.saturating_duration_since(SystemClock.now());
+                Wait::at_most(left.max(SHORTEST_WAIT))
+            }
             None => Wait::forever(),
         };
         let wait = wait.or_cancelled(interrupted);
         let lock = if let Some(permits) = run.permits {
             return acquire_permit(client, run, permits, wait);
         } else if run.fair {
-            client.fair_lock(&run.name)
+            client.fair_lock(&run.name).sendable()
         } else if run.shared {
-            client.read_write_lock(&run.name).read_lock()
+            client.read_write_lock(&run.name).read_lock().sendable()
         } else if run.exclusive {
-            client.read_write_lock(&run.name).write_lock()
+            client.read_write_lock(&run.name).write_lock().sendable()
         } else {
-            let min_hold = run.min_hold.unwrap_or_default();
-            let mut lock = client.fenced_lock(&run.name).with_min_hold(min_hold);
-            if let Some(lease) = run.lease {
-                lock = lock.with_lease(lease);
-            }
-            return Ok(lock.try_lock_with(wait)?.map(Self::Fenced));
+            client.fenced_lock(&run.name).sendable()
         };
         let lock = match run.lease {
             Some(lease) => lock.with_lease(lease),
             None => lock,
         };
         let lock = lock.with_min_hold(run.min_hold.unwrap_or_default());
-        Ok(lock.try_lock_with(wait)?.map(Self::Plain))
+        Ok(lock.try_lock_with(wait)?.map(Self::Lock))
     }
 
     /// The owner on the server: of a permit, its id.
     pub(crate) fn owner(&self) -> String {
         match self {
-            Self::Fenced(guard) => guard.owner().to_owned(),
-            Self::Plain(guard) => guard.owner().to_owned(),
+            Self::Lock(guard) => guard.owner().to_owned(),
             Self::Permit(held) => held.permit.id().to_string(),
         }
     }
@@ -75,16 +76,15 @@ impl Held {
     /// The fencing token.
     pub(crate) fn token(&self) -> Option<u64> {
         match self {
-            Self::Fenced(guard) => Some(guard.token()),
-            Self::Plain(_) | Self::Permit(_) => None,
+            Self::Lock(guard) => guard.token(),
+            Self::Permit(_) => None,
         }
     }
 
     /// Why it is not held any more. `None` while it is held for certain.
     pub(crate) fn loss(&self) -> Option<LostReason> {
         let held = match self {
-            Self::Fenced(guard) => guard.check(),
-            Self::Plain(guard) => guard.check(),
+            Self::Lock(guard) => guard.check(),
             Self::Permit(held) if held.permit.is_valid() => Ok(()),
             Self::Permit(held) => {
                 let told = held.permit.lost().and_then(|lost| lost.try_recv().ok());
@@ -101,8 +101,7 @@ impl Held {
     /// For how long it is held for certain.
     pub(crate) fn remaining(&self) -> Duration {
         match self {
-            Self::Fenced(guard) => guard.remaining(),
-            Self::Plain(guard) => guard.remaining(),
+            Self::Lock(guard) => guard.remaining(),
             Self::Permit(held) => held.permit.remaining(),
         }
     }
@@ -111,16 +110,14 @@ impl Held {
     /// alone.
     pub(crate) fn lost(&self) -> Receiver<LostReason> {
         match self {
-            Self::Fenced(guard) => guard.lost().clone(),
-            Self::Plain(guard) => guard.lost().clone(),
+            Self::Lock(guard) => guard.lost().clone(),
             Self::Permit(held) => held.permit.lost().cloned().unwrap_or_else(never),
         }
     }
 
     pub(crate) fn release(self) -> Result<(), Error> {
         match self {
-            Self::Fenced(guard) => guard.unlock(),
-            Self::Plain(guard) => guard.unlock(),
+            Self::Lock(guard) => guard.unlock(),
             Self::Permit(held) => held.release(),
         }
     }

@@ -2,8 +2,10 @@
 //!
 //! This process holds the lock. The command is its child ([`launch`]), and so is the [`guardian`],
 //! which ends the command if this process is killed or stopped. Two more threads wait for signals
-//! and for the command ([`job`]).
+//! and for the command ([`job`]). What a server may keep waiting is on a thread that nobody waits
+//! for longer than [`bounded::within`] says (DESIGN: command under a lock).
 
+mod bounded;
 pub(crate) mod guardian;
 mod held;
 mod job;
@@ -16,15 +18,16 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
-use wheellock::crossbeam_channel::{Receiver, Sender, bounded, select};
-use wheellock::{Error as LockError, LostReason};
+use wheellock::crossbeam_channel::{Receiver, Sender, bounded, never, select};
+use wheellock::{Clock as _, Error as LockError, LostReason, SystemClock};
 
 use crate::arguments::Run;
 use crate::exit;
 use crate::output::{complain, shown};
+use crate::run::bounded::within;
 use crate::run::guardian::Guardian;
 use crate::run::held::Held;
 use crate::run::job::Job;
@@ -34,53 +37,90 @@ use crate::server;
 /// The client's default, of which the guardian is told several times in a lease.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
-/// How long a release that the server has not acknowledged is tried again at the end.
-const LAST_RELEASES: Duration = Duration::from_secs(1);
+/// How long the server is waited for if nobody waits for the lock: for one try, after a signal, and
+/// for releases at the end.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A hold whose lease is almost over, or that is lost, may take this long to be released.
+const SHORTEST_RELEASE: Duration = Duration::from_millis(100);
 
 /// Runs the command, and returns the exit code.
-pub(crate) fn run(run: &Run) -> Result<u8, Box<dyn Error>> {
+pub(crate) fn run(run: &Arc<Run>) -> Result<u8, Box<dyn Error>> {
     // 1. Before any other thread starts.
     let signals = Arc::new(Signals::block()?);
     let (interrupt, interrupted) = bounded(1);
     let job = Arc::new(Job::new(interrupt));
     take_signals(&signals, &job)?;
     let watcher = Watcher::start(&job)?;
-    // 2. The lock.
-    let client = server::connect(&run.server, run.watchdog)?;
-    let outcome = match Held::acquire(&client, run, &interrupted) {
-        Ok(Some(held)) => {
+    // 2. The client. The wait for the lock begins here.
+    let wait = if run.is_one_try() { Some(PATIENCE) } else { run.wait };
+    let limit = wait.and_then(|wait| SystemClock.now().checked_add(wait));
+    let connect = {
+        let run = Arc::clone(run);
+        // The error of another thread.
+        move || server::connect(&run.server, run.watchdog).map_err(|error| error.to_string())
+    };
+    let Some(client) = within(limit, &interrupted, Duration::ZERO, connect)? else {
+        return unanswered(run, &job);
+    };
+    let client = client?;
+    // 3. The lock. A wait that is over leaves the server's queue, which may take a little.
+    let end =
+        if run.is_one_try() { limit } else { limit.and_then(|limit| limit.checked_add(PATIENCE)) };
+    let acquire = {
+        let (run, client, interrupted) = (Arc::clone(run), client.clone(), interrupted.clone());
+        move || Held::acquire(&client, &run, limit, &interrupted)
+    };
+    let outcome = match within(end, &interrupted, PATIENCE, acquire)? {
+        None => return unanswered(run, &job),
+        Some(Ok(Some(held))) => {
             let command = &mut prepare(run, &signals, &held);
             hold(run, held, &job, &watcher, command)
         }
-        Ok(None) => {
+        Some(Ok(None)) => {
             if !run.quiet {
                 complain(&not_acquired(run));
             }
-            Ok(End::Unreleased(run.on_conflict))
+            Ok(End::unreleased(run.on_conflict))
         }
-        Err(LockError::Cancelled { .. }) => Ok(End::Unreleased(signalled(run, &job))),
-        Err(error) => Err(error.into()),
+        Some(Err(LockError::Cancelled { .. })) => Ok(End::unreleased(signalled(run, &job))),
+        Some(Err(error)) => Err(error.into()),
     };
-    // 3. What the server has not acknowledged is sent again. This is rare.
-    match outcome {
-        Ok(End::Released(code)) => Ok(code),
-        Ok(End::Unreleased(code)) => {
-            client.shutdown(LAST_RELEASES);
-            Ok(code)
+    // 4. What the server has not acknowledged is sent again. This is rare.
+    let until = match &outcome {
+        Ok(End { until, .. }) => *until,
+        Err(_) => SystemClock.now() + PATIENCE,
+    };
+    let is_released = matches!(outcome, Ok(End { is_released: true, .. }));
+    let finish = move || {
+        if !is_released {
+            client.shutdown(until.saturating_duration_since(SystemClock.now()));
         }
-        Err(error) => {
-            client.shutdown(LAST_RELEASES);
-            Err(error)
-        }
-    }
+        drop(client);
+    };
+    within(Some(until), &never(), Duration::ZERO, finish)?;
+    outcome.map(|end| end.code)
 }
 
-/// How it ended, with the exit code.
-enum End {
-    /// The server has acknowledged the release.
-    Released(u8),
-    /// It was not acquired, or the server did not acknowledge its release.
-    Unreleased(u8),
+/// How it ended.
+struct End {
+    /// The exit code.
+    code: u8,
+    /// Whether the server has acknowledged the release.
+    is_released: bool,
+    /// How long the server may be waited for.
+    until: Instant,
+}
+
+impl End {
+    fn released(code: u8) -> Self {
+        Self { code, is_released: true, until: SystemClock.now() + PATIENCE }
+    }
+
+    /// It was not acquired.
+    fn unreleased(code: u8) -> Self {
+        Self { is_released: false, ..Self::released(code) }
+    }
 }
 
 /// Runs the command while the lock is held, and releases the lock.
@@ -159,22 +199,25 @@ fn supervise(
     true
 }
 
-/// Releases the lock, and returns `code` unless it was lost.
+/// Releases the lock, and returns `code` unless it was lost. Nobody waits for the server longer than
+/// the lease, or a second.
 fn release(run: &Run, held: Held, code: u8) -> End {
     let name = shown(&run.name);
-    match held.release() {
-        Ok(()) => End::Released(code),
-        Err(LockError::Lost { reason, .. }) => {
+    let until = SystemClock.now() + held.remaining().clamp(SHORTEST_RELEASE, PATIENCE);
+    let error = match within(Some(until), &never(), Duration::ZERO, move || held.release()) {
+        Ok(Some(Ok(()))) => return End::released(code),
+        Ok(Some(Err(LockError::Lost { reason, .. }))) => {
             if code != exit::LOST {
                 complain(&format!("{name}: lost before it was released: {reason}"));
             }
-            End::Released(exit::LOST)
+            return End::released(exit::LOST);
         }
-        Err(error) => {
-            complain(&format!("{error}. At the latest {name} is free when its lease ends"));
-            End::Unreleased(code)
-        }
-    }
+        Ok(Some(Err(error))) => error.to_string(),
+        Ok(None) => "the server has not answered the release".to_owned(),
+        Err(error) => format!("a thread for the release cannot be started: {error}"),
+    };
+    complain(&format!("{error}. At the latest {name} is free when its lease ends"));
+    End { code, is_released: false, until }
 }
 
 fn prepare(run: &Run, signals: &Signals, held: &Held) -> Command {
@@ -194,6 +237,14 @@ fn not_acquired(run: &Run) -> String {
         Some(_) => format!("{name}: not acquired, all its permits are taken"),
         None => format!("{name}: not acquired, another owner holds it"),
     }
+}
+
+/// The wait is over, or a signal came, and a call of the client has not returned.
+fn unanswered(run: &Run, job: &Job) -> Result<u8, Box<dyn Error>> {
+    if job.signal().is_some() {
+        return Ok(signalled(run, job));
+    }
+    Err(format!("{}: no answer from the server in the time to wait", shown(&run.name)).into())
 }
 
 /// A signal came before the command was started. It is not started any more.

@@ -7,6 +7,7 @@ mod command;
 mod contention;
 mod death;
 mod everyday;
+mod hung_server;
 mod loss;
 mod manual;
 mod outcome;

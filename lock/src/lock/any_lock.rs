@@ -118,7 +118,7 @@ impl MemberLock {
     }
 
     /// The run id of its server, if the server tells it.
-    fn run_id(&self, wait: WaitSpec<'_>) -> Option<Arc<str>> {
+    fn run_id(&self, wait: WaitSpec<'_>) -> Option<String> {
         self.spec.core().ok()?.run_id(&self.spec.name().ok()?, wait).ok()?
     }
 

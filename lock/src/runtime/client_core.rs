@@ -254,7 +254,7 @@ impl ClientCore {
         &self,
         name: &LockName,
         wait: WaitSpec<'_>,
-    ) -> Result<Option<Arc<str>>, Error> {
+    ) -> Result<Option<String>, Error> {
         let now = self.now();
         let policy = self.policy_at(now, wait, RetryLimit::One);
         call_with(&self.store, &*self.clock, &policy, now, |timeout, generation| {

@@ -357,7 +357,7 @@ impl Store {
         key: &str,
         timeout: Duration,
         generation: CallGeneration,
-    ) -> Result<Option<Arc<str>>, Failure> {
+    ) -> Result<Option<String>, Failure> {
         match self {
             Self::Memory(_) => Ok(None),
             Self::Single(node) => node.run_id(timeout, generation),

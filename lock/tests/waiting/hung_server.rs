@@ -72,16 +72,15 @@ fn hold_all(clients: &Clients, done: Receiver<()>) -> impl Send + use<> {
     let one = clients[0].clone();
     one.count_down_latch("latch").try_set_count(1).unwrap();
     let (began, has_begun) = bounded(1);
-    let running = {
-        let one = one.clone();
-        thread::spawn(move || {
-            one.job("job").run_once("slot", |_| {
-                began.send(()).unwrap();
-                done.recv().unwrap_err();
-                Err::<(), _>("it failed")
-            })
+    let job = one.job("job");
+    let run = move || {
+        job.run_once("slot", |_| {
+            began.send(()).unwrap();
+            done.recv().unwrap_err();
+            Err::<(), _>("it failed")
         })
     };
+    let running = thread::Builder::new().spawn(run).unwrap();
     has_begun.recv_timeout(SOON).unwrap();
     (
         one.lock("lock").sendable().lock().unwrap(),
@@ -123,7 +122,9 @@ fn call_each(
         };
         let calls: Vec<_> =
             CALLS.into_iter().zip(&clients).map(|(call, clients)| make(call, clients)).collect();
-        CALLS.iter().for_each(|_| has_begun.recv_timeout(SOON).unwrap());
+        for _ in CALLS {
+            has_begun.recv_timeout(SOON).unwrap();
+        }
         meanwhile();
         let ended = calls.into_iter().map(|(name, call)| (name, call.join().unwrap()));
         ended

@@ -14,7 +14,7 @@ use crate::model::sync::{Mutex, Parker};
 
 /// Which member has the vote of the server with that run id: the first that met it. One server has
 /// one vote, under whatever names (DESIGN: red lock).
-pub(crate) type ServerVotes = Mutex<BTreeMap<Arc<str>, usize>>;
+pub(crate) type ServerVotes = Mutex<BTreeMap<String, usize>>;
 
 /// Shared by the thread that acquires, or holds, and the worker threads that send.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl QuorumAttempt {
     }
 
     /// The member that has the vote of this member's server, which may be this one.
-    pub(crate) fn voter(&self, position: usize, run_id: Arc<str>) -> usize {
+    pub(crate) fn voter(&self, position: usize, run_id: String) -> usize {
         let mut votes = self.votes.lock();
         // Those of servers that it led to before.
         votes.retain(|other, voter| *voter != position || *other == run_id);

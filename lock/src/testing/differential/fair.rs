@@ -309,19 +309,18 @@ fn last_grant(queue: &[Option<i64>], lease: i64) -> i64 {
         let (place, QueuedWaiter { owner, asks_at }) = (next.0, next.1);
         now = now.max(*asks_at);
         keyspace.set_now(now);
-        match acquire(owner).apply(&mut keyspace).unwrap() {
-            Value::Integer(sleep) => live[place].asks_at = ServerTime(now.0 + sleep),
-            _ => {
-                let release = FairRelease::new(name.clone(), owner.clone());
-                release.apply(&mut keyspace).unwrap();
-                live.swap_remove(place);
-            }
+        if let Value::Integer(sleep) = acquire(owner).apply(&mut keyspace).unwrap() {
+            live[place].asks_at = ServerTime(now.0 + sleep);
+        } else {
+            let release = FairRelease::new(name.clone(), owner.clone());
+            release.apply(&mut keyspace).unwrap();
+            live.swap_remove(place);
         }
         for message in keyspace.take_published() {
-            let told = live
-                .iter_mut()
-                .find(|waiter| message.channel.ends_with(&format!(":{}", waiter.owner)));
-            told.into_iter().for_each(|waiter| waiter.asks_at = now);
+            let is_for = |owner: &Owner| message.channel.ends_with(&format!(":{owner}"));
+            if let Some(told) = live.iter_mut().find(|waiter| is_for(&waiter.owner)) {
+                told.asks_at = now;
+            }
         }
     }
     now.0 - start

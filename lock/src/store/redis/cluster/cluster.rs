@@ -109,7 +109,7 @@ impl Cluster {
         key: &str,
         timeout: Duration,
         call_generation: CallGeneration,
-    ) -> Result<Option<Arc<str>>, Failure> {
+    ) -> Result<Option<String>, Failure> {
         let mut deadline = Deadline::after(timeout);
         self.refresher.ensure_topology(&mut deadline)?;
         let Some(node) = self.topology().node(self.server_of(key)) else { return Ok(None) };

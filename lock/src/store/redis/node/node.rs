@@ -161,12 +161,12 @@ impl Node {
         &self,
         timeout: Duration,
         call_generation: CallGeneration,
-    ) -> Result<Option<Arc<str>>, Failure> {
-        if let Some(run_id) = self.server.identity() {
-            return Ok(run_id);
-        }
-        let info = self.ask_info(&mut Deadline::after(timeout), call_generation)?;
-        Ok(info.run_id.as_deref().map(Arc::from))
+    ) -> Result<Option<String>, Failure> {
+        let info = match self.server.last_info() {
+            Some(info) => info,
+            None => self.ask_info(&mut Deadline::after(timeout), call_generation)?,
+        };
+        Ok(info.run_id)
     }
 
     fn ask_info(
@@ -188,7 +188,7 @@ impl Node {
             }
         };
         self.server.learn_run_id(&info, connection.generation);
-        self.server.learn_identity(&info, connections);
+        self.server.learn_info(&info, connections);
         Ok(info)
     }
 

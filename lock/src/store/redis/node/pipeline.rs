@@ -107,7 +107,7 @@ impl Pipeline {
                 let info = Info::of(&reply);
                 self.info_timeouts.store(0, Ordering::Relaxed);
                 let was_restarted = self.server.learn_run_id(&info, connection.generation);
-                self.server.learn_identity(&info, connections);
+                self.server.learn_info(&info, connections);
                 *kept = Some(connection);
                 Some((info, was_restarted))
             }

@@ -50,8 +50,8 @@ pub(crate) struct Server {
     moves: AtomicU64,
     /// The run id that was seen last. Unknown at first, and after a failover.
     run_id: Mutex<Option<String>>,
-    /// What `INFO` said of it, and the number of connections that had been made before.
-    identity: Mutex<Option<(u64, Option<Arc<str>>)>>,
+    /// What `INFO` said last, and how many connections had been made then.
+    last_info: Mutex<Option<(u64, Info)>>,
     /// Unparked when `moves` grows.
     move_listeners: Mutex<Vec<Parker>>,
 }
@@ -75,7 +75,7 @@ impl Server {
             connections: AtomicU64::new(0),
             moves: AtomicU64::new(0),
             run_id: Mutex::default(),
-            identity: Mutex::default(),
+            last_info: Mutex::default(),
             move_listeners: Mutex::default(),
         }
     }
@@ -219,17 +219,17 @@ impl Server {
         is_another
     }
 
-    /// `INFO` has answered on a connection that was there when so many had been made.
-    pub(crate) fn learn_identity(&self, info: &Info, connections: u64) {
-        *self.identity.lock() = Some((connections, info.run_id.as_deref().map(Arc::from)));
+    /// `INFO` was asked when so many connections had been made.
+    pub(crate) fn learn_info(&self, info: &Info, connections: u64) {
+        *self.last_info.lock() = Some((connections, info.clone()));
     }
 
-    /// The run id, if `INFO` was asked for it since the last connection was made: a later one may
-    /// lead to another server. `Some(None)` if the server does not tell it.
-    pub(crate) fn identity(&self) -> Option<Option<Arc<str>>> {
+    /// What `INFO` said, if it was asked since the last connection was made: a later connection may
+    /// lead to another server.
+    pub(crate) fn last_info(&self) -> Option<Info> {
         let connections = self.connections.load(Ordering::Relaxed);
-        let (learned_at, run_id) = self.identity.lock().clone()?;
-        (learned_at == connections).then_some(run_id)
+        let (asked_at, info) = self.last_info.lock().clone()?;
+        (asked_at == connections).then_some(info)
     }
 
     /// Counts a failover or a restart.
