@@ -207,7 +207,7 @@ pub(crate) struct Watch {
 ///
 /// It ends a lock of any kind that wheellock status shows, and no other data. A holder that renews
 /// learns of it at its next renewal, that is, within a third of its lease; until then another may
-/// hold the lock as well. The exit code is 1 if the lock is not held, and 125 if NAME is not a lock.
+/// hold the lock as well. The exit code is 1 if the lock is not held, 125 if NAME is not a lock.
 #[derive(Args)]
 pub(crate) struct Unlock {
     #[command(flatten)]

@@ -12,11 +12,10 @@ use crate::model::name::LockName;
 use crate::model::owner::OwnerText;
 use crate::model::wait::{Wait, WaitSpec};
 use crate::model::wait_mode::{WaitMode, WakeHint};
-use crate::ops::WRITE;
 use crate::ops::client_record::{ReadRecord, Record, record_key};
 use crate::ops::inspect::{Inspect, Inspected};
-use crate::ops::keep::KEPT;
 use crate::ops::recognize::{Content, is_owner};
+use crate::ops::{KEPT, WRITE};
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::wait::WaitAction;
 

@@ -12,13 +12,10 @@ use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::ops::acquire::{field, field_argument};
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{ALL, Argument, Operation, Request, Script, UNLOCKED};
+use crate::ops::operation::{ALL, Argument, KEPT, Operation, Request, Script, UNLOCKED};
 use crate::ops::read_write::{LEVEL, MODE, Mode, level, levels, longest_level};
 use crate::ops::release::{Released, other_or_nothing, with_time};
 use crate::ops::value::Value;
-
-/// The ending of the owner under which a released hold stays.
-pub(crate) const KEPT: &str = ":kept";
 
 /// Ends a hold. Its key stays for `left`, whatever its lease was.
 #[derive(Clone, Debug)]

@@ -246,6 +246,9 @@ pub(crate) const UNLOCKED: &str = "0";
 /// The payload that makes Redisson wake every waiter. On a latch's channel: it is closed again.
 pub(crate) const ALL: &str = "1";
 
+/// The ending of the owner under which a released hold stays.
+pub(crate) const KEPT: &str = ":kept";
+
 /// The ending of a writer's field.
 pub(crate) const WRITE: &str = ":write";
 

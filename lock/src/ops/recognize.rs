@@ -4,9 +4,8 @@
 //! `scripts/recognize.lua` says it on a server and explains it. The methods here say the same of a
 //! keyspace in memory.
 
-use crate::ops::keep::KEPT;
 use crate::ops::keyspace::Keyspace;
-use crate::ops::operation::WRITE;
+use crate::ops::operation::{KEPT, WRITE};
 use crate::ops::read_write::MODE;
 use crate::ops::value::Value;
 
