@@ -117,7 +117,7 @@ pub(crate) struct Run {
     pub(crate) exclusive: bool,
 
     /// Let N commands run at once, each with a permit of the semaphore NAME
-    #[arg(long, value_name = "N", group = "kind", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", group = "kind", value_parser = permits())]
     pub(crate) permits: Option<u32>,
 
     /// The exit code if the lock was not acquired
@@ -237,6 +237,11 @@ pub(crate) struct Bench {
     /// How long each of the two measurements takes
     #[arg(long, value_name = "S", default_value = "3", value_parser = seconds)]
     pub(crate) seconds: Duration,
+}
+
+/// What a semaphore may have.
+fn permits() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=i64::from(i32::MAX))
 }
 
 /// Seconds as a decimal. Negative, too large and other text is refused.

@@ -37,24 +37,26 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The name cannot be used for a lock. Permanent; nothing was sent.
+    /// The name cannot be used for a lock, or for what else it is to name. Permanent; nothing was
+    /// sent.
     InvalidName {
         /// The name, truncated if it is long.
         name: String,
         /// What is wrong with it.
         reason: String,
     },
-    /// The lease is too short to be useful or too long to be stored. Permanent; nothing was sent.
+    /// A lease, or another time that the server counts such as a minimum hold, is too short to be
+    /// useful or too long to be stored. Permanent; nothing was sent.
     InvalidLease {
-        /// The requested lease.
+        /// The requested time.
         lease: Duration,
-        /// What is wrong with it.
+        /// What the time is for, and what is wrong with it.
         reason: String,
     },
     /// A number of permits or a count is out of range. Permanent; nothing was changed.
     InvalidCount {
-        /// The requested number.
-        count: i64,
+        /// The requested number, whatever its sign and width.
+        count: i128,
         /// What is wrong with it.
         reason: String,
     },
@@ -424,13 +426,13 @@ impl fmt::Display for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InvalidName { name, reason } => {
-                write!(formatter, "{name:?} cannot name a lock: {reason}")
+                write!(formatter, "the name {name:?} cannot be used: {reason}")
             }
             Self::InvalidLease { lease, reason } => {
-                write!(formatter, "a lease of {lease:?} cannot be used: {reason}")
+                write!(formatter, "a time of {lease:?} cannot be used: {reason}")
             }
             Self::InvalidCount { count, reason } => {
-                write!(formatter, "a count of {count} cannot be used: {reason}")
+                write!(formatter, "the number {count} cannot be used: {reason}")
             }
             Self::InvalidPermitId { id } => {
                 write!(formatter, "{id:?} is not a permit's id: an id has 32 hexadecimal digits")
@@ -446,7 +448,7 @@ impl fmt::Display for Error {
             Self::WatchdogGone => {
                 write!(
                     formatter,
-                    "the client's renewal thread has ended: the lock would not be renewed"
+                    "the client's renewal thread has ended: the hold would not be renewed"
                 )
             }
             Self::Unreachable { server, reason } => {
@@ -487,7 +489,7 @@ impl fmt::Display for Error {
                 write!(formatter, "the write lock of {name:?} would wait for its own read lock")
             }
             Self::Lost { name, reason } => {
-                write!(formatter, "the lock {name:?} was lost: {reason}")
+                write!(formatter, "the hold of {name:?} was lost: {reason}")
             }
             Self::Cancelled { name } => write!(formatter, "the wait for {name:?} was cancelled"),
             Self::Shutdown => write!(formatter, "the client has been shut down"),

@@ -235,6 +235,7 @@ fn not_acquired(run: &Run) -> String {
     let name = shown(&run.name);
     match run.permits {
         Some(_) => format!("{name}: not acquired, all its permits are taken"),
+        None if run.fair => format!("{name}: not acquired, others hold it or wait for it"),
         None => format!("{name}: not acquired, another owner holds it"),
     }
 }

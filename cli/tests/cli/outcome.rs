@@ -266,3 +266,12 @@ fn help_and_version_are_not_errors() {
         assert!(output.contains("wheellock"), "{output}");
     }
 }
+
+#[test]
+fn a_number_of_permits_that_is_refused_names_the_real_bounds() {
+    for permits in ["0", "2147483648"] {
+        let arguments = ["run", "--permits", permits, NAME, "--", "true"];
+        let (_, output) = ended(TestProcess::spawn(&mut wheellock(&arguments)));
+        assert!(output.contains("1..=2147483647"), "{output}");
+    }
+}

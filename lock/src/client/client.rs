@@ -109,6 +109,9 @@ impl Client {
     /// The reentrant lock `name`. Any string of 1 to 65,536 bytes, with the client's
     /// [prefix](Self::with_prefix), is a name; a wrong one is an error when the lock is used. The
     /// full name is the key on the server, byte for byte.
+    ///
+    /// A release wakes a waiter. That of a [`spin_lock`](Self::spin_lock) of the same name does
+    /// not: then a waiter sleeps for up to a second more.
     #[must_use]
     pub fn lock(&self, name: &str) -> Lock {
         let mut spec = self.spec(Kind::Reentrant, name);
@@ -157,9 +160,10 @@ impl Client {
     /// instead of being woken by messages. Of a client's waiters, one polls for all. Redisson's
     /// `getSpinLock`.
     ///
-    /// For servers or proxies on which publishing is expensive or not possible. It excludes
-    /// [`lock`](Self::lock)s of the same name, but does not wake their waiters: those notice within
-    /// a second.
+    /// For servers or proxies on which publishing is expensive or not possible, so its release
+    /// publishes nothing, as in Redisson. It excludes [`lock`](Self::lock)s of the same name, but
+    /// does not wake their waiters: those notice within a second, and Redisson's, which do not
+    /// poll, when the lease ends that they have been told. So use a name in one way only.
     ///
     /// ```
     /// use wheellock::Client;

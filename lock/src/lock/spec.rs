@@ -79,7 +79,8 @@ impl LockSpec {
     /// Its holds are not handed over either: the next holder would have one that is older.
     pub(crate) fn set_min_hold(&mut self, min_hold: Duration) {
         let is_none = min_hold.is_zero();
-        self.min_hold = if is_none { Ok(None) } else { Lease::new(min_hold).map(Some) };
+        self.min_hold =
+            if is_none { Ok(None) } else { Lease::named("minimum hold", min_hold).map(Some) };
         self.hand_over &= is_none;
     }
 

@@ -27,10 +27,15 @@ pub(crate) const DEFAULT: Lease = Lease { millis: 30_000 };
 
 impl Lease {
     pub(crate) fn new(lease: Duration) -> Result<Self, Error> {
+        Self::named("lease", lease)
+    }
+
+    /// Another time that the server counts as a lease. `what` names it in an error.
+    pub(crate) fn named(what: &str, lease: Duration) -> Result<Self, Error> {
         let reason = if lease < SHORTEST {
-            format!("the shortest is {SHORTEST:?}")
+            format!("the shortest {what} is {SHORTEST:?}")
         } else if lease > LONGEST {
-            "the longest is a hundred years".to_owned()
+            format!("the longest {what} is a hundred years")
         } else {
             // A fraction of a millisecond cannot be sent, so validity does not include it either.
             return Ok(Self { millis: u64::try_from(lease.as_millis()).unwrap_or(u64::MAX) });

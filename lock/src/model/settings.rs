@@ -142,7 +142,7 @@ impl Settings {
         if parsed.duration() < shortest {
             return Err(Error::InvalidLease {
                 lease,
-                reason: format!("the shortest that can be renewed in time is {shortest:?}"),
+                reason: format!("the shortest lease that can be renewed in time is {shortest:?}"),
             });
         }
         Ok(parsed)

@@ -155,5 +155,5 @@ pub(crate) fn check_count(count: u32) -> Result<u32, Error> {
         return Ok(count);
     }
     let reason = "the most is 2,147,483,647".to_owned();
-    Err(Error::InvalidCount { count: i64::from(count), reason })
+    Err(Error::InvalidCount { count: count.into(), reason })
 }

@@ -373,10 +373,10 @@ impl ExpirableSemaphore {
 }
 
 fn check_at_once(permits: usize) -> Result<(), Error> {
-    let count = i64::try_from(permits).unwrap_or(i64::MAX);
-    if (1..=i64::from(MAX_AT_ONCE)).contains(&count) {
+    let count = i128::try_from(permits).unwrap_or(i128::MAX);
+    if (1..=i128::from(MAX_AT_ONCE)).contains(&count) {
         return Ok(());
     }
-    let reason = format!("must be at least 1 and at most {MAX_AT_ONCE}");
+    let reason = format!("one call is for 1 to {MAX_AT_ONCE} permits");
     Err(Error::InvalidCount { count, reason })
 }

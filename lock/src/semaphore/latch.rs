@@ -68,10 +68,9 @@ impl CountDownLatch {
         let reason = match i64::try_from(count) {
             Ok(0) => "a latch without a count is open already",
             Ok(count) => return self.change(Change::Set(count)),
-            Err(_) => "it does not fit in 63 bits",
+            Err(_) => "the most is 9,223,372,036,854,775,807",
         };
-        let count = i64::try_from(count).unwrap_or(i64::MAX);
-        Err(Error::InvalidCount { count, reason: reason.to_owned() })
+        Err(Error::InvalidCount { count: count.into(), reason: reason.to_owned() })
     }
 
     /// Counts down by one. At zero all waiters wake. Without a count it does nothing.

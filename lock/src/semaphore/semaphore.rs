@@ -184,7 +184,7 @@ impl Semaphore {
     /// As [`release`](Self::release), and [`Error::InvalidLease`] if `ttl` is shorter than 10 ms or
     /// longer than a hundred years.
     pub fn try_set_permits_for(&self, permits: u32, ttl: Duration) -> Result<bool, Error> {
-        let (permits, ttl) = (check_count(permits)?, Lease::new(ttl)?);
+        let (permits, ttl) = (check_count(permits)?, Lease::named("time to live", ttl)?);
         self.named.ask(|name, request| TrySetPermits::new(name, permits, ttl.millis(), request))
     }
 
@@ -218,7 +218,7 @@ pub(crate) fn add_permits(
         Added::Missing => Ok(false),
         Added::OutOfRange => {
             let reason = "the sum does not fit in 32 bits".to_owned();
-            Err(Error::InvalidCount { count: permits, reason })
+            Err(Error::InvalidCount { count: permits.into(), reason })
         }
     }
 }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{SLACK, SOON, TIMEOUT, World, built, now, timed};
-use wheellock::{Client, Clock, Error, Lock, SystemClock};
+use wheellock::{Client, Clock, Error, Lock, ManualClock, Memory, SystemClock};
 use wheellock_fixture::wait_until;
 
 /// Every way to acquire a lock.
@@ -394,4 +394,41 @@ fn a_url_error_is_exact_and_lists_every_valid_form() {
         assert!(!reason.contains("s3cret") && !reason.contains("pass/"), "{url}: {reason}");
         assert_names_all_schemes(&reason);
     }
+}
+
+#[test]
+fn an_error_names_the_number_and_the_thing_that_were_given() {
+    let client = Client::in_memory();
+    let short = Duration::from_millis(1);
+    let job = client.job("a").with_retention(short);
+    let latch = client.count_down_latch("a");
+    let (semaphore, seats) = (client.semaphore("b"), client.expirable_semaphore("c"));
+    let expected = [
+        (client.lock("a").with_lease(short).lock().err(), "1ms cannot be used: the shortest lease"),
+        (client.lock("a").with_min_hold(short).lock().err(), "the shortest minimum hold is 10ms"),
+        (job.run_once("noon", |_| Ok::<_, ()>(())).err(), "the shortest retention is 10ms"),
+        (semaphore.try_set_permits_for(1, short).err(), "the shortest time to live is 10ms"),
+        (latch.try_set_count(u64::MAX).err(), "18446744073709551615 cannot be used"),
+        (latch.try_set_count(u64::MAX).err(), "the most is 9,223,372,036,854,775,807"),
+        (semaphore.try_set_permits(u32::MAX).err(), "4294967295 cannot be used: the most is 2,147"),
+        (seats.try_acquire_many(1001).err(), "1001 cannot be used: one call is for 1 to 1000"),
+        (client.semaphore("").try_acquire(1).err(), "the name \"\" cannot be used"),
+    ];
+    for (number, (error, part)) in expected.into_iter().enumerate() {
+        let text = error.map(|error| error.to_string()).unwrap_or_default();
+        assert!(text.contains(part), "{number}: {text}");
+    }
+}
+
+#[test]
+fn a_lost_permit_is_not_called_a_lock() {
+    let clock = ManualClock::new();
+    let builder = Client::builder().in_memory(&Memory::with_clock(Arc::new(clock.clone())));
+    let client = built(builder.clock(Arc::new(clock.clone())));
+    let seats = client.expirable_semaphore("a").with_lease(Duration::from_secs(1));
+    assert!(seats.try_set_permits(1).unwrap());
+    let permit = seats.acquire().unwrap();
+    clock.advance(Duration::from_secs(2));
+    let text = permit.release().unwrap_err().to_string();
+    assert!(text.contains("\"a\" was lost") && !text.contains("lock"), "{text}");
 }

@@ -75,7 +75,7 @@ impl Job {
     /// [`Error::InvalidLease`].
     #[must_use]
     pub fn with_retention(mut self, retention: Duration) -> Self {
-        self.retention = Lease::new(retention);
+        self.retention = Lease::named("retention", retention);
         self
     }
 
