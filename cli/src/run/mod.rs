@@ -176,7 +176,15 @@ fn supervise(
     let pause = run.watchdog.unwrap_or(DEFAULT_LEASE) / 6;
     let reason = loop {
         select! {
-            recv(watcher.ended) -> _ => return held.loss().is_some(),
+            recv(watcher.ended) -> _ => {
+                let loss = held.loss();
+                // The guardian may have been first, on a busy machine.
+                if let Some(reason) = &loss {
+                    let name = printable(&run.name);
+                    complain(&format!("{name}: lost: {reason}; the command has ended"));
+                }
+                return loss.is_some();
+            }
             recv(lost) -> reason => break reason.unwrap_or(LostReason::Expired),
             default(pause.min(held.remaining())) => {
                 if let Some(reason) = held.loss() {

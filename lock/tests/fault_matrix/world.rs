@@ -62,9 +62,7 @@ impl World {
             }
             Kind::WithReplica => {
                 let server = Server::start();
-                let address = server.address();
-                let master = format!("{} {}", address.ip(), address.port());
-                let replica = Server::builder().argument("--replicaof", master).start();
+                let replica = Server::builder().replica_of(server.address()).start();
                 Self::WithReplica { server, replica: Box::new(replica) }
             }
             Kind::BehindSentinels => {

@@ -19,9 +19,7 @@ const PATIENT: Duration = Duration::from_millis(1500);
 const SHORT: Duration = Duration::from_millis(50);
 
 fn replica_of(master: &Server) -> Server {
-    let address = master.address();
-    let place = format!("{} {}", address.ip(), address.port());
-    let replica = Server::builder().argument("--replicaof", place).start();
+    let replica = Server::builder().replica_of(master.address()).start();
     let entry = format!("port={},state=online", replica.address().port());
     let information = || master.command(&["INFO", "replication"]).text();
     wait_until("the replica has come", SOON, || information().contains(&entry));

@@ -174,7 +174,9 @@ fn the_key_and_the_messages_are_redissons_but_that_a_deleted_latch_opens() {
 #[test]
 fn d15_a_hash_tagged_name_works_on_a_server_of_a_cluster() {
     let server = Server::builder().argument("--cluster-enabled", "yes").start();
-    server.command(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+    let slots: Vec<String> = (0..16384).map(|slot| slot.to_string()).collect();
+    let add = ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots.iter().map(String::as_str));
+    server.command(&add.collect::<Vec<_>>());
     wait_until("the cluster is up", SOON, || {
         server.command(&["CLUSTER", "INFO"]).text().contains("cluster_state:ok")
     });
