@@ -238,7 +238,7 @@ impl Reason {
         Self { text: cause.to_string(), cause: Some(Arc::new(cause)) }
     }
 
-    /// Whether it is that a socket was silent for too long.
+    /// Whether it is that a server was silent for too long.
     pub(crate) fn is_timeout(&self) -> bool {
         let error = self.cause.as_ref().and_then(|cause| cause.downcast_ref::<io::Error>());
         error.is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
@@ -450,6 +450,10 @@ impl fmt::Display for Error {
                     formatter,
                     "the client's renewal thread has ended: the hold would not be renewed"
                 )
+            }
+            // The limit may have been the caller's, and too short for any server.
+            Self::Unreachable { server, reason } if reason.is_timeout() => {
+                write!(formatter, "the server {server} did not answer in time: {reason}")
             }
             Self::Unreachable { server, reason } => {
                 write!(formatter, "the server {server} cannot be reached: {reason}")

@@ -25,7 +25,10 @@
 //! 3. The lock of a process that died is free after at most the longest lease it asked for plus one
 //!    [command timeout](ClientBuilder::command_timeout).
 //! 4. A late or repeated command never affects another hold.
-//! 5. No call waits longer than it says, even when the server hangs or vanishes.
+//! 5. No call waits more than 100 ms longer than it says, even when the server hangs or vanishes.
+//!    Not counted are the time in which the system does not run the call's thread, and the code of
+//!    the program that the call runs, such as a closure or a callback for credentials. The kernel
+//!    must count at least 100 ticks a second.
 //!
 //! # What it does not do
 //!

@@ -287,8 +287,7 @@ impl ClientBuilder {
 
     /// How long one attempt at a command may take. 3 s unless set; between 10 ms and 10 minutes. A
     /// call retries for at most twice as long. If the server does not answer, the call ends at most
-    /// three kernel ticks late on an idle machine: 12 ms on Linux with the usual 250 ticks a
-    /// second, 30 ms with 100.
+    /// 100 ms later than that, as [every call](crate#what-a-holder-may-rely-on) does.
     pub fn command_timeout(mut self, timeout: Duration) -> Self {
         self.settings.command_timeout = timeout;
         self
@@ -323,8 +322,10 @@ impl ClientBuilder {
     /// [`LostReason::Expired`](crate::LostReason::Expired), between `longest` and a third of the
     /// lease earlier. Without a limit unless set; at least the watchdog lease.
     ///
-    /// It frees the lock of a thread that hangs while its process lives. It does not affect holds
-    /// with a lease of their own.
+    /// It frees the lock of a thread that hangs while its process lives, and the lock of a guard
+    /// that was forgotten, by [`mem::forget`](std::mem::forget) or in a cycle of references: such a
+    /// hold is renewed for ever without a limit. It does not affect holds with a lease of their
+    /// own.
     pub fn max_hold(mut self, longest: Duration) -> Self {
         self.settings.max_hold = Some(longest);
         self

@@ -27,7 +27,10 @@ use crate::lock::raw_guard::RawGuard;
 /// Dropping it sends the release and does not wait for the answer; see [the
 /// guide](crate::guide::dropping). It takes one command timeout at most, and never panics. A
 /// release that is not acknowledged is finished in the background. [`unlock`](Self::unlock) waits
-/// for the answer and returns the result.
+/// for the answer and returns the result. The hold of a guard that is forgotten ([`mem::forget`])
+/// is renewed for ever, unless the client has a [`max_hold`](crate::ClientBuilder::max_hold).
+///
+/// [`mem::forget`]: std::mem::forget
 ///
 /// ```
 /// use wheellock::Client;

@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::io;
 use std::panic::RefUnwindSafe;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -469,7 +470,10 @@ impl ClientCore {
             Some(error) if error.is_server_unavailable() || error.applies_to_all_threads() => {
                 return error;
             }
-            _ => "it answered none of the waiting threads during the wait".into(),
+            _ => {
+                let reason = "it answered none of the waiting threads during the wait";
+                io::Error::new(io::ErrorKind::TimedOut, reason).into()
+            }
         };
         Error::Unreachable { server: self.server(), reason }
     }

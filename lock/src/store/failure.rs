@@ -1,5 +1,7 @@
 //! Why an attempt at an operation got no reply, and whether the operation may have run.
 
+use std::time::Duration;
+
 use crate::error::{Error, Reason, is_transient_code, truncated};
 use crate::model::name::LockName;
 use crate::ops::Operation;
@@ -134,6 +136,18 @@ impl Failure {
             }
             _ => false,
         }
+    }
+
+    /// The same failure of an attempt that had less time than the settings give, because the limit
+    /// of its call was near.
+    pub(crate) fn cut_off_after(mut self, left: Duration) -> Self {
+        if let Self::NotSent { reason, .. } | Self::Unknown { reason, .. } = &mut self
+            && reason.is_timeout()
+        {
+            let limit = format!("within the {left:?} that the call had left");
+            *reason = reason.clone().in_context(limit);
+        }
+        self
     }
 
     /// The same failure after an earlier attempt that may have run.

@@ -131,6 +131,7 @@ pub(crate) fn call_with<R>(
         let left = until.saturating_duration_since(sent_at);
         let failure = match attempt(policy.attempt_timeout.min(left), generation) {
             Ok(reply) => return Ok(Answer { reply, sent_at, late_copy_deadline }),
+            Err(failure) if left < policy.attempt_timeout => failure.cut_off_after(left),
             Err(failure) => failure,
         };
         // 2. Without a reply, a copy of it may run later.

@@ -136,6 +136,27 @@ fn a_client_whose_server_never_starts_ends_at_once() {
 }
 
 #[test]
+fn a_limit_too_short_for_the_server_is_named_in_the_error() {
+    let server = Server::start();
+    let client = lazily(Client::builder().url(&server.url()));
+    server.pause();
+    let wait = || client.lock("a").try_lock_for(Duration::from_micros(200)).map(drop);
+    let alone = wait().unwrap_err().to_string();
+    assert!(alone.contains("did not answer in time"), "{alone}");
+    assert!(alone.contains("that the call had left"), "{alone}");
+    // Those behind another thread send nothing.
+    let together = thread::scope(|scope| {
+        let waits: Vec<_> = (0..8).map(|_| scope.spawn(wait)).collect();
+        waits.into_iter().map(|wait| wait.join().unwrap()).collect::<Vec<_>>()
+    });
+    for outcome in together {
+        let error = outcome.unwrap_err();
+        assert!(error.is_retryable() && !error.to_string().contains("be reached"), "{error}");
+    }
+    server.resume();
+}
+
+#[test]
 fn a_server_that_accepts_and_never_answers_is_unreachable() {
     let server = Server::start();
     server.pause();

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::in_memory::InMemory;
-use crate::common::{SOON, built, now, wait_for_a_waiter};
+use crate::common::{SOON, built, now, timed, wait_for_a_waiter};
 use wheellock::{Client, Error, SystemClock, Wait};
 use wheellock_fixture::{Server, wait_until};
 
@@ -68,6 +68,51 @@ fn queued_waiters_do_not_mistake_a_silent_server_for_a_holder() {
         }
         server.resume();
     }
+}
+
+/// How much later than it says a call may end, as the front page of the docs has it.
+const LATEST: Duration = Duration::from_millis(100);
+
+/// Once late because the machine was busy is not a defect, and three times is.
+fn assert_punctual(what: &str, limit: Duration, call: impl Fn()) {
+    let late = || timed(&call).1.saturating_sub(limit);
+    let runs = [late(), late(), late()];
+    assert!(runs.iter().min() <= Some(&LATEST), "{what} is late by {runs:?}");
+}
+
+#[test]
+fn no_call_is_late_by_more_than_is_promised_at_a_hung_server() {
+    const TIMEOUT: Duration = Duration::from_millis(200);
+    for (way, waits) in WAYS {
+        let server = Server::start();
+        let client = connect(&server);
+        server.pause();
+        assert_punctual(way, WAIT, || assert!(waits(&client).is_err(), "{way}"));
+        server.resume();
+    }
+    // Of several servers, one has granted and the others hang.
+    let servers = [Server::start(), Server::start(), Server::start()];
+    let clients = servers.each_ref().map(connect);
+    servers[1].pause();
+    servers[2].pause();
+    let (a, b) = (clients[0].lock("a"), clients[1].lock("b"));
+    let multi = clients[0].multi_lock(&[&a, &b]);
+    assert_punctual("a multi lock", WAIT, || assert!(multi.try_lock_for(WAIT).is_err()));
+    let red = Client::red_lock(&clients, "red");
+    assert_punctual("a red lock", WAIT, || assert!(red.try_lock_for(WAIT).is_err()));
+    // What has no limit of its own has twice the command timeout.
+    let hasty = built(Client::builder().url(&servers[0].url()).command_timeout(TIMEOUT));
+    let lock = hasty.lock("a");
+    servers[0].pause();
+    let calls: [(&str, &dyn Fn() -> bool); 3] = [
+        ("try_lock", &|| lock.try_lock().is_err()),
+        ("is_locked", &|| lock.is_locked().is_err()),
+        ("ping", &|| hasty.ping().is_err()),
+    ];
+    for (call, fails) in calls {
+        assert_punctual(call, TIMEOUT * 2, || assert!(fails(), "{call}"));
+    }
+    servers.iter().for_each(Server::resume);
 }
 
 #[test]

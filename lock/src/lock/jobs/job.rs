@@ -23,9 +23,10 @@ use crate::runtime::client_core::ClientCore;
 /// share; it holds nothing by itself. From [`Client::job`](crate::Client::job).
 ///
 /// A slot is a text that says which run is meant, mostly a time: `2026-11-23` for a nightly job,
-/// `2026-11-23T14:05` for one that runs every five minutes. Every process computes it for itself
-/// and calls [`run_once`](Self::run_once); one of them runs the closure. A slot that has run is
-/// remembered for the [retention](Self::with_retention). A run that fails, panics or dies may be
+/// `2026-11-23T14:05Z` for one that runs every five minutes. Name it by UTC or with an offset: a
+/// local time comes twice in the night in which clocks are set back. Every process computes it for
+/// itself and calls [`run_once`](Self::run_once); one of them runs the closure. A slot that has run
+/// is remembered for the [retention](Self::with_retention). A run that fails, panics or dies may be
 /// taken over, up to a [number of attempts](Self::with_max_attempts). Runs of two slots do not
 /// exclude each other.
 ///
