@@ -311,8 +311,17 @@ pub enum LostReason {
     /// The lease ended as planned: it was a lease without renewal, or the hold reached
     /// [`max_hold`](crate::ClientBuilder::max_hold).
     Expired,
-    /// Renewals were due, and none was answered before the lease ended.
+    /// Renewals were due, and none was answered before the lease ended. Look at the network and the
+    /// server.
     ServerUnreachable,
+    /// Renewals were due, and the server refused the last of them before the lease ended. Look at
+    /// the server's state or at the user's permissions; a
+    /// [warning](crate::Warning::RenewalsRefused) has the whole refusal.
+    Refused {
+        /// The code of the refusal, such as `MISCONF` for a server that cannot write to its disk or
+        /// `NOPERM` for a missing permission. `ERR` stands for every code that is not well known.
+        code: &'static str,
+    },
     /// The lease ended although no renewal went unanswered: this process was stopped, or got no
     /// processor for too long.
     Paused,
@@ -328,9 +337,10 @@ pub enum LostReason {
 
 impl LostReason {
     /// All reasons, in the order of their numbers.
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Expired,
         Self::ServerUnreachable,
+        Self::Refused { code: "ERR" },
         Self::Paused,
         Self::Deleted,
         Self::TakenOver,
@@ -339,7 +349,16 @@ impl LostReason {
     ];
 
     pub(crate) const fn number(self) -> usize {
-        self as usize
+        match self {
+            Self::Expired => 0,
+            Self::ServerUnreachable => 1,
+            Self::Refused { .. } => 2,
+            Self::Paused => 3,
+            Self::Deleted => 4,
+            Self::TakenOver => 5,
+            Self::Shutdown => 6,
+            Self::Forked => 7,
+        }
     }
 
     /// A word for the labels of metrics.
@@ -349,6 +368,7 @@ impl LostReason {
             Self::Expired => "expired",
             Self::Paused => "paused",
             Self::ServerUnreachable => "server_unreachable",
+            Self::Refused { .. } => "refused",
             Self::Deleted => "deleted",
             Self::TakenOver => "taken_over",
             Self::Shutdown => "shutdown",
@@ -405,6 +425,35 @@ impl Error {
     pub(crate) fn is_server_unavailable(&self) -> bool {
         self.is_retryable() && !matches!(self, Self::NotReplicated { .. })
     }
+}
+
+/// The codes of refusals that are told apart where a number must do, `ERR` for all others.
+const CODES: [&str; 14] = [
+    "ERR",
+    "NOPERM",
+    "MISCONF",
+    "OOM",
+    "READONLY",
+    "NOREPLICAS",
+    "LOADING",
+    "BUSY",
+    "MASTERDOWN",
+    "CLUSTERDOWN",
+    "TRYAGAIN",
+    "NOAUTH",
+    "WRONGPASS",
+    "WRONGTYPE",
+];
+
+/// The number of a refusal's code, more than zero.
+pub(crate) fn number_of_code(code: &str) -> u8 {
+    let index = CODES.iter().position(|known| *known == code).unwrap_or(0);
+    u8::try_from(index + 1).unwrap_or(1)
+}
+
+/// The code of this number; none for zero.
+pub(crate) fn code_of_number(number: u8) -> Option<&'static str> {
+    CODES.get(usize::from(number).checked_sub(1)?).copied()
 }
 
 /// Whether the code names a state that a server leaves by itself, so that a retry makes sense.
@@ -506,6 +555,12 @@ impl fmt::Display for LostReason {
         formatter.write_str(match self {
             Self::Expired => "its lease ran out",
             Self::ServerUnreachable => "the server did not answer before its lease ran out",
+            Self::Refused { code } => {
+                return write!(
+                    formatter,
+                    "the server refused its renewals with {code} until its lease ran out"
+                );
+            }
             Self::Paused => "this process stood still until its lease had run out",
             Self::Deleted => "its key was deleted",
             Self::TakenOver => "its key belongs to somebody else",

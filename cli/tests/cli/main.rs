@@ -11,6 +11,7 @@ mod hung_server;
 mod loss;
 mod manual;
 mod outcome;
+mod permissions;
 mod secrets;
 mod signals;
 mod status;

@@ -214,10 +214,11 @@ pub enum Warning {
         /// Whether it is now ahead of where it should be.
         forward: bool,
     },
-    /// The server has refused a subscription, usually because the ACL of its user does not allow
-    /// the channel. No lock is in danger, but waiters on that channel are not woken and fall back
-    /// to polling: once a second, or every five seconds behind others in the queue of a fair lock.
-    /// Found when a thread waits, and reported once for each refusal.
+    /// The server has refused a subscription, or the message of a release, usually because the ACL
+    /// of its user does not allow the command or the channel. No lock is in danger, and what was to
+    /// be released is, but waiters on that channel are not woken and fall back to polling: once a
+    /// second, or every five seconds behind others in the queue of a fair lock. Found when a thread
+    /// waits or releases, and reported once for each refusal.
     ChannelsRefused {
         /// The server's error message.
         refusal: String,
@@ -231,6 +232,14 @@ pub enum Warning {
     SharedServer {
         /// Both addresses.
         servers: [String; 2],
+    },
+    /// The server answers renewals with an error: it cannot write to its disk, is a replica, or
+    /// lacks replicas, or the ACL of its user does not allow them. What is held is lost as
+    /// [`Refused`](LostReason::Refused) unless the server accepts renewals before the leases end.
+    /// Reported once for each refusal.
+    RenewalsRefused {
+        /// The server's error message.
+        refusal: String,
     },
     /// The server has refused the client's record, usually because the ACL of its user does not
     /// allow the key `wheellock_client:*`. No lock is affected, but others who ask
@@ -261,7 +270,13 @@ impl fmt::Display for Warning {
                 write!(formatter, "the server's clock jumped {direction} by {by:?}")
             }
             Self::ChannelsRefused { refusal } => {
-                write!(formatter, "the server has refused SUBSCRIBE, so waiters poll: {refusal}")
+                write!(
+                    formatter,
+                    "the server has refused the messages that wake waiters, so they poll: {refusal}"
+                )
+            }
+            Self::RenewalsRefused { refusal } => {
+                write!(formatter, "the server refuses renewals, so locks will be lost: {refusal}")
             }
             Self::SharedServer { servers: [one, other] } => {
                 write!(formatter, "{one} and {other} are one server: give each server once")

@@ -81,6 +81,13 @@ pub(crate) fn emit(report: &Report) {
             other = other.as_str(),
             "{warning}"
         ),
+        Report::Warning(warning @ Warning::RenewalsRefused { refusal }) => event!(
+            name: "server_refuses_renewals",
+            target: "wheellock",
+            Level::WARN,
+            refusal = refusal.as_str(),
+            "{warning}"
+        ),
         Report::Warning(warning @ Warning::RecordRefused { refusal }) => event!(
             name: "server_refuses_record",
             target: "wheellock",

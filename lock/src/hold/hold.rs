@@ -4,12 +4,12 @@
 //! hold has is boxed, instants count from its start, and one mutex protects everything.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 
-use crate::error::LostReason;
+use crate::error::{LostReason, code_of_number, number_of_code};
 use crate::events::acquires::MetricsLabel;
 use crate::events::report::{HeldLock, LostLock, OwnHold, OwnHolder};
 use crate::hold::listener::{LossListener, LossSender};
@@ -40,6 +40,9 @@ pub(crate) struct Hold {
     /// Whether a renewal has become due since the last reply: it went unanswered, or is not
     /// answered yet.
     pub(crate) unanswered: AtomicBool,
+    /// The number of the code with which the server refused the last renewal; zero if it granted or
+    /// did not answer.
+    refused: AtomicU8,
     /// Whether a renewal was left out since then, because it would have exceeded the longest hold.
     at_limit: AtomicBool,
     /// Whether it was reported to last long.
@@ -80,6 +83,7 @@ impl Hold {
             late_copy_deadline: late_copy_deadline.map(Box::new),
             state: Mutex::new(State::new(thread, lease, watched, watched || shares_its_key, cold)),
             unanswered: AtomicBool::new(false),
+            refused: AtomicU8::new(0),
             at_limit: AtomicBool::new(false),
             long_reported: AtomicBool::new(false),
             needs_verification: AtomicBool::new(false),
@@ -202,6 +206,7 @@ impl Hold {
         if is_valid {
             // Relaxed: they only choose the reason in a report.
             self.unanswered.store(false, Ordering::Relaxed);
+            self.refused.store(0, Ordering::Relaxed);
             // A request for the rest of a lease does not extend it.
             if self.validity.until() > before {
                 self.at_limit.store(false, Ordering::Relaxed);
@@ -531,13 +536,20 @@ impl Hold {
             // It was not to be renewed.
             LostReason::Expired
         } else if self.unanswered.load(Ordering::Relaxed) {
-            LostReason::ServerUnreachable
+            let code = code_of_number(self.refused.load(Ordering::Relaxed));
+            code.map_or(LostReason::ServerUnreachable, |code| LostReason::Refused { code })
         } else if self.at_limit.load(Ordering::Relaxed) {
             LostReason::Expired
         } else {
             // It should have been renewed, but no renewal became due in time.
             LostReason::Paused
         }
+    }
+
+    /// A renewal was due, and the server refused it with this code, or did not answer.
+    pub(crate) fn note_refusal(&self, code: Option<&str>) {
+        // Relaxed: it only chooses the reason in a report.
+        self.refused.store(code.map_or(0, number_of_code), Ordering::Relaxed);
     }
 
     /// Whether it was released, or found to be lost.

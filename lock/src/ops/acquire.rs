@@ -7,7 +7,7 @@ use crate::model::kind::Layout;
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
-use crate::ops::keyspace::{Keyspace, WrongType};
+use crate::ops::keyspace::{Keyspace, WrongType, begins_with_owner};
 use crate::ops::operation::{Argument, Operation, Request, Script, WRITE};
 use crate::ops::read_write::{MODE, Mode};
 use crate::ops::value::{FromReply, Unexpected, Value};
@@ -87,6 +87,7 @@ impl Operation for Acquire {
         let field = field(self.layout, &self.owner);
         let is_own = has_hold(keyspace, key, self.layout, &field)?;
         if !is_own && keyspace.exists(key) {
+            check_lock(keyspace, key, self.layout)?;
             return Ok(Value::Integer(keyspace.time_to_live(key)));
         }
         if self.layout == Layout::Text {
@@ -104,6 +105,22 @@ impl Operation for Acquire {
         keyspace.prolong(key, lease);
         Ok(Value::Nil)
     }
+}
+
+/// An error if what is at `key` cannot be a lock, which is not waited for.
+pub(crate) fn check_lock(
+    keyspace: &mut Keyspace,
+    key: &str,
+    layout: Layout,
+) -> Result<(), WrongType> {
+    let is_foreign = match layout {
+        Layout::Text => {
+            let text = keyspace.text_get(key)?.unwrap_or_default();
+            keyspace.time_to_live(key) == -1 && !begins_with_owner(&text)
+        }
+        _ => keyspace.is_foreign(key),
+    };
+    if is_foreign { Err(WrongType::of(key)) } else { Ok(()) }
 }
 
 /// The owner as a hold of this layout is stored under it.
@@ -127,5 +144,31 @@ pub(crate) fn has_hold(
     match layout {
         Layout::Text => Ok(keyspace.text_get(key)?.as_deref() == Some(field)),
         _ => keyspace.hash_has(key, field),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// The lines between these, without their indentation.
+    fn check_of(script: &str) -> String {
+        let lines = script.lines().map(str::trim);
+        let from = lines.skip_while(|line| !line.starts_with("-- What cannot be a lock"));
+        from.take_while(|line| !line.starts_with("return lasts"))
+            .take(19)
+            .fold(String::new(), |text, line| text + line + "\n")
+    }
+
+    #[test]
+    fn every_acquire_of_a_hash_checks_alike_what_is_no_lock() {
+        let check = check_of(include_str!("scripts/acquire.lua"));
+        assert!(check.contains("WRONGTYPE"));
+        for other in [
+            include_str!("scripts/fair_acquire.lua"),
+            include_str!("scripts/fenced_acquire.lua"),
+            include_str!("scripts/read_acquire.lua"),
+            include_str!("scripts/write_acquire.lua"),
+        ] {
+            assert!(check_of(other).starts_with(&check), "{other}");
+        }
     }
 }

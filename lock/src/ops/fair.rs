@@ -11,11 +11,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::model::kind::Layout;
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::model::settings::{POLL_BOUND, QUEUE_POLL_BOUND, REDISSON_FAIR_WAIT};
-use crate::ops::acquire::Acquired;
+use crate::ops::acquire::{Acquired, check_lock};
 use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{Argument, Operation, Request, Script, UNLOCKED};
 use crate::ops::recognize::{Content, recognize, recognizing};
@@ -117,6 +118,7 @@ impl FairAcquire {
             queue.keyspace.prolong(queue.lock, lease);
             return Ok(Value::Nil);
         }
+        check_lock(queue.keyspace, queue.lock, Layout::Counted)?;
         let purged = queue.purge(Some(&owner))?;
         let head = queue.head()?;
         if let Some(head) = head.as_ref().filter(|head| **head != owner) {

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::model::kind::Layout;
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
-use crate::ops::acquire::Acquired;
+use crate::ops::acquire::{Acquired, check_lock};
 use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{Argument, Operation, Request, Script};
 use crate::ops::value::{FromReply, Unexpected, Value};
@@ -55,6 +56,7 @@ impl Operation for FencedAcquire {
         let (key, owner) = (self.name.as_str(), self.owner.to_string());
         let mine = keyspace.hash_has(key, &owner)?;
         if !mine && keyspace.exists(key) {
+            check_lock(keyspace, key, Layout::Counted)?;
             return Ok(Value::Integer(keyspace.time_to_live(key)));
         }
         if !mine || !keyspace.exists(&self.tokens) {

@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use uuid::Uuid;
+
 use crate::ops::value::ServerTime;
 
 /// Keys with their values and expiries, at one time.
@@ -48,6 +50,18 @@ impl Content {
             Self::Sorted(members) => members.is_empty(),
         }
     }
+}
+
+fn is_count(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Whether a text begins with an owner: a UUID, a colon and a number.
+pub(crate) fn begins_with_owner(text: &str) -> bool {
+    let (Some(uuid), Some([b':', digit, ..])) = (text.get(..36), text.as_bytes().get(36..)) else {
+        return false;
+    };
+    digit.is_ascii_digit() && Uuid::try_parse(uuid).is_ok()
 }
 
 /// This key holds a value of another type.
@@ -132,6 +146,15 @@ impl Keyspace {
             }
             _ => Vec::new(),
         }
+    }
+
+    /// Whether a hash cannot be a lock. The scripts of acquires look at a few fields of it.
+    pub(crate) fn is_foreign(&mut self, key: &str) -> bool {
+        let has_end = self.time_to_live(key) >= 0;
+        self.fields(key).iter().any(|(field, value)| match field.as_str() {
+            "mode" => value != "read" && value != "write",
+            _ => !is_count(value) || !has_end && !begins_with_owner(field),
+        })
     }
 
     /// `GET`.

@@ -221,6 +221,13 @@ impl Script {
         self.source
     }
 
+    /// The command that line `number` calls. A command that is an argument publishes.
+    pub(crate) fn command_at(&self, number: usize) -> Option<&'static str> {
+        let line = self.source.lines().nth(number.checked_sub(1)?)?;
+        let (_, call) = line.split_once("call(")?;
+        if call.starts_with("ARGV") { Some("publish") } else { call.split('\'').nth(1) }
+    }
+
     /// The name under which a server knows it: the SHA-1 of its text, in hexadecimal.
     pub(crate) const fn hash(&self) -> &[u8; 40] {
         &self.hash

@@ -6,7 +6,7 @@ use crate::model::kind::Layout;
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
-use crate::ops::acquire::{Acquired, field};
+use crate::ops::acquire::{Acquired, check_lock, field};
 use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{Argument, Operation, Request, Script, UNLOCKED};
 use crate::ops::read_write::{MODE, Mode, level, levels, prolong_level};
@@ -59,7 +59,11 @@ impl Operation for ReadAcquire {
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
         let (key, owner) = (self.name.as_str(), self.owner.to_string());
-        if !self.is_open(keyspace, &owner)? {
+        let is_open = self.is_open(keyspace, &owner)?;
+        if !is_open || keyspace.time_to_live(key) == -1 {
+            check_lock(keyspace, key, Layout::Reader)?;
+        }
+        if !is_open {
             return Ok(Value::Integer(keyspace.time_to_live(key)));
         }
         for (field, value) in [(MODE, Mode::Read.word()), (owner.as_str(), "1")] {

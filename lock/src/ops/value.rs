@@ -88,6 +88,9 @@ impl FromReply for Option<Duration> {
 /// The first word of a script's reply when its not-after has passed.
 const LATE: &str = "LATE";
 
+/// The first word of a script's reply when the server refused a message. Why and the reply follow.
+const UNTOLD: &str = "UNTOLD";
+
 impl Value {
     /// The reply of a script that arrived after its not-after and did nothing. It carries the
     /// server's time, by which the sender corrects its estimate.
@@ -102,6 +105,18 @@ impl Value {
                 _ => None,
             },
             _ => None,
+        }
+    }
+
+    /// The reply of a script that has done what it answers, and why the server refused the script
+    /// the message that wakes waiters, if it did.
+    pub(crate) fn without_untold(self) -> (Self, Option<String>) {
+        let Self::Array(parts) = &self else { return (self, None) };
+        match parts.as_slice() {
+            [Self::Text(word), Self::Text(why), reply @ ..] if word == UNTOLD => {
+                (reply.first().cloned().unwrap_or(Self::Nil), Some(why.clone()))
+            }
+            _ => (self, None),
         }
     }
 

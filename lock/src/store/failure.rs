@@ -23,7 +23,7 @@ pub(crate) enum Failure {
     /// `broken`: the connection ended before the time for a reply was over.
     Unknown { not_after: ServerTime, reason: Reason, broken: bool },
     /// The server replied with an error, and it had no effect; or with something that cannot be
-    /// decoded.
+    /// decoded. The message of a refusal inside a script begins with the command in quotes.
     Refused { code: String, message: String },
     /// It was granted, and too few replicas acknowledged it in time. It must be rolled back.
     NotReplicated { wanted: u32, acknowledged: u32 },
@@ -65,11 +65,15 @@ impl Failure {
     }
 
     /// Whether the server has granted it, or may have, and no copy of it is under way: it must be
-    /// rolled back.
+    /// rolled back. A script that was refused a command, whose name begins the message, undoes what
+    /// it did before, unless it is refused that too.
     pub(crate) fn needs_roll_back(&self) -> bool {
         match self {
             Self::NotReplicated { .. } | Self::NoReplicaAcks { .. } => true,
-            Self::Refused { code, .. } => code == UNEXPECTED,
+            Self::Refused { code, message } => {
+                let in_script = message.starts_with('\'') && (code == "NOPERM" || code == "ERR");
+                code == UNEXPECTED || in_script
+            }
             _ => false,
         }
     }
@@ -97,6 +101,17 @@ impl Failure {
             | Self::Unauthenticated { .. }
             | Self::TlsFailed { .. }
             | Self::CrossSlot { .. } => false,
+        }
+    }
+
+    /// The code and the rest of what the server answered, if it refused the operation or the user.
+    pub(crate) fn refusal(&self) -> Option<(&str, &str)> {
+        match self {
+            Self::Refused { code, message } | Self::NoReplicaAcks { code, message } => {
+                Some((code, message))
+            }
+            Self::Unauthenticated { reason, .. } => reason.split_once(' '),
+            _ => None,
         }
     }
 

@@ -11,6 +11,20 @@ pub(crate) trait Listener: Debug + Send + Sync {
     /// A message.
     fn message(&self, channel: &str, payload: &str);
 
-    /// The server denied a subscription with this text.
+    /// The server denied a subscription, or a message to the waiters, with this text.
     fn refused(&self, refusal: &str);
+}
+
+/// Nobody listens.
+#[cfg(test)]
+#[derive(Debug)]
+pub(crate) struct NoListener;
+
+#[cfg(test)]
+impl Listener for NoListener {
+    fn live(&self, _: &str) {}
+
+    fn message(&self, _: &str, _: &str) {}
+
+    fn refused(&self, _: &str) {}
 }

@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Instant;
 
+use crate::events::report::Warning;
 use crate::hold::state::TimerSlot;
 use crate::model::kind::Layout;
 use crate::model::lease::Lease;
@@ -73,6 +74,8 @@ pub(crate) struct RenewalRound<'a> {
     window: SendWindow,
     /// Scripts that the server has granted.
     replies: usize,
+    /// The code of the last refusal.
+    refusal: Option<String>,
     /// The server does not answer, or refuses everything for a while: nothing more is sent.
     is_over: bool,
 }
@@ -93,6 +96,7 @@ impl<'a> RenewalRound<'a> {
             in_flight: 0,
             window,
             replies: 0,
+            refusal: None,
             is_over: false,
         }
     }
@@ -202,12 +206,26 @@ impl RenewalRound<'_> {
             }
             return;
         }
+        let refusal = failure.refusal();
+        if let Some((code, message)) = refusal {
+            let refusal = format!("{code} {message}");
+            self.shared.context.events.warn_once(Warning::RenewalsRefused { refusal });
+        }
+        self.refusal = refusal.map(|(code, _)| code.to_owned());
+        self.note_refusal(&batch);
         let is_refused = failure.is_request_error();
         if is_refused && batch.len() > 1 {
             self.refused.push(batch);
         } else {
             self.is_over |= !is_refused;
             self.shared.scheduler.retry_later(batch.iter().map(|due| &due.hold));
+        }
+    }
+
+    /// What these holds are lost by, if nothing renews them before their leases end.
+    fn note_refusal(&self, batch: &Batch) {
+        for due in batch {
+            due.hold.note_refusal(self.refusal.as_deref());
         }
     }
 
@@ -281,7 +299,9 @@ impl RenewalRound<'_> {
 
     /// The round is over. What was not sent is retried like what was not answered.
     pub(crate) fn retry_unsent(mut self) {
-        for batch in self.unsent.drain(..).chain(self.refused.drain(..)) {
+        let left: Vec<Batch> = self.unsent.drain(..).chain(self.refused.drain(..)).collect();
+        for batch in left {
+            self.note_refusal(&batch);
             self.shared.scheduler.retry_later(batch.iter().map(|due| &due.hold));
         }
     }

@@ -55,7 +55,7 @@ pub(crate) fn user_url(url: &str) -> String {
 }
 
 /// In the words of `ACL SETUSER`.
-fn rule_that_begins(beginning: &str) -> &'static str {
+pub(crate) fn rule_that_begins(beginning: &str) -> &'static str {
     let mut rules = GUIDE.lines().filter_map(|line| line.strip_prefix("ACL SETUSER "));
     let Some(rule) = rules.find(|rule| rule.starts_with(beginning)) else {
         panic!("the operations guide has no rule that begins with {beginning:?}")

@@ -245,6 +245,7 @@ fn word(result: &Result<Returned, Error>, again: bool) -> String {
 fn lost(reason: LostReason) -> String {
     let reason = match reason {
         LostReason::ServerUnreachable => "unreachable",
+        LostReason::Refused { .. } => "refused",
         LostReason::Deleted => "deleted",
         LostReason::TakenOver => "taken over",
         other => return format!("unexpected: {other:?}"),

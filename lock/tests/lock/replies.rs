@@ -46,6 +46,8 @@ const A: &str = "client:1";
 const B: &str = "client:2";
 const C: &str = "client:3";
 const LEASE: &str = "20000";
+/// The owner of what has no end, and is a lock nevertheless.
+const ENDLESS: &str = "7c4ff0e2-3f9c-4b7e-9a3f-0d7c9a1b2c3d:1";
 
 /// The number of a call in its request sequence.
 const NUMBER: &str = "1";
@@ -158,7 +160,9 @@ fn the_scripts_that_take_a_lock_and_count_its_holds() {
     assert_eq!(recount(B, "2", "30000"), Reply::Integer(0), "it holds nothing");
     assert_eq!(fields(&server, "a"), ["client:1 2"]);
     server.command(&["PERSIST", "a"]);
-    assert_eq!(acquire(B, LEASE), Reply::Integer(-1), "busy forever");
+    server.command(&["HSET", "endless", ENDLESS, "1"]);
+    let busy = run(&server, ACQUIRE, &["endless"], &[LONG, B, LEASE]);
+    assert_eq!(busy, Reply::Integer(-1), "busy forever");
 
     assert_all_late(
         &server,
@@ -263,8 +267,9 @@ fn the_scripts_that_give_tokens() {
     assert!(first >= before && first <= (time(&server) + 1) * 1000, "{first}: the clock");
     assert_eq!(token(&acquire(A, LONG)), first, "a copy");
     assert!(is_about(acquire(B, LONG).integer(), 20_000), "busy for so long");
-    server.command(&["PERSIST", "a"]);
-    assert_eq!(acquire(B, LONG), Reply::Integer(-1), "busy forever");
+    server.command(&["HSET", "endless", ENDLESS, "1"]);
+    let busy = run(&server, FENCED_ACQUIRE, &["endless", "t"], &[LONG, B, LEASE]);
+    assert_eq!(busy, Reply::Integer(-1), "busy forever");
     assert_eq!(server.command(&["GET", "t"]).text(), first.to_string());
 
     let draw = |owner, not_after| run(&server, DRAW_TOKEN, &["a", "t"], &[not_after, owner]);
@@ -301,7 +306,7 @@ fn the_scripts_of_a_simple_lock() {
     assert_eq!(acquire("a", A, "10", LONG), Reply::Nil, "a copy, which shortens nothing");
     assert!(is_about(acquire("a", B, LEASE, LONG).integer(), 20_000), "busy for so long");
     assert_eq!(server.command(&["GET", "a"]).text(), A);
-    server.command(&["SET", "kept", B]);
+    server.command(&["SET", "kept", ENDLESS]);
     assert_eq!(acquire("kept", A, LEASE, LONG), Reply::Integer(-1), "busy forever");
 
     server.command(&["HSET", "hash", A, "1"]);
@@ -326,9 +331,9 @@ fn the_scripts_of_a_simple_lock() {
         &[acquire("a", A, LEASE, PAST), renew(PAST, "60000"), force("kept", PAST)],
     );
     assert_eq!(server.command(&["EXISTS", "a"]), Reply::Integer(0));
-    assert_eq!(server.command(&["GET", "kept"]).text(), B);
-    assert_wrong_type(&force("kept", LONG));
-    server.command(&["SET", "kept", "7f9a3b7e-0f0e-4c3f-9a51-2f4a5d8f0c11:1"]);
+    assert_eq!(server.command(&["GET", "kept"]).text(), ENDLESS);
+    server.command(&["SET", "other", B]);
+    assert_wrong_type(&force("other", LONG));
     assert_eq!((force("kept", LONG), force("kept", LONG)), (Reply::Integer(1), Reply::Integer(0)));
     assert_wrong_type(&force("hash", LONG));
     assert_wrong_type(&acquire("hash", A, LEASE, LONG));

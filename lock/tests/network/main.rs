@@ -7,6 +7,7 @@ mod addresses;
 mod credentials;
 mod lazy_connect;
 mod permissions;
+mod refused_commands;
 mod replicas;
 mod replicas_elsewhere;
 mod secrets;

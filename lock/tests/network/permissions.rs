@@ -10,10 +10,10 @@ use std::time::Duration;
 use crate::common::slots::{builder_of, elsewhere, home};
 use crate::common::takings::{KINDS, make_semaphores};
 use crate::common::user::{
-    IN_A_CLUSTER, WITH_REPLICAS, behind, known_to, refusals, rule_with, user_url,
+    IN_A_CLUSTER, WITH_REPLICAS, behind, known_to, refusals, rule_that_begins, rule_with, user_url,
 };
 use crate::common::{SLACK, SOON, built, timed};
-use wheellock::{ClientBuilder, Error};
+use wheellock::{Client, ClientBuilder, Error, LockGuard};
 use wheellock_fixture::{Cluster, Sentinels, Server};
 
 /// What no refusal takes to be told.
@@ -109,6 +109,60 @@ fn in_a_cluster_a_missing_permission_is_named() {
     moving.move_all_keys().unwrap();
     moving.finish().unwrap();
     guard.unlock().unwrap();
+}
+
+/// A line of the guide for the user of `lock`, by its first word, and all that it is for.
+type Addition = (&'static str, fn(&Client) -> Result<(), Error>);
+
+const ADDITIONS: [Addition; 3] = [
+    ("+hdel", |client| {
+        let lock = client.lock("orders:kept").with_min_hold(SHORT);
+        drop(lock.try_lock_for(TIMEOUT)?);
+        lock.try_lock_for(TIMEOUT)?.map_or(Ok(()), LockGuard::keep_until_lease_ends)
+    }),
+    ("~redisson_lock_queue:*", |client| {
+        let lock = client.lock("orders:asked");
+        let _guard = lock.lock()?;
+        assert!(lock.waiters()?.elsewhere.is_some());
+        assert!(lock.holder()?.is_some());
+        assert_eq!(lock.holders()?.len(), 1);
+        client.status("orders:asked").map(drop)
+    }),
+    ("~redisson_lock_token:*", |client| {
+        drop(client.fenced_lock("orders:fenced").lock()?);
+        client.fenced_lock("orders:fenced").last_token().map(drop)
+    }),
+];
+
+/// Does everything that a line is for as the user that it makes. What was refused, in words.
+fn refused_as(server: &Server, rule: &str, action: fn(&Client) -> Result<(), Error>) -> String {
+    server.command(&["FLUSHALL"]);
+    server.command(&["ACL", "DELUSER", "locks"]);
+    server.command(&["ACL", "LOG", "RESET"]);
+    let words: Vec<&str> = ["ACL", "SETUSER"].into_iter().chain(rule.split(' ')).collect();
+    assert_eq!(server.command(&words).text(), "OK");
+    let url = format!("redis://locks:password@{}/", server.address());
+    let client = Client::builder().url(&url).command_timeout(TIMEOUT).build().unwrap();
+    let error = action(&client).err().map(|error| error.to_string());
+    client.shutdown(TIMEOUT);
+    refusals(server).into_iter().chain(error).collect()
+}
+
+#[test]
+fn each_line_for_the_user_of_lock_suffices_and_none_is_too_long() {
+    let server = Server::start();
+    let base = rule_that_begins("locks on ");
+    for (first, action) in ADDITIONS {
+        let line = rule_that_begins(&format!("locks {first}"));
+        let added: Vec<&str> = line.split(' ').skip(1).collect();
+        let rule = |added: &[&str]| format!("{base} {}", added.join(" "));
+        assert_eq!(refused_as(&server, &rule(&added), action), "", "{line}");
+        for word in &added {
+            let others: Vec<&str> = added.iter().copied().filter(|other| other != word).collect();
+            let refused = refused_as(&server, &rule(&others), action);
+            assert_ne!(refused, "", "{word} is not needed in {line}");
+        }
+    }
 }
 
 #[test]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::in_memory::InMemory;
-use crate::common::{built, limit_user, limited_user};
-use wheellock::{Client, Error, LockGuard, LostReason, ManualClock, Memory};
-use wheellock_fixture::{Server, wait_until};
+use crate::common::{Script, World, built, limit_user, limited_user};
+use wheellock::{Client, Error, LockGuard, LostReason, ManualClock, Memory, Warning};
+use wheellock_fixture::{Fault, Server, wait_until};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -31,9 +31,38 @@ fn a_key_that_fails_its_script_does_not_affect_others() {
     assert_eq!(client.stats().renewed, 60);
     assert!(forbidden.is_held(), "it may yet be allowed again");
     clock.advance(SECOND * 20);
-    assert_eq!(forbidden.lost().try_recv(), Ok(LostReason::ServerUnreachable));
+    assert_eq!(forbidden.lost().try_recv(), Ok(LostReason::Refused { code: "NOPERM" }));
     assert!(all_held(&guards));
     assert_eq!(client.stats().lost, 1);
+    let warnings = client.warnings();
+    let is_told = |warning: &Warning| matches!(warning, Warning::RenewalsRefused { refusal } if refusal.contains("NOPERM"));
+    assert_eq!(warnings.iter().filter(|warning| is_told(warning)).count(), 1, "{warnings:?}");
+}
+
+/// A server that answers every renewal with an error is not one that does not answer.
+#[test]
+fn a_loss_by_misconf_names_it_and_is_warned_of_once() {
+    let world = World::new();
+    let clock = ManualClock::new();
+    let builder = world.builder().clock(Arc::new(clock.clone()));
+    let client = built(builder);
+    let guards: Vec<_> =
+        (0..3).map(|number| client.lock(&number.to_string()).lock().unwrap()).collect();
+    let refusal = "MISCONF Redis is configured to save RDB snapshots";
+    let answer = Fault::AnswerInstead(format!("-{refusal}\r\n").into_bytes());
+    let _refused = world.proxy.on(world.is_any(Script::Renew), answer).always();
+    clock.advance(SECOND * 12);
+    assert!(all_held(&guards));
+    let expected = [Warning::RenewalsRefused { refusal: refusal.to_owned() }];
+    assert_eq!(client.warnings(), expected);
+    clock.advance(SECOND * 20);
+    for guard in &guards {
+        assert_eq!(guard.lost().try_recv(), Ok(LostReason::Refused { code: "MISCONF" }));
+        let told = guard.check().unwrap_err().to_string();
+        assert!(told.contains("MISCONF") && told.contains("refused"), "{told}");
+    }
+    assert_eq!(client.stats().losses.because(LostReason::Refused { code: "ERR" }), 3);
+    assert_eq!(client.warnings(), expected);
 }
 
 #[test]
@@ -94,7 +123,7 @@ fn holds_behind_many_refused_ones_are_renewed() {
     assert!(all_held(&closed) && all_held(&open));
     clock.advance(SECOND * 10);
     assert!(all_held(&open));
-    assert_eq!(client.stats().losses.because(LostReason::ServerUnreachable), 300);
+    assert_eq!(client.stats().losses.because(LostReason::Refused { code: "NOPERM" }), 300);
     assert_eq!(client.stats().lost, 300);
 }
 

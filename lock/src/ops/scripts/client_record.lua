@@ -10,7 +10,7 @@
 -- Answers 1: written. {'LATE', now}: arrived too late, did nothing.
 --
 -- Atomic: Redis runs one script at a time. Sent twice, it writes the same, except that the start is
--- later by the time between both.
+-- later by the time between both. If the server refuses PEXPIRE, nothing is left.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now > tonumber(ARGV[1]) then
@@ -18,5 +18,9 @@ if now > tonumber(ARGV[1]) then
 end
 local started = string.format('%.0f', now - tonumber(ARGV[4]))
 redis.call('hset', KEYS[1], 'label', ARGV[2], 'process', ARGV[3], 'started', started)
-redis.call('pexpire', KEYS[1], ARGV[5])
+local limited = redis.pcall('pexpire', KEYS[1], ARGV[5])
+if limited ~= 1 then
+  redis.pcall('del', KEYS[1])
+  return redis.error_reply("ERR 'pexpire': " .. limited.err)
+end
 return 1

@@ -18,13 +18,16 @@
 --          ms
 --
 -- Answers nil: taken. A number: not its turn, the time to sleep in ms, at least 1; for an owner
--- that does not wait, any number. {'LATE', now}: arrived too late, did nothing.
+-- that does not wait, any number. {'LATE', now}: arrived too late, did nothing. {'UNTOLD', why,
+-- ..}: one of these, but the server refused the message that wakes the next waiter. A key that is
+-- no lock is an error, and it stays.
 --
 -- Atomic: Redis runs one script at a time. Sent twice, it takes or queues once. List and set change
 -- together; an owner in one only is repaired. Each key is read before the first write, so a wrong
 -- type is an error that changes nothing. A server that is out of memory refuses a new owner, whose
 -- first write is HSET or RPUSH, unless dead waiters make room. It accepts waiters that renew their
--- deadline or take the lock: their first write is ZREM.
+-- deadline or take the lock: their first write is ZREM. If the server refuses PEXPIRE, no lock is
+-- left; and a waiter's deadline is never removed before it is written anew.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now > tonumber(ARGV[1]) then
@@ -42,6 +45,26 @@ if redis.call('hexists', KEYS[1], owner) == 1 then
   redis.call('pexpire', KEYS[1], math.max(redis.call('pttl', KEYS[1]), lease))
   return nil
 end
+local lasts = redis.call('pttl', KEYS[1])
+if lasts ~= -2 then
+  -- What cannot be a lock is not waited for. The values of a lock are counts, but for its mode.
+  -- The fields of a lock without an end begin with an owner, a UUID and a number; other clients
+  -- may have other owners, and their locks end. A few fields are looked at, chosen at random,
+  -- however many there are. For a user that may not look, everything is a lock.
+  local fields = redis.pcall('hrandfield', KEYS[1], 4, 'withvalues')
+  for i = 1, #fields, 2 do
+    local field, value = fields[i], fields[i + 1]
+    local is_owner = string.sub(field, 9, 9) == '-' and string.sub(field, 37, 37) == ':'
+      and string.match(field, '^%x+%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x+:%d+')
+    local is_lock = (is_owner or lasts ~= -1) and string.match(value, '^%d+$')
+    if field == 'mode' then
+      is_lock = value == 'read' or value == 'write'
+    end
+    if not is_lock then
+      return redis.error_reply('WRONGTYPE Operation against a key holding the wrong kind of value')
+    end
+  end
+end
 -- Dead waiters ahead leave the queue. The owner itself is alive.
 local purged = false
 local head = redis.call('lindex', KEYS[2], 0)
@@ -56,7 +79,7 @@ while head and head ~= owner do
       for _, other in ipairs(redis.call('lrange', KEYS[2], 0, -1)) do
         deadline = tonumber(redis.call('zscore', KEYS[3], other) or 0)
         if deadline > now + liveness then
-          redis.call('zrem', KEYS[3], other)
+          redis.call('zrem', KEYS[3], '')
           redis.call('zadd', KEYS[3], math.max(deadline - less, now + liveness), other)
         end
       end
@@ -68,7 +91,8 @@ while head and head ~= owner do
   purged = true
   head = redis.call('lindex', KEYS[2], 0)
 end
-if redis.call('exists', KEYS[1]) == 0 then
+local told
+if lasts == -2 then
   if not head or head == owner then
     local following
     if head then
@@ -77,25 +101,32 @@ if redis.call('exists', KEYS[1]) == 0 then
       following = redis.call('lindex', KEYS[2], 0)
     end
     local strays = following and 0 or redis.call('zcard', KEYS[3])
+    redis.call('hset', KEYS[1], owner, 1)
+    local limited = redis.pcall('pexpire', KEYS[1], lease)
+    if limited ~= 1 then
+      redis.pcall('del', KEYS[1])
+      return redis.error_reply("ERR 'pexpire': " .. limited.err)
+    end
+    if strays > 0 then
+      -- Owners in the set only are not in the queue.
+      redis.pcall('del', KEYS[3])
+    end
     if following and lease < far then
       -- A lease that expires wakes no waiter. A short one may expire before the next waiter's own
       -- attempt.
-      redis.call(ARGV[9], KEYS[4] .. ':' .. following, ARGV[8])
+      told = redis.pcall(ARGV[9], KEYS[4] .. ':' .. following, ARGV[8])
     end
-    redis.call('hset', KEYS[1], owner, 1)
-    redis.call('pexpire', KEYS[1], lease)
-    if strays > 0 then
-      -- Owners in the set only are not in the queue.
-      redis.call('del', KEYS[3])
-    end
-    return nil
+    return type(told) == 'table' and {'UNTOLD', told.err} or nil
   end
   if purged then
-    redis.call(ARGV[9], KEYS[4] .. ':' .. head, ARGV[8])
+    told = redis.pcall(ARGV[9], KEYS[4] .. ':' .. head, ARGV[8])
   end
 end
+local function answer(sleep)
+  return type(told) == 'table' and {'UNTOLD', told.err, sleep} or sleep
+end
 if ARGV[4] == '0' then
-  return near
+  return answer(near)
 end
 local own = tonumber(redis.call('zscore', KEYS[3], owner) or 0)
 local place = redis.call('lpos', KEYS[2], owner)
@@ -120,14 +151,14 @@ then
   end
 end
 if place then
-  redis.call('zrem', KEYS[3], owner)
+  redis.call('zrem', KEYS[3], '')
 else
   place = redis.call('rpush', KEYS[2], owner) - 1
 end
 redis.call('zadd', KEYS[3], deadline, owner)
 if place == 0 then
   local left = redis.call('pttl', KEYS[1])
-  return left < 0 and near or math.max(1, math.min(left, near))
+  return answer(left < 0 and near or math.max(1, math.min(left, near)))
 end
 -- The second waiter asks as often as the first. Those directly ahead that count as dead within the
 -- longest sleep may all be dead by then: the waiter asks when the last of them is. Whoever is ahead
@@ -144,4 +175,4 @@ if place > 1 and left <= far then
     left = math.max(left, its)
   end
 end
-return left > 0 and math.min(left + 1, longest) or longest
+return answer(left > 0 and math.min(left + 1, longest) or longest)

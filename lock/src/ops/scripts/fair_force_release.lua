@@ -20,7 +20,8 @@
 -- refused.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local last, known = string.match(redis.call('get', KEYS[5]) or '', '^(%d+) (-?%d+)$')
+local record = redis.call('get', KEYS[5])
+local last, known = string.match(record or '', '^(%d+) (-?%d+)$')
 if now > tonumber(ARGV[1]) or tonumber(last or 0) > tonumber(ARGV[4]) then
   return {'LATE', now}
 end
@@ -32,25 +33,32 @@ if found ~= 'none' and found ~= 'lock' then
   return refusal(found)
 end
 local list_type, set_type = redis.call('type', KEYS[2]).ok, redis.call('type', KEYS[3]).ok
-local ended = redis.call('del', KEYS[1])
+local ended = redis.call('exists', KEYS[1])
 redis.call('set', KEYS[5], ARGV[4] .. ' ' .. ended, 'px', ARGV[5])
+local gone = redis.pcall('del', KEYS[1])
+if type(gone) == 'table' then
+  redis.call('set', KEYS[5], record or '', 'px', ARGV[5])
+  return redis.error_reply("ERR 'del': " .. gone.err)
+end
 if (list_type ~= 'list' and list_type ~= 'none') or (set_type ~= 'zset' and set_type ~= 'none') then
   return ended
 end
--- Dead waiters leave the queue.
-local head = redis.call('lindex', KEYS[2], 0)
-while head do
-  local until_then = redis.call('zscore', KEYS[3], head)
-  if until_then and tonumber(until_then) > now then
-    break
+local told, why = pcall(function()
+  -- Dead waiters leave the queue.
+  local head = redis.call('lindex', KEYS[2], 0)
+  while head do
+    local until_then = redis.call('zscore', KEYS[3], head)
+    if until_then and tonumber(until_then) > now then
+      break
+    end
+    redis.call('zrem', KEYS[3], head)
+    redis.call('lrem', KEYS[2], 0, head)
+    head = redis.call('lindex', KEYS[2], 0)
   end
-  redis.call('zrem', KEYS[3], head)
-  redis.call('lrem', KEYS[2], 0, head)
-  head = redis.call('lindex', KEYS[2], 0)
-end
-if head then
-  redis.call(ARGV[3], KEYS[4] .. ':' .. head, ARGV[2])
-else
-  redis.call('del', KEYS[3])
-end
-return ended
+  if head then
+    redis.call(ARGV[3], KEYS[4] .. ':' .. head, ARGV[2])
+  else
+    redis.call('del', KEYS[3])
+  end
+end)
+return told and ended or {'UNTOLD', tostring(why), ended}

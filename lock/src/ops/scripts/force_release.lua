@@ -18,7 +18,8 @@
 -- refused.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local last, known = string.match(redis.call('get', KEYS[3]) or '', '^(%d+) (-?%d+)$')
+local record = redis.call('get', KEYS[3])
+local last, known = string.match(record or '', '^(%d+) (-?%d+)$')
 if now > tonumber(ARGV[1]) or tonumber(last or 0) > tonumber(ARGV[4]) then
   return {'LATE', now}
 end
@@ -29,9 +30,12 @@ local found = recognize(KEYS[1])
 if found ~= 'none' and found ~= 'lock' then
   return refusal(found)
 end
-local ended = redis.call('del', KEYS[1])
+local ended = redis.call('exists', KEYS[1])
 redis.call('set', KEYS[3], ARGV[4] .. ' ' .. ended, 'px', ARGV[5])
-if ended == 1 then
-  redis.call(ARGV[3], KEYS[2], ARGV[2])
+local gone = redis.pcall('del', KEYS[1])
+if type(gone) == 'table' then
+  redis.call('set', KEYS[3], record or '', 'px', ARGV[5])
+  return redis.error_reply("ERR 'del': " .. gone.err)
 end
-return ended
+local told = ended == 1 and redis.pcall(ARGV[3], KEYS[2], ARGV[2])
+return type(told) == 'table' and {'UNTOLD', told.err, ended} or ended

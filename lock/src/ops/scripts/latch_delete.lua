@@ -9,16 +9,19 @@
 -- ARGV[5]  its channel
 --
 -- Answers 1: deleted. 0: there was none. {'LATE', now}: arrived too late, or after the next call of
--- its sequence, and did nothing. A key that is no number is an error, and it stays.
+-- its sequence, and did nothing. {'UNTOLD', why, 1}: deleted, but the server refused the message. A
+-- key that is no number is an error, and it stays.
 --
 -- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last
 -- call, so a copy does not delete the next latch of that name. The message is 0, which opens
 -- Redisson's gate; Redisson itself sends 1, which closes it, and its waiters hang. The first write
--- is DEL, which is allowed on a server that is out of memory, and after a script's first write the
--- others are too.
+-- is PEXPIRE, which is allowed on a server that is out of memory, and after a script's first write
+-- the others are too.
+-- The answer is remembered first. If the server then refuses the change, the record is what it was.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local last, known = string.match(redis.call('get', KEYS[2]) or '', '^(%d+) (-?%d+)$')
+local record = redis.call('get', KEYS[2])
+local last, known = string.match(record or '', '^(%d+) (-?%d+)$')
 if now > tonumber(ARGV[1]) or tonumber(last or 0) > tonumber(ARGV[2]) then
   return {'LATE', now}
 end
@@ -31,9 +34,13 @@ local value = is_long and 'long' or redis.call('get', KEYS[1])
 if value and not string.match(value, '^-?%d+$') then
   return redis.error_reply('WRONGTYPE Operation against a key holding the wrong kind of value')
 end
-local answer = redis.call('del', KEYS[1])
-if answer == 1 then
-  redis.call(ARGV[4], ARGV[5], '0')
-end
+local answer = value and 1 or 0
+redis.call('pexpire', KEYS[2], ARGV[3])
 redis.call('set', KEYS[2], ARGV[2] .. ' ' .. answer, 'px', ARGV[3])
-return answer
+local gone = redis.pcall('del', KEYS[1])
+if type(gone) == 'table' then
+  redis.call('set', KEYS[2], record or '', 'px', ARGV[3])
+  return redis.error_reply("ERR 'del': " .. gone.err)
+end
+local told = value and redis.pcall(ARGV[4], ARGV[5], '0')
+return type(told) == 'table' and {'UNTOLD', told.err, answer} or answer

@@ -10,7 +10,8 @@
 -- ARGV[6]  its channel
 --
 -- Answers 1: set. 0: it has a count. {'LATE', now}: arrived too late, or after the next call of its
--- sequence, and did nothing. A key that is no number is an error, and it stays.
+-- sequence, and did nothing. {'UNTOLD', why, 1}: set, but the server refused the message. A key
+-- that is no number is an error, and it stays.
 --
 -- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last
 -- call, so a copy sets nothing. The message 1 closes Redisson's gate. The channel is no key:
@@ -30,11 +31,11 @@ local value = is_long and 'long' or redis.call('get', KEYS[1])
 if value and not string.match(value, '^-?%d+$') then
   return redis.error_reply('WRONGTYPE Operation against a key holding the wrong kind of value')
 end
-local answer = 0
+local answer, told = 0, nil
 if not value then
   redis.call('set', KEYS[1], ARGV[2])
-  redis.call(ARGV[5], ARGV[6], '1')
+  told = redis.pcall(ARGV[5], ARGV[6], '1')
   answer = 1
 end
 redis.call('set', KEYS[2], ARGV[3] .. ' ' .. answer, 'px', ARGV[4])
-return answer
+return type(told) == 'table' and {'UNTOLD', told.err, answer} or answer

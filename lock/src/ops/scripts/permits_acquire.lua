@@ -18,7 +18,8 @@
 -- begin anew, as the caller counts from the copy that was answered. They are written also where
 -- they are long enough: replicas are asked for what was written, and what the first copy wrote may
 -- not have reached them. The first write of a copy is ZREM of what is not there: ZREM is allowed on
--- a server that is out of memory, ZADD is not, and after a script's first write all are.
+-- a server that is out of memory, ZADD is not, and after a script's first write all are. If the
+-- server refuses a write, no permit is taken.
 local never = '922337203685477'
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -55,20 +56,30 @@ if copy then
 end
 local freed = redis.call('zcount', KEYS[2], 0, now)
 if freed > 0 then
-  redis.call('zremrangebyscore', KEYS[2], 0, now)
+  -- Nothing is in this range. A server that refuses to remove does so before permits are added.
+  redis.call('zremrangebyscore', KEYS[2], 1, 0)
   if value then
     left = redis.call('incrby', KEYS[1], freed)
   end
+  redis.call('zremrangebyscore', KEYS[2], 0, now)
 end
 local wanted, taken, wait = #KEYS - 3, 0, -1
 if value and left >= wanted then
-  left = redis.call('decrby', KEYS[1], wanted)
-  for i = 4, #KEYS do
-    redis.call('zadd', KEYS[2], ends, ARGV[i])
-  end
   local lives = redis.call('pttl', KEYS[1])
-  if lives > 0 then
-    redis.call('pexpire', KEYS[2], lives)
+  left = redis.call('decrby', KEYS[1], wanted)
+  local done, command
+  for i = 4, #KEYS do
+    done, command = redis.pcall('zadd', KEYS[2], ends, ARGV[i]), 'zadd'
+  end
+  if lives > 0 and type(done) ~= 'table' then
+    done, command = redis.pcall('pexpire', KEYS[2], lives), 'pexpire'
+  end
+  if type(done) == 'table' then
+    redis.call('decrby', KEYS[1], -wanted)
+    for i = 4, #KEYS do
+      redis.pcall('zrem', KEYS[2], ARGV[i])
+    end
+    return redis.error_reply("ERR '" .. command .. "': " .. done.err)
   end
   taken = 1
 else
@@ -77,7 +88,6 @@ else
     wait = tonumber(first[2]) - now
   end
 end
-if freed > 0 and left > 0 then
-  redis.call(ARGV[3], KEYS[3], left)
-end
-return {taken, left, wait}
+local told = freed > 0 and left > 0 and redis.pcall(ARGV[3], KEYS[3], left)
+local answers = {taken, left, wait}
+return type(told) == 'table' and {'UNTOLD', told.err, answers} or answers

@@ -19,16 +19,16 @@ if value and not string.match(value, '^-?%d+$') then
   return redis.error_reply('WRONGTYPE Operation against a key holding the wrong kind of value')
 end
 local left = tonumber(value or '0')
-if redis.call('zcount', KEYS[2], 0, now) > 0 then
-  local freed = redis.call('zremrangebyscore', KEYS[2], 0, now)
+local freed, told = redis.call('zcount', KEYS[2], 0, now), nil
+local taken = redis.call('zcard', KEYS[2]) - freed
+if freed > 0 then
+  -- Nothing is in this range. A server that refuses to remove does so before permits are added.
+  redis.call('zremrangebyscore', KEYS[2], 1, 0)
   if value then
     left = redis.call('incrby', KEYS[1], freed)
-    if left > 0 then
-      redis.call(ARGV[1], KEYS[3], left)
-    end
   end
+  redis.call('zremrangebyscore', KEYS[2], 0, now)
+  told = left > 0 and redis.pcall(ARGV[1], KEYS[3], left)
 end
-if not value then
-  return {0, 0}
-end
-return {left, redis.call('zcard', KEYS[2])}
+local answers = value and {left, taken} or {0, 0}
+return type(told) == 'table' and {'UNTOLD', told.err, answers} or answers

@@ -15,9 +15,11 @@
 -- call, so a copy does not undo what was set after it. A permit whose lease has ended does not come
 -- back. The first write is PEXPIRE: it is allowed on a server that is out of memory, ZADD is not,
 -- and after a script's first write all are.
+-- The answer is remembered first. If the server then refuses the change, the record is what it was.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local last, known = string.match(redis.call('get', KEYS[2]) or '', '^(%d+) (-?%d+)$')
+local record = redis.call('get', KEYS[2])
+local last, known = string.match(record or '', '^(%d+) (-?%d+)$')
 if now > tonumber(ARGV[1]) or tonumber(last or 0) > tonumber(ARGV[4]) then
   return {'LATE', now}
 end
@@ -26,14 +28,17 @@ if last == ARGV[4] then
 end
 local score = redis.call('zscore', KEYS[1], ARGV[2])
 redis.call('pexpire', KEYS[2], ARGV[5])
-local answer = 0
-if score and tonumber(score) > now then
+local answer = score and tonumber(score) > now and 1 or 0
+redis.call('set', KEYS[2], ARGV[4] .. ' ' .. answer, 'px', ARGV[5])
+if answer == 1 then
   local ends = '922337203685477'
   if ARGV[3] ~= '-1' then
     ends = string.format('%.0f', now + tonumber(ARGV[3]))
   end
-  redis.call('zadd', KEYS[1], 'XX', ends, ARGV[2])
-  answer = 1
+  local leased = redis.pcall('zadd', KEYS[1], 'XX', ends, ARGV[2])
+  if type(leased) == 'table' then
+    redis.call('set', KEYS[2], record or '', 'px', ARGV[5])
+    return redis.error_reply("ERR 'zadd': " .. leased.err)
+  end
 end
-redis.call('set', KEYS[2], ARGV[4] .. ' ' .. answer, 'px', ARGV[5])
 return answer

@@ -11,12 +11,14 @@
 --
 -- Answers {1, now}: released. {2, now}: released, but the lease of one had ended before. {0, now}:
 -- one is missing, and none was released. `now` is the server's clock in ms.
+-- {'UNTOLD', why, {.., now}}: released, but the server refused the message.
 --
 -- Atomic: Redis runs one script at a time. An id is never used again, so it needs no not-after.
 -- What is remembered tells a copy of this request what was answered, and keeps a copy of the
 -- acquire that is still on its way from taking anything. If the number is gone, there is nothing to
 -- give back to. The first write is ZREM or DEL, which are allowed on a server that is out of
--- memory, and after a script's first write the others are too.
+-- memory, and after a script's first write the others are too. If the server refuses a write,
+-- nothing is given back, and this can be sent again.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local known = redis.call('get', KEYS[4])
@@ -41,15 +43,10 @@ for i = 4, #KEYS do
   end
 end
 if answer > 0 then
-  local removed = 0
-  for i = 4, #KEYS do
-    removed = removed + redis.call('zrem', KEYS[2], ARGV[i])
-  end
+  -- These change nothing. A server that refuses them does so before anything is given back.
+  redis.call('zrem', KEYS[2], '')
   if value then
-    local left = redis.call('incrby', KEYS[1], removed)
-    if left > 0 then
-      redis.call(ARGV[2], KEYS[3], left)
-    end
+    redis.call('incrby', KEYS[1], 0)
   end
 end
 if tonumber(ARGV[1]) > 0 then
@@ -60,4 +57,15 @@ if tonumber(ARGV[1]) > 0 then
     end
   end
 end
-return {answer, now}
+local told
+if answer > 0 then
+  local removed = 0
+  for i = 4, #KEYS do
+    removed = removed + redis.call('zrem', KEYS[2], ARGV[i])
+  end
+  if value then
+    local left = redis.call('incrby', KEYS[1], removed)
+    told = left > 0 and redis.pcall(ARGV[2], KEYS[3], left)
+  end
+end
+return type(told) == 'table' and {'UNTOLD', told.err, {answer, now}} or {answer, now}

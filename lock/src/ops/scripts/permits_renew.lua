@@ -21,7 +21,11 @@ end
 local answers = {now}
 for i, key in ipairs(KEYS) do
   local id = ARGV[2 * i]
+  -- A key of another type is no lock. What the server refuses this user is an error.
   local score = redis.pcall('zscore', key, id)
+  if type(score) == 'table' and not string.find(score.err, 'WRONGTYPE', 1, true) then
+    redis.call('zscore', key, id)
+  end
   if type(score) == 'table' then
     answers[i + 1] = -1
   elseif score and tonumber(score) > now then

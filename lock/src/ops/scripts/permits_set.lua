@@ -18,7 +18,8 @@
 -- than none are free until enough have come back.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local last, known = string.match(redis.call('get', KEYS[4]) or '', '^(%d+) (-?%d+)$')
+local record = redis.call('get', KEYS[4])
+local last, known = string.match(record or '', '^(%d+) (-?%d+)$')
 if now > tonumber(ARGV[1]) or tonumber(last or 0) > tonumber(ARGV[3]) then
   return {'LATE', now}
 end
@@ -31,16 +32,23 @@ local value = is_long and 'long' or redis.call('get', KEYS[1])
 if value and not string.match(value, '^-?%d+$') then
   return redis.error_reply('WRONGTYPE Operation against a key holding the wrong kind of value')
 end
-if redis.call('zcount', KEYS[2], 0, now) > 0 then
-  redis.call('zremrangebyscore', KEYS[2], 0, now)
+local ended = redis.call('zcount', KEYS[2], 0, now)
+if ended > 0 then
+  -- Nothing is in this range. A server that refuses to remove does so before the number is set.
+  redis.call('zremrangebyscore', KEYS[2], 1, 0)
 end
 local left = tonumber(ARGV[2])
 if value then
-  left = left - redis.call('zcard', KEYS[2])
-end
-redis.call('incrby', KEYS[1], left - tonumber(value or '0'))
-if left > 0 then
-  redis.call(ARGV[5], KEYS[3], left)
+  left = left - (redis.call('zcard', KEYS[2]) - ended)
 end
 redis.call('set', KEYS[4], ARGV[3] .. ' 1', 'px', ARGV[4])
-return 1
+local sum = redis.pcall('incrby', KEYS[1], left - tonumber(value or '0'))
+if type(sum) == 'table' then
+  redis.call('set', KEYS[4], record or '', 'px', ARGV[4])
+  return redis.error_reply("ERR 'incrby': " .. sum.err)
+end
+if ended > 0 then
+  redis.call('zremrangebyscore', KEYS[2], 0, now)
+end
+local told = left > 0 and redis.pcall(ARGV[5], KEYS[3], left)
+return type(told) == 'table' and {'UNTOLD', told.err, 1} or 1

@@ -12,9 +12,10 @@
 -- Atomic: Redis runs one script at a time. Each level has a key. Guards go in any order, so the
 -- level that goes need not be the guard that went: the longest time to live is handed to the first
 -- level, and none shrinks. One that is long enough is not touched: written again a thousand times
--- as what is left of it, it would creep on. DEL comes first, if only of a level that should not be
--- there, because it is allowed on a server that is out of memory, and after a script's first write
--- the others are too.
+-- as what is left of it, it would creep on. DEL comes first, of a level that should not be there,
+-- because it is allowed on a server that is out of memory, and after a script's first write the
+-- others are too. The levels that go are deleted last: if the server refuses a write, none is
+-- missing.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now > tonumber(ARGV[1]) then
@@ -35,13 +36,11 @@ local levels = tag .. ':' .. ARGV[2] .. ':rwlock_timeout:'
 local longest = 0
 for i = count + 1, had do
   longest = math.max(longest, redis.call('pttl', levels .. i))
-  redis.call('del', levels .. i)
 end
 redis.call('del', levels .. (math.max(had, count) + 1))
 if lease > 0 and redis.call('pttl', KEYS[1]) < lease then
   redis.call('pexpire', KEYS[1], lease)
 end
-redis.call('hset', KEYS[1], ARGV[2], ARGV[3])
 if lease > 0 then
   for i = math.min(had + 1, count), count do
     if redis.call('pttl', levels .. i) < lease then
@@ -51,5 +50,9 @@ if lease > 0 then
 end
 if longest > 0 and longest > redis.call('pttl', levels .. 1) then
   redis.call('set', levels .. 1, 1, 'px', longest)
+end
+redis.call('hset', KEYS[1], ARGV[2], ARGV[3])
+for i = count + 1, had do
+  redis.call('del', levels .. i)
 end
 return 1

@@ -20,7 +20,8 @@
 -- refused. The keys of single levels expire: without a field they are not read.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local last, known = string.match(redis.call('get', KEYS[3]) or '', '^(%d+) (-?%d+)$')
+local record = redis.call('get', KEYS[3])
+local last, known = string.match(record or '', '^(%d+) (-?%d+)$')
 if now > tonumber(ARGV[1]) or tonumber(last or 0) > tonumber(ARGV[5]) then
   return {'LATE', now}
 end
@@ -31,10 +32,15 @@ local found = recognize(KEYS[1])
 if found ~= 'none' and found ~= 'read' and found ~= 'write' then
   return refusal(found)
 end
-local ended = 0
-if found == ARGV[2] then
-  ended = redis.call('del', KEYS[1])
-  redis.call(ARGV[4], KEYS[2], ARGV[3])
-end
+local ended = found == ARGV[2] and 1 or 0
 redis.call('set', KEYS[3], ARGV[5] .. ' ' .. ended, 'px', ARGV[6])
-return ended
+local told
+if ended == 1 then
+  local gone = redis.pcall('del', KEYS[1])
+  if type(gone) == 'table' then
+    redis.call('set', KEYS[3], record or '', 'px', ARGV[6])
+    return redis.error_reply("ERR 'del': " .. gone.err)
+  end
+  told = redis.pcall(ARGV[4], KEYS[2], ARGV[3])
+end
+return type(told) == 'table' and {'UNTOLD', told.err, ended} or ended

@@ -18,7 +18,12 @@ if now > tonumber(ARGV[1]) then
 end
 local answers = {now}
 for i, key in ipairs(KEYS) do
-  if redis.pcall('hexists', key, ARGV[2 * i]) == 1 then
+  -- A key of another type is no lock. What the server refuses this user is an error.
+  local has = redis.pcall('hexists', key, ARGV[2 * i])
+  if type(has) == 'table' and not string.find(has.err, 'WRONGTYPE', 1, true) then
+    redis.call('hexists', key, ARGV[2 * i])
+  end
+  if has == 1 then
     local lease = ARGV[2 * i + 1]
     -- One call less where the server itself keeps the longer of two, which is since Redis 7. An
     -- older one refuses it.

@@ -26,7 +26,11 @@ local answers = {now}
 for i, key in ipairs(KEYS) do
   local owner = ARGV[2 * i]
   local lease = tonumber(ARGV[2 * i + 1])
+  -- A key of another type is no lock. What the server refuses this user is an error.
   local count = redis.pcall('hget', key, owner)
+  if type(count) == 'table' and not string.find(count.err, 'WRONGTYPE', 1, true) then
+    redis.call('hget', key, owner)
+  end
   if type(count) == 'string' then
     count = tonumber(count) or 0
     local tag = key

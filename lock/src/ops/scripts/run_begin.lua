@@ -14,34 +14,50 @@
 --
 -- Atomic: Redis runs one script at a time. For an owner that has begun already, as when a request
 -- is sent twice, it answers the same again. A token is at least the server's clock in microseconds,
--- so that tokens grow also when the counter has expired. The field `counted` has the owners of the
--- latest attempts, each followed by a blank, so that run_give_back.lua takes an attempt back once,
--- also if another owner has begun since.
+-- so that tokens grow also when the counter has expired. If the server refuses a write, no attempt
+-- is counted, and nothing is left without an end. The field `counted` has the owners of the latest
+-- attempts, each followed by a blank, so that run_give_back.lua takes an attempt back once, also if
+-- another owner has begun since.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now > tonumber(ARGV[1]) then
   return {'LATE', now}
 end
-if redis.pcall('hexists', KEYS[1], ARGV[2]) ~= 1 then
+-- A key of another type is no lock. What the server refuses this user is an error.
+local has = redis.pcall('hexists', KEYS[1], ARGV[2])
+if type(has) == 'table' and not string.find(has.err, 'WRONGTYPE', 1, true) then
+  redis.call('hexists', KEYS[1], ARGV[2])
+end
+if has ~= 1 then
   return 0
 end
 if redis.call('hget', KEYS[2], 'state') == 'done' then
   return 1
 end
-if redis.call('hget', KEYS[2], 'owner') ~= ARGV[2] then
-  local attempts = tonumber(redis.call('hget', KEYS[2], 'attempts') or 0) or 0
-  if attempts >= tonumber(ARGV[3]) then
-    return 2
-  end
-  local clock = time[1] * 1000000 + time[2]
-  if redis.call('incr', KEYS[3]) < clock then
-    redis.call('set', KEYS[3], string.format('%.0f', clock))
-  end
-  local token = redis.call('get', KEYS[3])
-  local counted = ARGV[2] .. ' ' .. (redis.call('hget', KEYS[2], 'counted') or '')
-  redis.call('hset', KEYS[2], 'state', 'running', 'owner', ARGV[2], 'attempts', attempts + 1, 'token', token)
-  redis.call('hset', KEYS[2], 'counted', string.sub(counted, 1, 1024))
+if redis.call('hget', KEYS[2], 'owner') == ARGV[2] then
+  local answer = {redis.call('hget', KEYS[2], 'attempts'), redis.call('hget', KEYS[2], 'token')}
+  redis.call('pexpire', KEYS[2], ARGV[4])
+  redis.call('pexpire', KEYS[3], ARGV[4])
+  return answer
 end
+local attempts = tonumber(redis.call('hget', KEYS[2], 'attempts') or 0) or 0
+if attempts >= tonumber(ARGV[3]) then
+  return 2
+end
+-- A new counter is written together with its end.
+local clock = time[1] * 1000000 + time[2]
+local last = tonumber(redis.call('get', KEYS[3]) or '0')
+if last and last + 1 < clock then
+  redis.call('set', KEYS[3], string.format('%.0f', clock), 'px', ARGV[4])
+else
+  redis.call('incr', KEYS[3])
+  redis.call('pexpire', KEYS[3], ARGV[4])
+end
+local token = redis.call('get', KEYS[3])
+-- Where there is no record yet, this only asks whether the server would refuse it.
 redis.call('pexpire', KEYS[2], ARGV[4])
-redis.call('pexpire', KEYS[3], ARGV[4])
-return {redis.call('hget', KEYS[2], 'attempts'), redis.call('hget', KEYS[2], 'token')}
+local counted = ARGV[2] .. ' ' .. (redis.call('hget', KEYS[2], 'counted') or '')
+redis.call('hset', KEYS[2], 'state', 'running', 'owner', ARGV[2], 'attempts', attempts + 1, 'token', token,
+  'counted', string.sub(counted, 1, 1024))
+redis.call('pexpire', KEYS[2], ARGV[4])
+return {tostring(attempts + 1), token}

@@ -15,7 +15,12 @@ local owner = redis.call('hget', KEYS[2], 'owner')
 if owner == ARGV[1] and redis.call('hget', KEYS[2], 'state') == 'done' then
   return 1
 end
-if redis.pcall('hexists', KEYS[1], ARGV[1]) ~= 1 then
+-- A key of another type is no lock. What the server refuses this user is an error.
+local has = redis.pcall('hexists', KEYS[1], ARGV[1])
+if type(has) == 'table' and not string.find(has.err, 'WRONGTYPE', 1, true) then
+  redis.call('hexists', KEYS[1], ARGV[1])
+end
+if has ~= 1 then
   return 0
 end
 redis.call('pexpire', KEYS[2], ARGV[2])

@@ -15,9 +15,11 @@
 -- last call, so a copy takes nothing. It only remembers it anew: replicas are asked for what was
 -- written, and what the first copy wrote may not have reached them. A refusal is not remembered:
 -- the client undoes a refused call of which a copy may come.
+-- The answer is remembered first. If the server then refuses the change, the record is what it was.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local last, known = string.match(redis.call('get', KEYS[2]) or '', '^(%d+) (-?%d+)$')
+local record = redis.call('get', KEYS[2])
+local last, known = string.match(record or '', '^(%d+) (-?%d+)$')
 if now > tonumber(ARGV[1]) or tonumber(last or 0) > tonumber(ARGV[3]) then
   return {'LATE', now}
 end
@@ -37,6 +39,10 @@ end
 if left < tonumber(ARGV[2]) then
   return {0, left}
 end
-redis.call('decrby', KEYS[1], ARGV[2])
 redis.call('set', KEYS[2], ARGV[3] .. ' ' .. ARGV[2], 'px', ARGV[4])
-return {1, left - tonumber(ARGV[2])}
+local less = redis.pcall('decrby', KEYS[1], ARGV[2])
+if type(less) == 'table' then
+  redis.call('set', KEYS[2], record or '', 'px', ARGV[4])
+  return redis.error_reply("ERR 'decrby': " .. less.err)
+end
+return {1, less}

@@ -12,14 +12,17 @@
 --
 -- Answers 1: done. 0: there is no semaphore. -1: its number would not fit into 32 bits, with which
 -- Java counts. {'LATE', now}: arrived too late, or after the next call of its sequence, and did
--- nothing. A key that is no number is an error, and it stays.
+-- nothing. {'UNTOLD', why, 1}: done, but the server refused the message. A key that is no number is
+-- an error, and it stays.
 --
 -- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last
 -- call, so a copy adds nothing. A time to live stays. The first write is PEXPIRE: it is allowed on
 -- a server that is out of memory, INCRBY is not, and after a script's first write all are.
+-- The answer is remembered first. If the server then refuses the change, the record is what it was.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local last, known = string.match(redis.call('get', KEYS[3]) or '', '^(%d+) (-?%d+)$')
+local record = redis.call('get', KEYS[3])
+local last, known = string.match(record or '', '^(%d+) (-?%d+)$')
 if now > tonumber(ARGV[1]) or tonumber(last or 0) > tonumber(ARGV[4]) then
   return {'LATE', now}
 end
@@ -39,11 +42,15 @@ if not value and ARGV[3] == '1' then
   answer = 0
 elseif sum > 2147483647 or sum < -2147483648 then
   answer = -1
-else
-  local left = redis.call('incrby', KEYS[1], ARGV[2])
-  if left > 0 and tonumber(ARGV[2]) > 0 then
-    redis.call(ARGV[6], KEYS[2], left)
-  end
 end
 redis.call('set', KEYS[3], ARGV[4] .. ' ' .. answer, 'px', ARGV[5])
-return answer
+local told
+if answer == 1 then
+  local left = redis.pcall('incrby', KEYS[1], ARGV[2])
+  if type(left) == 'table' then
+    redis.call('set', KEYS[3], record or '', 'px', ARGV[5])
+    return redis.error_reply("ERR 'incrby': " .. left.err)
+  end
+  told = left > 0 and tonumber(ARGV[2]) > 0 and redis.pcall(ARGV[6], KEYS[2], left)
+end
+return type(told) == 'table' and {'UNTOLD', told.err, answer} or answer

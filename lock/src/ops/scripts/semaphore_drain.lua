@@ -13,9 +13,11 @@
 -- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last
 -- call, so a copy takes nothing and says the same. It remembers it anew, as semaphore_acquire.lua
 -- does. A time to live stays.
+-- The answer is remembered first. If the server then refuses the change, the record is what it was.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local last, known = string.match(redis.call('get', KEYS[2]) or '', '^(%d+) (-?%d+)$')
+local record = redis.call('get', KEYS[2])
+local last, known = string.match(record or '', '^(%d+) (-?%d+)$')
 if now > tonumber(ARGV[1]) or tonumber(last or 0) > tonumber(ARGV[2]) then
   return {'LATE', now}
 end
@@ -30,8 +32,12 @@ if not string.match(value, '^-?%d+$') then
   return redis.error_reply('WRONGTYPE Operation against a key holding the wrong kind of value')
 end
 local left = tonumber(value)
-if left ~= 0 then
-  redis.call('decrby', KEYS[1], value)
-end
 redis.call('set', KEYS[2], ARGV[2] .. ' ' .. value, 'px', ARGV[3])
+if left ~= 0 then
+  local none = redis.pcall('decrby', KEYS[1], value)
+  if type(none) == 'table' then
+    redis.call('set', KEYS[2], record or '', 'px', ARGV[3])
+    return redis.error_reply("ERR 'decrby': " .. none.err)
+  end
+end
 return left

@@ -11,7 +11,8 @@
 -- ARGV[6]  the command that publishes
 --
 -- Answers 1: created. 0: there is one. {'LATE', now}: arrived too late, or after the next call of
--- its sequence, and did nothing. A key that is no number is an error, and it stays.
+-- its sequence, and did nothing. {'UNTOLD', why, 1}: created, but the server refused the message. A
+-- key that is no number is an error, and it stays.
 --
 -- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last
 -- call, so a copy changes nothing.
@@ -30,16 +31,15 @@ local value = is_long and 'long' or redis.call('get', KEYS[1])
 if value and not string.match(value, '^-?%d+$') then
   return redis.error_reply('WRONGTYPE Operation against a key holding the wrong kind of value')
 end
-local answer = 0
+local answer, told = 0, nil
 if not value then
-  redis.call('set', KEYS[1], ARGV[2])
   if tonumber(ARGV[3]) > 0 then
-    redis.call('pexpire', KEYS[1], ARGV[3])
+    redis.call('set', KEYS[1], ARGV[2], 'px', ARGV[3])
+  else
+    redis.call('set', KEYS[1], ARGV[2])
   end
-  if tonumber(ARGV[2]) > 0 then
-    redis.call(ARGV[6], KEYS[2], ARGV[2])
-  end
+  told = tonumber(ARGV[2]) > 0 and redis.pcall(ARGV[6], KEYS[2], ARGV[2])
   answer = 1
 end
 redis.call('set', KEYS[3], ARGV[4] .. ' ' .. answer, 'px', ARGV[5])
-return answer
+return type(told) == 'table' and {'UNTOLD', told.err, answer} or answer

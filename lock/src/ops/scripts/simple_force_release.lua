@@ -15,7 +15,8 @@
 -- refused.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local last, known = string.match(redis.call('get', KEYS[2]) or '', '^(%d+) (-?%d+)$')
+local record = redis.call('get', KEYS[2])
+local last, known = string.match(record or '', '^(%d+) (-?%d+)$')
 if now > tonumber(ARGV[1]) or tonumber(last or 0) > tonumber(ARGV[2]) then
   return {'LATE', now}
 end
@@ -26,6 +27,11 @@ local found = recognize(KEYS[1])
 if found ~= 'none' and found ~= 'simple' then
   return refusal(found)
 end
-local ended = redis.call('del', KEYS[1])
+local ended = found == 'simple' and 1 or 0
 redis.call('set', KEYS[2], ARGV[2] .. ' ' .. ended, 'px', ARGV[3])
+local gone = redis.pcall('del', KEYS[1])
+if type(gone) == 'table' then
+  redis.call('set', KEYS[2], record or '', 'px', ARGV[3])
+  return redis.error_reply("ERR 'del': " .. gone.err)
+end
 return ended

@@ -13,7 +13,11 @@
 -- server that is out of memory, and after a script's first write SET is too.
 local answer = 0
 local kept = ARGV[1] .. ARGV[2]
+-- A key of another type is no lock. What the server refuses this user is an error.
 local found = redis.pcall('getrange', KEYS[1], 0, 128)
+if type(found) == 'table' and not string.find(found.err, 'WRONGTYPE', 1, true) then
+  redis.call('getrange', KEYS[1], 0, 128)
+end
 if found == ARGV[1] then
   redis.call('pexpire', KEYS[1], ARGV[3])
   redis.call('set', KEYS[1], kept, 'px', ARGV[3])

@@ -9,7 +9,12 @@
 -- Atomic: Redis runs one script at a time. It needs no not-after: an owner is never used again. DEL
 -- is allowed on a server that is out of memory.
 local answer = 0
-if redis.pcall('getrange', KEYS[1], 0, 128) == ARGV[1] then
+-- A key of another type is no lock. What the server refuses this user is an error.
+local found = redis.pcall('getrange', KEYS[1], 0, 128)
+if type(found) == 'table' and not string.find(found.err, 'WRONGTYPE', 1, true) then
+  redis.call('getrange', KEYS[1], 0, 128)
+end
+if found == ARGV[1] then
   redis.call('del', KEYS[1])
   answer = 1
 elseif redis.call('exists', KEYS[1]) == 1 then

@@ -17,7 +17,12 @@ if now > tonumber(ARGV[1]) then
 end
 local answers = {now}
 for i, key in ipairs(KEYS) do
-  if redis.pcall('getrange', key, 0, 128) == ARGV[2 * i] then
+  -- A key of another type is no lock. What the server refuses this user is an error.
+  local found = redis.pcall('getrange', key, 0, 128)
+  if type(found) == 'table' and not string.find(found.err, 'WRONGTYPE', 1, true) then
+    redis.call('getrange', key, 0, 128)
+  end
+  if found == ARGV[2 * i] then
     redis.call('pexpire', key, math.max(redis.call('pttl', key), tonumber(ARGV[2 * i + 1])))
     answers[i + 1] = 1
   elseif redis.call('exists', key) == 0 then

@@ -14,14 +14,20 @@
 -- ARGV[6]  the message that wakes every waiter
 --
 -- Answers {1, now}: ended, now or by an earlier copy. {0, now}: there is no such key. {-1, now}:
--- the owner does not write here. `now` is the server's clock in ms.
+-- the owner does not write here. `now` is the server's clock in ms. {'UNTOLD', why, {1, now}}:
+-- ended, but the server refused the messages.
 --
 -- Atomic: Redis runs one script at a time. It needs no not-after: an owner is never used again, and
 -- a copy finds the other field. The first write is PEXPIRE, which is allowed on a server that is
 -- out of memory, and after a script's first write HSET is too.
-local answer = 0
+local answer, told = 0, nil
 local kept = ARGV[1] .. ARGV[2]
-if redis.pcall('hexists', KEYS[1], ARGV[1]) == 1 then
+-- A key of another type is no lock. What the server refuses this user is an error.
+local has = redis.pcall('hexists', KEYS[1], ARGV[1])
+if type(has) == 'table' and not string.find(has.err, 'WRONGTYPE', 1, true) then
+  redis.call('hexists', KEYS[1], ARGV[1])
+end
+if has == 1 then
   local tag = KEYS[1]
   if not string.find(tag, '{', 1, true) then
     tag = '{' .. tag .. '}'
@@ -41,13 +47,14 @@ if redis.pcall('hexists', KEYS[1], ARGV[1]) == 1 then
     redis.call('hset', KEYS[1], kept, 1)
   end
   redis.call('hdel', KEYS[1], ARGV[1])
-  redis.call(ARGV[4], KEYS[2], ARGV[6])
-  redis.call(ARGV[4], KEYS[2], ARGV[5])
+  redis.pcall(ARGV[4], KEYS[2], ARGV[6])
+  told = redis.pcall(ARGV[4], KEYS[2], ARGV[5])
   answer = 1
-elseif redis.pcall('hexists', KEYS[1], kept) == 1 then
+elseif has == 0 and redis.call('hexists', KEYS[1], kept) == 1 then
   answer = 1
 elseif redis.call('exists', KEYS[1]) == 1 then
   answer = -1
 end
 local time = redis.call('time')
-return {answer, time[1] * 1000 + math.floor(time[2] / 1000)}
+local answers = {answer, time[1] * 1000 + math.floor(time[2] / 1000)}
+return type(told) == 'table' and {'UNTOLD', told.err, answers} or answers

@@ -12,15 +12,22 @@
 --
 -- Answers {1, now}: released. {0, now}: there is no such key. {-1, now}: the owner does not write
 -- here. `now` is the server's clock in ms: an owner whose acquire may still be on its way releases
--- until `now` is past that acquire's not-after.
+-- until `now` is past that acquire's not-after. {'UNTOLD', why, {1, now}}: released, but the server
+-- refused the messages.
 --
 -- Atomic: Redis runs one script at a time. It needs no not-after: an owner is never used again. The
--- first write is HDEL, which is allowed on a server that is out of memory. A reader keeps the lock
--- for as long as its longest level lasts. A reader without a level is dead.
-local answer = 0
-if redis.pcall('hexists', KEYS[1], ARGV[1]) == 1 then
+-- first write is PEXPIRE or DEL, which are allowed on a server that is out of memory, and after a
+-- script's first write HSET is too. The writer's field goes last: if the server refuses a write,
+-- the release can be sent again. A reader keeps the lock for as long as its longest level lasts. A
+-- reader without a level is dead.
+local answer, told = 0, nil
+-- A key of another type is no lock. What the server refuses this user is an error.
+local has = redis.pcall('hexists', KEYS[1], ARGV[1])
+if type(has) == 'table' and not string.find(has.err, 'WRONGTYPE', 1, true) then
+  redis.call('hexists', KEYS[1], ARGV[1])
+end
+if has == 1 then
   answer = 1
-  redis.call('hdel', KEYS[1], ARGV[1])
   local tag = KEYS[1]
   if not string.find(tag, '{', 1, true) then
     tag = '{' .. tag .. '}'
@@ -35,13 +42,15 @@ if redis.pcall('hexists', KEYS[1], ARGV[1]) == 1 then
   if longest > 0 then
     redis.call('pexpire', KEYS[1], longest)
     redis.call('hset', KEYS[1], 'mode', 'read')
+    redis.call('hdel', KEYS[1], ARGV[1])
   else
     redis.call('del', KEYS[1])
   end
-  redis.call(ARGV[4], KEYS[2], ARGV[2])
-  redis.call(ARGV[4], KEYS[2], ARGV[3])
+  redis.pcall(ARGV[4], KEYS[2], ARGV[2])
+  told = redis.pcall(ARGV[4], KEYS[2], ARGV[3])
 elseif redis.call('exists', KEYS[1]) == 1 then
   answer = -1
 end
 local time = redis.call('time')
-return {answer, time[1] * 1000 + math.floor(time[2] / 1000)}
+local answers = {answer, time[1] * 1000 + math.floor(time[2] / 1000)}
+return type(told) == 'table' and {'UNTOLD', told.err, answers} or answers

@@ -31,12 +31,12 @@ pub(crate) struct NodeFactory {
 impl NodeFactory {
     pub(crate) fn server(&self, address: Address, channels: Channels) -> Server {
         let endpoint = MasterEndpoint::Fixed(Peer::Tcp(address));
-        Server::new(endpoint, self.access.clone(), self.command_timeout, channels)
+        let listener = self.listener.clone();
+        Server::new(endpoint, self.access.clone(), self.command_timeout, channels, listener)
     }
 
     fn node(&self, address: Address, channels: Channels) -> Node {
-        let (listener, redirects) = (self.listener.clone(), self.redirects.clone());
-        Node::new(self.server(address, channels), self.connections, listener, redirects)
+        Node::new(self.server(address, channels), self.connections, self.redirects.clone())
     }
 }
 
@@ -156,22 +156,11 @@ impl Nodes {
 impl Nodes {
     /// Nodes that are never connected to.
     pub(crate) fn for_test() -> Self {
-        #[derive(Debug)]
-        struct NoListener;
-
-        impl Listener for NoListener {
-            fn live(&self, _: &str) {}
-
-            fn message(&self, _: &str, _: &str) {}
-
-            fn refused(&self, _: &str) {}
-        }
-
         Self::new(Arc::new(NodeFactory {
             access: Access::default(),
             command_timeout: Duration::from_secs(1),
             connections: 3,
-            listener: Weak::<NoListener>::new(),
+            listener: Weak::<crate::store::listener::NoListener>::new(),
             redirects: None,
         }))
     }

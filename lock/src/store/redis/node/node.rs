@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::model::settings::ReplicaAcks;
+use crate::ops::operation::Script;
 use crate::ops::value::{FromReply as _, ServerTime, Value};
 use crate::ops::{AnyOperation, Operation};
 use crate::store::failure::Failure;
@@ -63,7 +64,6 @@ impl Node {
     pub(crate) fn new(
         server: Server,
         connections: usize,
-        listener: Weak<dyn Listener>,
         redirects: Option<Weak<dyn RedirectSink>>,
     ) -> Self {
         let server = Arc::new(server);
@@ -75,7 +75,7 @@ impl Node {
             callers: CallerConnections::new(Arc::clone(&server), shared),
             pool: Pool::new(Arc::clone(&server), others.saturating_sub(shared).max(1)),
             pipeline: Pipeline::new(Arc::clone(&server)),
-            subscriber: Subscriber::new(Arc::clone(&server), listener, redirects),
+            subscriber: Subscriber::new(Arc::clone(&server), redirects),
             server,
             failover_watcher: None,
         }
@@ -89,8 +89,9 @@ impl Node {
         connections: usize,
         listener: Weak<dyn Listener>,
     ) -> Result<Self, Error> {
-        let server = Server::new(endpoint, access, command_timeout, Channels::Everywhere);
-        let mut node = Self::new(server, connections, listener, None);
+        let channels = Channels::Everywhere;
+        let server = Server::new(endpoint, access, command_timeout, channels, listener);
+        let mut node = Self::new(server, connections, None);
         if node.server.master().is_some() {
             node.failover_watcher = Some(FailoverWatcher::start(&node.server)?);
         }
@@ -273,7 +274,7 @@ impl Node {
                     return Err(self.server.no_reply(broken, not_after));
                 }
             };
-            match classify(&self.server.clock, operation, sent_at, reply) {
+            match classify(&self.server, operation, sent_at, reply) {
                 ReplyAction::Return(value) => return Ok(value),
                 ReplyAction::Fail { code, message } => {
                     return Err(self.refused(&connection, code, message));
@@ -320,8 +321,8 @@ impl Node {
         let handler = move |reply: Result<Value, Broken>| {
             on_reply(match reply {
                 Ok(reply) => {
-                    let server_time = O::Reply::server_time(&reply);
-                    let reply = detached_reply(&server, &on, server_time, sent_at, reply);
+                    let time = O::Reply::server_time;
+                    let reply = detached_reply(&server, &on, script, time, sent_at, reply);
                     if let (Some(script), Some(on)) = (script, on.upgrade()) {
                         on.set_known(script, reply.is_ok());
                     }
@@ -396,7 +397,7 @@ impl Node {
                     return Err(self.server.no_reply(broken, not_after));
                 }
             };
-            match classify(&self.server.clock, operation, sent_at, reply) {
+            match classify(&self.server, operation, sent_at, reply) {
                 ReplyAction::Return(value) => {
                     let Some(acks) = acks else {
                         self.pool.give_back(connection);
@@ -475,11 +476,12 @@ impl Node {
 fn detached_reply(
     server: &Server,
     connection: &Weak<SharedConnection>,
-    server_time: Option<ServerTime>,
+    script: Option<&'static Script>,
+    server_time: fn(&Value) -> Option<ServerTime>,
     sent_at: Instant,
     reply: Value,
 ) -> Result<Value, Failure> {
-    match classify_reply(&server.clock, server_time, sent_at, reply) {
+    match classify_reply(server, script, server_time, sent_at, reply) {
         ReplyAction::Return(value) => Ok(value),
         ReplyAction::SendBody | ReplyAction::Resend => Err(too_many_resends()),
         ReplyAction::Fail { code, message } => {

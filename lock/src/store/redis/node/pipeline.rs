@@ -174,7 +174,7 @@ impl Pipeline {
 
             // 3. Hand the reply over, send the operation again, or collect it for another node.
             let operation = &oldest.request.operation;
-            let answer = match classify(&self.server.clock, operation, oldest.sent_at, reply) {
+            let answer = match classify(&self.server, operation, oldest.sent_at, reply) {
                 ReplyAction::Return(value) => operation.decode(value).map_err(Failure::unexpected),
                 ReplyAction::Fail { code, message } => {
                     if let Some(redirected) = redirected.as_deref_mut()

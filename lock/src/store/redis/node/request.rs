@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use crate::ops::operation::{AnyOperation, Argument, CommandKind, Request};
+use crate::ops::operation::{AnyOperation, Argument, CommandKind, Request, Script};
 use crate::ops::value::{ServerTime, Value};
 use crate::store::failure::Failure;
-use crate::store::redis::node::server_clock::ServerClock;
+use crate::store::redis::node::server::Server;
 use crate::store::redis::resp::encode::Command;
 use crate::store::redis::resp::pubsub::Channels;
 
@@ -30,32 +30,42 @@ pub(crate) enum ReplyAction {
 /// Part of the message with which a cluster refuses a key that a script did not declare.
 const UNDECLARED_KEY: &str = "access a non local key";
 
-/// Classifies the reply to an operation that was not sent before `sent_at`. `clock` learns the
-/// server's time if the reply carries it.
+/// What the server says inside a script when the ACL of its user does not allow a command, a key or
+/// a channel. Before Redis 7.2 without a code of its own.
+const DENIED: [&str; 2] = ["The user executing the script can't", "ACL failure in script"];
+
+/// Classifies the reply to an operation that was not sent before `sent_at`. The server's clock
+/// learns the time that the reply carries, if it does.
 pub(crate) fn classify(
-    clock: &ServerClock,
+    server: &Server,
     operation: &dyn AnyOperation,
     sent_at: Instant,
     reply: Value,
 ) -> ReplyAction {
-    classify_reply(clock, operation.server_time(&reply), sent_at, reply)
+    let script = operation.request().script_sent();
+    classify_reply(server, script, |reply| operation.server_time(reply), sent_at, reply)
 }
 
-/// Classifies the reply to an operation that was not sent before `sent_at`. `clock` learns the
-/// server's time: `server_time`, if the reply carries one, or that of a refusal because the request
-/// came too late.
+/// Classifies the reply to an operation, which runs `script`, that was not sent before `sent_at`.
+/// The server's clock learns the time by `server_time`, if the reply carries one, or that of a
+/// refusal because the request came too late.
 pub(crate) fn classify_reply(
-    clock: &ServerClock,
-    server_time: Option<ServerTime>,
+    server: &Server,
+    script: Option<&'static Script>,
+    server_time: impl Fn(&Value) -> Option<ServerTime>,
     sent_at: Instant,
     reply: Value,
 ) -> ReplyAction {
+    let (reply, untold) = reply.without_untold();
+    if let (Some(why), Some(listener)) = (untold, server.listener().upgrade()) {
+        listener.refused(&format!("publish: {}", text_of(&why)));
+    }
     if let Some(now) = reply.as_late() {
-        clock.learn(now, sent_at);
+        server.clock.learn(now, sent_at);
         return ReplyAction::Resend;
     }
-    if let Some(now) = server_time {
-        clock.learn(now, sent_at);
+    if let Some(now) = server_time(&reply) {
+        server.clock.learn(now, sent_at);
     }
     match reply {
         Value::Refusal { code, .. } if code == "NOSCRIPT" => ReplyAction::SendBody,
@@ -63,9 +73,45 @@ pub(crate) fn classify_reply(
         Value::Refusal { code, message } if code == "ERR" && message.contains(UNDECLARED_KEY) => {
             ReplyAction::Fail { code: "TRYAGAIN".to_owned(), message }
         }
-        Value::Refusal { code, message } => ReplyAction::Fail { code, message },
+        // The line of the script, which the message tells, names the key.
+        Value::Refusal { code, message } if code == "WRONGTYPE" => {
+            ReplyAction::Fail { code, message }
+        }
+        Value::Refusal { code, message } => {
+            let (code, message) = name_command(script, code, message);
+            ReplyAction::Fail { code, message }
+        }
         reply => ReplyAction::Return(reply),
     }
+}
+
+/// A refusal of a command inside a script: the server tells the script's line, or the script the
+/// command. The message begins with the command's name in quotes.
+fn name_command(
+    script: Option<&'static Script>,
+    code: String,
+    message: String,
+) -> (String, String) {
+    const LINE: &str = "user_script:";
+    let line = message.split_once(LINE).and_then(|(_, rest)| {
+        rest.split(|other: char| !other.is_ascii_digit()).next()?.parse().ok()
+    });
+    let command = script.zip(line).and_then(|(script, line)| script.command_at(line));
+    let message = match command {
+        Some(command) => format!("'{command}': {}", text_of(&message)),
+        None if message.starts_with('\'') => text_of(&message).replacen("': ERR ", "': ", 1),
+        None => message,
+    };
+    let is_denied = code == "ERR" && DENIED.iter().any(|text| message.contains(text));
+    (if is_denied { "NOPERM".to_owned() } else { code }, message)
+}
+
+/// What the server says, without the script's lines, which come behind it, or in front before Redis
+/// 7.
+fn text_of(message: &str) -> &str {
+    let text = message.split_once(" script: ").map_or(message, |(text, _)| text);
+    let Some((_, text)) = text.rsplit_once("user_script:") else { return text };
+    text.trim_start_matches(|place: char| matches!(place, ' ' | ':' | '0'..='9'))
 }
 
 /// Nothing ran, and sending again at once did not help.

@@ -2,8 +2,8 @@
 //! all by one deadline.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::error::Reason;
@@ -11,6 +11,7 @@ use crate::model::settings::ReplicaAcks;
 use crate::model::sync::{Mutex, Parker};
 use crate::ops::value::{ServerTime, Value};
 use crate::store::failure::Failure;
+use crate::store::listener::Listener;
 use crate::store::redis::address::credentials::Credentials;
 use crate::store::redis::address::url::{Access, Address, Peer};
 use crate::store::redis::net::connection::{Broken, Connection};
@@ -43,6 +44,7 @@ pub(crate) struct Server {
     pub(crate) clock: ServerClock,
     pub(crate) channels: Channels,
     pub(crate) command_timeout: Duration,
+    listener: Weak<dyn Listener>,
     /// The number of connections made. Relaxed: a statistic.
     pub(crate) connections: AtomicU64,
     /// The number of failovers and restarts. A failover counts once every socket to the old master
@@ -62,6 +64,7 @@ impl Server {
         access: Access,
         command_timeout: Duration,
         channels: Channels,
+        listener: Weak<dyn Listener>,
     ) -> Self {
         Self {
             endpoint,
@@ -72,12 +75,18 @@ impl Server {
             clock: ServerClock::new(),
             channels,
             command_timeout,
+            listener,
             connections: AtomicU64::new(0),
             moves: AtomicU64::new(0),
             run_id: Mutex::default(),
             last_info: Mutex::default(),
             move_listeners: Mutex::default(),
         }
+    }
+
+    /// Who hears of messages, and of what the server refuses of them.
+    pub(crate) fn listener(&self) -> &Weak<dyn Listener> {
+        &self.listener
     }
 
     /// A connection that is ready for commands, or a failure by the deadline.
@@ -451,7 +460,9 @@ pub(crate) fn local_server(timeout: Duration) -> Server {
     };
     std::thread::Builder::new().spawn(accept).unwrap();
     let peer = Peer::Tcp(Address { host: "127.0.0.1".to_owned(), port });
-    Server::new(MasterEndpoint::Fixed(peer), Access::default(), timeout, Channels::Everywhere)
+    let (endpoint, channels) = (MasterEndpoint::Fixed(peer), Channels::Everywhere);
+    let listener = Weak::<crate::store::listener::NoListener>::new();
+    Server::new(endpoint, Access::default(), timeout, channels, listener)
 }
 
 #[cfg(test)]
@@ -471,7 +482,8 @@ mod tests {
         let name = "mymaster".to_owned();
         let sentinels = Sentinels::new(name, Vec::new(), Access::default(), TIMEOUT);
         let endpoint = MasterEndpoint::Followed(Box::new(Master::new(sentinels)));
-        Server::new(endpoint, Access::default(), TIMEOUT, Channels::Everywhere)
+        let listener = Weak::<crate::store::listener::NoListener>::new();
+        Server::new(endpoint, Access::default(), TIMEOUT, Channels::Everywhere, listener)
     }
 
     #[test]

@@ -46,7 +46,6 @@ pub(crate) struct Subscriber {
 
 struct Shared {
     server: Arc<Server>,
-    listener: Weak<dyn Listener>,
     redirects: Option<Weak<dyn RedirectSink>>,
     /// Locked before `state`, and never while waiting.
     writer: Mutex<Option<NonblockingWriter>>,
@@ -75,15 +74,10 @@ const LONGEST_READ: Duration = Duration::from_secs(1);
 const SHORTEST_READ: Duration = Duration::from_millis(10);
 
 impl Subscriber {
-    pub(crate) fn new(
-        server: Arc<Server>,
-        listener: Weak<dyn Listener>,
-        redirects: Option<Weak<dyn RedirectSink>>,
-    ) -> Self {
+    pub(crate) fn new(server: Arc<Server>, redirects: Option<Weak<dyn RedirectSink>>) -> Self {
         Self {
             shared: Arc::new(Shared {
                 server,
-                listener,
                 redirects,
                 writer: Mutex::new(None),
                 state: Mutex::new(State::default()),
@@ -123,7 +117,7 @@ impl Subscriber {
             std::mem::take(&mut state.already_live)
         };
         self.shared.write();
-        if let Some(listener) = self.shared.listener.upgrade() {
+        if let Some(listener) = self.shared.server.listener().upgrade() {
             for channel in already_live {
                 listener.live(&channel);
             }
@@ -259,7 +253,7 @@ impl Shared {
         let mut reader = Reader::new(socket, self);
         loop {
             let push = decoder.next(&mut reader)?;
-            let Some(listener) = self.listener.upgrade() else {
+            let Some(listener) = self.server.listener().upgrade() else {
                 return Ok(());
             };
             match push {

@@ -1,0 +1,93 @@
+//! What is at the lock's key and cannot be a lock: an error at once, never a wait. What another
+//! client may hold is waited for.
+
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use std::time::Duration;
+
+use wheellock::{Client, Error};
+use wheellock_fixture::Server;
+
+use crate::common::{SOON, built};
+
+const SHORT: Duration = Duration::from_millis(50);
+const REDISSON: &str = "7c4ff0e2-3f9c-4b7e-9a3f-0d7c9a1b2c3d:71";
+
+/// A kind of lock, and what waiting a moment for it comes to.
+type Taking = (&'static str, fn(&Client) -> Result<bool, Error>);
+
+const HASHES: [Taking; 7] = [
+    ("lock", |client| Ok(client.lock("a").try_lock_for(SHORT)?.is_some())),
+    ("non-reentrant", |client| Ok(client.non_reentrant_lock("a").try_lock_for(SHORT)?.is_some())),
+    ("spin", |client| Ok(client.spin_lock("a").try_lock_for(SHORT)?.is_some())),
+    ("fair", |client| Ok(client.fair_lock("a").try_lock_for(SHORT)?.is_some())),
+    ("fenced", |client| Ok(client.fenced_lock("a").try_lock_for(SHORT)?.is_some())),
+    ("read", |client| Ok(client.read_write_lock("a").read_lock().try_lock_for(SHORT)?.is_some())),
+    ("write", |client| Ok(client.read_write_lock("a").write_lock().try_lock_for(SHORT)?.is_some())),
+];
+
+const TEXTS: [Taking; 1] =
+    [("simple", |client| Ok(client.simple_lock("a").try_lock_for(SHORT)?.is_some()))];
+
+fn found(takings: &[Taking], setup: &[&[&str]]) -> Vec<(&'static str, Result<bool, Error>)> {
+    let server = Server::start();
+    let client = built(Client::builder().url(&server.url()).command_timeout(SOON));
+    let mut all = Vec::new();
+    for (kind, take) in takings {
+        server.command(&["FLUSHALL"]);
+        for command in setup {
+            server.command(command);
+        }
+        let before = server.command(&["DUMP", "a"]);
+        let taken = take(&client);
+        assert_eq!(server.command(&["DUMP", "a"]), before, "{kind} changed it");
+        assert_eq!(server.command(&["EXISTS", "redisson_lock_queue:{a}"]).integer(), 0, "{kind}");
+        all.push((*kind, taken));
+    }
+    all
+}
+
+#[test]
+fn a_hash_that_is_no_lock_is_an_error_at_once() {
+    let expire: &[&str] = &["PEXPIRE", "a", "60000"];
+    let cases: [&[&[&str]]; 6] = [
+        &[&["HSET", "a", "user", "ann"]],
+        &[&["HSET", "a", "user", "ann"], expire],
+        &[&["HSET", "a", "sku:123", "2"]],
+        &[&["HSET", "a", "mode", "dark", "theme", "1"], expire],
+        &[&["HSET", "a", "mode", "read", "owner", "1"]],
+        &[&["HSET", "a", REDISSON, "many"]],
+    ];
+    for setup in cases {
+        for (kind, taken) in found(&HASHES, setup) {
+            let wrong = Err(Error::WrongType { name: "a".to_owned() });
+            assert_eq!(taken, wrong, "{kind}: {setup:?}");
+        }
+    }
+}
+
+#[test]
+fn a_hash_that_may_be_a_lock_is_waited_for() {
+    let expire: &[&str] = &["PEXPIRE", "a", "60000"];
+    let writer = format!("{REDISSON}:write");
+    let cases: [&[&[&str]]; 4] = [
+        &[&["HSET", "a", REDISSON, "1"]],
+        &[&["HSET", "a", "mode", "write", &writer, "2"], expire],
+        &[&["HSET", "a", "worker-7", "1"], expire],
+        &[&["HSET", "a", &format!("{REDISSON}:kept"), "1"], expire],
+    ];
+    for setup in cases {
+        for (kind, taken) in found(&HASHES, setup) {
+            assert_eq!(taken, Ok(false), "{kind}: {setup:?}");
+        }
+    }
+}
+
+#[test]
+fn a_text_that_is_no_simple_lock_is_an_error_at_once() {
+    let wrong = Err(Error::WrongType { name: "a".to_owned() });
+    assert_eq!(found(&TEXTS, &[&["SET", "a", "localhost:8080"]]), [("simple", wrong)]);
+    for setup in [["SET", "a", "other", "PX", "60000"].as_slice(), &["SET", "a", REDISSON]] {
+        assert_eq!(found(&TEXTS, &[setup]), [("simple", Ok(false))], "{setup:?}");
+    }
+}
