@@ -73,8 +73,9 @@ pub enum Error {
         /// [`io::Error`] as its cause.
         reason: Reason,
     },
-    /// The server's URL cannot be used. Permanent; nothing was sent. The text never contains the
-    /// password.
+    /// The server's URL cannot be used, or the server is not what the URL says, such as a node of a
+    /// cluster behind `redis://`. Permanent; nothing ran. The text says what to write instead, and
+    /// never contains the password.
     InvalidUrl {
         /// What is wrong with it.
         reason: String,

@@ -137,6 +137,9 @@ impl ClientCore {
                             .connect(timeout)
                             .map_err(|failure| failure.into_error_without_name("connect"))?;
                         let info = store.info(timeout);
+                        store
+                            .check_target(&info)
+                            .map_err(|failure| failure.into_error_without_name("connect"))?;
                         writes_alone = info.writes_alone;
                         info.evicting
                     }

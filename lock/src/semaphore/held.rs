@@ -254,7 +254,7 @@ impl HeldPermits {
         let answer = match self.core.call_within(&**all, timeout, limit) {
             Ok(answer) => answer,
             Err(error) => {
-                if error.failure.is_request_error() {
+                if error.failure.is_wrong_key() {
                     self.core.watchdog.releases().end_in_flight(self.release_id(all));
                 } else {
                     self.queue_ids(all);

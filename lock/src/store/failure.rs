@@ -29,6 +29,8 @@ pub(crate) enum Failure {
     NotReplicated { wanted: u32, acknowledged: u32 },
     /// It was granted, and the server does not say which replicas have it. It must be rolled back.
     NoReplicaAcks { code: String, message: String },
+    /// The server is not what the URL says. Nothing ran.
+    WrongTarget { reason: String },
     /// The keys of this name lie in several slots of a cluster. Nothing was sent.
     CrossSlot { name: String },
     /// The client was closed.
@@ -59,6 +61,7 @@ impl Failure {
             Self::TlsFailed { .. }
             | Self::NotReplicated { .. }
             | Self::NoReplicaAcks { .. }
+            | Self::WrongTarget { .. }
             | Self::CrossSlot { .. }
             | Self::Closed => false,
         }
@@ -85,6 +88,7 @@ impl Failure {
             Self::NotSent { .. }
                 | Self::Unauthenticated { .. }
                 | Self::TlsFailed { .. }
+                | Self::WrongTarget { .. }
                 | Self::CrossSlot { .. }
         )
     }
@@ -100,6 +104,7 @@ impl Failure {
             Self::NotSent { .. }
             | Self::Unauthenticated { .. }
             | Self::TlsFailed { .. }
+            | Self::WrongTarget { .. }
             | Self::CrossSlot { .. } => false,
         }
     }
@@ -127,6 +132,13 @@ impl Failure {
             || matches!(self, Self::CrossSlot { .. })
     }
 
+    /// Whether the key holds something else or cannot be on one server, so that the same request is
+    /// never granted.
+    pub(crate) fn is_wrong_key(&self) -> bool {
+        matches!(self, Self::Refused { code, .. } if code == "WRONGTYPE")
+            || matches!(self, Self::CrossSlot { .. })
+    }
+
     /// Whether the server refused it because of where its keys are: elsewhere, or being moved.
     pub(crate) fn is_redirect(&self) -> bool {
         const CODES: [&str; 4] = ["MOVED", "ASK", "TRYAGAIN", "CROSSSLOT"];
@@ -144,7 +156,7 @@ impl Failure {
     /// an attempt that ran out of time.
     pub(crate) fn says_more_than(&self, later: &Self) -> bool {
         match (self, later) {
-            (Self::Unauthenticated { transient: false, .. }, _)
+            (Self::Unauthenticated { transient: false, .. } | Self::WrongTarget { .. }, _)
             | (Self::Refused { .. }, Self::NotSent { .. } | Self::TlsFailed { .. }) => true,
             (Self::NotSent { reason: earlier, .. }, Self::NotSent { reason: later, .. }) => {
                 !earlier.is_timeout() && later.is_timeout()
@@ -171,6 +183,7 @@ impl Failure {
             Self::NotSent { server, reason } => reason.in_context(server),
             Self::Unauthenticated { server, reason, .. } => format!("{server}: {reason}").into(),
             Self::Refused { code, message } => format!("{code} {message}").into(),
+            Self::WrongTarget { reason } => reason.into(),
             Self::Closed => "the client was shut down".into(),
             known => return known,
         };
@@ -197,6 +210,7 @@ impl Failure {
                 Error::Authentication { server, reason }
             }
             Self::TlsFailed { server, reason } => Error::Tls { server, reason },
+            Self::WrongTarget { reason } => Error::InvalidUrl { reason },
             Self::Unknown { reason, .. } => Error::OutcomeUnknown { operation, reason },
             Self::Refused { code, message } => Error::Refused { operation, code, message },
             Self::NotReplicated { wanted, acknowledged } => {

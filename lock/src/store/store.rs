@@ -365,6 +365,13 @@ impl Store {
         }
     }
 
+    /// Whether the single server behind a fixed address can grant locks, by its `INFO`: no node of a
+    /// cluster can grant all, and no replica any. A replica may become a master.
+    pub(crate) fn check_target(&self, info: &Info) -> Result<(), Failure> {
+        let Self::Single(node) = self else { return Ok(()) };
+        if node.server().master().is_some() { Ok(()) } else { node.server().check_target(info) }
+    }
+
     /// What `INFO` reports of a server, if its pipeline has a new connection since the last call. A
     /// restart counts as a [failover](Self::moves). Returns within `timeout`. Not while its
     /// pipeline runs.

@@ -107,7 +107,7 @@ impl UnreadRelease {
             Err(failure) => {
                 let is_useless = |release: &QueuedRelease| {
                     // Permits whose key holds something else.
-                    release.id().kind.is_none() && failure.is_request_error()
+                    release.id().kind.is_none() && failure.is_wrong_key()
                 };
                 let ended = self.ended.take().filter(|_| !failure.may_have_run());
                 for release in taken.into_iter().filter(|release| !is_useless(release)) {

@@ -112,7 +112,7 @@ fn losses_long_holds_and_warnings_are_events_also_without_a_callback() {
 
     let server = Server::start();
     server.command(&["ACL", "SETUSER", "deaf", "on", ">secret", "~*", "&*", "+@all", "-subscribe"]);
-    server.command(&["HSET", "taken", "somebody:1", "1"]);
+    server.command(&["HSET", "taken", "7f9a3b7e-0f0e-4c3f-9a51-2f4a5d8f0c11:1", "1"]);
     let client = Client::connect(&format!("redis://deaf:secret@{}/", server.address())).unwrap();
     assert!(client.lock("taken").try_lock_for(SECOND).unwrap().is_none());
     let (name, fields) = next();

@@ -262,7 +262,7 @@ fn the_seeds_are_asked_in_turn_each_within_its_share() {
     hung.resume();
     let error = Client::connect(&format!("redis-cluster://{}", hung.address())).unwrap_err();
     assert!(
-        matches!(&error, Error::Refused { message, .. } if message.contains("cluster")),
+        matches!(&error, Error::InvalidUrl { reason } if reason.contains("cluster")),
         "{error}"
     );
 }

@@ -692,7 +692,7 @@ fn a_denied_subscribe_is_one_warning_and_waiters_poll() {
     let builder = Client::builder().url(&limited_user(&server, &["-subscribe"]));
     let client = built(builder.on_warning(move |warning| tell.send(warning.clone()).unwrap()));
     for name in ["a", "b"] {
-        server.command(&["HSET", name, "somebody:1", "1"]);
+        server.command(&["HSET", name, "7f9a3b7e-0f0e-4c3f-9a51-2f4a5d8f0c11:1", "1"]);
         thread::scope(|scope| {
             let waiter = scope.spawn(|| client.lock(name).try_lock_for(SOON).unwrap().is_some());
             crate::common::wait_for_a_waiter(&client);

@@ -343,7 +343,7 @@ fn a_loss_that_an_unread_reply_tells_is_reported() {
     }));
     let guards = ["deleted", "taken"].map(|name| client.lock(name).lock().unwrap());
     server.command(&["DEL", "deleted", "taken"]);
-    server.command(&["HSET", "taken", "another", "1"]);
+    server.command(&["HSET", "taken", "7f9a3b7e-0f0e-4c3f-9a51-2f4a5d8f0c11:1", "1"]);
     drop(guards);
     let mut told: Vec<_> = (0..2).map(|_| losses.recv_timeout(SOON).unwrap()).collect();
     told.sort_by_key(|(name, _)| name.clone());

@@ -13,3 +13,4 @@ mod replicas_elsewhere;
 mod secrets;
 #[cfg(feature = "tls")]
 mod tls;
+mod wrong_targets;

@@ -17,7 +17,7 @@ fn a_master_that_denies_subscribe_is_not_retried_in_a_busy_loop() {
     let proxy = Proxy::start(server.address());
     let sentinel = FakeSentinel::start(Some((proxy.address(), 5)));
     let client = built(asking(&[&sentinel]));
-    server.command(&["HSET", "a", "somebody:1", "1"]);
+    server.command(&["HSET", "a", "7f9a3b7e-0f0e-4c3f-9a51-2f4a5d8f0c11:1", "1"]);
     server.command(&["PEXPIRE", "a", "600000"]);
     let loading = b"-LOADING Redis is loading the dataset in memory\r\n".to_vec();
     let is_wish = |request: &wheellock_fixture::Request| request.name() == "SUBSCRIBE";

@@ -99,7 +99,7 @@ impl Cluster {
             .fold(Info::default(), |before, info| Info {
                 evicting: before.evicting.or(info.evicting),
                 writes_alone: before.writes_alone || info.writes_alone,
-                run_id: None,
+                ..Info::default()
             })
     }
 

@@ -156,7 +156,11 @@ impl Refresher {
             match self.query(address, &mut Deadline::after(share)) {
                 Ok(description) => return Ok(self.topology.learn(&description)),
                 // That the credentials were refused tells more than that another node is down.
-                Err(_) if matches!(failure, Some(Failure::Unauthenticated { .. })) => {}
+                Err(_)
+                    if matches!(
+                        failure,
+                        Some(Failure::Unauthenticated { .. } | Failure::WrongTarget { .. })
+                    ) => {}
                 Err(other) => failure = Some(other),
             }
         }

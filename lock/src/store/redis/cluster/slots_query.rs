@@ -30,6 +30,13 @@ pub(crate) fn query_description(
     connection.set_bounds(Bounds::SLOTS);
     let reply = connection.call(&packed, deadline)?;
     if let Value::Refusal { code, message } = reply {
+        if message.contains("cluster support disabled") {
+            let reason = format!(
+                "the server {asked} is no node of a cluster: write redis:// instead of \
+                 redis-cluster://"
+            );
+            return Ok(Err(Failure::WrongTarget { reason }));
+        }
         return Ok(Err(Failure::Refused { code, message }));
     }
     let ranges = match parse_ranges(&reply, asked) {

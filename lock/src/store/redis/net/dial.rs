@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::io;
 use std::time::Duration;
 
+use crate::error::Reason;
 use crate::store::failure::Failure;
 use crate::store::redis::address::credentials::Credentials;
 use crate::store::redis::address::url::{Access, Address, Peer};
@@ -28,7 +29,16 @@ pub(crate) fn dial(
     let address = match peer {
         Peer::Tcp(address) => address,
         #[cfg(unix)]
-        Peer::Unix(path) => return Socket::connect_unix(path, deadline, timeout),
+        Peer::Unix(path) => {
+            use std::os::unix::fs::FileTypeExt;
+
+            let is_socket = |file: &std::fs::Metadata| file.file_type().is_socket();
+            let is_other = std::fs::metadata(path).is_ok_and(|file| !is_socket(&file));
+            return Socket::connect_unix(path, deadline, timeout).map_err(|error| {
+                let other = "it is no socket: write the path of the server's `unixsocket`";
+                if is_other { io::Error::new(error.kind(), other) } else { error }
+            });
+        }
     };
     let addresses = resolver.resolve(&address.host, address.port, deadline.left()?)?;
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
@@ -73,9 +83,17 @@ pub(crate) fn authentication(credentials: Option<&Credentials>) -> Option<Vec<u8
 pub(crate) fn not_sent(server: &dyn Display, error: io::Error) -> Failure {
     let server = server.to_string();
     match tls_error(&error) {
-        Some(reason) => Failure::TlsFailed { server, reason },
+        Some(reason) => Failure::TlsFailed { server, reason: with_repair(reason) },
         None => Failure::NotSent { server, reason: error.into() },
     }
+}
+
+/// What TLS says when the other side does not speak TLS, with what to write instead.
+fn with_repair(reason: Reason) -> Reason {
+    if reason.as_str().contains("InvalidContentType") {
+        return reason.in_context("it speaks no TLS, write redis:// or the port for TLS");
+    }
+    reason
 }
 
 /// A new connection broke before any operation.
@@ -85,7 +103,9 @@ pub(crate) fn handshake_failed(
     error: io::Error,
 ) -> Failure {
     match connection.tls_error() {
-        Some(reason) => Failure::TlsFailed { server: server.to_string(), reason },
+        Some(reason) => {
+            Failure::TlsFailed { server: server.to_string(), reason: with_repair(reason) }
+        }
         None => not_sent(server, error),
     }
 }
@@ -99,9 +119,11 @@ pub(crate) fn refused(
 ) -> Failure {
     let (code, message) = (without_secret(code, credentials), without_secret(message, credentials));
     match code.as_str() {
-        "NOAUTH" | "WRONGPASS" | "NOPERM" => {
-            unauthenticated(server, access, format!("{code} {message}"))
+        "NOAUTH" => {
+            let repair = "write redis://:PASSWORD@HOST or redis://USER:PASSWORD@HOST";
+            unauthenticated(server, access, format!("{code} {message} {repair}"))
         }
+        "WRONGPASS" | "NOPERM" => unauthenticated(server, access, format!("{code} {message}")),
         // The reply of Redis to AUTH when it has no password; the text names the command.
         "ERR" if message.contains("AUTH") => unauthenticated(server, access, message),
         // The server closes the connection after it, so it answers no command. It is transient.

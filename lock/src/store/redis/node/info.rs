@@ -13,6 +13,10 @@ pub(crate) struct Info {
     pub(crate) evicting: Option<String>,
     /// Whether it is a master with replicas that accepts writes even when it has lost all of them.
     pub(crate) writes_alone: bool,
+    /// Whether the server is a node of a cluster.
+    pub(crate) is_cluster: bool,
+    /// The master's host and port, if the server is a replica.
+    pub(crate) replica_of: Option<String>,
     /// A random id that changes with each start of the server.
     pub(crate) run_id: Option<String>,
 }
@@ -37,7 +41,14 @@ fn parse(info: &str) -> Info {
     let has_replicas = field("connected_slaves").is_some_and(|number| number != "0");
     // Reported only where `min-replicas-to-write` and `min-replicas-max-lag` are set.
     let needs_replicas = field("min_slaves_good_slaves").is_some();
+    let replica_of = || {
+        let (host, port) = (field("master_host")?, field("master_port")?);
+        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        Some(truncated(&format!("{host}:{port}")))
+    };
     Info {
+        is_cluster: field("redis_mode") == Some("cluster") || field("cluster_enabled") == Some("1"),
+        replica_of: if field("role") == Some("slave") { replica_of() } else { None },
         evicting: evicting.map(truncated),
         writes_alone: field("role") == Some("master") && has_replicas && !needs_replicas,
         run_id: field("run_id").filter(|id| !id.is_empty()).map(truncated),

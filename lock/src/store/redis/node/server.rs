@@ -283,6 +283,25 @@ impl Server {
         not_sent(&self.endpoint, error)
     }
 
+    /// Whether the server can grant locks, by its `INFO`.
+    pub(crate) fn check_target(&self, info: &Info) -> Result<(), Failure> {
+        let endpoint = &self.endpoint;
+        if info.is_cluster {
+            let reason = format!(
+                "the server {endpoint} is a node of a cluster, and has a part of the locks only: \
+                 write redis-cluster:// instead of redis://"
+            );
+            return Err(Failure::WrongTarget { reason });
+        }
+        info.replica_of.as_ref().map_or(Ok(()), |master| {
+            let reason = format!(
+                "it is a replica, which grants no locks: write the address of its master, \
+                 {master}, or with sentinels redis-sentinel://SENTINEL/NAME"
+            );
+            Err(self.not_sent(io::Error::other(reason)))
+        })
+    }
+
     /// The failure of a command that got no reply.
     pub(crate) fn no_reply(&self, broken: Broken, not_after: ServerTime) -> Failure {
         match broken {
@@ -307,6 +326,7 @@ impl Server {
             // A replica answers so: another server is the master.
             "READONLY" | "MASTERDOWN" => {
                 self.report_not_master(generation);
+                let message = format!("{message} (the server {} is a replica)", self.endpoint);
                 (Failure::Refused { code, message }, true)
             }
             // The user was removed or its password changed. A new connection authenticates again.
@@ -404,6 +424,34 @@ impl Server {
             let reply = reply.map_err(|error| handshake_failed(peer, connection, error))?;
             deadline.refresh();
             match reply {
+                Value::Refusal { message, .. }
+                    if index == time_index && message.contains("unknown command") =>
+                {
+                    let reason = format!(
+                        "the server {peer} does not know the command TIME: if it is a sentinel, \
+                         write redis-sentinel://{peer}/NAME with the master's name"
+                    );
+                    return Err(Failure::WrongTarget { reason });
+                }
+                Value::Refusal { message, .. }
+                    if index < time_index && message.contains("cluster mode") =>
+                {
+                    let reason = format!(
+                        "the server {peer} is a node of a cluster, which has no numbered \
+                         databases: write redis-cluster:// without a number"
+                    );
+                    return Err(Failure::WrongTarget { reason });
+                }
+                Value::Refusal { message, .. }
+                    if index < time_index && message.contains("DB index is out of range") =>
+                {
+                    let reason = format!(
+                        "the server {peer} has no database {}: write a smaller number, or raise \
+                         its setting `databases`",
+                        self.access.database
+                    );
+                    return Err(Failure::WrongTarget { reason });
+                }
                 Value::Refusal { code, message } => {
                     return Err(refused(peer, &self.access, credentials, (code, message)));
                 }

@@ -141,11 +141,16 @@ impl Decoder {
         bytes.map(|bytes| Value::Text(text(bytes))).ok_or_else(invalid_reply)
     }
 
-    /// A line without its end. It stays at that place until more is read.
+    /// The first line of a reply without its end. It stays at that place until more is read.
     fn line(&mut self, reader: &mut impl Read) -> io::Result<Range<usize>> {
         let mut searched = 0;
         loop {
             let unused = self.buffer.get(self.unused.clone()).unwrap_or_default();
+            if let [first, rest @ ..] = unused
+                && !b"+-:$*".contains(first)
+            {
+                return Err(foreign(*first, rest));
+            }
             let end = unused.iter().skip(searched).position(|byte| *byte == b'\n');
             if let Some(end) = end {
                 let line = self.take(searched + end + 1);
@@ -223,6 +228,18 @@ fn number(bytes: &[u8]) -> io::Result<i64> {
 
 fn invalid_reply() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the server sent something that is not a reply")
+}
+
+/// The error of a first byte that no reply has: something else than Redis listens there.
+fn foreign(first: u8, rest: &[u8]) -> io::Error {
+    let reason = match (first, rest) {
+        // The record type of an alert or a handshake, and the version.
+        (0x15 | 0x16, [3, ..]) => "it expects TLS: write rediss:// instead of redis://",
+        (b'H', [b'T', b'T', b'P', ..]) => "it is a web server: check the host and the port",
+        _ => "it is no Redis or Valkey: check the host and the port",
+    };
+    let reason = format!("the server sent something that is not a reply, {reason}");
+    io::Error::new(io::ErrorKind::InvalidData, reason)
 }
 
 /// The error of a reply that is too large.

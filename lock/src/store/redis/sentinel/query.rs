@@ -194,10 +194,15 @@ impl Sentinels {
             }
         }
         let address = match address {
+            Value::Refusal { message, .. } if message.contains("unknown command") => {
+                Err("it is no sentinel: write redis:// for a server without sentinels, not for")
+            }
             Value::Refusal { code, message } => {
                 return Err(refused(&sentinel.address, &self.access, None, (code, message)));
             }
-            Value::Nil => Err("it knows no master of that name"),
+            Value::Nil => {
+                Err("it knows no master of that name, `SENTINEL MASTERS` lists those it does")
+            }
             reply => parse_address(&reply).ok_or("its reply cannot be read"),
         };
         let address = address.map_err(|reason| {

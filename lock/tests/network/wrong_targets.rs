@@ -1,0 +1,127 @@
+//! A URL that leads to something else: the error says what is there and what to write instead.
+
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::thread;
+
+use wheellock::{Client, Error};
+use wheellock_fixture::{Cluster, Sentinels, Server};
+
+use crate::common::{SOON, TIMEOUT, built, timed};
+
+/// The error of a client that connects there. It comes at once.
+fn refused(url: &str) -> Error {
+    let (result, took) = timed(|| Client::builder().url(url).command_timeout(SOON).build());
+    assert!(took < SOON, "{took:?}");
+    result.unwrap_err()
+}
+
+fn says(error: &Error, parts: &[&str]) {
+    let text = error.to_string();
+    assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+}
+
+/// A URL of a kind that names that server.
+fn url(scheme: &str, address: impl std::fmt::Display, path: &str) -> String {
+    format!("{scheme}://{address}/{path}")
+}
+
+#[test]
+fn a_node_of_a_cluster_behind_redis_is_an_error() {
+    let cluster = Cluster::builder().start(1, 0);
+    let address = cluster.nodes()[0].address();
+    let error = refused(&url("redis", address, ""));
+    says(&error, &[&address.to_string(), "redis-cluster://"]);
+    assert!(matches!(error, Error::InvalidUrl { .. }) && !error.is_retryable(), "{error:?}");
+    says(&refused(&url("redis", address, "3")), &[&address.to_string(), "redis-cluster://"]);
+}
+
+#[test]
+fn a_replica_behind_redis_is_an_error_until_it_is_the_master() {
+    let master = Server::start();
+    let place = format!("{} {}", master.address().ip(), master.address().port());
+    let replica = Server::builder().argument("--replicaof", place).start();
+    let error = refused(&replica.url());
+    says(
+        &error,
+        &[&replica.address().to_string(), &master.address().to_string(), "redis-sentinel://"],
+    );
+    assert!(matches!(error, Error::Unreachable { .. }) && error.is_retryable(), "{error:?}");
+    replica.command(&["REPLICAOF", "NO", "ONE"]);
+    let client = built(Client::builder().url(&replica.url()));
+    assert!(client.lock("a").try_lock().unwrap().is_some());
+    // One that becomes a replica later is named too.
+    replica.command(&["REPLICAOF", "127.0.0.1", "1"]);
+    let error = client.lock("b").try_lock().unwrap_err();
+    says(&error, &["READONLY", &replica.address().to_string()]);
+    assert!(error.is_retryable());
+}
+
+#[test]
+fn a_sentinel_and_its_names_are_told_apart() {
+    let sentinels = Sentinels::start();
+    let sentinel = sentinels.sentinels()[0].address();
+    for scheme in ["redis", "redis-cluster"] {
+        let error = refused(&url(scheme, sentinel, ""));
+        says(&error, &[&sentinel.to_string(), "redis-sentinel://"]);
+    }
+    // Others may be started, or learn the name, so these are tried until the time is over.
+    let tried = |place, name| {
+        let builder = Client::builder().url(&url("redis-sentinel", place, name));
+        builder.command_timeout(TIMEOUT).build().unwrap_err()
+    };
+    says(&tried(sentinel, "other"), &["other", "SENTINEL MASTERS"]);
+    says(&tried(sentinels.master().address(), "mymaster"), &["no sentinel", "redis://"]);
+}
+
+#[test]
+fn a_single_server_is_no_cluster_and_has_few_databases() {
+    let server = Server::start();
+    let error = refused(&url("redis-cluster", server.address(), ""));
+    says(&error, &[&server.address().to_string(), "no node of a cluster", "redis://"]);
+    assert!(matches!(error, Error::InvalidUrl { .. }), "{error:?}");
+    says(&refused(&url("redis", server.address(), "9999")), &["9999", "databases"]);
+    server.command(&["CONFIG", "SET", "requirepass", "s3cret"]);
+    says(&refused(&server.url()), &["NOAUTH", "redis://:PASSWORD@HOST"]);
+}
+
+/// A listener that answers the first bytes with these.
+fn answering(answer: &'static [u8]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut bytes = [0; 64];
+            if stream.read(&mut bytes).is_ok() {
+                drop(stream.write_all(answer));
+            }
+        }
+    });
+    url("redis", address, "")
+}
+
+#[test]
+fn a_server_of_another_kind_is_named() {
+    let web = answering(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+    says(&refused(&web), &["web server", "port"]);
+    let tls = answering(&[0x15, 3, 3, 0, 2, 2, 70]);
+    says(&refused(&tls), &["rediss://"]);
+    let memcached = answering(b"ERROR\r\n");
+    says(&refused(&memcached), &["no Redis or Valkey", "port"]);
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn tls_at_a_port_without_it_is_named() {
+    let server = Server::start();
+    says(&refused(&url("rediss", server.address(), "")), &["no TLS", "redis://"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_path_that_is_no_socket_is_named() {
+    says(&refused("unix:///etc/hostname"), &["/etc/hostname", "no socket"]);
+}
