@@ -532,10 +532,9 @@ impl fmt::Display for Error {
                     "{acknowledged} replicas acknowledged the grant, and {wanted} are wanted"
                 )
             }
-            Self::WrongType { key, found } => write!(
-                formatter,
-                "the key {key:?} holds {found}: remove it, or use another name"
-            ),
+            Self::WrongType { key, found } => {
+                write!(formatter, "the key {key:?} holds {found}: remove it, or use another name")
+            }
             Self::AlreadyHeld { name } => {
                 write!(formatter, "the lock {name:?} is already held and cannot be acquired twice")
             }

@@ -26,7 +26,7 @@ use crate::ops::by_kind::{HoldId, SharedOperation};
 use crate::ops::value::ServerTime;
 use crate::ops::{Acquired, DrawToken, SetCountReply};
 use crate::runtime::client_core::ClientCore;
-use crate::runtime::release::{begin_release, defer_release, roll_back};
+use crate::runtime::release::roll_back;
 use crate::runtime::wait::{Attempt, WaitAction};
 use crate::runtime::wait_registry::Recipient;
 use crate::store::retry::{Answer, RetryPolicy, map_failure};
@@ -264,18 +264,18 @@ impl LockAcquire<'_> {
             // Another thread of the same owner releases it just now.
             return Ok(None);
         };
+        // If the clock panics, it is dropped.
+        let guard = self.guard(Arc::clone(&hold));
         match self.send_reentry(&hold, count, &policy()) {
             Ok(true) => {
                 self.keep(&hold);
-                Ok(Some(self.guard(hold)))
+                Ok(Some(guard))
             }
             Ok(false) => Ok(None),
             Err(error) => {
                 // The count on the server may be one too high, which no decision reads. What
                 // matters is whether this was the last guard by now: then its release is queued.
-                if let Ok(pending) = begin_release(core, &hold, watched) {
-                    defer_release(core, &hold, &pending);
-                }
+                drop(guard.defer_release());
                 Err(core.or_shut_down(error))
             }
         }
@@ -479,6 +479,8 @@ impl LockAcquire<'_> {
         if self.metrics_label != MetricsLabel::NONE {
             hold.set_metrics_label(self.metrics_label);
         }
+        // Before the clock is read: if that panics, the guard releases it.
+        let guard = self.guard(Arc::clone(&hold));
         let now = core.now();
         let in_time = hold.is_held(now);
         if in_time {
@@ -489,7 +491,6 @@ impl LockAcquire<'_> {
         }
         core.holds.insert(&hold);
         core.watchdog.watch(&hold, sent_at);
-        let guard = self.guard(hold);
         if core.is_shut_down() {
             // The shutdown may have ended all holds before this one was among them. Dropping the
             // guard releases it.

@@ -10,6 +10,7 @@ use crate::error::{Error, LostReason};
 use crate::hold::listener::LossListener;
 use crate::lock::raw_guard::{RawGuard, View};
 use crate::model::fork::HomeProcess;
+use crate::model::panics;
 use crate::model::sync::Mutex;
 
 /// Raw guards by the positions of their locks.
@@ -228,8 +229,8 @@ impl HeldLocks {
             mem::forget(Arc::clone(self));
             return RawGuards::new();
         }
-        // If it is lost, that is reported first.
-        self.is_held();
+        // If it is lost, that is reported first. The clock may panic.
+        panics::catch_panic(|| self.is_held());
         let closed = State { phase: Phase::Closed, ..State::default() };
         let State { guards, phase, .. } = mem::replace(&mut *self.state.lock(), closed);
         match phase {

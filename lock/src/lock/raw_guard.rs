@@ -17,9 +17,7 @@ use crate::lock::lost_future::LostFuture;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::runtime::client_core::ClientCore;
-use crate::runtime::release::{
-    PendingRelease, ReleaseInProgress, begin_release, hand_over, send_release, send_release_on_drop,
-};
+use crate::runtime::release::{ReleaseInProgress, hand_over, unsent_release};
 use crate::store::retry::RetryLimit;
 
 /// One of the guards of a hold. Dropping it releases it. Public only for a sealed trait: it cannot
@@ -222,7 +220,7 @@ impl RawGuard {
     /// Releases it without waiting: the hold is over at once, and the renewal worker tells the
     /// server.
     pub(crate) fn defer_release(self) -> Result<(), Error> {
-        self.begin_release().map(drop)
+        self.begin_release().map(ReleaseInProgress::queue)
     }
 
     /// Ends the hold, and leaves it to the caller to tell the server. An error if the hold was
@@ -252,23 +250,23 @@ impl RawGuard {
     }
 
     fn send_release(&self, timeout: Duration, limit: RetryLimit) -> Result<(), Error> {
-        self.hand_over_or_begin()?.map_or(Ok(()), |pending| {
-            send_release(&self.core, &self.hold, &pending, timeout, limit)
-        })
+        self.hand_over_or_begin()?.map_or(Ok(()), |mut release| release.send(timeout, limit))
     }
 
+    /// Never panics: the clock may.
     fn send_release_on_drop(&self) -> Result<(), Error> {
-        self.hand_over_or_begin()?
-            .map_or(Ok(()), |pending| send_release_on_drop(&self.core, &self.hold, &pending))
+        let send =
+            || self.hand_over_or_begin()?.map_or(Ok(()), |mut release| release.send_on_drop());
+        self.core.watchdog.catch_panic(send).unwrap_or_else(|| Err(unsent_release()))
     }
 
     /// What the server is still to be told. Nothing, if another thread has the hold now.
-    fn hand_over_or_begin(&self) -> Result<Option<PendingRelease>, Error> {
+    fn hand_over_or_begin(&self) -> Result<Option<ReleaseInProgress>, Error> {
         self.check_home()?;
         if self.hands_over && hand_over(&self.core, &self.hold) {
             return Ok(None);
         }
-        begin_release(&self.core, &self.hold, self.watched).map(Some)
+        ReleaseInProgress::begin(&self.core, &self.hold, self.watched).map(Some)
     }
 
     /// An error in a child of a fork: the hold is the parent's, and so are the locks inside these

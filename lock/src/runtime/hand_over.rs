@@ -6,6 +6,7 @@
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use crate::hold::hold::Hold;
 use crate::hold::listener::EndListener;
@@ -16,15 +17,9 @@ use crate::runtime::wait_registry::{WaitRegistry, remove_unused};
 use crate::store::Store;
 
 impl WaitRegistry {
-    /// Gives `hold` to the first waiter of its channel, in place of the last guard of the calling
-    /// thread. False if that cannot be: then it is to be released on the server.
-    pub(crate) fn hand_over(&self, hold: &Arc<Hold>) -> bool {
-        // Mostly nobody waits, and nothing is locked. A waiter that is missed here hears of the
-        // release from the server.
-        if self.sleepers.now() == 0 {
-            return false;
-        }
-        let now = self.clock.now();
+    /// Gives `hold` to the first waiter of its channel `now`, in place of the last guard of the
+    /// calling thread. False if that cannot be: then it is to be released on the server.
+    pub(crate) fn hand_over(&self, hold: &Arc<Hold>, now: Instant) -> bool {
         let held_for = now.saturating_duration_since(hold.granted_at());
         let limit = match self.settings.hand_over {
             _ if hold.kind != Kind::Reentrant || hold.has_named_holder => return false,
@@ -106,7 +101,7 @@ impl WaitRegistry {
             let yields = match self.settings.hand_over {
                 HandOver::Within(_) => waiters.queue.release_ends(now, receivers),
                 HandOver::Times(_) | HandOver::Off => {
-                    waiters.queue.release_ends_at_once();
+                    waiters.queue.hold_ended();
                     false
                 }
             };

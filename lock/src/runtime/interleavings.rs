@@ -139,7 +139,7 @@ impl<'a> World<'a> {
                 ThreadStage::Waits(waiter)
             }
             ThreadStage::Holds(hold) => {
-                if core.waits.hand_over(&hold) {
+                if core.waits.hand_over(&hold, core.now()) {
                     return ThreadStage::Idle;
                 }
                 hold.remove_guard(true);

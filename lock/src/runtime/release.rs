@@ -1,10 +1,10 @@
 //! One release, from the guard that goes to the server's answer.
 //!
 //! A release begins with the end of the hold for everything in this process, before the first byte
-//! is sent. Then the server is told: by the caller, which waits for the reply in [`send_release`]
-//! and does not in [`send_release_on_drop`]; or by the renewal worker, in [`defer_release`]. What
-//! the server does not acknowledge is queued with the watchdog (DESIGN: unread releases, release
-//! queue).
+//! is sent. Then the server is told: by the caller, which waits for the reply in
+//! [`ReleaseInProgress::send`] and does not in [`ReleaseInProgress::send_on_drop`]; or by the
+//! renewal worker. What the server does not acknowledge is queued with the watchdog (DESIGN: unread
+//! releases, release queue).
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use crate::watchdog::{SendLimit, reason_of_loss};
 
 /// What the server is still to be told of a guard that is gone.
 #[derive(Debug)]
-pub(crate) enum PendingRelease {
+enum PendingRelease {
     /// The number of guards that are left.
     Count(u32),
     /// It was the last guard, of a hold that would have been valid until then.
@@ -46,41 +46,24 @@ pub(crate) enum PendingRelease {
 /// A release that begins after a deadline may take this long. Most are answered in it.
 pub(crate) const SHORTEST_RELEASE: Duration = Duration::from_millis(50);
 
-/// One guard of `hold` is gone, for everything in this process. The server is told by
-/// [`send_release`] or [`defer_release`], in any case. An error if the hold was over before.
-pub(crate) fn begin_release(
-    core: &ClientCore,
-    hold: &Arc<Hold>,
-    watched: bool,
-) -> Result<PendingRelease, Error> {
-    if let Left::Guards(count) = hold.remove_guard(watched) {
-        // Unless another guard of the same named owner was the last one just now: then it is
-        // released, not lost.
-        core.check(hold).or_else(|lost| if hold.is_released() { Ok(()) } else { Err(lost) })?;
-        return Ok(PendingRelease::Count(count));
-    }
-    let valid_until = hold.valid_until();
-    end_hold(core, hold)?;
-    core.note_kept(hold);
-    let waited_for = core.waits.release_begins(&core.store, hold);
-    Ok(PendingRelease::Release { valid_until, waited_for })
-}
-
 /// The last guard of a thread is gone: another thread of this client becomes the holder, if one is
 /// next in line (DESIGN: hand-over). Nothing is sent then. False if the hold is to be released.
 pub(crate) fn hand_over(core: &ClientCore, hold: &Arc<Hold>) -> bool {
-    // The time of this holder, which ends here, and its label. Read before they are the next
-    // holder's.
-    let is_observed = cfg!(any(feature = "metrics", feature = "tracing"));
-    let held_for = is_observed.then(|| hold.held_for(core.now()));
-    let label = hold.metrics_label();
-    if !core.waits.hand_over(hold) {
+    // Mostly nobody waits, and nothing is read or locked. A waiter that is missed here hears of the
+    // release from the server.
+    if core.waits.waiters() == 0 {
         return false;
     }
-    if let Some(held_for) = held_for {
-        core.watchdog.counters().acquires().hold_ended(hold.kind, label, || held_for);
-        tracing::released(&hold.name, hold.kind, &hold.owner, || held_for);
+    // If the clock panics, the hold is released.
+    let Some(now) = core.watchdog.catch_panic(|| core.now()) else { return false };
+    // The time of this holder, which ends here, and its label. Read before they are the next
+    // holder's.
+    let (held_for, label) = (hold.held_for(now), hold.metrics_label());
+    if !core.waits.hand_over(hold, now) {
+        return false;
     }
+    core.watchdog.counters().acquires().hold_ended(hold.kind, label, || held_for);
+    tracing::released(&hold.name, hold.kind, &hold.owner, || held_for);
     true
 }
 
@@ -101,7 +84,7 @@ pub(crate) fn forget_hold(core: &ClientCore, hold: &Arc<Hold>) -> Result<(), Err
 }
 
 /// Tells the server, for `timeout` at most, and returns its verdict.
-pub(crate) fn send_release(
+fn send_release(
     core: &ClientCore,
     hold: &Arc<Hold>,
     pending: &PendingRelease,
@@ -124,7 +107,7 @@ pub(crate) fn send_release(
 /// Tells the server without waiting for its reply, which is read later. It waits for the reply, in
 /// one attempt, if the program wants that, if the release cannot be sent without a wait, and if
 /// threads of this client wait for the lock: the reply says when the first of them may ask for it.
-pub(crate) fn send_release_on_drop(
+fn send_release_on_drop(
     core: &ClientCore,
     hold: &Arc<Hold>,
     pending: &PendingRelease,
@@ -275,14 +258,14 @@ pub(crate) fn late_release() -> Error {
 }
 
 /// Nothing of a release was sent in time. It is queued.
-fn unsent_release() -> Error {
+pub(crate) fn unsent_release() -> Error {
     let reason = "the connection did not take it in time".into();
     Error::OutcomeUnknown { operation: "release", reason }
 }
 
 /// No caller waits for the server. The release is queued. A count stays one too high there, which
 /// the last release ignores.
-pub(crate) fn defer_release(core: &ClientCore, hold: &Arc<Hold>, pending: &PendingRelease) {
+fn defer_release(core: &ClientCore, hold: &Arc<Hold>, pending: &PendingRelease) {
     match *pending {
         PendingRelease::Count(_) => hold.count_sent(),
         PendingRelease::Release { waited_for, .. } => {
@@ -376,8 +359,8 @@ pub(crate) fn permit_releases(
     ids.iter().map(release).collect()
 }
 
-/// A guard that is gone, and of which the server is still to be told. If it is dropped before, the
-/// release is queued.
+/// A guard that is gone, and of which the server is still to be told. If it is dropped before, as
+/// when the clock panics, the renewal worker ends and releases the hold.
 #[derive(Debug)]
 pub(crate) struct ReleaseInProgress {
     core: Arc<ClientCore>,
@@ -386,25 +369,58 @@ pub(crate) struct ReleaseInProgress {
 }
 
 impl ReleaseInProgress {
-    /// As [`begin_release`].
+    /// One guard of `hold` is gone, for everything in this process. An error if the hold was over
+    /// before.
     pub(crate) fn begin(
         core: &Arc<ClientCore>,
         hold: &Arc<Hold>,
         watched: bool,
     ) -> Result<Self, Error> {
-        let pending = Some(begin_release(core, hold, watched)?);
-        Ok(Self { core: Arc::clone(core), hold: Arc::clone(hold), pending })
+        let left = hold.remove_guard(watched);
+        let (core, hold) = (Arc::clone(core), Arc::clone(hold));
+        if let Left::Guards(count) = left {
+            // Unless another guard of the same named owner was the last one just now: then it is
+            // released, not lost.
+            core.check(&hold)
+                .or_else(|lost| if hold.is_released() { Ok(()) } else { Err(lost) })?;
+            return Ok(Self { core, hold, pending: Some(PendingRelease::Count(count)) });
+        }
+        let valid_until = hold.valid_until();
+        let pending = |waited_for| Some(PendingRelease::Release { valid_until, waited_for });
+        // Before the clock is read.
+        let mut release = Self { core, hold, pending: pending(false) };
+        let Self { core, hold, .. } = &release;
+        if let Err(lost) = end_hold(core, hold) {
+            release.pending = None;
+            return Err(lost);
+        }
+        core.note_kept(hold);
+        release.pending = pending(core.waits.release_begins(&core.store, hold));
+        Ok(release)
+    }
+
+    /// Tells the server, for `timeout` at most, and returns its verdict.
+    pub(crate) fn send(&mut self, timeout: Duration, limit: RetryLimit) -> Result<(), Error> {
+        // Taken out only afterwards: if sending panics, the worker sends it.
+        let sent = self.pending.as_ref().map_or(Ok(()), |pending| {
+            send_release(&self.core, &self.hold, pending, timeout, limit)
+        });
+        self.pending = None;
+        sent
     }
 
     /// Tells the server in one attempt, and returns its verdict.
     pub(crate) fn send_once(&mut self) -> Result<(), Error> {
-        let timeout = self.core.settings.command_timeout;
-        // Taken out only afterwards: if sending panics, the release is queued.
-        let sent = self.pending.as_ref().map_or(Ok(()), |pending| {
-            send_release(&self.core, &self.hold, pending, timeout, RetryLimit::One)
-        });
+        self.send(self.core.settings.command_timeout, RetryLimit::One)
+    }
+
+    /// Queues it.
+    pub(crate) fn queue(mut self) {
+        // As above.
+        if let Some(pending) = &self.pending {
+            defer_release(&self.core, &self.hold, pending);
+        }
         self.pending = None;
-        sent
     }
 
     /// Tells the server, as dropping the guard does.
@@ -425,10 +441,11 @@ impl ReleaseInProgress {
 
 impl Drop for ReleaseInProgress {
     fn drop(&mut self) {
-        if let Some(pending) = self.pending.take()
+        if let Some(PendingRelease::Release { .. }) = self.pending
             && self.core.is_current()
         {
-            defer_release(&self.core, &self.hold, &pending);
+            self.core.watchdog.end_in_background(&self.hold);
+            self.core.watchdog.releases().end_in_flight(self.hold.id());
         }
     }
 }

@@ -261,18 +261,12 @@ impl WaitQueue {
         self.yielding.release_ends(now, receivers)
     }
 
-    /// The release was answered, and messages come before their answer: this one has come, or will
-    /// not. Nobody yields.
-    pub(crate) fn release_ends_at_once(&mut self) {
-        self.wakes += 1;
-        self.yielding.stop();
-        self.yielding.confirmed();
-    }
-
-    /// This client's hold has ended in another way than by a release that is under way.
+    /// This client's hold has ended, and nobody yields. The message of a release that is under way
+    /// is waited for as any other: it may have come, and it may be sent once more.
     pub(crate) fn hold_ended(&mut self) {
         self.wakes += 1;
         self.yielding.stop();
+        self.yielding.confirmed();
     }
 
     /// The waiter that a holder of this client may give its hold: the first, unless it asks the

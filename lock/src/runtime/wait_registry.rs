@@ -18,6 +18,7 @@ use crate::hold::registry::HoldRegistry;
 use crate::model::kind::Kind;
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
+use crate::model::panics::catch_panic;
 use crate::model::settings::{HandOver, QUEUE_POLL_BOUND};
 use crate::model::sync::thread::ThreadId;
 use crate::model::sync::{Mutex, MutexGuard, Parker};
@@ -146,10 +147,16 @@ impl Listener for WaitRegistry {
     }
 
     fn message(&self, channel: &str, _payload: &str) {
-        let now = self.clock.now();
+        // In memory, this is the thread that releases. If the clock panics, nobody yields.
+        let now = catch_panic(|| self.clock.now());
         let budget = self.settings.hand_over.budget();
         if let Some(channel) = self.channels().by_name.get_mut(channel) {
             for queue in channel.queues_mut() {
+                let Some(now) = now else {
+                    queue.queue.hold_ended();
+                    queue.unpark(queue.queue.first_asleep());
+                    continue;
+                };
                 if queue.queue.message(now, budget) {
                     queue.unpark(queue.queue.leader(now));
                 }

@@ -1,7 +1,7 @@
 //! The permits of one acquire, and their release: all of them in one request (DESIGN: semaphores).
 
 use std::mem;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
@@ -10,7 +10,7 @@ use crate::error::{Error, LostReason};
 use crate::hold::hold::Hold;
 use crate::hold::inherited::LossSignal;
 use crate::hold::listener::LossListener;
-use crate::ledger::release::ReleaseId;
+use crate::ledger::release::{QueuedRelease, ReleaseId};
 use crate::lock::lost_future::LostFuture;
 use crate::model::kind::Kind;
 use crate::model::lease::Lease;
@@ -55,10 +55,21 @@ pub(crate) struct HeldPermits {
     name: LockName,
     ids: Vec<PermitId>,
     expiry: Expiry,
+    granted_at: Instant,
     /// Whether late copies of the acquire may arrive.
     late_copies: bool,
-    /// Whether dropping it has nothing to do any more.
-    done: bool,
+    /// The release of permits that are not watched, once it has begun.
+    release: OnceLock<Arc<ReleasePermits>>,
+    progress: Progress,
+}
+
+/// How far the end of permits is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    Held,
+    /// Until it is done: if the clock panics, the renewal worker finishes it.
+    Releasing,
+    Done,
 }
 
 /// When they end, as far as this client knows.
@@ -100,24 +111,36 @@ impl HeldPermits {
                 Expiry::Leased(Validity::new(sent_at, lease.valid_until(sent_at)))
             }
             PermitLease::Watched => {
-                let watch = |owner: &Owner| {
+                let new = |owner: &Owner| {
                     let id =
                         HoldId { kind: Kind::Permit, name: name.clone(), owner: owner.clone() };
                     // Permits do not nest, so which holder it is does not matter.
                     let holder = LocalHolder::current_thread();
                     let lease = core.settings.watchdog_lease;
-                    let hold = Hold::new(id, holder, lease, true, sent_at, late_copy_deadline);
-                    let hold = Arc::new(hold);
-                    core.holds.insert(&hold);
-                    core.watchdog.watch(&hold, sent_at);
-                    hold
+                    Arc::new(Hold::new(id, holder, lease, true, sent_at, late_copy_deadline))
                 };
-                let holds = owners.iter().map(watch).collect();
+                let holds = owners.iter().map(new).collect();
                 Expiry::Watched { holds, lost: LossSignal::new() }
             }
         };
-        let ids = owners.iter().map(PermitId::of).collect();
-        Self { core, name, ids, expiry, late_copies: late_copy_deadline.is_some(), done: false }
+        let held = Self {
+            core,
+            name,
+            ids: owners.iter().map(PermitId::of).collect(),
+            expiry,
+            granted_at: sent_at,
+            late_copies: late_copy_deadline.is_some(),
+            release: OnceLock::new(),
+            progress: Progress::Held,
+        };
+        // If the clock panics, they are given back.
+        if let Expiry::Watched { holds, .. } = &held.expiry {
+            for hold in holds {
+                held.core.holds.insert(hold);
+                held.core.watchdog.watch(hold, sent_at);
+            }
+        }
+        held
     }
 
     pub(crate) fn ids(&self) -> &[PermitId] {
@@ -167,7 +190,7 @@ impl HeldPermits {
 
     /// Leaves the permits taken. They are not renewed any more.
     pub(crate) fn detach(mut self) {
-        self.done = true;
+        self.progress = Progress::Done;
         if let Expiry::Watched { holds, .. } = &self.expiry
             && self.core.is_current()
         {
@@ -182,8 +205,11 @@ impl HeldPermits {
     /// Gives them back and waits for the answer, for
     /// [`retry_timeout`](crate::model::settings::Settings::retry_timeout) at most.
     pub(crate) fn release(mut self) -> Result<(), Error> {
-        self.done = true;
-        self.release_within(self.core.settings.retry_timeout(), RetryLimit::UntilAnswered)
+        self.progress = Progress::Releasing;
+        let timeout = self.core.settings.retry_timeout();
+        let released = self.release_within(timeout, RetryLimit::UntilAnswered);
+        self.progress = Progress::Done;
+        released
     }
 
     fn release_within(&self, timeout: Duration, limit: RetryLimit) -> Result<(), Error> {
@@ -240,9 +266,9 @@ impl HeldPermits {
 
     /// The release of permits that are not watched, which is in flight from now on.
     fn begin_ids(&self) -> Arc<ReleasePermits> {
-        let all = Arc::new(self.request(self.ids.clone()));
-        self.core.watchdog.releases().begin_in_flight(self.release_id(&all));
-        all
+        let all = self.release.get_or_init(|| Arc::new(self.request(self.ids.clone())));
+        self.core.watchdog.releases().begin_in_flight(self.release_id(all));
+        Arc::clone(all)
     }
 
     fn send_ids(
@@ -349,6 +375,29 @@ impl HeldPermits {
         }
     }
 
+    /// Leaves what a panic of the clock has cut short to the renewal thread.
+    fn release_in_background(&self) {
+        let watchdog = &self.core.watchdog;
+        if let Expiry::Watched { holds, .. } = &self.expiry {
+            for hold in holds {
+                watchdog.end_in_background(hold);
+                watchdog.releases().end_in_flight(hold.id());
+            }
+        } else if let Some(all) = self.release.get() {
+            let now = watchdog.catch_panic(|| self.core.now()).unwrap_or(self.granted_at);
+            let (id, release) = (self.release_id(all), Arc::<ReleasePermits>::clone(all));
+            let longest = match &self.expiry {
+                Expiry::Leased(validity) => validity.until(),
+                _ => None,
+            };
+            let lifetime = longest
+                .map_or(LONGEST_RETRY, |until| until.saturating_duration_since(self.granted_at));
+            let queued = QueuedRelease::new(now, id.clone(), release, lifetime, None, None);
+            watchdog.releases().queue(queued);
+            watchdog.releases().end_in_flight(id);
+        }
+    }
+
     /// The release of some of them. The server remembers it for as long as a late copy of the
     /// acquire may arrive.
     fn request(&self, ids: Vec<PermitId>) -> ReleasePermits {
@@ -394,9 +443,17 @@ fn listen(holds: &[Arc<Hold>], listener: &Arc<dyn LossListener>) {
 
 impl Drop for HeldPermits {
     fn drop(&mut self) {
-        if !self.done {
-            // A release that fails is queued.
-            drop(self.release_on_drop());
+        let progress = mem::replace(&mut self.progress, Progress::Releasing);
+        // A release that fails is queued.
+        let is_done = match progress {
+            Progress::Held => {
+                self.core.watchdog.catch_panic(|| drop(self.release_on_drop())).is_some()
+            }
+            Progress::Releasing => false,
+            Progress::Done => true,
+        };
+        if !is_done {
+            self.release_in_background();
         }
     }
 }

@@ -113,7 +113,7 @@ pub(crate) fn end_in_background(shared: &Shared, hold: &Arc<Hold>) {
 pub(crate) fn end_unguarded(shared: &Shared, worker: &RenewalWorker) {
     for hold in worker.take_unguarded() {
         shared.context.catch_panic(|| {
-            if end(shared, &hold).is_ok() {
+            if hold.is_released() || end(shared, &hold).is_ok() {
                 shared.releases.queue_hold(shared.context.now(), &hold);
             }
         });

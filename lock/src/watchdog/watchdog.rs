@@ -99,10 +99,15 @@ impl Watchdog {
         endings::end(&self.shared, hold)
     }
 
-    /// Ends and releases a hold without a guard on a renewal thread. Waits for no server and reads
-    /// no clock.
+    /// Ends a hold without a guard on a renewal thread, unless it has ended, and releases it. Waits
+    /// for no server and reads no clock.
     pub(crate) fn end_in_background(&self, hold: &Arc<Hold>) {
         endings::end_in_background(&self.shared, hold);
+    }
+
+    /// Runs something in which foreign code may panic. A panic is counted; then there is no result.
+    pub(crate) fn catch_panic<T>(&self, action: impl FnOnce() -> T) -> Option<T> {
+        self.shared.context.catch_panic(action)
     }
 
     /// Stops renewing a hold. It comes before the release is sent: no renewal starts from now on,

@@ -3,8 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -183,18 +183,21 @@ fn d6_a_waiter_that_panics_leaves_no_queue_entry() {
     panic_in_queue(&connect(), &connect(), |_| true);
 }
 
-/// A manual clock that panics once on one thread, when it has been read so often there.
+/// A manual clock that panics on one thread, when it has been read so often there.
 #[derive(Debug)]
 struct Trap {
     clock: ManualClock,
     thread: &'static str,
     /// Zero while it is not set.
     readings: AtomicUsize,
+    /// Whether each later reading panics too.
+    stays_broken: AtomicBool,
 }
 
 impl Trap {
     fn on(thread: &'static str, clock: &ManualClock) -> Arc<Self> {
-        Arc::new(Self { clock: clock.clone(), thread, readings: AtomicUsize::new(0) })
+        let (readings, stays_broken) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Arc::new(Self { clock: clock.clone(), thread, readings, stays_broken })
     }
 
     fn set(&self, readings: usize) {
@@ -206,7 +209,9 @@ impl Clock for Trap {
     fn now(&self) -> Instant {
         if is_here(self.thread) {
             let left = self.readings.load(Ordering::SeqCst);
-            self.set(left.saturating_sub(1));
+            if left > 1 || !self.stays_broken.load(Ordering::SeqCst) {
+                self.set(left.saturating_sub(1));
+            }
             break_if(left == 1);
         }
         self.clock.now()
@@ -348,6 +353,208 @@ fn what_a_semaphore_grants_to_a_thread_that_panics_is_given_back() {
         }
         assert!(readings > 1, "{kind} does not read the clock");
     }
+}
+
+/// Acquires something, calls the function once it is held, and ends it.
+type TakeAndEnd = fn(&Client, &dyn Fn());
+
+const DROPS: [(&str, TakeAndEnd); 13] = [
+    ("lock", |client, held| {
+        let _guard = client.lock("a").lock().unwrap();
+        held();
+    }),
+    ("leased lock", |client, held| {
+        let _guard = client.lock("a").with_lease(LEASE).lock().unwrap();
+        held();
+    }),
+    ("nested lock", |client, held| {
+        let _guard = client.lock("a").lock().unwrap();
+        let _nested = client.lock("a").lock().unwrap();
+        held();
+    }),
+    ("lock of a named owner", |client, held| {
+        let _guard = client.lock("a").with_owner("job").lock().unwrap();
+        held();
+    }),
+    ("lock with a minimum hold", |client, held| {
+        let _guard = client.lock("a").with_min_hold(SECOND / 100).lock().unwrap();
+        held();
+    }),
+    ("fair", |client, held| {
+        let _guard = client.fair_lock("a").lock().unwrap();
+        held();
+    }),
+    ("read", |client, held| {
+        let _guard = client.read_write_lock("a").read_lock().lock().unwrap();
+        held();
+    }),
+    ("write", |client, held| {
+        let _guard = client.read_write_lock("a").write_lock().lock().unwrap();
+        held();
+    }),
+    ("multi", |client, held| {
+        let (one, other) = (client.lock("a"), client.lock("b"));
+        let _guard = client.multi_lock(&[&one, &other]).lock().unwrap();
+        held();
+    }),
+    ("endless permits", |client, held| {
+        let _permits = client.expirable_semaphore("a").acquire_many(2).unwrap();
+        held();
+    }),
+    ("leased permits", |client, held| {
+        let semaphore = client.expirable_semaphore("a").with_lease(LEASE);
+        let _permits = semaphore.acquire_many(2).unwrap();
+        held();
+    }),
+    ("watched permit", |client, held| {
+        let _permits = client.expirable_semaphore("a").watched().acquire().unwrap();
+        held();
+    }),
+    ("watched permits", |client, held| {
+        let _permits = client.expirable_semaphore("a").watched().acquire_many(2).unwrap();
+        held();
+    }),
+];
+
+const UNLOCKS: [(&str, TakeAndEnd); 8] = [
+    ("unlock", |client, held| {
+        let guard = client.lock("a").lock().unwrap();
+        held();
+        drop(guard.unlock());
+    }),
+    ("unlock of a nested lock", |client, held| {
+        let guard = client.lock("a").lock().unwrap();
+        let nested = client.lock("a").lock().unwrap();
+        held();
+        drop(nested.unlock());
+        drop(guard.unlock());
+    }),
+    ("unlock with a minimum hold", |client, held| {
+        let guard = client.lock("a").with_min_hold(SECOND / 100).lock().unwrap();
+        held();
+        drop(guard.unlock());
+    }),
+    ("unlock of a fair lock", |client, held| {
+        let guard = client.fair_lock("a").lock().unwrap();
+        held();
+        drop(guard.unlock());
+    }),
+    ("unlock of a multi lock", |client, held| {
+        let (one, other) = (client.lock("a"), client.lock("b"));
+        let guard = client.multi_lock(&[&one, &other]).lock().unwrap();
+        held();
+        drop(guard.unlock());
+    }),
+    ("release of endless permits", |client, held| {
+        let permits = client.expirable_semaphore("a").acquire_many(2).unwrap();
+        held();
+        drop(permits.release());
+    }),
+    ("release of a watched permit", |client, held| {
+        let permits = client.expirable_semaphore("a").watched().acquire().unwrap();
+        held();
+        drop(permits.release());
+    }),
+    ("release of watched permits", |client, held| {
+        let permits = client.expirable_semaphore("a").watched().acquire_many(2).unwrap();
+        held();
+        drop(permits.release());
+    }),
+];
+
+/// Ends what `take_and_end` takes while the clock panics at the reading of this number, and perhaps
+/// at each later one. With `waits`, another thread of the client waits for the lock. Returns
+/// whether the clock was read so often.
+fn end_with_panic(
+    (kind, take_and_end): (&str, TakeAndEnd),
+    readings: usize,
+    stays_broken: bool,
+    waits: bool,
+    may_panic: bool,
+) -> bool {
+    let case = format!("{kind}, reading {readings}, broken {stays_broken}, waiter {waits}");
+    let (trap, memory, client) = in_memory("caller");
+    let seats = client.expirable_semaphore("a");
+    let is_permit = kind.contains("permit");
+    if is_permit {
+        seats.set_permits(2).unwrap();
+    }
+    trap.stays_broken.store(stays_broken, Ordering::SeqCst);
+    let (held, own_trap) = (Barrier::new(2), Arc::clone(&trap));
+    thread::scope(|scope| {
+        let mut waiter = None;
+        let (own, held) = (&client, &held);
+        let caller = thread::Builder::new().name("caller".to_owned());
+        let caller = caller.spawn_scoped(scope, move || {
+            take_and_end(own, &|| {
+                held.wait();
+                held.wait();
+                own_trap.set(readings);
+            });
+        });
+        held.wait();
+        if waits {
+            waiter = Some(scope.spawn(|| match kind {
+                _ if is_permit => client.expirable_semaphore("a").acquire_many(2).map(drop),
+                "read" | "write" => client.read_write_lock("a").write_lock().lock().map(drop),
+                _ if kind.contains("fair") => client.fair_lock("a").lock().map(drop),
+                _ => client.lock("a").lock().map(drop),
+            }));
+            wait_until("a thread waits", SOON, || client.stats().waiters == 1);
+        }
+        held.wait();
+        let outcome = caller.unwrap().join();
+        let is_panic = outcome.map_err(std::mem::forget).is_err();
+        assert!(may_panic || !is_panic, "a drop panics: {case}");
+        // The end of a minimum hold.
+        trap.clock.advance(SECOND / 50);
+        if let Some(waiter) = waiter {
+            // A shutdown ends a wait that nothing else ends.
+            let deadline = Instant::now() + SOON;
+            while !waiter.is_finished() && Instant::now() < deadline {
+                thread::yield_now();
+            }
+            if !waiter.is_finished() {
+                client.shutdown(Duration::ZERO);
+            }
+            assert_eq!(waiter.join().unwrap(), Ok(()), "{case}");
+        }
+    });
+    let is_reached = trap.readings.swap(0, Ordering::SeqCst) <= 1;
+    // Longer than a minimum hold, and much less than a lease.
+    trap.clock.advance(SECOND);
+    let left = (memory.fields("a").len(), memory.fields("b").len());
+    if is_permit {
+        assert_eq!(seats.available_permits(), Ok(2), "{case}");
+    } else {
+        assert_eq!(left, (0, 0), "{case}");
+    }
+    let stats = client.stats();
+    assert_eq!((stats.held, stats.queued_releases, stats.waiters), (0, 0, 0), "{case}");
+    let report = client.shutdown(SECOND);
+    assert!(report.unreleased.is_empty(), "{case}: {report:?}");
+    is_reached
+}
+
+fn end_with_panics(kinds: &[(&'static str, TakeAndEnd)], may_panic: bool) {
+    for kind in kinds {
+        for (stays_broken, waits) in [(false, false), (false, true), (true, false), (true, true)] {
+            let mut readings = 1;
+            while end_with_panic(*kind, readings, stays_broken, waits, may_panic) {
+                readings += 1;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_clock_that_panics_in_a_drop_leaves_nothing_held() {
+    end_with_panics(&DROPS, false);
+}
+
+#[test]
+fn a_clock_that_panics_in_an_unlock_leaves_nothing_held() {
+    end_with_panics(&UNLOCKS, true);
 }
 
 /// A manual clock that counts the readings of a red lock's upkeep, and panics once on the thread

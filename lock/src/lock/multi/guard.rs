@@ -16,6 +16,7 @@ use crate::lock::lost_future::LostFuture;
 use crate::lock::multi::release::release_all;
 use crate::lock::raw_guard::RawGuard;
 use crate::model::name::LockName;
+use crate::model::panics;
 
 /// All locks of a [`MultiLock`](crate::MultiLock), held. Dropping it releases all of them.
 ///
@@ -170,8 +171,9 @@ impl<T> MultiGuard<T> {
 
 impl<T> Drop for MultiGuard<T> {
     fn drop(&mut self) {
-        // A release that fails is queued.
-        drop(release_all(self.held.close(), RawGuard::release_on_drop));
+        // A release that fails is queued. If the clock panics, each guard is dropped.
+        let guards = self.held.close();
+        panics::catch_panic(|| drop(release_all(guards, RawGuard::release_on_drop)));
     }
 }
 

@@ -17,6 +17,7 @@ use crate::lock::red::tasks::AcquireTask;
 use crate::lock::red::workers::catch_and_count;
 use crate::model::PeriodicTimeout;
 use crate::model::owner::LocalHolder;
+use crate::model::panics;
 use crate::model::sync::Mutex;
 use crate::runtime::client_core::ClientCore;
 
@@ -262,8 +263,9 @@ impl<T> RedGuard<T> {
 
 impl<T> Drop for RedGuard<T> {
     fn drop(&mut self) {
-        // A release that fails is queued.
-        drop(self.release(true));
+        // A release that fails is queued. If the clock panics, each guard that is left is dropped.
+        panics::catch_panic(|| drop(self.release(true)));
+        drop(self.hold.attempt.held.close());
     }
 }
 
