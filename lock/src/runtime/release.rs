@@ -107,17 +107,16 @@ fn send_release(
 /// Tells the server without waiting for its reply, which is read later. It waits for the reply, in
 /// one attempt, if the program wants that, if the release cannot be sent without a wait, and if
 /// threads of this client wait for the lock: the reply says when the first of them may ask for it.
+/// It queues the release if an earlier drop has waited for the server in vain.
 fn send_release_on_drop(
     core: &ClientCore,
     hold: &Arc<Hold>,
     pending: &PendingRelease,
 ) -> Result<(), Error> {
     let wait = |left| send_release(core, hold, pending, left, RetryLimit::One);
-    if let PendingRelease::Release { waited_for: true, .. } = pending {
-        return wait(core.settings.command_timeout);
-    }
     let queue = || defer_release(core, hold, pending);
-    send_on_drop(core, wait, queue, |limit| match *pending {
+    let is_waited_for = matches!(pending, PendingRelease::Release { waited_for: true, .. });
+    send_on_drop(core, &hold.name, is_waited_for, wait, queue, |limit| match *pending {
         PendingRelease::Count(count) => {
             hold.count_sent();
             core.watchdog.send_count_unread(hold, count, limit)
@@ -128,29 +127,44 @@ fn send_release_on_drop(
     })
 }
 
-/// Sends something by `send_unread`. If that does not send it, or the program waits for dropped
-/// guards, by `wait` in the rest of a command timeout. If that is over, it is left to `queue`.
+/// Sends a release of `name` by `send_unread`. If that does not send it, or the reply `is_waited_for`
+/// or the program waits for dropped guards, by `wait` in the rest of a command timeout. If that is
+/// over, it is left to `queue`; and so are the next ones, until the server answers.
 pub(crate) fn send_on_drop(
     core: &ClientCore,
+    name: &LockName,
+    is_waited_for: bool,
     wait: impl FnOnce(Duration) -> Result<(), Error>,
     queue: impl FnOnce(),
     send_unread: impl FnOnce(SendLimit) -> bool,
 ) -> Result<(), Error> {
-    let timeout = core.settings.command_timeout;
-    if core.settings.wait_on_drop {
-        return wait(timeout);
-    }
-    let deadline = core.now() + timeout;
-    let generation = core.waits.shutdown().generation();
-    if send_unread(SendLimit { timeout, generation }) {
-        return Ok(());
-    }
-    let left = deadline.saturating_duration_since(core.now());
-    if left.is_zero() {
+    let releases = core.watchdog.releases();
+    if releases.is_server_silent(name) {
         queue();
         return Err(unsent_release());
     }
-    wait(left)
+    let timeout = core.settings.command_timeout;
+    let deadline = core.now() + timeout;
+    let generation = core.waits.shutdown().generation();
+    let is_sent = !is_waited_for
+        && !core.settings.wait_on_drop
+        && send_unread(SendLimit { timeout, generation });
+    let left = deadline.saturating_duration_since(core.now());
+    let (sent, waited_in_vain) = if is_sent {
+        // It may have waited for the reply.
+        (Ok(()), left.is_zero())
+    } else if left.is_zero() {
+        queue();
+        (Err(unsent_release()), true)
+    } else {
+        let sent = wait(left);
+        let is_over = sent.as_ref().is_err_and(Error::is_retryable) && core.now() >= deadline;
+        (sent, is_over)
+    };
+    if waited_in_vain {
+        releases.set_server_silent(name, true);
+    }
+    sent
 }
 
 fn send_count(

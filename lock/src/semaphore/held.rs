@@ -233,7 +233,7 @@ impl HeldPermits {
                 let (ended, first_loss) = self.end_holds(holds);
                 let wait = |left| self.send_holds(&ended, left, one);
                 let queue = || self.queue_holds(&ended);
-                first_loss.and(send_on_drop(core, wait, queue, |limit| {
+                first_loss.and(send_on_drop(core, &self.name, false, wait, queue, |limit| {
                     let EndedHolds { holds, release, valid_until } = &ended;
                     core.watchdog.send_holds_unread(holds, release, *valid_until, limit)
                 }))
@@ -242,7 +242,7 @@ impl HeldPermits {
                 let all = self.begin_ids();
                 let wait = |left| self.send_ids(&all, left, one);
                 let queue = || self.queue_ids(&all);
-                send_on_drop(core, wait, queue, |limit| {
+                send_on_drop(core, &self.name, false, wait, queue, |limit| {
                     let each = permit_releases(core, &self.name, &self.ids, self.dedup_ttl());
                     let (id, ttl) = (self.release_id(&all), self.ttl());
                     core.watchdog.send_permits_unread(id, &all, each, ttl, limit)

@@ -197,6 +197,20 @@ impl PendingReleases {
         }
     }
 
+    /// Whether a dropped guard has waited for the server of this name in vain, and no release was
+    /// answered there since. Then the next does not wait.
+    pub(crate) fn is_server_silent(&self, name: &LockName) -> bool {
+        let server = self.context.server_of(name);
+        self.workers.lock().find(server).is_some_and(RenewalWorker::is_silent)
+    }
+
+    /// Notes that the server of this name has answered a release, or that a dropped guard has waited
+    /// for it in vain.
+    pub(crate) fn set_server_silent(&self, name: &LockName, silent: bool) {
+        let server = self.context.server_of(name);
+        self.workers.with_worker(server, |worker| worker.set_silent(silent));
+    }
+
     /// Waits for the pending releases until `deadline`. Returns those that no server has
     /// acknowledged.
     pub(crate) fn flush(&self, deadline: Instant) -> Vec<ReleaseId> {

@@ -77,6 +77,9 @@ impl PipelineSource for ReleaseRound<'_> {
     fn on_reply(&mut self, tag: (ReleaseNo, ReleaseId), reply: Result<Released, Failure>) {
         let (no, id) = tag;
         self.now = self.shared.context.now();
+        if matches!(reply, Ok(_) | Err(Failure::Refused { .. })) {
+            self.worker.set_silent(false);
+        }
         let released = match reply {
             Ok(released) => released,
             Err(failure) => {

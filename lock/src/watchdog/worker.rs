@@ -19,6 +19,8 @@ pub(crate) struct RenewalWorker {
     pub(crate) parker: Parker,
     /// Whether its thread is to read soon what dropped guards have left unread.
     reads_soon: AtomicBool,
+    /// Whether a dropped guard has waited for the server in vain, and no release was answered since.
+    silent: AtomicBool,
     /// Its thread has ended although nothing told it to.
     dead: AtomicBool,
 }
@@ -31,6 +33,7 @@ impl RenewalWorker {
             unguarded: Mutex::new(Vec::new()),
             parker: Parker::new(),
             reads_soon: AtomicBool::new(false),
+            silent: AtomicBool::new(false),
             dead: AtomicBool::new(false),
         }
     }
@@ -85,6 +88,15 @@ impl RenewalWorker {
     /// Something is left unread, and its thread knows.
     pub(crate) fn read_again(&self) {
         self.reads_soon.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_silent(&self) -> bool {
+        self.silent.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_silent(&self, silent: bool) {
+        // Relaxed: a hint about time. Nothing else is read by it.
+        self.silent.store(silent, Ordering::Relaxed);
     }
 
     /// Whether nothing is to be renewed or ended.

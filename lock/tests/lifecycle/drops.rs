@@ -87,6 +87,55 @@ fn a_dropped_guard_of_every_kind_returns_while_the_server_is_stopped() {
     }
 }
 
+/// Has `count` guards of each kind dropped at a stopped server.
+fn drop_many_while_stopped(builder: impl Fn(&Server) -> ClientBuilder, count: usize) {
+    let timeout = Duration::from_secs(1);
+    let server = Server::start();
+    let permits: u32 = count.try_into().unwrap();
+    let semaphore = built(builder(&server)).expirable_semaphore("permits");
+    semaphore.try_set_permits(permits).unwrap();
+    let take: [Take; 5] = [
+        ("locks", |client| Box::new(client.lock(&number(client)).lock().unwrap())),
+        ("fair locks", |client| Box::new(client.fair_lock(&number(client)).lock().unwrap())),
+        ("nested locks", |client| Box::new(client.lock("nested").lock().unwrap())),
+        ("permits", |client| Box::new(self::permits(client).acquire().unwrap())),
+        ("watched permits", |client| Box::new(self::permits(client).watched().acquire().unwrap())),
+    ];
+    for (kind, take) in take {
+        let client = built(builder(&server).command_timeout(timeout));
+        let guards: Vec<_> = (0..count).map(|_| take(&client)).collect();
+        server.pause();
+        let ((), took) = timed(|| drop(guards));
+        server.resume();
+        // Each that waits takes a whole timeout.
+        assert!(took < timeout * 2, "{kind} took {took:?}");
+        settle(&client);
+        let left = server.command(&["KEYS", "[0-9]*"]).texts();
+        assert_eq!((left.len(), server.command(&["EXISTS", "nested"]).integer()), (0, 0), "{kind}");
+        assert_eq!(semaphore.available_permits(), Ok(i64::from(permits)), "{kind}");
+        // The server answers again: the next one is sent by the drop.
+        let guard = take(&client);
+        drop(guard);
+        assert_eq!(client.stats().queued_releases, 0, "{kind}");
+        settle(&client);
+    }
+}
+
+/// Another name for each hold.
+fn number(client: &Client) -> String {
+    client.stats().held.to_string()
+}
+
+#[test]
+fn guards_dropped_at_a_stopped_server_wait_for_it_once() {
+    drop_many_while_stopped(|server| Client::builder().url(&server.url()), 30);
+}
+
+#[test]
+fn guards_that_wait_on_drop_wait_for_a_stopped_server_once() {
+    drop_many_while_stopped(|server| Client::builder().url(&server.url()).wait_on_drop(true), 5);
+}
+
 #[test]
 fn a_dropped_red_guard_returns_while_all_servers_are_stopped() {
     let servers = [(); 3].map(|()| Server::start());
