@@ -8,7 +8,7 @@ use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::ops::keyspace::{Keyspace, WrongType, begins_with_owner};
-use crate::ops::operation::{Argument, Operation, Request, Script, WRITE};
+use crate::ops::operation::{Argument, Operation, Request, Script, WRITE, script};
 use crate::ops::read_write::{MODE, Mode};
 use crate::ops::value::{FromReply, Unexpected, Value};
 
@@ -57,9 +57,9 @@ impl FromReply for Acquired {
     }
 }
 
-static COUNTED: Script = Script::new(include_str!("scripts/acquire.lua"));
-static TEXT: Script = Script::new(include_str!("scripts/simple_acquire.lua"));
-static WRITER: Script = Script::new(include_str!("scripts/write_acquire.lua"));
+static COUNTED: Script = script!("acquire");
+static TEXT: Script = script!("simple_acquire");
+static WRITER: Script = script!("write_acquire");
 
 impl Operation for Acquire {
     type Reply = Acquired;

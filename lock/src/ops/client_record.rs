@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{Argument, Operation, Request, Script};
+use crate::ops::operation::{Argument, Operation, Request, Script, script};
 use crate::ops::value::{FromReply, Unexpected, Value};
 
 /// The key of a client's record. It has no prefix: its readers know the client's identity only.
@@ -25,7 +25,7 @@ pub(crate) struct WriteRecord {
     pub(crate) lifetime: Duration,
 }
 
-static WRITE: Script = Script::new(include_str!("scripts/client_record.lua"));
+static WRITE: Script = script!("client_record");
 
 impl Operation for WriteRecord {
     type Reply = bool;
@@ -69,7 +69,7 @@ pub(crate) struct Record {
     pub(crate) age: Duration,
 }
 
-static READ: Script = Script::new(include_str!("scripts/client_record_of.lua"));
+static READ: Script = script!("client_record_of");
 
 impl FromReply for Option<Record> {
     fn from_reply(value: Value) -> Result<Self, Unexpected> {

@@ -18,8 +18,8 @@ use crate::model::owner::Owner;
 use crate::model::settings::{POLL_BOUND, QUEUE_POLL_BOUND, REDISSON_FAIR_WAIT};
 use crate::ops::acquire::{Acquired, check_lock};
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{Argument, Operation, Request, Script, UNLOCKED};
-use crate::ops::recognize::{Content, recognize, recognizing};
+use crate::ops::operation::{Argument, Operation, Request, Script, UNLOCKED, script};
+use crate::ops::recognize::{Content, recognize};
 use crate::ops::release::{Released, other_or_nothing};
 use crate::ops::request::{Remembered, RequestId};
 use crate::ops::value::Value;
@@ -28,9 +28,9 @@ use crate::ops::value::Value;
 /// between two attempts is a sixth of it.
 const LIVENESS: Lease = crate::model::lease::DEFAULT;
 
-static ACQUIRE: Script = Script::new(include_str!("scripts/fair_acquire.lua"));
-static RELEASE: Script = Script::new(include_str!("scripts/fair_release.lua"));
-static FORCE_RELEASE: Script = Script::new(recognizing!("fair_force_release.lua"));
+static ACQUIRE: Script = script!("fair_acquire");
+static RELEASE: Script = script!("fair_release");
+static FORCE_RELEASE: Script = script!("recognize", "fair_force_release");
 
 /// A fair lock's keys.
 #[derive(Clone, Debug)]

@@ -8,11 +8,11 @@ use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::ops::acquire::{Acquired, check_lock};
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{Argument, Operation, Request, Script};
+use crate::ops::operation::{Argument, Operation, Request, Script, script};
 use crate::ops::value::{FromReply, Unexpected, Value};
 
-static ACQUIRE: Script = Script::new(include_str!("scripts/fenced_acquire.lua"));
-static DRAW: Script = Script::new(include_str!("scripts/draw_token.lua"));
+static ACQUIRE: Script = script!("fenced_acquire");
+static DRAW: Script = script!("draw_token");
 
 /// Takes a free lock for a new owner, with a token.
 #[derive(Clone, Debug)]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use crate::model::kind::Layout;
 use crate::model::name::LockName;
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{ALL, Argument, Operation, Request, Script, UNLOCKED};
+use crate::ops::operation::{ALL, Argument, Operation, Request, Script, UNLOCKED, script};
 use crate::ops::read_write::Mode;
-use crate::ops::recognize::{Content, recognize, recognizing};
+use crate::ops::recognize::{Content, recognize};
 use crate::ops::request::{Remembered, RequestId};
 use crate::ops::value::Value;
 
@@ -21,9 +21,9 @@ pub(crate) struct ForceRelease {
     request: RequestId,
 }
 
-static COUNTED: Script = Script::new(recognizing!("force_release.lua"));
-static TEXT: Script = Script::new(recognizing!("simple_force_release.lua"));
-static READ_WRITE: Script = Script::new(recognizing!("read_write_force_release.lua"));
+static COUNTED: Script = script!("recognize", "force_release");
+static TEXT: Script = script!("recognize", "simple_force_release");
+static READ_WRITE: Script = script!("recognize", "read_write_force_release");
 
 impl ForceRelease {
     pub(crate) fn new(layout: Layout, name: LockName, request: RequestId) -> Self {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::model::name::LockName;
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{Argument, Operation, Request, Script};
-use crate::ops::recognize::{Content, LONGEST, MOST, recognize, recognizing};
+use crate::ops::operation::{Argument, Operation, Request, Script, script};
+use crate::ops::recognize::{Content, LONGEST, MOST, recognize};
 use crate::ops::value::{FromReply, Unexpected, Value};
 
 /// Looks at whatever has this name. It changes nothing.
@@ -31,7 +31,7 @@ pub(crate) struct Inspected {
     pub(crate) subscribers: [Option<u64>; 3],
 }
 
-static SCRIPT: Script = Script::new(recognizing!("inspect.lua"));
+static SCRIPT: Script = script!("recognize", "inspect");
 
 impl Inspect {
     pub(crate) fn new(name: &LockName) -> Self {

@@ -11,7 +11,7 @@ use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::ops::fenced::next_token;
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{Argument, Operation, Request, Script};
+use crate::ops::operation::{Argument, Operation, Request, Script, script};
 use crate::ops::release::{Released, with_time};
 use crate::ops::value::{FromReply, Unexpected, Value};
 
@@ -40,9 +40,9 @@ const COUNTED_BYTES: usize = 1024;
 const RUNNING: &str = "running";
 const DONE: &str = "done";
 
-static BEGIN: Script = Script::new(include_str!("scripts/run_begin.lua"));
-static GIVE_BACK: Script = Script::new(include_str!("scripts/run_give_back.lua"));
-static FINISH: Script = Script::new(include_str!("scripts/run_finish.lua"));
+static BEGIN: Script = script!("run_begin");
+static GIVE_BACK: Script = script!("run_give_back");
+static FINISH: Script = script!("run_finish");
 
 /// Asks whether the slot has run.
 #[derive(Clone, Debug)]

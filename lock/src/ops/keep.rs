@@ -12,7 +12,7 @@ use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::ops::acquire::{field, field_argument};
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{ALL, Argument, KEPT, Operation, Request, Script, UNLOCKED};
+use crate::ops::operation::{ALL, Argument, KEPT, Operation, Request, Script, UNLOCKED, script};
 use crate::ops::read_write::{LEVEL, MODE, Mode, level, levels, longest_level};
 use crate::ops::release::{Released, other_or_nothing, with_time};
 use crate::ops::value::Value;
@@ -40,10 +40,10 @@ pub(crate) enum WakeTarget {
     },
 }
 
-static COUNTED: Script = Script::new(include_str!("scripts/keep.lua"));
-static TEXT: Script = Script::new(include_str!("scripts/simple_keep.lua"));
-static READER: Script = Script::new(include_str!("scripts/read_keep.lua"));
-static WRITER: Script = Script::new(include_str!("scripts/write_keep.lua"));
+static COUNTED: Script = script!("keep");
+static TEXT: Script = script!("simple_keep");
+static READER: Script = script!("read_keep");
+static WRITER: Script = script!("write_keep");
 
 impl Keep {
     /// The owner as the server has it.

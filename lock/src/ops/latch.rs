@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use crate::model::name::{LockName, lies_apart};
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{Argument, Operation, Request, Script};
+use crate::ops::operation::{Argument, Operation, Request, Script, script};
 use crate::ops::request::RequestId;
 use crate::ops::value::Value;
 
-static SET: Script = Script::new(include_str!("scripts/latch_set.lua"));
-static COUNT_DOWN: Script = Script::new(include_str!("scripts/latch_count_down.lua"));
-static DELETE: Script = Script::new(include_str!("scripts/latch_delete.lua"));
+static SET: Script = script!("latch_set");
+static COUNT_DOWN: Script = script!("latch_count_down");
+static DELETE: Script = script!("latch_delete");
 
 /// Closes Redisson's gate.
 const SHUT: &str = "1";

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::model::name::LockName;
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{Operation, Request, Script};
-use crate::ops::recognize::{Content, recognize, recognizing};
+use crate::ops::operation::{Operation, Request, Script, script};
+use crate::ops::recognize::{Content, recognize};
 use crate::ops::value::{FromReply, Unexpected, Value};
 
 /// Asks for the holder and the last token together.
@@ -22,7 +22,7 @@ pub(crate) struct LeaderReply {
     pub(crate) token: u64,
 }
 
-static SCRIPT: Script = Script::new(recognizing!("leader.lua"));
+static SCRIPT: Script = script!("recognize", "leader");
 
 impl CurrentLeader {
     pub(crate) fn new(name: LockName) -> Self {

@@ -210,7 +210,52 @@ pub(crate) struct Script {
     hash: [u8; 40],
 }
 
+/// The script of a file in `ops/scripts`, perhaps behind another, without comments: a release is
+/// sent as text.
+macro_rules! script {
+    ($($name:literal),+) => {{
+        const FILE: &str = concat!($(include_str!(concat!("scripts/", $name, ".lua"))),+);
+        const CODE: &([u8; FILE.len()], usize) = &$crate::ops::operation::code_of(FILE);
+        const TEXT: &[u8] = CODE.0.split_at(CODE.1).0;
+        $crate::ops::operation::Script::of_text(TEXT)
+    }};
+}
+pub(crate) use script;
+
+/// The lines of a script that are no comments, and how many bytes they have.
+pub(crate) const fn code_of<const N: usize>(script: &str) -> ([u8; N], usize) {
+    let (script, mut code, mut length) = (script.as_bytes(), [0; N], 0);
+    // As below, without iterators. Each turn takes one line.
+    let mut start = 0;
+    while start < script.len() {
+        let mut end = start;
+        while end < script.len() && script[end] != b'\n' {
+            end += 1;
+        }
+        let mut word = start;
+        while word < end && script[word] == b' ' {
+            word += 1;
+        }
+        let is_comment = word + 1 < end && script[word] == b'-' && script[word + 1] == b'-';
+        while !is_comment && start <= end && start < script.len() {
+            code[length] = script[start];
+            length += 1;
+            start += 1;
+        }
+        start = end + 1;
+    }
+    (code, length)
+}
+
 impl Script {
+    /// Its text is compiled in.
+    pub(crate) const fn of_text(text: &'static [u8]) -> Self {
+        match std::str::from_utf8(text) {
+            Ok(source) => Self::new(source),
+            Err(_) => panic!("a script is text"),
+        }
+    }
+
     /// The hash is computed when this crate is compiled, so no thread ever waits for it. A cell
     /// that is filled when it is first needed could be copied by a fork while it is being filled.
     pub(crate) const fn new(source: &'static str) -> Self {
@@ -268,5 +313,13 @@ mod tests {
         // What SCRIPT LOAD answers.
         static SCRIPT: Script = Script::new("return 1");
         assert_eq!(SCRIPT.hash(), b"e0e1f9fabfc9d4800c877a703b823ac0578ff8db");
+    }
+
+    #[test]
+    fn a_script_is_sent_without_its_comments() {
+        const FILE: &str = "-- 1\n\nlocal a = 1 -- 2\n  -- 3\n  return -a\n--";
+        static CODE: ([u8; FILE.len()], usize) = code_of(FILE);
+        let (code, length) = &CODE;
+        assert_eq!(&code[..*length], b"\nlocal a = 1 -- 2\n  return -a\n");
     }
 }

@@ -7,16 +7,16 @@ use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::permit_id::PermitId;
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{Argument, Operation, Request, Script};
+use crate::ops::operation::{Argument, Operation, Request, Script, script};
 use crate::ops::permits::{NEVER, lease_argument};
 use crate::ops::request::RequestId;
 use crate::ops::semaphore::tell;
 use crate::ops::value::{FromReply, Unexpected, Value};
 
-static COUNT: Script = Script::new(include_str!("scripts/permits_count.lua"));
-static SET: Script = Script::new(include_str!("scripts/permits_set.lua"));
-static LEASE: Script = Script::new(include_str!("scripts/permits_lease.lua"));
-static LEASE_OF: Script = Script::new(include_str!("scripts/permits_lease_of.lua"));
+static COUNT: Script = script!("permits_count");
+static SET: Script = script!("permits_set");
+static LEASE: Script = script!("permits_lease");
+static LEASE_OF: Script = script!("permits_lease_of");
 
 /// Counts the permits that are free and those that are taken.
 #[derive(Clone, Debug)]

@@ -8,13 +8,13 @@ use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::model::permit_id::PermitId;
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{Argument, Operation, Request, Script};
+use crate::ops::operation::{Argument, Operation, Request, Script, script};
 use crate::ops::release::{Released, with_time};
 use crate::ops::semaphore::tell;
 use crate::ops::value::{FromReply, Unexpected, Value};
 
-static ACQUIRE: Script = Script::new(include_str!("scripts/permits_acquire.lua"));
-static RELEASE: Script = Script::new(include_str!("scripts/permits_release.lua"));
+static ACQUIRE: Script = script!("permits_acquire");
+static RELEASE: Script = script!("permits_release");
 
 /// Redisson's score for a lease that never ends.
 pub(crate) const NEVER: i64 = 922_337_203_685_477;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::model::name::{LONGEST_NAME, LockName};
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{Argument, Operation, Request, Script};
+use crate::ops::operation::{Argument, Operation, Request, Script, script};
 use crate::ops::value::{FromReply, Unexpected, Value};
 
 /// Whether the lock is held by any owner.
@@ -63,7 +63,7 @@ const PAGE: i64 = 250;
 /// How many bytes all names of a page may have, half of what a reply may have.
 const LARGEST_PAGE: i64 = 512 * 1024;
 
-static SCAN: Script = Script::new(include_str!("scripts/scan.lua"));
+static SCAN: Script = script!("scan");
 
 impl Operation for Scan {
     type Reply = ScannedPage;

@@ -8,7 +8,7 @@ use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::ops::acquire::{Acquired, check_lock, field};
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{Argument, Operation, Request, Script, UNLOCKED};
+use crate::ops::operation::{Argument, Operation, Request, Script, UNLOCKED, script};
 use crate::ops::read_write::{MODE, Mode, level, levels, prolong_level};
 use crate::ops::release::{Released, other_or_nothing, with_time};
 use crate::ops::value::Value;
@@ -23,7 +23,7 @@ pub(crate) struct ReadAcquire {
     pub(crate) under: Option<Owner>,
 }
 
-static ACQUIRE: Script = Script::new(include_str!("scripts/read_acquire.lua"));
+static ACQUIRE: Script = script!("read_acquire");
 
 impl ReadAcquire {
     fn is_open(&self, keyspace: &mut Keyspace, owner: &str) -> Result<bool, WrongType> {
@@ -86,7 +86,7 @@ pub(crate) struct ReadRelease {
     owner: Owner,
 }
 
-static RELEASE: Script = Script::new(include_str!("scripts/read_release.lua"));
+static RELEASE: Script = script!("read_release");
 
 /// By how much the lock's time to live may exceed that of the longest level, in milliseconds.
 const MAX_TTL_EXCESS_MILLIS: i64 = 50;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{Argument, Operation, Request, Script};
+use crate::ops::operation::{Argument, Operation, Request, Script, script};
 use crate::ops::value::Value;
 
 /// The field with the mode.
@@ -91,7 +91,7 @@ pub(crate) struct IsLockedIn {
     pub(crate) mode: Mode,
 }
 
-static IS_LOCKED: Script = Script::new(include_str!("scripts/read_write_is_locked.lua"));
+static IS_LOCKED: Script = script!("read_write_is_locked");
 
 impl Operation for IsLockedIn {
     type Reply = bool;

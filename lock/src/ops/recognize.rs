@@ -9,14 +9,6 @@ use crate::ops::operation::{KEPT, WRITE};
 use crate::ops::read_write::MODE;
 use crate::ops::value::Value;
 
-/// The source of a script that knows what a key holds.
-macro_rules! recognizing {
-    ($file:literal) => {
-        concat!(include_str!("scripts/recognize.lua"), include_str!(concat!("scripts/", $file)))
-    };
-}
-pub(crate) use recognizing;
-
 /// The most owners that are looked at and returned, of a lock and of a queue: a reply is bounded.
 pub(crate) const MOST: usize = 1000;
 

@@ -7,7 +7,7 @@ use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::ops::acquire::{field, field_argument, has_hold};
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{ALL, Argument, Operation, Request, Script, UNLOCKED};
+use crate::ops::operation::{ALL, Argument, Operation, Request, Script, UNLOCKED, script};
 use crate::ops::read_write::{MODE, Mode, longest_level};
 use crate::ops::value::{FromReply, ServerTime, Unexpected, Value};
 
@@ -100,9 +100,9 @@ pub(crate) fn released_at(value: &Value) -> Option<ServerTime> {
     value.as_integers().map(|[_, now]| ServerTime(now)).or_else(with_receivers)
 }
 
-static COUNTED: Script = Script::new(include_str!("scripts/release.lua"));
-static TEXT: Script = Script::new(include_str!("scripts/simple_release.lua"));
-static WRITER: Script = Script::new(include_str!("scripts/write_release.lua"));
+static COUNTED: Script = script!("release");
+static TEXT: Script = script!("simple_release");
+static WRITER: Script = script!("write_release");
 
 impl Release {
     pub(crate) fn new(layout: Layout, name: LockName, owner: Owner) -> Self {

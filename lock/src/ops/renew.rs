@@ -9,7 +9,7 @@ use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::ops::acquire::{field, field_argument, has_hold};
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{Argument, Operation, Request, Script};
+use crate::ops::operation::{Argument, Operation, Request, Script, script};
 use crate::ops::permits::renew_permit;
 use crate::ops::read_write::renew_reader;
 use crate::ops::release::other_or_nothing;
@@ -98,10 +98,10 @@ impl FromReply for Renewals {
     }
 }
 
-static COUNTED: Script = Script::new(include_str!("scripts/renew.lua"));
-static TEXT: Script = Script::new(include_str!("scripts/simple_renew.lua"));
-static READERS: Script = Script::new(include_str!("scripts/renew_readers.lua"));
-static PERMITS: Script = Script::new(include_str!("scripts/permits_renew.lua"));
+static COUNTED: Script = script!("renew");
+static TEXT: Script = script!("simple_renew");
+static READERS: Script = script!("renew_readers");
+static PERMITS: Script = script!("permits_renew");
 
 impl Renew {
     pub(crate) fn new(layout: Layout, renewals: Vec<Renewal>) -> Self {

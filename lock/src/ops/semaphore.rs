@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::model::name::LockName;
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{Argument, Operation, Request, Script};
+use crate::ops::operation::{Argument, Operation, Request, Script, script};
 use crate::ops::release::{Released, with_time};
 use crate::ops::request::{Remembered, RequestId};
 use crate::ops::value::{FromReply, Unexpected, Value};
@@ -13,11 +13,11 @@ use crate::ops::value::{FromReply, Unexpected, Value};
 const MOST: i64 = i32::MAX as i64;
 const LEAST: i64 = i32::MIN as i64;
 
-static ACQUIRE: Script = Script::new(include_str!("scripts/semaphore_acquire.lua"));
-static UNDO: Script = Script::new(include_str!("scripts/semaphore_undo.lua"));
-static ADD: Script = Script::new(include_str!("scripts/semaphore_add.lua"));
-static SET: Script = Script::new(include_str!("scripts/semaphore_set.lua"));
-static DRAIN: Script = Script::new(include_str!("scripts/semaphore_drain.lua"));
+static ACQUIRE: Script = script!("semaphore_acquire");
+static UNDO: Script = script!("semaphore_undo");
+static ADD: Script = script!("semaphore_add");
+static SET: Script = script!("semaphore_set");
+static DRAIN: Script = script!("semaphore_drain");
 
 /// Takes permits, if there are enough.
 #[derive(Clone, Debug)]

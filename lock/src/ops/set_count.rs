@@ -7,7 +7,7 @@ use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::ops::acquire::{field, field_argument};
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{Argument, Operation, Request, Script};
+use crate::ops::operation::{Argument, Operation, Request, Script, script};
 use crate::ops::read_write::{level, levels, prolong_level};
 use crate::ops::value::{FromReply, Unexpected, Value};
 
@@ -34,8 +34,8 @@ impl FromReply for SetCountReply {
     }
 }
 
-static SCRIPT: Script = Script::new(include_str!("scripts/set_count.lua"));
-static READER: Script = Script::new(include_str!("scripts/read_set_count.lua"));
+static SCRIPT: Script = script!("set_count");
+static READER: Script = script!("read_set_count");
 
 impl SetCount {
     /// The reader has another count: its levels follow.

@@ -10,8 +10,8 @@ use std::sync::{Arc, Once};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::built;
 use crate::common::fake::{FakeServer, array};
+use crate::common::{built, code};
 use crate::ran_in_a_child;
 use parking_lot::Mutex;
 use wheellock::{Client, Error, ManualClock, PermitId};
@@ -166,7 +166,7 @@ fn server(target: &'static str, reply: Vec<u8>) -> FakeServer {
             // So it is sent whole, and says which it is.
             ["EVALSHA", ..] => return b"-NOSCRIPT no such script\r\n".to_vec(),
             ["EVAL", source, ..] => {
-                let script = SCRIPTS.iter().find(|script| script.source == *source).unwrap();
+                let script = SCRIPTS.iter().find(|script| code(script.source) == *source).unwrap();
                 (script.name, script.well.as_bytes().to_vec())
             }
             ["TIME"] => ("TIME", array(&["1", "0"])),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::common::fake::{FakeServer, array};
-use crate::common::{LIMIT, SLACK, TIMEOUT, built, pause, timed};
+use crate::common::{LIMIT, SLACK, TIMEOUT, built, code, pause, timed};
 use wheellock::{Client, ClientBuilder, Error};
 use wheellock_fixture::wait_until;
 
@@ -95,10 +95,10 @@ fn redirected_renewals_delay_others_of_their_node_by_at_most_one_timeout() {
     });
     let away = slow.address();
     let home = node(&owner, move |source, words| match source {
-        ACQUIRE => b"$-1\r\n".to_vec(),
-        RENEW if words[0] != "kept" => moved(away),
-        RENEW => answered(1),
-        RELEASE => b"*2\r\n:1\r\n:1700000000000\r\n".to_vec(),
+        _ if source == code(ACQUIRE) => b"$-1\r\n".to_vec(),
+        _ if source == code(RENEW) && words[0] != "kept" => moved(away),
+        _ if source == code(RENEW) => answered(1),
+        _ if source == code(RELEASE) => b"*2\r\n:1\r\n:1700000000000\r\n".to_vec(),
         _ => b"-ERR what?\r\n".to_vec(),
     });
     owner.set(home.address()).unwrap();

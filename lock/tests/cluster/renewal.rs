@@ -148,8 +148,13 @@ fn a_redirected_renewal_is_no_clock_jump() {
     let url = format!("redis-cluster://{}", here.address());
     let client = built(Client::builder().url(&url).watchdog_lease(SECOND * 3 / 2));
     let guards = ["a", "b"].map(|name| client.lock(name).lock().unwrap());
-    let renew =
-        node.command(&["SCRIPT", "LOAD", include_str!("../../src/ops/scripts/renew.lua")]).text();
+    let renew = node
+        .command(&[
+            "SCRIPT",
+            "LOAD",
+            &crate::common::code(include_str!("../../src/ops/scripts/renew.lua")),
+        ])
+        .text();
     let renews_b = move |request: &Request| {
         request.arguments.get(1).is_some_and(|hash| *hash == renew.as_bytes())
             && request.arguments.contains(&b"b".to_vec())

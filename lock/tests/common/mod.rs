@@ -71,6 +71,12 @@ pub(crate) fn settle(client: &Client) {
     });
 }
 
+/// What the library sends of a script: all but its comments.
+pub(crate) fn code(script: &str) -> String {
+    let is_code = |line: &&str| !line.trim_start().starts_with("--");
+    script.split_inclusive('\n').filter(is_code).collect()
+}
+
 /// The library's scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Script {
@@ -135,8 +141,9 @@ impl World {
     pub(crate) fn with(server: Server) -> Self {
         let proxy = Proxy::start(server.address());
         // The library need not send a script's text first: each operation is one request.
-        let hashes = Script::ALL
-            .map(|script| (script, server.command(&["SCRIPT", "LOAD", script.source()]).text()));
+        let hashes = Script::ALL.map(|script| {
+            (script, server.command(&["SCRIPT", "LOAD", &code(script.source())]).text())
+        });
         Self { proxy, server, hashes }
     }
 
@@ -185,7 +192,7 @@ impl World {
             .map_or_else(String::new, |(_, hash)| hash.clone());
         move |request| match request.name().as_str() {
             "EVALSHA" => request.argument(1) == hash,
-            "EVAL" => request.argument(1) == script.source(),
+            "EVAL" => request.argument(1) == code(script.source()),
             _ => false,
         }
     }

@@ -4,6 +4,8 @@ use std::sync::OnceLock;
 
 use wheellock_fixture::{Reply, Request};
 
+use crate::common::code;
+
 /// What an operation sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sends {
@@ -26,7 +28,7 @@ impl Sends {
                 name == command && (with.is_empty() || request.argument(1) == with)
             }
             (Sends::Script(_), "EVALSHA") => request.argument(1) == hash,
-            (Sends::Script(name), "EVAL") => request.argument(1) == source_of(name),
+            (Sends::Script(name), "EVAL") => request.argument(1) == code(source_of(name)),
             _ => false,
         }
     }
@@ -100,13 +102,16 @@ static HASHES: OnceLock<Vec<String>> = OnceLock::new();
 /// Makes a server know all scripts.
 pub(crate) fn teach(command: impl Fn(&[&str]) -> Reply) {
     let hashes = HASHES.get_or_init(|| {
-        SCRIPTS.iter().map(|(_, source)| command(&["SCRIPT", "LOAD", source]).text()).collect()
+        SCRIPTS
+            .iter()
+            .map(|(_, source)| command(&["SCRIPT", "LOAD", &code(source)]).text())
+            .collect()
     });
     let mut question = vec!["SCRIPT", "EXISTS"];
     question.extend(hashes.iter().map(String::as_str));
     for (known, (_, source)) in command(&question).array().iter().zip(SCRIPTS) {
         if known.integer() == 0 {
-            command(&["SCRIPT", "LOAD", source]);
+            command(&["SCRIPT", "LOAD", &code(source)]);
         }
     }
 }

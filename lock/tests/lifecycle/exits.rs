@@ -67,15 +67,29 @@ fn child_role() {
         // One first, so that the server knows the scripts: what it does not know is sent again.
         drop(client.lock("first").lock().unwrap());
         let guards: Vec<_> = names.iter().map(|name| client.lock(name).lock().unwrap()).collect();
+        let others = (0..number("OF_EACH_KIND")).map(|_| one_of_each_kind(&client));
+        let others: Vec<_> = others.collect();
         println!("holds");
         io::stdout().flush().unwrap();
         io::stdin().lock().read_line(&mut String::new()).unwrap();
+        drop(others);
         for guard in guards {
             assert!(guard.is_held());
             drop(guard);
         }
         end(&role)
     });
+}
+
+fn one_of_each_kind(client: &Client) -> impl Sized {
+    let (one, other) = (client.lock("lock of two"), client.lock("lock of two more"));
+    (
+        client.fair_lock("lock fair").lock().unwrap(),
+        client.read_write_lock("lock read").read_lock().lock().unwrap(),
+        client.simple_lock("lock simple").lock().unwrap(),
+        client.expirable_semaphore("permits").acquire_many(2).unwrap(),
+        client.multi_lock(&[&one, &other]).lock().unwrap(),
+    )
 }
 
 fn number(variable: &str) -> usize {
@@ -158,6 +172,22 @@ fn a_process_that_ends_with_eight_unread_replies_of_a_stalled_server_has_release
         child.wait_for_exit();
         server.resume();
         wait_until_free(&server, run);
+    }
+}
+
+#[test]
+fn a_process_that_ends_after_the_server_forgot_its_scripts_has_released() {
+    let server = Server::start();
+    let permits = Client::connect(&server.url()).unwrap().expirable_semaphore("permits");
+    permits.try_set_permits(2).unwrap();
+    for (run, role) in ends().enumerate() {
+        let mut child = Run::start(role, &server.url(), 2, &[("OF_EACH_KIND", "1")]);
+        assert_eq!(permits.available_permits(), Ok(0));
+        server.command(&["SCRIPT", "FLUSH"]);
+        child.go_on();
+        child.wait_for_exit();
+        wait_until_free(&server, run);
+        wait_until("the permits are back", SOON, || permits.available_permits() == Ok(2));
     }
 }
 

@@ -382,7 +382,7 @@ fn a_guard_that_is_granted_while_the_last_other_one_goes_is_held() {
     let world = crate::common::World::new();
     let client = world.patient();
     let draw = include_str!("../../src/ops/scripts/draw_token.lua");
-    let hash = world.server.command(&["SCRIPT", "LOAD", draw]).text();
+    let hash = world.server.command(&["SCRIPT", "LOAD", &crate::common::code(draw)]).text();
     let plain = client.lock("a").with_owner("request 7").lock().unwrap();
     let is_draw =
         move |request: &Request| request.name() == "EVALSHA" && request.argument(1) == hash;

@@ -183,7 +183,7 @@ fn to_write_and_read_one_key_of_a_slow_server_is_no_upgrade() {
     let all = MultiLock::new(&[&both.read_lock(), &both.write_lock()]);
     drop(all.lock().unwrap());
     let script = include_str!("../../src/ops/scripts/read_acquire.lua");
-    let hash = world.server.command(&["SCRIPT", "LOAD", script]).text();
+    let hash = world.server.command(&["SCRIPT", "LOAD", &crate::common::code(script)]).text();
     let reads = move |request: &Request| request.name() == "EVALSHA" && request.argument(1) == hash;
     let slow = world.proxy.on(reads, Fault::DelayReply(Duration::from_millis(400)));
     let guard = all.lock().unwrap();

@@ -224,7 +224,7 @@ fn a_shutdown_wakes_readers_and_writers_and_releases_what_is_held() {
 
 /// One of the scripts, for the lock `a`.
 fn script(world: &World, source: &str) -> impl Fn(&Request) -> bool + Send + use<> {
-    let hash = world.server.command(&["SCRIPT", "LOAD", source]).text();
+    let hash = world.server.command(&["SCRIPT", "LOAD", &crate::common::code(source)]).text();
     move |request| matches!(request.name().as_str(), "EVALSHA") && request.argument(1) == hash
 }
 

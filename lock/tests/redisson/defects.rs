@@ -194,7 +194,7 @@ fn wake_before_the_reply(
     // A waiter for something else on the same subscription, which brings its messages in their
     // order.
     let order = world.rival().lock("order").lock().unwrap();
-    let hash = world.server.command(&["SCRIPT", "LOAD", source]).text();
+    let hash = world.server.command(&["SCRIPT", "LOAD", &crate::common::code(source)]).text();
     let mut tries = 0;
     let second_try = move |request: &Request| {
         let matches = request.name() == "EVALSHA" && request.argument(1) == hash;

@@ -25,7 +25,7 @@ const DELETE: &str = include_str!("../../src/ops/scripts/latch_delete.lua");
 
 /// Aims a fault at the next run of a script.
 fn on(world: &World, script: &'static str, fault: Fault) -> Aim {
-    let hash = world.server.command(&["SCRIPT", "LOAD", script]).text();
+    let hash = world.server.command(&["SCRIPT", "LOAD", &crate::common::code(script)]).text();
     let is = move |request: &Request| request.name() == "EVALSHA" && request.argument(1) == hash;
     world.proxy.on(is, fault)
 }
@@ -436,7 +436,7 @@ fn a_copy_of_a_refused_acquire_takes_nothing_for_the_waiter() {
     rival.semaphore("s").try_set_permits(1).unwrap();
     rival.semaphore("s").acquire(1).unwrap();
     let script = include_str!("../../src/ops/scripts/semaphore_acquire.lua");
-    let hash = world.server.command(&["SCRIPT", "LOAD", script]).text();
+    let hash = world.server.command(&["SCRIPT", "LOAD", &crate::common::code(script)]).text();
     std::thread::scope(|scope| {
         // Before it in the line, and wanting more than there will be.
         let first = scope.spawn(|| client.semaphore("s").try_acquire_for(2, SOON / 2));

@@ -115,7 +115,7 @@ fn a_late_grant_of_several_permits_is_released_within_one_command_timeout() {
     // So that the server knows the script. With a lease that does not end meanwhile.
     let lasting = seats.clone().with_lease(Duration::from_secs(60));
     lasting.acquire_many(20).unwrap().release().unwrap();
-    let hash = server.command(&["SCRIPT", "LOAD", ACQUIRE]).text();
+    let hash = server.command(&["SCRIPT", "LOAD", &crate::common::code(ACQUIRE)]).text();
     let is = move |request: &Request| request.name() == "EVALSHA" && request.argument(1) == hash;
     let kept = proxy.on(is, Fault::HoldReply);
     thread::scope(|scope| {

@@ -235,7 +235,7 @@ fn a_waiter_gets_the_watched_permit_of_a_client_that_is_gone_when_its_lease_ends
 
 /// Aims a fault at the next run of a script.
 fn on(world: &crate::common::World, script: &'static str, fault: Fault) -> Aim {
-    let hash = world.server.command(&["SCRIPT", "LOAD", script]).text();
+    let hash = world.server.command(&["SCRIPT", "LOAD", &crate::common::code(script)]).text();
     let is = move |request: &Request| request.name() == "EVALSHA" && request.argument(1) == hash;
     world.proxy.on(is, fault)
 }

@@ -295,8 +295,8 @@ impl Node {
     /// Sends one operation and returns when it is written, without waiting for its reply, which
     /// goes to `on_reply`. An error means that it was not sent and never will be; `on_reply` is
     /// dropped then. Otherwise `on_reply` is called once: with the reply, or with the failure that
-    /// a call would have got. Nothing is sent again for it: a script that the server does not know,
-    /// or a wrong estimate of its time, is a transient failure, and a redirection is refused.
+    /// a call would have got. Nothing is sent again for it: a wrong estimate of the server's time is
+    /// a transient failure, and a redirection is refused.
     ///
     /// `on_reply` is called by whichever thread reads, with nothing locked, perhaps before this
     /// returns. It must not block. On a connection with too many unread replies, the reply is
@@ -312,21 +312,16 @@ impl Node {
         let connection = self.callers.get(deadline, call_generation)?;
         let not_after = self.server.clock.at(deadline.instant());
         let sent_at = deadline.read_at();
-        // A script's text, until it is known that the server has it: no caller is there to send it
-        // again.
+        // A script's text: the server may have forgotten the script, and no caller may be there to
+        // send it again.
+        let packed = pack(operation, not_after, true, self.server.channels);
         let script = Operation::request(&**operation).script_sent();
-        let send_body = script.is_some_and(|script| !connection.knows(script));
-        let packed = pack(operation, not_after, send_body, self.server.channels);
         let (server, on) = (Arc::clone(&self.server), Arc::downgrade(&connection));
         let handler = move |reply: Result<Value, Broken>| {
             on_reply(match reply {
                 Ok(reply) => {
                     let time = O::Reply::server_time;
-                    let reply = detached_reply(&server, &on, script, time, sent_at, reply);
-                    if let (Some(script), Some(on)) = (script, on.upgrade()) {
-                        on.set_known(script, reply.is_ok());
-                    }
-                    reply
+                    detached_reply(&server, &on, script, time, sent_at, reply)
                 }
                 Err(broken) => Err(server.no_reply(broken, not_after)),
             });

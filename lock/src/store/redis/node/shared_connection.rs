@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::model::sync::{Condvar, Mutex, MutexGuard};
-use crate::ops::operation::Script;
 use crate::ops::value::Value;
 use crate::store::redis::net::connection::{Broken, Connection};
 use crate::store::redis::net::deadline::Deadline;
@@ -30,8 +29,6 @@ pub(crate) struct SharedConnection {
     pub(crate) generation: u64,
     /// Whether new calls should use another connection.
     pub(crate) retired: AtomicBool,
-    /// The scripts that the server has run for detached calls, and so knows by their hashes.
-    pub(crate) known: Mutex<Vec<&'static Script>>,
     pub(crate) state: Mutex<State>,
     /// Signalled when there is room for bytes, and when no thread is left.
     pub(crate) changed: Condvar,
@@ -63,7 +60,6 @@ impl SharedConnection {
             socket,
             generation,
             retired: AtomicBool::new(false),
-            known: Mutex::default(),
             state: Mutex::new(State {
                 queue: CallQueue::new(max_unread_calls),
                 ended: None,
@@ -74,22 +70,6 @@ impl SharedConnection {
             changed: Condvar::new(),
             read_half: Mutex::new(ReadHalf { decoder, timeout, replies: Vec::new() }),
             write_half: Mutex::new(WriteHalf { bytes: Vec::new(), written: 0, timeout }),
-        }
-    }
-
-    /// Whether the server has run this script for a detached call of this connection.
-    pub(crate) fn knows(&self, script: &'static Script) -> bool {
-        self.known.lock().iter().any(|known| std::ptr::eq(*known, script))
-    }
-
-    /// The server has run it for a detached call, or perhaps does not know it any more.
-    pub(crate) fn set_known(&self, script: &'static Script, is_known: bool) {
-        let mut known = self.known.lock();
-        let position = known.iter().position(|known| std::ptr::eq(*known, script));
-        match position {
-            Some(position) if !is_known => drop(known.swap_remove(position)),
-            None if is_known => known.push(script),
-            _ => {}
         }
     }
 
