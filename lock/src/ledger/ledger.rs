@@ -518,6 +518,13 @@ impl Ledger {
         forgot || self.settled.iter().any(is_it)
     }
 
+    /// Whether the server has refused a release of this name for good, as far as its last answer
+    /// says.
+    pub(crate) fn has_refused(&self, name: &LockName) -> bool {
+        let is_refused = |entry: &Entry| entry.plan.as_ref().is_some_and(|plan| plan.refused);
+        self.of_name(name).any(|(_, entry)| is_refused(entry))
+    }
+
     /// Whether a release of this name is pending, of whatever owner.
     pub(crate) fn contains(&self, name: &LockName) -> bool {
         self.of_name(name).next().is_some()

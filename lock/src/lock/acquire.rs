@@ -40,7 +40,11 @@ pub(crate) fn acquire(
     wait: WaitSpec<'_>,
 ) -> Result<Option<RawGuard>, Error> {
     let _span = AcquireSpan::enter(|| spec.shown_name(), spec.kind);
-    let acquired = acquire_since(core, spec, holder, wait, None);
+    let began = core.watchdog.releases().ledger().mark();
+    let acquired = match acquire_since(core, spec, holder, wait, None) {
+        Ok(None) => core.not_granted(&spec.name()?, began),
+        acquired => acquired,
+    };
     if let Ok(Some(_)) = acquired {
         // Counted where it was granted.
         return acquired;

@@ -434,6 +434,21 @@ impl ClientCore {
         !is_over
     }
 
+    /// What an acquire of `name` that began at the mark and was not granted returns: `None`, unless a
+    /// release of this client explains that. Then the lock may be free for all that others do, and a
+    /// caller that takes it for held by another owner would be wrong.
+    pub(crate) fn not_granted<G>(
+        &self,
+        name: &LockName,
+        began: ReleaseNo,
+    ) -> Result<Option<G>, Error> {
+        if !self.watchdog.releases().explain_refusal(name, began) {
+            return Ok(None);
+        }
+        let reason = "this client has released it, and the server has not acknowledged that yet";
+        Err(Error::OutcomeUnknown { operation: "release", reason: reason.into() })
+    }
+
     /// An error if `hold` is over. The first to find that out reports the loss.
     pub(crate) fn check(&self, hold: &Arc<Hold>) -> Result<(), Error> {
         if hold.is_held(self.now()) {

@@ -75,13 +75,17 @@ pub(crate) fn wait_for_grant<G>(
     wait: Wait<'_>,
     mut attempt: impl FnMut(&RetryPolicy<'_>) -> Result<Attempt<G>, Error>,
 ) -> Result<Option<G>, Error> {
-    let began = core.now();
+    let (began, began_at) = (core.now(), core.watchdog.releases().ledger().mark());
     let mut was_refused = false;
     let granted = try_until_granted(core, name, channel, wait, |policy| {
         let tried = attempt(policy)?;
         was_refused |= matches!(tried, Attempt::Busy(..));
         Ok(tried)
     });
+    let granted = match granted {
+        Ok(None) => core.not_granted(name, began_at),
+        granted => granted,
+    };
     let (counters, label) = (core.watchdog.counters().acquires(), MetricsLabel::NONE);
     if let Ok(Some(_)) = granted {
         let waited = || core.now().saturating_duration_since(began);

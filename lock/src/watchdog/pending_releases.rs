@@ -100,6 +100,12 @@ impl PendingReleases {
         self.ledger().is_outstanding(name, mark, tried_by)
     }
 
+    /// Whether a release of this name explains a refusal of an acquire that began at the mark: the
+    /// release is [outstanding](Self::is_outstanding) since then, or the server refuses it.
+    pub(crate) fn explain_refusal(&self, name: &LockName, mark: ReleaseNo) -> bool {
+        self.is_outstanding(name, mark) || self.ledger().has_refused(name)
+    }
+
     /// Unparks `parker` whenever a release may be settled, while `wait` runs.
     pub(crate) fn while_waiting(&self, parker: &Parker, wait: impl FnOnce()) {
         self.waiting.lock().push(parker.clone());

@@ -383,6 +383,49 @@ fn a_release_whose_connection_ends_before_its_reply_is_sent_again() {
     }
 }
 
+/// Tries the lock `a` at once and for a time, and expects an error that tells to try again.
+fn assert_unsettled(client: &Client, case: &str) {
+    let lock = client.lock("a");
+    for tried in [lock.try_lock(), lock.try_lock_for(Duration::from_millis(50))] {
+        let error = tried.map(|guard| guard.is_some()).expect_err(case);
+        assert!(error.is_retryable(), "{case}: {error}");
+        assert!(error.to_string().contains("released"), "{case}: {error}");
+    }
+}
+
+#[test]
+fn a_lock_that_only_a_dropped_guard_holds_is_never_called_busy() {
+    // Refused for good, as by an access list, and never answered.
+    let refused = || Fault::AnswerInstead(b"-NOPERM this user has no permissions\r\n".to_vec());
+    for (case, fault) in [("refused", refused()), ("unanswered", Fault::SwallowRequest)] {
+        let world = World::new();
+        let client = world.client();
+        let guard = client.lock("a").lock().unwrap();
+        let aim = world.on(Script::Release, "a", fault).always();
+        drop(guard);
+        aim.wait_for_hit(SOON);
+        for _ in 0..3 {
+            assert_unsettled(&client, case);
+        }
+        assert!(world.exists("a"), "{case}");
+        aim.withdraw();
+        settle(&client);
+        assert!(client.lock("a").try_lock().unwrap().is_some(), "{case}");
+    }
+}
+
+#[test]
+fn a_lock_that_another_client_holds_is_busy_whatever_was_released() {
+    let world = World::new();
+    let client = world.client();
+    drop(client.lock("a").lock().unwrap());
+    settle(&client);
+    let _held = world.rival().lock("a").lock().unwrap();
+    drop(client.lock("b").lock().unwrap());
+    assert!(client.lock("a").try_lock().unwrap().is_none());
+    assert!(client.lock("a").try_lock_for(Duration::from_millis(50)).unwrap().is_none());
+}
+
 #[test]
 fn a_loss_that_an_unread_reply_tells_is_reported() {
     let server = Server::start();
