@@ -39,7 +39,7 @@ pub(crate) fn send_releases(
     let sent = due.iter().map(|(no, _, _)| *no).collect();
     let due = VecDeque::from(due);
     let mut round =
-        ReleaseRound { shared, due, sent, timeout, sent_at: now, now, has_progress: false };
+        ReleaseRound { shared, worker, due, sent, timeout, sent_at: now, now, has_progress: false };
     if let Some(first) = first {
         let server = if is_stopping { first } else { worker.server };
         shared.context.store.run_pipeline(server, &mut round);
@@ -51,6 +51,7 @@ pub(crate) fn send_releases(
 /// Releases on their way to the server and back.
 struct ReleaseRound<'a> {
     shared: &'a Shared,
+    worker: &'a RenewalWorker,
     due: VecDeque<(ReleaseNo, ReleaseId, ReleaseOp)>,
     /// All of the round.
     sent: Vec<ReleaseNo>,
