@@ -207,8 +207,8 @@ fn supervise(
     true
 }
 
-/// Releases the lock, and returns `code` unless it was lost. Nobody waits for the server longer than
-/// the lease, or a second.
+/// Releases the lock, and returns `code` unless it was lost. The server is waited for until the
+/// lease ends, and for a second at most.
 fn release(run: &Run, held: Held, code: u8) -> End {
     let name = shown(&run.name);
     let until = SystemClock.now() + held.remaining().clamp(SHORTEST_RELEASE, PATIENCE);

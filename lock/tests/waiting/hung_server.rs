@@ -98,7 +98,8 @@ fn pause_all(servers: &[Server; 3]) {
 }
 
 /// Makes each call on a thread of its own, with clients of its own. `first` runs before the calls
-/// and `meanwhile` when all have begun. Panics unless each ends within `longest`, as `is_right` wants it.
+/// and `meanwhile` when all have begun. Panics unless each ends within `longest`, as `is_right`
+/// wants it.
 fn call_each(
     servers: &[Server; 3],
     wait: Wait<'_>,
