@@ -36,7 +36,6 @@ pub(crate) mod worker_thread;
 pub(crate) mod workers;
 
 pub(crate) use context::ClientDescription;
-#[cfg(feature = "metrics")]
 pub(crate) use pending_releases::PendingReleases;
 pub(crate) use unread_release::{SendLimit, reason_of_loss};
 pub(crate) use watchdog::Watchdog;

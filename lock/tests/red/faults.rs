@@ -6,7 +6,7 @@ use std::sync::{Arc, Barrier};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use crate::common::{LIMIT, SLACK, SOON, World, built, timed};
+use crate::common::{LIMIT, SLACK, SOON, Script, World, built, timed};
 use crossbeam_channel::{Receiver, bounded};
 use hashed_wheel::Parker;
 use parking_lot::Mutex;
@@ -65,6 +65,29 @@ fn idle_connections_that_were_closed_cost_no_try() {
     for server in &servers {
         wait_until("it is released", SOON, || !is_there(server, "a"));
     }
+}
+
+#[test]
+fn a_refusal_by_an_own_acquire_that_is_not_released_yet_is_no_contention() {
+    let worlds = [(); 3].map(|()| World::new());
+    let clients: Vec<Client> = worlds.iter().map(World::patient).collect();
+    let lock = Client::red_lock(&clients, "a");
+    // One server is another owner's, so the two others are needed.
+    let other = worlds[1].rival();
+    let _held = other.lock("a").lock().unwrap();
+    // The first attempt ends before the third server's answer has come: a grant.
+    let kept = worlds[2].on(Script::Acquire, "a", Fault::HoldReply);
+    let first = lock.clone().with_server_timeout(LONG).try_lock();
+    assert_eq!(first.map(|guard| guard.is_some()), Ok(false));
+    assert_eq!(kept.hits(), 1);
+    let second = lock.with_server_timeout(SOON);
+    let asked = worlds[2].on(Script::Acquire, "a", Fault::PassOn);
+    thread::scope(|scope| {
+        let tried = scope.spawn(|| second.try_lock().map(|guard| guard.is_some()));
+        asked.wait_for_hit(SOON);
+        kept.deliver();
+        assert_eq!(tried.join().unwrap(), Ok(true));
+    });
 }
 
 #[test]

@@ -6,11 +6,17 @@ use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::{Receiver, Sender, bounded};
+
 use crate::error::Error;
+use crate::ledger::release::ReleaseId;
 use crate::lock::held_locks::{HeldLocks, RawGuards};
 use crate::lock::raw_guard::RawGuard;
 use crate::lock::red::pending::PendingReplies;
+use crate::model::name::LockName;
 use crate::model::sync::{Mutex, Parker};
+use crate::runtime::client_core::ClientCore;
+use crate::watchdog::PendingReleases;
 
 /// Which member has the vote of the server with that run id: the first that met it. One server has
 /// one vote, under whatever names (DESIGN: red lock).
@@ -24,6 +30,9 @@ pub(crate) struct QuorumAttempt {
     pub(crate) held: Arc<HeldLocks>,
     /// Of all attempts, so that nested holds are of the same members.
     votes: Arc<ServerVotes>,
+    /// Cancels what acquires wait for when the attempt has ended: two that wait for each other's
+    /// release would have no end.
+    pub(crate) cancel: Receiver<()>,
     state: Mutex<State>,
 }
 
@@ -33,7 +42,43 @@ struct State {
     /// for every parker, so it is dropped as soon as no thread sleeps on it.
     parker: Option<Parker>,
     pending: PendingReplies,
+    /// By position: the acquires that were sent and have no answer.
+    sent: BTreeMap<usize, SentAcquire>,
+    /// Until the attempt ends.
+    open: Option<Sender<()>>,
     errors: Vec<Error>,
+}
+
+/// An acquire that may be granted after its attempt has ended. The grant is released then, and until
+/// that has begun it may be why the next attempt is refused.
+#[derive(Debug)]
+pub(crate) struct SentAcquire {
+    releases: Arc<PendingReleases>,
+    id: ReleaseId,
+    is_in_flight: bool,
+}
+
+impl SentAcquire {
+    /// An acquire of the lock `name` that is about to be sent.
+    pub(crate) fn new(core: &ClientCore, name: LockName) -> Self {
+        let id = ReleaseId { owner: core.id.next_owner(), kind: None, name };
+        Self { releases: Arc::clone(core.watchdog.releases()), id, is_in_flight: false }
+    }
+
+    /// Its attempt has ended: from now on it counts as a release.
+    fn begin_release(&mut self) {
+        if !mem::replace(&mut self.is_in_flight, true) {
+            self.releases.begin_in_flight(self.id.clone());
+        }
+    }
+}
+
+impl Drop for SentAcquire {
+    fn drop(&mut self) {
+        if self.is_in_flight {
+            self.releases.end_in_flight(self.id.clone());
+        }
+    }
 }
 
 impl QuorumAttempt {
@@ -46,9 +91,16 @@ impl QuorumAttempt {
         parker: &Parker,
     ) -> Self {
         let pending = PendingReplies::new(0..servers);
-        let state = State { parker: Some(parker.clone()), pending, errors: Vec::new() };
+        let (open, cancel) = bounded(0);
+        let state = State {
+            parker: Some(parker.clone()),
+            pending,
+            sent: BTreeMap::new(),
+            open: Some(open),
+            errors: Vec::new(),
+        };
         let held = HeldLocks::new(name, quorum_size);
-        Self { quorum_size, held, votes: Arc::clone(votes), state: Mutex::new(state) }
+        Self { quorum_size, held, votes: Arc::clone(votes), cancel, state: Mutex::new(state) }
     }
 
     /// The member that has the vote of this member's server, which may be this one.
@@ -60,8 +112,10 @@ impl QuorumAttempt {
     }
 
     /// A request is sent now. Until then it was queued.
-    pub(crate) fn sent(&self, position: usize, now: Instant) {
-        self.state.lock().pending.sent(position, now);
+    pub(crate) fn sent(&self, position: usize, now: Instant, acquire: Option<SentAcquire>) {
+        let mut state = self.state.lock();
+        state.pending.sent(position, now);
+        state.sent.extend(acquire.map(|acquire| (position, acquire)));
     }
 
     /// When to check the replies again; `None` if too few may still come for a majority. Each
@@ -83,18 +137,20 @@ impl QuorumAttempt {
             Ok(None) => (None, None),
             Err(error) => (None, Some(error)),
         };
+        // This may send a release, so nothing is locked. Its attempt has ended, and until the
+        // release has begun the acquire counts as one.
+        drop(late);
         // The guard joins before the server counts as answered. Otherwise a majority that is
         // complete could seem out of reach.
         let granted = self.held.is_granted();
-        let parker = {
+        let (parker, sent) = {
             let mut state = self.state.lock();
             state.pending.answered(position);
             // After the grant the errors are not read.
             state.errors.extend(error.filter(|_| !granted));
-            state.parker.clone()
+            (state.parker.clone(), state.sent.remove(&position))
         };
-        // This may send a release, so nothing is locked.
-        drop(late);
+        drop(sent);
         if let Some(parker) = parker.filter(|_| self.is_decided()) {
             parker.unpark();
         }
@@ -125,6 +181,8 @@ impl QuorumAttempt {
         let is_decided = self.is_decided();
         let guards = self.held.close();
         let mut state = self.state.lock();
+        state.open = None;
+        state.sent.values_mut().for_each(SentAcquire::begin_release);
         let unanswered = if is_decided { 0 } else { state.pending.len() };
         (guards, mem::take(&mut state.errors), unanswered)
     }

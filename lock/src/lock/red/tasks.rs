@@ -10,7 +10,7 @@ use crate::events::report::Warning;
 use crate::lock::acquire::{acquire, acquire_missing};
 use crate::lock::any_lock::MemberLock;
 use crate::lock::raw_guard::RawGuard;
-use crate::lock::red::attempt::QuorumAttempt;
+use crate::lock::red::attempt::{QuorumAttempt, SentAcquire};
 use crate::lock::red::queue::Task;
 use crate::lock::red::release::QuorumRelease;
 use crate::model::owner::LocalHolder;
@@ -104,7 +104,11 @@ impl AcquireTask {
     }
 
     fn run(&mut self, now: Instant) -> bool {
-        self.attempt.sent(self.position, now);
+        let sent = self.member().and_then(|member| {
+            let (core, name) = (member.spec.core().ok()?, member.spec.name().ok()?);
+            Some(SentAcquire::new(&core, name))
+        });
+        self.attempt.sent(self.position, now, sent);
         // By now the attempt may be over, or the answer to an earlier request may have come.
         let member = self.member().filter(|_| self.attempt.held.wants(self.position));
         let taken = member.map_or(Ok(None), |member| self.take(member, now));
@@ -127,7 +131,10 @@ impl AcquireTask {
             }
         }
         match self.held_since {
-            None => acquire(&core, &member.spec, &self.holder, WaitSpec::ONE_TRY),
+            None => {
+                let wait = WaitSpec { cancel: Some(&self.attempt.cancel), ..WaitSpec::ONE_TRY };
+                acquire(&core, &member.spec, &self.holder, wait)
+            }
             Some(since) => {
                 let held_for = now.saturating_duration_since(since);
                 acquire_missing(&member.spec, &self.holder, held_for)
