@@ -206,8 +206,8 @@ impl LockName {
 ///
 /// It has no lock, so that what a child of a fork copies is never half changed.
 pub(crate) struct SharedKeys {
-    /// Of a derived key its hash, with the lowest bit for [`LockName::has_braces`]. Each key has one
-    /// place, and displaces the key that was there: it is forgotten.
+    /// Of a derived key its hash, with the lowest bit for [`LockName::has_braces`]. Each key has
+    /// one place, and displaces the key that was there: it is forgotten.
     last: [AtomicU64; PLACES],
     hasher: RandomState,
 }

@@ -77,9 +77,9 @@ pub(crate) enum WaitEnd {
 }
 
 impl WaitRegistry {
-    /// Joins the queue of a name on its channel, until the waiter is dropped. Whatever unparks `sibling` gives
-    /// the waiter a [`WaitAction::CheckSiblings`]. A `recipient` may be given a hold of this
-    /// client.
+    /// Joins the queue of a name on its channel, until the waiter is dropped. Whatever unparks
+    /// `sibling` gives the waiter a [`WaitAction::CheckSiblings`]. A `recipient` may be given a
+    /// hold of this client.
     pub(crate) fn join<'a>(
         &'a self,
         store: &'a Store,

@@ -280,7 +280,7 @@ on_all_stores! {
         world.put_text("number");
         world.put_text("{leases}:timeout");
         client.expirable_semaphore("leases").try_set_permits(1).unwrap();
-        for name in ["number", "leases"] {
+        for (name, key) in [("number", "number"), ("leases", "{leases}:timeout")] {
             let seats = client.expirable_semaphore(name);
             for error in [
                 seats.acquire().unwrap_err(),
@@ -288,7 +288,7 @@ on_all_stores! {
                 seats.available_permits().unwrap_err(),
                 seats.set_permits(1).unwrap_err(),
             ] {
-                assert!(is_wrong_type(&error, name), "{error}");
+                assert!(is_wrong_type(&error, key), "{error}");
             }
         }
         assert_eq!(client.semaphore("leases").available_permits().unwrap(), 1);

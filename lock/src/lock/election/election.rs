@@ -27,8 +27,8 @@ use crate::ops::{CurrentLeader, LeaderReply};
 ///
 /// The leader holds the [`fenced_lock`](crate::Client::fenced_lock) of the election's name, so that
 /// [`force_unlock`](Lock::force_unlock) ends its term, and Redisson's `RFencedLock` may take part.
-/// A name that is wholly in braces, `{x}`, is an [`Error::InvalidName`]: its terms would be numbered
-/// together with those of `x`.
+/// A name that is wholly in braces, `{x}`, is an [`Error::InvalidName`]: its terms would be
+/// numbered together with those of `x`.
 ///
 /// ```
 /// use wheellock::Client;

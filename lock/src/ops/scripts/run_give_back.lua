@@ -3,9 +3,9 @@
 -- KEYS[1]  the record of the slot: a hash
 -- ARGV[1]  owner
 --
--- Answers {1, now}: given back. {0, now}: no attempt of this owner is counted there. `now` is the server's
--- clock in ms: an owner whose begin may still be on its way gives back until `now` is past that
--- begin's not-after.
+-- Answers {1, now}: given back. {0, now}: no attempt of this owner is counted there. `now` is the
+-- server's clock in ms: an owner whose begin may still be on its way gives back until `now` is past
+-- that begin's not-after.
 --
 -- Atomic: Redis runs one script at a time. It needs no not-after: an owner is never used again, and
 -- what was given back is not counted. The first write is HDEL, which is allowed on a server that is
