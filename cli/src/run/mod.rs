@@ -177,13 +177,11 @@ fn supervise(
     let reason = loop {
         select! {
             recv(watcher.ended) -> _ => {
-                let loss = held.loss();
+                let Some(reason) = held.loss() else { return false };
                 // The guardian may have been first, on a busy machine.
-                if let Some(reason) = &loss {
-                    let name = printable(&run.name);
-                    complain(&format!("{name}: lost: {reason}; the command has ended"));
-                }
-                return loss.is_some();
+                let name = printable(&run.name);
+                complain(&format!("{name}: lost: {reason}; the command has ended"));
+                return true;
             }
             recv(lost) -> reason => break reason.unwrap_or(LostReason::Expired),
             default(pause.min(held.remaining())) => {

@@ -28,18 +28,26 @@ fn client(cluster: &Cluster, prefix: &str) -> Client {
     built(builder_of(cluster).key_prefix(prefix))
 }
 
-/// All that begin like this at any node.
+/// What the nodes answer, all together.
 fn found(cluster: &Cluster, command: &[&str]) -> Vec<String> {
     cluster.nodes().iter().flat_map(|node| node.command(command).texts()).collect()
 }
 
-/// Where the messages of a kind go: the channel's beginning, and the command that lists it.
-fn audience(kind: &Kind, full: &str) -> Option<(String, [&'static str; 2])> {
+/// The channels of the cluster, or of its shards.
+fn channels(cluster: &Cluster, of_shards: bool) -> Vec<String> {
+    let nodes = cluster.nodes();
+    let predates_7 = nodes[0].predates_7();
+    let verb = if of_shards && !predates_7 { "SHARDCHANNELS" } else { "CHANNELS" };
+    found(cluster, &["PUBSUB", verb])
+}
+
+/// Where the messages of a kind go: the channel's beginning, and whether it is of a shard.
+fn audience(kind: &Kind, full: &str) -> Option<(String, bool)> {
     let channel = with_name(kind.channel?, full);
     // Redisson puts braces around a latch's name, whatever that has, so its channel can be in
     // another slot.
     let apart = kind.word == "count_down_latch" && full.contains('{');
-    Some((channel, ["PUBSUB", if apart { "CHANNELS" } else { "SHARDCHANNELS" }]))
+    Some((channel, !apart))
 }
 
 #[test]
@@ -53,9 +61,9 @@ fn all_keys_are_in_the_slot_of_the_full_name_and_a_release_wakes_waiters() {
             let slot = cluster.slot_of(if tag.is_empty() { &full } else { tag });
             assert_eq!(cluster.slot_of(&full), slot, "{full}");
             let took = contend(&kind, (&holder, &name), (&waiter, &name), || {
-                if let Some((channel, list)) = audience(&kind, &full) {
+                if let Some((channel, of_shard)) = audience(&kind, &full) {
                     wait_until("the waiter listens", SOON, || {
-                        found(&cluster, &list).iter().any(|one| one.starts_with(&channel))
+                        channels(&cluster, of_shard).iter().any(|one| one.starts_with(&channel))
                     });
                 }
                 let mut keys = found(&cluster, &["KEYS", "*"]);

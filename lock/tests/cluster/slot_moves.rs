@@ -4,7 +4,8 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::slots::{
-    AT_ONCE, builder_of, calls, client_of, elsewhere, home, owner_of, start, wait_for_a_listener,
+    AT_ONCE, builder_of, calls, client_of, elsewhere, home, of_shard, owner_of, start,
+    wait_for_a_listener,
 };
 use crate::common::{SOON, built, now, pause, timed, wait_for_a_waiter};
 use wheellock::Error;
@@ -72,8 +73,11 @@ fn a_waiter_is_woken_by_a_release_after_its_slot_has_moved() {
             wait_for_a_waiter(&waiter);
             wait_for_a_listener(&cluster, "a");
             cluster.move_slot(cluster.slot_of("a"), &elsewhere(&cluster, "a"));
-            let ((), took) = timed(|| wait_for_a_listener(&cluster, "a"));
-            assert!(took < AT_ONCE, "it listened elsewhere for {took:?}");
+            // Older servers broadcast: the waiter can listen where it did.
+            if !cluster.nodes()[0].predates_7() {
+                let ((), took) = timed(|| wait_for_a_listener(&cluster, "a"));
+                assert!(took < AT_ONCE, "it listened elsewhere for {took:?}");
+            }
             let ((), took) = timed(|| {
                 guard.unlock().unwrap();
                 waiting.join().unwrap();
@@ -89,8 +93,9 @@ fn a_waiter_is_woken_by_a_release_after_its_slot_has_moved() {
 fn a_waiter_on_a_broadcast_channel_is_woken_after_its_slot_has_moved() {
     let cluster = start(3, 0);
     for node in cluster.nodes() {
+        // An older one has only these channels, and does not know the command.
         let rule = ["ACL", "SETUSER", "family", "-pubsub|shardnumsub"];
-        assert_eq!(node.command(&rule).text(), "OK");
+        assert_eq!(node.command(&rule).is_error(), node.predates_7());
     }
     let (holder, waiter) = (client_of(&cluster), client_of(&cluster));
     let guard = holder.lock("a").lock().unwrap();
@@ -131,7 +136,8 @@ fn during_a_slot_move_locks_are_acquired_and_released() {
         wait_for_a_waiter(&waiter);
         wait_until("there is a subscriber", SOON, || {
             let channel = "redisson_lock__channel:{a}held";
-            source.command(&["PUBSUB", "SHARDNUMSUB", channel]).array()[1].integer() > 0
+            let verb = of_shard(&source, "NUMSUB");
+            source.command(&["PUBSUB", &verb, channel]).array()[1].integer() > 0
         });
         let ((), took) = timed(|| {
             held.unlock().unwrap();

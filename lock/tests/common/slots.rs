@@ -59,11 +59,17 @@ pub(crate) fn owner_of(cluster: &Cluster, name: &str) -> Option<String> {
     home(cluster, name).command(&["HKEYS", name]).texts().pop()
 }
 
-/// Waits until a client subscribes to a lock's sharded channel, at the node of its slot.
+/// A question of `PUBSUB` about the channels of a shard, or of all where a server has no others.
+pub(crate) fn of_shard(node: &Server, question: &str) -> String {
+    if node.predates_7() { question.to_owned() } else { format!("SHARD{question}") }
+}
+
+/// Waits until a client subscribes to a lock's channel, at the node of its slot.
 pub(crate) fn wait_for_a_listener(cluster: &Cluster, name: &str) {
     let channel = format!("redisson_lock__channel:{{{name}}}");
     wait_until("there is a subscriber", SOON, || {
-        let count = home(cluster, name).command(&["PUBSUB", "SHARDNUMSUB", &channel]);
+        let home = home(cluster, name);
+        let count = home.command(&["PUBSUB", &of_shard(&home, "NUMSUB"), &channel]);
         count.array()[1].integer() > 0
     });
 }

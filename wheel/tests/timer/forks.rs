@@ -226,7 +226,9 @@ fn a_child_waits_for_no_lock_that_a_thread_of_the_parent_has() {
                     let timeouts: Vec<Timeout> =
                         (0..50).map(|_| timer.schedule(HOUR, || {}).unwrap()).collect();
                     assert!(periodic.reschedule_after(HOUR));
-                    timeouts.iter().for_each(|timeout| assert!(timeout.cancel()));
+                    for timeout in timeouts {
+                        assert!(timeout.cancel());
+                    }
                 }
             };
             thread::Builder::new().spawn(work).unwrap()
@@ -244,7 +246,9 @@ fn a_child_waits_for_no_lock_that_a_thread_of_the_parent_has() {
         });
     }
     ends.store(true, Ordering::Relaxed);
-    busy.into_iter().for_each(|thread| thread.join().unwrap());
+    for thread in busy {
+        thread.join().unwrap();
+    }
     assert!(timer.stop().unwrap().len() > FORKS);
 }
 

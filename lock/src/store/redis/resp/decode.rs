@@ -249,14 +249,14 @@ fn excessive(what: fmt::Arguments<'_>) -> io::Error {
 }
 
 /// Before Redis 7, an error inside a script is wrapped in a sentence: its code follows the script's
-/// line.
+/// line, sometimes behind a minus.
 fn refusal(line: &str) -> Value {
     const WRAPPED: [&str; 4] = ["WRONGTYPE", "OOM", "READONLY", "NOREPLICAS"];
     let (code, message) = line.split_once(' ').unwrap_or((line, ""));
-    let inner = WRAPPED
-        .into_iter()
-        .find(|inner| code == "ERR" && message.contains(&format!(": {inner} ")))
-        .or_else(|| (code == "ERR" && message.contains(": -OOM ")).then_some("OOM"));
+    let is_wrapped = |inner: &&str| {
+        [": ", ": -"].iter().any(|before| message.contains(&format!("{before}{inner} ")))
+    };
+    let inner = WRAPPED.into_iter().find(|inner| code == "ERR" && is_wrapped(inner));
     Value::Refusal { code: without_end(inner.unwrap_or(code)), message: without_end(message) }
 }
 
@@ -477,6 +477,8 @@ mod tests {
         };
         assert_eq!(code(wrapped), "WRONGTYPE");
         assert_eq!(code("ERR f_1: -OOM command not allowed"), "OOM");
+        let replica = "ERR Error running script (call to f_1): @user_script:22: @user_script: 22: -READONLY You can't write";
+        assert_eq!(code(replica), "READONLY");
         assert_eq!(code("ERR unknown command"), "ERR");
         assert_eq!(code("LOADING"), "LOADING");
     }
