@@ -179,7 +179,7 @@ fn supervise(
             recv(watcher.ended) -> _ => {
                 let Some(reason) = held.loss() else { return false };
                 // The guardian may have been first, on a busy machine.
-                let name = printable(&run.name);
+                let name = shown(&run.name);
                 complain(&format!("{name}: lost: {reason}; the command has ended"));
                 return true;
             }
