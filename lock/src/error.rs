@@ -142,7 +142,8 @@ pub enum Error {
     ///
     /// From an acquire: the caller does not hold the lock, and what the command may have created is
     /// released in the background. From a release: the hold is over, and what the server has not
-    /// acknowledged is finished in the background.
+    /// acknowledged is finished in the background. An acquire that was refused returns this error
+    /// for the operation `release` if such a release of this client may be the reason.
     OutcomeUnknown {
         /// The operation.
         operation: &'static str,

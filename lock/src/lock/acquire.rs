@@ -40,11 +40,7 @@ pub(crate) fn acquire(
     wait: WaitSpec<'_>,
 ) -> Result<Option<RawGuard>, Error> {
     let _span = AcquireSpan::enter(|| spec.shown_name(), spec.kind);
-    let began = core.watchdog.releases().ledger().mark();
-    let acquired = match acquire_since(core, spec, holder, wait, None) {
-        Ok(None) => core.not_granted(&spec.name()?, began),
-        acquired => acquired,
-    };
+    let acquired = acquire_since(core, spec, holder, wait, None);
     if let Ok(Some(_)) = acquired {
         // Counted where it was granted.
         return acquired;
@@ -91,7 +87,7 @@ fn acquire_since(
     //    another thread of the same named owner is granted a hold afterwards. If the own hold
     //    turns out to be lost, the lock is acquired anew (DESIGN: re-entry).
     let siblings = core.holds.siblings.begin(&name, holder);
-    let began = core.now();
+    let (began, began_at) = (core.now(), core.watchdog.releases().ledger().mark());
     let owner = core.id.next_lock_owner(began, lease.watched);
     let id = HoldId { kind: spec.kind, name: name.clone(), owner };
     let mut acquire = LockAcquire {
@@ -118,7 +114,7 @@ fn acquire_since(
     };
     let mut now = began;
     if let Some(hold) = acquire.own_hold() {
-        if let Some(guard) = acquire.reenter(hold, policy)? {
+        if let Some(guard) = acquire.reenter(&hold, policy)? {
             return Ok(Some(guard));
         }
         now = core.now();
@@ -138,7 +134,7 @@ fn acquire_since(
         }
         return match attempt {
             Attempt::Granted(guard, _) => Ok(Some(guard)),
-            Attempt::Busy(..) => Ok(None),
+            Attempt::Busy(..) => core.not_granted(&name, began_at),
         };
     }
 
@@ -168,7 +164,13 @@ fn acquire_since(
                 Ok(Attempt::Busy(..)) => {}
                 Err(error) => return core.end_of_wait(waiter.failed(error), &name),
             },
-            WaitAction::End(end) => return core.end_of_wait(end, &name),
+            WaitAction::End(end) => {
+                // Before its own place in a queue is given up, which is a release too.
+                return match core.end_of_wait(end, &name)? {
+                    None => core.not_granted(&name, began_at),
+                    granted => Ok(granted),
+                };
+            }
         }
     }
 }
@@ -245,12 +247,12 @@ impl LockAcquire<'_> {
     /// One more guard of the holder's own hold. `None` if that turns out to be lost.
     fn reenter<'p>(
         &self,
-        hold: Arc<Hold>,
+        hold: &Arc<Hold>,
         policy: impl FnOnce() -> RetryPolicy<'p>,
     ) -> Result<Option<RawGuard>, Error> {
         let core = self.core;
         if !hold.is_held(core.now()) {
-            core.watchdog.lose(&hold, hold.reason_of_end());
+            core.watchdog.lose(hold, hold.reason_of_end());
             return Ok(None);
         }
         // It would wait for its own renewed hold without end.
@@ -269,10 +271,10 @@ impl LockAcquire<'_> {
             return Ok(None);
         };
         // If the clock panics, it is dropped.
-        let guard = self.guard(Arc::clone(&hold));
-        match self.send_reentry(&hold, count, &policy()) {
+        let guard = self.guard(Arc::clone(hold));
+        match self.send_reentry(hold, count, &policy()) {
             Ok(true) => {
-                self.keep(&hold);
+                self.keep(hold);
                 Ok(Some(guard))
             }
             Ok(false) => Ok(None),
@@ -344,7 +346,7 @@ impl LockAcquire<'_> {
         policy: impl Fn() -> RetryPolicy<'p>,
     ) -> Result<Attempt<RawGuard>, Error> {
         if let Some(hold) = self.own_hold()
-            && let Some(guard) = self.reenter(hold, &policy)?
+            && let Some(guard) = self.reenter(&hold, &policy)?
         {
             return Ok(Attempt::Granted(guard, WakeHint::Wait));
         }

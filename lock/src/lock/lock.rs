@@ -189,7 +189,9 @@ impl<G: Guard> Lock<G> {
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock).
+    /// As [`lock`](Self::lock). [`Error::OutcomeUnknown`] also if this client has released the lock
+    /// and the server has not [acknowledged](crate::guide::dropping) that: then nobody else need
+    /// hold it. Transient.
     pub fn try_lock(&self) -> Result<Option<G>, Error> {
         self.try_lock_with(Wait::none())
     }
@@ -222,8 +224,9 @@ impl<G: Guard> Lock<G> {
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), and by the end of the wait: a server that does not answer by then
-    /// is an error, unless another thread of this client had the lock. And [`Error::Cancelled`].
+    /// As [`try_lock`](Self::try_lock), and by the end of the wait: a server that does not answer by
+    /// then is an error, unless another thread of this client had the lock. And
+    /// [`Error::Cancelled`].
     #[expect(single_use_lifetimes, reason = "it cannot be elided in an `impl Trait`")]
     pub fn try_lock_with<'a>(&self, wait: impl Into<Wait<'a>>) -> Result<Option<G>, Error> {
         let core = self.spec.core()?;

@@ -249,6 +249,7 @@ pub(crate) const fn code_of<const N: usize>(script: &str) -> ([u8; N], usize) {
 
 impl Script {
     /// Its text is compiled in.
+    #[expect(clippy::panic, reason = "it ends the compilation, as no script is made later")]
     pub(crate) const fn of_text(text: &'static [u8]) -> Self {
         match std::str::from_utf8(text) {
             Ok(source) => Self::new(source),

@@ -62,6 +62,10 @@ impl InjectedFault {
                     move |request: &Request| request.name() == "EVALSHA" && is_it(request);
                 let proxy_fault = ProxyFault::AnswerInstead(answer.into_bytes());
                 self.aims.push(run.proxy().on(by_hash, proxy_fault).always());
+                // A dropped guard sends its script whole.
+                let is_it = sends.matcher();
+                let whole = move |request: &Request| request.name() == "EVAL" && is_it(request);
+                self.aims.push(run.proxy().on(whole, ProxyFault::PassOn).always());
                 return;
             }
             (_, Some(answer)) => ProxyFault::AnswerInstead(answer.into_bytes()),

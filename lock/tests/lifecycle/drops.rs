@@ -387,7 +387,7 @@ fn a_release_whose_connection_ends_before_its_reply_is_sent_again() {
 fn assert_unsettled(client: &Client, case: &str) {
     let lock = client.lock("a");
     for tried in [lock.try_lock(), lock.try_lock_for(Duration::from_millis(50))] {
-        let error = tried.map(|guard| guard.is_some()).expect_err(case);
+        let error = tried.map(|guard| guard.is_some()).unwrap_err();
         assert!(error.is_retryable(), "{case}: {error}");
         assert!(error.to_string().contains("released"), "{case}: {error}");
     }

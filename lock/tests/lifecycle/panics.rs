@@ -8,7 +8,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{SLACK, SOON, built, settle, timed};
+use crate::common::{SLACK, SOON, built, ended, settle, timed};
 use crossbeam_channel::Receiver;
 use hashed_wheel::Parker;
 use wheellock::{
@@ -474,10 +474,10 @@ fn end_with_panic(
 ) -> bool {
     let case = format!("{kind}, reading {readings}, broken {stays_broken}, waiter {waits}");
     let (trap, memory, client) = in_memory("caller");
-    let seats = client.expirable_semaphore("a");
+    let semaphore = client.expirable_semaphore("a");
     let is_permit = kind.contains("permit");
     if is_permit {
-        seats.set_permits(2).unwrap();
+        semaphore.set_permits(2).unwrap();
     }
     trap.stays_broken.store(stays_broken, Ordering::SeqCst);
     let (held, own_trap) = (Barrier::new(2), Arc::clone(&trap));
@@ -509,15 +509,7 @@ fn end_with_panic(
         // The end of a minimum hold.
         trap.clock.advance(SECOND / 50);
         if let Some(waiter) = waiter {
-            // A shutdown ends a wait that nothing else ends.
-            let deadline = Instant::now() + SOON;
-            while !waiter.is_finished() && Instant::now() < deadline {
-                thread::yield_now();
-            }
-            if !waiter.is_finished() {
-                client.shutdown(Duration::ZERO);
-            }
-            assert_eq!(waiter.join().unwrap(), Ok(()), "{case}");
+            assert_eq!(ended(&client, waiter), Ok(()), "{case}");
         }
     });
     let is_reached = trap.readings.swap(0, Ordering::SeqCst) <= 1;
@@ -525,7 +517,7 @@ fn end_with_panic(
     trap.clock.advance(SECOND);
     let left = (memory.fields("a").len(), memory.fields("b").len());
     if is_permit {
-        assert_eq!(seats.available_permits(), Ok(2), "{case}");
+        assert_eq!(semaphore.available_permits(), Ok(2), "{case}");
     } else {
         assert_eq!(left, (0, 0), "{case}");
     }
