@@ -37,12 +37,9 @@ pub(crate) struct Hold {
     /// Until when a copy of its acquire may still arrive. Boxed, as hardly any hold has one.
     late_copy_deadline: Option<Box<ServerTime>>,
     state: Mutex<State>,
-    /// Whether a renewal has become due since the last reply: it went unanswered, or is not
-    /// answered yet.
-    pub(crate) unanswered: AtomicBool,
-    /// The number of the code with which the server refused the last renewal; zero if it granted or
-    /// did not answer.
-    refused: AtomicU8,
+    /// Zero, unless a renewal has become due since the last grant: one if it went unanswered or is
+    /// not answered yet, and more if the server refused it, by the number of the code.
+    unanswered: AtomicU8,
     /// Whether a renewal was left out since then, because it would have exceeded the longest hold.
     at_limit: AtomicBool,
     /// Whether it was reported to last long.
@@ -82,8 +79,7 @@ impl Hold {
             validity: Validity::new(sent_at, lease.valid_until(sent_at)),
             late_copy_deadline: late_copy_deadline.map(Box::new),
             state: Mutex::new(State::new(thread, lease, watched, watched || shares_its_key, cold)),
-            unanswered: AtomicBool::new(false),
-            refused: AtomicU8::new(0),
+            unanswered: AtomicU8::new(0),
             at_limit: AtomicBool::new(false),
             long_reported: AtomicBool::new(false),
             needs_verification: AtomicBool::new(false),
@@ -205,8 +201,7 @@ impl Hold {
         let is_valid = self.validity.extend(now, lease.valid_until(sent_at));
         if is_valid {
             // Relaxed: they only choose the reason in a report.
-            self.unanswered.store(false, Ordering::Relaxed);
-            self.refused.store(0, Ordering::Relaxed);
+            self.unanswered.store(0, Ordering::Relaxed);
             // A request for the rest of a lease does not extend it.
             if self.validity.until() > before {
                 self.at_limit.store(false, Ordering::Relaxed);
@@ -497,9 +492,10 @@ impl Hold {
             let was_valid = self.validity.end(now);
             let first = !std::mem::replace(&mut state.is_over, true);
             if first && !was_valid {
-                state.lost = Some(self.reason(&state));
+                let reason = self.reason(&state);
+                state.set_lost(reason);
             }
-            let result = state.lost.map_or(Ok(()), |reason| Err(Loss { reason, first }));
+            let result = state.lost().map_or(Ok(()), |reason| Err(Loss { reason, first }));
             (result, state.take_listeners())
         };
         if let Err(loss) = result {
@@ -518,7 +514,7 @@ impl Hold {
             if std::mem::replace(&mut state.is_over, true) {
                 return false;
             }
-            state.lost = Some(reason);
+            state.set_lost(reason);
             state.take_listeners()
         };
         notify(&listeners, reason);
@@ -535,8 +531,9 @@ impl Hold {
         if state.watched == 0 {
             // It was not to be renewed.
             LostReason::Expired
-        } else if self.unanswered.load(Ordering::Relaxed) {
-            let code = code_of_number(self.refused.load(Ordering::Relaxed));
+        } else if self.is_unanswered() {
+            let number = self.unanswered.load(Ordering::Relaxed);
+            let code = code_of_number(number.saturating_sub(1));
             code.map_or(LostReason::ServerUnreachable, |code| LostReason::Refused { code })
         } else if self.at_limit.load(Ordering::Relaxed) {
             LostReason::Expired
@@ -546,10 +543,21 @@ impl Hold {
         }
     }
 
-    /// A renewal was due, and the server refused it with this code, or did not answer.
-    pub(crate) fn note_refusal(&self, code: Option<&str>) {
+    /// Whether a renewal has become due since the last grant.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.unanswered.load(Ordering::Relaxed) != 0
+    }
+
+    /// A renewal becomes due. What the server said of the one before counts until it is answered.
+    pub(crate) fn set_unanswered(&self) {
         // Relaxed: it only chooses the reason in a report.
-        self.refused.store(code.map_or(0, number_of_code), Ordering::Relaxed);
+        self.unanswered.fetch_max(1, Ordering::Relaxed);
+    }
+
+    /// The server refused a renewal with this code, or did not answer.
+    pub(crate) fn note_refusal(&self, code: Option<&str>) {
+        let number = code.map_or(0, number_of_code);
+        self.unanswered.store(number + 1, Ordering::Relaxed);
     }
 
     /// Whether it was released, or found to be lost.
@@ -560,12 +568,12 @@ impl Hold {
     /// Whether it was released, and not lost.
     pub(crate) fn is_released(&self) -> bool {
         let state = self.state.lock();
-        state.is_over && state.lost.is_none()
+        state.is_over && state.lost().is_none()
     }
 
     /// How it was lost, if that was found already.
     pub(crate) fn lost_reason(&self) -> Option<LostReason> {
-        self.state.lock().lost
+        self.state.lock().lost()
     }
 
     /// A channel that gets the reason if the hold is lost, and closes without one if it is
@@ -579,7 +587,7 @@ impl Hold {
     /// released. `None` if it is over.
     pub(crate) fn add_listener(&self, listener: Arc<dyn LossListener>) -> Option<ListenerId> {
         let mut state = self.state.lock();
-        if let Some(reason) = state.lost {
+        if let Some(reason) = state.lost() {
             drop(state);
             listener.on_lost(reason);
         } else if !state.is_over {
@@ -634,7 +642,7 @@ mod tests {
         assert_eq!(leased.reason_of_end(), LostReason::Expired);
         let left = hold(true);
         assert_eq!(left.add_guard(left.longest_lease(), false), Some(2));
-        left.unanswered.store(true, Ordering::Relaxed);
+        left.set_unanswered();
         assert_eq!(left.remove_guard(true), Left::Guards(1));
         assert_eq!(left.reason_of_end(), LostReason::Expired);
     }
@@ -642,7 +650,7 @@ mod tests {
     #[test]
     fn a_watched_hold_with_an_unanswered_renewal_is_lost_as_unreachable() {
         let watched = hold(true);
-        watched.unanswered.store(true, Ordering::Relaxed);
+        watched.set_unanswered();
         assert_eq!(watched.reason_of_end(), LostReason::ServerUnreachable);
     }
 
@@ -650,7 +658,7 @@ mod tests {
     fn a_reply_after_the_end_extends_nothing() {
         let watched = hold(true);
         let (since, lease) = (watched.since(), watched.longest_lease());
-        watched.unanswered.store(true, Ordering::Relaxed);
+        watched.set_unanswered();
         assert!(!watched.extend(since + SECOND * 30, lease, since + SECOND * 10));
         assert_eq!(watched.reason_of_end(), LostReason::ServerUnreachable);
     }
@@ -680,7 +688,7 @@ mod tests {
         let watched = hold(true);
         assert_eq!(watched.reason_of_end(), LostReason::Paused);
         let (since, lease) = (watched.since(), watched.longest_lease());
-        watched.unanswered.store(true, Ordering::Relaxed);
+        watched.set_unanswered();
         assert!(watched.extend(since + SECOND * 10, lease, since + SECOND * 10));
         assert_eq!(watched.reason_of_end(), LostReason::Paused);
     }
@@ -691,7 +699,7 @@ mod tests {
         let late = watched.since() + SECOND * 40;
         assert!(watched.lease_to_renew(late, Some(SECOND * 60)).is_none());
         assert_eq!(watched.reason_of_end(), LostReason::Expired);
-        watched.unanswered.store(true, Ordering::Relaxed);
+        watched.set_unanswered();
         assert_eq!(watched.reason_of_end(), LostReason::ServerUnreachable);
     }
 

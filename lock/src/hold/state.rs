@@ -29,15 +29,26 @@ pub(crate) struct State {
     pub(crate) is_over: bool,
     /// Whether a count was not acknowledged, and may still arrive at the server.
     pub(crate) count_unknown: bool,
-    /// How it ended, if it was lost.
-    pub(crate) lost: Option<LostReason>,
     /// Boxed, as hardly any hold has it.
     pub(crate) cold: Option<Box<ColdFields>>,
+}
+
+impl State {
+    /// How it ended, if it was lost.
+    pub(crate) fn lost(&self) -> Option<LostReason> {
+        self.cold.as_ref().and_then(|cold| cold.lost)
+    }
+
+    pub(crate) fn set_lost(&mut self, reason: LostReason) {
+        self.cold.get_or_insert_default().lost = Some(reason);
+    }
 }
 
 /// What few holds have.
 #[derive(Debug, Default)]
 pub(crate) struct ColdFields {
+    /// How it ended, if it was lost.
+    pub(crate) lost: Option<LostReason>,
     /// Each on behalf of one guard.
     pub(crate) listeners: Vec<(ListenerId, Arc<dyn LossListener>)>,
     pub(crate) next_listener: u64,
@@ -105,7 +116,6 @@ impl State {
             key_may_outlive_validity,
             is_over: false,
             count_unknown: false,
-            lost: None,
             cold,
         }
     }

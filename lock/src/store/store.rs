@@ -365,8 +365,8 @@ impl Store {
         }
     }
 
-    /// Whether the single server behind a fixed address can grant locks, by its `INFO`: no node of a
-    /// cluster can grant all, and no replica any. A replica may become a master.
+    /// Whether the server behind a fixed address can grant locks, by its `INFO`: a node of a cluster
+    /// cannot grant all, and a replica none until it becomes a master.
     pub(crate) fn check_target(&self, info: &Info) -> Result<(), Failure> {
         let Self::Single(node) = self else { return Ok(()) };
         if node.server().master().is_some() { Ok(()) } else { node.server().check_target(info) }

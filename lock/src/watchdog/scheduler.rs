@@ -129,7 +129,7 @@ impl Scheduler {
         let (now, count) = (self.context.now(), holds.len());
         for hold in holds {
             let hold = hold.borrow();
-            hold.unanswered.store(true, Ordering::Relaxed);
+            hold.set_unanswered();
             let lease = hold.renewal_lease(self.context.settings.foreign_watchdog);
             if let (Some(end), Some(lease)) = (hold.valid_until(), lease) {
                 let left = end.saturating_duration_since(now);
@@ -154,7 +154,7 @@ impl Scheduler {
             let due = match *slot {
                 TimerSlot::Removed => return,
                 // An unanswered renewal has been due since its first attempt.
-                TimerSlot::Scheduled(_, due) if hold.unanswered.load(Ordering::Relaxed) => due,
+                TimerSlot::Scheduled(_, due) if hold.is_unanswered() => due,
                 TimerSlot::Scheduled(..) | TimerSlot::Unscheduled => hold.nanos_at(at),
             };
             let rescheduled = match *slot {

@@ -1,7 +1,6 @@
 //! The wheel's ticker: what it does with the holds whose time has come. It never touches a socket.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use crate::hold::hold::Hold;
@@ -56,7 +55,7 @@ fn renewal_of(shared: &Shared, hold: &Arc<Hold>, now: Instant) -> Option<Due> {
     if is_due {
         // Until a reply clears it. Not set only when it is sent: while the server hangs, it waits
         // behind attempts at others.
-        hold.unanswered.store(true, Ordering::Relaxed);
+        hold.set_unanswered();
     }
     // What is not renewed is looked at next at its end, or when it is to be reported as long.
     let long_at = hold.long_at(settings.long_hold).filter(|_| !is_due);

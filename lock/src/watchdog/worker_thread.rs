@@ -5,7 +5,6 @@
 //! in scripts of many keys, several in flight (DESIGN: renewal round).
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::hold::hold::Hold;
@@ -136,8 +135,7 @@ fn read_unread(shared: &Shared, worker: &RenewalWorker, next: Option<Instant>) -
 fn retry_unanswered(shared: &Shared, worker: &RenewalWorker) {
     let mut left = shared.context.holds.all();
     left.retain(|hold: &Arc<Hold>| {
-        hold.unanswered.load(Ordering::Relaxed)
-            && shared.context.server_of(&hold.name) == worker.server
+        hold.is_unanswered() && shared.context.server_of(&hold.name) == worker.server
     });
     shared.scheduler.retry_later(left.iter());
 }

@@ -1,8 +1,6 @@
 //! What is at the lock's key and cannot be a lock: an error at once, never a wait. What another
 //! client may hold is waited for.
 
-#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
-
 use std::time::Duration;
 
 use wheellock::{Client, Error};
@@ -14,9 +12,9 @@ const SHORT: Duration = Duration::from_millis(50);
 const REDISSON: &str = "7c4ff0e2-3f9c-4b7e-9a3f-0d7c9a1b2c3d:71";
 
 /// A kind of lock, and what waiting a moment for it comes to.
-type Taking = (&'static str, fn(&Client) -> Result<bool, Error>);
+type Attempt = (&'static str, fn(&Client) -> Result<bool, Error>);
 
-const HASHES: [Taking; 7] = [
+const HASHES: [Attempt; 7] = [
     ("lock", |client| Ok(client.lock("a").try_lock_for(SHORT)?.is_some())),
     ("non-reentrant", |client| Ok(client.non_reentrant_lock("a").try_lock_for(SHORT)?.is_some())),
     ("spin", |client| Ok(client.spin_lock("a").try_lock_for(SHORT)?.is_some())),
@@ -26,10 +24,10 @@ const HASHES: [Taking; 7] = [
     ("write", |client| Ok(client.read_write_lock("a").write_lock().try_lock_for(SHORT)?.is_some())),
 ];
 
-const TEXTS: [Taking; 1] =
+const TEXTS: [Attempt; 1] =
     [("simple", |client| Ok(client.simple_lock("a").try_lock_for(SHORT)?.is_some()))];
 
-fn found(takings: &[Taking], setup: &[&[&str]]) -> Vec<(&'static str, Result<bool, Error>)> {
+fn found(takings: &[Attempt], setup: &[&[&str]]) -> Vec<(&'static str, Result<bool, Error>)> {
     let server = Server::start();
     let client = built(Client::builder().url(&server.url()).command_timeout(SOON));
     let mut all = Vec::new();

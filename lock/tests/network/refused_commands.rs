@@ -1,12 +1,10 @@
-//! A user without a command that the scripts call: whatever was done before the refusal is undone or
-//! released, and the error names the command.
-
-#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+//! A user without a command that the scripts call: whatever was done before the refusal is undone
+//! or released, and the error names the command.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use wheellock::{Client, Error, RunOutcome, Warning};
+use wheellock::{Client, Error, LockGuard, RunOutcome, Warning};
 use wheellock_fixture::Server;
 
 use crate::common::takings::{KINDS, Kind, make_semaphores};
@@ -30,7 +28,7 @@ const MORE: [Kind; 12] = [
             let lock = client.lock("nested");
             let guard = lock.try_lock()?;
             let inner = lock.try_lock()?;
-            inner.map_or(Ok(()), |inner| inner.unlock())?;
+            inner.map_or(Ok(()), LockGuard::unlock)?;
             Ok(guard.is_some())
         },
     },
@@ -40,7 +38,7 @@ const MORE: [Kind; 12] = [
             let lock = client.read_write_lock("nested-reader").read_lock();
             let guard = lock.try_lock()?;
             let inner = lock.try_lock()?;
-            inner.map_or(Ok(()), |inner| inner.unlock())?;
+            inner.map_or(Ok(()), LockGuard::unlock)?;
             Ok(guard.is_some())
         },
     },

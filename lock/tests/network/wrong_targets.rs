@@ -91,7 +91,7 @@ fn a_single_server_is_no_cluster_and_has_few_databases() {
 fn answering(answer: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
+    let serve = move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             let mut bytes = [0; 64];
@@ -99,7 +99,8 @@ fn answering(answer: &'static [u8]) -> String {
                 drop(stream.write_all(answer));
             }
         }
-    });
+    };
+    thread::Builder::new().name("other-server".to_owned()).spawn(serve).unwrap();
     url("redis", address, "")
 }
 

@@ -180,7 +180,7 @@ fn d15_a_hash_tagged_name_works_on_a_server_of_a_cluster() {
     wait_until("the cluster is up", SOON, || {
         server.command(&["CLUSTER", "INFO"]).text().contains("cluster_state:ok")
     });
-    let client = Client::connect(&server.url()).unwrap();
+    let client = Client::connect(&format!("redis-cluster://{}", server.address())).unwrap();
     for name in ["a{b}", "{user}:42", "a"] {
         let latch = client.count_down_latch(name);
         latch.try_set_count(2).unwrap();

@@ -274,7 +274,7 @@ impl Node {
                     return Err(self.server.no_reply(broken, not_after));
                 }
             };
-            match classify(&self.server, operation, sent_at, reply) {
+            match classify(self.server.reply_context(), operation, sent_at, reply) {
                 ReplyAction::Return(value) => return Ok(value),
                 ReplyAction::Fail { code, message } => {
                     return Err(self.refused(&connection, code, message));
@@ -392,7 +392,7 @@ impl Node {
                     return Err(self.server.no_reply(broken, not_after));
                 }
             };
-            match classify(&self.server, operation, sent_at, reply) {
+            match classify(self.server.reply_context(), operation, sent_at, reply) {
                 ReplyAction::Return(value) => {
                     let Some(acks) = acks else {
                         self.pool.give_back(connection);
@@ -476,7 +476,7 @@ fn detached_reply(
     sent_at: Instant,
     reply: Value,
 ) -> Result<Value, Failure> {
-    match classify_reply(server, script, server_time, sent_at, reply) {
+    match classify_reply(server.reply_context(), script, server_time, sent_at, reply) {
         ReplyAction::Return(value) => Ok(value),
         ReplyAction::SendBody | ReplyAction::Resend => Err(too_many_resends()),
         ReplyAction::Fail { code, message } => {

@@ -174,36 +174,40 @@ impl Pipeline {
 
             // 3. Hand the reply over, send the operation again, or collect it for another node.
             let operation = &oldest.request.operation;
-            let answer = match classify(&self.server, operation, oldest.sent_at, reply) {
-                ReplyAction::Return(value) => operation.decode(value).map_err(Failure::unexpected),
-                ReplyAction::Fail { code, message } => {
-                    if let Some(redirected) = redirected.as_deref_mut()
-                        && let Some(to) = self.redirection(&code, &message)
-                    {
-                        redirected.push((oldest.request, Some(to)));
-                        continue;
+            let answer =
+                match classify(self.server.reply_context(), operation, oldest.sent_at, reply) {
+                    ReplyAction::Return(value) => {
+                        operation.decode(value).map_err(Failure::unexpected)
                     }
-                    let (failure, is_unusable) =
-                        self.server.refused(code, message, open.generation);
-                    if is_unusable {
-                        source.on_reply(oldest.request.tag, Err(failure.clone()));
-                        return Err(failure);
+                    ReplyAction::Fail { code, message } => {
+                        if let Some(redirected) = redirected.as_deref_mut()
+                            && let Some(to) = self.redirection(&code, &message)
+                        {
+                            redirected.push((oldest.request, Some(to)));
+                            continue;
+                        }
+                        let (failure, is_unusable) =
+                            self.server.refused(code, message, open.generation);
+                        if is_unusable {
+                            source.on_reply(oldest.request.tag, Err(failure.clone()));
+                            return Err(failure);
+                        }
+                        Err(failure)
                     }
-                    Err(failure)
-                }
-                // Nothing ran. The first deadline holds for the resends too, or a few of them would
-                // take several times the timeout.
-                action @ (ReplyAction::SendBody | ReplyAction::Resend) => {
-                    oldest.earlier_sends += 1;
-                    oldest.send_body |= matches!(action, ReplyAction::SendBody);
-                    if oldest.earlier_sends < MAX_SENDS && oldest.deadline.refresh().left().is_ok()
-                    {
-                        window.resends.push(oldest);
-                        continue;
+                    // Nothing ran. The first deadline holds for the resends too, or a few of them would
+                    // take several times the timeout.
+                    action @ (ReplyAction::SendBody | ReplyAction::Resend) => {
+                        oldest.earlier_sends += 1;
+                        oldest.send_body |= matches!(action, ReplyAction::SendBody);
+                        if oldest.earlier_sends < MAX_SENDS
+                            && oldest.deadline.refresh().left().is_ok()
+                        {
+                            window.resends.push(oldest);
+                            continue;
+                        }
+                        Err(too_many_resends())
                     }
-                    Err(too_many_resends())
-                }
-            };
+                };
             source.on_reply(oldest.request.tag, answer);
         }
     }

@@ -1,11 +1,13 @@
 //! Encodes an operation as a request, and decides from the reply what the sender does next.
 
+use std::sync::Weak;
 use std::time::Instant;
 
 use crate::ops::operation::{AnyOperation, Argument, CommandKind, Request, Script};
 use crate::ops::value::{ServerTime, Value};
 use crate::store::failure::Failure;
-use crate::store::redis::node::server::Server;
+use crate::store::listener::Listener;
+use crate::store::redis::node::server_clock::ServerClock;
 use crate::store::redis::resp::encode::Command;
 use crate::store::redis::resp::pubsub::Channels;
 
@@ -37,12 +39,13 @@ const DENIED: [&str; 2] = ["The user executing the script can't", "ACL failure i
 /// Classifies the reply to an operation that was not sent before `sent_at`. The server's clock
 /// learns the time that the reply carries, if it does.
 pub(crate) fn classify(
-    server: &Server,
+    (clock, listener): (&ServerClock, &Weak<dyn Listener>),
     operation: &dyn AnyOperation,
     sent_at: Instant,
     reply: Value,
 ) -> ReplyAction {
     let script = operation.request().script_sent();
+    let server = (clock, listener);
     classify_reply(server, script, |reply| operation.server_time(reply), sent_at, reply)
 }
 
@@ -50,22 +53,22 @@ pub(crate) fn classify(
 /// The server's clock learns the time by `server_time`, if the reply carries one, or that of a
 /// refusal because the request came too late.
 pub(crate) fn classify_reply(
-    server: &Server,
+    (clock, listener): (&ServerClock, &Weak<dyn Listener>),
     script: Option<&'static Script>,
     server_time: impl Fn(&Value) -> Option<ServerTime>,
     sent_at: Instant,
     reply: Value,
 ) -> ReplyAction {
-    let (reply, untold) = reply.without_untold();
-    if let (Some(why), Some(listener)) = (untold, server.listener().upgrade()) {
+    let (reply, refused) = reply.without_untold();
+    if let (Some(why), Some(listener)) = (refused, listener.upgrade()) {
         listener.refused(&format!("publish: {}", text_of(&why)));
     }
     if let Some(now) = reply.as_late() {
-        server.clock.learn(now, sent_at);
+        clock.learn(now, sent_at);
         return ReplyAction::Resend;
     }
     if let Some(now) = server_time(&reply) {
-        server.clock.learn(now, sent_at);
+        clock.learn(now, sent_at);
     }
     match reply {
         Value::Refusal { code, .. } if code == "NOSCRIPT" => ReplyAction::SendBody,

@@ -89,6 +89,11 @@ impl Server {
         &self.listener
     }
 
+    /// Who learns from a reply: the clock and the listener.
+    pub(crate) fn reply_context(&self) -> (&ServerClock, &Weak<dyn Listener>) {
+        (&self.clock, &self.listener)
+    }
+
     /// A connection that is ready for commands, or a failure by the deadline.
     pub(crate) fn connect(&self, deadline: &mut Deadline) -> Result<Connection, Failure> {
         self.connect_for(None, deadline)
