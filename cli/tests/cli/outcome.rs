@@ -102,7 +102,7 @@ fn a_key_that_is_not_a_lock_is_an_error() {
     server.command(&["SET", NAME, "other data"]);
     let (code, output) = outcome(&server, &[], "echo it ran");
     assert_eq!(code, FAILED, "{output}");
-    assert!(output.contains("something of another kind"), "{output}");
+    assert!(output.contains("holds something that is not a lock"), "{output}");
     assert!(!output.contains("it ran"), "{output}");
 }
 

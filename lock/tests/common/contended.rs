@@ -116,7 +116,7 @@ pub(crate) const KINDS: [Kind; 12] = [
             }
             had
         },
-        keys: &["KEY", "wheellock_request:NAME:"],
+        keys: &["KEY", "wheellock_request:OWN:"],
         channel: PERMITS,
     },
     Kind {
@@ -141,15 +141,18 @@ pub(crate) const KINDS: [Kind; 12] = [
             Box::new(move || latch.count_down().unwrap())
         },
         wait: |client, name, time| client.count_down_latch(name).wait_for(time).unwrap(),
-        keys: &["KEY", "wheellock_request:NAME:"],
+        keys: &["KEY", "wheellock_request:OWN:"],
         channel: Some("redisson_countdownlatch__channel__{KEY}"),
     },
 ];
 
 /// What a pattern of a [`Kind`] stands for.
 pub(crate) fn with_name(pattern: &str, name: &str) -> String {
-    let tagged = if name.contains('{') { name.to_owned() } else { format!("{{{name}}}") };
-    pattern.replace("NAME", &tagged).replace("KEY", name)
+    let has_braces = name.contains('{');
+    let tagged = if has_braces { name.to_owned() } else { format!("{{{name}}}") };
+    // In keys that Redisson does not have.
+    let own = if has_braces { format!("{}:{name}", name.len()) } else { tagged.clone() };
+    pattern.replace("NAME", &tagged).replace("OWN", &own).replace("KEY", name)
 }
 
 /// Has `kind` held by one client and waited for by another, looks at what is there, and hands it

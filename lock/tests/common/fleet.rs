@@ -21,7 +21,7 @@ pub(crate) const MANY: usize = 10_000;
 pub(crate) const FEW: usize = 100;
 
 /// For whatever ten thousand holds take on a busy machine.
-pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
 /// Between two looks at ten thousand holds. To look all the time would take the processor from
 /// those looked at.

@@ -50,7 +50,10 @@ impl Place {
 
     /// The address of the server behind the proxies.
     pub(crate) fn url(&self) -> String {
-        self.world.server().url()
+        match self.kind {
+            Kind::InCluster => format!("redis-cluster://{}", self.world.server().address()),
+            _ => self.world.server().url(),
+        }
     }
 
     /// How a client is built that goes through these proxies.

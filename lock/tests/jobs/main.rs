@@ -219,8 +219,8 @@ fn is_begin(request: &Request) -> bool {
 /// A server that knows the script of a begin, so that the first request runs it.
 fn world_of_begins() -> common::World {
     let world = common::World::new();
-    let begin = include_str!("../../src/ops/scripts/run_begin.lua");
-    assert!(!world.server.command(&["SCRIPT", "LOAD", begin]).is_error());
+    let begin = common::code(include_str!("../../src/ops/scripts/run_begin.lua"));
+    assert!(!world.server.command(&["SCRIPT", "LOAD", &begin]).is_error());
     world
 }
 

@@ -40,7 +40,7 @@ if not value then
   return answer
 end
 local opens = tonumber(value) <= 1
-local counted = redis.pcall(opens and 'del' or 'decr', KEYS[1])
+local counted = opens and redis.pcall('del', KEYS[1]) or redis.pcall('decr', KEYS[1])
 if type(counted) == 'table' then
   redis.call('set', KEYS[2], record or '', 'px', ARGV[3])
   return redis.error_reply("ERR '" .. (opens and 'del' or 'decr') .. "': " .. counted.err)
