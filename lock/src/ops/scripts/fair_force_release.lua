@@ -34,11 +34,19 @@ if found ~= 'none' and found ~= 'lock' then
 end
 local list_type, set_type = redis.call('type', KEYS[2]).ok, redis.call('type', KEYS[3]).ok
 local ended = redis.call('exists', KEYS[1])
-redis.call('set', KEYS[5], ARGV[4] .. ' ' .. ended, 'px', ARGV[5])
+-- What this user may not write is an error before anything ends. A server that is out of memory
+-- accepts the record after DEL.
+local noted = redis.pcall('set', KEYS[5], ARGV[4] .. ' ' .. ended, 'px', ARGV[5])
+if noted.err and not string.find(noted.err, 'OOM', 1, true) then
+  return redis.error_reply("ERR 'set': " .. noted.err)
+end
 local gone = redis.pcall('del', KEYS[1])
 if type(gone) == 'table' then
   redis.call('set', KEYS[5], record or '', 'px', ARGV[5])
   return redis.error_reply("ERR 'del': " .. gone.err)
+end
+if noted.err then
+  redis.call('set', KEYS[5], ARGV[4] .. ' ' .. ended, 'px', ARGV[5])
 end
 if (list_type ~= 'list' and list_type ~= 'none') or (set_type ~= 'zset' and set_type ~= 'none') then
   return ended

@@ -31,11 +31,19 @@ if found ~= 'none' and found ~= 'lock' then
   return refusal(found)
 end
 local ended = redis.call('exists', KEYS[1])
-redis.call('set', KEYS[3], ARGV[4] .. ' ' .. ended, 'px', ARGV[5])
+-- What this user may not write is an error before anything ends. A server that is out of memory
+-- accepts the record after DEL.
+local noted = redis.pcall('set', KEYS[3], ARGV[4] .. ' ' .. ended, 'px', ARGV[5])
+if noted.err and not string.find(noted.err, 'OOM', 1, true) then
+  return redis.error_reply("ERR 'set': " .. noted.err)
+end
 local gone = redis.pcall('del', KEYS[1])
 if type(gone) == 'table' then
   redis.call('set', KEYS[3], record or '', 'px', ARGV[5])
   return redis.error_reply("ERR 'del': " .. gone.err)
+end
+if noted.err then
+  redis.call('set', KEYS[3], ARGV[4] .. ' ' .. ended, 'px', ARGV[5])
 end
 local told = ended == 1 and redis.pcall(ARGV[3], KEYS[2], ARGV[2])
 return type(told) == 'table' and {'UNTOLD', told.err, ended} or ended

@@ -33,7 +33,12 @@ if found ~= 'none' and found ~= 'read' and found ~= 'write' then
   return refusal(found)
 end
 local ended = found == ARGV[2] and 1 or 0
-redis.call('set', KEYS[3], ARGV[5] .. ' ' .. ended, 'px', ARGV[6])
+-- What this user may not write is an error before anything ends. A server that is out of memory
+-- accepts the record after DEL.
+local noted = redis.pcall('set', KEYS[3], ARGV[5] .. ' ' .. ended, 'px', ARGV[6])
+if noted.err and not string.find(noted.err, 'OOM', 1, true) then
+  return redis.error_reply("ERR 'set': " .. noted.err)
+end
 local told
 if ended == 1 then
   local gone = redis.pcall('del', KEYS[1])
@@ -42,5 +47,8 @@ if ended == 1 then
     return redis.error_reply("ERR 'del': " .. gone.err)
   end
   told = redis.pcall(ARGV[4], KEYS[2], ARGV[3])
+end
+if noted.err then
+  redis.call('set', KEYS[3], ARGV[5] .. ' ' .. ended, 'px', ARGV[6])
 end
 return type(told) == 'table' and {'UNTOLD', told.err, ended} or ended

@@ -18,7 +18,10 @@ local function is_owner(text)
 end
 
 local function value_of(key, field, longest)
-  return redis.call('hstrlen', key, field) <= longest and redis.call('hget', key, field) or ''
+  if redis.call('hstrlen', key, field) > longest then
+    return ''
+  end
+  return redis.call('hget', key, field) or ''
 end
 
 -- The owners of a lock with their counts, some of them if there are more than MOST; nil if it is

@@ -28,10 +28,18 @@ if found ~= 'none' and found ~= 'simple' then
   return refusal(found)
 end
 local ended = found == 'simple' and 1 or 0
-redis.call('set', KEYS[2], ARGV[2] .. ' ' .. ended, 'px', ARGV[3])
+-- What this user may not write is an error before anything ends. A server that is out of memory
+-- accepts the record after DEL.
+local noted = redis.pcall('set', KEYS[2], ARGV[2] .. ' ' .. ended, 'px', ARGV[3])
+if noted.err and not string.find(noted.err, 'OOM', 1, true) then
+  return redis.error_reply("ERR 'set': " .. noted.err)
+end
 local gone = redis.pcall('del', KEYS[1])
 if type(gone) == 'table' then
   redis.call('set', KEYS[2], record or '', 'px', ARGV[3])
   return redis.error_reply("ERR 'del': " .. gone.err)
+end
+if noted.err then
+  redis.call('set', KEYS[2], ARGV[2] .. ' ' .. ended, 'px', ARGV[3])
 end
 return ended
