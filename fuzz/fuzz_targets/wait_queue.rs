@@ -377,6 +377,7 @@ impl Both {
             }
             _ => {
                 self.queue.hold_ended();
+                self.model.own_message = false;
                 self.end_yield();
             }
         }
@@ -385,7 +386,7 @@ impl Both {
 
     fn release_ends(&mut self, operand: usize) {
         if operand == 15 {
-            self.queue.release_ends_at_once();
+            self.queue.hold_ended();
             self.model.own_message = false;
             self.end_yield();
         } else {

@@ -814,6 +814,7 @@ mod tests {
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "an arm for each kind of step")]
     fn run_beside_a_list(seed: u64) {
         let mut random = fastrand::Rng::with_seed(seed);
         let names = ["a", "b", "c"];

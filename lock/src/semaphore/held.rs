@@ -285,7 +285,7 @@ impl HeldPermits {
                 } else {
                     self.queue_ids(all);
                 }
-                return Err(error.failure.into_error(&*all, &self.name));
+                return Err(error.failure.into_error(all, &self.name));
             }
         };
         let found = answer.reply.found;

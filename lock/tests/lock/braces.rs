@@ -1,5 +1,7 @@
 //! `x` and `{x}`: two names, whose channels and further keys are one in Redisson's layout.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a helper that fails fails its test")]
+
 use std::thread;
 use std::time::Duration;
 

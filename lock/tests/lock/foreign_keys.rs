@@ -1,5 +1,7 @@
 //! Keys beside the lock's that hold something else: the error names the key.
 
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 use crate::common::stores::{World, on_all_stores};
 use crate::common::{SOON, is_wrong_type, settle};
 use wheellock::{Client, Error};
