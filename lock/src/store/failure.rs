@@ -165,6 +165,11 @@ impl Failure {
         }
     }
 
+    /// Whether nothing was sent because the time was over.
+    pub(crate) fn is_unsent_timeout(&self) -> bool {
+        matches!(self, Self::NotSent { reason, .. } if reason.is_timeout())
+    }
+
     /// The same failure of an attempt that had less time than the settings give, because the limit
     /// of its call was near.
     pub(crate) fn cut_off_after(mut self, left: Duration) -> Self {

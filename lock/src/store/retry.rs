@@ -121,6 +121,7 @@ pub(crate) fn call_with<R>(
     let mut late_copy_deadline: Option<ServerTime> = None;
     let mut pause = FIRST_PAUSE;
     let mut broke = false;
+    let mut refused = None;
     let mut sent_at = now;
     loop {
         // 1. One attempt, within the time that is left.
@@ -131,7 +132,11 @@ pub(crate) fn call_with<R>(
         let left = until.saturating_duration_since(sent_at);
         let failure = match attempt(policy.attempt_timeout.min(left), generation) {
             Ok(reply) => return Ok(Answer { reply, sent_at, late_copy_deadline }),
-            Err(failure) if left < policy.attempt_timeout => failure.cut_off_after(left),
+            Err(failure) if left < policy.attempt_timeout => {
+                // What the server said before tells more than that the time was over.
+                let refused = refused.take().filter(|_| failure.is_unsent_timeout());
+                refused.unwrap_or_else(|| failure.cut_off_after(left))
+            }
             Err(failure) => failure,
         };
         // 2. Without a reply, a copy of it may run later.
@@ -155,6 +160,7 @@ pub(crate) fn call_with<R>(
             return Err(CallError { failure, late_copy_deadline });
         }
         pause = (pause * 2).min(LONGEST_PAUSE);
+        refused = Some(failure).filter(|failure| matches!(failure, Failure::Refused { .. }));
         sent_at = clock.now();
     }
 }
