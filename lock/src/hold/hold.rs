@@ -21,8 +21,7 @@ use crate::model::owner::{LocalHolder, Owner};
 use crate::model::sync::Mutex;
 use crate::model::sync::thread::ThreadId;
 use crate::model::validity::Validity;
-use crate::ops::Released;
-use crate::ops::by_kind::{HoldId, SharedOperation};
+use crate::ops::by_kind::HoldId;
 use crate::ops::value::ServerTime;
 
 /// What one owner has of one lock, from its first acquire to its last release.
@@ -433,21 +432,10 @@ impl Hold {
         self.state.lock().keep_until(nanos);
     }
 
-    /// For how long its key stays if it is released `now`; `None` if it does not. Hardly any does,
-    /// and for the others the clock is not read.
-    pub(crate) fn left_to_keep(&self, now: impl FnOnce() -> Instant) -> Option<Duration> {
+    /// Until when its key stays if it is released before; `None` for nearly every hold.
+    pub(crate) fn kept_until(&self) -> Option<Instant> {
         let until = self.state.lock().cold.as_ref()?.keep_until;
-        if until == 0 {
-            return None;
-        }
-        let left = Duration::from_nanos(until.saturating_sub(self.nanos_at(now())));
-        (!left.is_zero()).then_some(left)
-    }
-
-    /// What ends it on the server if it is released `now` and its key stays; `None` if a plain
-    /// release does.
-    pub(crate) fn keep(&self, now: impl FnOnce() -> Instant) -> Option<SharedOperation<Released>> {
-        self.left_to_keep(now).map(|left| self.id().keep(left))
+        (until > 0).then(|| self.at_nanos(until))
     }
 
     /// Brings it into the processor's cache: reads a little of all that a renewal touches, and

@@ -3,15 +3,17 @@
 //!
 //! A release begins before its hold is over for the rest of the process. Then a caller sends it, or
 //! it is written and its reply is read later, or it is queued for the thread of its server. The
-//! stage of its entry says which, and so who moves it on (DESIGN: release queue, unread releases).
+//! stage of its entry says which, and so who moves it on (DESIGN: the ledger).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::time::Instant;
 
-use crate::ledger::release::{Acknowledged, QueuedRelease, ReleaseId, ReleaseOp, ReleasePlan};
+use crate::ledger::log::{AcknowledgedRelease, ReleaseLog};
+use crate::ledger::release::{EndedHold, Release, ReleaseId, ReleaseOp, ReleaseSchedule};
+use crate::model::kind::Kind;
 use crate::model::name::LockName;
-use crate::ops::value::ServerTime;
+use crate::ops::Released;
 use crate::store::{Failure, ServerId};
 
 /// The order in which releases begin and settle. An acquire remembers the number of the next
@@ -29,8 +31,6 @@ pub(crate) enum Stage {
     Sending,
     /// Whoever reads the reply: the release was written, and nobody waits for the reply.
     Unread,
-    /// The thread that has read the reply, or found that none will come.
-    Settling,
     /// The thread of the server, when the release is due.
     Queued(ServerId),
     /// The thread of the server, which has sent the release in its round.
@@ -39,24 +39,27 @@ pub(crate) enum Stage {
 
 #[derive(Debug)]
 struct Entry {
-    id: ReleaseId,
+    release: Release,
     /// Of the name.
     hash: u64,
     stage: Stage,
-    /// `Some` while the release is unread, queued or in a round.
-    plan: Option<Box<ReleasePlan>>,
+    /// `Some` once the release is unread, queued or acknowledged.
+    schedule: Option<ReleaseSchedule>,
+    /// The last answer of the server was a lasting refusal.
+    refused: bool,
 }
 
 /// All releases of a client.
 ///
-/// 1. An entry exists from `begin` or `queue` until it is ended, acknowledged after its copies,
-///    expired, or refused for lack of room.
+/// 1. An entry exists from `begin` until it is cancelled, acknowledged after its copies, expired,
+///    or refused for lack of room.
 /// 2. Only `take`, `put_back` and `change` change entries and what is derived from them.
-/// 3. A release that began before a mark and was open then is outstanding at that mark, or was
+/// 3. An answer counts in `Sending`, `Unread` and `InRound`. A later answer is ignored.
+/// 4. A release that began before a mark and was open then is outstanding at that mark, or was
 ///    settled since, or is refused for good, which counts as settled.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    entries: BTreeMap<ReleaseNo, Entry>,
+    entries: BTreeMap<ReleaseNo, Box<Entry>>,
     // Derived from `entries`; tests compute them again.
     /// By the hash of the name. Two names with one hash are taken for one, which makes an acquire
     /// ask once more.
@@ -66,6 +69,10 @@ pub(crate) struct Ledger {
     counts: Counts,
     /// The releases that ended last, at most [`MAX_SETTLED`].
     settled: VecDeque<Settled>,
+    /// What is sent again if another server takes over.
+    log: ReleaseLog,
+    /// When a server was last seen to be replaced.
+    moved_at: Option<Instant>,
     /// The number that was drawn last.
     last: u64,
     hasher: RandomState,
@@ -76,7 +83,6 @@ pub(crate) struct Ledger {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     in_server_queue: usize,
-    /// Those that are unread or being settled.
     unread: usize,
     /// Those that are queued or in a round, and the length of their names.
     queued: usize,
@@ -89,6 +95,17 @@ struct Settled {
     hash: u64,
     begun: ReleaseNo,
     at: ReleaseNo,
+}
+
+/// What an answer to a release means.
+#[derive(Debug, Default)]
+pub(crate) struct Answered {
+    /// The release is acknowledged, and was not before.
+    pub(crate) first: bool,
+    /// The hold, if the answer tells whether the server had it.
+    pub(crate) ended: Option<EndedHold>,
+    /// The release is to be queued now. Until then it is being sent.
+    pub(crate) must_queue: bool,
 }
 
 /// What no server has acknowledged.
@@ -114,37 +131,37 @@ const MAX_NAME_BYTES: usize = 64 << 20;
 pub(crate) const ROUND: usize = 100;
 
 impl Entry {
-    /// Whether a thread other than that of a server moves it on.
-    fn is_in_flight(&self) -> bool {
-        !matches!(self.stage, Stage::Queued(_) | Stage::InRound(_))
-    }
-
     fn due(&self) -> Option<(ServerId, Instant)> {
-        match (self.stage, &self.plan) {
-            (Stage::Queued(server), Some(plan)) => Some((server, plan.schedule.due)),
+        match (self.stage, &self.schedule) {
+            (Stage::Queued(server), Some(schedule)) => Some((server, schedule.due)),
             _ => None,
         }
     }
 
-    /// Whether no server has acknowledged it.
-    fn is_unacknowledged(&self) -> bool {
-        self.is_in_flight() || self.plan.as_ref().is_some_and(|plan| !plan.schedule.acknowledged)
+    fn is_acknowledged(&self) -> bool {
+        self.schedule.as_ref().is_some_and(|schedule| schedule.acknowledged)
     }
 
-    /// Whether it may still end what refuses an acquire.
+    /// Whether it may still end what refuses an acquire. Not once the server has refused it: what
+    /// refuses the acquire then stays there.
     fn is_outstanding(&self) -> bool {
-        match self.stage {
-            Stage::InServerQueue => false,
-            Stage::Sending | Stage::Unread | Stage::Settling => true,
-            Stage::Queued(_) | Stage::InRound(_) => {
-                self.plan.as_ref().is_some_and(|plan| plan.is_outstanding())
-            }
-        }
+        self.stage != Stage::InServerQueue && !self.is_acknowledged() && !self.refused
     }
 
     /// Whether it is about to be sent at `now`, or is being sent.
     fn is_tried_at(&self, now: Instant) -> bool {
         self.due().is_none_or(|(_, due)| due <= now)
+    }
+
+    /// Has it sent at `due` unless it has a schedule.
+    fn schedule(&mut self, due: Instant) -> &mut ReleaseSchedule {
+        let Release { lifetime, late_copy_deadline, .. } = self.release;
+        let new = || ReleaseSchedule::new(due, lifetime, late_copy_deadline);
+        self.schedule.get_or_insert_with(new)
+    }
+
+    fn name_bytes(&self) -> usize {
+        self.release.id.name.as_str().len()
     }
 }
 
@@ -154,10 +171,10 @@ impl Counts {
         match entry.stage {
             Stage::InServerQueue => counts.in_server_queue = 1,
             Stage::Sending => {}
-            Stage::Unread | Stage::Settling => counts.unread = 1,
+            Stage::Unread => counts.unread = 1,
             Stage::Queued(_) | Stage::InRound(_) => {
                 counts.queued = 1;
-                counts.name_bytes = entry.id.name.as_str().len();
+                counts.name_bytes = entry.name_bytes();
             }
         }
         counts
@@ -199,19 +216,14 @@ impl Ledger {
         self.counts = self.counts.zip(Counts::of(entry), usize::saturating_sub);
     }
 
-    fn add(&mut self, id: ReleaseId, stage: Stage, plan: Option<Box<ReleasePlan>>) {
-        let (no, hash) = (self.draw(), self.hasher.hash_one(&id.name));
-        self.put_back(no, Entry { id, hash, stage, plan });
-    }
-
-    fn take(&mut self, no: ReleaseNo) -> Option<Entry> {
+    fn take(&mut self, no: ReleaseNo) -> Option<Box<Entry>> {
         let entry = self.entries.remove(&no)?;
         self.by_name.remove(&(entry.hash, no));
         self.underive(no, &entry);
         Some(entry)
     }
 
-    fn put_back(&mut self, no: ReleaseNo, entry: Entry) {
+    fn put_back(&mut self, no: ReleaseNo, entry: Box<Entry>) {
         self.by_name.insert((entry.hash, no));
         self.derive(no, &entry);
         self.entries.insert(no, entry);
@@ -226,6 +238,13 @@ impl Ledger {
         Some(result)
     }
 
+    /// The entry ends.
+    fn remove(&mut self, no: ReleaseNo) -> Option<Box<Entry>> {
+        let entry = self.take(no)?;
+        self.note_settled(entry.hash, no);
+        Some(entry)
+    }
+
     /// It ended, or is refused for good.
     fn note_settled(&mut self, hash: u64, begun: ReleaseNo) {
         if self.settled.len() == MAX_SETTLED {
@@ -236,113 +255,159 @@ impl Ledger {
     }
 }
 
-// A release in flight.
+// What callers do.
 impl Ledger {
     /// A release begins: of a hold that is about to end, or of an owner that waits on the server.
-    pub(crate) fn begin(&mut self, id: ReleaseId, stage: Stage) {
-        self.add(id, stage, None);
+    pub(crate) fn begin(&mut self, release: Release, stage: Stage) -> ReleaseNo {
+        let (no, hash) = (self.draw(), self.hasher.hash_one(&release.id.name));
+        let entry = Entry { release, hash, stage, schedule: None, refused: false };
+        self.put_back(no, Box::new(entry));
+        no
     }
 
-    /// A release in flight ends: it has an answer, or is not needed. It stays if it was queued
+    /// The release is not needed, unless it is queued. Returns whether it ended by this.
+    pub(crate) fn cancel(&mut self, no: ReleaseNo) -> bool {
+        let stage = self.entries.get(&no).map(|entry| entry.stage);
+        let is_in_flight =
+            matches!(stage, Some(Stage::InServerQueue | Stage::Sending | Stage::Unread));
+        is_in_flight && self.remove(no).is_some()
+    }
+
+    /// A release is about to be written, at `sent_at`, and nobody waits for the reply.
+    pub(crate) fn set_unread(&mut self, no: ReleaseNo, sent_at: Instant) {
+        self.change(no, |entry| {
+            entry.schedule(sent_at);
+            entry.stage = Stage::Unread;
+        });
+    }
+
+    /// A release was not written: its caller goes on with it, unless another thread has queued it
     /// meanwhile.
-    pub(crate) fn end(&mut self, id: &ReleaseId) {
-        if let Some(no) = self.find(id, Entry::is_in_flight) {
-            self.remove(no);
-        }
+    pub(crate) fn not_written(&mut self, no: ReleaseNo) {
+        self.change(no, |entry| {
+            if entry.stage == Stage::Unread {
+                entry.stage = Stage::Sending;
+            }
+        });
     }
 
-    /// A release in flight is about to be written, and nobody waits for the reply. `release` is
-    /// queued if it is not acknowledged.
-    pub(crate) fn set_unread(&mut self, release: QueuedRelease) {
-        let QueuedRelease { id, plan } = release;
-        if let Some(no) = self.find(&id, |entry| entry.stage == Stage::Sending) {
-            self.change(no, |entry| {
-                entry.stage = Stage::Unread;
-                entry.plan = Some(plan);
-            });
-        }
-    }
-
-    /// A release is unread no longer: it has a reply, or gets none, or was not written. `None` if
-    /// another thread has queued it already: then its reply says nothing any more.
-    pub(crate) fn take_unread(&mut self, id: &ReleaseId, then: Stage) -> Option<QueuedRelease> {
-        let no = self.find(id, |entry| entry.stage == Stage::Unread)?;
-        let plan = self.change(no, |entry| {
-            entry.stage = then;
-            entry.plan.take()
-        })??;
-        Some(QueuedRelease { id: id.clone(), plan })
+    /// A copy of the release may have run: no answer tells any more whether the hold was lost.
+    pub(crate) fn forget_hold(&mut self, no: ReleaseNo) {
+        self.change(no, |entry| entry.release.ended = None);
     }
 
     /// Queues every release whose reply nobody has read.
     pub(crate) fn queue_unread(&mut self, server_of: impl Fn(&LockName) -> ServerId) {
-        let is_unread = |(_, entry): &(_, &Entry)| entry.stage == Stage::Unread;
-        let unread: Vec<_> = self.entries.iter().filter(is_unread).map(|(no, _)| *no).collect();
-        for no in unread {
-            let Some(server) = self.entries.get(&no).map(|entry| server_of(&entry.id.name)) else {
-                continue;
-            };
-            if self.has_room_for(no) {
-                self.change(no, |entry| entry.stage = Stage::Queued(server));
-            } else {
-                self.remove(no);
-                self.abandoned += 1;
-            }
+        let unread: Vec<_> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.stage == Stage::Unread)
+            .filter_map(|(no, entry)| {
+                Some((*no, server_of(&entry.release.id.name), entry.schedule?.due))
+            })
+            .collect();
+        for (no, server, due) in unread {
+            self.queue(no, server, due);
         }
     }
 
-    /// Queues a release, which is in flight or new. False if there is no room: that is counted, and
-    /// the lease has to expire.
-    pub(crate) fn queue(&mut self, release: QueuedRelease, server: ServerId) -> bool {
-        let QueuedRelease { id, plan } = release;
-        if !self.has_room(id.name.as_str().len()) {
-            self.abandoned += 1;
-            return false;
-        }
-        match self.find(&id, Entry::is_in_flight) {
-            Some(no) => {
-                self.change(no, |entry| {
-                    entry.stage = Stage::Queued(server);
-                    entry.plan = Some(plan);
-                });
-            }
-            None => self.add(id, Stage::Queued(server), Some(plan)),
-        }
-        true
-    }
-
-    fn has_room(&self, bytes: usize) -> bool {
+    /// Queues a release, due at `due` unless it was queued before. False if there is no room: that
+    /// is counted, and the lease has to expire.
+    pub(crate) fn queue(&mut self, no: ReleaseNo, server: ServerId, due: Instant) -> bool {
+        let Some(mut entry) = self.take(no) else { return true };
         let Counts { queued, name_bytes, .. } = self.counts;
-        queued < MAX_QUEUED && name_bytes.saturating_add(bytes) <= MAX_NAME_BYTES
+        let bytes = name_bytes.saturating_add(entry.name_bytes());
+        let has_room = queued < MAX_QUEUED && bytes <= MAX_NAME_BYTES;
+        if has_room {
+            entry.schedule(due);
+            entry.stage = Stage::Queued(server);
+            self.put_back(no, entry);
+        } else {
+            self.note_settled(entry.hash, no);
+            self.abandoned += 1;
+        }
+        has_room
     }
 
-    fn has_room_for(&self, no: ReleaseNo) -> bool {
-        self.entries.get(&no).is_some_and(|entry| self.has_room(entry.id.name.as_str().len()))
+    /// The release is given up: no thread could send it.
+    pub(crate) fn give_up(&mut self, no: ReleaseNo) {
+        self.abandoned += u64::from(self.remove(no).is_some());
     }
 
-    /// The entry ends.
-    fn remove(&mut self, no: ReleaseNo) -> Option<Entry> {
-        let entry = self.take(no)?;
+    /// The answer at `now` to a request that was sent at `sent_at`, for the release `alone` or for
+    /// several.
+    pub(crate) fn answered(
+        &mut self,
+        no: ReleaseNo,
+        (sent_at, now): (Instant, Instant),
+        alone: bool,
+        reply: Result<&Released, &Failure>,
+    ) -> Answered {
+        // Where it is queued, if it stays.
+        let stage = match self.entries.get(&no).map(|entry| entry.stage) {
+            Some(Stage::Sending | Stage::Unread) => Stage::Sending,
+            Some(Stage::InRound(server)) => Stage::Queued(server),
+            _ => return Answered::default(),
+        };
+        let Some(mut entry) = self.take(no) else { return Answered::default() };
+        let mut answered = Answered { must_queue: stage == Stage::Sending, ..Answered::default() };
+        let released = match reply {
+            Ok(released) if alone || released.found.is_released() => released,
+            // Of several one is missing, and so none was released. Each is released by itself.
+            Ok(_) => {
+                entry.stage = stage;
+                self.put_back(no, entry);
+                return answered;
+            }
+            Err(failure) => {
+                if failure.may_have_run() {
+                    entry.release.ended = None;
+                }
+                let is_permit = entry.release.id.kind.is_none_or(|kind| kind == Kind::Permit);
+                if is_permit && failure.is_wrong_key() {
+                    // The key holds something else, and no permits.
+                    self.note_settled(entry.hash, no);
+                    return Answered::default();
+                }
+                if stage == Stage::Sending {
+                    // Another try follows at once.
+                    entry.stage = stage;
+                    self.put_back(no, entry);
+                    return answered;
+                }
+                entry.refused =
+                    matches!(failure, Failure::Refused { .. }) && !failure.is_transient();
+                if entry.refused {
+                    self.note_settled(entry.hash, no);
+                }
+                self.retry_later(no, now, stage, entry);
+                return Answered::default();
+            }
+        };
+        // Acknowledged.
+        answered.first = !entry.is_acknowledged();
+        answered.ended = entry.release.ended.take().filter(|_| alone);
+        let is_kept = entry.release.keeps_key(sent_at) && answered.first;
+        entry.release.keeps_nothing();
+        entry.refused = false;
         self.note_settled(entry.hash, no);
-        Some(entry)
-    }
-
-    /// The first entry of this release that `is_it`.
-    fn find(&self, id: &ReleaseId, is_it: impl Fn(&Entry) -> bool) -> Option<ReleaseNo> {
-        let of_name = self.of_name(&id.name);
-        of_name.filter(|(_, entry)| entry.id == *id && is_it(entry)).map(|(no, _)| no).next()
-    }
-
-    /// The releases of a name, of whatever owner.
-    fn of_name<'a>(
-        &'a self,
-        name: &'a LockName,
-    ) -> impl Iterator<Item = (ReleaseNo, &'a Entry)> + 'a {
-        let hash = self.hasher.hash_one(name);
-        self.by_name
-            .range((hash, ReleaseNo(0))..=(hash, ReleaseNo(u64::MAX)))
-            .filter_map(|(_, no)| Some((*no, self.entries.get(no)?)))
-            .filter(move |(_, entry)| entry.id.name == *name)
+        let schedule = entry.schedule(now);
+        let mut again = schedule.acknowledge(now, released.at);
+        // What belongs to no owner must not be released twice, and neither must a hold whose key
+        // stays.
+        if entry.release.id.kind.is_some() && !is_kept && !again {
+            let Release { id, lifetime, .. } = &entry.release;
+            let release = AcknowledgedRelease::of_hold(id.clone(), *lifetime);
+            // The server that has acknowledged it may have been replaced meanwhile.
+            again = self.log(sent_at, release).is_some();
+        }
+        if again {
+            entry.stage = stage;
+            self.put_back(no, entry);
+        } else {
+            answered.must_queue = false;
+        }
+        answered
     }
 }
 
@@ -355,77 +420,34 @@ impl Ledger {
         server: ServerId,
         now: Instant,
         max: usize,
-    ) -> Vec<(ReleaseNo, ReleaseId, ReleaseOp)> {
+    ) -> Vec<(ReleaseNo, LockName, ReleaseOp)> {
         let due: Vec<ReleaseNo> = self.due_at(server, now).take(max).collect();
         let send = |ledger: &mut Self, no: ReleaseNo| {
             ledger.change(no, |entry| {
                 entry.stage = Stage::InRound(server);
-                let operation = entry.plan.as_ref()?.operation(&entry.id)?;
-                Some((no, entry.id.clone(), operation))
+                let operation = entry.release.operation(now)?;
+                Some((no, entry.release.id.name.clone(), operation))
             })?
         };
         due.into_iter().filter_map(|no| send(self, no)).collect()
     }
 
-    /// The server released it when its clock was at `at`. If a copy of the acquire may still
-    /// arrive, it is released once more when that is too late, at the latest when the lease has
-    /// ended.
-    pub(crate) fn acknowledge(
-        &mut self,
-        no: ReleaseNo,
-        now: Instant,
-        at: ServerTime,
-    ) -> Acknowledged {
-        let Some((stage, mut entry)) = self.take_from_round(no) else {
-            return Acknowledged::default();
-        };
-        let Some(plan) = &mut entry.plan else { return Acknowledged::default() };
-        let (acknowledged, again) = plan.acknowledge(&entry.id, now, at);
-        self.note_settled(entry.hash, no);
-        if again {
-            plan.done = None;
-            entry.stage = stage;
-            self.put_back(no, entry);
-        }
-        acknowledged
-    }
-
-    /// The release got no answer, or an error.
-    pub(crate) fn fail(&mut self, no: ReleaseNo, now: Instant, failure: &Failure) {
-        let Some((stage, mut entry)) = self.take_from_round(no) else { return };
-        if let Some(plan) = &mut entry.plan {
-            if failure.may_have_run() {
-                plan.ended = None;
-            }
-            plan.refused = matches!(failure, Failure::Refused { .. }) && !failure.is_transient();
-            if plan.refused {
-                self.note_settled(entry.hash, no);
-            }
-        }
-        self.retry_later(no, now, stage, entry);
-    }
-
     /// Queues again what got no answer in a round. It may have run.
     pub(crate) fn end_round(&mut self, now: Instant, sent: &[ReleaseNo]) {
         for no in sent {
-            if let Some((stage, mut entry)) = self.take_from_round(*no) {
-                if let Some(plan) = &mut entry.plan {
-                    plan.ended = None;
-                }
-                self.retry_later(*no, now, stage, entry);
+            let stage = self.entries.get(no).map(|entry| entry.stage);
+            if let Some(Stage::InRound(server)) = stage
+                && let Some(mut entry) = self.take(*no)
+            {
+                entry.release.ended = None;
+                self.retry_later(*no, now, Stage::Queued(server), entry);
             }
         }
     }
 
-    /// With the stage in which its server has it queued.
-    fn take_from_round(&mut self, no: ReleaseNo) -> Option<(Stage, Entry)> {
-        let Stage::InRound(server) = self.entries.get(&no)?.stage else { return None };
-        Some((Stage::Queued(server), self.take(no)?))
-    }
-
     /// Queues it again after a pause, unless its lease has expired.
-    fn retry_later(&mut self, no: ReleaseNo, now: Instant, queued: Stage, mut entry: Entry) {
-        if entry.plan.as_mut().is_some_and(|plan| plan.schedule.fail(now)) {
+    fn retry_later(&mut self, no: ReleaseNo, now: Instant, queued: Stage, mut entry: Box<Entry>) {
+        if entry.schedule(now).fail(now) {
             entry.stage = queued;
             self.put_back(no, entry);
         } else {
@@ -438,7 +460,7 @@ impl Ledger {
     /// as abandoned.
     pub(crate) fn abandon(&mut self, server: ServerId) {
         for (_, no) in self.due.get(&server).cloned().unwrap_or_default() {
-            let is_lost = |entry: Entry| u64::from(entry.is_unacknowledged());
+            let is_lost = |entry: Box<Entry>| u64::from(!entry.is_acknowledged());
             self.abandoned += self.remove(no).map_or(0, is_lost);
         }
     }
@@ -452,7 +474,7 @@ impl Ledger {
         server_of: impl Fn(&LockName) -> ServerId,
     ) -> Vec<(ReleaseNo, ServerId)> {
         let due = self.due_at(server, now).take(max);
-        let with_server = |no| Some((no, server_of(&self.entries.get(&no)?.id.name)));
+        let with_server = |no| Some((no, server_of(&self.entries.get(&no)?.release.id.name)));
         due.filter_map(with_server).filter(|(_, of)| *of != server).collect()
     }
 
@@ -480,16 +502,80 @@ impl Ledger {
 
     /// When the last of those that were never acknowledged is due at this server.
     pub(crate) fn last_due(&self, server: ServerId) -> Option<Instant> {
-        let is_open = |no: &ReleaseNo| self.entries.get(no).is_some_and(Entry::is_unacknowledged);
+        let is_open =
+            |no: &ReleaseNo| self.entries.get(no).is_some_and(|one| !one.is_acknowledged());
         self.due_of(server).rfind(|(_, no)| is_open(no)).map(|(due, _)| due)
+    }
+}
+
+// What a failover needs.
+impl Ledger {
+    /// Logs a release that is acknowledged. Returns the release if a server was replaced since it
+    /// was sent: then it is to be sent again.
+    #[must_use]
+    pub(crate) fn log(
+        &mut self,
+        sent_at: Instant,
+        release: AcknowledgedRelease,
+    ) -> Option<AcknowledgedRelease> {
+        if self.moved_at.is_some_and(|moved_at| sent_at < moved_at) {
+            return Some(release);
+        }
+        self.log.push(sent_at, release);
+        None
+    }
+
+    /// A server was replaced, as is seen `now`. Takes the logged releases of those that have
+    /// `moved`.
+    pub(crate) fn server_moved(
+        &mut self,
+        now: Instant,
+        moved: impl Fn(&ReleaseId) -> bool,
+    ) -> Vec<AcknowledgedRelease> {
+        self.moved_at = Some(now);
+        self.log.take(now, moved)
+    }
+
+    /// Begins a release that one server has acknowledged, but another may not know. Due at `due`.
+    pub(crate) fn begin_again(&mut self, release: AcknowledgedRelease, due: Instant) -> ReleaseNo {
+        let no = self.begin(release.into_release(), Stage::Sending);
+        self.change(no, |entry| entry.schedule(due).acknowledged = true);
+        no
     }
 }
 
 // Questions.
 impl Ledger {
+    /// The releases of a name, of whatever owner.
+    fn of_name<'a>(
+        &'a self,
+        name: &'a LockName,
+    ) -> impl Iterator<Item = (ReleaseNo, &'a Entry)> + 'a {
+        let hash = self.hasher.hash_one(name);
+        self.by_name
+            .range((hash, ReleaseNo(0))..=(hash, ReleaseNo(u64::MAX)))
+            .filter_map(|(_, no)| Some((*no, &**self.entries.get(no)?)))
+            .filter(move |(_, entry)| entry.release.id.name == *name)
+    }
+
     /// The mark of an acquire that is sent now.
     pub(crate) fn mark(&self) -> ReleaseNo {
         ReleaseNo(self.last + 1)
+    }
+
+    /// What is sent `now` for a release, unless it has ended.
+    pub(crate) fn operation(&self, no: ReleaseNo, now: Instant) -> Option<ReleaseOp> {
+        self.entries.get(&no)?.release.operation(now)
+    }
+
+    /// The name of a release, unless it has ended.
+    pub(crate) fn name(&self, no: ReleaseNo) -> Option<LockName> {
+        self.entries.get(&no).map(|entry| entry.release.id.name.clone())
+    }
+
+    /// Whether no server has acknowledged this release so far, and one may.
+    pub(crate) fn is_open(&self, no: ReleaseNo) -> bool {
+        self.entries.get(&no).is_some_and(|entry| !entry.is_acknowledged())
     }
 
     /// Whether a release of this name had begun at the mark and may still end the hold: it is sent
@@ -521,24 +607,12 @@ impl Ledger {
     /// Whether the server has refused a release of this name for good, as far as its last answer
     /// says.
     pub(crate) fn has_refused(&self, name: &LockName) -> bool {
-        let is_refused = |entry: &Entry| entry.plan.as_ref().is_some_and(|plan| plan.refused);
-        self.of_name(name).any(|(_, entry)| is_refused(entry))
+        self.of_name(name).any(|(_, entry)| entry.refused)
     }
 
     /// Whether a release of this name is pending, of whatever owner.
     pub(crate) fn contains(&self, name: &LockName) -> bool {
         self.of_name(name).next().is_some()
-    }
-
-    /// Whether a thread of a server, but none of those that are `dead`, will send a release of this
-    /// name.
-    pub(crate) fn will_be_sent(&self, name: &LockName, dead: &[ServerId]) -> bool {
-        self.of_name(name).any(|(_, entry)| match entry.stage {
-            Stage::Queued(server) | Stage::InRound(server) => {
-                entry.is_outstanding() && !dead.contains(&server)
-            }
-            _ => false,
-        })
     }
 
     /// Whether anything is queued for this server.
@@ -551,7 +625,7 @@ impl Ledger {
         self.counts.in_server_queue > 0
     }
 
-    /// The releases whose replies nobody has read, or that are being settled by them.
+    /// The releases whose replies nobody has read.
     pub(crate) fn unread(&self) -> usize {
         self.counts.unread
     }
@@ -563,7 +637,7 @@ impl Ledger {
     /// What no server has acknowledged, where those that are `dead` have no thread.
     pub(crate) fn unacknowledged(&self, now: Instant, dead: &[ServerId]) -> Unacknowledged {
         let mut all = Unacknowledged { is_empty: true, has_untried: false, may_end: false };
-        for entry in self.entries.values().filter(|entry| entry.is_unacknowledged()) {
+        for entry in self.entries.values().filter(|entry| !entry.is_acknowledged()) {
             let is_dead = match entry.stage {
                 Stage::Queued(server) | Stage::InRound(server) => dead.contains(&server),
                 _ => false,
@@ -580,8 +654,8 @@ impl Ledger {
 
     /// The releases that were never acknowledged.
     pub(crate) fn unacknowledged_ids(&self) -> Vec<ReleaseId> {
-        let open = self.entries.values().filter(|entry| entry.is_unacknowledged());
-        open.map(|entry| entry.id.clone()).collect()
+        let open = self.entries.values().filter(|entry| !entry.is_acknowledged());
+        open.map(|entry| entry.release.id.clone()).collect()
     }
 }
 
@@ -592,9 +666,9 @@ mod tests {
     use super::*;
     use crate::ledger::release::{GRACE, MAX_PAUSE, ReleaseSchedule};
     use crate::model::clock::origin;
-    use crate::model::kind::Kind;
     use crate::model::owner::ClientId;
-    use crate::ops::by_kind::HoldId;
+    use crate::ops::Found;
+    use crate::ops::value::ServerTime;
 
     const HERE: ServerId = ServerId(0);
     const THERE: ServerId = ServerId(1);
@@ -606,16 +680,18 @@ mod tests {
     }
 
     /// The release of a lock that lasts for [`LEASE`].
-    fn release(due: Instant, id: &ReleaseId, late_copy_deadline: Option<i64>) -> QueuedRelease {
-        let hold_id =
-            HoldId { kind: Kind::Reentrant, name: id.name.clone(), owner: id.owner.clone() };
-        let deadline = late_copy_deadline.map(ServerTime);
-        QueuedRelease::new(due, id.clone(), hold_id.release(), LEASE, deadline, None)
+    fn release(name: &str, late_copy_deadline: Option<i64>) -> Release {
+        Release::new(id(name), None, LEASE, late_copy_deadline.map(ServerTime))
+    }
+
+    fn queue(ledger: &mut Ledger, release: Release, due: Instant) -> bool {
+        let no = ledger.begin(release, Stage::Sending);
+        ledger.queue(no, HERE, due)
     }
 
     fn ledger_of_one(now: Instant, late_copy_deadline: Option<i64>) -> Ledger {
         let mut ledger = Ledger::default();
-        assert!(ledger.queue(release(now, &id("a"), late_copy_deadline), HERE));
+        assert!(queue(&mut ledger, release("a", late_copy_deadline), now));
         ledger
     }
 
@@ -624,6 +700,15 @@ mod tests {
         let round = ledger.begin_round(HERE, now, 9);
         assert_eq!(round.len(), 1);
         round[0].0
+    }
+
+    fn acknowledge(ledger: &mut Ledger, no: ReleaseNo, now: Instant, at: i64) -> Answered {
+        let released = Released { found: Found::Own, at: ServerTime(at), receivers: None };
+        ledger.answered(no, (now, now), true, Ok(&released))
+    }
+
+    fn fail(ledger: &mut Ledger, no: ReleaseNo, now: Instant, failure: &Failure) -> Answered {
+        ledger.answered(no, (now, now), true, Err(failure))
     }
 
     fn open(ledger: &Ledger) -> usize {
@@ -640,7 +725,7 @@ mod tests {
         let mut ledger = ledger_of_one(now, None);
         let no = send_one(&mut ledger, now);
         assert_eq!((ledger.queued(), open(&ledger)), (1, 1), "still pending");
-        ledger.acknowledge(no, now, ServerTime(5));
+        acknowledge(&mut ledger, no, now, 5);
         ledger.end_round(now, &[no]);
         assert_eq!((ledger.queued(), open(&ledger)), (0, 0));
     }
@@ -650,12 +735,12 @@ mod tests {
         let now = origin();
         let mut ledger = ledger_of_one(now, Some(1000));
         let no = send_one(&mut ledger, now);
-        ledger.acknowledge(no, now, ServerTime(400));
+        acknowledge(&mut ledger, no, now, 400);
         assert_eq!(open(&ledger), 0);
         let again = now + Duration::from_millis(601);
         assert_eq!(ledger.next_due(HERE), Some(again));
         let no = send_one(&mut ledger, again);
-        ledger.acknowledge(no, again, ServerTime(1001));
+        acknowledge(&mut ledger, no, again, 1001);
         assert_eq!(ledger.queued(), 0);
     }
 
@@ -666,10 +751,10 @@ mod tests {
             let expires = now + LEASE + GRACE;
             let mut ledger = ledger_of_one(now, Some(i64::MAX));
             let no = send_one(&mut ledger, now);
-            ledger.acknowledge(no, now, ServerTime(at));
+            acknowledge(&mut ledger, no, now, at);
             assert!(ledger.next_due(HERE).is_some_and(|due| due <= expires), "{at}");
             let no = send_one(&mut ledger, expires);
-            ledger.acknowledge(no, expires, ServerTime(at));
+            acknowledge(&mut ledger, no, expires, at);
             assert_eq!((ledger.queued(), ledger.abandoned), (0, 0), "{at}");
         }
     }
@@ -683,7 +768,7 @@ mod tests {
         while now < end {
             for (no, ..) in ledger.begin_round(HERE, now, 9) {
                 tries += 1;
-                ledger.fail(no, now, &Failure::Closed);
+                fail(&mut ledger, no, now, &Failure::Closed);
             }
             now += Duration::from_millis(50);
         }
@@ -707,15 +792,15 @@ mod tests {
         let mut ledger = Ledger::default();
         for (name, millis) in [("c", 20), ("a", 10), ("d", 20), ("b", 10), ("e", 30)] {
             let due = now + Duration::from_millis(millis);
-            assert!(ledger.queue(release(due, &id(name), None), HERE));
+            assert!(queue(&mut ledger, release(name, None), due));
         }
         let mut sent = |millis: u64, max: usize| {
             let now = now + Duration::from_millis(millis);
             let round = ledger.begin_round(HERE, now, max);
             for (no, ..) in &round {
-                ledger.acknowledge(*no, now, ServerTime(5));
+                acknowledge(&mut ledger, *no, now, 5);
             }
-            round.iter().map(|(_, id, _)| id.name.as_str().to_owned()).collect::<String>()
+            round.iter().map(|(_, name, _)| name.as_str().to_owned()).collect::<String>()
         };
         assert_eq!(sent(9, 9), "");
         assert_eq!(sent(20, 3), "abc");
@@ -729,13 +814,13 @@ mod tests {
         let mut ledger = Ledger::default();
         let long = "x".repeat(64 * 1024);
         for _ in 0..1024 {
-            assert!(ledger.queue(release(now, &id(&long), None), HERE));
+            assert!(queue(&mut ledger, release(&long, None), now));
         }
-        assert!(!ledger.queue(release(now, &id("y"), None), HERE));
+        assert!(!queue(&mut ledger, release("y", None), now));
         assert_eq!((ledger.queued(), ledger.abandoned), (1024, 1));
         let (no, ..) = ledger.begin_round(HERE, now, 1).remove(0);
-        ledger.acknowledge(no, now, ServerTime(5));
-        assert!(ledger.queue(release(now, &id("y"), None), HERE));
+        acknowledge(&mut ledger, no, now, 5);
+        assert!(queue(&mut ledger, release("y", None), now));
     }
 
     #[test]
@@ -743,8 +828,8 @@ mod tests {
         let now = origin();
         let mut ledger = ledger_of_one(now, Some(1000));
         let no = send_one(&mut ledger, now);
-        ledger.acknowledge(no, now, ServerTime(400));
-        assert!(ledger.queue(release(now, &id("b"), None), HERE));
+        acknowledge(&mut ledger, no, now, 400);
+        assert!(queue(&mut ledger, release("b", None), now));
         ledger.abandon(HERE);
         assert_eq!((ledger.queued(), ledger.abandoned), (0, 1));
     }
@@ -756,12 +841,11 @@ mod tests {
         let name = LockName::parse("a").unwrap();
         let mark = ledger.mark();
         let no = send_one(&mut ledger, now);
-        ledger.acknowledge(no, now, ServerTime(5));
+        acknowledge(&mut ledger, no, now, 5);
         assert!(ledger.was_settled(&name, mark));
         for _ in 0..=MAX_SETTLED {
-            let other = id("b");
-            ledger.begin(other.clone(), Stage::Sending);
-            ledger.end(&other);
+            let other = ledger.begin(release("b", None), Stage::Sending);
+            assert!(ledger.cancel(other));
         }
         assert!(ledger.was_settled(&name, mark), "perhaps: it is forgotten");
         assert!(!ledger.was_settled(&name, ledger.mark()));
@@ -770,7 +854,9 @@ mod tests {
     /// What the ledger is to be, as a list.
     #[derive(Clone)]
     struct Naive {
+        no: ReleaseNo,
         id: ReleaseId,
+        late_copy_deadline: Option<ServerTime>,
         stage: Stage,
         schedule: Option<ReleaseSchedule>,
         refused: bool,
@@ -788,6 +874,37 @@ mod tests {
         fn is_in_flight(&self) -> bool {
             !matches!(self.stage, Stage::Queued(_) | Stage::InRound(_))
         }
+
+        fn schedule(&mut self, due: Instant) -> &mut ReleaseSchedule {
+            let new = || ReleaseSchedule::new(due, LEASE, self.late_copy_deadline);
+            self.schedule.get_or_insert_with(new)
+        }
+
+        /// Whether it stays, and whether it is logged.
+        fn answer(
+            &mut self,
+            (sent_at, now): (Instant, Instant),
+            moved_at: Option<Instant>,
+            reply: Result<&Released, &Failure>,
+        ) -> (bool, bool) {
+            let in_flight = self.is_in_flight();
+            self.stage = if in_flight { Stage::Sending } else { Stage::Queued(HERE) };
+            match reply {
+                Ok(released) if released.found == Found::Own => {
+                    self.refused = false;
+                    let again = self.schedule(now).acknowledge(now, released.at);
+                    let is_current = moved_at.is_none_or(|moved_at| moved_at <= sent_at);
+                    (again || !is_current, !again && is_current)
+                }
+                Ok(_) => (true, false),
+                Err(failure) => {
+                    if !in_flight {
+                        self.refused = matches!(failure, Failure::Refused { .. });
+                    }
+                    (in_flight || self.schedule(now).fail(now), false)
+                }
+            }
+        }
     }
 
     /// What is derived from the entries, computed again.
@@ -795,11 +912,10 @@ mod tests {
         let (mut by_name, mut counts) = (BTreeSet::new(), Counts::default());
         let mut due: BTreeMap<ServerId, BTreeSet<(Instant, ReleaseNo)>> = BTreeMap::new();
         for (no, entry) in &ledger.entries {
-            by_name.insert((ledger.hasher.hash_one(&entry.id.name), *no));
+            by_name.insert((ledger.hasher.hash_one(&entry.release.id.name), *no));
             counts = counts.zip(Counts::of(entry), |one, other| one + other);
             if let Stage::Queued(server) = entry.stage {
-                let at = entry.plan.as_ref().unwrap().schedule.due;
-                due.entry(server).or_default().insert((at, *no));
+                due.entry(server).or_default().insert((entry.schedule.unwrap().due, *no));
             }
         }
         assert_eq!((&ledger.by_name, &ledger.due, ledger.counts), (&by_name, &due, counts));
@@ -820,59 +936,56 @@ mod tests {
         let names = ["a", "b", "c"];
         let mut now = origin();
         let (mut ledger, mut list) = (Ledger::default(), Vec::<Naive>::new());
-        let mut round: Vec<(ReleaseNo, ReleaseId)> = Vec::new();
+        // When the acknowledged ones were sent, and when a server was replaced.
+        let (mut log, mut moved_at) = (Vec::<Instant>::new(), None);
         // Marks, and the name of which a release was open then.
         let mut marks: Vec<(ReleaseNo, LockName)> = Vec::new();
         for step in 0..300 {
             now += Duration::from_millis(random.u64(..400));
-            let in_flight: Vec<usize> =
-                (0..list.len()).filter(|at| list[*at].is_in_flight()).collect();
-            let one_of = |random: &mut fastrand::Rng, stage: Stage| {
-                let all: Vec<usize> =
-                    (0..list.len()).filter(|at| list[*at].stage == stage).collect();
+            let at_stage = |random: &mut fastrand::Rng, is_it: &dyn Fn(Stage) -> bool| {
+                let all: Vec<usize> = (0..list.len()).filter(|at| is_it(list[*at].stage)).collect();
                 random.choice(all)
             };
             match random.u8(..12) {
-                0 | 1 => {
-                    let id = id(names[random.usize(..3)]);
+                0..=2 => {
+                    let copies = random.bool().then_some(1_000_000);
+                    let release = release(names[random.usize(..3)], copies);
                     let stage =
                         if random.u8(..4) == 0 { Stage::InServerQueue } else { Stage::Sending };
-                    ledger.begin(id.clone(), stage);
-                    list.push(Naive { id, stage, schedule: None, refused: false });
+                    let id = release.id.clone();
+                    let late_copy_deadline = release.late_copy_deadline;
+                    let no = ledger.begin(release, stage);
+                    let (schedule, refused) = (None, false);
+                    list.push(Naive { no, id, late_copy_deadline, stage, schedule, refused });
                 }
-                2 => {
-                    if let Some(at) = random.choice(in_flight) {
-                        ledger.end(&list.remove(at).id);
+                3 if random.bool() => {
+                    if let Some(at) = random.choice(0..list.len()) {
+                        let is_in_flight = list[at].is_in_flight();
+                        assert_eq!(ledger.cancel(list[at].no), is_in_flight);
+                        if is_in_flight {
+                            list.remove(at);
+                        }
                     }
                 }
-                3 => {
-                    if let Some(at) = one_of(&mut random, Stage::Sending) {
-                        let copies = random.bool().then_some(1_000_000);
-                        let release = release(now, &list[at].id, copies);
-                        (list[at].stage, list[at].schedule) =
-                            (Stage::Unread, Some(release.plan.schedule));
-                        ledger.set_unread(release);
-                    }
-                }
-                4 => {
-                    if let Some(at) = one_of(&mut random, Stage::Unread) {
-                        let then = if random.bool() { Stage::Sending } else { Stage::Settling };
-                        assert!(ledger.take_unread(&list[at].id, then).is_some());
-                        (list[at].stage, list[at].schedule) = (then, None);
+                3 | 4 => {
+                    if let Some(at) = at_stage(&mut random, &|stage| stage == Stage::Sending) {
+                        ledger.set_unread(list[at].no, now);
+                        list[at].schedule(now);
+                        list[at].stage = Stage::Unread;
+                    } else if let Some(at) = random.choice(0..list.len()) {
+                        ledger.not_written(list[at].no);
+                        if list[at].stage == Stage::Unread {
+                            list[at].stage = Stage::Sending;
+                        }
                     }
                 }
                 5 | 6 => {
-                    let at = random.choice(in_flight).filter(|at| list[*at].stage != Stage::Unread);
-                    let id =
-                        at.map_or_else(|| id(names[random.usize(..3)]), |at| list[at].id.clone());
-                    let copies = random.bool().then_some(1_000_000);
-                    let release = release(now, &id, copies);
-                    let (stage, schedule) = (Stage::Queued(HERE), Some(release.plan.schedule));
-                    assert!(ledger.queue(release, HERE));
-                    let queued = Naive { id, stage, schedule, refused: false };
-                    match at {
-                        Some(at) => list[at] = queued,
-                        None => list.push(queued),
+                    let is_in_flight =
+                        |stage| !matches!(stage, Stage::Queued(_) | Stage::InRound(_));
+                    if let Some(at) = at_stage(&mut random, &is_in_flight) {
+                        assert!(ledger.queue(list[at].no, HERE, now));
+                        list[at].schedule(now);
+                        list[at].stage = Stage::Queued(HERE);
                     }
                 }
                 7 if random.u8(..8) == 0 => {
@@ -881,56 +994,71 @@ mod tests {
                         one.stage = Stage::Queued(HERE);
                     }
                 }
+                7 if random.u8(..8) == 0 => {
+                    // Another server has taken over. It may not know what was released lately.
+                    let again = ledger.server_moved(now, |_| true);
+                    let is_young = |sent_at: &&Instant| now - **sent_at <= Duration::from_secs(30);
+                    assert_eq!(again.len(), log.iter().filter(is_young).count(), "seed {seed}");
+                    log.clear();
+                    moved_at = Some(now);
+                    for release in again {
+                        let id = release.id.clone();
+                        let no = ledger.begin_again(release, now);
+                        let (late_copy_deadline, refused) = (None, false);
+                        let mut schedule = ReleaseSchedule::new(now, LEASE, None);
+                        schedule.acknowledged = true;
+                        let (stage, schedule) = (Stage::Sending, Some(schedule));
+                        list.push(Naive { no, id, late_copy_deadline, stage, schedule, refused });
+                    }
+                }
                 7 => {
                     // Those that are due and have moved are queued for another server.
                     for (no, to) in ledger
                         .moved(HERE, now, 2, |name| if name.as_str() == "a" { THERE } else { HERE })
                     {
-                        let id = ledger.entries[&no].id.clone();
                         ledger.move_to(no, to);
-                        list.iter_mut().find(|one| one.id == id).unwrap().stage = Stage::Queued(to);
+                        list.iter_mut().find(|one| one.no == no).unwrap().stage = Stage::Queued(to);
                     }
                 }
                 8 => {
-                    for (no, id, _) in ledger.begin_round(HERE, now, 3) {
-                        let one = list.iter_mut().find(|one| one.id == id).unwrap();
+                    for (no, ..) in ledger.begin_round(HERE, now, 3) {
+                        let one = list.iter_mut().find(|one| one.no == no).unwrap();
                         assert!(one.schedule.unwrap().due <= now, "seed {seed} step {step}");
                         one.stage = Stage::InRound(HERE);
-                        round.push((no, id));
                     }
                 }
                 9 | 10 => {
-                    if let Some(at) = random.choice(0..round.len()) {
-                        let (no, id) = round.swap_remove(at);
-                        let at = list.iter().position(|one| one.id == id).unwrap();
-                        let schedule = list[at].schedule.as_mut().unwrap();
-                        let failure = if random.bool() { Failure::Closed } else { refusal() };
-                        let stays = if random.u8(..3) == 0 {
-                            ledger.fail(no, now, &failure);
-                            list[at].refused = matches!(failure, Failure::Refused { .. });
-                            list[at].schedule.as_mut().unwrap().fail(now)
-                        } else {
-                            let time = ServerTime(random.i64(999_000..1_002_000));
-                            ledger.acknowledge(no, now, time);
-                            schedule.acknowledge(now, time)
-                        };
-                        if stays {
-                            list[at].stage = Stage::Queued(HERE);
-                        } else {
+                    let Some(at) = random.choice(0..list.len()) else { continue };
+                    let (no, stage) = (list[at].no, list[at].stage);
+                    let is_round = matches!(stage, Stage::InRound(_));
+                    let alone = is_round || random.u8(..4) > 0;
+                    let found = if alone || random.bool() { Found::Own } else { Found::Nothing };
+                    let server_time = ServerTime(random.i64(999_000..1_002_000));
+                    let released = Released { found, at: server_time, receivers: None };
+                    let failure = if random.bool() { Failure::Closed } else { refusal() };
+                    let reply = if random.bool() { Ok(&released) } else { Err(&failure) };
+                    let ago = Duration::from_millis(random.u64(..200));
+                    let sent_at = now.checked_sub(ago).unwrap();
+                    let answered = ledger.answered(no, (sent_at, now), alone, reply);
+                    if matches!(stage, Stage::Sending | Stage::Unread | Stage::InRound(_)) {
+                        let (stays, is_logged) = list[at].answer((sent_at, now), moved_at, reply);
+                        assert_eq!(answered.must_queue, stays && !is_round, "seed {seed}");
+                        log.extend(is_logged.then_some(sent_at));
+                        if !stays {
                             list.remove(at);
                         }
+                    } else {
+                        assert!(!answered.must_queue && !answered.first, "seed {seed}");
                     }
                 }
                 _ => {
-                    let sent: Vec<_> = round.iter().map(|(no, _)| *no).collect();
+                    let sent: Vec<_> = list.iter().map(|one| one.no).collect();
                     ledger.end_round(now, &sent);
-                    for (_, id) in round.drain(..) {
-                        let at = list.iter().position(|one| one.id == id).unwrap();
-                        list[at].stage = Stage::Queued(HERE);
-                        if !list[at].schedule.as_mut().unwrap().fail(now) {
-                            list.remove(at);
-                        }
-                    }
+                    list.retain_mut(|one| {
+                        let is_round = matches!(one.stage, Stage::InRound(_));
+                        one.stage = if is_round { Stage::Queued(HERE) } else { one.stage };
+                        !is_round || one.schedule(now).fail(now)
+                    });
                 }
             }
             check_derived(&ledger);
@@ -952,7 +1080,7 @@ mod tests {
                     marks.push((mark, name));
                 }
             }
-            // Invariant 3.
+            // Invariant 4.
             for (mark, name) in &marks {
                 let known =
                     ledger.is_outstanding(name, *mark, None) || ledger.was_settled(name, *mark);

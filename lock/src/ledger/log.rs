@@ -13,17 +13,16 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::hold::hold::Hold;
-use crate::ledger::release::{ReleaseId, ReleaseOp};
+use crate::ledger::release::{Release, ReleaseId, ReleaseOp};
 
 /// One release.
 #[derive(Debug)]
 pub(crate) struct AcknowledgedRelease {
     pub(crate) id: ReleaseId,
-    /// What releases permits. `None` for a hold, whose id says how.
-    pub(crate) permits: Option<ReleaseOp>,
+    /// What releases a permit of which only the id is known. `None` for a hold, whose id says how.
+    operation: Option<ReleaseOp>,
     /// For how long what it released would have lasted.
-    pub(crate) lifetime: Duration,
+    lifetime: Duration,
 }
 
 /// The latest of them: at most [`MAX_ENTRIES`], with at most [`MAX_BYTES`] of names, none older
@@ -42,8 +41,18 @@ const MAX_BYTES: usize = 1 << 20;
 const MAX_AGE: Duration = Duration::from_secs(30);
 
 impl AcknowledgedRelease {
-    pub(crate) fn of_hold(hold: &Hold) -> Self {
-        Self { id: hold.id().into(), permits: None, lifetime: hold.longest_lease().duration() }
+    pub(crate) fn of_hold(id: ReleaseId, lifetime: Duration) -> Self {
+        Self { id, operation: None, lifetime }
+    }
+
+    /// Of a permit that was released by `operation`, a request of this owner.
+    pub(crate) fn of_request(id: ReleaseId, operation: ReleaseOp, lifetime: Duration) -> Self {
+        Self { id, operation: Some(operation), lifetime }
+    }
+
+    /// The same release, to be sent again.
+    pub(crate) fn into_release(self) -> Release {
+        Release::new(self.id, self.operation, self.lifetime, None)
     }
 
     fn bytes(&self) -> usize {
@@ -102,7 +111,7 @@ mod tests {
         let name = LockName::parse(name).unwrap();
         let id =
             ReleaseId { kind: Some(Kind::Reentrant), name, owner: ClientId::random().next_owner() };
-        AcknowledgedRelease { id, permits: None, lifetime: Duration::from_secs(30) }
+        AcknowledgedRelease::of_hold(id, Duration::from_secs(30))
     }
 
     fn names(taken: &[AcknowledgedRelease]) -> Vec<&str> {

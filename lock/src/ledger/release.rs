@@ -1,18 +1,16 @@
-//! One release: what it releases, and when it is sent again. Pure: time is an argument.
+//! One release: what it gives back, and when it is sent again. Pure: time is an argument.
 //!
 //! A release is queued when its call got no answer, when a hold was lost while the server may still
 //! keep its key, and when a copy of an acquire may still be on its way (DESIGN: release queue, late
 //! copies). It stays queued until the server has acknowledged it at a time past that copy's
 //! not-after, or until whatever it would release must have expired.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::Sender;
-
 use crate::hold::hold::Hold;
 use crate::model::kind::Kind;
+use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::ops::Released;
@@ -22,15 +20,12 @@ use crate::ops::value::ServerTime;
 /// A command that releases something. It may be sent any number of times.
 pub(crate) type ReleaseOp = SharedOperation<Released>;
 
-/// Signals that a release was acknowledged or given up: nothing is sent, it is dropped.
-pub(crate) type DoneSignal = Sender<Infallible>;
-
-/// What is released: a hold, or what one request took of a semaphore.
+/// What is released: a hold, a permit, or what one request took of a semaphore.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ReleaseId {
     /// Compared first: two releases rarely have the same owner.
     pub(crate) owner: Owner,
-    /// `None` for a semaphore.
+    /// `None` for what one request took.
     pub(crate) kind: Option<Kind>,
     pub(crate) name: LockName,
 }
@@ -42,38 +37,26 @@ impl From<HoldId> for ReleaseId {
     }
 }
 
-impl From<&HoldId> for ReleaseId {
-    fn from(hold_id: &HoldId) -> Self {
-        Self::from(hold_id.clone())
-    }
-}
-
 impl ReleaseId {
     /// The hold, if it is one.
-    pub(crate) fn hold_id(&self) -> Option<HoldId> {
+    fn hold_id(&self) -> Option<HoldId> {
         let (name, owner) = (self.name.clone(), self.owner.clone());
         self.kind.map(|kind| HoldId { kind, name, owner })
     }
 }
 
-/// A release that a thread of the watchdog sends until it is acknowledged.
+/// What one release gives back.
 #[derive(Debug)]
-pub(crate) struct QueuedRelease {
+pub(crate) struct Release {
     pub(crate) id: ReleaseId,
-    pub(crate) plan: Box<ReleasePlan>,
-}
-
-/// What is sent for a release, and when.
-#[derive(Debug)]
-pub(crate) struct ReleasePlan {
-    /// `None` for a hold, whose id says how it is released: a million of them would be 150 MB. Not
-    /// for a hold whose key stays.
+    /// `None` for a hold, whose id says how it is released: a million of them would be 150 MB.
     operation: Option<ReleaseOp>,
-    pub(crate) schedule: ReleaseSchedule,
-    /// The last answer of the server was a lasting refusal.
-    pub(crate) refused: bool,
-    /// Dropped with the acknowledgement.
-    pub(crate) done: Option<DoneSignal>,
+    /// Until when the key of a hold stays that is released before.
+    keep_until: Option<Instant>,
+    /// For how long after its release is queued there may be something to release.
+    pub(crate) lifetime: Duration,
+    /// Until when a copy of the acquire may arrive.
+    pub(crate) late_copy_deadline: Option<ServerTime>,
     /// The hold whose loss the answer may tell, until a copy of the release may have run.
     pub(crate) ended: Option<EndedHold>,
 }
@@ -142,102 +125,71 @@ pub(crate) struct EndedHold {
     pub(crate) valid_until: Option<Instant>,
 }
 
-/// What is known of a release that was acknowledged.
-#[derive(Debug, Default)]
-pub(crate) struct Acknowledged {
-    /// Whether it was not acknowledged before.
-    pub(crate) first: bool,
-    /// How long what it released would have lasted.
-    pub(crate) lifetime: Duration,
-    /// The hold, if this acknowledgement tells whether it was there.
-    pub(crate) ended: Option<EndedHold>,
-    /// Whether the key of the hold stays.
-    pub(crate) is_kept: bool,
-}
+impl Release {
+    /// Of an acquire of `lease` that was sent. A copy of the acquire may be under way for `retries`.
+    pub(crate) fn of_acquire(
+        id: HoldId,
+        lease: Lease,
+        retries: Duration,
+        late_copy_deadline: Option<ServerTime>,
+    ) -> Self {
+        let lifetime = lease.duration() + retries;
+        Self::new(id.into(), None, lifetime, late_copy_deadline)
+    }
 
-impl QueuedRelease {
-    /// Due at `due`. Nothing is left to release `lifetime` later.
-    pub(crate) fn new(
-        due: Instant,
-        id: ReleaseId,
-        release: ReleaseOp,
+    /// Of a hold. A copy of its acquire may be under way for `retries`.
+    pub(crate) fn of_hold(hold: &Hold, retries: Duration) -> Self {
+        let (lease, late_copy_deadline) = (hold.longest_lease(), hold.late_copy_deadline());
+        let release = Self::of_acquire(hold.id(), lease, retries, late_copy_deadline);
+        Self { keep_until: hold.kept_until(), ..release }
+    }
+
+    /// Of what `operation` gives back.
+    pub(crate) fn of_request(
+        (name, owner): (LockName, Owner),
+        operation: ReleaseOp,
         lifetime: Duration,
         late_copy_deadline: Option<ServerTime>,
-        done: Option<DoneSignal>,
     ) -> Self {
-        let operation = id.kind.is_none().then_some(release);
-        let schedule = ReleaseSchedule::new(due, lifetime, late_copy_deadline);
-        let plan = ReleasePlan { operation, schedule, refused: false, done, ended: None };
-        Self { id, plan: Box::new(plan) }
+        let id = ReleaseId { owner, kind: None, name };
+        Self::new(id, Some(operation), lifetime, late_copy_deadline)
     }
 
-    /// The same release, with the hold that it ends, if the release has not run so far.
-    pub(crate) fn of_hold(mut self, ended: Option<EndedHold>) -> Self {
-        self.plan.ended = ended;
-        self
-    }
-
-    /// The same release, but with `keep` as the command that ends the hold, if its key is to stay.
-    pub(crate) fn keeping(mut self, keep: Option<ReleaseOp>) -> Self {
-        if keep.is_some() {
-            self.plan.operation = keep;
-        }
-        self
-    }
-
-    /// A release that one server has acknowledged, but another may not know. Due at `due`. Nothing
-    /// is left to release `lifetime` later.
-    pub(crate) fn acknowledged(
-        due: Instant,
+    pub(crate) fn new(
         id: ReleaseId,
-        release: ReleaseOp,
+        operation: Option<ReleaseOp>,
         lifetime: Duration,
+        late_copy_deadline: Option<ServerTime>,
     ) -> Self {
-        let mut queued = Self::new(due, id, release, lifetime, None, None);
-        queued.plan.schedule.acknowledged = true;
-        queued
+        Self { id, operation, keep_until: None, lifetime, late_copy_deadline, ended: None }
     }
 
-    pub(crate) fn id(&self) -> &ReleaseId {
-        &self.id
+    /// The same release, with the hold that it ends, which would have been valid until then.
+    pub(crate) fn ending(mut self, hold: &Arc<Hold>, valid_until: Option<Instant>) -> Self {
+        self.ended = Some(EndedHold { hold: Arc::clone(hold), valid_until });
+        self
     }
 
-    /// Whether a copy of the acquire may arrive after a release at this time of the server.
-    pub(crate) fn may_be_undone_after(&self, at: ServerTime) -> bool {
-        may_be_undone(self.plan.schedule.late_copy_deadline, at)
-    }
-}
-
-impl ReleasePlan {
-    /// What is sent to release `id`.
-    pub(crate) fn operation(&self, id: &ReleaseId) -> Option<ReleaseOp> {
-        let of_hold = || id.hold_id().map(|hold_id| hold_id.release());
-        self.operation.clone().or_else(of_hold)
+    /// Whether the key of the hold stays under another owner if this is sent `now`.
+    pub(crate) fn keeps_key(&self, now: Instant) -> bool {
+        self.keep_until.is_some_and(|until| now < until)
     }
 
-    /// The server released it when its clock was at `at`. True if it is to be sent again.
-    #[must_use]
-    pub(crate) fn acknowledge(
-        &mut self,
-        id: &ReleaseId,
-        now: Instant,
-        at: ServerTime,
-    ) -> (Acknowledged, bool) {
-        let acknowledged = Acknowledged {
-            first: !self.schedule.acknowledged,
-            lifetime: self.schedule.expires.saturating_duration_since(now + GRACE),
-            ended: self.ended.take(),
-            // The key stays under another owner. What a late copy creates does not stay.
-            is_kept: id.kind.is_some() && self.operation.take().is_some(),
-        };
-        let again = self.schedule.acknowledge(now, at);
-        (acknowledged, again)
+    /// What is sent `now`; `None` for a mere note that a release will follow.
+    pub(crate) fn operation(&self, now: Instant) -> Option<ReleaseOp> {
+        if let Some(operation) = &self.operation {
+            return Some(Arc::clone(operation));
+        }
+        let hold_id = self.id.hold_id()?;
+        Some(match self.keep_until {
+            Some(until) if now < until => hold_id.keep(until - now),
+            _ => hold_id.release(),
+        })
     }
 
-    /// Whether it may still change what the server has. False once the server has refused it: what
-    /// refuses an acquire then stays there, and to wait for this release is of no use.
-    pub(crate) fn is_outstanding(&self) -> bool {
-        !self.schedule.acknowledged && !self.refused
+    /// It was acknowledged. What a late copy of the acquire creates does not stay.
+    pub(crate) fn keeps_nothing(&mut self) {
+        self.keep_until = None;
     }
 }
 

@@ -13,10 +13,11 @@ use crate::events::acquires::{AcquireEnd, MetricsLabel};
 use crate::events::tracing::{self, AcquireSpan};
 use crate::hold::hold::Hold;
 use crate::hold::siblings::SiblingAcquire;
+use crate::ledger::release::Release;
 use crate::lock::raw_guard::RawGuard;
 use crate::lock::spec::{LeasePolicy, LockSpec, Nesting};
 use crate::model::kind::{Kind, Layout};
-use crate::model::lease::Lease;
+use crate::model::lease::{self, Lease};
 use crate::model::name::LockName;
 use crate::model::owner::{LocalHolder, Owner};
 use crate::model::sync::{is_cancelled, park};
@@ -30,6 +31,7 @@ use crate::runtime::release::roll_back;
 use crate::runtime::wait::{Attempt, WaitAction};
 use crate::runtime::wait_registry::Recipient;
 use crate::store::retry::{Answer, RetryPolicy, map_failure};
+use crate::watchdog::BegunRelease;
 
 /// Acquires the lock for `holder`, or re-enters its hold. `None` if it could not be had in time.
 /// `core` is that of `spec`.
@@ -194,13 +196,15 @@ fn recipient<'a>(
 }
 
 /// Whether the owner of an acquire is in the queue on the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum QueueState {
+enum QueueState<'a> {
     Outside,
     /// It asked, and there was no answer.
     Perhaps,
-    /// A shutdown waits until it has left.
-    Inside,
+    /// A shutdown waits until it has left, by this release.
+    Inside {
+        #[expect(dead_code, reason = "dropped when the owner has left")]
+        release: BegunRelease<'a>,
+    },
 }
 
 /// One acquire, over all its attempts. If it ends without a guard, it leaves the queue on the
@@ -228,7 +232,7 @@ struct LockAcquire<'a> {
     /// How many polls were refused.
     refusals: u32,
     late_copy_deadline: Option<ServerTime>,
-    queue: QueueState,
+    queue: QueueState<'a>,
     /// By when the last attempt was to be answered, if there was one: not after the deadline of the
     /// caller.
     answer_due: Option<Instant>,
@@ -390,7 +394,7 @@ impl LockAcquire<'_> {
         let write_hold = self.enclosing_write_hold.as_ref();
         let request = self.id.acquire(lease, self.wait.waits, write_hold);
         let queues = self.wait.waits && self.mode == WaitMode::Queued;
-        if queues && self.queue == QueueState::Outside {
+        if queues && matches!(self.queue, QueueState::Outside) {
             self.queue = QueueState::Perhaps;
         }
 
@@ -409,9 +413,9 @@ impl LockAcquire<'_> {
         let token = match answer.reply {
             Acquired::Busy(busy) => {
                 self.was_refused = true;
-                if self.queue == QueueState::Perhaps {
-                    self.queue = QueueState::Inside;
-                    core.watchdog.begin_in_server_queue(&self.id);
+                if matches!(self.queue, QueueState::Perhaps) {
+                    let release = core.watchdog.begin_in_server_queue(self.release(None));
+                    self.queue = QueueState::Inside { release };
                 }
                 return Ok(Attempt::Busy(self.pause_after_refusal(busy), WakeHint::Wait));
             }
@@ -443,7 +447,7 @@ impl LockAcquire<'_> {
             }
             Err(error) => {
                 self.late_copy_deadline = self.late_copy_deadline.max(error.late_copy_deadline);
-                if error.failure.is_unsent() && self.queue == QueueState::Perhaps {
+                if error.failure.is_unsent() && matches!(self.queue, QueueState::Perhaps) {
                     // There is no queue to leave.
                     self.queue = QueueState::Outside;
                 }
@@ -452,6 +456,13 @@ impl LockAcquire<'_> {
                 Err(error.failure.into_error(request, &self.id.name))
             }
         }
+    }
+
+    /// What ends whatever the server may have of this owner. A server drops a waiter that has not
+    /// asked for the default lease.
+    fn release(&self, late_copy_deadline: Option<ServerTime>) -> Release {
+        let lease = self.lease.lease.max(lease::DEFAULT);
+        self.core.watchdog.releases().of_acquire(&self.id, lease, late_copy_deadline)
     }
 
     /// How long to sleep after a refusal.
@@ -470,9 +481,7 @@ impl LockAcquire<'_> {
         let LeasePolicy { lease, watched } = self.lease;
         // From here on the hold answers for late copies, and a holder is in no queue.
         let late_copy_deadline = self.late_copy_deadline.take();
-        if std::mem::replace(&mut self.queue, QueueState::Outside) == QueueState::Inside {
-            core.watchdog.releases().end_in_flight(&self.id);
-        }
+        self.queue = QueueState::Outside;
         let (id, holder) = (self.id.clone(), self.holder.clone());
         let hold = Hold::new(id, holder, lease, watched, sent_at, late_copy_deadline);
         let hold = Arc::new(match self.held_since {
@@ -552,18 +561,16 @@ impl LockAcquire<'_> {
 
 impl Drop for LockAcquire<'_> {
     fn drop(&mut self) {
-        let (lease, late_copy_deadline) = (self.lease.lease, self.late_copy_deadline);
-        let is_there = self.queue != QueueState::Outside || self.must_roll_back;
-        match Leftover::of(is_there, late_copy_deadline) {
+        let is_queued = !matches!(self.queue, QueueState::Outside);
+        let is_there = is_queued || self.must_roll_back;
+        let release = || self.release(self.late_copy_deadline);
+        match Leftover::of(is_there, self.late_copy_deadline) {
             Leftover::Nothing => {}
-            Leftover::LateCopy => {
-                let releases = self.core.watchdog.releases();
-                releases.queue_acquired(&self.id, lease, late_copy_deadline, None);
-            }
+            Leftover::LateCopy => roll_back(self.core, release(), None),
             Leftover::Owner => {
                 // A server that did not answer just now is not waited for again.
                 let answer_due = self.answer_due.filter(|_| self.answered);
-                roll_back(self.core, &self.id, lease, late_copy_deadline, answer_due);
+                roll_back(self.core, release(), answer_due);
             }
         }
     }

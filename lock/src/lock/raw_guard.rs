@@ -149,7 +149,7 @@ impl RawGuard {
             return;
         }
         if self.hold.remove_guard(self.watched) == Left::Nothing {
-            self.core.watchdog.end_in_background(&self.hold);
+            self.core.watchdog.end_in_background(&self.hold, None);
         }
     }
 

@@ -106,15 +106,6 @@ pub(crate) fn sleep(duration: Duration) {
     Parker::new().park(false, Some(until), || SystemClock.now() >= until);
 }
 
-/// Waits until all senders are gone, for at most `timeout`; not at all while time stands still.
-pub(crate) fn wait_for_end(senders: &Receiver<Infallible>, timeout: Duration) {
-    let until = SystemClock.now() + timeout;
-    let goes_on = || TIME.moves.load(Ordering::SeqCst) && SystemClock.now() < until;
-    while goes_on() && senders.try_recv() == Err(TryRecvError::Empty) {
-        sleep(Duration::from_millis(1));
-    }
-}
-
 /// A random number below `limit`, of the schedule.
 pub(crate) fn below(limit: usize) -> usize {
     shuttle::rand::thread_rng().gen_range(0..limit)

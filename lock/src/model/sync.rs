@@ -7,7 +7,6 @@
 //! process share. A fork at the wrong moment leaves a part of that table locked in the child, and
 //! with it every lock that hashes to it.
 
-use std::convert::Infallible;
 use std::ops::{Deref, DerefMut};
 #[cfg(not(all(test, wheellock_shuttle)))]
 use std::sync;
@@ -193,15 +192,6 @@ pub(crate) fn pass_until(
         Some(cancel) => clock.pass_until(parker, deadline, cancel),
         None => clock.pass_until(parker, deadline, &crossbeam_channel::never()),
     }
-}
-
-/// Waits until all senders are gone, for at most `timeout` of the system's clock. Nothing is ever
-/// sent.
-pub(crate) fn wait_for_end(senders: &Receiver<Infallible>, timeout: Duration) {
-    #[cfg(all(test, wheellock_shuttle))]
-    crate::model::modelled::wait_for_end(senders, timeout);
-    #[cfg(not(all(test, wheellock_shuttle)))]
-    let _ended = senders.recv_timeout(timeout);
 }
 
 /// Whether there is a message, or all senders are gone. Takes no message: others may wait on the

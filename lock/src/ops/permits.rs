@@ -182,11 +182,6 @@ impl ReleasePermits {
         Self { permits: Permits::new(name, ids), request, dedup_ttl }
     }
 
-    /// The name of this call.
-    pub(crate) fn request_owner(&self) -> &Owner {
-        &self.request
-    }
-
     fn release(&self, keyspace: &mut Keyspace) -> Result<i64, WrongType> {
         let Permits { name, leases, channel, ids, request_keys } = &self.permits;
         let (key, now) = (name.as_str(), keyspace.now().0);

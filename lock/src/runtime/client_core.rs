@@ -498,8 +498,8 @@ impl ClientCore {
 
     /// A hold is released whose key may stay.
     pub(crate) fn note_kept(&self, hold: &Hold) {
-        if let Some(left) = hold.left_to_keep(|| self.now()) {
-            self.kept.lock().add(self.now(), left);
+        if let Some(until) = hold.kept_until() {
+            self.kept.lock().add(self.now(), until);
         }
     }
 
@@ -510,7 +510,7 @@ impl ClientCore {
         let now = self.now();
         let deadline = now.checked_add(timeout).unwrap_or(now + Duration::from_secs(86_400));
         self.waits.close();
-        let holds = self.holds.drain();
+        let (holds, pending) = (self.holds.drain(), self.watchdog.releases());
         let mut unreleased = Vec::new();
         for hold in &holds {
             if self.check(hold).is_err() {
@@ -520,9 +520,9 @@ impl ClientCore {
             self.watchdog.stop_renewing(hold);
             self.note_kept(hold);
             if hold.lose(self.now(), LostReason::Shutdown)
-                && !self.watchdog.queue_hold_release(hold)
+                && !pending.queue_new(self.now(), pending.of_hold(hold))
             {
-                unreleased.push(ReleaseId::from(&hold.id()));
+                unreleased.push(ReleaseId::from(hold.id()));
             }
         }
         self.watchdog.finish_unread(FINISH_UNREAD_TIMEOUT.min(timeout));
@@ -540,8 +540,8 @@ impl ClientCore {
             .iter()
             // The holds of a multi lock are released with the first of them.
             .filter(|hold| hold.is_released() || hold.lost_reason() == Some(LostReason::Shutdown))
-            .filter(|hold| !open.contains(&ReleaseId::from(&hold.id())))
-            .filter(|hold| hold.left_to_keep(|| now).is_none())
+            .filter(|hold| !open.contains(&ReleaseId::from(hold.id())))
+            .filter(|hold| hold.kept_until().is_none_or(|until| until <= now))
             .count();
         self.events.stop(deadline.saturating_duration_since(self.now()));
         #[cfg(feature = "metrics")]

@@ -23,6 +23,7 @@ use crate::model::wait_mode::{WaitMode, WakeHint};
 use crate::ops::Acquired;
 use crate::ops::by_kind::HoldId;
 use crate::runtime::client_core::{ClientCore, StartMode, Target};
+use crate::runtime::release::forget_hold;
 use crate::runtime::wait::{QueueLook, WaitAction, Waiter};
 use crate::runtime::wait_queue::{Step, Ticket, Wakes};
 use crate::runtime::wait_registry::Recipient;
@@ -117,7 +118,7 @@ impl<'a> World<'a> {
                 QueueLook::Hold(WaitAction::HandedOver(hold)) => ThreadStage::Holds(hold),
                 QueueLook::Hold(WaitAction::Close(hold)) => {
                     hold.remove_guard(true);
-                    core.watchdog.end_in_background(&hold);
+                    core.watchdog.end_in_background(&hold, None);
                     ThreadStage::Waits(waiter)
                 }
                 QueueLook::Hold(turn) => panic!("{turn:?}"),
@@ -145,11 +146,10 @@ impl<'a> World<'a> {
                 hold.remove_guard(true);
                 ThreadStage::Closes(hold)
             }
-            ThreadStage::Closes(hold) => match core.watchdog.end(&hold) {
-                Ok(()) => ThreadStage::Ends(hold),
-                // It was lost before.
-                Err(_) => ThreadStage::Idle,
-            },
+            // An error: it was lost before.
+            ThreadStage::Closes(hold) => {
+                forget_hold(core, &hold).map_or(ThreadStage::Idle, |()| ThreadStage::Ends(hold))
+            }
             ThreadStage::Ends(hold) => {
                 let waited_for = core.waits.release_begins(&core.store, &hold);
                 ThreadStage::Releases(hold, waited_for)

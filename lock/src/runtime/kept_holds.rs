@@ -3,7 +3,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// When they end, the first one first.
 #[derive(Debug, Default)]
@@ -13,12 +13,10 @@ pub(crate) struct KeptHolds(BinaryHeap<Reverse<Instant>>);
 const MAX_COUNTED: usize = 65_536;
 
 impl KeptHolds {
-    /// One more, which stays for `left`.
-    pub(crate) fn add(&mut self, now: Instant, left: Duration) {
+    /// One more, which stays until `end`.
+    pub(crate) fn add(&mut self, now: Instant, end: Instant) {
         self.remove_ended(now);
-        if self.0.len() < MAX_COUNTED
-            && let Some(end) = now.checked_add(left)
-        {
+        if self.0.len() < MAX_COUNTED && now < end {
             self.0.push(Reverse(end));
         }
     }
@@ -38,6 +36,8 @@ impl KeptHolds {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::model::clock::origin;
 
@@ -45,13 +45,13 @@ mod tests {
     fn they_are_counted_until_they_end_and_up_to_a_limit() {
         let (mut kept, now) = (KeptHolds::default(), origin());
         let second = Duration::from_secs(1);
-        kept.add(now, second * 3);
-        kept.add(now, second);
-        kept.add(now + second * 2, second * 4);
+        kept.add(now, now + second * 3);
+        kept.add(now, now + second);
+        kept.add(now + second * 2, now + second * 6);
         assert_eq!(kept.count(now + second * 2), 2);
         assert_eq!(kept.count(now + second * 3), 1);
         assert_eq!(kept.count(now + second * 6), 0);
-        (0..=MAX_COUNTED).for_each(|_| kept.add(now, second));
+        (0..=MAX_COUNTED).for_each(|_| kept.add(now, now + second));
         assert_eq!(kept.count(now), MAX_COUNTED);
     }
 }

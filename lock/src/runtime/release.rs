@@ -6,37 +6,31 @@
 //! renewal worker. What the server does not acknowledge is queued with the watchdog (DESIGN: unread
 //! releases, release queue).
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-use crossbeam_channel::{Receiver, bounded};
 
 use crate::error::{Error, LostReason};
 use crate::events::tracing;
 use crate::hold::hold::Hold;
 use crate::hold::state::{Left, Loss};
-use crate::ledger::release::{ReleaseId, ReleaseOp, may_be_undone};
-use crate::model::lease::{self, Lease};
+use crate::ledger::ledger::{ReleaseNo, Stage};
+use crate::ledger::release::{Release, ReleaseOp};
 use crate::model::name::LockName;
-use crate::model::owner::Owner;
-use crate::model::permit_id::PermitId;
-use crate::model::sync::wait_for_end;
-use crate::ops::by_kind::HoldId;
-use crate::ops::value::ServerTime;
-use crate::ops::{Found, ReleasePermits, SetCountReply};
+use crate::ops::SetCountReply;
 use crate::runtime::client_core::{ClientCore, lost};
 use crate::runtime::wait::LONGEST_ROUND_TRIP;
-use crate::store::retry::{Answer, RetryLimit, SHORTEST_CALL, map_failure};
-use crate::watchdog::{SendLimit, reason_of_loss};
+use crate::store::retry::{Answer, CallError, RetryLimit, SHORTEST_CALL};
+use crate::watchdog::SendLimit;
+use crate::watchdog::settle::{self, NotReleased, classify_release};
 
 /// What the server is still to be told of a guard that is gone.
 #[derive(Debug)]
 enum PendingRelease {
     /// The number of guards that are left.
     Count(u32),
-    /// It was the last guard, of a hold that would have been valid until then.
+    /// It was the last guard, of a hold that would have been valid until `valid_until`.
     Release {
+        no: ReleaseNo,
         valid_until: Option<Instant>,
         /// Whether threads of this client wait for the end of the release.
         waited_for: bool,
@@ -67,20 +61,24 @@ pub(crate) fn hand_over(core: &ClientCore, hold: &Arc<Hold>) -> bool {
     true
 }
 
-/// Ends `hold` for everything in this process, and leaves it to the caller to release it on the
-/// server. An error if it was over before.
-pub(crate) fn end_hold(core: &ClientCore, hold: &Arc<Hold>) -> Result<(), Error> {
-    // First, so that a shutdown finds it here or in the registry.
-    core.watchdog.releases().begin_in_flight(hold.id());
-    forget_hold(core, hold).inspect_err(|_| core.watchdog.releases().end_in_flight(hold.id()))?;
-    tracing::released(&hold.name, hold.kind, &hold.owner, || hold.held_for(core.now()));
-    Ok(())
-}
-
 /// Ends `hold` for everything in this process, and leaves its key on the server. An error if it was
 /// over before.
 pub(crate) fn forget_hold(core: &ClientCore, hold: &Arc<Hold>) -> Result<(), Error> {
-    core.watchdog.end(hold).map_err(|Loss { reason, .. }| lost(hold, reason))
+    let releases = core.watchdog.releases();
+    let release = releases.begin_guarded(releases.of_hold(hold), Stage::Sending);
+    core.watchdog.end(hold, release.no).map_err(|Loss { reason, .. }| lost(hold, reason))
+}
+
+/// Ends `hold` for everything in this process. `release` has begun, so that a shutdown finds it here
+/// or in the registry. An error if the hold was over before.
+pub(crate) fn end_hold(
+    core: &ClientCore,
+    hold: &Arc<Hold>,
+    release: ReleaseNo,
+) -> Result<(), Error> {
+    core.watchdog.end(hold, release).map_err(|Loss { reason, .. }| lost(hold, reason))?;
+    tracing::released(&hold.name, hold.kind, &hold.owner, || hold.held_for(core.now()));
+    Ok(())
 }
 
 /// Tells the server, for `timeout` at most, and returns its verdict.
@@ -93,13 +91,61 @@ fn send_release(
 ) -> Result<(), Error> {
     match *pending {
         PendingRelease::Count(count) => send_count(core, hold, count, timeout, limit),
-        PendingRelease::Release { valid_until, waited_for } => {
-            let sent = send_last(core, hold, valid_until, timeout, limit);
+        PendingRelease::Release { no, valid_until, waited_for } => {
+            let operation = operation_of(core, hold, no, core.now());
+            let in_time = || valid_until.is_some_and(|end| core.now() < end);
+            let sent =
+                send_releases(core, &[no], &operation, &hold.name, (timeout, limit), in_time);
             if waited_for {
-                let receivers = sent.as_ref().ok().copied().flatten();
+                let receivers = sent.as_ref().ok().and_then(|released| released.receivers);
                 core.waits.release_ends(&core.store, hold, receivers);
             }
-            sent.map(drop)
+            match sent?.verdict {
+                Ok(()) => Ok(()),
+                Err(NotReleased::Unknown) => Err(late_release()),
+                Err(NotReleased::Lost(reason)) => Err(lost(hold, reason)),
+            }
+        }
+    }
+}
+
+/// What ends `hold` on the server if it is sent `now`.
+fn operation_of(core: &ClientCore, hold: &Hold, no: ReleaseNo, now: Instant) -> ReleaseOp {
+    let operation = core.watchdog.releases().ledger().operation(no, now);
+    operation.unwrap_or_else(|| hold.id().release())
+}
+
+/// What a server has answered to a release.
+pub(crate) struct Verdict {
+    pub(crate) verdict: Result<(), NotReleased>,
+    /// How many subscribers the message has reached, if the server says so.
+    receivers: Option<u32>,
+}
+
+/// Sends a request that gives back `releases` of `name`, and settles them by the answer. `in_time`:
+/// what they give back would still be valid.
+pub(crate) fn send_releases(
+    core: &ClientCore,
+    releases: &[ReleaseNo],
+    operation: &ReleaseOp,
+    name: &LockName,
+    (timeout, limit): (Duration, RetryLimit),
+    in_time: impl FnOnce() -> bool,
+) -> Result<Verdict, Error> {
+    let sent_at = core.now();
+    match core.call_within(operation, timeout, limit) {
+        Ok(answer) => {
+            let has_copies = answer.late_copy_deadline.is_some();
+            let verdict = classify_release(answer.reply.found, has_copies, in_time);
+            let (sent_at, reply) = (answer.sent_at, Ok(&answer.reply));
+            core.watchdog.settle(releases, settle::Answer { sent_at, reply, has_copies });
+            Ok(Verdict { verdict, receivers: answer.reply.receivers })
+        }
+        Err(CallError { failure, late_copy_deadline }) => {
+            let has_copies = late_copy_deadline.is_some();
+            let reply = Err(&failure);
+            core.watchdog.settle(releases, settle::Answer { sent_at, reply, has_copies });
+            Err(failure.into_error(operation, name))
         }
     }
 }
@@ -121,8 +167,10 @@ fn send_release_on_drop(
             hold.count_sent();
             core.watchdog.send_count_unread(hold, count, limit)
         }
-        PendingRelease::Release { valid_until, .. } => {
-            core.watchdog.send_release_unread(hold, valid_until, limit)
+        PendingRelease::Release { no, .. } => {
+            let now = core.now();
+            let operation = operation_of(core, hold, no, now);
+            core.watchdog.send_unread(&[no], (&hold.name, &operation), now, limit)
         }
     })
 }
@@ -194,75 +242,6 @@ fn send_count(
     }
 }
 
-/// Returns how many subscribers the message has reached, if the server says so.
-fn send_last(
-    core: &ClientCore,
-    hold: &Arc<Hold>,
-    valid_until: Option<Instant>,
-    timeout: Duration,
-    limit: RetryLimit,
-) -> Result<Option<u32>, Error> {
-    let id = hold.id();
-    let keep = hold.keep(|| core.now());
-    let is_kept = keep.is_some();
-    let release = keep.unwrap_or_else(|| id.release());
-    let answer = core.call_within(&release, timeout, limit);
-    // While a copy of the acquire may still arrive, one answer does not end it: the watchdog sends
-    // the release again afterwards (DESIGN: late copies).
-    let acknowledged = answer
-        .as_ref()
-        .ok()
-        .filter(|answer| !may_be_undone(hold.late_copy_deadline(), answer.reply.at));
-    if acknowledged.is_none() {
-        core.watchdog.queue_hold_release(hold);
-    }
-    core.watchdog.releases().end_in_flight(id);
-    // One whose key stays must not be released after a failover.
-    if let Some(answer) = acknowledged.filter(|_| !is_kept) {
-        core.watchdog.log_release(answer.sent_at, hold);
-    }
-    let answer = map_failure(answer, &release, &hold.name)?;
-    let in_time = || valid_until.is_some_and(|end| core.now() < end);
-    let reason = match classify_release(answer.reply.found, answer.late_copy_deadline, in_time) {
-        Ok(()) => return Ok(answer.reply.receivers),
-        Err(NotReleased::Unknown) => return Err(late_release()),
-        Err(NotReleased::Lost(reason)) => reason,
-    };
-    // No other thread can have reported it: for all others the hold was released.
-    core.watchdog.report_loss(hold, reason);
-    Err(lost(hold, reason))
-}
-
-/// Why an answered release does not prove that the hold lasted until then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NotReleased {
-    Lost(LostReason),
-    /// An earlier copy of the release may have run, in time or not.
-    Unknown,
-}
-
-/// What an answered release means, if copies of it may have come before, and if the answer came
-/// before the lease expired.
-pub(crate) fn classify_release(
-    found: Found,
-    late_copy_deadline: Option<ServerTime>,
-    in_time: impl FnOnce() -> bool,
-) -> Result<(), NotReleased> {
-    match found {
-        Found::Own => Ok(()),
-        // An earlier copy of this release may have found it. While the lease ran, no other owner
-        // could have it.
-        Found::Nothing | Found::OtherOwner if late_copy_deadline.is_some() => {
-            if in_time() {
-                Ok(())
-            } else {
-                Err(NotReleased::Unknown)
-            }
-        }
-        _ => Err(NotReleased::Lost(reason_of_loss(found, in_time()))),
-    }
-}
-
 /// An earlier copy of a release may have run, in time or not.
 pub(crate) fn late_release() -> Error {
     Error::OutcomeUnknown {
@@ -282,9 +261,8 @@ pub(crate) fn unsent_release() -> Error {
 fn defer_release(core: &ClientCore, hold: &Arc<Hold>, pending: &PendingRelease) {
     match *pending {
         PendingRelease::Count(_) => hold.count_sent(),
-        PendingRelease::Release { waited_for, .. } => {
-            core.watchdog.queue_hold_release(hold);
-            core.watchdog.releases().end_in_flight(hold.id());
+        PendingRelease::Release { no, waited_for, .. } => {
+            core.watchdog.releases().queue(no, core.now());
             if waited_for {
                 core.waits.release_ends(&core.store, hold, None);
             }
@@ -292,39 +270,15 @@ fn defer_release(core: &ClientCore, hold: &Arc<Hold>, pending: &PendingRelease) 
     }
 }
 
-/// A failed acquire leaves the queue on the server, and what it was granted. The renewal worker
-/// sends that. It is waited for as long as [`rollback_time`] says: `answer_due` is when the acquire
-/// was to be answered, if the server did answer.
-pub(crate) fn roll_back(
-    core: &ClientCore,
-    id: &HoldId,
-    lease: Lease,
-    late_copy_deadline: Option<ServerTime>,
-    answer_due: Option<Instant>,
-) {
-    let (waiting, acknowledged) = bounded(0);
-    // The server drops a waiter that has not asked for this long.
-    let lease = lease.max(lease::DEFAULT);
-    core.watchdog.releases().queue_acquired(id, lease, late_copy_deadline, Some(waiting));
-    core.watchdog.releases().end_in_flight(id);
-    wait_for(&acknowledged, rollback_time(core.now(), answer_due));
-}
-
-/// Gives back the permits that a failed acquire was granted. The renewal worker sends `release`,
-/// which is waited for as in [`roll_back`]. It is not needed any more after `ttl`.
-pub(crate) fn roll_back_permits(
-    core: &ClientCore,
-    request: (LockName, Owner),
-    release: ReleaseOp,
-    ttl: Duration,
-    answer_due: Option<Instant>,
-) {
-    let (name, owner) = request;
-    let id = ReleaseId { kind: None, name, owner };
-    let (waiting, acknowledged) = bounded(0);
-    // If too many are queued already, that is counted.
-    core.watchdog.queue_permit_release(id, release, ttl, Some(waiting));
-    wait_for(&acknowledged, rollback_time(core.now(), answer_due));
+/// A failed acquire leaves the queue on the server, or gives back what it was granted. The renewal
+/// thread sends `release`, which is waited for as long as [`rollback_time`] says: `answer_due` is
+/// when the acquire was to be answered, if the server did answer.
+pub(crate) fn roll_back(core: &ClientCore, release: Release, answer_due: Option<Instant>) {
+    let (releases, now) = (core.watchdog.releases(), core.now());
+    let no = releases.begin(release);
+    // If it cannot be queued, that is counted.
+    releases.queue(no, now);
+    releases.wait_for(no, rollback_time(core.now(), answer_due));
 }
 
 /// Not at all for a server that did not answer; else until [`SHORTEST_CALL`] after the acquire's
@@ -332,45 +286,6 @@ pub(crate) fn roll_back_permits(
 fn rollback_time(now: Instant, answer_due: Option<Instant>) -> Duration {
     let left = |due: Instant| (due + SHORTEST_CALL).saturating_duration_since(now);
     answer_due.map_or(Duration::ZERO, |due| left(due).min(LONGEST_ROUND_TRIP))
-}
-
-/// Waits until a release was acknowledged or dropped. By the system's clock: how long a server
-/// takes does not depend on the client's.
-fn wait_for(acknowledged: &Receiver<Infallible>, timeout: Duration) {
-    if !timeout.is_zero() {
-        wait_for_end(acknowledged, timeout);
-    }
-}
-
-/// Permits were given back by their ids, in a request that was sent at `sent_at`. After a failover
-/// it is sent again, for each by itself: one that is gone must not keep the others from being given
-/// back.
-pub(crate) fn permits_released(
-    core: &ClientCore,
-    name: &LockName,
-    ids: &[PermitId],
-    sent_at: Instant,
-    ttl: Duration,
-) {
-    for (id, release) in permit_releases(core, name, ids, Duration::ZERO) {
-        core.watchdog.log_permit_release(sent_at, id, release, ttl);
-    }
-}
-
-/// The releases of each of these permits by itself, which the server remembers for `dedup_ttl`.
-pub(crate) fn permit_releases(
-    core: &ClientCore,
-    name: &LockName,
-    ids: &[PermitId],
-    dedup_ttl: Duration,
-) -> Vec<(ReleaseId, ReleaseOp)> {
-    let release = |permit: &PermitId| -> (ReleaseId, ReleaseOp) {
-        let owner = core.id.next_owner();
-        let release = ReleasePermits::new(name.clone(), vec![*permit], owner.clone(), dedup_ttl);
-        let id = ReleaseId { kind: None, name: name.clone(), owner };
-        (id, Arc::new(release))
-    };
-    ids.iter().map(release).collect()
 }
 
 /// A guard that is gone, and of which the server is still to be told. If it is dropped before, as
@@ -399,12 +314,13 @@ impl ReleaseInProgress {
                 .or_else(|lost| if hold.is_released() { Ok(()) } else { Err(lost) })?;
             return Ok(Self { core, hold, pending: Some(PendingRelease::Count(count)) });
         }
-        let valid_until = hold.valid_until();
-        let pending = |waited_for| Some(PendingRelease::Release { valid_until, waited_for });
+        let (releases, valid_until) = (core.watchdog.releases(), hold.valid_until());
+        let no = releases.begin(releases.of_hold(&hold).ending(&hold, valid_until));
+        let pending = |waited_for| Some(PendingRelease::Release { no, valid_until, waited_for });
         // Before the clock is read.
         let mut release = Self { core, hold, pending: pending(false) };
         let Self { core, hold, .. } = &release;
-        if let Err(lost) = end_hold(core, hold) {
+        if let Err(lost) = end_hold(core, hold, no) {
             release.pending = None;
             return Err(lost);
         }
@@ -455,11 +371,10 @@ impl ReleaseInProgress {
 
 impl Drop for ReleaseInProgress {
     fn drop(&mut self) {
-        if let Some(PendingRelease::Release { .. }) = self.pending
+        if let Some(PendingRelease::Release { no, .. }) = self.pending
             && self.core.is_current()
         {
-            self.core.watchdog.end_in_background(&self.hold);
-            self.core.watchdog.releases().end_in_flight(self.hold.id());
+            self.core.watchdog.end_in_background(&self.hold, Some(no));
         }
     }
 }

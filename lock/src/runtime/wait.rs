@@ -460,7 +460,7 @@ impl Waiter<'_> {
         if let (Some(hold), Some(recipient)) = (given, self.recipient) {
             // It was given a hold meanwhile, which nobody uses. A renewal thread releases it.
             hold.remove_guard(true);
-            recipient.watchdog.end_in_background(&hold);
+            recipient.watchdog.end_in_background(&hold, None);
         }
         if leaves_others {
             // Not with the queues locked: the clock may be foreign code.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::error::{Error, LostReason};
+use crate::ledger::release::Release;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::model::permit_id::PermitId;
@@ -18,7 +19,7 @@ use crate::ops::{
 };
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::named::{begin_request, dedup_ttl};
-use crate::runtime::release::roll_back_permits;
+use crate::runtime::release::roll_back;
 use crate::runtime::wait::Attempt;
 use crate::semaphore::held::{HeldPermits, LONGEST_RETRY, PermitLease};
 use crate::store::retry::{Answer, CallError, RetryPolicy};
@@ -100,8 +101,9 @@ impl Drop for UndoOnDrop<'_> {
         if self.is_open || self.roll_back.is_needed() {
             let (name, owner) = (self.name.clone(), self.request.owner().clone());
             let undo = Arc::new(UndoAcquire::new(name.clone(), self.request.clone()));
-            let (ttl, answer_due) = (dedup_ttl(self.core), self.roll_back.answer_due);
-            roll_back_permits(self.core, (name, owner), undo, ttl, answer_due);
+            let ttl = dedup_ttl(self.core);
+            let release = Release::of_request((name, owner), undo, ttl, None);
+            roll_back(self.core, release, self.roll_back.answer_due);
         }
     }
 }
@@ -203,7 +205,7 @@ impl<'a> PermitAcquire<'a> {
         let held = HeldPermits::new(
             Arc::clone(core),
             self.name.clone(),
-            &self.owners,
+            self.owners.clone(),
             self.lease,
             answer.sent_at,
             late_copy_deadline,
@@ -229,8 +231,8 @@ impl Drop for PermitAcquire<'_> {
             let release = ReleasePermits::new(name.clone(), ids, request.clone(), dedup_ttl);
             let lease = self.lease.lease(self.core);
             let ttl = lease.map_or(LONGEST_RETRY, |lease| lease.duration() + dedup_ttl);
-            let answer_due = self.roll_back.answer_due;
-            roll_back_permits(self.core, (name, request), Arc::new(release), ttl, answer_due);
+            let release = Release::of_request((name, request), Arc::new(release), ttl, None);
+            roll_back(self.core, release, self.roll_back.answer_due);
         }
     }
 }

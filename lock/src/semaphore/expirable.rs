@@ -1,8 +1,11 @@
 //! The semaphore whose permits have ids, and leases if wanted.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, LostReason};
+use crate::ledger::log::AcknowledgedRelease;
+use crate::ledger::release::ReleaseId;
 use crate::model::kind::Kind;
 use crate::model::lease::Lease;
 use crate::model::permit_id::PermitId;
@@ -12,7 +15,6 @@ use crate::ops::{
     UpdateLease,
 };
 use crate::runtime::named::{NamedObject, check_count, dedup_ttl, wait_for_grant};
-use crate::runtime::release::permits_released;
 use crate::semaphore::acquire::PermitAcquire;
 use crate::semaphore::held::{HeldPermits, PermitLease};
 use crate::semaphore::permit::{Permit, Permits};
@@ -354,9 +356,17 @@ impl ExpirableSemaphore {
             ReleasePermits::new(name.clone(), ids.to_vec(), core.id.next_owner(), dedup_ttl);
         let answer = map_failure(core.call(&release), &release, &name)?;
         if answer.reply.found.is_released() {
-            // What was left of their leases only the server knows.
-            let ttl = core.settings.watchdog_lease.duration();
-            permits_released(&core, &name, ids, answer.sent_at, ttl);
+            // After a failover each is released by itself: one that is gone must not keep the others
+            // from being given back. What was left of their leases only the server knows.
+            let lifetime = core.settings.watchdog_lease.duration();
+            for permit in ids {
+                let (owner, name) = (core.id.next_owner(), name.clone());
+                let ids = vec![*permit];
+                let one = ReleasePermits::new(name.clone(), ids, owner.clone(), Duration::ZERO);
+                let id = ReleaseId { owner, kind: None, name };
+                let release = AcknowledgedRelease::of_request(id, Arc::new(one), lifetime);
+                core.watchdog.releases().log(answer.sent_at, release);
+            }
         }
         Ok(answer.reply.found)
     }

@@ -1,8 +1,8 @@
 //! The permits of one acquire, and their release: all of them in one request (DESIGN: semaphores).
 
-use std::mem;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{iter, mem};
 
 use crossbeam_channel::Receiver;
 
@@ -10,7 +10,8 @@ use crate::error::{Error, LostReason};
 use crate::hold::hold::Hold;
 use crate::hold::inherited::LossSignal;
 use crate::hold::listener::LossListener;
-use crate::ledger::release::{QueuedRelease, ReleaseId};
+use crate::ledger::ledger::ReleaseNo;
+use crate::ledger::release::{Release, ReleaseOp};
 use crate::lock::lost_future::LostFuture;
 use crate::model::kind::Kind;
 use crate::model::lease::Lease;
@@ -18,16 +19,14 @@ use crate::model::name::LockName;
 use crate::model::owner::{LocalHolder, Owner};
 use crate::model::permit_id::PermitId;
 use crate::model::validity::Validity;
+use crate::ops::ReleasePermits;
 use crate::ops::by_kind::HoldId;
 use crate::ops::value::ServerTime;
-use crate::ops::{Found, ReleasePermits};
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::named::dedup_ttl;
-use crate::runtime::release::{
-    NotReleased, classify_release, end_hold, forget_hold, late_release, permit_releases,
-    permits_released, send_on_drop,
-};
-use crate::store::retry::{RetryLimit, map_failure};
+use crate::runtime::release::{end_hold, forget_hold, late_release, send_on_drop, send_releases};
+use crate::store::retry::RetryLimit;
+use crate::watchdog::settle::NotReleased;
 
 /// The lease that permits are acquired with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,13 +52,14 @@ impl PermitLease {
 pub(crate) struct HeldPermits {
     core: Arc<ClientCore>,
     name: LockName,
+    owners: Vec<Owner>,
     ids: Vec<PermitId>,
     expiry: Expiry,
     granted_at: Instant,
-    /// Whether late copies of the acquire may arrive.
-    late_copies: bool,
-    /// The release of permits that are not watched, once it has begun.
-    release: OnceLock<Arc<ReleasePermits>>,
+    /// Until when late copies of the acquire may arrive.
+    late_copy_deadline: Option<ServerTime>,
+    /// The releases that have begun: of the first permits, in their order.
+    releases: Vec<ReleaseNo>,
     progress: Progress,
 }
 
@@ -83,10 +83,10 @@ enum Expiry {
     },
 }
 
-/// The holds of watched permits that have ended in this process, and their release.
-struct EndedHolds {
-    holds: Vec<Arc<Hold>>,
-    release: Arc<ReleasePermits>,
+/// The release of permits that have ended in this process, in one request.
+struct EndedPermits {
+    releases: Vec<ReleaseNo>,
+    request: ReleaseOp,
     /// Until when all would have been valid.
     valid_until: Option<Instant>,
 }
@@ -100,7 +100,7 @@ impl HeldPermits {
     pub(crate) fn new(
         core: Arc<ClientCore>,
         name: LockName,
-        owners: &[Owner],
+        owners: Vec<Owner>,
         lease: PermitLease,
         sent_at: Instant,
         late_copy_deadline: Option<ServerTime>,
@@ -127,10 +127,11 @@ impl HeldPermits {
             core,
             name,
             ids: owners.iter().map(PermitId::of).collect(),
+            owners,
             expiry,
             granted_at: sent_at,
-            late_copies: late_copy_deadline.is_some(),
-            release: OnceLock::new(),
+            late_copy_deadline,
+            releases: Vec::new(),
             progress: Progress::Held,
         };
         // If the clock panics, they are given back.
@@ -195,7 +196,6 @@ impl HeldPermits {
             && self.core.is_current()
         {
             for hold in holds {
-                let _pending = self.core.watchdog.releases().begin_loss(hold);
                 // If it was lost, that was reported, and the server does not know the id any more.
                 drop(forget_hold(&self.core, hold));
             }
@@ -205,50 +205,27 @@ impl HeldPermits {
     /// Gives them back and waits for the answer, for
     /// [`retry_timeout`](crate::model::settings::Settings::retry_timeout) at most.
     pub(crate) fn release(mut self) -> Result<(), Error> {
+        self.check_home()?;
         self.progress = Progress::Releasing;
+        let (ended, first_loss) = self.end();
         let timeout = self.core.settings.retry_timeout();
-        let released = self.release_within(timeout, RetryLimit::UntilAnswered);
+        let released = first_loss.and(self.send(&ended, timeout, RetryLimit::UntilAnswered));
         self.progress = Progress::Done;
         released
     }
 
-    fn release_within(&self, timeout: Duration, limit: RetryLimit) -> Result<(), Error> {
-        self.check_home()?;
-        match &self.expiry {
-            Expiry::Watched { holds, .. } => {
-                let (ended, first_loss) = self.end_holds(holds);
-                first_loss.and(self.send_holds(&ended, timeout, limit))
-            }
-            Expiry::Endless | Expiry::Leased(_) => self.send_ids(&self.begin_ids(), timeout, limit),
-        }
-    }
-
     /// Gives them back when the guard is dropped: without waiting for the reply, unless the
     /// client's settings say so or it cannot be sent at once.
-    fn release_on_drop(&self) -> Result<(), Error> {
+    fn release_on_drop(&mut self) -> Result<(), Error> {
         self.check_home()?;
-        let (core, one) = (&*self.core, RetryLimit::One);
-        match &self.expiry {
-            Expiry::Watched { holds, .. } => {
-                let (ended, first_loss) = self.end_holds(holds);
-                let wait = |left| self.send_holds(&ended, left, one);
-                let queue = || self.queue_holds(&ended);
-                first_loss.and(send_on_drop(core, &self.name, false, wait, queue, |limit| {
-                    let EndedHolds { holds, release, valid_until } = &ended;
-                    core.watchdog.send_holds_unread(holds, release, *valid_until, limit)
-                }))
-            }
-            Expiry::Endless | Expiry::Leased(_) => {
-                let all = self.begin_ids();
-                let wait = |left| self.send_ids(&all, left, one);
-                let queue = || self.queue_ids(&all);
-                send_on_drop(core, &self.name, false, wait, queue, |limit| {
-                    let each = permit_releases(core, &self.name, &self.ids, self.dedup_ttl());
-                    let (id, ttl) = (self.release_id(&all), self.ttl());
-                    core.watchdog.send_permits_unread(id, &all, each, ttl, limit)
-                })
-            }
-        }
+        let (ended, first_loss) = self.end();
+        let EndedPermits { releases, request, .. } = &ended;
+        let (core, name) = (&*self.core, &self.name);
+        let wait = |left| self.send(&ended, left, RetryLimit::One);
+        let queue = || self.queue(releases);
+        first_loss.and(send_on_drop(core, name, false, wait, queue, |limit| {
+            core.watchdog.send_unread(releases, (name, request), core.now(), limit)
+        }))
     }
 
     /// An error in a child of a fork: the permits are the parent's, and so are the mutexes inside
@@ -264,114 +241,71 @@ impl HeldPermits {
         Err(self.lost_by(LostReason::Forked))
     }
 
-    /// The release of permits that are not watched, which is in flight from now on.
-    fn begin_ids(&self) -> Arc<ReleasePermits> {
-        let all = self.release.get_or_init(|| Arc::new(self.request(self.ids.clone())));
-        self.core.watchdog.releases().begin_in_flight(self.release_id(all));
-        Arc::clone(all)
-    }
-
-    fn send_ids(
-        &self,
-        all: &Arc<ReleasePermits>,
-        timeout: Duration,
-        limit: RetryLimit,
-    ) -> Result<(), Error> {
-        let answer = match self.core.call_within(&**all, timeout, limit) {
-            Ok(answer) => answer,
-            Err(error) => {
-                if error.failure.is_wrong_key() {
-                    self.core.watchdog.releases().end_in_flight(self.release_id(all));
-                } else {
-                    self.queue_ids(all);
+    /// Ends the permits in this process, before the first byte is sent. And the first error of
+    /// those that were over before.
+    fn end(&mut self) -> (EndedPermits, Result<(), Error>) {
+        let (core, releases) = (&*self.core, self.core.watchdog.releases());
+        let (mut ended, mut ids) = (Vec::new(), Vec::new());
+        let mut first_loss = Ok(());
+        let valid_until = match &self.expiry {
+            Expiry::Endless => None,
+            Expiry::Leased(validity) => validity.until(),
+            Expiry::Watched { holds, .. } => {
+                let valid_until = holds.iter().filter_map(|hold| hold.valid_until()).min();
+                for hold in holds {
+                    let until = hold.valid_until();
+                    let no = releases.begin(releases.of_hold(hold).ending(hold, until));
+                    self.releases.push(no);
+                    match end_hold(core, hold, no) {
+                        Ok(()) => {
+                            ended.push(no);
+                            ids.push(PermitId::of(&hold.owner));
+                        }
+                        Err(error) => first_loss = first_loss.and(Err(error)),
+                    }
                 }
-                return Err(error.failure.into_error(all, &self.name));
+                valid_until
             }
         };
-        let found = answer.reply.found;
-        if found.is_released() {
-            permits_released(&self.core, &self.name, &self.ids, answer.sent_at, self.ttl());
-        } else if self.ids.len() > 1 {
-            // Some were given back before, and then none is. The others are released one by one,
-            // in the background.
-            for (id, release) in
-                permit_releases(&self.core, &self.name, &self.ids, self.dedup_ttl())
-            {
-                self.core.watchdog.queue_permit_release(id, release, self.ttl(), None);
+        if !matches!(self.expiry, Expiry::Watched { .. }) {
+            for owner in &self.owners {
+                let id =
+                    HoldId { kind: Kind::Permit, name: self.name.clone(), owner: owner.clone() };
+                let release =
+                    Release::new(id.into(), None, self.longest(), self.late_copy_deadline);
+                self.releases.push(releases.begin(release));
             }
+            (ended, ids) = (self.releases.clone(), self.ids.clone());
         }
-        self.core.watchdog.releases().end_in_flight(self.release_id(all));
-        classify_release(found, answer.late_copy_deadline, || self.is_valid())
-            .map_err(|unknown| self.error(unknown))
+        let (name, owner) = (self.name.clone(), core.id.next_owner());
+        // What the server remembers keeps a late copy of the acquire from taking anything.
+        let remembered = self.late_copy_deadline.map_or(Duration::ZERO, |_| dedup_ttl(core));
+        let request = Arc::new(ReleasePermits::new(name, ids, owner, remembered));
+        (EndedPermits { releases: ended, request, valid_until }, first_loss)
     }
 
-    /// Leaves the release of permits that are not watched to the watchdog. If too many are queued,
-    /// that is counted.
-    fn queue_ids(&self, all: &Arc<ReleasePermits>) {
-        let id = self.release_id(all);
-        let release = Arc::<ReleasePermits>::clone(all);
-        self.core.watchdog.queue_permit_release(id.clone(), release, self.ttl(), None);
-        self.core.watchdog.releases().end_in_flight(id);
-    }
-
-    /// Ends the holds in this process, before the first byte is sent. And the first error of those
-    /// that were over before.
-    fn end_holds(&self, holds: &[Arc<Hold>]) -> (EndedHolds, Result<(), Error>) {
-        let valid_until = holds.iter().filter_map(|hold| hold.valid_until()).min();
-        let mut first_loss = Ok(());
-        let mut ended: Vec<Arc<Hold>> = Vec::with_capacity(holds.len());
-        for hold in holds {
-            match end_hold(&self.core, hold) {
-                Ok(()) => ended.push(Arc::clone(hold)),
-                Err(error) => first_loss = first_loss.and(Err(error)),
-            }
-        }
-        let ids = ended.iter().map(|hold| PermitId::of(&hold.owner)).collect();
-        let release = Arc::new(self.request(ids));
-        (EndedHolds { holds: ended, release, valid_until }, first_loss)
-    }
-
-    /// Releases them in one request.
-    fn send_holds(
+    /// Gives them back in one request.
+    fn send(
         &self,
-        ended: &EndedHolds,
+        ended: &EndedPermits,
         timeout: Duration,
         limit: RetryLimit,
     ) -> Result<(), Error> {
-        let (core, EndedHolds { holds, release, valid_until }) = (&self.core, ended);
-        if holds.is_empty() {
+        let (core, EndedPermits { releases, request, valid_until }) = (&*self.core, ended);
+        if releases.is_empty() {
             return Ok(());
         }
-        let answer = core.call_within(&**release, timeout, limit);
-        // Of several, one that is missing keeps the others from being given back.
-        let is_done = |found: Found| found.is_released() || holds.len() == 1;
-        match answer.as_ref().ok().filter(|answer| is_done(answer.reply.found)) {
-            Some(answer) => {
-                for hold in holds {
-                    core.watchdog.releases().end_in_flight(hold.id());
-                    core.watchdog.log_release(answer.sent_at, hold);
-                }
-            }
-            None => self.queue_holds(ended),
-        }
-        // What the answer means.
-        let answer = map_failure(answer, &**release, &self.name)?;
-        let in_time = || valid_until.is_some_and(|end| core.now() < end);
-        let released = classify_release(answer.reply.found, answer.late_copy_deadline, in_time);
-        if let ([only], Err(NotReleased::Lost(reason))) = (holds.as_slice(), &released) {
-            // No other thread can have reported it. Of several, it is not known which was lost.
-            core.watchdog.report_loss(only, *reason);
-        }
-        released.map_err(|unknown| self.error(unknown))
+        let is_endless = matches!(self.expiry, Expiry::Endless);
+        let in_time = || is_endless || valid_until.is_some_and(|end| core.now() < end);
+        let sent = send_releases(core, releases, request, &self.name, (timeout, limit), in_time);
+        sent?.verdict.map_err(|unknown| self.error(unknown))
     }
 
-    /// Leaves them to the watchdog, before they count as released.
-    fn queue_holds(&self, ended: &EndedHolds) {
-        for hold in &ended.holds {
-            self.core.watchdog.queue_hold_release(hold);
-        }
-        for hold in &ended.holds {
-            self.core.watchdog.releases().end_in_flight(hold.id());
+    /// Leaves them to the watchdog. If too many are queued, that is counted.
+    fn queue(&self, releases: &[ReleaseNo]) {
+        let now = self.core.now();
+        for no in releases {
+            self.core.watchdog.releases().queue(*no, now);
         }
     }
 
@@ -379,46 +313,25 @@ impl HeldPermits {
     fn release_in_background(&self) {
         let watchdog = &self.core.watchdog;
         if let Expiry::Watched { holds, .. } = &self.expiry {
-            for hold in holds {
-                watchdog.end_in_background(hold);
-                watchdog.releases().end_in_flight(hold.id());
+            let begun = self.releases.iter().map(|no| Some(*no)).chain(iter::repeat(None));
+            for (hold, release) in holds.iter().zip(begun) {
+                watchdog.end_in_background(hold, release);
             }
-        } else if let Some(all) = self.release.get() {
+        } else {
             let now = watchdog.catch_panic(|| self.core.now()).unwrap_or(self.granted_at);
-            let (id, release) = (self.release_id(all), Arc::<ReleasePermits>::clone(all));
-            let longest = match &self.expiry {
-                Expiry::Leased(validity) => validity.until(),
-                _ => None,
-            };
-            let lifetime = longest
-                .map_or(LONGEST_RETRY, |until| until.saturating_duration_since(self.granted_at));
-            let queued = QueuedRelease::new(now, id.clone(), release, lifetime, None, None);
-            watchdog.releases().queue(queued);
-            watchdog.releases().end_in_flight(id);
+            for no in &self.releases {
+                watchdog.releases().queue(*no, now);
+            }
         }
     }
 
-    /// The release of some of them. The server remembers it for as long as a late copy of the
-    /// acquire may arrive.
-    fn request(&self, ids: Vec<PermitId>) -> ReleasePermits {
-        let owner = self.core.id.next_owner();
-        ReleasePermits::new(self.name.clone(), ids, owner, self.dedup_ttl())
-    }
-
-    fn dedup_ttl(&self) -> Duration {
-        if self.late_copies { dedup_ttl(&self.core) } else { Duration::ZERO }
-    }
-
-    fn release_id(&self, release: &ReleasePermits) -> ReleaseId {
-        let (name, owner) = (self.name.clone(), release.request_owner().clone());
-        ReleaseId { kind: None, name, owner }
-    }
-
-    /// How long they last if they are not given back.
-    fn ttl(&self) -> Duration {
+    /// For how long they may be there if they are not given back.
+    fn longest(&self) -> Duration {
         match &self.expiry {
-            Expiry::Endless => LONGEST_RETRY,
-            Expiry::Leased(_) | Expiry::Watched { .. } => self.remaining(),
+            Expiry::Leased(validity) => validity
+                .until()
+                .map_or(LONGEST_RETRY, |until| until.saturating_duration_since(self.granted_at)),
+            Expiry::Endless | Expiry::Watched { .. } => LONGEST_RETRY,
         }
     }
 
@@ -447,7 +360,8 @@ impl Drop for HeldPermits {
         // A release that fails is queued.
         let is_done = match progress {
             Progress::Held => {
-                self.core.watchdog.catch_panic(|| drop(self.release_on_drop())).is_some()
+                let core = Arc::clone(&self.core);
+                core.watchdog.catch_panic(|| drop(self.release_on_drop())).is_some()
             }
             Progress::Releasing => false,
             Progress::Done => true,

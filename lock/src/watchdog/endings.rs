@@ -6,15 +6,16 @@ use std::time::Instant;
 use crate::error::LostReason;
 use crate::hold::hold::Hold;
 use crate::hold::state::Loss;
-use crate::ledger::release::ReleaseId;
+use crate::ledger::ledger::{ReleaseNo, Stage};
 use crate::model::kind::Kind;
 use crate::ops::value::ServerTime;
 use crate::watchdog::shared::Shared;
 use crate::watchdog::worker::RenewalWorker;
 
-/// Ends a hold that is released, and leaves it to the caller to tell the server. An error if it
-/// was over before; then its release is queued if there is anything to release.
-pub(crate) fn end(shared: &Shared, hold: &Arc<Hold>) -> Result<(), Loss> {
+/// Ends a hold that is released by `release`, which has begun, and leaves it to the caller to send
+/// that. An error if the hold was over before; then the release is queued if there is anything to
+/// release, and else not needed.
+pub(crate) fn end(shared: &Shared, hold: &Arc<Hold>, release: ReleaseNo) -> Result<(), Loss> {
     shared.scheduler.remove(hold);
     shared.context.holds.remove(hold);
     let now = shared.context.now();
@@ -26,9 +27,12 @@ pub(crate) fn end(shared: &Shared, hold: &Arc<Hold>) -> Result<(), Loss> {
     if let Err(Loss { reason, first: true }) = result {
         report_loss(shared, hold, now, reason);
         if leaves_release(hold, reason) {
-            shared.releases.queue_hold(now, hold);
+            shared.releases.queue(release, now);
         }
         tell_waiters(shared, hold);
+    }
+    if result.is_err() {
+        shared.releases.cancel(release);
     }
     result
 }
@@ -40,7 +44,7 @@ pub(crate) fn lose(shared: &Shared, hold: &Arc<Hold>, reason: LostReason) {
 
 pub(crate) fn lose_at(shared: &Shared, hold: &Arc<Hold>, now: Instant, reason: LostReason) {
     // A thread that sees the loss finds the release, here or in the queue.
-    let _pending = shared.releases.begin_loss(hold);
+    let release = shared.releases.begin_guarded(shared.releases.of_hold(hold), Stage::Sending);
     shared.scheduler.remove(hold);
     shared.context.holds.remove(hold);
     if !hold.lose(now, reason) {
@@ -49,7 +53,7 @@ pub(crate) fn lose_at(shared: &Shared, hold: &Arc<Hold>, now: Instant, reason: L
     count_end(shared, hold, now);
     report_loss(shared, hold, now, reason);
     if leaves_release(hold, reason) {
-        shared.releases.queue_hold(now, hold);
+        shared.releases.queue(release.no, now);
     }
     tell_waiters(shared, hold);
 }
@@ -87,12 +91,12 @@ pub(crate) fn report_loss(shared: &Shared, hold: &Hold, now: Instant, reason: Lo
     shared.context.events.lost(|| hold.loss_report(now, reason));
 }
 
-/// Leaves a hold without a guard to a renewal thread, which ends and releases it. Waits for no
-/// server and reads no clock. Without a thread the hold is not renewed either, and expires.
-pub(crate) fn end_in_background(shared: &Shared, hold: &Arc<Hold>) {
-    let id = ReleaseId::from(hold.id());
+/// Leaves a hold without a guard to a renewal thread, which ends and releases it by `release`, if
+/// that has begun. Waits for no server and reads no clock. Without a thread the hold is not renewed
+/// either, and expires.
+pub(crate) fn end_in_background(shared: &Shared, hold: &Arc<Hold>, release: Option<ReleaseNo>) {
     // Until it is queued, so that a shutdown knows of it.
-    shared.releases.begin_in_flight(id.clone());
+    let release = release.unwrap_or_else(|| shared.releases.begin(shared.releases.of_hold(hold)));
     // If its owner asks now, it acquires the lock anew.
     shared.context.holds.remove(hold);
     let server = shared.context.server_of(&hold.name);
@@ -101,23 +105,23 @@ pub(crate) fn end_in_background(shared: &Shared, hold: &Arc<Hold>) {
         // Any of them can do it: it queues the release on the server that has the name. None is
         // started here, as that would read the clock.
         let mut workers = list.find(server).into_iter().chain(list.iter());
-        workers.any(|worker| worker.end_in_background(hold))
+        workers.any(|worker| worker.end_in_background(hold, release))
     };
     if !is_taken {
-        shared.releases.end_in_flight(id);
+        shared.releases.cancel(release);
     }
     tell_waiters(shared, hold);
 }
 
 /// On a renewal thread: ends the holds without a guard, and queues their releases.
 pub(crate) fn end_unguarded(shared: &Shared, worker: &RenewalWorker) {
-    for hold in worker.take_unguarded() {
+    for (hold, release) in worker.take_unguarded() {
         shared.context.catch_panic(|| {
-            if hold.is_released() || end(shared, &hold).is_ok() {
-                shared.releases.queue_hold(shared.context.now(), &hold);
+            if hold.is_released() || end(shared, &hold, release).is_ok() {
+                shared.releases.queue(release, shared.context.now());
             }
         });
-        shared.releases.end_in_flight(hold.id());
+        shared.releases.cancel(release);
     }
 }
 
@@ -138,5 +142,5 @@ pub(crate) fn lose_all_watched(shared: &Shared, worker: &RenewalWorker) {
     }
     end_unguarded(shared, worker);
     // Nothing sends what is queued either.
-    shared.releases.wake_flush_waiters();
+    shared.releases.wake_waiters();
 }

@@ -12,9 +12,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::hold::hold::Hold;
-use crate::ledger::log::{AcknowledgedRelease, ReleaseLog};
-use crate::ledger::release::ReleaseId;
-use crate::model::sync::Mutex;
 use crate::watchdog::context::Context;
 use crate::watchdog::pending_releases::PendingReleases;
 use crate::watchdog::scheduler::Scheduler;
@@ -29,8 +26,6 @@ pub(crate) struct FailoverCheck {
     moves: AtomicU64,
     /// When the last one was seen, in nanoseconds after the scheduler's origin; zero if never.
     moved_at: AtomicU64,
-    /// What may have to be released again. The time above is written before this is read.
-    released: Mutex<ReleaseLog>,
 }
 
 /// All holds are verified within this many ticks.
@@ -46,7 +41,7 @@ impl FailoverCheck {
         releases: Arc<PendingReleases>,
     ) -> Self {
         let (moves, moved_at) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { context, scheduler, releases, moves, moved_at, released: Mutex::default() }
+        Self { context, scheduler, releases, moves, moved_at }
     }
 
     /// On a renewal thread: if a server has moved, every hold that it had is scheduled to be
@@ -75,7 +70,9 @@ impl FailoverCheck {
             at += context.settings.tick;
         }
         // What is due in one tick is sent in the next.
-        self.release_again(now, at + context.settings.tick * 2, before);
+        let due = at + context.settings.tick * 2;
+        self.releases
+            .server_moved(now, due, |id| context.store.has_moved(id.name.as_str(), before));
         true
     }
 
@@ -85,29 +82,6 @@ impl FailoverCheck {
         let moved_at = self.moved_at.load(Ordering::SeqCst);
         if moved_at > 0 && self.nanos_of(sent_at) <= moved_at {
             self.verify(hold, sent_at);
-        }
-    }
-
-    /// A release is acknowledged. The server that did so may have been replaced since, or may be
-    /// replaced soon.
-    pub(crate) fn log_release(&self, sent_at: Instant, release: AcknowledgedRelease) {
-        {
-            let mut log = self.released.lock();
-            let moved_at = self.moved_at.load(Ordering::SeqCst);
-            if self.nanos_of(sent_at) >= moved_at {
-                log.push(sent_at, release);
-                return;
-            }
-        }
-        self.releases.queue_acknowledged(sent_at, release);
-    }
-
-    /// Queues recent releases again, due at `due`.
-    fn release_again(&self, now: Instant, due: Instant, before: u64) {
-        let moved = |id: &ReleaseId| self.context.store.has_moved(id.name.as_str(), before);
-        let released = self.released.lock().take(now, moved);
-        for release in released {
-            self.releases.queue_acknowledged(due, release);
         }
     }
 

@@ -27,15 +27,15 @@ pub(crate) mod rtt;
 pub(crate) mod schedule;
 pub(crate) mod scheduler;
 pub(crate) mod server_check;
+pub(crate) mod settle;
 pub(crate) mod shared;
 pub(crate) mod ticker;
-pub(crate) mod unread_release;
 pub(crate) mod watchdog;
 pub(crate) mod worker;
 pub(crate) mod worker_thread;
 pub(crate) mod workers;
 
 pub(crate) use context::ClientDescription;
-pub(crate) use pending_releases::PendingReleases;
-pub(crate) use unread_release::{SendLimit, reason_of_loss};
+pub(crate) use pending_releases::{BegunRelease, PendingReleases};
+pub(crate) use settle::SendLimit;
 pub(crate) use watchdog::Watchdog;

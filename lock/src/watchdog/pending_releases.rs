@@ -1,16 +1,18 @@
 //! The releases of the client as its threads share them: the ledger, and what waits for its entries
-//! (DESIGN: release queue, unread releases).
+//! (DESIGN: the ledger).
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use hashed_wheel::Clock;
 
 use crate::hold::hold::Hold;
 use crate::ledger::ledger::{Ledger, ROUND, ReleaseNo, Stage};
 use crate::ledger::log::AcknowledgedRelease;
-use crate::ledger::release::{DoneSignal, QueuedRelease, ReleaseId};
+use crate::ledger::release::{Release, ReleaseId};
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
-use crate::model::sync::{Mutex, MutexGuard, Parker, park};
+use crate::model::sync::{Mutex, MutexGuard, Parker, SystemClock, park};
 use crate::ops::by_kind::HoldId;
 use crate::ops::value::ServerTime;
 use crate::store::ServerId;
@@ -28,27 +30,31 @@ pub(crate) struct PendingReleases {
     waiting: Mutex<Vec<Parker>>,
 }
 
-/// Counts the release of a hold that is being lost as pending, until it is dropped.
-pub(crate) struct PendingLoss<'a> {
+/// A release that has begun. Dropping this cancels the release, unless it was queued.
+pub(crate) struct BegunRelease<'a> {
     releases: &'a PendingReleases,
-    id: ReleaseId,
+    pub(crate) no: ReleaseNo,
 }
 
-impl Drop for PendingLoss<'_> {
+impl Drop for BegunRelease<'_> {
     fn drop(&mut self) {
-        let dead = self.releases.workers.dead();
-        let is_queued = {
-            let mut ledger = self.releases.ledger();
-            ledger.end(&self.id);
-            ledger.will_be_sent(&self.id.name, &dead)
-        };
-        // What is still queued wakes them when it is sent: less often if very many holds are lost.
-        if !is_queued {
-            self.releases.wake_flush_waiters();
-        }
+        self.releases.cancel(self.no);
     }
 }
 
+/// Unparks a thread whenever a release may be settled, until it is dropped.
+struct Waiting<'a> {
+    releases: &'a PendingReleases,
+    parker: &'a Parker,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.releases.waiting.lock().retain(|other| !other.is(self.parker));
+    }
+}
+
+// One release.
 impl PendingReleases {
     pub(crate) fn new(context: Arc<Context>, workers: Arc<Workers>) -> Self {
         Self { context, workers, ledger: Mutex::default(), waiting: Mutex::default() }
@@ -58,31 +64,68 @@ impl PendingReleases {
         self.ledger.lock()
     }
 
-    /// Notes that a caller sends this release itself, or is about to queue it, until
-    /// [`end_in_flight`](Self::end_in_flight).
-    pub(crate) fn begin_in_flight(&self, id: impl Into<ReleaseId>) {
-        self.ledger().begin(id.into(), Stage::Sending);
+    /// The release of a hold.
+    pub(crate) fn of_hold(&self, hold: &Hold) -> Release {
+        Release::of_hold(hold, self.context.settings.retry_timeout())
     }
 
-    /// Notes that an owner is in a queue on the server: this release has to be sent unless its
-    /// acquire is granted.
-    pub(crate) fn begin_in_server_queue(&self, id: impl Into<ReleaseId>) {
-        self.ledger().begin(id.into(), Stage::InServerQueue);
+    /// The release of an acquire that was sent.
+    pub(crate) fn of_acquire(
+        &self,
+        hold_id: &HoldId,
+        lease: Lease,
+        late_copy_deadline: Option<ServerTime>,
+    ) -> Release {
+        let retries = self.context.settings.retry_timeout();
+        Release::of_acquire(hold_id.clone(), lease, retries, late_copy_deadline)
     }
 
-    /// Notes that this hold may be lost now. Others can see the loss before its release is queued:
-    /// until then it counts as pending.
-    pub(crate) fn begin_loss(&self, hold: &Hold) -> PendingLoss<'_> {
-        let id = ReleaseId::from(hold.id());
-        self.begin_in_flight(id.clone());
-        PendingLoss { releases: self, id }
+    /// A release begins that a caller sends, or is about to queue or to cancel.
+    pub(crate) fn begin(&self, release: Release) -> ReleaseNo {
+        self.ledger().begin(release, Stage::Sending)
     }
 
-    /// Notes that this release is not in flight any more: it has an answer, is queued, or is not
-    /// needed.
-    pub(crate) fn end_in_flight(&self, id: impl Into<ReleaseId>) {
-        self.ledger().end(&id.into());
-        self.wake_flush_waiters();
+    /// A release begins that this thread is about to queue, or to cancel: also if it panics.
+    pub(crate) fn begin_guarded(&self, release: Release, stage: Stage) -> BegunRelease<'_> {
+        BegunRelease { releases: self, no: self.ledger().begin(release, stage) }
+    }
+
+    /// The release is not needed, unless it is queued.
+    pub(crate) fn cancel(&self, no: ReleaseNo) {
+        let has_ended = self.ledger().cancel(no);
+        // What is queued wakes them when it is sent: less often if very many holds are lost.
+        if has_ended {
+            self.wake_waiters();
+        }
+    }
+
+    /// Queues a release on the server that has its name now, due at `due`. False if it cannot be
+    /// queued: that is counted, and the lease has to expire.
+    pub(crate) fn queue(&self, no: ReleaseNo, due: Instant) -> bool {
+        let name = self.ledger().name(no);
+        let Some(name) = name else { return true };
+        let server = self.context.server_of(&name);
+        // With the workers locked: a thread that has nothing to do does not end meanwhile.
+        let push = |worker: &RenewalWorker| {
+            let is_queued = self.ledger().queue(no, server, due);
+            worker.parker.unpark();
+            is_queued && !worker.is_dead()
+        };
+        let is_queued = self.workers.with_worker(server, push).unwrap_or_else(|| {
+            self.ledger().give_up(no);
+            false
+        });
+        if !is_queued {
+            // Nothing will send it, and so nothing else wakes them.
+            self.wake_waiters();
+        }
+        is_queued
+    }
+
+    /// Begins a release and queues it.
+    pub(crate) fn queue_new(&self, now: Instant, release: Release) -> bool {
+        let no = self.begin(release);
+        self.queue(no, now)
     }
 
     /// Queues every release whose reply nobody has read.
@@ -91,98 +134,31 @@ impl PendingReleases {
         self.workers.wake();
     }
 
-    /// Whether a release of this name had begun at the mark and may still end the hold: it is sent
-    /// and not answered, or queued and not refused. On a store that does not recover by itself,
-    /// what was tried once in vain does not count.
-    pub(crate) fn is_outstanding(&self, name: &LockName, mark: ReleaseNo) -> bool {
-        let recovers = self.context.store.may_recover_by_itself();
-        let tried_by = (!recovers).then(|| self.context.now());
-        self.ledger().is_outstanding(name, mark, tried_by)
+    /// Logs a release that is acknowledged, or sends it again if its server was replaced since.
+    pub(crate) fn log(&self, sent_at: Instant, release: AcknowledgedRelease) {
+        let again = self.ledger().log(sent_at, release);
+        if let Some(release) = again {
+            self.queue_again(sent_at, release);
+        }
     }
 
-    /// Whether a release of this name explains a refusal of an acquire that began at the mark: the
-    /// release is [outstanding](Self::is_outstanding) since then, or the server refuses it.
-    pub(crate) fn explain_refusal(&self, name: &LockName, mark: ReleaseNo) -> bool {
-        self.is_outstanding(name, mark) || self.ledger().has_refused(name)
-    }
-
-    /// Unparks `parker` whenever a release may be settled, while `wait` runs.
-    pub(crate) fn while_waiting(&self, parker: &Parker, wait: impl FnOnce()) {
-        self.waiting.lock().push(parker.clone());
-        wait();
-        self.waiting.lock().retain(|other| !other.is(parker));
-    }
-
-    /// Queues a release on the server that has its name now. False if it cannot be queued: that is
-    /// counted, and the lease has to expire.
-    pub(crate) fn queue(&self, release: QueuedRelease) -> bool {
-        let server = self.context.server_of(&release.id().name);
-        // With the workers locked: a thread that has nothing to do does not end meanwhile.
-        let push = |worker: &RenewalWorker| {
-            let is_queued = self.ledger().queue(release, server);
-            worker.parker.unpark();
-            is_queued
-        };
-        self.workers.with_worker(server, push).unwrap_or_else(|| {
-            // There is no thread that could send it.
-            self.ledger().abandoned += 1;
-            false
-        })
-    }
-
-    /// Queues the release of an acquire that was sent.
-    pub(crate) fn queue_acquired(
-        &self,
-        hold_id: &HoldId,
-        lease: Lease,
-        late_copy_deadline: Option<ServerTime>,
-        done: Option<DoneSignal>,
-    ) -> bool {
-        let now = self.context.now();
-        self.queue(self.of_acquired(now, hold_id, lease, late_copy_deadline, done))
-    }
-
-    fn of_acquired(
+    /// A server was replaced, as is seen `now`. Sends recent releases of the servers that have
+    /// `moved` again, at `due`.
+    pub(crate) fn server_moved(
         &self,
         now: Instant,
-        hold_id: &HoldId,
-        lease: Lease,
-        late_copy_deadline: Option<ServerTime>,
-        done: Option<DoneSignal>,
-    ) -> QueuedRelease {
-        // A copy of a command may be under way for as long as its attempt may take.
-        let lifetime = lease.duration() + self.context.settings.retry_timeout();
-        let (id, release) = (ReleaseId::from(hold_id), hold_id.release());
-        QueuedRelease::new(now, id, release, lifetime, late_copy_deadline, done)
-    }
-
-    /// Queues the release of a hold that has ended.
-    pub(crate) fn queue_hold(&self, now: Instant, hold: &Hold) -> bool {
-        self.queue(self.of_hold(now, hold))
-    }
-
-    /// What is queued for a hold that has ended.
-    pub(crate) fn of_hold(&self, now: Instant, hold: &Hold) -> QueuedRelease {
-        let (lease, late_copy_deadline) = (hold.longest_lease(), hold.late_copy_deadline());
-        self.of_acquired(now, &hold.id(), lease, late_copy_deadline, None)
-            .keeping(hold.keep(|| now))
-    }
-
-    /// Queues what is released by itself because it could not be released with others.
-    pub(crate) fn queue_anew(&self, due: Instant, release: AcknowledgedRelease) {
-        let AcknowledgedRelease { id, permits, lifetime } = release;
-        if let Some(release) = permits {
-            self.queue(QueuedRelease::new(due, id, release, lifetime, None, None));
+        due: Instant,
+        moved: impl Fn(&ReleaseId) -> bool,
+    ) {
+        let released = self.ledger().server_moved(now, moved);
+        for release in released {
+            self.queue_again(due, release);
         }
     }
 
-    /// Queues a release that one server has acknowledged, but another may not know.
-    pub(crate) fn queue_acknowledged(&self, due: Instant, release: AcknowledgedRelease) {
-        let AcknowledgedRelease { id, permits, lifetime } = release;
-        let of_hold = || id.hold_id().map(|hold_id| hold_id.release());
-        if let Some(release) = permits.or_else(of_hold) {
-            self.queue(QueuedRelease::acknowledged(due, id, release, lifetime));
-        }
+    fn queue_again(&self, due: Instant, release: AcknowledgedRelease) {
+        let no = self.ledger().begin_again(release, due);
+        self.queue(no, due);
     }
 
     /// Moves what is queued and due on one server, but has moved to another since, to the queue of
@@ -202,19 +178,44 @@ impl PendingReleases {
             });
         }
     }
+}
 
-    /// Whether a dropped guard has waited for the server of this name in vain, and no release was
-    /// answered there since. Then the next does not wait.
-    pub(crate) fn is_server_silent(&self, name: &LockName) -> bool {
-        let server = self.context.server_of(name);
-        self.workers.lock().find(server).is_some_and(RenewalWorker::is_silent)
+// Waiting for releases.
+impl PendingReleases {
+    /// Whether a release of this name had begun at the mark and may still end the hold: it is sent
+    /// and not answered, or queued and not refused. On a store that does not recover by itself,
+    /// what was tried once in vain does not count.
+    pub(crate) fn is_outstanding(&self, name: &LockName, mark: ReleaseNo) -> bool {
+        let recovers = self.context.store.may_recover_by_itself();
+        let tried_by = (!recovers).then(|| self.context.now());
+        self.ledger().is_outstanding(name, mark, tried_by)
     }
 
-    /// Notes that the server of this name has answered a release, or that a dropped guard has waited
-    /// for it in vain.
-    pub(crate) fn set_server_silent(&self, name: &LockName, silent: bool) {
-        let server = self.context.server_of(name);
-        self.workers.with_worker(server, |worker| worker.set_silent(silent));
+    /// Whether a release of this name explains a refusal of an acquire that began at the mark: the
+    /// release is [outstanding](Self::is_outstanding) since then, or the server refuses it.
+    pub(crate) fn explain_refusal(&self, name: &LockName, mark: ReleaseNo) -> bool {
+        self.is_outstanding(name, mark) || self.ledger().has_refused(name)
+    }
+
+    /// Unparks `parker` whenever a release may be settled, while `wait` runs.
+    pub(crate) fn while_waiting(&self, parker: &Parker, wait: impl FnOnce()) {
+        self.waiting.lock().push(parker.clone());
+        let _waiting = Waiting { releases: self, parker };
+        wait();
+    }
+
+    /// Waits until a release is acknowledged or given up, for `timeout` at most by the system's
+    /// clock: how long a server takes does not depend on the client's.
+    pub(crate) fn wait_for(&self, no: ReleaseNo, timeout: Duration) {
+        if timeout.is_zero() {
+            return;
+        }
+        let (parker, deadline) = (Parker::new(), SystemClock.now() + timeout);
+        self.while_waiting(&parker, || {
+            while self.ledger().is_open(no) && SystemClock.now() < deadline {
+                park(&SystemClock, &parker, Some(deadline), None);
+            }
+        });
     }
 
     /// Waits for the pending releases until `deadline`. Returns those that no server has
@@ -241,7 +242,21 @@ impl PendingReleases {
         if is_done { Vec::new() } else { self.ledger().unacknowledged_ids() }
     }
 
-    pub(crate) fn wake_flush_waiters(&self) {
+    pub(crate) fn wake_waiters(&self) {
         self.waiting.lock().iter().for_each(Parker::unpark);
+    }
+
+    /// Whether a dropped guard has waited for the server of this name in vain, and no release was
+    /// answered there since. Then the next does not wait.
+    pub(crate) fn is_server_silent(&self, name: &LockName) -> bool {
+        let server = self.context.server_of(name);
+        self.workers.lock().find(server).is_some_and(RenewalWorker::is_silent)
+    }
+
+    /// Notes that the server of this name has answered a release, or that a dropped guard has waited
+    /// for it in vain.
+    pub(crate) fn set_server_silent(&self, name: &LockName, silent: bool) {
+        let server = self.context.server_of(name);
+        self.workers.with_worker(server, |worker| worker.set_silent(silent));
     }
 }

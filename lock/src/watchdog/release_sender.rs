@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use hashed_wheel::Clock;
 
 use crate::ledger::ledger::{ROUND, ReleaseNo};
-use crate::ledger::log::AcknowledgedRelease;
-use crate::ledger::release::{Acknowledged, ReleaseId, ReleaseOp};
+use crate::ledger::release::ReleaseOp;
+use crate::model::name::LockName;
 use crate::model::sync::SystemClock;
 use crate::ops::Released;
 use crate::store::{Failure, PipelineRequest, PipelineSource};
+use crate::watchdog::settle::{Answer, settle_one};
 use crate::watchdog::shared::Shared;
-use crate::watchdog::unread_release::report_if_lost;
 use crate::watchdog::worker::RenewalWorker;
 
 /// For how long queued releases are still sent when the client ends. A server answers some hundred
@@ -35,7 +35,7 @@ pub(crate) fn send_releases(
         shared.releases.move_to_new_servers(worker.server, now);
     }
     let due = shared.releases.ledger().begin_round(worker.server, now, ROUND);
-    let first = due.first().map(|(_, id, _)| shared.context.server_of(&id.name));
+    let first = due.first().map(|(_, name, _)| shared.context.server_of(name));
     let sent = due.iter().map(|(no, _, _)| *no).collect();
     let due = VecDeque::from(due);
     let mut round =
@@ -52,7 +52,7 @@ pub(crate) fn send_releases(
 struct ReleaseRound<'a> {
     shared: &'a Shared,
     worker: &'a RenewalWorker,
-    due: VecDeque<(ReleaseNo, ReleaseId, ReleaseOp)>,
+    due: VecDeque<(ReleaseNo, LockName, ReleaseOp)>,
     /// All of the round.
     sent: Vec<ReleaseNo>,
     timeout: Duration,
@@ -64,41 +64,24 @@ struct ReleaseRound<'a> {
 
 impl PipelineSource for ReleaseRound<'_> {
     type Operation = ReleaseOp;
-    type Tag = (ReleaseNo, ReleaseId);
+    type Tag = ReleaseNo;
 
     fn max_in_flight(&self) -> usize {
         ROUND
     }
 
-    fn next(&mut self) -> Option<PipelineRequest<ReleaseOp, (ReleaseNo, ReleaseId)>> {
-        let (no, id, operation) = self.due.pop_front()?;
-        Some(PipelineRequest { operation, tag: (no, id), timeout: self.timeout })
+    fn next(&mut self) -> Option<PipelineRequest<ReleaseOp, ReleaseNo>> {
+        let (no, _, operation) = self.due.pop_front()?;
+        Some(PipelineRequest { operation, tag: no, timeout: self.timeout })
     }
 
-    fn on_reply(&mut self, tag: (ReleaseNo, ReleaseId), reply: Result<Released, Failure>) {
-        let (no, id) = tag;
+    fn on_reply(&mut self, no: ReleaseNo, reply: Result<Released, Failure>) {
         self.now = self.shared.context.now();
         if matches!(reply, Ok(_) | Err(Failure::Refused { .. })) {
             self.worker.set_silent(false);
         }
-        let released = match reply {
-            Ok(released) => released,
-            Err(failure) => {
-                return self.shared.releases.ledger().fail(no, self.now, &failure);
-            }
-        };
-        let Acknowledged { first, lifetime, ended, is_kept } =
-            self.shared.releases.ledger().acknowledge(no, self.now, released.at);
-        self.has_progress |= first;
-        if let Some(ended) = ended {
-            report_if_lost(self.shared, &ended, released.found, self.now);
-        }
-        // Permits without owners must not be released twice. Other permits are mostly released by
-        // callers. A hold whose key stays must not be released.
-        if id.kind.is_some() && !is_kept {
-            let release = AcknowledgedRelease { id, permits: None, lifetime };
-            self.shared.failover.log_release(self.sent_at, release);
-        }
+        let answer = Answer { sent_at: self.sent_at, reply: reply.as_ref(), has_copies: false };
+        self.has_progress |= settle_one(self.shared, no, true, self.now, answer);
     }
 }
 
@@ -107,7 +90,7 @@ impl Drop for ReleaseRound<'_> {
     /// over. The clock is not read, as it may be what has panicked.
     fn drop(&mut self) {
         self.shared.releases.ledger().end_round(self.now, &self.sent);
-        self.shared.releases.wake_flush_waiters();
+        self.shared.releases.wake_waiters();
     }
 }
 

@@ -13,18 +13,17 @@ use crate::hold::hold::Hold;
 use crate::hold::listener::EndListener;
 use crate::hold::registry::HoldRegistry;
 use crate::hold::state::Loss;
-use crate::ledger::log::AcknowledgedRelease;
-use crate::ledger::release::{DoneSignal, EndedHold, QueuedRelease, ReleaseId, ReleaseOp};
+use crate::ledger::ledger::{ReleaseNo, Stage};
+use crate::ledger::release::{Release, ReleaseId, ReleaseOp};
 use crate::model::name::LockName;
 use crate::model::settings::Settings;
 use crate::model::sync::Parker;
-use crate::ops::ReleasePermits;
 use crate::store::Store;
 use crate::watchdog::context::{ClientDescription, Context};
-use crate::watchdog::pending_releases::PendingReleases;
+use crate::watchdog::pending_releases::{BegunRelease, PendingReleases};
 use crate::watchdog::scheduler::Timer;
+use crate::watchdog::settle::{self, SendLimit};
 use crate::watchdog::shared::Shared;
-use crate::watchdog::unread_release::{self, SendLimit, UnreadRelease};
 use crate::watchdog::worker::RenewalWorker;
 use crate::watchdog::{endings, ticker, worker_thread};
 
@@ -93,16 +92,17 @@ impl Watchdog {
             && self.shared.workers.is_dead(self.shared.context.server_of(name))
     }
 
-    /// Ends a hold for all its guards, and leaves it to the caller to tell the server. An error if
-    /// it was over before; then its release is queued if there is anything to release.
-    pub(crate) fn end(&self, hold: &Arc<Hold>) -> Result<(), Loss> {
-        endings::end(&self.shared, hold)
+    /// Ends a hold for all its guards, and leaves it to the caller to send `release`, which has
+    /// begun. An error if the hold was over before; then its release is queued if there is anything
+    /// to release.
+    pub(crate) fn end(&self, hold: &Arc<Hold>, release: ReleaseNo) -> Result<(), Loss> {
+        endings::end(&self.shared, hold, release)
     }
 
-    /// Ends a hold without a guard on a renewal thread, unless it has ended, and releases it. Waits
-    /// for no server and reads no clock.
-    pub(crate) fn end_in_background(&self, hold: &Arc<Hold>) {
-        endings::end_in_background(&self.shared, hold);
+    /// Ends a hold without a guard on a renewal thread, unless it has ended, and releases it, by
+    /// `release` if that has begun. Waits for no server and reads no clock.
+    pub(crate) fn end_in_background(&self, hold: &Arc<Hold>, release: Option<ReleaseNo>) {
+        endings::end_in_background(&self.shared, hold, release);
     }
 
     /// Runs something in which foreign code may panic. A panic is counted; then there is no result.
@@ -121,124 +121,40 @@ impl Watchdog {
         endings::lose(&self.shared, hold, reason);
     }
 
-    /// Counts and reports a loss that a caller found.
-    pub(crate) fn report_loss(&self, hold: &Hold, reason: LostReason) {
-        endings::report_loss(&self.shared, hold, self.shared.context.now(), reason);
-    }
-
-    /// Queues the release of a hold that is over. False if it cannot be queued: that is counted,
-    /// and the lease has to expire.
-    pub(crate) fn queue_hold_release(&self, hold: &Hold) -> bool {
-        self.shared.releases.queue_hold(self.shared.context.now(), hold)
-    }
-
-    /// Queues the release of the permits of one request. Nothing needs it any more after
-    /// `lifetime`. False if it cannot be queued: that is counted.
-    pub(crate) fn queue_permit_release(
-        &self,
-        id: ReleaseId,
-        permits: ReleaseOp,
-        lifetime: Duration,
-        done: Option<DoneSignal>,
-    ) -> bool {
-        let now = self.shared.context.now();
-        self.shared.releases.queue(QueuedRelease::new(now, id, permits, lifetime, None, done))
-    }
-
-    /// A release of a hold that was sent at `sent_at` has an answer. It is sent again if another
-    /// server takes over soon.
-    pub(crate) fn log_release(&self, sent_at: Instant, hold: &Hold) {
-        self.shared.failover.log_release(sent_at, AcknowledgedRelease::of_hold(hold));
-    }
-
-    /// A release of permits with ids that was sent at `sent_at` has an answer. It is sent again if
-    /// another server takes over soon.
-    pub(crate) fn log_permit_release(
-        &self,
-        sent_at: Instant,
-        id: ReleaseId,
-        permits: ReleaseOp,
-        lifetime: Duration,
-    ) {
-        let release = AcknowledgedRelease { id, permits: Some(permits), lifetime };
-        self.shared.failover.log_release(sent_at, release);
-    }
-
-    /// Notes that an owner is in a queue on the server: this release has to be sent unless its
-    /// acquire is granted, until [`end_in_flight`](PendingReleases::end_in_flight).
-    pub(crate) fn begin_in_server_queue(&self, id: impl Into<ReleaseId>) {
-        self.shared.releases.begin_in_server_queue(id);
+    /// An owner is in a queue on the server: this release is needed unless the acquire is granted.
+    pub(crate) fn begin_in_server_queue(&self, release: Release) -> BegunRelease<'_> {
+        let release = self.shared.releases.begin_guarded(release, Stage::InServerQueue);
         self.shared.record.request();
+        release
     }
 
-    /// Sends the release of a hold that has ended, and does not wait for the reply. False if it
-    /// was not sent: it is in flight as before.
-    pub(crate) fn send_release_unread(
+    /// The releases of one request have an answer.
+    pub(crate) fn settle(&self, releases: &[ReleaseNo], answer: settle::Answer<'_>) {
+        settle::settle(&self.shared, releases, answer);
+    }
+
+    /// Sends a request, now, that gives back `releases` of a name, and does not wait for the reply.
+    /// False if it was not sent: the caller goes on with the releases.
+    pub(crate) fn send_unread(
         &self,
-        hold: &Arc<Hold>,
-        valid_until: Option<Instant>,
+        releases: &[ReleaseNo],
+        request: (&LockName, &ReleaseOp),
+        now: Instant,
         limit: SendLimit,
     ) -> bool {
-        let sent_at = self.shared.context.now();
-        unread_release::send_hold(&self.shared, hold, valid_until, sent_at, limit)
+        settle::send_unread(&self.shared, releases, request, now, limit)
     }
 
     /// Sends the lower count of a hold that is still nested, and does not wait for the reply. False
     /// if it was not sent.
     pub(crate) fn send_count_unread(&self, hold: &Arc<Hold>, count: u32, limit: SendLimit) -> bool {
-        unread_release::send_count(&self.shared, hold, count, limit)
-    }
-
-    /// Sends the release of permits that are not watched, which is in flight, and does not wait for
-    /// the reply. `each` releases one of them. False if it was not sent: it is in flight as before.
-    pub(crate) fn send_permits_unread(
-        &self,
-        id: ReleaseId,
-        operation: &Arc<ReleasePermits>,
-        each: Vec<(ReleaseId, ReleaseOp)>,
-        lifetime: Duration,
-        limit: SendLimit,
-    ) -> bool {
-        let sent_at = self.shared.context.now();
-        let name = id.name.clone();
-        let operation: ReleaseOp = Arc::<ReleasePermits>::clone(operation);
-        let queued = QueuedRelease::new(sent_at, id, operation.clone(), lifetime, None, None);
-        let each = each.into_iter().map(|(id, permits)| AcknowledgedRelease {
-            id,
-            permits: Some(permits),
-            lifetime,
-        });
-        let each = each.collect();
-        let unread = UnreadRelease::begin(&self.shared, sent_at, vec![queued], each, None);
-        unread_release::send(&self.shared, &name, &operation, limit, unread)
-    }
-
-    /// Sends the release of watched permits, whose holds have ended, and does not wait for the
-    /// reply. False if it was not sent: it is in flight as before.
-    pub(crate) fn send_holds_unread(
-        &self,
-        holds: &[Arc<Hold>],
-        operation: &Arc<ReleasePermits>,
-        valid_until: Option<Instant>,
-        limit: SendLimit,
-    ) -> bool {
-        let Some(first) = holds.first() else { return true };
-        let sent_at = self.shared.context.now();
-        let releases = &self.shared.releases;
-        let queued = holds.iter().map(|hold| releases.of_hold(sent_at, hold)).collect();
-        let each = holds.iter().map(|hold| AcknowledgedRelease::of_hold(hold)).collect();
-        // Of several, it is not known which was lost.
-        let ended = EndedHold { hold: Arc::clone(first), valid_until };
-        let only = (holds.len() == 1).then_some(ended);
-        let unread = UnreadRelease::begin(&self.shared, sent_at, queued, each, only);
-        let operation: ReleaseOp = Arc::<ReleasePermits>::clone(operation);
-        unread_release::send(&self.shared, &first.name, &operation, limit, unread)
+        settle::send_count(&self.shared, hold, count, limit)
     }
 
     /// Reads the replies to releases that are unread, for `longest` at most by the system's clock.
     /// What has none by then is queued.
     pub(crate) fn finish_unread(&self, longest: Duration) {
-        unread_release::finish(&self.shared, longest);
+        settle::finish(&self.shared, longest);
     }
 
     /// Reads what is unread of this name's server and here. Unparks `parker` whenever a release may

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::hold::hold::Hold;
+use crate::ledger::ledger::ReleaseNo;
 use crate::model::sync::{Mutex, Parker};
 use crate::store::ServerId;
 use crate::watchdog::batch::Due;
@@ -15,7 +16,7 @@ pub(crate) struct RenewalWorker {
     pub(crate) server: ServerId,
     due: Mutex<Vec<Due>>,
     /// Holds without a guard, to be ended and released.
-    unguarded: Mutex<Vec<Arc<Hold>>>,
+    unguarded: Mutex<Vec<(Arc<Hold>, ReleaseNo)>>,
     pub(crate) parker: Parker,
     /// Whether its thread is to read soon what dropped guards have left unread.
     reads_soon: AtomicBool,
@@ -50,21 +51,21 @@ impl RenewalWorker {
         std::mem::take(&mut *self.due.lock())
     }
 
-    /// Leaves a hold without a guard to its thread, which ends and releases it. False if the
-    /// thread is dead.
-    pub(crate) fn end_in_background(&self, hold: &Arc<Hold>) -> bool {
+    /// Leaves a hold without a guard to its thread, which ends and releases it by `release`. False
+    /// if the thread is dead.
+    pub(crate) fn end_in_background(&self, hold: &Arc<Hold>, release: ReleaseNo) -> bool {
         let mut unguarded = self.unguarded.lock();
         // With these locked: the last that takes them does so after the thread has died.
         if self.is_dead() {
             return false;
         }
-        unguarded.push(Arc::clone(hold));
+        unguarded.push((Arc::clone(hold), release));
         drop(unguarded);
         self.parker.unpark();
         true
     }
 
-    pub(crate) fn take_unguarded(&self) -> Vec<Arc<Hold>> {
+    pub(crate) fn take_unguarded(&self) -> Vec<(Arc<Hold>, ReleaseNo)> {
         std::mem::take(&mut *self.unguarded.lock())
     }
 

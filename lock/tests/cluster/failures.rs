@@ -253,7 +253,7 @@ fn while_a_part_of_the_cluster_is_down_calls_end_in_bounded_time_and_the_rest_wo
 #[test]
 fn a_cluster_that_is_down_is_a_transient_error_in_bounded_time() {
     let cluster = quick_to_miss().start(3, 0);
-    // Of its tries the last has most of it left for the answer.
+    // Of its tries the last has most of it left for the answer, which a busy machine may cut off.
     let timeout = Duration::from_millis(550);
     let client = built(builder_of(&cluster).command_timeout(timeout));
     let [dead, alive, _] = &cluster.nodes()[..] else { panic!("three nodes") };
@@ -262,9 +262,11 @@ fn a_cluster_that_is_down_is_a_transient_error_in_bounded_time() {
     wait_until("the cluster is down", SOON, || {
         alive.command(&["CLUSTER", "INFO"]).text().contains("cluster_state:fail")
     });
-    let (error, took) = timed(|| client.lock(&name).lock().unwrap_err());
-    assert!(matches!(&error, Error::Refused { code, .. } if code == "CLUSTERDOWN"), "{error}");
-    assert!(error.is_retryable() && took < timeout * 4, "{took:?}");
+    wait_until("a call is told why", SOON, || {
+        let (error, took) = timed(|| client.lock(&name).lock().unwrap_err());
+        assert!(error.is_retryable() && took < timeout * 4, "{took:?}");
+        matches!(&error, Error::Refused { code, .. } if code == "CLUSTERDOWN")
+    });
     dead.start_again();
     wait_until("the cluster is up", SOON, || {
         client.lock(&name).lock().is_ok_and(|guard| guard.unlock().is_ok())

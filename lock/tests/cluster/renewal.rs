@@ -70,8 +70,8 @@ fn ten_thousand_holds_in_all_slots_are_renewed_in_time() {
     // All at once: nothing is worse.
     let ((), took) = timed(|| clock.jump(LEASE / 3));
     let behind = guards.iter().filter(|guard| guard.remaining() < LEASE * 9 / 10).count();
-    assert_eq!(behind, 0, "after {took:?}");
     let stats = client.stats();
+    assert_eq!(behind, 0, "after {took:?}: {stats:?}");
     assert_eq!((stats.renewed, stats.lost, stats.unanswered_renewals), (MANY as u64, 0, 0));
     let after: Vec<u64> = asked();
     for (before, after) in before.iter().zip(&after) {

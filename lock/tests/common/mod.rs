@@ -297,7 +297,8 @@ impl Kept {
 /// A client. To build one takes several round trips in one short timeout, which a busy machine may
 /// not have for them.
 pub(crate) fn built(builder: ClientBuilder) -> Client {
-    for _ in 0..5 {
+    let limit = now() + LIMIT;
+    while now() < limit {
         match builder.clone().build() {
             Ok(client) => return client,
             Err(error) => assert!(error.is_retryable(), "no client: {error}"),

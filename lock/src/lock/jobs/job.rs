@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, LostReason};
-use crate::ledger::release::{QueuedRelease, ReleaseId};
+use crate::ledger::release::Release;
 use crate::lock::acquire::acquire;
 use crate::lock::guard::{FromRawGuard, LockGuard};
 use crate::lock::jobs::run::{JobRun, RunOutcome};
@@ -212,11 +212,10 @@ impl Job {
 fn give_back(core: &ClientCore, begin: &BeginRun, late_copy_deadline: Option<ServerTime>) {
     let BeginRun { keys: JobKeys { lock, record, .. }, owner, retention, .. } = begin.clone();
     let give_back = Arc::new(GiveBackAttempt { record, owner: owner.clone() });
-    let (id, lifetime) = (ReleaseId { owner, kind: None, name: lock }, retention.duration());
-    let now = core.now();
-    let queued = QueuedRelease::new(now, id, give_back, lifetime, late_copy_deadline, None);
+    let request = (lock, owner);
+    let release = Release::of_request(request, give_back, retention.duration(), late_copy_deadline);
     // If too many are queued already, that is counted.
-    core.watchdog.releases().queue(queued);
+    core.watchdog.releases().queue_new(core.now(), release);
 }
 
 /// How the lock of a run was lost, which the server does not have.

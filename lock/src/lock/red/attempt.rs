@@ -9,11 +9,13 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::error::Error;
-use crate::ledger::release::ReleaseId;
+use crate::ledger::ledger::ReleaseNo;
+use crate::ledger::release::{Release, ReleaseId};
 use crate::lock::held_locks::{HeldLocks, RawGuards};
 use crate::lock::raw_guard::RawGuard;
 use crate::lock::red::pending::PendingReplies;
 use crate::model::name::LockName;
+use crate::model::owner::Owner;
 use crate::model::sync::{Mutex, Parker};
 use crate::runtime::client_core::ClientCore;
 use crate::watchdog::PendingReleases;
@@ -54,29 +56,32 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct SentAcquire {
     releases: Arc<PendingReleases>,
-    id: ReleaseId,
-    is_in_flight: bool,
+    name: LockName,
+    owner: Owner,
+    release: Option<ReleaseNo>,
 }
 
 impl SentAcquire {
     /// An acquire of the lock `name` that is about to be sent.
     pub(crate) fn new(core: &ClientCore, name: LockName) -> Self {
-        let id = ReleaseId { owner: core.id.next_owner(), kind: None, name };
-        Self { releases: Arc::clone(core.watchdog.releases()), id, is_in_flight: false }
+        let (releases, owner) = (Arc::clone(core.watchdog.releases()), core.id.next_owner());
+        Self { releases, name, owner, release: None }
     }
 
     /// Its attempt has ended: from now on it counts as a release.
     fn begin_release(&mut self) {
-        if !mem::replace(&mut self.is_in_flight, true) {
-            self.releases.begin_in_flight(self.id.clone());
-        }
+        let Self { releases, name, owner, release } = self;
+        release.get_or_insert_with(|| {
+            let id = ReleaseId { owner: owner.clone(), kind: None, name: name.clone() };
+            releases.begin(Release::new(id, None, Duration::ZERO, None))
+        });
     }
 }
 
 impl Drop for SentAcquire {
     fn drop(&mut self) {
-        if self.is_in_flight {
-            self.releases.end_in_flight(self.id.clone());
+        if let Some(release) = self.release {
+            self.releases.cancel(release);
         }
     }
 }

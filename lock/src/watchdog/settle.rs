@@ -1,0 +1,270 @@
+//! The replies to releases, and the releases that are sent without a wait for theirs (DESIGN: the
+//! ledger).
+//!
+//! [`settle`] is what every reply comes to, whoever reads it: the caller that waits for it, the
+//! thread that reads next from a connection on which a dropped guard has left a reply unread, or
+//! the thread of the server.
+
+use std::mem;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use hashed_wheel::Clock;
+
+use crate::error::LostReason;
+use crate::hold::hold::Hold;
+use crate::ledger::ledger::{Answered, ReleaseNo};
+use crate::ledger::release::ReleaseOp;
+use crate::model::name::LockName;
+use crate::model::sync::{Mutex, Parker, SystemClock, park};
+use crate::ops::by_kind::SharedOperation;
+use crate::ops::value::FromReply;
+use crate::ops::{Found, Released, SetCountReply};
+use crate::store::shutdown::CallGeneration;
+use crate::store::{Failure, SentDetached};
+use crate::watchdog::endings;
+use crate::watchdog::shared::Shared;
+use crate::watchdog::worker::RenewalWorker;
+
+/// The pauses between two looks for a reply when the client ends.
+const FIRST_PAUSE: Duration = Duration::from_micros(100);
+const LONGEST_PAUSE: Duration = Duration::from_millis(5);
+
+/// How a request that releases something was answered.
+#[derive(Clone, Copy)]
+pub(crate) struct Answer<'a> {
+    pub(crate) sent_at: Instant,
+    pub(crate) reply: Result<&'a Released, &'a Failure>,
+    /// Whether an earlier copy of the request may have run.
+    pub(crate) has_copies: bool,
+}
+
+/// The releases of one request have an answer: the ledger is told, then the user if a hold was lost.
+/// With nothing locked. Waits for nothing, and a panic of the clock ends here.
+pub(crate) fn settle(shared: &Shared, releases: &[ReleaseNo], answer: Answer<'_>) {
+    let context = &shared.context;
+    let now = context.catch_panic(|| context.now()).unwrap_or(answer.sent_at);
+    for no in releases {
+        settle_one(shared, *no, releases.len() == 1, now, answer);
+    }
+    shared.releases.wake_waiters();
+}
+
+/// One of the releases of a request, perhaps `alone`, is answered at `now`. Whether it was not
+/// acknowledged before, and is now.
+pub(crate) fn settle_one(
+    shared: &Shared,
+    no: ReleaseNo,
+    alone: bool,
+    now: Instant,
+    answer: Answer<'_>,
+) -> bool {
+    let Answer { sent_at, reply, has_copies } = answer;
+    let Answered { first, ended, must_queue } = {
+        let mut ledger = shared.releases.ledger();
+        if has_copies && reply.is_err() {
+            ledger.forget_hold(no);
+        }
+        ledger.answered(no, (sent_at, now), alone, reply)
+    };
+    if must_queue {
+        shared.releases.queue(no, now);
+    }
+    // No other thread can have reported a loss: for all others the hold was released.
+    if let (Some(ended), Ok(released)) = (ended, reply) {
+        let in_time = || ended.valid_until.is_some_and(|end| now < end);
+        if let Err(NotReleased::Lost(reason)) =
+            classify_release(released.found, has_copies, in_time)
+        {
+            endings::report_loss(shared, &ended.hold, now, reason);
+        }
+    }
+    first
+}
+
+/// Why an answered release does not prove that the hold lasted until then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotReleased {
+    Lost(LostReason),
+    /// An earlier copy of the release may have run, in time or not.
+    Unknown,
+}
+
+/// What an answered release means, if copies of it may have come before, and if the answer came
+/// before the lease expired.
+pub(crate) fn classify_release(
+    found: Found,
+    has_copies: bool,
+    in_time: impl FnOnce() -> bool,
+) -> Result<(), NotReleased> {
+    match found {
+        Found::Own => Ok(()),
+        // An earlier copy of this release may have found it. While the lease ran, no other owner
+        // could have it.
+        Found::Nothing | Found::OtherOwner if has_copies => {
+            if in_time() {
+                Ok(())
+            } else {
+                Err(NotReleased::Unknown)
+            }
+        }
+        _ => Err(NotReleased::Lost(reason_of_loss(found, in_time()))),
+    }
+}
+
+/// How a hold was lost that its release did not find. `in_time`: its validity had not ended.
+fn reason_of_loss(found: Found, in_time: bool) -> LostReason {
+    match found {
+        Found::OtherOwner => LostReason::TakenOver,
+        Found::Expired => LostReason::Expired,
+        // It was sent in time and arrived too late.
+        _ if !in_time => LostReason::Expired,
+        _ => LostReason::Deleted,
+    }
+}
+
+/// What is done once the reply to a dropped guard's release is read, or none will come. Dropping
+/// this before queues the releases.
+struct Owed {
+    /// Weak, to make no cycle: the watchdog has the store, the store the connection, and that has
+    /// this.
+    shared: Weak<Shared>,
+    sent_at: Instant,
+    /// All that the request releases.
+    releases: Vec<ReleaseNo>,
+}
+
+impl Owed {
+    fn settle(mut self, reply: &Result<Released, Failure>) {
+        self.settle_with(reply.as_ref());
+    }
+
+    fn settle_with(&mut self, reply: Result<&Released, &Failure>) {
+        let releases = mem::take(&mut self.releases);
+        if let Some(shared) = self.shared.upgrade() {
+            settle(&shared, &releases, Answer { sent_at: self.sent_at, reply, has_copies: false });
+        }
+    }
+}
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        // Dropped by a connection that no thread reads any more.
+        if !self.releases.is_empty() {
+            self.settle_with(Err(&Failure::Closed));
+        }
+    }
+}
+
+/// How long one request may take, and by which shutdown it is ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SendLimit {
+    pub(crate) timeout: Duration,
+    pub(crate) generation: CallGeneration,
+}
+
+/// Sends a request that gives back `releases`, all of them on the server of `name`, and does not
+/// wait for the reply. False if it was not sent: the caller goes on with the releases.
+pub(crate) fn send_unread(
+    shared: &Arc<Shared>,
+    releases: &[ReleaseNo],
+    (name, operation): (&LockName, &ReleaseOp),
+    sent_at: Instant,
+    limit: SendLimit,
+) -> bool {
+    {
+        let mut ledger = shared.releases.ledger();
+        for no in releases {
+            ledger.set_unread(*no, sent_at);
+        }
+    }
+    let owed = Owed { shared: Arc::downgrade(shared), sent_at, releases: releases.to_vec() };
+    // The connection drops what it did not send, and then the caller goes on with it. What it has
+    // sent and drops all the same is queued.
+    let owed = Arc::new(Mutex::new(Some(owed)));
+    let own = Arc::clone(&owed);
+    let on_reply = move |reply| {
+        let taken = owed.lock().take();
+        if let Some(owed) = taken {
+            owed.settle(&reply);
+        }
+    };
+    let is_sent = send_detached(shared, name, operation, limit, on_reply);
+    if !is_sent {
+        let taken = own.lock().take();
+        if let Some(mut owed) = taken {
+            owed.releases.clear();
+        }
+        let mut ledger = shared.releases.ledger();
+        for no in releases {
+            ledger.not_written(*no);
+        }
+    }
+    is_sent
+}
+/// Sends the lower count of a hold that is still nested. False if it was not sent.
+pub(crate) fn send_count(
+    shared: &Arc<Shared>,
+    hold: &Arc<Hold>,
+    count: u32,
+    limit: SendLimit,
+) -> bool {
+    let operation = hold.id().set_count(count, None);
+    let (weak, own) = (Arc::downgrade(shared), Arc::clone(hold));
+    let on_reply = move |reply| settle_count(&weak, &own, &reply);
+    send_detached(shared, &hold.name, &operation, limit, on_reply)
+}
+
+fn send_detached<R: FromReply + 'static>(
+    shared: &Shared,
+    name: &LockName,
+    operation: &SharedOperation<R>,
+    limit: SendLimit,
+    on_reply: impl FnOnce(Result<R, Failure>) + Send + 'static,
+) -> bool {
+    let SendLimit { timeout, generation } = limit;
+    let store = &shared.context.store;
+    match store.send_detached(operation, timeout, generation, on_reply) {
+        Ok(SentDetached::Answered) => true,
+        Ok(SentDetached::Unread) => {
+            let server = shared.context.server_of(name);
+            // Without a thread, the next call reads the reply.
+            shared.workers.with_worker(server, RenewalWorker::read_soon);
+            true
+        }
+        // The caller tries in another way, which says why it fails.
+        Ok(SentDetached::MustWait) | Err(_) => false,
+    }
+}
+
+/// Reads what is unread, for `longest` at most by the system's clock: it is the server that takes
+/// the time. What has no reply by then is queued.
+pub(crate) fn finish(shared: &Shared, longest: Duration) {
+    let deadline = SystemClock.now() + longest;
+    let mut pause = FIRST_PAUSE;
+    let parker = Parker::new();
+    shared.releases.while_waiting(&parker, || {
+        while shared.releases.ledger().unread() > 0 {
+            shared.context.store.read_all_detached();
+            let now = SystemClock.now();
+            if shared.releases.ledger().unread() == 0 || now >= deadline {
+                break;
+            }
+            park(&SystemClock, &parker, Some(deadline.min(now + pause)), None);
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    });
+    shared.releases.queue_unread();
+}
+
+/// The reply to a lower count. Without one the count on the server is one too high, which the last
+/// release ignores.
+fn settle_count(shared: &Weak<Shared>, hold: &Arc<Hold>, reply: &Result<SetCountReply, Failure>) {
+    match (shared.upgrade(), reply) {
+        (Some(_), Ok(SetCountReply::Written)) => hold.count_answered(),
+        (Some(shared), Ok(SetCountReply::Gone)) if !hold.is_released() => {
+            shared.context.catch_panic(|| endings::lose(&shared, hold, LostReason::Deleted));
+        }
+        _ => {}
+    }
+}
