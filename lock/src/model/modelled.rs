@@ -5,14 +5,13 @@
 //! is one without: a thread that is not woken never goes on, and shuttle reports the deadlock. In a
 //! simulation (`simulated`) time moves from one event to the next.
 
-use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LockResult, PoisonError};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, TryRecvError};
+use crossbeam_channel::Receiver;
 use hashed_wheel::Clock;
 use shuttle::rand::Rng;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
