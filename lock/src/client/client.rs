@@ -555,8 +555,9 @@ impl Client {
     /// Earlier reports are still delivered, for at most 5 s, on the thread `lock-callbacks`, which
     /// then ends. A callback may call this method, which does not wait for that callback.
     ///
-    /// A second call has no effect, and does not wait for the first. In the child of a fork it ends
-    /// the child's client, not the parent's.
+    /// A second call waits until the first has its answers, or its own time is over, and then for
+    /// what is still not acknowledged. Its report names what is unreleased by then. In the child of
+    /// a fork it ends the child's client, not the parent's.
     pub fn shutdown(&self, timeout: Duration) -> ShutdownReport {
         let Ok(core) = self.core.current() else {
             return ShutdownReport::default();

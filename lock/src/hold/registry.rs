@@ -167,17 +167,6 @@ impl HoldRegistry {
             .collect()
     }
 
-    pub(crate) fn drain(&self) -> Vec<Arc<Hold>> {
-        let drained: Vec<Arc<Hold>> = self
-            .shards
-            .iter()
-            .flat_map(|shard| std::mem::take(&mut *shard.lock()).into_values())
-            .flat_map(|holds| holds.all().to_vec())
-            .collect();
-        self.count.down(drained.len());
-        drained
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.count.now()
     }

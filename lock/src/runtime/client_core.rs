@@ -27,7 +27,7 @@ use crate::model::label::default_label;
 use crate::model::name::{LockName, SharedKeys};
 use crate::model::owner::ClientId;
 use crate::model::settings::Settings;
-use crate::model::sync::{Mutex, SystemClock, is_cancelled, park};
+use crate::model::sync::{Mutex, SystemClock, TimedMutex, is_cancelled, park};
 use crate::model::wait::WaitSpec;
 use crate::ops::{Operation, RequestSequences};
 use crate::runtime::hand_over::QueueWaker;
@@ -80,6 +80,8 @@ pub(crate) struct ClientCore {
     pub(crate) watchdog: Watchdog,
     /// The released holds whose keys stay.
     kept: Mutex<KeptHolds>,
+    /// Locked by a shutdown until it has its answers.
+    shutting_down: TimedMutex,
     pub(crate) events: Arc<EventDispatcher>,
     pub(crate) wakers: Arc<WakerThread>,
     #[cfg(feature = "metrics")]
@@ -194,6 +196,7 @@ impl ClientCore {
             waits,
             watchdog,
             kept: Mutex::default(),
+            shutting_down: TimedMutex::default(),
             events,
             wakers: Arc::default(),
             #[cfg(feature = "metrics")]
@@ -510,7 +513,13 @@ impl ClientCore {
         let now = self.now();
         let deadline = now.checked_add(timeout).unwrap_or(now + Duration::from_secs(86_400));
         self.waits.close();
-        let (holds, pending) = (self.holds.drain(), self.watchdog.releases());
+        // 1. Another shutdown ends first. It cuts off no call before its own time is over.
+        let left = deadline.saturating_duration_since(now);
+        let Some(alone) = self.shutting_down.try_lock_for(left) else {
+            return (0, self.kept.lock().count(self.now()), self.unreleased());
+        };
+        // 2. Release what is held.
+        let (holds, pending) = (self.holds.all(), self.watchdog.releases());
         let mut unreleased = Vec::new();
         for hold in &holds {
             if self.check(hold).is_err() {
@@ -524,12 +533,14 @@ impl ClientCore {
             {
                 unreleased.push(ReleaseId::from(hold.id()));
             }
+            // Afterwards: it is here, or its release is pending.
+            self.holds.remove(hold);
         }
         self.watchdog.finish_unread(FINISH_UNREAD_TIMEOUT.min(timeout));
         self.watchdog.end_record();
         unreleased.extend(self.watchdog.flush_releases(deadline));
-        // Calls that are under way have the rest of the time. What hangs then is cut off, and not
-        // waited for.
+        // 3. Calls that are under way have the rest of the time. What hangs then is cut off, and
+        //    not waited for.
         self.store.wait_for_calls(deadline.saturating_duration_since(self.now()));
         self.waits.shutdown().abort_calls();
         self.store.abort_calls();
@@ -543,10 +554,21 @@ impl ClientCore {
             .filter(|hold| !open.contains(&ReleaseId::from(hold.id())))
             .filter(|hold| hold.kept_until().is_none_or(|until| until <= now))
             .count();
+        drop(alone);
+        // 4. Callbacks and the recorder, one of which may be in a shutdown of its own.
         self.events.stop(deadline.saturating_duration_since(self.now()));
         #[cfg(feature = "metrics")]
         self.publisher.flush(deadline.saturating_duration_since(self.now()).min(LAST_DELIVERIES));
         (released, kept, unreleased.into_iter().map(|id| id.name).collect())
+    }
+
+    /// The locks that are held, or whose release no server has acknowledged.
+    fn unreleased(&self) -> Vec<LockName> {
+        let held: Vec<ReleaseId> =
+            self.holds.all().iter().map(|hold| ReleaseId::from(&hold.id())).collect();
+        let pending = self.watchdog.releases().ledger().unacknowledged_ids();
+        let all: HashSet<ReleaseId> = held.into_iter().chain(pending).collect();
+        all.into_iter().map(|id| id.name).collect()
     }
 
     /// The error of a failed acquire: if the client was shut down meanwhile, that. What the acquire

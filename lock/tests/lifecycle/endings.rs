@@ -4,11 +4,11 @@
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::built;
+use crate::common::{built, pause};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use hashed_wheel::Parker;
 use wheellock::{Client, Clock, Error, LockGuard, LostReason, ManualClock, Memory, SystemClock};
@@ -230,6 +230,57 @@ fn calls_in_progress_have_the_time_of_a_shutdown() {
 }
 
 #[test]
+fn a_second_shutdown_cuts_off_no_call_that_the_first_waits_for() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.address());
+    let client = Client::builder().url(&proxy.url()).command_timeout(LIMIT).build().unwrap();
+    let held = proxy.on(|request| request.name() == "EXISTS", Fault::HoldReply);
+    thread::scope(|scope| {
+        let asking = scope.spawn(|| client.lock("a").is_locked());
+        held.wait_for_hit(LIMIT);
+        let first = scope.spawn(|| client.shutdown(LIMIT));
+        wait_until("it is shut down", LIMIT, || {
+            client.lock("").try_lock().is_err_and(|error| error == Error::Shutdown)
+        });
+        client.shutdown(Duration::from_millis(50));
+        assert!(!first.is_finished());
+        held.deliver();
+        assert_eq!(asking.join().unwrap(), Ok(false));
+        first.join().unwrap();
+    });
+}
+
+#[test]
+fn a_second_shutdown_waits_for_the_first() {
+    let ((begun, has_begun), (go, go_on)) = (bounded(1), bounded(1));
+    let clock = Arc::new(Slow { countdown: AtomicU32::new(0), begun, go_on });
+    let memory = Memory::with_clock(clock.clone());
+    let client = Client::builder().in_memory(&memory).build().unwrap();
+    thread::scope(|scope| {
+        // Dropped if this fails: then the first goes on.
+        let go = go;
+        let slow = thread::Builder::new().name("slow".to_owned());
+        let first = slow.spawn_scoped(scope, || {
+            let _guard = client.lock("a").lock().unwrap();
+            clock.countdown.store(2, Ordering::SeqCst);
+            client.shutdown(LIMIT)
+        });
+        has_begun.recv_timeout(LIMIT).unwrap();
+        let second = scope.spawn(|| {
+            let report = client.shutdown(LIMIT);
+            (report, memory.fields("a").is_empty())
+        });
+        // Room for an end that must not come.
+        pause(Duration::from_millis(100));
+        assert!(!second.is_finished());
+        go.send(()).unwrap();
+        let (report, is_released) = second.join().unwrap();
+        assert!(is_released && report.unreleased.is_empty(), "{report:?}");
+        assert_eq!(first.unwrap().join().unwrap().released, 1);
+    });
+}
+
+#[test]
 fn two_shutdowns_at_once_both_end_when_the_work_is_done() {
     let server = Server::start();
     let client = connect(&server.url());
@@ -301,19 +352,24 @@ fn in_memory_a_shutdown_releases_all_however_many_they_are() {
     assert_eq!((report.released, report.unreleased.len()), (guards.len(), 0));
 }
 
-/// The system's clock, whose armed reading lasts for as long as the test wants.
+/// The system's clock, of which one reading by the thread `slow` lasts for as long as the test
+/// wants.
 #[derive(Debug)]
 struct Slow {
-    armed: AtomicBool,
+    /// Which of the next readings that is; zero for none.
+    countdown: AtomicU32,
     begun: Sender<()>,
     go_on: Receiver<()>,
 }
 
 impl Clock for Slow {
     fn now(&self) -> Instant {
-        if thread::current().name() == Some("slow") && self.armed.swap(false, Ordering::SeqCst) {
-            self.begun.send(()).unwrap();
-            self.go_on.recv().unwrap();
+        if thread::current().name() == Some("slow") {
+            let less = |count: u32| count.checked_sub(1);
+            if self.countdown.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less) == Ok(1) {
+                self.begun.send(()).unwrap();
+                self.go_on.recv().unwrap();
+            }
         }
         SystemClock.now()
     }
@@ -323,16 +379,17 @@ impl Clock for Slow {
     }
 }
 
-/// What a shutdown says while a thread has come to the first reading of the clock in `release`.
-fn shut_down_during(release: impl FnOnce(&Client, &dyn Fn()) + Send) -> Vec<String> {
+/// What a shutdown says while a thread has come, in `act`, to that reading of the clock after it
+/// was armed.
+fn shut_down_during(reading: u32, act: impl FnOnce(&Client, &dyn Fn()) + Send) -> Vec<String> {
     let ((begun, has_begun), (go, go_on)) = (bounded(1), bounded(1));
-    let clock = Arc::new(Slow { armed: AtomicBool::new(false), begun, go_on });
+    let clock = Arc::new(Slow { countdown: AtomicU32::new(0), begun, go_on });
     let memory = Memory::with_clock(clock.clone());
     let client = Client::builder().in_memory(&memory).build().unwrap();
-    let arm = || clock.armed.store(true, Ordering::SeqCst);
+    let arm = || clock.countdown.store(reading, Ordering::SeqCst);
     thread::scope(|scope| {
         let slow = thread::Builder::new().name("slow".to_owned());
-        slow.spawn_scoped(scope, || release(&client, &arm)).unwrap();
+        slow.spawn_scoped(scope, || act(&client, &arm)).unwrap();
         has_begun.recv_timeout(LIMIT).unwrap();
         let report = client.shutdown(Duration::from_millis(100));
         go.send(()).unwrap();
@@ -342,18 +399,29 @@ fn shut_down_during(release: impl FnOnce(&Client, &dyn Fn()) + Send) -> Vec<Stri
 }
 
 #[test]
+fn a_second_shutdown_names_what_the_first_has_not_released_yet() {
+    // The second reading comes when the first one has begun, and has a hold in hand.
+    let locks = shut_down_during(2, |client, arm| {
+        let _guard = client.lock("a").lock().unwrap();
+        arm();
+        assert_eq!(client.shutdown(LIMIT).released, 1);
+    });
+    assert_eq!(locks, ["a"]);
+}
+
+#[test]
 #[cfg_attr(
     any(feature = "metrics", feature = "tracing"),
     ignore = "these read the clock before a release begins; runs with the default features"
 )]
 fn a_shutdown_names_what_a_thread_has_begun_to_release_and_not_sent_yet() {
-    let locks = shut_down_during(|client, arm| {
+    let locks = shut_down_during(1, |client, arm| {
         let guard = client.lock("a").lock().unwrap();
         arm();
         guard.unlock().unwrap();
     });
     assert_eq!(locks, ["a"]);
-    let permits = shut_down_during(|client, arm| {
+    let permits = shut_down_during(1, |client, arm| {
         let permits = client.expirable_semaphore("a").watched();
         permits.set_permits(1).unwrap();
         let permit = permits.acquire().unwrap();
