@@ -159,6 +159,32 @@ impl Drop for TimedMutexGuard<'_> {
     }
 }
 
+/// The parkers of threads that wait for something, which unparks all of them.
+#[derive(Debug, Default)]
+pub(crate) struct Parkers(Mutex<Vec<Parker>>);
+
+/// One of them, until it is dropped.
+struct Listed<'a>(&'a Parkers, &'a Parker);
+
+impl Parkers {
+    /// Lists `parker` while `wait` runs, which may panic: a clock is foreign code.
+    pub(crate) fn with(&self, parker: &Parker, wait: impl FnOnce()) {
+        self.0.lock().push(parker.clone());
+        let _listed = Listed(self, parker);
+        wait();
+    }
+
+    pub(crate) fn unpark_all(&self) {
+        self.0.lock().iter().for_each(Parker::unpark);
+    }
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        self.0.0.lock().retain(|other| !other.is(self.1));
+    }
+}
+
 /// Parks on a clock until `deadline`, unless unparked or cancelled.
 pub(crate) fn park(
     clock: &dyn Clock,
@@ -220,6 +246,17 @@ mod tests {
         };
         assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
         assert_eq!(*lock.lock(), 1);
+    }
+
+    #[test]
+    fn a_wait_that_panics_leaves_no_parker_in_the_list() {
+        let (parkers, parker, other) = (Parkers::default(), Parker::new(), Parker::new());
+        parkers.with(&other, || {
+            let panics = || parkers.with(&parker, || panic!("on purpose"));
+            assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+            assert!(matches!(parkers.0.lock().as_slice(), [left] if left.is(&other)));
+        });
+        assert!(parkers.0.lock().is_empty());
     }
 
     #[test]

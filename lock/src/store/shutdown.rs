@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::model::sync::{Mutex, Parker};
+use crate::model::sync::{Parker, Parkers};
 
 /// How often calls had been aborted when a call started. The next abort ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,20 +20,20 @@ pub(crate) struct ShutdownState {
     /// How often the calls under way were aborted.
     aborts: AtomicU64,
     /// Calls that pause between two attempts.
-    pausing: Mutex<Vec<Parker>>,
+    pausing: Parkers,
 }
 
 impl ShutdownState {
     /// Ends waits for a lock. Other calls go on.
     pub(crate) fn begin(&self) {
         self.begun.store(true, Ordering::SeqCst);
-        self.wake();
+        self.pausing.unpark_all();
     }
 
     /// Ends all calls that are under way. Later ones go on.
     pub(crate) fn abort_calls(&self) {
         self.aborts.fetch_add(1, Ordering::SeqCst);
-        self.wake();
+        self.pausing.unpark_all();
     }
 
     pub(crate) fn has_begun(&self) -> bool {
@@ -49,12 +49,6 @@ impl ShutdownState {
     /// unparking. Check for both inside: what came before is not signalled again.
     pub(crate) fn while_pausing(&self, pause: impl FnOnce(&Parker)) {
         let parker = Parker::new();
-        self.pausing.lock().push(parker.clone());
-        pause(&parker);
-        self.pausing.lock().retain(|other| !other.is(&parker));
-    }
-
-    fn wake(&self) {
-        self.pausing.lock().iter().for_each(Parker::unpark);
+        self.pausing.with(&parker, || pause(&parker));
     }
 }

@@ -12,7 +12,7 @@ use crate::ledger::log::AcknowledgedRelease;
 use crate::ledger::release::{Release, ReleaseId};
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
-use crate::model::sync::{Mutex, MutexGuard, Parker, SystemClock, park};
+use crate::model::sync::{Mutex, MutexGuard, Parker, Parkers, SystemClock, park};
 use crate::ops::by_kind::HoldId;
 use crate::ops::value::ServerTime;
 use crate::store::ServerId;
@@ -27,7 +27,7 @@ pub(crate) struct PendingReleases {
     /// Nothing is locked while this is, but for what a store needs to name the server of a key.
     ledger: Mutex<Ledger>,
     /// The threads that wait for releases to be settled.
-    waiting: Mutex<Vec<Parker>>,
+    waiting: Parkers,
 }
 
 /// A release that has begun. Dropping this cancels the release, unless it was queued.
@@ -42,22 +42,10 @@ impl Drop for BegunRelease<'_> {
     }
 }
 
-/// Unparks a thread whenever a release may be settled, until it is dropped.
-struct Waiting<'a> {
-    releases: &'a PendingReleases,
-    parker: &'a Parker,
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.releases.waiting.lock().retain(|other| !other.is(self.parker));
-    }
-}
-
 // One release.
 impl PendingReleases {
     pub(crate) fn new(context: Arc<Context>, workers: Arc<Workers>) -> Self {
-        Self { context, workers, ledger: Mutex::default(), waiting: Mutex::default() }
+        Self { context, workers, ledger: Mutex::default(), waiting: Parkers::default() }
     }
 
     pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
@@ -199,9 +187,7 @@ impl PendingReleases {
 
     /// Unparks `parker` whenever a release may be settled, while `wait` runs.
     pub(crate) fn while_waiting(&self, parker: &Parker, wait: impl FnOnce()) {
-        self.waiting.lock().push(parker.clone());
-        let _waiting = Waiting { releases: self, parker };
-        wait();
+        self.waiting.with(parker, wait);
     }
 
     /// Waits until a release is acknowledged or given up, for `timeout` at most by the system's
@@ -243,7 +229,7 @@ impl PendingReleases {
     }
 
     pub(crate) fn wake_waiters(&self) {
-        self.waiting.lock().iter().for_each(Parker::unpark);
+        self.waiting.unpark_all();
     }
 
     /// Whether a dropped guard has waited for the server of this name in vain, and no release was
