@@ -212,17 +212,24 @@ impl Hold {
         is_valid
     }
 
-    /// The label that its present holder's time is counted under.
-    pub(crate) fn metrics_label(&self) -> MetricsLabel {
+    /// The label that its present holder's time is counted under; `None` if the acquire of that
+    /// holder was not counted as granted.
+    pub(crate) fn metrics_label(&self) -> Option<MetricsLabel> {
         if cfg!(not(feature = "metrics")) {
-            return MetricsLabel::NONE;
+            return None;
         }
-        self.state.lock().cold.as_ref().map_or(MetricsLabel::NONE, |cold| cold.metrics_label)
+        let state = self.state.lock();
+        let label = || state.cold.as_ref().map_or(MetricsLabel::NONE, |cold| cold.metrics_label);
+        state.is_counted.then(label)
     }
 
-    /// It was granted or handed over to an acquire with this label.
+    /// It was granted or handed over to an acquire that is counted under this label.
     pub(crate) fn set_metrics_label(&self, label: MetricsLabel) {
+        if cfg!(not(feature = "metrics")) {
+            return;
+        }
         let mut state = self.state.lock();
+        state.is_counted = true;
         // Hardly any hold has one, and what was handed over has the label of the holder before.
         if label != MetricsLabel::NONE || state.cold.is_some() {
             state.cold.get_or_insert_default().metrics_label = label;

@@ -11,6 +11,7 @@ use crate::model::sync::thread::ThreadId;
 
 /// Who holds it and how often it is nested, where it is on the wheel, and how it ended.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "none depends on another")]
 pub(crate) struct State {
     /// `None` if its holder has a name, which is one of the [`ColdFields`], or is the thread that
     /// has the guard.
@@ -29,6 +30,8 @@ pub(crate) struct State {
     pub(crate) is_over: bool,
     /// Whether a count was not acknowledged, and may still arrive at the server.
     pub(crate) count_unknown: bool,
+    /// Whether the acquire of its present holder was counted, so that its end is counted too.
+    pub(crate) is_counted: bool,
     /// Boxed, as hardly any hold has it.
     pub(crate) cold: Option<Box<ColdFields>>,
 }
@@ -116,6 +119,7 @@ impl State {
             key_may_outlive_validity,
             is_over: false,
             count_unknown: false,
+            is_counted: false,
             cold,
         }
     }
@@ -166,6 +170,7 @@ impl State {
     /// Another thread is the holder from `held_since` on, or `None`: the thread that gets it.
     pub(crate) fn hand_over(&mut self, thread: Option<ThreadId>, held_since: u64) {
         self.thread = thread;
+        self.is_counted = false;
         let cold = self.cold.get_or_insert_default();
         cold.held_since = held_since;
         cold.hand_overs = cold.hand_overs.saturating_add(1);

@@ -148,7 +148,7 @@ fn acquire_since(
         core.waits.join(&core.store, (&name, &channel), acquire.mode, wait, sibling, recipient);
     loop {
         match waiter.next_action() {
-            WaitAction::HandedOver(hold) => return acquire.take_over(hold).map(Some),
+            WaitAction::HandedOver(hold) => return acquire.take_over(&hold).map(Some),
             WaitAction::Close(hold) => {
                 // If it was lost, that is reported.
                 drop(RawGuard::new(Arc::clone(core), hold, true).defer_release());
@@ -491,9 +491,6 @@ impl LockAcquire<'_> {
         if let Some(token) = token {
             hold.set_token(token);
         }
-        if self.metrics_label != MetricsLabel::NONE {
-            hold.set_metrics_label(self.metrics_label);
-        }
         // Before the clock is read: if that panics, the guard releases it.
         let guard = self.guard(Arc::clone(&hold));
         let now = core.now();
@@ -512,7 +509,7 @@ impl LockAcquire<'_> {
             return Err(Error::Shutdown);
         }
         if in_time {
-            self.count_acquired(now, self.was_refused);
+            self.count_acquired(&hold, now, self.was_refused);
             return Ok(guard);
         }
         // The lease was over before the answer arrived. The release says so, and cleans up.
@@ -533,19 +530,19 @@ impl LockAcquire<'_> {
     }
 
     /// The guard of a hold that another thread of this client has given to this one.
-    fn take_over(&self, hold: Arc<Hold>) -> Result<RawGuard, Error> {
-        hold.set_metrics_label(self.metrics_label);
-        let guard = self.guard(hold);
+    fn take_over(&self, hold: &Arc<Hold>) -> Result<RawGuard, Error> {
+        let guard = self.guard(Arc::clone(hold));
         // Dropping the guard releases what a shutdown has not released.
         if self.core.is_shut_down() {
             return Err(Error::Shutdown);
         }
-        self.count_acquired(self.core.now(), true);
+        self.count_acquired(hold, self.core.now(), true);
         Ok(guard)
     }
 
     /// It has the lock at `now`.
-    fn count_acquired(&self, now: Instant, was_refused: bool) {
+    fn count_acquired(&self, hold: &Hold, now: Instant, was_refused: bool) {
+        hold.set_metrics_label(self.metrics_label);
         let waited = now.saturating_duration_since(self.began);
         let counters = self.core.watchdog.counters().acquires();
         counters.acquired(self.id.kind.into(), self.metrics_label, || waited, was_refused);

@@ -56,7 +56,9 @@ pub(crate) fn hand_over(core: &ClientCore, hold: &Arc<Hold>) -> bool {
     if !core.waits.hand_over(hold, now) {
         return false;
     }
-    core.watchdog.counters().acquires().hold_ended(hold.kind, label, || held_for);
+    if let Some(label) = label {
+        core.watchdog.counters().acquires().hold_ended(hold.kind, label, || held_for);
+    }
     tracing::released(&hold.name, hold.kind, &hold.owner, || held_for);
     true
 }

@@ -215,6 +215,7 @@ impl<'a> PermitAcquire<'a> {
             return Err(Error::Shutdown);
         }
         if held.is_valid() {
+            held.count();
             return Ok(Attempt::Granted(held, hint));
         }
         // Granted, and expired before the answer came.

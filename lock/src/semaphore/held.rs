@@ -7,6 +7,7 @@ use std::{iter, mem};
 use crossbeam_channel::Receiver;
 
 use crate::error::{Error, LostReason};
+use crate::events::acquires::MetricsLabel;
 use crate::hold::hold::Hold;
 use crate::hold::inherited::LossSignal;
 use crate::hold::listener::LossListener;
@@ -142,6 +143,15 @@ impl HeldPermits {
             }
         }
         held
+    }
+
+    /// They are counted as acquired, and their ends from now on.
+    pub(crate) fn count(&self) {
+        if let Expiry::Watched { holds, .. } = &self.expiry {
+            for hold in holds {
+                hold.set_metrics_label(MetricsLabel::NONE);
+            }
+        }
     }
 
     pub(crate) fn ids(&self) -> &[PermitId] {

@@ -59,8 +59,10 @@ pub(crate) fn lose_at(shared: &Shared, hold: &Arc<Hold>, now: Instant, reason: L
 }
 
 fn count_end(shared: &Shared, hold: &Hold, now: Instant) {
-    let acquires = shared.context.counters.acquires();
-    acquires.hold_ended(hold.kind, hold.metrics_label(), || hold.held_for(now));
+    if let Some(label) = hold.metrics_label() {
+        let acquires = shared.context.counters.acquires();
+        acquires.hold_ended(hold.kind, label, || hold.held_for(now));
+    }
 }
 
 fn leaves_release(hold: &Hold, reason: LostReason) -> bool {

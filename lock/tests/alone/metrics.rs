@@ -9,7 +9,7 @@ use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
     SharedString, Unit,
 };
-use wheellock::{Client, ManualClock, Memory, Wait};
+use wheellock::{Client, Error, Fault, ManualClock, Memory, Wait};
 use wheellock_fixture::wait_until;
 
 /// Adds everything up by name and labels.
@@ -163,11 +163,15 @@ fn renewals_and_losses_reach_the_recorder_under_their_documented_names() {
 
 /// A client in memory with a clock that only the test moves, and the sums of all metrics.
 fn counted() -> (Client, ManualClock, Sums) {
+    let clock = ManualClock::new();
+    let (client, sums) = counted_in(&Memory::with_clock(Arc::new(clock.clone())));
+    (client, clock, sums)
+}
+
+fn counted_in(memory: &Memory) -> (Client, Sums) {
     let sums = Sums::default();
     assert!(metrics::set_global_recorder(sums.clone()).is_ok());
-    let clock = ManualClock::new();
-    let memory = Memory::with_clock(Arc::new(clock.clone()));
-    (Client::builder().in_memory(&memory).build().unwrap(), clock, sums)
+    (Client::builder().in_memory(memory).build().unwrap(), sums)
 }
 
 fn assert_sums(sums: &Sums, expected: &[(&str, f64)]) {
@@ -253,6 +257,34 @@ fn a_lock_that_is_handed_over_is_counted_under_the_label_of_each_of_its_holders(
 }
 
 #[test]
+fn a_grant_that_comes_too_late_has_no_time_held() {
+    if ran_in_a_child(a_grant_that_comes_too_late_has_no_time_held) {
+        return;
+    }
+    let clock = ManualClock::new();
+    let memory = Memory::with_clock(Arc::new(clock.clone()));
+    let (client, sums) = counted_in(&memory);
+    let seats = client.expirable_semaphore("seats").watched();
+    assert!(seats.try_set_permits(1).unwrap());
+    let longer_than_a_lease = Fault::Pause(Duration::from_secs(60));
+    memory.fail_next(longer_than_a_lease);
+    assert!(matches!(client.lock("a").try_lock(), Err(Error::Lost { .. })));
+    memory.fail_next(longer_than_a_lease);
+    assert!(matches!(seats.try_acquire(), Err(Error::Lost { .. })));
+    publish(&clock);
+    for kind in ["lock", "permit"] {
+        assert_sums(
+            &sums,
+            &[
+                (&format!("wheellock_acquires_total kind={kind} end=failed"), 1.0),
+                (&format!("wheellock_acquires_total kind={kind} end=acquired"), 0.0),
+                (&format!("wheellock_held_seconds kind={kind}"), 0.0),
+            ],
+        );
+    }
+}
+
+#[test]
 fn labels_beyond_the_first_64_are_counted_as_other() {
     if ran_in_a_child(labels_beyond_the_first_64_are_counted_as_other) {
         return;
@@ -294,7 +326,7 @@ fn acquires_of_permits_and_waits_for_latches_are_counted_by_kind() {
     let cancel = crossbeam_channel::bounded(1);
     cancel.0.send(()).unwrap();
     let cancelled = semaphore.try_acquire_with(1, Wait::forever().or_cancelled(&cancel.1));
-    assert!(matches!(cancelled, Err(wheellock::Error::Cancelled { .. })), "{cancelled:?}");
+    assert!(matches!(cancelled, Err(Error::Cancelled { .. })), "{cancelled:?}");
     let seats = client.expirable_semaphore("seats").watched();
     assert!(seats.try_set_permits(2).unwrap());
     let permits = seats.acquire_many(2).unwrap();
@@ -317,6 +349,7 @@ fn acquires_of_permits_and_waits_for_latches_are_counted_by_kind() {
     let _guard = client.lock("lock").lock().unwrap();
     assert!(client.count_down_latch("lock").wait().is_err());
     publish(&clock);
+    assert!(sums.of("wheellock_held_seconds kind=permit") >= 10.0, "two, for five seconds each");
     let acquires = client.stats().acquires;
     for kind in ["semaphore", "permit", "latch"] {
         let of_kind = acquires.of(kind);
