@@ -165,7 +165,7 @@ impl Cluster {
     }
 
     pub(crate) fn abort_calls(&self) {
-        self.topology().nodes().iter().for_each(|node| node.abort_calls());
+        self.topology().abort_calls();
     }
 
     pub(crate) fn close(&self) {

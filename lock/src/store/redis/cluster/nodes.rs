@@ -48,6 +48,8 @@ pub(crate) struct Nodes {
     /// Whether channels are sharded, as the first node has reported it. It never changes: all
     /// clients that share a lock must decide the same.
     channels: Option<Channels>,
+    /// How often the calls under way were aborted.
+    aborts: u64,
     closed: bool,
 }
 
@@ -60,7 +62,7 @@ struct NodeEntry {
 impl Nodes {
     pub(crate) fn new(factory: Arc<NodeFactory>) -> Self {
         let (map, entries) = (SlotMap::new(), BTreeMap::new());
-        Self { factory, map, entries, channels: None, closed: false }
+        Self { factory, map, entries, channels: None, aborts: 0, closed: false }
     }
 
     /// `None` until a node was queried.
@@ -95,6 +97,8 @@ impl Nodes {
         let channels = self.channels.unwrap_or(Channels::Everywhere);
         let entry = self.entries.entry(id).or_insert_with(|| {
             let node = Arc::new(self.factory.node(address.clone(), channels));
+            // It refuses the calls that were aborted before, as the other nodes do.
+            (0..self.aborts).for_each(|_| node.abort_calls());
             NodeEntry { node, used_at: now }
         });
         entry.used_at = now;
@@ -142,6 +146,11 @@ impl Nodes {
         (removed.collect(), !others.is_empty())
     }
 
+    /// The calls under way are aborted, at the nodes that there are and at those to come.
+    pub(crate) fn count_abort(&mut self) {
+        self.aborts += 1;
+    }
+
     /// No node is created from now on.
     pub(crate) fn close(&mut self) {
         self.closed = true;
@@ -171,6 +180,8 @@ mod tests {
     use hashed_wheel::{Clock, SystemClock};
 
     use super::*;
+    use crate::store::failure::Failure;
+    use crate::store::shutdown::CallGeneration;
 
     fn address(port: u16) -> Address {
         Address { host: "a".to_owned(), port }
@@ -212,6 +223,20 @@ mod tests {
         let (removed, others) = nodes.remove_unused(late);
         assert!(removed.is_empty() && others);
         assert_eq!(nodes.remove_unused(late + KEEP_UNUSED).0.len(), 1);
+    }
+
+    #[test]
+    fn a_node_made_after_an_abort_refuses_the_calls_from_before() {
+        let mut nodes = Nodes::for_test();
+        let ping = |node: &Node, began| node.ping(Duration::from_millis(1), CallGeneration(began));
+        for aborts in 1..3 {
+            nodes.count_abort();
+            let address = address(u16::try_from(aborts).unwrap());
+            let node = nodes.get_or_create(&address, SystemClock.now()).unwrap();
+            assert!(matches!(ping(&node, aborts - 1), Err(Failure::Closed)));
+            // A later one finds no server.
+            assert!(matches!(ping(&node, aborts), Err(Failure::NotSent { .. })));
+        }
     }
 
     #[test]

@@ -165,6 +165,18 @@ impl Topology {
         Failure::refused("CLUSTERDOWN", "no node is known to serve the slot")
     }
 
+    /// Ends the calls under way, and refuses them at nodes that are created later.
+    pub(crate) fn abort_calls(&self) {
+        let nodes: Vec<_> = {
+            let mut nodes = self.nodes.write();
+            nodes.count_abort();
+            nodes.iter().cloned().collect()
+        };
+        for node in nodes {
+            node.abort_calls();
+        }
+    }
+
     pub(crate) fn close(&self) {
         let nodes: Vec<_> = {
             let mut nodes = self.nodes.write();
