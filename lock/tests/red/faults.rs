@@ -1,7 +1,7 @@
 //! One lock on several servers: many callers, slow servers, closed connections, waits that end.
 
-use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
@@ -283,4 +283,62 @@ fn a_panic_on_a_red_lock_thread_is_counted_and_the_thread_goes_on() {
     assert!(result.unwrap_err().is_retryable());
     assert!(took < SOON / 2, "{took:?}");
     assert!(lock.try_lock_for(SOON).unwrap().is_some());
+}
+
+/// A clock that can be set forward, and that three threads of a red lock wait for while it is
+/// jammed, one for each server: when they read it again, after they have noted when they send.
+#[derive(Debug, Default)]
+struct Jammed {
+    jams: AtomicBool,
+    readings: Mutex<HashMap<ThreadId, u32>>,
+    waiting: AtomicUsize,
+    ahead: Mutex<Duration>,
+}
+
+impl Clock for Jammed {
+    fn now(&self) -> Instant {
+        let here = thread::current();
+        if here.name() == Some("lock-red") && self.jams.load(Ordering::SeqCst) {
+            let (reading, threads) = {
+                let mut readings = self.readings.lock();
+                let reading = readings.entry(here.id()).or_default();
+                *reading += 1;
+                (*reading, readings.len())
+            };
+            if reading == 2 && threads <= 3 {
+                self.waiting.fetch_add(1, Ordering::SeqCst);
+                wait_until("it goes on", LIMIT, || !self.jams.load(Ordering::SeqCst));
+            }
+        }
+        SystemClock.now() + *self.ahead.lock()
+    }
+
+    fn park(&self, parker: &Parker, deadline: Option<Instant>, interrupt: &Receiver<()>) {
+        let ahead = *self.ahead.lock();
+        let deadline = deadline.map(|deadline| deadline.checked_sub(ahead).unwrap_or(deadline));
+        SystemClock.park(parker, deadline, interrupt);
+    }
+}
+
+#[test]
+fn an_unlock_after_a_clock_jump_passes_other_threads_acquires() {
+    let jammed = Arc::new(Jammed::default());
+    let clients =
+        [(); 3].map(|()| built(Client::builder().in_memory(&Memory::new()).clock(jammed.clone())));
+    let lock = Client::red_lock(&clients, "a");
+    let guard = lock.lock().unwrap();
+    wait_until("all have joined", SOON, || guard.held_on() == 3);
+    jammed.jams.store(true, Ordering::SeqCst);
+    thread::scope(|scope| {
+        let other = scope.spawn(|| lock.try_lock().map(drop));
+        wait_until("its acquires are under way", SOON, || {
+            jammed.waiting.load(Ordering::SeqCst) == 3
+        });
+        // More than a server timeout, which is a twentieth of a lease at most.
+        *jammed.ahead.lock() = LONG * 2;
+        let unlocked = guard.unlock();
+        jammed.jams.store(false, Ordering::SeqCst);
+        assert_eq!(unlocked, Ok(()));
+        drop(other.join().unwrap());
+    });
 }

@@ -33,6 +33,7 @@ pub(crate) struct TaskQueue<A, R> {
 struct InFlightTask {
     id: u64,
     is_release: bool,
+    /// While it waits for its answer: since when.
     since: Option<Instant>,
 }
 
@@ -84,15 +85,25 @@ impl<A, R> TaskQueue<A, R> {
 
     /// Whether the next task may be in flight now. A release may be the only one beyond the width.
     fn has_place(&self) -> bool {
-        let releases_alone =
-            !self.releases.is_empty() && self.in_flight.iter().all(|other| !other.is_release);
-        self.in_flight.len() < self.width || releases_alone
+        self.in_flight.len() < self.width || (!self.releases.is_empty() && !self.has_release())
+    }
+
+    /// Whether a release is in flight.
+    fn has_release(&self) -> bool {
+        self.in_flight.iter().any(|other| other.is_release)
     }
 
     /// The task is sent now.
     pub(crate) fn sent(&mut self, id: u64, now: Instant) {
         if let Some(task) = self.in_flight.iter_mut().find(|other| other.id == id) {
             task.since = Some(now);
+        }
+    }
+
+    /// The task has its answer, whatever the time says by now: the process may have stood still.
+    pub(crate) fn answered(&mut self, id: u64) {
+        if let Some(task) = self.in_flight.iter_mut().find(|other| other.id == id) {
+            task.since = None;
         }
     }
 
@@ -115,9 +126,24 @@ impl<A, R> TaskQueue<A, R> {
         !self.in_flight.is_empty() && self.in_flight.iter().all(hangs)
     }
 
+    /// Whether a task would only add to what a server that hangs is to do. A release does not while
+    /// it can go beside the others: it finds out whether the server hangs, or this process was
+    /// stopped while they were in flight.
+    pub(crate) fn is_futile(&self, task: &Task<A, R>, now: Instant, timeout: Duration) -> bool {
+        let goes_beside =
+            matches!(task, Task::Release(_)) && self.releases.is_empty() && !self.has_release();
+        !goes_beside && self.is_stuck(now, timeout)
+    }
+
     /// Whether a task could run now, and all threads are busy.
     pub(crate) fn needs_thread(&self) -> bool {
         self.has_place() && !self.is_empty() && self.threads == self.in_flight.len()
+    }
+
+    /// Whether no task is queued or in flight.
+    #[cfg(test)]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.is_empty() && self.in_flight.is_empty()
     }
 
     pub(crate) fn has_threads(&self) -> bool {
@@ -220,6 +246,30 @@ mod tests {
         assert!(tasks.is_stuck(start + TIMEOUT, TIMEOUT));
         tasks.finished(id, false);
         assert!(!tasks.is_stuck(start + TIMEOUT, TIMEOUT));
+    }
+
+    #[test]
+    fn a_task_that_is_answered_is_never_old() {
+        let (start, mut tasks) = (origin(), queued(1));
+        let id = take(&mut tasks).unwrap();
+        tasks.sent(id, start);
+        tasks.answered(id);
+        assert!(!tasks.is_stuck(start + TIMEOUT, TIMEOUT));
+    }
+
+    #[test]
+    fn beside_old_acquires_one_release_goes_and_no_acquire() {
+        let (start, mut tasks) = (origin(), queued(1));
+        let id = take(&mut tasks).unwrap();
+        tasks.sent(id, start);
+        let late = start + TIMEOUT;
+        assert!(tasks.is_futile(&Task::Acquire(1), late, TIMEOUT));
+        assert!(!tasks.is_futile(&Task::Release(7), late, TIMEOUT));
+        tasks.push(Task::Release(7));
+        assert!(tasks.is_futile(&Task::Release(8), late, TIMEOUT));
+        let release = take(&mut tasks).unwrap();
+        tasks.sent(release, start);
+        assert!(tasks.is_futile(&Task::Release(8), late, TIMEOUT));
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! What a worker thread sends to its server: an acquire or a release. Each reports its outcome
-//! exactly once, even if it is dropped before it ran.
+//! exactly once, when it is dropped, even if that is before it ran.
 
 use std::mem;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(crate) struct AcquireTask {
     position: usize,
     /// When the red lock was granted, if this member is missing from it.
     held_since: Option<Instant>,
-    reported: bool,
+    answer: Result<Option<RawGuard>, Error>,
 }
 
 /// Releases one server's member lock.
@@ -96,7 +96,9 @@ impl AcquireTask {
         let (attempt, members) = (Arc::clone(attempt), Arc::clone(members));
         let owner = members.get(position).and_then(|member| member.owner.clone());
         let holder = owner.unwrap_or_else(|| caller.clone());
-        Self { attempt, members, holder, position, held_since, reported: false }
+        let reason = "the thread that sent it panicked".into();
+        let answer = Err(Error::OutcomeUnknown { operation: "acquire", reason });
+        Self { attempt, members, holder, position, held_since, answer }
     }
 
     fn member(&self) -> Option<&MemberLock> {
@@ -111,10 +113,8 @@ impl AcquireTask {
         self.attempt.sent(self.position, now, sent);
         // By now the attempt may be over, or the answer to an earlier request may have come.
         let member = self.member().filter(|_| self.attempt.held.wants(self.position));
-        let taken = member.map_or(Ok(None), |member| self.take(member, now));
-        let answered = !taken.as_ref().is_err_and(Error::is_server_unavailable);
-        self.report(taken);
-        answered
+        self.answer = member.map_or(Ok(None), |member| self.take(member, now));
+        !self.answer.as_ref().is_err_and(Error::is_server_unavailable)
     }
 
     /// Asks the server for the lock, unless another member has the vote of that server.
@@ -143,7 +143,7 @@ impl AcquireTask {
     }
 
     fn refuse(mut self, refusal: Refusal) {
-        let answer = match refusal {
+        self.answer = match refusal {
             // A full queue is contention, and no error.
             Refusal::QueueFull => Ok(None),
             Refusal::NoThread(reason) => Err(Error::Thread { reason }),
@@ -153,21 +153,12 @@ impl AcquireTask {
                 Err(Error::Unreachable { server, reason })
             }
         };
-        self.report(answer);
-    }
-
-    fn report(&mut self, answer: Result<Option<RawGuard>, Error>) {
-        self.reported = true;
-        self.attempt.answered(self.position, answer);
     }
 }
 
 impl Drop for AcquireTask {
     fn drop(&mut self) {
-        if !self.reported {
-            let reason = "the thread that sent it panicked".into();
-            self.report(Err(Error::OutcomeUnknown { operation: "acquire", reason }));
-        }
+        self.attempt.answered(self.position, mem::replace(&mut self.answer, Ok(None)));
     }
 }
 

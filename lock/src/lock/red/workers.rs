@@ -182,7 +182,7 @@ impl ServerWorkers {
     /// Queues a task, or refuses it.
     fn send(self: &Arc<Self>, task: ServerTask, now: Instant, timeout: Duration) {
         let mut state = self.state.lock();
-        let refusal = if state.tasks.is_stuck(now, timeout) {
+        let refusal = if state.tasks.is_futile(&task, now, timeout) {
             Some(Refusal::Stuck)
         } else if !state.tasks.has_room_for(&task) {
             Some(Refusal::QueueFull)
@@ -224,8 +224,9 @@ impl ServerWorkers {
                 self.state.lock().tasks.sent(id, now);
                 task.run(now)
             });
-            // A task that did not report does so when it is dropped. That is a call of its own, not
-            // part of the unwinding above: the clock may panic again.
+            self.state.lock().tasks.answered(id);
+            // It reports its answer when it is dropped. That is a call of its own, not part of the
+            // unwinding above: the clock may panic again.
             catch_and_count(core.as_deref(), || drop(task));
             let mut state = self.state.lock();
             state.tasks.finished(id, answered == Some(true));
@@ -280,5 +281,78 @@ impl Drop for WorkerPools {
             // A child's copy. The parent's threads may have locked its mutexes: never dropped.
             mem::forget((mem::take(&mut self.servers), self.upkeep.get_mut().take()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::OnceLock;
+
+    use crossbeam_channel::Receiver;
+    use hashed_wheel::{ManualClock, Parker as ParkerOfClock};
+    use wheellock_fixture::wait_until;
+
+    use super::*;
+    use crate::Client;
+    use crate::lock::any_lock::{AsMember, MemberLock};
+    use crate::lock::red::attempt::QuorumAttempt;
+    use crate::model::owner::LocalHolder;
+    use crate::model::sync::{Parker, SystemClock};
+    use crate::store::memory::Memory;
+
+    const TIMEOUT: Duration = Duration::from_secs(1);
+
+    /// A clock that ends the attempt when a worker thread reads it, and notes whether the server is
+    /// stuck if a timeout has passed by then.
+    #[derive(Debug)]
+    struct Looks {
+        time_of_pools: ManualClock,
+        looked_at: OnceLock<(Arc<WorkerPools>, Arc<QuorumAttempt>)>,
+        stuck: Mutex<Vec<bool>>,
+    }
+
+    impl Clock for Looks {
+        fn now(&self) -> Instant {
+            if let Some((pools, attempt)) = self.looked_at.get()
+                && thread::current().name() == Some("lock-red")
+            {
+                drop(attempt.close());
+                self.time_of_pools.jump(TIMEOUT);
+                self.stuck.lock().extend(pools.stuck(TIMEOUT));
+            }
+            SystemClock.now()
+        }
+
+        fn park(
+            &self,
+            parker: &ParkerOfClock,
+            deadline: Option<Instant>,
+            interrupt: &Receiver<()>,
+        ) {
+            SystemClock.park(parker, deadline, interrupt);
+        }
+    }
+
+    #[test]
+    fn a_server_is_not_stuck_while_its_answer_is_reported() {
+        let time_of_pools = ManualClock::new();
+        let pools = Arc::new(WorkerPools::new(1, Arc::new(time_of_pools.clone())));
+        let (looked_at, stuck) = (OnceLock::new(), Mutex::default());
+        let clock = Arc::new(Looks { time_of_pools, looked_at, stuck });
+        let memory = Memory::new();
+        let client = Client::builder().in_memory(&memory).clock(clock.clone()).build().unwrap();
+        let members: Arc<[MemberLock]> = Arc::new([client.lock("a").as_member()]);
+        let attempt = QuorumAttempt::new("a".to_owned(), 1, 1, &Arc::default(), &Parker::new());
+        let attempt = Arc::new(attempt);
+        clock.looked_at.set((Arc::clone(&pools), Arc::clone(&attempt))).unwrap();
+        let caller = LocalHolder::current_thread();
+        pools.acquire(AcquireTask::new(&attempt, &members, &caller, 0, None), TIMEOUT);
+        // What it is granted is released while it reports, which reads the clock last.
+        wait_until("it has reported", TIMEOUT * 60, || {
+            pools.servers[0].state.lock().tasks.is_idle()
+        });
+        let stuck = clock.stuck.lock().clone();
+        assert_eq!((stuck.first(), stuck.last()), (Some(&true), Some(&false)), "{stuck:?}");
+        assert!(memory.fields("a").is_empty());
     }
 }
