@@ -46,6 +46,23 @@ struct State {
 /// less are not a majority that takes it back.
 const SPREADS_IN: Duration = Duration::from_secs(10);
 
+/// The only thread that asks the sentinels. When it is dropped, another may.
+struct Querying<'a>(&'a Master);
+
+impl<'a> Querying<'a> {
+    fn begin(master: &'a Master, state: &mut State) -> Self {
+        state.querying = true;
+        Self(master)
+    }
+}
+
+impl Drop for Querying<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().querying = false;
+        self.0.changed.notify_all();
+    }
+}
+
 /// What a report changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MasterChange {
@@ -86,7 +103,7 @@ impl Master {
     /// Asks the sentinels, or waits for the result of a thread that does.
     pub(crate) fn query(&self, deadline: &mut Deadline) -> Result<MasterChange, Failure> {
         // 1. One thread asks at a time; the others share its result.
-        let (known, before) = {
+        let (known, before, querying) = {
             let mut state = self.state.lock();
             if state.querying {
                 while state.querying && !state.closed {
@@ -101,8 +118,8 @@ impl Master {
                     None => Ok(MasterChange::Unchanged),
                 };
             }
-            state.querying = true;
-            (state.known.clone(), state.failure.take())
+            let querying = Querying::begin(self, &mut state);
+            (state.known.clone(), state.failure.take(), querying)
         };
         // 2. Ask with the state unlocked. A thread without time left reports the failure before.
         let report = match deadline.refresh().left() {
@@ -111,7 +128,6 @@ impl Master {
         };
         // 3. Take the report over, unless a newer one came meanwhile or it is a step back.
         let mut state = self.state.lock();
-        state.querying = false;
         let change = match report {
             Ok(report) if known != state.known && !state.is_newer(&report) => {
                 Ok(MasterChange::Unchanged)
@@ -131,7 +147,8 @@ impl Master {
                 Err(failure)
             }
         };
-        self.changed.notify_all();
+        drop(state);
+        drop(querying);
         change
     }
 
@@ -216,6 +233,8 @@ impl fmt::Display for MasterEndpoint {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
     use super::*;
     use crate::store::redis::address::url::Access;
 
@@ -263,6 +282,19 @@ mod tests {
         assert_eq!(master.address(), None);
         assert_eq!(master.update(report(2, 6)), MasterChange::Moved);
         assert_eq!(master.address(), Some(address(2)));
+    }
+
+    #[test]
+    fn after_a_query_that_panics_another_thread_asks() {
+        let master = master();
+        let panics = AssertUnwindSafe(|| {
+            let _querying = Querying::begin(&master, &mut master.state.lock());
+            panic!("a sentinel's certificate is looked at");
+        });
+        assert!(catch_unwind(panics).is_err());
+        // It finds that there are no sentinels, and does not wait for its whole time.
+        let failure = master.query(&mut Deadline::after(SPREADS_IN)).unwrap_err();
+        assert!(format!("{failure:?}").contains("to ask a sentinel"), "{failure:?}");
     }
 
     #[test]
