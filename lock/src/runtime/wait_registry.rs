@@ -94,6 +94,22 @@ impl WaitRegistry {
         channels
     }
 
+    /// Tells each queue of a channel something, and wakes the waiter that it names: with nothing
+    /// locked, as that looks at its queue at once.
+    fn tell(&self, channel: &str, tell: impl Fn(&mut ChannelQueue) -> Option<Ticket>) {
+        let woken: Vec<Parker> = {
+            let mut channels = self.channels();
+            let queues =
+                channels.by_name.get_mut(channel).into_iter().flat_map(Channel::queues_mut);
+            let wake = |queue: &mut ChannelQueue| {
+                let ticket = tell(queue)?;
+                queue.threads.get(&ticket).map(|thread| thread.parker.clone())
+            };
+            queues.filter_map(wake).collect()
+        };
+        woken.iter().for_each(Parker::unpark);
+    }
+
     /// Ends every wait, now and later.
     pub(crate) fn close(&self) {
         self.shutdown.begin();
@@ -139,29 +155,25 @@ impl Listener for WaitRegistry {
         let now = self.clock.now();
         if let Some(channel) = self.channels().by_name.get_mut(channel) {
             channel.live = true;
-            for queue in channel.queues_mut() {
-                queue.queue.confirmed();
-                queue.unpark(queue.queue.leader(now));
-            }
         }
+        self.tell(channel, |queue| {
+            queue.queue.confirmed();
+            queue.queue.leader(now)
+        });
     }
 
     fn message(&self, channel: &str, _payload: &str) {
         // In memory, this is the thread that releases. If the clock panics, nobody yields.
         let now = catch_panic(|| self.clock.now());
         let budget = self.settings.hand_over.budget();
-        if let Some(channel) = self.channels().by_name.get_mut(channel) {
-            for queue in channel.queues_mut() {
-                let Some(now) = now else {
-                    queue.queue.hold_ended();
-                    queue.unpark(queue.queue.first_asleep());
-                    continue;
-                };
-                if queue.queue.message(now, budget) {
-                    queue.unpark(queue.queue.leader(now));
-                }
-            }
-        }
+        self.tell(channel, |queue| {
+            let Some(now) = now else {
+                queue.queue.hold_ended();
+                return queue.queue.first_asleep();
+            };
+            let is_reason = queue.queue.message(now, budget);
+            is_reason.then(|| queue.queue.leader(now)).flatten()
+        });
     }
 
     fn refused(&self, refusal: &str) {
