@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use wheellock::{Client, ClientBuilder};
+use wheellock::{Client, ClientBuilder, ManualClock};
 use wheellock_fixture::{Cluster, ClusterBuilder, Server, wait_until};
 
 use super::user::{IN_A_CLUSTER, rule_with, user_url};
@@ -25,6 +25,12 @@ pub(crate) fn start(masters: u16, replicas_of_each: u16) -> Cluster {
 /// A client of the cluster, as that user.
 pub(crate) fn client_of(cluster: &Cluster) -> Client {
     built(builder_of(cluster))
+}
+
+/// A client of the cluster whose time stands still. Its waiters never poll: one that goes on was
+/// woken.
+pub(crate) fn without_polls_of(cluster: &Cluster) -> Client {
+    built(builder_of(cluster).clock(Arc::new(ManualClock::new())))
 }
 
 pub(crate) fn builder_of(cluster: &Cluster) -> ClientBuilder {
@@ -74,8 +80,7 @@ pub(crate) fn wait_for_a_listener(cluster: &Cluster, name: &str) {
     });
 }
 
-/// What a busy machine may take for anything that takes no time. Below the bound after which
-/// waiters poll.
+/// What a busy machine may take for anything that takes no time.
 pub(crate) const AT_ONCE: Duration = Duration::from_millis(850);
 
 /// A cluster of three masters for a test that breaks nothing: empty, and used by one test after the

@@ -7,9 +7,10 @@
 )]
 
 use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
-use wheellock::{Client, ClientBuilder, Memory};
+use wheellock::{Client, ClientBuilder, ManualClock, Memory};
 #[cfg(feature = "tls")]
 use wheellock_fixture::{Certificates, ClientCertificates};
 use wheellock_fixture::{Reply, Server};
@@ -114,11 +115,20 @@ impl World {
     }
 
     pub(crate) fn client(&self) -> Client {
-        super::built(match self {
+        super::built(self.builder())
+    }
+
+    /// A client whose time stands still. Its waiters never poll: one that goes on was woken.
+    pub(crate) fn without_polls(&self) -> Client {
+        super::built(self.builder().clock(Arc::new(ManualClock::new())))
+    }
+
+    fn builder(&self) -> ClientBuilder {
+        match self {
             Self::Memory(memory) => Client::builder().in_memory(memory),
             Self::Redis(server) => server.builder(),
             Self::Cluster(cluster) => super::slots::builder_of(cluster),
-        })
+        }
     }
 
     /// The owners stored under a key, with their counts.

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::stores::{World, on_all_stores};
-use crate::common::{SLACK, SOON, built, is_wrong_type, now, timed};
+use crate::common::{SLACK, SOON, built, ended, is_wrong_type, now, timed};
 use crossbeam_channel::bounded;
 use wheellock::{
     Client, Error, ExpirableSemaphore, LostReason, ManualClock, Memory, Permit, PermitId, Wait,
@@ -15,9 +15,8 @@ use wheellock::{
 use wheellock_fixture::{Reply, Server, wait_until};
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// Far below the poll bound of a second, so that a waiter that polls is not mistaken for one that
-/// was woken.
-const AT_ONCE: Duration = Duration::from_millis(800);
+/// How long a wait lasts that comes to nothing.
+const SHORT: Duration = Duration::from_millis(400);
 
 fn with_permits(client: &Client, permits: u32) -> ExpirableSemaphore {
     let seats = client.expirable_semaphore("a");
@@ -83,7 +82,7 @@ on_all_stores! {
         let seats = with_permits(&world.client(), 5);
         assert!(seats.try_acquire_many(6).unwrap().is_none());
         let permits = seats.acquire_many(3).unwrap();
-        assert!(seats.try_acquire_many_with(3, AT_ONCE / 2).unwrap().is_none());
+        assert!(seats.try_acquire_many_with(3, SHORT).unwrap().is_none());
         assert_eq!((permits.name(), permits.remaining()), ("a".to_owned(), Duration::MAX));
         let ids = permits.into_ids();
         assert_eq!(counts(&seats), (2, 3, 5));
@@ -108,7 +107,7 @@ on_all_stores! {
         let (next, _) = timed(|| for_good.try_acquire_for(SOON).unwrap().unwrap());
         let took = now().saturating_duration_since(begun);
         // The server's clock counts whole milliseconds; the validity ends earlier than that.
-        assert!(took + Duration::from_millis(1) >= lease && took < lease + AT_ONCE, "{took:?}");
+        assert!(took + Duration::from_millis(1) >= lease && took < lease + SLACK, "{took:?}");
         assert_eq!(seats.release(&id), Err(lost(LostReason::Deleted)));
         assert_eq!(counts(&seats), (0, 1, 1));
         drop(next);
@@ -147,17 +146,15 @@ on_all_stores! {
     }
 
     fn every_way_to_add_permits_wakes_a_waiter(world: &World) {
-        let (giver, waiter) = (world.client(), world.client());
+        let (giver, waiter) = (world.client(), world.without_polls());
         let seats = giver.expirable_semaphore("a");
         for round in 0..6 {
             let held = (round == 1 || round == 2).then(|| seats.acquire().unwrap());
             thread::scope(|scope| {
                 let waiting = scope.spawn(|| {
-                    let permit = waiter.expirable_semaphore("a").try_acquire_for(SOON).unwrap();
-                    (permit.unwrap().into_id(), now())
+                    waiter.expirable_semaphore("a").acquire().map(Permit::into_id)
                 });
                 wait_for_waiters(&waiter, 1);
-                let given_at = now();
                 match round {
                     0 => assert!(seats.try_set_permits(1).unwrap()),
                     1 => held.unwrap().release().unwrap(),
@@ -166,9 +163,7 @@ on_all_stores! {
                     4 => seats.add_permits(1).unwrap(),
                     _ => seats.set_permits(9).unwrap(),
                 }
-                let (id, at) = waiting.join().unwrap();
-                let took = at.saturating_duration_since(given_at);
-                assert!(took < AT_ONCE, "round {round}: {took:?}");
+                let id = ended(&waiter, waiting).unwrap();
                 // The first rounds need it again.
                 if round < 2 {
                     seats.release(&id).unwrap();
@@ -178,23 +173,22 @@ on_all_stores! {
     }
 
     fn a_waiter_that_wants_five_does_not_block_one_that_wants_one(world: &World) {
-        let (holder, waiters) = (world.client(), world.client());
+        let (holder, waiters) = (world.client(), world.without_polls());
         let seats = with_permits(&holder, 0);
         thread::scope(|scope| {
             let greedy = scope.spawn(|| {
-                let permits = waiters.expirable_semaphore("a").try_acquire_many_with(5, SOON).unwrap();
+                let permits = waiters.expirable_semaphore("a").acquire_many(5);
                 permits.map(|permits| permits.ids().len())
             });
             wait_for_waiters(&waiters, 1);
             let modest =
-                scope.spawn(|| waiters.expirable_semaphore("a").try_acquire_for(SOON).unwrap().map(Permit::into_id));
+                scope.spawn(|| waiters.expirable_semaphore("a").acquire().map(Permit::into_id));
             wait_for_waiters(&waiters, 2);
             seats.add_permits(1).unwrap();
-            let (id, took) = timed(|| modest.join().unwrap());
-            assert!(id.is_some() && took < AT_ONCE, "{took:?}");
+            assert!(ended(&waiters, modest).is_ok());
             assert!(!greedy.is_finished());
             seats.add_permits(5).unwrap();
-            assert_eq!(greedy.join().unwrap(), Some(5));
+            assert_eq!(ended(&waiters, greedy), Ok(5));
         });
     }
 
@@ -207,8 +201,8 @@ on_all_stores! {
         assert!(seats.try_acquire_with(now()).unwrap().is_none());
         assert!(seats.try_acquire_many_with(2, now()).unwrap().is_none());
         let (cancel, cancelled) = bounded(1);
-        assert!(seats.try_acquire_with(Wait::at_most(AT_ONCE / 2).or_cancelled(&cancelled)).unwrap().is_none());
-        assert!(seats.try_acquire_many_with(2, Wait::at_most(AT_ONCE / 2).or_cancelled(&cancelled)).unwrap().is_none());
+        assert!(seats.try_acquire_with(Wait::at_most(SHORT).or_cancelled(&cancelled)).unwrap().is_none());
+        assert!(seats.try_acquire_many_with(2, Wait::at_most(SHORT).or_cancelled(&cancelled)).unwrap().is_none());
         thread::scope(|scope| {
             let one = scope.spawn(|| seats.try_acquire_with(Wait::forever().or_cancelled(&cancelled)).unwrap_err());
             let many = scope.spawn(|| seats.try_acquire_many_with(2, Wait::forever().or_cancelled(&cancelled)).unwrap_err());
@@ -293,6 +287,23 @@ on_all_stores! {
         }
         assert_eq!(client.semaphore("leases").available_permits().unwrap(), 1);
     }
+}
+
+#[test]
+fn a_waiter_gets_a_permit_when_its_lease_ends_without_polling() {
+    let clock = ManualClock::new();
+    let memory = Memory::with_clock(Arc::new(clock.clone()));
+    let client = built(Client::builder().in_memory(&memory));
+    let seats = with_permits(&client, 1);
+    let lease = Duration::from_millis(600);
+    let _taken = seats.clone().with_lease(lease).acquire().unwrap().into_id();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| seats.acquire().map(drop));
+        wait_for_waiters(&client, 1);
+        // Long before the poll bound of a second.
+        clock.advance(lease + Duration::from_millis(10));
+        assert_eq!(ended(&client, waiting), Ok(()));
+    });
 }
 
 /// A semaphore in memory, on a clock that stands still.

@@ -6,15 +6,15 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::stores::{World, on_all_stores};
-use crate::common::{SLACK, SOON, is_wrong_type, now, pause, timed};
+use crate::common::{SLACK, SOON, ended, is_wrong_type, now, pause, timed, without_polls};
 use crossbeam_channel::bounded;
 use wheellock::{Client, CountDownLatch, Error, Wait};
 use wheellock_fixture::{Proxy, Server, wait_until};
 
 /// As the documentation has it: a waiter that was not told asks again after so long.
 const POLL_BOUND: Duration = Duration::from_secs(1);
-/// Far below it, so that a waiter that polls is not mistaken for one that was woken.
-const AT_ONCE: Duration = Duration::from_millis(800);
+/// How long a wait lasts that comes to nothing.
+const SHORT: Duration = Duration::from_millis(400);
 
 fn wait_for_waiters(client: &Client, count: usize) {
     wait_until("all wait", SOON, || client.stats().waiters == count);
@@ -23,12 +23,12 @@ fn wait_for_waiters(client: &Client, count: usize) {
 /// How long ten waiters take to go on once something was done to the latch that they wait for.
 fn go_on(waiter: &Client, name: &str, act: impl FnOnce()) -> Duration {
     thread::scope(|scope| {
-        for _ in 0..10 {
-            scope.spawn(|| waiter.count_down_latch(name).wait().unwrap());
-        }
+        let wait = || waiter.count_down_latch(name).wait();
+        let waiting: Vec<_> = (0..10).map(|_| scope.spawn(wait)).collect();
         wait_for_waiters(waiter, 10);
         act();
-        timed(|| wait_until("all go on", SOON, || waiter.stats().waiters == 0)).1
+        let all = || waiting.into_iter().for_each(|one| assert_eq!(ended(waiter, one), Ok(())));
+        timed(all).1
     })
 }
 
@@ -54,20 +54,18 @@ on_all_stores! {
     }
 
     fn the_last_count_wakes_all_waiters(world: &World) {
-        let (counter, waiter) = (world.client(), world.client());
+        let (counter, waiter) = (world.client(), world.without_polls());
         let latch = counter.count_down_latch("a");
         latch.try_set_count(2).unwrap();
         latch.count_down().unwrap();
-        let took = go_on(&waiter, "a", || latch.count_down().unwrap());
-        assert!(took < AT_ONCE, "{took:?}");
+        go_on(&waiter, "a", || latch.count_down().unwrap());
     }
 
     fn d15_deleting_a_latch_wakes_all_waiters(world: &World) {
-        let (counter, waiter) = (world.client(), world.client());
+        let (counter, waiter) = (world.client(), world.without_polls());
         let latch = counter.count_down_latch("a");
         latch.try_set_count(2).unwrap();
-        let took = go_on(&waiter, "a", || assert!(latch.delete().unwrap()));
-        assert!(took < AT_ONCE, "{took:?}");
+        go_on(&waiter, "a", || assert!(latch.delete().unwrap()));
         assert!(!latch.delete().unwrap());
     }
 
@@ -75,7 +73,7 @@ on_all_stores! {
         let client = world.client();
         client.count_down_latch("a").try_set_count(1).unwrap();
         let took = go_on(&client, "a", || world.delete("a"));
-        assert!(took < POLL_BOUND + AT_ONCE, "{took:?}");
+        assert!(took < POLL_BOUND + SLACK, "{took:?}");
     }
 
     fn every_count_down_of_many_threads_counts(world: &World) {
@@ -180,13 +178,13 @@ fn d15_a_hash_tagged_name_works_on_a_server_of_a_cluster() {
     wait_until("the cluster is up", SOON, || {
         server.command(&["CLUSTER", "INFO"]).text().contains("cluster_state:ok")
     });
-    let client = Client::connect(&format!("redis-cluster://{}", server.address())).unwrap();
+    let url = format!("redis-cluster://{}", server.address());
+    let (client, waiter) = (Client::connect(&url).unwrap(), without_polls(&url));
     for name in ["a{b}", "{user}:42", "a"] {
         let latch = client.count_down_latch(name);
         latch.try_set_count(2).unwrap();
         latch.count_down().unwrap();
-        let took = go_on(&client, name, || latch.count_down().unwrap());
-        assert!(took < AT_ONCE, "{name}: {took:?}");
+        go_on(&waiter, name, || latch.count_down().unwrap());
         latch.try_set_count(1).unwrap();
         assert!(latch.delete().unwrap());
         // Their keys and channels share a slot by themselves.
@@ -207,7 +205,7 @@ fn d16_a_timed_wait_leaves_no_subscription_behind() {
     let client = Client::connect(&server.url()).unwrap();
     let latch = client.count_down_latch("a");
     latch.try_set_count(1).unwrap();
-    assert!(!latch.wait_for(AT_ONCE / 2).unwrap());
+    assert!(!latch.wait_for(SHORT).unwrap());
     let channel = ["PUBSUB", "NUMSUB", "redisson_countdownlatch__channel__{a}"];
     wait_until("there is no subscriber", SOON, || {
         server.command(&channel).array()[1].integer() == 0
@@ -223,10 +221,10 @@ fn a_lost_message_costs_at_most_the_poll_bound() {
     counter.try_set_count(1).unwrap();
     proxy.lose_messages(true);
     let took = go_on(&waiter, "a", || {
-        pause(AT_ONCE / 4);
+        pause(SHORT / 2);
         counter.count_down().unwrap();
     });
-    assert!(took < POLL_BOUND + AT_ONCE, "{took:?}");
+    assert!(took < POLL_BOUND + SLACK, "{took:?}");
 }
 
 #[test]
