@@ -30,8 +30,7 @@ impl WaitRegistry {
         let name = hold.name.channel();
         let mut channels = self.channels();
         let Some(channel) = channels.by_name.get_mut(&name) else { return false };
-        let queues = channel.of(hold.name.has_braces());
-        let waiters = &mut queues.exclusive;
+        let waiters = &mut channel.of(hold.name.has_braces()).exclusive;
         // 1. The first waiter, and no other: it sleeps, or looks again before it does.
         let Some(ticket) = waiters.queue.next_recipient() else { return false };
         let Some(thread) = waiters.threads.get_mut(&ticket) else { return false };
@@ -46,7 +45,6 @@ impl WaitRegistry {
         thread.given = Some(Arc::clone(hold));
         let parker = thread.parker.clone();
         waiters.queue.give(ticket, now);
-        queues.has_hold = true;
         drop(channels);
         // 4. With nothing locked: it looks at the queue at once.
         parker.unpark();
@@ -73,7 +71,6 @@ impl WaitRegistry {
             return false;
         };
         let queues = entry.get_mut().of(hold.name.has_braces());
-        queues.has_hold = false;
         if queues.exclusive.queue.is_empty() {
             remove_unused(entry, store);
             return false;
@@ -132,9 +129,7 @@ impl EndListener for QueueWaker {
     fn hold_ended(&self, name: &LockName) {
         let mut channels = self.waits.channels();
         let Entry::Occupied(mut entry) = channels.by_name.entry(name.channel()) else { return };
-        let queues = entry.get_mut().of(name.has_braces());
-        queues.has_hold = false;
-        let waiters = &mut queues.exclusive;
+        let waiters = &mut entry.get_mut().of(name.has_braces()).exclusive;
         waiters.queue.hold_ended();
         waiters.unpark(waiters.queue.first_asleep());
         remove_unused(entry, &self.store);

@@ -279,9 +279,6 @@ pub(crate) struct NameQueues {
     pub(crate) exclusive: ChannelQueue,
     shared: ChannelQueue,
     watching: ChannelQueue,
-    /// Whether a hold of this client was handed over, and has not ended. Until it does, the channel
-    /// stays, even while nobody waits.
-    pub(crate) has_hold: bool,
 }
 
 #[derive(Debug)]
@@ -309,7 +306,6 @@ impl Channel {
             exclusive: ChannelQueue::new(poll_bound),
             shared: ChannelQueue::new(poll_bound),
             watching: ChannelQueue::new(poll_bound),
-            has_hold: false,
         };
         Self { plain: queues(), braced: queues(), live: false }
     }
@@ -382,9 +378,6 @@ impl WaitingThread {
 
 /// Removes a channel that nobody waits on, with its subscription.
 pub(crate) fn remove_unused(mut entry: OccupiedEntry<'_, Arc<str>, Channel>, store: &Store) {
-    if entry.get().plain.has_hold || entry.get().braced.has_hold {
-        return;
-    }
     let was_subscribed = entry.get().is_subscribed();
     let is_unused = entry.get().queues().all(|waiters| waiters.queue.is_empty());
     for waiters in entry.get_mut().queues_mut().filter(|waiters| waiters.queue.is_empty()) {
