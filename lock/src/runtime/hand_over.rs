@@ -35,18 +35,17 @@ impl WaitRegistry {
         let Some(ticket) = waiters.queue.next_recipient() else { return false };
         let Some(thread) = waiters.threads.get_mut(&ticket) else { return false };
         let Some((wanted, recipient)) = &thread.recipient else { return false };
-        // 2. A shutdown releases what is held when it begins.
-        if *wanted != hold.name || self.is_closed() {
+        if *wanted != hold.name {
             return false;
         }
-        // 3. The hold changes its holder in one step, unless it is over by then.
+        // 2. The hold changes its holder in one step, unless it is over by then.
         let lease = self.settings.lease;
         let Some(listeners) = hold.hand_over(*recipient, lease, now, limit) else { return false };
         thread.given = Some(Arc::clone(hold));
         let parker = thread.parker.clone();
         waiters.queue.give(ticket, now);
         drop(channels);
-        // 4. With nothing locked: it looks at the queue at once.
+        // 3. With nothing locked: it looks at the queue at once.
         parker.unpark();
         drop(listeners);
         self.hand_overs.fetch_add(1, Ordering::Relaxed);
