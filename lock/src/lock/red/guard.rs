@@ -18,7 +18,6 @@ use crate::lock::red::workers::catch_and_count;
 use crate::model::PeriodicTimeout;
 use crate::model::owner::LocalHolder;
 use crate::model::panics;
-use crate::model::sync::Mutex;
 use crate::runtime::client_core::ClientCore;
 
 /// A held [`RedLock`](crate::RedLock). Dropping it releases the lock everywhere.
@@ -71,8 +70,6 @@ pub(crate) struct RedHold {
     server_timeout: Duration,
     /// When the attempt began.
     since: Instant,
-    /// When each server was asked last.
-    asked_at: Mutex<Vec<Instant>>,
 }
 
 impl RedHold {
@@ -83,8 +80,7 @@ impl RedHold {
         server_timeout: Duration,
         since: Instant,
     ) -> Self {
-        let asked_at = Mutex::new(vec![since; quorum.members.len()]);
-        Self { attempt, quorum, caller, server_timeout, since, asked_at }
+        Self { attempt, quorum, caller, server_timeout, since }
     }
 
     /// A client that counts panics.
@@ -97,32 +93,18 @@ impl RedHold {
         self.quorum.members.iter().filter_map(|member| member.spec.renewal_interval()).min()
     }
 
-    /// If a majority is held, asks for every watched member that is missing, each once in its
-    /// renewal interval. Waits for no answer.
+    /// If a majority is held, asks for every watched member that is missing and has answered the
+    /// last time. Waits for no answer.
     fn ask_for_missing(&self) {
         let Quorum { members, pools, .. } = &self.quorum;
-        let missing = self.attempt.held.missing(members.len());
-        if missing.is_empty() {
-            return;
-        }
-        let now = pools.clock().now();
-        for position in missing {
+        for position in self.attempt.held.missing(members.len()) {
             let interval = members.get(position).and_then(|member| member.spec.renewal_interval());
-            let Some(interval) = interval else { continue };
-            if self.is_due(position, interval, now) && self.attempt.ask_again(position) {
+            if interval.is_some() && self.attempt.ask_again(position) {
                 let (attempt, since) = (&self.attempt, Some(self.since));
                 let task = AcquireTask::new(attempt, members, &self.caller, position, since);
                 pools.acquire(task, self.server_timeout);
             }
         }
-    }
-
-    /// Whether a server was last asked a renewal interval ago, or longer. If so, it counts as asked
-    /// now.
-    fn is_due(&self, position: usize, interval: Duration, now: Instant) -> bool {
-        let mut asked_at = self.asked_at.lock();
-        let due = asked_at.get_mut(position).filter(|asked_at| **asked_at + interval <= now);
-        due.map(|asked_at| *asked_at = now).is_some()
     }
 }
 
