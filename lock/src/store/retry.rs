@@ -211,3 +211,44 @@ impl RetryPolicy<'_> {
         !self.is_over(generation)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::Weak;
+
+    use hashed_wheel::SystemClock;
+
+    use super::*;
+    use crate::store::Location;
+    use crate::store::listener::NoListener;
+
+    #[test]
+    fn a_close_after_an_attempt_that_may_have_run_is_an_unknown_outcome() {
+        const TIMEOUT: Duration = Duration::from_secs(10);
+        let not_after = ServerTime(7);
+        for unanswered in [false, true] {
+            let location = Location::parse("redis://127.0.0.1:1").unwrap();
+            let store = Store::redis(location, TIMEOUT, 3, Weak::<NoListener>::new()).unwrap();
+            let shutdown = ShutdownState::default();
+            let now = SystemClock.now();
+            let policy = RetryPolicy {
+                deadline: now + TIMEOUT,
+                attempt_timeout: TIMEOUT,
+                limit: RetryLimit::UntilAnswered,
+                shutdown: &shutdown,
+                is_wait: false,
+                cancel: None,
+            };
+            let first = Cell::new(unanswered);
+            let called = call_with(&store, &SystemClock, &policy, now, |_, _| {
+                let (reason, broken) = ("it broke".into(), true);
+                let unknown = Failure::Unknown { not_after, reason, broken };
+                Err::<(), _>(if first.take() { unknown } else { Failure::Closed })
+            });
+            let CallError { failure, late_copy_deadline } = called.unwrap_err();
+            assert_eq!(late_copy_deadline, unanswered.then_some(not_after));
+            assert_eq!(matches!(failure, Failure::Unknown { .. }), unanswered, "{failure:?}");
+        }
+    }
+}
