@@ -520,3 +520,53 @@ impl std::fmt::Debug for Node {
         formatter.debug_tuple("Node").field(&self.server).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use hashed_wheel::{Clock, SystemClock};
+    use wheellock_fixture::wait_until;
+
+    use super::*;
+    use crate::model::name::LockName;
+    use crate::ops::query::Number;
+    use crate::store::listener::NoListener;
+    use crate::store::redis::address::url::Peer;
+
+    const TIMEOUT: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn a_close_reads_what_is_there_and_waits_no_longer_than_a_moment() {
+        let server = wheellock_fixture::Server::start();
+        let (host, port) = (server.address().ip().to_string(), server.address().port());
+        for hangs in [false, true] {
+            let peer = Peer::Tcp(Address { host: host.clone(), port });
+            let (endpoint, access) = (MasterEndpoint::Fixed(peer), Access::default());
+            let listener = Weak::<NoListener>::new();
+            let node = Node::single(endpoint, access, TIMEOUT, 8, listener).unwrap();
+            node.connect(TIMEOUT).unwrap();
+            if hangs {
+                server.pause();
+            }
+            let (tell, told) = channel();
+            let on_reply = Box::new(move |reply: Result<Value, Failure>| {
+                tell.send(reply.is_ok()).unwrap();
+            });
+            let (number, mut deadline) =
+                (Number(LockName::parse("a").unwrap()), Deadline::after(TIMEOUT));
+            let sent =
+                node.send_detached(&Arc::new(number), &mut deadline, CallGeneration(0), on_reply);
+            assert!(matches!(sent, Ok(SentDetached::Unread)), "{sent:?}");
+            if !hangs {
+                wait_until("it is answered", TIMEOUT, || server.command_calls("getrange") > 0);
+            }
+            let begun = SystemClock.now();
+            node.close();
+            let took = SystemClock.now() - begun;
+            assert_eq!(told.try_recv(), Ok(!hangs));
+            assert!(took < TIMEOUT / 2, "{took:?}");
+            server.resume();
+        }
+    }
+}
