@@ -399,6 +399,18 @@ fn shut_down_during(reading: u32, act: impl FnOnce(&Client, &dyn Fn()) + Send) -
 }
 
 #[test]
+fn a_shutdown_names_permits_that_a_thread_is_about_to_detach() {
+    let permits = shut_down_during(1, |client, arm| {
+        let permits = client.expirable_semaphore("a").watched();
+        permits.set_permits(1).unwrap();
+        let permit = permits.acquire().unwrap();
+        arm();
+        let _left_taken = permit.into_id();
+    });
+    assert_eq!(permits, ["a"]);
+}
+
+#[test]
 fn a_second_shutdown_names_what_the_first_has_not_released_yet() {
     // The second reading comes when the first one has begun, and has a hold in hand.
     let locks = shut_down_during(2, |client, arm| {
