@@ -331,6 +331,20 @@ fn an_in_memory_fault_never_hangs_a_call_on_a_stopped_clock() {
 }
 
 #[test]
+fn a_fair_wait_without_an_answer_waits_for_no_release_either() {
+    let memory = Memory::with_clock(Arc::new(ManualClock::new()));
+    let client = Client::builder().in_memory(&memory).build().unwrap();
+    memory.lose_replies(true);
+    let start = SystemClock.now();
+    for _ in 0..40 {
+        assert!(client.fair_lock("a").lock().unwrap_err().is_outcome_unknown());
+    }
+    // A quarter of a second for each would be ten seconds.
+    let took = SystemClock.now() - start;
+    assert!(took < LIMIT / 4, "{took:?}");
+}
+
+#[test]
 fn a_name_is_resolved_for_all_threads_that_need_it_at_once() {
     let server = Server::start();
     let client = connect(&server.url().replace("127.0.0.1", "localhost"));
