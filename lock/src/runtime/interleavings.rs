@@ -262,6 +262,45 @@ fn holds_are_handed_over_in_these_orders() {
     assert!(total > 100, "{total}");
 }
 
+/// Whether a hold that was granted just now is handed over to one waiter after the other, each time
+/// after such a pause.
+fn handed_over(hand_over: HandOver, pauses: &[Duration]) -> Vec<bool> {
+    let clock = ManualClock::new();
+    let memory = Memory::with_clock(Arc::new(clock.clone()));
+    let core = start(&clock, &memory, hand_over);
+    let name = LockName::parse("a").unwrap();
+    let channel = name.channel();
+    let world = World {
+        core: &core,
+        memory: &memory,
+        clock: &clock,
+        name: &name,
+        channel: &channel,
+        ids: vec![thread::current().id()],
+        random: fastrand::Rng::with_seed(0),
+        progress: true,
+    };
+    let hold = world.ask(0).unwrap();
+    let hand_over = |pause: &Duration| {
+        clock.jump(*pause);
+        let mut waiter = world.join(0);
+        let is_given = core.waits.hand_over(&hold, clock.now());
+        let look = waiter.look(clock.now());
+        assert_eq!(matches!(look, QueueLook::Hold(WaitAction::HandedOver(_))), is_given);
+        is_given
+    };
+    pauses.iter().map(hand_over).collect()
+}
+
+#[test]
+fn a_hold_is_handed_over_until_its_budget_is_used_up() {
+    let millis = [0, 4, 1].map(Duration::from_millis);
+    let within = Settings::default().hand_over;
+    assert_eq!(handed_over(within, &millis), [true, true, false]);
+    let counted = handed_over(within.counted(), &[Duration::ZERO; 102]);
+    assert_eq!(counted.iter().position(|is_given| !is_given), Some(100));
+}
+
 /// A client in memory, of which a test takes each step itself.
 struct SteppedClient {
     core: ClientCore,

@@ -18,7 +18,7 @@ use wheellock::{Client, Error, Guard, Lock, LockGuard, LostReason, Memory, Wait}
 use wheellock_fixture::{Fault, Server, wait_until};
 
 use crate::common::in_memory::InMemory;
-use crate::common::{LIMIT, SOON, Script, World, built, ended};
+use crate::common::{LIMIT, SOON, Script, World, built, ended, pause};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -237,6 +237,22 @@ fn a_budget_of_zero_switches_it_off_and_one_beyond_a_second_is_refused() {
 }
 
 // Who gets it.
+
+#[test]
+fn a_hold_beyond_the_budget_is_released_on_the_server() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).unwrap();
+    let guard = client.lock("a").lock().unwrap();
+    thread::scope(|scope| {
+        let next = scope.spawn(|| client.lock("a").lock().and_then(LockGuard::unlock));
+        wait_for_waiters(&client, 1);
+        // Ten times the budget.
+        pause(Duration::from_millis(50));
+        guard.unlock().unwrap();
+        assert_eq!(ended(&client, next), Ok(()));
+    });
+    assert_eq!(client.stats().hand_overs, 0);
+}
 
 #[test]
 fn threads_get_the_lock_in_the_order_in_which_they_came() {
