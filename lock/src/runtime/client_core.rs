@@ -565,7 +565,7 @@ impl ClientCore {
     /// The locks that are held, or whose release no server has acknowledged.
     fn unreleased(&self) -> Vec<LockName> {
         let held: Vec<ReleaseId> =
-            self.holds.all().iter().map(|hold| ReleaseId::from(&hold.id())).collect();
+            self.holds.all().iter().map(|hold| ReleaseId::from(hold.id())).collect();
         let pending = self.watchdog.releases().ledger().unacknowledged_ids();
         let all: HashSet<ReleaseId> = held.into_iter().chain(pending).collect();
         all.into_iter().map(|id| id.name).collect()
