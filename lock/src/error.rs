@@ -207,6 +207,9 @@ pub enum Error {
     },
     /// The client has been shut down. Permanent for this client; nothing is held.
     Shutdown,
+    /// This process is a fork of the process that built the client. Permanent in this process;
+    /// nothing was sent. Build a client here: see [`Client`](crate::Client).
+    Forked,
 }
 
 /// Why something failed: a text and, where another error caused it, that error.
@@ -547,6 +550,9 @@ impl fmt::Display for Error {
             }
             Self::Cancelled { name } => write!(formatter, "the wait for {name:?} was cancelled"),
             Self::Shutdown => write!(formatter, "the client has been shut down"),
+            Self::Forked => {
+                write!(formatter, "the client is a parent process's: build one in this process")
+            }
         }
     }
 }

@@ -130,10 +130,7 @@ pub use crate::{
 /// For wheellock, and not part of the interface.
 #[cfg(feature = "std")]
 #[doc(hidden)]
-pub use crate::{
-    driver::fork::HomeProcess,
-    stats::histogram::{Histogram, Summary},
-};
+pub use crate::stats::histogram::{Histogram, Summary};
 
 /// Runs the examples of the README as tests.
 #[cfg(all(doctest, feature = "std"))]

@@ -346,9 +346,6 @@ impl ClientBuilder {
     /// clock reaches that time. It must not move the clock, and must not wait for anything that
     /// happens only after `advance` has returned: `advance` panics when it has waited 30 seconds
     /// for a callback.
-    ///
-    /// The child of a fork has its own thread once it uses the client. The parent's holds are not
-    /// reported there.
     pub fn on_lost(mut self, callback: impl Fn(&LostLock) + Send + Sync + 'static) -> Self {
         self.callbacks.lost = Some(Arc::new(callback));
         self
@@ -578,11 +575,7 @@ impl ClientBuilder {
             }
         };
         let clock = self.clock.unwrap_or(default_clock);
-        let mode = if self.connects_lazily {
-            StartMode::Unconnected { eviction: None }
-        } else {
-            StartMode::Connected
-        };
+        let mode = if self.connects_lazily { StartMode::Unconnected } else { StartMode::Connected };
         let core = ClientCore::start(target, clock, settings, self.callbacks, mode)?;
         Ok(Client::new(Arc::new(core), Prefix::new(&self.prefix)))
     }

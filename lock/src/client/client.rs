@@ -45,15 +45,17 @@ use crate::semaphore::semaphore::Semaphore;
 /// not released by then ends with its lease. [`shutdown`](Self::shutdown) ends the client earlier
 /// and returns what could not be released.
 ///
-/// **Fork.** In the child of a `fork` the clones work too, with connections, threads and an
-/// identity of the child's own. Guards that the child inherited do nothing there, even if parent
-/// and child have the same process id, as in different PID namespaces. Two cases are excluded:
+/// **Fork.** A client, its clones, its locks and its guards belong to the process that built it. In
+/// the child of a `fork` each call is [`Error::Forked`], an inherited guard holds nothing, and a
+/// drop does nothing: the parent still holds its locks. The child builds a client of its own. Two
+/// cases are excluded:
 ///
 /// * A fork while a thread of the program starts or ends. Rust's standard library holds an internal
-///   lock then, which stays locked in the child. There no thread can start, so nothing is renewed,
-///   and `exit` hangs. Such a child should only `exec`.
-/// * A fork without the C library (`clone`, `_Fork`) into a process that has the id of its parent
-///   or of an earlier ancestor. It is not recognized as a child.
+///   lock then, which stays locked in the child. There no thread can start, so no client can be
+///   built, and `exit` hangs. Such a child should only `exec`.
+/// * A child with the process id of the parent, as the first process of a new PID namespace may
+///   have, or a later descendant with the id of a process that has ended. The child is not
+///   recognized, and must not use what it inherited.
 ///
 /// ```no_run
 /// use wheellock::Client;
@@ -440,18 +442,13 @@ impl Client {
     /// # Ok::<(), wheellock::Error>(())
     /// ```
     pub fn locks(&self, pattern: &str) -> Locks {
-        Locks::new(self.core.running(), self.prefix.pattern(pattern))
+        Locks::new(Arc::clone(&self.core), self.prefix.pattern(pattern))
     }
 
-    /// This client's identity, the first part of every owner: a random UUID. The child of a fork
-    /// has another.
+    /// This client's identity, the first part of every owner: a random UUID.
     #[must_use]
     pub fn id(&self) -> String {
-        match self.core.current() {
-            Ok(core) => core.id.to_string(),
-            // The client cannot start in this child of a fork.
-            Err(_) => String::new(),
-        }
+        self.core.id.to_string()
     }
 
     /// Asks the server whether it is there, and connects if there is no connection: for the health
@@ -478,16 +475,18 @@ impl Client {
     /// * [`Error::Authentication`], [`Error::Tls`], [`Error::Refused`] - as
     ///   [`Client::connect`].
     /// * [`Error::Shutdown`] - the client was shut down.
+    /// * [`Error::Forked`] - this process is a fork of the client's.
     pub fn ping(&self) -> Result<(), Error> {
         self.core.running()?.ping()
     }
 
-    /// The client's statistics now. Local: no round trip.
+    /// The client's statistics now; all zero in the child of a fork. Local: no round trip.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let Ok(core) = self.core.current() else {
+        let core = &self.core;
+        if !core.is_current() {
             return Stats::default();
-        };
+        }
         let (unread, queued, abandoned) = {
             let ledger = core.watchdog.releases().ledger();
             (ledger.unread(), ledger.queued(), ledger.abandoned)
@@ -509,22 +508,23 @@ impl Client {
     }
 
     /// The holds of this client, without lost ones, in no order: for a page that helps to debug.
-    /// Local: no round trip.
+    /// None in the child of a fork. Local: no round trip.
     ///
     /// It copies them, a part at a time, and holds up no renewal: a hundred thousand holds take
     /// some ten milliseconds of this thread, and 30 MB. A hold that begins or ends meanwhile may be
     /// missing.
     #[must_use]
     pub fn holds(&self) -> Vec<OwnHold> {
-        let Ok(core) = self.core.current() else {
+        if !self.core.is_current() {
             return Vec::new();
-        };
-        let now = core.now();
-        core.holds.all().iter().filter_map(|hold| hold.snapshot(now)).collect()
+        }
+        let now = self.core.now();
+        self.core.holds.all().iter().filter_map(|hold| hold.snapshot(now)).collect()
     }
 
     /// What the client has found out about the server that endangers locks or delays waiters: each
-    /// warning once, oldest first, at most the last 64. Local: no round trip.
+    /// warning once, oldest first, at most the last 64. None in the child of a fork. Local: no round
+    /// trip.
     ///
     /// ```
     /// use wheellock::Client;
@@ -533,7 +533,7 @@ impl Client {
     /// ```
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
-        self.core.current().map(|core| core.events.warnings()).unwrap_or_default()
+        if self.core.is_current() { self.core.events.warnings() } else { Vec::new() }
     }
 
     /// Ends the client for all its clones: every waiter returns
@@ -557,12 +557,12 @@ impl Client {
     ///
     /// A second call waits until the first has its answers, or its own time is over, and then for
     /// what is still not acknowledged. Its report names what is unreleased by then. In the child of
-    /// a fork it ends the child's client, not the parent's.
+    /// a fork the call has no effect: the client is the parent's.
     pub fn shutdown(&self, timeout: Duration) -> ShutdownReport {
-        let Ok(core) = self.core.current() else {
+        if !self.core.is_current() {
             return ShutdownReport::default();
-        };
-        let (released, kept, unreleased) = core.shut_down(timeout);
+        }
+        let (released, kept, unreleased) = self.core.shut_down(timeout);
         let unreleased = unreleased.iter().map(LockName::shown).collect();
         ShutdownReport { released, kept, unreleased }
     }

@@ -26,9 +26,8 @@ use crate::store::retry::map_failure;
 #[derive(Debug)]
 #[must_use = "an iterator asks nothing until it is used"]
 pub struct Locks {
+    /// `None` at the end.
     core: Option<Arc<ClientCore>>,
-    /// Why there is no core, until it is said.
-    failure: Option<Error>,
     /// The servers to ask, the present one first.
     servers: VecDeque<ServerId>,
     scan: Scan,
@@ -55,14 +54,11 @@ const READER: &str = ":rwlock_timeout:";
 const START: &str = "0";
 
 impl Locks {
-    pub(crate) fn new(core: Result<Arc<ClientCore>, Error>, pattern: String) -> Self {
-        let (core, failure) = match core {
-            Ok(core) => (Some(core), None),
-            Err(error) => (None, Some(error)),
-        };
-        let servers = core.as_ref().map(|core| core.store.servers().into()).unwrap_or_default();
+    /// If `core` does not run, the first item is the error.
+    pub(crate) fn new(core: Arc<ClientCore>, pattern: String) -> Self {
+        let servers = core.running().map(|core| core.store.servers().into()).unwrap_or_default();
         let scan = Scan { cursor: START.to_owned(), pattern };
-        Self { core, failure, servers, scan, keys: VecDeque::new(), unreadable: 0 }
+        Self { core: Some(core), servers, scan, keys: VecDeque::new(), unreadable: 0 }
     }
 
     /// How many keys were left out so far because the server's user may not read them: they may be
@@ -102,10 +98,13 @@ impl Iterator for Locks {
     type Item = Result<LockStatus, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if let Some(failure) = self.failure.take() {
-            return Some(Err(failure));
-        }
-        let core = Arc::clone(self.core.as_ref()?);
+        let core = match self.core.as_ref()?.running() {
+            Ok(core) => core,
+            Err(error) => {
+                self.core = None;
+                return Some(Err(error));
+            }
+        };
         loop {
             while let Some(key) = self.keys.pop_front() {
                 let status = LockName::parse(&key).and_then(|name| status_of(&core, &name));
@@ -117,7 +116,10 @@ impl Iterator for Locks {
                     Err(error) => return Some(Err(error)),
                 }
             }
-            let server = *self.servers.front()?;
+            let Some(server) = self.servers.front().copied() else {
+                self.core = None;
+                return None;
+            };
             if let Err(error) = self.read_page(&core, server) {
                 return Some(Err(error));
             }

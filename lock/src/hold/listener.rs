@@ -45,6 +45,15 @@ impl LossListener for LossSender {
     }
 }
 
+/// The channel of a guard in the child of a fork, with its message. The guard's own channel may
+/// have been copied while a thread was changing it, and so may any cell in which a guard would keep
+/// another. So each call makes one, and leaks it: a guard returns a reference.
+pub(crate) fn forked_channel() -> &'static Receiver<LostReason> {
+    let (sender, receiver) = bounded(1);
+    let _fits = sender.try_send(LostReason::Forked);
+    Box::leak(Box::new(receiver))
+}
+
 /// Passes a loss to the tasks that await it.
 #[derive(Debug)]
 pub(crate) struct TaskWaker(pub(crate) Arc<AwaitedEnd>);

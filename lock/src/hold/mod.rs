@@ -4,8 +4,8 @@
 //! name and holder; listeners are notified of its loss. No server is asked here.
 
 pub(crate) mod hold;
-pub(crate) mod inherited;
 pub(crate) mod listener;
+pub(crate) mod loss_signal;
 pub(crate) mod registry;
 pub(crate) mod siblings;
 pub(crate) mod state;

@@ -176,6 +176,7 @@ impl<G: Guard> Lock<G> {
     ///   acknowledged it. Nothing is held.
     /// * [`Error::Lost`] - it was granted too late: the lease was over when the answer came.
     /// * [`Error::Shutdown`] - the client was shut down.
+    /// * [`Error::Forked`] - this process is a fork of the client's. Permanent.
     /// * [`Error::WatchdogGone`] - the renewal thread has ended, and nothing would renew the hold.
     pub fn lock(&self) -> Result<G, Error> {
         match self.try_lock_with(Wait::forever())? {

@@ -55,12 +55,12 @@ impl LostFuture {
         Self { home: HomeProcess::new(), awaited: Some((Arc::clone(end), task)) }
     }
 
-    /// Of a guard that the child of a fork has inherited.
+    /// That of a guard in the child of a fork.
     pub(crate) fn forked() -> Self {
         Self { home: HomeProcess::new(), awaited: None }
     }
 
-    /// Of `end`, or of an inherited guard, which has none.
+    /// That of `end`; none in the child of a fork.
     pub(crate) fn of(end: Option<&Arc<AwaitedEnd>>) -> Self {
         end.map_or_else(Self::forked, Self::new)
     }

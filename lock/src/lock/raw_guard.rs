@@ -10,8 +10,7 @@ use hashed_wheel::Clock;
 use crate::error::{Error, LostReason};
 use crate::events::wakers::{AwaitedEnd, WakerThread};
 use crate::hold::hold::Hold;
-use crate::hold::inherited::Inherited;
-use crate::hold::listener::{LossListener, TaskWaker};
+use crate::hold::listener::{LossListener, TaskWaker, forked_channel};
 use crate::hold::state::{Left, ListenerId};
 use crate::lock::lost_future::LostFuture;
 use crate::model::name::LockName;
@@ -31,7 +30,6 @@ pub struct RawGuard {
     released: bool,
     /// Boxed, as hardly any of a hundred thousand guards has it.
     extras: OnceLock<Box<Extras>>,
-    inherited: Inherited,
 }
 
 /// What is made when a guard is asked for it.
@@ -48,8 +46,8 @@ struct Extras {
 
 impl RawGuard {
     pub(crate) fn new(core: Arc<ClientCore>, hold: Arc<Hold>, watched: bool) -> Self {
-        let (extras, inherited) = (OnceLock::new(), Inherited::default());
-        Self { core, hold, watched, hands_over: false, released: false, extras, inherited }
+        let extras = OnceLock::new();
+        Self { core, hold, watched, hands_over: false, released: false, extras }
     }
 
     /// Sets whether another thread of the client may get the hold when this was the last guard.
@@ -78,7 +76,7 @@ impl RawGuard {
 
     pub(crate) fn lost(&self) -> &Receiver<LostReason> {
         if !self.core.is_current() {
-            return self.inherited.lost();
+            return forked_channel();
         }
         self.extras().lost.get_or_init(|| {
             let (lost, listener) = self.hold.listen();
@@ -163,7 +161,8 @@ impl RawGuard {
 
     pub(crate) fn owner(&self) -> &str {
         if !self.core.is_current() {
-            return self.inherited.owner(&self.hold.owner);
+            // Leaked: the parent's text may have been copied while it was made.
+            return self.hold.owner.to_string().leak();
         }
         self.extras().owner.get_or_init(|| self.hold.owner.to_string())
     }

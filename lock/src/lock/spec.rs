@@ -137,16 +137,18 @@ impl LockSpec {
         Arc::ptr_eq(&self.core, &other.core)
     }
 
-    /// The client's core in the current process, unless the client was shut down.
+    /// The client's core. An error in a child of a fork, or if the client was shut down.
     pub(crate) fn core(&self) -> Result<Arc<ClientCore>, Error> {
         self.core.running()
     }
 
     /// The hold of `holder`, if it is one for certain.
     pub(crate) fn held_by(&self, holder: &LocalHolder) -> Option<Arc<Hold>> {
-        let (core, name) = (self.core.current().ok()?, self.name.as_ref().ok()?);
-        let hold = core.holds.find(name, holder, self.kind.layout())?;
-        hold.is_held(core.now()).then_some(hold)
+        if !self.core.is_current() {
+            return None;
+        }
+        let hold = self.core.holds.find(self.name.as_ref().ok()?, holder, self.kind.layout())?;
+        hold.is_held(self.core.now()).then_some(hold)
     }
 
     /// Sends `operation` until it is answered.

@@ -1,8 +1,8 @@
 //! Names, owners, leases and other values, and the rules about them.
 //!
 //! Every other folder imports from here. What the process itself requires is here too: the clock,
-//! parking, locks and values that survive a fork, what simulates them in tests, and the function
-//! that catches panics of foreign code.
+//! parking, locks, the recognition of a fork, what simulates them in tests, and the function that
+//! catches panics of foreign code.
 
 pub(crate) mod backoff;
 pub(crate) mod clock;

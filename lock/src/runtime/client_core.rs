@@ -1,12 +1,12 @@
-//! One client in one OS process: its identity and settings, and the parts that it is made of.
+//! One client: its identity and settings, and the parts that it is made of.
 //!
 //! A fork copies the memory and not the threads, and shares the sockets. So a child does not touch
-//! what its parent made: it sees that its process id differs, and starts a core of its own, with
-//! another identity (DESIGN: forks).
+//! what its parent made: each call compares the process id first (DESIGN: forks).
 
 use std::collections::HashSet;
 use std::fmt;
 use std::io;
+use std::mem;
 use std::panic::RefUnwindSafe;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use crate::hold::hold::Hold;
 use crate::hold::registry::HoldRegistry;
 use crate::ledger::ledger::ReleaseNo;
 use crate::ledger::release::ReleaseId;
-use crate::model::fork::{HomeProcess, PerProcess};
+use crate::model::fork::HomeProcess;
 use crate::model::label::default_label;
 use crate::model::name::{LockName, SharedKeys};
 use crate::model::owner::ClientId;
@@ -50,12 +50,12 @@ pub(crate) enum Target {
 }
 
 /// How a client starts.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum StartMode {
     /// It connects first, and looks at the server.
     Connected,
-    /// It connects when it is used. `eviction` is what its parent has found before a fork.
-    Unconnected { eviction: Option<String> },
+    /// It connects when it is used.
+    Unconnected,
 }
 
 /// How often a caller looks for a reply that it waits for, and that may come on a connection from
@@ -66,7 +66,7 @@ const REPLY_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// are queued.
 const FINISH_UNREAD_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// One client in one OS process.
+/// One client.
 pub(crate) struct ClientCore {
     home: HomeProcess,
     pub(crate) id: ClientId,
@@ -87,12 +87,6 @@ pub(crate) struct ClientCore {
     #[cfg(feature = "metrics")]
     publisher: MetricsPublisher,
     target: Target,
-    callbacks: Callbacks,
-    /// The server's policy, if it may evict locks. Set before any fork and never changed, so a
-    /// child may read it.
-    eviction: Option<String>,
-    /// The core in a child of this process.
-    child: PerProcess<Arc<ClientCore>>,
 }
 
 /// A panic leaves nothing half done: its state changes under locks that do not poison, in steps
@@ -110,8 +104,13 @@ impl ClientCore {
         mode: StartMode,
     ) -> Result<Self, Error> {
         // Before anything is started.
+        if let Target::Memory(memory) = &target
+            && !memory.is_current()
+        {
+            return Err(Error::Forked);
+        }
         let id = ClientId::new(clock.now())?;
-        let events = Arc::new(EventDispatcher::start(callbacks.clone(), Arc::clone(&clock))?);
+        let events = Arc::new(EventDispatcher::start(callbacks, Arc::clone(&clock))?);
         let holds = Arc::new(HoldRegistry::default());
         let waits = Arc::new(WaitRegistry::new(
             Arc::clone(&clock),
@@ -145,7 +144,7 @@ impl ClientCore {
                         writes_alone = info.writes_alone;
                         info.evicting
                     }
-                    StartMode::Unconnected { eviction } => eviction,
+                    StartMode::Unconnected => None,
                 };
                 store
             }
@@ -178,7 +177,7 @@ impl ClientCore {
             // The watchdog's threads run already, and have to be stopped.
             MetricsPublisher::start(sources, Arc::clone(&clock)).inspect_err(|_| watchdog.stop())?
         };
-        if let Some(policy) = eviction.clone() {
+        if let Some(policy) = eviction {
             events.warn(Warning::Eviction { policy });
         }
         if writes_alone {
@@ -202,9 +201,6 @@ impl ClientCore {
             #[cfg(feature = "metrics")]
             publisher,
             target,
-            callbacks,
-            eviction,
-            child: PerProcess::new(),
         })
     }
 
@@ -213,27 +209,15 @@ impl ClientCore {
         self.home.is_current()
     }
 
-    /// This client's core in the current process.
-    pub(crate) fn current(self: &Arc<Self>) -> Result<Arc<Self>, Error> {
-        if self.is_current() {
-            return Ok(Arc::clone(self));
-        }
-        self.child.get_or_try_make(|| {
-            let target = match &self.target {
-                Target::Memory(memory) => Target::Memory(memory.forked()),
-                Target::Redis(location) => Target::Redis(location.clone()),
-            };
-            let clock = Arc::clone(&self.clock);
-            let mode = StartMode::Unconnected { eviction: self.eviction.clone() };
-            Self::start(target, clock, self.settings.clone(), self.callbacks.clone(), mode)
-                .map(Arc::new)
-        })
-    }
-
-    /// This client's core in the current process, or an error if the client was shut down.
+    /// An error in a child of a fork, or if the client was shut down.
     pub(crate) fn running(self: &Arc<Self>) -> Result<Arc<Self>, Error> {
-        let core = self.current()?;
-        if core.is_shut_down() { Err(Error::Shutdown) } else { Ok(core) }
+        if !self.is_current() {
+            Err(Error::Forked)
+        } else if self.is_shut_down() {
+            Err(Error::Shutdown)
+        } else {
+            Ok(Arc::clone(self))
+        }
     }
 
     /// The server's address, as far as it is known. Equal addresses are one server.
@@ -596,9 +580,12 @@ impl fmt::Debug for ClientCore {
 impl Drop for ClientCore {
     fn drop(&mut self) {
         if !self.is_current() {
-            // A child's copy: it does not have the threads, and the sockets are the parent's.
+            // A child's copy: the threads and the sockets are the parent's, and a thread of the
+            // parent may have been changing any of these.
             self.watchdog.abandon();
-            std::mem::forget((Arc::clone(&self.waits), Arc::clone(&self.wakers)));
+            mem::forget((Arc::clone(&self.waits), Arc::clone(&self.store)));
+            mem::forget((Arc::clone(&self.events), Arc::clone(&self.wakers)));
+            mem::forget(mem::take(self.kept.get_mut()));
             return;
         }
         self.waits.close();

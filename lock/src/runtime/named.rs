@@ -37,7 +37,7 @@ impl NamedObject {
         self
     }
 
-    /// The client in the core that runs now, and the name.
+    /// The client and the name. An error in a child of a fork, or if the client was shut down.
     pub(crate) fn current(&self) -> Result<(Arc<ClientCore>, LockName), Error> {
         Ok((self.core.running()?, self.name.clone()?))
     }

@@ -128,6 +128,7 @@ impl ExpirableSemaphore {
     /// * [`Error::Lost`] - the lease expired before the answer came. Transient.
     /// * [`Error::WatchdogGone`] - the permits are watched, and the watchdog does not run.
     /// * [`Error::Shutdown`] - the client was shut down. Permanent.
+    /// * [`Error::Forked`] - this process is a fork of the client's. Permanent.
     pub fn acquire(&self) -> Result<Permit, Error> {
         match self.try_acquire_with(Wait::forever())? {
             Some(permit) => Ok(permit),
@@ -318,6 +319,7 @@ impl ExpirableSemaphore {
     /// * [`Error::OutcomeUnknown`] - the server did not answer for twice the command timeout. The
     ///   command may have run.
     /// * [`Error::Shutdown`] - the client was shut down. Permanent.
+    /// * [`Error::Forked`] - this process is a fork of the client's. Permanent.
     pub fn update_lease(&self, id: &PermitId, lease: Duration) -> Result<bool, Error> {
         let lease = Lease::new(lease)?;
         self.named.ask(|name, request| UpdateLease::new(&name, *id, Some(lease), request))

@@ -64,6 +64,7 @@ impl CountDownLatch {
     /// * [`Error::OutcomeUnknown`] - the server did not answer for twice the command timeout. The
     ///   command may have run.
     /// * [`Error::Shutdown`] - the client was shut down. Permanent.
+    /// * [`Error::Forked`] - this process is a fork of the client's. Permanent.
     pub fn try_set_count(&self, count: u64) -> Result<bool, Error> {
         let reason = match i64::try_from(count) {
             Ok(0) => "a latch without a count is open already",

@@ -73,6 +73,7 @@ impl Semaphore {
     /// * [`Error::NotReplicated`] - too few [replicas](crate::ClientBuilder::replica_acks) have
     ///   acknowledged it. Nothing is held.
     /// * [`Error::Shutdown`] - the client was shut down. Permanent.
+    /// * [`Error::Forked`] - this process is a fork of the client's. Permanent.
     pub fn acquire(&self, permits: u32) -> Result<(), Error> {
         if self.try_acquire_with(permits, Wait::forever())? {
             return Ok(());

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use hashed_wheel::Clock;
 
 use crate::model::clock::SuspendClock;
+use crate::model::fork::HomeProcess;
 use crate::model::sync::{Mutex, Parker, pass_until};
 use crate::ops::keyspace::{Keyspace, Publication};
 use crate::ops::value::{ServerTime, Value};
@@ -25,7 +26,8 @@ use crate::store::listener::Listener;
 /// It is meant for a program's own tests. It runs the same operations as a real server, on a
 /// [`Clock`] that a test can move, and a test can make it fail to see what the program does when a
 /// lock is lost: for as long as the test says, or [single commands](Self::set_faults). See the
-/// [page on testing](crate::guide::testing). Clones share the keys and the faults.
+/// [page on testing](crate::guide::testing). Clones share the keys and the faults. The child of a
+/// fork makes a server of its own: a client of the parent's is [`Error::Forked`](crate::Error).
 ///
 /// ```
 /// use std::sync::Arc;
@@ -49,6 +51,7 @@ pub struct Memory {
 }
 
 struct Server {
+    home: HomeProcess,
     clock: Arc<dyn Clock>,
     created: Instant,
     /// By how much its clock differs from the one that it runs on, in milliseconds.
@@ -117,7 +120,8 @@ impl Memory {
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
         let created = clock.now();
         let (clock_offset, state) = (AtomicI64::new(0), Mutex::new(State::default()));
-        Self { server: Arc::new(Server { clock, created, clock_offset, state }) }
+        let home = HomeProcess::new();
+        Self { server: Arc::new(Server { home, clock, created, clock_offset, state }) }
     }
 
     /// From now on single commands meet these faults, in place of those that were set before.
@@ -230,9 +234,9 @@ impl Memory {
         format!("memory at {:p}", Arc::as_ptr(&self.server))
     }
 
-    /// The server of a forked process: empty, as it shares nothing with the parent.
-    pub(crate) fn forked(&self) -> Self {
-        Self::with_clock(Arc::clone(&self.server.clock))
+    /// Whether it was made in the current process, and not in a parent.
+    pub(crate) fn is_current(&self) -> bool {
+        self.server.home.is_current()
     }
 
     pub(crate) fn session(&self, listener: Weak<dyn Listener>) -> Session {

@@ -11,12 +11,10 @@ mod common;
 #[cfg(all(target_os = "linux", not(feature = "tracing")))]
 mod callbacks_thread;
 mod cluster_threads;
-mod fork_campaign;
-mod fork_cluster;
+mod fork_clones;
 mod fork_cohort;
 mod fork_guards;
 mod fork_races;
-mod fork_sentinel;
 mod hostile_replies;
 #[cfg(feature = "metrics")]
 mod metrics;

@@ -123,23 +123,24 @@ fn a_recorder_may_call_the_client_block_and_shut_it_down() {
     }
     let does = Does::default();
     assert!(metrics::set_global_recorder(does.clone()).is_ok());
-    the_child_of_a_fork_publishes_too(&does);
+    a_client_of_a_forked_child_publishes_too(&does);
     it_may_call_the_client(&does);
     it_may_block(&does);
     it_may_end_the_client(&does);
 }
 
-fn the_child_of_a_fork_publishes_too(does: &Does) {
+fn a_client_of_a_forked_child_publishes_too(does: &Does) {
     let client = built(builder(&Memory::new()));
     let guard = client.lock("a").lock().unwrap();
     wait_until("the recorder is told", SOON, || does.done() > 0);
     let child = Child::doing(SOON, || {
         assert!(!guard.is_held());
         let before = does.done();
-        let own = client.lock("a").lock().unwrap();
+        let own = built(builder(&Memory::new()));
+        let guard = own.lock("a").lock().unwrap();
         wait_until("the child's recorder is told", SOON, || does.done() > before);
-        own.unlock().unwrap();
-        client.shutdown(SOON);
+        guard.unlock().unwrap();
+        own.shutdown(SOON);
     });
     child.wait();
     assert!(guard.is_held());

@@ -42,8 +42,14 @@ impl Child {
 
     /// Waits for its end, and fails if it failed.
     pub(crate) fn wait(self) {
+        self.wait_while(|| {});
+    }
+
+    /// As [`wait`](Self::wait), and does something again and again meanwhile.
+    pub(crate) fn wait_while(self, mut meanwhile: impl FnMut()) {
         let mut status = None;
         wait_until("the fork ends", self.limit, || {
+            meanwhile();
             status = waitpid_nohang(self.id).unwrap();
             status.is_some()
         });

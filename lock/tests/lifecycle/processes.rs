@@ -17,18 +17,17 @@ use std::hash::{BuildHasher, Hasher};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::never;
-use fork::{Fork, fork, waitpid_nohang};
 use hashed_wheel::Parker;
 use wheellock::{Client, Clock, Error, LockGuard, LostReason, SystemClock};
 use wheellock_fixture::{Proxy, RawConnection, Reply, Server, TestProcess, wait_until};
 
+use crate::common::forked::Child;
 use crate::many_threads::enter_in_many_threads;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -285,8 +284,7 @@ fn a_lease_counts_from_before_its_request_was_sent() {
 
 /// In the child process that a test started, which is the parent of a fork.
 fn fork_and_go_on(client: &Client, url: &str) {
-    let address: SocketAddr =
-        url.trim_start_matches("redis://").trim_end_matches('/').parse().unwrap();
+    let address = address_of(url);
     let other = connect_with_lease(url, LEASE);
     let blocker = other.lock("contended").lock().unwrap();
     thread::scope(|scope| {
@@ -300,25 +298,20 @@ fn fork_and_go_on(client: &Client, url: &str) {
             .collect();
         wait_until("the threads wait", LIMIT, || client.stats().waiters == 4);
         for _ in 0..3 {
-            let outer = client.lock("a").lock().unwrap();
-            let inner = client.lock("a").lock().unwrap();
+            let mut held = Some([(); 2].map(|()| client.lock("a").lock().unwrap()));
             let renewed = client.stats().renewed;
-            let child = match fork().unwrap() {
-                Fork::Child => in_fork(client, [outer, inner], address),
-                Fork::Parent(child) => child,
-            };
+            let child = Child::doing(LIMIT / 2, || {
+                look_from_a_fork(client, held.take().unwrap(), url);
+            });
+            let [outer, inner] = held.unwrap();
             // While the child uses its client and ends, the parent goes on, on the same connections
             // as before.
-            let mut status = None;
-            wait_until("the fork ends", LIMIT, || {
+            child.wait_while(|| {
                 let guard = client.lock("b").lock().unwrap();
                 assert!(guard.is_held());
                 guard.unlock().unwrap();
                 assert!(outer.is_held());
-                status = waitpid_nohang(child).unwrap();
-                status.is_some()
             });
-            assert_eq!(status, Some(0), "the fork failed");
             wait_until("the lock is renewed", LIMIT, || {
                 assert!(outer.is_held() && inner.is_held());
                 client.stats().renewed > renewed + 3
@@ -346,6 +339,10 @@ fn fork_and_go_on(client: &Client, url: &str) {
     println!("fork survived");
 }
 
+fn address_of(url: &str) -> SocketAddr {
+    url.trim_start_matches("redis://").trim_end_matches('/').parse().unwrap()
+}
+
 /// How often an owner holds a lock, as the server has it.
 fn count_of(address: SocketAddr, key: &str, owner: &str) -> i64 {
     let mut connection = RawConnection::open(address).unwrap();
@@ -355,68 +352,21 @@ fn count_of(address: SocketAddr, key: &str, owner: &str) -> i64 {
     }
 }
 
-/// In the fork: looks at what it inherited, and ends.
-fn in_fork(client: &Client, guards: [LockGuard; 2], address: SocketAddr) -> ! {
-    // Whatever hangs, this process ends.
-    let alarm = || {
-        SystemClock.park(&Parker::new(), Some(now() + LIMIT / 2), &never());
-        process::exit(3);
-    };
-    thread::Builder::new().spawn(alarm).unwrap();
-    let looked = catch_unwind(AssertUnwindSafe(|| {
-        look_from_a_fork(client, guards, address);
-    }));
-    process::exit(i32::from(looked.is_err()))
-}
-
-fn look_from_a_fork(client: &Client, guards: [LockGuard; 2], address: SocketAddr) {
+/// In the fork: looks at what it inherited, and uses a client of its own.
+fn look_from_a_fork(client: &Client, guards: [LockGuard; 2], url: &str) {
     let [outer, inner] = guards;
     let owner = outer.owner().to_owned();
-    for guard in [&outer, &inner] {
-        assert!(!guard.is_held());
-        assert_eq!(guard.remaining(), Duration::ZERO);
-        assert_eq!(guard.lost().recv_timeout(SECOND), Ok(LostReason::Forked));
-        assert!(format!("{guard:?}").contains("LockGuard"));
-    }
-    let name = "a".to_owned();
-    let reason = LostReason::Forked;
+    assert!(!outer.is_held() && !inner.is_held());
+    let (name, reason) = ("a".to_owned(), LostReason::Forked);
     assert_eq!(inner.unlock(), Err(Error::Lost { name, reason }));
     drop(outer);
-    assert_eq!(count_of(address, "a", &owner), 2, "the fork changed the parent's hold");
+    assert_eq!(count_of(address_of(url), "a", &owner), 2, "the fork changed the parent's hold");
+    assert_eq!(client.lock("a").try_lock().map(drop), Err(Error::Forked));
 
-    // The client works, with another identity.
-    let id = client.id();
-    assert_eq!(id.len(), 36);
-    assert!(!owner.starts_with(&id));
-    let lock = client.lock("a");
-    assert_eq!((lock.hold_count(), lock.is_held_by_current_thread()), (0, false));
-    assert!(lock.try_lock().unwrap().is_none());
-    assert!(lock.try_lock_for(Duration::from_millis(100)).unwrap().is_none());
-    assert_eq!(client.stats().waiters, 0, "the parent's waiters are not the fork's");
+    let client = connect_with_lease(url, LEASE);
+    assert!(client.lock("a").try_lock().unwrap().is_none());
+    assert!(client.lock("a").try_lock_for(Duration::from_millis(100)).unwrap().is_none());
     let own = client.lock("the fork's").lock().unwrap();
-    assert!(own.owner().starts_with(&id));
-    assert!(own.is_held());
-
-    // And so does a fork of the fork.
-    match fork().unwrap() {
-        Fork::Child => {
-            let looked = catch_unwind(AssertUnwindSafe(|| {
-                assert!(!own.is_held());
-                assert_ne!(client.id(), id);
-                assert!(client.lock("the fork's").try_lock().unwrap().is_none());
-                drop(own);
-            }));
-            process::exit(i32::from(looked.is_err()));
-        }
-        Fork::Parent(child) => {
-            let mut status = None;
-            wait_until("the second fork ends", LIMIT / 4, || {
-                status = waitpid_nohang(child).unwrap();
-                status.is_some()
-            });
-            assert_eq!(status, Some(0), "the second fork failed");
-        }
-    }
     wait_until("the fork renews its lock", LIMIT / 4, || client.stats().renewed >= 1);
     own.unlock().unwrap();
     let _left_behind = client.lock("left behind").lock().unwrap();

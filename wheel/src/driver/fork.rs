@@ -9,7 +9,7 @@ use std::thread;
 /// A fork copies the memory at one instant, with only the thread that forks. Whatever another
 /// thread was doing stays unfinished in the child: a lock that the other thread held stays locked.
 #[derive(Clone, Debug)]
-pub struct HomeProcess {
+pub(crate) struct HomeProcess {
     /// Differs in every child, except one in a process id namespace of its own.
     id: u32,
     /// The C library's count of forks, which recognizes a child with the id of its parent or of an
@@ -19,23 +19,13 @@ pub struct HomeProcess {
 
 impl HomeProcess {
     /// The current process.
-    #[expect(clippy::new_without_default, reason = "a process is no default")]
-    #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { id: std::process::id(), forks: count_forks() }
-    }
-
-    /// For tests: a process that is never the current one.
-    #[must_use]
-    pub const fn elsewhere() -> Self {
-        // No process has this id.
-        Self { id: 0, forks: None }
     }
 
     /// Whether the current process is this one, and not a child of this one. Never blocks. It takes
     /// a system call.
-    #[must_use]
-    pub fn is_current(&self) -> bool {
+    pub(crate) fn is_current(&self) -> bool {
         self.id == std::process::id() && self.has_same_forks()
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::iter;
+use std::mem;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -160,6 +161,10 @@ impl Campaign {
 
 impl Drop for Campaign {
     fn drop(&mut self) {
+        if !self.shared.home.is_current() {
+            // The parent's channels and its term.
+            mem::forget((Arc::clone(&self.shared), self.terms.clone()));
+        }
         self.stop();
     }
 }

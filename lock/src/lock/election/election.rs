@@ -76,6 +76,7 @@ impl LeaderElection {
     /// * [`Error::InvalidName`] - permanent.
     /// * [`Error::Thread`] - the thread cannot be started.
     /// * [`Error::Shutdown`] - the client was shut down.
+    /// * [`Error::Forked`] - this process is a fork of the client's. Permanent.
     pub fn campaign(&self) -> Result<Campaign, Error> {
         self.start(None)
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::error::{Error, LostReason};
-use crate::hold::listener::{LossListener, LossSender};
+use crate::hold::listener::{LossListener, LossSender, forked_channel};
 use crate::lock::guard::{FromRawGuard, OwnedGuard};
 use crate::lock::raw_guard::View;
 use crate::model::fork::HomeProcess;
@@ -112,10 +112,10 @@ impl Term {
 
     /// A channel that gets one message if the term is lost: the reason. It closes without one when
     /// the term is over for another reason: it was [resigned](Self::resign), or its campaign was
-    /// stopped. In the child of a fork it gives nothing.
+    /// stopped. In the child of a fork the reason is there at once.
     #[must_use]
     pub fn lost(&self) -> &Receiver<LostReason> {
-        &self.state.lost
+        if self.state.home.is_current() { &self.state.lost } else { forked_channel() }
     }
 
     /// Ends the term. Another candidate is woken, and leads within milliseconds. This one campaigns

@@ -9,7 +9,7 @@ use crossbeam_channel::Receiver;
 
 use crate::error::{Error, LostReason};
 use crate::events::wakers::WakerThread;
-use crate::hold::inherited::LossSignal;
+use crate::hold::loss_signal::LossSignal;
 use crate::lock::guard::ThisThread;
 use crate::lock::held_locks::{HeldLocks, RawGuards};
 use crate::lock::lost_future::LostFuture;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Receiver;
 
 use crate::error::{Error, LostReason};
-use crate::hold::inherited::LossSignal;
+use crate::hold::loss_signal::LossSignal;
 use crate::lock::guard::ThisThread;
 use crate::lock::red::attempt::QuorumAttempt;
 use crate::lock::red::quorum::Quorum;

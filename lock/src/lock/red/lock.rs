@@ -248,9 +248,12 @@ impl<T> RedLock<T> {
         &self,
         wait: impl Into<Wait<'a>>,
     ) -> Result<Option<RedGuard<T>>, Error> {
-        let wait = wait.into().begin(self.quorum()?.pools.clock());
-        let server_timeout = self.quorum()?.server_timeout(self.server_timeout)?;
-        let quorum = self.quorum()?.current();
+        let quorum = self.quorum()?.clone();
+        if !quorum.pools.is_current() {
+            return Err(Error::Forked);
+        }
+        let wait = wait.into().begin(quorum.pools.clock());
+        let server_timeout = quorum.server_timeout(self.server_timeout)?;
         RedAcquire { quorum, server_timeout, backoff: self.backoff, wait }.acquire()
     }
 

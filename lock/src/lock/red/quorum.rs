@@ -51,11 +51,6 @@ impl Quorum {
         Ok(Self { size: members.len() / 2 + 1, members: members.into(), pools })
     }
 
-    /// The same quorum, with the threads of the current process.
-    pub(crate) fn current(&self) -> Self {
-        Self { pools: self.pools.current(), ..self.clone() }
-    }
-
     pub(crate) fn change(&mut self, change: impl FnMut(&mut MemberLock)) {
         let mut members = self.members.to_vec();
         members.iter_mut().for_each(change);

@@ -19,7 +19,7 @@ use crate::lock::red::attempt::ServerVotes;
 use crate::lock::red::queue::{Task, TaskQueue};
 use crate::lock::red::release::QuorumRelease;
 use crate::lock::red::tasks::{AcquireTask, Refusal, ReleaseTask, ServerTask};
-use crate::model::fork::{HomeProcess, PerProcess};
+use crate::model::fork::HomeProcess;
 use crate::model::panics::catch_panic;
 use crate::model::sync::{Condvar, Mutex, thread};
 use crate::model::{HashedWheelTimer, PeriodicTimeout};
@@ -36,8 +36,6 @@ pub(crate) struct WorkerPools {
     pub(crate) votes: Arc<ServerVotes>,
     /// Asks for missing members, on a thread of its own. Made when it is first needed.
     upkeep: Mutex<Option<Arc<HashedWheelTimer>>>,
-    /// The pools of a child of this process, which has none of the threads.
-    child: PerProcess<Arc<WorkerPools>>,
 }
 
 #[derive(Debug)]
@@ -66,22 +64,13 @@ const UPKEEP_BUCKETS: usize = 64;
 impl WorkerPools {
     pub(crate) fn new(servers: usize, clock: Arc<dyn Clock>) -> Self {
         let servers = (0..servers).map(|_| Arc::new(ServerWorkers::new(&clock))).collect();
-        let (upkeep, child) = (Mutex::new(None), PerProcess::new());
-        Self { home: HomeProcess::new(), clock, servers, votes: Arc::default(), upkeep, child }
+        let (home, upkeep) = (HomeProcess::new(), Mutex::new(None));
+        Self { home, clock, servers, votes: Arc::default(), upkeep }
     }
 
     /// Whether its threads are in the current process.
     pub(crate) fn is_current(&self) -> bool {
         self.home.is_current()
-    }
-
-    /// The pools of the current process.
-    pub(crate) fn current(self: &Arc<Self>) -> Arc<Self> {
-        if self.is_current() {
-            return Arc::clone(self);
-        }
-        let (servers, clock) = (self.servers.len(), &self.clock);
-        self.child.get_or_make(|| Arc::new(Self::new(servers, Arc::clone(clock))))
     }
 
     pub(crate) fn clock(&self) -> &dyn Clock {
@@ -279,7 +268,8 @@ impl Drop for WorkerPools {
             self.servers.iter().for_each(|server| server.close());
         } else {
             // A child's copy. The parent's threads may have locked its mutexes: never dropped.
-            mem::forget((mem::take(&mut self.servers), self.upkeep.get_mut().take()));
+            mem::forget((mem::take(&mut self.servers), mem::take(&mut self.votes)));
+            mem::forget(self.upkeep.get_mut().take());
         }
     }
 }

@@ -203,8 +203,7 @@ impl World {
     fn run_client(&self, number: u8, limits: Limits) {
         enter_process(Process(number));
         // One of the servers may be away.
-        let mode = || StartMode::Unconnected { eviction: None };
-        let start = |server| start(&url_of(FIRST_PORT + server), mode());
+        let start = |server| start(&url_of(FIRST_PORT + server), StartMode::Unconnected);
         let cores: Arc<[_]> = (0..SERVERS).map(start).collect();
         let clients: Vec<_> =
             cores.iter().map(|core| Client::new(Arc::clone(core), Prefix::new(""))).collect();

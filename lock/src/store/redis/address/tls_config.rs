@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arc_swap::ArcSwapOption;
 use rustls::client::Resumption;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
@@ -21,7 +20,7 @@ impl TlsConfig {
     pub(crate) fn new(settings: &TlsSettings) -> Result<Self, Error> {
         let roots = match settings.authorities.as_slice() {
             [] => platform_roots()?,
-            authorities => Arc::new(roots(authorities)?),
+            authorities => roots(authorities)?,
         };
         // Not the process's default, which another crate may have set, or none.
         let provider = Arc::new(ring::default_provider());
@@ -41,8 +40,7 @@ impl TlsConfig {
                 )?
             }
         };
-        // Stored sessions are behind a mutex, which the child of a fork could find locked forever.
-        // Connections are rare enough to pay for a whole handshake (DESIGN: forks).
+        // Connections are rare enough to pay for a whole handshake.
         config.resumption = Resumption::disabled();
         Ok(Self(Arc::new(config)))
     }
@@ -75,14 +73,9 @@ fn read_certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, Error> {
     Ok(certificates)
 }
 
-/// The system's root certificates, read when they are first needed: there are hundreds.
-fn platform_roots() -> Result<Arc<RootCertStore>, Error> {
-    // Not a cell that is locked while it is filled: the child of a fork could find it locked for
-    // ever.
-    static ROOTS: ArcSwapOption<RootCertStore> = ArcSwapOption::const_empty();
-    if let Some(roots) = ROOTS.load_full() {
-        return Ok(roots);
-    }
+/// The system's root certificates. Each client reads them: a static would be one more cell that a
+/// fork may copy while a thread fills it.
+fn platform_roots() -> Result<RootCertStore, Error> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
     // Some of a system's certificates cannot be used by rustls.
@@ -94,8 +87,6 @@ fn platform_roots() -> Result<Arc<RootCertStore>, Error> {
             None => reason.to_owned(),
         }));
     }
-    let roots = Arc::new(roots);
-    ROOTS.store(Some(Arc::clone(&roots)));
     Ok(roots)
 }
 

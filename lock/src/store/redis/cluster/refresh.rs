@@ -63,7 +63,7 @@ impl Refresher {
         &self.seeds
     }
 
-    /// Queries the topology, if nothing is known yet: at connect, or in a forked child.
+    /// Queries the topology, if nothing is known yet: at connect, or at the first call.
     pub(crate) fn ensure_topology(&self, deadline: &mut Deadline) -> Result<(), Failure> {
         if self.topology.channels().is_some() {
             return Ok(());

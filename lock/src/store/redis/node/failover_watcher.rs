@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 use hashed_wheel::Clock;
 
 use crate::error::Error;
-use crate::model::fork::HomeProcess;
 use crate::model::sync::SystemClock;
 use crate::ops::value::Value;
 use crate::store::redis::address::url::Address;
@@ -29,9 +28,6 @@ use crate::store::redis::sentinel::query::Sentinel;
 /// A handle on the thread, which ends when the handle is dropped.
 pub(crate) struct FailoverWatcher {
     server: Arc<Server>,
-    /// A forked child has no such thread, and its copy of the master's mutex may be locked for
-    /// ever.
-    home: HomeProcess,
 }
 
 /// The time between two checks. Each asks the master and one sentinel.
@@ -62,15 +58,13 @@ impl FailoverWatcher {
                 }
             })
             .map_err(|error| Error::Thread { reason: error.into() })?;
-        Ok(Self { server: Arc::clone(server), home: HomeProcess::new() })
+        Ok(Self { server: Arc::clone(server) })
     }
 }
 
 impl Drop for FailoverWatcher {
     fn drop(&mut self) {
-        if let Some(master) = self.server.master()
-            && self.home.is_current()
-        {
+        if let Some(master) = self.server.master() {
             master.close();
         }
     }
