@@ -15,8 +15,8 @@ use wheellock::{
 };
 use wheellock_fixture::{Cluster, Sentinels, Server, wait_until};
 
-/// Renewed every second, and not lost while a busy machine does something else.
-const LEASE: Duration = Duration::from_secs(3);
+/// Not lost while a busy machine does something else.
+const LEASE: Duration = Duration::from_secs(6);
 const LONG: Duration = Duration::from_secs(3600);
 
 /// One handle of each type.
@@ -221,7 +221,7 @@ fn each_call_of_an_inherited_handle_is_an_error_in_a_child() {
 fn drop_in_a_child(connect: &dyn Fn() -> Client) -> u64 {
     let client = connect();
     let guard = client.lock("kept").lock().unwrap();
-    wait_until("the lock is renewed", LIMIT, || client.stats().renewed > 1);
+    wait_until("the lock is renewed", LIMIT, || guard.is_held() && client.stats().renewed > 0);
     let made = client.stats().connections_made;
     let mut held = Some((guard, client));
     let child = Child::doing(LIMIT, || {
