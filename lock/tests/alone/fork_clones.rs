@@ -216,18 +216,19 @@ fn each_call_of_an_inherited_handle_is_an_error_in_a_child() {
     assert!(clients.iter().all(|client| client.stats().lost == 0));
 }
 
-/// Drops the last handle of the parent's client in a child, which then uses a client of its own.
+/// Drops the last handles of the parent's clients in a child, which then uses a client of its own.
 /// How many connections the parent has made since.
 fn drop_in_a_child(connect: &dyn Fn() -> Client) -> u64 {
-    let client = connect();
+    let [client, idle] = [connect(), connect()];
     let guard = client.lock("kept").lock().unwrap();
+    idle.lock("idle").lock().unwrap().unlock().unwrap();
     wait_until("the lock is renewed", LIMIT, || guard.is_held() && client.stats().renewed > 0);
     let made = client.stats().connections_made;
-    let mut held = Some((guard, client));
+    let mut held = Some((guard, client, idle));
     let child = Child::doing(LIMIT, || {
-        let (guard, client) = held.take().unwrap();
+        let (guard, client, idle) = held.take().unwrap();
         assert_eq!(client.lock("kept").try_lock().map(drop), Err(Error::Forked));
-        drop((guard, client));
+        drop((guard, client, idle));
         let own = connect();
         assert!(own.lock("kept").try_lock().unwrap().is_none(), "the fork released it");
         let guard = own.lock("own").lock().unwrap();
@@ -235,11 +236,12 @@ fn drop_in_a_child(connect: &dyn Fn() -> Client) -> u64 {
         guard.unlock().unwrap();
     });
     child.wait();
-    let (guard, client) = held.unwrap();
+    let (guard, client, idle) = held.unwrap();
     let renewed = client.stats().renewed;
     wait_until("the lock is renewed again", LIMIT, || client.stats().renewed > renewed);
     assert!(guard.is_held());
     guard.unlock().unwrap();
+    idle.ping().unwrap();
     let stats = client.stats();
     assert_eq!(stats.lost, 0);
     stats.connections_made - made
