@@ -164,7 +164,8 @@ impl Operation for ReadRelease {
         let answer = if let Ok(Some(count)) = keyspace.hash_get(key, &owner) {
             // The key is a hash, so this cannot fail.
             let _hash = keyspace.hash_delete(key, &owner);
-            for number in 1..=levels(&count) {
+            // As the script, which begins with a level that a living hold does not have.
+            for number in 1..=levels(&count) + 1 {
                 keyspace.delete(&level(&self.name, &owner, number));
             }
             if !self.others_are_left(keyspace) {

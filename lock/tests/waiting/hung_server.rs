@@ -109,7 +109,8 @@ fn call_each(
     is_right: fn(&Result<bool, Error>) -> bool,
 ) {
     let clients: Vec<Clients> = CALLS.iter().map(|_| connect(servers)).collect();
-    let before = clients[0][0].status("lock").unwrap();
+    // Of a name that no call holds or waits for.
+    let before = clients[0][0].status("watched").unwrap();
     first();
     let wrong: Vec<String> = thread::scope(|scope| {
         let (begin, has_begun) = bounded(CALLS.len());
