@@ -122,7 +122,7 @@ impl Client {
     }
 
     /// A lock that does not nest: a thread that holds it and locks it again gets
-    /// [`Error::AlreadyHeld`](crate::Error::AlreadyHeld). On the server it is a
+    /// [`Error::AlreadyHeld`]. On the server it is a
     /// [`lock`](Self::lock) like any other. Redisson's `getNonReentrantLock`.
     ///
     /// ```
@@ -150,7 +150,7 @@ impl Client {
     /// The counter is a separate key, `redisson_lock_token:{name}`, without expiry: it must outlive
     /// every hold. In Redisson's layout the names `x` and `{x}` have one counter: their tokens grow
     /// together, and [`last_token`](FencedLock::last_token) may be the other's. A client that uses
-    /// one of the two refuses the other as an [`Error::InvalidName`](crate::Error::InvalidName).
+    /// one of the two refuses the other as an [`Error::InvalidName`].
     /// A thread that holds the [`lock`](Self::lock) of the same name nests, and gets a
     /// token then.
     #[must_use]
@@ -186,7 +186,7 @@ impl Client {
     ///
     /// An owner that locks it again is refused like any other: a `try_lock` returns `None`. A wait
     /// without a limit would wait for its own renewed hold forever, so it returns
-    /// [`Error::AlreadyHeld`](crate::Error::AlreadyHeld).
+    /// [`Error::AlreadyHeld`].
     ///
     /// It does not exclude locks of other kinds: a key of another kind under its name is an
     /// [`Error::WrongType`](crate::Error::WrongType). Redisson has no such lock; it is the one of
@@ -284,7 +284,7 @@ impl Client {
     ///
     /// In Redisson's layout the names `x` and `{x}` have one queue: their waiters wait for each
     /// other. Use one of the two; a client that uses one refuses the other as an
-    /// [`Error::InvalidName`](crate::Error::InvalidName).
+    /// [`Error::InvalidName`].
     ///
     /// It is the same lock as [`lock`](Self::lock) of that name, and a thread that holds one may
     /// nest the other. But an acquire with `lock` ignores the queue, so use a name in one way only.
@@ -319,7 +319,7 @@ impl Client {
     }
 
     /// The [`fair_lock`](Self::fair_lock) `name`, which does not nest: a thread that holds it and
-    /// locks it again gets [`Error::AlreadyHeld`](crate::Error::AlreadyHeld).
+    /// locks it again gets [`Error::AlreadyHeld`].
     ///
     /// ```
     /// use wheellock::{Client, Error};
