@@ -189,7 +189,7 @@ impl Client {
     /// [`Error::AlreadyHeld`].
     ///
     /// It does not exclude locks of other kinds: a key of another kind under its name is an
-    /// [`Error::WrongType`](crate::Error::WrongType). Redisson has no such lock; it is the one of
+    /// [`Error::WrongType`]. Redisson has no such lock; it is the one of
     /// Redis's documentation (`SET`, Patterns).
     ///
     /// ```
@@ -376,7 +376,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`Lock::lock`]. [`Error::WrongType`](crate::Error::WrongType): the key holds something
+    /// As [`Lock::lock`]. [`Error::WrongType`]: the key holds something
     /// that is not a lock; the error says what.
     pub fn status(&self, name: &str) -> Result<LockStatus, Error> {
         status_of(&self.core.running()?, &self.prefix.name(name)?)
@@ -405,7 +405,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`status`](Self::status), and [`Error::Cancelled`](crate::Error::Cancelled).
+    /// As [`status`](Self::status), and [`Error::Cancelled`].
     #[expect(single_use_lifetimes, reason = "it cannot be elided in an `impl Trait`")]
     pub fn next_change<'a>(
         &self,
@@ -537,14 +537,14 @@ impl Client {
     }
 
     /// Ends the client for all its clones: every waiter returns
-    /// [`Error::Shutdown`](crate::Error::Shutdown), every hold is released, and its guards report
+    /// [`Error::Shutdown`], every hold is released, and its guards report
     /// [`LostReason::Shutdown`](crate::LostReason::Shutdown). Waits at most `timeout`, in total:
     /// for the server's answers, then for callbacks that are still to be called, and for the
     /// recorder of `metrics`.
     ///
     /// Calls in progress may go on for the same `timeout`. A call that still waits for an answer
-    /// then returns at once: an acquire with [`Error::Shutdown`](crate::Error::Shutdown), any other
-    /// call with [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown). What it may have taken,
+    /// then returns at once: an acquire with [`Error::Shutdown`], any other
+    /// call with [`Error::OutcomeUnknown`]. What it may have taken,
     /// and what it was to release, is released in the background. A call that is still connecting
     /// cannot be interrupted while a name is resolved, credentials or sentinels are asked, or the
     /// connection or the TLS handshake is not answered. It ends with the [command
