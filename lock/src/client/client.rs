@@ -45,8 +45,8 @@ use crate::semaphore::semaphore::Semaphore;
 /// not released by then ends with its lease. [`shutdown`](Self::shutdown) ends the client earlier
 /// and returns what could not be released.
 ///
-/// **Fork.** A client, its clones, its locks and its guards belong to the process that built it. In
-/// the child of a `fork` each call is [`Error::Forked`], an inherited guard holds nothing, and a
+/// **Fork.** A client, with its clones, locks and guards, belongs to the process that built the
+/// client. In the child of a `fork` each call is [`Error::Forked`], an inherited guard holds nothing, and a
 /// drop does nothing: the parent still holds its locks. The child builds a client of its own. Two
 /// cases are excluded:
 ///

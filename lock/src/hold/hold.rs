@@ -212,8 +212,8 @@ impl Hold {
         is_valid
     }
 
-    /// The label that its present holder's time is counted under; `None` if the acquire of that
-    /// holder was not counted as granted.
+    /// The label under which the time of the present holder is counted; `None` if the acquire of the
+    /// present holder was not counted as granted.
     pub(crate) fn metrics_label(&self) -> Option<MetricsLabel> {
         if cfg!(not(feature = "metrics")) {
             return None;

@@ -30,7 +30,7 @@ pub(crate) struct State {
     pub(crate) is_over: bool,
     /// Whether a count was not acknowledged, and may still arrive at the server.
     pub(crate) count_unknown: bool,
-    /// Whether the acquire of its present holder was counted, so that its end is counted too.
+    /// Whether the acquire of the present holder was counted. Then the end of the hold is counted.
     pub(crate) is_counted: bool,
     /// Boxed, as hardly any hold has it.
     pub(crate) cold: Option<Box<ColdFields>>,

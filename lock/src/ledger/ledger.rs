@@ -97,6 +97,15 @@ struct Settled {
     at: ReleaseNo,
 }
 
+/// How a request that releases something was answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReleaseAnswer<'a> {
+    pub(crate) sent_at: Instant,
+    pub(crate) reply: Result<&'a Released, &'a Failure>,
+    /// Whether an earlier copy of the request may have run.
+    pub(crate) has_copies: bool,
+}
+
 /// What an answer to a release means.
 #[derive(Debug, Default)]
 pub(crate) struct Answered {
@@ -104,7 +113,8 @@ pub(crate) struct Answered {
     pub(crate) first: bool,
     /// The hold, if the answer tells whether the server had it.
     pub(crate) ended: Option<EndedHold>,
-    /// The release is to be queued now. Until then it is being sent.
+    /// The release is to be queued now. Until then its stage stays, and an unread one counts as
+    /// unread.
     pub(crate) must_queue: bool,
 }
 
@@ -267,10 +277,13 @@ impl Ledger {
 
     /// The release is not needed, unless it is queued. Returns whether it ended by this.
     pub(crate) fn cancel(&mut self, no: ReleaseNo) -> bool {
-        let stage = self.entries.get(&no).map(|entry| entry.stage);
-        let is_in_flight =
-            matches!(stage, Some(Stage::InServerQueue | Stage::Sending | Stage::Unread));
-        is_in_flight && self.remove(no).is_some()
+        self.is_in_flight(no) && self.remove(no).is_some()
+    }
+
+    /// Whether a thread other than that of a server moves it on.
+    fn is_in_flight(&self, no: ReleaseNo) -> bool {
+        let entry = self.entries.get(&no);
+        entry.is_some_and(|entry| !matches!(entry.stage, Stage::Queued(_) | Stage::InRound(_)))
     }
 
     /// A release is about to be written, at `sent_at`, and nobody waits for the reply.
@@ -291,11 +304,6 @@ impl Ledger {
         });
     }
 
-    /// A copy of the release may have run: no answer tells any more whether the hold was lost.
-    pub(crate) fn forget_hold(&mut self, no: ReleaseNo) {
-        self.change(no, |entry| entry.release.ended = None);
-    }
-
     /// Queues every release whose reply nobody has read.
     pub(crate) fn queue_unread(&mut self, server_of: impl Fn(&LockName) -> ServerId) {
         let unread: Vec<_> = self
@@ -311,9 +319,12 @@ impl Ledger {
         }
     }
 
-    /// Queues a release, due at `due` unless it was queued before. False if there is no room: that
-    /// is counted, and the lease has to expire.
+    /// Queues a release that is in flight, due at `due` unless it has a schedule. False if there is
+    /// no room: that is counted, and the lease has to expire.
     pub(crate) fn queue(&mut self, no: ReleaseNo, server: ServerId, due: Instant) -> bool {
+        if !self.is_in_flight(no) {
+            return true;
+        }
         let Some(mut entry) = self.take(no) else { return true };
         let Counts { queued, name_bytes, .. } = self.counts;
         let bytes = name_bytes.saturating_add(entry.name_bytes());
@@ -334,23 +345,23 @@ impl Ledger {
         self.abandoned += u64::from(self.remove(no).is_some());
     }
 
-    /// The answer at `now` to a request that was sent at `sent_at`, for the release `alone` or for
-    /// several.
+    /// A request for the release `alone`, or for several, has this answer at `now`.
     pub(crate) fn answered(
         &mut self,
         no: ReleaseNo,
-        (sent_at, now): (Instant, Instant),
         alone: bool,
-        reply: Result<&Released, &Failure>,
+        now: Instant,
+        answer: ReleaseAnswer<'_>,
     ) -> Answered {
-        // Where it is queued, if it stays.
-        let stage = match self.entries.get(&no).map(|entry| entry.stage) {
-            Some(Stage::Sending | Stage::Unread) => Stage::Sending,
-            Some(Stage::InRound(server)) => Stage::Queued(server),
+        let ReleaseAnswer { sent_at, reply, has_copies } = answer;
+        // If it stays: where the caller has it until it is queued, or where it is queued.
+        let (stage, must_queue) = match self.entries.get(&no).map(|entry| entry.stage) {
+            Some(stage @ (Stage::Sending | Stage::Unread)) => (stage, true),
+            Some(Stage::InRound(server)) => (Stage::Queued(server), false),
             _ => return Answered::default(),
         };
         let Some(mut entry) = self.take(no) else { return Answered::default() };
-        let mut answered = Answered { must_queue: stage == Stage::Sending, ..Answered::default() };
+        let mut answered = Answered { must_queue, ..Answered::default() };
         let released = match reply {
             Ok(released) if alone || released.found.is_released() => released,
             // Of several one is missing, and so none was released. Each is released by itself.
@@ -360,7 +371,8 @@ impl Ledger {
                 return answered;
             }
             Err(failure) => {
-                if failure.may_have_run() {
+                if has_copies || failure.may_have_run() {
+                    // No answer tells any more whether the hold was lost.
                     entry.release.ended = None;
                 }
                 let is_permit = entry.release.id.kind.is_none_or(|kind| kind == Kind::Permit);
@@ -369,7 +381,7 @@ impl Ledger {
                     self.note_settled(entry.hash, no);
                     return Answered::default();
                 }
-                if stage == Stage::Sending {
+                if must_queue {
                     // Another try follows at once.
                     entry.stage = stage;
                     self.put_back(no, entry);
@@ -702,13 +714,17 @@ mod tests {
         round[0].0
     }
 
+    fn answer<'a>(sent_at: Instant, reply: Result<&'a Released, &'a Failure>) -> ReleaseAnswer<'a> {
+        ReleaseAnswer { sent_at, reply, has_copies: false }
+    }
+
     fn acknowledge(ledger: &mut Ledger, no: ReleaseNo, now: Instant, at: i64) -> Answered {
         let released = Released { found: Found::Own, at: ServerTime(at), receivers: None };
-        ledger.answered(no, (now, now), true, Ok(&released))
+        ledger.answered(no, true, now, answer(now, Ok(&released)))
     }
 
     fn fail(ledger: &mut Ledger, no: ReleaseNo, now: Instant, failure: &Failure) -> Answered {
-        ledger.answered(no, (now, now), true, Err(failure))
+        ledger.answered(no, true, now, answer(now, Err(failure)))
     }
 
     fn open(ledger: &Ledger) -> usize {
@@ -888,7 +904,7 @@ mod tests {
             reply: Result<&Released, &Failure>,
         ) -> (bool, bool) {
             let in_flight = self.is_in_flight();
-            self.stage = if in_flight { Stage::Sending } else { Stage::Queued(HERE) };
+            self.stage = if in_flight { self.stage } else { Stage::Queued(HERE) };
             match reply {
                 Ok(released) if released.found == Found::Own => {
                     self.refused = false;
@@ -1039,7 +1055,7 @@ mod tests {
                     let reply = if random.bool() { Ok(&released) } else { Err(&failure) };
                     let ago = Duration::from_millis(random.u64(..200));
                     let sent_at = now.checked_sub(ago).unwrap();
-                    let answered = ledger.answered(no, (sent_at, now), alone, reply);
+                    let answered = ledger.answered(no, alone, now, answer(sent_at, reply));
                     if matches!(stage, Stage::Sending | Stage::Unread | Stage::InRound(_)) {
                         let (stays, is_logged) = list[at].answer((sent_at, now), moved_at, reply);
                         assert_eq!(answered.must_queue, stays && !is_round, "seed {seed}");
@@ -1064,6 +1080,9 @@ mod tests {
             check_derived(&ledger);
             let is_queued = |one: &&Naive| !one.is_in_flight();
             assert_eq!(ledger.queued(), list.iter().filter(is_queued).count());
+            // Also between a bad answer and the queue, or a release would be nowhere for a moment.
+            let unread = list.iter().filter(|one| one.stage == Stage::Unread).count();
+            assert_eq!(ledger.unread(), unread, "seed {seed} step {step}");
             let mut open: Vec<_> = ledger.unacknowledged_ids();
             open.sort_by_key(|id| id.owner.bytes());
             let mut expected: Vec<_> =

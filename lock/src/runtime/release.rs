@@ -13,7 +13,7 @@ use crate::error::{Error, LostReason};
 use crate::events::tracing;
 use crate::hold::hold::Hold;
 use crate::hold::state::{Left, Loss};
-use crate::ledger::ledger::{ReleaseNo, Stage};
+use crate::ledger::ledger::{ReleaseAnswer, ReleaseNo, Stage};
 use crate::ledger::release::{Release, ReleaseOp};
 use crate::model::name::LockName;
 use crate::ops::SetCountReply;
@@ -21,7 +21,7 @@ use crate::runtime::client_core::{ClientCore, lost};
 use crate::runtime::wait::LONGEST_ROUND_TRIP;
 use crate::store::retry::{Answer, CallError, RetryLimit, SHORTEST_CALL};
 use crate::watchdog::SendLimit;
-use crate::watchdog::settle::{self, NotReleased, classify_release};
+use crate::watchdog::settle::{NotReleased, classify_release};
 
 /// What the server is still to be told of a guard that is gone.
 #[derive(Debug)]
@@ -140,13 +140,13 @@ pub(crate) fn send_releases(
             let has_copies = answer.late_copy_deadline.is_some();
             let verdict = classify_release(answer.reply.found, has_copies, in_time);
             let (sent_at, reply) = (answer.sent_at, Ok(&answer.reply));
-            core.watchdog.settle(releases, settle::Answer { sent_at, reply, has_copies });
+            core.watchdog.settle(releases, ReleaseAnswer { sent_at, reply, has_copies });
             Ok(Verdict { verdict, receivers: answer.reply.receivers })
         }
         Err(CallError { failure, late_copy_deadline }) => {
             let has_copies = late_copy_deadline.is_some();
             let reply = Err(&failure);
-            core.watchdog.settle(releases, settle::Answer { sent_at, reply, has_copies });
+            core.watchdog.settle(releases, ReleaseAnswer { sent_at, reply, has_copies });
             Err(failure.into_error(operation, name))
         }
     }

@@ -256,31 +256,28 @@ impl HeldPermits {
     fn end(&mut self) -> (EndedPermits, Result<(), Error>) {
         let (core, releases) = (&*self.core, self.core.watchdog.releases());
         let (mut ended, mut ids) = (Vec::new(), Vec::new());
-        let mut first_loss = Ok(());
-        let valid_until = match &self.expiry {
-            Expiry::Endless => None,
-            Expiry::Leased(validity) => validity.until(),
-            Expiry::Watched { holds, .. } => {
-                let valid_until = holds.iter().filter_map(|hold| hold.valid_until()).min();
-                for hold in holds {
-                    let until = hold.valid_until();
-                    let no = releases.begin(releases.of_hold(hold).ending(hold, until));
-                    self.releases.push(no);
-                    match end_hold(core, hold, no) {
-                        Ok(()) => {
-                            ended.push(no);
-                            ids.push(PermitId::of(&hold.owner));
-                        }
-                        Err(error) => first_loss = first_loss.and(Err(error)),
+        let (mut valid_until, mut first_loss) = (None, Ok(()));
+        if let Expiry::Watched { holds, .. } = &self.expiry {
+            valid_until = holds.iter().filter_map(|hold| hold.valid_until()).min();
+            for hold in holds {
+                let until = hold.valid_until();
+                let no = releases.begin(releases.of_hold(hold).ending(hold, until));
+                self.releases.push(no);
+                match end_hold(core, hold, no) {
+                    Ok(()) => {
+                        ended.push(no);
+                        ids.push(PermitId::of(&hold.owner));
                     }
+                    Err(error) => first_loss = first_loss.and(Err(error)),
                 }
-                valid_until
             }
-        };
-        if !matches!(self.expiry, Expiry::Watched { .. }) {
+        } else {
+            if let Expiry::Leased(validity) = &self.expiry {
+                valid_until = validity.until();
+            }
             for owner in &self.owners {
-                let id =
-                    HoldId { kind: Kind::Permit, name: self.name.clone(), owner: owner.clone() };
+                let (name, owner) = (self.name.clone(), owner.clone());
+                let id = HoldId { kind: Kind::Permit, name, owner };
                 let release =
                     Release::new(id.into(), None, self.longest(), self.late_copy_deadline);
                 self.releases.push(releases.begin(release));

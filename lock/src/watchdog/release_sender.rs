@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use hashed_wheel::Clock;
 
-use crate::ledger::ledger::{ROUND, ReleaseNo};
+use crate::ledger::ledger::{ROUND, ReleaseAnswer, ReleaseNo};
 use crate::ledger::release::ReleaseOp;
 use crate::model::name::LockName;
 use crate::model::sync::SystemClock;
 use crate::ops::Released;
 use crate::store::{Failure, PipelineRequest, PipelineSource};
-use crate::watchdog::settle::{Answer, settle_one};
+use crate::watchdog::settle::settle_one;
 use crate::watchdog::shared::Shared;
 use crate::watchdog::worker::RenewalWorker;
 
@@ -80,7 +80,8 @@ impl PipelineSource for ReleaseRound<'_> {
         if matches!(reply, Ok(_) | Err(Failure::Refused { .. })) {
             self.worker.set_silent(false);
         }
-        let answer = Answer { sent_at: self.sent_at, reply: reply.as_ref(), has_copies: false };
+        let answer =
+            ReleaseAnswer { sent_at: self.sent_at, reply: reply.as_ref(), has_copies: false };
         self.has_progress |= settle_one(self.shared, no, true, self.now, answer);
     }
 }

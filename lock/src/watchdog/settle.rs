@@ -13,7 +13,7 @@ use hashed_wheel::Clock;
 
 use crate::error::LostReason;
 use crate::hold::hold::Hold;
-use crate::ledger::ledger::{Answered, ReleaseNo};
+use crate::ledger::ledger::{Answered, ReleaseAnswer, ReleaseNo};
 use crate::ledger::release::ReleaseOp;
 use crate::model::name::LockName;
 use crate::model::sync::{Mutex, Parker, SystemClock, park};
@@ -30,18 +30,9 @@ use crate::watchdog::worker::RenewalWorker;
 const FIRST_PAUSE: Duration = Duration::from_micros(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
-/// How a request that releases something was answered.
-#[derive(Clone, Copy)]
-pub(crate) struct Answer<'a> {
-    pub(crate) sent_at: Instant,
-    pub(crate) reply: Result<&'a Released, &'a Failure>,
-    /// Whether an earlier copy of the request may have run.
-    pub(crate) has_copies: bool,
-}
-
 /// The releases of one request have an answer: the ledger is told, then the user if a hold was lost.
 /// With nothing locked. Waits for nothing, and a panic of the clock ends here.
-pub(crate) fn settle(shared: &Shared, releases: &[ReleaseNo], answer: Answer<'_>) {
+pub(crate) fn settle(shared: &Shared, releases: &[ReleaseNo], answer: ReleaseAnswer<'_>) {
     let context = &shared.context;
     let now = context.catch_panic(|| context.now()).unwrap_or(answer.sent_at);
     for no in releases {
@@ -57,16 +48,11 @@ pub(crate) fn settle_one(
     no: ReleaseNo,
     alone: bool,
     now: Instant,
-    answer: Answer<'_>,
+    answer: ReleaseAnswer<'_>,
 ) -> bool {
-    let Answer { sent_at, reply, has_copies } = answer;
-    let Answered { first, ended, must_queue } = {
-        let mut ledger = shared.releases.ledger();
-        if has_copies && reply.is_err() {
-            ledger.forget_hold(no);
-        }
-        ledger.answered(no, (sent_at, now), alone, reply)
-    };
+    let ReleaseAnswer { reply, has_copies, .. } = answer;
+    let Answered { first, ended, must_queue } =
+        shared.releases.ledger().answered(no, alone, now, answer);
     if must_queue {
         shared.releases.queue(no, now);
     }
@@ -123,14 +109,14 @@ fn reason_of_loss(found: Found, in_time: bool) -> LostReason {
     }
 }
 
-/// What is done once the reply to a dropped guard's release is read, or none will come. Dropping
-/// this before queues the releases.
+/// A reply that a connection still owes to a dropped guard's request. Dropping this value without a
+/// reply queues the releases.
 struct Owed {
-    /// Weak, to make no cycle: the watchdog has the store, the store the connection, and that has
-    /// this.
+    /// Weak, to make no cycle: the watchdog has the store, the store the connection, and the
+    /// connection has this value.
     shared: Weak<Shared>,
     sent_at: Instant,
-    /// All that the request releases.
+    /// The releases of the request.
     releases: Vec<ReleaseNo>,
 }
 
@@ -142,7 +128,11 @@ impl Owed {
     fn settle_with(&mut self, reply: Result<&Released, &Failure>) {
         let releases = mem::take(&mut self.releases);
         if let Some(shared) = self.shared.upgrade() {
-            settle(&shared, &releases, Answer { sent_at: self.sent_at, reply, has_copies: false });
+            settle(
+                &shared,
+                &releases,
+                ReleaseAnswer { sent_at: self.sent_at, reply, has_copies: false },
+            );
         }
     }
 }

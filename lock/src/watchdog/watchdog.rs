@@ -13,7 +13,7 @@ use crate::hold::hold::Hold;
 use crate::hold::listener::EndListener;
 use crate::hold::registry::HoldRegistry;
 use crate::hold::state::Loss;
-use crate::ledger::ledger::{ReleaseNo, Stage};
+use crate::ledger::ledger::{ReleaseAnswer, ReleaseNo, Stage};
 use crate::ledger::release::{Release, ReleaseId, ReleaseOp};
 use crate::model::name::LockName;
 use crate::model::settings::Settings;
@@ -129,7 +129,7 @@ impl Watchdog {
     }
 
     /// The releases of one request have an answer.
-    pub(crate) fn settle(&self, releases: &[ReleaseNo], answer: settle::Answer<'_>) {
+    pub(crate) fn settle(&self, releases: &[ReleaseNo], answer: ReleaseAnswer<'_>) {
         settle::settle(&self.shared, releases, answer);
     }
 

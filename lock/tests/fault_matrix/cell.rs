@@ -30,7 +30,7 @@ const LONG_LEASE: Duration = Duration::from_secs(30);
 const ROOM: Duration = Duration::from_millis(60);
 
 /// How long the server remembers what it answered, in ms.
-const REMEMBERED: i64 = 62_000;
+const REMEMBERED: i64 = 64_000;
 
 /// One cell of the matrix.
 #[derive(Clone)]
@@ -304,7 +304,17 @@ impl Checks {
         let name = run.other("again");
         let CellRun { place, proxies, client, .. } = *run;
         let again = CellRun::new(place, proxies, client, (self.row, &name), Times::First);
-        let result = (self.row.prepare)(&again).and_then(|_| (self.row.act)(&again));
+        let mut result = Ok(Returned::Nothing);
+        comes_true(|| {
+            result = (self.row.prepare)(&again).and_then(|_| (self.row.act)(&again));
+            // On a busy machine the time of a call may be over before the server has it.
+            let has_answer = !matches!(result, Err(Error::Unreachable { .. }));
+            if !has_answer {
+                drop(again.release_all());
+                (self.row.finish)(&again);
+            }
+            has_answer
+        });
         if !matches!(
             result,
             Ok(Returned::Done | Returned::Nothing | Returned::Held | Returned::Queued)

@@ -64,6 +64,21 @@ impl Fault {
         Self::ALL.into_iter().filter(meets)
     }
 
+    /// Whether the server answers all the same, or soon again. A node of a cluster that has restarted
+    /// takes longer than a call has time for.
+    pub(crate) fn is_answered(self, kind: Kind) -> bool {
+        use Fault::{
+            Ask, Busy, ClusterDown, Loading, Moved, NoScript, OutOfMemory, ReadOnly, Restarted,
+            TryAgain, WrongType,
+        };
+        match self {
+            NoScript | ReadOnly | Loading | Busy | OutOfMemory | Moved | Ask | TryAgain
+            | ClusterDown | WrongType => true,
+            Restarted => kind != Kind::InCluster,
+            _ => false,
+        }
+    }
+
     /// Its name in the table.
     pub(crate) fn name(self) -> &'static str {
         match self {

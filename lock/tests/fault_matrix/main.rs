@@ -105,6 +105,8 @@ fn draw(seed: u64) -> Vec<Cell> {
         for fault in Fault::of(row.kind) {
             for times in [Times::First, Times::Every] {
                 let cut = Cut::ALL[random.usize(..Cut::ALL.len())];
+                let is_patient = times == Times::First && fault.is_answered(row.kind);
+                let row = if is_patient { row.patient() } else { row };
                 cells.push(Cell { row, fault, times, cut });
             }
         }

@@ -208,8 +208,9 @@ fn a_shutdown_ends_in_its_time_and_so_do_the_calls_that_hang() {
     });
 }
 
-#[test]
-fn calls_in_progress_have_the_time_of_a_shutdown() {
+/// Shuts a client down while a call of the client hangs, runs `meanwhile`, and expects that the call
+/// and the shutdown go on until the call is answered.
+fn shut_down_during_a_call(meanwhile: fn(&Client)) {
     let server = Server::start();
     let proxy = Proxy::start(server.address());
     let client = Client::builder().url(&proxy.url()).command_timeout(LIMIT).build().unwrap();
@@ -223,6 +224,8 @@ fn calls_in_progress_have_the_time_of_a_shutdown() {
             // Without a valid name nothing is sent, which would wait behind the call.
             client.lock("").try_lock().is_err_and(|error| error == Error::Shutdown)
         });
+        meanwhile(&client);
+        assert!(!ending.is_finished());
         held.deliver();
         assert_eq!(asking.join().unwrap(), Ok(false));
         ending.join().unwrap();
@@ -230,24 +233,13 @@ fn calls_in_progress_have_the_time_of_a_shutdown() {
 }
 
 #[test]
+fn calls_in_progress_have_the_time_of_a_shutdown() {
+    shut_down_during_a_call(|_| {});
+}
+
+#[test]
 fn a_second_shutdown_cuts_off_no_call_that_the_first_waits_for() {
-    let server = Server::start();
-    let proxy = Proxy::start(server.address());
-    let client = Client::builder().url(&proxy.url()).command_timeout(LIMIT).build().unwrap();
-    let held = proxy.on(|request| request.name() == "EXISTS", Fault::HoldReply);
-    thread::scope(|scope| {
-        let asking = scope.spawn(|| client.lock("a").is_locked());
-        held.wait_for_hit(LIMIT);
-        let first = scope.spawn(|| client.shutdown(LIMIT));
-        wait_until("it is shut down", LIMIT, || {
-            client.lock("").try_lock().is_err_and(|error| error == Error::Shutdown)
-        });
-        client.shutdown(Duration::from_millis(50));
-        assert!(!first.is_finished());
-        held.deliver();
-        assert_eq!(asking.join().unwrap(), Ok(false));
-        first.join().unwrap();
-    });
+    shut_down_during_a_call(|client| drop(client.shutdown(Duration::from_millis(50))));
 }
 
 #[test]

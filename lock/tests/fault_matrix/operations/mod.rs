@@ -61,6 +61,8 @@ pub(crate) struct Row {
     pub(crate) requests: usize,
     /// What the same call sends before it.
     pub(crate) before: Option<Sends>,
+    /// By what the command timeout of the client is multiplied.
+    patience: u32,
     /// What the client has before it.
     pub(crate) kind: Kind,
     /// Where the fault strikes.
@@ -90,9 +92,21 @@ impl Row {
             background: false,
             requests: 1,
             before: None,
+            patience: 1,
             kind: Kind::Alone,
             endpoint: Endpoint::Server,
         }
+    }
+
+    /// The same row for a fault after which a try is answered at once, unless the machine is busy:
+    /// its tries have the time for that.
+    pub(crate) fn patient(mut self) -> Self {
+        // The others say how long a wait is, when a hold is lost, or when replicas do not answer.
+        let has_own_time = self.background || !self.longer.is_zero();
+        if !has_own_time && self.kind != Kind::WithReplica {
+            self.patience = 4;
+        }
+        self
     }
 
     /// The command timeout of the client.
@@ -102,7 +116,7 @@ impl Row {
             return Duration::from_millis(1200);
         }
         let is_short = self.background || self.kind == Kind::InCluster;
-        if is_short { SHORT_TIMEOUT } else { TIMEOUT }
+        (if is_short { SHORT_TIMEOUT } else { TIMEOUT }) * self.patience
     }
 
     const fn prepare(mut self, prepare: fn(&CellRun<'_>) -> Result<Returned, Error>) -> Self {
