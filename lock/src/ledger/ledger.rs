@@ -673,13 +673,17 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use super::*;
+    use crate::hold::hold::Hold;
     use crate::ledger::release::{GRACE, MAX_PAUSE, ReleaseSchedule};
     use crate::model::clock::origin;
-    use crate::model::owner::ClientId;
+    use crate::model::lease::Lease;
+    use crate::model::owner::{ClientId, LocalHolder};
     use crate::ops::Found;
+    use crate::ops::by_kind::HoldId;
     use crate::ops::value::ServerTime;
 
     const HERE: ServerId = ServerId(0);
@@ -865,6 +869,31 @@ mod tests {
         }
         assert!(ledger.was_settled(&name, mark), "perhaps: it is forgotten");
         assert!(!ledger.was_settled(&name, ledger.mark()));
+    }
+
+    #[test]
+    fn after_a_copy_may_have_run_no_answer_tells_of_a_loss() {
+        let now = origin();
+        let id = HoldId {
+            kind: Kind::Reentrant,
+            name: LockName::parse("a").unwrap(),
+            owner: ClientId::random().next_owner(),
+        };
+        let (holder, lease) = (LocalHolder::current_thread(), Lease::new(LEASE).unwrap());
+        let hold = Arc::new(Hold::new(id, holder, lease, true, now, None));
+        let nothing = Released { found: Found::Nothing, at: ServerTime(5), receivers: None };
+        let unsent = refusal();
+        for has_copies in [false, true] {
+            let mut ledger = Ledger::default();
+            let release = Release::of_hold(&hold, LEASE).ending(&hold, None);
+            let no = ledger.begin(release, Stage::Sending);
+            let failed = ReleaseAnswer { sent_at: now, reply: Err(&unsent), has_copies };
+            assert!(ledger.answered(no, true, now, failed).must_queue);
+            assert!(ledger.queue(no, HERE, now));
+            send_one(&mut ledger, now);
+            let answered = ledger.answered(no, true, now, answer(now, Ok(&nothing)));
+            assert_eq!(answered.ended.is_none(), has_copies);
+        }
     }
 
     /// What the ledger is to be, as a list.
