@@ -15,7 +15,7 @@ use crate::holding::{HeldInterval, Holding};
 use crate::operations::Row;
 use crate::place::Place;
 use crate::sends::Sends;
-use crate::world::Proxies;
+use crate::world::{Kind, Proxies};
 
 /// What a call says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,8 +85,15 @@ impl<'a> CellRun<'a> {
     /// Counts how often something is sent from now on.
     pub(crate) fn count(&self, sends: Sends) -> impl Fn() -> usize + use<> {
         let sent = Arc::new(AtomicUsize::new(0));
+        // The rival of a cluster is told the addresses of the proxies.
+        let may_be_the_rivals =
+            self.place.kind == Kind::InCluster && matches!(sends, Sends::Script(_));
         for endpoint in self.proxies.all() {
-            let (is_it, counted) = (sends.matcher(), Arc::clone(&sent));
+            let (matches, own) = (sends.matcher(), self.client.id());
+            let is_it = move |request: &Request| {
+                matches(request) && (!may_be_the_rivals || request.contains(&own))
+            };
+            let counted = Arc::clone(&sent);
             let count = move |request: &Request| {
                 // Relaxed: a number to look at.
                 counted.fetch_add(usize::from(is_it(request)), Ordering::Relaxed);
