@@ -64,7 +64,7 @@ fn a_rust_waiter_continues_when_java_counts_down_to_zero() {
         latch.try_set_count(2).unwrap();
         java.call(LATCH, &name, "countDown");
         java_wakes_rust(
-            Tries::of(&["get"]),
+            Tries::of(&["getrange"]),
             || wait(&latch),
             || java.send(LATCH, &name, "countDown"),
         );

@@ -31,7 +31,7 @@ fn names_behind_a_prefix_are_those_of_a_name_mapper_in_java() {
     let latch = client.count_down_latch(&parts);
     assert!(latch.try_set_count(1).unwrap());
     let count_down = || java.send("latch", &parts, "countDown");
-    java_wakes_rust(Tries::of(&["get"]), || latch.wait().unwrap(), count_down);
+    java_wakes_rust(Tries::of(&["getrange"]), || latch.wait().unwrap(), count_down);
 }
 
 /// From Java to Rust, and back.
