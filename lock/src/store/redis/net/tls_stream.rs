@@ -232,8 +232,9 @@ fn receive(
 
 fn left(deadline: &mut Deadline) -> io::Result<Duration> {
     deadline.refresh().left().map_err(|_| {
-        // A server without TLS waits for the end of a command.
-        let reason = "the TLS handshake timed out; check that the server speaks TLS at this port";
+        // A server without TLS takes the handshake for a command, and waits for the end of it.
+        let reason = "the TLS handshake timed out; if the server speaks no TLS at this port, write \
+                      redis:// or the port for TLS";
         io::Error::new(io::ErrorKind::TimedOut, reason)
     })
 }
