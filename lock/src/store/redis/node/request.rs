@@ -110,9 +110,11 @@ fn name_command(
 }
 
 /// What the server says, without the script's lines, which come behind it, or in front before Redis
-/// 7.
+/// 7. The text itself may name the script: "ACL failure in script: User ..".
 fn text_of(message: &str) -> &str {
-    let text = message.split_once(" script: ").map_or(message, |(text, _)| text);
+    let behind =
+        message.rsplit_once(" script: ").filter(|(_, place)| place.contains("on @user_script"));
+    let text = behind.map_or(message, |(text, _)| text);
     let Some((_, text)) = text.rsplit_once("user_script:") else { return text };
     text.trim_start_matches(|place: char| matches!(place, ' ' | ':' | '0'..='9'))
 }

@@ -452,7 +452,7 @@ impl Server {
                 {
                     let reason = format!(
                         "the server {peer} has no database {}: write a smaller number, or raise \
-                         its setting `databases`",
+                         its setting `databases`; for a node of a cluster write redis-cluster://",
                         self.access.database
                     );
                     return Err(Failure::WrongTarget { reason });
