@@ -97,11 +97,11 @@ pub(crate) fn finish(number: u8, core: &Arc<ClientCore>) -> Stats {
     let unreleased = core.watchdog.flush_releases(SystemClock.now() + Duration::from_secs(20));
     assert!(unreleased.is_empty(), "client {number} has not released {unreleased:?}");
     // After a restart or a move, releases that were acknowledged before are sent once more. The
-    // client may hear of it only now.
+    // client may hear of it only now, also by the reply of a release that is not queued yet.
     let stats = || Client::new(Arc::clone(core), Prefix::new("")).stats();
     let until = SystemClock.now() + Duration::from_secs(20);
     let mut last = stats();
-    while last.queued_releases > 0 && SystemClock.now() < until {
+    while last.queued_releases + last.unread_releases > 0 && SystemClock.now() < until {
         sleep(Duration::from_millis(100));
         last = stats();
     }
