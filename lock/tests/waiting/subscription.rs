@@ -78,7 +78,7 @@ fn a_blocked_subscription_delays_nothing() {
 #[test]
 fn a_blocked_subscription_is_replaced() {
     let world = World::new();
-    let (client, holder) = (world.retrying(), world.rival());
+    let (client, holder) = (world.patient(), world.rival());
     let names: Vec<String> =
         (0..100).map(|number| format!("{number}:{}", "x".repeat(60_000))).collect();
     let held: Vec<_> = names.iter().map(|name| holder.lock(name).lock().unwrap()).collect();
