@@ -384,7 +384,8 @@ impl Client {
 
     /// Waits as long as [`wait`](crate::Wait) says until the status of a lock is another than
     /// `before`: a holder, a count, a place in the queue, or the number of waiters. `None` if
-    /// nothing has changed in that time. A lease that was renewed is no change.
+    /// nothing has changed in that time, or at one look if the wait has no time. A lease that was
+    /// renewed is no change.
     ///
     /// A release wakes it, as it wakes a waiter. What no message reports, such as a grant, it finds
     /// when it looks, once a second. What comes and goes in between is not seen. A client that

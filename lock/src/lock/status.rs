@@ -254,6 +254,10 @@ pub(crate) fn next_change(
     wait: Wait<'_>,
 ) -> Result<Option<LockStatus>, Error> {
     let (channel, wait) = (before.channel(name), wait.begin(&*core.clock));
+    if !wait.waits {
+        let status = status_within(core, name, wait)?;
+        return Ok(status.differs(before).then_some(status));
+    }
     let mut waiter =
         core.waits.join(&core.store, (name, &channel), WaitMode::Watching, wait, None, None);
     // While this client's own subscription begins or ends, it may count among those elsewhere. So

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::common::in_memory::InMemory;
 use crate::common::user::{LOOKING, rule_with, user_url};
 use crate::common::{SOON, built, now};
+use crossbeam_channel::bounded;
 use wheellock::{Client, HolderKind};
 use wheellock_fixture::{Server, wait_until};
 
@@ -93,4 +94,19 @@ fn the_queue_tells_for_how_long_each_waits() {
         waited
     });
     assert_eq!(waited, [2, 1].map(|seconds| Some(Duration::from_secs(seconds))));
+}
+
+#[test]
+fn a_watch_without_time_looks_once() {
+    let client = Client::in_memory();
+    let before = client.status("a").unwrap();
+    // One that waits does so until the test is over.
+    let (looked, looks) = bounded(1);
+    let (watching, unchanged) = (client.clone(), before.clone());
+    let look = move || drop(looked.send(watching.next_change(&unchanged, Duration::ZERO)));
+    thread::Builder::new().name("watch".to_owned()).spawn(look).unwrap();
+    assert_eq!(looks.recv_timeout(SOON).unwrap(), Ok(None));
+    let _held = client.lock("a").lock().unwrap();
+    let after = client.next_change(&before, Duration::ZERO).unwrap().unwrap();
+    assert_eq!(after.holders.len(), 1);
 }

@@ -119,8 +119,8 @@ fn a_server_of_another_kind_is_named() {
 fn tls_at_a_port_without_it_is_named() {
     let server = Server::start();
     let url = url("rediss", server.address(), "");
-    // The server waits for the end of what it takes for a command, or says that there is no such
-    // command, by its version.
+    // Some versions take the handshake for a command and wait for the end of the command. Others
+    // answer that the command does not exist.
     let (result, took) = timed(|| Client::builder().url(&url).command_timeout(TIMEOUT).build());
     assert!(took < SOON, "{took:?}");
     says(&result.unwrap_err(), &["no TLS", "redis://"]);

@@ -174,3 +174,28 @@ pub(crate) fn pack(
     }
     command.into_bytes()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lines_of_a_script_are_left_out_of_what_each_server_says() {
+        let denied = "ACL failure in script: User a has no permissions to run the 'time' command";
+        let cases = [
+            // Redis 6.2.
+            (
+                "Error running script (call to f_6b1b): @user_script:3: @user_script: 3: Wrong number",
+                "Wrong number",
+            ),
+            // Redis 7.0.
+            ("Wrong number script: 6b1b, on @user_script:3.", "Wrong number"),
+            // Valkey 9.1, by its own scripts' names and in an error that a script hands on.
+            (&format!("{denied} script: on @user_script:3."), denied),
+            (denied, denied),
+        ];
+        for (message, text) in cases {
+            assert_eq!(text_of(message), text);
+        }
+    }
+}
