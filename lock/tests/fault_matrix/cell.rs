@@ -11,6 +11,7 @@ use crate::common::{SLACK, SOON, now, pause, timed};
 use crate::faults::{Cut, Fault, Times};
 use crate::holding::{Rival, RivalKind};
 use crate::injected_fault::InjectedFault;
+use crate::lateness::lateness;
 use crate::operations::Row;
 use crate::place::Place;
 use crate::sends::Sends;
@@ -45,7 +46,20 @@ pub(crate) struct Cell {
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) word: String,
+    /// For how long the process stood still during the call.
+    pub(crate) stood_still: Duration,
     pub(crate) failures: Vec<String>,
+}
+
+/// A call during which the process stood still for so long may run out of time, whatever the fault.
+const STOOD_STILL: Duration = Duration::from_millis(100);
+
+impl Outcome {
+    /// Whether the call ran out of time and the process stood still meanwhile. Then the outcome says
+    /// nothing about the fault.
+    pub(crate) fn was_out_of_time(&self) -> bool {
+        self.stood_still >= STOOD_STILL && matches!(self.word.as_str(), "unreachable" | "unknown")
+    }
 }
 
 impl Cell {
@@ -68,11 +82,11 @@ impl Cell {
         let client = self.client(place, &proxies);
         let run = CellRun::new(place, &proxies, &client, (self.row, "thing"), self.times);
         let mut checks = Checks { row: self.row, failures: Vec::new() };
-        let word = match (self.row.prepare)(&run) {
+        let (word, stood_still) = match (self.row.prepare)(&run) {
             Ok(_) => self.meet(&run, &mut checks),
             Err(error) => {
                 checks.fail(format!("it could not be prepared: {error}"));
-                String::new()
+                (String::new(), Duration::ZERO)
             }
         };
         checks.works_again(&run);
@@ -83,7 +97,7 @@ impl Cell {
             pause(self.row.timeout() * 2);
         }
         checks.leaves_nothing(&run, &client);
-        Outcome { word, failures: checks.failures }
+        Outcome { word, stood_still, failures: checks.failures }
     }
 
     fn client(&self, place: &Place, proxies: &Proxies) -> Client {
@@ -106,8 +120,9 @@ impl Cell {
         client.unwrap()
     }
 
-    /// The call, the fault, and what is held afterwards.
-    fn meet(&self, run: &CellRun<'_>, checks: &mut Checks) -> String {
+    /// The call, the fault, and what is held afterwards. Returns the word for how the call ended, and
+    /// for how long the process stood still during the call.
+    fn meet(&self, run: &CellRun<'_>, checks: &mut Checks) -> (String, Duration) {
         let row = self.row;
         let held_before = run.has_something();
         // A waiter may have acquired it just before it was taken away.
@@ -117,7 +132,9 @@ impl Cell {
         let kind = row.rival.filter(|_| held_before && !may_share);
         let mut rival = kind.map(|kind| Rival::start(run.place, &run.name, kind));
 
+        let late_before = lateness();
         let (result, took) = timed(|| (row.act)(run));
+        let stood_still = lateness().saturating_sub(late_before);
         let is_well = matches!(result, Ok(Returned::Done));
         let word = word(&result, sent() > row.requests);
         let late = if row.background { WINDOW + SOON } else { SLACK * 2 };
@@ -175,7 +192,7 @@ impl Cell {
         if !self.fault.takes_keys_away() {
             checks.number(run, is_well);
         }
-        word
+        (word, stood_still)
     }
 
     /// Puts the fault in force. How often the operation is sent from then on, by whatever try.

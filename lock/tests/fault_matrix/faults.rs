@@ -79,6 +79,11 @@ impl Fault {
         }
     }
 
+    /// Whether no call is repeated after the server's answer.
+    pub(crate) fn ends_the_call(self) -> bool {
+        matches!(self, Self::OutOfMemory | Self::WrongType)
+    }
+
     /// Its name in the table.
     pub(crate) fn name(self) -> &'static str {
         match self {
