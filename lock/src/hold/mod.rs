@@ -6,6 +6,6 @@
 pub(crate) mod hold;
 pub(crate) mod listener;
 pub(crate) mod loss_signal;
+pub(crate) mod named_acquires;
 pub(crate) mod registry;
-pub(crate) mod siblings;
 pub(crate) mod state;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::events::stats::Gauge;
 use crate::hold::hold::Hold;
-use crate::hold::siblings::Siblings;
+use crate::hold::named_acquires::NamedAcquires;
 use crate::model::kind::Layout;
 use crate::model::name::LockName;
 use crate::model::owner::LocalHolder;
@@ -24,7 +24,7 @@ pub(crate) struct HoldRegistry {
     /// How many there are in all.
     count: Gauge,
     /// The acquires that may nest a new hold.
-    pub(crate) siblings: Siblings,
+    pub(crate) named: NamedAcquires,
 }
 
 const SHARDS: usize = 64;
@@ -86,7 +86,7 @@ impl Default for HoldRegistry {
             shards: std::array::from_fn(|_| Mutex::default()),
             names: RandomState::new(),
             count: Gauge::default(),
-            siblings: Siblings::default(),
+            named: NamedAcquires::default(),
         }
     }
 }
@@ -118,7 +118,7 @@ impl HoldRegistry {
     pub(crate) fn insert(&self, hold: &Arc<Hold>) {
         self.add(hold);
         if hold.has_named_holder {
-            self.siblings.granted(&hold.name, |holder| hold.belongs_to(holder));
+            self.named.granted(&hold.name, |holder| hold.belongs_to(holder));
         }
     }
 

@@ -1,9 +1,9 @@
 //! One acquire, from the owner's own hold to the guard, for every kind of lock.
 //!
-//! [`acquire`] reads from top to bottom: it re-enters a hold that the owner has; else it asks the
-//! server, once or whenever its place in the wait queue says so. [`LockAcquire`] is its state over
-//! all attempts. What a failed acquire may have left on the server, its `Drop` rolls back (DESIGN:
-//! late copies).
+//! [`acquire`] re-enters a hold that the owner has; else it asks the server, once or whenever its
+//! place in the wait queue says so. [`LockRequest`] is what the caller wants and never changes.
+//! [`LockTry`] is how far the acquire is. What a failed acquire may have left on the server, the
+//! drop of its [`LockTry`] rolls back (DESIGN: late copies).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::error::{Error, LostReason};
 use crate::events::acquires::{AcquireEnd, MetricsLabel};
 use crate::events::tracing::{self, AcquireSpan};
 use crate::hold::hold::Hold;
-use crate::hold::siblings::SiblingAcquire;
+use crate::hold::named_acquires::{NamedAcquire, Turn};
 use crate::ledger::release::Release;
 use crate::lock::raw_guard::RawGuard;
 use crate::lock::spec::{LeasePolicy, LockSpec, Nesting};
@@ -20,15 +20,15 @@ use crate::model::kind::{Kind, Layout};
 use crate::model::lease::{self, Lease};
 use crate::model::name::LockName;
 use crate::model::owner::{LocalHolder, Owner};
-use crate::model::sync::{is_cancelled, park};
+use crate::model::sync::park;
 use crate::model::wait::WaitSpec;
 use crate::model::wait_mode::{WaitMode, WakeHint};
-use crate::ops::by_kind::{HoldId, SharedOperation};
+use crate::ops::by_kind::HoldId;
 use crate::ops::value::ServerTime;
 use crate::ops::{Acquired, DrawToken, SetCountReply};
 use crate::runtime::client_core::ClientCore;
-use crate::runtime::release::roll_back;
-use crate::runtime::wait::{Attempt, WaitAction};
+use crate::runtime::traces::Traces;
+use crate::runtime::tries::{Answered, Try, Waiting, unanswered, wait_for};
 use crate::runtime::wait_registry::Recipient;
 use crate::store::retry::{Answer, RetryPolicy, map_failure};
 use crate::watchdog::BegunRelease;
@@ -82,181 +82,91 @@ fn acquire_since(
     wait: WaitSpec<'_>,
     held_since: Option<Instant>,
 ) -> Result<Option<RawGuard>, Error> {
-    let (name, lease, min_hold) = (spec.name()?, spec.lease_policy()?, spec.min_hold()?);
-    let policy = || core.policy_at(core.now(), wait, spec.retries);
-
-    // 1. The holder's own hold. It registers as a sibling before it looks, so that it is woken if
-    //    another thread of the same named owner is granted a hold afterwards. If the own hold
-    //    turns out to be lost, the lock is acquired anew (DESIGN: re-entry).
-    let siblings = core.holds.siblings.begin(&name, holder);
-    let (began, began_at) = (core.now(), core.watchdog.releases().ledger().mark());
-    let owner = core.id.next_lock_owner(began, lease.watched);
-    let id = HoldId { kind: spec.kind, name: name.clone(), owner };
-    let mut acquire = LockAcquire {
-        spec,
-        core,
-        holder,
-        siblings: siblings.as_ref(),
+    let request = LockRequest::new(core, spec, holder, wait, held_since)?;
+    // 1. The holder's own hold. A named owner is listed before, so that it is told of a hold that
+    //    another of its threads is granted afterwards. If the own hold turns out to be lost, the
+    //    lock is acquired anew (DESIGN: re-entry).
+    let named = core.holds.named.begin(&request.name, holder);
+    if let Some(guard) = request.nest()? {
+        return Ok(Some(guard));
+    }
+    // 2. The server. Dropping the try rolls back what it may have left there.
+    let mut attempt = LockTry::new(&request, named.as_ref())?;
+    let (channel, mode) = (attempt.id.wait_channel(), attempt.mode);
+    let what = Waiting {
+        name: &request.name,
+        channel: &channel,
+        mode,
         wait,
-        lease,
-        min_hold,
-        mode: id.wait_mode(),
-        id,
-        held_since,
-        enclosing_write_hold: None,
-        metrics_label: core.watchdog.counters().acquires().label(spec.metrics_label),
-        began,
-        was_refused: false,
-        refusals: 0,
-        late_copy_deadline: None,
-        queue: QueueState::Outside,
-        answer_due: None,
-        answered: false,
-        must_roll_back: false,
+        retries: spec.retries,
+        recipient: request.recipient(),
+        named: named.as_ref(),
     };
-    let mut now = began;
-    if let Some(hold) = acquire.own_hold() {
-        if let Some(guard) = acquire.reenter(&hold, policy)? {
-            return Ok(Some(guard));
-        }
-        now = core.now();
-    }
-    acquire.enclosing_write_hold = acquire.find_write_hold()?;
-
-    // 2. Without a wait: one try.
-    if !wait.waits {
-        let of_try = core.policy_at(now, wait, spec.retries);
-        let mut attempt =
-            acquire.attempt(&of_try, now).map_err(|error| core.or_shut_down(error))?;
-        if let (Attempt::Busy(..), Some(siblings)) = (&attempt, &siblings) {
-            // The holder may be another thread of the same owner.
-            wait_for_siblings(core, siblings, &of_try);
-            attempt =
-                acquire.check_siblings(|| of_try).map_err(|error| core.or_shut_down(error))?;
-        }
-        return match attempt {
-            Attempt::Granted(guard, _) => Ok(Some(guard)),
-            Attempt::Busy(..) => core.not_granted(&name, began_at),
-        };
-    }
-
-    // 3. Else the wait queue says when to try (DESIGN: waiting).
-    let channel = acquire.id.wait_channel();
-    let sibling = siblings.as_ref().map(SiblingAcquire::parker);
-    let recipient = recipient(spec, lease, holder, core, &name);
-    let mut waiter =
-        core.waits.join(&core.store, (&name, &channel), acquire.mode, wait, sibling, recipient);
-    loop {
-        match waiter.next_action() {
-            WaitAction::HandedOver(hold) => return acquire.take_over(&hold).map(Some),
-            WaitAction::Close(hold) => {
-                // If it was lost, that is reported.
-                drop(RawGuard::new(Arc::clone(core), hold, true).defer_release());
-            }
-            WaitAction::AskServer => match acquire.next_attempt(core.now()) {
-                Ok(Attempt::Granted(guard, hint)) => {
-                    waiter.granted(hint);
-                    return Ok(Some(guard));
-                }
-                Ok(Attempt::Busy(busy, hint)) => waiter.refused(busy, hint),
-                Err(error) => return core.end_of_wait(waiter.failed(error), &name),
-            },
-            WaitAction::CheckSiblings => match acquire.check_siblings(policy) {
-                Ok(Attempt::Granted(guard, _)) => return Ok(Some(guard)),
-                Ok(Attempt::Busy(..)) => {}
-                Err(error) => return core.end_of_wait(waiter.failed(error), &name),
-            },
-            WaitAction::End(end) => {
-                // Before its own place in a queue is given up, which is a release too.
-                return match core.end_of_wait(end, &name)? {
-                    None => core.not_granted(&name, began_at),
-                    granted => Ok(granted),
-                };
-            }
-        }
-    }
+    Ok(wait_for(core, what, &mut attempt)?.granted)
 }
 
-/// What makes the acquire one that another thread may give its hold to: it waits for a plain,
-/// watched lock, and not for a named owner.
-fn recipient<'a>(
-    spec: &LockSpec,
-    lease: LeasePolicy,
-    holder: &LocalHolder,
-    core: &'a ClientCore,
-    name: &'a LockName,
-) -> Option<Recipient<'a>> {
-    let thread = match *holder {
-        LocalHolder::Thread(thread) => Some(thread),
-        LocalHolder::Guard => None,
-        LocalHolder::Named(_) => return None,
-    };
-    let may_be_given = spec.hand_over && lease.watched;
-    may_be_given.then_some(Recipient { name, thread, watchdog: &core.watchdog })
-}
-
-/// Whether the owner of an acquire is in the queue on the server.
-enum QueueState<'a> {
-    Outside,
-    /// It asked, and there was no answer.
-    Perhaps,
-    /// A shutdown waits until it has left, by this release.
-    Inside {
-        #[expect(dead_code, reason = "dropped when the owner has left")]
-        release: BegunRelease<'a>,
-    },
-}
-
-/// One acquire, over all its attempts. If it ends without a guard, it leaves the queue on the
-/// server; and if a copy of an attempt may still arrive there, a release is queued.
-struct LockAcquire<'a> {
-    spec: &'a LockSpec,
+/// What an acquire is to get, for whom and how long. It never changes.
+struct LockRequest<'a> {
     core: &'a Arc<ClientCore>,
+    spec: &'a LockSpec,
     holder: &'a LocalHolder,
-    /// Its place among the threads of its holder, if that is a named owner.
-    siblings: Option<&'a SiblingAcquire<'a>>,
     wait: WaitSpec<'a>,
+    name: LockName,
     lease: LeasePolicy,
     min_hold: Option<Lease>,
-    id: HoldId,
-    mode: WaitMode,
-    /// If it is a missing member of a red lock: when that was acquired.
+    /// For a missing member of a red lock: when that was acquired.
     held_since: Option<Instant>,
-    /// The owner of the write hold under which it reads.
-    enclosing_write_hold: Option<Owner>,
-    /// What it is counted under.
+    /// What the acquire is counted under.
     metrics_label: MetricsLabel,
-    /// When it began, by the client's clock.
+    /// When the acquire began, by the client's clock.
     began: Instant,
-    was_refused: bool,
-    /// How many polls were refused.
-    refusals: u32,
-    late_copy_deadline: Option<ServerTime>,
-    queue: QueueState<'a>,
-    /// By when the last attempt was to be answered, if there was one: not after the deadline of the
-    /// caller.
-    answer_due: Option<Instant>,
-    /// Whether the last attempt was answered.
-    answered: bool,
-    /// Whether it was granted and must not be kept.
-    must_roll_back: bool,
 }
 
-impl LockAcquire<'_> {
-    /// The hold that this holder has.
-    fn own_hold(&self) -> Option<Arc<Hold>> {
-        self.core.holds.find(&self.id.name, self.holder, self.id.kind.layout())
+impl<'a> LockRequest<'a> {
+    fn new(
+        core: &'a Arc<ClientCore>,
+        spec: &'a LockSpec,
+        holder: &'a LocalHolder,
+        wait: WaitSpec<'a>,
+        held_since: Option<Instant>,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            core,
+            spec,
+            holder,
+            wait,
+            name: spec.name()?,
+            lease: spec.lease_policy()?,
+            min_hold: spec.min_hold()?,
+            held_since,
+            metrics_label: core.watchdog.counters().acquires().label(spec.metrics_label),
+            began: core.now(),
+        })
     }
 
-    /// One more guard of the holder's own hold. `None` if that turns out to be lost.
-    fn reenter<'p>(
-        &self,
-        hold: &Arc<Hold>,
-        policy: impl FnOnce() -> RetryPolicy<'p>,
-    ) -> Result<Option<RawGuard>, Error> {
+    /// Set if another thread may give this one its hold: it waits for a plain, watched lock, and not
+    /// for a named owner.
+    fn recipient(&self) -> Option<Recipient<'_>> {
+        let thread = match *self.holder {
+            LocalHolder::Thread(thread) => Some(thread),
+            LocalHolder::Guard => None,
+            LocalHolder::Named(_) => return None,
+        };
+        let may_be_given = self.spec.hand_over && self.lease.watched;
+        let watchdog = &self.core.watchdog;
+        may_be_given.then_some(Recipient { name: &self.name, thread, watchdog })
+    }
+
+    /// One more guard of the holder's own hold. `None` if there is no hold, or it turns out to be
+    /// lost.
+    fn nest(&self) -> Result<Option<RawGuard>, Error> {
         let core = self.core;
-        if !hold.is_held(core.now()) {
-            core.watchdog.lose(hold, hold.reason_of_end());
+        let Some(hold) = core.holds.find(&self.name, self.holder, self.spec.kind.layout()) else {
+            return Ok(None);
+        };
+        let now = core.now();
+        if !hold.is_held(now) {
+            core.watchdog.lose(&hold, hold.reason_of_end());
             return Ok(None);
         }
         // It would wait for its own renewed hold without end.
@@ -265,7 +175,7 @@ impl LockAcquire<'_> {
             Nesting::Allowed => {}
             Nesting::Contends if !forever => return Ok(None),
             Nesting::Contends | Nesting::Refused => {
-                return Err(Error::AlreadyHeld { name: hold.name.shown() });
+                return Err(Error::AlreadyHeld { name: self.name.shown() });
             }
         }
         self.check_watchdog()?;
@@ -275,10 +185,11 @@ impl LockAcquire<'_> {
             return Ok(None);
         };
         // If the clock panics, it is dropped.
-        let guard = self.guard(Arc::clone(hold));
-        match self.send_reentry(hold, count, &policy()) {
+        let guard = self.guard(Arc::clone(&hold));
+        let policy = core.policy_at(now, self.wait, self.spec.retries);
+        match self.send_nested(&hold, count, &policy) {
             Ok(true) => {
-                self.keep(hold);
+                self.keep(&hold);
                 Ok(Some(guard))
             }
             Ok(false) => Ok(None),
@@ -292,7 +203,7 @@ impl LockAcquire<'_> {
     }
 
     /// Tells the server of one more guard. False if the hold turns out to be lost.
-    fn send_reentry(
+    fn send_nested(
         &self,
         hold: &Arc<Hold>,
         count: u32,
@@ -317,7 +228,7 @@ impl LockAcquire<'_> {
         if answer.late_copy_deadline.is_none() {
             hold.count_answered();
         }
-        if self.id.kind != Kind::Fenced || hold.token().is_some() {
+        if self.spec.kind != Kind::Fenced || hold.token().is_some() {
             return Ok(true);
         }
         // It was acquired as a lock without tokens. A late copy draws one more, which does no harm.
@@ -334,187 +245,12 @@ impl LockAcquire<'_> {
     /// The write hold of the same holder under which a reader gets in. The new hold has an owner of
     /// its own all the same: a late copy for an earlier read hold would end this one otherwise.
     fn find_write_hold(&self) -> Result<Option<Owner>, Error> {
-        let name = &self.id.name;
         let held = |layout| {
-            let hold = self.core.holds.find(name, self.holder, layout)?;
+            let hold = self.core.holds.find(&self.name, self.holder, layout)?;
             hold.is_held(self.core.now()).then(|| hold.owner.clone())
         };
-        enclosing_write_hold(self.id.kind, held)
-            .map_err(|Upgrade| Error::Upgrade { name: name.shown() })
-    }
-
-    /// One more guard of a hold that another thread of the same named owner has been granted
-    /// meanwhile; or a read hold under its write hold.
-    fn check_siblings<'p>(
-        &mut self,
-        policy: impl Fn() -> RetryPolicy<'p>,
-    ) -> Result<Attempt<RawGuard>, Error> {
-        if let Some(hold) = self.own_hold()
-            && let Some(guard) = self.reenter(&hold, &policy)?
-        {
-            return Ok(Attempt::Granted(guard, WakeHint::Wait));
-        }
-        let write_hold = self.find_write_hold()?;
-        if write_hold.is_some() && write_hold != self.enclosing_write_hold {
-            self.enclosing_write_hold = write_hold;
-            return self.attempt(&policy(), self.core.now());
-        }
-        Ok(Attempt::Busy(None, WakeHint::Wait))
-    }
-
-    /// Asks the server once, `now`. After a refusal it asks for a new owner, whose number says when
-    /// it asked, unless the owner is in a queue on the server or an earlier attempt may still be
-    /// granted.
-    fn next_attempt(&mut self, now: Instant) -> Result<Attempt<RawGuard>, Error> {
-        let is_queued = self.mode == WaitMode::Queued;
-        let is_free = may_draw_anew(self.answered, is_queued, self.late_copy_deadline);
-        if is_free && !self.must_roll_back {
-            self.id.owner = self.core.id.next_lock_owner(now, self.lease.watched);
-        }
-        self.attempt(&self.core.policy_at(now, self.wait, self.spec.retries), now)
-    }
-
-    /// Asks the server once, `now`.
-    fn attempt(
-        &mut self,
-        policy: &RetryPolicy<'_>,
-        now: Instant,
-    ) -> Result<Attempt<RawGuard>, Error> {
-        let core = self.core;
-        // The policy of a last try may end a little after the wait. For the roll-back the wait's
-        // end counts.
-        let end = self.wait.deadline.unwrap_or(policy.deadline);
-        self.answer_due = Some(end.min(policy.deadline));
-        let _asking = self.siblings.map(SiblingAcquire::begin_request);
-        self.check_watchdog()?;
-        let LeasePolicy { lease, watched } = self.lease;
-
-        // The request. It is in the queue on the server from when it is sent, although no answer
-        // may come.
-        let write_hold = self.enclosing_write_hold.as_ref();
-        let request = self.id.acquire(lease, self.wait.waits, write_hold);
-        let queues = self.wait.waits && self.mode == WaitMode::Queued;
-        if queues && matches!(self.queue, QueueState::Outside) {
-            self.queue = QueueState::Perhaps;
-        }
-
-        // The call. If a release of this client was under way when it was sent, a refusal may be
-        // due to that hold and says nothing: the acquire is sent once more.
-        let mark = core.watchdog.releases().ledger().mark();
-        let mut answer = self.call(&request, policy, now)?;
-        if matches!(answer.reply, Acquired::Busy(_))
-            && core.wait_for_own_releases(&self.id.name, mark, self.wait, policy)
-        {
-            let now = core.now();
-            answer = self.call(&request, &policy.of_last_try(now), now)?;
-        }
-
-        // The answer.
-        let token = match answer.reply {
-            Acquired::Busy(busy) => {
-                self.was_refused = true;
-                if matches!(self.queue, QueueState::Perhaps) {
-                    let release = core.watchdog.begin_in_server_queue(self.release(None));
-                    self.queue = QueueState::Inside { release };
-                }
-                return Ok(Attempt::Busy(self.pause_after_refusal(busy), WakeHint::Wait));
-            }
-            Acquired::Granted => None,
-            Acquired::Fenced(token) => Some(token),
-        };
-        let hint = match self.mode {
-            WaitMode::Shared => WakeHint::MayTry,
-            _ if watched => WakeHint::Wait,
-            _ => WakeHint::WaitFor(lease.duration()),
-        };
-        self.begin_hold(answer.sent_at, token).map(|guard| Attempt::Granted(guard, hint))
-    }
-
-    /// Sends the request until it is answered, and keeps the deadline of its late copies. After a
-    /// grant that is the hold's; otherwise `Drop` rolls back what such a copy may do.
-    fn call(
-        &mut self,
-        request: &SharedOperation<Acquired>,
-        policy: &RetryPolicy<'_>,
-        now: Instant,
-    ) -> Result<Answer<Acquired>, Error> {
-        self.answered = false;
-        match self.core.call_with_policy_at(now, request, policy) {
-            Ok(answer) => {
-                self.answered = true;
-                self.late_copy_deadline = self.late_copy_deadline.max(answer.late_copy_deadline);
-                Ok(answer)
-            }
-            Err(error) => {
-                self.late_copy_deadline = self.late_copy_deadline.max(error.late_copy_deadline);
-                if error.failure.is_unsent() && matches!(self.queue, QueueState::Perhaps) {
-                    // There is no queue to leave.
-                    self.queue = QueueState::Outside;
-                }
-                self.must_roll_back = error.failure.needs_roll_back();
-                self.answered = self.must_roll_back;
-                Err(error.failure.into_error(request, &self.id.name))
-            }
-        }
-    }
-
-    /// What ends whatever the server may have of this owner. A server drops a waiter that has not
-    /// asked for the default lease.
-    fn release(&self, late_copy_deadline: Option<ServerTime>) -> Release {
-        let lease = self.lease.lease.max(lease::DEFAULT);
-        self.core.watchdog.releases().of_acquire(&self.id, lease, late_copy_deadline)
-    }
-
-    /// How long to sleep after a refusal.
-    fn pause_after_refusal(&mut self, busy: Option<Duration>) -> Option<Duration> {
-        if self.mode != WaitMode::Polled {
-            return busy;
-        }
-        let pause = self.spec.backoff.pause(self.refusals);
-        self.refusals = self.refusals.saturating_add(1);
-        Some(busy.map_or(pause, |busy| busy.min(pause)))
-    }
-
-    /// Makes the hold, gives it to the registry and to the watchdog, and makes the guard.
-    fn begin_hold(&mut self, sent_at: Instant, token: Option<u64>) -> Result<RawGuard, Error> {
-        let core = self.core;
-        let LeasePolicy { lease, watched } = self.lease;
-        // From here on the hold answers for late copies, and a holder is in no queue.
-        let late_copy_deadline = self.late_copy_deadline.take();
-        self.queue = QueueState::Outside;
-        let (id, holder) = (self.id.clone(), self.holder.clone());
-        let hold = Hold::new(id, holder, lease, watched, sent_at, late_copy_deadline);
-        let hold = Arc::new(match self.held_since {
-            None => hold,
-            Some(since) => hold.started_at(since),
-        });
-        if let Some(token) = token {
-            hold.set_token(token);
-        }
-        // Before the clock is read: if that panics, the guard releases it.
-        let guard = self.guard(Arc::clone(&hold));
-        let now = core.now();
-        let in_time = hold.is_held(now);
-        if in_time {
-            self.keep(&hold);
-        } else {
-            // The server counts from when the request arrived, which was late.
-            hold.request(lease);
-        }
-        core.holds.insert(&hold);
-        core.watchdog.watch(&hold, sent_at);
-        if core.is_shut_down() {
-            // The shutdown may have ended all holds before this one was among them. Dropping the
-            // guard releases it.
-            return Err(Error::Shutdown);
-        }
-        if in_time {
-            self.count_acquired(&hold, now, self.was_refused);
-            return Ok(guard);
-        }
-        // The lease was over before the answer arrived. The release says so, and cleans up.
-        guard.release()?;
-        Err(Error::Lost { name: self.id.name.shown(), reason: LostReason::Expired })
+        enclosing_write_hold(self.spec.kind, held)
+            .map_err(|Upgrade| Error::Upgrade { name: self.name.shown() })
     }
 
     /// Has the hold stay for the minimum time if it is released earlier.
@@ -529,58 +265,246 @@ impl LockAcquire<'_> {
         guard.handing_over(self.spec.hand_over && self.lease.watched)
     }
 
-    /// The guard of a hold that another thread of this client has given to this one.
-    fn take_over(&self, hold: &Arc<Hold>) -> Result<RawGuard, Error> {
-        let guard = self.guard(Arc::clone(hold));
-        // Dropping the guard releases what a shutdown has not released.
-        if self.core.is_shut_down() {
-            return Err(Error::Shutdown);
-        }
-        self.count_acquired(hold, self.core.now(), true);
-        Ok(guard)
-    }
-
-    /// It has the lock at `now`.
+    /// The holder has the lock at `now`.
     fn count_acquired(&self, hold: &Hold, now: Instant, was_refused: bool) {
         hold.set_metrics_label(self.metrics_label);
         let waited = now.saturating_duration_since(self.began);
         let counters = self.core.watchdog.counters().acquires();
-        counters.acquired(self.id.kind.into(), self.metrics_label, || waited, was_refused);
-        tracing::acquired(&self.id.name, self.id.kind, &self.id.owner, waited);
+        counters.acquired(hold.kind.into(), self.metrics_label, || waited, was_refused);
+        tracing::acquired(&hold.name, hold.kind, &hold.owner, waited);
     }
 
     /// An error if the hold would be watched and nothing would renew it.
     fn check_watchdog(&self) -> Result<(), Error> {
-        let gone = self.lease.watched && self.core.watchdog.is_dead(&self.id.name);
+        let gone = self.lease.watched && self.core.watchdog.is_dead(&self.name);
         if gone { Err(Error::WatchdogGone) } else { Ok(()) }
     }
 }
 
-impl Drop for LockAcquire<'_> {
-    fn drop(&mut self) {
-        let is_queued = !matches!(self.queue, QueueState::Outside);
-        let is_there = is_queued || self.must_roll_back;
-        let release = || self.release(self.late_copy_deadline);
-        match Leftover::of(is_there, self.late_copy_deadline) {
-            Leftover::Nothing => {}
-            Leftover::LateCopy => roll_back(self.core, release(), None),
-            Leftover::Owner => {
-                // A server that did not answer just now is not waited for again.
-                let answer_due = self.answer_due.filter(|_| self.answered);
-                roll_back(self.core, release(), answer_due);
+/// Whether the owner of an acquire is in the queue on the server.
+enum QueueState<'a> {
+    Outside,
+    /// It asked, and there was no answer.
+    Perhaps,
+    /// A shutdown waits until it has left, by this release.
+    Inside {
+        #[expect(dead_code, reason = "dropped when the owner has left")]
+        release: BegunRelease<'a>,
+    },
+}
+
+/// How far an acquire is, over all its tries. If it ends without a guard, it leaves the queue on the
+/// server; and if a copy of a try may still arrive there, a release is queued.
+struct LockTry<'a> {
+    request: &'a LockRequest<'a>,
+    /// Set if a named owner acquires.
+    named: Option<&'a NamedAcquire<'a>>,
+    /// What the last try asked for, or the first will.
+    id: HoldId,
+    mode: WaitMode,
+    /// The owner of the write hold under which the holder reads.
+    enclosing_write_hold: Option<Owner>,
+    queue: QueueState<'a>,
+    traces: Traces,
+    /// How many tries were refused.
+    refusals: u32,
+}
+
+impl<'a> LockTry<'a> {
+    fn new(
+        request: &'a LockRequest<'a>,
+        named: Option<&'a NamedAcquire<'a>>,
+    ) -> Result<Self, Error> {
+        let owner = request.core.id.next_lock_owner(request.began, request.lease.watched);
+        let id = HoldId { kind: request.spec.kind, name: request.name.clone(), owner };
+        Ok(Self {
+            request,
+            named,
+            mode: id.wait_mode(),
+            id,
+            enclosing_write_hold: request.find_write_hold()?,
+            queue: QueueState::Outside,
+            traces: Traces::default(),
+            refusals: 0,
+        })
+    }
+
+    /// The turn of this thread among those of its named owner, within the time of the call.
+    fn take_turn(
+        &self,
+        named: &'a NamedAcquire<'a>,
+        policy: &RetryPolicy<'_>,
+    ) -> Result<Turn<'a>, Error> {
+        let core = self.request.core;
+        loop {
+            if let Some(turn) = named.take_turn() {
+                return Ok(turn);
             }
+            if core.now() >= policy.deadline || policy.is_ended() {
+                return Err(unanswered(core, None));
+            }
+            let parker = named.parker();
+            policy.shutdown.while_parked(parker, || {
+                if !policy.is_ended() {
+                    park(&*core.clock, parker, Some(policy.deadline), policy.cancel);
+                }
+            });
         }
+    }
+
+    /// Asks the server until it answers, and records what that may have left there. After a grant
+    /// the hold answers for late copies; otherwise `Drop` rolls back what a copy may do.
+    fn call(&mut self, policy: &RetryPolicy<'_>, now: Instant) -> Result<Answer<Acquired>, Error> {
+        let LockRequest { core, wait, lease, .. } = self.request;
+        let write_hold = self.enclosing_write_hold.as_ref();
+        let acquire = self.id.acquire(lease.lease, wait.waits, write_hold);
+        // The owner is in the queue on the server from when the request is sent, although no answer
+        // may come.
+        let joins = wait.waits && self.mode == WaitMode::Queued;
+        if joins && matches!(self.queue, QueueState::Outside) {
+            self.queue = QueueState::Perhaps;
+        }
+        // The policy of a last try may end a little after the wait. For the roll-back the wait's end
+        // counts.
+        let due = wait.deadline.unwrap_or(policy.deadline).min(policy.deadline);
+        let result = core.call_with_policy_at(now, &acquire, policy);
+        self.traces.record(due, result).map_err(|failure| {
+            if failure.is_unsent() && matches!(self.queue, QueueState::Perhaps) {
+                // There is no queue to leave.
+                self.queue = QueueState::Outside;
+            }
+            failure.into_error(&acquire, &self.id.name)
+        })
+    }
+
+    /// How long to sleep after a refusal.
+    fn refused(&mut self, busy: Option<Duration>) -> Option<Duration> {
+        let refusals = self.refusals;
+        self.refusals = refusals.saturating_add(1);
+        if matches!(self.queue, QueueState::Perhaps) {
+            let release = self.release(None);
+            let release = self.request.core.watchdog.begin_in_server_queue(release);
+            self.queue = QueueState::Inside { release };
+        }
+        if self.mode != WaitMode::Polled {
+            return busy;
+        }
+        let pause = self.request.spec.backoff.pause(refusals);
+        Some(busy.map_or(pause, |busy| busy.min(pause)))
+    }
+
+    /// Makes the hold, gives it to the registry and to the watchdog, and makes the guard.
+    fn granted(&mut self, sent_at: Instant, token: Option<u64>) -> Result<RawGuard, Error> {
+        let request = self.request;
+        let (core, LeasePolicy { lease, watched }) = (request.core, request.lease);
+        // From here on the hold answers for late copies, and a holder is in no queue.
+        let late_copy_deadline = std::mem::take(&mut self.traces).late_copy_deadline;
+        self.queue = QueueState::Outside;
+        let (id, holder) = (self.id.clone(), request.holder.clone());
+        let hold = Hold::new(id, holder, lease, watched, sent_at, late_copy_deadline);
+        let hold = Arc::new(match request.held_since {
+            None => hold,
+            Some(since) => hold.started_at(since),
+        });
+        if let Some(token) = token {
+            hold.set_token(token);
+        }
+        // Before the clock is read: if that panics, the guard releases it.
+        let guard = request.guard(Arc::clone(&hold));
+        let now = core.now();
+        let in_time = hold.is_held(now);
+        if in_time {
+            request.keep(&hold);
+        } else {
+            // The server counts from when the request arrived, which was late.
+            hold.request(lease);
+        }
+        core.holds.insert(&hold);
+        core.watchdog.watch(&hold, sent_at);
+        if core.is_shut_down() {
+            // The shutdown may have ended all holds before this one was among them. Dropping the
+            // guard releases it.
+            return Err(Error::Shutdown);
+        }
+        if in_time {
+            request.count_acquired(&hold, now, self.refusals > 0);
+            return Ok(guard);
+        }
+        // The lease was over before the answer arrived. The release says so, and cleans up.
+        guard.release()?;
+        Err(Error::Lost { name: request.name.shown(), reason: LostReason::Expired })
+    }
+
+    /// What ends whatever the server may have of this owner. A server drops a waiter that has not
+    /// asked for the default lease.
+    fn release(&self, late_copy_deadline: Option<ServerTime>) -> Release {
+        let lease = self.request.lease.lease.max(lease::DEFAULT);
+        let releases = self.request.core.watchdog.releases();
+        releases.of_acquire(&self.id, lease, late_copy_deadline)
     }
 }
 
-/// Whether the next try of an acquire may be for a new owner: the last one was answered, the owner
-/// is in no queue on the server, and no copy of a try may arrive.
-pub(crate) fn may_draw_anew(
-    is_answered: bool,
-    is_queued: bool,
-    late_copy_deadline: Option<ServerTime>,
-) -> bool {
-    is_answered && !is_queued && late_copy_deadline.is_none()
+impl Try for LockTry<'_> {
+    type Grant = RawGuard;
+
+    fn ask(
+        &mut self,
+        policy: &RetryPolicy<'_>,
+        mut now: Instant,
+    ) -> Result<Answered<RawGuard>, Error> {
+        let LockRequest { core, lease, .. } = self.request;
+        // 1. Threads of one named owner ask in turns. What another of them was granted is the own
+        //    hold of this one, or the write hold under which it reads.
+        let turn = self.named.map(|named| self.take_turn(named, policy)).transpose()?;
+        if turn.is_some() {
+            if let Some(guard) = self.request.nest()? {
+                return Ok(Answered::Granted(guard, WakeHint::Wait));
+            }
+            self.enclosing_write_hold = self.request.find_write_hold()?;
+            now = core.now();
+        }
+        // 2. Nothing that nobody would renew.
+        self.request.check_watchdog()?;
+        // 3. The owner. After a refusal a new one, whose number says when it asked, unless the owner
+        //    is in a queue on the server or an earlier try may still be granted.
+        if self.traces.allow_new_owner(self.mode == WaitMode::Queued) {
+            self.id.owner = core.id.next_lock_owner(now, lease.watched);
+        }
+        // 4. The call, and its answer.
+        let answer = self.call(policy, now)?;
+        let token = match answer.reply {
+            Acquired::Busy(busy) => {
+                return Ok(Answered::Busy(self.refused(busy), WakeHint::Wait));
+            }
+            Acquired::Granted => None,
+            Acquired::Fenced(token) => Some(token),
+        };
+        let hint = match self.mode {
+            WaitMode::Shared => WakeHint::MayTry,
+            _ if lease.watched => WakeHint::Wait,
+            _ => WakeHint::WaitFor(lease.lease.duration()),
+        };
+        // 5. The hold. It is in the registry before the turn ends.
+        self.granted(answer.sent_at, token).map(|guard| Answered::Granted(guard, hint))
+    }
+
+    fn take_over(&mut self, hold: &Arc<Hold>) -> Result<RawGuard, Error> {
+        let guard = self.request.guard(Arc::clone(hold));
+        // Dropping the guard releases what a shutdown has not released.
+        if self.request.core.is_shut_down() {
+            return Err(Error::Shutdown);
+        }
+        self.request.count_acquired(hold, self.request.core.now(), true);
+        Ok(guard)
+    }
+}
+
+impl Drop for LockTry<'_> {
+    fn drop(&mut self) {
+        let is_queued = !matches!(self.queue, QueueState::Outside);
+        let release = || self.release(self.traces.late_copy_deadline);
+        self.traces.roll_back(self.request.core, is_queued, release);
+    }
 }
 
 /// A reader cannot become a writer.
@@ -597,37 +521,5 @@ pub(crate) fn enclosing_write_hold<T>(
         Kind::Write if held(Layout::Reader).is_some() => Err(Upgrade),
         Kind::Read => Ok(held(Layout::Writer)),
         _ => Ok(None),
-    }
-}
-
-/// What an acquire that ended without a guard has left on the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Leftover {
-    Nothing,
-    /// Nothing yet: a copy of it may arrive and be granted.
-    LateCopy,
-    /// A hold, or a place in the queue.
-    Owner,
-}
-
-impl Leftover {
-    /// `is_there`: the owner holds the lock on the server, or is in its queue.
-    pub(crate) fn of(is_there: bool, late_copy_deadline: Option<ServerTime>) -> Self {
-        match late_copy_deadline {
-            _ if is_there => Self::Owner,
-            Some(_) => Self::LateCopy,
-            None => Self::Nothing,
-        }
-    }
-}
-
-/// Waits until no other thread of the same owner asks the server, or until there is no more time.
-fn wait_for_siblings(core: &ClientCore, siblings: &SiblingAcquire<'_>, policy: &RetryPolicy<'_>) {
-    while siblings.siblings_have_request()
-        && core.now() < policy.deadline
-        && !is_cancelled(policy.cancel)
-        && !core.is_shut_down()
-    {
-        park(&*core.clock, siblings.parker(), Some(policy.deadline), policy.cancel);
     }
 }

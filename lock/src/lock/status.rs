@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::process;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::model::name::LockName;
@@ -17,7 +17,8 @@ use crate::ops::inspect::{Inspect, Inspected};
 use crate::ops::recognize::{Content, is_owner};
 use crate::ops::{KEPT, WRITE};
 use crate::runtime::client_core::ClientCore;
-use crate::runtime::wait::WaitAction;
+use crate::runtime::tries::{Answered, Try, Waiting, wait_for};
+use crate::store::retry::{RetryLimit, RetryPolicy};
 
 /// How many records of clients are read for one status.
 const MOST_RECORDS: usize = 100;
@@ -254,34 +255,42 @@ pub(crate) fn next_change(
     wait: Wait<'_>,
 ) -> Result<Option<LockStatus>, Error> {
     let (channel, wait) = (before.channel(name), wait.begin(&*core.clock));
-    if !wait.waits {
-        let status = status_within(core, name, wait)?;
-        return Ok(status.differs(before).then_some(status));
-    }
-    let mut waiter =
-        core.waits.join(&core.store, (name, &channel), WaitMode::Watching, wait, None, None);
-    // While this client's own subscription begins or ends, it may count among those elsewhere. So
-    // a new number has to be seen twice.
-    let mut last = before.waiters.elsewhere;
-    loop {
-        match waiter.next_action() {
-            WaitAction::AskServer => match status_within(core, name, wait) {
-                Ok(status) => {
-                    let elsewhere = status.waiters.elsewhere;
-                    let is_new = elsewhere != before.waiters.elsewhere && elsewhere == last;
-                    if is_new || status.differs(before) {
-                        waiter.granted(WakeHint::MayTry);
-                        return Ok(Some(status));
-                    }
-                    last = elsewhere;
-                    waiter.refused(None, WakeHint::MayTry);
-                }
-                Err(error) => return core.end_of_wait(waiter.failed(error), name),
-            },
-            // It has no siblings, and is given nothing.
-            WaitAction::CheckSiblings | WaitAction::HandedOver(_) | WaitAction::Close(_) => {}
-            WaitAction::End(end) => return core.end_of_wait(end, name),
+    let mut look = ChangeTry { core, before, wait, last: before.waiters.elsewhere, name };
+    let what = Waiting {
+        name,
+        channel: &channel,
+        mode: WaitMode::Watching,
+        wait,
+        retries: RetryLimit::UntilAnswered,
+        recipient: None,
+        named: None,
+    };
+    Ok(wait_for(core, what, &mut look)?.granted)
+}
+
+/// Whether the status differs from an earlier one.
+struct ChangeTry<'a> {
+    core: &'a Arc<ClientCore>,
+    name: &'a LockName,
+    before: &'a LockStatus,
+    wait: WaitSpec<'a>,
+    /// How many waited elsewhere at the last look. While this client's own subscription begins or
+    /// ends, it may count among them. So a new number has to be seen twice.
+    last: Option<usize>,
+}
+
+impl Try for ChangeTry<'_> {
+    type Grant = LockStatus;
+
+    fn ask(&mut self, _: &RetryPolicy<'_>, _: Instant) -> Result<Answered<LockStatus>, Error> {
+        let status = status_within(self.core, self.name, self.wait)?;
+        let (elsewhere, before) = (status.waiters.elsewhere, self.before);
+        let is_new = elsewhere != before.waiters.elsewhere && elsewhere == self.last;
+        if is_new || status.differs(before) {
+            return Ok(Answered::Granted(status, WakeHint::MayTry));
         }
+        self.last = elsewhere;
+        Ok(Answered::Busy(None, WakeHint::MayTry))
     }
 }
 

@@ -5,7 +5,6 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::io;
 use std::mem;
 use std::panic::RefUnwindSafe;
 use std::sync::{Arc, Weak};
@@ -20,21 +19,19 @@ use crate::events::report::Warning;
 use crate::events::wakers::WakerThread;
 use crate::hold::hold::Hold;
 use crate::hold::registry::HoldRegistry;
-use crate::ledger::ledger::ReleaseNo;
 use crate::ledger::release::ReleaseId;
 use crate::model::fork::HomeProcess;
 use crate::model::label::default_label;
 use crate::model::name::{LockName, SharedKeys};
 use crate::model::owner::ClientId;
 use crate::model::settings::Settings;
-use crate::model::sync::{Mutex, SystemClock, TimedMutex, is_cancelled, park};
+use crate::model::sync::{Mutex, SystemClock, TimedMutex, is_cancelled};
 use crate::model::wait::WaitSpec;
 use crate::ops::{Operation, RequestSequences};
 use crate::runtime::hand_over::QueueWaker;
 use crate::runtime::kept_holds::KeptHolds;
 #[cfg(feature = "metrics")]
 use crate::runtime::metrics::{MetricsPublisher, Sources};
-use crate::runtime::wait::WaitEnd;
 use crate::runtime::wait_registry::{WaitRegistry, WaitSettings};
 use crate::store::retry::{
     Answer, CallError, RetryLimit, RetryPolicy, SHORTEST_CALL, call, call_with, map_failure,
@@ -57,10 +54,6 @@ pub(crate) enum StartMode {
     /// It connects when it is used.
     Unconnected,
 }
-
-/// How often a caller looks for a reply that it waits for, and that may come on a connection from
-/// which no thread reads.
-const REPLY_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// For how long replies to the releases of dropped guards are read when the client ends. Then these
 /// are queued.
@@ -385,57 +378,6 @@ impl ClientCore {
         }
     }
 
-    /// An acquire of `name` that was sent at this mark was refused. It may have met a hold that a
-    /// release of this client was about to end (DESIGN: unread releases). Waits until those that
-    /// had begun are settled, within the time of the call, and returns whether there was one: then
-    /// the refusal says nothing. Never for a waiter: the release wakes it, and asking twice would
-    /// double the load of a contended lock.
-    pub(crate) fn wait_for_own_releases(
-        &self,
-        name: &LockName,
-        mark: ReleaseNo,
-        wait: WaitSpec<'_>,
-        policy: &RetryPolicy<'_>,
-    ) -> bool {
-        let releases = self.watchdog.releases();
-        let is_outstanding = || releases.is_outstanding(name, mark);
-        if wait.waits {
-            return false;
-        }
-        if !is_outstanding() {
-            return releases.ledger().was_settled(name, mark);
-        }
-        let mut is_over = false;
-        while !is_over && is_outstanding() {
-            policy.shutdown.while_pausing(|parker| {
-                self.watchdog.while_outstanding(name, parker, || {
-                    let now = self.now();
-                    is_over = now >= policy.deadline || policy.is_ended();
-                    if !is_over && is_outstanding() {
-                        let next = policy.deadline.min(now + REPLY_POLL_INTERVAL);
-                        park(&*self.clock, parker, Some(next), policy.cancel);
-                    }
-                });
-            });
-        }
-        !is_over
-    }
-
-    /// What an acquire of `name` that began at the mark and was not granted returns: `None`, unless a
-    /// release of this client explains that. Then the lock may be free for all that others do, and a
-    /// caller that takes it for held by another owner would be wrong.
-    pub(crate) fn not_granted<G>(
-        &self,
-        name: &LockName,
-        began: ReleaseNo,
-    ) -> Result<Option<G>, Error> {
-        if !self.watchdog.releases().explain_refusal(name, began) {
-            return Ok(None);
-        }
-        let reason = "this client has released it, and the server has not acknowledged that yet";
-        Err(Error::OutcomeUnknown { operation: "release", reason: reason.into() })
-    }
-
     /// An error if `hold` is over. The first to find that out reports the loss.
     pub(crate) fn check(&self, hold: &Arc<Hold>) -> Result<(), Error> {
         if hold.is_held(self.now()) {
@@ -453,34 +395,6 @@ impl ClientCore {
         #[cfg(not(feature = "metrics"))]
         let of_recorder = 0;
         self.events.panics() + self.wakers.panics() + of_recorder
-    }
-
-    /// What a wait for `name` that ended without a grant returns.
-    pub(crate) fn end_of_wait<G>(&self, end: WaitEnd, name: &LockName) -> Result<Option<G>, Error> {
-        match end {
-            WaitEnd::TimedOut => Ok(None),
-            WaitEnd::Unanswered(failure) => Err(self.unanswered(failure)),
-            WaitEnd::Cancelled => Err(Error::Cancelled { name: name.shown() }),
-            WaitEnd::Closed => Err(Error::Shutdown),
-            WaitEnd::Failed(error) => Err(error),
-        }
-    }
-
-    /// The error of a waiter behind others, if the server has answered no waiter of the queue since
-    /// it came. `failure` is the last error of one of them.
-    fn unanswered(&self, failure: Option<Error>) -> Error {
-        let reason = match failure {
-            // Nothing of this waiter's was sent.
-            Some(Error::OutcomeUnknown { reason, .. }) => reason,
-            Some(error) if error.is_server_unavailable() || error.applies_to_all_threads() => {
-                return error;
-            }
-            _ => {
-                let reason = "it answered none of the waiting threads during the wait";
-                io::Error::new(io::ErrorKind::TimedOut, reason).into()
-            }
-        };
-        Error::Unreachable { server: self.server(), reason }
     }
 
     /// A hold is released whose key may stay.

@@ -24,10 +24,12 @@ use crate::ops::Acquired;
 use crate::ops::by_kind::HoldId;
 use crate::runtime::client_core::{ClientCore, StartMode, Target};
 use crate::runtime::release::forget_hold;
-use crate::runtime::wait::{QueueLook, WaitAction, Waiter};
+use crate::runtime::tries::Waiting;
+use crate::runtime::wait::{QueueLook, Waiter};
 use crate::runtime::wait_queue::{Step, Ticket, Wakes};
 use crate::runtime::wait_registry::Recipient;
 use crate::store::memory::Memory;
+use crate::store::retry::RetryLimit;
 
 const THREADS: usize = 5;
 const STEPS: usize = 400;
@@ -55,6 +57,13 @@ enum ThreadStage<'a> {
     Released(Arc<Hold>, Option<u32>),
 }
 
+/// A wait that ends only with a grant.
+fn without_limit<'a>(name: &'a LockName, channel: &'a Arc<str>, mode: WaitMode) -> Waiting<'a> {
+    let wait = WaitSpec { waits: true, deadline: None, cancel: None };
+    let retries = RetryLimit::UntilAnswered;
+    Waiting { name, channel, mode, wait, retries, recipient: None, named: None }
+}
+
 struct World<'a> {
     core: &'a ClientCore,
     memory: &'a Memory,
@@ -71,9 +80,11 @@ impl<'a> World<'a> {
     fn join(&self, thread: usize) -> Waiter<'a> {
         let watchdog = &self.core.watchdog;
         let recipient = Recipient { name: self.name, thread: Some(self.ids[thread]), watchdog };
-        let wait = WaitSpec { waits: true, deadline: None, cancel: None };
-        let (store, mode) = (&*self.core.store, WaitMode::Exclusive);
-        self.core.waits.join(store, (self.name, self.channel), mode, wait, None, Some(recipient))
+        let what = Waiting {
+            recipient: Some(recipient),
+            ..without_limit(self.name, self.channel, WaitMode::Exclusive)
+        };
+        self.core.waits.join(&self.core.store, what)
     }
 
     /// Asks the server, and makes the hold.
@@ -115,13 +126,7 @@ impl<'a> World<'a> {
                     }
                     ThreadStage::Waits(waiter)
                 }
-                QueueLook::Hold(WaitAction::HandedOver(hold)) => ThreadStage::Holds(hold),
-                QueueLook::Hold(WaitAction::Close(hold)) => {
-                    hold.remove_guard(true);
-                    core.watchdog.end_in_background(&hold, None);
-                    ThreadStage::Waits(waiter)
-                }
-                QueueLook::Hold(turn) => panic!("{turn:?}"),
+                QueueLook::HandedOver(hold) => ThreadStage::Holds(hold),
             },
             ThreadStage::Asks(waiter) => {
                 let granted = self.ask(thread);
@@ -286,7 +291,7 @@ fn handed_over(hand_over: HandOver, pauses: &[Duration]) -> Vec<bool> {
         let mut waiter = world.join(0);
         let is_given = core.waits.hand_over(&hold, clock.now());
         let look = waiter.look(clock.now());
-        assert_eq!(matches!(look, QueueLook::Hold(WaitAction::HandedOver(_))), is_given);
+        assert_eq!(matches!(look, QueueLook::HandedOver(_)), is_given);
         is_given
     };
     pauses.iter().map(hand_over).collect()
@@ -318,9 +323,8 @@ impl SteppedClient {
     }
 
     fn join(&self, mode: WaitMode) -> Waiter<'_> {
-        let wait = WaitSpec { waits: true, deadline: None, cancel: None };
-        let place = (&self.name, &self.channel);
-        self.core.waits.join(&self.core.store, place, mode, wait, None, None)
+        let what = without_limit(&self.name, &self.channel, mode);
+        self.core.waits.join(&self.core.store, what)
     }
 
     /// Begins a try, if it is the waiter's turn. Answers what it sees.

@@ -8,6 +8,8 @@ pub(crate) mod kept_holds;
 pub(crate) mod metrics;
 pub(crate) mod named;
 pub(crate) mod release;
+pub(crate) mod traces;
+pub(crate) mod tries;
 pub(crate) mod wait;
 pub(crate) mod wait_queue;
 pub(crate) mod wait_registry;

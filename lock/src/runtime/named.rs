@@ -11,8 +11,8 @@ use crate::model::wait::Wait;
 use crate::model::wait_mode::WaitMode;
 use crate::ops::{Number, Operation, RequestId};
 use crate::runtime::client_core::ClientCore;
-use crate::runtime::wait::{Attempt, WaitAction};
-use crate::store::retry::{RetryLimit, RetryPolicy};
+use crate::runtime::tries::{Try, Waited, Waiting, wait_for};
+use crate::store::retry::RetryLimit;
 
 /// The name of an object, and its client. A name that is not valid is an error when it is used.
 #[derive(Clone, Debug)]
@@ -65,82 +65,34 @@ pub(crate) fn not_a_number(name: &LockName) -> Error {
     Error::WrongType { key: name.shown(), found: "a string that is not a number".to_owned() }
 }
 
-/// Tries until `attempt` is granted something or the wait ends: `None`. An error of `attempt` ends
-/// it too. Counts it as an acquire of this kind.
-pub(crate) fn wait_for_grant<G>(
+/// Waits for what `attempt` asks for, which shares its `channel` with other waiters of the name.
+/// Counts the wait as an acquire of this kind.
+pub(crate) fn wait_for_grant<T: Try>(
     core: &ClientCore,
     kind: AcquireKind,
-    name: &LockName,
-    channel: &Arc<str>,
+    (name, channel): (&LockName, &Arc<str>),
     wait: Wait<'_>,
-    mut attempt: impl FnMut(&RetryPolicy<'_>) -> Result<Attempt<G>, Error>,
-) -> Result<Option<G>, Error> {
-    let (began, began_at) = (core.now(), core.watchdog.releases().ledger().mark());
-    let mut was_refused = false;
-    let granted = try_until_granted(core, name, channel, wait, |policy| {
-        let tried = attempt(policy)?;
-        was_refused |= matches!(tried, Attempt::Busy(..));
-        Ok(tried)
-    });
-    let granted = match granted {
-        Ok(None) => core.not_granted(name, began_at),
-        granted => granted,
+    attempt: &mut T,
+) -> Result<Option<T::Grant>, Error> {
+    let began = core.now();
+    let what = Waiting {
+        name,
+        channel,
+        mode: WaitMode::Shared,
+        wait: wait.begin(&*core.clock),
+        retries: RetryLimit::UntilAnswered,
+        recipient: None,
+        named: None,
     };
+    let waited = wait_for(core, what, attempt);
     let (counters, label) = (core.watchdog.counters().acquires(), MetricsLabel::NONE);
-    if let Ok(Some(_)) = granted {
-        let waited = || core.now().saturating_duration_since(began);
-        counters.acquired(kind, label, waited, was_refused);
+    if let Ok(Waited { granted: Some(_), was_refused }) = waited {
+        let waited_for = || core.now().saturating_duration_since(began);
+        counters.acquired(kind, label, waited_for, was_refused);
     } else {
-        counters.ended(kind, label, AcquireEnd::without_grant(granted.as_ref().err()));
+        counters.ended(kind, label, AcquireEnd::without_grant(waited.as_ref().err()));
     }
-    granted
-}
-
-fn try_until_granted<G>(
-    core: &ClientCore,
-    name: &LockName,
-    channel: &Arc<str>,
-    wait: Wait<'_>,
-    mut attempt: impl FnMut(&RetryPolicy<'_>) -> Result<Attempt<G>, Error>,
-) -> Result<Option<G>, Error> {
-    let wait = wait.begin(&*core.clock);
-    let mut attempt = || {
-        let policy = core.policy_at(core.now(), wait, RetryLimit::UntilAnswered);
-        let mark = core.watchdog.releases().ledger().mark();
-        let refused = match attempt(&policy)? {
-            Attempt::Busy(busy, hint) => Attempt::Busy(busy, hint),
-            granted @ Attempt::Granted(..) => return Ok(granted),
-        };
-        // It may have met permits of this client that are being given back.
-        if core.wait_for_own_releases(name, mark, wait, &policy) {
-            attempt(&policy.of_last_try(core.now()))
-        } else {
-            Ok(refused)
-        }
-    };
-    if !wait.waits {
-        return match attempt().map_err(|error| core.or_shut_down(error))? {
-            Attempt::Granted(granted, _) => Ok(Some(granted)),
-            Attempt::Busy(..) => Ok(None),
-        };
-    }
-    let mut waiter =
-        core.waits.join(&core.store, (name, channel), WaitMode::Shared, wait, None, None);
-    loop {
-        match waiter.next_action() {
-            WaitAction::AskServer => match attempt() {
-                Ok(Attempt::Granted(granted, hint)) => {
-                    waiter.granted(hint);
-                    return Ok(Some(granted));
-                }
-                Ok(Attempt::Busy(busy, hint)) => waiter.refused(busy, hint),
-                Err(error) => return core.end_of_wait(waiter.failed(error), name),
-            },
-            // Permits and counts have no owners, and are not handed over.
-            WaitAction::CheckSiblings | WaitAction::HandedOver(_) | WaitAction::Close(_) => {}
-            WaitAction::End(end) => return core.end_of_wait(end, name),
-        }
-    }
+    Ok(waited?.granted)
 }
 
 /// Begins a call that the server remembers.

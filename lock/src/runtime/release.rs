@@ -14,12 +14,11 @@ use crate::events::tracing;
 use crate::hold::hold::Hold;
 use crate::hold::state::{Left, Loss};
 use crate::ledger::ledger::{ReleaseAnswer, ReleaseNo, Stage};
-use crate::ledger::release::{Release, ReleaseOp};
+use crate::ledger::release::ReleaseOp;
 use crate::model::name::LockName;
 use crate::ops::SetCountReply;
 use crate::runtime::client_core::{ClientCore, lost};
-use crate::runtime::wait::LONGEST_ROUND_TRIP;
-use crate::store::retry::{Answer, CallError, RetryLimit, SHORTEST_CALL};
+use crate::store::retry::{Answer, CallError, RetryLimit};
 use crate::watchdog::SendLimit;
 use crate::watchdog::settle::{NotReleased, classify_release};
 
@@ -272,24 +271,6 @@ fn defer_release(core: &ClientCore, hold: &Arc<Hold>, pending: &PendingRelease) 
     }
 }
 
-/// A failed acquire leaves the queue on the server, or gives back what it was granted. The renewal
-/// thread sends `release`, which is waited for as long as [`rollback_time`] says: `answer_due` is
-/// when the acquire was to be answered, if the server did answer.
-pub(crate) fn roll_back(core: &ClientCore, release: Release, answer_due: Option<Instant>) {
-    let (releases, now) = (core.watchdog.releases(), core.now());
-    let no = releases.begin(release);
-    // If it cannot be queued, that is counted.
-    releases.queue(no, now);
-    releases.wait_for(no, rollback_time(core.now(), answer_due));
-}
-
-/// Not at all for a server that did not answer; else until [`SHORTEST_CALL`] after the acquire's
-/// time has ended, and at most for one round trip.
-fn rollback_time(now: Instant, answer_due: Option<Instant>) -> Duration {
-    let left = |due: Instant| (due + SHORTEST_CALL).saturating_duration_since(now);
-    answer_due.map_or(Duration::ZERO, |due| left(due).min(LONGEST_ROUND_TRIP))
-}
-
 /// A guard that is gone, and of which the server is still to be told. If it is dropped before, as
 /// when the clock panics, the renewal worker ends and releases the hold.
 #[derive(Debug)]
@@ -378,25 +359,5 @@ impl Drop for ReleaseInProgress {
         {
             self.core.watchdog.end_in_background(&self.hold, Some(no));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use hashed_wheel::{Clock as _, SystemClock};
-
-    use super::*;
-
-    #[test]
-    fn a_rollback_is_waited_for_until_ten_milliseconds_after_the_end_of_the_acquire() {
-        let start = SystemClock.now();
-        let at = |millis| start + Duration::from_millis(millis);
-        let left = |now, due| rollback_time(at(now), Some(at(due))).as_millis();
-        assert_eq!(left(95, 100), 15);
-        // The last answer came late.
-        assert_eq!(left(103, 100), 7);
-        assert_eq!(left(111, 100), 0);
-        assert_eq!(left(0, 60_000), LONGEST_ROUND_TRIP.as_millis());
-        assert_eq!(rollback_time(start, None), Duration::ZERO);
     }
 }

@@ -18,11 +18,12 @@ use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::hold::hold::Hold;
-use crate::model::name::LockName;
+use crate::hold::named_acquires::NamedAcquire;
 use crate::model::settings::HandOver;
 use crate::model::sync::{Parker, is_cancelled, park};
-use crate::model::wait::WaitSpec;
 use crate::model::wait_mode::{WaitMode, WakeHint};
+use crate::runtime::traces::LONGEST_ROUND_TRIP;
+use crate::runtime::tries::Waiting;
 use crate::runtime::wait_queue::{JoinMode, Step, Ticket, Wakes};
 use crate::runtime::wait_registry::{
     ChannelQueue, Recipient, WaitRegistry, WaitingThread, remove_unused,
@@ -30,32 +31,15 @@ use crate::runtime::wait_registry::{
 use crate::store::Store;
 use crate::store::retry::SHORTEST_CALL;
 
-/// A round trip that takes longer comes from a server that stalled. The next one is not expected
-/// to.
-pub(crate) const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(250);
-
-/// The result of one try.
-#[derive(Debug)]
-pub(crate) enum Attempt<G> {
-    Granted(G, WakeHint),
-    /// Refused, for that long unless something changes; `None` if that is unknown.
-    Busy(Option<Duration>, WakeHint),
-}
-
 /// What a waiter does next.
 #[derive(Debug)]
 pub(crate) enum WaitAction {
     /// It asks the server, and reports the result: [`Waiter::granted`], [`Waiter::refused`] or
-    /// [`Waiter::failed`].
+    /// [`Waiter::failed`]. A named owner looks for a hold of its own first.
     AskServer,
     /// It was given the hold of another thread of this client, and is its holder now. It has left
     /// the queue.
     HandedOver(Arc<Hold>),
-    /// It was given a hold that is over, or was not renewed lately. It releases that on the server,
-    /// and waits on.
-    Close(Arc<Hold>),
-    /// It looks whether another thread of its owner has been granted the lock. Nothing is reported.
-    CheckSiblings,
     /// It waits no longer.
     End(WaitEnd),
 }
@@ -77,26 +61,17 @@ pub(crate) enum WaitEnd {
 }
 
 impl WaitRegistry {
-    /// Joins the queue of a name on its channel, until the waiter is dropped. Whatever unparks
-    /// `sibling` gives the waiter a [`WaitAction::CheckSiblings`]. A `recipient` may be given a
-    /// hold of this client.
-    pub(crate) fn join<'a>(
-        &'a self,
-        store: &'a Store,
-        (name, channel): (&LockName, &'a Arc<str>),
-        mode: WaitMode,
-        wait: WaitSpec<'a>,
-        sibling: Option<&'a Parker>,
-        recipient: Option<Recipient<'a>>,
-    ) -> Waiter<'a> {
+    /// Joins the queue of a name on its channel, until the waiter is dropped.
+    pub(crate) fn join<'a>(&'a self, store: &'a Store, what: Waiting<'a>) -> Waiter<'a> {
+        let Waiting { name, channel, mode, .. } = what;
         let has_braces = name.has_braces();
-        let recipient = recipient.filter(|_| self.settings.hand_over != HandOver::Off);
+        let recipient = what.recipient.filter(|_| self.settings.hand_over != HandOver::Off);
         let now = self.clock.now();
         let mut channels = self.channels.lock();
         // With the channels locked: a hold that is in use now will find this waiter when it ends.
         let knows_holder = recipient.is_some_and(|recipient| self.is_in_use(recipient.name, now));
         let parker = knows_holder.then(Parker::new);
-        let is_lone = !knows_holder && sibling.is_none() && channels.is_empty();
+        let is_lone = !knows_holder && what.named.is_none() && channels.is_empty();
         let (state, ticket) = if is_lone {
             channels.add_lone((channel, has_braces), mode, self.settings.poll_bound(mode), now);
             (WaiterState::Lone, Ticket::FIRST)
@@ -126,15 +101,11 @@ impl WaitRegistry {
             state,
             registry: self,
             store,
-            channel,
+            what,
             has_braces,
-            mode,
-            wait,
-            sibling,
             recipient,
             ticket,
             parker,
-            siblings_checked: false,
             answer_by: None,
             trying: None,
             round_trip: None,
@@ -145,7 +116,7 @@ impl WaitRegistry {
 /// What a waiter finds when it looks at its queue.
 enum QueueLook {
     Step(Step),
-    Hold(WaitAction),
+    HandedOver(Arc<Hold>),
 }
 
 /// By when a waiter with a deadline needs an answer of the server, its own or another waiter's.
@@ -187,18 +158,14 @@ enum WaiterState {
 pub(crate) struct Waiter<'a> {
     registry: &'a WaitRegistry,
     store: &'a Store,
-    channel: &'a Arc<str>,
+    what: Waiting<'a>,
     has_braces: bool,
-    mode: WaitMode,
-    wait: WaitSpec<'a>,
-    sibling: Option<&'a Parker>,
+    /// Set if the waiter may be given a hold.
     recipient: Option<Recipient<'a>>,
     state: WaiterState,
     ticket: Ticket,
     /// Once it sleeps; from the start if it knows the holder.
     parker: Option<Parker>,
-    /// Whether the last action was [`WaitAction::CheckSiblings`].
-    siblings_checked: bool,
     answer_by: Option<AnswerBy>,
     /// The try that is under way: what it was woken by, and when it began.
     trying: Option<(Wakes, Instant)>,
@@ -210,17 +177,16 @@ impl Waiter<'_> {
     /// Sleeps until there is something to do, which may be at once.
     pub(crate) fn next_action(&mut self) -> WaitAction {
         let registry = self.registry;
-        let deadline = self.wait.deadline;
+        let deadline = self.what.wait.deadline;
         loop {
             // 1. A shutdown or a cancellation ends every wait.
             if let Some(end) = self.end() {
                 return WaitAction::End(end);
             }
-            // 2. Before each look another thread of the same owner may have the lock.
-            if self.sibling.is_some() && !std::mem::replace(&mut self.siblings_checked, true) {
-                return WaitAction::CheckSiblings;
+            // 2. Another thread of the same named owner was granted a hold, which is this owner's.
+            if self.what.named.is_some_and(NamedAcquire::take_new_hold) {
+                return WaitAction::AskServer;
             }
-            self.siblings_checked = false;
             // 3. What is left of the time, and whether the server has answered anyone in the queue
             //    since this one came.
             let now = registry.clock.now();
@@ -235,7 +201,7 @@ impl Waiter<'_> {
             let in_time = left.zip(self.round_trip).is_none_or(|(left, trip)| left > trip);
             let step = match self.look(now) {
                 QueueLook::Step(step) => step,
-                QueueLook::Hold(action) => return action,
+                QueueLook::HandedOver(hold) => return WaitAction::HandedOver(hold),
             };
             match step {
                 // 4. This one leads the queue, and there is something to try for.
@@ -254,7 +220,7 @@ impl Waiter<'_> {
                     Some(parker) => {
                         let ask_at = ask_at.filter(|_| !heard);
                         let wake_at = wake_at.into_iter().chain(end).chain(ask_at).min();
-                        park(&*registry.clock, parker, wake_at, self.wait.cancel);
+                        park(&*registry.clock, parker, wake_at, self.what.wait.cancel);
                     }
                     // Most waiters never sleep. One that does looks again first: a message may have
                     // come before it had a parker.
@@ -309,7 +275,7 @@ impl Waiter<'_> {
             // The next may have something to try for, and have been asleep since before this call.
             waiters.unpark(waiters.queue.leader(now).filter(|leader| *leader != self.ticket));
         });
-        if self.mode != WaitMode::Polled {
+        if self.what.mode != WaitMode::Polled {
             self.subscribe();
         }
     }
@@ -338,7 +304,7 @@ impl Waiter<'_> {
         if self.registry.is_closed() {
             return Some(WaitEnd::Closed);
         }
-        is_cancelled(self.wait.cancel).then_some(WaitEnd::Cancelled)
+        is_cancelled(self.what.wait.cancel).then_some(WaitEnd::Cancelled)
     }
 
     /// The try that was under way has an answer.
@@ -354,20 +320,20 @@ impl Waiter<'_> {
 
     /// The rest of a wait in which no answer can arrive any more: less than one round trip.
     fn wait_out(&self) -> WaitEnd {
-        let clock = &*self.registry.clock;
+        let (clock, wait) = (&*self.registry.clock, self.what.wait);
         loop {
             if let Some(end) = self.end() {
                 return end;
             }
-            if self.wait.deadline.is_none_or(|deadline| deadline <= clock.now()) {
+            if wait.deadline.is_none_or(|deadline| deadline <= clock.now()) {
                 return WaitEnd::TimedOut;
             }
-            park(clock, &Parker::new(), self.wait.deadline, self.wait.cancel);
+            park(clock, &Parker::new(), wait.deadline, wait.cancel);
         }
     }
 
     fn set_parker(&mut self) {
-        let parker = self.sibling.cloned().unwrap_or_default();
+        let parker = self.what.named.map_or_else(Parker::new, |named| named.parker().clone());
         let thread = WaitingThread::new(&parker, self.recipient);
         self.with_queue((), |waiters| drop(waiters.threads.insert(self.ticket, thread)));
         self.registry.sleepers.up(1);
@@ -381,23 +347,25 @@ impl Waiter<'_> {
         }
         let (registry, ticket) = (self.registry, self.ticket);
         let mut channels = registry.channels();
-        let Some(channel) = channels.by_name.get_mut(self.channel) else {
+        let Some(channel) = channels.by_name.get_mut(self.what.channel) else {
             return QueueLook::Step(Step::Sleep(None));
         };
-        let waiters = channel.of(self.has_braces).waiters(self.mode);
+        let waiters = channel.of(self.has_braces).waiters(self.what.mode);
         if let Some(hold) = waiters.threads.get_mut(&ticket).and_then(|thread| thread.given.take())
         {
             // Looked at on this thread: it may have been stopped since the hold was given to it.
             if !hold.is_fresh(now, registry.settings.lease) {
                 waiters.queue.decline(ticket);
-                return QueueLook::Hold(WaitAction::Close(hold));
+                drop(channels);
+                self.end_given(&hold);
+                return self.look(now);
             }
             waiters.queue.take(ticket);
             waiters.threads.remove(&ticket);
             drop(channels);
             self.state = WaiterState::Left;
             registry.sleepers.down(1);
-            return QueueLook::Hold(WaitAction::HandedOver(hold));
+            return QueueLook::HandedOver(hold);
         }
         let step = waiters.queue.step(ticket, now);
         if matches!(step, Step::Try(_)) {
@@ -431,7 +399,7 @@ impl Waiter<'_> {
         let first = self.with_queue(false, |waiters| {
             let first = !std::mem::replace(&mut waiters.subscribed, true);
             if first {
-                self.store.subscribe(self.channel);
+                self.store.subscribe(self.what.channel);
             }
             first
         });
@@ -443,8 +411,9 @@ impl Waiter<'_> {
 
     fn with_queue<R>(&self, otherwise: R, act: impl FnOnce(&mut ChannelQueue) -> R) -> R {
         let mut channels = self.registry.channels();
-        let channel = channels.by_name.get_mut(self.channel);
-        channel.map_or(otherwise, |channel| act(channel.of(self.has_braces).waiters(self.mode)))
+        let channel = channels.by_name.get_mut(self.what.channel);
+        let mode = self.what.mode;
+        channel.map_or(otherwise, |channel| act(channel.of(self.has_braces).waiters(mode)))
     }
 
     /// Leaves the queue.
@@ -457,10 +426,8 @@ impl Waiter<'_> {
             self.registry.sleepers.down(1);
         }
         let (leaves_others, given) = self.leave_others(state);
-        if let (Some(hold), Some(recipient)) = (given, self.recipient) {
-            // It was given a hold meanwhile, which nobody uses. A renewal thread releases it.
-            hold.remove_guard(true);
-            recipient.watchdog.end_in_background(&hold, None);
+        if let Some(hold) = given {
+            self.end_given(&hold);
         }
         if leaves_others {
             // Not with the queues locked: the clock may be foreign code.
@@ -471,14 +438,23 @@ impl Waiter<'_> {
         }
     }
 
+    /// The waiter was given a hold that nobody uses. A renewal thread releases the hold.
+    fn end_given(&self, hold: &Arc<Hold>) {
+        if let Some(recipient) = self.recipient {
+            hold.remove_guard(true);
+            recipient.watchdog.end_in_background(hold, None);
+        }
+    }
+
     /// Whether it leaves others behind, and the hold that it was given. Without others, the
     /// subscription and the channel go with it.
     fn leave_others(&self, state: WaiterState) -> (bool, Option<Arc<Hold>>) {
         let mut channels = self.registry.channels();
-        let Entry::Occupied(mut entry) = channels.by_name.entry(Arc::clone(self.channel)) else {
+        let Entry::Occupied(mut entry) = channels.by_name.entry(Arc::clone(self.what.channel))
+        else {
             return (false, None);
         };
-        let waiters = entry.get_mut().of(self.has_braces).waiters(self.mode);
+        let waiters = entry.get_mut().of(self.has_braces).waiters(self.what.mode);
         let mut given = None;
         if state == WaiterState::Queued {
             waiters.queue.leave(self.ticket);

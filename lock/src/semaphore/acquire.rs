@@ -13,53 +13,16 @@ use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::model::permit_id::PermitId;
 use crate::model::wait_mode::WakeHint;
-use crate::ops::value::ServerTime;
 use crate::ops::{
-    AcquirePermits, DrainPermits, Operation, ReleasePermits, RequestId, TakePermits, UndoAcquire,
+    AcquirePermits, DrainPermits, ReleasePermits, RequestId, TakePermits, UndoAcquire,
 };
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::named::{begin_request, dedup_ttl};
-use crate::runtime::release::roll_back;
-use crate::runtime::wait::Attempt;
+use crate::runtime::traces::Traces;
+use crate::runtime::tries::{Answered, Try};
 use crate::semaphore::held::{HeldPermits, LONGEST_RETRY, PermitLease};
+use crate::store::Failure;
 use crate::store::retry::{Answer, CallError, RetryPolicy};
-
-/// Why an acquire that ends without permits is rolled back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct RollBack {
-    /// Until when copies of its attempts may arrive.
-    pub(crate) late_copy_deadline: Option<ServerTime>,
-    /// The server granted what must not be kept. The caller waits for the rollback until about the
-    /// time when the answer was due.
-    answer_due: Option<Instant>,
-}
-
-impl RollBack {
-    pub(crate) fn is_needed(&self) -> bool {
-        self.late_copy_deadline.is_some() || self.answer_due.is_some()
-    }
-
-    /// Records the result of an attempt whose answer was due at `due`.
-    fn record<O: Operation>(
-        &mut self,
-        result: Result<Answer<O::Reply>, CallError>,
-        due: Instant,
-        operation: &O,
-        name: &LockName,
-    ) -> Result<Answer<O::Reply>, Error> {
-        match result {
-            Ok(answer) => {
-                self.late_copy_deadline = self.late_copy_deadline.max(answer.late_copy_deadline);
-                Ok(answer)
-            }
-            Err(CallError { failure, late_copy_deadline }) => {
-                self.late_copy_deadline = self.late_copy_deadline.max(late_copy_deadline);
-                self.answer_due = failure.needs_roll_back().then_some(due);
-                Err(failure.into_error(operation, name))
-            }
-        }
-    }
-}
 
 /// A call that may take permits without ids. Dropping it undoes the call, if that is needed: also
 /// when the clock panics before the caller has what was granted.
@@ -67,7 +30,7 @@ pub(crate) struct UndoOnDrop<'a> {
     core: &'a ClientCore,
     name: LockName,
     request: RequestId,
-    roll_back: RollBack,
+    traces: Traces,
     /// Whether the call has no answer yet, or was granted what nobody has yet.
     is_open: bool,
 }
@@ -75,36 +38,33 @@ pub(crate) struct UndoOnDrop<'a> {
 impl<'a> UndoOnDrop<'a> {
     fn begin(core: &'a ClientCore, name: LockName) -> Self {
         let request = begin_request(core, &name);
-        Self { core, name, request, roll_back: RollBack::default(), is_open: true }
+        Self { core, name, request, traces: Traces::default(), is_open: true }
     }
 
-    /// Records the result of the call, whose answer was due at `due`.
-    fn record<O: Operation>(
+    /// Records the result of the call, which was to be answered by `due`.
+    fn record<R>(
         &mut self,
-        result: Result<Answer<O::Reply>, CallError>,
         due: Instant,
-        operation: &O,
-    ) -> Result<Answer<O::Reply>, Error> {
+        result: Result<Answer<R>, CallError>,
+    ) -> Result<Answer<R>, Failure> {
         self.is_open = false;
-        self.roll_back.record(result, due, operation, &self.name)
+        self.traces.record(due, result)
     }
 
     /// The caller has what was granted. A copy that arrives now finds the grant, or a later call,
     /// and takes nothing.
     pub(crate) fn keep(mut self) {
-        (self.roll_back, self.is_open) = (RollBack::default(), false);
+        (self.traces, self.is_open) = (Traces::default(), false);
     }
 }
 
 impl Drop for UndoOnDrop<'_> {
     fn drop(&mut self) {
-        if self.is_open || self.roll_back.is_needed() {
+        self.traces.roll_back(self.core, self.is_open, || {
             let (name, owner) = (self.name.clone(), self.request.owner().clone());
             let undo = Arc::new(UndoAcquire::new(name.clone(), self.request.clone()));
-            let ttl = dedup_ttl(self.core);
-            let release = Release::of_request((name, owner), undo, ttl, None);
-            roll_back(self.core, release, self.roll_back.answer_due);
-        }
+            Release::of_request((name, owner), undo, dedup_ttl(self.core), None)
+        });
     }
 }
 
@@ -122,26 +82,31 @@ impl<'a> SemaphoreAcquire<'a> {
     pub(crate) fn new(core: &'a ClientCore, name: LockName, permits: u32) -> Self {
         Self { core, name, permits, failed: None }
     }
+}
 
-    /// What it is granted is to be [kept](UndoOnDrop::keep).
-    pub(crate) fn attempt(
+impl<'a> Try for SemaphoreAcquire<'a> {
+    /// To be [kept](UndoOnDrop::keep).
+    type Grant = UndoOnDrop<'a>;
+
+    fn ask(
         &mut self,
         policy: &RetryPolicy<'_>,
-    ) -> Result<Attempt<UndoOnDrop<'a>>, Error> {
+        now: Instant,
+    ) -> Result<Answered<UndoOnDrop<'a>>, Error> {
         let mut undo = UndoOnDrop::begin(self.core, self.name.clone());
         let (name, request) = (self.name.clone(), undo.request.clone());
         let take = TakePermits { name, permits: self.permits, request };
-        let result = self.core.call_with_policy(&take, policy);
-        match undo.record(result, policy.deadline, &take) {
+        let result = self.core.call_with_policy_at(now, &take, policy);
+        match undo.record(policy.deadline, result) {
             Ok(answer) if answer.reply.granted => {
                 undo.is_open = true;
-                Ok(Attempt::Granted(undo, wake_hint(answer.reply.left)))
+                Ok(Answered::Granted(undo, wake_hint(answer.reply.left)))
             }
             // A late copy would take permits while this thread sleeps. So the call is undone here.
-            Ok(answer) => Ok(Attempt::Busy(None, wake_hint(answer.reply.left))),
-            Err(error) => {
+            Ok(answer) => Ok(Answered::Busy(None, wake_hint(answer.reply.left))),
+            Err(failure) => {
                 self.failed = Some(undo);
-                Err(error)
+                Err(failure.into_error(&take, &self.name))
             }
         }
     }
@@ -153,7 +118,9 @@ pub(crate) fn drain(core: &ClientCore, name: LockName) -> Result<i64, Error> {
     let mut undo = UndoOnDrop::begin(core, name.clone());
     let drain = DrainPermits { name, request: undo.request.clone() };
     let due = core.now() + core.settings.retry_timeout();
-    let answer = undo.record(core.call(&drain), due, &drain)?;
+    let answer = undo
+        .record(due, core.call(&drain))
+        .map_err(|failure| failure.into_error(&drain, &drain.name))?;
     undo.keep();
     Ok(answer.reply)
 }
@@ -165,7 +132,7 @@ pub(crate) struct PermitAcquire<'a> {
     owners: Vec<Owner>,
     lease: PermitLease,
     acquire: AcquirePermits,
-    roll_back: RollBack,
+    traces: Traces,
 }
 
 impl<'a> PermitAcquire<'a> {
@@ -178,30 +145,38 @@ impl<'a> PermitAcquire<'a> {
         let owners: Vec<Owner> = (0..permits).map(|_| core.id.next_owner()).collect();
         let ids = owners.iter().map(PermitId::of).collect();
         let acquire = AcquirePermits::new(name.clone(), ids, lease.lease(core));
-        Self { core, name, owners, lease, acquire, roll_back: RollBack::default() }
+        Self { core, name, owners, lease, acquire, traces: Traces::default() }
     }
+}
 
-    pub(crate) fn attempt(
+impl Try for PermitAcquire<'_> {
+    type Grant = HeldPermits;
+
+    fn ask(
         &mut self,
         policy: &RetryPolicy<'_>,
-    ) -> Result<Attempt<HeldPermits>, Error> {
+        now: Instant,
+    ) -> Result<Answered<HeldPermits>, Error> {
         let (core, is_watched) = (self.core, self.lease == PermitLease::Watched);
         if is_watched && core.watchdog.is_dead(&self.name) {
             return Err(Error::WatchdogGone);
         }
-        let result = core.call_with_policy(&self.acquire, policy);
-        let answer = self.roll_back.record(result, policy.deadline, &self.acquire, &self.name)?;
+        let result = core.call_with_policy_at(now, &self.acquire, policy);
+        let answer = self
+            .traces
+            .record(policy.deadline, result)
+            .map_err(|failure| failure.into_error(&self.acquire, &self.name))?;
         let hint = wake_hint(answer.reply.left);
         if !answer.reply.granted {
-            if self.roll_back.is_needed() {
+            if self.traces.need_roll_back() {
                 // As for permits without ids.
                 let permits = u32::try_from(self.owners.len()).unwrap_or(u32::MAX);
                 *self = Self::new(core, self.name.clone(), permits, self.lease);
             }
-            return Ok(Attempt::Busy(answer.reply.wait, hint));
+            return Ok(Answered::Busy(answer.reply.wait, hint));
         }
         // From here on the held permits see to late copies, and dropping them gives them back.
-        let late_copy_deadline = std::mem::take(&mut self.roll_back).late_copy_deadline;
+        let late_copy_deadline = std::mem::take(&mut self.traces).late_copy_deadline;
         let held = HeldPermits::new(
             Arc::clone(core),
             self.name.clone(),
@@ -216,7 +191,7 @@ impl<'a> PermitAcquire<'a> {
         }
         if held.is_valid() {
             held.count();
-            return Ok(Attempt::Granted(held, hint));
+            return Ok(Answered::Granted(held, hint));
         }
         // Granted, and expired before the answer came.
         Err(Error::Lost { name: self.name.shown(), reason: LostReason::Expired })
@@ -225,16 +200,15 @@ impl<'a> PermitAcquire<'a> {
 
 impl Drop for PermitAcquire<'_> {
     fn drop(&mut self) {
-        if self.roll_back.is_needed() {
+        self.traces.roll_back(self.core, false, || {
             let (name, request) = (self.name.clone(), self.core.id.next_owner());
             let dedup_ttl = dedup_ttl(self.core);
             let ids = self.owners.iter().map(PermitId::of).collect();
             let release = ReleasePermits::new(name.clone(), ids, request.clone(), dedup_ttl);
             let lease = self.lease.lease(self.core);
             let ttl = lease.map_or(LONGEST_RETRY, |lease| lease.duration() + dedup_ttl);
-            let release = Release::of_request((name, request), Arc::new(release), ttl, None);
-            roll_back(self.core, release, self.roll_back.answer_due);
-        }
+            Release::of_request((name, request), Arc::new(release), ttl, None)
+        });
     }
 }
 

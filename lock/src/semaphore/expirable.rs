@@ -380,7 +380,7 @@ impl ExpirableSemaphore {
         let channel = name.semaphore_channel();
         let mut acquire = PermitAcquire::new(&core, name.clone(), permits, lease);
         let kind = Kind::Permit.into();
-        wait_for_grant(&core, kind, &name, &channel, wait, |policy| acquire.attempt(policy))
+        wait_for_grant(&core, kind, (&name, &channel), wait, &mut acquire)
     }
 }
 

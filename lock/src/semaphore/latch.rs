@@ -1,15 +1,17 @@
 //! The count-down latch: threads wait until others have counted it down to zero.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::events::acquires::AcquireKind;
+use crate::model::name::LockName;
 use crate::model::wait::Wait;
 use crate::model::wait_mode::WakeHint;
 use crate::ops::{Change, ChangeLatch, Number};
+use crate::runtime::client_core::ClientCore;
 use crate::runtime::named::{NamedObject, not_a_number, wait_for_grant};
-use crate::runtime::wait::Attempt;
-use crate::store::retry::map_failure;
+use crate::runtime::tries::{Answered, Try};
+use crate::store::retry::{RetryPolicy, map_failure};
 
 /// A count that clients count down, and that threads wait for. Cheap to make, to clone and to
 /// share; it holds nothing by itself.
@@ -138,20 +140,33 @@ impl CountDownLatch {
         let (core, name) = self.named.current()?;
         let channel = name.latch_channel();
         let kind = AcquireKind::Latch;
-        let opened = wait_for_grant(&core, kind, &name, &channel, wait.into(), |policy| {
-            let count = Number(name.clone());
-            let answer = map_failure(core.call_with_policy(&count, policy), &count, &name)?;
-            match answer.reply {
-                Some(1..) => Ok(Attempt::Busy(None, WakeHint::Wait)),
-                // It is open for every waiter.
-                Some(_) => Ok(Attempt::Granted((), WakeHint::MayTry)),
-                None => Err(not_a_number(&name)),
-            }
-        })?;
+        let mut look = LatchTry { core: &core, name: &name };
+        let opened = wait_for_grant(&core, kind, (&name, &channel), wait.into(), &mut look)?;
         Ok(opened.is_some())
     }
 
     fn change(&self, change: Change) -> Result<bool, Error> {
         self.named.ask(|name, request| ChangeLatch::new(name, change, request))
+    }
+}
+
+/// Whether the latch is open.
+struct LatchTry<'a> {
+    core: &'a ClientCore,
+    name: &'a LockName,
+}
+
+impl Try for LatchTry<'_> {
+    type Grant = ();
+
+    fn ask(&mut self, policy: &RetryPolicy<'_>, now: Instant) -> Result<Answered<()>, Error> {
+        let count = Number(self.name.clone());
+        let answer = self.core.call_with_policy_at(now, &count, policy);
+        match map_failure(answer, &count, self.name)?.reply {
+            Some(1..) => Ok(Answered::Busy(None, WakeHint::Wait)),
+            // It is open for every waiter.
+            Some(_) => Ok(Answered::Granted((), WakeHint::MayTry)),
+            None => Err(not_a_number(self.name)),
+        }
     }
 }

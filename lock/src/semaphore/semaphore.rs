@@ -9,7 +9,6 @@ use crate::model::wait::Wait;
 use crate::ops::{AddPermits, Added, TrySetPermits};
 use crate::runtime::named::{NamedObject, check_count, wait_for_grant};
 use crate::semaphore::acquire::{SemaphoreAcquire, UndoOnDrop, drain};
-use crate::store::retry::RetryPolicy;
 
 /// A number of permits, shared by all clients of a server. Cheap to make, to clone and to share; it
 /// holds nothing by itself.
@@ -120,8 +119,7 @@ impl Semaphore {
         let channel = name.semaphore_channel();
         let mut acquire = SemaphoreAcquire::new(&core, name.clone(), permits);
         let kind = AcquireKind::Semaphore;
-        let attempt = |policy: &RetryPolicy<'_>| acquire.attempt(policy);
-        let granted = wait_for_grant(&core, kind, &name, &channel, wait.into(), attempt)?;
+        let granted = wait_for_grant(&core, kind, (&name, &channel), wait.into(), &mut acquire)?;
         Ok(granted.map(UndoOnDrop::keep).is_some())
     }
 

@@ -49,6 +49,11 @@ impl ShutdownState {
     /// unparking. Check for both inside: what came before is not signalled again.
     pub(crate) fn while_pausing(&self, pause: impl FnOnce(&Parker)) {
         let parker = Parker::new();
-        self.pausing.with(&parker, || pause(&parker));
+        self.while_parked(&parker, || pause(&parker));
+    }
+
+    /// As [`while_pausing`](Self::while_pausing), for a thread that parks on its own `parker`.
+    pub(crate) fn while_parked(&self, parker: &Parker, pause: impl FnOnce()) {
+        self.pausing.with(parker, pause);
     }
 }

@@ -238,3 +238,24 @@ fn a_job_ends_in_time_if_the_server_stops_once_it_has_the_lock() {
         server.command(&["KEYS", "wheellock_job_lock*"]).array().is_empty()
     });
 }
+
+#[test]
+fn a_thread_of_a_named_owner_has_its_own_limit_while_another_asks() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.address());
+    let builder = Client::builder().command_timeout(COMMAND_TIMEOUT);
+    let client = built(builder.url(&proxy.url()));
+    let lock = client.lock("a").with_owner("task");
+    let (cancel, cancelled) = bounded(1);
+    let is_try = |request: &Request| request.name().starts_with("EVAL");
+    let ask = proxy.on(is_try, Fault::SwallowRequest).always();
+    thread::scope(|scope| {
+        let first = scope.spawn(|| lock.try_lock_with(Wait::forever().or_cancelled(&cancelled)));
+        ask.wait_for_hit(SOON);
+        let (second, took) = timed(|| lock.try_lock_for(LIMIT));
+        assert!(second.is_err_and(|error| error.is_retryable()));
+        assert!(took < COMMAND_TIMEOUT, "{took:?}");
+        cancel.send(()).unwrap();
+        assert!(matches!(first.join().unwrap(), Err(Error::Cancelled { .. })));
+    });
+}

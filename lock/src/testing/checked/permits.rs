@@ -13,7 +13,7 @@ use crate::ops::request::{Remembered, RequestId};
 use crate::ops::semaphore::AddPermits;
 use crate::ops::value::ServerTime;
 use crate::ops::{Operation, TakePermits, UndoAcquire};
-use crate::semaphore::acquire::RollBack;
+use crate::runtime::traces::Traces;
 use crate::store::Failure;
 use crate::store::retry::deadline_after_failure;
 use crate::testing::checked::mutation::Mutation;
@@ -63,7 +63,7 @@ struct Call {
     verb: Verb,
     attempts: u8,
     is_asking: bool,
-    roll_back: RollBack,
+    traces: Traces,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -176,8 +176,7 @@ impl CheckedSemaphore {
     fn begin(&self, state: &mut State, client: u8, verb: Verb) {
         let own = &mut state.clients[usize::from(client)];
         own.calls += 1;
-        own.call =
-            Some(Call { verb, attempts: 0, is_asking: false, roll_back: RollBack::default() });
+        own.call = Some(Call { verb, attempts: 0, is_asking: false, traces: Traces::default() });
         self.ask(state, client);
     }
 
@@ -197,7 +196,7 @@ impl CheckedSemaphore {
     fn end_take(&self, own: &mut Client) {
         let Some(call) = own.call.filter(|call| call.verb == Verb::Take) else { return };
         let undoes =
-            call.roll_back.is_needed() && self.mutation != Some(Mutation::AcquiresNotUndone);
+            call.traces.need_roll_back() && self.mutation != Some(Mutation::AcquiresNotUndone);
         own.call =
             undoes.then_some(Call { verb: Verb::Undo, attempts: 0, is_asking: false, ..call });
     }
@@ -318,9 +317,8 @@ impl Model for CheckedSemaphore {
                             reason: "no reply".into(),
                             broken: false,
                         };
-                        let before = call.roll_back.late_copy_deadline;
-                        call.roll_back.late_copy_deadline =
-                            deadline_after_failure(before, &failure);
+                        let before = call.traces.late_copy_deadline;
+                        call.traces.late_copy_deadline = deadline_after_failure(before, &failure);
                     }
                 }
             }

@@ -1,0 +1,164 @@
+//! The acquires of named owners that are under way. Several threads of one owner may acquire the
+//! same lock at the same time. They ask the server in turns, and what one of them is granted is the
+//! hold of all (DESIGN: re-entry).
+
+use crate::model::name::LockName;
+use crate::model::owner::LocalHolder;
+use crate::model::sync::{Mutex, Parker};
+
+/// The acquires of one client's named owners.
+#[derive(Debug, Default)]
+pub(crate) struct NamedAcquires(Mutex<Vec<Entry>>);
+
+#[derive(Debug)]
+struct Entry {
+    name: LockName,
+    holder: LocalHolder,
+    parker: Parker,
+    turn: TurnState,
+    /// Whether the owner was granted a hold of the name since this acquire last looked.
+    has_new_hold: bool,
+}
+
+/// How far an acquire is with its turn to ask the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TurnState {
+    Idle,
+    Awaited,
+    Taken,
+}
+
+impl Entry {
+    fn is_of(&self, name: &LockName, holder: &LocalHolder) -> bool {
+        self.name == *name && self.holder == *holder
+    }
+}
+
+impl NamedAcquires {
+    /// Adds an acquire, if its holder is a named owner. Of all other holders, one thread alone
+    /// acquires.
+    pub(crate) fn begin(&self, name: &LockName, holder: &LocalHolder) -> Option<NamedAcquire<'_>> {
+        let LocalHolder::Named(_) = holder else { return None };
+        let (name, holder, parker) = (name.clone(), holder.clone(), Parker::new());
+        self.0.lock().push(Entry {
+            name,
+            holder,
+            parker: parker.clone(),
+            turn: TurnState::Idle,
+            has_new_hold: false,
+        });
+        Some(NamedAcquire { all: self, parker })
+    }
+
+    /// The registry has a new hold of this name. The other acquires of its owner may nest the hold.
+    pub(crate) fn granted(&self, name: &LockName, is_holder: impl Fn(&LocalHolder) -> bool) {
+        for entry in &mut *self.0.lock() {
+            if entry.name == *name && is_holder(&entry.holder) {
+                entry.has_new_hold = true;
+                entry.parker.unpark();
+            }
+        }
+    }
+}
+
+/// One acquire of a named owner, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct NamedAcquire<'a> {
+    all: &'a NamedAcquires,
+    parker: Parker,
+}
+
+impl NamedAcquire<'_> {
+    /// Unparked when the owner has a new hold of the name, and when an [awaited
+    /// turn](Self::take_turn) is over.
+    pub(crate) fn parker(&self) -> &Parker {
+        &self.parker
+    }
+
+    /// Whether the owner was granted a hold of the name since the last look.
+    pub(crate) fn take_new_hold(&self) -> bool {
+        let mut all = self.all.0.lock();
+        let own = self.index(&all);
+        own.is_some_and(|own| std::mem::take(&mut all[own].has_new_hold))
+    }
+
+    /// The turn to ask the server. `None` while another acquire of the owner and the name has the
+    /// turn: its end unparks this acquire. A grant is in the registry of holds before a turn ends.
+    pub(crate) fn take_turn(&self) -> Option<Turn<'_>> {
+        let mut all = self.all.0.lock();
+        let own = self.index(&all)?;
+        let Entry { name, holder, .. } = &all[own];
+        let is_taken = |other: &Entry| other.turn == TurnState::Taken && other.is_of(name, holder);
+        if all.iter().any(is_taken) {
+            all[own].turn = TurnState::Awaited;
+            return None;
+        }
+        all[own].turn = TurnState::Taken;
+        Some(Turn(self))
+    }
+
+    /// Another acquire may take the turn.
+    fn end_turn(&self) {
+        let mut all = self.all.0.lock();
+        let Some(own) = self.index(&all) else { return };
+        all[own].turn = TurnState::Idle;
+        let Entry { name, holder, .. } = &all[own];
+        let waits = |other: &&Entry| other.turn == TurnState::Awaited && other.is_of(name, holder);
+        all.iter().filter(waits).for_each(|other| other.parker.unpark());
+    }
+
+    fn index(&self, all: &[Entry]) -> Option<usize> {
+        all.iter().position(|entry| entry.parker.is(&self.parker))
+    }
+}
+
+impl Drop for NamedAcquire<'_> {
+    fn drop(&mut self) {
+        self.all.0.lock().retain(|entry| !entry.parker.is(&self.parker));
+    }
+}
+
+/// The turn of an acquire to ask the server, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Turn<'a>(&'a NamedAcquire<'a>);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.end_turn();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn acquires_of_one_owner_and_name_take_turns_and_no_others() {
+        let all = NamedAcquires::default();
+        let (name, other) = (LockName::parse("a").unwrap(), LockName::parse("b").unwrap());
+        let begin = |name, owner| all.begin(name, &LocalHolder::named(owner)).unwrap();
+        let (one, two) = (begin(&name, "task"), begin(&name, "task"));
+        let others = [begin(&other, "task"), begin(&name, "another")];
+        let turn = one.take_turn().unwrap();
+        assert!(two.take_turn().is_none());
+        assert!(others.iter().all(|other| other.take_turn().is_some()));
+        drop(turn);
+        assert!(two.take_turn().is_some());
+        assert!(all.begin(&name, &LocalHolder::current_thread()).is_none());
+        drop((one, two, others));
+        assert!(all.0.lock().is_empty());
+    }
+
+    #[test]
+    fn a_new_hold_is_told_once_to_the_acquires_of_its_owner_and_name() {
+        let all = NamedAcquires::default();
+        let (name, other) = (LockName::parse("a").unwrap(), LockName::parse("b").unwrap());
+        let task = LocalHolder::named("task");
+        let begin = |name, owner| all.begin(name, &LocalHolder::named(owner)).unwrap();
+        let acquires = [begin(&name, "task"), begin(&name, "another"), begin(&other, "task")];
+        all.granted(&name, |holder| *holder == task);
+        let told = || acquires.each_ref().map(NamedAcquire::take_new_hold);
+        assert_eq!(told(), [true, false, false]);
+        assert_eq!(told(), [false; 3]);
+    }
+}
