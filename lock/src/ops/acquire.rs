@@ -8,7 +8,7 @@ use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::ops::keyspace::{Keyspace, WrongType, begins_with_owner};
-use crate::ops::operation::{Argument, Operation, Request, Script, WRITE, script};
+use crate::ops::operation::{Argument, Grants, Operation, Request, Script, WRITE, script};
 use crate::ops::read_write::{MODE, Mode};
 use crate::ops::value::{FromReply, Unexpected, Value};
 
@@ -35,6 +35,10 @@ impl Acquired {
         !matches!(self, Self::Busy(_))
     }
 
+    /// What an acquire of a lock grants.
+    pub(crate) const GRANTS: Grants =
+        Grants::If(|value| Self::from_reply(value.clone()).is_ok_and(Self::is_granted));
+
     /// Reads a time to live, or a time to sleep.
     pub(crate) fn busy(millis: i64) -> Self {
         Self::Busy(u64::try_from(millis).ok().map(Duration::from_millis))
@@ -42,18 +46,12 @@ impl Acquired {
 }
 
 impl FromReply for Acquired {
-    const MAY_GRANT: bool = true;
-
     fn from_reply(value: Value) -> Result<Self, Unexpected> {
         match value {
             Value::Nil => Ok(Self::Granted),
             Value::Integer(millis) => Ok(Self::busy(millis)),
             other => Err(Unexpected(other)),
         }
-    }
-
-    fn grants(&self) -> bool {
-        self.is_granted()
     }
 }
 
@@ -80,6 +78,10 @@ impl Operation for Acquire {
                 Argument::millis(self.lease.millis()),
             ],
         )
+    }
+
+    fn grants(&self) -> Grants {
+        Acquired::GRANTS
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {

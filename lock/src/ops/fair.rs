@@ -18,7 +18,7 @@ use crate::model::owner::Owner;
 use crate::model::settings::{POLL_BOUND, QUEUE_POLL_BOUND, REDISSON_FAIR_WAIT};
 use crate::ops::acquire::{Acquired, check_lock};
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{Argument, Operation, Request, Script, UNLOCKED, script};
+use crate::ops::operation::{Argument, Grants, Operation, Request, Script, UNLOCKED, script};
 use crate::ops::recognize::{Content, recognize};
 use crate::ops::release::{Released, other_or_nothing};
 use crate::ops::request::{Remembered, RequestId};
@@ -104,6 +104,10 @@ impl Operation for FairAcquire {
                 Argument::Number(millis(REDISSON_FAIR_WAIT)),
             ],
         )
+    }
+
+    fn grants(&self) -> Grants {
+        Acquired::GRANTS
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {

@@ -8,7 +8,7 @@ use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::ops::acquire::{Acquired, check_lock};
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{Argument, Operation, Request, Script, script};
+use crate::ops::operation::{Argument, Grants, Operation, Request, Script, script};
 use crate::ops::value::{FromReply, Unexpected, Value};
 
 static ACQUIRE: Script = script!("fenced_acquire");
@@ -50,6 +50,10 @@ impl Operation for FencedAcquire {
             Value::Integer(millis) => Ok(Acquired::busy(millis)),
             other => read_token(other).map(Acquired::Fenced),
         }
+    }
+
+    fn grants(&self) -> Grants {
+        Grants::If(|value| read_token(value.clone()).is_ok())
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {

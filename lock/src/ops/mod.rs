@@ -38,7 +38,9 @@ pub(crate) use crate::ops::fenced::{DrawToken, LastToken};
 pub(crate) use crate::ops::job::{BeginRun, FinishRun, GiveBackAttempt, HasRun, JobKeys, RunBegun};
 pub(crate) use crate::ops::latch::{Change, ChangeLatch};
 pub(crate) use crate::ops::leader::{CurrentLeader, LeaderReply};
-pub(crate) use crate::ops::operation::{AnyOperation, KEPT, Operation, WRITE};
+pub(crate) use crate::ops::operation::{
+    AnyOperation, Grants, IsGrant, KEPT, Operation, Untyped, WRITE,
+};
 pub(crate) use crate::ops::permit_admin::{
     CountPermits, LeaseOf, PermitCounts, SetPermits, UpdateLease,
 };

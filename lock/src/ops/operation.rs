@@ -9,6 +9,9 @@ use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::value::{FromReply, ServerTime, Unexpected, Value};
 
 /// One request to a server, with its reply and its effect on a keyspace in memory.
+///
+/// What sends operations takes an [`AnyOperation`], so it is compiled once: an acquire and a release
+/// run the same code.
 pub(crate) trait Operation: Debug {
     /// What the caller learns.
     type Reply: FromReply;
@@ -25,14 +28,14 @@ pub(crate) trait Operation: Debug {
     /// same.
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType>;
 
-    /// Whether it may grant what is free, so that replicas may have to acknowledge it.
-    fn may_grant(&self) -> bool {
-        Self::Reply::MAY_GRANT
+    /// What the operation may grant.
+    fn grants(&self) -> Grants {
+        Grants::Nothing
     }
 
-    /// Whether this reply grants it.
-    fn grants(&self, value: &Value) -> bool {
-        self.may_grant() && self.decode(value.clone()).is_ok_and(|reply| reply.grants())
+    /// The server's time, if the reply carries it.
+    fn server_time(&self, value: &Value) -> Option<ServerTime> {
+        Self::Reply::server_time(value)
     }
 
     /// Runs in memory as on a server, which does nothing if its clock is beyond `not_after`.
@@ -48,44 +51,41 @@ pub(crate) trait Operation: Debug {
     }
 }
 
-/// An [`Operation`] without the type of its reply, so that what sends operations is compiled once:
-/// an acquire and a release run the same code.
-pub(crate) trait AnyOperation: Debug {
-    /// See [`Operation::request`].
-    fn request(&self) -> Request<'_>;
-
-    /// See [`FromReply::server_time`].
-    fn server_time(&self, value: &Value) -> Option<ServerTime>;
-
-    /// See [`Operation::may_grant`].
-    fn may_grant(&self) -> bool;
-
-    /// See [`Operation::grants`].
-    fn grants(&self, value: &Value) -> bool;
-
-    /// See [`Operation::run`].
-    fn run(&self, keyspace: &mut Keyspace, not_after: ServerTime) -> Value;
+/// Whether an operation may grant what is free, so that replicas may have to acknowledge the grant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Grants {
+    Nothing,
+    /// A reply for which this is true is a grant.
+    If(IsGrant),
 }
 
-impl<O: Operation> AnyOperation for O {
+/// Whether a reply is a grant.
+pub(crate) type IsGrant = fn(&Value) -> bool;
+
+/// An operation whose reply is not read.
+pub(crate) type AnyOperation<'a> = dyn Operation<Reply = Value> + 'a;
+
+/// Makes an [`AnyOperation`] of an operation.
+#[derive(Debug)]
+pub(crate) struct Untyped<'a, O: ?Sized>(pub(crate) &'a O);
+
+impl<O: Operation + ?Sized> Operation for Untyped<'_, O> {
+    type Reply = Value;
+
     fn request(&self) -> Request<'_> {
-        Operation::request(self)
+        self.0.request()
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        self.0.apply(keyspace)
+    }
+
+    fn grants(&self) -> Grants {
+        self.0.grants()
     }
 
     fn server_time(&self, value: &Value) -> Option<ServerTime> {
-        O::Reply::server_time(value)
-    }
-
-    fn may_grant(&self) -> bool {
-        Operation::may_grant(self)
-    }
-
-    fn grants(&self, value: &Value) -> bool {
-        Operation::grants(self, value)
-    }
-
-    fn run(&self, keyspace: &mut Keyspace, not_after: ServerTime) -> Value {
-        Operation::run(self, keyspace, not_after)
+        self.0.server_time(value)
     }
 }
 
@@ -105,12 +105,8 @@ impl<O: Operation + ?Sized> Operation for Arc<O> {
         (**self).apply(keyspace)
     }
 
-    fn may_grant(&self) -> bool {
-        (**self).may_grant()
-    }
-
-    fn grants(&self, value: &Value) -> bool {
-        (**self).grants(value)
+    fn grants(&self) -> Grants {
+        (**self).grants()
     }
 }
 

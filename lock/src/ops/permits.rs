@@ -8,7 +8,7 @@ use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::model::permit_id::PermitId;
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{Argument, Operation, Request, Script, script};
+use crate::ops::operation::{Argument, Grants, Operation, Request, Script, script};
 use crate::ops::release::{Released, with_time};
 use crate::ops::semaphore::tell;
 use crate::ops::value::{FromReply, Unexpected, Value};
@@ -72,8 +72,6 @@ pub(crate) struct PermitsAcquired {
 }
 
 impl FromReply for PermitsAcquired {
-    const MAY_GRANT: bool = true;
-
     fn from_reply(value: Value) -> Result<Self, Unexpected> {
         match value.as_integers() {
             Some([granted @ (0 | 1), left, wait]) => {
@@ -82,10 +80,6 @@ impl FromReply for PermitsAcquired {
             }
             _ => Err(Unexpected(value)),
         }
-    }
-
-    fn grants(&self) -> bool {
-        self.granted
     }
 }
 
@@ -154,6 +148,12 @@ impl Operation for AcquirePermits {
                 Argument::Publish,
             ]),
         )
+    }
+
+    fn grants(&self) -> Grants {
+        Grants::If(|value| {
+            PermitsAcquired::from_reply(value.clone()).is_ok_and(|reply| reply.granted)
+        })
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {

@@ -8,7 +8,7 @@ use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::ops::acquire::{Acquired, check_lock, field};
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{Argument, Operation, Request, Script, UNLOCKED, script};
+use crate::ops::operation::{Argument, Grants, Operation, Request, Script, UNLOCKED, script};
 use crate::ops::read_write::{MODE, Mode, level, levels, prolong_level};
 use crate::ops::release::{Released, other_or_nothing, with_time};
 use crate::ops::value::Value;
@@ -55,6 +55,10 @@ impl Operation for ReadAcquire {
                 self.under.as_ref().map_or(Argument::Text(""), Argument::Writer),
             ],
         )
+    }
+
+    fn grants(&self) -> Grants {
+        Acquired::GRANTS
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {

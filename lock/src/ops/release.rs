@@ -191,7 +191,6 @@ impl Operation for Release {
 mod tests {
     use super::*;
     use crate::model::owner::ClientId;
-    use crate::ops::operation::AnyOperation;
 
     #[test]
     fn the_reply_carries_the_servers_time() {
@@ -199,7 +198,7 @@ mod tests {
         let release = Release::new(Layout::Counted, name, ClientId::random().next_owner());
         let time = |parts: &[i64]| {
             let reply = Value::Array(parts.iter().copied().map(Value::Integer).collect());
-            AnyOperation::server_time(&release, &reply)
+            release.server_time(&reply)
         };
         assert_eq!(time(&[1, 42]), Some(ServerTime(42)));
         assert_eq!(time(&[1, 43, 2]), Some(ServerTime(43)));

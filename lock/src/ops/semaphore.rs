@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::model::name::LockName;
 use crate::ops::keyspace::{Keyspace, WrongType};
-use crate::ops::operation::{Argument, Operation, Request, Script, script};
+use crate::ops::operation::{Argument, Grants, Operation, Request, Script, script};
 use crate::ops::release::{Released, with_time};
 use crate::ops::request::{Remembered, RequestId};
 use crate::ops::value::{FromReply, Unexpected, Value};
@@ -36,17 +36,11 @@ pub(crate) struct Taken {
 }
 
 impl FromReply for Taken {
-    const MAY_GRANT: bool = true;
-
     fn from_reply(value: Value) -> Result<Self, Unexpected> {
         match value.as_integers() {
             Some([granted @ (0 | 1), left]) => Ok(Self { granted: granted == 1, left }),
             _ => Err(Unexpected(value)),
         }
-    }
-
-    fn grants(&self) -> bool {
-        self.granted
     }
 }
 
@@ -65,6 +59,10 @@ impl Operation for TakePermits {
                 self.request.dedup_ttl(),
             ],
         )
+    }
+
+    fn grants(&self) -> Grants {
+        Grants::If(|value| Taken::from_reply(value.clone()).is_ok_and(|reply| reply.granted))
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
@@ -319,12 +317,8 @@ impl Operation for DrainPermits {
         self.request.once(keyspace, |keyspace| self.drain(keyspace))
     }
 
-    fn may_grant(&self) -> bool {
-        true
-    }
-
-    fn grants(&self, value: &Value) -> bool {
-        matches!(value, Value::Integer(left) if *left > 0)
+    fn grants(&self) -> Grants {
+        Grants::If(|value| matches!(value, Value::Integer(taken) if *taken > 0))
     }
 }
 

@@ -26,9 +26,6 @@ pub(crate) struct Unexpected(pub(crate) Value);
 
 /// What a caller learns from a reply.
 pub(crate) trait FromReply: Sized {
-    /// Whether an operation with this reply may grant what is free.
-    const MAY_GRANT: bool = false;
-
     /// Reads the reply. A `LATE` and a refusal do not come here.
     fn from_reply(value: Value) -> Result<Self, Unexpected>;
 
@@ -36,10 +33,11 @@ pub(crate) trait FromReply: Sized {
     fn server_time(_value: &Value) -> Option<ServerTime> {
         None
     }
+}
 
-    /// Whether it is a grant.
-    fn grants(&self) -> bool {
-        false
+impl FromReply for Value {
+    fn from_reply(value: Value) -> Result<Self, Unexpected> {
+        Ok(value)
     }
 }
 

@@ -347,7 +347,7 @@ impl Session {
 
     pub(crate) fn execute(
         &self,
-        operation: &dyn AnyOperation,
+        operation: &AnyOperation<'_>,
         timeout: Duration,
         sending: Sending,
     ) -> Result<Value, Failure> {

@@ -14,7 +14,7 @@ use crate::model::name::LockName;
 use crate::model::sync::is_cancelled;
 use crate::ops::value::ServerTime;
 use crate::ops::value::Value;
-use crate::ops::{AnyOperation, Operation};
+use crate::ops::{AnyOperation, Operation, Untyped};
 use crate::store::failure::Failure;
 use crate::store::shutdown::{CallGeneration, ShutdownState};
 use crate::store::store::Store;
@@ -87,7 +87,7 @@ pub(crate) fn call<O: Operation>(
     policy: &RetryPolicy<'_>,
     now: Instant,
 ) -> Result<Answer<O::Reply>, CallError> {
-    let answer = send_until_answered(store, clock, operation, policy, now)?;
+    let answer = send_until_answered(store, clock, &Untyped(operation), policy, now)?;
     let Answer { reply, sent_at, late_copy_deadline } = answer;
     match operation.decode(reply).map_err(Failure::unexpected) {
         Ok(reply) => Ok(Answer { reply, sent_at, late_copy_deadline }),
@@ -98,7 +98,7 @@ pub(crate) fn call<O: Operation>(
 fn send_until_answered(
     store: &Store,
     clock: &dyn Clock,
-    operation: &dyn AnyOperation,
+    operation: &AnyOperation<'_>,
     policy: &RetryPolicy<'_>,
     now: Instant,
 ) -> Result<Answer<Value>, CallError> {

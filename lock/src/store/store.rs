@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::model::sync::{Parker, park, pass_until};
 use crate::ops::by_kind::SharedOperation;
 use crate::ops::value::{FromReply, Value};
-use crate::ops::{AnyOperation, Operation};
+use crate::ops::{AnyOperation, Operation, Untyped};
 use crate::store::failure::Failure;
 use crate::store::listener::Listener;
 use crate::store::memory::{Memory, Sending, Session};
@@ -95,7 +95,7 @@ impl Store {
         timeout: Duration,
         generation: CallGeneration,
     ) -> Result<O::Reply, Failure> {
-        let value = self.execute(operation, timeout, generation)?;
+        let value = self.execute(&Untyped(operation), timeout, generation)?;
         operation.decode(value).map_err(Failure::unexpected)
     }
 
@@ -103,7 +103,7 @@ impl Store {
     /// whatever the server does.
     pub(crate) fn execute(
         &self,
-        operation: &dyn AnyOperation,
+        operation: &AnyOperation<'_>,
         timeout: Duration,
         generation: CallGeneration,
     ) -> Result<Value, Failure> {
@@ -135,7 +135,7 @@ impl Store {
         let Self::Cluster(cluster) = self else {
             return self.run(operation, timeout, generation);
         };
-        let value = cluster.execute_on(server, operation, timeout, generation)?;
+        let value = cluster.execute_on(server, &Untyped(operation), timeout, generation)?;
         operation.decode(value).map_err(Failure::unexpected)
     }
 
@@ -156,15 +156,17 @@ impl Store {
         };
         match self {
             Self::Memory(session) => {
-                on_value(session.execute(operation, timeout, Sending::Detached));
+                on_value(session.execute(&Untyped(&**operation), timeout, Sending::Detached));
                 Ok(SentDetached::Answered)
             }
             Self::Single(node) => {
                 let mut deadline = Deadline::after(timeout);
-                node.send_detached(operation, &mut deadline, generation, Box::new(on_value))
+                let (raw, on_value) = (Untyped(&**operation), Box::new(on_value));
+                node.send_detached(&raw, R::server_time, &mut deadline, generation, on_value)
             }
             Self::Cluster(cluster) => {
-                cluster.send_detached(operation, timeout, generation, Box::new(on_value))
+                let (raw, on_value) = (Untyped(&**operation), Box::new(on_value));
+                cluster.send_detached(&raw, R::server_time, timeout, generation, on_value)
             }
         }
     }
@@ -197,7 +199,7 @@ impl Store {
         match self {
             Self::Memory(session) => {
                 while let Some(PipelineRequest { operation, tag, timeout }) = source.next() {
-                    let value = session.execute(&operation, timeout, Sending::Background);
+                    let value = session.execute(&Untyped(&operation), timeout, Sending::Background);
                     let decode = |value| operation.decode(value).map_err(Failure::unexpected);
                     source.on_reply(tag, value.and_then(decode));
                 }

@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use crate::error::truncated;
 use crate::model::sync::Parker;
-use crate::ops::value::Value;
-use crate::ops::{AnyOperation, Operation};
+use crate::ops::value::{ServerTime, Value};
+use crate::ops::{AnyOperation, Operation as _, Untyped};
 use crate::store::failure::Failure;
 use crate::store::listener::Listener;
 use crate::store::pipeline::{PipelineSource, SentDetached};
@@ -174,7 +174,7 @@ impl Cluster {
 
     pub(crate) fn execute(
         &self,
-        operation: &dyn AnyOperation,
+        operation: &AnyOperation<'_>,
         timeout: Duration,
         call_generation: CallGeneration,
     ) -> Result<Value, Failure> {
@@ -185,7 +185,7 @@ impl Cluster {
     pub(crate) fn execute_on(
         &self,
         id: ServerId,
-        operation: &dyn AnyOperation,
+        operation: &AnyOperation<'_>,
         timeout: Duration,
         call_generation: CallGeneration,
     ) -> Result<Value, Failure> {
@@ -196,14 +196,15 @@ impl Cluster {
 
     /// Sends one operation to the node of its slot; see [`Node::send_detached`]. A redirection is
     /// a failure for `on_reply`, and a reason to refresh the topology.
-    pub(crate) fn send_detached<O: Operation + Send + Sync + ?Sized + 'static>(
+    pub(crate) fn send_detached(
         &self,
-        operation: &Arc<O>,
+        operation: &AnyOperation<'_>,
+        server_time: fn(&Value) -> Option<ServerTime>,
         timeout: Duration,
         call_generation: CallGeneration,
         on_reply: ReplyHandler,
     ) -> Result<SentDetached, Failure> {
-        let slot = slot_of_all(&Operation::request(&**operation).keys)?;
+        let slot = slot_of_all(&operation.request().keys)?;
         let mut deadline = Deadline::after(timeout);
         self.refresher.ensure_topology(&mut deadline)?;
         let Some(node) = self.topology().owner(slot) else {
@@ -217,8 +218,14 @@ impl Cluster {
             }
             on_reply(reply);
         };
-        node.send_detached(operation, &mut deadline, call_generation, Box::new(reported))
-            .inspect_err(|failure| self.refresher.report_failure(failure))
+        node.send_detached(
+            operation,
+            server_time,
+            &mut deadline,
+            call_generation,
+            Box::new(reported),
+        )
+        .inspect_err(|failure| self.refresher.report_failure(failure))
     }
 
     /// See [`Node::read_detached`].
@@ -231,7 +238,7 @@ impl Cluster {
     fn execute_at(
         &self,
         mut redirection: Option<Redirection>,
-        operation: &dyn AnyOperation,
+        operation: &AnyOperation<'_>,
         timeout: Duration,
         call_generation: CallGeneration,
     ) -> Result<Value, Failure> {
@@ -304,7 +311,8 @@ impl Cluster {
                 (None, Err(_)) => Err(not_followed()),
                 (None, Ok(left)) => {
                     let timeout = request.timeout.min(left);
-                    self.execute_at(redirection, operation, timeout, CallGeneration::NEVER_ABORTED)
+                    let generation = CallGeneration::NEVER_ABORTED;
+                    self.execute_at(redirection, &Untyped(operation), timeout, generation)
                 }
             };
             if let Err(failure @ (Failure::NotSent { .. } | Failure::Unknown { .. })) = &reply {

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use crate::error::Error;
 use crate::model::settings::ReplicaAcks;
 use crate::ops::operation::Script;
-use crate::ops::value::{FromReply as _, ServerTime, Value};
-use crate::ops::{AnyOperation, Operation};
+use crate::ops::value::{ServerTime, Value};
+use crate::ops::{AnyOperation, Grants, IsGrant};
 use crate::store::failure::Failure;
 use crate::store::listener::Listener;
 use crate::store::pipeline::SentDetached;
@@ -229,12 +229,15 @@ impl Node {
     /// its slot is migrating.
     pub(crate) fn execute(
         &self,
-        operation: &dyn AnyOperation,
+        operation: &AnyOperation<'_>,
         deadline: &mut Deadline,
         call_generation: CallGeneration,
         asking: bool,
     ) -> Result<Value, Failure> {
-        let acks = self.server.replica_acks().filter(|_| operation.may_grant());
+        let acks = match operation.grants() {
+            Grants::Nothing => None,
+            Grants::If(is_grant) => self.server.replica_acks().map(|acks| (acks, is_grant)),
+        };
         // What waits for replicas would hold up others, and a renewal waits for no caller.
         if acks.is_some() || call_generation == CallGeneration::NEVER_ABORTED {
             return self.execute_alone(operation, deadline, call_generation, asking, acks);
@@ -302,9 +305,10 @@ impl Node {
     /// returns. It must not block. On a connection with too many unread replies, the reply is
     /// waited for, and on one that has been idle for long nothing is sent (DESIGN: shared
     /// connection).
-    pub(crate) fn send_detached<O: Operation + Send + Sync + ?Sized + 'static>(
+    pub(crate) fn send_detached(
         &self,
-        operation: &Arc<O>,
+        operation: &AnyOperation<'_>,
+        server_time: fn(&Value) -> Option<ServerTime>,
         deadline: &mut Deadline,
         call_generation: CallGeneration,
         on_reply: ReplyHandler,
@@ -315,14 +319,11 @@ impl Node {
         // A script's text: the server may have forgotten the script, and no caller may be there to
         // send it again.
         let packed = pack(operation, not_after, true, self.server.channels);
-        let script = Operation::request(&**operation).script_sent();
+        let script = operation.request().script_sent();
         let (server, on) = (Arc::clone(&self.server), Arc::downgrade(&connection));
         let handler = move |reply: Result<Value, Broken>| {
             on_reply(match reply {
-                Ok(reply) => {
-                    let time = O::Reply::server_time;
-                    detached_reply(&server, &on, script, time, sent_at, reply)
-                }
+                Ok(reply) => detached_reply(&server, &on, script, server_time, sent_at, reply),
                 Err(broken) => Err(server.no_reply(broken, not_after)),
             });
         };
@@ -357,11 +358,11 @@ impl Node {
     /// Executes one operation on a connection that nobody else uses meanwhile.
     fn execute_alone(
         &self,
-        operation: &dyn AnyOperation,
+        operation: &AnyOperation<'_>,
         deadline: &mut Deadline,
         call_generation: CallGeneration,
         asking: bool,
-        acks: Option<ReplicaAcks>,
+        acks: Option<(ReplicaAcks, IsGrant)>,
     ) -> Result<Value, Failure> {
         let mut connection = self.pool.take(deadline, call_generation)?;
         let mut send_body = false;
@@ -370,7 +371,7 @@ impl Node {
             let not_after = self.server.clock.at(deadline.instant());
             let sent_at = deadline.read_at();
             let mut packed = pack(operation, not_after, send_body, self.server.channels);
-            if let Some(acks) = acks {
+            if let Some((acks, _)) = acks {
                 packed.extend(replica_acks::pack_wait(acks, *deadline));
             }
             let called = if asking {
@@ -394,17 +395,13 @@ impl Node {
             };
             match classify(self.server.reply_context(), operation, sent_at, reply) {
                 ReplyAction::Return(value) => {
-                    let Some(acks) = acks else {
+                    let Some((acks, is_grant)) = acks else {
                         self.pool.give_back(connection);
                         return Ok(value);
                     };
                     let acknowledged = self.receive_acks(connection, acks, deadline, not_after)?;
                     // What was not granted needs no replica.
-                    return if operation.grants(&value) {
-                        acknowledged.map(|()| value)
-                    } else {
-                        Ok(value)
-                    };
+                    return if is_grant(&value) { acknowledged.map(|()| value) } else { Ok(value) };
                 }
                 ReplyAction::Fail { code, message } => {
                     let (failure, is_unusable) =
@@ -530,7 +527,7 @@ mod tests {
 
     use super::*;
     use crate::model::name::LockName;
-    use crate::ops::query::Number;
+    use crate::ops::{Number, Untyped};
     use crate::store::listener::NoListener;
     use crate::store::redis::address::url::Peer;
 
@@ -553,10 +550,10 @@ mod tests {
             let on_reply = Box::new(move |reply: Result<Value, Failure>| {
                 tell.send(reply.is_ok()).unwrap();
             });
-            let (number, mut deadline) =
-                (Number(LockName::parse("a").unwrap()), Deadline::after(TIMEOUT));
-            let sent =
-                node.send_detached(&Arc::new(number), &mut deadline, CallGeneration(0), on_reply);
+            let number = Number(LockName::parse("a").unwrap());
+            let (number, mut deadline) = (Untyped(&number), Deadline::after(TIMEOUT));
+            let generation = CallGeneration(0);
+            let sent = node.send_detached(&number, |_| None, &mut deadline, generation, on_reply);
             assert!(matches!(sent, Ok(SentDetached::Unread)), "{sent:?}");
             if !hangs {
                 wait_until("it is answered", TIMEOUT, || server.command_calls("getrange") > 0);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::model::sync::Mutex;
-use crate::ops::Operation;
+use crate::ops::{Operation as _, Untyped};
 use crate::store::failure::Failure;
 use crate::store::pipeline::{PipelineRequest, PipelineSource};
 use crate::store::redis::net::connection::{Broken, Connection};
@@ -174,40 +174,37 @@ impl Pipeline {
 
             // 3. Hand the reply over, send the operation again, or collect it for another node.
             let operation = &oldest.request.operation;
-            let answer =
-                match classify(self.server.reply_context(), operation, oldest.sent_at, reply) {
-                    ReplyAction::Return(value) => {
-                        operation.decode(value).map_err(Failure::unexpected)
+            let (untyped, sent_at) = (Untyped(operation), oldest.sent_at);
+            let answer = match classify(self.server.reply_context(), &untyped, sent_at, reply) {
+                ReplyAction::Return(value) => operation.decode(value).map_err(Failure::unexpected),
+                ReplyAction::Fail { code, message } => {
+                    if let Some(redirected) = redirected.as_deref_mut()
+                        && let Some(to) = self.redirection(&code, &message)
+                    {
+                        redirected.push((oldest.request, Some(to)));
+                        continue;
                     }
-                    ReplyAction::Fail { code, message } => {
-                        if let Some(redirected) = redirected.as_deref_mut()
-                            && let Some(to) = self.redirection(&code, &message)
-                        {
-                            redirected.push((oldest.request, Some(to)));
-                            continue;
-                        }
-                        let (failure, is_unusable) =
-                            self.server.refused(code, message, open.generation);
-                        if is_unusable {
-                            source.on_reply(oldest.request.tag, Err(failure.clone()));
-                            return Err(failure);
-                        }
-                        Err(failure)
+                    let (failure, is_unusable) =
+                        self.server.refused(code, message, open.generation);
+                    if is_unusable {
+                        source.on_reply(oldest.request.tag, Err(failure.clone()));
+                        return Err(failure);
                     }
-                    // Nothing ran. The first deadline holds for the resends too, or a few of them would
-                    // take several times the timeout.
-                    action @ (ReplyAction::SendBody | ReplyAction::Resend) => {
-                        oldest.earlier_sends += 1;
-                        oldest.send_body |= matches!(action, ReplyAction::SendBody);
-                        if oldest.earlier_sends < MAX_SENDS
-                            && oldest.deadline.refresh().left().is_ok()
-                        {
-                            window.resends.push(oldest);
-                            continue;
-                        }
-                        Err(too_many_resends())
+                    Err(failure)
+                }
+                // Nothing ran. The first deadline holds for the resends too, or a few of them would
+                // take several times the timeout.
+                action @ (ReplyAction::SendBody | ReplyAction::Resend) => {
+                    oldest.earlier_sends += 1;
+                    oldest.send_body |= matches!(action, ReplyAction::SendBody);
+                    if oldest.earlier_sends < MAX_SENDS && oldest.deadline.refresh().left().is_ok()
+                    {
+                        window.resends.push(oldest);
+                        continue;
                     }
-                };
+                    Err(too_many_resends())
+                }
+            };
             source.on_reply(oldest.request.tag, answer);
         }
     }
@@ -276,7 +273,8 @@ impl Pipeline {
         for next in in_flight.range(first_new..) {
             let not_after = self.server.clock.at(next.deadline.instant());
             let (operation, channels) = (&next.request.operation, self.server.channels);
-            packed.extend_from_slice(&pack(operation, not_after, next.send_body, channels));
+            let operation = Untyped(operation);
+            packed.extend_from_slice(&pack(&operation, not_after, next.send_body, channels));
         }
         let not_after = self.server.clock.at(deadline.instant());
         // After an error part of the bytes may have left, so each of them may have run.

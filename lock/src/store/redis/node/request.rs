@@ -40,7 +40,7 @@ const DENIED: [&str; 2] = ["The user executing the script can't", "ACL failure i
 /// learns the time that the reply carries, if it does.
 pub(crate) fn classify(
     (clock, listener): (&ServerClock, &Weak<dyn Listener>),
-    operation: &dyn AnyOperation,
+    operation: &AnyOperation<'_>,
     sent_at: Instant,
     reply: Value,
 ) -> ReplyAction {
@@ -127,7 +127,7 @@ pub(crate) fn too_many_resends() -> Failure {
 /// The bytes of one operation. A script is sent by its hash, or with `send_body` as text, which the
 /// server then caches.
 pub(crate) fn pack(
-    operation: &dyn AnyOperation,
+    operation: &AnyOperation<'_>,
     not_after: ServerTime,
     send_body: bool,
     channels: Channels,
