@@ -133,8 +133,8 @@ impl ClientBuilder {
     /// the client runs. They replace those of the URL; without a user, the URL's is used. A second
     /// call replaces the first.
     ///
-    /// `ask` runs on a separate thread, `lock-credentials`, one call at a time for each server,
-    /// with no lock of the client held. Callers that connect meanwhile share its result. They wait
+    /// `ask` runs on a separate thread, `lock-lookup`, one call at a time for each server, with no
+    /// lock of the client held. Callers that connect meanwhile share its result. They wait
     /// for it no longer than for the connection, so it may block; if it never returns, no
     /// connection is made. An error or a panic of `ask` is an [`Error::Unreachable`] with the
     /// error's text, which is transient: the next connect asks again. `ask` must not use this
@@ -176,7 +176,7 @@ impl ClientBuilder {
     /// know is lost, and reported. See [the guide](crate::guide::sentinel) for what a failover can
     /// do.
     ///
-    /// The client has one more thread, `lock-sentinel`, one more connection to the master, and one
+    /// The client has one more thread, `lock-topology`, one more connection to the master, and one
     /// to each sentinel. Wrong values are an [`Error::InvalidUrl`] of [`build`](Self::build). The
     /// master's user needs `ROLE`, that of the sentinels `SENTINEL` and `SUBSCRIBE`.
     ///

@@ -21,7 +21,7 @@ fn threads() -> usize {
         .unwrap()
         // It may end while we look.
         .filter_map(|task| fs::read_to_string(task.unwrap().path().join("comm")).ok())
-        .filter(|comm| comm.trim() == "lock-red")
+        .filter(|comm| comm.trim() == "lock-member")
         .count()
 }
 

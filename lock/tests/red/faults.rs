@@ -249,7 +249,7 @@ struct Fragile {
 impl Clock for Fragile {
     fn now(&self) -> Instant {
         let here = thread::current();
-        let may_break = here.name() == Some("lock-red") && self.breaks.load(Ordering::SeqCst);
+        let may_break = here.name() == Some("lock-member") && self.breaks.load(Ordering::SeqCst);
         let breaks = may_break && self.broke.lock().insert(here.id());
         assert!(!breaks, "it breaks, as this test wants it");
         SystemClock.now()
@@ -298,7 +298,7 @@ struct Jammed {
 impl Clock for Jammed {
     fn now(&self) -> Instant {
         let here = thread::current();
-        if here.name() == Some("lock-red") && self.jams.load(Ordering::SeqCst) {
+        if here.name() == Some("lock-member") && self.jams.load(Ordering::SeqCst) {
             let (reading, threads) = {
                 let mut readings = self.readings.lock();
                 let reading = readings.entry(here.id()).or_default();

@@ -40,7 +40,7 @@ pub(crate) fn release_all(
         let mut result = Ok(());
         let mut others = Vec::new();
         for guards in servers {
-            let thread = thread::Builder::new().name("lock-release".to_owned());
+            let thread = thread::Builder::new().name("lock-member".to_owned());
             match thread.spawn_scoped(scope, move || release(guards)) {
                 Ok(other) => others.push(other),
                 // The closure is dropped here, and its guards with it, which releases them.

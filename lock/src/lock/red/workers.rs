@@ -199,7 +199,7 @@ impl ServerWorkers {
 
     fn start_thread(self: &Arc<Self>, state: &mut WorkerState) -> std::io::Result<()> {
         let workers = Arc::clone(self);
-        thread::Builder::new().name("lock-red".to_owned()).spawn(move || workers.run())?;
+        thread::Builder::new().name("lock-member".to_owned()).spawn(move || workers.run())?;
         state.tasks.add_thread();
         Ok(())
     }
@@ -304,7 +304,7 @@ mod tests {
     impl Clock for Looks {
         fn now(&self) -> Instant {
             if let Some((pools, attempt)) = self.looked_at.get()
-                && thread::current().name() == Some("lock-red")
+                && thread::current().name() == Some("lock-member")
             {
                 drop(attempt.close());
                 self.time_of_pools.jump(TIMEOUT);

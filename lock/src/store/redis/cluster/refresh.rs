@@ -83,7 +83,7 @@ impl Refresher {
     pub(crate) fn refresh_soon(&self, has_changed: bool) {
         self.timer.request(has_changed, || {
             let Some(refresher) = self.itself.upgrade() else { return false };
-            let thread = thread::Builder::new().name("lock-cluster".to_owned());
+            let thread = thread::Builder::new().name("lock-topology".to_owned());
             thread.spawn(move || refresher.run()).is_ok()
         });
     }

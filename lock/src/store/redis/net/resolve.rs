@@ -41,7 +41,7 @@ impl Resolver {
         let key = format!("{host}:{port}");
         let (name, look_up) = (key.clone(), self.look_up);
         let late = "the name was not resolved in time";
-        self.flights.call("lock-resolver", &key, move || look_up(&name), timeout, late)
+        self.flights.call(&key, move || look_up(&name), timeout, late)
     }
 }
 

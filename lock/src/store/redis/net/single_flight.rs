@@ -61,11 +61,10 @@ impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
         Self { relaunch, shared: Arc::new(Shared { state, thread_ended: Condvar::new() }) }
     }
 
-    /// The result of `task` for this key, run on a thread called `name`. An error if it fails,
-    /// panics, or does not return within `timeout`: then `late` is the reason.
+    /// The result of `task` for this key, run on a thread `lock-lookup`. An error if it
+    /// fails, panics, or does not return within `timeout`: then `late` is the reason.
     pub(crate) fn call(
         &self,
-        name: &str,
         key: &str,
         task: impl FnOnce() -> io::Result<T> + Clone + Send + 'static,
         timeout: Duration,
@@ -89,7 +88,7 @@ impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
             let mut wake_at = deadline;
             if let Some(due) = state.due_at(&flight, self.relaunch, now) {
                 if due <= now {
-                    launch(&self.shared, name, &flight, task.clone())?;
+                    launch(&self.shared, &flight, task.clone())?;
                     state.launched_at = Some(now);
                     state.threads += 1;
                     continue;
@@ -134,7 +133,6 @@ impl<T> State<T> {
 /// Starts a thread that sets the result, unless another was faster.
 fn launch<T: Send + Sync + 'static>(
     shared: &Arc<Shared<T>>,
-    name: &str,
     flight: &Arc<Flight<T>>,
     task: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<()> {
@@ -147,7 +145,7 @@ fn launch<T: Send + Sync + 'static>(
         flight.result.get_or_init(|| result.map_err(Arc::new));
         shared.thread_ended.notify_all();
     };
-    thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
+    thread::Builder::new().name("lock-lookup".to_owned()).spawn(run).map(drop)
 }
 
 /// Without the result, which may be a secret.
@@ -188,7 +186,7 @@ mod tests {
                 started.fetch_add(1, Ordering::SeqCst);
                 results.recv().map_err(io::Error::other)
             };
-            self.flights.call("task", key, task, timeout, "late")
+            self.flights.call(key, task, timeout, "late")
         }
 
         fn threads(&self) -> usize {
@@ -289,7 +287,7 @@ mod tests {
         }
         let flights = SingleFlight::<()>::new();
         let task = || std::panic::resume_unwind(Box::new(Bomb));
-        let result = flights.call("task", "panics", task, Duration::from_secs(20), "late");
+        let result = flights.call("panics", task, Duration::from_secs(20), "late");
         assert_eq!(result.unwrap_err().to_string(), "it panicked");
     }
 }

@@ -51,7 +51,7 @@ impl FailoverWatcher {
     pub(crate) fn start(server: &Arc<Server>) -> Result<Self, Error> {
         let own = Arc::clone(server);
         thread::Builder::new()
-            .name("lock-sentinel".to_owned())
+            .name("lock-topology".to_owned())
             .spawn(move || {
                 if let Some(master) = own.master() {
                     SentinelWatcher::new(&own, master).run();

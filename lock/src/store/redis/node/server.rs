@@ -366,7 +366,7 @@ impl Server {
         // Foreign code, which may never return.
         let question = move || source.call().map_err(io::Error::other);
         let late = "no credentials came in time";
-        let asked = self.credentials.call("lock-credentials", "", question, deadline.left()?, late);
+        let asked = self.credentials.call("", question, deadline.left()?, late);
         deadline.refresh();
         let mut asked = asked.map_err(|error| {
             let kind = error.kind();
