@@ -204,7 +204,7 @@ impl WaitQueue {
     /// taken.
     pub(crate) fn granted(&mut self, ticket: Ticket, seen: Wakes, hint: WakeHint, now: Instant) {
         self.answered(ticket, seen, hint);
-        self.yielding.granted();
+        self.yielding.stop();
         let pause = match hint {
             WakeHint::WaitFor(lease) => lease.min(self.poll_bound),
             WakeHint::Wait | WakeHint::MayTry => self.poll_bound,

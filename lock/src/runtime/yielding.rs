@@ -3,34 +3,32 @@
 //!
 //! A lock that is handed from thread to thread of one client is released on the server when the
 //! budget is used up. Its next waiter would still come first: it asks as soon as the release is
-//! answered, while others have yet to receive the message. So it *yields*: it waits for a while
-//! before it asks. How long depends on whether another client has used that.
+//! answered, while others have yet to receive the message. So it *yields*: it waits until one
+//! of them has had the lock, and at most [`LONGEST`]. It yields after each release that has reached
+//! other clients, as long as they use that, and after few of the others ([`UNUSED`],
+//! [`UNRECEIVED`]).
 
 use std::time::{Duration, Instant};
 
-/// The shortest time to yield, and the first. Another client on the same network reacts within it.
-const SHORTEST: Duration = Duration::from_micros(300);
 /// The longest time to yield. A client that takes longer to react is served by chance.
 const LONGEST: Duration = Duration::from_millis(8);
-/// How many releases skip the yield after a longest yield that no other client has used. The number
-/// doubles each time, up to [`MOST_SKIPS`].
-const FIRST_SKIPS: u32 = 2;
-const MOST_SKIPS: u32 = 32;
+/// After a yield that nobody has used, the next follows so many releases later: a client that
+/// subscribes may have stopped.
+const UNUSED: u32 = 8;
+/// The same while nobody receives the messages. Waiters that poll, or that subscribe to another
+/// node, do not.
+const UNRECEIVED: u32 = 32;
 /// How many others have their turn, one after the other, before this client tries again.
 const MOST_TURNS: u32 = 8;
 
-/// Whether the leader of a queue yields, and what was learnt of the others.
+/// Whether the leader of a queue yields.
 #[derive(Debug)]
 pub(crate) struct Yielding {
     phase: Phase,
-    /// How long to yield the next time.
-    pause: Duration,
-    /// How many releases go without.
-    skips: u32,
-    /// How many will, if the longest time is of no use again.
-    next_skips: u32,
-    /// How many other subscribers the last release has reached.
-    other_subscribers: u32,
+    /// How many releases there were since the last yield.
+    releases: u32,
+    /// Whether another client has used the last yield.
+    was_used: bool,
     /// Whether the message of this client's own release is still to come.
     own_message_due: bool,
 }
@@ -43,19 +41,12 @@ enum Phase {
     Releasing { until: Instant, subscribed: bool },
     /// It is answered. The leader tries at `until`, or when others have released it `turns` times;
     /// without an `until` it has tried, and another owner was first.
-    Yielding { until: Option<Instant>, turns: u32, judged: bool },
+    Yielding { until: Option<Instant>, turns: u32 },
 }
 
 impl Yielding {
     pub(crate) fn new() -> Self {
-        Self {
-            phase: Phase::No,
-            pause: SHORTEST,
-            skips: 0,
-            next_skips: FIRST_SKIPS,
-            other_subscribers: 0,
-            own_message_due: false,
-        }
+        Self { phase: Phase::No, releases: 0, was_used: true, own_message_due: false }
     }
 
     /// Until when the leader does not try, whatever comes.
@@ -84,23 +75,21 @@ impl Yielding {
             self.own_message_due = false;
         }
         let Phase::Releasing { subscribed, .. } = self.phase else { return false };
-        let other_subscribers = receivers
-            .map_or(self.other_subscribers, |count| count.saturating_sub(subscribed.into()));
-        if other_subscribers > self.other_subscribers {
-            // To a new subscriber. It was not there when yielding was of no use.
-            self.skips = 0;
-            self.next_skips = FIRST_SKIPS;
-        }
-        self.other_subscribers = other_subscribers;
-        if let Some(left) = self.skips.checked_sub(1) {
-            self.skips = left;
+        // If nobody knows how many received the message, somebody may have.
+        let others = receivers.map_or(1, |count| count.saturating_sub(subscribed.into()));
+        let pause = match others {
+            0 => UNRECEIVED,
+            _ if self.was_used => 1,
+            _ => UNUSED,
+        };
+        self.releases += 1;
+        if self.releases < pause {
             self.phase = Phase::No;
             return false;
         }
-        // Also if nobody received the message: waiters that poll, that are in a fair queue, or that
-        // subscribe to another node are not among the receivers.
-        let turns = other_subscribers.clamp(1, MOST_TURNS);
-        self.phase = Phase::Yielding { until: Some(now + self.pause), turns, judged: false };
+        (self.releases, self.was_used) = (0, false);
+        let turns = others.clamp(1, MOST_TURNS);
+        self.phase = Phase::Yielding { until: Some(now + LONGEST), turns };
         true
     }
 
@@ -111,13 +100,10 @@ impl Yielding {
             return false;
         }
         if let Phase::Yielding { turns, .. } = self.phase {
-            self.judge(true);
+            self.was_used = true;
             self.phase = match turns.saturating_sub(1) {
                 0 => Phase::No,
-                turns => {
-                    let until = Some(now + budget + self.pause);
-                    Phase::Yielding { until, turns, judged: true }
-                }
+                turns => Phase::Yielding { until: Some(now + budget + LONGEST), turns },
             };
         }
         true
@@ -130,36 +116,16 @@ impl Yielding {
 
     /// A try was refused: another owner was first.
     pub(crate) fn refused(&mut self) {
-        self.judge(true);
         if let Phase::Yielding { turns, .. } = self.phase {
-            self.phase = Phase::Yielding { until: None, turns, judged: true };
+            self.was_used = true;
+            self.phase = Phase::Yielding { until: None, turns };
         }
     }
 
-    /// A try was granted.
-    pub(crate) fn granted(&mut self) {
-        self.judge(false);
-        self.phase = Phase::No;
-    }
-
-    /// The leader tries as soon as it can: a waiter needs an answer, or the hold was lost.
+    /// The leader tries as soon as it can: a try was granted, a waiter needs an answer, or the hold
+    /// was lost.
     pub(crate) fn stop(&mut self) {
         self.phase = Phase::No;
-    }
-
-    /// Whether another client has used the yield, once for each.
-    fn judge(&mut self, was_used: bool) {
-        let Phase::Yielding { judged: false, until, turns } = self.phase else { return };
-        self.phase = Phase::Yielding { until, turns, judged: true };
-        if was_used {
-            self.pause = (self.pause * 15 / 16).max(SHORTEST);
-            self.next_skips = FIRST_SKIPS;
-        } else if self.pause < LONGEST {
-            self.pause = (self.pause * 2).min(LONGEST);
-        } else {
-            self.skips = self.next_skips;
-            self.next_skips = (self.next_skips * 2).min(MOST_SKIPS);
-        }
     }
 }
 
@@ -187,43 +153,45 @@ mod tests {
     }
 
     #[test]
-    fn a_yield_of_no_use_gets_longer_and_then_rarer_but_never_ends() {
-        let (mut yielding, now) = (Yielding::new(), origin());
-        let mut pauses = Vec::new();
-        let mut yields = Vec::new();
-        for number in 0..200 {
-            if release(&mut yielding, now, 0) {
-                pauses.push(yielding.until(now).unwrap() - now);
-                yields.push(number);
-            }
-            yielding.granted();
+    fn yields_that_nobody_uses_are_rare_and_never_end() {
+        for (others, between) in [(0, 32), (1, 8)] {
+            let (mut yielding, now) = (Yielding::new(), origin());
+            let mut yields = (0..100).filter(|_| {
+                let yields = release(&mut yielding, now, others);
+                yielding.stop();
+                yields
+            });
+            let (first, second) = (yields.next().unwrap(), yields.next().unwrap());
+            assert_eq!(second - first, between);
         }
-        assert_eq!(pauses.first(), Some(&SHORTEST));
-        assert_eq!(pauses.last(), Some(&LONGEST));
-        assert!(pauses.is_sorted());
-        let gaps: Vec<_> = yields.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        assert_eq!(gaps.iter().max(), Some(&33));
-        assert!(gaps.is_sorted());
     }
 
     #[test]
-    fn a_new_subscriber_ends_the_skips() {
+    fn after_a_yield_that_another_client_uses_each_release_is_followed_by_one() {
         let (mut yielding, now) = (Yielding::new(), origin());
-        while release(&mut yielding, now, 0) {
-            yielding.granted();
+        release(&mut yielding, now, 1);
+        yielding.stop();
+        while !release(&mut yielding, now, 1) {
+            yielding.stop();
         }
-        assert!(release(&mut yielding, now, 1));
+        for use_it in [
+            |yielding: &mut Yielding| yielding.refused(),
+            |yielding: &mut Yielding| {
+                assert!(yielding.message(origin(), BUDGET));
+            },
+        ] {
+            use_it(&mut yielding);
+            yielding.stop();
+            assert!(release(&mut yielding, now, 1));
+            assert_eq!(yielding.until(now), Some(now + LONGEST));
+        }
     }
 
     #[test]
-    fn a_subscriber_that_stays_does_not_end_the_skips_again() {
+    fn if_nobody_knows_who_received_the_message_somebody_may_have() {
         let (mut yielding, now) = (Yielding::new(), origin());
-        let skips = (0..200).any(|_| {
-            let yields = release(&mut yielding, now, 1);
-            yielding.granted();
-            !yields
-        });
-        assert!(skips, "it yields after each of 200 releases");
+        yielding.release_begins(now, BOUND, true);
+        assert!(yielding.release_ends(now, None));
     }
 
     #[test]
@@ -232,37 +200,20 @@ mod tests {
         assert!(release(&mut yielding, now, 3));
         for _ in 0..2 {
             assert!(yielding.message(now, BUDGET));
-            assert_eq!(yielding.until(now), Some(now + BUDGET + SHORTEST));
+            assert_eq!(yielding.until(now), Some(now + BUDGET + LONGEST));
         }
         assert!(yielding.message(now, BUDGET));
         assert_eq!(yielding.until(now), None);
     }
 
     #[test]
-    fn a_refused_try_was_of_use_and_the_turns_of_the_others_go_on() {
+    fn after_a_refused_try_the_turns_of_the_others_go_on() {
         let (mut yielding, now) = (Yielding::new(), origin());
         assert!(release(&mut yielding, now, 2));
         yielding.refused();
         assert_eq!(yielding.until(now), None, "a poll may come");
         assert!(yielding.message(now, BUDGET));
         assert!(yielding.until(now).is_some(), "the second of the others");
-        yielding.granted();
-        assert_eq!(yielding.pause, SHORTEST);
-    }
-
-    #[test]
-    fn a_yield_of_use_gets_shorter() {
-        let (mut yielding, now) = (Yielding::new(), origin());
-        for _ in 0..10 {
-            release(&mut yielding, now, 1);
-            yielding.granted();
-        }
-        assert_eq!(yielding.pause, LONGEST);
-        while !release(&mut yielding, now, 1) {
-            yielding.granted();
-        }
-        yielding.message(now, BUDGET);
-        assert_eq!(yielding.pause, LONGEST * 15 / 16);
     }
 
     #[test]
