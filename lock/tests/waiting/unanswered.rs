@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::common::in_memory::InMemory;
 use crate::common::{SOON, built, now, timed, wait_for_a_waiter};
+use crossbeam_channel::bounded;
 use wheellock::{Client, Error, SystemClock, Wait};
 use wheellock_fixture::{Server, wait_until};
 
@@ -27,7 +28,7 @@ const WAYS: [(&str, Waits); 9] = [
     ("lock", |client| Ok(client.lock("lock").try_lock_for(WAIT)?.is_some())),
     ("until", |client| Ok(client.lock("lock").try_lock_until(now() + WAIT)?.is_some())),
     ("cancel", |client| {
-        let (_cancel, cancelled) = crossbeam_channel::bounded(1);
+        let (_cancel, cancelled) = bounded(1);
         Ok(client
             .lock("lock")
             .try_lock_with(Wait::at_most(WAIT).or_cancelled(&cancelled))?
@@ -202,4 +203,25 @@ fn a_very_short_wait_behind_others_is_no_error_while_the_server_answers() {
         guard.unlock().unwrap();
         first.join().unwrap().unwrap();
     });
+}
+
+#[test]
+fn in_memory_a_try_waits_for_no_release_that_was_tried_in_vain() {
+    let world = InMemory::new();
+    let client = world.client();
+    let guard = client.lock("a").lock().unwrap();
+    world.memory.set_unreachable(true);
+    drop(guard);
+    wait_until("the release is queued", SOON, || client.stats().queued_releases == 1);
+    // The time of the test stands still, so nothing sends the release again.
+    world.memory.set_unreachable(false);
+    let (tell, told) = bounded(1);
+    let trying = client.clone();
+    let attempt = move || drop(tell.send(trying.lock("a").try_lock().map(|guard| guard.is_some())));
+    thread::Builder::new().name("try".to_owned()).spawn(attempt).unwrap();
+    assert_eq!(told.recv_timeout(SOON), Ok(Ok(false)));
+    assert_eq!(client.stats().queued_releases, 1);
+    world.clock.advance(SOON);
+    wait_until("the release is sent again", SOON, || client.stats().queued_releases == 0);
+    assert!(client.lock("a").try_lock().unwrap().is_some());
 }
