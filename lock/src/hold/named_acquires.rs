@@ -35,8 +35,7 @@ impl Entry {
 }
 
 impl NamedAcquires {
-    /// Adds an acquire, if its holder is a named owner. Of all other holders, one thread alone
-    /// acquires.
+    /// Adds an acquire, if `holder` is a named owner. Any other holder acquires with one thread.
     pub(crate) fn begin(&self, name: &LockName, holder: &LocalHolder) -> Option<NamedAcquire<'_>> {
         let LocalHolder::Named(_) = holder else { return None };
         let (name, holder, parker) = (name.clone(), holder.clone(), Parker::new());

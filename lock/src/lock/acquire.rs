@@ -1,9 +1,9 @@
 //! One acquire, from the owner's own hold to the guard, for every kind of lock.
 //!
-//! [`acquire`] re-enters a hold that the owner has; else it asks the server, once or whenever its
-//! place in the wait queue says so. [`LockRequest`] is what the caller wants and never changes.
-//! [`LockTry`] is how far the acquire is. What a failed acquire may have left on the server, the
-//! drop of its [`LockTry`] rolls back (DESIGN: late copies).
+//! [`acquire`] re-enters a hold that the owner has; else [`wait_for`] asks the server, once or
+//! whenever the wait queue says so. A [`LockRequest`] says what the caller wants, and never changes.
+//! A [`LockTry`] says how far the acquire is. Dropping the [`LockTry`] of a failed acquire rolls back
+//! what the acquire may have left on the server (DESIGN: late copies).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -83,24 +83,21 @@ fn acquire_since(
     held_since: Option<Instant>,
 ) -> Result<Option<RawGuard>, Error> {
     let request = LockRequest::new(core, spec, holder, wait, held_since)?;
-    // 1. The holder's own hold. A named owner is listed before, so that it is told of a hold that
-    //    another of its threads is granted afterwards. If the own hold turns out to be lost, the
-    //    lock is acquired anew (DESIGN: re-entry).
+    // 1. The holder's own hold. The acquire of a named owner is listed before, so that a later grant
+    //    to another thread of that owner wakes this thread. If the own hold turns out to be lost,
+    //    the lock is acquired anew (DESIGN: re-entry).
     let named = core.holds.named.begin(&request.name, holder);
     if let Some(guard) = request.nest()? {
         return Ok(Some(guard));
     }
-    // 2. The server. Dropping the try rolls back what it may have left there.
+    // 2. The server.
     let mut attempt = LockTry::new(&request, named.as_ref())?;
     let (channel, mode) = (attempt.id.wait_channel(), attempt.mode);
     let what = Waiting {
-        name: &request.name,
-        channel: &channel,
-        mode,
-        wait,
         retries: spec.retries,
         recipient: request.recipient(),
         named: named.as_ref(),
+        ..Waiting::new(&request.name, &channel, mode, wait)
     };
     Ok(wait_for(core, what, &mut attempt)?.granted)
 }
@@ -144,8 +141,8 @@ impl<'a> LockRequest<'a> {
         })
     }
 
-    /// Set if another thread may give this one its hold: it waits for a plain, watched lock, and not
-    /// for a named owner.
+    /// Set if another thread may give its hold to the calling thread: the acquire waits for a plain,
+    /// watched lock, and not for a named owner.
     fn recipient(&self) -> Option<Recipient<'_>> {
         let thread = match *self.holder {
             LocalHolder::Thread(thread) => Some(thread),
@@ -293,8 +290,8 @@ enum QueueState<'a> {
     },
 }
 
-/// How far an acquire is, over all its tries. If it ends without a guard, it leaves the queue on the
-/// server; and if a copy of a try may still arrive there, a release is queued.
+/// How far an acquire is, over all tries. Dropping a `LockTry` without a guard leaves the queue on
+/// the server; and if a copy of a try may still arrive there, a release is queued.
 struct LockTry<'a> {
     request: &'a LockRequest<'a>,
     /// Set if a named owner acquires.
@@ -329,7 +326,8 @@ impl<'a> LockTry<'a> {
         })
     }
 
-    /// The turn of this thread among those of its named owner, within the time of the call.
+    /// Waits for the turn of this thread among the threads of the named owner, within the time of
+    /// the call.
     fn take_turn(
         &self,
         named: &'a NamedAcquire<'a>,

@@ -18,7 +18,7 @@ use crate::ops::recognize::{Content, is_owner};
 use crate::ops::{KEPT, WRITE};
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::tries::{Answered, Try, Waiting, wait_for};
-use crate::store::retry::{RetryLimit, RetryPolicy};
+use crate::store::retry::RetryPolicy;
 
 /// How many records of clients are read for one status.
 const MOST_RECORDS: usize = 100;
@@ -256,15 +256,7 @@ pub(crate) fn next_change(
 ) -> Result<Option<LockStatus>, Error> {
     let (channel, wait) = (before.channel(name), wait.begin(&*core.clock));
     let mut look = ChangeTry { core, before, wait, last: before.waiters.elsewhere, name };
-    let what = Waiting {
-        name,
-        channel: &channel,
-        mode: WaitMode::Watching,
-        wait,
-        retries: RetryLimit::UntilAnswered,
-        recipient: None,
-        named: None,
-    };
+    let what = Waiting::new(name, &channel, WaitMode::Watching, wait);
     Ok(wait_for(core, what, &mut look)?.granted)
 }
 

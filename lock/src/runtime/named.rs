@@ -12,7 +12,6 @@ use crate::model::wait_mode::WaitMode;
 use crate::ops::{Number, Operation, RequestId};
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::tries::{Try, Waited, Waiting, wait_for};
-use crate::store::retry::RetryLimit;
 
 /// The name of an object, and its client. A name that is not valid is an error when it is used.
 #[derive(Clone, Debug)]
@@ -75,15 +74,7 @@ pub(crate) fn wait_for_grant<T: Try>(
     attempt: &mut T,
 ) -> Result<Option<T::Grant>, Error> {
     let began = core.now();
-    let what = Waiting {
-        name,
-        channel,
-        mode: WaitMode::Shared,
-        wait: wait.begin(&*core.clock),
-        retries: RetryLimit::UntilAnswered,
-        recipient: None,
-        named: None,
-    };
+    let what = Waiting::new(name, channel, WaitMode::Shared, wait.begin(&*core.clock));
     let waited = wait_for(core, what, attempt);
     let (counters, label) = (core.watchdog.counters().acquires(), MetricsLabel::NONE);
     if let Ok(Waited { granted: Some(_), was_refused }) = waited {

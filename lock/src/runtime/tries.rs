@@ -20,8 +20,8 @@ use crate::runtime::wait::{WaitAction, WaitEnd};
 use crate::runtime::wait_registry::Recipient;
 use crate::store::retry::{RetryLimit, RetryPolicy};
 
-/// How often a caller looks for a reply that it waits for, and that may come on a connection from
-/// which no thread reads.
+/// How often a caller looks for an expected reply. No thread may be reading from the connection on
+/// which the reply comes.
 const REPLY_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A question to the server that may be refused for now.
@@ -73,6 +73,19 @@ pub(crate) struct Waiting<'a> {
     pub(crate) recipient: Option<Recipient<'a>>,
     /// Set if a named owner waits. Its other threads may be granted the lock.
     pub(crate) named: Option<&'a NamedAcquire<'a>>,
+}
+
+impl<'a> Waiting<'a> {
+    /// A wait of a caller that is given no hold by other threads.
+    pub(crate) fn new(
+        name: &'a LockName,
+        channel: &'a Arc<str>,
+        mode: WaitMode,
+        wait: WaitSpec<'a>,
+    ) -> Self {
+        let retries = RetryLimit::UntilAnswered;
+        Self { name, channel, mode, wait, retries, recipient: None, named: None }
+    }
 }
 
 /// Tries until something is granted or the wait ends. An error of a try ends the wait too.
@@ -173,9 +186,8 @@ fn wait_for_own_releases(
     !is_over
 }
 
-/// The end of a wait that began at the mark and was refused: without a grant, unless a release of this
-/// client explains the refusals. Then the lock may be free for all that others do, and a caller that
-/// takes it for held by another owner would be wrong.
+/// The end of a wait that began at the mark and was refused. An error if a release of this client
+/// explains the refusals: then the lock may be free, and `None` would be wrong.
 fn not_granted<G>(
     core: &ClientCore,
     what: Waiting<'_>,
@@ -190,8 +202,8 @@ fn not_granted<G>(
     Err(Error::OutcomeUnknown { operation: "release", reason: reason.into() })
 }
 
-/// The error of a waiter of which nothing was sent: behind others, and the server has answered none
-/// of them since it came. `failure` is the last error of one of them.
+/// The error of a waiter for which nothing was sent: other waiters were ahead in the queue, and the
+/// server has answered none of these since the wait began. `failure` is their last error.
 pub(crate) fn unanswered(core: &ClientCore, failure: Option<Error>) -> Error {
     let reason = match failure {
         Some(Error::OutcomeUnknown { reason, .. }) => reason,

@@ -3,10 +3,10 @@
 //!
 //! A lock that is handed from thread to thread of one client is released on the server when the
 //! budget is used up. Its next waiter would still come first: it asks as soon as the release is
-//! answered, while others have yet to receive the message. So it *yields*: it waits until one
-//! of them has had the lock, and at most [`LONGEST`]. It yields after each release that has reached
-//! other clients, as long as they use that, and after few of the others ([`UNUSED`],
-//! [`UNRECEIVED`]).
+//! answered, while other clients have yet to receive the message. So the waiter *yields*: the waiter
+//! does not ask until another client has had the lock, and for at most [`LONGEST`]. A yield follows
+//! each release that has reached other clients, as long as these clients use their yields, and few
+//! of the other releases ([`UNUSED`], [`UNRECEIVED`]).
 
 use std::time::{Duration, Instant};
 
