@@ -9,7 +9,7 @@ use crate::lock::raw_guard::RawGuard;
 use crate::lock::red::attempt::QuorumAttempt;
 use crate::lock::red::guard::{RedGuard, RedHold};
 use crate::lock::red::quorum::Quorum;
-use crate::lock::red::tasks::AcquireTask;
+use crate::lock::red::requests::AcquireRequest;
 use crate::model::backoff::Backoff;
 use crate::model::owner::LocalHolder;
 use crate::model::sync::{Parker, is_cancelled, park};
@@ -70,7 +70,7 @@ impl RedAcquire<'_> {
             if time_is_up {
                 return Ok(None);
             }
-            if !self.wait.pause(self.quorum.pools.clock(), self.backoff.pause(attempts)) {
+            if !self.wait.pause(self.quorum.shared.clock(), self.backoff.pause(attempts)) {
                 return Err(self.quorum.cancelled_error());
             }
             attempts = attempts.saturating_add(1);
@@ -79,20 +79,20 @@ impl RedAcquire<'_> {
 
     /// Asks every server once. Ends soon after the deadline.
     fn attempt<T>(&self) -> Result<AttemptOutcome<T>, Error> {
-        let Quorum { members, size, pools } = &self.quorum;
+        let Quorum { members, size, shared } = &self.quorum;
         if is_cancelled(self.wait.cancel) {
             return Err(self.quorum.cancelled_error());
         }
         let parker = Parker::new();
-        let (name, votes) = (self.quorum.name(), &pools.votes);
+        let (name, votes) = (self.quorum.name(), &shared.votes);
         let attempt = QuorumAttempt::new(name, members.len(), *size, votes, &parker);
         let attempt = Arc::new(attempt);
         let start = self.now();
         // 1. Ask all servers at the same time. The owner is this thread, not those that send.
         let caller = LocalHolder::current_thread();
         for position in 0..members.len() {
-            let task = AcquireTask::new(&attempt, members, &caller, position, None);
-            pools.acquire(task, self.server_timeout);
+            let request = AcquireRequest::new(&attempt, members, &caller, position, None);
+            shared.acquire(request, self.server_timeout);
         }
         // 2. Wait until there is a majority, or there cannot be one.
         self.wait_until_decided(&attempt, &parker, start);
@@ -111,30 +111,20 @@ impl RedAcquire<'_> {
     }
 
     fn wait_until_decided(&self, attempt: &QuorumAttempt, parker: &Parker, start: Instant) {
-        let (pools, timeout, cancel) = (&self.quorum.pools, self.server_timeout, self.wait.cancel);
+        let (clock, cancel) = (self.quorum.shared.clock(), self.wait.cancel);
         // An attempt that begins just before the deadline gets answers, so that it is no error.
         let deadline = self.wait.deadline.map(|deadline| deadline.max(start + SHORTEST_CALL));
-        let mut next_check = start + timeout;
-        while !attempt.is_decided() && !is_cancelled(cancel) {
-            let now = self.now();
-            if deadline.is_some_and(|deadline| deadline <= now) {
-                return;
-            }
-            if next_check <= now {
-                match attempt.next_check(now, timeout, &pools.stuck(timeout)) {
-                    Some(later) => next_check = later,
-                    None => return,
-                }
-            }
-            let wake = deadline.map_or(next_check, |deadline| deadline.min(next_check));
-            park(pools.clock(), parker, Some(wake), cancel);
+        let end = start + self.server_timeout;
+        let end = deadline.map_or(end, |deadline| deadline.min(end));
+        while !attempt.is_decided() && !is_cancelled(cancel) && self.now() < end {
+            park(clock, parker, Some(end), cancel);
         }
     }
 
     /// Releases what an attempt without a majority was granted. Returns its error, or `None` if
     /// others hold too many of the members.
     fn roll_back(&self, attempt: &QuorumAttempt) -> Result<Option<Error>, Error> {
-        let Quorum { members, size, pools } = &self.quorum;
+        let Quorum { members, size, shared } = &self.quorum;
         let was_cancelled = !attempt.is_decided() && is_cancelled(self.wait.cancel);
         let (guards, mut errors, unanswered) = attempt.close();
         // A majority was granted, and it expired before it was complete.
@@ -143,7 +133,7 @@ impl RedAcquire<'_> {
         // A caller that has cancelled does not wait for releases.
         let end = if was_cancelled { Some(self.now()) } else { self.wait.deadline };
         let end = end.map(|end| end.max(self.now() + SHORTEST_RELEASE));
-        pools.release(guards, *size, self.server_timeout, end, false);
+        shared.release(guards, *size, self.server_timeout, end, false);
         if was_cancelled {
             return Err(self.quorum.cancelled_error());
         }
@@ -165,6 +155,6 @@ impl RedAcquire<'_> {
     }
 
     fn now(&self) -> Instant {
-        self.quorum.pools.clock().now()
+        self.quorum.shared.clock().now()
     }
 }

@@ -1,10 +1,10 @@
 //! One attempt to acquire a red lock: what each server answered, and whether that decides it. After
 //! a grant it lives on with the guard, for members that join later.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
@@ -13,7 +13,6 @@ use crate::ledger::ledger::ReleaseNo;
 use crate::ledger::release::{Release, ReleaseId};
 use crate::lock::held_locks::{HeldLocks, RawGuards};
 use crate::lock::raw_guard::RawGuard;
-use crate::lock::red::pending::PendingReplies;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::model::sync::{Mutex, Parker};
@@ -24,7 +23,7 @@ use crate::watchdog::PendingReleases;
 /// one vote, under whatever names (DESIGN: red lock).
 pub(crate) type ServerVotes = Mutex<BTreeMap<String, usize>>;
 
-/// Shared by the thread that acquires, or holds, and the worker threads that send.
+/// Shared by the thread that acquires, or holds, and the threads that send.
 #[derive(Debug)]
 pub(crate) struct QuorumAttempt {
     quorum_size: usize,
@@ -43,8 +42,9 @@ struct State {
     /// What the acquiring thread sleeps on until the attempt is decided. A manual clock may wait
     /// for every parker, so it is dropped as soon as no thread sleeps on it.
     parker: Option<Parker>,
-    pending: PendingReplies,
-    /// By position: the acquires that were sent and have no answer.
+    /// The positions of the members whose acquires are queued or sent, and have no answer.
+    unanswered: BTreeSet<usize>,
+    /// The acquires that were sent and have no answer, by position.
     sent: BTreeMap<usize, SentAcquire>,
     /// Until the attempt ends.
     open: Option<Sender<()>>,
@@ -95,11 +95,10 @@ impl QuorumAttempt {
         votes: &Arc<ServerVotes>,
         parker: &Parker,
     ) -> Self {
-        let pending = PendingReplies::new(0..servers);
         let (open, cancel) = bounded(0);
         let state = State {
             parker: Some(parker.clone()),
-            pending,
+            unanswered: (0..servers).collect(),
             sent: BTreeMap::new(),
             open: Some(open),
             errors: Vec::new(),
@@ -116,23 +115,9 @@ impl QuorumAttempt {
         *votes.entry(run_id).or_insert(position)
     }
 
-    /// A request is sent now. Until then it was queued.
-    pub(crate) fn sent(&self, position: usize, now: Instant, acquire: Option<SentAcquire>) {
-        let mut state = self.state.lock();
-        state.pending.sent(position, now);
-        state.sent.extend(acquire.map(|acquire| (position, acquire)));
-    }
-
-    /// When to check the replies again; `None` if too few may still come for a majority. Each
-    /// server is waited for for `timeout` from when its request was sent.
-    pub(crate) fn next_check(
-        &self,
-        now: Instant,
-        timeout: Duration,
-        stuck: &[bool],
-    ) -> Option<Instant> {
-        let needed = self.quorum_size.saturating_sub(self.held.len());
-        self.state.lock().pending.next_check(now, timeout, needed, stuck)
+    /// A request is about to be sent. Until then it was queued.
+    pub(crate) fn sent(&self, position: usize, acquire: Option<SentAcquire>) {
+        self.state.lock().sent.extend(acquire.map(|acquire| (position, acquire)));
     }
 
     /// A server has answered. A guard that comes too late is released, on the calling thread.
@@ -150,7 +135,7 @@ impl QuorumAttempt {
         let granted = self.held.is_granted();
         let (parker, sent) = {
             let mut state = self.state.lock();
-            state.pending.answered(position);
+            state.unanswered.remove(&position);
             // After the grant the errors are not read.
             state.errors.extend(error.filter(|_| !granted));
             (state.parker.clone(), state.sent.remove(&position))
@@ -164,9 +149,9 @@ impl QuorumAttempt {
     /// Whether further answers change nothing: there is a majority, or there cannot be one.
     pub(crate) fn is_decided(&self) -> bool {
         // In this order: a server that answers in between is counted twice rather than not at all.
-        let pending = self.state.lock().pending.len();
+        let unanswered = self.state.lock().unanswered.len();
         let granted = self.held.len();
-        granted >= self.quorum_size || granted + pending < self.quorum_size
+        granted >= self.quorum_size || granted + unanswered < self.quorum_size
     }
 
     /// Ends the wait for answers. Whether there is a majority: if so, what comes late joins it.
@@ -177,7 +162,7 @@ impl QuorumAttempt {
 
     /// Marks a missing member as asked again. False if its last request is still unanswered.
     pub(crate) fn ask_again(&self, position: usize) -> bool {
-        self.state.lock().pending.add(position)
+        self.state.lock().unanswered.insert(position)
     }
 
     /// Ends it: the guards, for the caller to release, the errors, and how many missing answers
@@ -188,7 +173,7 @@ impl QuorumAttempt {
         let mut state = self.state.lock();
         state.open = None;
         state.sent.values_mut().for_each(SentAcquire::begin_release);
-        let unanswered = if is_decided { 0 } else { state.pending.len() };
+        let unanswered = if is_decided { 0 } else { state.unanswered.len() };
         (guards, mem::take(&mut state.errors), unanswered)
     }
 }

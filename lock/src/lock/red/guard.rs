@@ -12,9 +12,9 @@ use crate::error::{Error, LostReason};
 use crate::hold::loss_signal::LossSignal;
 use crate::lock::guard::ThisThread;
 use crate::lock::red::attempt::QuorumAttempt;
+use crate::lock::red::lane::catch_and_count;
 use crate::lock::red::quorum::Quorum;
-use crate::lock::red::tasks::AcquireTask;
-use crate::lock::red::workers::catch_and_count;
+use crate::lock::red::requests::AcquireRequest;
 use crate::model::PeriodicTimeout;
 use crate::model::owner::LocalHolder;
 use crate::model::panics;
@@ -96,13 +96,13 @@ impl RedHold {
     /// If a majority is held, asks for every watched member that is missing and has answered the
     /// last time. Waits for no answer.
     fn ask_for_missing(&self) {
-        let Quorum { members, pools, .. } = &self.quorum;
+        let Quorum { members, shared, .. } = &self.quorum;
         for position in self.attempt.held.missing(members.len()) {
             let interval = members.get(position).and_then(|member| member.spec.renewal_interval());
             if interval.is_some() && self.attempt.ask_again(position) {
                 let (attempt, since) = (&self.attempt, Some(self.since));
-                let task = AcquireTask::new(attempt, members, &self.caller, position, since);
-                pools.acquire(task, self.server_timeout);
+                let request = AcquireRequest::new(attempt, members, &self.caller, position, since);
+                shared.acquire(request, self.server_timeout);
             }
         }
     }
@@ -121,7 +121,7 @@ impl<T> RedGuard<T> {
                     catch_and_count(core.as_deref(), || hold.ask_for_missing());
                 }
             };
-            guard.upkeep = Some(guard.hold.quorum.pools.every(interval, ask_for_missing)?);
+            guard.upkeep = Some(guard.hold.quorum.shared.every(interval, ask_for_missing)?);
         }
         Ok(guard)
     }
@@ -200,7 +200,7 @@ impl<T> RedGuard<T> {
             return Ok(());
         }
         let RedHold { attempt, quorum, server_timeout, .. } = &*self.hold;
-        if !quorum.pools.is_current() {
+        if !quorum.shared.is_current() {
             // The parent's, with mutexes that a thread of the parent may have locked. Never
             // dropped.
             mem::forget((Arc::clone(&self.hold), self.upkeep.take()));
@@ -213,7 +213,7 @@ impl<T> RedGuard<T> {
         let held = self.check();
         let (guards, _, _) = attempt.close();
         let (results, unanswered) =
-            quorum.pools.release(guards, quorum.size, *server_timeout, None, on_drop);
+            quorum.shared.release(guards, quorum.size, *server_timeout, None, on_drop);
         held?;
         self.classify(results, unanswered)
     }

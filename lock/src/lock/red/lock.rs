@@ -35,12 +35,12 @@ use crate::model::wait::Wait;
 /// itself, and missing locks are not asked for again. The same thread may lock it again: the
 /// servers' locks nest, and missing ones are asked for at once.
 ///
-/// **Threads.** Each `RedLock` has a thread for each server, and one that asks for missing locks.
-/// They start with the first acquire, and are shared by its clones and by
-/// [`with_name`](Self::with_name), so make one and keep it. Where many callers queue for a server
-/// that answers, it gets up to eight threads. Beyond 256 queued acquires a caller is refused, as if
-/// another owner had the lock. A server that hangs blocks its own threads for one command timeout,
-/// counts as not granting meanwhile, and delays no other server.
+/// **Threads.** Each `RedLock` has two threads for each server, one for acquires and one for
+/// releases, and one that asks for missing locks. They start with the first acquire, and are shared
+/// by its clones and by [`with_name`](Self::with_name), so make one and keep it. Where many callers
+/// queue for a server, it gets up to eight threads. Beyond 256 queued acquires a caller is refused,
+/// as if another owner had the lock. A server that hangs blocks its own threads for one command
+/// timeout, counts as not granting meanwhile, and delays no other server.
 ///
 /// **Load.** No message announces a majority, so waiters poll, each waiting thread for itself. Each
 /// attempt sends every server an acquire, and a release if it has granted. With the default
@@ -173,9 +173,10 @@ impl<T> RedLock<T> {
         self
     }
 
-    /// How long an attempt waits for the servers' answers. A twentieth of the lease unless set, but
-    /// at least 50 ms and at most 250 ms. More than zero, and at most a third of the lease: what it
-    /// takes is missing from the lease.
+    /// How long an attempt, or a release, waits for the servers' answers, from its begin: also while
+    /// other callers' requests are sent first. A twentieth of the lease unless set, but at least
+    /// 50 ms and at most 250 ms. More than zero, and at most a third of the lease: the time that an
+    /// attempt takes is missing from the lease.
     #[must_use]
     pub fn with_server_timeout(mut self, timeout: Duration) -> Self {
         self.server_timeout = Some(timeout);
@@ -249,10 +250,10 @@ impl<T> RedLock<T> {
         wait: impl Into<Wait<'a>>,
     ) -> Result<Option<RedGuard<T>>, Error> {
         let quorum = self.quorum()?.clone();
-        if !quorum.pools.is_current() {
+        if !quorum.shared.is_current() {
             return Err(Error::Forked);
         }
-        let wait = wait.into().begin(quorum.pools.clock());
+        let wait = wait.into().begin(quorum.shared.clock());
         let server_timeout = quorum.server_timeout(self.server_timeout)?;
         RedAcquire { quorum, server_timeout, backoff: self.backoff, wait }.acquire()
     }

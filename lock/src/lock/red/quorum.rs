@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Reason};
 use crate::lock::any_lock::MemberLock;
-use crate::lock::red::workers::WorkerPools;
+use crate::lock::red::servers::RedServers;
 use crate::store::retry::RetryLimit;
 
 #[derive(Clone, Debug)]
@@ -13,7 +13,7 @@ pub(crate) struct Quorum {
     pub(crate) members: Arc<[MemberLock]>,
     /// How many members are a majority.
     pub(crate) size: usize,
-    pub(crate) pools: Arc<WorkerPools>,
+    pub(crate) shared: Arc<RedServers>,
 }
 
 /// Of two servers neither may fail. That is a multi-lock, with twice the risk.
@@ -47,8 +47,8 @@ impl Quorum {
         // A client that was shut down is a server that fails: any client's clock will do.
         let clock = members.iter().map(MemberLock::clock).reduce(Result::or);
         let clock = clock.ok_or_else(|| invalid("the list of locks is empty"))??;
-        let pools = Arc::new(WorkerPools::new(members.len(), clock));
-        Ok(Self { size: members.len() / 2 + 1, members: members.into(), pools })
+        let shared = Arc::new(RedServers::new(members.len(), clock));
+        Ok(Self { size: members.len() / 2 + 1, members: members.into(), shared })
     }
 
     pub(crate) fn change(&mut self, change: impl FnMut(&mut MemberLock)) {

@@ -1,28 +1,26 @@
-//! What a worker thread sends to its server: an acquire or a release. Each reports its outcome
-//! exactly once, when it is dropped, even if that is before it ran.
+//! What is sent to one server: an acquire or a release of its member lock. Each reports its outcome
+//! when it is dropped, also if it was not sent.
 
 use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::error::{Error, Reason};
+use crate::error::Error;
 use crate::events::report::Warning;
 use crate::lock::acquire::{acquire, acquire_missing};
 use crate::lock::any_lock::MemberLock;
 use crate::lock::raw_guard::RawGuard;
 use crate::lock::red::attempt::{QuorumAttempt, SentAcquire};
-use crate::lock::red::queue::Task;
+use crate::lock::red::lane::{Refusal, Request};
 use crate::lock::red::release::QuorumRelease;
 use crate::model::owner::LocalHolder;
 use crate::model::wait::WaitSpec;
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::release::ReleaseInProgress;
 
-pub(crate) type ServerTask = Task<AcquireTask, ReleaseTask>;
-
 /// Asks one server for its member lock.
 #[derive(Debug)]
-pub(crate) struct AcquireTask {
+pub(crate) struct AcquireRequest {
     attempt: Arc<QuorumAttempt>,
     members: Arc<[MemberLock]>,
     holder: LocalHolder,
@@ -34,57 +32,15 @@ pub(crate) struct AcquireTask {
 
 /// Releases one server's member lock.
 #[derive(Debug)]
-pub(crate) struct ReleaseTask {
+pub(crate) struct ReleaseRequest {
     release: Option<ReleaseInProgress>,
     all: Arc<QuorumRelease>,
-    position: usize,
-    /// Whether it is done when it was sent, as when a guard is dropped.
+    /// Whether the reply is not waited for, as when a guard is dropped.
     on_drop: bool,
     result: Result<(), Error>,
 }
 
-/// Why a task does not run.
-pub(crate) enum Refusal {
-    QueueFull,
-    Stuck,
-    NoThread(Reason),
-}
-
-impl Task<AcquireTask, ReleaseTask> {
-    /// Sends it, at `now`. Whether the server answered.
-    pub(crate) fn run(&mut self, now: Instant) -> bool {
-        match self {
-            Self::Acquire(acquire) => acquire.run(now),
-            Self::Release(release) => release.run(now),
-        }
-    }
-
-    /// Reports that it does not run.
-    pub(crate) fn refuse(self, refusal: Refusal) {
-        match self {
-            Self::Acquire(acquire) => acquire.refuse(refusal),
-            // It reports that when it is dropped.
-            Self::Release(release) => drop(release),
-        }
-    }
-
-    pub(crate) fn position(&self) -> usize {
-        match self {
-            Self::Acquire(acquire) => acquire.position,
-            Self::Release(release) => release.position,
-        }
-    }
-
-    /// The client that counts its panics.
-    pub(crate) fn core(&self) -> Option<Arc<ClientCore>> {
-        match self {
-            Self::Acquire(acquire) => acquire.member()?.spec.core().ok(),
-            Self::Release(release) => release.release.as_ref().map(ReleaseInProgress::core),
-        }
-    }
-}
-
-impl AcquireTask {
+impl AcquireRequest {
     /// For the owner of that member, or for `caller` if it has none.
     pub(crate) fn new(
         attempt: &Arc<QuorumAttempt>,
@@ -101,20 +57,12 @@ impl AcquireTask {
         Self { attempt, members, holder, position, held_since, answer }
     }
 
-    fn member(&self) -> Option<&MemberLock> {
-        self.members.get(self.position)
+    pub(crate) fn position(&self) -> usize {
+        self.position
     }
 
-    fn run(&mut self, now: Instant) -> bool {
-        let sent = self.member().and_then(|member| {
-            let (core, name) = (member.spec.core().ok()?, member.spec.name().ok()?);
-            Some(SentAcquire::new(&core, name))
-        });
-        self.attempt.sent(self.position, now, sent);
-        // By now the attempt may be over, or the answer to an earlier request may have come.
-        let member = self.member().filter(|_| self.attempt.held.wants(self.position));
-        self.answer = member.map_or(Ok(None), |member| self.take(member, now));
-        !self.answer.as_ref().is_err_and(Error::is_server_unavailable)
+    fn member(&self) -> Option<&MemberLock> {
+        self.members.get(self.position)
     }
 
     /// Asks the server for the lock, unless another member has the vote of that server.
@@ -141,6 +89,21 @@ impl AcquireTask {
             }
         }
     }
+}
+
+impl Request for AcquireRequest {
+    fn send(&mut self, now: Instant) {
+        // 1. From now on a grant may come, even if the attempt has ended by then.
+        let sent = self.member().and_then(|member| {
+            let (core, name) = (member.spec.core().ok()?, member.spec.name().ok()?);
+            Some(SentAcquire::new(&core, name))
+        });
+        self.attempt.sent(self.position, sent);
+        // 2. While the request was queued, the attempt may have ended, or the answer to an earlier
+        //    request may have come.
+        let member = self.member().filter(|_| self.attempt.held.wants(self.position));
+        self.answer = member.map_or(Ok(None), |member| self.take(member, now));
+    }
 
     fn refuse(mut self, refusal: Refusal) {
         self.answer = match refusal {
@@ -154,39 +117,45 @@ impl AcquireTask {
             }
         };
     }
+
+    fn core(&self) -> Option<Arc<ClientCore>> {
+        self.member()?.spec.core().ok()
+    }
 }
 
-impl Drop for AcquireTask {
+impl Drop for AcquireRequest {
     fn drop(&mut self) {
         self.attempt.answered(self.position, mem::replace(&mut self.answer, Ok(None)));
     }
 }
 
-impl ReleaseTask {
-    pub(crate) fn new(
-        release: ReleaseInProgress,
-        all: &Arc<QuorumRelease>,
-        position: usize,
-        on_drop: bool,
-    ) -> Self {
+impl ReleaseRequest {
+    pub(crate) fn new(release: ReleaseInProgress, all: &Arc<QuorumRelease>, on_drop: bool) -> Self {
         let reason = "the release was not sent yet".into();
         let result = Err(Error::OutcomeUnknown { operation: "release", reason });
-        Self { release: Some(release), all: Arc::clone(all), position, on_drop, result }
-    }
-
-    fn run(&mut self, now: Instant) -> bool {
-        self.all.sent(self.position, now);
-        if let Some(release) = &mut self.release {
-            self.result = if self.on_drop { release.send_on_drop() } else { release.send_once() };
-        }
-        !self.result.as_ref().is_err_and(Error::is_retryable)
+        Self { release: Some(release), all: Arc::clone(all), on_drop, result }
     }
 }
 
-impl Drop for ReleaseTask {
+impl Request for ReleaseRequest {
+    fn send(&mut self, _now: Instant) {
+        if let Some(release) = &mut self.release {
+            self.result = if self.on_drop { release.send_on_drop() } else { release.send_once() };
+        }
+    }
+
+    fn refuse(self, _refusal: Refusal) {}
+
+    fn core(&self) -> Option<Arc<ClientCore>> {
+        self.release.as_ref().map(ReleaseInProgress::core)
+    }
+}
+
+impl Drop for ReleaseRequest {
     fn drop(&mut self) {
-        // Report first, as the next line may panic. A release that was not sent is queued by it.
-        self.all.answered(self.position, mem::replace(&mut self.result, Ok(())));
+        // The report comes first, as the next line may panic. A release that was not sent is queued
+        // by its drop.
+        self.all.answered(mem::replace(&mut self.result, Ok(())));
         drop(self.release.take());
     }
 }
@@ -210,12 +179,12 @@ mod tests {
         let attempt =
             Arc::new(QuorumAttempt::new("a".to_owned(), 1, 1, &Arc::default(), &Parker::new()));
         let (caller, now) = (LocalHolder::current_thread(), SystemClock.now());
-        let task = |held_since| AcquireTask::new(&attempt, &members, &caller, 0, held_since);
-        assert!(task(None).run(now));
+        let request = |held_since| AcquireRequest::new(&attempt, &members, &caller, 0, held_since);
+        request(None).send(now);
         assert!(attempt.grant());
         // A request would fail.
         memory.set_unreachable(true);
-        assert!(task(Some(now)).run(now));
+        request(Some(now)).send(now);
         memory.set_unreachable(false);
         assert_eq!(attempt.held.held(), 1);
         drop(attempt.close());
