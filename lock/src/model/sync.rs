@@ -18,10 +18,10 @@ use hashed_wheel::Clock;
 use sync::{RwLockReadGuard, RwLockWriteGuard};
 
 #[cfg(all(test, wheellock_shuttle))]
-use crate::model::modelled as sync;
+use crate::testing::modelled::sync;
 
 #[cfg(all(test, wheellock_shuttle))]
-pub(crate) use crate::model::modelled::{Parker, SystemClock, thread};
+pub(crate) use crate::testing::modelled::sync::{Parker, SystemClock, thread};
 #[cfg(not(all(test, wheellock_shuttle)))]
 pub(crate) use hashed_wheel::{Parker, SystemClock};
 #[cfg(not(all(test, wheellock_shuttle)))]

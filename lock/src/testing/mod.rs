@@ -6,6 +6,8 @@
 mod checked;
 mod differential;
 #[cfg(wheellock_shuttle)]
+pub(crate) mod modelled;
+#[cfg(wheellock_shuttle)]
 mod schedules;
 #[cfg(wheellock_shuttle)]
 mod simulation;

@@ -17,12 +17,12 @@ use crate::events::callbacks::Callbacks;
 use crate::hold::hold::Hold;
 use crate::lock::guard::LockGuard;
 use crate::lock::lock::Lock;
-use crate::model::modelled::{SystemClock, explore, let_time_move, move_time, thread};
 use crate::model::name::{LockName, Prefix};
 use crate::model::settings::{HandOver, Settings};
 use crate::model::wait::Wait;
 use crate::runtime::client_core::{ClientCore, StartMode, Target};
 use crate::store::Memory;
+use crate::testing::modelled::sync::{SystemClock, explore, let_time_move, move_time, thread};
 
 const TWICE: HandOver = HandOver::Times(2);
 const MILLISECOND: Duration = Duration::from_millis(1);

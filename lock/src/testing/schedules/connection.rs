@@ -12,9 +12,6 @@ use std::time::Duration;
 
 use hashed_wheel::Clock;
 
-use crate::model::modelled::{
-    SystemClock, below, explore, let_time_move, move_time, sleep, thread,
-};
 use crate::ops::value::Value;
 use crate::store::pipeline::SentDetached;
 use crate::store::redis::net::connection::{Broken, Connection};
@@ -23,6 +20,9 @@ use crate::store::redis::net::socket::{Peer, Socket};
 use crate::store::redis::node::shared_connection::SharedConnection;
 use crate::store::redis::resp::decode::Decoder;
 use crate::store::redis::resp::encode::Command;
+use crate::testing::modelled::sync::{
+    SystemClock, below, explore, let_time_move, move_time, sleep, thread,
+};
 
 const LONG: Duration = Duration::from_secs(20);
 const MILLISECOND: Duration = Duration::from_millis(1);

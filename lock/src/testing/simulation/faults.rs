@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use hashed_wheel::Clock;
 
-use crate::model::modelled::{SystemClock, below, sleep};
-use crate::model::simulated::{Process, after, note, pause};
+use crate::testing::modelled::process::{Process, after, note, pause};
+use crate::testing::modelled::sync::{SystemClock, below, sleep};
 use crate::testing::simulation::network::{Direction, Net};
 use crate::testing::simulation::server::Server;
 

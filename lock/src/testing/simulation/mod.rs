@@ -14,7 +14,7 @@ mod slot_moves;
 mod slots;
 mod world;
 
-use crate::model::simulated::{history_of, simulate};
+use crate::testing::modelled::process::{history_of, simulate};
 use crate::testing::simulation::process::Limits;
 use crate::testing::simulation::world::{run, run_in_cluster};
 

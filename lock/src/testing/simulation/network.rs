@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use hashed_wheel::Clock;
 
-use crate::model::modelled::{SystemClock, below};
-use crate::model::simulated::{Process, after, at, note, process};
 use crate::ops::keyspace::Publication;
 use crate::ops::value::Value;
 use crate::store::redis::net::socket::{Carrier, Network, Peer};
 use crate::store::redis::resp::decode::Decoder;
+use crate::testing::modelled::process::{Process, after, at, note, process};
+use crate::testing::modelled::sync::{SystemClock, below};
 use crate::testing::simulation::server::{Server, encode};
 use crate::testing::simulation::slots::{Node, Serving};
 

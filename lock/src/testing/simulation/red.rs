@@ -13,14 +13,14 @@ use crate::hold::hold::Hold;
 use crate::lock::held_locks::HeldLocks;
 use crate::lock::red::guard::RedGuard;
 use crate::lock::red::lock::RedLock;
-use crate::model::modelled::{SystemClock, below, sleep, thread};
 use crate::model::name::{LockName, Prefix};
 use crate::model::owner::LocalHolder;
-use crate::model::simulated::{Process, enter_process, note, watch};
 use crate::runtime::client_core::{ClientCore, StartMode};
 use crate::runtime::release::SHORTEST_RELEASE;
 use crate::store::redis::net::socket::set_network;
 use crate::store::retry::SHORTEST_CALL;
+use crate::testing::modelled::process::{Process, enter_process, note, watch};
+use crate::testing::modelled::sync::{SystemClock, below, sleep, thread};
 use crate::testing::simulation::faults::{
     Pause, disturb, one_of, paused, plan_faults, sleep_until_undisturbed,
 };

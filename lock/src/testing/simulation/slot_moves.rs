@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use hashed_wheel::Clock;
 
-use crate::model::modelled::{SystemClock, below};
-use crate::model::simulated::{at, note};
 use crate::store::redis::resp::slot::slot_of;
+use crate::testing::modelled::process::{at, note};
+use crate::testing::modelled::sync::{SystemClock, below};
 use crate::testing::simulation::faults::one_of;
 use crate::testing::simulation::network::Net;
 use crate::testing::simulation::process::NAME;

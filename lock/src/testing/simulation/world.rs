@@ -14,14 +14,14 @@ use crate::hold::hold::Hold;
 use crate::lock::guard::{FromRawGuard, Guard, LockGuard};
 use crate::lock::lock::Lock;
 use crate::model::kind::Kind;
-use crate::model::modelled::{SystemClock, below, sleep, thread};
 use crate::model::name::{LockName, Prefix};
 use crate::model::settings::{QUEUE_POLL_BOUND, Settings};
-use crate::model::simulated::{Process, enter_process, note, watch};
 use crate::ops::operation::WRITE;
 use crate::runtime::client_core::{ClientCore, StartMode};
 use crate::store::redis::net::socket::set_network;
 use crate::store::retry::SHORTEST_CALL;
+use crate::testing::modelled::process::{Process, enter_process, note, watch};
+use crate::testing::modelled::sync::{SystemClock, below, sleep, thread};
 use crate::testing::simulation::faults::{
     Pause, disturb, one_of, paused, plan_faults, sleep_until_undisturbed,
 };

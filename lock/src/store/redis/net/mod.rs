@@ -8,8 +8,8 @@ pub(crate) mod resolve;
 pub(crate) mod single_flight;
 #[cfg(not(all(test, wheellock_shuttle)))]
 pub(crate) mod socket;
-#[cfg(all(test, wheellock_shuttle))]
-#[path = "modelled_socket.rs"]
-pub(crate) mod socket;
 #[cfg(feature = "tls")]
 pub(crate) mod tls_stream;
+
+#[cfg(all(test, wheellock_shuttle))]
+pub(crate) use crate::testing::modelled::socket;

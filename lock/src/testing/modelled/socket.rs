@@ -16,9 +16,9 @@ use std::time::Duration;
 use hashed_wheel::Clock;
 
 use crate::error::Reason;
-use crate::model::modelled::below;
 use crate::model::sync::{Condvar, Mutex, MutexGuard, SystemClock};
 use crate::store::redis::net::deadline::Deadline;
+use crate::testing::modelled::sync::below;
 
 /// The client's end.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use hashed_wheel::Clock;
 use shuttle::current::{get_label_for_task, me, set_label_for_task};
 use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 
-use crate::model::modelled::{
+use crate::testing::modelled::sync::{
     SystemClock, let_time_move, move_time_to, next_deadline, number, thread, wake_overdue,
 };
 
