@@ -3,13 +3,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::{LIMIT, SOON, World, built, ended, now, timed, without_polls};
-use crossbeam_channel::bounded;
-use wheellock::{Client, Error, Lock, Wait};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use hashed_wheel::Parker;
+use wheellock::{Client, Clock, Error, Lock, SystemClock, Wait};
 use wheellock_fixture::{Fault, Request, Server, wait_until};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -291,6 +293,48 @@ fn a_release_that_arrives_late_does_not_end_the_next_read_hold_under_the_same_wr
     assert!(world.hash("a").contains(&(second.owner().to_owned(), "1".to_owned())));
     assert!(write(&world.rival()).try_lock().unwrap().is_none());
     second.unlock().unwrap();
+}
+
+/// The system's clock. Announces that the thread `reads` is about to sleep.
+#[derive(Debug)]
+struct Announcing(Sender<()>);
+
+impl Clock for Announcing {
+    fn now(&self) -> Instant {
+        now()
+    }
+
+    fn park(&self, parker: &Parker, deadline: Option<Instant>, interrupt: &Receiver<()>) {
+        if thread::current().name() == Some("reads") {
+            // If the channel is full, the thread has announced a sleep before.
+            let _announced_before = self.0.try_send(());
+        }
+        SystemClock.park(parker, deadline, interrupt);
+    }
+}
+
+#[test]
+fn a_named_owner_reads_under_a_write_hold_granted_meanwhile() {
+    let world = World::new();
+    let (sleeps, asleep) = bounded(1);
+    let clock = Arc::new(Announcing(sleeps));
+    let client = built(world.builder().command_timeout(SOON).clock(clock));
+    let (reader, writer) = (read(&client).with_owner("task"), write(&client).with_owner("task"));
+    let grant = world.proxy.on(script(&world, WRITE), Fault::HoldReply);
+    thread::scope(|scope| {
+        let first = scope.spawn(|| writer.try_lock().unwrap());
+        grant.wait_for_hit(SOON);
+        let thread = thread::Builder::new().name("reads".to_owned());
+        let second = thread.spawn_scoped(scope, || reader.try_lock().unwrap()).unwrap();
+        // The reader sleeps only until its turn to ask the server. Before, the reader has looked
+        // for a write hold of its owner, and there was none.
+        asleep.recv_timeout(SOON).unwrap();
+        grant.deliver();
+        let writing = first.join().unwrap();
+        let reading = second.join().unwrap();
+        assert!(writing.is_some_and(|guard| guard.is_held()));
+        assert!(reading.is_some_and(|guard| guard.is_held()));
+    });
 }
 
 #[test]
