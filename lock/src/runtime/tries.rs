@@ -173,7 +173,7 @@ fn wait_for_own_releases(
     let mut is_over = false;
     while !is_over && is_outstanding() {
         policy.shutdown.while_pausing(|parker| {
-            core.watchdog.while_outstanding(name, parker, || {
+            core.watchdog.while_outstanding(parker, || {
                 let now = core.now();
                 is_over = now >= policy.deadline || policy.is_ended();
                 if !is_over && is_outstanding() {

@@ -171,21 +171,9 @@ impl Store {
         }
     }
 
-    /// Reads the replies to detached operations that have arrived from a server, without waiting.
-    /// True if some are still to come.
-    pub(crate) fn read_detached(&self, server: ServerId) -> bool {
-        match self {
-            Self::Memory(_) => false,
-            Self::Single(node) => node.read_detached(),
-            Self::Cluster(cluster) => {
-                cluster.topology().node(server).is_some_and(|node| node.read_detached())
-            }
-        }
-    }
-
     /// Reads the replies to detached operations that have arrived from all servers, without
     /// waiting. True if some are still to come.
-    pub(crate) fn read_all_detached(&self) -> bool {
+    pub(crate) fn read_detached(&self) -> bool {
         match self {
             Self::Memory(_) => false,
             Self::Single(node) => node.read_detached(),

@@ -235,7 +235,7 @@ pub(crate) fn finish(shared: &Shared, longest: Duration) {
     let parker = Parker::new();
     shared.releases.while_waiting(&parker, || {
         while shared.releases.ledger().unread() > 0 {
-            shared.context.store.read_all_detached();
+            shared.context.store.read_detached();
             let now = SystemClock.now();
             if shared.releases.ledger().unread() == 0 || now >= deadline {
                 break;

@@ -157,12 +157,11 @@ impl Watchdog {
         settle::finish(&self.shared, longest);
     }
 
-    /// Reads what is unread of this name's server and here. Unparks `parker` whenever a release may
-    /// be settled, while `wait` runs.
-    pub(crate) fn while_outstanding(&self, name: &LockName, parker: &Parker, wait: impl FnOnce()) {
+    /// Reads what is unread and here. Unparks `parker` whenever a release may be settled, while
+    /// `wait` runs.
+    pub(crate) fn while_outstanding(&self, parker: &Parker, wait: impl FnOnce()) {
         self.shared.releases.while_waiting(parker, || {
-            let context = &self.shared.context;
-            context.store.read_detached(context.server_of(name));
+            self.shared.context.store.read_detached();
             wait();
         });
     }

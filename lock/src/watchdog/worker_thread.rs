@@ -112,7 +112,8 @@ fn turn(
 }
 
 /// Reads the replies that dropped guards have left unread, once [`UNREAD_REPLY_DELAY`] has passed
-/// since the first of them. Returns when to look again.
+/// since the first of them: from all servers, as the slot may have moved since the release was sent.
+/// Returns when to look again.
 fn read_unread(shared: &Shared, worker: &RenewalWorker, next: Option<Instant>) -> Option<Instant> {
     if !worker.has_to_read() {
         return None;
@@ -123,7 +124,7 @@ fn read_unread(shared: &Shared, worker: &RenewalWorker, next: Option<Instant>) -
         Some(next) if now < next => Some(next),
         Some(_) => {
             worker.begin_read();
-            shared.context.store.read_detached(worker.server).then(|| {
+            shared.context.store.read_detached().then(|| {
                 worker.read_again();
                 now + UNREAD_REPLY_DELAY
             })

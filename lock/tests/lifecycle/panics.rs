@@ -560,7 +560,7 @@ struct Counted {
 
 impl Clock for Counted {
     fn now(&self) -> Instant {
-        if is_here("lock-upkeep") {
+        if is_here("lock-member") {
             self.upkeep_readings.fetch_add(1, Ordering::SeqCst);
         }
         break_if(is_here("caller") && self.breaks.swap(false, Ordering::SeqCst));

@@ -118,7 +118,7 @@ impl RedServers {
         all.wait(self.clock(), start, end.map_or(longest, |end| end.min(longest)))
     }
 
-    /// Runs `task` each time `interval` has passed, on the thread `lock-upkeep`, until it is
+    /// Runs `task` each time `interval` has passed, on a thread of its own, until it is
     /// cancelled. It must not block.
     pub(crate) fn every(
         &self,
@@ -144,7 +144,7 @@ impl RedServers {
         let timer = HashedWheelTimer::builder()
             .tick_duration(UPKEEP_TICK)
             .ticks_per_wheel(UPKEEP_BUCKETS)
-            .thread_name("lock-upkeep")
+            .thread_name("lock-member")
             .clock(Arc::clone(&self.clock))
             .build()?;
         Ok(Arc::clone(self.upkeep.lock().get_or_insert_with(|| Arc::new(timer))))
