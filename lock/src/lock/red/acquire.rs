@@ -92,7 +92,7 @@ impl RedAcquire<'_> {
         let caller = LocalHolder::current_thread();
         for position in 0..members.len() {
             let request = AcquireRequest::new(&attempt, members, &caller, position, None);
-            shared.acquire(request, self.server_timeout);
+            shared.acquire(request, start, self.server_timeout);
         }
         // 2. Wait until there is a majority, or there cannot be one.
         self.wait_until_decided(&attempt, &parker, start);

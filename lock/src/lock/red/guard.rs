@@ -102,7 +102,7 @@ impl RedHold {
             if interval.is_some() && self.attempt.ask_again(position) {
                 let (attempt, since) = (&self.attempt, Some(self.since));
                 let request = AcquireRequest::new(attempt, members, &self.caller, position, since);
-                shared.acquire(request, self.server_timeout);
+                shared.acquire(request, shared.clock().now(), self.server_timeout);
             }
         }
     }

@@ -49,12 +49,20 @@ pub(crate) struct Lane<T> {
     changed: Condvar,
 }
 
+/// A request that is to be sent, and when it was queued, if a thread was free for it. A wait for its
+/// answer counts from then, so the lane is known to be stuck when the wait is over.
+#[derive(Debug)]
+struct Queued<T> {
+    request: T,
+    sent_at: Option<Instant>,
+}
+
 #[derive(Debug)]
 struct State<T> {
-    queue: VecDeque<T>,
+    queue: VecDeque<Queued<T>>,
     threads: usize,
-    /// How many threads wait for a request.
-    idle: usize,
+    /// How many of them have a request.
+    busy: usize,
     /// When the threads sent the requests that are unanswered, by the number of the request.
     sent: BTreeMap<u64, Instant>,
     last_sent: u64,
@@ -66,7 +74,7 @@ impl<T: Request> Lane<T> {
         let state = State {
             queue: VecDeque::new(),
             threads: 0,
-            idle: 0,
+            busy: 0,
             sent: BTreeMap::new(),
             last_sent: 0,
             is_closed: false,
@@ -89,7 +97,8 @@ impl<T: Request> Lane<T> {
             drop(state);
             return request.refuse(refusal);
         }
-        state.queue.push_back(request);
+        let is_free = state.queue.len() < state.free();
+        state.queue.push_back(Queued { request, sent_at: is_free.then_some(now) });
         drop(state);
         self.changed.notify_one();
     }
@@ -97,7 +106,7 @@ impl<T: Request> Lane<T> {
     /// Starts a thread for one more request if all others are busy. If the system refuses it, the
     /// running threads do the work.
     fn start_thread_if_needed(self: &Arc<Self>, state: &mut State<T>) -> Result<(), Refusal> {
-        if state.queue.len() < state.idle || state.threads == MAX_THREADS {
+        if state.queue.len() < state.free() || state.threads == MAX_THREADS {
             return Ok(());
         }
         let lane = Arc::clone(self);
@@ -113,11 +122,11 @@ impl<T: Request> Lane<T> {
     /// A thread: sends one request after the other. Nothing is locked meanwhile, as a request calls
     /// clocks.
     fn run(&self) {
-        while let Some(mut request) = self.next() {
+        while let Some(Queued { mut request, sent_at }) = self.next() {
             let (core, mut number) = (request.core(), None);
             catch_and_count(core.as_deref(), || {
                 let now = self.clock.now();
-                number = Some(self.state.lock().sent(now));
+                number = Some(self.state.lock().sent(sent_at.unwrap_or(now)));
                 request.send(now);
             });
             if let Some(number) = number {
@@ -126,21 +135,21 @@ impl<T: Request> Lane<T> {
             // The request reports its answer. That is a call of its own, not part of the unwinding
             // above: the clock may panic again.
             catch_and_count(core.as_deref(), || drop(request));
+            self.state.lock().busy -= 1;
         }
     }
 
-    fn next(&self) -> Option<T> {
+    fn next(&self) -> Option<Queued<T>> {
         let mut state = self.state.lock();
         loop {
-            if let Some(request) = state.queue.pop_front() {
-                return Some(request);
+            if let Some(queued) = state.queue.pop_front() {
+                state.busy += 1;
+                return Some(queued);
             }
             if state.is_closed {
                 return None;
             }
-            state.idle += 1;
             self.changed.wait(&mut state);
-            state.idle -= 1;
         }
     }
 
@@ -152,6 +161,11 @@ impl<T: Request> Lane<T> {
 }
 
 impl<T> State<T> {
+    /// How many threads are free for a request.
+    fn free(&self) -> usize {
+        self.threads - self.busy
+    }
+
     fn sent(&mut self, now: Instant) -> u64 {
         self.last_sent += 1;
         self.sent.insert(self.last_sent, now);

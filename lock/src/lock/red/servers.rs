@@ -72,11 +72,12 @@ impl RedServers {
         &*self.clock
     }
 
-    /// Asks one server. If its lane is stuck or full, the request reports that at once.
-    pub(crate) fn acquire(&self, request: AcquireRequest, timeout: Duration) {
+    /// Asks one server, for a caller that waits for `timeout` from `now` on. If the lane is stuck or
+    /// full, the request reports that at once.
+    pub(crate) fn acquire(&self, request: AcquireRequest, now: Instant, timeout: Duration) {
         // There are lanes for each member.
         if let Some(lanes) = self.lanes.get(request.position()) {
-            lanes.acquires.send(request, self.clock.now(), timeout);
+            lanes.acquires.send(request, now, timeout);
         }
     }
 
