@@ -70,7 +70,16 @@ const fn ask(name: &'static str, command: &'static str) -> Row {
 /// Connects, and waits until a sentinel is listened to, or the fault is over.
 fn hear(run: &CellRun<'_>) -> Result<Returned, Error> {
     let subscribed = run.count(Command("SUBSCRIBE"));
-    let _client = run.builder().build()?;
+    // The thread that listens subscribes while the client is still being built. A sentinel that
+    // restarts at that moment has no answer for the client, so another is built.
+    let mut built = run.builder().build();
+    before(ends(run), || {
+        if matches!(built, Err(Error::Unreachable { .. })) {
+            built = run.builder().build();
+        }
+        built.is_ok()
+    });
+    let _client = built?;
     let heard = match run.times {
         // The client of the cell listens too.
         Times::First => before(ends(run), || run.place.world().listeners() > 1),
