@@ -492,13 +492,16 @@ impl Client {
             let ledger = core.watchdog.releases().ledger();
             (ledger.unread(), ledger.queued(), ledger.abandoned)
         };
+        let connections = core.store.connections();
         let mut stats = Stats {
             held: core.holds.len(),
             waiters: core.waits.waiters(),
             queued_releases: queued,
             unread_releases: unread,
             abandoned_releases: abandoned,
-            connections_made: core.store.connections_made(),
+            connections_made: connections.made,
+            connections_open: connections.open,
+            connections_in_use: connections.in_use,
             unreported: core.events.unreported(),
             callback_panics: core.foreign_panics(),
             hand_overs: core.waits.hand_overs(),

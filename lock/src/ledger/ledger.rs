@@ -13,13 +13,9 @@ use crate::ledger::log::{AcknowledgedRelease, ReleaseLog};
 use crate::ledger::release::{EndedHold, Release, ReleaseId, ReleaseOp, ReleaseSchedule};
 use crate::model::kind::Kind;
 use crate::model::name::LockName;
+use crate::model::release_no::ReleaseNo;
 use crate::ops::Released;
 use crate::store::{Failure, ServerId};
-
-/// The order in which releases begin and settle. An acquire remembers the number of the next
-/// release as its mark.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ReleaseNo(u64);
 
 /// Who moves a release on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,6 +13,7 @@ pub(crate) mod name;
 pub(crate) mod owner;
 pub(crate) mod panics;
 pub(crate) mod permit_id;
+pub(crate) mod release_no;
 pub(crate) mod settings;
 pub(crate) mod sync;
 pub(crate) mod validity;

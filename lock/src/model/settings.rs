@@ -25,8 +25,9 @@ pub(crate) struct Settings {
     pub(crate) renewal_keys: usize,
     /// Keys in one renewal script when more is due than a few scripts carry.
     pub(crate) renewal_keys_behind: usize,
-    /// The highest number of connections, with those of the subscription and the renewals.
-    pub(crate) connections: usize,
+    /// The highest number of connections for calls. Unless it is set, that depends on how far the
+    /// server is.
+    pub(crate) connections: Option<usize>,
     /// A watched hold is not renewed beyond this age.
     pub(crate) max_hold: Option<Duration>,
     /// A hold that lasts longer is reported.
@@ -116,7 +117,7 @@ impl Default for Settings {
             poll_bound: POLL_BOUND,
             renewal_keys: 25,
             renewal_keys_behind: 100,
-            connections: 64,
+            connections: None,
             max_hold: None,
             long_hold: None,
             refuse_eviction: false,
@@ -152,10 +153,8 @@ impl Settings {
     pub(crate) fn check(&self) -> Result<(), Error> {
         let (lease, timeout) = (self.watchdog_lease.duration(), self.command_timeout);
         bounded("command_timeout", timeout, Duration::from_millis(10), Duration::from_secs(600))?;
-        // One that calls share, one for what cannot share, one for the renewals, one for the
-        // subscription.
-        if !(4..=10_000).contains(&self.connections) {
-            let reason = format!("{} is not between 4 and 10,000", self.connections);
+        if let Some(other) = self.connections.filter(|set| !(1..=64).contains(set)) {
+            let reason = format!("{other} is not between 1 and 64");
             return Err(Error::invalid_setting("max_connections", reason));
         }
         let (keys, behind) = (self.renewal_keys, self.renewal_keys_behind);

@@ -241,11 +241,13 @@ impl ClientCore {
     ) -> Result<Option<String>, Error> {
         let now = self.now();
         let policy = self.policy_at(now, wait, RetryLimit::One);
-        call_with(&self.store, &*self.clock, &policy, now, |timeout, generation| {
+        let answer = call_with(&self.store, &*self.clock, &policy, now, |timeout, generation| {
             self.store.run_id(name.as_str(), timeout, generation)
-        })
-        .map(|answer| answer.reply)
-        .map_err(|error| error.failure.into_error_without_name("run id"))
+        });
+        self.watchdog.settle_owed();
+        answer
+            .map(|answer| answer.reply)
+            .map_err(|error| error.failure.into_error_without_name("run id"))
     }
 
     /// Sends `operation` until it is answered, for [`Settings::retry_timeout`] at most.
@@ -334,9 +336,11 @@ impl ClientCore {
     ) -> Result<Answer<O::Reply>, CallError> {
         let now = self.now();
         let policy = self.policy_at(now, WaitSpec::ONE_TRY, RetryLimit::UntilAnswered);
-        call_with(&self.store, &*self.clock, &policy, now, |timeout, generation| {
+        let answer = call_with(&self.store, &*self.clock, &policy, now, |timeout, generation| {
             self.store.run_on(server, operation, timeout, generation)
-        })
+        });
+        self.watchdog.settle_owed();
+        answer
     }
 
     pub(crate) fn call_with_policy<O: Operation>(
@@ -354,7 +358,10 @@ impl ClientCore {
         operation: &O,
         policy: &RetryPolicy<'_>,
     ) -> Result<Answer<O::Reply>, CallError> {
-        call(&self.store, &*self.clock, operation, policy, now)
+        let answer = call(&self.store, &*self.clock, operation, policy, now);
+        // The call has read what dropped guards had left unread on its connection.
+        self.watchdog.settle_owed();
+        answer
     }
 
     /// For how long a try that begins `now` is sent again: until the end of the wait, its

@@ -13,9 +13,10 @@ use crate::error::{Error, LostReason};
 use crate::events::tracing;
 use crate::hold::hold::Hold;
 use crate::hold::state::{Left, Loss};
-use crate::ledger::ledger::{ReleaseAnswer, ReleaseNo, Stage};
+use crate::ledger::ledger::{ReleaseAnswer, Stage};
 use crate::ledger::release::ReleaseOp;
 use crate::model::name::LockName;
+use crate::model::release_no::ReleaseNo;
 use crate::ops::SetCountReply;
 use crate::runtime::client_core::{ClientCore, lost};
 use crate::store::retry::{Answer, CallError, RetryLimit};
@@ -160,19 +161,16 @@ fn send_release_on_drop(
     hold: &Arc<Hold>,
     pending: &PendingRelease,
 ) -> Result<(), Error> {
+    let PendingRelease::Release { no, waited_for, .. } = *pending else {
+        // The server's count stays one too high, which the last release ignores.
+        return Ok(());
+    };
     let wait = |left| send_release(core, hold, pending, left, RetryLimit::One);
     let queue = || defer_release(core, hold, pending);
-    let is_waited_for = matches!(pending, PendingRelease::Release { waited_for: true, .. });
-    send_on_drop(core, &hold.name, is_waited_for, wait, queue, |limit| match *pending {
-        PendingRelease::Count(count) => {
-            hold.count_sent();
-            core.watchdog.send_count_unread(hold, count, limit)
-        }
-        PendingRelease::Release { no, .. } => {
-            let now = core.now();
-            let operation = operation_of(core, hold, no, now);
-            core.watchdog.send_unread(&[no], (&hold.name, &operation), now, limit)
-        }
+    send_on_drop(core, &hold.name, waited_for, wait, queue, |limit| {
+        let now = core.now();
+        let operation = operation_of(core, hold, no, now);
+        core.watchdog.send_unread(&[no], (&hold.name, &operation), now, limit)
     })
 }
 
@@ -257,11 +255,10 @@ pub(crate) fn unsent_release() -> Error {
     Error::OutcomeUnknown { operation: "release", reason }
 }
 
-/// No caller waits for the server. The release is queued. A count stays one too high there, which
-/// the last release ignores.
+/// No caller waits for the server. The release is queued, and a count is not sent.
 fn defer_release(core: &ClientCore, hold: &Arc<Hold>, pending: &PendingRelease) {
     match *pending {
-        PendingRelease::Count(_) => hold.count_sent(),
+        PendingRelease::Count(_) => {}
         PendingRelease::Release { no, waited_for, .. } => {
             core.watchdog.releases().queue(no, core.now());
             if waited_for {

@@ -48,14 +48,3 @@ pub(crate) struct PipelineRequest<O, T> {
     /// How long its reply may take.
     pub(crate) timeout: Duration,
 }
-
-/// What became of a request whose reply no thread waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SentDetached {
-    /// Its reply was handled, or that it gets none.
-    Answered,
-    /// It was written to the connection. Its reply is read later.
-    Unread,
-    /// It was not sent. The connection may have been closed unnoticed, which only a call finds out.
-    MustWait,
-}

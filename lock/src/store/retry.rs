@@ -229,7 +229,7 @@ mod tests {
         let not_after = ServerTime(7);
         for unanswered in [false, true] {
             let location = Location::parse("redis://127.0.0.1:1").unwrap();
-            let store = Store::redis(location, TIMEOUT, 3, Weak::<NoListener>::new()).unwrap();
+            let store = Store::redis(location, TIMEOUT, None, Weak::<NoListener>::new()).unwrap();
             let shutdown = ShutdownState::default();
             let now = SystemClock.now();
             let policy = RetryPolicy {

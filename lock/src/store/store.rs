@@ -8,13 +8,14 @@ use hashed_wheel::Clock;
 
 use crate::error::Error;
 use crate::model::sync::{Parker, park, pass_until};
-use crate::ops::by_kind::SharedOperation;
-use crate::ops::value::{FromReply, Value};
-use crate::ops::{AnyOperation, Operation, Untyped};
+use crate::ops::value::Value;
+use crate::ops::{AnyOperation, Operation, Released, Untyped};
+use crate::store::connections::Connections;
 use crate::store::failure::Failure;
 use crate::store::listener::Listener;
 use crate::store::memory::{Memory, Sending, Session};
-use crate::store::pipeline::{PipelineRequest, PipelineSource, SentDetached};
+use crate::store::owed::{Owed, OwedReply, SentDetached};
+use crate::store::pipeline::{PipelineRequest, PipelineSource};
 use crate::store::redis::address::url::{Location, Peer, Place};
 use crate::store::redis::cluster::cluster::Cluster;
 use crate::store::redis::net::deadline::Deadline;
@@ -44,7 +45,7 @@ impl Store {
     pub(crate) fn redis(
         location: Location,
         command_timeout: Duration,
-        connections: usize,
+        connections: Option<usize>,
         listener: Weak<dyn Listener>,
     ) -> Result<Self, Error> {
         let Location { place, access, .. } = location;
@@ -139,35 +140,38 @@ impl Store {
         operation.decode(value).map_err(Failure::unexpected)
     }
 
-    /// Sends one operation once and does not wait for its reply, which `on_reply` gets: before this
-    /// returns, or on the thread that reads it later, with nothing locked. After a failure and
-    /// after [`SentDetached::MustWait`] it was not sent, and `on_reply` is dropped. It returns
-    /// within `timeout`. See [`Node::send_detached`].
-    pub(crate) fn send_detached<R: FromReply + 'static>(
+    /// Sends a release once and does not wait for the reply, which is among the
+    /// [owed replies](Self::take_owed_replies) once it was read. It returns within `timeout`. See
+    /// [`Node::send_detached`].
+    pub(crate) fn send_detached(
         &self,
-        operation: &SharedOperation<R>,
+        release: &dyn Operation<Reply = Released>,
+        owed: Owed,
         timeout: Duration,
         generation: CallGeneration,
-        on_reply: impl FnOnce(Result<R, Failure>) + Send + 'static,
-    ) -> Result<SentDetached, Failure> {
-        let own = Arc::clone(operation);
-        let on_value = move |value: Result<Value, Failure>| {
-            on_reply(value.and_then(|value| own.decode(value).map_err(Failure::unexpected)));
-        };
+    ) -> SentDetached {
+        let operation = Untyped(release);
         match self {
             Self::Memory(session) => {
-                on_value(session.execute(&Untyped(&**operation), timeout, Sending::Detached));
-                Ok(SentDetached::Answered)
+                let value = session.execute(&operation, timeout, Sending::Detached);
+                let decode = |value| release.decode(value).map_err(Failure::unexpected);
+                return SentDetached::Answered(value.and_then(decode));
             }
             Self::Single(node) => {
-                let mut deadline = Deadline::after(timeout);
-                let (raw, on_value) = (Untyped(&**operation), Box::new(on_value));
-                node.send_detached(&raw, R::server_time, &mut deadline, generation, on_value)
+                node.send_detached(&operation, owed, &mut Deadline::after(timeout), generation)
             }
-            Self::Cluster(cluster) => {
-                let (raw, on_value) = (Untyped(&**operation), Box::new(on_value));
-                cluster.send_detached(&raw, R::server_time, timeout, generation, on_value)
-            }
+            Self::Cluster(cluster) => cluster.send_detached(&operation, owed, timeout, generation),
+        }
+        .map_or(SentDetached::NotSent, |()| SentDetached::Unread)
+    }
+
+    /// The replies of [`send_detached`](Self::send_detached) that were read, or never come. Each is
+    /// returned once.
+    pub(crate) fn take_owed_replies(&self) -> Vec<OwedReply> {
+        match self {
+            Self::Memory(_) => Vec::new(),
+            Self::Single(node) => node.server().owed_replies().take(),
+            Self::Cluster(cluster) => cluster.take_owed_replies(),
         }
     }
 
@@ -320,12 +324,21 @@ impl Store {
         }
     }
 
-    /// How many connections were made.
-    pub(crate) fn connections_made(&self) -> u64 {
+    /// Closes connections to the server that nobody has needed for long. True if more may be closed
+    /// later.
+    pub(crate) fn close_unused(&self, server: ServerId) -> bool {
         match self {
-            Self::Memory(_) => 0,
-            Self::Single(node) => node.connections_made(),
-            Self::Cluster(cluster) => cluster.connections_made(),
+            Self::Memory(_) => false,
+            Self::Single(node) => node.close_unused(),
+            Self::Cluster(cluster) => cluster.close_unused(server),
+        }
+    }
+
+    pub(crate) fn connections(&self) -> Connections {
+        match self {
+            Self::Memory(_) => Connections::default(),
+            Self::Single(node) => node.connections(),
+            Self::Cluster(cluster) => cluster.connections(),
         }
     }
 

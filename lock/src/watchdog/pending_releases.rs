@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 use hashed_wheel::Clock;
 
 use crate::hold::hold::Hold;
-use crate::ledger::ledger::{Ledger, ROUND, ReleaseNo, Stage};
+use crate::ledger::ledger::{Ledger, ROUND, Stage};
 use crate::ledger::log::AcknowledgedRelease;
 use crate::ledger::release::{Release, ReleaseId};
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
+use crate::model::release_no::ReleaseNo;
 use crate::model::sync::{Mutex, MutexGuard, Parker, Parkers, SystemClock, park};
 use crate::ops::by_kind::HoldId;
 use crate::ops::value::ServerTime;

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use hashed_wheel::Clock;
 
-use crate::ledger::ledger::{ROUND, ReleaseAnswer, ReleaseNo};
+use crate::ledger::ledger::{ROUND, ReleaseAnswer};
 use crate::ledger::release::ReleaseOp;
 use crate::model::name::LockName;
+use crate::model::release_no::ReleaseNo;
 use crate::model::sync::SystemClock;
 use crate::ops::Released;
 use crate::store::{Failure, PipelineRequest, PipelineSource};

@@ -58,6 +58,8 @@ pub(crate) struct TurnState {
     refuses_all: bool,
     /// When to look at the client's record next.
     pub(crate) next_record: Option<Instant>,
+    /// When to look for connections that nobody needs.
+    pub(crate) next_close: Option<Instant>,
 }
 
 /// The renewals of one turn.

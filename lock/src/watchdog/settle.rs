@@ -5,23 +5,20 @@
 //! thread that reads next from a connection on which a dropped guard has left a reply unread, or
 //! the thread of the server.
 
-use std::mem;
-use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use hashed_wheel::Clock;
 
 use crate::error::LostReason;
-use crate::hold::hold::Hold;
-use crate::ledger::ledger::{Answered, ReleaseAnswer, ReleaseNo};
+use crate::ledger::ledger::{Answered, ReleaseAnswer};
 use crate::ledger::release::ReleaseOp;
 use crate::model::name::LockName;
-use crate::model::sync::{Mutex, Parker, SystemClock, park};
-use crate::ops::by_kind::SharedOperation;
-use crate::ops::value::FromReply;
-use crate::ops::{Found, Released, SetCountReply};
+use crate::model::release_no::ReleaseNo;
+use crate::model::sync::{Parker, SystemClock, park};
+use crate::ops::Found;
 use crate::store::shutdown::CallGeneration;
-use crate::store::{Failure, SentDetached};
+use crate::store::{Owed, OwedReply, SentDetached};
+use crate::watchdog::context::Context;
 use crate::watchdog::endings;
 use crate::watchdog::shared::Shared;
 use crate::watchdog::worker::RenewalWorker;
@@ -109,43 +106,6 @@ fn reason_of_loss(found: Found, in_time: bool) -> LostReason {
     }
 }
 
-/// A reply that a connection still owes to a dropped guard's request. Dropping this value without a
-/// reply queues the releases.
-struct Owed {
-    /// Weak, to make no cycle: the watchdog has the store, the store the connection, and the
-    /// connection has this value.
-    shared: Weak<Shared>,
-    sent_at: Instant,
-    /// The releases of the request.
-    releases: Vec<ReleaseNo>,
-}
-
-impl Owed {
-    fn settle(mut self, reply: &Result<Released, Failure>) {
-        self.settle_with(reply.as_ref());
-    }
-
-    fn settle_with(&mut self, reply: Result<&Released, &Failure>) {
-        let releases = mem::take(&mut self.releases);
-        if let Some(shared) = self.shared.upgrade() {
-            settle(
-                &shared,
-                &releases,
-                ReleaseAnswer { sent_at: self.sent_at, reply, has_copies: false },
-            );
-        }
-    }
-}
-
-impl Drop for Owed {
-    fn drop(&mut self) {
-        // Dropped by a connection that no thread reads any more.
-        if !self.releases.is_empty() {
-            self.settle_with(Err(&Failure::Closed));
-        }
-    }
-}
-
 /// How long one request may take, and by which shutdown it is ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SendLimit {
@@ -156,75 +116,59 @@ pub(crate) struct SendLimit {
 /// Sends a request that gives back `releases`, all of them on the server of `name`, and does not
 /// wait for the reply. False if it was not sent: the caller goes on with the releases.
 pub(crate) fn send_unread(
-    shared: &Arc<Shared>,
+    shared: &Shared,
     releases: &[ReleaseNo],
     (name, operation): (&LockName, &ReleaseOp),
     sent_at: Instant,
-    limit: SendLimit,
+    SendLimit { timeout, generation }: SendLimit,
 ) -> bool {
+    let Context { store, .. } = &*shared.context;
     {
+        // Before the request is sent: another thread may read the reply at once.
         let mut ledger = shared.releases.ledger();
         for no in releases {
             ledger.set_unread(*no, sent_at);
         }
     }
-    let owed = Owed { shared: Arc::downgrade(shared), sent_at, releases: releases.to_vec() };
-    // The connection drops what it did not send, and then the caller goes on with it. What it has
-    // sent and drops all the same is queued.
-    let owed = Arc::new(Mutex::new(Some(owed)));
-    let own = Arc::clone(&owed);
-    let on_reply = move |reply| {
-        let taken = owed.lock().take();
-        if let Some(owed) = taken {
-            owed.settle(&reply);
+    let owed = Owed { releases: releases.to_vec(), sent_at };
+    match store.send_detached(&**operation, owed, timeout, generation) {
+        SentDetached::Answered(reply) => {
+            let answer = ReleaseAnswer { sent_at, reply: reply.as_ref(), has_copies: false };
+            settle(shared, releases, answer);
         }
-    };
-    let is_sent = send_detached(shared, name, operation, limit, on_reply);
-    if !is_sent {
-        let taken = own.lock().take();
-        if let Some(mut owed) = taken {
-            owed.releases.clear();
-        }
-        let mut ledger = shared.releases.ledger();
-        for no in releases {
-            ledger.not_written(*no);
-        }
-    }
-    is_sent
-}
-/// Sends the lower count of a hold that is still nested. False if it was not sent.
-pub(crate) fn send_count(
-    shared: &Arc<Shared>,
-    hold: &Arc<Hold>,
-    count: u32,
-    limit: SendLimit,
-) -> bool {
-    let operation = hold.id().set_count(count, None);
-    let (weak, own) = (Arc::downgrade(shared), Arc::clone(hold));
-    let on_reply = move |reply| settle_count(&weak, &own, &reply);
-    send_detached(shared, &hold.name, &operation, limit, on_reply)
-}
-
-fn send_detached<R: FromReply + 'static>(
-    shared: &Shared,
-    name: &LockName,
-    operation: &SharedOperation<R>,
-    limit: SendLimit,
-    on_reply: impl FnOnce(Result<R, Failure>) + Send + 'static,
-) -> bool {
-    let SendLimit { timeout, generation } = limit;
-    let store = &shared.context.store;
-    match store.send_detached(operation, timeout, generation, on_reply) {
-        Ok(SentDetached::Answered) => true,
-        Ok(SentDetached::Unread) => {
+        SentDetached::Unread => {
             let server = shared.context.server_of(name);
             // Without a thread, the next call reads the reply.
             shared.workers.with_worker(server, RenewalWorker::read_soon);
-            true
+            settle_owed(shared);
         }
         // The caller tries in another way, which says why it fails.
-        Ok(SentDetached::MustWait) | Err(_) => false,
+        SentDetached::NotSent => {
+            let mut ledger = shared.releases.ledger();
+            for no in releases {
+                ledger.not_written(*no);
+            }
+            return false;
+        }
     }
+    true
+}
+
+/// Settles the owed replies that were read, by whichever thread. Mostly there are none.
+pub(crate) fn settle_owed(shared: &Shared) {
+    for OwedReply { owed: Owed { releases, sent_at }, reply } in
+        shared.context.store.take_owed_replies()
+    {
+        let answer = ReleaseAnswer { sent_at, reply: reply.as_ref(), has_copies: false };
+        settle(shared, &releases, answer);
+    }
+}
+
+/// Reads the owed replies that have arrived, and settles them. True if some are still to come.
+pub(crate) fn read_owed(shared: &Shared) -> bool {
+    let are_more = shared.context.store.read_detached();
+    settle_owed(shared);
+    are_more
 }
 
 /// Reads what is unread, for `longest` at most by the system's clock: it is the server that takes
@@ -235,7 +179,7 @@ pub(crate) fn finish(shared: &Shared, longest: Duration) {
     let parker = Parker::new();
     shared.releases.while_waiting(&parker, || {
         while shared.releases.ledger().unread() > 0 {
-            shared.context.store.read_detached();
+            read_owed(shared);
             let now = SystemClock.now();
             if shared.releases.ledger().unread() == 0 || now >= deadline {
                 break;
@@ -245,16 +189,4 @@ pub(crate) fn finish(shared: &Shared, longest: Duration) {
         }
     });
     shared.releases.queue_unread();
-}
-
-/// The reply to a lower count. Without one the count on the server is one too high, which the last
-/// release ignores.
-fn settle_count(shared: &Weak<Shared>, hold: &Arc<Hold>, reply: &Result<SetCountReply, Failure>) {
-    match (shared.upgrade(), reply) {
-        (Some(_), Ok(SetCountReply::Written)) => hold.count_answered(),
-        (Some(shared), Ok(SetCountReply::Gone)) if !hold.is_released() => {
-            shared.context.catch_panic(|| endings::lose(&shared, hold, LostReason::Deleted));
-        }
-        _ => {}
-    }
 }

@@ -13,9 +13,10 @@ use crate::hold::hold::Hold;
 use crate::hold::listener::EndListener;
 use crate::hold::registry::HoldRegistry;
 use crate::hold::state::Loss;
-use crate::ledger::ledger::{ReleaseAnswer, ReleaseNo, Stage};
+use crate::ledger::ledger::{ReleaseAnswer, Stage};
 use crate::ledger::release::{Release, ReleaseId, ReleaseOp};
 use crate::model::name::LockName;
+use crate::model::release_no::ReleaseNo;
 use crate::model::settings::Settings;
 use crate::model::sync::Parker;
 use crate::store::Store;
@@ -145,10 +146,9 @@ impl Watchdog {
         settle::send_unread(&self.shared, releases, request, now, limit)
     }
 
-    /// Sends the lower count of a hold that is still nested, and does not wait for the reply. False
-    /// if it was not sent.
-    pub(crate) fn send_count_unread(&self, hold: &Arc<Hold>, count: u32, limit: SendLimit) -> bool {
-        settle::send_count(&self.shared, hold, count, limit)
+    /// Settles the owed replies that were read, by whichever thread.
+    pub(crate) fn settle_owed(&self) {
+        settle::settle_owed(&self.shared);
     }
 
     /// Reads the replies to releases that are unread, for `longest` at most by the system's clock.
@@ -161,7 +161,7 @@ impl Watchdog {
     /// `wait` runs.
     pub(crate) fn while_outstanding(&self, parker: &Parker, wait: impl FnOnce()) {
         self.shared.releases.while_waiting(parker, || {
-            self.shared.context.store.read_detached();
+            settle::read_owed(&self.shared);
             wait();
         });
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::hold::hold::Hold;
-use crate::ledger::ledger::ReleaseNo;
+use crate::model::release_no::ReleaseNo;
 use crate::model::sync::{Mutex, Parker};
 use crate::store::ServerId;
 use crate::watchdog::batch::Due;

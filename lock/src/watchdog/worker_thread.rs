@@ -15,12 +15,16 @@ use crate::watchdog::dispatch::keep_own;
 use crate::watchdog::endings;
 use crate::watchdog::release_sender::{send_last_releases, send_releases};
 use crate::watchdog::renewal_round::{RenewalRound, TurnState};
+use crate::watchdog::settle;
 use crate::watchdog::shared::Shared;
 use crate::watchdog::worker::RenewalWorker;
 
 /// For how long the reply to a dropped guard's release may be unread. Until then a call of the
 /// program reads it, in most programs.
 const UNREAD_REPLY_DELAY: Duration = Duration::from_millis(100);
+
+/// Between two looks for connections that nobody needs any more.
+const UNUSED_CHECK: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(shared: &Shared, worker: &RenewalWorker) {
     let mut exit = ExitGuard { shared, worker, is_dismissed: false };
@@ -45,7 +49,7 @@ pub(crate) fn run(shared: &Shared, worker: &RenewalWorker) {
         let read = context.catch_panic(|| read_unread(shared, worker, next_read));
         next_read = read.flatten();
         let next_release = shared.releases.ledger().next_due(worker.server);
-        let times = [next_release, next_check, next_read, state.next_record];
+        let times = [next_release, next_check, next_read, state.next_record, state.next_close];
         let next = times.into_iter().flatten().min();
         park(&*context.clock, &worker.parker, next, None);
     }
@@ -108,6 +112,8 @@ fn turn(
     send_releases(shared, worker, now, context.release_timeout());
     let next_check = server_check.run(worker.server, now, next_check);
     state.next_record = record.run(worker.server, now);
+    let may_close_more = context.store.close_unused(worker.server);
+    state.next_close = may_close_more.then(|| now + UNUSED_CHECK);
     next_check
 }
 
@@ -124,7 +130,7 @@ fn read_unread(shared: &Shared, worker: &RenewalWorker, next: Option<Instant>) -
         Some(next) if now < next => Some(next),
         Some(_) => {
             worker.begin_read();
-            shared.context.store.read_detached().then(|| {
+            settle::read_owed(shared).then(|| {
                 worker.read_again();
                 now + UNREAD_REPLY_DELAY
             })

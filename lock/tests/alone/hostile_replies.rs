@@ -302,7 +302,7 @@ fn ask_one(target: &'static str, ask: impl Fn(&Client) + Sync) {
         let server = server(target, reply);
         assert_no_panic(&what, || {
             // As the number of its connections is bounded, one that is lost is missed.
-            if let Ok(client) = builder(&server).max_connections(4).build() {
+            if let Ok(client) = builder(&server).max_connections(1).build() {
                 ask(&client);
             }
         });

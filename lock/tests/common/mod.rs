@@ -15,6 +15,7 @@ pub(crate) mod in_memory;
 pub(crate) mod slots;
 pub(crate) mod stores;
 pub(crate) mod takings;
+pub(crate) mod turns;
 pub(crate) mod user;
 
 use std::sync::Arc;

@@ -8,5 +8,6 @@ mod drops;
 mod endings;
 mod exits;
 mod many_threads;
+mod overtaking;
 mod panics;
 mod processes;

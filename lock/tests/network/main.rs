@@ -5,6 +5,8 @@ mod common;
 
 mod addresses;
 mod credentials;
+mod deadlines;
+mod impatience;
 mod lazy_connect;
 mod permissions;
 mod refused_commands;

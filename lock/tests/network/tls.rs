@@ -1,6 +1,7 @@
 //! Locks over TLS: wake-ups, renewals and faults as without it, and only trusted servers are used.
 
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+#![expect(clippy::print_stdout, reason = "figures for a reader, who asks for them")]
 
 use std::error::Error as _;
 use std::io;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::certificates::believing;
+use crate::common::turns::take_in_turn;
 use crate::common::{SLACK, SOON, built, timed, wait_for_a_waiter};
 use wheellock::{Client, ClientBuilder, Error, LostReason, ManualClock, TlsSettings};
 use wheellock_fixture::{Certificates, ClientCertificates, Server, wait_until};
@@ -275,4 +277,15 @@ fn the_renewals_connection_lasts_while_a_hold_does_and_a_new_start_is_told() {
     server.restart();
     clock.advance(Duration::from_secs(5));
     assert_eq!(guard.lost().try_recv(), Ok(LostReason::Deleted));
+}
+
+#[test]
+fn turns_over_tls_never_find_the_lock_of_a_dropped_guard_held() {
+    let certificates = Certificates::new();
+    let server = server(&certificates);
+    let client = built(builder(&server, believing(&certificates)).command_timeout(SOON));
+    for (times, others) in [(2_000, 0), (500, 64)] {
+        let (tries, again) = take_in_turn(&client, &server, times, others);
+        println!("TLS, two threads beside {others}: {again} second questions in {tries} tries");
+    }
 }

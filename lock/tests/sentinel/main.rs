@@ -341,6 +341,17 @@ fn an_old_master_that_lives_on_is_not_written_to_once_the_switch_was_seen() {
     let replica = sentinels.replicas()[0];
     wait_until("all is replicated", SOON, || exists(replica, "held-19"));
     let old = sentinels.master();
+    // Several connections for calls are idle when the switch comes.
+    let made = client.stats().connections_made;
+    wait_until("there are several connections", SOON, || {
+        thread::scope(|scope| {
+            for thread in 0..8 {
+                let client = &client;
+                scope.spawn(move || (0..20).for_each(|_| pair(client, &format!("pair-{thread}"))));
+            }
+        });
+        client.stats().connections_made >= made + 3
+    });
     sentinels.fail_over();
     // Nobody asks but at the new one: by themselves they are renewed after ten seconds.
     wait_until("all holds are asked for", SOON, || client.stats().renewed >= 20);

@@ -9,10 +9,13 @@
 //! Accepted writes are checked at the end (`verdict`): no write of an older holder, no increment
 //! lost. No thread may have been silent for longer than its waits last, or without any lock for
 //! longer than the faults explain; and at the end only the token counters are left on the servers.
+//!
+//! `calls` is a test of its own: threads of one client, and what each of their calls is told.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test may fail it as the test itself may")]
 #![expect(clippy::expect_used, clippy::panic, reason = "a helper that fails is a test that fails")]
 
+mod calls;
 mod child;
 mod disruptor;
 mod register;

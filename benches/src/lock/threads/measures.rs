@@ -18,6 +18,12 @@ pub(crate) const NAMES: &str = "names";
 /// As [`NAMES`], with the clients on one core and the server on another: no thread wakes one of
 /// another core.
 pub(crate) const NAMES_APART: &str = "names-apart";
+/// As [`NAMES`], with [`OWN_CODE`] between acquire and release.
+pub(crate) const NAMES_WORK: &str = "names-work";
+/// As [`NAMES`], a third of the threads with limits of a few milliseconds.
+pub(crate) const HASTY: &str = "hasty";
+/// As [`HASTY`], and the server stands still for [`STALL`] before the window.
+pub(crate) const HASTY_STALL: &str = "hasty-stall";
 /// As [`NAMES`], through a relay that makes the round trip longer.
 pub(crate) const TRIP: &str = "trip";
 /// All threads use one lock, and do nothing while they have it.
@@ -41,6 +47,11 @@ pub(crate) const MANY: usize = 1000;
 pub(crate) const SEVERAL: usize = 4;
 /// The work of a thread that has the lock.
 pub(crate) const SECTION: Duration = Duration::from_micros(20);
+/// What a thread does while it has a lock of its own.
+pub(crate) const OWN_CODE: Duration = Duration::from_micros(30);
+/// How long the server stands still, from so long after the begin on, and as long before the window.
+pub(crate) const STALL: Duration = Duration::from_millis(500);
+pub(crate) const AFTER_STALL: Duration = Duration::from_secs(1);
 /// What the relay adds to a round trip.
 pub(crate) const LONGER_TRIP: Duration = Duration::from_micros(500);
 
@@ -57,7 +68,9 @@ pub(crate) fn workloads(quick: bool) -> Vec<Workload> {
     let clients = [Wheellock, Old, Redisson];
     let all = [Wheellock, Old, Raw, Batch, Redisson];
     let one = [Wheellock, Old, Raw, Redisson];
-    let names: &[usize] = if quick { &[16, 64, 256] } else { &[1, 4, 16, 64, 256] };
+    let few: &[usize] = &[2, 4, 8, 16, 32, 64, 256];
+    let names: &[usize] = if quick { few } else { &[1, 2, 4, 8, 16, 32, 64, 256] };
+    let crowds: &[usize] = &[500, 2000];
     let hot: &[usize] = if quick { &[2, 16, 64] } else { &[2, 4, 16, 64] };
     let beside = [Wheellock, Old];
     vec![
@@ -65,7 +78,10 @@ pub(crate) fn workloads(quick: bool) -> Vec<Workload> {
         workload(UNPINNED, &one, &[NO_SIZE], one_thread_measures(UNPINNED)),
         workload(NAMES, &all, names, names_measures()),
         workload(NAMES_APART, &all, names, not_plotted(names_measures())),
-        workload(TRIP, &[Wheellock, Old, Raw, Redisson], &[4, 64], trip_measures()),
+        workload(NAMES_WORK, &[Wheellock, Raw], &[4, 8, 16, 64], not_plotted(names_measures())),
+        workload(TRIP, &[Wheellock, Old, Raw, Redisson], &[4, 16, 64], trip_measures()),
+        workload(HASTY, &[Wheellock], crowds, hasty_measures()),
+        workload(HASTY_STALL, &[Wheellock], crowds, hasty_measures()),
         workload(HOT, &clients, hot, hot_measures()),
         workload(HOT_APART, &clients, hot, not_plotted(hot_measures())),
         workload(HOT_WORK, &clients, hot, hot_measures()),
@@ -80,6 +96,9 @@ pub(crate) fn workloads(quick: bool) -> Vec<Workload> {
 pub(crate) fn times(workload: &str, quick: bool) -> Times {
     let millis = Duration::from_millis;
     let (settle, window) = if quick { (200, 600) } else { (500, 2000) };
+    if matches!(workload, HASTY | HASTY_STALL) {
+        return Times { settle: STALL * 2 + AFTER_STALL, window: millis(window) };
+    }
     // A thousand threads have to be served several times each.
     let window = if workload == LINE { window * 3 } else { window };
     Times { settle: millis(settle), window: millis(window) }
@@ -117,6 +136,14 @@ fn trip_measures() -> Vec<Measure> {
         Measure::new("time of a pair, median", "p50", "us").not_plotted(),
         Measure::new("time of a pair, 99 of 100", "p99", "us").not_plotted(),
         Measure::new("a PING before, median", "trip", "us").not_plotted(),
+    ]
+}
+
+fn hasty_measures() -> Vec<Measure> {
+    vec![
+        Measure::new("calls with a limit of 300 ms that failed", "failed", "%").not_plotted(),
+        Measure::new("those calls a second", "pairs", "a second").not_plotted(),
+        Measure::new("time of a pair, median", "p50", "us").not_plotted(),
     ]
 }
 

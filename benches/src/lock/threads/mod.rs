@@ -23,11 +23,11 @@ use crate::harness::machine::describe_with_server;
 use crate::harness::measured::Numbers;
 use crate::harness::report::{Lines, Report, main_with};
 use crate::harness::workload::Workload;
-use crate::lock::threads::measures::{HOT, LINE, NAMES, PINNED, UNPINNED, workloads};
+use crate::lock::threads::measures::{HASTY, HOT, LINE, NAMES, PINNED, UNPINNED, workloads};
 use crate::lock::threads::subject::ClientKind;
 use crate::lock::threads::targets::target_table;
 use crate::lock::threads::team::Times;
-use crate::lock::threads::works::{line, one_name, one_thread, own_names};
+use crate::lock::threads::works::{beside_hasty, line, one_name, one_thread, own_names};
 
 /// The program `lock_report threads`, with the arguments after that word; or a measuring process
 /// of it.
@@ -124,7 +124,8 @@ impl Report for Threads {
         let times = Times { settle: millis(settle)?, window: millis(window)? };
         let kind = ClientKind::from_word(kind)?;
         match (workload, kind) {
-            (NAMES, kind) => own_names(kind, address, threads, times),
+            (NAMES, kind) => own_names(kind, address, threads, section, times),
+            (HASTY, ClientKind::Wheellock) => Some(beside_hasty(address, threads, times)),
             (PINNED | UNPINNED, ClientKind::Wheellock) => Some(one_thread(address, times)),
             (HOT, ClientKind::Wheellock) => Some(one_name(address, threads, section, times)),
             (LINE, ClientKind::Wheellock) => Some(line(address, threads, times)),

@@ -5,21 +5,22 @@ use std::io;
 use std::net::SocketAddr;
 use std::num::NonZero;
 use std::process::Command;
-use std::thread::available_parallelism;
+use std::thread::{self, available_parallelism};
 use std::time::Duration;
 
 use wheellock_fixture::{RawConnection, Server};
 
 use crate::harness::child::Child;
-use crate::harness::clock::now;
+use crate::harness::clock::{now, sleep};
 use crate::harness::figures::{Case, median};
 use crate::harness::machine::pin;
 use crate::harness::measured::{BEGUN, OVER, READY};
 use crate::harness::report::{Lines, measuring_process, split_floor};
 use crate::lock::threads::Threads;
 use crate::lock::threads::measures::{
-    HOT, HOT_APART, HOT_WORK, LONGER_TRIP, NAMES, NAMES_APART, PINNED, PROCESSES, SECTION, SEVERAL,
-    STRANGER_JAVA, STRANGER_RUST, TRIP, UNPINNED, times,
+    HASTY, HASTY_STALL, HOT, HOT_APART, HOT_WORK, LONGER_TRIP, NAMES, NAMES_APART, NAMES_WORK,
+    OWN_CODE, PINNED, PROCESSES, SECTION, SEVERAL, STALL, STRANGER_JAVA, STRANGER_RUST, TRIP,
+    UNPINNED, times,
 };
 use crate::lock::threads::relay::Relay;
 use crate::lock::threads::subject::ClientKind;
@@ -77,11 +78,17 @@ impl Threads {
             PROCESSES => return self.several(&server, case),
             _ => (),
         }
-        let section = if workload == HOT_WORK { SECTION } else { Duration::ZERO };
+        let section = match workload {
+            HOT_WORK => SECTION,
+            NAMES_WORK => OWN_CODE,
+            _ => Duration::ZERO,
+        };
         let (name, is_apart) = match workload {
             NAMES_APART => (NAMES, true),
             HOT_APART => (HOT, true),
             HOT_WORK => (HOT, false),
+            NAMES_WORK => (NAMES, false),
+            HASTY_STALL => (HASTY, false),
             other => (other, false),
         };
         let mut command = self.command(name, kind, address, case.size, section)?;
@@ -92,7 +99,12 @@ impl Threads {
             pin(&server, CORE);
             command = pinned(&command, OTHER_CORE);
         }
-        let measured = measure(&server, &mut [command])?;
+        let measured = thread::scope(|scope| {
+            if workload == HASTY_STALL {
+                scope.spawn(|| stall(&server));
+            }
+            measure(&server, &mut [command])
+        })?;
         let mut line = measured.lines.concat();
         let pairs = word(&line, "pairs") * times(workload, self.quick).window.as_secs_f64();
         // Writing to a string does not fail.
@@ -212,6 +224,15 @@ fn measure(server: &Server, commands: &mut [Command]) -> io::Result<Measured> {
     let server_seconds = server_seconds(&mut observer) - before;
     let lines = children.iter_mut().map(|child| child.line(LIMIT));
     Ok(Measured { lines: lines.collect::<io::Result<_>>()?, server_seconds })
+}
+
+/// The server stands still for [`STALL`], well before the window: that begins [`AFTER_STALL`] later.
+fn stall(server: &Server) {
+    // The process connects and starts its threads meanwhile.
+    sleep(STALL);
+    server.pause();
+    sleep(STALL);
+    server.resume();
 }
 
 fn expect(child: &mut Child, word: &str) -> io::Result<()> {

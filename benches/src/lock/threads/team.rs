@@ -106,6 +106,13 @@ impl Outcome {
         micros(self.samples.last().copied())
     }
 
+    /// The share of the samples that are this one.
+    pub(crate) fn share_of(&self, sample: Duration) -> f64 {
+        let count = self.samples.iter().filter(|other| **other == sample).count();
+        let number = |count: usize| u32::try_from(count).map_or(f64::NAN, f64::from);
+        number(count) / number(self.samples.len())
+    }
+
     /// How often the thread with the fewest and that with the most has done its work.
     pub(crate) fn least_and_most(&self) -> (f64, f64) {
         let least = self.counts.iter().min().copied().unwrap_or_default();

@@ -9,12 +9,12 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::error::Error;
-use crate::ledger::ledger::ReleaseNo;
 use crate::ledger::release::{Release, ReleaseId};
 use crate::lock::held_locks::{HeldLocks, RawGuards};
 use crate::lock::raw_guard::RawGuard;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
+use crate::model::release_no::ReleaseNo;
 use crate::model::sync::{Mutex, Parker};
 use crate::runtime::client_core::ClientCore;
 use crate::watchdog::PendingReleases;

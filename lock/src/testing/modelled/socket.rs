@@ -1,4 +1,4 @@
-//! A socket whose other end is a thread of the test, or a simulated network. Only tests with
+//! A socket whose other end is a network of the test. Only tests with
 //! `--cfg wheellock_shuttle` have it, in place of the real one (DESIGN: schedules, simulation).
 //!
 //! Little fits into it, and reads and writes end where shuttle's random numbers say.
@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -62,19 +62,18 @@ pub(crate) fn set_network(network: Arc<dyn Network>) {
 
 #[derive(Debug)]
 struct State {
-    /// With a carrier, what it has not delivered, which is counted only.
-    to_server: VecDeque<u8>,
+    /// How many bytes the network has not delivered.
+    under_way: usize,
     to_client: VecDeque<u8>,
     is_open: bool,
     carrier: Carried,
-    capacity: usize,
+    /// How many bytes are accepted in all from now on.
+    accepts: usize,
     /// The client or the server has ended it.
     is_shut: bool,
-    read_timeout: Duration,
-    write_timeout: Duration,
 }
 
-/// `None` if the other end is a thread, or the connection is shut.
+/// `None` if the connection is shut.
 struct Carried(Option<Arc<dyn Carrier>>);
 
 impl fmt::Debug for Carried {
@@ -83,16 +82,24 @@ impl fmt::Debug for Carried {
     }
 }
 
-/// How many bytes are kept for the server: less than two requests.
-const CAPACITY: usize = 48;
-/// How many bytes are kept for the server in a network.
-const NETWORK_CAPACITY: usize = 4096;
+/// How many bytes are under way to the server at most.
+const CAPACITY: usize = 4096;
+
+/// What the timeouts of a socket are set to: here each wait has its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timeouts;
+
+impl Timeouts {
+    pub(crate) fn of_new(_: Duration) -> Self {
+        Self
+    }
+}
 
 impl Stream {
     /// Waits until `act` does something, for at most `timeout` as `io` counts it.
     fn wait<R>(
         &self,
-        timeout: impl Fn(&State) -> Duration,
+        timeout: Duration,
         mut act: impl FnMut(&mut State) -> Option<R>,
     ) -> io::Result<R> {
         let begun = SystemClock.now();
@@ -103,7 +110,7 @@ impl Stream {
                 return Ok(done);
             }
             let waited = SystemClock.now().saturating_duration_since(begun);
-            let left = timeout(&state).saturating_sub(waited);
+            let left = timeout.saturating_sub(waited);
             if left.is_zero() {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
@@ -147,39 +154,31 @@ impl State {
         if self.is_shut {
             return Some(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        let room = bytes.len().min(self.capacity - self.to_server.len());
+        let Some(carrier) = &self.carrier.0 else {
+            return Some(Err(io::ErrorKind::BrokenPipe.into()));
+        };
+        let room = bytes.len().min(CAPACITY - self.under_way).min(self.accepts);
         if room == 0 {
             return None;
         }
-        let Some(carrier) = &self.carrier.0 else {
-            let length = 1 + below(room);
-            self.to_server.extend(bytes.iter().take(length));
-            return Some(Ok(length));
-        };
         // Mostly all of them.
         let length = if below(8) == 0 { 1 + below(room) } else { room };
-        let written = bytes.iter().take(length);
-        self.to_server.extend(written.clone());
-        carrier.carry(written.copied().collect());
+        self.under_way += length;
+        self.accepts -= length;
+        carrier.carry(bytes.iter().take(length).copied().collect());
         Some(Ok(length))
     }
 }
 
 impl Socket {
-    pub(crate) fn pair() -> (Self, Peer) {
-        Self::new(true, CAPACITY)
-    }
-
-    fn new(is_open: bool, capacity: usize) -> (Self, Peer) {
+    fn new() -> (Self, Peer) {
         let state = State {
-            to_server: VecDeque::new(),
+            under_way: 0,
             to_client: VecDeque::new(),
-            is_open,
+            is_open: false,
             carrier: Carried(None),
-            capacity,
+            accepts: usize::MAX,
             is_shut: false,
-            read_timeout: Duration::MAX,
-            write_timeout: Duration::MAX,
         };
         let stream = Arc::new(Stream { state: Mutex::new(state), changed: Condvar::new() });
         (Self(Arc::clone(&stream)), Peer(stream))
@@ -193,29 +192,24 @@ impl Socket {
     pub(crate) fn connect(
         address: &SocketAddr,
         deadline: &mut Deadline,
-        timeout: Duration,
+        _: Duration,
     ) -> io::Result<Self> {
         let network = NETWORK.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
         let network = network.ok_or(io::ErrorKind::Unsupported)?;
-        let (socket, peer) = Self::new(false, NETWORK_CAPACITY);
+        let (socket, peer) = Self::new();
         let carrier = network.connect(address.port(), peer);
         socket.0.state.lock().carrier = Carried(Some(carrier));
         let left = deadline.left()?;
-        let opened = socket.0.wait(
-            |_| left,
-            |state| match (state.is_shut, state.is_open) {
-                (true, _) => Some(Err(io::Error::from(io::ErrorKind::ConnectionRefused))),
-                (false, is_open) => is_open.then_some(Ok(())),
-            },
-        );
+        let opened = socket.0.wait(left, |state| match (state.is_shut, state.is_open) {
+            (true, _) => Some(Err(io::Error::from(io::ErrorKind::ConnectionRefused))),
+            (false, is_open) => is_open.then_some(Ok(())),
+        });
         match opened {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             opened => opened??,
         }
-        socket.set_read_timeout(timeout)?;
-        socket.set_write_timeout(timeout)?;
         Ok(socket)
     }
 
@@ -223,14 +217,22 @@ impl Socket {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    pub(crate) fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
-        self.0.state.lock().read_timeout = timeout;
-        Ok(())
+    pub(crate) fn read_within(
+        &self,
+        buffer: &mut [u8],
+        left: Duration,
+        _: &mut Timeouts,
+    ) -> io::Result<usize> {
+        self.0.wait(left, |state| State::take(&mut state.to_client, state.is_shut, buffer))
     }
 
-    pub(crate) fn set_write_timeout(&self, timeout: Duration) -> io::Result<()> {
-        self.0.state.lock().write_timeout = timeout;
-        Ok(())
+    pub(crate) fn write_within(
+        &self,
+        bytes: &[u8],
+        left: Duration,
+        _: &mut Timeouts,
+    ) -> io::Result<usize> {
+        self.0.wait(left, |state| state.write(bytes))?
     }
 
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
@@ -262,23 +264,6 @@ pub(crate) fn tls_error(_: &io::Error) -> Option<Reason> {
     None
 }
 
-impl Read for &Socket {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let take = |state: &mut State| State::take(&mut state.to_client, state.is_shut, buffer);
-        self.0.wait(|state| state.read_timeout, take)
-    }
-}
-
-impl Write for &Socket {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.wait(|state| state.write_timeout, |state| state.write(bytes))?
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// What was written before is delivered all the same.
 impl Drop for Socket {
     fn drop(&mut self) {
@@ -300,10 +285,14 @@ impl Peer {
     pub(crate) fn delivered(&self, bytes: usize) {
         {
             let mut state = self.0.state.lock();
-            let bytes = bytes.min(state.to_server.len());
-            state.to_server.drain(..bytes);
+            state.under_way = state.under_way.saturating_sub(bytes);
         }
         self.0.changed.notify_all();
+    }
+
+    /// The client's system accepts so many bytes more, and no others until the end.
+    pub(crate) fn accept_only(&self, bytes: usize) {
+        self.0.state.lock().accepts = bytes;
     }
 
     /// Ends the connection; what has not been read is lost.
@@ -320,12 +309,5 @@ impl Peer {
     /// Closes the connection, in both directions.
     pub(crate) fn shut(&self) {
         drop(self.0.shut());
-    }
-}
-
-impl Read for Peer {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let take = |state: &mut State| State::take(&mut state.to_server, state.is_shut, buffer);
-        self.0.wait(|_| Duration::MAX, take)
     }
 }

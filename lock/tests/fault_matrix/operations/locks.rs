@@ -32,9 +32,6 @@ pub(super) const ROWS: &[Row] = &[
     Row::new((LOCK, "drop", "dropping the guard"), Script("release"), drop_guard)
         .prepare(hold_knowing)
         .rival(RivalKind::Lock),
-    Row::new((LOCK, "drop a nested", "dropping the guard"), Script("set_count"), drop_guard)
-        .prepare(|run| hold_knowing(run).and_then(|_| hold(run)))
-        .rival(RivalKind::Lock),
     Row::new((LOCK, "renew", "the watchdog"), Script("renew"), |run| Ok(run.watch()))
         .prepare(hold)
         .rival(RivalKind::Lock)

@@ -19,18 +19,19 @@ use std::time::Duration;
 
 use crate::error::truncated;
 use crate::model::sync::Parker;
-use crate::ops::value::{ServerTime, Value};
+use crate::ops::value::Value;
 use crate::ops::{AnyOperation, Operation as _, Untyped};
+use crate::store::connections::Connections;
 use crate::store::failure::Failure;
 use crate::store::listener::Listener;
-use crate::store::pipeline::{PipelineSource, SentDetached};
+use crate::store::owed::{Owed, OwedReplies, OwedReply};
+use crate::store::pipeline::PipelineSource;
 use crate::store::redis::address::url::{Access, Address};
 use crate::store::redis::cluster::nodes::NodeFactory;
 use crate::store::redis::cluster::refresh::{Refresher, with_shares};
 use crate::store::redis::cluster::topology::Topology;
 use crate::store::redis::net::deadline::Deadline;
 use crate::store::redis::node::info::Info;
-use crate::store::redis::node::node::ReplyHandler;
 use crate::store::redis::node::pipeline::Redirected;
 use crate::store::redis::node::request::MAX_SENDS;
 use crate::store::redis::resp::redirect::Redirection;
@@ -41,6 +42,7 @@ use crate::store::shutdown::CallGeneration;
 /// The nodes of one cluster.
 pub(crate) struct Cluster {
     refresher: Arc<Refresher>,
+    owed_replies: Arc<OwedReplies>,
 }
 
 impl Cluster {
@@ -48,12 +50,20 @@ impl Cluster {
         seeds: Vec<Address>,
         access: Access,
         command_timeout: Duration,
-        connections: usize,
+        connections: Option<usize>,
         listener: Weak<dyn Listener>,
     ) -> Self {
         let redirects = None;
-        let factory = NodeFactory { access, command_timeout, connections, listener, redirects };
-        Self { refresher: Refresher::new(seeds, factory) }
+        let owed_replies = Arc::<OwedReplies>::default();
+        let factory = NodeFactory {
+            access,
+            command_timeout,
+            connections,
+            listener,
+            owed_replies: Arc::clone(&owed_replies),
+            redirects,
+        };
+        Self { refresher: Refresher::new(seeds, factory), owed_replies }
     }
 
     pub(crate) fn topology(&self) -> &Topology {
@@ -135,8 +145,12 @@ impl Cluster {
         }
     }
 
-    pub(crate) fn connections_made(&self) -> u64 {
-        self.refresher.connections_made()
+    pub(crate) fn close_unused(&self, server: ServerId) -> bool {
+        self.topology().node(server).is_some_and(|node| node.close_unused())
+    }
+
+    pub(crate) fn connections(&self) -> Connections {
+        self.refresher.connections()
     }
 
     /// The node that serves a key, as far as is known.
@@ -194,38 +208,32 @@ impl Cluster {
             .inspect_err(|failure| self.refresher.report_failure(failure))
     }
 
-    /// Sends one operation to the node of its slot; see [`Node::send_detached`]. A redirection is
-    /// a failure for `on_reply`, and a reason to refresh the topology.
+    /// Sends a release to the node of its slot; see [`Node::send_detached`].
     pub(crate) fn send_detached(
         &self,
         operation: &AnyOperation<'_>,
-        server_time: fn(&Value) -> Option<ServerTime>,
+        owed: Owed,
         timeout: Duration,
         call_generation: CallGeneration,
-        on_reply: ReplyHandler,
-    ) -> Result<SentDetached, Failure> {
-        let slot = slot_of_all(&operation.request().keys)?;
+    ) -> Option<()> {
+        let slot = slot_of_all(&operation.request().keys).ok()?;
         let mut deadline = Deadline::after(timeout);
-        self.refresher.ensure_topology(&mut deadline)?;
+        self.refresher.ensure_topology(&mut deadline).ok()?;
         let Some(node) = self.topology().owner(slot) else {
             self.refresher.refresh_soon(false);
-            return Err(self.topology().no_node());
+            return None;
         };
-        let refresher = Arc::downgrade(&self.refresher);
-        let reported = move |reply: Result<Value, Failure>| {
-            if let (Err(failure), Some(refresher)) = (&reply, refresher.upgrade()) {
-                refresher.report_failure(failure);
-            }
-            on_reply(reply);
-        };
-        node.send_detached(
-            operation,
-            server_time,
-            &mut deadline,
-            call_generation,
-            Box::new(reported),
-        )
-        .inspect_err(|failure| self.refresher.report_failure(failure))
+        node.send_detached(operation, owed, &mut deadline, call_generation)
+    }
+
+    /// The owed replies that were read. A redirection is a failure, and a reason to refresh the
+    /// topology.
+    pub(crate) fn take_owed_replies(&self) -> Vec<OwedReply> {
+        let replies = self.owed_replies.take();
+        for failure in replies.iter().filter_map(|OwedReply { reply, .. }| reply.as_ref().err()) {
+            self.refresher.report_failure(failure);
+        }
+        replies
     }
 
     /// See [`Node::read_detached`].

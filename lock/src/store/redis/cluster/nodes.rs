@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::store::listener::Listener;
+use crate::store::owed::OwedReplies;
 use crate::store::redis::address::url::{Access, Address, Peer};
 use crate::store::redis::cluster::slot_map::{SlotMap, SlotRange};
 use crate::store::redis::node::node::Node;
@@ -22,17 +23,19 @@ const KEEP_UNUSED: Duration = Duration::from_secs(5);
 pub(crate) struct NodeFactory {
     pub(crate) access: Access,
     pub(crate) command_timeout: Duration,
-    /// The limit for each node: one that hangs must not use up the connections of the others.
-    pub(crate) connections: usize,
+    /// For each node: one that hangs must not use up the connections of the others.
+    pub(crate) connections: Option<usize>,
     pub(crate) listener: Weak<dyn Listener>,
+    pub(crate) owed_replies: Arc<OwedReplies>,
     pub(crate) redirects: Option<Weak<dyn RedirectSink>>,
 }
 
 impl NodeFactory {
     pub(crate) fn server(&self, address: Address, channels: Channels) -> Server {
         let endpoint = MasterEndpoint::Fixed(Peer::Tcp(address));
-        let listener = self.listener.clone();
-        Server::new(endpoint, self.access.clone(), self.command_timeout, channels, listener)
+        let (listener, replies) = (self.listener.clone(), Arc::clone(&self.owed_replies));
+        let access = self.access.clone();
+        Server::new(endpoint, access, self.command_timeout, channels, listener, replies)
     }
 
     fn node(&self, address: Address, channels: Channels) -> Node {
@@ -168,8 +171,9 @@ impl Nodes {
         Self::new(Arc::new(NodeFactory {
             access: Access::default(),
             command_timeout: Duration::from_secs(1),
-            connections: 3,
+            connections: None,
             listener: Weak::<crate::store::listener::NoListener>::new(),
+            owed_replies: Arc::default(),
             redirects: None,
         }))
     }

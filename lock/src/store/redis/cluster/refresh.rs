@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::model::sync::{Mutex, TimedMutex, thread};
 use crate::ops::value::ServerTime;
+use crate::store::connections::Connections;
 use crate::store::failure::Failure;
 use crate::store::redis::address::url::Address;
 use crate::store::redis::cluster::nodes::{NodeFactory, Nodes};
@@ -107,8 +108,9 @@ impl Refresher {
         Some(node)
     }
 
-    pub(crate) fn connections_made(&self) -> u64 {
-        self.topology.connections_made() + self.query_connections.load(Ordering::Relaxed)
+    pub(crate) fn connections(&self) -> Connections {
+        let made = self.query_connections.load(Ordering::Relaxed);
+        self.topology.connections() + Connections { made, ..Connections::default() }
     }
 
     pub(crate) fn close(&self) {

@@ -1,12 +1,14 @@
 //! What is known of a cluster: its nodes, the slots that they serve, and the channels that are
 //! subscribed at them (DESIGN: cluster topology).
 
+use std::ops::Add;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashed_wheel::Clock;
 
 use crate::model::sync::{RwLock, SystemClock};
+use crate::store::connections::Connections;
 use crate::store::failure::Failure;
 use crate::store::redis::address::url::Address;
 use crate::store::redis::cluster::nodes::Nodes;
@@ -152,9 +154,11 @@ impl Topology {
         others
     }
 
-    pub(crate) fn connections_made(&self) -> u64 {
-        let present: u64 = self.nodes.read().iter().map(|node| node.connections_made()).sum();
-        present + self.removed_connections.load(Ordering::Relaxed)
+    pub(crate) fn connections(&self) -> Connections {
+        let made = self.removed_connections.load(Ordering::Relaxed);
+        let removed = Connections { made, ..Connections::default() };
+        let nodes = self.nodes.read();
+        nodes.iter().map(|node| node.connections()).fold(removed, Connections::add)
     }
 
     /// The failure when no node can be asked for a slot.

@@ -1,15 +1,13 @@
 //! One connection to a server: commands are sent and replies received, each within a deadline.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::error::Reason;
 use crate::ops::value::Value;
-use crate::store::redis::net::deadline::{
-    Deadline, is_close_enough, is_timeout_or_signal, socket_timeout,
-};
-use crate::store::redis::net::socket::Socket;
+use crate::store::redis::net::deadline::{Deadline, is_timeout_or_signal};
+use crate::store::redis::net::socket::{Socket, Timeouts};
 use crate::store::redis::resp::decode::{Bounds, Decoder};
 
 /// A connection that has received nothing but replies. After any error of its own it must be
@@ -17,12 +15,12 @@ use crate::store::redis::resp::decode::{Bounds, Decoder};
 pub(crate) struct Connection {
     socket: Arc<Socket>,
     decoder: Decoder,
-    /// What the socket's timeouts are set to: they are not set for each command.
-    read_timeout: Duration,
-    write_timeout: Duration,
+    timeouts: Timeouts,
     /// The [generation](crate::store::redis::net::open_sockets::Sockets::generation) in which it
     /// was made.
     pub(crate) generation: u64,
+    /// How long the first command took, if that was measured.
+    pub(crate) round_trip: Option<Duration>,
 }
 
 /// Why a command got no reply.
@@ -50,7 +48,8 @@ impl Connection {
     /// A connection on a connected socket, whose timeouts are set to `timeout`.
     pub(crate) fn new(socket: Arc<Socket>, timeout: Duration, generation: u64) -> Self {
         let decoder = Decoder::new();
-        Self { socket, decoder, read_timeout: timeout, write_timeout: timeout, generation }
+        let timeouts = Timeouts::of_new(timeout);
+        Self { socket, decoder, timeouts, generation, round_trip: None }
     }
 
     /// Sends one command and waits for its reply.
@@ -60,11 +59,21 @@ impl Connection {
     }
 
     pub(crate) fn send(&mut self, packed: &[u8], deadline: &mut Deadline) -> io::Result<()> {
-        let mut rest = packed;
+        self.send_counted(packed, deadline).map_err(|(_, error)| error)
+    }
+
+    /// As [`send`](Self::send). An error comes with the number of bytes that were accepted.
+    pub(crate) fn send_counted(
+        &mut self,
+        packed: &[u8],
+        deadline: &mut Deadline,
+    ) -> Result<(), (usize, io::Error)> {
+        let mut accepted = 0;
         loop {
-            let written = write_some(&self.socket, rest, &mut self.write_timeout, deadline)?;
-            rest = rest.get(written..).unwrap_or_default();
-            if rest.is_empty() {
+            let rest = packed.get(accepted..).unwrap_or_default();
+            accepted += write_some(&self.socket, rest, &mut self.timeouts, deadline)
+                .map_err(|error| (accepted, error))?;
+            if accepted >= packed.len() {
                 return Ok(());
             }
             deadline.refresh();
@@ -72,8 +81,26 @@ impl Connection {
     }
 
     pub(crate) fn receive(&mut self, deadline: &mut Deadline) -> io::Result<Value> {
-        let mut reader = DeadlineReader::new(&self.socket, &mut self.read_timeout, deadline);
+        let mut reader = DeadlineReader::new(&self.socket, &mut self.timeouts, deadline);
         self.decoder.next(&mut reader)
+    }
+
+    /// The next reply, if it was read as a whole with an earlier one.
+    pub(crate) fn buffered(&mut self) -> Option<Value> {
+        self.decoder.buffered()
+    }
+
+    /// The next reply, if it has arrived. Does not wait.
+    pub(crate) fn receive_arrived(&mut self) -> io::Result<Option<Value>> {
+        match self.decoder.next(&mut ArrivedReader(&self.socket)) {
+            Ok(reply) => Ok(Some(reply)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) fn is_tls(&self) -> bool {
+        self.socket.is_tls()
     }
 
     /// How large a reply may be from now on.
@@ -102,46 +129,49 @@ impl Connection {
     }
 }
 
-/// Writes what the kernel accepts by the deadline, at least one byte. `timeout` is what the
-/// socket's is set to.
-pub(crate) fn write_some(
-    mut socket: &Socket,
+/// Writes what the kernel accepts by the deadline, at least one byte.
+fn write_some(
+    socket: &Socket,
     bytes: &[u8],
-    timeout: &mut Duration,
+    timeouts: &mut Timeouts,
     deadline: &mut Deadline,
 ) -> io::Result<usize> {
     let mut left = deadline.left()?;
     loop {
-        if !is_close_enough(*timeout, left) {
-            *timeout = socket_timeout(left);
-            socket.set_write_timeout(*timeout)?;
-        }
-        match socket.write(bytes) {
+        match socket.write_within(bytes, left, timeouts) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Err(error) if is_timeout_or_signal(&error) => {}
+            Err(error) if is_timeout_or_signal(&error) => left = deadline.refresh().left()?,
             result => return result,
         }
-        left = deadline.refresh().left()?;
     }
 }
 
-/// Reads until the deadline, whatever the socket's own timeout is.
-pub(crate) struct DeadlineReader<'a> {
+/// Reads what has arrived.
+pub(crate) struct ArrivedReader<'a>(pub(crate) &'a Socket);
+
+impl Read for ArrivedReader<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.0.try_read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
+    }
+}
+
+/// Reads until the deadline.
+struct DeadlineReader<'a> {
     socket: &'a Socket,
-    timeout: &'a mut Duration,
+    timeouts: &'a mut Timeouts,
     deadline: &'a mut Deadline,
     /// Whether a read was made already: the next one reads the clock first.
     has_read: bool,
 }
 
 impl<'a> DeadlineReader<'a> {
-    /// `timeout` is what the socket's is set to.
-    pub(crate) fn new(
-        socket: &'a Socket,
-        timeout: &'a mut Duration,
-        deadline: &'a mut Deadline,
-    ) -> Self {
-        Self { socket, timeout, deadline, has_read: false }
+    fn new(socket: &'a Socket, timeouts: &'a mut Timeouts, deadline: &'a mut Deadline) -> Self {
+        Self { socket, timeouts, deadline, has_read: false }
     }
 }
 
@@ -152,15 +182,12 @@ impl Read for DeadlineReader<'_> {
         }
         let mut left = self.deadline.left()?;
         loop {
-            if !is_close_enough(*self.timeout, left) {
-                *self.timeout = socket_timeout(left);
-                self.socket.set_read_timeout(*self.timeout)?;
-            }
-            match self.socket.read(buffer) {
-                Err(error) if is_timeout_or_signal(&error) => {}
+            match self.socket.read_within(buffer, left, self.timeouts) {
+                Err(error) if is_timeout_or_signal(&error) => {
+                    left = self.deadline.refresh().left()?;
+                }
                 result => return result,
             }
-            left = self.deadline.refresh().left()?;
         }
     }
 }

@@ -61,7 +61,7 @@ impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
         Self { relaunch, shared: Arc::new(Shared { state, thread_ended: Condvar::new() }) }
     }
 
-    /// The result of `task` for this key, run on a thread `lock-lookup`. An error if it
+    /// The result of `task` for this key, run on a thread `lock-connect`. An error if it
     /// fails, panics, or does not return within `timeout`: then `late` is the reason.
     pub(crate) fn call(
         &self,
@@ -145,7 +145,7 @@ fn launch<T: Send + Sync + 'static>(
         flight.result.get_or_init(|| result.map_err(Arc::new));
         shared.thread_ended.notify_all();
     };
-    thread::Builder::new().name("lock-lookup".to_owned()).spawn(run).map(drop)
+    thread::Builder::new().name("lock-connect".to_owned()).spawn(run).map(drop)
 }
 
 /// Without the result, which may be a secret.

@@ -1,59 +1,72 @@
-//! A stream of bytes to a server that several threads share: one reads, another writes, a third
-//! shuts it.
+//! A stream of bytes to a server that several threads may share: one reads, another writes, a third
+//! shuts it. Reads and writes end within the time that is left, on the millisecond.
 
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
-#[cfg(unix)]
-use std::os::unix::net::UnixStream;
+use std::io::{self, Read};
+use std::net::{Shutdown, SocketAddr};
 #[cfg(unix)]
 use std::path::Path;
 use std::time::Duration;
 
-#[cfg(unix)]
-use socket2::{Domain, SockAddr, Type};
-use socket2::{SockRef, TcpKeepalive};
+use rustix::event::PollFlags;
+use socket2::{Domain, SockAddr, TcpKeepalive, Type};
 
 use crate::error::Reason;
-
 #[cfg(feature = "tls")]
 use crate::store::redis::address::tls_config::TlsConfig;
-use crate::store::redis::net::deadline::{Deadline, Now};
 #[cfg(unix)]
-use crate::store::redis::net::deadline::{is_timeout_or_signal, socket_timeout};
+use crate::store::redis::net::deadline::is_timeout_or_signal;
+use crate::store::redis::net::deadline::{
+    Deadline, Now, is_close_enough, socket_timeout, wait_for,
+};
 #[cfg(feature = "tls")]
 use crate::store::redis::net::tls_stream::{self, TlsStream};
 
 /// A connected socket.
 #[derive(Debug)]
 pub(crate) enum Socket {
-    Tcp(TcpStream),
-    #[cfg(unix)]
-    Unix(UnixStream),
-    // Much larger than the others.
+    /// TCP, or a socket of this host.
+    Plain(socket2::Socket),
+    // Much larger than the other.
     #[cfg(feature = "tls")]
     Tls(Box<TlsStream>),
+}
+
+/// What the timeouts of a socket are set to: they are not set for each read and write.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timeouts {
+    read: Duration,
+    write: Duration,
+}
+
+impl Timeouts {
+    /// Those of a socket that was connected with `timeout`.
+    pub(crate) fn of_new(timeout: Duration) -> Self {
+        Self { read: timeout, write: timeout }
+    }
 }
 
 impl Socket {
     /// Whether it speaks TLS.
     pub(crate) fn is_tls(&self) -> bool {
-        match self {
-            Self::Tcp(_) => false,
-            #[cfg(unix)]
-            Self::Unix(_) => false,
-            #[cfg(feature = "tls")]
-            Self::Tls(_) => true,
-        }
+        !matches!(self, Self::Plain(_))
     }
 
-    /// Connects by the deadline. `timeout` is the longest that a read or a write may take until
-    /// another is set, and that sent bytes may go unacknowledged.
+    /// Connects by the deadline. `timeout` is the longest that sent bytes may go unacknowledged, and
+    /// what the socket's own timeouts are set to.
     pub(crate) fn connect(
         address: &SocketAddr,
         deadline: &mut Deadline,
         timeout: Duration,
     ) -> io::Result<Self> {
-        Ok(Self::Tcp(tcp(address, deadline, timeout)?))
+        let socket = socket2::Socket::new(Domain::for_address(*address), Type::STREAM, None)?;
+        socket.connect_timeout(&SockAddr::from(*address), deadline.left()?)?;
+        socket.set_tcp_nodelay(true)?;
+        socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(Duration::from_secs(15)))?;
+        // Without it, the kernel keeps bytes for a peer that vanished for a quarter of an hour, and
+        // delivers them when it comes back.
+        #[cfg(target_os = "linux")]
+        socket.set_tcp_user_timeout(Some(timeout))?;
+        Self::plain(socket, timeout)
     }
 
     /// Connects over TLS by the deadline, with `timeout` as in [`connect`](Self::connect). The
@@ -65,11 +78,11 @@ impl Socket {
         deadline: &mut Deadline,
         timeout: Duration,
     ) -> io::Result<Self> {
-        let stream = tcp(address, deadline, timeout)?;
-        let stream = TlsStream::handshake(stream, tls.config(), host, deadline)?;
-        let socket = Self::Tls(Box::new(stream));
-        socket.set_timeouts(timeout)?;
-        Ok(socket)
+        let Self::Plain(socket) = Self::connect(address, deadline, timeout)? else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        let stream = TlsStream::handshake(socket.into(), tls.config(), host, deadline)?;
+        Ok(Self::Tls(Box::new(stream)))
     }
 
     /// Connects to a server on this host. It waits only while the server's backlog is full.
@@ -79,45 +92,74 @@ impl Socket {
         deadline: &mut Deadline,
         timeout: Duration,
     ) -> io::Result<Self> {
-        let stream = socket2::Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM, None)?;
         let path = SockAddr::unix(path)?;
         loop {
             // It bounds a connect, too. Where it does not, a full backlog is refused at once.
-            stream.set_write_timeout(Some(socket_timeout(deadline.left()?)))?;
-            match stream.connect(&path) {
+            let left = deadline.left()?;
+            socket.set_write_timeout(Some(socket_timeout(left).unwrap_or(left)))?;
+            match socket.connect(&path) {
                 Err(error) if is_timeout_or_signal(&error) => deadline.refresh(),
                 connected => break connected?,
             };
         }
-        let socket = Self::Unix(stream.into());
-        socket.set_timeouts(timeout)?;
-        Ok(socket)
+        Self::plain(socket, timeout)
     }
 
-    fn set_timeouts(&self, timeout: Duration) -> io::Result<()> {
-        self.set_read_timeout(timeout)?;
-        self.set_write_timeout(timeout)
+    fn plain(socket: socket2::Socket, timeout: Duration) -> io::Result<Self> {
+        socket.set_read_timeout(Some(timeout))?;
+        socket.set_write_timeout(Some(timeout))?;
+        Ok(Self::Plain(socket))
     }
 
-    pub(crate) fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
-        let timeout = Some(timeout);
+    /// Reads what arrives, and waits for `left` at most. May end before without data: with
+    /// `WouldBlock`, `TimedOut` or `Interrupted`. One thread may read at a time.
+    pub(crate) fn read_within(
+        &self,
+        buffer: &mut [u8],
+        left: Duration,
+        timeouts: &mut Timeouts,
+    ) -> io::Result<usize> {
         match self {
-            Self::Tcp(stream) => stream.set_read_timeout(timeout),
-            #[cfg(unix)]
-            Self::Unix(stream) => stream.set_read_timeout(timeout),
+            Self::Plain(socket) => {
+                let Some(timeout) = socket_timeout(left) else {
+                    wait_for(socket, PollFlags::IN, left)?;
+                    return socket.read_now(buffer);
+                };
+                if !is_close_enough(timeouts.read, left) {
+                    socket.set_read_timeout(Some(timeout))?;
+                    timeouts.read = timeout;
+                }
+                (&*socket).read(buffer)
+            }
             #[cfg(feature = "tls")]
-            Self::Tls(tls) => tls.stream().set_read_timeout(timeout),
+            Self::Tls(tls) => tls.read_within(buffer, left),
         }
     }
 
-    pub(crate) fn set_write_timeout(&self, timeout: Duration) -> io::Result<()> {
-        let timeout = Some(timeout);
+    /// Writes what the kernel accepts, at least one byte, and waits for `left` at most. May end
+    /// before, as [`read_within`](Self::read_within). Over TLS some of the bytes may have been sent
+    /// by then: write the same bytes again.
+    pub(crate) fn write_within(
+        &self,
+        bytes: &[u8],
+        left: Duration,
+        timeouts: &mut Timeouts,
+    ) -> io::Result<usize> {
         match self {
-            Self::Tcp(stream) => stream.set_write_timeout(timeout),
-            #[cfg(unix)]
-            Self::Unix(stream) => stream.set_write_timeout(timeout),
+            Self::Plain(socket) => {
+                let Some(timeout) = socket_timeout(left) else {
+                    wait_for(socket, PollFlags::OUT, left)?;
+                    return socket.write_now(bytes);
+                };
+                if !is_close_enough(timeouts.write, left) {
+                    socket.set_write_timeout(Some(timeout))?;
+                    timeouts.write = timeout;
+                }
+                socket.write_blocking(bytes)
+            }
             #[cfg(feature = "tls")]
-            Self::Tls(tls) => tls.stream().set_write_timeout(timeout),
+            Self::Tls(tls) => tls.write_within(bytes, left),
         }
     }
 
@@ -126,9 +168,7 @@ impl Socket {
     /// thread that reads meanwhile may get `WouldBlock` too early.
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Self::Tcp(stream) => stream.write_now(bytes),
-            #[cfg(unix)]
-            Self::Unix(stream) => stream.write_now(bytes),
+            Self::Plain(socket) => socket.write_now(bytes),
             #[cfg(feature = "tls")]
             Self::Tls(tls) => tls.try_write(bytes),
         }
@@ -139,9 +179,7 @@ impl Socket {
     /// that writes meanwhile may get `WouldBlock` too early.
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Self::Tcp(stream) => stream.read_now(buffer),
-            #[cfg(unix)]
-            Self::Unix(stream) => stream.read_now(buffer),
+            Self::Plain(socket) => socket.read_now(buffer),
             #[cfg(feature = "tls")]
             Self::Tls(tls) => tls.try_read(buffer),
         }
@@ -152,11 +190,9 @@ impl Socket {
     pub(crate) fn has_no_input(&self) -> bool {
         let mut byte = [0];
         let peeked = match self {
-            Self::Tcp(stream) => stream.peek_now(&mut byte),
-            #[cfg(unix)]
-            Self::Unix(stream) => stream.peek_now(&mut byte),
+            Self::Plain(socket) => socket.peek_now(&mut byte),
             #[cfg(feature = "tls")]
-            Self::Tls(tls) => tls.stream().peek_now(&mut byte),
+            Self::Tls(tls) => tls.stream().peek(&mut byte),
         };
         peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
@@ -165,9 +201,7 @@ impl Socket {
     pub(crate) fn shut(&self) {
         // It fails if the peer was faster: then it is closed already.
         drop(match self {
-            Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
-            #[cfg(unix)]
-            Self::Unix(stream) => stream.shutdown(Shutdown::Both),
+            Self::Plain(socket) => socket.shutdown(Shutdown::Both),
             #[cfg(feature = "tls")]
             Self::Tls(tls) => tls.stream().shutdown(Shutdown::Both),
         });
@@ -176,9 +210,9 @@ impl Socket {
     /// Why TLS failed, if that is what broke the connection.
     pub(crate) fn tls_error(&self) -> Option<Reason> {
         match self {
+            Self::Plain(_) => None,
             #[cfg(feature = "tls")]
             Self::Tls(tls) => tls.error(),
-            _ => None,
         }
     }
 }
@@ -194,45 +228,34 @@ pub(crate) fn tls_error(error: &io::Error) -> Option<Reason> {
     }
 }
 
-fn tcp(address: &SocketAddr, deadline: &Deadline, timeout: Duration) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect_timeout(address, deadline.left()?)?;
-    let socket = SockRef::from(&stream);
-    socket.set_tcp_nodelay(true)?;
-    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(Duration::from_secs(15)))?;
-    // Without it, the kernel keeps bytes for a peer that vanished for a quarter of an hour, and
-    // delivers them when it comes back.
-    #[cfg(target_os = "linux")]
-    socket.set_tcp_user_timeout(Some(timeout))?;
-    stream.set_read_timeout(Some(timeout))?;
-    stream.set_write_timeout(Some(timeout))?;
-    Ok(stream)
-}
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
 
-impl Read for &Socket {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(stream) => (&*stream).read(buffer),
-            #[cfg(unix)]
-            Socket::Unix(stream) => (&*stream).read(buffer),
-            #[cfg(feature = "tls")]
-            Socket::Tls(tls) => tls.read(buffer),
-        }
-    }
-}
+    use super::*;
 
-impl Write for &Socket {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(stream) => (&*stream).write(bytes),
-            #[cfg(unix)]
-            Socket::Unix(stream) => (&*stream).write(bytes),
-            #[cfg(feature = "tls")]
-            Socket::Tls(tls) => tls.write(bytes),
-        }
-    }
-
-    /// Nothing is buffered: each write is passed on at once, or reports that it was not.
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+    #[test]
+    fn reads_end_on_time() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let read = |number: u64| {
+            let length = Duration::from_millis(1 + 37 * number);
+            let mut deadline = Deadline::after(length);
+            let socket = Socket::connect(&address, &mut deadline, length).unwrap();
+            let mut timeouts = Timeouts::of_new(length);
+            while let Ok(left) = deadline.refresh().left() {
+                let error = socket.read_within(&mut [0], left, &mut timeouts).unwrap_err();
+                assert!(is_timeout_or_signal(&error), "{error}");
+            }
+            deadline.read_at().saturating_duration_since(deadline.instant())
+        };
+        let mut late: Vec<_> = thread::scope(|scope| {
+            let reads: Vec<_> = (0..31).map(|number| scope.spawn(move || read(number))).collect();
+            reads.into_iter().map(|read| read.join().unwrap()).collect()
+        });
+        late.sort_unstable();
+        // The median: a busy machine delays few of them as much.
+        assert!(late[late.len() / 2] < Duration::from_millis(10), "{late:?}");
     }
 }

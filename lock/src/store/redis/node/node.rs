@@ -8,27 +8,28 @@ use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::model::settings::ReplicaAcks;
-use crate::ops::operation::Script;
 use crate::ops::value::{ServerTime, Value};
 use crate::ops::{AnyOperation, Grants, IsGrant};
+use crate::store::connections::Connections;
 use crate::store::failure::Failure;
 use crate::store::listener::Listener;
-use crate::store::pipeline::SentDetached;
+use crate::store::owed::Owed;
 use crate::store::redis::address::url::{Access, Address};
 use crate::store::redis::net::connection::{Broken, Connection};
 use crate::store::redis::net::deadline::Deadline;
-use crate::store::redis::node::caller_connections::CallerConnections;
+use crate::store::redis::node::call_connection::OwedRequest;
+use crate::store::redis::node::calls::{Calls, Taken, hash_of};
 use crate::store::redis::node::failover_watcher::FailoverWatcher;
 use crate::store::redis::node::info::{self, Info};
 use crate::store::redis::node::pipeline::Pipeline;
-use crate::store::redis::node::pool::{Pool, PooledConnection};
+use crate::store::redis::node::pool::Limits;
 use crate::store::redis::node::replica_acks;
 use crate::store::redis::node::request::{
-    MAX_SENDS, ReplyAction, classify, classify_reply, pack, too_many_resends,
+    MAX_SENDS, ReplyAction, classify, pack, too_many_resends,
 };
 use crate::store::redis::node::server::Server;
-use crate::store::redis::node::shared_connection::SharedConnection;
 use crate::store::redis::node::subscriber::{RedirectSink, Subscriber};
+use crate::store::redis::node::waiter::NoReply;
 use crate::store::redis::resp::encode::Command;
 use crate::store::redis::resp::pubsub::Channels;
 use crate::store::redis::sentinel::master::MasterEndpoint;
@@ -37,22 +38,18 @@ use crate::store::shutdown::CallGeneration;
 /// One server that executes operations: the only one, or a node of a cluster.
 pub(crate) struct Node {
     server: Arc<Server>,
-    /// For calls.
-    callers: CallerConnections,
-    /// For what needs a connection of its own.
-    pool: Pool,
+    calls: Arc<Calls>,
+    /// Connections for what must have no other request behind it, and for what waits for no caller.
+    alone: Arc<Calls>,
     pipeline: Pipeline,
     subscriber: Subscriber,
     /// Its thread ends when the node is dropped.
     failover_watcher: Option<FailoverWatcher>,
 }
 
-/// Takes the reply to an operation that no thread waits for.
-pub(crate) type ReplyHandler = Box<dyn FnOnce(Result<Value, Failure>) + Send>;
-
-/// The most connections that calls share. More than one is needed only while an earlier one does
-/// not answer.
-const MAX_SHARED: usize = 8;
+/// How many connections calls have at most, to a server that is near and to one that is far.
+const NEAR: usize = 6;
+const FAR: usize = 16;
 
 /// How long the end of a client waits for replies to detached operations. With unread replies left,
 /// the system resets the connection, and requests that are on their way may be lost.
@@ -63,17 +60,14 @@ impl Node {
     /// reported to `redirects`.
     pub(crate) fn new(
         server: Server,
-        connections: usize,
+        connections: Option<usize>,
         redirects: Option<Weak<dyn RedirectSink>>,
     ) -> Self {
         let server = Arc::new(server);
-        // The pipeline and the subscriber have one connection each, and one is left for what
-        // cannot share.
-        let others = connections.saturating_sub(2);
-        let shared = others.saturating_sub(1).clamp(1, MAX_SHARED);
+        let limits = Limits { near: connections.unwrap_or(NEAR), far: connections.unwrap_or(FAR) };
         Self {
-            callers: CallerConnections::new(Arc::clone(&server), shared),
-            pool: Pool::new(Arc::clone(&server), others.saturating_sub(shared).max(1)),
+            calls: Calls::new(Arc::clone(&server), limits),
+            alone: Calls::new(Arc::clone(&server), Limits { near: limits.far, ..limits }),
             pipeline: Pipeline::new(Arc::clone(&server)),
             subscriber: Subscriber::new(Arc::clone(&server), redirects),
             server,
@@ -86,11 +80,11 @@ impl Node {
         endpoint: MasterEndpoint,
         access: Access,
         command_timeout: Duration,
-        connections: usize,
+        connections: Option<usize>,
         listener: Weak<dyn Listener>,
     ) -> Result<Self, Error> {
-        let channels = Channels::Everywhere;
-        let server = Server::new(endpoint, access, command_timeout, channels, listener);
+        let (channels, replies) = (Channels::Everywhere, Arc::default());
+        let server = Server::new(endpoint, access, command_timeout, channels, listener, replies);
         let mut node = Self::new(server, connections, None);
         if node.server.master().is_some() {
             node.failover_watcher = Some(FailoverWatcher::start(&node.server)?);
@@ -110,10 +104,12 @@ impl Node {
         &self.subscriber
     }
 
-    /// Makes the connection of the calls.
+    /// Makes a connection for calls.
     pub(crate) fn connect(&self, timeout: Duration) -> Result<(), Failure> {
         let mut deadline = Deadline::after(timeout);
-        self.callers.get(&mut deadline, CallGeneration::NEVER_ABORTED).map(drop)
+        let connection = self.calls.take(&mut deadline, CallGeneration::NEVER_ABORTED)?;
+        connection.give_back(deadline.read_at());
+        Ok(())
     }
 
     /// `PING`, in one attempt, or two if a connection has ended.
@@ -123,31 +119,37 @@ impl Node {
         call_generation: CallGeneration,
     ) -> Result<(), Failure> {
         let mut deadline = Deadline::after(timeout);
-        let ping = |deadline: &mut Deadline| {
-            let connection = self.callers.get(deadline, call_generation)?;
-            let reply = connection.call(Command::of(&["PING"]), 1, deadline);
-            if connection.is_retired() {
-                self.callers.prune();
-            }
+        let mut ping = || {
+            let (reply, generation) =
+                self.ask(Command::of(&["PING"]), &mut deadline, call_generation)?;
             match reply {
-                Ok(Value::Refusal { code, message }) => {
-                    Err(self.refused(&connection, code, message))
-                }
-                Ok(_) => Ok(()),
-                // Without an answer, nothing has happened.
-                Err(Broken::NotSent(error) | Broken::Unanswered(error)) => {
-                    Err(self.server.not_sent(error))
-                }
+                Value::Refusal { code, message } => Err(self.refused(code, message, generation)),
+                _ => Ok(()),
             }
         };
-        let first = ping(&mut deadline);
-        deadline.refresh();
-        match first {
-            Err(failure) if failure.is_connection_error() && deadline.left().is_ok() => {
-                ping(&mut deadline)
-                    .map_err(|later| if failure.says_more_than(&later) { failure } else { later })
+        match ping() {
+            Err(failure) if failure.is_connection_error() => {
+                ping().map_err(|later| if failure.says_more_than(&later) { failure } else { later })
             }
             first => first,
+        }
+    }
+
+    /// Sends a command that changes nothing: without an answer, nothing has happened. Returns the
+    /// reply, and the generation of its connection.
+    fn ask(
+        &self,
+        command: Vec<u8>,
+        deadline: &mut Deadline,
+        call_generation: CallGeneration,
+    ) -> Result<(Value, u64), Failure> {
+        deadline.refresh().left().map_err(|error| self.server.not_sent(error))?;
+        match self.calls.call(command, "", deadline, call_generation) {
+            Ok(answer) => Ok((answer.value, answer.generation)),
+            Err(NoReply::NoConnection(failure)) => Err(failure),
+            Err(NoReply::Broken(Broken::NotSent(error) | Broken::Unanswered(error))) => {
+                Err(self.server.not_sent(error))
+            }
         }
     }
 
@@ -175,20 +177,10 @@ impl Node {
         deadline: &mut Deadline,
         call_generation: CallGeneration,
     ) -> Result<Info, Failure> {
-        let connection = self.callers.get(deadline, call_generation)?;
         let connections = self.connections_made();
-        let reply = connection.call(info::command(), 1, deadline);
-        if connection.is_retired() {
-            self.callers.prune();
-        }
-        let info = match reply {
-            Ok(reply) => Info::of(&reply),
-            // Without an answer, nothing has happened.
-            Err(Broken::NotSent(error) | Broken::Unanswered(error)) => {
-                return Err(self.server.not_sent(error));
-            }
-        };
-        self.server.learn_run_id(&info, connection.generation);
+        let (reply, generation) = self.ask(info::command(), deadline, call_generation)?;
+        let info = Info::of(&reply);
+        self.server.learn_run_id(&info, generation);
         self.server.learn_info(&info, connections);
         Ok(info)
     }
@@ -202,12 +194,27 @@ impl Node {
         self.server.connections.load(Ordering::Relaxed)
     }
 
+    /// See [`Calls::close_unused`].
+    pub(crate) fn close_unused(&self) -> bool {
+        // Of both.
+        let (calls, alone) = (self.calls.close_unused(), self.alone.close_unused());
+        calls || alone
+    }
+
+    pub(crate) fn connections(&self) -> Connections {
+        Connections {
+            made: self.connections_made(),
+            open: self.server.open_sockets(),
+            in_use: self.calls.in_use() + self.alone.in_use(),
+        }
+    }
+
     pub(crate) fn close(&self) {
         if let Some(master) = self.server.master() {
             master.close();
         }
-        self.callers.close(CLOSE_READ_TIMEOUT);
-        self.pool.close();
+        self.calls.close(CLOSE_READ_TIMEOUT);
+        self.alone.close(Duration::ZERO);
         self.subscriber.close();
         self.pipeline.close();
     }
@@ -215,14 +222,14 @@ impl Node {
     /// Waits until no caller uses a connection, for at most `longest`.
     pub(crate) fn wait_for_calls(&self, longest: Duration) {
         let mut deadline = Deadline::after(longest);
-        self.callers.wait_until_unused(longest);
-        self.pool.wait_until_unused(deadline.refresh().left().unwrap_or_default());
+        self.calls.wait_until_unused(longest);
+        self.alone.wait_until_unused(deadline.refresh().left().unwrap_or_default());
     }
 
     /// The calls in progress fail at once. The pipeline and the subscriber go on.
     pub(crate) fn abort_calls(&self) {
-        self.callers.abort_calls();
-        self.pool.abort_calls();
+        self.calls.abort_calls();
+        self.alone.abort_calls();
     }
 
     /// Executes one operation. With `asking`, another node has redirected it to this one, to which
@@ -238,49 +245,43 @@ impl Node {
             Grants::Nothing => None,
             Grants::If(is_grant) => self.server.replica_acks().map(|acks| (acks, is_grant)),
         };
-        // What waits for replicas would hold up others, and a renewal waits for no caller.
-        if acks.is_some() || call_generation == CallGeneration::NEVER_ABORTED {
+        // What waits for replicas would hold up others, a renewal waits for no caller, and `ASKING`
+        // is about the next request on its connection.
+        if acks.is_some() || asking || call_generation == CallGeneration::NEVER_ABORTED {
             return self.execute_alone(operation, deadline, call_generation, asking, acks);
         }
-        let mut connection = self.callers.get(deadline, call_generation)?;
+        let request = operation.request();
+        let key = request.keys.first().map_or("", |key| key.as_ref());
         let (mut send_body, mut has_moved) = (false, false);
         for _ in 0..MAX_SENDS {
             // 1. Send the operation.
             let not_after = self.server.clock.at(deadline.instant());
             let sent_at = deadline.read_at();
-            let mut packed = pack(operation, not_after, send_body, self.server.channels);
-            let mut replies = 1;
-            if asking {
-                packed = behind_asking(&packed);
-                replies = 2;
-            }
-            let called = connection.call(packed, replies, deadline);
-            if connection.is_retired() {
-                self.callers.prune();
-            }
+            let packed = pack(operation, not_after, send_body, self.server.channels);
+            let called = self.calls.call(packed, key, deadline, call_generation);
 
             // 2. What the reply means.
-            let reply = match called {
-                Ok(reply) => reply,
-                // The connection ended, or is not used any more, before the turn of this call.
-                Err(Broken::NotSent(error))
+            let answer = match called {
+                Ok(answer) => answer,
+                Err(NoReply::NoConnection(failure)) => return Err(failure),
+                // The connection ended before the request was written.
+                Err(NoReply::Broken(Broken::NotSent(error)))
                     if error.kind() != io::ErrorKind::TimedOut
-                        && connection.is_retired()
                         && !std::mem::replace(&mut has_moved, true) =>
                 {
                     deadline.refresh();
-                    connection = self.callers.get(deadline, call_generation)?;
                     continue;
                 }
-                Err(broken) => {
-                    self.pool.discard_idle();
+                Err(NoReply::Broken(broken)) => {
+                    self.alone.suspect_idle(deadline.read_at());
                     return Err(self.server.no_reply(broken, not_after));
                 }
             };
+            let reply = answer.value;
             match classify(self.server.reply_context(), operation, sent_at, reply) {
                 ReplyAction::Return(value) => return Ok(value),
                 ReplyAction::Fail { code, message } => {
-                    return Err(self.refused(&connection, code, message));
+                    return Err(self.refused(code, message, answer.generation));
                 }
                 ReplyAction::SendBody => send_body = true,
                 ReplyAction::Resend => {}
@@ -288,69 +289,44 @@ impl Node {
 
             // 3. Nothing ran: send it again.
             deadline.refresh();
-            if connection.is_retired() {
-                connection = self.callers.get(deadline, call_generation)?;
-            }
         }
         Err(too_many_resends())
     }
 
-    /// Sends one operation and returns when it is written, without waiting for its reply, which
-    /// goes to `on_reply`. An error means that it was not sent and never will be; `on_reply` is
-    /// dropped then. Otherwise `on_reply` is called once: with the reply, or with the failure that
-    /// a call would have got. Nothing is sent again for it: a wrong estimate of the server's time is
-    /// a transient failure, and a redirection is refused.
-    ///
-    /// `on_reply` is called by whichever thread reads, with nothing locked, perhaps before this
-    /// returns. It must not block. On a connection with too many unread replies, the reply is
-    /// waited for, and on one that has been idle for long nothing is sent (DESIGN: shared
-    /// connection).
+    /// Sends a release and returns when it is written, without waiting for the reply: that is among
+    /// the server's owed replies once it was read. `None` if it was not sent and never will be:
+    /// no connection can be had at once on which one more reply may stay unread, or the idle ones
+    /// may have been closed unnoticed (DESIGN: unread releases).
     pub(crate) fn send_detached(
         &self,
         operation: &AnyOperation<'_>,
-        server_time: fn(&Value) -> Option<ServerTime>,
+        owed: Owed,
         deadline: &mut Deadline,
         call_generation: CallGeneration,
-        on_reply: ReplyHandler,
-    ) -> Result<SentDetached, Failure> {
-        let connection = self.callers.get(deadline, call_generation)?;
+    ) -> Option<()> {
         let not_after = self.server.clock.at(deadline.instant());
-        let sent_at = deadline.read_at();
         // A script's text: the server may have forgotten the script, and no caller may be there to
         // send it again.
         let packed = pack(operation, not_after, true, self.server.channels);
-        let script = operation.request().script_sent();
-        let (server, on) = (Arc::clone(&self.server), Arc::downgrade(&connection));
-        let handler = move |reply: Result<Value, Broken>| {
-            on_reply(match reply {
-                Ok(reply) => detached_reply(&server, &on, script, server_time, sent_at, reply),
-                Err(broken) => Err(server.no_reply(broken, not_after)),
-            });
-        };
-        let sent = connection.send_detached(packed, deadline, Box::new(handler));
-        if connection.is_retired() {
-            self.callers.prune();
-        }
-        sent.map_err(|broken| self.server.no_reply(broken, not_after))
+        let request = operation.request();
+        let key = hash_of(request.keys.first().map_or("", |key| key.as_ref()));
+        let (script, bytes) = (request.script_sent(), packed.len());
+        let request = OwedRequest { owed, script, not_after, bytes, key };
+        self.calls.send_detached(&packed, request, deadline, call_generation).ok()
     }
 
     /// Reads the replies to detached operations that have arrived, without waiting for anything.
     /// True if some are still to come.
     pub(crate) fn read_detached(&self) -> bool {
-        self.callers.read_detached()
+        self.calls.read_owed(self.server.command_timeout)
     }
 
-    /// The failure of an operation that was refused on the shared connection.
-    fn refused(
-        &self,
-        connection: &Arc<SharedConnection>,
-        code: String,
-        message: String,
-    ) -> Failure {
-        let (failure, is_unusable) = self.server.refused(code, message, connection.generation);
+    /// The failure of an operation that was refused on a connection of that generation.
+    fn refused(&self, code: String, message: String, generation: u64) -> Failure {
+        let (failure, is_unusable) = self.server.refused(code, message, generation);
         if is_unusable {
-            self.callers.discard(connection);
-            self.pool.discard_idle();
+            self.calls.close_idle();
+            self.alone.close_idle();
         }
         failure
     }
@@ -364,7 +340,7 @@ impl Node {
         asking: bool,
         acks: Option<(ReplicaAcks, IsGrant)>,
     ) -> Result<Value, Failure> {
-        let mut connection = self.pool.take(deadline, call_generation)?;
+        let mut connection = self.alone.take(deadline, call_generation)?;
         let mut send_body = false;
         for _ in 0..MAX_SENDS {
             // 1. Send the operation, and behind it the question for the replicas.
@@ -384,7 +360,7 @@ impl Node {
             let reply = match called {
                 Ok(reply) => reply,
                 Err(broken) => {
-                    self.discard(connection);
+                    self.discard(connection, deadline.read_at());
                     let broken = match broken {
                         // Perhaps only part of `WAIT` is missing, and the operation runs.
                         Broken::NotSent(error) if acks.is_some() => Broken::Unanswered(error),
@@ -396,7 +372,7 @@ impl Node {
             match classify(self.server.reply_context(), operation, sent_at, reply) {
                 ReplyAction::Return(value) => {
                     let Some((acks, is_grant)) = acks else {
-                        self.pool.give_back(connection);
+                        connection.give_back(deadline.read_at());
                         return Ok(value);
                     };
                     let acknowledged = self.receive_acks(connection, acks, deadline, not_after)?;
@@ -407,12 +383,12 @@ impl Node {
                     let (failure, is_unusable) =
                         self.server.refused(code, message, connection.generation);
                     if is_unusable {
-                        self.discard(connection);
+                        self.discard(connection, deadline.read_at());
                     } else if acks.is_some() {
                         // The reply to `WAIT` was not read.
                         drop(connection);
                     } else {
-                        self.pool.give_back(connection);
+                        connection.give_back(deadline.read_at());
                     }
                     return Err(failure);
                 }
@@ -424,32 +400,33 @@ impl Node {
             //    connection, so that needs another.
             if acks.is_some() {
                 drop(connection);
-                connection = self.pool.take(deadline, call_generation)?;
+                connection = self.alone.take(deadline, call_generation)?;
             }
             deadline.refresh();
         }
-        self.pool.give_back(connection);
+        connection.give_back(deadline.read_at());
         Err(too_many_resends())
     }
 
-    /// Closes a connection that broke, and the idle ones to the same server.
-    fn discard(&self, connection: PooledConnection<'_>) {
-        self.pool.discard(connection);
-        self.callers.discard_idle();
+    /// Closes a connection that broke. The idle ones lead to the same server.
+    fn discard(&self, connection: Taken<'_>, now: Instant) {
+        drop(connection);
+        self.calls.suspect_idle(now);
+        self.alone.suspect_idle(now);
     }
 
     /// Receives the reply to `WAIT` and frees the connection. The inner failure means that a grant
     /// must not be kept.
     fn receive_acks(
         &self,
-        mut connection: PooledConnection<'_>,
+        mut connection: Taken<'_>,
         acks: ReplicaAcks,
         deadline: &mut Deadline,
         not_after: ServerTime,
     ) -> Result<Result<(), Failure>, Failure> {
         match replica_acks::receive(&mut connection, acks, deadline) {
             Ok(Some(acknowledged)) => {
-                self.pool.give_back(connection);
+                connection.give_back(deadline.read_at());
                 Ok(acknowledged)
             }
             Ok(None) => {
@@ -457,34 +434,9 @@ impl Node {
                 Ok(Err(replica_acks::too_few(acks, 0)))
             }
             Err(broken) => {
-                self.discard(connection);
+                self.discard(connection, deadline.read_at());
                 Err(self.server.no_reply(broken, not_after))
             }
-        }
-    }
-}
-
-/// What the reply to a detached operation means.
-fn detached_reply(
-    server: &Server,
-    connection: &Weak<SharedConnection>,
-    script: Option<&'static Script>,
-    server_time: fn(&Value) -> Option<ServerTime>,
-    sent_at: Instant,
-    reply: Value,
-) -> Result<Value, Failure> {
-    match classify_reply(server.reply_context(), script, server_time, sent_at, reply) {
-        ReplyAction::Return(value) => Ok(value),
-        ReplyAction::SendBody | ReplyAction::Resend => Err(too_many_resends()),
-        ReplyAction::Fail { code, message } => {
-            let connection = connection.upgrade();
-            // Without its connection, nothing is left that could be unusable.
-            let generation = connection.as_ref().map_or(u64::MAX, |on| on.generation);
-            let (failure, is_unusable) = server.refused(code, message, generation);
-            if let Some(connection) = connection.filter(|_| is_unusable) {
-                connection.retire();
-            }
-            Err(failure)
         }
     }
 }
@@ -520,15 +472,18 @@ impl std::fmt::Debug for Node {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::channel;
-
     use hashed_wheel::{Clock, SystemClock};
     use wheellock_fixture::wait_until;
 
     use super::*;
+    use crate::model::kind::Kind;
     use crate::model::name::LockName;
-    use crate::ops::{Number, Untyped};
+    use crate::model::owner::ClientId;
+    use crate::model::release_no::ReleaseNo;
+    use crate::ops::Untyped;
+    use crate::ops::by_kind::HoldId;
     use crate::store::listener::NoListener;
+    use crate::store::owed::OwedReply;
     use crate::store::redis::address::url::Peer;
 
     const TIMEOUT: Duration = Duration::from_secs(10);
@@ -541,27 +496,26 @@ mod tests {
             let peer = Peer::Tcp(Address { host: host.clone(), port });
             let (endpoint, access) = (MasterEndpoint::Fixed(peer), Access::default());
             let listener = Weak::<NoListener>::new();
-            let node = Node::single(endpoint, access, TIMEOUT, 8, listener).unwrap();
+            let node = Node::single(endpoint, access, TIMEOUT, None, listener).unwrap();
             node.connect(TIMEOUT).unwrap();
             if hangs {
                 server.pause();
             }
-            let (tell, told) = channel();
-            let on_reply = Box::new(move |reply: Result<Value, Failure>| {
-                tell.send(reply.is_ok()).unwrap();
-            });
-            let number = Number(LockName::parse("a").unwrap());
-            let (number, mut deadline) = (Untyped(&number), Deadline::after(TIMEOUT));
-            let generation = CallGeneration(0);
-            let sent = node.send_detached(&number, |_| None, &mut deadline, generation, on_reply);
-            assert!(matches!(sent, Ok(SentDetached::Unread)), "{sent:?}");
+            let (name, owner) = (LockName::parse("a").unwrap(), ClientId::random().next_owner());
+            let release = HoldId { kind: Kind::Reentrant, name, owner }.release();
+            let begun = SystemClock.now();
+            let owed = Owed { releases: vec![ReleaseNo(1)], sent_at: begun };
+            let (mut deadline, generation) = (Deadline::after(TIMEOUT), CallGeneration(0));
+            node.send_detached(&Untyped(&*release), owed, &mut deadline, generation).unwrap();
             if !hangs {
-                wait_until("it is answered", TIMEOUT, || server.command_calls("getrange") > 0);
+                wait_until("it is answered", TIMEOUT, || server.command_calls("eval") > 0);
             }
             let begun = SystemClock.now();
             node.close();
             let took = SystemClock.now() - begun;
-            assert_eq!(told.try_recv(), Ok(!hangs));
+            let replies = node.server().owed_replies().take();
+            let [OwedReply { owed, reply }] = &*replies else { panic!("{replies:?}") };
+            assert_eq!((&*owed.releases, reply.is_ok()), (&[ReleaseNo(1)][..], !hangs));
             assert!(took < TIMEOUT / 2, "{took:?}");
             server.resume();
         }

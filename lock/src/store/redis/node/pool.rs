@@ -1,246 +1,653 @@
-//! The connections of requests that cannot share one (DESIGN: connection pool).
+//! Which connections to a server are idle, who waits for one, and when another is opened
+//! (DESIGN: connections for calls).
+//!
+//! These are the rules alone: no socket, no thread, and time is an argument.
 
-use std::io;
-use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
-use std::time::Duration;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
-use crate::model::sync::{Condvar, Mutex, MutexGuard};
-use crate::store::failure::Failure;
-use crate::store::redis::net::connection::Connection;
-use crate::store::redis::net::deadline::Deadline;
-use crate::store::redis::net::open_sockets::Sockets;
-use crate::store::redis::node::server::Server;
-use crate::store::shutdown::CallGeneration;
+/// With a longer round trip, a call that queues loses more than one more connection costs.
+const FAR: Duration = Duration::from_micros(150);
 
-/// A bounded pool, last in, first out: the memory of the connection that was used last is warm. The
-/// others stay idle until they are needed or one breaks.
-pub(crate) struct Pool {
-    server: Arc<Server>,
-    /// The sockets of this pool's connections.
-    sockets: Sockets,
-    capacity: usize,
-    state: Mutex<State>,
-    /// Signalled when a connection comes back or a slot becomes free.
-    freed: Condvar,
+/// How long a connection stays open that nobody needs.
+const MAX_UNUSED: Duration = Duration::from_secs(60);
+
+/// Whether nobody needs a connection that was used last at that time. A connection that owes
+/// replies is needed.
+pub(crate) fn is_needless(used_at: Instant, has_owed: bool, now: Instant) -> bool {
+    now.saturating_duration_since(used_at) > MAX_UNUSED && !has_owed
 }
 
-#[derive(Default)]
-struct State {
-    idle: Vec<Connection>,
-    /// Slots in use: connections that are idle, in use, or being opened.
+/// How many connections there may be at the same time, to a server that is near and to one that is
+/// far.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) near: usize,
+    pub(crate) far: usize,
+}
+
+/// The connections `C` to one server, and the callers `W` that wait for one.
+///
+/// While a caller waits, no connection is idle, and at least one is in use or being opened. That
+/// connection serves the queue when it is put back, and another is opened when it ends.
+#[derive(Debug)]
+pub(crate) struct Pool<C, W> {
+    limits: Limits,
+    /// The connection that was used last is at the end.
+    idle: Vec<C>,
+    queue: VecDeque<W>,
+    /// Connections that are idle, in use or being opened.
     open: usize,
-    closed: bool,
+    /// One of them is being opened.
+    is_connecting: bool,
+    /// The shortest round trip while connecting.
+    round_trip: Option<Duration>,
 }
 
-/// A connection in use. Dropping it closes it and frees its slot, even when a panic unwinds.
-pub(crate) struct PooledConnection<'a> {
-    // Declared before the slot, so it is closed first.
-    connection: Connection,
-    /// The generation of the pool's sockets when it was taken.
-    generation: u64,
-    slot: PoolSlot<'a>,
-}
-
-/// One of the connections that a pool may have. Dropping it frees the slot.
-struct PoolSlot<'a> {
-    pool: &'a Pool,
-}
-
-impl Pool {
-    pub(crate) fn new(server: Arc<Server>, capacity: usize) -> Self {
-        let (state, freed) = (Mutex::new(State::default()), Condvar::new());
-        Self { server, sockets: Sockets::default(), capacity, state, freed }
+impl<C, W> Pool<C, W> {
+    pub(crate) fn new(limits: Limits) -> Self {
+        let (idle, queue) = (Vec::new(), VecDeque::new());
+        Self { limits, idle, queue, open: 0, is_connecting: false, round_trip: None }
     }
 
-    /// Takes a connection, or waits for one. Return it with [`give_back`](Self::give_back), report
-    /// it with [`discard`](Self::discard) if it broke, or drop it if the server is fine and only
-    /// this connection must not be used again.
-    ///
-    /// Fails for a call that began before [`abort_calls`](Self::abort_calls).
-    pub(crate) fn take(
-        &self,
-        deadline: &mut Deadline,
-        call_generation: CallGeneration,
-    ) -> Result<PooledConnection<'_>, Failure> {
-        let (slot, generation) = {
-            let mut state = self.state.lock();
-            loop {
-                let generation = self.sockets.generation();
-                if state.closed || generation > call_generation.0 {
-                    return Err(Failure::Closed);
-                }
-                // An idle connection, the last used first. One to an old master is closed instead.
-                while let Some(connection) = state.idle.pop() {
-                    if self.server.is_current(connection.generation) {
-                        let slot = PoolSlot { pool: self };
-                        return Ok(PooledConnection { connection, generation, slot });
-                    }
-                    state.open -= 1;
-                }
-                // A free slot for a new connection.
-                if state.open < self.capacity {
-                    state.open += 1;
-                    break (PoolSlot { pool: self }, generation);
-                }
-                // Neither: wait until another caller is done.
-                let Ok(left) = deadline.refresh().left() else {
-                    let error = io::Error::new(
-                        io::ErrorKind::TimedOut,
-                        format!("all {} connections are in use", self.capacity),
-                    );
-                    return Err(self.server.not_sent(error));
-                };
-                self.freed.wait_for(&mut state, left);
-                deadline.refresh();
-            }
-        };
-        // Connects with the pool unlocked. If it fails, the slot is freed.
-        let connection = self.server.connect_for(Some((&self.sockets, generation)), deadline)?;
-        Ok(PooledConnection { connection, generation, slot })
-    }
-
-    /// Returns a connection whose replies were all read.
-    pub(crate) fn give_back(&self, returned: PooledConnection<'_>) {
-        let PooledConnection { connection, generation, slot } = returned;
-        let mut state = self.state.lock();
-        if state.closed || self.sockets.generation() != generation {
-            drop(state);
-            drop((connection, slot));
-            return;
-        }
-        state.idle.push(connection);
-        drop(state);
-        // The idle connection keeps the slot.
-        std::mem::forget(slot);
-        self.freed.notify_one();
-    }
-
-    /// Closes a connection that broke, and the idle ones: they lead to the same server, and each
-    /// would cost a caller a failed attempt.
-    pub(crate) fn discard(&self, broken: PooledConnection<'_>) {
-        let idle = self.state.lock().take_idle();
-        drop((broken, idle));
-        self.freed.notify_all();
-    }
-
-    /// Closes the idle connections: another one to the same server broke.
-    pub(crate) fn discard_idle(&self) {
-        self.close_idle(self.state.lock());
-    }
-
-    /// No connection is taken from now on. Those in use are closed when they come back.
-    pub(crate) fn close(&self) {
-        let mut state = self.state.lock();
-        state.closed = true;
-        self.close_idle(state);
-    }
-
-    /// Shuts all connections, idle or in use. A call that waits for a reply or for a connection
-    /// fails at once. Later calls get new connections.
-    pub(crate) fn abort_calls(&self) {
-        let state = self.state.lock();
-        self.sockets.shut_all();
-        self.close_idle(state);
-    }
-
-    fn close_idle(&self, mut state: MutexGuard<'_, State>) {
-        let idle = state.take_idle();
-        drop(state);
-        self.freed.notify_all();
-        drop(idle);
-    }
-
-    /// Waits until no connection is in use, for at most `longest`.
-    pub(crate) fn wait_until_unused(&self, longest: Duration) {
-        let mut deadline = Deadline::after(longest);
-        let mut state = self.state.lock();
-        while state.open > state.idle.len() {
-            let Ok(left) = deadline.refresh().left() else { return };
-            self.freed.wait_for(&mut state, left);
+    /// An idle connection: the last used of those that are preferred, or of all.
+    pub(crate) fn take(&mut self, is_preferred: impl Fn(&C) -> bool) -> Option<C> {
+        match self.idle.iter().rposition(is_preferred) {
+            Some(index) => Some(self.idle.remove(index)),
+            None => self.idle.pop(),
         }
     }
-}
 
-impl State {
-    fn take_idle(&mut self) -> Vec<Connection> {
-        self.open -= self.idle.len();
-        std::mem::take(&mut self.idle)
+    /// The idle connections that are wanted.
+    pub(crate) fn take_if(&mut self, is_wanted: impl Fn(&C) -> bool) -> Vec<C> {
+        self.idle.extract_if(.., |connection| is_wanted(connection)).collect()
     }
-}
 
-impl Drop for PoolSlot<'_> {
-    fn drop(&mut self) {
-        self.pool.state.lock().open -= 1;
-        self.pool.freed.notify_all();
+    /// The last used idle connection that is wanted.
+    pub(crate) fn take_only(&mut self, is_wanted: impl Fn(&C) -> bool) -> Option<C> {
+        let index = self.idle.iter().rposition(is_wanted)?;
+        Some(self.idle.remove(index))
     }
-}
 
-impl Deref for PooledConnection<'_> {
-    type Target = Connection;
-
-    fn deref(&self) -> &Connection {
-        &self.connection
+    /// A caller waits, as no connection is idle. Whether another is to be opened now.
+    pub(crate) fn wait(&mut self, waiter: W) -> bool {
+        self.queue.push_back(waiter);
+        self.begin_to_connect()
     }
-}
 
-impl DerefMut for PooledConnection<'_> {
-    fn deref_mut(&mut self) -> &mut Connection {
-        &mut self.connection
+    /// A waiter has left.
+    pub(crate) fn leave(&mut self, is_own: impl Fn(&W) -> bool) {
+        self.queue.retain(|waiter| !is_own(waiter));
+    }
+
+    /// The next waiter.
+    pub(crate) fn next(&mut self) -> Option<W> {
+        self.queue.pop_front()
+    }
+
+    pub(crate) fn peek(&self) -> Option<&W> {
+        self.queue.front()
+    }
+
+    /// A connection that nobody waits for.
+    /// `is_later`: of the idle connections, those that were used after this one.
+    pub(crate) fn put(&mut self, connection: C, is_later: impl Fn(&C) -> bool) {
+        let last_before = self.idle.iter().rposition(|idle| !is_later(idle));
+        self.idle.insert(last_before.map_or(0, |index| index + 1), connection);
+    }
+
+    /// A connection in use, or taken from the idle ones, has ended. Whether another is to be opened
+    /// now.
+    pub(crate) fn ended(&mut self) -> bool {
+        self.open -= 1;
+        self.begin_to_connect()
+    }
+
+    /// The connection that was being opened is open, and in use.
+    pub(crate) fn connected(&mut self, round_trip: Option<Duration>) {
+        self.is_connecting = false;
+        self.round_trip = self.round_trip.into_iter().chain(round_trip).min();
+    }
+
+    /// The connection that was being opened could not be. If no other serves the queue, these wait
+    /// in vain.
+    pub(crate) fn not_connected(&mut self) -> VecDeque<W> {
+        self.is_connecting = false;
+        self.open -= 1;
+        if self.open == 0 { std::mem::take(&mut self.queue) } else { VecDeque::new() }
+    }
+
+    /// Whether another connection is to be opened now, by the caller.
+    pub(crate) fn begin_to_connect(&mut self) -> bool {
+        let is_wanted = !self.queue.is_empty() && self.open < self.most() && !self.is_connecting;
+        self.open += usize::from(is_wanted);
+        self.is_connecting |= is_wanted;
+        is_wanted
+    }
+
+    /// All who wait.
+    pub(crate) fn take_queue(&mut self) -> VecDeque<W> {
+        std::mem::take(&mut self.queue)
+    }
+
+    /// The connection that was used least, if it is idle for too long.
+    pub(crate) fn take_oldest(&mut self, is_too_old: impl Fn(&C) -> bool) -> Option<C> {
+        let is_first_old = self.idle.first().is_some_and(is_too_old);
+        is_first_old.then(|| {
+            self.open -= 1;
+            self.idle.remove(0)
+        })
+    }
+
+    /// Another server has the address: near or far is measured anew.
+    pub(crate) fn forget_round_trip(&mut self) {
+        self.round_trip = None;
+    }
+
+    pub(crate) fn open(&self) -> usize {
+        self.open
+    }
+
+    /// Whether a connection was ever made that is still there.
+    pub(crate) fn has_connected(&self) -> bool {
+        self.open > usize::from(self.is_connecting)
+    }
+
+    pub(crate) fn idle(&self) -> usize {
+        self.idle.len()
+    }
+
+    /// Connections in use or being opened.
+    pub(crate) fn in_use(&self) -> usize {
+        self.open - self.idle.len()
+    }
+
+    /// Whether no connection is in use, being opened, or waited for.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.in_use() == 0 && self.queue.is_empty()
+    }
+
+    fn most(&self) -> usize {
+        let is_far = self.round_trip.is_some_and(|round_trip| round_trip > FAR);
+        if is_far { self.limits.far } else { self.limits.near }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::thread;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use hashed_wheel::{Clock, ManualClock};
+    use proptest::prelude::*;
 
     use super::*;
-    use crate::store::redis::node::server::local_server;
 
-    const TIMEOUT: Duration = Duration::from_secs(10);
+    const LIMITS: Limits = Limits { near: 3, far: 5 };
 
-    /// A pool of one connection.
-    fn pool() -> Pool {
-        Pool::new(Arc::new(local_server(TIMEOUT)), 1)
+    const NEAR: Duration = Duration::from_micros(50);
+
+    /// What the threads of the callers do with the pool, each step with the pool locked once.
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        /// A caller takes an idle connection, or queues.
+        Enter { prefers: u8 },
+        /// A caller takes an idle connection, and does not queue.
+        TakeOnly { wants: u8 },
+        /// A thread takes some of the idle connections.
+        TakeIf { wants: u8 },
+        /// The owner of a connection is done.
+        Return { which: usize, is_too_old: bool },
+        /// The owner of a connection takes some of the queue along.
+        TakeAlong { most: usize },
+        /// The owner of a connection has closed the connection.
+        Close { which: usize },
+        /// A waiter gives up.
+        Leave { which: usize },
+        /// The attempt to connect succeeds.
+        Connected { round_trip: Option<Duration> },
+        /// The attempt to connect fails. With `queue_again`, the failure is not for the queue.
+        NotConnected { queue_again: bool },
+        /// A thread that has connected asks whether to connect again.
+        AskAgain,
+        /// All calls are ended.
+        Abort,
+        /// Another server has the address.
+        ForgetRoundTrip,
     }
 
-    fn take(pool: &Pool, call_generation: CallGeneration) -> Result<PooledConnection<'_>, Failure> {
-        pool.take(&mut Deadline::after(TIMEOUT), call_generation)
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let round_trips = prop_oneof![
+            Just(None),
+            (10_u64..1000).prop_map(|micros| Some(Duration::from_micros(micros))),
+        ];
+        let which = || any::<usize>();
+        let step = prop_oneof![
+            8 => any::<u8>().prop_map(|prefers| Step::Enter { prefers }),
+            1 => any::<u8>().prop_map(|wants| Step::TakeOnly { wants }),
+            1 => any::<u8>().prop_map(|wants| Step::TakeIf { wants }),
+            6 => (which(), any::<bool>())
+                .prop_map(|(which, is_too_old)| Step::Return { which, is_too_old }),
+            2 => (0..3_usize).prop_map(|most| Step::TakeAlong { most }),
+            2 => which().prop_map(|which| Step::Close { which }),
+            1 => which().prop_map(|which| Step::Leave { which }),
+            4 => round_trips.prop_map(|round_trip| Step::Connected { round_trip }),
+            1 => any::<bool>().prop_map(|queue_again| Step::NotConnected { queue_again }),
+            2 => Just(Step::AskAgain),
+            1 => Just(Step::Abort),
+            1 => Just(Step::ForgetRoundTrip),
+        ];
+        prop::collection::vec(step, 1..120)
     }
 
-    #[test]
-    fn a_panic_frees_the_slot_of_its_connection() {
-        let pool = pool();
-        for _ in 0..3 {
-            let panics = AssertUnwindSafe(|| {
-                let _in_use = take(&pool, CallGeneration(0)).unwrap();
-                panic!("a command panics");
-            });
-            assert!(catch_unwind(panics).is_err());
-            assert_eq!(pool.state.lock().open, 0);
+    /// Connections and waiters are numbers, and grow.
+    #[derive(Debug)]
+    struct World {
+        pool: Pool<u32, u32>,
+        /// The idle connections, by the moment of their return.
+        idle: BTreeMap<u32, u32>,
+        in_use: Vec<u32>,
+        waiting: BTreeSet<u32>,
+        connecting: usize,
+        round_trip: Option<Duration>,
+        last_number: u32,
+    }
+
+    impl World {
+        fn new() -> Self {
+            Self {
+                pool: Pool::new(LIMITS),
+                idle: BTreeMap::new(),
+                in_use: Vec::new(),
+                waiting: BTreeSet::new(),
+                connecting: 0,
+                round_trip: None,
+                last_number: 0,
+            }
         }
-        let connection = take(&pool, CallGeneration(0)).unwrap();
-        pool.give_back(connection);
-        let state = pool.state.lock();
-        assert_eq!((state.open, state.idle.len()), (1, 1));
+
+        fn number(&mut self) -> u32 {
+            self.last_number += 1;
+            self.last_number
+        }
+
+        fn open(&self) -> usize {
+            self.idle.len() + self.in_use.len() + self.connecting
+        }
+
+        /// The idle connection that was returned last, of those wanted.
+        fn last_used(&self, is_wanted: impl Fn(&u32) -> bool) -> Option<u32> {
+            self.idle.values().rev().copied().find(is_wanted)
+        }
+
+        fn use_idle(&mut self, connection: u32) {
+            self.idle.retain(|_, idle| *idle != connection);
+            self.in_use.push(connection);
+        }
+
+        /// The pool said whether to connect. The model agrees.
+        fn expect_connect(&mut self, connects: bool) {
+            let is_far = self.round_trip.is_some_and(|round_trip| round_trip > FAR);
+            let most = if is_far { LIMITS.far } else { LIMITS.near };
+            let is_due = !self.waiting.is_empty() && self.connecting == 0 && self.open() < most;
+            assert_eq!(connects, is_due);
+            self.connecting += usize::from(connects);
+            assert!(self.connecting <= 1, "one at a time");
+        }
+
+        fn enter(&mut self, prefers: u8) {
+            let is_preferred = is_wanted(prefers);
+            let expected = self.last_used(is_preferred).or_else(|| self.last_used(|_| true));
+            assert_eq!(self.pool.take(is_preferred), expected);
+            if let Some(connection) = expected {
+                self.use_idle(connection);
+            } else {
+                let waiter = self.number();
+                self.waiting.insert(waiter);
+                let connects = self.pool.wait(waiter);
+                self.expect_connect(connects);
+            }
+        }
+
+        /// The first of the queue gets the connection. Without a queue, the connection is idle.
+        fn give_back(&mut self, connection: u32, is_too_old: bool) {
+            let next = self.pool.next();
+            assert_eq!(next, self.waiting.pop_first(), "first in, first out");
+            if next.is_some() {
+                return;
+            }
+            self.in_use.retain(|used| *used != connection);
+            let returned_at = self.number();
+            self.idle.insert(returned_at, connection);
+            self.pool.put(connection, |_| false);
+            let old = self.pool.take_oldest(|_| is_too_old);
+            let oldest = self.idle.first_key_value().map(|(_, oldest)| *oldest);
+            assert_eq!(old, oldest.filter(|_| is_too_old));
+            self.idle.retain(|_, idle| Some(*idle) != old);
+        }
+
+        fn close(&mut self, connection: u32) {
+            self.in_use.retain(|used| *used != connection);
+            let connects = self.pool.ended();
+            self.expect_connect(connects);
+        }
+
+        fn chosen(&self, which: usize) -> Option<u32> {
+            let count = self.in_use.len();
+            (count > 0).then(|| self.in_use[which % count])
+        }
+
+        fn take_if(&mut self, is_wanted: impl Fn(&u32) -> bool) {
+            let expected: BTreeSet<u32> = self.idle.values().copied().filter(&is_wanted).collect();
+            let taken = self.pool.take_if(is_wanted);
+            assert_eq!(taken.len(), expected.len());
+            assert_eq!(BTreeSet::from_iter(taken), expected);
+            for connection in expected {
+                self.use_idle(connection);
+            }
+        }
+
+        fn fail_to_connect(&mut self, queue_again: bool) {
+            if self.connecting == 0 {
+                return;
+            }
+            self.connecting = 0;
+            let ended = self.pool.not_connected();
+            if self.open() > 0 {
+                assert!(ended.is_empty(), "another connection serves the queue");
+                return;
+            }
+            let waiting = std::mem::take(&mut self.waiting);
+            assert!(ended.iter().eq(&waiting), "the whole queue, in its order");
+            for waiter in ended.into_iter().filter(|_| queue_again) {
+                self.waiting.insert(waiter);
+                let connects = self.pool.wait(waiter);
+                self.expect_connect(connects);
+            }
+        }
+
+        fn run(&mut self, step: Step) {
+            match step {
+                Step::Enter { prefers } => self.enter(prefers),
+                Step::TakeOnly { wants } => {
+                    let expected = self.last_used(is_wanted(wants));
+                    assert_eq!(self.pool.take_only(is_wanted(wants)), expected);
+                    if let Some(connection) = expected {
+                        self.use_idle(connection);
+                    }
+                }
+                Step::TakeIf { wants } => self.take_if(is_wanted(wants)),
+                Step::Return { which, is_too_old } => {
+                    if let Some(connection) = self.chosen(which) {
+                        self.give_back(connection, is_too_old);
+                    }
+                }
+                Step::TakeAlong { most } => {
+                    for _ in 0..most.min(self.in_use.len() * most) {
+                        assert_eq!(self.pool.peek(), self.waiting.first());
+                        assert_eq!(self.pool.next(), self.waiting.pop_first());
+                    }
+                }
+                Step::Close { which } => {
+                    if let Some(connection) = self.chosen(which) {
+                        self.close(connection);
+                    }
+                }
+                Step::Leave { which } => {
+                    let place = which % self.waiting.len().max(1);
+                    if let Some(leaving) = self.waiting.iter().nth(place).copied() {
+                        self.waiting.remove(&leaving);
+                        self.pool.leave(|waiter| *waiter == leaving);
+                    }
+                }
+                Step::Connected { round_trip } => {
+                    if self.connecting > 0 {
+                        self.connecting = 0;
+                        self.round_trip = self.round_trip.into_iter().chain(round_trip).min();
+                        self.pool.connected(round_trip);
+                        let connection = self.number();
+                        self.in_use.push(connection);
+                    }
+                }
+                Step::NotConnected { queue_again } => self.fail_to_connect(queue_again),
+                Step::AskAgain => {
+                    let connects = self.pool.begin_to_connect();
+                    self.expect_connect(connects);
+                }
+                Step::Abort => {
+                    self.take_if(|_| true);
+                    let ended = self.pool.take_queue();
+                    let waiting = std::mem::take(&mut self.waiting);
+                    assert!(ended.iter().eq(&waiting), "the whole queue, in its order");
+                }
+                Step::ForgetRoundTrip => {
+                    self.round_trip = None;
+                    self.pool.forget_round_trip();
+                }
+            }
+        }
+
+        fn check(&self) {
+            assert_eq!(self.pool.open(), self.open());
+            assert_eq!(self.pool.peek(), self.waiting.first());
+            let is_served = !self.in_use.is_empty() || self.connecting > 0;
+            assert_eq!(self.pool.has_connected(), self.open() > self.connecting);
+            assert_eq!(self.pool.is_unused(), !is_served && self.waiting.is_empty());
+            if !self.waiting.is_empty() {
+                assert!(self.idle.is_empty(), "a connection is idle while a caller waits");
+                assert!(is_served, "nothing serves the queue");
+            }
+        }
+
+        /// Every owner returns, and the attempt to connect fails: no waiter is left. Then the idle
+        /// connections end too.
+        fn end(&mut self) {
+            while !self.waiting.is_empty() {
+                match self.in_use.first() {
+                    Some(connection) => self.give_back(*connection, false),
+                    None => self.fail_to_connect(false),
+                }
+                self.check();
+            }
+            self.fail_to_connect(false);
+            while let Some(connection) = self.chosen(0) {
+                self.give_back(connection, false);
+            }
+            self.check();
+            assert!(self.pool.is_unused());
+            while let Some(connection) = self.last_used(|_| true) {
+                assert_eq!(self.pool.take(|_| false), Some(connection), "last in, first out");
+                self.use_idle(connection);
+                self.close(connection);
+            }
+            assert_eq!((self.pool.open(), self.pool.has_connected()), (0, false));
+            assert_eq!((self.pool.take(|_| true), self.pool.next()), (None, None));
+        }
+    }
+
+    /// Some numbers, mostly more than one.
+    fn is_wanted(wants: u8) -> impl Fn(&u32) -> bool + Copy {
+        move |number| number % 4 == u32::from(wants) % 4
+    }
+
+    /// A pool with so many connections, all in use and near.
+    fn all_in_use(count: usize) -> Pool<u32, u32> {
+        let mut pool = Pool::new(LIMITS);
+        for waiter in (0..).take(count) {
+            assert!(pool.wait(waiter));
+            pool.connected(Some(NEAR));
+            assert_eq!(pool.next(), Some(waiter));
+        }
+        pool
+    }
+
+    proptest! {
+        #[test]
+        fn a_pool_agrees_with_a_model_after_any_steps(steps in steps()) {
+            let mut world = World::new();
+            for step in steps {
+                world.run(step);
+                world.check();
+            }
+            world.end();
+        }
     }
 
     #[test]
-    fn an_aborted_call_gets_no_connection_and_a_later_one_does() {
-        let pool = pool();
-        let mut in_use = take(&pool, CallGeneration(0)).unwrap();
-        thread::scope(|scope| {
-            let waiting = scope.spawn(|| take(&pool, CallGeneration(0)).map(drop));
-            pool.abort_calls();
-            assert!(matches!(waiting.join().unwrap(), Err(Failure::Closed)));
-        });
-        assert!(in_use.receive(&mut Deadline::after(TIMEOUT)).is_err(), "it is shut");
-        pool.give_back(in_use);
-        assert_eq!(pool.state.lock().open, 0, "a shut connection is not kept");
-        assert!(matches!(take(&pool, CallGeneration(0)).map(drop), Err(Failure::Closed)));
-        let later = take(&pool, CallGeneration(1)).unwrap();
-        pool.give_back(later);
-        assert_eq!(pool.state.lock().idle.len(), 1);
+    fn a_near_server_gets_fewer_connections_than_a_far_one() {
+        for (round_trip, most) in [(NEAR, 3), (FAR, 3), (FAR * 2, 5)] {
+            let mut pool = Pool::<u32, u32>::new(LIMITS);
+            let mut connects = pool.wait(0);
+            for _ in 0..most {
+                assert!(connects);
+                pool.connected(Some(round_trip));
+                connects = pool.begin_to_connect();
+            }
+            assert!(!connects);
+            assert_eq!(pool.open(), most);
+        }
+    }
+
+    #[test]
+    fn the_shortest_round_trip_counts_until_forgotten() {
+        let mut pool = all_in_use(3);
+        assert!(!pool.wait(3));
+        pool.forget_round_trip();
+        assert!(!pool.begin_to_connect(), "an unknown server counts as near");
+        pool.connected(Some(FAR * 2));
+        assert!(pool.begin_to_connect());
+        pool.connected(Some(FAR * 3));
+        assert!(pool.begin_to_connect());
+        pool.connected(Some(NEAR));
+        assert!(!pool.begin_to_connect());
+    }
+
+    #[test]
+    fn a_failure_to_connect_leaves_the_queue_to_the_connections_in_use() {
+        let mut pool = all_in_use(1);
+        assert!(pool.wait(7));
+        assert!(!pool.wait(8), "one is being opened");
+        assert!(pool.not_connected().is_empty());
+        assert!(pool.ended(), "the queue needs another connection");
+        assert_eq!(pool.not_connected(), [7, 8]);
+        assert!(pool.is_unused());
+    }
+
+    #[test]
+    fn a_connection_that_ends_without_a_queue_is_not_replaced() {
+        let mut pool = all_in_use(2);
+        assert!(!pool.ended());
+        assert!(!pool.ended());
+        assert_eq!(pool.open(), 0);
+    }
+
+    #[test]
+    fn a_connection_that_is_put_back_unused_keeps_its_place() {
+        let mut pool = Pool::<u32, ()>::new(LIMITS);
+        for used_at in [2, 3, 1] {
+            pool.put(used_at, |idle| *idle > used_at);
+        }
+        let taken: Vec<u32> = std::iter::from_fn(|| pool.take(|_| false)).collect();
+        assert_eq!(taken, [3, 2, 1]);
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// When a connection was used last.
+    struct Used {
+        at: Instant,
+        owes: bool,
+    }
+
+    fn put(pool: &mut Pool<Used, ()>, connection: Used) {
+        let at = connection.at;
+        pool.put(connection, |idle| idle.at > at);
+    }
+
+    /// A pool whose connections are all idle, each used last at one of these times.
+    fn idle(used: impl IntoIterator<Item = Instant>) -> Pool<Used, ()> {
+        let mut pool = Pool::new(Limits { near: 8, far: 16 });
+        for at in used {
+            assert!(pool.wait(()));
+            pool.connected(None);
+            assert!(pool.next().is_some());
+            put(&mut pool, Used { at, owes: false });
+        }
+        pool
+    }
+
+    /// A call takes a connection and puts it back, as `Calls` does. Whether another was closed.
+    fn call(pool: &mut Pool<Used, ()>, now: Instant) -> bool {
+        let mut connection = pool.take(|_| false).unwrap();
+        connection.at = now;
+        put(pool, connection);
+        pool.take_oldest(|idle| is_needless(idle.at, idle.owes, now)).is_some()
+    }
+
+    #[test]
+    fn connections_beyond_need_are_closed_after_a_minute() {
+        let begun = ManualClock::new().now();
+        let mut pool = idle([begun; 8]);
+        // One call a second needs one connection.
+        for second in 0..=60 {
+            assert!(!call(&mut pool, begun + SECOND * second), "after {second} s");
+        }
+        let closed = (61..120).filter(|second| call(&mut pool, begun + SECOND * *second)).count();
+        assert_eq!((closed, pool.open()), (7, 1));
+        // The last stays, however rare the calls are.
+        assert!(!call(&mut pool, begun + SECOND * 3600));
+        assert!(pool.is_unused() && pool.open() == 1);
+    }
+
+    #[test]
+    fn each_connection_is_closed_a_minute_after_its_own_last_use() {
+        let begun = ManualClock::new().now();
+        let mut pool = idle([0, 20, 40].map(|second| begun + SECOND * second));
+        let closed: Vec<u32> =
+            (40..200).filter(|second| call(&mut pool, begun + SECOND * *second)).collect();
+        assert_eq!(closed, [61, 81]);
+    }
+
+    #[test]
+    fn connections_that_are_needed_stay() {
+        let begun = ManualClock::new().now();
+        let mut pool = idle([begun; 4]);
+        // Every 50 seconds four calls at once, and one alone just before.
+        for second in (0..600).step_by(50) {
+            let now = begun + SECOND * second;
+            let taken: Vec<Used> = (0..4).map(|_| pool.take(|_| false).unwrap()).collect();
+            for _ in taken {
+                put(&mut pool, Used { at: now, owes: false });
+            }
+            assert!(!call(&mut pool, now + SECOND * 49), "after {second} s");
+        }
+        assert_eq!(pool.open(), 4);
+    }
+
+    #[test]
+    fn a_connection_that_owes_a_reply_is_not_closed() {
+        let begun = ManualClock::new().now();
+        let mut pool = idle([begun; 2]);
+        let last = pool.take(|_| false).unwrap();
+        let mut first = pool.take(|_| false).unwrap();
+        first.owes = true;
+        put(&mut pool, first);
+        put(&mut pool, last);
+        assert!(!call(&mut pool, begun + SECOND * 100));
+        assert_eq!(pool.open(), 2);
+    }
+
+    #[test]
+    fn after_connections_were_closed_as_many_can_be_opened_again() {
+        let begun = ManualClock::new().now();
+        let mut pool = idle([begun; 8]);
+        let mut in_use: Vec<Used> = (0..8).map(|_| pool.take(|_| false).unwrap()).collect();
+        assert!(!pool.wait(()), "all are open");
+        assert!(pool.next().is_some());
+        in_use.drain(..).for_each(|connection| put(&mut pool, connection));
+        let later = begun + SECOND * 61;
+        while call(&mut pool, later) {}
+        assert_eq!(pool.open(), 1);
+        let _in_use = pool.take(|_| false);
+        assert!(pool.wait(()), "another is opened");
     }
 }

@@ -12,6 +12,7 @@ use crate::model::sync::{Mutex, Parker};
 use crate::ops::value::{ServerTime, Value};
 use crate::store::failure::Failure;
 use crate::store::listener::Listener;
+use crate::store::owed::OwedReplies;
 use crate::store::redis::address::credentials::Credentials;
 use crate::store::redis::address::url::{Access, Address, Peer};
 use crate::store::redis::net::connection::{Broken, Connection};
@@ -45,6 +46,7 @@ pub(crate) struct Server {
     pub(crate) channels: Channels,
     pub(crate) command_timeout: Duration,
     listener: Weak<dyn Listener>,
+    owed_replies: Arc<OwedReplies>,
     /// The number of connections made. Relaxed: a statistic.
     pub(crate) connections: AtomicU64,
     /// The number of failovers and restarts. A failover counts once every socket to the old master
@@ -56,6 +58,8 @@ pub(crate) struct Server {
     last_info: Mutex<Option<(u64, Info)>>,
     /// Unparked when `moves` grows.
     move_listeners: Mutex<Vec<Parker>>,
+    /// Why the attempt to connect that is under way has not succeeded yet.
+    connect_failure: Mutex<Option<Failure>>,
 }
 
 impl Server {
@@ -65,6 +69,7 @@ impl Server {
         command_timeout: Duration,
         channels: Channels,
         listener: Weak<dyn Listener>,
+        owed_replies: Arc<OwedReplies>,
     ) -> Self {
         Self {
             endpoint,
@@ -76,17 +81,29 @@ impl Server {
             channels,
             command_timeout,
             listener,
+            owed_replies,
             connections: AtomicU64::new(0),
             moves: AtomicU64::new(0),
             run_id: Mutex::default(),
             last_info: Mutex::default(),
             move_listeners: Mutex::default(),
+            connect_failure: Mutex::default(),
         }
     }
 
     /// Who hears of messages, and of what the server refuses of them.
     pub(crate) fn listener(&self) -> &Weak<dyn Listener> {
         &self.listener
+    }
+
+    /// How many sockets to it are open.
+    pub(crate) fn open_sockets(&self) -> usize {
+        self.sockets.open()
+    }
+
+    /// Where the replies go that no thread waits for.
+    pub(crate) fn owed_replies(&self) -> &OwedReplies {
+        &self.owed_replies
     }
 
     /// Who learns from a reply: the clock and the listener.
@@ -125,6 +142,7 @@ impl Server {
     ) -> Result<Connection, Failure> {
         let mut pause = FIRST_PAUSE;
         let mut previous: Option<Failure> = None;
+        *self.connect_failure.lock() = None;
         loop {
             // Read before the address: a failover in between makes the attempt fail.
             let (generation, failovers) = (self.sockets.generation(), master.failovers());
@@ -176,9 +194,19 @@ impl Server {
                 return Err(failure);
             }
             deadline.refresh();
+            *self.connect_failure.lock() = Some(failure.clone());
             previous = Some(failure);
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
+    }
+
+    /// The failure of a caller whose time is over while a connection is being made for it.
+    pub(crate) fn not_connected_yet(&self) -> Failure {
+        let known = self.connect_failure.lock().clone();
+        known.unwrap_or_else(|| {
+            let reason = "the connection is being made, and has no answer yet";
+            self.not_sent(io::Error::new(io::ErrorKind::TimedOut, reason))
+        })
     }
 
     /// Its address, if that is fixed.
@@ -427,7 +455,8 @@ impl Server {
         for index in 0..commands.len() {
             let reply = connection.receive(deadline);
             let reply = reply.map_err(|error| handshake_failed(peer, connection, error))?;
-            deadline.refresh();
+            let now = deadline.refresh().read_at();
+            connection.round_trip.get_or_insert_with(|| now.saturating_duration_since(sent_at));
             match reply {
                 Value::Refusal { message, .. }
                     if index == time_index && message.contains("unknown command") =>
@@ -497,30 +526,8 @@ fn parse_time(reply: &Value) -> Option<ServerTime> {
     Some(ServerTime(seconds.checked_mul(1000)?.checked_add(micros / 1000)?))
 }
 
-/// A server of this process that answers `TIME`, which the handshake of each connection asks for.
-#[cfg(test)]
-pub(crate) fn local_server(timeout: Duration) -> Server {
-    use std::io::Write;
-
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let accept = move || {
-        let mut open = Vec::new();
-        for mut stream in listener.incoming().map_while(Result::ok) {
-            stream.write_all(b"*2\r\n$1\r\n1\r\n$1\r\n0\r\n").unwrap();
-            open.push(stream);
-        }
-    };
-    std::thread::Builder::new().spawn(accept).unwrap();
-    let peer = Peer::Tcp(Address { host: "127.0.0.1".to_owned(), port });
-    let (endpoint, channels) = (MasterEndpoint::Fixed(peer), Channels::Everywhere);
-    let listener = Weak::<crate::store::listener::NoListener>::new();
-    Server::new(endpoint, Access::default(), timeout, channels, listener)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
     use std::net::TcpListener;
     use std::sync::Barrier;
     use std::thread;
@@ -536,7 +543,8 @@ mod tests {
         let sentinels = Sentinels::new(name, Vec::new(), Access::default(), TIMEOUT);
         let endpoint = MasterEndpoint::Followed(Box::new(Master::new(sentinels)));
         let listener = Weak::<crate::store::listener::NoListener>::new();
-        Server::new(endpoint, Access::default(), TIMEOUT, Channels::Everywhere, listener)
+        let (channels, replies) = (Channels::Everywhere, Arc::default());
+        Server::new(endpoint, Access::default(), TIMEOUT, channels, listener, replies)
     }
 
     #[test]
@@ -562,7 +570,7 @@ mod tests {
                     while server.moves() == 0 {
                         std::hint::spin_loop();
                     }
-                    let takes = |(socket, _): &&(Arc<Socket>, _)| (&**socket).write(b"x").is_ok();
+                    let takes = |(socket, _): &&(Arc<Socket>, _)| socket.try_write(b"x").is_ok();
                     both.iter().rev().filter(takes).count()
                 });
                 ready.wait();

@@ -23,7 +23,7 @@ use crate::model::sync::{Condvar, Mutex, SystemClock, thread};
 use crate::ops::value::Value;
 use crate::store::listener::Listener;
 use crate::store::redis::net::deadline::{Deadline, is_timeout_or_signal};
-use crate::store::redis::net::socket::Socket;
+use crate::store::redis::net::socket::{Socket, Timeouts};
 use crate::store::redis::node::nonblocking_writer::NonblockingWriter;
 use crate::store::redis::node::outbox::{Outbox, SentCommand, UnexpectedReply};
 use crate::store::redis::node::server::Server;
@@ -342,13 +342,13 @@ struct Reader<'a> {
     received_at: Instant,
     /// When a PING was sent, if nothing was received since.
     pinged_at: Option<Instant>,
-    /// The read timeout that the socket has now.
-    read_timeout: Option<Duration>,
+    timeouts: Timeouts,
 }
 
 impl<'a> Reader<'a> {
     fn new(socket: &'a Socket, shared: &'a Shared) -> Self {
-        Self { socket, shared, received_at: SystemClock.now(), pinged_at: None, read_timeout: None }
+        let timeouts = Timeouts::of_new(shared.server.command_timeout);
+        Self { socket, shared, timeouts, received_at: SystemClock.now(), pinged_at: None }
     }
 
     fn received(&mut self) {
@@ -389,14 +389,9 @@ impl Read for Reader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             // 1. Write what is left. A long write left unfinished shortens the read.
-            let read_timeout = self.write()?;
-            if self.read_timeout != Some(read_timeout) {
-                self.socket.set_read_timeout(read_timeout)?;
-                self.read_timeout = Some(read_timeout);
-            }
-            // 2. Read, until data comes or the timeout has passed.
-            let mut socket = self.socket;
-            match socket.read(buffer) {
+            let longest = self.write()?;
+            // 2. Read, until data comes or that time has passed.
+            match self.socket.read_within(buffer, longest, &mut self.timeouts) {
                 Err(error) if is_timeout_or_signal(&error) => self.check_silence()?,
                 result => {
                     self.received();

@@ -43,8 +43,9 @@ impl Bounds {
     pub(crate) const SLOTS: Self = Self { bytes: 32 * 1024 * 1024, parts: 1024 * 1024 };
 }
 
-/// The smallest buffer. Most replies are a few bytes, and a message is a name and a few more.
-const MIN_BUFFER: usize = 512;
+/// The smallest buffer. Most replies are a few bytes, a message is a name and a few more, and the
+/// replies to a batch of calls are read at once.
+const MIN_BUFFER: usize = 2048;
 
 /// A larger buffer shrinks after the reply that needed it.
 const MAX_KEPT_BUFFER: usize = 16 * 1024;
@@ -92,12 +93,6 @@ impl Decoder {
         }
 
         if self.unused.is_empty() { None } else { self.next(&mut Nothing).ok() }
-    }
-
-    /// Makes room for many replies, so that they are read at once.
-    pub(crate) fn with_room(mut self) -> Self {
-        self.buffer.resize(MAX_KEPT_BUFFER, 0);
-        self
     }
 
     fn value(&mut self, reader: &mut impl Read, depth: usize) -> io::Result<Value> {

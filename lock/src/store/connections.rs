@@ -1,0 +1,25 @@
+//! How many connections there are.
+
+use std::ops::Add;
+
+/// The connections to one server, or to several.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Connections {
+    /// Since the client started.
+    pub(crate) made: u64,
+    pub(crate) open: usize,
+    /// By calls, or being opened for them.
+    pub(crate) in_use: usize,
+}
+
+impl Add for Connections {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            made: self.made + other.made,
+            open: self.open + other.open,
+            in_use: self.in_use + other.in_use,
+        }
+    }
+}

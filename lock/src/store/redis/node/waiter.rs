@@ -1,0 +1,150 @@
+//! A call that waits for a connection, or for the reply that another thread reads.
+
+use std::mem;
+use std::sync::Arc;
+
+use crate::model::sync::{Condvar, Mutex};
+use crate::ops::value::Value;
+use crate::store::failure::Failure;
+use crate::store::redis::net::connection::Broken;
+use crate::store::redis::net::deadline::Deadline;
+use crate::store::redis::node::call_connection::CallConnection;
+
+/// A reply, and the generation of the connection on which it came.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) value: Value,
+    pub(crate) generation: u64,
+}
+
+/// Why a call got no reply.
+#[derive(Debug)]
+pub(crate) enum NoReply {
+    /// There was no connection for the call.
+    NoConnection(Failure),
+    /// The connection has ended, or the time of the call.
+    Broken(Broken),
+}
+
+pub(crate) type Outcome = Result<Answer, NoReply>;
+
+/// What a caller wants a connection for.
+#[derive(Debug)]
+pub(crate) enum Wanted {
+    /// To send this request, perhaps with others.
+    Call(Vec<u8>),
+    /// For itself.
+    Alone,
+}
+
+/// How far a waiting call has come.
+#[derive(Debug)]
+pub(crate) enum Slot {
+    /// In the queue. A call that gives up is not sent.
+    Queued(Wanted),
+    /// The call has a connection, and writes for the queue.
+    Leads(Box<CallConnection>, Wanted),
+    /// Another thread writes or reads. A call that gives up may run.
+    InBatch,
+    /// The call has the connection on which its own reply is to come, and reads.
+    Reads(Box<CallConnection>),
+    Done(Outcome),
+    /// The thread has left, or acts for itself.
+    Gone,
+}
+
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    slot: Mutex<Slot>,
+    changed: Condvar,
+}
+
+impl Waiter {
+    pub(crate) fn new(wanted: Wanted) -> Arc<Self> {
+        Arc::new(Self { slot: Mutex::new(Slot::Queued(wanted)), changed: Condvar::new() })
+    }
+
+    /// Waits until the call has a connection or an outcome, or until its deadline: then the slot is
+    /// what it was, `Queued` or `InBatch`.
+    pub(crate) fn wait(&self, deadline: &mut Deadline) -> Slot {
+        let mut slot = self.slot.lock();
+        loop {
+            if matches!(*slot, Slot::Queued(_) | Slot::InBatch)
+                && let Ok(left) = deadline.left()
+            {
+                self.changed.wait_for(&mut slot, left);
+                deadline.refresh();
+            } else {
+                return mem::replace(&mut *slot, Slot::Gone);
+            }
+        }
+    }
+
+    /// Gives the connection to the call, which writes for the queue once it is
+    /// [woken](Self::wake). The connection comes back if the call has left.
+    pub(crate) fn lead(&self, connection: Box<CallConnection>) -> Result<(), Box<CallConnection>> {
+        let mut slot = self.slot.lock();
+        match mem::replace(&mut *slot, Slot::Gone) {
+            Slot::Queued(wanted) => {
+                *slot = Slot::Leads(connection, wanted);
+                Ok(())
+            }
+            other => {
+                *slot = other;
+                Err(connection)
+            }
+        }
+    }
+
+    /// Whether the call would be sent with others.
+    pub(crate) fn may_join(&self) -> bool {
+        !matches!(*self.slot.lock(), Slot::Queued(Wanted::Alone))
+    }
+
+    /// The request, for another thread to write. `None` if the call has left.
+    pub(crate) fn join(&self) -> Option<Vec<u8>> {
+        let mut slot = self.slot.lock();
+        match mem::replace(&mut *slot, Slot::Gone) {
+            Slot::Queued(Wanted::Call(request)) => {
+                *slot = Slot::InBatch;
+                Some(request)
+            }
+            other => {
+                *slot = other;
+                None
+            }
+        }
+    }
+
+    /// Gives the connection to the call, which reads from now on. The connection comes back if the
+    /// call has left.
+    pub(crate) fn read(&self, connection: Box<CallConnection>) -> Result<(), Box<CallConnection>> {
+        let mut slot = self.slot.lock();
+        if matches!(*slot, Slot::Gone) {
+            return Err(connection);
+        }
+        *slot = Slot::Reads(connection);
+        drop(slot);
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    /// Whether the thread waits still.
+    pub(crate) fn is_there(&self) -> bool {
+        !matches!(*self.slot.lock(), Slot::Gone)
+    }
+
+    /// The call has ended. Whether its thread is to be woken.
+    pub(crate) fn finish(&self, outcome: Outcome) -> bool {
+        let mut slot = self.slot.lock();
+        let is_there = !matches!(*slot, Slot::Gone);
+        if is_there {
+            *slot = Slot::Done(outcome);
+        }
+        is_there
+    }
+
+    pub(crate) fn wake(&self) {
+        self.changed.notify_one();
+    }
+}
