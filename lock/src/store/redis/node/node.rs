@@ -51,6 +51,10 @@ pub(crate) struct Node {
 const NEAR: usize = 6;
 const FAR: usize = 16;
 
+/// The thread that connects has as long as the caller who waits for it, begins later, and knows the
+/// reason if it fails.
+const CONNECT_GRACE: Duration = Duration::from_millis(90);
+
 /// How long the end of a client waits for replies to detached operations. With unread replies left,
 /// the system resets the connection, and requests that are on their way may be lost.
 const CLOSE_READ_TIMEOUT: Duration = Duration::from_millis(100);
@@ -104,9 +108,9 @@ impl Node {
         &self.subscriber
     }
 
-    /// Makes a connection for calls.
+    /// Makes a connection for calls. A failure after `timeout` comes up to [`CONNECT_GRACE`] later.
     pub(crate) fn connect(&self, timeout: Duration) -> Result<(), Failure> {
-        let mut deadline = Deadline::after(timeout);
+        let mut deadline = Deadline::after(timeout + CONNECT_GRACE);
         let connection = self.calls.take(&mut deadline, CallGeneration::NEVER_ABORTED)?;
         connection.give_back(deadline.read_at());
         Ok(())
