@@ -12,7 +12,7 @@ use crate::common::fleet::{
 };
 use crate::common::now;
 use wheellock::{Client, ClientBuilder, Error, LostReason};
-use wheellock_fixture::{Server, wait_until};
+use wheellock_fixture::{Proxy, Server, wait_until};
 
 /// Of clients on a manual clock, where it takes no time. The server's clock is the real one, and a
 /// busy machine may take longer than half a minute from one renewal to the next.
@@ -140,17 +140,40 @@ fn a_server_stopped_for_a_third_of_the_lease_loses_nothing() {
 
 #[test]
 fn a_server_stopped_for_two_thirds_of_the_lease_loses_only_what_expired() {
-    // What was due when it stopped has just that long, less the margins: a few may be lost.
-    let reasons = stop_the_server(SHORT_LEASE, |stopped, _| stopped >= SHORT_LEASE * 2 / 3);
-    assert!(lost(&reasons) < MANY, "{reasons:?}");
+    // What was due when it stopped has just that long, less the margins: a few may be lost, and more
+    // on a busy machine. `count_the_lost` asserts that none is lost that has more time left.
+    stop_the_server(SHORT_LEASE, |stopped, _| stopped >= SHORT_LEASE * 2 / 3);
 }
 
 #[test]
-fn a_server_that_resumes_after_a_quarter_expired_does_not_affect_other_locks() {
-    // The second half was taken half an interval after the first, and has more left than an attempt
-    // takes.
-    let reasons = stop_the_server(SHORT_LEASE, |_, told| told >= MANY / 4);
-    assert!((MANY / 4..MANY).contains(&lost(&reasons)), "{reasons:?}");
+fn a_server_reached_again_after_a_quarter_expired_keeps_the_other_locks() {
+    // On a manual clock: on the real one, a busy machine may not look between the end of the first
+    // half and the end of the second.
+    const STEPS: u32 = 60;
+    let server = Server::start();
+    let proxy = Proxy::start(server.address());
+    let mut strangers = Strangers::take(&server, &other_names());
+    let client = Client::builder().url(&proxy.url()).watchdog_lease(LEASE);
+    let (mut fleet, clock) = Fleet::take_in_halves_on_manual_clock(client, LEASE / 6);
+    proxy.close_port(true);
+    proxy.cut_all();
+    (0..STEPS * 2)
+        .take_while(|_| fleet.look().told < MANY / 4)
+        .for_each(|_| clock.advance(LEASE / STEPS));
+    proxy.close_port(false);
+    // The pause between two attempts is a tenth of the lease at most.
+    clock.advance(LEASE / 10);
+    let toll = fleet.look();
+    println!("{toll:?}: {:?}", fleet.reasons());
+    // Only the first half had less left than an attempt takes.
+    assert!((MANY / 4..=MANY / 2).contains(&toll.told), "{toll:?}");
+    assert_eq!(toll.held + toll.told, MANY);
+    fleet.assert_all_held_have(LEASE * 4 / 5);
+    fleet.assert_no_hold_is_valid_without_a_key(&mut server.connection());
+    strangers.assert_intact();
+    let ended = fleet.release_all();
+    assert_no_orphan(&server, &ended, &[&strangers]);
+    strangers.assert_intact();
 }
 
 #[test]
@@ -249,7 +272,7 @@ fn a_server_without_memory_renews_and_releases_all() {
     server.command(&["CONFIG", "SET", "maxmemory", "1"]);
     for _ in 0..3 {
         clock.advance(LEASE / 3);
-        fleet.assert_all_have(LEASE * 3 / 5);
+        fleet.assert_all_held_have(LEASE * 3 / 5);
     }
     assert_eq!(fleet.look(), UNHARMED);
     let stats = fleet.client.stats();

@@ -53,7 +53,7 @@ impl Scene {
         self.clock.jump(LEASE / 3);
         // The pause between two attempts is a tenth of the lease at most.
         self.clock.advance(LEASE / 10 + Duration::from_millis(20));
-        fleet.assert_all_have(LEASE * 4 / 5);
+        fleet.assert_all_held_have(LEASE * 4 / 5);
         assert_eq!(fleet.look(), UNHARMED);
     }
 
@@ -124,7 +124,7 @@ fn a_connection_killed_in_the_middle_of_a_batch_loses_nothing() {
         renewing.join().unwrap_or_else(|_| panic!("time stood still"));
     });
     scene.clock.advance(LEASE / 10 + Duration::from_millis(20));
-    fleet.assert_all_have(LEASE * 4 / 5);
+    fleet.assert_all_held_have(LEASE * 4 / 5);
     assert_eq!(fleet.look(), UNHARMED);
     let failed = fleet.client.stats().unanswered_renewals;
     assert!(failed > 0);
@@ -192,7 +192,7 @@ fn scripts_flushed_between_batches_lose_nothing() {
     }
     // In the steady state too: small batches, spread over a second.
     scene.clock.advance(LEASE / 3);
-    fleet.assert_all_have(LEASE * 3 / 5);
+    fleet.assert_all_held_have(LEASE * 3 / 5);
     assert_eq!(fleet.look(), UNHARMED);
     let stats = fleet.client.stats();
     assert!(stats.renewed >= 4 * MANY as u64, "{stats:?}");
