@@ -152,14 +152,14 @@ pub struct Stats {
     pub lost: u64,
     /// Holds that were lost, by reason.
     pub losses: Losses,
-    /// Connections to the server, or to all nodes of a cluster, that were made since the client
-    /// started. It grows while few are open if they break.
+    /// Connections that were made since the client started: to the server, or to all nodes of a
+    /// cluster. A number that keeps growing means that connections break.
     pub connections_made: u64,
     /// Connections that are open, with those of the renewals and of the messages to waiting threads.
     /// See [`max_connections`](crate::ClientBuilder::max_connections).
     pub connections_open: usize,
-    /// Of the connections for calls, those that a call uses now, or that are being opened. At the
-    /// maximum, calls wait for each other.
+    /// Connections for calls that a call uses now, and those that are being opened. At the maximum,
+    /// calls wait for each other.
     pub connections_in_use: usize,
     /// Releases that the server has not acknowledged yet.
     pub queued_releases: usize,

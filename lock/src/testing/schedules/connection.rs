@@ -221,6 +221,20 @@ impl World {
         self.calls.take(&mut Deadline::after(time), CallGeneration(0)).unwrap()
     }
 
+    /// Opens two connections, which are idle then.
+    fn open_two(&self) {
+        for taken in [self.take(LONG), self.take(LONG)] {
+            taken.give_back(SystemClock.now());
+        }
+    }
+
+    /// Reads until no reply is owed, for `time` at each look.
+    fn read_all_owed(&self, time: Duration) {
+        while self.calls.read_owed(time) {
+            thread::yield_now();
+        }
+    }
+
     fn detach(&self, text: &str, time: Duration) -> Result<(), NoReply> {
         let number = {
             let mut log = self.net.log.lock().unwrap();
@@ -500,9 +514,7 @@ fn a_call_follows_the_owed_release_of_its_key() {
     explore(500, || {
         let world = World::new();
         // Two connections. The one that is used last owes the reply.
-        let (first, second) = (world.take(LONG), world.take(LONG));
-        first.give_back(SystemClock.now());
-        second.give_back(SystemClock.now());
+        world.open_two();
         world.detach("release", LONG).unwrap();
         // The other one is used last from now on.
         let (owing, other) = (world.take(LONG), world.take(LONG));
@@ -830,9 +842,7 @@ fn a_connection_that_ended_while_idle_costs_no_call() {
 fn one_broken_connection_costs_one_call() {
     explore(200, || {
         let world = World::new();
-        let (first, second) = (world.take(LONG), world.take(LONG));
-        first.give_back(SystemClock.now());
-        second.give_back(SystemClock.now());
+        world.open_two();
         world.net.shut();
         world.call("a", LONG).unwrap_err();
         world.call("b", LONG).unwrap();
@@ -844,9 +854,7 @@ fn one_broken_connection_costs_one_call() {
 fn a_connection_that_owes_a_reply_is_not_closed_for_its_age() {
     explore(200, || {
         let world = World::new();
-        let (first, second) = (world.take(LONG), world.take(LONG));
-        first.give_back(SystemClock.now());
-        second.give_back(SystemClock.now());
+        world.open_two();
         world.detach("a", LONG).unwrap();
         // The connection that owes the reply was used least from now on.
         let (owing, other) = (world.take(LONG), world.take(LONG));
@@ -855,9 +863,7 @@ fn a_connection_that_owes_a_reply_is_not_closed_for_its_age() {
         move_time(Duration::from_secs(61));
         world.take(LONG).give_back(SystemClock.now());
         // The reply is owed still, and is read.
-        while world.calls.read_owed(Duration::from_secs(100)) {
-            thread::yield_now();
-        }
+        world.read_all_owed(Duration::from_secs(100));
         let replies = world.replies.take();
         assert!(matches!(&replies[..], [OwedReply { reply: Err(Failure::Refused { .. }), .. }]));
         world.calls.close(LONG);
@@ -1022,18 +1028,14 @@ fn a_call_that_leaves_the_queue_was_not_sent() {
 fn a_connection_whose_owed_replies_were_read_keeps_its_place() {
     explore(50, || {
         let world = World::new();
-        let (first, second) = (world.take(LONG), world.take(LONG));
-        first.give_back(SystemClock.now());
-        second.give_back(SystemClock.now());
+        world.open_two();
         world.detach("release", LONG).unwrap();
         // The other connection is used last from now on.
         let (owing, other) = (world.take(LONG), world.take(LONG));
         owing.give_back(SystemClock.now());
         move_time(MILLISECOND);
         other.give_back(SystemClock.now());
-        while world.calls.read_owed(LONG) {
-            thread::yield_now();
-        }
+        world.read_all_owed(LONG);
         world.net.shut();
         world.call("a", LONG).unwrap_err();
         world.call("b", LONG).unwrap();
