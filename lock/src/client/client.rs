@@ -489,7 +489,7 @@ impl Client {
             return Stats::default();
         }
         let (unread, queued, abandoned) = {
-            let ledger = core.watchdog.releases().ledger();
+            let ledger = core.watchdog.releases.ledger();
             (ledger.unread(), ledger.queued(), ledger.abandoned)
         };
         let connections = core.store.connections();
@@ -507,7 +507,7 @@ impl Client {
             hand_overs: core.waits.hand_overs(),
             ..Stats::default()
         };
-        core.watchdog.counters().fill(&mut stats);
+        core.watchdog.context.counters.fill(&mut stats);
         stats
     }
 

@@ -13,7 +13,7 @@ use crate::error::{LostReason, code_of_number, number_of_code};
 use crate::events::acquires::MetricsLabel;
 use crate::events::report::{HeldLock, LostLock, OwnHold, OwnHolder};
 use crate::hold::listener::{LossListener, LossSender};
-use crate::hold::state::{ColdFields, Left, ListenerId, Loss, State, TimerSlot};
+use crate::hold::state::{ColdFields, ListenerId, Loss, State, TimerSlot};
 use crate::model::kind::{Kind, Layout};
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
@@ -248,7 +248,8 @@ impl Hold {
         self.state.lock().add_guard(lease, watched)
     }
 
-    pub(crate) fn remove_guard(&self, watched: bool) -> Left {
+    /// Returns how many guards are left.
+    pub(crate) fn remove_guard(&self, watched: bool) -> u32 {
         self.state.lock().remove_guard(watched)
     }
 
@@ -638,7 +639,7 @@ mod tests {
         let left = hold(true);
         assert_eq!(left.add_guard(left.longest_lease(), false), Some(2));
         left.set_unanswered();
-        assert_eq!(left.remove_guard(true), Left::Guards(1));
+        assert_eq!(left.remove_guard(true), 1);
         assert_eq!(left.reason_of_end(), LostReason::Expired);
     }
 

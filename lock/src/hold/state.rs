@@ -86,13 +86,6 @@ pub(crate) enum TimerSlot {
     Removed,
 }
 
-/// The guards of a hold after one was removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Left {
-    Guards(u32),
-    Nothing,
-}
-
 /// How a hold was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Loss {
@@ -143,10 +136,11 @@ impl State {
         Some(self.guards)
     }
 
-    pub(crate) fn remove_guard(&mut self, watched: bool) -> Left {
+    /// Returns how many guards are left.
+    pub(crate) fn remove_guard(&mut self, watched: bool) -> u32 {
         self.guards = self.guards.saturating_sub(1);
         self.watched = self.watched.saturating_sub(u32::from(watched));
-        if self.guards == 0 { Left::Nothing } else { Left::Guards(self.guards) }
+        self.guards
     }
 
     /// Whether it may go to another holder: its last guard is a watched one, no named owner's, and

@@ -3,7 +3,7 @@
 //!
 //! A release begins before its hold is over for the rest of the process. Then a caller sends it, or
 //! it is written and its reply is read later, or it is queued for the thread of its server. The
-//! stage of its entry says which, and so who moves it on (DESIGN: the ledger).
+//! stage of its entry says which, and so who moves it on (DESIGN: release queue).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -23,9 +23,13 @@ pub(crate) enum Stage {
     /// The acquire: the owner waits in a fair lock's queue on the server, and is released unless
     /// the acquire is granted.
     InServerQueue,
-    /// One thread, which sends the release, or is about to queue or to cancel it.
+    /// The thread that began the release, until it has an answer, or queues or cancels the release.
+    /// After `Watchdog::end_in_background`: the renewal thread that has the hold in
+    /// `RenewalWorker::unguarded`.
     Sending,
-    /// Whoever reads the reply: the release was written, and nobody waits for the reply.
+    /// The sender while it writes the release. Then whoever reads the reply, which no thread waits
+    /// for: the number of the release is in `Owed`, first in the list of the connection, then
+    /// beside the reply.
     Unread,
     /// The thread of the server, when the release is due.
     Queued(ServerId),
@@ -102,9 +106,9 @@ pub(crate) struct ReleaseAnswer<'a> {
     pub(crate) has_copies: bool,
 }
 
-/// What an answer to a release means.
+/// What is left to do for a release after an answer.
 #[derive(Debug, Default)]
-pub(crate) struct Answered {
+pub(crate) struct AfterAnswer {
     /// The release is acknowledged, and was not before.
     pub(crate) first: bool,
     /// The hold, if the answer tells whether the server had it.
@@ -348,16 +352,17 @@ impl Ledger {
         alone: bool,
         now: Instant,
         answer: ReleaseAnswer<'_>,
-    ) -> Answered {
+    ) -> AfterAnswer {
         let ReleaseAnswer { sent_at, reply, has_copies } = answer;
-        // If it stays: where the caller has it until it is queued, or where it is queued.
+        // The stage of the entry if this does not settle the release: unchanged if the caller must
+        // queue the release, queued if it was in a round.
         let (stage, must_queue) = match self.entries.get(&no).map(|entry| entry.stage) {
             Some(stage @ (Stage::Sending | Stage::Unread)) => (stage, true),
             Some(Stage::InRound(server)) => (Stage::Queued(server), false),
-            _ => return Answered::default(),
+            _ => return AfterAnswer::default(),
         };
-        let Some(mut entry) = self.take(no) else { return Answered::default() };
-        let mut answered = Answered { must_queue, ..Answered::default() };
+        let Some(mut entry) = self.take(no) else { return AfterAnswer::default() };
+        let mut answered = AfterAnswer { must_queue, ..AfterAnswer::default() };
         let released = match reply {
             Ok(released) if alone || released.found.is_released() => released,
             // Of several one is missing, and so none was released. Each is released by itself.
@@ -375,7 +380,7 @@ impl Ledger {
                 if is_permit && failure.is_wrong_key() {
                     // The key holds something else, and no permits.
                     self.note_settled(entry.hash, no);
-                    return Answered::default();
+                    return AfterAnswer::default();
                 }
                 if must_queue {
                     // Another try follows at once.
@@ -389,7 +394,7 @@ impl Ledger {
                     self.note_settled(entry.hash, no);
                 }
                 self.retry_later(no, now, stage, entry);
-                return Answered::default();
+                return AfterAnswer::default();
             }
         };
         // Acknowledged.
@@ -718,12 +723,12 @@ mod tests {
         ReleaseAnswer { sent_at, reply, has_copies: false }
     }
 
-    fn acknowledge(ledger: &mut Ledger, no: ReleaseNo, now: Instant, at: i64) -> Answered {
+    fn acknowledge(ledger: &mut Ledger, no: ReleaseNo, now: Instant, at: i64) -> AfterAnswer {
         let released = Released { found: Found::Own, at: ServerTime(at), receivers: None };
         ledger.answered(no, true, now, answer(now, Ok(&released)))
     }
 
-    fn fail(ledger: &mut Ledger, no: ReleaseNo, now: Instant, failure: &Failure) -> Answered {
+    fn fail(ledger: &mut Ledger, no: ReleaseNo, now: Instant, failure: &Failure) -> AfterAnswer {
         ledger.answered(no, true, now, answer(now, Err(failure)))
     }
 

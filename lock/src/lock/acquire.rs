@@ -28,7 +28,7 @@ use crate::ops::value::ServerTime;
 use crate::ops::{Acquired, DrawToken, SetCountReply};
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::traces::Traces;
-use crate::runtime::tries::{Answered, Try, Waiting, unanswered, wait_for};
+use crate::runtime::tries::{Try, TryAnswer, WaitRequest, unanswered, wait_for};
 use crate::runtime::wait_registry::Recipient;
 use crate::store::retry::{Answer, RetryPolicy, map_failure};
 use crate::watchdog::BegunRelease;
@@ -48,7 +48,7 @@ pub(crate) fn acquire(
         return acquired;
     }
     let end = AcquireEnd::without_grant(acquired.as_ref().err());
-    let counters = core.watchdog.counters().acquires();
+    let counters = core.watchdog.context.counters.acquires();
     counters.ended(spec.kind.into(), counters.label(spec.metrics_label), end);
     tracing::not_acquired(|| spec.shown_name(), spec.kind, end, acquired.as_ref().err());
     acquired
@@ -69,7 +69,7 @@ pub(crate) fn acquire_missing(
     let since = now.checked_sub(held_for).unwrap_or(now);
     let limit = core.settings.max_hold.and_then(|longest| since.checked_add(longest));
     let is_over = limit.is_some_and(|limit| policy.lease.valid_until(now) > limit);
-    if is_over || core.watchdog.releases().ledger().contains(&name) {
+    if is_over || core.watchdog.releases.ledger().contains(&name) {
         return Ok(None);
     }
     acquire_since(&core, spec, holder, WaitSpec::ONE_TRY, Some(since))
@@ -93,13 +93,13 @@ fn acquire_since(
     // 2. The server.
     let mut attempt = LockTry::new(&request, named.as_ref())?;
     let (channel, mode) = (attempt.id.wait_channel(), attempt.mode);
-    let what = Waiting {
+    let waiting = WaitRequest {
         retries: spec.retries,
         recipient: request.recipient(),
         named: named.as_ref(),
-        ..Waiting::new(&request.name, &channel, mode, wait)
+        ..WaitRequest::new(&request.name, &channel, mode, wait)
     };
-    Ok(wait_for(core, what, &mut attempt)?.granted)
+    Ok(wait_for(core, waiting, &mut attempt)?.granted)
 }
 
 /// What an acquire is to get, for whom and how long. It never changes.
@@ -136,7 +136,7 @@ impl<'a> LockRequest<'a> {
             lease: spec.lease_policy()?,
             min_hold: spec.min_hold()?,
             held_since,
-            metrics_label: core.watchdog.counters().acquires().label(spec.metrics_label),
+            metrics_label: core.watchdog.context.counters.acquires().label(spec.metrics_label),
             began: core.now(),
         })
     }
@@ -266,7 +266,7 @@ impl<'a> LockRequest<'a> {
     fn count_acquired(&self, hold: &Hold, now: Instant, was_refused: bool) {
         hold.set_metrics_label(self.metrics_label);
         let waited = now.saturating_duration_since(self.began);
-        let counters = self.core.watchdog.counters().acquires();
+        let counters = self.core.watchdog.context.counters.acquires();
         counters.acquired(hold.kind.into(), self.metrics_label, || waited, was_refused);
         tracing::acquired(&hold.name, hold.kind, &hold.owner, waited);
     }
@@ -437,7 +437,7 @@ impl<'a> LockTry<'a> {
     /// asked for the default lease.
     fn release(&self, late_copy_deadline: Option<ServerTime>) -> Release {
         let lease = self.request.lease.lease.max(lease::DEFAULT);
-        let releases = self.request.core.watchdog.releases();
+        let releases = &self.request.core.watchdog.releases;
         releases.of_acquire(&self.id, lease, late_copy_deadline)
     }
 }
@@ -449,14 +449,14 @@ impl Try for LockTry<'_> {
         &mut self,
         policy: &RetryPolicy<'_>,
         mut now: Instant,
-    ) -> Result<Answered<RawGuard>, Error> {
+    ) -> Result<TryAnswer<RawGuard>, Error> {
         let LockRequest { core, lease, .. } = self.request;
         // 1. Threads of one named owner ask in turns. What another of them was granted is the own
         //    hold of this one, or the write hold under which it reads.
         let turn = self.named.map(|named| self.take_turn(named, policy)).transpose()?;
         if turn.is_some() {
             if let Some(guard) = self.request.nest()? {
-                return Ok(Answered::Granted(guard, WakeHint::Wait));
+                return Ok(TryAnswer::Granted(guard, WakeHint::Wait));
             }
             self.enclosing_write_hold = self.request.find_write_hold()?;
             now = core.now();
@@ -472,7 +472,7 @@ impl Try for LockTry<'_> {
         let answer = self.call(policy, now)?;
         let token = match answer.reply {
             Acquired::Busy(busy) => {
-                return Ok(Answered::Busy(self.refused(busy), WakeHint::Wait));
+                return Ok(TryAnswer::Busy(self.refused(busy), WakeHint::Wait));
             }
             Acquired::Granted => None,
             Acquired::Fenced(token) => Some(token),
@@ -483,7 +483,7 @@ impl Try for LockTry<'_> {
             _ => WakeHint::WaitFor(lease.lease.duration()),
         };
         // 5. The hold. It is in the registry before the turn ends.
-        self.granted(answer.sent_at, token).map(|guard| Answered::Granted(guard, hint))
+        self.granted(answer.sent_at, token).map(|guard| TryAnswer::Granted(guard, hint))
     }
 
     fn take_over(&mut self, hold: &Arc<Hold>) -> Result<RawGuard, Error> {

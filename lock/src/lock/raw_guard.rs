@@ -11,7 +11,7 @@ use crate::error::{Error, LostReason};
 use crate::events::wakers::{AwaitedEnd, WakerThread};
 use crate::hold::hold::Hold;
 use crate::hold::listener::{LossListener, TaskWaker, forked_channel};
-use crate::hold::state::{Left, ListenerId};
+use crate::hold::state::ListenerId;
 use crate::lock::lost_future::LostFuture;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
@@ -146,7 +146,7 @@ impl RawGuard {
         if released || !self.core.is_current() || self.hold.is_over() {
             return;
         }
-        if self.hold.remove_guard(self.watched) == Left::Nothing {
+        if self.hold.remove_guard(self.watched) == 0 {
             self.core.watchdog.end_in_background(&self.hold, None);
         }
     }
@@ -201,11 +201,6 @@ impl RawGuard {
         self.send_release_on_drop()
     }
 
-    /// Releases it in one attempt, and returns the result.
-    pub(crate) fn release_once(self) -> Result<(), Error> {
-        self.release_within(Duration::MAX)
-    }
-
     /// Releases it in one attempt, waits no longer than `timeout`, and returns the result.
     pub(crate) fn release_within(mut self, timeout: Duration) -> Result<(), Error> {
         if timeout.is_zero() {
@@ -256,7 +251,7 @@ impl RawGuard {
     fn send_release_on_drop(&self) -> Result<(), Error> {
         let send =
             || self.hand_over_or_begin()?.map_or(Ok(()), |mut release| release.send_on_drop());
-        self.core.watchdog.catch_panic(send).unwrap_or_else(|| Err(unsent_release()))
+        self.core.watchdog.context.catch_panic(send).unwrap_or_else(|| Err(unsent_release()))
     }
 
     /// What the server is still to be told. Nothing, if another thread has the hold now.

@@ -17,7 +17,7 @@ use crate::ops::inspect::{Inspect, Inspected};
 use crate::ops::recognize::{Content, is_owner};
 use crate::ops::{KEPT, WRITE};
 use crate::runtime::client_core::ClientCore;
-use crate::runtime::tries::{Answered, Try, Waiting, wait_for};
+use crate::runtime::tries::{Try, TryAnswer, WaitRequest, wait_for};
 use crate::store::retry::RetryPolicy;
 
 /// How many records of clients are read for one status.
@@ -256,8 +256,8 @@ pub(crate) fn next_change(
 ) -> Result<Option<LockStatus>, Error> {
     let (channel, wait) = (before.channel(name), wait.begin(&*core.clock));
     let mut look = ChangeTry { core, before, wait, last: before.waiters.elsewhere, name };
-    let what = Waiting::new(name, &channel, WaitMode::Watching, wait);
-    Ok(wait_for(core, what, &mut look)?.granted)
+    let request = WaitRequest::new(name, &channel, WaitMode::Watching, wait);
+    Ok(wait_for(core, request, &mut look)?.granted)
 }
 
 /// Whether the status differs from an earlier one.
@@ -274,15 +274,15 @@ struct ChangeTry<'a> {
 impl Try for ChangeTry<'_> {
     type Grant = LockStatus;
 
-    fn ask(&mut self, _: &RetryPolicy<'_>, _: Instant) -> Result<Answered<LockStatus>, Error> {
+    fn ask(&mut self, _: &RetryPolicy<'_>, _: Instant) -> Result<TryAnswer<LockStatus>, Error> {
         let status = status_within(self.core, self.name, self.wait)?;
         let (elsewhere, before) = (status.waiters.elsewhere, self.before);
         let is_new = elsewhere != before.waiters.elsewhere && elsewhere == self.last;
         if is_new || status.differs(before) {
-            return Ok(Answered::Granted(status, WakeHint::MayTry));
+            return Ok(TryAnswer::Granted(status, WakeHint::MayTry));
         }
         self.last = elsewhere;
-        Ok(Answered::Busy(None, WakeHint::MayTry))
+        Ok(TryAnswer::Busy(None, WakeHint::MayTry))
     }
 }
 
@@ -442,7 +442,11 @@ impl Clients<'_> {
     /// The record of this client, which need not have written it.
     fn own_record(&self) -> Record {
         let age = self.core.now().saturating_duration_since(self.core.id.started());
-        Record { label: self.core.watchdog.label().to_owned(), process: process::id(), age }
+        Record {
+            label: self.core.watchdog.context.client.label.to_string(),
+            process: process::id(),
+            age,
+        }
     }
 }
 

@@ -22,7 +22,7 @@ use crate::ops::permits::ReleasePermits;
 use crate::ops::query::Exists;
 use crate::ops::read::{ReadAcquire, ReadRelease};
 use crate::ops::read_write::{IsLockedIn, Mode};
-use crate::ops::release::{Release, Released};
+use crate::ops::release::{ReleaseHold, Released};
 use crate::ops::request::RequestId;
 use crate::ops::set_count::{SetCount, SetCountReply};
 
@@ -75,10 +75,10 @@ impl HoldId {
         let (name, owner) = (self.name.clone(), self.owner.clone());
         match self.kind {
             Kind::Reentrant | Kind::Fenced | Kind::Simple | Kind::Write => {
-                Arc::new(Release::new(self.kind.layout(), name, owner))
+                Arc::new(ReleaseHold::new(self.kind.layout(), name, owner))
             }
             Kind::Fair => Arc::new(FairRelease::new(name, owner)),
-            Kind::Spin => Arc::new(Release::without_message(name, owner)),
+            Kind::Spin => Arc::new(ReleaseHold::without_message(name, owner)),
             Kind::Read => Arc::new(ReadRelease::new(name, owner)),
             // The owner is the request's name too. The server remembers nothing: while a copy of
             // the acquire may arrive, the release stays queued, as a lock's does.

@@ -13,7 +13,7 @@ use crate::ops::value::{FromReply, ServerTime, Unexpected, Value};
 
 /// Releases a hold of any layout but a reader's and a permit's, which have their own.
 #[derive(Clone, Debug)]
-pub(crate) struct Release {
+pub(crate) struct ReleaseHold {
     layout: Layout,
     name: LockName,
     message: PublishTo,
@@ -104,7 +104,7 @@ static COUNTED: Script = script!("release");
 static TEXT: Script = script!("simple_release");
 static WRITER: Script = script!("write_release");
 
-impl Release {
+impl ReleaseHold {
     pub(crate) fn new(layout: Layout, name: LockName, owner: Owner) -> Self {
         let message = match layout {
             Layout::Text => PublishTo::None,
@@ -133,7 +133,7 @@ impl Release {
     }
 }
 
-impl Operation for Release {
+impl Operation for ReleaseHold {
     type Reply = Released;
 
     fn request(&self) -> Request<'_> {
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn the_reply_carries_the_servers_time() {
         let name = LockName::parse("a").unwrap();
-        let release = Release::new(Layout::Counted, name, ClientId::random().next_owner());
+        let release = ReleaseHold::new(Layout::Counted, name, ClientId::random().next_owner());
         let time = |parts: &[i64]| {
             let reply = Value::Array(parts.iter().copied().map(Value::Integer).collect());
             release.server_time(&reply)

@@ -37,6 +37,7 @@ use crate::store::retry::{
     Answer, CallError, RetryLimit, RetryPolicy, SHORTEST_CALL, call, call_with, map_failure,
 };
 use crate::store::{Listener, Location, Memory, ServerId, Store};
+use crate::watchdog::scheduler::Timer;
 use crate::watchdog::{ClientDescription, Watchdog};
 
 /// Where a client's locks are.
@@ -70,7 +71,9 @@ pub(crate) struct ClientCore {
     pub(crate) store: Arc<Store>,
     pub(crate) holds: Arc<HoldRegistry>,
     pub(crate) waits: Arc<WaitRegistry>,
-    pub(crate) watchdog: Watchdog,
+    pub(crate) watchdog: Arc<Watchdog>,
+    /// Of the watchdog. Dropping the last handle ends its ticker.
+    timer: Option<Arc<Timer>>,
     /// The released holds whose keys stay.
     kept: Mutex<KeptHolds>,
     /// Locked by a shutdown until it has its answers.
@@ -147,8 +150,7 @@ impl ClientCore {
         }
         let store = Arc::new(store);
         let waker = QueueWaker { waits: Arc::clone(&waits), store: Arc::clone(&store) };
-        #[cfg_attr(not(feature = "metrics"), expect(unused_mut, reason = "nothing else can fail"))]
-        let mut watchdog = Watchdog::start(
+        let (watchdog, timer) = Watchdog::start(
             ClientDescription {
                 id: id.to_string(),
                 label: settings.label.clone().unwrap_or_else(default_label),
@@ -165,10 +167,11 @@ impl ClientCore {
         let publisher = {
             let (holds, waits) = (Arc::clone(&holds), Arc::clone(&waits));
             let (counters, releases) =
-                (Arc::clone(watchdog.counters()), Arc::clone(watchdog.releases()));
+                (Arc::clone(&watchdog.context.counters), Arc::clone(&watchdog.releases));
             let sources = Sources { holds, waits, counters, releases };
             // The watchdog's threads run already, and have to be stopped.
-            MetricsPublisher::start(sources, Arc::clone(&clock)).inspect_err(|_| watchdog.stop())?
+            MetricsPublisher::start(sources, Arc::clone(&clock))
+                .inspect_err(|_| watchdog.stop(None))?
         };
         if let Some(policy) = eviction {
             events.warn(Warning::Eviction { policy });
@@ -187,6 +190,7 @@ impl ClientCore {
             holds,
             waits,
             watchdog,
+            timer: Some(timer),
             kept: Mutex::default(),
             shutting_down: TimedMutex::default(),
             events,
@@ -424,14 +428,14 @@ impl ClientCore {
             return (0, self.kept.lock().count(self.now()), self.unreleased());
         };
         // 2. Release what is held.
-        let (holds, pending) = (self.holds.all(), self.watchdog.releases());
+        let (holds, pending) = (self.holds.all(), &self.watchdog.releases);
         let mut unreleased = Vec::new();
         for hold in &holds {
             if self.check(hold).is_err() {
                 // It was over before, and that is a loss.
                 continue;
             }
-            self.watchdog.stop_renewing(hold);
+            self.watchdog.scheduler.remove(hold);
             self.note_kept(hold);
             if hold.lose(self.now(), LostReason::Shutdown)
                 && !pending.queue_new(self.now(), pending.of_hold(hold))
@@ -442,8 +446,8 @@ impl ClientCore {
             self.holds.remove(hold);
         }
         self.watchdog.finish_unread(FINISH_UNREAD_TIMEOUT.min(timeout));
-        self.watchdog.end_record();
-        unreleased.extend(self.watchdog.flush_releases(deadline));
+        self.watchdog.record.end();
+        unreleased.extend(self.watchdog.releases.flush(deadline));
         // 3. Calls that are under way have the rest of the time. What hangs then is cut off, and
         //    not waited for.
         self.store.wait_for_calls(deadline.saturating_duration_since(self.now()));
@@ -471,7 +475,7 @@ impl ClientCore {
     fn unreleased(&self) -> Vec<LockName> {
         let held: Vec<ReleaseId> =
             self.holds.all().iter().map(|hold| ReleaseId::from(hold.id())).collect();
-        let pending = self.watchdog.releases().ledger().unacknowledged_ids();
+        let pending = self.watchdog.releases.ledger().unacknowledged_ids();
         let all: HashSet<ReleaseId> = held.into_iter().chain(pending).collect();
         all.into_iter().map(|id| id.name).collect()
     }
@@ -503,7 +507,8 @@ impl Drop for ClientCore {
         if !self.is_current() {
             // A child's copy: the threads and the sockets are the parent's, and a thread of the
             // parent may have been changing any of these.
-            self.watchdog.abandon();
+            // The ticker's share of the watchdog is never freed, and keeps the handles of the threads.
+            mem::forget(self.timer.take());
             mem::forget((Arc::clone(&self.waits), Arc::clone(&self.store)));
             mem::forget((Arc::clone(&self.events), Arc::clone(&self.wakers)));
             mem::forget(mem::take(self.kept.get_mut()));
@@ -511,7 +516,7 @@ impl Drop for ClientCore {
         }
         self.waits.close();
         self.watchdog.finish_unread(FINISH_UNREAD_TIMEOUT);
-        self.watchdog.stop();
+        self.watchdog.stop(self.timer.take());
         // By the system's clock: how long foreign code takes does not depend on the client's.
         let deadline = SystemClock.now() + self.settings.command_timeout.min(LAST_DELIVERIES);
         let left = || deadline.saturating_duration_since(SystemClock.now());

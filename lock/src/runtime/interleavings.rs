@@ -23,8 +23,8 @@ use crate::model::wait_mode::{WaitMode, WakeHint};
 use crate::ops::Acquired;
 use crate::ops::by_kind::HoldId;
 use crate::runtime::client_core::{ClientCore, StartMode, Target};
-use crate::runtime::release::forget_hold;
-use crate::runtime::tries::Waiting;
+
+use crate::runtime::tries::WaitRequest;
 use crate::runtime::wait::{QueueLook, Waiter};
 use crate::runtime::wait_queue::{Step, Ticket, Wakes};
 use crate::runtime::wait_registry::Recipient;
@@ -43,7 +43,7 @@ enum ThreadStage<'a> {
     /// It sends an acquire.
     Asks(Waiter<'a>),
     /// It reports the answer.
-    Answered(Waiter<'a>, Option<Arc<Hold>>),
+    TryAnswer(Waiter<'a>, Option<Arc<Hold>>),
     /// It has reported a grant.
     Granted(Waiter<'a>, Arc<Hold>),
     Holds(Arc<Hold>),
@@ -58,10 +58,10 @@ enum ThreadStage<'a> {
 }
 
 /// A wait that ends only with a grant.
-fn without_limit<'a>(name: &'a LockName, channel: &'a Arc<str>, mode: WaitMode) -> Waiting<'a> {
+fn without_limit<'a>(name: &'a LockName, channel: &'a Arc<str>, mode: WaitMode) -> WaitRequest<'a> {
     let wait = WaitSpec { waits: true, deadline: None, cancel: None };
     let retries = RetryLimit::UntilAnswered;
-    Waiting { name, channel, mode, wait, retries, recipient: None, named: None }
+    WaitRequest { name, channel, mode, wait, retries, recipient: None, named: None }
 }
 
 struct World<'a> {
@@ -80,11 +80,11 @@ impl<'a> World<'a> {
     fn join(&self, thread: usize) -> Waiter<'a> {
         let watchdog = &self.core.watchdog;
         let recipient = Recipient { name: self.name, thread: Some(self.ids[thread]), watchdog };
-        let what = Waiting {
+        let request = WaitRequest {
             recipient: Some(recipient),
             ..without_limit(self.name, self.channel, WaitMode::Exclusive)
         };
-        self.core.waits.join(&self.core.store, what)
+        self.core.waits.join(&self.core.store, request)
     }
 
     /// Asks the server, and makes the hold.
@@ -130,9 +130,9 @@ impl<'a> World<'a> {
             },
             ThreadStage::Asks(waiter) => {
                 let granted = self.ask(thread);
-                ThreadStage::Answered(waiter, granted)
+                ThreadStage::TryAnswer(waiter, granted)
             }
-            ThreadStage::Answered(mut waiter, Some(hold)) => {
+            ThreadStage::TryAnswer(mut waiter, Some(hold)) => {
                 waiter.granted(WakeHint::Wait);
                 ThreadStage::Granted(waiter, hold)
             }
@@ -140,7 +140,7 @@ impl<'a> World<'a> {
                 drop(waiter);
                 ThreadStage::Holds(hold)
             }
-            ThreadStage::Answered(mut waiter, None) => {
+            ThreadStage::TryAnswer(mut waiter, None) => {
                 waiter.refused(None, WakeHint::Wait);
                 ThreadStage::Waits(waiter)
             }
@@ -153,7 +153,7 @@ impl<'a> World<'a> {
             }
             // An error: it was lost before.
             ThreadStage::Closes(hold) => {
-                forget_hold(core, &hold).map_or(ThreadStage::Idle, |()| ThreadStage::Ends(hold))
+                core.watchdog.forget(&hold).map_or(ThreadStage::Idle, |()| ThreadStage::Ends(hold))
             }
             ThreadStage::Ends(hold) => {
                 let waited_for = core.waits.release_begins(&core.store, &hold);
@@ -323,8 +323,8 @@ impl SteppedClient {
     }
 
     fn join(&self, mode: WaitMode) -> Waiter<'_> {
-        let what = without_limit(&self.name, &self.channel, mode);
-        self.core.waits.join(&self.core.store, what)
+        let request = without_limit(&self.name, &self.channel, mode);
+        self.core.waits.join(&self.core.store, request)
     }
 
     /// Begins a try, if it is the waiter's turn. Answers what it sees.

@@ -11,7 +11,7 @@ use crate::model::wait::Wait;
 use crate::model::wait_mode::WaitMode;
 use crate::ops::{Number, Operation, RequestId};
 use crate::runtime::client_core::ClientCore;
-use crate::runtime::tries::{Try, Waited, Waiting, wait_for};
+use crate::runtime::tries::{Try, WaitRequest, Waited, wait_for};
 
 /// The name of an object, and its client. A name that is not valid is an error when it is used.
 #[derive(Clone, Debug)]
@@ -74,9 +74,9 @@ pub(crate) fn wait_for_grant<T: Try>(
     attempt: &mut T,
 ) -> Result<Option<T::Grant>, Error> {
     let began = core.now();
-    let what = Waiting::new(name, channel, WaitMode::Shared, wait.begin(&*core.clock));
-    let waited = wait_for(core, what, attempt);
-    let (counters, label) = (core.watchdog.counters().acquires(), MetricsLabel::NONE);
+    let request = WaitRequest::new(name, channel, WaitMode::Shared, wait.begin(&*core.clock));
+    let waited = wait_for(core, request, attempt);
+    let (counters, label) = (core.watchdog.context.counters.acquires(), MetricsLabel::NONE);
     if let Ok(Waited { granted: Some(_), was_refused }) = waited {
         let waited_for = || core.now().saturating_duration_since(began);
         counters.acquired(kind, label, waited_for, was_refused);

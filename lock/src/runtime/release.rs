@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, LostReason};
 use crate::events::tracing;
 use crate::hold::hold::Hold;
-use crate::hold::state::{Left, Loss};
-use crate::ledger::ledger::{ReleaseAnswer, Stage};
+use crate::hold::state::Loss;
+use crate::ledger::ledger::ReleaseAnswer;
 use crate::ledger::release::ReleaseOp;
 use crate::model::name::LockName;
 use crate::model::release_no::ReleaseNo;
-use crate::ops::SetCountReply;
+use crate::ops::{Released, SetCountReply};
 use crate::runtime::client_core::{ClientCore, lost};
 use crate::store::retry::{Answer, CallError, RetryLimit};
 use crate::watchdog::SendLimit;
@@ -49,7 +49,7 @@ pub(crate) fn hand_over(core: &ClientCore, hold: &Arc<Hold>) -> bool {
         return false;
     }
     // If the clock panics, the hold is released.
-    let Some(now) = core.watchdog.catch_panic(|| core.now()) else { return false };
+    let Some(now) = core.watchdog.context.catch_panic(|| core.now()) else { return false };
     // The time of this holder, which ends here, and its label. Read before they are the next
     // holder's.
     let (held_for, label) = (hold.held_for(now), hold.metrics_label());
@@ -57,18 +57,10 @@ pub(crate) fn hand_over(core: &ClientCore, hold: &Arc<Hold>) -> bool {
         return false;
     }
     if let Some(label) = label {
-        core.watchdog.counters().acquires().hold_ended(hold.kind, label, || held_for);
+        core.watchdog.context.counters.acquires().hold_ended(hold.kind, label, || held_for);
     }
     tracing::released(&hold.name, hold.kind, &hold.owner, || held_for);
     true
-}
-
-/// Ends `hold` for everything in this process, and leaves its key on the server. An error if it was
-/// over before.
-pub(crate) fn forget_hold(core: &ClientCore, hold: &Arc<Hold>) -> Result<(), Error> {
-    let releases = core.watchdog.releases();
-    let release = releases.begin_guarded(releases.of_hold(hold), Stage::Sending);
-    core.watchdog.end(hold, release.no).map_err(|Loss { reason, .. }| lost(hold, reason))
 }
 
 /// Ends `hold` for everything in this process. `release` has begun, so that a shutdown finds it here
@@ -83,40 +75,6 @@ pub(crate) fn end_hold(
     Ok(())
 }
 
-/// Tells the server, for `timeout` at most, and returns its verdict.
-fn send_release(
-    core: &ClientCore,
-    hold: &Arc<Hold>,
-    pending: &PendingRelease,
-    timeout: Duration,
-    limit: RetryLimit,
-) -> Result<(), Error> {
-    match *pending {
-        PendingRelease::Count(count) => send_count(core, hold, count, timeout, limit),
-        PendingRelease::Release { no, valid_until, waited_for } => {
-            let operation = operation_of(core, hold, no, core.now());
-            let in_time = || valid_until.is_some_and(|end| core.now() < end);
-            let sent =
-                send_releases(core, &[no], &operation, &hold.name, (timeout, limit), in_time);
-            if waited_for {
-                let receivers = sent.as_ref().ok().and_then(|released| released.receivers);
-                core.waits.release_ends(&core.store, hold, receivers);
-            }
-            match sent?.verdict {
-                Ok(()) => Ok(()),
-                Err(NotReleased::Unknown) => Err(late_release()),
-                Err(NotReleased::Lost(reason)) => Err(lost(hold, reason)),
-            }
-        }
-    }
-}
-
-/// What ends `hold` on the server if it is sent `now`.
-fn operation_of(core: &ClientCore, hold: &Hold, no: ReleaseNo, now: Instant) -> ReleaseOp {
-    let operation = core.watchdog.releases().ledger().operation(no, now);
-    operation.unwrap_or_else(|| hold.id().release())
-}
-
 /// What a server has answered to a release.
 pub(crate) struct Verdict {
     pub(crate) verdict: Result<(), NotReleased>,
@@ -125,23 +83,23 @@ pub(crate) struct Verdict {
 }
 
 /// Sends a request that gives back `releases` of `name`, and settles them by the answer. `in_time`:
-/// what they give back would still be valid.
+/// whether the holds would still be valid at this time.
 pub(crate) fn send_releases(
     core: &ClientCore,
     releases: &[ReleaseNo],
     operation: &ReleaseOp,
     name: &LockName,
     (timeout, limit): (Duration, RetryLimit),
-    in_time: impl FnOnce() -> bool,
+    in_time: impl FnOnce(Instant) -> bool,
 ) -> Result<Verdict, Error> {
     let sent_at = core.now();
     match core.call_within(operation, timeout, limit) {
         Ok(answer) => {
             let has_copies = answer.late_copy_deadline.is_some();
-            let verdict = classify_release(answer.reply.found, has_copies, in_time);
             let (sent_at, reply) = (answer.sent_at, Ok(&answer.reply));
-            core.watchdog.settle(releases, ReleaseAnswer { sent_at, reply, has_copies });
-            Ok(Verdict { verdict, receivers: answer.reply.receivers })
+            let now = core.watchdog.settle(releases, ReleaseAnswer { sent_at, reply, has_copies });
+            let Released { found, receivers, .. } = answer.reply;
+            Ok(Verdict { verdict: classify_release(found, has_copies, in_time(now)), receivers })
         }
         Err(CallError { failure, late_copy_deadline }) => {
             let has_copies = late_copy_deadline.is_some();
@@ -152,31 +110,10 @@ pub(crate) fn send_releases(
     }
 }
 
-/// Tells the server without waiting for its reply, which is read later. It waits for the reply, in
-/// one attempt, if the program wants that, if the release cannot be sent without a wait, and if
-/// threads of this client wait for the lock: the reply says when the first of them may ask for it.
-/// It queues the release if an earlier drop has waited for the server in vain.
-fn send_release_on_drop(
-    core: &ClientCore,
-    hold: &Arc<Hold>,
-    pending: &PendingRelease,
-) -> Result<(), Error> {
-    let PendingRelease::Release { no, waited_for, .. } = *pending else {
-        // The server's count stays one too high, which the last release ignores.
-        return Ok(());
-    };
-    let wait = |left| send_release(core, hold, pending, left, RetryLimit::One);
-    let queue = || defer_release(core, hold, pending);
-    send_on_drop(core, &hold.name, waited_for, wait, queue, |limit| {
-        let now = core.now();
-        let operation = operation_of(core, hold, no, now);
-        core.watchdog.send_unread(&[no], (&hold.name, &operation), now, limit)
-    })
-}
-
-/// Sends a release of `name` by `send_unread`. If that does not send it, or the reply `is_waited_for`
-/// or the program waits for dropped guards, by `wait` in the rest of a command timeout. If that is
-/// over, it is left to `queue`; and so are the next ones, until the server answers.
+/// Sends a release of `name` by `send_unread`. If `send_unread` returns false, if the reply
+/// `is_waited_for`, or if `wait_on_drop` is set, calls `wait` with the rest of a command timeout. If
+/// no time is left, calls `queue` and marks the server silent: later drops call `queue` at once,
+/// until the server answers.
 pub(crate) fn send_on_drop(
     core: &ClientCore,
     name: &LockName,
@@ -185,7 +122,7 @@ pub(crate) fn send_on_drop(
     queue: impl FnOnce(),
     send_unread: impl FnOnce(SendLimit) -> bool,
 ) -> Result<(), Error> {
-    let releases = core.watchdog.releases();
+    let releases = &core.watchdog.releases;
     if releases.is_server_silent(name) {
         queue();
         return Err(unsent_release());
@@ -209,36 +146,9 @@ pub(crate) fn send_on_drop(
         (sent, is_over)
     };
     if waited_in_vain {
-        releases.set_server_silent(name, true);
+        releases.set_server_silent(name);
     }
     sent
-}
-
-fn send_count(
-    core: &ClientCore,
-    hold: &Arc<Hold>,
-    count: u32,
-    timeout: Duration,
-    limit: RetryLimit,
-) -> Result<(), Error> {
-    let set_count = hold.id().set_count(count, None);
-    hold.count_sent();
-    match core.call_within(&set_count, timeout, limit) {
-        Ok(Answer { reply: SetCountReply::Written, late_copy_deadline, .. }) => {
-            if late_copy_deadline.is_none() {
-                hold.count_answered();
-            }
-            Ok(())
-        }
-        Ok(Answer { reply: SetCountReply::Gone, .. }) if hold.is_released() => Ok(()),
-        Ok(Answer { reply: SetCountReply::Gone, .. }) => {
-            core.watchdog.lose(hold, LostReason::Deleted);
-            Err(lost(hold, LostReason::Deleted))
-        }
-        // The count on the server is one too high. The last release deletes whatever count it
-        // finds.
-        Err(error) => Err(error.failure.into_error(&set_count, &hold.name)),
-    }
 }
 
 /// An earlier copy of a release may have run, in time or not.
@@ -255,25 +165,13 @@ pub(crate) fn unsent_release() -> Error {
     Error::OutcomeUnknown { operation: "release", reason }
 }
 
-/// No caller waits for the server. The release is queued, and a count is not sent.
-fn defer_release(core: &ClientCore, hold: &Arc<Hold>, pending: &PendingRelease) {
-    match *pending {
-        PendingRelease::Count(_) => {}
-        PendingRelease::Release { no, waited_for, .. } => {
-            core.watchdog.releases().queue(no, core.now());
-            if waited_for {
-                core.waits.release_ends(&core.store, hold, None);
-            }
-        }
-    }
-}
-
-/// A guard that is gone, and of which the server is still to be told. If it is dropped before, as
+/// A guard that is gone, and of which the server is still to be told. If this is dropped before, as
 /// when the clock panics, the renewal worker ends and releases the hold.
 #[derive(Debug)]
 pub(crate) struct ReleaseInProgress {
     core: Arc<ClientCore>,
     hold: Arc<Hold>,
+    /// `None` once the server was told, or the release was queued.
     pending: Option<PendingRelease>,
 }
 
@@ -287,14 +185,14 @@ impl ReleaseInProgress {
     ) -> Result<Self, Error> {
         let left = hold.remove_guard(watched);
         let (core, hold) = (Arc::clone(core), Arc::clone(hold));
-        if let Left::Guards(count) = left {
+        if left > 0 {
             // Unless another guard of the same named owner was the last one just now: then it is
             // released, not lost.
             core.check(&hold)
                 .or_else(|lost| if hold.is_released() { Ok(()) } else { Err(lost) })?;
-            return Ok(Self { core, hold, pending: Some(PendingRelease::Count(count)) });
+            return Ok(Self { core, hold, pending: Some(PendingRelease::Count(left)) });
         }
-        let (releases, valid_until) = (core.watchdog.releases(), hold.valid_until());
+        let (releases, valid_until) = (&core.watchdog.releases, hold.valid_until());
         let no = releases.begin(releases.of_hold(&hold).ending(&hold, valid_until));
         let pending = |waited_for| Some(PendingRelease::Release { no, valid_until, waited_for });
         // Before the clock is read.
@@ -311,12 +209,7 @@ impl ReleaseInProgress {
 
     /// Tells the server, for `timeout` at most, and returns its verdict.
     pub(crate) fn send(&mut self, timeout: Duration, limit: RetryLimit) -> Result<(), Error> {
-        // Taken out only afterwards: if sending panics, the worker sends it.
-        let sent = self.pending.as_ref().map_or(Ok(()), |pending| {
-            send_release(&self.core, &self.hold, pending, timeout, limit)
-        });
-        self.pending = None;
-        sent
+        self.finish(|release, pending| release.wait(pending, timeout, limit))
     }
 
     /// Tells the server in one attempt, and returns its verdict.
@@ -324,24 +217,106 @@ impl ReleaseInProgress {
         self.send(self.core.settings.command_timeout, RetryLimit::One)
     }
 
-    /// Queues it.
-    pub(crate) fn queue(mut self) {
-        // As above.
-        if let Some(pending) = &self.pending {
-            defer_release(&self.core, &self.hold, pending);
-        }
-        self.pending = None;
+    /// Sends the release and returns before the reply, as dropping the guard does. Waits for the
+    /// reply, in one attempt, in three cases: `wait_on_drop` is set, the release cannot be sent
+    /// without a wait, or threads of this client wait for the lock, whose turn the reply says.
+    /// Queues the release if an earlier drop has waited for the server in vain.
+    pub(crate) fn send_on_drop(&mut self) -> Result<(), Error> {
+        self.finish(|release, pending| {
+            let PendingRelease::Release { no, waited_for, .. } = *pending else {
+                // The server's count stays one too high, which the last release ignores.
+                return Ok(());
+            };
+            let (core, name) = (&*release.core, &release.hold.name);
+            let wait = |left| release.wait(pending, left, RetryLimit::One);
+            let queue = || release.defer(pending);
+            send_on_drop(core, name, waited_for, wait, queue, |limit| {
+                let now = core.now();
+                let operation = release.operation(no, now);
+                core.watchdog.send_unread(&[no], (name, &operation), now, limit)
+            })
+        })
     }
 
-    /// Tells the server, as dropping the guard does.
-    pub(crate) fn send_on_drop(&mut self) -> Result<(), Error> {
-        // As above.
-        let sent = self
-            .pending
-            .as_ref()
-            .map_or(Ok(()), |pending| send_release_on_drop(&self.core, &self.hold, pending));
+    /// Queues the release: no caller waits for the server. A count is not sent.
+    pub(crate) fn queue(mut self) {
+        drop(self.finish(|release, pending| {
+            release.defer(pending);
+            Ok(())
+        }));
+    }
+
+    /// Runs `action`. If `action` panics, `pending` stays, and the worker sends the release.
+    fn finish(
+        &mut self,
+        action: impl FnOnce(&Self, &PendingRelease) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let sent = self.pending.as_ref().map_or(Ok(()), |pending| action(self, pending));
         self.pending = None;
         sent
+    }
+
+    fn wait(
+        &self,
+        pending: &PendingRelease,
+        timeout: Duration,
+        limit: RetryLimit,
+    ) -> Result<(), Error> {
+        let Self { core, hold, .. } = self;
+        let (no, valid_until, waited_for) = match *pending {
+            PendingRelease::Count(count) => return self.send_count(count, timeout, limit),
+            PendingRelease::Release { no, valid_until, waited_for } => {
+                (no, valid_until, waited_for)
+            }
+        };
+        let operation = self.operation(no, core.now());
+        let in_time = |now| valid_until.is_some_and(|end| now < end);
+        let sent = send_releases(core, &[no], &operation, &hold.name, (timeout, limit), in_time);
+        if waited_for {
+            let receivers = sent.as_ref().ok().and_then(|released| released.receivers);
+            core.waits.release_ends(&core.store, hold, receivers);
+        }
+        sent?.verdict.map_err(|not_released| match not_released {
+            NotReleased::Unknown => late_release(),
+            NotReleased::Lost(reason) => lost(hold, reason),
+        })
+    }
+
+    fn defer(&self, pending: &PendingRelease) {
+        if let PendingRelease::Release { no, waited_for, .. } = *pending {
+            self.core.watchdog.releases.queue(no, self.core.now());
+            if waited_for {
+                self.core.waits.release_ends(&self.core.store, &self.hold, None);
+            }
+        }
+    }
+
+    /// What ends the hold on the server if it is sent `now`.
+    fn operation(&self, no: ReleaseNo, now: Instant) -> ReleaseOp {
+        let operation = self.core.watchdog.releases.ledger().operation(no, now);
+        operation.unwrap_or_else(|| self.hold.id().release())
+    }
+
+    fn send_count(&self, count: u32, timeout: Duration, limit: RetryLimit) -> Result<(), Error> {
+        let Self { core, hold, .. } = self;
+        let set_count = hold.id().set_count(count, None);
+        hold.count_sent();
+        match core.call_within(&set_count, timeout, limit) {
+            Ok(Answer { reply: SetCountReply::Written, late_copy_deadline, .. }) => {
+                if late_copy_deadline.is_none() {
+                    hold.count_answered();
+                }
+                Ok(())
+            }
+            Ok(Answer { reply: SetCountReply::Gone, .. }) if hold.is_released() => Ok(()),
+            Ok(Answer { reply: SetCountReply::Gone, .. }) => {
+                core.watchdog.lose(hold, LostReason::Deleted);
+                Err(lost(hold, LostReason::Deleted))
+            }
+            // The count on the server is one too high. The last release deletes whatever count it
+            // finds.
+            Err(error) => Err(error.failure.into_error(&set_count, &hold.name)),
+        }
     }
 
     pub(crate) fn core(&self) -> Arc<ClientCore> {

@@ -112,7 +112,7 @@ pub(crate) fn may_draw_anew(
 /// it as long as [`rollback_time`] says: `answer_due` is when the acquire was to be answered, if the
 /// server did answer.
 pub(crate) fn roll_back(core: &ClientCore, release: Release, answer_due: Option<Instant>) {
-    let (releases, now) = (core.watchdog.releases(), core.now());
+    let (releases, now) = (&core.watchdog.releases, core.now());
     let no = releases.begin(release);
     // If it cannot be queued, that is counted.
     releases.queue(no, now);

@@ -34,7 +34,7 @@ pub(crate) trait Try {
         &mut self,
         policy: &RetryPolicy<'_>,
         now: Instant,
-    ) -> Result<Answered<Self::Grant>, Error>;
+    ) -> Result<TryAnswer<Self::Grant>, Error>;
 
     /// Another thread of this client gave this one its hold, without the server. Only a
     /// [`Recipient`] is given holds.
@@ -45,7 +45,7 @@ pub(crate) trait Try {
 
 /// The server's answer to a [`Try`].
 #[derive(Debug)]
-pub(crate) enum Answered<G> {
+pub(crate) enum TryAnswer<G> {
     Granted(G, WakeHint),
     /// Refused, for that long unless something changes; `None` if that is unknown.
     Busy(Option<Duration>, WakeHint),
@@ -62,7 +62,7 @@ pub(crate) struct Waited<G> {
 
 /// What a thread waits for, and for how long. It never changes during a wait.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Waiting<'a> {
+pub(crate) struct WaitRequest<'a> {
     pub(crate) name: &'a LockName,
     /// The channel whose messages wake the waiters of the name.
     pub(crate) channel: &'a Arc<str>,
@@ -75,7 +75,7 @@ pub(crate) struct Waiting<'a> {
     pub(crate) named: Option<&'a NamedAcquire<'a>>,
 }
 
-impl<'a> Waiting<'a> {
+impl<'a> WaitRequest<'a> {
     /// A wait of a caller that is given no hold by other threads.
     pub(crate) fn new(
         name: &'a LockName,
@@ -91,26 +91,26 @@ impl<'a> Waiting<'a> {
 /// Tries until something is granted or the wait ends. An error of a try ends the wait too.
 pub(crate) fn wait_for<T: Try>(
     core: &ClientCore,
-    what: Waiting<'_>,
+    request: WaitRequest<'_>,
     attempt: &mut T,
 ) -> Result<Waited<T::Grant>, Error> {
-    let mark = core.watchdog.releases().ledger().mark();
-    if !what.wait.waits {
-        let waited = try_once(core, what, mark, attempt);
+    let mark = core.watchdog.releases.ledger().mark();
+    if !request.wait.waits {
+        let waited = try_once(core, request, mark, attempt);
         return waited.map_err(|error| core.or_shut_down(error));
     }
     let mut was_refused = false;
-    let mut waiter = core.waits.join(&core.store, what);
+    let mut waiter = core.waits.join(&core.store, request);
     loop {
         let end = match waiter.next_action() {
             WaitAction::AskServer => {
                 let now = core.now();
-                match attempt.ask(&core.policy_at(now, what.wait, what.retries), now) {
-                    Ok(Answered::Granted(granted, hint)) => {
+                match attempt.ask(&core.policy_at(now, request.wait, request.retries), now) {
+                    Ok(TryAnswer::Granted(granted, hint)) => {
                         waiter.granted(hint);
                         return Ok(Waited { granted: Some(granted), was_refused });
                     }
-                    Ok(Answered::Busy(busy, hint)) => {
+                    Ok(TryAnswer::Busy(busy, hint)) => {
                         was_refused = true;
                         waiter.refused(busy, hint);
                         continue;
@@ -125,9 +125,9 @@ pub(crate) fn wait_for<T: Try>(
             WaitAction::End(end) => end,
         };
         return match end {
-            WaitEnd::TimedOut => not_granted(core, what, mark),
+            WaitEnd::TimedOut => not_granted(core, request, mark),
             WaitEnd::Unanswered(failure) => Err(unanswered(core, failure)),
-            WaitEnd::Cancelled => Err(Error::Cancelled { name: what.name.shown() }),
+            WaitEnd::Cancelled => Err(Error::Cancelled { name: request.name.shown() }),
             WaitEnd::Closed => Err(Error::Shutdown),
             WaitEnd::Failed(error) => Err(error),
         };
@@ -138,21 +138,21 @@ pub(crate) fn wait_for<T: Try>(
 /// end (DESIGN: unread releases), the refusal says nothing, and the server is asked once more.
 fn try_once<T: Try>(
     core: &ClientCore,
-    what: Waiting<'_>,
+    request: WaitRequest<'_>,
     mark: ReleaseNo,
     attempt: &mut T,
 ) -> Result<Waited<T::Grant>, Error> {
     let now = core.now();
-    let policy = core.policy_at(now, what.wait, what.retries);
+    let policy = core.policy_at(now, request.wait, request.retries);
     let mut answered = attempt.ask(&policy, now)?;
-    let was_refused = matches!(answered, Answered::Busy(..));
-    if was_refused && wait_for_own_releases(core, what.name, mark, &policy) {
+    let was_refused = matches!(answered, TryAnswer::Busy(..));
+    if was_refused && wait_for_own_releases(core, request.name, mark, &policy) {
         let now = core.now();
         answered = attempt.ask(&policy.of_last_try(now), now)?;
     }
     match answered {
-        Answered::Granted(granted, _) => Ok(Waited { granted: Some(granted), was_refused }),
-        Answered::Busy(..) => not_granted(core, what, mark),
+        TryAnswer::Granted(granted, _) => Ok(Waited { granted: Some(granted), was_refused }),
+        TryAnswer::Busy(..) => not_granted(core, request, mark),
     }
 }
 
@@ -165,7 +165,7 @@ fn wait_for_own_releases(
     mark: ReleaseNo,
     policy: &RetryPolicy<'_>,
 ) -> bool {
-    let releases = core.watchdog.releases();
+    let releases = &core.watchdog.releases;
     let is_outstanding = || releases.is_outstanding(name, mark);
     if !is_outstanding() {
         return releases.ledger().was_settled(name, mark);
@@ -190,11 +190,12 @@ fn wait_for_own_releases(
 /// explains the refusals: then the lock may be free, and `None` would be wrong.
 fn not_granted<G>(
     core: &ClientCore,
-    what: Waiting<'_>,
+    request: WaitRequest<'_>,
     mark: ReleaseNo,
 ) -> Result<Waited<G>, Error> {
     // Who watches a lock is refused nothing.
-    if what.mode == WaitMode::Watching || !core.watchdog.releases().explain_refusal(what.name, mark)
+    if request.mode == WaitMode::Watching
+        || !core.watchdog.releases.explain_refusal(request.name, mark)
     {
         return Ok(Waited { granted: None, was_refused: true });
     }

@@ -23,7 +23,7 @@ use crate::model::settings::HandOver;
 use crate::model::sync::{Parker, is_cancelled, park};
 use crate::model::wait_mode::{WaitMode, WakeHint};
 use crate::runtime::traces::LONGEST_ROUND_TRIP;
-use crate::runtime::tries::Waiting;
+use crate::runtime::tries::WaitRequest;
 use crate::runtime::wait_queue::{JoinMode, Step, Ticket, Wakes};
 use crate::runtime::wait_registry::{
     ChannelQueue, Recipient, WaitRegistry, WaitingThread, remove_unused,
@@ -62,16 +62,16 @@ pub(crate) enum WaitEnd {
 
 impl WaitRegistry {
     /// Joins the queue of a name on its channel, until the waiter is dropped.
-    pub(crate) fn join<'a>(&'a self, store: &'a Store, what: Waiting<'a>) -> Waiter<'a> {
-        let Waiting { name, channel, mode, .. } = what;
+    pub(crate) fn join<'a>(&'a self, store: &'a Store, request: WaitRequest<'a>) -> Waiter<'a> {
+        let WaitRequest { name, channel, mode, .. } = request;
         let has_braces = name.has_braces();
-        let recipient = what.recipient.filter(|_| self.settings.hand_over != HandOver::Off);
+        let recipient = request.recipient.filter(|_| self.settings.hand_over != HandOver::Off);
         let now = self.clock.now();
         let mut channels = self.channels.lock();
         // With the channels locked: a hold that is in use now will find this waiter when it ends.
         let knows_holder = recipient.is_some_and(|recipient| self.is_in_use(recipient.name, now));
         let parker = knows_holder.then(Parker::new);
-        let is_lone = !knows_holder && what.named.is_none() && channels.is_empty();
+        let is_lone = !knows_holder && request.named.is_none() && channels.is_empty();
         let (state, ticket) = if is_lone {
             channels.add_lone((channel, has_braces), mode, self.settings.poll_bound(mode), now);
             (WaiterState::Lone, Ticket::FIRST)
@@ -101,7 +101,7 @@ impl WaitRegistry {
             state,
             registry: self,
             store,
-            what,
+            request,
             has_braces,
             recipient,
             ticket,
@@ -158,7 +158,7 @@ enum WaiterState {
 pub(crate) struct Waiter<'a> {
     registry: &'a WaitRegistry,
     store: &'a Store,
-    what: Waiting<'a>,
+    request: WaitRequest<'a>,
     has_braces: bool,
     /// Set if the waiter may be given a hold.
     recipient: Option<Recipient<'a>>,
@@ -177,14 +177,14 @@ impl Waiter<'_> {
     /// Sleeps until there is something to do, which may be at once.
     pub(crate) fn next_action(&mut self) -> WaitAction {
         let registry = self.registry;
-        let deadline = self.what.wait.deadline;
+        let deadline = self.request.wait.deadline;
         loop {
             // 1. A shutdown or a cancellation ends every wait.
             if let Some(end) = self.end() {
                 return WaitAction::End(end);
             }
             // 2. Another thread of the same named owner was granted a hold, which is this owner's.
-            if self.what.named.is_some_and(NamedAcquire::take_new_hold) {
+            if self.request.named.is_some_and(NamedAcquire::take_new_hold) {
                 return WaitAction::AskServer;
             }
             // 3. What is left of the time, and whether the server has answered anyone in the queue
@@ -220,7 +220,7 @@ impl Waiter<'_> {
                     Some(parker) => {
                         let ask_at = ask_at.filter(|_| !heard);
                         let wake_at = wake_at.into_iter().chain(end).chain(ask_at).min();
-                        park(&*registry.clock, parker, wake_at, self.what.wait.cancel);
+                        park(&*registry.clock, parker, wake_at, self.request.wait.cancel);
                     }
                     // Most waiters never sleep. One that does looks again first: a message may have
                     // come before it had a parker.
@@ -275,7 +275,7 @@ impl Waiter<'_> {
             // The next may have something to try for, and have been asleep since before this call.
             waiters.unpark(waiters.queue.leader(now).filter(|leader| *leader != self.ticket));
         });
-        if self.what.mode != WaitMode::Polled {
+        if self.request.mode != WaitMode::Polled {
             self.subscribe();
         }
     }
@@ -304,7 +304,7 @@ impl Waiter<'_> {
         if self.registry.is_closed() {
             return Some(WaitEnd::Closed);
         }
-        is_cancelled(self.what.wait.cancel).then_some(WaitEnd::Cancelled)
+        is_cancelled(self.request.wait.cancel).then_some(WaitEnd::Cancelled)
     }
 
     /// The try that was under way has an answer.
@@ -320,7 +320,7 @@ impl Waiter<'_> {
 
     /// The rest of a wait in which no answer can arrive any more: less than one round trip.
     fn wait_out(&self) -> WaitEnd {
-        let (clock, wait) = (&*self.registry.clock, self.what.wait);
+        let (clock, wait) = (&*self.registry.clock, self.request.wait);
         loop {
             if let Some(end) = self.end() {
                 return end;
@@ -333,7 +333,7 @@ impl Waiter<'_> {
     }
 
     fn set_parker(&mut self) {
-        let parker = self.what.named.map_or_else(Parker::new, |named| named.parker().clone());
+        let parker = self.request.named.map_or_else(Parker::new, |named| named.parker().clone());
         let thread = WaitingThread::new(&parker, self.recipient);
         self.with_queue((), |waiters| drop(waiters.threads.insert(self.ticket, thread)));
         self.registry.sleepers.up(1);
@@ -347,10 +347,10 @@ impl Waiter<'_> {
         }
         let (registry, ticket) = (self.registry, self.ticket);
         let mut channels = registry.channels();
-        let Some(channel) = channels.by_name.get_mut(self.what.channel) else {
+        let Some(channel) = channels.by_name.get_mut(self.request.channel) else {
             return QueueLook::Step(Step::Sleep(None));
         };
-        let waiters = channel.of(self.has_braces).waiters(self.what.mode);
+        let waiters = channel.of(self.has_braces).waiters(self.request.mode);
         if let Some(hold) = waiters.threads.get_mut(&ticket).and_then(|thread| thread.given.take())
         {
             // Looked at on this thread: it may have been stopped since the hold was given to it.
@@ -399,7 +399,7 @@ impl Waiter<'_> {
         let first = self.with_queue(false, |waiters| {
             let first = !std::mem::replace(&mut waiters.subscribed, true);
             if first {
-                self.store.subscribe(self.what.channel);
+                self.store.subscribe(self.request.channel);
             }
             first
         });
@@ -411,8 +411,8 @@ impl Waiter<'_> {
 
     fn with_queue<R>(&self, otherwise: R, act: impl FnOnce(&mut ChannelQueue) -> R) -> R {
         let mut channels = self.registry.channels();
-        let channel = channels.by_name.get_mut(self.what.channel);
-        let mode = self.what.mode;
+        let channel = channels.by_name.get_mut(self.request.channel);
+        let mode = self.request.mode;
         channel.map_or(otherwise, |channel| act(channel.of(self.has_braces).waiters(mode)))
     }
 
@@ -450,11 +450,11 @@ impl Waiter<'_> {
     /// subscription and the channel go with it.
     fn leave_others(&self, state: WaiterState) -> (bool, Option<Arc<Hold>>) {
         let mut channels = self.registry.channels();
-        let Entry::Occupied(mut entry) = channels.by_name.entry(Arc::clone(self.what.channel))
+        let Entry::Occupied(mut entry) = channels.by_name.entry(Arc::clone(self.request.channel))
         else {
             return (false, None);
         };
-        let waiters = entry.get_mut().of(self.has_braces).waiters(self.what.mode);
+        let waiters = entry.get_mut().of(self.has_braces).waiters(self.request.mode);
         let mut given = None;
         if state == WaiterState::Queued {
             waiters.queue.leave(self.ticket);

@@ -133,13 +133,13 @@ impl WaitRegistry {
     }
 
     /// How many threads of this client wait for a name on its channel, without those that watch it.
-    pub(crate) fn waiting_on(&self, name: &LockName, channel: &str) -> Waiting {
+    pub(crate) fn waiting_on(&self, name: &LockName, channel: &str) -> ChannelWaiters {
         let mut channels = self.channels();
-        channels.by_name.get_mut(channel).map_or_else(Waiting::default, |channel| {
+        channels.by_name.get_mut(channel).map_or_else(ChannelWaiters::default, |channel| {
             let is_subscribed = channel.live && channel.is_subscribed();
             let queues = channel.of(name.has_braces());
             let threads = queues.exclusive.threads.len() + queues.shared.threads.len();
-            Waiting { threads, is_subscribed }
+            ChannelWaiters { threads, is_subscribed }
         })
     }
 
@@ -194,7 +194,7 @@ pub(crate) struct Recipient<'a> {
 
 /// Who of a client waits on a channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Waiting {
+pub(crate) struct ChannelWaiters {
     pub(crate) threads: usize,
     pub(crate) is_subscribed: bool,
 }

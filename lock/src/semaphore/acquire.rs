@@ -19,7 +19,7 @@ use crate::ops::{
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::named::{begin_request, dedup_ttl};
 use crate::runtime::traces::Traces;
-use crate::runtime::tries::{Answered, Try};
+use crate::runtime::tries::{Try, TryAnswer};
 use crate::semaphore::held::{HeldPermits, LONGEST_RETRY, PermitLease};
 use crate::store::Failure;
 use crate::store::retry::{Answer, CallError, RetryPolicy};
@@ -92,7 +92,7 @@ impl<'a> Try for SemaphoreAcquire<'a> {
         &mut self,
         policy: &RetryPolicy<'_>,
         now: Instant,
-    ) -> Result<Answered<UndoOnDrop<'a>>, Error> {
+    ) -> Result<TryAnswer<UndoOnDrop<'a>>, Error> {
         let mut undo = UndoOnDrop::begin(self.core, self.name.clone());
         let (name, request) = (self.name.clone(), undo.request.clone());
         let take = TakePermits { name, permits: self.permits, request };
@@ -100,10 +100,10 @@ impl<'a> Try for SemaphoreAcquire<'a> {
         match undo.record(policy.deadline, result) {
             Ok(answer) if answer.reply.granted => {
                 undo.is_open = true;
-                Ok(Answered::Granted(undo, wake_hint(answer.reply.left)))
+                Ok(TryAnswer::Granted(undo, wake_hint(answer.reply.left)))
             }
             // A late copy would take permits while this thread sleeps. So the call is undone here.
-            Ok(answer) => Ok(Answered::Busy(None, wake_hint(answer.reply.left))),
+            Ok(answer) => Ok(TryAnswer::Busy(None, wake_hint(answer.reply.left))),
             Err(failure) => {
                 self.failed = Some(undo);
                 Err(failure.into_error(&take, &self.name))
@@ -156,7 +156,7 @@ impl Try for PermitAcquire<'_> {
         &mut self,
         policy: &RetryPolicy<'_>,
         now: Instant,
-    ) -> Result<Answered<HeldPermits>, Error> {
+    ) -> Result<TryAnswer<HeldPermits>, Error> {
         let (core, is_watched) = (self.core, self.lease == PermitLease::Watched);
         if is_watched && core.watchdog.is_dead(&self.name) {
             return Err(Error::WatchdogGone);
@@ -173,7 +173,7 @@ impl Try for PermitAcquire<'_> {
                 let permits = u32::try_from(self.owners.len()).unwrap_or(u32::MAX);
                 *self = Self::new(core, self.name.clone(), permits, self.lease);
             }
-            return Ok(Answered::Busy(answer.reply.wait, hint));
+            return Ok(TryAnswer::Busy(answer.reply.wait, hint));
         }
         // From here on the held permits see to late copies, and dropping them gives them back.
         let late_copy_deadline = std::mem::take(&mut self.traces).late_copy_deadline;
@@ -191,7 +191,7 @@ impl Try for PermitAcquire<'_> {
         }
         if held.is_valid() {
             held.count();
-            return Ok(Answered::Granted(held, hint));
+            return Ok(TryAnswer::Granted(held, hint));
         }
         // Granted, and expired before the answer came.
         Err(Error::Lost { name: self.name.shown(), reason: LostReason::Expired })

@@ -367,7 +367,7 @@ impl ExpirableSemaphore {
                 let one = ReleasePermits::new(name.clone(), ids, owner.clone(), Duration::ZERO);
                 let id = ReleaseId { owner, kind: None, name };
                 let release = AcknowledgedRelease::of_request(id, Arc::new(one), lifetime);
-                core.watchdog.releases().log(answer.sent_at, release);
+                core.watchdog.releases.log(answer.sent_at, release);
             }
         }
         Ok(answer.reply.found)

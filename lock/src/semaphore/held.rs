@@ -25,7 +25,7 @@ use crate::ops::by_kind::HoldId;
 use crate::ops::value::ServerTime;
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::named::dedup_ttl;
-use crate::runtime::release::{end_hold, forget_hold, late_release, send_on_drop, send_releases};
+use crate::runtime::release::{end_hold, late_release, send_on_drop, send_releases};
 use crate::store::retry::RetryLimit;
 use crate::watchdog::settle::NotReleased;
 
@@ -207,7 +207,7 @@ impl HeldPermits {
         {
             for hold in holds {
                 // If it was lost, that was reported, and the server does not know the id any more.
-                drop(forget_hold(&self.core, hold));
+                let _ended = self.core.watchdog.forget(hold);
             }
         }
     }
@@ -254,7 +254,7 @@ impl HeldPermits {
     /// Ends the permits in this process, before the first byte is sent. And the first error of
     /// those that were over before.
     fn end(&mut self) -> (EndedPermits, Result<(), Error>) {
-        let (core, releases) = (&*self.core, self.core.watchdog.releases());
+        let (core, releases) = (&*self.core, &self.core.watchdog.releases);
         let (mut ended, mut ids) = (Vec::new(), Vec::new());
         let (mut valid_until, mut first_loss) = (None, Ok(()));
         if let Expiry::Watched { holds, .. } = &self.expiry {
@@ -303,7 +303,7 @@ impl HeldPermits {
             return Ok(());
         }
         let is_endless = matches!(self.expiry, Expiry::Endless);
-        let in_time = || is_endless || valid_until.is_some_and(|end| core.now() < end);
+        let in_time = |now| is_endless || valid_until.is_some_and(|end| now < end);
         let sent = send_releases(core, releases, request, &self.name, (timeout, limit), in_time);
         sent?.verdict.map_err(|unknown| self.error(unknown))
     }
@@ -312,7 +312,7 @@ impl HeldPermits {
     fn queue(&self, releases: &[ReleaseNo]) {
         let now = self.core.now();
         for no in releases {
-            self.core.watchdog.releases().queue(*no, now);
+            self.core.watchdog.releases.queue(*no, now);
         }
     }
 
@@ -325,9 +325,9 @@ impl HeldPermits {
                 watchdog.end_in_background(hold, release);
             }
         } else {
-            let now = watchdog.catch_panic(|| self.core.now()).unwrap_or(self.granted_at);
+            let now = watchdog.context.catch_panic(|| self.core.now()).unwrap_or(self.granted_at);
             for no in &self.releases {
-                watchdog.releases().queue(*no, now);
+                watchdog.releases.queue(*no, now);
             }
         }
     }
@@ -368,7 +368,7 @@ impl Drop for HeldPermits {
         let is_done = match progress {
             Progress::Held => {
                 let core = Arc::clone(&self.core);
-                core.watchdog.catch_panic(|| drop(self.release_on_drop())).is_some()
+                core.watchdog.context.catch_panic(|| drop(self.release_on_drop())).is_some()
             }
             Progress::Releasing => false,
             Progress::Done => true,

@@ -10,7 +10,7 @@ use crate::model::wait_mode::WakeHint;
 use crate::ops::{Change, ChangeLatch, Number};
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::named::{NamedObject, not_a_number, wait_for_grant};
-use crate::runtime::tries::{Answered, Try};
+use crate::runtime::tries::{Try, TryAnswer};
 use crate::store::retry::{RetryPolicy, map_failure};
 
 /// A count that clients count down, and that threads wait for. Cheap to make, to clone and to
@@ -159,13 +159,13 @@ struct LatchTry<'a> {
 impl Try for LatchTry<'_> {
     type Grant = ();
 
-    fn ask(&mut self, policy: &RetryPolicy<'_>, now: Instant) -> Result<Answered<()>, Error> {
+    fn ask(&mut self, policy: &RetryPolicy<'_>, now: Instant) -> Result<TryAnswer<()>, Error> {
         let count = Number(self.name.clone());
         let answer = self.core.call_with_policy_at(now, &count, policy);
         match map_failure(answer, &count, self.name)?.reply {
-            Some(1..) => Ok(Answered::Busy(None, WakeHint::Wait)),
+            Some(1..) => Ok(TryAnswer::Busy(None, WakeHint::Wait)),
             // It is open for every waiter.
-            Some(_) => Ok(Answered::Granted((), WakeHint::MayTry)),
+            Some(_) => Ok(TryAnswer::Granted((), WakeHint::MayTry)),
             None => Err(not_a_number(self.name)),
         }
     }

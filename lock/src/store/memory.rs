@@ -100,7 +100,7 @@ pub(crate) enum Sending {
     /// By a call that waits for the reply.
     Call,
     /// By a guard that does not wait for it.
-    Detached,
+    Unread,
     /// By a thread of the client.
     Background,
 }
@@ -360,7 +360,7 @@ impl Session {
             // Without faults nothing asks for the number of a renewal.
             let is_renewal = || !state.faults.is_empty() && operation.request().name == RENEW;
             let origin = match sending {
-                Sending::Call | Sending::Detached => Origin::Program,
+                Sending::Call | Sending::Unread => Origin::Program,
                 Sending::Background if is_renewal() => Origin::Renewal,
                 Sending::Background => Origin::Background,
             };
@@ -415,7 +415,7 @@ impl Session {
             }
             Some(Fault::Delay(delay)) => {
                 // A guard that does not wait for the reply does not wait for a late one.
-                if sending != Sending::Detached {
+                if sending != Sending::Unread {
                     self.server.pass(delay.min(timeout));
                 }
                 if delay >= timeout {

@@ -17,7 +17,7 @@ pub(crate) use crate::store::failure::Failure;
 pub use crate::store::faults::{Fault, Faults};
 pub(crate) use crate::store::listener::Listener;
 pub use crate::store::memory::Memory;
-pub(crate) use crate::store::owed::{Owed, OwedReply, SentDetached};
+pub(crate) use crate::store::owed::{Owed, OwedReply, SentUnread};
 pub(crate) use crate::store::pipeline::{PipelineRequest, PipelineSource};
 pub(crate) use crate::store::redis::address::url::{Access, Location};
 pub(crate) use crate::store::server_id::{HashSlot, ServerId};

@@ -9,7 +9,7 @@ use crate::model::sync::Mutex;
 use crate::ops::Released;
 use crate::store::failure::Failure;
 
-/// What a request gives back whose reply no thread waits for.
+/// The releases that a request carries, whose reply no thread waits for.
 #[derive(Debug)]
 pub(crate) struct Owed {
     pub(crate) releases: Vec<ReleaseNo>,
@@ -51,7 +51,7 @@ impl OwedReplies {
 
 /// What became of a request whose reply no thread waits for.
 #[derive(Debug)]
-pub(crate) enum SentDetached {
+pub(crate) enum SentUnread {
     /// It has ended.
     Answered(Result<Released, Failure>),
     /// It was written to the connection, and its reply is read later.

@@ -14,7 +14,7 @@ use crate::store::connections::Connections;
 use crate::store::failure::Failure;
 use crate::store::listener::Listener;
 use crate::store::memory::{Memory, Sending, Session};
-use crate::store::owed::{Owed, OwedReply, SentDetached};
+use crate::store::owed::{Owed, OwedReply, SentUnread};
 use crate::store::pipeline::{PipelineRequest, PipelineSource};
 use crate::store::redis::address::url::{Location, Peer, Place};
 use crate::store::redis::cluster::cluster::Cluster;
@@ -142,30 +142,30 @@ impl Store {
 
     /// Sends a release once and does not wait for the reply, which is among the
     /// [owed replies](Self::take_owed_replies) once it was read. It returns within `timeout`. See
-    /// [`Node::send_detached`].
-    pub(crate) fn send_detached(
+    /// [`Node::send_unread`].
+    pub(crate) fn send_unread(
         &self,
         release: &dyn Operation<Reply = Released>,
         owed: Owed,
         timeout: Duration,
         generation: CallGeneration,
-    ) -> SentDetached {
+    ) -> SentUnread {
         let operation = Untyped(release);
         match self {
             Self::Memory(session) => {
-                let value = session.execute(&operation, timeout, Sending::Detached);
+                let value = session.execute(&operation, timeout, Sending::Unread);
                 let decode = |value| release.decode(value).map_err(Failure::unexpected);
-                return SentDetached::Answered(value.and_then(decode));
+                return SentUnread::Answered(value.and_then(decode));
             }
             Self::Single(node) => {
-                node.send_detached(&operation, owed, &mut Deadline::after(timeout), generation)
+                node.send_unread(&operation, owed, &mut Deadline::after(timeout), generation)
             }
-            Self::Cluster(cluster) => cluster.send_detached(&operation, owed, timeout, generation),
+            Self::Cluster(cluster) => cluster.send_unread(&operation, owed, timeout, generation),
         }
-        .map_or(SentDetached::NotSent, |()| SentDetached::Unread)
+        .map_or(SentUnread::NotSent, |()| SentUnread::Unread)
     }
 
-    /// The replies of [`send_detached`](Self::send_detached) that were read, or never come. Each is
+    /// The replies of [`send_unread`](Self::send_unread) that were read, or never come. Each is
     /// returned once.
     pub(crate) fn take_owed_replies(&self) -> Vec<OwedReply> {
         match self {
@@ -175,13 +175,13 @@ impl Store {
         }
     }
 
-    /// Reads the replies to detached operations that have arrived from all servers, without
-    /// waiting. True if some are still to come.
-    pub(crate) fn read_detached(&self) -> bool {
+    /// Reads the unread replies that have arrived from all servers, without waiting. True if some
+    /// are still to come.
+    pub(crate) fn read_unread(&self) -> bool {
         match self {
             Self::Memory(_) => false,
-            Self::Single(node) => node.read_detached(),
-            Self::Cluster(cluster) => cluster.read_detached(),
+            Self::Single(node) => node.read_unread(),
+            Self::Cluster(cluster) => cluster.read_unread(),
         }
     }
 

@@ -2,14 +2,13 @@
 
 use crate::store::ServerId;
 use crate::watchdog::batch::Due;
-use crate::watchdog::endings;
-use crate::watchdog::shared::Shared;
+use crate::watchdog::watchdog::Watchdog;
 use crate::watchdog::worker::RenewalWorker;
 
 /// Hands due renewals to the threads of the servers that have them now.
-pub(crate) fn dispatch(shared: &Shared, due: Vec<Due>) {
-    let Shared { context, scheduler, workers, .. } = shared;
-    for (server, mut due) in by_server(shared, due) {
+pub(crate) fn dispatch(watchdog: &Watchdog, due: Vec<Due>) {
+    let Watchdog { context, scheduler, workers, .. } = watchdog;
+    for (server, mut due) in by_server(watchdog, due) {
         workers.with_worker(server, |worker| worker.renew(&mut due));
         if due.is_empty() {
             continue;
@@ -18,7 +17,7 @@ pub(crate) fn dispatch(shared: &Shared, due: Vec<Due>) {
         if workers.is_dead(server) {
             // A hold that is not watched lasts as long as its lease.
             for due in due.iter().filter(|due| due.hold.watched_lease().is_some()) {
-                context.catch_panic(|| endings::lose(shared, &due.hold, due.hold.reason_of_end()));
+                context.catch_panic(|| watchdog.lose(&due.hold, due.hold.reason_of_end()));
             }
         } else {
             // None can be started now. They are on the wheel, at their end at the latest.
@@ -29,26 +28,27 @@ pub(crate) fn dispatch(shared: &Shared, due: Vec<Due>) {
 
 /// Keeps what is to be renewed on the server of `worker`. The rest has moved since it became due,
 /// and is dispatched again.
-pub(crate) fn keep_own(shared: &Shared, worker: &RenewalWorker, due: Vec<Due>) -> Vec<Due> {
-    if shared.context.only_server().is_some() {
+pub(crate) fn keep_own(watchdog: &Watchdog, worker: &RenewalWorker, due: Vec<Due>) -> Vec<Due> {
+    if watchdog.context.only_server().is_some() {
         return due;
     }
-    let (own, moved): (Vec<_>, Vec<_>) =
-        due.into_iter().partition(|due| shared.context.server_of(&due.hold.name) == worker.server);
+    let (own, moved): (Vec<_>, Vec<_>) = due
+        .into_iter()
+        .partition(|due| watchdog.context.server_of(&due.hold.name) == worker.server);
     if !moved.is_empty() {
-        dispatch(shared, moved);
+        dispatch(watchdog, moved);
     }
     own
 }
 
-fn by_server(shared: &Shared, due: Vec<Due>) -> Vec<(ServerId, Vec<Due>)> {
-    if let Some(only) = shared.context.only_server() {
+fn by_server(watchdog: &Watchdog, due: Vec<Due>) -> Vec<(ServerId, Vec<Due>)> {
+    if let Some(only) = watchdog.context.only_server() {
         return vec![(only, due)];
     }
     // There are few servers, so a linear search is quick.
     let mut servers: Vec<(ServerId, Vec<Due>)> = Vec::new();
     for due in due {
-        let server = shared.context.server_of(&due.hold.name);
+        let server = watchdog.context.server_of(&due.hold.name);
         match servers.iter_mut().find(|(other, _)| *other == server) {
             Some((_, all)) => all.push(due),
             None => servers.push((server, vec![due])),

@@ -9,9 +9,9 @@
 //! then the queued releases.
 //!
 //! The rules are pure, with time as an argument: `schedule`, `batch`, `rtt` and `clock_jump`, and
-//! the ledger of the releases. The parts that hold state are put together in `shared`. The
-//! code on top of those runs on the ticker (`ticker`) and on the renewal threads
-//! (`worker_thread`, `renewal_round`, `release_sender`).
+//! the ledger of the releases. `watchdog` puts the parts with state together; `endings` ends holds
+//! and `settle` answers for releases, on any thread. The rest runs on the ticker (`ticker`) and on
+//! the renewal threads (`worker_thread`, `renewal_round`, `release_sender`).
 
 pub(crate) mod batch;
 pub(crate) mod clock_jump;
@@ -28,7 +28,6 @@ pub(crate) mod schedule;
 pub(crate) mod scheduler;
 pub(crate) mod server_check;
 pub(crate) mod settle;
-pub(crate) mod shared;
 pub(crate) mod ticker;
 pub(crate) mod watchdog;
 pub(crate) mod worker;

@@ -1,5 +1,5 @@
 //! The releases of the client as its threads share them: the ledger, and what waits for its entries
-//! (DESIGN: the ledger).
+//! (DESIGN: release queue).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -240,10 +240,9 @@ impl PendingReleases {
         self.workers.lock().find(server).is_some_and(RenewalWorker::is_silent)
     }
 
-    /// Notes that the server of this name has answered a release, or that a dropped guard has waited
-    /// for it in vain.
-    pub(crate) fn set_server_silent(&self, name: &LockName, silent: bool) {
+    /// A dropped guard has waited for the server of this name in vain.
+    pub(crate) fn set_server_silent(&self, name: &LockName) {
         let server = self.context.server_of(name);
-        self.workers.with_worker(server, |worker| worker.set_silent(silent));
+        self.workers.with_worker(server, |worker| worker.set_silent(true));
     }
 }

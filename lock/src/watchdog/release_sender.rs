@@ -13,8 +13,7 @@ use crate::model::release_no::ReleaseNo;
 use crate::model::sync::SystemClock;
 use crate::ops::Released;
 use crate::store::{Failure, PipelineRequest, PipelineSource};
-use crate::watchdog::settle::settle_one;
-use crate::watchdog::shared::Shared;
+use crate::watchdog::watchdog::Watchdog;
 use crate::watchdog::worker::RenewalWorker;
 
 /// For how long queued releases are still sent when the client ends. A server answers some hundred
@@ -24,34 +23,42 @@ const LAST_RELEASES: Duration = Duration::from_secs(5);
 /// Sends the queued releases that are due, within `timeout`. Returns whether the server has
 /// acknowledged any for the first time.
 pub(crate) fn send_releases(
-    shared: &Shared,
+    watchdog: &Watchdog,
     worker: &RenewalWorker,
     now: Instant,
     timeout: Duration,
 ) -> bool {
     // When the client ends, the thread of another server may have ended before. What belongs there
     // is redirected from here.
-    let is_stopping = shared.context.is_stopping();
+    let is_stopping = watchdog.context.is_stopping();
     if !is_stopping {
-        shared.releases.move_to_new_servers(worker.server, now);
+        watchdog.releases.move_to_new_servers(worker.server, now);
     }
-    let due = shared.releases.ledger().begin_round(worker.server, now, ROUND);
-    let first = due.first().map(|(_, name, _)| shared.context.server_of(name));
+    let due = watchdog.releases.ledger().begin_round(worker.server, now, ROUND);
+    let first = due.first().map(|(_, name, _)| watchdog.context.server_of(name));
     let sent = due.iter().map(|(no, _, _)| *no).collect();
     let due = VecDeque::from(due);
-    let mut round =
-        ReleaseRound { shared, worker, due, sent, timeout, sent_at: now, now, has_progress: false };
+    let mut round = ReleaseRound {
+        watchdog,
+        worker,
+        due,
+        sent,
+        timeout,
+        sent_at: now,
+        now,
+        has_progress: false,
+    };
     if let Some(first) = first {
         let server = if is_stopping { first } else { worker.server };
-        shared.context.store.run_pipeline(server, &mut round);
-        round.now = shared.context.now();
+        watchdog.context.store.run_pipeline(server, &mut round);
+        round.now = watchdog.context.now();
     }
     round.has_progress
 }
 
 /// Releases on their way to the server and back.
 struct ReleaseRound<'a> {
-    shared: &'a Shared,
+    watchdog: &'a Watchdog,
     worker: &'a RenewalWorker,
     due: VecDeque<(ReleaseNo, LockName, ReleaseOp)>,
     /// All of the round.
@@ -77,13 +84,13 @@ impl PipelineSource for ReleaseRound<'_> {
     }
 
     fn on_reply(&mut self, no: ReleaseNo, reply: Result<Released, Failure>) {
-        self.now = self.shared.context.now();
+        self.now = self.watchdog.context.now();
         if matches!(reply, Ok(_) | Err(Failure::Refused { .. })) {
             self.worker.set_silent(false);
         }
         let answer =
             ReleaseAnswer { sent_at: self.sent_at, reply: reply.as_ref(), has_copies: false };
-        self.has_progress |= settle_one(self.shared, no, true, self.now, answer);
+        self.has_progress |= self.watchdog.settle_one(no, true, self.now, answer);
     }
 }
 
@@ -91,8 +98,8 @@ impl Drop for ReleaseRound<'_> {
     /// Also if it panicked: what got no answer stays queued, and nothing waits for a round that is
     /// over. The clock is not read, as it may be what has panicked.
     fn drop(&mut self) {
-        self.shared.releases.ledger().end_round(self.now, &self.sent);
-        self.shared.releases.wake_waiters();
+        self.watchdog.releases.ledger().end_round(self.now, &self.sent);
+        self.watchdog.releases.wake_waiters();
     }
 }
 
@@ -101,17 +108,17 @@ impl Drop for ReleaseRound<'_> {
 /// a round without progress there is a second one, on a new connection: the server may have closed
 /// the first. What a late copy may create is left to its lease, and so is what was not sent in
 /// time.
-pub(crate) fn send_last_releases(shared: &Shared, worker: &RenewalWorker) {
+pub(crate) fn send_last_releases(watchdog: &Watchdog, worker: &RenewalWorker) {
     let deadline = SystemClock.now() + LAST_RELEASES;
     let mut without_progress = 0;
     while without_progress < 2 {
         let left = deadline.saturating_duration_since(SystemClock.now());
-        let last_due = shared.releases.ledger().last_due(worker.server);
+        let last_due = watchdog.releases.ledger().last_due(worker.server);
         let Some(last_due) = last_due.filter(|_| !left.is_zero()) else { break };
-        let timeout = shared.context.release_timeout().min(left);
-        if !send_releases(shared, worker, last_due, timeout) {
+        let timeout = watchdog.context.release_timeout().min(left);
+        if !send_releases(watchdog, worker, last_due, timeout) {
             without_progress += 1;
         }
     }
-    shared.releases.ledger().abandon(worker.server);
+    watchdog.releases.ledger().abandon(worker.server);
 }

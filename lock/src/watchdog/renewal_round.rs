@@ -19,10 +19,9 @@ use crate::ops::{Renew, Renewal, Renewals, Renewed};
 use crate::store::{Failure, PipelineRequest, PipelineSource};
 use crate::watchdog::batch::{Batch, Due, SendWindow};
 use crate::watchdog::clock_jump::{ClockJumps, Reading};
-use crate::watchdog::endings;
 use crate::watchdog::rtt::MeanRoundTrip;
 use crate::watchdog::schedule::TurnQuota;
-use crate::watchdog::shared::Shared;
+use crate::watchdog::watchdog::Watchdog;
 
 /// Holds that are tried alone before a turn of which nothing was granted is cut up.
 const PROBES: usize = 10;
@@ -64,7 +63,7 @@ pub(crate) struct TurnState {
 
 /// The renewals of one turn.
 pub(crate) struct RenewalRound<'a> {
-    shared: &'a Shared,
+    watchdog: &'a Watchdog,
     state: &'a mut TurnState,
     /// To be sent.
     unsent: VecDeque<Batch>,
@@ -84,13 +83,13 @@ pub(crate) struct RenewalRound<'a> {
 
 impl<'a> RenewalRound<'a> {
     pub(crate) fn new(
-        shared: &'a Shared,
+        watchdog: &'a Watchdog,
         state: &'a mut TurnState,
         unsent: VecDeque<Batch>,
         window: SendWindow,
     ) -> Self {
         Self {
-            shared,
+            watchdog,
             state,
             unsent,
             refused: Vec::new(),
@@ -118,14 +117,14 @@ impl PipelineSource for RenewalRound<'_> {
 
     /// The next script.
     fn next(&mut self) -> Option<PipelineRequest<Renew, RenewalScript>> {
-        let context = &self.shared.context;
+        let context = &self.watchdog.context;
         while !self.is_over
             && let Some(batch) = self.unsent.pop_front().or_else(|| self.next_refused())
         {
             // Read before the limit of a hold is checked: a grant counts from here, so it cannot
             // end beyond the limit.
             let sent_at = context.now();
-            let sent = still_due(self.shared, batch, sent_at);
+            let sent = still_due(self.watchdog, batch, sent_at);
             // Nothing is left of a batch whose holds were all released meanwhile.
             if let Some(shortest) = sent.iter().map(|sent| sent.lease).min() {
                 let limit = context.settings.command_timeout;
@@ -161,7 +160,7 @@ impl RenewalRound<'_> {
             // The client ends.
             Err(Failure::Closed) => self.is_over = true,
             Err(failure) => {
-                self.shared.context.counters.unanswered();
+                self.watchdog.context.counters.unanswered();
                 let batch = script.sent.into_iter().map(|sent| sent.due).collect();
                 self.handle_failure(batch, &failure);
             }
@@ -170,7 +169,7 @@ impl RenewalRound<'_> {
 
     /// The server ran the script, and says of each hold what it found.
     fn handle_grant(&mut self, script: &RenewalScript, reply: Renewals, responder: Responder) {
-        let context = &self.shared.context;
+        let context = &self.watchdog.context;
         let sent_at = script.sent_at;
         let answered_at = context.now();
         let took = answered_at.saturating_duration_since(sent_at);
@@ -204,14 +203,14 @@ impl RenewalRound<'_> {
                 // of them.
                 self.unsent.extend(batch.into_iter().map(|due| vec![due]));
             } else {
-                self.shared.scheduler.retry_elsewhere(batch.iter().map(|due| &due.hold));
+                self.watchdog.scheduler.retry_elsewhere(batch.iter().map(|due| &due.hold));
             }
             return;
         }
         let refusal = failure.refusal();
         if let Some((code, message)) = refusal {
             let refusal = format!("{code} {message}");
-            self.shared.context.events.warn_once(Warning::RenewalsRefused { refusal });
+            self.watchdog.context.events.warn_once(Warning::RenewalsRefused { refusal });
         }
         self.refusal = refusal.map(|(code, _)| code.to_owned());
         self.note_refusal(&batch);
@@ -220,7 +219,7 @@ impl RenewalRound<'_> {
             self.refused.push(batch);
         } else {
             self.is_over |= !is_refused;
-            self.shared.scheduler.retry_later(batch.iter().map(|due| &due.hold));
+            self.watchdog.scheduler.retry_later(batch.iter().map(|due| &due.hold));
         }
     }
 
@@ -239,10 +238,10 @@ impl RenewalRound<'_> {
         sent_at: Instant,
         answered_at: Instant,
     ) {
-        let Shared { context, scheduler, .. } = self.shared;
+        let Watchdog { context, scheduler, .. } = self.watchdog;
         let hold = &sent.due.hold;
         if let Some(reason) = found.loss() {
-            endings::lose(self.shared, hold, reason);
+            self.watchdog.lose(hold, reason);
             return;
         }
         context.counters.renewed(answered_at.saturating_duration_since(sent.due.at));
@@ -304,14 +303,14 @@ impl RenewalRound<'_> {
         let left: Vec<Batch> = self.unsent.drain(..).chain(self.refused.drain(..)).collect();
         for batch in left {
             self.note_refusal(&batch);
-            self.shared.scheduler.retry_later(batch.iter().map(|due| &due.hold));
+            self.watchdog.scheduler.retry_later(batch.iter().map(|due| &due.hold));
         }
     }
 }
 
 /// The holds of a batch that were not released or lost since they became due.
-fn still_due(shared: &Shared, batch: Batch, now: Instant) -> Vec<SentRenewal> {
-    let max_hold = shared.context.settings.max_hold;
+fn still_due(watchdog: &Watchdog, batch: Batch, now: Instant) -> Vec<SentRenewal> {
+    let max_hold = watchdog.context.settings.max_hold;
     // All are brought into the cache first, so that the loads overlap.
     for due in &batch {
         due.hold.prefetch();

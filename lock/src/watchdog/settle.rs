@@ -1,68 +1,157 @@
-//! The replies to releases, and the releases that are sent without a wait for theirs (DESIGN: the
-//! ledger).
+//! The replies to releases, and the releases that are sent without a wait for theirs (DESIGN:
+//! release queue).
 //!
-//! [`settle`] is what every reply comes to, whoever reads it: the caller that waits for it, the
-//! thread that reads next from a connection on which a dropped guard has left a reply unread, or
-//! the thread of the server.
+//! Every reply to a release comes to [`settle`](Watchdog::settle), whoever reads it: the caller that
+//! waits for it, the thread that reads next from a connection on which a dropped guard has left a
+//! reply unread, or the renewal thread of the server.
 
 use std::time::{Duration, Instant};
 
 use hashed_wheel::Clock;
 
 use crate::error::LostReason;
-use crate::ledger::ledger::{Answered, ReleaseAnswer};
+use crate::ledger::ledger::{AfterAnswer, ReleaseAnswer};
 use crate::ledger::release::ReleaseOp;
 use crate::model::name::LockName;
 use crate::model::release_no::ReleaseNo;
 use crate::model::sync::{Parker, SystemClock, park};
 use crate::ops::Found;
 use crate::store::shutdown::CallGeneration;
-use crate::store::{Owed, OwedReply, SentDetached};
+use crate::store::{Owed, OwedReply, SentUnread};
 use crate::watchdog::context::Context;
-use crate::watchdog::endings;
-use crate::watchdog::shared::Shared;
+use crate::watchdog::watchdog::Watchdog;
 use crate::watchdog::worker::RenewalWorker;
 
 /// The pauses between two looks for a reply when the client ends.
 const FIRST_PAUSE: Duration = Duration::from_micros(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
-/// The releases of one request have an answer: the ledger is told, then the user if a hold was lost.
-/// With nothing locked. Waits for nothing, and a panic of the clock ends here.
-pub(crate) fn settle(shared: &Shared, releases: &[ReleaseNo], answer: ReleaseAnswer<'_>) {
-    let context = &shared.context;
-    let now = context.catch_panic(|| context.now()).unwrap_or(answer.sent_at);
-    for no in releases {
-        settle_one(shared, *no, releases.len() == 1, now, answer);
+impl Watchdog {
+    /// The releases of one request have an answer: the ledger is told, then the user if a hold was
+    /// lost. Returns the time of the answer, by which a loss is told from an expiry. With nothing
+    /// locked. Waits for nothing, and a panic of the clock ends here.
+    pub(crate) fn settle(&self, releases: &[ReleaseNo], answer: ReleaseAnswer<'_>) -> Instant {
+        let context = &self.context;
+        let now = context.catch_panic(|| context.now()).unwrap_or(answer.sent_at);
+        for no in releases {
+            self.settle_one(*no, releases.len() == 1, now, answer);
+        }
+        self.releases.wake_waiters();
+        now
     }
-    shared.releases.wake_waiters();
-}
 
-/// One of the releases of a request, perhaps `alone`, is answered at `now`. Whether it was not
-/// acknowledged before, and is now.
-pub(crate) fn settle_one(
-    shared: &Shared,
-    no: ReleaseNo,
-    alone: bool,
-    now: Instant,
-    answer: ReleaseAnswer<'_>,
-) -> bool {
-    let ReleaseAnswer { reply, has_copies, .. } = answer;
-    let Answered { first, ended, must_queue } =
-        shared.releases.ledger().answered(no, alone, now, answer);
-    if must_queue {
-        shared.releases.queue(no, now);
+    /// One of the releases of a request, perhaps `alone`, is answered at `now`. Whether it was not
+    /// acknowledged before, and is now.
+    pub(crate) fn settle_one(
+        &self,
+        no: ReleaseNo,
+        alone: bool,
+        now: Instant,
+        answer: ReleaseAnswer<'_>,
+    ) -> bool {
+        let ReleaseAnswer { reply, has_copies, .. } = answer;
+        let AfterAnswer { first, ended, must_queue } =
+            self.releases.ledger().answered(no, alone, now, answer);
+        if must_queue {
+            self.releases.queue(no, now);
+        }
+        // No other thread can have reported a loss: for all others the hold was released.
+        if let (Some(ended), Ok(released)) = (ended, reply) {
+            let in_time = ended.valid_until.is_some_and(|end| now < end);
+            let verdict = classify_release(released.found, has_copies, in_time);
+            if let Err(NotReleased::Lost(reason)) = verdict {
+                self.report_loss(&ended.hold, now, reason);
+            }
+        }
+        first
     }
-    // No other thread can have reported a loss: for all others the hold was released.
-    if let (Some(ended), Ok(released)) = (ended, reply) {
-        let in_time = || ended.valid_until.is_some_and(|end| now < end);
-        if let Err(NotReleased::Lost(reason)) =
-            classify_release(released.found, has_copies, in_time)
+
+    /// Sends a request that gives back `releases`, all of them on the server of `name`, and does not
+    /// wait for the reply. False if it was not sent: the caller goes on with the releases.
+    pub(crate) fn send_unread(
+        &self,
+        releases: &[ReleaseNo],
+        (name, operation): (&LockName, &ReleaseOp),
+        sent_at: Instant,
+        SendLimit { timeout, generation }: SendLimit,
+    ) -> bool {
+        let Context { store, .. } = &*self.context;
         {
-            endings::report_loss(shared, &ended.hold, now, reason);
+            // Before the request is sent: another thread may read the reply at once.
+            let mut ledger = self.releases.ledger();
+            for no in releases {
+                ledger.set_unread(*no, sent_at);
+            }
+        }
+        let owed = Owed { releases: releases.to_vec(), sent_at };
+        match store.send_unread(&**operation, owed, timeout, generation) {
+            SentUnread::Answered(reply) => {
+                let answer = ReleaseAnswer { sent_at, reply: reply.as_ref(), has_copies: false };
+                self.settle(releases, answer);
+            }
+            SentUnread::Unread => {
+                let server = self.context.server_of(name);
+                // Without a thread, the next call reads the reply.
+                self.workers.with_worker(server, RenewalWorker::read_soon);
+                self.settle_owed();
+            }
+            // The caller tries in another way, which says why it fails.
+            SentUnread::NotSent => {
+                let mut ledger = self.releases.ledger();
+                for no in releases {
+                    ledger.not_written(*no);
+                }
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Settles the owed replies that were read, by whichever thread. Mostly there are none.
+    pub(crate) fn settle_owed(&self) {
+        for OwedReply { owed: Owed { releases, sent_at }, reply } in
+            self.context.store.take_owed_replies()
+        {
+            let answer = ReleaseAnswer { sent_at, reply: reply.as_ref(), has_copies: false };
+            self.settle(&releases, answer);
         }
     }
-    first
+
+    /// Reads the owed replies that have arrived, and settles them. True if some are still to come.
+    pub(crate) fn read_owed(&self) -> bool {
+        let are_more = self.context.store.read_unread();
+        self.settle_owed();
+        are_more
+    }
+
+    /// Reads what is unread and here. Unparks `parker` whenever a release may be settled, while
+    /// `wait` runs.
+    pub(crate) fn while_outstanding(&self, parker: &Parker, wait: impl FnOnce()) {
+        self.releases.while_waiting(parker, || {
+            self.read_owed();
+            wait();
+        });
+    }
+
+    /// Reads the replies to releases that are unread, for `longest` at most by the system's clock:
+    /// it is the server that takes the time. A release without a reply by then is queued.
+    pub(crate) fn finish_unread(&self, longest: Duration) {
+        let deadline = SystemClock.now() + longest;
+        let mut pause = FIRST_PAUSE;
+        let parker = Parker::new();
+        self.releases.while_waiting(&parker, || {
+            while self.releases.ledger().unread() > 0 {
+                self.read_owed();
+                let now = SystemClock.now();
+                if self.releases.ledger().unread() == 0 || now >= deadline {
+                    break;
+                }
+                park(&SystemClock, &parker, Some(deadline.min(now + pause)), None);
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        });
+        self.releases.queue_unread();
+    }
 }
 
 /// Why an answered release does not prove that the hold lasted until then.
@@ -73,25 +162,20 @@ pub(crate) enum NotReleased {
     Unknown,
 }
 
-/// What an answered release means, if copies of it may have come before, and if the answer came
-/// before the lease expired.
+/// What an answered release means. `has_copies`: copies of the release may have come before.
+/// `in_time`: the answer came before the lease expired.
 pub(crate) fn classify_release(
     found: Found,
     has_copies: bool,
-    in_time: impl FnOnce() -> bool,
+    in_time: bool,
 ) -> Result<(), NotReleased> {
     match found {
         Found::Own => Ok(()),
         // An earlier copy of this release may have found it. While the lease ran, no other owner
         // could have it.
-        Found::Nothing | Found::OtherOwner if has_copies => {
-            if in_time() {
-                Ok(())
-            } else {
-                Err(NotReleased::Unknown)
-            }
-        }
-        _ => Err(NotReleased::Lost(reason_of_loss(found, in_time()))),
+        Found::Nothing | Found::OtherOwner if has_copies && in_time => Ok(()),
+        Found::Nothing | Found::OtherOwner if has_copies => Err(NotReleased::Unknown),
+        _ => Err(NotReleased::Lost(reason_of_loss(found, in_time))),
     }
 }
 
@@ -111,82 +195,4 @@ fn reason_of_loss(found: Found, in_time: bool) -> LostReason {
 pub(crate) struct SendLimit {
     pub(crate) timeout: Duration,
     pub(crate) generation: CallGeneration,
-}
-
-/// Sends a request that gives back `releases`, all of them on the server of `name`, and does not
-/// wait for the reply. False if it was not sent: the caller goes on with the releases.
-pub(crate) fn send_unread(
-    shared: &Shared,
-    releases: &[ReleaseNo],
-    (name, operation): (&LockName, &ReleaseOp),
-    sent_at: Instant,
-    SendLimit { timeout, generation }: SendLimit,
-) -> bool {
-    let Context { store, .. } = &*shared.context;
-    {
-        // Before the request is sent: another thread may read the reply at once.
-        let mut ledger = shared.releases.ledger();
-        for no in releases {
-            ledger.set_unread(*no, sent_at);
-        }
-    }
-    let owed = Owed { releases: releases.to_vec(), sent_at };
-    match store.send_detached(&**operation, owed, timeout, generation) {
-        SentDetached::Answered(reply) => {
-            let answer = ReleaseAnswer { sent_at, reply: reply.as_ref(), has_copies: false };
-            settle(shared, releases, answer);
-        }
-        SentDetached::Unread => {
-            let server = shared.context.server_of(name);
-            // Without a thread, the next call reads the reply.
-            shared.workers.with_worker(server, RenewalWorker::read_soon);
-            settle_owed(shared);
-        }
-        // The caller tries in another way, which says why it fails.
-        SentDetached::NotSent => {
-            let mut ledger = shared.releases.ledger();
-            for no in releases {
-                ledger.not_written(*no);
-            }
-            return false;
-        }
-    }
-    true
-}
-
-/// Settles the owed replies that were read, by whichever thread. Mostly there are none.
-pub(crate) fn settle_owed(shared: &Shared) {
-    for OwedReply { owed: Owed { releases, sent_at }, reply } in
-        shared.context.store.take_owed_replies()
-    {
-        let answer = ReleaseAnswer { sent_at, reply: reply.as_ref(), has_copies: false };
-        settle(shared, &releases, answer);
-    }
-}
-
-/// Reads the owed replies that have arrived, and settles them. True if some are still to come.
-pub(crate) fn read_owed(shared: &Shared) -> bool {
-    let are_more = shared.context.store.read_detached();
-    settle_owed(shared);
-    are_more
-}
-
-/// Reads what is unread, for `longest` at most by the system's clock: it is the server that takes
-/// the time. What has no reply by then is queued.
-pub(crate) fn finish(shared: &Shared, longest: Duration) {
-    let deadline = SystemClock.now() + longest;
-    let mut pause = FIRST_PAUSE;
-    let parker = Parker::new();
-    shared.releases.while_waiting(&parker, || {
-        while shared.releases.ledger().unread() > 0 {
-            read_owed(shared);
-            let now = SystemClock.now();
-            if shared.releases.ledger().unread() == 0 || now >= deadline {
-                break;
-            }
-            park(&SystemClock, &parker, Some(deadline.min(now + pause)), None);
-            pause = (pause * 2).min(LONGEST_PAUSE);
-        }
-    });
-    shared.releases.queue_unread();
 }

@@ -7,13 +7,12 @@ use crate::hold::hold::Hold;
 use crate::hold::state::TimerSlot;
 use crate::watchdog::batch::Due;
 use crate::watchdog::dispatch::dispatch;
-use crate::watchdog::endings;
-use crate::watchdog::shared::Shared;
+use crate::watchdog::watchdog::Watchdog;
 
 /// These holds have come to a renewal or to their end. A panic of the clock forgets no hold: it is
 /// looked at again in the next tick.
-pub(crate) fn on_due(shared: &Shared, holds: &mut Vec<Arc<Hold>>) {
-    let context = &shared.context;
+pub(crate) fn on_due(watchdog: &Watchdog, holds: &mut Vec<Arc<Hold>>) {
+    let context = &watchdog.context;
     let now = context.catch_panic(|| context.now());
     // All are brought into the cache first, so that the loads overlap.
     for hold in holds.iter() {
@@ -21,22 +20,22 @@ pub(crate) fn on_due(shared: &Shared, holds: &mut Vec<Arc<Hold>>) {
     }
     let mut renewals = Vec::new();
     for hold in holds.drain(..) {
-        let due = now.and_then(|now| context.catch_panic(|| renewal_of(shared, &hold, now)));
+        let due = now.and_then(|now| context.catch_panic(|| renewal_of(watchdog, &hold, now)));
         match due {
             Some(due) => renewals.extend(due),
-            None => drop(context.catch_panic(|| shared.scheduler.repeat(&hold))),
+            None => drop(context.catch_panic(|| watchdog.scheduler.repeat(&hold))),
         }
     }
     if !renewals.is_empty() {
-        dispatch(shared, renewals);
+        dispatch(watchdog, renewals);
     }
 }
 
 /// Looks at one hold: declares it lost if it has ended, and puts it back at the end of its
 /// validity, so that a loss is found in time even while a renewal hangs. Returns its renewal if
 /// that is due.
-fn renewal_of(shared: &Shared, hold: &Arc<Hold>, now: Instant) -> Option<Due> {
-    let settings = &shared.context.settings;
+fn renewal_of(watchdog: &Watchdog, hold: &Arc<Hold>, now: Instant) -> Option<Due> {
+    let settings = &watchdog.context.settings;
     // If it was moved since the wheel returned it, it is renewed a little early.
     let at = match hold.timer_slot() {
         TimerSlot::Scheduled(_, at) => hold.at_nanos(at).min(now),
@@ -45,11 +44,11 @@ fn renewal_of(shared: &Shared, hold: &Arc<Hold>, now: Instant) -> Option<Due> {
         TimerSlot::Removed => return None,
     };
     let Some(end) = hold.valid_until().filter(|_| hold.is_held(now)) else {
-        endings::lose_at(shared, hold, now, hold.reason_of_end());
+        watchdog.lose_at(hold, now, hold.reason_of_end());
         return None;
     };
     if let Some(held) = hold.report_long(now, settings.long_hold) {
-        shared.context.events.long_hold(|| held);
+        watchdog.context.events.long_hold(|| held);
     }
     let is_due = hold.lease_to_renew(now, settings.max_hold).is_some();
     if is_due {
@@ -59,6 +58,6 @@ fn renewal_of(shared: &Shared, hold: &Arc<Hold>, now: Instant) -> Option<Due> {
     }
     // What is not renewed is looked at next at its end, or when it is to be reported as long.
     let long_at = hold.long_at(settings.long_hold).filter(|_| !is_due);
-    shared.scheduler.move_to(hold, long_at.map_or(end, |long_at| long_at.min(end)));
+    watchdog.scheduler.move_to(hold, long_at.map_or(end, |long_at| long_at.min(end)));
     is_due.then(|| Due::new(hold, at, end))
 }

@@ -55,7 +55,7 @@ impl RenewalWorker {
     /// if the thread is dead.
     pub(crate) fn end_in_background(&self, hold: &Arc<Hold>, release: ReleaseNo) -> bool {
         let mut unguarded = self.unguarded.lock();
-        // With these locked: the last that takes them does so after the thread has died.
+        // With the list locked: a dying thread sets `dead` before it takes the list for the last time.
         if self.is_dead() {
             return false;
         }

@@ -12,11 +12,9 @@ use crate::model::sync::park;
 use crate::watchdog::batch::{Batch, SendWindow, in_batches, is_backlog, sort};
 use crate::watchdog::clock_jump::ClockJumps;
 use crate::watchdog::dispatch::keep_own;
-use crate::watchdog::endings;
 use crate::watchdog::release_sender::{send_last_releases, send_releases};
 use crate::watchdog::renewal_round::{RenewalRound, TurnState};
-use crate::watchdog::settle;
-use crate::watchdog::shared::Shared;
+use crate::watchdog::watchdog::Watchdog;
 use crate::watchdog::worker::RenewalWorker;
 
 /// For how long the reply to a dropped guard's release may be unread. Until then a call of the
@@ -26,43 +24,44 @@ const UNREAD_REPLY_DELAY: Duration = Duration::from_millis(100);
 /// Between two looks for connections that nobody needs any more.
 const UNUSED_CHECK: Duration = Duration::from_secs(30);
 
-pub(crate) fn run(shared: &Shared, worker: &RenewalWorker) {
-    let mut exit = ExitGuard { shared, worker, is_dismissed: false };
-    let context = &shared.context;
+pub(crate) fn run(watchdog: &Watchdog, worker: &RenewalWorker) {
+    let mut exit = ExitGuard { watchdog, worker, is_dismissed: false };
+    let context = &watchdog.context;
     let mut state = TurnState::default();
     let (mut next_check, mut next_read) = (None, None);
     while !context.is_stopping() {
         // A panic of the clock in one turn must not end renewal.
-        let turn = context.catch_panic(|| turn(shared, worker, &mut state, next_check));
+        let turn = context.catch_panic(|| turn(watchdog, worker, &mut state, next_check));
         next_check = turn.unwrap_or_else(|| {
-            context.catch_panic(|| retry_unanswered(shared, worker));
+            context.catch_panic(|| retry_unanswered(watchdog, worker));
             None
         });
-        if shared.workers.dismiss(worker, || shared.releases.ledger().has_queued(worker.server)) {
+        if watchdog.workers.dismiss(worker, || watchdog.releases.ledger().has_queued(worker.server))
+        {
             exit.is_dismissed = true;
-            if shared.workers.is_empty() {
-                shared.server_check.stop();
+            if watchdog.workers.is_empty() {
+                watchdog.server_check.stop();
             }
             return;
         }
         // Also if a clock panics: what is unread stays so until the next turn.
-        let read = context.catch_panic(|| read_unread(shared, worker, next_read));
+        let read = context.catch_panic(|| read_unread(watchdog, worker, next_read));
         next_read = read.flatten();
-        let next_release = shared.releases.ledger().next_due(worker.server);
+        let next_release = watchdog.releases.ledger().next_due(worker.server);
         let times = [next_release, next_check, next_read, state.next_record, state.next_close];
         let next = times.into_iter().flatten().min();
         park(&*context.clock, &worker.parker, next, None);
     }
-    endings::end_unguarded(shared, worker);
-    context.catch_panic(|| send_last_releases(shared, worker));
-    context.catch_panic(|| shared.record.remove(worker.server));
+    watchdog.end_unguarded(worker);
+    context.catch_panic(|| send_last_releases(watchdog, worker));
+    context.catch_panic(|| watchdog.record.remove(worker.server));
 }
 
 /// If the thread ends before it is told to, nothing renews on its server any more. Only a panic of
 /// the clock while it parks does that. Then every watched hold there is reported lost, rather than
 /// valid until something looks at it.
 struct ExitGuard<'a> {
-    shared: &'a Shared,
+    watchdog: &'a Watchdog,
     worker: &'a RenewalWorker,
     /// The client does not know its server any more.
     is_dismissed: bool,
@@ -70,30 +69,30 @@ struct ExitGuard<'a> {
 
 impl Drop for ExitGuard<'_> {
     fn drop(&mut self) {
-        if !self.is_dismissed && !self.shared.context.is_stopping() {
-            self.shared.context.counters.panicked();
-            endings::lose_all_watched(self.shared, self.worker);
+        if !self.is_dismissed && !self.watchdog.context.is_stopping() {
+            self.watchdog.context.counters.panicked();
+            self.watchdog.lose_all_watched(self.worker);
         }
     }
 }
 
 /// One turn. Returns when to check the server next.
 fn turn(
-    shared: &Shared,
+    watchdog: &Watchdog,
     worker: &RenewalWorker,
     state: &mut TurnState,
     next_check: Option<Instant>,
 ) -> Option<Instant> {
-    let Shared { context, failover, server_check, record, .. } = shared;
+    let Watchdog { context, failover, server_check, record, .. } = watchdog;
     // What was left to this thread by guards, and by a failover.
-    endings::end_unguarded(shared, worker);
+    watchdog.end_unguarded(worker);
     if failover.check() {
         // Another server has another clock.
         state.clock_jumps = ClockJumps::default();
     }
     // The renewals.
     let settings = &context.settings;
-    let mut due = keep_own(shared, worker, worker.take_due());
+    let mut due = keep_own(watchdog, worker, worker.take_due());
     sort(&mut due, settings.watchdog_lease);
     let is_backlog = is_backlog(due.len(), settings.renewal_keys);
     let keys = if is_backlog { settings.renewal_keys_behind } else { settings.renewal_keys };
@@ -104,12 +103,12 @@ fn turn(
     if is_backlog || window.time_for(batches.len(), state.round_trip.mean()) > settings.tick {
         window.widen();
     }
-    let mut round = RenewalRound::new(shared, state, batches, window);
+    let mut round = RenewalRound::new(watchdog, state, batches, window);
     context.store.run_pipeline(worker.server, &mut round);
     round.retry_unsent();
     // The releases, the server itself, and the client's record there.
     let now = context.now();
-    send_releases(shared, worker, now, context.release_timeout());
+    send_releases(watchdog, worker, now, context.release_timeout());
     let next_check = server_check.run(worker.server, now, next_check);
     state.next_record = record.run(worker.server, now);
     let may_close_more = context.store.close_unused(worker.server);
@@ -120,17 +119,21 @@ fn turn(
 /// Reads the replies that dropped guards have left unread, once [`UNREAD_REPLY_DELAY`] has passed
 /// since the first of them: from all servers, as the slot may have moved since the release was sent.
 /// Returns when to look again.
-fn read_unread(shared: &Shared, worker: &RenewalWorker, next: Option<Instant>) -> Option<Instant> {
+fn read_unread(
+    watchdog: &Watchdog,
+    worker: &RenewalWorker,
+    next: Option<Instant>,
+) -> Option<Instant> {
     if !worker.has_to_read() {
         return None;
     }
-    let now = shared.context.now();
+    let now = watchdog.context.now();
     match next {
         None => Some(now + UNREAD_REPLY_DELAY),
         Some(next) if now < next => Some(next),
         Some(_) => {
             worker.begin_read();
-            settle::read_owed(shared).then(|| {
+            watchdog.read_owed().then(|| {
                 worker.read_again();
                 now + UNREAD_REPLY_DELAY
             })
@@ -139,10 +142,10 @@ fn read_unread(shared: &Shared, worker: &RenewalWorker, next: Option<Instant>) -
 }
 
 /// A turn was cut short by a panic. It is unknown which of its holds were renewed.
-fn retry_unanswered(shared: &Shared, worker: &RenewalWorker) {
-    let mut left = shared.context.holds.all();
+fn retry_unanswered(watchdog: &Watchdog, worker: &RenewalWorker) {
+    let mut left = watchdog.context.holds.all();
     left.retain(|hold: &Arc<Hold>| {
-        hold.is_unanswered() && shared.context.server_of(&hold.name) == worker.server
+        hold.is_unanswered() && watchdog.context.server_of(&hold.name) == worker.server
     });
-    shared.scheduler.retry_later(left.iter());
+    watchdog.scheduler.retry_later(left.iter());
 }

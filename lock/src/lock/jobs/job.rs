@@ -215,7 +215,7 @@ fn give_back(core: &ClientCore, begin: &BeginRun, late_copy_deadline: Option<Ser
     let request = (lock, owner);
     let release = Release::of_request(request, give_back, retention.duration(), late_copy_deadline);
     // If too many are queued already, that is counted.
-    core.watchdog.releases().queue_new(core.now(), release);
+    core.watchdog.releases.queue_new(core.now(), release);
 }
 
 /// How the lock of a run was lost, which the server does not have.

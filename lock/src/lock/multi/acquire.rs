@@ -209,7 +209,7 @@ impl Drop for PartialAcquire<'_> {
     fn drop(&mut self) {
         let guards = mem::take(&mut self.guards);
         match self.deadline {
-            None => drop(release_all(guards, RawGuard::release_once)),
+            None => drop(release_all(guards, |guard| guard.release_within(Duration::MAX))),
             Some(deadline) => {
                 let end = deadline.max(self.clock.now() + SHORTEST_RELEASE);
                 release_by(guards, self.clock, end);

@@ -64,7 +64,7 @@ pub(crate) struct SentAcquire {
 impl SentAcquire {
     /// An acquire of the lock `name` that is about to be sent.
     pub(crate) fn new(core: &ClientCore, name: LockName) -> Self {
-        let (releases, owner) = (Arc::clone(core.watchdog.releases()), core.id.next_owner());
+        let (releases, owner) = (Arc::clone(&core.watchdog.releases), core.id.next_owner());
         Self { releases, name, owner, release: None }
     }
 

@@ -180,7 +180,7 @@ impl<T> State<T> {
 /// As [`catch_panic`]. The client counts the panic (DESIGN: foreign code).
 pub(crate) fn catch_and_count(core: Option<&ClientCore>, action: impl FnOnce()) {
     if let (None, Some(core)) = (catch_panic(action), core) {
-        core.watchdog.counters().panicked();
+        core.watchdog.context.counters.panicked();
     }
 }
 

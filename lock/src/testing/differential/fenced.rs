@@ -8,7 +8,7 @@ use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::{ClientId, Owner};
 use crate::ops::fenced::{DrawToken, FencedAcquire, LastToken};
-use crate::ops::release::Release;
+use crate::ops::release::ReleaseHold;
 use crate::testing::differential::worlds::{STEP, Worlds, run_histories};
 
 const NAME: &str = "a";
@@ -66,9 +66,8 @@ fn perform(worlds: &mut Worlds, owners: &[Owner], action: &Action) -> Result<(),
         Action::Draw { owner, late } => {
             worlds.compare(&DrawToken::new(name(), owners[*owner].clone()), *late)
         }
-        Action::Release { owner } => {
-            worlds.compare(&Release::new(Layout::Counted, name(), owners[*owner].clone()), false)
-        }
+        Action::Release { owner } => worlds
+            .compare(&ReleaseHold::new(Layout::Counted, name(), owners[*owner].clone()), false),
         Action::Last => worlds.compare(&LastToken::new(&name()), false),
         Action::Count { high } => {
             let token = if *high { HIGH } else { 7 };

@@ -11,7 +11,7 @@ use crate::ops::acquire::Acquire;
 use crate::ops::fenced::FencedAcquire;
 use crate::ops::job::{BeginRun, FinishRun, GiveBackAttempt, HasRun, JobKeys};
 use crate::ops::leader::CurrentLeader;
-use crate::ops::release::Release;
+use crate::ops::release::ReleaseHold;
 use crate::testing::differential::worlds::{STEP, Worlds, run_histories};
 
 const OWNERS: usize = 3;
@@ -83,7 +83,7 @@ fn perform(worlds: &mut Worlds, owners: &[Owner], action: &Action) -> Result<(),
             worlds.compare(&Acquire { layout, name, owner: owner(by), lease }, false)
         }
         Action::Release { owner: by } => {
-            worlds.compare(&Release::new(Layout::Counted, keys().lock, owner(by)), false)
+            worlds.compare(&ReleaseHold::new(Layout::Counted, keys().lock, owner(by)), false)
         }
         Action::Begin { owner: by, attempts, steps, late } => {
             let begin = BeginRun {
@@ -107,7 +107,7 @@ fn perform(worlds: &mut Worlds, owners: &[Owner], action: &Action) -> Result<(),
             worlds.compare(&FencedAcquire::new(election(), owner(by), lease(steps)), false)
         }
         Action::Resign { owner: by } => {
-            worlds.compare(&Release::new(Layout::Counted, election(), owner(by)), false)
+            worlds.compare(&ReleaseHold::new(Layout::Counted, election(), owner(by)), false)
         }
         Action::AskWhoLeads => worlds.compare(&CurrentLeader::new(election()), false),
         Action::PutText { key } => {

@@ -12,7 +12,7 @@ use crate::ops::acquire::Acquire;
 use crate::ops::by_kind::HoldId;
 use crate::ops::force_release::ForceRelease;
 use crate::ops::query::{Exists, TimeToLive};
-use crate::ops::release::Release;
+use crate::ops::release::ReleaseHold;
 use crate::ops::renew::{Renew, Renewal};
 use crate::ops::set_count::SetCount;
 use crate::testing::differential::worlds::{STEP, Worlds, run_histories};
@@ -94,9 +94,9 @@ impl Actors {
                 let set_count = SetCount { name, owner, count, lease, layout: Layout::Counted };
                 self.worlds.compare(&set_count, *late)
             }
-            Action::Release { name: at, owner: by } => {
-                self.worlds.compare(&Release::new(Layout::Counted, name(*at), owner(*by)), false)
-            }
+            Action::Release { name: at, owner: by } => self
+                .worlds
+                .compare(&ReleaseHold::new(Layout::Counted, name(*at), owner(*by)), false),
             Action::Keep { kind, name: at, owner: by, steps } => {
                 let id = HoldId { kind: *kind, name: name(*at), owner: owner(*by) };
                 self.worlds.compare(&id.keep(STEP * *steps), false)

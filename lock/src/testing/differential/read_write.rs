@@ -14,7 +14,7 @@ use crate::ops::force_release::ForceRelease;
 use crate::ops::query::TimeToLive;
 use crate::ops::read::{ReadAcquire, ReadRelease};
 use crate::ops::read_write::{IsLockedIn, Mode};
-use crate::ops::release::Release;
+use crate::ops::release::ReleaseHold;
 use crate::ops::renew::{Renew, Renewal};
 use crate::ops::set_count::SetCount;
 use crate::testing::differential::worlds::{STEP, Worlds, run_histories};
@@ -188,7 +188,7 @@ impl Actors {
                 match mode {
                     Mode::Read => self.worlds.compare(&ReadRelease::new(name, owner), false),
                     Mode::Write => {
-                        let release = Release::new(Layout::Writer, name, owner);
+                        let release = ReleaseHold::new(Layout::Writer, name, owner);
                         self.worlds.compare(&release, false)
                     }
                 }

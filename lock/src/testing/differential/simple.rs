@@ -10,7 +10,7 @@ use crate::model::owner::{ClientId, Owner};
 use crate::ops::acquire::Acquire;
 use crate::ops::by_kind::HoldId;
 use crate::ops::force_release::ForceRelease;
-use crate::ops::release::Release;
+use crate::ops::release::ReleaseHold;
 use crate::ops::renew::{Renew, Renewal};
 use crate::testing::differential::worlds::{STEP, Worlds, run_histories};
 
@@ -57,7 +57,7 @@ fn perform(worlds: &mut Worlds, owners: &[Owner], action: &Action) -> Result<(),
             worlds.compare(&Acquire { layout: Layout::Text, name, owner, lease }, *late)
         }
         Action::Release { name: at, owner: by } => {
-            worlds.compare(&Release::new(Layout::Text, name(*at), owner(*by)), false)
+            worlds.compare(&ReleaseHold::new(Layout::Text, name(*at), owner(*by)), false)
         }
         Action::Keep { name: at, owner: by, steps } => {
             let id = HoldId { kind: Kind::Simple, name: name(*at), owner: owner(*by) };

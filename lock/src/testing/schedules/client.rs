@@ -84,7 +84,7 @@ impl World {
     fn check_end(&self) {
         // What a waiter was given and did not take is released by the renewal thread.
         let deadline = SystemClock.now() + Duration::from_secs(1);
-        let unreleased = self.core.watchdog.flush_releases(deadline);
+        let unreleased = self.core.watchdog.releases.flush(deadline);
         assert!(unreleased.is_empty(), "{unreleased:?}");
         assert_eq!(self.core.waits.waiters(), 0);
         assert_eq!(self.core.holds.len(), 0);

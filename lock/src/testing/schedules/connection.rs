@@ -26,7 +26,7 @@ use crate::store::redis::node::call_connection::OwedRequest;
 use crate::store::redis::node::calls::{Calls, Taken, hash_of};
 use crate::store::redis::node::pool::Limits;
 use crate::store::redis::node::server::Server;
-use crate::store::redis::node::waiter::NoReply;
+use crate::store::redis::node::waiting_call::NoReply;
 use crate::store::redis::resp::decode::Decoder;
 use crate::store::redis::resp::encode::Command;
 use crate::store::redis::resp::pubsub::Channels;
@@ -246,7 +246,7 @@ impl World {
         let (bytes, key) = (packed.len(), hash_of(text));
         let request = OwedRequest { owed, script: None, not_after: ServerTime(0), bytes, key };
         let mut deadline = Deadline::after(time);
-        match self.calls.send_detached(&packed, request, &mut deadline, CallGeneration(0)) {
+        match self.calls.send_unread(&packed, request, &mut deadline, CallGeneration(0)) {
             Ok(()) => Ok(()),
             Err(NoReply::Broken(Broken::NotSent(error)))
                 if error.kind() == io::ErrorKind::WouldBlock =>

@@ -94,7 +94,7 @@ pub(crate) fn start(url: &str, mode: StartMode) -> Arc<ClientCore> {
 
 /// Its threads are done, and nothing is wrong any more: nothing is left.
 pub(crate) fn finish(number: u8, core: &Arc<ClientCore>) -> Stats {
-    let unreleased = core.watchdog.flush_releases(SystemClock.now() + Duration::from_secs(20));
+    let unreleased = core.watchdog.releases.flush(SystemClock.now() + Duration::from_secs(20));
     assert!(unreleased.is_empty(), "client {number} has not released {unreleased:?}");
     // After a restart or a move, releases that were acknowledged before are sent once more. The
     // client may hear of it only now, also by the reply of a release that is not queued yet.

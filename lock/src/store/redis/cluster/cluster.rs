@@ -208,8 +208,8 @@ impl Cluster {
             .inspect_err(|failure| self.refresher.report_failure(failure))
     }
 
-    /// Sends a release to the node of its slot; see [`Node::send_detached`].
-    pub(crate) fn send_detached(
+    /// Sends a release to the node of its slot; see [`Node::send_unread`].
+    pub(crate) fn send_unread(
         &self,
         operation: &AnyOperation<'_>,
         owed: Owed,
@@ -223,7 +223,7 @@ impl Cluster {
             self.refresher.refresh_soon(false);
             return None;
         };
-        node.send_detached(operation, owed, &mut deadline, call_generation)
+        node.send_unread(operation, owed, &mut deadline, call_generation)
     }
 
     /// The owed replies that were read. A redirection is a failure, and a reason to refresh the
@@ -236,10 +236,10 @@ impl Cluster {
         replies
     }
 
-    /// See [`Node::read_detached`].
-    pub(crate) fn read_detached(&self) -> bool {
+    /// See [`Node::read_unread`].
+    pub(crate) fn read_unread(&self) -> bool {
         // Each is asked, whatever the others say.
-        self.topology().nodes().iter().filter(|node| node.read_detached()).count() > 0
+        self.topology().nodes().iter().filter(|node| node.read_unread()).count() > 0
     }
 
     /// Sends an operation to the node of its slot, or to the node of a redirection.

@@ -12,7 +12,7 @@ use crate::ops::value::{ServerTime, Value};
 use crate::store::owed::Owed;
 use crate::store::redis::net::connection::{Broken, Connection};
 use crate::store::redis::net::deadline::Deadline;
-use crate::store::redis::node::waiter::{Answer, NoReply, Waiter};
+use crate::store::redis::node::waiting_call::{CallReply, NoReply, WaitingCall};
 
 /// A connection. It has one owner at any time: the list of idle ones, a running thread, or the slot
 /// of a waiter that is being woken. So it has no lock.
@@ -40,7 +40,7 @@ struct Pending {
 enum Caller {
     /// The thread that owns the connection.
     Own,
-    Waiting(Arc<Waiter>),
+    Waiting(Arc<WaitingCall>),
     Owed(OwedRequest),
     /// The caller has given up.
     Nobody,
@@ -62,13 +62,13 @@ pub(crate) struct OwedRequest {
 pub(crate) struct OwedAnswer {
     pub(crate) request: OwedRequest,
     pub(crate) sent_at: Instant,
-    pub(crate) answer: Result<Answer, Broken>,
+    pub(crate) answer: Result<CallReply, Broken>,
 }
 
 /// What is to be done with replies once nothing is owned or locked.
 #[derive(Default)]
 pub(crate) struct Deliveries {
-    to_wake: Vec<Arc<Waiter>>,
+    to_wake: Vec<Arc<WaitingCall>>,
     pub(crate) owed: Vec<OwedAnswer>,
 }
 
@@ -166,7 +166,7 @@ impl CallConnection {
         self.pending.push_back(Pending { caller: Caller::Own, sent_at });
     }
 
-    pub(crate) fn expect_for(&mut self, waiter: Arc<Waiter>, sent_at: Instant) {
+    pub(crate) fn expect_for(&mut self, waiter: Arc<WaitingCall>, sent_at: Instant) {
         self.pending.push_back(Pending { caller: Caller::Waiting(waiter), sent_at });
     }
 
@@ -205,7 +205,7 @@ impl CallConnection {
             let reason = "the server sent a reply to no command";
             return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
         };
-        let answer = |value| Answer { value, generation: self.connection.generation };
+        let answer = |value| CallReply { value, generation: self.connection.generation };
         match caller {
             Caller::Own => return Ok(Some(reply)),
             Caller::Waiting(waiter) => deliveries.finish(waiter, Ok(answer(reply))),
@@ -272,7 +272,7 @@ impl CallConnection {
 }
 
 impl Deliveries {
-    pub(crate) fn finish(&mut self, waiter: Arc<Waiter>, outcome: Result<Answer, NoReply>) {
+    pub(crate) fn finish(&mut self, waiter: Arc<WaitingCall>, outcome: Result<CallReply, NoReply>) {
         if waiter.finish(outcome) {
             self.to_wake.push(waiter);
         }

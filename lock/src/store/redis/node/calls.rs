@@ -38,7 +38,9 @@ use crate::store::redis::node::call_connection::{
 use crate::store::redis::node::pool::{Limits, Pool, is_needless};
 use crate::store::redis::node::request::{ReplyAction, classify_reply, too_many_resends};
 use crate::store::redis::node::server::Server;
-use crate::store::redis::node::waiter::{Answer, NoReply, Outcome, Slot, Waiter, Wanted};
+use crate::store::redis::node::waiting_call::{
+    CallReply, NoReply, Outcome, Slot, WaitingCall, Wanted,
+};
 use crate::store::shutdown::CallGeneration;
 
 /// The calls to one server.
@@ -54,7 +56,7 @@ pub(crate) struct Calls {
 }
 
 struct State {
-    pool: Pool<Box<CallConnection>, Arc<Waiter>>,
+    pool: Pool<Box<CallConnection>, Arc<WaitingCall>>,
     /// When a connection was last used that has broken since.
     broke_at: Option<Instant>,
     /// The generation of the server's sockets when a connection was made last.
@@ -144,7 +146,7 @@ impl Calls {
     /// Sends a request and leaves its reply unread, to the next user of the connection. Without a
     /// connection on which one more reply may be unread, it is not sent. An error means so too: the
     /// request never runs.
-    pub(crate) fn send_detached(
+    pub(crate) fn send_unread(
         self: &Arc<Self>,
         packed: &[u8],
         request: OwedRequest,
@@ -322,7 +324,7 @@ impl Calls {
                 }
             }
             // 2. The queue.
-            let waiter = Waiter::new(wanted);
+            let waiter = WaitingCall::new(wanted);
             let connects = state.pool.wait(Arc::clone(&waiter));
             drop(state);
             if connects {
@@ -332,7 +334,7 @@ impl Calls {
         }
     }
 
-    fn wait(self: &Arc<Self>, waiter: &Arc<Waiter>, deadline: &mut Deadline) -> Entered<'_> {
+    fn wait(self: &Arc<Self>, waiter: &Arc<WaitingCall>, deadline: &mut Deadline) -> Entered<'_> {
         match waiter.wait(deadline) {
             Slot::Queued(_) => {
                 let mut state = self.state.lock();
@@ -449,9 +451,9 @@ impl Calls {
         self: &Arc<Self>,
         script: Option<&'static Script>,
         sent_at: Instant,
-        answer: Answer,
+        answer: CallReply,
     ) -> Result<Released, Failure> {
-        let Answer { value, generation } = answer;
+        let CallReply { value, generation } = answer;
         let time_of = Released::server_time;
         match classify_reply(self.server.reply_context(), script, time_of, sent_at, value) {
             ReplyAction::Return(value) => Released::from_reply(value).map_err(Failure::unexpected),
@@ -515,7 +517,7 @@ impl Owned<'_> {
     /// Sends the request, and with it those of others that wait.
     fn lead(self, mut request: Vec<u8>, deadline: &mut Deadline) -> Outcome {
         let own_end = request.len();
-        let mut others: Vec<(usize, Arc<Waiter>)> = Vec::new();
+        let mut others: Vec<(usize, Arc<WaitingCall>)> = Vec::new();
         {
             let mut state = self.calls.state.lock();
             while others.len() + 1 < MAX_BATCH
@@ -537,7 +539,7 @@ impl Owned<'_> {
         mut self,
         requests: &[u8],
         own_end: usize,
-        others: Vec<(usize, Arc<Waiter>)>,
+        others: Vec<(usize, Arc<WaitingCall>)>,
         deadline: &mut Deadline,
     ) -> Outcome {
         let sent_at = deadline.read_at();
@@ -574,7 +576,7 @@ impl Owned<'_> {
                     // First: the next calls of these threads go along with the queue.
                     calls.deliver(&mut deliveries);
                     self.hand_on(deadline.read_at(), true);
-                    return Ok(Answer { value, generation });
+                    return Ok(CallReply { value, generation });
                 }
                 Ok(None) => {
                     calls.deliver(&mut deliveries);
@@ -719,7 +721,7 @@ fn not_sent(error: io::Error) -> NoReply {
 }
 
 /// Nobody serves the queue.
-fn fail_all(queue: VecDeque<Arc<Waiter>>, failure: &Failure) {
+fn fail_all(queue: VecDeque<Arc<WaitingCall>>, failure: &Failure) {
     let mut deliveries = Deliveries::default();
     for waiter in queue {
         deliveries.finish(waiter, Err(NoReply::NoConnection(failure.clone())));
@@ -808,7 +810,7 @@ mod tests {
             let others: Vec<_> = ends[1..]
                 .iter()
                 .map(|end| {
-                    let waiter = Waiter::new(Wanted::Call(Vec::new()));
+                    let waiter = WaitingCall::new(Wanted::Call(Vec::new()));
                     waiter.join().unwrap();
                     (*end, waiter)
                 })

@@ -14,4 +14,4 @@ pub(crate) mod request;
 pub(crate) mod server;
 pub(crate) mod server_clock;
 pub(crate) mod subscriber;
-pub(crate) mod waiter;
+pub(crate) mod waiting_call;

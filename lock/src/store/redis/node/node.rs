@@ -1,5 +1,5 @@
-//! One server: takes an operation, sends it on the connection that calls share and reads its
-//! reply. What cannot share has a connection of the pool.
+//! One server: sends an operation through its `calls` and returns the reply. Operations that other
+//! requests must not follow use a second pool, `alone`.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -29,7 +29,7 @@ use crate::store::redis::node::request::{
 };
 use crate::store::redis::node::server::Server;
 use crate::store::redis::node::subscriber::{RedirectSink, Subscriber};
-use crate::store::redis::node::waiter::NoReply;
+use crate::store::redis::node::waiting_call::NoReply;
 use crate::store::redis::resp::encode::Command;
 use crate::store::redis::resp::pubsub::Channels;
 use crate::store::redis::sentinel::master::MasterEndpoint;
@@ -55,7 +55,7 @@ const FAR: usize = 16;
 /// reason if it fails.
 const CONNECT_GRACE: Duration = Duration::from_millis(90);
 
-/// How long the end of a client waits for replies to detached operations. With unread replies left,
+/// How long the end of a client waits for unread replies. With unread replies left,
 /// the system resets the connection, and requests that are on their way may be lost.
 const CLOSE_READ_TIMEOUT: Duration = Duration::from_millis(100);
 
@@ -297,11 +297,11 @@ impl Node {
         Err(too_many_resends())
     }
 
-    /// Sends a release and returns when it is written, without waiting for the reply: that is among
-    /// the server's owed replies once it was read. `None` if it was not sent and never will be:
-    /// no connection can be had at once on which one more reply may stay unread, or the idle ones
+    /// Sends a release and returns when it is written, without waiting for the reply. Whoever reads
+    /// the reply puts it into the server's `OwedReplies`. `None` if nothing was sent: no connection
+    /// can be had at once on which one more reply may stay unread, or all were idle for too long and
     /// may have been closed unnoticed (DESIGN: unread releases).
-    pub(crate) fn send_detached(
+    pub(crate) fn send_unread(
         &self,
         operation: &AnyOperation<'_>,
         owed: Owed,
@@ -316,12 +316,12 @@ impl Node {
         let key = hash_of(request.keys.first().map_or("", |key| key.as_ref()));
         let (script, bytes) = (request.script_sent(), packed.len());
         let request = OwedRequest { owed, script, not_after, bytes, key };
-        self.calls.send_detached(&packed, request, deadline, call_generation).ok()
+        self.calls.send_unread(&packed, request, deadline, call_generation).ok()
     }
 
-    /// Reads the replies to detached operations that have arrived, without waiting for anything.
-    /// True if some are still to come.
-    pub(crate) fn read_detached(&self) -> bool {
+    /// Reads the unread replies that have arrived, without waiting for anything. True if some are
+    /// still to come.
+    pub(crate) fn read_unread(&self) -> bool {
         self.calls.read_owed(self.server.command_timeout)
     }
 
@@ -510,7 +510,7 @@ mod tests {
             let begun = SystemClock.now();
             let owed = Owed { releases: vec![ReleaseNo(1)], sent_at: begun };
             let (mut deadline, generation) = (Deadline::after(TIMEOUT), CallGeneration(0));
-            node.send_detached(&Untyped(&*release), owed, &mut deadline, generation).unwrap();
+            node.send_unread(&Untyped(&*release), owed, &mut deadline, generation).unwrap();
             if !hangs {
                 wait_until("it is answered", TIMEOUT, || server.command_calls("eval") > 0);
             }

@@ -12,7 +12,7 @@ use crate::store::redis::node::call_connection::CallConnection;
 
 /// A reply, and the generation of the connection on which it came.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct CallReply {
     pub(crate) value: Value,
     pub(crate) generation: u64,
 }
@@ -26,7 +26,7 @@ pub(crate) enum NoReply {
     Broken(Broken),
 }
 
-pub(crate) type Outcome = Result<Answer, NoReply>;
+pub(crate) type Outcome = Result<CallReply, NoReply>;
 
 /// What a caller wants a connection for.
 #[derive(Debug)]
@@ -54,12 +54,12 @@ pub(crate) enum Slot {
 }
 
 #[derive(Debug)]
-pub(crate) struct Waiter {
+pub(crate) struct WaitingCall {
     slot: Mutex<Slot>,
     changed: Condvar,
 }
 
-impl Waiter {
+impl WaitingCall {
     pub(crate) fn new(wanted: Wanted) -> Arc<Self> {
         Arc::new(Self { slot: Mutex::new(Slot::Queued(wanted)), changed: Condvar::new() })
     }
