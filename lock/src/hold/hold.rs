@@ -248,6 +248,11 @@ impl Hold {
         self.state.lock().add_guard(lease, watched)
     }
 
+    /// One of the guards, which was not watched, is from now on: renewals ask for `lease`.
+    pub(crate) fn watch_guard(&self, lease: Lease) {
+        self.state.lock().watch_guard(lease);
+    }
+
     /// Returns how many guards are left.
     pub(crate) fn remove_guard(&self, watched: bool) -> u32 {
         self.state.lock().remove_guard(watched)

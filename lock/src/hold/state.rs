@@ -136,6 +136,12 @@ impl State {
         Some(self.guards)
     }
 
+    /// One of the guards, which was not watched, is from now on.
+    pub(crate) fn watch_guard(&mut self, lease: Lease) {
+        self.watched += 1;
+        self.lease = lease;
+    }
+
     /// Returns how many guards are left.
     pub(crate) fn remove_guard(&mut self, watched: bool) -> u32 {
         self.guards = self.guards.saturating_sub(1);

@@ -148,6 +148,59 @@ impl<T> LockGuard<T> {
         self.raw.remaining()
     }
 
+    /// Asks the server to keep the lock for `lease` from now on, and waits for the reply: the hold
+    /// lasts at least that long. A hold that has more left keeps what it has.
+    ///
+    /// For a lock [with a lease](crate::Lock::with_lease) whose work takes longer than expected. A
+    /// watched hold may be extended too, beyond the next renewals. All guards of the hold have the
+    /// new end. One round trip.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let guard = client.lock("report").with_lease(Duration::from_secs(60)).lock()?;
+    /// guard.extend(Duration::from_secs(600))?;
+    /// assert!(guard.remaining() > Duration::from_secs(500));
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// * [`Error::InvalidLease`] - `lease` is out of bounds. Permanent; nothing was sent.
+    /// * [`Error::Lost`] - the lock was no longer held, with the reason. Permanent.
+    /// * [`Error::Unreachable`], [`Error::OutcomeUnknown`] or [`Error::Refused`] - no reply within
+    ///   twice the command timeout, or a refusal. The hold has the end that it had. After
+    ///   `OutcomeUnknown` the server may keep the key for `lease`; a release ends that.
+    pub fn extend(&self, lease: Duration) -> Result<(), Error> {
+        self.raw.extend(lease)
+    }
+
+    /// From now on the watchdog renews the hold until this guard is gone, with the client's
+    /// [`watchdog_lease`](crate::ClientBuilder::watchdog_lease), as if the lock had no
+    /// [lease of its own](crate::Lock::with_lease). Does nothing for a watched guard. One round
+    /// trip.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let guard = client.lock("report").with_lease(Duration::from_secs(60)).lock()?;
+    /// guard.watch()?;
+    /// assert!(client.holds()[0].watched);
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`extend`](Self::extend), and [`Error::WatchdogGone`]: the thread that would renew the
+    /// hold has ended. After an error the guard is not watched.
+    pub fn watch(&self) -> Result<(), Error> {
+        self.raw.watch()
+    }
+
     /// A channel that gets one message if the hold is lost: the reason. It closes without one when
     /// this guard is gone, even if other guards of the hold are left.
     ///
@@ -391,6 +444,24 @@ pub trait Guard: FromRawGuard {
     #[must_use]
     fn remaining(&self) -> Duration {
         self.raw().remaining()
+    }
+
+    /// Asks the server to keep the lock for `lease` from now on. As [`LockGuard::extend`].
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::extend`].
+    fn extend(&self, lease: Duration) -> Result<(), Error> {
+        self.raw().extend(lease)
+    }
+
+    /// The watchdog renews the hold from now on. As [`LockGuard::watch`].
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::watch`].
+    fn watch(&self) -> Result<(), Error> {
+        self.raw().watch()
     }
 
     /// A channel that gets one message if the hold is lost. As [`LockGuard::lost`].

@@ -1,6 +1,7 @@
 //! The body of every guard: one guard's part in a hold, and its release.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -13,9 +14,11 @@ use crate::hold::hold::Hold;
 use crate::hold::listener::{LossListener, TaskWaker, forked_channel};
 use crate::hold::state::ListenerId;
 use crate::lock::lost_future::LostFuture;
+use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
 use crate::runtime::client_core::ClientCore;
+use crate::runtime::extend::extend;
 use crate::runtime::release::{ReleaseInProgress, hand_over, unsent_release};
 use crate::store::retry::RetryLimit;
 
@@ -24,7 +27,8 @@ use crate::store::retry::RetryLimit;
 pub struct RawGuard {
     core: Arc<ClientCore>,
     hold: Arc<Hold>,
-    watched: bool,
+    /// Whether the watchdog renews the hold for this guard.
+    watched: AtomicBool,
     /// Whether another thread of the client may get the hold when this was the last guard.
     hands_over: bool,
     released: bool,
@@ -47,6 +51,7 @@ struct Extras {
 impl RawGuard {
     pub(crate) fn new(core: Arc<ClientCore>, hold: Arc<Hold>, watched: bool) -> Self {
         let extras = OnceLock::new();
+        let watched = AtomicBool::new(watched);
         Self { core, hold, watched, hands_over: false, released: false, extras }
     }
 
@@ -72,6 +77,30 @@ impl RawGuard {
             return Duration::ZERO;
         }
         self.hold.remaining(self.core.now())
+    }
+
+    /// Asks the server for `lease` from now on. The hold lasts at least that long.
+    pub(crate) fn extend(&self, lease: Duration) -> Result<(), Error> {
+        self.check()?;
+        extend(&self.core, &self.hold, Lease::new(lease)?, false)
+    }
+
+    /// The watchdog renews the hold until this guard is gone.
+    pub(crate) fn watch(&self) -> Result<(), Error> {
+        self.check()?;
+        // Whoever sets it asks: of two calls side by side, one.
+        if self.watched.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let lease = self.core.settings.watchdog_lease;
+        extend(&self.core, &self.hold, lease, true)
+            .inspect_err(|_| self.watched.store(false, Ordering::Relaxed))
+    }
+
+    /// Whether the watchdog renews the hold for this guard.
+    fn is_watched(&self) -> bool {
+        // Relaxed: the flag is changed by whoever has a reference, and read when there is none.
+        self.watched.load(Ordering::Relaxed)
     }
 
     pub(crate) fn lost(&self) -> &Receiver<LostReason> {
@@ -146,7 +175,7 @@ impl RawGuard {
         if released || !self.core.is_current() || self.hold.is_over() {
             return;
         }
-        if self.hold.remove_guard(self.watched) == 0 {
+        if self.hold.remove_guard(self.is_watched()) == 0 {
             self.core.watchdog.end_in_background(&self.hold, None);
         }
     }
@@ -222,7 +251,7 @@ impl RawGuard {
     pub(crate) fn begin_release(mut self) -> Result<ReleaseInProgress, Error> {
         self.released = true;
         self.check_home()?;
-        ReleaseInProgress::begin(&self.core, &self.hold, self.watched)
+        ReleaseInProgress::begin(&self.core, &self.hold, self.is_watched())
     }
 
     /// Whether the two are of one client, and so of one server.
@@ -260,7 +289,7 @@ impl RawGuard {
         if self.hands_over && hand_over(&self.core, &self.hold) {
             return Ok(None);
         }
-        ReleaseInProgress::begin(&self.core, &self.hold, self.watched).map(Some)
+        ReleaseInProgress::begin(&self.core, &self.hold, self.is_watched()).map(Some)
     }
 
     /// An error in a child of a fork: the hold is the parent's, and so are the locks inside these

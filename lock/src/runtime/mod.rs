@@ -2,6 +2,7 @@
 //! together.
 
 pub(crate) mod client_core;
+pub(crate) mod extend;
 pub(crate) mod hand_over;
 pub(crate) mod kept_holds;
 #[cfg(feature = "metrics")]

@@ -13,7 +13,7 @@ use crate::hold::listener::LossListener;
 use crate::hold::loss_signal::LossSignal;
 use crate::ledger::release::{Release, ReleaseOp};
 use crate::lock::lost_future::LostFuture;
-use crate::model::kind::Kind;
+use crate::model::kind::{Kind, Layout};
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::{LocalHolder, Owner};
@@ -24,6 +24,7 @@ use crate::ops::ReleasePermits;
 use crate::ops::by_kind::HoldId;
 use crate::ops::value::ServerTime;
 use crate::runtime::client_core::ClientCore;
+use crate::runtime::extend::{Prolonged, extend, prolong};
 use crate::runtime::named::dedup_ttl;
 use crate::runtime::release::{end_hold, late_release, send_on_drop, send_releases};
 use crate::store::retry::RetryLimit;
@@ -84,6 +85,26 @@ enum Expiry {
     },
 }
 
+impl Expiry {
+    /// Of permits that were granted to a request sent at `sent_at`.
+    fn watched(
+        core: &ClientCore,
+        name: &LockName,
+        owners: &[Owner],
+        sent_at: Instant,
+        late_copy_deadline: Option<ServerTime>,
+    ) -> Self {
+        let new = |owner: &Owner| {
+            let id = HoldId { kind: Kind::Permit, name: name.clone(), owner: owner.clone() };
+            // Permits do not nest, so which holder it is does not matter.
+            let holder = LocalHolder::current_thread();
+            let lease = core.settings.watchdog_lease;
+            Arc::new(Hold::new(id, holder, lease, true, sent_at, late_copy_deadline))
+        };
+        Self::Watched { holds: owners.iter().map(new).collect(), lost: LossSignal::new() }
+    }
+}
+
 /// The release of permits that have ended in this process, in one request.
 struct EndedPermits {
     releases: Vec<ReleaseNo>,
@@ -112,16 +133,7 @@ impl HeldPermits {
                 Expiry::Leased(Validity::new(sent_at, lease.valid_until(sent_at)))
             }
             PermitLease::Watched => {
-                let new = |owner: &Owner| {
-                    let id =
-                        HoldId { kind: Kind::Permit, name: name.clone(), owner: owner.clone() };
-                    // Permits do not nest, so which holder it is does not matter.
-                    let holder = LocalHolder::current_thread();
-                    let lease = core.settings.watchdog_lease;
-                    Arc::new(Hold::new(id, holder, lease, true, sent_at, late_copy_deadline))
-                };
-                let holds = owners.iter().map(new).collect();
-                Expiry::Watched { holds, lost: LossSignal::new() }
+                Expiry::watched(&core, &name, &owners, sent_at, late_copy_deadline)
             }
         };
         let held = Self {
@@ -135,13 +147,7 @@ impl HeldPermits {
             releases: Vec::new(),
             progress: Progress::Held,
         };
-        // If the clock panics, they are given back.
-        if let Expiry::Watched { holds, .. } = &held.expiry {
-            for hold in holds {
-                held.core.holds.insert(hold);
-                held.core.watchdog.watch(hold, sent_at);
-            }
-        }
+        held.begin_to_watch(sent_at);
         held
     }
 
@@ -178,6 +184,67 @@ impl HeldPermits {
             Expiry::Leased(validity) => validity.remaining(now),
             Expiry::Watched { holds, .. } => {
                 holds.iter().map(|hold| hold.remaining(now)).min().unwrap_or_default()
+            }
+        }
+    }
+
+    /// Asks the server for `lease` from now on, for all of them. Permits that have more left keep
+    /// what they have.
+    pub(crate) fn extend(&self, lease: Lease) -> Result<(), Error> {
+        self.check_home()?;
+        match &self.expiry {
+            // They last until they are given back.
+            Expiry::Endless => Ok(()),
+            Expiry::Leased(validity) => self.prolong(validity, lease).map(|_sent_at| ()),
+            Expiry::Watched { holds, .. } => {
+                holds.iter().try_for_each(|hold| extend(&self.core, hold, lease, false))
+            }
+        }
+    }
+
+    /// The watchdog renews them from now on.
+    pub(crate) fn watch(&mut self) -> Result<(), Error> {
+        self.check_home()?;
+        let validity = match &self.expiry {
+            Expiry::Endless => {
+                let reason = "a permit without a lease; acquire it from a watched semaphore";
+                return Err(Error::invalid_setting("watch", reason));
+            }
+            Expiry::Leased(validity) => validity,
+            Expiry::Watched { .. } => return Ok(()),
+        };
+        if self.core.watchdog.is_dead(&self.name) {
+            return Err(Error::WatchdogGone);
+        }
+        let sent_at = self.prolong(validity, self.core.settings.watchdog_lease)?;
+        let late = self.late_copy_deadline;
+        self.expiry = Expiry::watched(&self.core, &self.name, &self.owners, sent_at, late);
+        self.begin_to_watch(sent_at);
+        self.count();
+        Ok(())
+    }
+
+    /// Asks the server for `lease` from now on. Returns when the request was sent.
+    fn prolong(&self, validity: &Validity, lease: Lease) -> Result<Instant, Error> {
+        let core = &*self.core;
+        let expired = || self.lost_by(LostReason::Expired);
+        validity.holds(core.now()).then_some(()).ok_or_else(expired)?;
+        let Prolonged { sent_at, losses } =
+            prolong(core, &self.name, Layout::Permit, &self.owners, lease)?;
+        if let Some(reason) = losses.into_iter().flatten().next() {
+            validity.end(core.now());
+            return Err(self.lost_by(reason));
+        }
+        let is_valid = validity.extend(core.now(), lease.valid_until(sent_at));
+        is_valid.then_some(sent_at).ok_or_else(expired)
+    }
+
+    /// If the clock panics, they are given back.
+    fn begin_to_watch(&self, sent_at: Instant) {
+        if let Expiry::Watched { holds, .. } = &self.expiry {
+            for hold in holds {
+                self.core.holds.insert(hold);
+                self.core.watchdog.watch(hold, sent_at);
             }
         }
     }

@@ -8,6 +8,7 @@ use crossbeam_channel::Receiver;
 
 use crate::error::{Error, LostReason};
 use crate::lock::lost_future::LostFuture;
+use crate::model::lease::Lease;
 use crate::model::permit_id::PermitId;
 use crate::semaphore::held::HeldPermits;
 
@@ -87,6 +88,58 @@ impl<I> Permit<I> {
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.held.remaining()
+    }
+
+    /// Asks the server for `lease` from now on, and waits for the reply: the permit lasts at least
+    /// that long. A permit that has more left, or no lease, keeps what it has. One round trip. To
+    /// shorten a lease, use
+    /// [`update_lease`](crate::ExpirableSemaphore::update_lease).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let seats = client.expirable_semaphore("seats").with_lease(Duration::from_secs(60));
+    /// seats.try_set_permits(1)?;
+    /// let permit = seats.acquire()?;
+    /// permit.extend(Duration::from_secs(600))?;
+    /// assert!(permit.remaining() > Duration::from_secs(500));
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::extend`](crate::LockGuard::extend). Of several permits one may be lost; the
+    /// others may have the new lease then.
+    pub fn extend(&self, lease: Duration) -> Result<(), Error> {
+        self.held.extend(Lease::new(lease)?)
+    }
+
+    /// From now on the watchdog renews the permit until it is given back, as if the semaphore were
+    /// [watched](crate::ExpirableSemaphore::watched). Does nothing for a watched permit. One round
+    /// trip.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let seats = client.expirable_semaphore("seats").with_lease(Duration::from_secs(60));
+    /// seats.try_set_permits(1)?;
+    /// let mut permit = seats.acquire()?;
+    /// assert!(permit.lost().is_none());
+    /// permit.watch()?;
+    /// assert!(permit.lost().is_some());
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::watch`](crate::LockGuard::watch), and [`Error::InvalidSetting`] for a permit
+    /// that has no lease. After an error the permit is not watched.
+    pub fn watch(&mut self) -> Result<(), Error> {
+        self.held.watch()
     }
 
     /// A channel that gets one message if the permit is lost: the reason. It closes without a

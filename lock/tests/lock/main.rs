@@ -7,6 +7,7 @@ mod auto_traits;
 mod bad_input;
 mod braces;
 mod contract;
+mod extend;
 mod foreign_data;
 mod foreign_keys;
 mod key_prefix;

@@ -5,6 +5,7 @@ mod common;
 
 mod counting;
 mod expirable;
+mod extend;
 mod latch;
 mod late_copies;
 mod replies;
