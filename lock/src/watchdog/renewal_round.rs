@@ -192,7 +192,7 @@ impl RenewalRound<'_> {
             }
         }
         for (sent, found) in script.sent.iter().zip(reply.answers) {
-            self.settle(sent, found, sent_at, answered_at);
+            self.handle_renewed(sent, found, sent_at, answered_at);
         }
     }
 
@@ -231,7 +231,7 @@ impl RenewalRound<'_> {
     }
 
     /// The server's answer about one hold.
-    fn settle(
+    fn handle_renewed(
         &mut self,
         sent: &SentRenewal,
         found: Renewed,
