@@ -329,7 +329,7 @@ impl ClientBuilder {
     /// It frees the lock of a thread that hangs while its process lives, and the lock of a guard
     /// that was forgotten, by [`mem::forget`](std::mem::forget) or in a cycle of references: such a
     /// hold is renewed for ever without a limit. It does not affect holds with a lease of their
-    /// own.
+    /// own, nor what a holder [asks for](crate::LockGuard::extend) itself.
     pub fn max_hold(mut self, longest: Duration) -> Self {
         self.settings.max_hold = Some(longest);
         self

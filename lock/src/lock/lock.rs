@@ -36,7 +36,8 @@ use crate::runtime::named::begin_request;
 /// guards is gone. Two `Lock` objects of one client and name on one thread are one hold.
 ///
 /// By default a hold is *watched*: its lease is renewed until its last guard is gone.
-/// [`with_lease`](Self::with_lease) makes a hold that ends by itself.
+/// [`with_lease`](Self::with_lease) makes a hold that ends by itself, unless its guard is
+/// [extended](crate::LockGuard::extend) or [watched](crate::LockGuard::watch).
 ///
 /// The idea, the keys and the messages are Redisson's (`RLock`).
 ///
