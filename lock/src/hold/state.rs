@@ -149,14 +149,13 @@ impl State {
         self.guards
     }
 
-    /// Whether it may go to another holder: its last guard is a watched one, no named owner's, and
-    /// all that the server may keep for it ends with the watched `lease`.
+    /// Whether it may go to another holder: its last guard is a watched one, and all that the server
+    /// may keep for it ends with the watched `lease`. Not asked for the hold of a named owner.
     ///
     /// At most `limit` times. Not while its release is being forced, not with a token, which is one
     /// holder's, and not if its key is to stay after the release.
     pub(crate) fn may_be_handed_over(&self, lease: Lease, limit: Option<u32>) -> bool {
-        self.holder_name().is_none()
-            && (self.guards, self.watched) == (1, 1)
+        (self.guards, self.watched) == (1, 1)
             && (self.lease, self.longest) == (lease, lease)
             && !(self.is_over || self.count_unknown)
             && self.cold.as_ref().is_none_or(|cold| {
