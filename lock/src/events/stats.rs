@@ -158,8 +158,8 @@ pub struct Stats {
     /// Connections that are open, with those of the renewals and of the messages to waiting threads.
     /// See [`max_connections`](crate::ClientBuilder::max_connections).
     pub connections_open: usize,
-    /// Connections for calls that a call uses now, and those that are being opened. At the maximum,
-    /// calls wait for each other.
+    /// Connections for calls that a call uses now, or that are being opened. At the maximum, calls
+    /// wait for each other.
     pub connections_in_use: usize,
     /// Releases that the server has not acknowledged yet.
     pub queued_releases: usize,

@@ -149,8 +149,8 @@ impl State {
         self.guards
     }
 
-    /// Whether it may go to another holder: its last guard is a watched one, and all that the server
-    /// may keep for it ends with the watched `lease`. Not asked for the hold of a named owner.
+    /// Whether the hold may go to another holder: its last guard is watched, and whatever the server
+    /// may keep for the hold ends with the watched `lease`. Not asked for the hold of a named owner.
     ///
     /// At most `limit` times. Not while its release is being forced, not with a token, which is one
     /// holder's, and not if its key is to stay after the release.

@@ -149,7 +149,7 @@ impl<T> LockGuard<T> {
     }
 
     /// Asks the server to keep the lock for `lease` from now on, and waits for the reply: the hold
-    /// lasts at least that long. A hold that has more left keeps what it has.
+    /// lasts at least for `lease`. A hold with a later end keeps its end.
     ///
     /// For a lock [with a lease](crate::Lock::with_lease) whose work takes longer than expected. A
     /// watched hold may be extended too, beyond the next renewals. All guards of the hold have the

@@ -13,8 +13,8 @@ use crate::ops::{Renew, Renewal};
 use crate::runtime::client_core::{ClientCore, lost};
 use crate::store::retry::{CallError, RetryLimit};
 
-/// Asks the server to keep `hold` for `lease` from now on, and waits for the reply. A hold that has
-/// more left keeps what it has. If one more guard `is_watched` from now on, the watchdog renews the
+/// Asks the server to keep `hold` for `lease` from now on, and waits for the reply. A hold with a
+/// later end keeps its end. If one more guard `is_watched` from now on, the watchdog renews the
 /// hold with `lease`.
 pub(crate) fn extend(
     core: &ClientCore,

@@ -91,7 +91,7 @@ impl<I> Permit<I> {
     }
 
     /// Asks the server for `lease` from now on, and waits for the reply: the permit lasts at least
-    /// that long. A permit that has more left, or no lease, keeps what it has. One round trip. To
+    /// for `lease`. A permit with a later end, or without an end, keeps its end. One round trip. To
     /// shorten a lease, use
     /// [`update_lease`](crate::ExpirableSemaphore::update_lease).
     ///

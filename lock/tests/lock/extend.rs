@@ -182,3 +182,16 @@ fn an_extension_without_a_reply_leaves_the_hold_as_it_was() {
         world.wait_until_gone("a");
     }
 }
+
+/// The server has the new lease, and the client has heard nothing of it: when the old lease is over,
+/// the lock is released.
+#[test]
+fn a_hold_that_ends_after_an_extension_without_a_reply_leaves_no_key() {
+    let world = Proxied::new();
+    let client = world.retrying();
+    let guard = client.lock("a").with_lease(SECOND).lock().unwrap();
+    world.on(Script::Renew, "a", Fault::SwallowReply).always();
+    assert!(guard.extend(MINUTE * 10).is_err());
+    world.wait_until_gone("a");
+    assert!(!guard.is_held());
+}
