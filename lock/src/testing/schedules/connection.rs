@@ -207,9 +207,8 @@ impl World {
     }
 
     fn call_about(&self, key: &str, text: &str, time: Duration) -> Result<(), NoReply> {
-        let request = Command::of(&["ECHO", text]);
         let mut deadline = Deadline::after(time);
-        let answer = self.calls.call(request, key, &mut deadline, CallGeneration(0));
+        let answer = self.calls.call(echo(text), key, &mut deadline, CallGeneration(0));
         self.note(text, answer.as_ref().err());
         answer.map(|answer| {
             assert_eq!(answer.value, Value::Text(text.to_owned()), "another's reply");
@@ -320,6 +319,12 @@ fn calls_of(limits: Limits) -> (Arc<Calls>, Arc<OwedReplies>) {
     let (access, replies) = (Access::default(), Arc::<OwedReplies>::default());
     let server = Server::new(endpoint, access, LONG, channels, listener, Arc::clone(&replies));
     (Calls::new(Arc::new(server), limits), replies)
+}
+
+/// Encodes a request for the text.
+fn echo(text: &str) -> impl Fn(&mut Vec<u8>) {
+    let request = Command::of(&["ECHO", text]);
+    move |requests| requests.extend_from_slice(&request)
 }
 
 fn spawn(world: &World, run: impl FnOnce(&World) + Send + 'static) -> thread::JoinHandle<()> {
@@ -500,9 +505,8 @@ fn an_abort_ends_every_call_and_later_ones_get_connections() {
         }));
         join(threads);
         world.calls.wait_until_unused(LONG);
-        let request = Command::of(&["ECHO", "later"]);
         let mut deadline = Deadline::after(LONG);
-        let later = world.calls.call(request, "later", &mut deadline, CallGeneration(1));
+        let later = world.calls.call(echo("later"), "later", &mut deadline, CallGeneration(1));
         assert_eq!(later.unwrap().value, Value::Text("later".to_owned()));
         world.calls.close(LONG);
         world.net.shut();
@@ -734,9 +738,8 @@ fn a_call_after_an_abort_outlives_an_earlier_attempt_to_connect() {
         assert!(matches!(too_late, Err(NoReply::NoConnection(Failure::Closed))), "{too_late:?}");
         // An early caller may have written for the late one to a connection that was shut.
         let late = loop {
-            let request = Command::of(&["ECHO", "late"]);
             let mut deadline = Deadline::after(LONG);
-            match world.calls.call(request, "late", &mut deadline, CallGeneration(1)) {
+            match world.calls.call(echo("late"), "late", &mut deadline, CallGeneration(1)) {
                 Err(NoReply::Broken(Broken::NotSent(_))) => {}
                 ended => break ended,
             }
@@ -1132,8 +1135,7 @@ fn at_every_byte_of_a_batch_callers_are_told_whether_it_may_have_run() {
                     thread::spawn(move || {
                         let text = number.to_string();
                         let mut deadline = Deadline::after(LONG);
-                        let request = Command::of(&["ECHO", &text]);
-                        (calls.call(request, &text, &mut deadline, CallGeneration(0)), text)
+                        (calls.call(echo(&text), &text, &mut deadline, CallGeneration(0)), text)
                     })
                 })
                 .collect();

@@ -18,6 +18,8 @@ use crate::store::redis::node::waiting_call::{CallReply, NoReply, WaitingCall};
 /// of a waiter that is being woken. So it has no lock.
 pub(crate) struct CallConnection {
     connection: Connection,
+    /// The requests that the thread which owns the connection writes. Kept for its memory.
+    requests: Vec<u8>,
     pending: VecDeque<Pending>,
     /// How many of the pending replies no thread waits for, and the bytes of their requests.
     owed: usize,
@@ -80,6 +82,9 @@ const MAX_OWED: usize = 8;
 const MAX_OWED_TLS: usize = 1;
 const MAX_OWED_BYTES: usize = 8 * 1024;
 
+/// How much memory for requests an idle connection keeps.
+const KEPT_BYTES: usize = 16 * 1024;
+
 /// After this much idle time no reply is left unread. What closes idle connections would lose the
 /// request unnoticed: a firewall forgets a connection without a word, mostly after minutes.
 const MAX_IDLE: Duration = Duration::from_secs(10);
@@ -97,6 +102,7 @@ impl CallConnection {
     pub(crate) fn new(connection: Connection, callers_generation: u64, now: Instant) -> Self {
         Self {
             connection,
+            requests: Vec::new(),
             pending: VecDeque::new(),
             owed: 0,
             owed_bytes: 0,
@@ -153,13 +159,17 @@ impl CallConnection {
         oldest.is_some_and(|oldest| now.saturating_duration_since(oldest.sent_at) >= longest)
     }
 
-    /// Writes bytes. After an error, says how many the kernel has accepted.
-    pub(crate) fn write(
-        &mut self,
-        bytes: &[u8],
-        deadline: &mut Deadline,
-    ) -> Result<(), (usize, io::Error)> {
-        self.connection.send_counted(bytes, deadline)
+    /// Where the next requests are encoded.
+    pub(crate) fn requests(&mut self) -> &mut Vec<u8> {
+        &mut self.requests
+    }
+
+    /// Writes the requests. After an error, says how many bytes the kernel has accepted.
+    pub(crate) fn write(&mut self, deadline: &mut Deadline) -> Result<(), (usize, io::Error)> {
+        let written = self.connection.send_counted(&self.requests, deadline);
+        self.requests.clear();
+        self.requests.shrink_to(KEPT_BYTES);
+        written
     }
 
     pub(crate) fn expect_own(&mut self, sent_at: Instant) {

@@ -70,11 +70,16 @@ struct Owned<'a> {
     connection: Option<Box<CallConnection>>,
 }
 
+/// What a caller finds that wants an idle connection.
+enum Idle<'a> {
+    Taken(Owned<'a>),
+    /// None is idle. As long as the state is locked, none is put back.
+    None(MutexGuard<'a, State>),
+}
+
 /// What a caller gets when it asks for a connection.
 enum Entered<'a> {
-    /// A connection that was idle. Nobody waits.
-    Idle(Owned<'a>, Wanted),
-    /// A connection for which others may wait too.
+    /// A connection. Others may wait for one too.
     Leads(Owned<'a>, Wanted),
     Reads(Owned<'a>),
     Ended(Outcome),
@@ -97,25 +102,31 @@ impl Calls {
         })
     }
 
-    /// Sends a request about `key` and waits for its reply.
+    /// Sends the request about `key` that `encode` appends, and waits for its reply.
     ///
     /// Fails for a call that began before [`abort_calls`](Self::abort_calls).
     pub(crate) fn call(
         self: &Arc<Self>,
-        request: Vec<u8>,
+        encode: impl Fn(&mut Vec<u8>),
         key: &str,
         deadline: &mut Deadline,
         call_generation: CallGeneration,
     ) -> Outcome {
+        // 1. An idle connection, for this request alone.
+        // Without time the write would fail, and end a connection that is intact.
+        deadline.left().map_err(not_sent)?;
+        if let Idle::Taken(mut owned) = self.take_idle(key, deadline, call_generation)? {
+            encode(owned.requests());
+            let end = owned.requests().len();
+            return owned.send(end, Vec::new(), deadline);
+        }
+        // 2. The queue. The request may be written by another thread.
+        let mut request = Vec::new();
+        encode(&mut request);
         match self.enter(Wanted::Call(request), key, deadline, call_generation)? {
-            Entered::Idle(owned, Wanted::Call(request)) => {
-                owned.send(&request, request.len(), Vec::new(), deadline)
-            }
-            Entered::Leads(owned, Wanted::Call(request)) => owned.lead(request, deadline),
+            Entered::Leads(owned, Wanted::Call(request)) => owned.lead(&request, deadline),
             // Not reached: only a caller that wants no call is answered so.
-            Entered::Idle(_, Wanted::Alone) | Entered::Leads(_, Wanted::Alone) => {
-                Err(not_sent(io::ErrorKind::Other.into()))
-            }
+            Entered::Leads(_, Wanted::Alone) => Err(not_sent(io::ErrorKind::Other.into())),
             Entered::Reads(owned) => owned.read(deadline),
             Entered::Ended(outcome) => outcome,
         }
@@ -130,7 +141,7 @@ impl Calls {
         call_generation: CallGeneration,
     ) -> Result<Taken<'_>, Failure> {
         let no_reply = match self.enter(Wanted::Alone, "", deadline, call_generation) {
-            Ok(Entered::Idle(owned, _) | Entered::Leads(owned, _)) => return Ok(Taken(owned)),
+            Ok(Entered::Leads(owned, _)) => return Ok(Taken(owned)),
             Ok(Entered::Ended(Err(no_reply))) | Err(no_reply) => no_reply,
             // Not reached: nobody sends anything for it.
             Ok(Entered::Ended(Ok(_)) | Entered::Reads(_)) => return Err(Failure::Closed),
@@ -165,7 +176,8 @@ impl Calls {
             drop(state);
             let Some(mut owned) = self.own(idle).checked(now, broke_at) else { continue };
             // 2. Write the request.
-            if let Err((_, error)) = owned.write(packed, deadline) {
+            owned.requests().extend_from_slice(packed);
+            if let Err((_, error)) = owned.write(deadline) {
                 let broken = Broken::NotSent(copy_of(&error));
                 owned.end(&error);
                 return Err(NoReply::Broken(broken));
@@ -298,7 +310,29 @@ impl Calls {
         Ok(())
     }
 
-    /// An idle connection, or what becomes of the call in the queue.
+    /// Takes an idle connection, first one on which a release of `key` is unanswered: on another,
+    /// the call could overtake the release.
+    fn take_idle(
+        self: &Arc<Self>,
+        key: &str,
+        deadline: &Deadline,
+        call_generation: CallGeneration,
+    ) -> Result<Idle<'_>, NoReply> {
+        loop {
+            let mut state = self.state.lock();
+            self.check(&state, call_generation)?;
+            let hash = (self.owed.load(Ordering::Acquire) > 0).then(|| hash_of(key));
+            let first = state.pool.take(|idle| hash.is_some_and(|hash| idle.owes(hash)));
+            let Some(idle) = first else { return Ok(Idle::None(state)) };
+            let broke_at = state.broke_at;
+            drop(state);
+            if let Some(owned) = self.own(idle).checked(deadline.read_at(), broke_at) {
+                return Ok(Idle::Taken(owned));
+            }
+        }
+    }
+
+    /// A connection, or what becomes of the call in the queue.
     fn enter(
         self: &Arc<Self>,
         wanted: Wanted,
@@ -306,32 +340,19 @@ impl Calls {
         deadline: &mut Deadline,
         call_generation: CallGeneration,
     ) -> Result<Entered<'_>, NoReply> {
-        // Otherwise the write would fail, and end a connection that is intact.
-        deadline.left().map_err(not_sent)?;
-        loop {
-            let mut state = self.state.lock();
-            self.check(&state, call_generation)?;
-            // 1. An idle connection, first one on which a release of that key is unanswered: on
-            //    another, the call could overtake the release.
-            let hash = (self.owed.load(Ordering::Acquire) > 0).then(|| hash_of(key));
-            let first = state.pool.take(|idle| hash.is_some_and(|hash| idle.owes(hash)));
-            if let Some(idle) = first {
-                let broke_at = state.broke_at;
-                drop(state);
-                match self.own(idle).checked(deadline.read_at(), broke_at) {
-                    Some(owned) => return Ok(Entered::Idle(owned, wanted)),
-                    None => continue,
-                }
-            }
-            // 2. The queue.
-            let waiter = WaitingCall::new(wanted);
-            let connects = state.pool.wait(Arc::clone(&waiter));
-            drop(state);
-            if connects {
-                self.open_another();
-            }
-            return Ok(self.wait(&waiter, deadline));
+        // 1. An idle connection.
+        let mut state = match self.take_idle(key, deadline, call_generation)? {
+            Idle::Taken(owned) => return Ok(Entered::Leads(owned, wanted)),
+            Idle::None(state) => state,
+        };
+        // 2. The queue.
+        let waiter = WaitingCall::new(wanted);
+        let connects = state.pool.wait(Arc::clone(&waiter));
+        drop(state);
+        if connects {
+            self.open_another();
         }
+        Ok(self.wait(&waiter, deadline))
     }
 
     fn wait(self: &Arc<Self>, waiter: &Arc<WaitingCall>, deadline: &mut Deadline) -> Entered<'_> {
@@ -515,35 +536,37 @@ impl Owned<'_> {
     }
 
     /// Sends the request, and with it those of others that wait.
-    fn lead(self, mut request: Vec<u8>, deadline: &mut Deadline) -> Outcome {
+    fn lead(mut self, request: &[u8], deadline: &mut Deadline) -> Outcome {
         let own_end = request.len();
+        self.requests().extend_from_slice(request);
+        let calls = self.calls;
         let mut others: Vec<(usize, Arc<WaitingCall>)> = Vec::new();
         {
-            let mut state = self.calls.state.lock();
+            let mut state = calls.state.lock();
             while others.len() + 1 < MAX_BATCH
-                && request.len() < MAX_BATCH_BYTES
+                && self.requests().len() < MAX_BATCH_BYTES
                 && state.pool.peek().is_some_and(|waiter| waiter.may_join())
                 && let Some(waiter) = state.pool.next()
             {
                 if let Some(theirs) = waiter.join() {
-                    request.extend_from_slice(&theirs);
-                    others.push((request.len(), waiter));
+                    self.requests().extend_from_slice(&theirs);
+                    others.push((self.requests().len(), waiter));
                 }
             }
         }
-        self.send(&request, own_end, others, deadline)
+        self.send(own_end, others, deadline)
     }
 
-    /// Writes the own request and those of `others`, each with the place where it ends, and reads.
+    /// Writes the requests on the connection, the own and those of `others`, each with the place
+    /// where it ends, and reads.
     fn send(
         mut self,
-        requests: &[u8],
         own_end: usize,
         others: Vec<(usize, Arc<WaitingCall>)>,
         deadline: &mut Deadline,
     ) -> Outcome {
         let sent_at = deadline.read_at();
-        if let Err((written, error)) = self.write(requests, deadline) {
+        if let Err((written, error)) = self.write(deadline) {
             let mut deliveries = Deliveries::default();
             for (end, waiter) in others {
                 let error = match error.kind() {
@@ -806,7 +829,7 @@ mod tests {
             let mut deadline = Deadline::after(LONG);
             let generation = CallGeneration(0);
             let entered = calls.enter(Wanted::Alone, "", &mut deadline, generation);
-            let Ok(Entered::Leads(owned, _)) = entered else { panic!("no connection") };
+            let Ok(Entered::Leads(mut owned, _)) = entered else { panic!("no connection") };
             let others: Vec<_> = ends[1..]
                 .iter()
                 .map(|end| {
@@ -817,13 +840,14 @@ mod tests {
                 .collect();
             let waiters: Vec<_> = others.iter().map(|(_, waiter)| Arc::clone(waiter)).collect();
             deadline.refresh();
-            let mut outcomes = vec![owned.send(&requests, ends[0], others, &mut deadline)];
+            owned.requests().extend(&requests);
+            let mut outcomes = vec![owned.send(ends[0], others, &mut deadline)];
             for waiter in waiters {
                 outcomes.push(match calls.wait(&waiter, &mut deadline) {
                     Entered::Ended(outcome) => outcome,
                     // The thread that wrote has its reply.
                     Entered::Reads(owned) => owned.read(&mut deadline),
-                    Entered::Idle(..) | Entered::Leads(..) => panic!("it was in the batch"),
+                    Entered::Leads(..) => panic!("it was in the batch"),
                 });
             }
             calls.close_idle();
@@ -843,7 +867,8 @@ mod tests {
             taken.ok().unwrap().give_back(SystemClock.now());
             let _stream = accepted.join().unwrap();
             let mut deadline = Deadline::after(Duration::ZERO);
-            let outcome = calls.call(Command::of(&["ECHO", "a"]), "a", &mut deadline, generation);
+            let encode = |request: &mut Vec<u8>| request.extend(Command::of(&["ECHO", "a"]));
+            let outcome = calls.call(encode, "a", &mut deadline, generation);
             assert!(matches!(outcome, Err(NoReply::Broken(Broken::NotSent(_)))), "{outcome:?}");
             assert_eq!(calls.state.lock().pool.open(), 1);
         });

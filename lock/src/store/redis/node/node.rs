@@ -125,7 +125,7 @@ impl Node {
         let mut deadline = Deadline::after(timeout);
         let mut ping = || {
             let (reply, generation) =
-                self.ask(Command::of(&["PING"]), &mut deadline, call_generation)?;
+                self.ask(&Command::of(&["PING"]), &mut deadline, call_generation)?;
             match reply {
                 Value::Refusal { code, message } => Err(self.refused(code, message, generation)),
                 _ => Ok(()),
@@ -143,12 +143,13 @@ impl Node {
     /// reply, and the generation of its connection.
     fn ask(
         &self,
-        command: Vec<u8>,
+        command: &[u8],
         deadline: &mut Deadline,
         call_generation: CallGeneration,
     ) -> Result<(Value, u64), Failure> {
         deadline.refresh().left().map_err(|error| self.server.not_sent(error))?;
-        match self.calls.call(command, "", deadline, call_generation) {
+        let encode = |request: &mut Vec<u8>| request.extend_from_slice(command);
+        match self.calls.call(encode, "", deadline, call_generation) {
             Ok(answer) => Ok((answer.value, answer.generation)),
             Err(NoReply::NoConnection(failure)) => Err(failure),
             Err(NoReply::Broken(Broken::NotSent(error) | Broken::Unanswered(error))) => {
@@ -182,7 +183,7 @@ impl Node {
         call_generation: CallGeneration,
     ) -> Result<Info, Failure> {
         let connections = self.connections_made();
-        let (reply, generation) = self.ask(info::command(), deadline, call_generation)?;
+        let (reply, generation) = self.ask(&info::command(), deadline, call_generation)?;
         let info = Info::of(&reply);
         self.server.learn_run_id(&info, generation);
         self.server.learn_info(&info, connections);
@@ -261,8 +262,10 @@ impl Node {
             // 1. Send the operation.
             let not_after = self.server.clock.at(deadline.instant());
             let sent_at = deadline.read_at();
-            let packed = pack(operation, not_after, send_body, self.server.channels);
-            let called = self.calls.call(packed, key, deadline, call_generation);
+            let encode = |request: &mut Vec<u8>| {
+                pack(request, operation, not_after, send_body, self.server.channels);
+            };
+            let called = self.calls.call(encode, key, deadline, call_generation);
 
             // 2. What the reply means.
             let answer = match called {
@@ -311,7 +314,8 @@ impl Node {
         let not_after = self.server.clock.at(deadline.instant());
         // A script's text: the server may have forgotten the script, and no caller may be there to
         // send it again.
-        let packed = pack(operation, not_after, true, self.server.channels);
+        let mut packed = Vec::new();
+        pack(&mut packed, operation, not_after, true, self.server.channels);
         let request = operation.request();
         let key = hash_of(request.keys.first().map_or("", |key| key.as_ref()));
         let (script, bytes) = (request.script_sent(), packed.len());
@@ -350,7 +354,8 @@ impl Node {
             // 1. Send the operation, and behind it the question for the replicas.
             let not_after = self.server.clock.at(deadline.instant());
             let sent_at = deadline.read_at();
-            let mut packed = pack(operation, not_after, send_body, self.server.channels);
+            let mut packed = Vec::new();
+            pack(&mut packed, operation, not_after, send_body, self.server.channels);
             if let Some((acks, _)) = acks {
                 packed.extend(replica_acks::pack_wait(acks, *deadline));
             }

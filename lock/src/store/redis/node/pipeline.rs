@@ -273,8 +273,7 @@ impl Pipeline {
         for next in in_flight.range(first_new..) {
             let not_after = self.server.clock.at(next.deadline.instant());
             let (operation, channels) = (&next.request.operation, self.server.channels);
-            let operation = Untyped(operation);
-            packed.extend_from_slice(&pack(&operation, not_after, next.send_body, channels));
+            pack(&mut packed, &Untyped(operation), not_after, next.send_body, channels);
         }
         let not_after = self.server.clock.at(deadline.instant());
         // After an error part of the bytes may have left, so each of them may have run.

@@ -124,14 +124,15 @@ pub(crate) fn too_many_resends() -> Failure {
     Failure::refused("TRYAGAIN", "the server's scripts or clock kept changing")
 }
 
-/// The bytes of one operation. A script is sent by its hash, or with `send_body` as text, which the
-/// server then caches.
+/// Appends the bytes of one operation to `packed`. A script is sent by its hash, or with `send_body`
+/// as text, which the server then caches.
 pub(crate) fn pack(
+    packed: &mut Vec<u8>,
     operation: &AnyOperation<'_>,
     not_after: ServerTime,
     send_body: bool,
     channels: Channels,
-) -> Vec<u8> {
+) {
     let Request { kind, keys, arguments, .. } = operation.request();
     let key_bytes: usize = keys.iter().map(|key| key.len()).sum();
     let words = keys.len() + arguments.len();
@@ -139,12 +140,12 @@ pub(crate) fn pack(
     let bytes = key_bytes + 48 * (arguments.len() + 2);
     let mut command = match kind {
         CommandKind::Command(verb) => {
-            let mut command = Command::new(1 + words, bytes);
+            let mut command = Command::append(packed, 1 + words, bytes);
             command.word(verb.as_bytes());
             command
         }
         CommandKind::Script(script) => {
-            let mut command = Command::new(3 + words, bytes);
+            let mut command = Command::append(packed, 3 + words, bytes);
             let (verb, text) = if send_body {
                 ("EVAL", script.source().as_bytes())
             } else {
@@ -172,7 +173,6 @@ pub(crate) fn pack(
             Argument::Publish => command.word(channels.publish().as_bytes()),
         }
     }
-    command.into_bytes()
 }
 
 #[cfg(test)]

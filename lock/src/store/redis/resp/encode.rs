@@ -7,41 +7,44 @@ use crate::ops::WRITE;
 
 /// A command that is being encoded.
 #[derive(Debug)]
-pub(crate) struct Command {
-    packed: Vec<u8>,
+pub(crate) struct Command<'a> {
+    packed: &'a mut Vec<u8>,
 }
 
 /// The bytes of a word beside its text: its length, and two ends of lines.
 const WORD_OVERHEAD: usize = 16;
 
-impl Command {
-    /// An empty command with room for `words` words of about `bytes` bytes together.
-    pub(crate) fn new(words: usize, bytes: usize) -> Self {
-        let mut packed = Vec::with_capacity(bytes + WORD_OVERHEAD * (words + 1));
-        header(b'*', words, &mut packed);
+impl<'a> Command<'a> {
+    /// An empty command behind what `packed` has, with room for `words` words of about `bytes`
+    /// bytes together.
+    pub(crate) fn append(packed: &'a mut Vec<u8>, words: usize, bytes: usize) -> Self {
+        packed.reserve(bytes + WORD_OVERHEAD * (words + 1));
+        header(b'*', words, packed);
         Self { packed }
     }
 
     /// The bytes of a command.
     pub(crate) fn of(words: &[&str]) -> Vec<u8> {
-        let mut command = Self::new(words.len(), words.iter().map(|word| word.len()).sum());
+        let mut packed = Vec::new();
+        let bytes = words.iter().map(|word| word.len()).sum();
+        let mut command = Command::append(&mut packed, words.len(), bytes);
         for word in words {
             command.word(word.as_bytes());
         }
-        command.into_bytes()
+        packed
     }
 
     // Not inlined: a command has a dozen, and the code of each would be fetched.
     #[inline(never)]
     pub(crate) fn word(&mut self, word: &[u8]) {
-        header(b'$', word.len(), &mut self.packed);
+        header(b'$', word.len(), self.packed);
         self.packed.extend_from_slice(word);
         self.end_line();
     }
 
     /// A word in parts.
     pub(crate) fn word_of(&mut self, parts: &[&str]) {
-        header(b'$', parts.iter().map(|part| part.len()).sum(), &mut self.packed);
+        header(b'$', parts.iter().map(|part| part.len()).sum(), self.packed);
         for part in parts {
             self.packed.extend_from_slice(part.as_bytes());
         }
@@ -66,16 +69,12 @@ impl Command {
         let (client, number) = owner.parts();
         let mut buffer = Buffer::new();
         let number = buffer.format(number);
-        header(b'$', client.len() + 1 + number.len() + suffix.len(), &mut self.packed);
+        header(b'$', client.len() + 1 + number.len() + suffix.len(), self.packed);
         self.packed.extend_from_slice(&client);
         self.packed.push(b':');
         self.packed.extend_from_slice(number.as_bytes());
         self.packed.extend_from_slice(suffix.as_bytes());
         self.end_line();
-    }
-
-    pub(crate) fn into_bytes(self) -> Vec<u8> {
-        self.packed
     }
 
     fn end_line(&mut self) {
@@ -108,10 +107,10 @@ mod tests {
     use super::*;
     use crate::model::owner::ClientId;
 
-    fn written(write: impl FnOnce(&mut Command)) -> String {
-        let mut command = Command::new(1, 0);
-        write(&mut command);
-        String::from_utf8(command.into_bytes()).unwrap()
+    fn written(write: impl FnOnce(&mut Command<'_>)) -> String {
+        let mut packed = Vec::new();
+        write(&mut Command::append(&mut packed, 1, 0));
+        String::from_utf8(packed).unwrap()
     }
 
     fn one_word(word: &str) -> String {
@@ -148,7 +147,8 @@ mod tests {
             words in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 1..6),
             numbers: Vec<i64>,
         ) {
-            let mut ours = Command::new(words.len() + numbers.len(), 0);
+            let mut packed = Vec::new();
+            let mut ours = Command::append(&mut packed, words.len() + numbers.len(), 0);
             let mut theirs = redis::Cmd::new();
             for word in &words {
                 ours.word(word);
@@ -158,7 +158,7 @@ mod tests {
                 ours.number(number);
                 theirs.arg(number);
             }
-            prop_assert_eq!(ours.into_bytes(), theirs.get_packed_command());
+            prop_assert_eq!(packed, theirs.get_packed_command());
         }
 
         #[test]
