@@ -43,7 +43,7 @@ fn all_done(client: &Client) -> Result<(), LockError> {
     Ok(())
 }
 
-/// At most two workers at a time. Permits that are acquired have to be released in any case.
+/// At most two workers at a time. The guard gives its permit back, also if a worker fails.
 fn at_most_two(client: &Client) -> Result<(), LockError> {
     let downloads = client.semaphore("example:downloads");
     downloads.try_set_permits(2)?;
@@ -51,9 +51,9 @@ fn at_most_two(client: &Client) -> Result<(), LockError> {
         let workers: Vec<_> = (1..=WORKERS)
             .map(|_| {
                 scope.spawn(|| -> Result<(), LockError> {
-                    downloads.acquire(1)?;
+                    let guard = downloads.acquire(1)?;
                     // Two at a time.
-                    downloads.release(1)
+                    guard.release()
                 })
             })
             .collect();

@@ -173,13 +173,13 @@ fn permits(
                     script!(
                         "semaphore_add",
                         ["bench:s", CHANNEL, BACK],
-                        [LATE, "1", "0", NUMBER, REMEMBERED, "PUBLISH"],
-                        ":1"
+                        [LATE, "1", "1", NUMBER, REMEMBERED, "PUBLISH"],
+                        "*2\r\n:1"
                     ),
                 ),
                 Contender::timed(OURS, move || {
-                    semaphore.acquire(1).expect("there are ten");
-                    semaphore.release(1).expect("it exists");
+                    let guard = semaphore.acquire(1).expect("there are ten");
+                    guard.release().expect("it exists");
                 }),
             ],
         ),

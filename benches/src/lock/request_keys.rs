@@ -30,8 +30,8 @@ pub fn request_keys(threads: usize, length: Duration) -> RequestKeys {
     let permits = u32::try_from(threads).expect("a few threads");
     semaphore.try_set_permits(permits).expect("the server is there");
     let pair = || {
-        semaphore.acquire(1).expect("each thread has a permit");
-        semaphore.release(1).expect("it exists");
+        let guard = semaphore.acquire(1).expect("each thread has a permit");
+        guard.release().expect("it exists");
     };
     // The scripts are loaded, and the connections are open.
     thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(pair))));

@@ -148,9 +148,9 @@ fn the_commands_in_the_readme_suffice_for_all_kinds() -> Result<(), Error> {
 
     let semaphore = client.semaphore("orders:semaphore");
     assert!(semaphore.try_set_permits(2)?);
-    semaphore.acquire(1)?;
-    assert!(!semaphore.try_acquire_for(2, SHORT)?);
-    semaphore.release(1)?;
+    let taken = semaphore.acquire(1)?;
+    assert!(semaphore.try_acquire_for(2, SHORT)?.is_none());
+    taken.release()?;
     semaphore.add_permits(1)?;
     assert_eq!(semaphore.drain_permits()?, 3);
 

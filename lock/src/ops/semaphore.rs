@@ -168,11 +168,11 @@ pub(crate) enum Added {
 
 impl FromReply for Added {
     fn from_reply(value: Value) -> Result<Self, Unexpected> {
-        match value {
-            Value::Integer(1) => Ok(Self::Done),
-            Value::Integer(0) => Ok(Self::Missing),
-            Value::Integer(-1) => Ok(Self::OutOfRange),
-            other => Err(Unexpected(other)),
+        match value.as_integers() {
+            Some([1, _now]) => Ok(Self::Done),
+            Some([0, _now]) => Ok(Self::Missing),
+            Some([-1, _now]) => Ok(Self::OutOfRange),
+            _ => Err(Unexpected(value)),
         }
     }
 }
@@ -220,7 +220,33 @@ impl Operation for AddPermits {
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
-        self.request.once(keyspace, |keyspace| self.add(keyspace))
+        match self.request.once(keyspace, |keyspace| self.add(keyspace))? {
+            Value::Integer(answer) => Ok(with_time(answer, keyspace)),
+            late => Ok(late),
+        }
+    }
+}
+
+/// Gives back the permits of a guard, unless the semaphore is gone. A number of permits that would
+/// not fit is [`Found::OtherOwner`](crate::ops::Found): others have added more than there were.
+#[derive(Clone, Debug)]
+pub(crate) struct GiveBackPermits(AddPermits);
+
+impl GiveBackPermits {
+    pub(crate) fn new(name: LockName, permits: u32, request: RequestId) -> Self {
+        Self(AddPermits::new(name, i64::from(permits), true, request))
+    }
+}
+
+impl Operation for GiveBackPermits {
+    type Reply = Released;
+
+    fn request(&self) -> Request<'_> {
+        Request { name: "release", ..self.0.request() }
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        self.0.apply(keyspace)
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct NamedObject {
 
 /// For how long the server keeps the answer to a call after the last copy of it may arrive. A
 /// failed acquire is rolled back within that time, or what it took stays taken.
-const DEDUP_MARGIN: Duration = Duration::from_secs(60);
+pub(crate) const DEDUP_MARGIN: Duration = Duration::from_secs(60);
 
 impl NamedObject {
     pub(crate) fn new(core: Arc<ClientCore>, prefix: &Prefix, name: &str) -> Self {

@@ -2,6 +2,7 @@
 
 pub(crate) mod acquire;
 pub(crate) mod expirable;
+pub(crate) mod guard;
 pub(crate) mod held;
 pub(crate) mod latch;
 pub(crate) mod permit;

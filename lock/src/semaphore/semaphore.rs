@@ -1,5 +1,6 @@
 //! The semaphore whose permits are a number: they have no owners and no leases.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
@@ -8,14 +9,30 @@ use crate::model::lease::Lease;
 use crate::model::wait::Wait;
 use crate::ops::{AddPermits, Added, TrySetPermits};
 use crate::runtime::named::{NamedObject, check_count, wait_for_grant};
-use crate::semaphore::acquire::{SemaphoreAcquire, UndoOnDrop, drain};
+use crate::semaphore::acquire::{SemaphoreAcquire, drain};
+use crate::semaphore::guard::SemaphoreGuard;
 
 /// A number of permits, shared by all clients of a server. Cheap to make, to clone and to share; it
 /// holds nothing by itself.
 ///
-/// Permits are given back by [`release`](Self::release), from any client. **The permits of a
-/// process that dies stay taken.** Where that must not happen, use an
-/// [`ExpirableSemaphore`](crate::ExpirableSemaphore).
+/// ```
+/// use std::time::Duration;
+/// use wheellock::Client;
+///
+/// let client = Client::in_memory();
+/// let downloads = client.semaphore("downloads");
+/// downloads.try_set_permits(2)?;
+/// if let Some(guard) = downloads.try_acquire_for(1, Duration::from_secs(5))? {
+///     // At most two at a time.
+///     guard.release()?; // or drop it
+/// }
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+///
+/// An acquire returns a [`SemaphoreGuard`], which gives its permits back when it is dropped.
+/// Permits of a [forgotten](SemaphoreGuard::forget) guard are given back by
+/// [`release`](Self::release), from any client. **The permits of a process that dies stay taken.**
+/// Where that must not happen, use an [`ExpirableSemaphore`](crate::ExpirableSemaphore).
 ///
 /// A semaphore is created by [`try_set_permits`](Self::try_set_permits); before that it has no
 /// permits. Clients do not queue: the first that asks when permits return gets them. Within one
@@ -30,20 +47,6 @@ use crate::semaphore::acquire::{SemaphoreAcquire, UndoOnDrop, drain};
 /// `java.util.concurrent`; semaphores are Dijkstra's (1962). Unlike in Redisson,
 /// [`add_permits`](Self::add_permits) and [`drain_permits`](Self::drain_permits) leave the key's
 /// time to live as it is.
-///
-/// ```
-/// use std::time::Duration;
-/// use wheellock::Client;
-///
-/// let client = Client::in_memory();
-/// let downloads = client.semaphore("downloads");
-/// downloads.try_set_permits(2)?;
-/// if downloads.try_acquire_for(1, Duration::from_secs(5))? {
-///     // At most two at a time.
-///     downloads.release(1)?;
-/// }
-/// # Ok::<(), wheellock::Error>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct Semaphore {
     named: NamedObject,
@@ -73,34 +76,38 @@ impl Semaphore {
     ///   acknowledged it. Nothing is held.
     /// * [`Error::Shutdown`] - the client was shut down. Permanent.
     /// * [`Error::Forked`] - this process is a fork of the client's. Permanent.
-    pub fn acquire(&self, permits: u32) -> Result<(), Error> {
-        if self.try_acquire_with(permits, Wait::forever())? {
-            return Ok(());
+    pub fn acquire(&self, permits: u32) -> Result<SemaphoreGuard, Error> {
+        if let Some(guard) = self.try_acquire_with(permits, Wait::forever())? {
+            return Ok(guard);
         }
         // Not reached: a wait without a limit does not time out.
         Err(Error::Cancelled { name: self.named.current()?.1.shown() })
     }
 
-    /// Acquires `permits` if that many are free: one attempt. False if not.
+    /// Acquires `permits` if that many are free: one attempt. `None` if not.
     ///
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire).
-    pub fn try_acquire(&self, permits: u32) -> Result<bool, Error> {
+    pub fn try_acquire(&self, permits: u32) -> Result<Option<SemaphoreGuard>, Error> {
         self.try_acquire_with(permits, Wait::none())
     }
 
-    /// Acquires `permits`, and waits for [at most](Wait::at_most) `limit`. False if that was not
+    /// Acquires `permits`, and waits for [at most](Wait::at_most) `limit`. `None` if that was not
     /// enough.
     ///
     /// # Errors
     ///
     /// As [`try_acquire_with`](Self::try_acquire_with).
-    pub fn try_acquire_for(&self, permits: u32, limit: Duration) -> Result<bool, Error> {
+    pub fn try_acquire_for(
+        &self,
+        permits: u32,
+        limit: Duration,
+    ) -> Result<Option<SemaphoreGuard>, Error> {
         self.try_acquire_with(permits, limit)
     }
 
-    /// Acquires `permits`, and waits as long as [`wait`](Wait) says. False if that was not enough.
+    /// Acquires `permits`, and waits as long as [`wait`](Wait) says. `None` if that was not enough.
     ///
     /// # Errors
     ///
@@ -111,20 +118,25 @@ impl Semaphore {
         &self,
         permits: u32,
         wait: impl Into<Wait<'a>>,
-    ) -> Result<bool, Error> {
+    ) -> Result<Option<SemaphoreGuard>, Error> {
         let (core, name) = self.named.current()?;
         if check_count(permits)? == 0 {
-            return Ok(true);
+            return Ok(Some(SemaphoreGuard::new(core, name, 0)));
         }
         let channel = name.semaphore_channel();
         let mut acquire = SemaphoreAcquire::new(&core, name.clone(), permits);
         let kind = AcquireKind::Semaphore;
         let granted = wait_for_grant(&core, kind, (&name, &channel), wait.into(), &mut acquire)?;
-        Ok(granted.map(UndoOnDrop::keep).is_some())
+        Ok(granted.map(|undo| {
+            // First: if the clock panics, the acquire is undone.
+            let guard = SemaphoreGuard::new(Arc::clone(&core), name, permits);
+            undo.keep();
+            guard
+        }))
     }
 
-    /// Adds `permits`, even if this client did not acquire them. Creates the semaphore if it does
-    /// not exist. Wakes waiters.
+    /// Adds `permits`, whoever acquired them: those of a [forgotten](SemaphoreGuard::forget) guard,
+    /// perhaps of another client. Creates the semaphore if it does not exist. Wakes waiters.
     ///
     /// # Errors
     ///

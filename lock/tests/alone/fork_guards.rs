@@ -13,7 +13,7 @@ use crate::ran_in_a_child;
 use wheellock::crossbeam_channel::Receiver;
 use wheellock::{
     Campaign, Client, Error, FencedGuard, LockGuard, LostFuture, LostReason, MultiGuard,
-    OwnedGuard, Permit, Permits, RedGuard, Term,
+    OwnedGuard, Permit, Permits, RedGuard, SemaphoreGuard, Term,
 };
 use wheellock_fixture::{Server, wait_until};
 
@@ -30,6 +30,7 @@ struct Guards {
     red: RedGuard,
     watched: Permit,
     leased: Permits,
+    counted: SemaphoreGuard,
     campaign: Campaign,
     term: Term,
     /// Of another candidate.
@@ -40,7 +41,7 @@ impl Guards {
     fn of(clients: &[Client; 3]) -> Self {
         let [client, other, _] = clients;
         let permits = client.expirable_semaphore("permits");
-        permits.set_permits(3).unwrap();
+        permits.set_permits(4).unwrap();
         let campaign = client.leader_election("election").campaign().unwrap();
         let term = campaign.next_term().unwrap();
         let guards = Self {
@@ -52,6 +53,7 @@ impl Guards {
             red: Client::red_lock(clients, "red").lock().unwrap(),
             watched: permits.clone().watched().acquire().unwrap(),
             leased: permits.with_lease(LONG).acquire_many(2).unwrap(),
+            counted: client.semaphore("permits").acquire(1).unwrap(),
             campaign,
             term,
             waiting: client.leader_election("election").campaign().unwrap(),
@@ -103,7 +105,7 @@ impl Guards {
     }
 
     /// Releases each by its method.
-    fn release(self) -> [(&'static str, Result<(), Error>); 9] {
+    fn release(self) -> [(&'static str, Result<(), Error>); 10] {
         [
             ("nested", self.inner.unlock()),
             ("nested", self.outer.keep_until_lease_ends()),
@@ -113,6 +115,7 @@ impl Guards {
             ("red", self.red.unlock()),
             ("permits", self.watched.release()),
             ("permits", self.leased.release()),
+            ("permits", self.counted.release()),
             ("election", self.term.resign()),
         ]
     }
@@ -207,5 +210,5 @@ fn inherited_guards_hold_nothing_and_release_nothing() {
     for (name, released) in guards.release() {
         assert_eq!(released, Ok(()), "{name}");
     }
-    assert_eq!(permits.available_permits(), Ok(3));
+    assert_eq!(permits.available_permits(), Ok(4));
 }

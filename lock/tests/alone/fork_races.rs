@@ -77,7 +77,7 @@ fn use_every_kind(client: &Client, user: &str) -> Result<(), Error> {
         .unlock()?;
     let semaphore = client.semaphore(&name("semaphore"));
     semaphore.try_set_permits(1)?;
-    semaphore.acquire(1)?;
+    semaphore.acquire(1)?.forget();
     semaphore.release(1)?;
     let permits = client.expirable_semaphore(&name("permits"));
     permits.try_set_permits(2)?;

@@ -147,7 +147,7 @@ const SCRIPTS: &[Script] = scripts![
     "renew_readers": "*2\r\n:1000\r\n:1\r\n",
     "scan": "*2\r\n$1\r\n0\r\n*1\r\n$1\r\na\r\n",
     "semaphore_acquire": "*2\r\n:1\r\n:1\r\n",
-    "semaphore_add": ":1\r\n",
+    "semaphore_add": "*2\r\n:1\r\n:9\r\n",
     "semaphore_drain": ":1\r\n",
     "semaphore_set": ":1\r\n",
     "semaphore_undo": "*2\r\n:1\r\n:1000\r\n",

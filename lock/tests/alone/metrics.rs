@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::common::takings::taken;
 use crate::ran_in_a_child;
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
     SharedString, Unit,
 };
-use wheellock::{Client, Error, Fault, ManualClock, Memory, Wait};
+use wheellock::{Client, Error, Fault, ManualClock, Memory, SemaphoreGuard, Wait};
 use wheellock_fixture::wait_until;
 
 /// Adds everything up by name and labels.
@@ -321,11 +322,12 @@ fn acquires_of_permits_and_waits_for_latches_are_counted_by_kind() {
     let (client, clock, sums) = counted();
     let semaphore = client.semaphore("semaphore");
     assert!(semaphore.try_set_permits(2).unwrap());
-    semaphore.acquire(2).unwrap();
-    assert!(!semaphore.try_acquire(1).unwrap());
+    semaphore.acquire(2).unwrap().forget();
+    assert!(!semaphore.try_acquire(1).map(taken).unwrap());
     let cancel = crossbeam_channel::bounded(1);
     cancel.0.send(()).unwrap();
-    let cancelled = semaphore.try_acquire_with(1, Wait::forever().or_cancelled(&cancel.1));
+    let cancelled =
+        semaphore.try_acquire_with(1, Wait::forever().or_cancelled(&cancel.1)).map(taken);
     assert!(matches!(cancelled, Err(Error::Cancelled { .. })), "{cancelled:?}");
     let seats = client.expirable_semaphore("seats").watched();
     assert!(seats.try_set_permits(2).unwrap());
@@ -336,7 +338,7 @@ fn acquires_of_permits_and_waits_for_latches_are_counted_by_kind() {
     assert!(!latch.wait_with(Wait::none()).unwrap());
     // Each waits for five seconds.
     std::thread::scope(|scope| {
-        scope.spawn(|| semaphore.acquire(1).unwrap());
+        scope.spawn(|| semaphore.acquire(1).map(SemaphoreGuard::forget).unwrap());
         scope.spawn(|| drop(seats.acquire().unwrap()));
         scope.spawn(|| latch.wait().unwrap());
         wait_until("all wait", Duration::from_secs(60), || client.stats().waiters == 3);

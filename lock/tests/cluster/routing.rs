@@ -65,7 +65,7 @@ fn every_primitive_works_and_all_its_keys_are_in_the_slot_of_its_name() {
         let written = both.write_lock().lock().unwrap();
         let semaphore = client.semaphore(&name("semaphore"));
         semaphore.try_set_permits(2).unwrap();
-        semaphore.acquire(1).unwrap();
+        semaphore.acquire(1).unwrap().forget();
         let seats = client.expirable_semaphore(&name("seats"));
         seats.set_permits(2).unwrap();
         let seat = seats.acquire().unwrap();

@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
+use super::takings::taken;
 use wheellock::{Client, Guard, Lock};
 
 use super::{SOON, timed, wait_for_a_waiter};
@@ -105,12 +106,12 @@ pub(crate) const KINDS: [Kind; 12] = [
         hold: |client, name| {
             let semaphore = client.semaphore(name);
             semaphore.try_set_permits(1).unwrap();
-            semaphore.acquire(1).unwrap();
+            semaphore.acquire(1).unwrap().forget();
             Box::new(move || semaphore.release(1).unwrap())
         },
         wait: |client, name, time| {
             let semaphore = client.semaphore(name);
-            let had = semaphore.try_acquire_for(1, time).unwrap();
+            let had = semaphore.try_acquire_for(1, time).map(taken).unwrap();
             if had {
                 semaphore.release(1).unwrap();
             }

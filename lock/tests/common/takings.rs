@@ -1,6 +1,6 @@
 //! Every way to acquire something once, for tests of rollbacks.
 
-use wheellock::{Client, Error, Guard, Lock};
+use wheellock::{Client, Error, Guard, Lock, SemaphoreGuard};
 use wheellock_fixture::Server;
 
 use super::SOON;
@@ -33,7 +33,7 @@ pub(crate) const KINDS: [Kind; 13] = [
         word: "semaphore",
         take: |client| {
             let semaphore = client.semaphore("semaphore");
-            let taken = semaphore.try_acquire(2)?;
+            let taken = semaphore.try_acquire(2).map(taken)?;
             if taken {
                 semaphore.release(2)?;
             }
@@ -87,4 +87,9 @@ pub(crate) fn left_at(server: &Server) -> Vec<String> {
     ];
     let is_left = |key: &String| !permanent.iter().any(|beginning| key.starts_with(beginning));
     server.command(&["KEYS", "*"]).texts().into_iter().filter(is_left).collect()
+}
+
+/// Leaves the permits taken. Whether there were any.
+pub(crate) fn taken(guard: Option<SemaphoreGuard>) -> bool {
+    guard.map(SemaphoreGuard::forget).is_some()
 }

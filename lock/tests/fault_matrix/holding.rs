@@ -9,7 +9,7 @@ use crossbeam_channel::Receiver;
 use parking_lot::Mutex;
 use wheellock::{
     Client, Error, FencedGuard, Guard, LockGuard, LostReason, MultiGuard, Permit, RedGuard,
-    Semaphore,
+    SemaphoreGuard,
 };
 
 use crate::common::{now, pause};
@@ -88,10 +88,8 @@ impl Holding for RedGuard {
     }
 }
 
-/// Permits of a semaphore that only counts. Nobody is alone with them.
-pub(crate) struct Counted(pub(crate) Semaphore);
-
-impl Holding for Counted {
+/// Nobody is alone with permits without ids.
+impl Holding for SemaphoreGuard {
     fn is_held(&self) -> bool {
         false
     }
@@ -101,7 +99,7 @@ impl Holding for Counted {
     }
 
     fn release(self: Box<Self>) -> Result<(), Error> {
-        self.0.release(1)
+        Self::release(*self)
     }
 }
 

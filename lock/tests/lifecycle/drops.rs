@@ -34,7 +34,7 @@ fn permits(client: &Client) -> wheellock::ExpirableSemaphore {
     client.expirable_semaphore("permits")
 }
 
-const KINDS: [Take; 12] = [
+const KINDS: [Take; 13] = [
     ("lock", |client| Box::new(client.lock("a").lock().unwrap())),
     ("lock with a lease", |client| Box::new(client.lock("a").with_lease(TIMEOUT).lock().unwrap())),
     ("lock of a named owner", |client| {
@@ -50,6 +50,7 @@ const KINDS: [Take; 12] = [
         let (one, other) = (client.lock("a"), client.lock("b"));
         Box::new(client.multi_lock(&[&one, &other]).lock().unwrap())
     }),
+    ("permits without ids", |client| Box::new(client.semaphore("permits").acquire(2).unwrap())),
     ("permits", |client| Box::new(permits(client).acquire_many(2).unwrap())),
     ("watched permits", |client| Box::new(permits(client).watched().acquire_many(2).unwrap())),
 ];
@@ -94,10 +95,11 @@ fn drop_many_while_stopped(builder: impl Fn(&Server) -> ClientBuilder, count: us
     let permits: u32 = count.try_into().unwrap();
     let semaphore = built(builder(&server)).expirable_semaphore("permits");
     semaphore.try_set_permits(permits).unwrap();
-    let take: [Take; 5] = [
+    let take: [Take; 6] = [
         ("locks", |client| Box::new(client.lock(&number(client)).lock().unwrap())),
         ("fair locks", |client| Box::new(client.fair_lock(&number(client)).lock().unwrap())),
         ("nested locks", |client| Box::new(client.lock("nested").lock().unwrap())),
+        ("permits without ids", |client| Box::new(client.semaphore("permits").acquire(1).unwrap())),
         ("permits", |client| Box::new(self::permits(client).acquire().unwrap())),
         ("watched permits", |client| Box::new(self::permits(client).watched().acquire().unwrap())),
     ];
@@ -258,7 +260,7 @@ fn a_try_lock_right_after_a_drop_succeeds_although_the_server_forgets_its_script
 fn a_try_lock_of_every_kind_right_after_a_drop_succeeds() {
     let server = server();
     let client = built(builder(&server));
-    let tries: [fn(&Client) -> bool; 10] = [
+    let tries: [fn(&Client) -> bool; 11] = [
         |client| client.lock("a").try_lock().unwrap().is_some(),
         |client| client.fair_lock("a").try_lock().unwrap().is_some(),
         |client| client.fenced_lock("a").try_lock().unwrap().is_some(),
@@ -270,13 +272,14 @@ fn a_try_lock_of_every_kind_right_after_a_drop_succeeds() {
             let (one, other) = (client.lock("d"), client.lock("e"));
             client.multi_lock(&[&one, &other]).try_lock().unwrap().is_some()
         },
+        |client| client.semaphore("permits").try_acquire(2).unwrap().is_some(),
         |client| permits(client).try_acquire_many(2).unwrap().is_some(),
         |client| permits(client).watched().try_acquire_many(2).unwrap().is_some(),
     ];
     let mut connection = server.connection();
     for number in 0..100 {
         for (kind, try_once) in tries.iter().enumerate() {
-            if number % 10 == kind {
+            if number % tries.len() == kind {
                 connection.command(&["SCRIPT", "FLUSH"]);
             }
             assert!(try_once(&client), "{number}, kind {kind}");

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use crate::common::{built, pause};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use hashed_wheel::Parker;
-use wheellock::{Client, Clock, Error, LockGuard, LostReason, ManualClock, Memory, SystemClock};
+use wheellock::{
+    Client, Clock, Error, LockGuard, LostReason, ManualClock, Memory, SemaphoreGuard, SystemClock,
+};
 use wheellock_fixture::{Fault, Proxy, Server, wait_until};
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -153,7 +155,11 @@ const CALLS: [Call; 9] = [
     ("try_lock_for", |client, _| client.lock("other").try_lock_for(LIMIT).map(drop), is_shutdown),
     ("fair", |client, _| client.fair_lock("other").lock().map(drop), is_shutdown),
     ("nested", |client, _| client.lock("held").lock().map(drop), is_shutdown),
-    ("semaphore", |client, _| client.semaphore("s").acquire(1), is_shutdown),
+    (
+        "semaphore",
+        |client, _| client.semaphore("s").acquire(1).map(SemaphoreGuard::forget),
+        is_shutdown,
+    ),
     ("unlock", |_, guard| guard.unlock(), Error::is_outcome_unknown),
     (
         "is_locked",

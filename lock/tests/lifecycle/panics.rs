@@ -8,11 +8,13 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::common::takings::taken;
 use crate::common::{SLACK, SOON, built, ended, settle, timed};
 use crossbeam_channel::Receiver;
 use hashed_wheel::Parker;
 use wheellock::{
-    Client, Clock, Error, LockGuard, LostReason, ManualClock, Memory, Semaphore, SystemClock,
+    Client, Clock, Error, LockGuard, LostReason, ManualClock, Memory, Semaphore, SemaphoreGuard,
+    SystemClock,
 };
 use wheellock_fixture::{Server, wait_until};
 
@@ -325,8 +327,8 @@ fn what_a_semaphore_grants_to_a_thread_that_panics_is_given_back() {
     type Take = fn(&Semaphore) -> Result<(), Error>;
     // And how many permits are left of two when it does not panic.
     let takes: [(&str, Take, i64); 3] = [
-        ("a try", |semaphore| semaphore.try_acquire(1).map(|taken| assert!(taken)), 1),
-        ("a wait", |semaphore| semaphore.acquire(1), 1),
+        ("a try", |semaphore| semaphore.try_acquire(1).map(taken).map(|taken| assert!(taken)), 1),
+        ("a wait", |semaphore| semaphore.acquire(1).map(SemaphoreGuard::forget), 1),
         ("a drain", |semaphore| semaphore.drain_permits().map(|taken| assert_eq!(taken, 2)), 0),
     ];
     for (kind, take, left) in takes {
@@ -358,7 +360,7 @@ fn what_a_semaphore_grants_to_a_thread_that_panics_is_given_back() {
 /// Acquires something, calls the function once it is held, and ends it.
 type TakeAndEnd = fn(&Client, &dyn Fn());
 
-const DROPS: [(&str, TakeAndEnd); 13] = [
+const DROPS: [(&str, TakeAndEnd); 14] = [
     ("lock", |client, held| {
         let _guard = client.lock("a").lock().unwrap();
         held();
@@ -397,6 +399,10 @@ const DROPS: [(&str, TakeAndEnd); 13] = [
         let _guard = client.multi_lock(&[&one, &other]).lock().unwrap();
         held();
     }),
+    ("permits without ids", |client, held| {
+        let _guard = client.semaphore("a").acquire(2).unwrap();
+        held();
+    }),
     ("endless permits", |client, held| {
         let _permits = client.expirable_semaphore("a").acquire_many(2).unwrap();
         held();
@@ -416,7 +422,7 @@ const DROPS: [(&str, TakeAndEnd); 13] = [
     }),
 ];
 
-const UNLOCKS: [(&str, TakeAndEnd); 8] = [
+const UNLOCKS: [(&str, TakeAndEnd); 9] = [
     ("unlock", |client, held| {
         let guard = client.lock("a").lock().unwrap();
         held();
@@ -444,6 +450,11 @@ const UNLOCKS: [(&str, TakeAndEnd); 8] = [
         let guard = client.multi_lock(&[&one, &other]).lock().unwrap();
         held();
         drop(guard.unlock());
+    }),
+    ("release of permits without ids", |client, held| {
+        let guard = client.semaphore("a").acquire(2).unwrap();
+        held();
+        drop(guard.release());
     }),
     ("release of endless permits", |client, held| {
         let permits = client.expirable_semaphore("a").acquire_many(2).unwrap();

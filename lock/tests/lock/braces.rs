@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::stores::{World, on_all_stores};
+use crate::common::takings::taken;
 use crate::common::{SOON, wait_for_a_waiter};
 use crossbeam_channel::bounded;
 use wheellock::{Client, Error, Lock, Wait};
@@ -60,9 +61,9 @@ on_all_stores! {
         let (stop, stopped) = bounded::<()>(0);
         let acquired = thread::scope(|scope| {
             let waiter = scope
-                .spawn(|| plain.try_acquire_with(2, Wait::forever().or_cancelled(&stopped)));
+                .spawn(|| plain.try_acquire_with(2, Wait::forever().or_cancelled(&stopped)).map(taken));
             wait_for_a_waiter(&client);
-            let acquired = braced.try_acquire_for(1, SHORT);
+            let acquired = braced.try_acquire_for(1, SHORT).map(taken);
             drop(stop);
             assert!(matches!(waiter.join().unwrap(), Err(Error::Cancelled { .. })));
             acquired

@@ -170,7 +170,7 @@ fn a_contended_lock_needs_no_acknowledgements() {
     make_semaphores(&holder);
     let _held = [holder.lock("lock").lock().unwrap(), holder.fair_lock("fair").lock().unwrap()];
     let _written = holder.read_write_lock("write").write_lock().lock().unwrap();
-    holder.semaphore("semaphore").acquire(1).unwrap();
+    holder.semaphore("semaphore").acquire(1).unwrap().forget();
     let _permit = holder.expirable_semaphore("permits").acquire().unwrap();
     for kind in KINDS {
         if ["lock", "fair", "write", "semaphore", "permits"].contains(&kind.word) {

@@ -1,6 +1,7 @@
 //! A semaphore is the same on both sides: one count, and waiters wake each other.
 
-use wheellock::Client;
+use crate::common::takings::taken;
+use wheellock::{Client, SemaphoreGuard};
 
 use crate::peer::JavaThread;
 use crate::shared::{JAVA, LIMIT, SERVER, Tries, alone, connect, fresh};
@@ -26,20 +27,20 @@ fn the_permits_of_a_semaphore_are_counted_together() {
     both_count(0);
     assert!(!semaphore.release_if_exists(1).unwrap());
     assert_eq!(say("releaseIfExists permits=1"), "false");
-    assert!(!semaphore.try_acquire(1).unwrap());
+    assert!(!semaphore.try_acquire(1).map(taken).unwrap());
     assert_eq!(say("tryAcquire"), "false");
     assert_eq!(SERVER.command(&["EXISTS", &name]).integer(), 0);
 
     assert_eq!(say("trySetPermits permits=5"), "true");
     assert!(!semaphore.try_set_permits(7).unwrap());
     both_count(5);
-    semaphore.acquire(2).unwrap();
+    semaphore.acquire(2).unwrap().forget();
     both_count(3);
     say("acquire permits=2");
     both_count(1);
-    assert!(!semaphore.try_acquire(2).unwrap());
+    assert!(!semaphore.try_acquire(2).map(taken).unwrap());
     assert_eq!(say("tryAcquire permits=2"), "false");
-    assert!(semaphore.try_acquire(1).unwrap());
+    assert!(semaphore.try_acquire(1).map(taken).unwrap());
     both_count(0);
     // Nobody owns a permit: either side may give back what the other took.
     semaphore.release(2).unwrap();
@@ -75,13 +76,13 @@ fn permits_that_java_adds_wake_a_waiter_in_rust() {
         let semaphore = client.semaphore(&name);
         java_wakes_rust(
             Tries::begin(),
-            || semaphore.acquire(2).unwrap(),
+            || semaphore.acquire(2).map(SemaphoreGuard::forget).unwrap(),
             || java.send(SEMAPHORE, &name, adds),
         );
         assert_eq!(java.call(SEMAPHORE, &name, "availablePermits"), "0");
         let taken = java_wakes_rust(
             Tries::begin(),
-            || semaphore.try_acquire_for(3, LIMIT).unwrap(),
+            || semaphore.try_acquire_for(3, LIMIT).map(taken).unwrap(),
             || java.send(SEMAPHORE, &name, "release permits=3"),
         );
         assert!(taken);
@@ -125,7 +126,7 @@ fn warm_up(client: &Client, java: &JavaThread<'_>) {
     let name = fresh(SEMAPHORE);
     let semaphore = client.semaphore(&name);
     semaphore.try_set_permits(1).unwrap();
-    semaphore.acquire(1).unwrap();
+    semaphore.acquire(1).unwrap().forget();
     semaphore.release(1).unwrap();
     semaphore.add_permits(1).unwrap();
     for operation in ["trySetPermits permits=1", "acquire", "release", "addPermits permits=1"] {

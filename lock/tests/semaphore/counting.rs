@@ -8,9 +8,10 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::stores::{World, on_all_stores};
+use crate::common::takings::taken;
 use crate::common::{SLACK, SOON, ended, is_wrong_type, now, pause, timed};
 use crossbeam_channel::bounded;
-use wheellock::{Client, Error, Semaphore, Wait};
+use wheellock::{Client, Error, Semaphore, SemaphoreGuard, Wait};
 use wheellock_fixture::{Proxy, Reply, Server, wait_until};
 
 /// As the documentation has it: a waiter that was not told asks again after so long.
@@ -31,10 +32,10 @@ fn wait_for_waiters(client: &Client, count: usize) {
 on_all_stores! {
     fn permits_are_counted_down_when_taken_and_up_when_given_back(world: &World) {
         let semaphore = with_permits(&world.client(), 3);
-        semaphore.acquire(2).unwrap();
+        semaphore.acquire(2).unwrap().forget();
         assert_eq!(semaphore.available_permits().unwrap(), 1);
-        assert!(!semaphore.try_acquire(2).unwrap());
-        assert!(semaphore.try_acquire(1).unwrap());
+        assert!(!semaphore.try_acquire(2).map(taken).unwrap());
+        assert!(semaphore.try_acquire(1).map(taken).unwrap());
         assert_eq!(semaphore.available_permits().unwrap(), 0);
         semaphore.release(3).unwrap();
         assert_eq!(semaphore.available_permits().unwrap(), 3);
@@ -44,7 +45,7 @@ on_all_stores! {
         // Each call is a request of its own: none is mistaken for a copy of another.
         let semaphore = with_permits(&world.client(), 5);
         for left in (0..5).rev() {
-            semaphore.acquire(1).unwrap();
+            semaphore.acquire(1).unwrap().forget();
             assert_eq!(semaphore.available_permits().unwrap(), left);
         }
         for left in 1..=5 {
@@ -57,7 +58,7 @@ on_all_stores! {
         let semaphore = world.client().semaphore("a");
         assert_eq!(semaphore.available_permits().unwrap(), 0);
         assert_eq!(semaphore.drain_permits().unwrap(), 0);
-        assert!(!semaphore.try_acquire(1).unwrap());
+        assert!(!semaphore.try_acquire(1).map(taken).unwrap());
         assert!(!semaphore.release_if_exists(1).unwrap());
         assert_eq!(semaphore.available_permits().unwrap(), 0);
         semaphore.release(2).unwrap();
@@ -86,16 +87,16 @@ on_all_stores! {
         semaphore.add_permits(-3).unwrap();
         assert_eq!(semaphore.available_permits().unwrap(), -2);
         semaphore.release(2).unwrap();
-        assert!(!semaphore.try_acquire(1).unwrap());
+        assert!(!semaphore.try_acquire(1).map(taken).unwrap());
         semaphore.add_permits(1).unwrap();
-        assert!(semaphore.try_acquire(1).unwrap());
+        assert!(semaphore.try_acquire(1).map(taken).unwrap());
     }
 
     fn a_time_to_live_is_kept_through_every_change(world: &World) {
         let client = world.client();
         let semaphore = client.semaphore("a");
         assert!(semaphore.try_set_permits_for(3, Duration::from_secs(60)).unwrap());
-        semaphore.acquire(1).unwrap();
+        semaphore.acquire(1).unwrap().forget();
         semaphore.release(1).unwrap();
         semaphore.add_permits(2).unwrap();
         semaphore.drain_permits().unwrap();
@@ -106,9 +107,9 @@ on_all_stores! {
     fn a_release_wakes_a_waiter_of_another_client(world: &World) {
         let (holder, waiter) = (world.client(), world.without_polls());
         let semaphore = with_permits(&holder, 1);
-        semaphore.acquire(1).unwrap();
+        semaphore.acquire(1).unwrap().forget();
         thread::scope(|scope| {
-            let waiting = scope.spawn(|| waiter.semaphore("a").acquire(1));
+            let waiting = scope.spawn(|| waiter.semaphore("a").acquire(1).map(SemaphoreGuard::forget));
             wait_for_waiters(&waiter, 1);
             semaphore.release(1).unwrap();
             assert_eq!(ended(&waiter, waiting), Ok(()));
@@ -126,7 +127,7 @@ on_all_stores! {
         ];
         for give in ways {
             thread::scope(|scope| {
-                let waiting = scope.spawn(|| waiter.semaphore("a").acquire(1));
+                let waiting = scope.spawn(|| waiter.semaphore("a").acquire(1).map(SemaphoreGuard::forget));
                 wait_for_waiters(&waiter, 1);
                 give(&giver.semaphore("a"));
                 assert_eq!(ended(&waiter, waiting), Ok(()));
@@ -137,18 +138,18 @@ on_all_stores! {
     fn one_permit_wakes_one_of_many_waiters(world: &World) {
         let (holder, waiters) = (world.client(), world.client());
         let semaphore = with_permits(&holder, 0);
-        let taken = AtomicI64::new(0);
+        let inside = AtomicI64::new(0);
         thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
-                    assert!(waiters.semaphore("a").try_acquire_for(1, SOON).unwrap());
-                    taken.fetch_add(1, Ordering::SeqCst);
+                    assert!(waiters.semaphore("a").try_acquire_for(1, SOON).map(taken).unwrap());
+                    inside.fetch_add(1, Ordering::SeqCst);
                 });
             }
             wait_for_waiters(&waiters, 8);
             for released in 1..=8 {
                 semaphore.release(1).unwrap();
-                wait_until("one has it", SOON, || taken.load(Ordering::SeqCst) == released);
+                wait_until("one has it", SOON, || inside.load(Ordering::SeqCst) == released);
                 assert_eq!(semaphore.available_permits().unwrap(), 0);
             }
         });
@@ -158,7 +159,7 @@ on_all_stores! {
         let (holder, waiters) = (world.client(), world.without_polls());
         let semaphore = with_permits(&holder, 0);
         thread::scope(|scope| {
-            let acquire = || waiters.semaphore("a").try_acquire_for(1, SOON);
+            let acquire = || waiters.semaphore("a").try_acquire_for(1, SOON).map(taken);
             let waiting: Vec<_> = (0..20).map(|_| scope.spawn(acquire)).collect();
             wait_for_waiters(&waiters, 20);
             semaphore.release(20).unwrap();
@@ -173,9 +174,9 @@ on_all_stores! {
         let (holder, waiters) = (world.client(), world.without_polls());
         let semaphore = with_permits(&holder, 0);
         thread::scope(|scope| {
-            let greedy = scope.spawn(|| waiters.semaphore("a").try_acquire_for(5, SOON));
+            let greedy = scope.spawn(|| waiters.semaphore("a").try_acquire_for(5, SOON).map(taken));
             wait_for_waiters(&waiters, 1);
-            let modest = || waiters.semaphore("a").try_acquire_for(1, SOON);
+            let modest = || waiters.semaphore("a").try_acquire_for(1, SOON).map(taken);
             let one = scope.spawn(modest);
             wait_for_waiters(&waiters, 2);
             semaphore.release(1).unwrap();
@@ -193,12 +194,12 @@ on_all_stores! {
     fn a_wait_ends_on_time(world: &World) {
         let semaphore = with_permits(&world.client(), 1);
         let wait = Duration::from_millis(700);
-        let (taken, took) = timed(|| semaphore.try_acquire_for(2, wait).unwrap());
-        assert!(!taken && took >= wait && took < wait + SLACK, "{taken} after {took:?}");
-        let (taken, took) = timed(|| semaphore.try_acquire_with(2, now() + wait).unwrap());
-        assert!(!taken && took < wait + SLACK, "{taken} after {took:?}");
-        assert!(!semaphore.try_acquire_with(2, now()).unwrap());
-        assert!(semaphore.try_acquire_for(1, Duration::ZERO).unwrap());
+        let (has_it, took) = timed(|| semaphore.try_acquire_for(2, wait).map(taken).unwrap());
+        assert!(!has_it && took >= wait && took < wait + SLACK, "{has_it} after {took:?}");
+        let (has_it, took) = timed(|| semaphore.try_acquire_with(2, now() + wait).map(taken).unwrap());
+        assert!(!has_it && took < wait + SLACK, "{has_it} after {took:?}");
+        assert!(!semaphore.try_acquire_with(2, now()).map(taken).unwrap());
+        assert!(semaphore.try_acquire_for(1, Duration::ZERO).map(taken).unwrap());
     }
 
     fn a_wait_can_be_cancelled_and_ends_with_the_client(world: &World) {
@@ -211,7 +212,7 @@ on_all_stores! {
                 .spawn(|| semaphore.try_acquire_with(1, Wait::at_most(SOON * 6).or_cancelled(&cancelled)).unwrap_err());
             let other = scope.spawn(|| semaphore.acquire(1).unwrap_err());
             wait_for_waiters(&client, 3);
-            assert!(!semaphore.try_acquire_with(1, Wait::at_most(SHORT).or_cancelled(&cancelled)).unwrap());
+            assert!(!semaphore.try_acquire_with(1, Wait::at_most(SHORT).or_cancelled(&cancelled)).map(taken).unwrap());
             cancel.send(()).unwrap();
             assert!(matches!(one.join().unwrap(), Error::Cancelled { name } if name == "a"));
             assert!(matches!(timed.join().unwrap(), Error::Cancelled { name } if name == "a"));
@@ -225,8 +226,8 @@ on_all_stores! {
 
     fn acquiring_and_releasing_zero_permits_succeeds(world: &World) {
         let semaphore = world.client().semaphore("a");
-        semaphore.acquire(0).unwrap();
-        assert!(semaphore.try_acquire(0).unwrap());
+        semaphore.acquire(0).unwrap().forget();
+        assert!(semaphore.try_acquire(0).map(taken).unwrap());
         semaphore.release(0).unwrap();
         semaphore.add_permits(0).unwrap();
         assert!(!semaphore.release_if_exists(0).unwrap());
@@ -310,11 +311,11 @@ on_all_stores! {
                 scope.spawn(move || {
                     let (semaphore, permits) = (client.semaphore("a"), number % 2 + 1);
                     for _ in 0..50 {
-                        semaphore.acquire(permits).unwrap();
+                        let guard = semaphore.acquire(permits).unwrap();
                         let now = inside.fetch_add(i64::from(permits), Ordering::SeqCst);
                         most.fetch_max(now + i64::from(permits), Ordering::SeqCst);
                         inside.fetch_sub(i64::from(permits), Ordering::SeqCst);
-                        semaphore.release(permits).unwrap();
+                        drop(guard);
                     }
                 });
             }
@@ -335,7 +336,7 @@ fn the_key_is_redissons_and_the_messages_are_how_many_there_are() {
         let semaphore = client.semaphore(name);
         semaphore.try_set_permits(2).unwrap();
         assert_eq!(server.command(&["GET", name]).text(), "2");
-        semaphore.acquire(2).unwrap();
+        semaphore.acquire(2).unwrap().forget();
         assert_eq!(server.command(&["GET", name]).text(), "0");
         semaphore.release(1).unwrap();
         semaphore.add_permits(-5).unwrap();
@@ -359,10 +360,10 @@ fn waiters_do_not_ask_more_than_once_per_poll_bound() {
     let server = Server::start();
     let client = Client::connect(&server.url()).unwrap();
     let semaphore = with_permits(&client, 0);
-    semaphore.try_acquire(1).unwrap();
+    semaphore.try_acquire(1).map(taken).unwrap();
     thread::scope(|scope| {
         for _ in 0..20 {
-            scope.spawn(|| semaphore.try_acquire_for(1, POLL_BOUND * 5 / 2).unwrap());
+            scope.spawn(|| semaphore.try_acquire_for(1, POLL_BOUND * 5 / 2).map(taken).unwrap());
         }
         wait_for_waiters(&client, 20);
         let before = server.command_calls("evalsha");
@@ -382,7 +383,8 @@ fn a_lost_message_costs_at_most_the_poll_bound() {
     let semaphore = with_permits(&holder, 0);
     proxy.lose_messages(true);
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| waiter.semaphore("a").acquire(1).unwrap());
+        let waiting =
+            scope.spawn(|| waiter.semaphore("a").acquire(1).map(SemaphoreGuard::forget).unwrap());
         wait_for_waiters(&waiter, 1);
         pause(SHORT / 4);
         semaphore.release(1).unwrap();
@@ -401,13 +403,13 @@ fn d16_a_timed_wait_leaves_no_subscription_behind() {
         let channels = ["PUBSUB", "NUMSUB", "redisson_sc:{a}"];
         server.command(&channels).array()[1] != Reply::Integer(0)
     };
-    assert!(!client.semaphore("a").try_acquire_for(1, SHORT).unwrap());
+    assert!(!client.semaphore("a").try_acquire_for(1, SHORT).map(taken).unwrap());
     wait_until("there is no subscriber", SOON, || !listening());
     // Also if the wait ends before the subscription is confirmed.
     let aim = proxy
         .on(|request| request.name() == "SUBSCRIBE", wheellock_fixture::Fault::HoldRequest)
         .always();
-    assert!(!client.semaphore("a").try_acquire_for(1, SHORT).unwrap());
+    assert!(!client.semaphore("a").try_acquire_for(1, SHORT).map(taken).unwrap());
     aim.wait_for_hit(SOON);
     aim.withdraw();
     drop(aim.deliver());
@@ -420,7 +422,7 @@ fn a_server_out_of_memory_only_releases_permits() {
     let server = Server::start();
     let client = Client::connect(&server.url()).unwrap();
     let semaphore = with_permits(&client, 3);
-    semaphore.acquire(2).unwrap();
+    semaphore.acquire(2).unwrap().forget();
     server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
     server.command(&["CONFIG", "SET", "maxmemory", "1"]);
     let error = semaphore.try_acquire(1).unwrap_err();
@@ -430,5 +432,5 @@ fn a_server_out_of_memory_only_releases_permits() {
     assert!(semaphore.release_if_exists(1).unwrap());
     assert_eq!(semaphore.available_permits().unwrap(), 3);
     server.command(&["CONFIG", "SET", "maxmemory", "0"]);
-    semaphore.acquire(3).unwrap();
+    semaphore.acquire(3).unwrap().forget();
 }

@@ -190,7 +190,7 @@ fn d15_a_hash_tagged_name_works_on_a_server_of_a_cluster() {
         // Their keys and channels share a slot by themselves.
         let semaphore = client.semaphore(&format!("{name}:semaphore"));
         semaphore.try_set_permits(2).unwrap();
-        semaphore.acquire(2).unwrap();
+        semaphore.acquire(2).unwrap().forget();
         semaphore.release(2).unwrap();
         let seats = client.expirable_semaphore(&format!("{name}:seats"));
         seats.set_permits(2).unwrap();

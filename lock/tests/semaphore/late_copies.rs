@@ -6,8 +6,9 @@
 
 use std::time::Duration;
 
+use crate::common::takings::taken;
 use crate::common::{SOON, World, built, is_late, pause};
-use wheellock::{Client, Error, Memory, Wait};
+use wheellock::{Client, Error, Memory, SemaphoreGuard, Wait};
 use wheellock_fixture::{Aim, Fault, Reply, Request, wait_until};
 
 const TAKE: &str = include_str!("../../src/ops/scripts/semaphore_acquire.lua");
@@ -59,9 +60,9 @@ fn each_call_of_a_semaphore_counts_once_although_its_reply_was_lost() {
     let semaphore = client.semaphore("a");
     assert!(with_a_lost_reply(&world, MAKE, || semaphore.try_set_permits(5).unwrap()));
     assert_eq!(number(&world, "a"), "5");
-    with_a_lost_reply(&world, TAKE, || semaphore.acquire(2).unwrap());
+    with_a_lost_reply(&world, TAKE, || semaphore.acquire(2).map(SemaphoreGuard::forget).unwrap());
     assert_eq!(number(&world, "a"), "3");
-    assert!(with_a_lost_reply(&world, TAKE, || semaphore.try_acquire(2).unwrap()));
+    assert!(with_a_lost_reply(&world, TAKE, || semaphore.try_acquire(2).map(taken).unwrap()));
     assert_eq!(number(&world, "a"), "1");
     with_a_lost_reply(&world, ADD, || semaphore.release(1).unwrap());
     assert_eq!(number(&world, "a"), "2");
@@ -98,7 +99,7 @@ fn a_late_copy_of_an_acquire_that_was_granted_takes_nothing() {
     semaphore.try_set_permits(2).unwrap();
     let kept = on(&world, TAKE, Fault::HoldRequest);
     let given_up = std::thread::scope(|scope| {
-        let acquire = scope.spawn(|| semaphore.acquire(1));
+        let acquire = scope.spawn(|| semaphore.acquire(1).map(SemaphoreGuard::forget));
         kept.wait_for_hit(SOON);
         world.proxy.cut_all();
         acquire.join().unwrap()
@@ -126,7 +127,7 @@ fn a_late_copy_of_a_call_does_nothing_after_the_next_call_of_its_sequence() {
     };
     let release = copy_of(ADD, &|| semaphore.release(1).unwrap());
     // The same sequence, as one thread has one call at a time.
-    let acquire = copy_of(TAKE, &|| semaphore.acquire(3).unwrap());
+    let acquire = copy_of(TAKE, &|| semaphore.acquire(3).map(SemaphoreGuard::forget).unwrap());
     assert_eq!(requests(&world).len(), 1);
     assert_eq!(number(&world, "a"), "3");
     assert!(is_late(&release.deliver().remove(0)));
@@ -149,7 +150,7 @@ fn a_busy_semaphore_has_as_many_request_keys_as_calls_at_once() {
         for _ in 0..THREADS {
             scope.spawn(|| {
                 for _ in 0..100 {
-                    semaphore.acquire(2).unwrap();
+                    semaphore.acquire(2).unwrap().forget();
                     semaphore.release(2).unwrap();
                     latch.count_down().unwrap();
                 }
@@ -170,11 +171,11 @@ fn waiters_have_no_request_keys() {
     let client = world.patient();
     let semaphore = client.semaphore("a");
     semaphore.try_set_permits(1).unwrap();
-    semaphore.acquire(1).unwrap();
+    semaphore.acquire(1).unwrap().forget();
     std::thread::scope(|scope| {
         for _ in 0..WAITERS {
             scope.spawn(|| {
-                semaphore.acquire(1).unwrap();
+                semaphore.acquire(1).unwrap().forget();
                 semaphore.release(1).unwrap();
             });
         }
@@ -197,7 +198,7 @@ fn an_undo_finds_what_its_call_took_although_others_were_sent_between() {
     take.withdraw();
     undo.wait_for_hit(SOON);
     for _ in 0..5 {
-        semaphore.acquire(1).unwrap();
+        semaphore.acquire(1).unwrap().forget();
         semaphore.release(1).unwrap();
     }
     assert_eq!(number(&world, "a"), "1");
@@ -265,8 +266,9 @@ fn an_acquire_that_arrives_after_it_was_undone_takes_nothing() {
     let kept = on(&world, TAKE, Fault::HoldRequest).always();
     let (cancel, cancelled) = crossbeam_channel::bounded(1);
     let error = std::thread::scope(|scope| {
-        let acquire =
-            scope.spawn(|| semaphore.try_acquire_with(2, Wait::forever().or_cancelled(&cancelled)));
+        let acquire = scope.spawn(|| {
+            semaphore.try_acquire_with(2, Wait::forever().or_cancelled(&cancelled)).map(taken)
+        });
         kept.wait_for_hit(SOON);
         cancel.send(()).unwrap();
         world.proxy.cut_all();
@@ -434,18 +436,18 @@ fn a_copy_of_a_refused_acquire_takes_nothing_for_the_waiter() {
     let client = built(world.builder().command_timeout(Duration::from_secs(2)));
     let rival = world.rival();
     rival.semaphore("s").try_set_permits(1).unwrap();
-    rival.semaphore("s").acquire(1).unwrap();
+    rival.semaphore("s").acquire(1).unwrap().forget();
     let script = include_str!("../../src/ops/scripts/semaphore_acquire.lua");
     let hash = world.server.command(&["SCRIPT", "LOAD", &crate::common::code(script)]).text();
     std::thread::scope(|scope| {
         // Before it in the line, and wanting more than there will be.
-        let first = scope.spawn(|| client.semaphore("s").try_acquire_for(2, SOON / 2));
+        let first = scope.spawn(|| client.semaphore("s").try_acquire_for(2, SOON / 2).map(taken));
         wait_until("the first waits", SOON, || client.stats().waiters == 1);
         let is_seconds = move |request: &Request| {
             request.name() == "EVALSHA" && request.argument(1) == hash && request.argument(6) == "1"
         };
         let kept = world.proxy.on(is_seconds, Fault::HoldRequest);
-        let second = scope.spawn(|| client.semaphore("s").try_acquire_for(1, SOON / 4));
+        let second = scope.spawn(|| client.semaphore("s").try_acquire_for(1, SOON / 4).map(taken));
         kept.wait_for_hit(SOON);
         world.proxy.cut_all();
         wait_until("the second was refused", SOON, || client.stats().waiters == 2);

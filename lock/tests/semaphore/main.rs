@@ -6,6 +6,7 @@ mod common;
 mod counting;
 mod expirable;
 mod extend;
+mod guard;
 mod latch;
 mod late_copies;
 mod replies;

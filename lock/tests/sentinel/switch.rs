@@ -32,7 +32,7 @@ fn what_was_released_before_a_switch_is_released_at_the_new_master_too() {
     let several = permits().acquire_many(3).unwrap();
     let counted = client.semaphore("counted");
     counted.try_set_permits(5).unwrap();
-    counted.acquire(2).unwrap();
+    counted.acquire(2).unwrap().forget();
     let forced = client.lock("forced").lock().unwrap();
 
     let names = ["lock", "fair", "fenced", "spin", "simple", "read", "write", "dropped"];

@@ -6,6 +6,7 @@
 use std::thread;
 use std::time::Duration;
 
+use crate::common::takings::taken;
 use crate::common::{SOON, built, timed};
 use crossbeam_channel::{Receiver, bounded};
 use wheellock::{Client, Error, LockStatus, RunOutcome, Wait};
@@ -47,7 +48,9 @@ const CALLS: [(&str, Call); 17] = [
         let (first, second) = (one.lock("multi"), two.lock("multi"));
         Ok(one.multi_lock(&[&first, &second]).try_lock_with(wait)?.is_some())
     }),
-    ("semaphore", |[one, ..], _, wait| one.semaphore("semaphore").try_acquire_with(1, wait)),
+    ("semaphore", |[one, ..], _, wait| {
+        one.semaphore("semaphore").try_acquire_with(1, wait).map(taken)
+    }),
     ("permit", |[one, ..], _, wait| {
         Ok(one.expirable_semaphore("permits").watched().try_acquire_with(wait)?.is_some())
     }),

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::in_memory::InMemory;
+use crate::common::takings::taken;
 use crate::common::{SOON, built, now, timed, wait_for_a_waiter};
 use crossbeam_channel::bounded;
 use wheellock::{Client, Error, SystemClock, Wait};
@@ -41,7 +42,7 @@ const WAYS: [(&str, Waits); 9] = [
         let (a, b) = (client.lock("multi a"), client.lock("multi b"));
         Ok(client.multi_lock(&[&a, &b]).try_lock_for(WAIT)?.is_some())
     }),
-    ("semaphore", |client| client.semaphore("semaphore").try_acquire_for(1, WAIT)),
+    ("semaphore", |client| client.semaphore("semaphore").try_acquire_for(1, WAIT).map(taken)),
     ("latch", |client| client.count_down_latch("latch").wait_for(WAIT)),
 ];
 

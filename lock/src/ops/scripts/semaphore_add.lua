@@ -10,10 +10,10 @@
 -- ARGV[5]  how long to remember the call, in ms
 -- ARGV[6]  the command that publishes
 --
--- Answers 1: done. 0: there is no semaphore. -1: its number would not fit into 32 bits, with which
--- Java counts. {'LATE', now}: arrived too late, or after the next call of its sequence, and did
--- nothing. {'UNTOLD', why, 1}: done, but the server refused the message. A key that is no number is
--- an error, and it stays.
+-- Answers {1, now}: done. {0, now}: there is no semaphore. {-1, now}: its number would not fit into
+-- 32 bits, with which Java counts. `now` is the server's clock in ms. {'LATE', now}: arrived too
+-- late, or after the next call of its sequence, and did nothing. {'UNTOLD', why, {1, now}}: done,
+-- but the server refused the message. A key that is no number is an error, and it stays.
 --
 -- Atomic: Redis runs one script at a time. The answer is remembered as that of the sequence's last
 -- call, so a copy adds nothing. A time to live stays. The first write is PEXPIRE: it is allowed on
@@ -27,7 +27,7 @@ if now > tonumber(ARGV[1]) or tonumber(last or 0) > tonumber(ARGV[4]) then
   return {'LATE', now}
 end
 if last == ARGV[4] then
-  return tonumber(known)
+  return {tonumber(known), now}
 end
 -- A long text is no number, and is not read.
 local is_long = redis.call('strlen', KEYS[1]) > 20
@@ -53,4 +53,4 @@ if answer == 1 then
   end
   told = left > 0 and tonumber(ARGV[2]) > 0 and redis.pcall(ARGV[6], KEYS[2], left)
 end
-return type(told) == 'table' and {'UNTOLD', told.err, answer} or answer
+return type(told) == 'table' and {'UNTOLD', told.err, {answer, now}} or {answer, now}

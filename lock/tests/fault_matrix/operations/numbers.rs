@@ -5,11 +5,10 @@ use std::time::Duration;
 use wheellock::Error;
 use wheellock_fixture::{Fault, wait_until};
 
-use super::{Row, answered, done_if};
+use super::{Row, answered, done_if, release};
 use crate::cell_run::{CellRun, Returned};
 use crate::common::{SOON, now, pause};
 use crate::faults::Times;
-use crate::holding::Counted;
 use crate::sends::Sends::{Command, Script};
 
 const SEMAPHORE: &str = "Semaphores";
@@ -30,12 +29,10 @@ pub(super) const SEMAPHORES: &[Row] = &[
         .lasting(itself)
         .number(&["1"], &["1"])
         .in_the_background(),
-    Row::new((SEMAPHORE, "release", "Semaphore::release"), Script("semaphore_add"), |run| {
-        run.client.semaphore(&run.name).release(1).map(answered)
-    })
-    .prepare(with_one)
-    .lasting(itself)
-    .number(&["2"], &["1", "2"]),
+    Row::new((SEMAPHORE, "release", "SemaphoreGuard::release"), Script("semaphore_add"), release)
+        .prepare(hold)
+        .lasting(itself)
+        .number(&["1"], &["0", "1"]),
     Row::new((SEMAPHORE, "add", "Semaphore::add_permits"), Script("semaphore_add"), |run| {
         run.client.semaphore(&run.name).add_permits(-1).map(answered)
     })
@@ -100,9 +97,12 @@ fn with(run: &CellRun<'_>, number: &str) -> Result<Returned, Error> {
 }
 
 fn take(run: &CellRun<'_>) -> Result<Returned, Error> {
-    let semaphore = run.client.semaphore(&run.name);
-    let taken = semaphore.try_acquire(1)?;
-    Ok(run.keep_if(taken.then_some(Counted(semaphore))))
+    Ok(run.keep_if(run.client.semaphore(&run.name).try_acquire(1)?))
+}
+
+fn hold(run: &CellRun<'_>) -> Result<Returned, Error> {
+    with_one(run)?;
+    Ok(run.keep(run.client.semaphore(&run.name).acquire(1)?))
 }
 
 /// The server gives a permit, its answer is lost, and what would give it back does not get through
