@@ -95,6 +95,9 @@ mod watchdog;
 /// The channels in the signatures of this crate: `Receiver`, `bounded`, `select!` and the rest.
 pub use crossbeam_channel;
 pub use hashed_wheel::{Clock, ManualClock, Summary, SystemClock};
+/// The crate whose connections [`ClientBuilder::connection`] takes.
+#[cfg(feature = "redis")]
+pub use redis;
 
 pub use crate::client::builder::ClientBuilder;
 pub use crate::client::client::{Client, ShutdownReport};

@@ -216,6 +216,36 @@ impl ClientBuilder {
         self
     }
 
+    /// The server of a connection as the [`redis`] crate describes it: a
+    /// [`redis::ConnectionInfo`], a [`redis::ConnectionAddr`], a URL. For programs that use that
+    /// crate too, or read its settings.
+    ///
+    /// Taken are the host and the port, or the path of the Unix socket; whether the connection is
+    /// encrypted; the database, the user and the password. The protocol and the settings of the
+    /// socket are this client's own. [`tls`](Self::tls) gives certificates.
+    ///
+    /// What cannot be taken is an [`Error::InvalidUrl`] of [`build`](Self::build): a connection
+    /// with certificates, one that does not verify the server, or over TLS without the cargo feature
+    /// `tls`.
+    ///
+    /// ```no_run
+    /// use wheellock::Client;
+    /// use wheellock::redis::{ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let address = ConnectionAddr::Tcp("redis.internal".to_owned(), 6379);
+    /// let user = RedisConnectionInfo::default().set_username("locks").set_password("s3cret");
+    /// let connection = address.into_connection_info()?.set_redis_settings(user);
+    /// let client = Client::builder().connection(connection).build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "redis")]
+    pub fn connection(mut self, connection: impl redis::IntoConnectionInfo) -> Self {
+        self.server = Some(Server::Url(Box::new(Location::of_connection(connection))));
+        self
+    }
+
     /// The certificates that the client trusts over TLS, and its own. Unless set, it trusts the
     /// system's root certificates and has none of its own. An error of [`build`](Self::build) if
     /// the URL is not one for TLS.

@@ -382,7 +382,12 @@ fn a_url_error_is_exact_and_lists_every_valid_form() {
         ("redis://", "host"),
         ("redis://:s3cret@", "host"),
         ("redis-cluster://a:1,,b:2", "host"),
-        ("redis://[::1", "cannot be parsed"),
+        ("redis://[::1", "host is not a name"),
+        ("redis://[::g]", "host is not a name"),
+        ("redis://:s3cret@a%20b", "host is not a name"),
+        ("redis://größe", "host is not a name"),
+        ("unix:///", "names no path"),
+        ("unix://path", "names no path"),
     ] {
         // Where TLS is not built in, that is what is said.
         if cfg!(not(feature = "tls")) && url.starts_with("rediss-") {

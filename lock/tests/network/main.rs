@@ -9,6 +9,8 @@ mod deadlines;
 mod impatience;
 mod lazy_connect;
 mod permissions;
+#[cfg(feature = "redis")]
+mod redis_crate;
 mod refused_commands;
 mod replicas;
 mod replicas_elsewhere;

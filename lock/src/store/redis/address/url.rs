@@ -1,10 +1,17 @@
 //! A parsed URL: the address of a server, and the credentials for it.
 
+#[cfg(unix)]
+use std::ffi::OsString;
 use std::fmt;
+use std::net::Ipv6Addr;
+#[cfg(unix)]
+use std::os::unix::ffi::OsStringExt;
 #[cfg(unix)]
 use std::path::PathBuf;
 
-use redis::{ConnectionAddr, IntoConnectionInfo};
+use percent_encoding::percent_decode_str;
+#[cfg(feature = "redis")]
+use redis::ConnectionAddr;
 
 use crate::error::Error;
 use crate::model::settings::ReplicaAcks;
@@ -68,6 +75,8 @@ pub(crate) struct Access {
     pub(crate) replica_acks: Option<ReplicaAcks>,
 }
 
+/// The default port of a server.
+const PORT: u16 = 6379;
 /// The default port of a sentinel.
 const SENTINEL_PORT: u16 = 26379;
 
@@ -81,7 +90,7 @@ impl Location {
     /// `redis`; with `rediss` or `valkeys` over TLS. Or
     /// `unix:///path[?db=database&user=user&pass=password]`.
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
-        // The URL crate would leave out tabs and line ends, also those of a password.
+        // Somebody has copied a line end, perhaps of a password.
         if url.contains(|letter: char| letter.is_ascii_control()) {
             return Err(invalid_form(
                 "it has a control character, which is written as %0A or alike",
@@ -89,7 +98,7 @@ impl Location {
         }
         let (url, encrypted) = without_tls(url);
         if encrypted && cfg!(not(feature = "tls")) {
-            return Err(invalid("TLS needs the cargo feature `tls` of wheellock"));
+            return Err(invalid(NO_TLS));
         }
         let location = match url.split_once("://") {
             Some(("redis-sentinel" | "valkey-sentinel", rest)) => {
@@ -152,7 +161,7 @@ impl Location {
                  with a master's name of letters, digits, dots, dashes and underscores",
             ));
         }
-        check_database(database)?;
+        parse_database(database)?;
         let (mut sentinels, mut access) = (Vec::new(), None);
         for host in hosts {
             let is_plain = |letter: char| !letter.is_whitespace() && !"@/?#".contains(letter);
@@ -175,35 +184,97 @@ impl Location {
         Ok(Self::new(Place::Master { name, sentinels, sentinel_access }, access))
     }
 
+    /// Parses the URL of one server, without TLS.
     pub(crate) fn parse_single(url: &str) -> Result<Self, Error> {
-        // Checked here: the crate ignores what it does not know, and its errors do not say what is
-        // wrong.
         match url.split_once("://") {
-            Some(("redis" | "valkey", rest)) => {
-                let rest = without_parameters(rest)?;
-                let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-                check_host(authority.rsplit_once('@').map_or(authority, |(_, host)| host))?;
-                check_database(path.trim_matches('/'))?;
-            }
-            Some(("unix" | "redis+unix" | "valkey+unix", rest)) => check_unix(rest)?,
-            Some(_) => return Err(invalid_form("its scheme is not known")),
-            None => return Err(invalid_form("it has no scheme")),
+            Some(("redis" | "valkey", rest)) => Self::parse_tcp(rest),
+            Some(("unix" | "redis+unix" | "valkey+unix", rest)) => Self::parse_unix(rest),
+            Some(_) => Err(invalid_form("its scheme is not known")),
+            None => Err(invalid_form("it has no scheme")),
         }
-        // Without the crate's message: it may contain a part of the URL, and so of the password.
-        let form = || invalid_form("it cannot be parsed");
-        let url = redis::parse_redis_url(url).ok_or_else(form)?;
-        let info = url.into_connection_info().map_err(|_| form())?;
+    }
+
+    /// Parses `[user][:password@]host[:port][/database]`.
+    fn parse_tcp(rest: &str) -> Result<Self, Error> {
+        let rest = without_parameters(rest)?;
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (user, place) = authority.rsplit_once('@').unwrap_or(("", authority));
+        let address = parse_address(place)?;
+        let (username, password) = user.split_once(':').unwrap_or((user, ""));
+        let access = Access {
+            database: parse_database(path.trim_matches('/'))?,
+            username: decode(username)?,
+            password: decode(password)?,
+            ..Access::default()
+        };
+        Ok(Self::new(Place::Single(address), access))
+    }
+
+    /// Parses `/path[?db=database&user=user&pass=password]`.
+    #[cfg(unix)]
+    fn parse_unix(rest: &str) -> Result<Self, Error> {
+        let (path, query) = split_query(rest)?;
+        if !path.starts_with('/') || path == "/" {
+            return Err(invalid_form("it names no path"));
+        }
+        let (mut access, mut has_password) = (Access::default(), false);
+        for parameter in parameters(query) {
+            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            // As in the query of a web page.
+            let value = value.replace('+', " ");
+            match name {
+                "db" => access.database = parse_database(&value)?,
+                "user" => access.username = decode(&value)?,
+                "pass" => (access.password, has_password) = (decode(&value)?, true),
+                _ => {
+                    let known =
+                        "a unix socket's query has `db`, `user` and `pass`, and nothing else";
+                    // The rest of a password may follow an & that is not written as %26.
+                    return Err(unknown(Some(parameter).filter(|_| !has_password), known));
+                }
+            }
+        }
+        let path = OsString::from_vec(percent_decode_str(path).collect());
+        Ok(Self::new(Place::Unix(path.into()), access))
+    }
+
+    #[cfg(not(unix))]
+    fn parse_unix(_rest: &str) -> Result<Self, Error> {
+        Err(invalid("this platform has no unix sockets"))
+    }
+
+    /// The server, the database and the credentials of a connection of the redis crate.
+    #[cfg(feature = "redis")]
+    pub(crate) fn of_connection(info: impl redis::IntoConnectionInfo) -> Result<Self, Error> {
+        // Without the crate's message, which may contain a part of the password.
+        let info = info
+            .into_connection_info()
+            .map_err(|_| invalid("the redis crate does not accept the connection"))?;
+        let tcp = |host: &str, port| {
+            // The redis crate leaves the brackets around an IPv6 address.
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            let address = Address::named(host, port).filter(|_| port > 0);
+            address.map(Place::Single).ok_or_else(|| invalid("the host or the port is not valid"))
+        };
         let place = match info.addr() {
-            ConnectionAddr::Tcp(host, port) => {
-                // The brackets of an IPv6 address belong to the URL, not to the address.
-                let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-                Place::Single(Address { host, port: *port })
+            ConnectionAddr::TcpTls { insecure: true, .. } => return Err(invalid(INSECURE)),
+            ConnectionAddr::TcpTls { .. } if cfg!(not(feature = "tls")) => {
+                return Err(invalid(NO_TLS));
+            }
+            ConnectionAddr::TcpTls { tls_params: Some(_), .. } => {
+                return Err(invalid("certificates are given by ClientBuilder::tls"));
+            }
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                tcp(host, *port)?
             }
             #[cfg(unix)]
             ConnectionAddr::Unix(path) => Place::Unix(path.clone()),
-            _ => return Err(form()),
+            _ => return Err(invalid("this kind of connection is not supported")),
         };
         let settings = info.redis_settings();
+        if settings.db() < 0 {
+            return Err(invalid("its database is negative"));
+        }
         let given = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(str::to_owned);
         let access = Access {
             database: settings.db(),
@@ -211,7 +282,11 @@ impl Location {
             password: given(settings.password()),
             ..Access::default()
         };
-        Ok(Self::new(place, access))
+        Ok(Self {
+            #[cfg(feature = "tls")]
+            encrypted: Some(matches!(info.addr(), ConnectionAddr::TcpTls { .. })),
+            ..Self::new(place, access)
+        })
     }
 
     fn new(place: Place, access: Access) -> Self {
@@ -325,8 +400,7 @@ const FORMS: &str = "redis://[user][:password@]host[:port][/database], \
                      unix:///path[?db=database&user=user&pass=password], redis+unix:// for the last; \
                      with valkey for redis, and with rediss or valkeys for TLS";
 
-/// The parameters in the query of a unix socket's URL.
-const PARAMETERS: [&str; 3] = ["db", "user", "pass"];
+const NO_TLS: &str = "TLS needs the cargo feature `tls` of wheellock";
 
 const INSECURE: &str = "#insecure is refused: an unverified server cannot be trusted; \
                         name the authority of the server's certificate (TlsSettings)";
@@ -381,46 +455,45 @@ fn unknown(parameter: Option<&str>, known: &str) -> Error {
     }
 }
 
-/// Checks what follows the user and the password.
-fn check_host(host: &str) -> Result<(), Error> {
+/// Parses `host[:port]`.
+fn parse_address(place: &str) -> Result<Address, Error> {
     // A port follows the last colon; in an IPv6 address, the bracket.
-    let port = host.rsplit_once(':').filter(|(_, port)| !port.contains(']'));
-    let (host, port) = port.unwrap_or((host, ""));
-    if !port.is_empty() && port.parse::<u16>().map_or(true, |port| port == 0) {
-        return Err(invalid_form(
-            "its port is not a number from 1 to 65535 (a / in a password is written as %2F)",
-        ));
+    let port = place.rsplit_once(':').filter(|(_, port)| !port.contains(']'));
+    let (host, port) = port.unwrap_or((place, ""));
+    let port = match port {
+        "" => PORT,
+        port => port.parse().ok().filter(|port| *port > 0).ok_or_else(|| {
+            invalid_form(
+                "its port is not a number from 1 to 65535 (a / in a password is written as %2F)",
+            )
+        })?,
+    };
+    if host.is_empty() {
+        return Err(invalid_form("it names no host"));
     }
-    if host.is_empty() { Err(invalid_form("it names no host")) } else { Ok(()) }
+    let is_letter = |letter: char| !r"%:<>[\]^|".contains(letter);
+    let address = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        Some(host) => host.parse().ok().map(|ip: Ipv6Addr| Address { host: ip.to_string(), port }),
+        None => Address::named(host, port).filter(|_| host.chars().all(is_letter)),
+    };
+    address.ok_or_else(|| invalid_form("its host is not a name or an IP address"))
 }
 
 /// An empty one means database 0.
-fn check_database(database: &str) -> Result<(), Error> {
-    let digits = database.chars().all(|digit| digit.is_ascii_digit());
-    if database.is_empty() || (digits && database.parse::<i64>().is_ok()) {
-        Ok(())
-    } else {
-        Err(invalid_form("its database is not a number"))
+fn parse_database(database: &str) -> Result<i64, Error> {
+    let is_number = database.chars().all(|digit| digit.is_ascii_digit());
+    match database {
+        "" => Some(0),
+        database => database.parse().ok().filter(|_| is_number),
     }
+    .ok_or_else(|| invalid_form("its database is not a number"))
 }
 
-/// Checks what follows the scheme of a unix socket's URL.
-fn check_unix(rest: &str) -> Result<(), Error> {
-    let (_, query) = split_query(rest)?;
-    let mut has_password = false;
-    for parameter in parameters(query) {
-        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-        if !PARAMETERS.contains(&name) {
-            let known = "a unix socket's query has `db`, `user` and `pass`, and nothing else";
-            // What follows a password may be the rest of it, after an & that is not written as %26.
-            return Err(unknown(Some(parameter).filter(|_| !has_password), known));
-        }
-        has_password |= name == "pass";
-        if name == "db" {
-            check_database(value)?;
-        }
-    }
-    Ok(())
+/// A user or a password without percent signs. `None` if it is empty.
+fn decode(text: &str) -> Result<Option<String>, Error> {
+    let decoded = percent_decode_str(text).decode_utf8();
+    let decoded = decoded.map_err(|_| invalid("its user or its password is not UTF-8"))?;
+    Ok(Some(decoded.into_owned()).filter(|text| !text.is_empty()))
 }
 
 /// The same URL without TLS, and whether it asks for TLS: by an `s` after `redis` or `valkey`.
@@ -467,6 +540,9 @@ impl fmt::Debug for Access {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use redis::{ConnectionAddr, IntoConnectionInfo};
+
     use super::*;
 
     #[test]
@@ -597,5 +673,84 @@ mod tests {
         }
         let location = Location::parse("redis://:s3%09%0Acret@a").unwrap();
         assert_eq!(location.access.password.as_deref(), Some("s3\t\ncret"));
+    }
+
+    #[cfg(feature = "redis")]
+    #[test]
+    fn a_connection_of_the_redis_crate_gives_what_its_url_gives() {
+        for url in [
+            "redis://ann:s%40cret@example.org:7000/3",
+            "redis://[::1]",
+            "valkey://:s3cret@a",
+            "unix:///run/lock.sock?db=2&user=ann&pass=s%26+cret",
+        ] {
+            let (ours, theirs) = (Location::parse(url), Location::of_connection(url));
+            let (ours, theirs) = (ours.unwrap(), theirs.unwrap());
+            assert_eq!(ours.identity(), theirs.identity());
+            assert_eq!(ours.access.username, theirs.access.username, "{url}");
+            assert_eq!(ours.access.password, theirs.access.password, "{url}");
+        }
+        let refused = |connection: ConnectionAddr| {
+            let info = connection.into_connection_info().unwrap();
+            match Location::of_connection(info) {
+                Err(Error::InvalidUrl { reason }) => reason,
+                other => panic!("{other:?}"),
+            }
+        };
+        let tls = |insecure| ConnectionAddr::TcpTls {
+            host: "a".to_owned(),
+            port: 1,
+            insecure,
+            tls_params: None,
+        };
+        assert!(refused(tls(true)).contains("insecure"));
+        assert!(refused(ConnectionAddr::Tcp("a b".to_owned(), 1)).contains("host"));
+        assert!(refused(ConnectionAddr::Tcp("a".to_owned(), 0)).contains("port"));
+        #[cfg(not(feature = "tls"))]
+        assert!(refused(tls(false)).contains("feature"));
+        #[cfg(feature = "tls")]
+        {
+            let info = tls(false).into_connection_info().unwrap();
+            assert_eq!(Location::of_connection(info).unwrap().encrypted, Some(true));
+        }
+        let error = Location::of_connection("http://:s3cret@a").unwrap_err().to_string();
+        assert!(!error.contains("s3cret"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn a_url_is_parsed_as_by_the_redis_crate(
+            scheme in "redis|valkey",
+            user in "([a-z%0-9.]{0,6}:)?",
+            password in "([a-zA-Z0-9%+=:!.-]{0,8}@)?",
+            host in "[a-z][a-z0-9.-]{0,8}|\\[::1\\]|10\\.0\\.0\\.1|\\[0:0::2\\]",
+            port in "(:[0-9]{1,6})?",
+            path in "(/[0-9]{0,3}/?)?",
+        ) {
+            let user = if password.is_empty() { String::new() } else { user };
+            let url = format!("{scheme}://{user}{password}{host}{port}{path}");
+            let theirs = redis::parse_redis_url(&url)
+                .and_then(|url| url.into_connection_info().ok());
+            match (Location::parse(&url), theirs) {
+                (Ok(ours), Some(theirs)) => {
+                    let ConnectionAddr::Tcp(host, port) = theirs.addr() else { panic!() };
+                    let host = host.trim_matches(['[', ']']).to_owned();
+                    let Place::Single(address) = &ours.place else { panic!() };
+                    prop_assert_eq!(address, &Address { host, port: *port });
+                    let theirs = theirs.redis_settings();
+                    let empty = |text: Option<&str>| text.unwrap_or_default().to_owned();
+                    let access = ours.access;
+                    prop_assert_eq!(empty(access.username.as_deref()), empty(theirs.username()));
+                    prop_assert_eq!(empty(access.password.as_deref()), empty(theirs.password()));
+                    prop_assert_eq!(access.database, theirs.db());
+                }
+                (Ok(_), None) => prop_assert!(false, "only accepted here: {}", url),
+                (Err(error), Some(theirs)) => {
+                    let is_zero = theirs.addr().to_string().ends_with(":0");
+                    prop_assert!(is_zero, "{}: {}", url, error);
+                }
+                (Err(_), None) => {}
+            }
+        }
     }
 }

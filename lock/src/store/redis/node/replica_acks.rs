@@ -9,13 +9,14 @@ use crate::ops::value::Value;
 use crate::store::failure::Failure;
 use crate::store::redis::net::connection::{Broken, Connection};
 use crate::store::redis::net::deadline::Deadline;
+use crate::store::redis::resp::encode::Command;
 
 /// The `WAIT` command to append to a request.
 pub(crate) fn pack_wait(acks: ReplicaAcks, deadline: Deadline) -> Vec<u8> {
     let wait = acks.timeout.min(deadline.left().unwrap_or_default());
     // Zero would wait without end.
     let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
-    redis::cmd("WAIT").arg(acks.wanted).arg(millis).get_packed_command()
+    Command::of(&["WAIT", &acks.wanted.to_string(), &millis.to_string()])
 }
 
 /// Receives the reply. The inner failure means that the grant must not be kept.
