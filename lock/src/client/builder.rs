@@ -222,7 +222,7 @@ impl ClientBuilder {
     ///
     /// Taken are the host and the port, or the path of the Unix socket; whether the connection is
     /// encrypted; the database, the user and the password. The protocol and the settings of the
-    /// socket are this client's own. [`tls`](Self::tls) gives certificates.
+    /// socket are this client's own. The builder's `tls` gives certificates.
     ///
     /// What cannot be taken is an [`Error::InvalidUrl`] of [`build`](Self::build): a connection
     /// with certificates, one that does not verify the server, or over TLS without the cargo feature
