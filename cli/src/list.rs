@@ -14,7 +14,7 @@ pub(crate) fn list(list: &List) -> Result<u8, Box<dyn Error>> {
     let mut locks = client.locks(&list.pattern);
     for found in locks.by_ref() {
         let found = found?;
-        let line = if list.json { report::json(&found) } else { report::line(&found) };
+        let line = if list.json { report::json(&found)? } else { report::line(&found) };
         match say(&line) {
             // As `head` does: it has what it wants.
             Err(error) if is_unread(&error) => break,

@@ -11,7 +11,6 @@ compile_error!("wheellock-cli needs the processes, signals and terminals of Unix
 mod arguments;
 mod bench;
 mod exit;
-mod json;
 mod list;
 mod manual;
 mod output;

@@ -2,52 +2,22 @@
 
 use std::time::Duration;
 
-use wheellock::{Holder, HolderKind, LockKind, LockStatus, QueuedOwner};
+use serde::Serialize;
+use wheellock::{Holder, HolderKind, LockKind, LockStatus};
 
-use crate::json::Json;
 use crate::output::printable;
 
 /// The object that stands for a lock.
-pub(crate) fn json(status: &LockStatus) -> String {
-    let waiters = &status.waiters;
-    Json::object([
-        ("name", Json::text(&status.name)),
-        ("held", Json::plain(&is_held(status))),
-        ("kind", Json::or_null(status.kind.map(|kind| Json::text(&kind.to_string())))),
-        ("number", Json::or_null(status.number.as_ref().map(Json::plain))),
-        ("holder_count", Json::plain(&status.holder_count)),
-        ("holders", Json::list(status.holders.iter().map(holder_json))),
-        ("waiting", Json::or_null(waiters.elsewhere.as_ref().map(Json::plain))),
-        ("queue", Json::list(waiters.queue.iter().map(queued_json))),
-    ])
-    .into_text()
+#[derive(Serialize)]
+struct Object<'a> {
+    held: bool,
+    #[serde(flatten)]
+    status: &'a LockStatus,
 }
 
-fn holder_json(holder: &Holder) -> Json {
-    Json::object([
-        ("owner", Json::text(&holder.owner)),
-        ("by", Json::text(&holder.kind.to_string())),
-        ("label", Json::or_null(holder.label.as_deref().map(Json::text))),
-        ("process", Json::or_null(holder.process.as_ref().map(Json::plain))),
-        ("held_for_ms", millis(holder.held_for)),
-        ("remaining_ms", millis(Some(holder.remaining).filter(|left| *left != Duration::MAX))),
-        ("watched", Json::or_null(holder.watched.as_ref().map(Json::plain))),
-        ("count", Json::plain(&holder.count)),
-        ("shared", Json::plain(&holder.shared)),
-    ])
-}
-
-fn queued_json(waiter: &QueuedOwner) -> Json {
-    Json::object([
-        ("owner", Json::text(&waiter.owner)),
-        ("by", Json::text(&waiter.kind.to_string())),
-        ("label", Json::or_null(waiter.label.as_deref().map(Json::text))),
-        ("waits_for_ms", millis(waiter.waits_for)),
-    ])
-}
-
-fn millis(time: Option<Duration>) -> Json {
-    Json::or_null(time.map(|time| Json::plain(&time.as_millis())))
+/// The status as JSON, in one line.
+pub(crate) fn json(status: &LockStatus) -> serde_json::Result<String> {
+    serde_json::to_string(&Object { held: is_held(status), status })
 }
 
 /// Whether somebody holds it, or it is a number.

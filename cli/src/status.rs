@@ -12,6 +12,6 @@ use crate::server;
 pub(crate) fn status(status: &Status) -> Result<u8, Box<dyn Error>> {
     let client = server::connect(&status.server, None)?;
     let found = client.status(&status.name)?;
-    say(&if status.json { report::json(&found) } else { report::lines(&found) })?;
+    say(&if status.json { report::json(&found)? } else { report::lines(&found) })?;
     Ok(if report::is_held(&found) { exit::SUCCESS } else { exit::NOT_ACQUIRED })
 }

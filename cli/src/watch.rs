@@ -21,7 +21,7 @@ pub(crate) fn watch(watch: &Watch) -> Result<u8, Box<dyn Error>> {
     thread::Builder::new().name("reader".to_owned()).spawn(end_with_the_reader)?;
     let mut status = client.status(&watch.name)?;
     loop {
-        match say(&if watch.json { report::json(&status) } else { report::line(&status) }) {
+        match say(&if watch.json { report::json(&status)? } else { report::line(&status) }) {
             Err(error) if is_unread(&error) => return Ok(exit::SUCCESS),
             said => said?,
         }

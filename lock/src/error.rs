@@ -39,6 +39,7 @@ use std::time::Duration;
 pub enum Error {
     /// The name cannot be used for a lock, or for what else it is to name. Permanent; nothing was
     /// sent.
+    #[non_exhaustive]
     InvalidName {
         /// The name, truncated if it is long.
         name: String,
@@ -47,6 +48,7 @@ pub enum Error {
     },
     /// A lease, or another time that the server counts such as a minimum hold, is too short to be
     /// useful or too long to be stored. Permanent; nothing was sent.
+    #[non_exhaustive]
     InvalidLease {
         /// The requested time.
         lease: Duration,
@@ -54,6 +56,7 @@ pub enum Error {
         reason: String,
     },
     /// A number of permits or a count is out of range. Permanent; nothing was changed.
+    #[non_exhaustive]
     InvalidCount {
         /// The requested number, whatever its sign and width.
         count: i128,
@@ -61,11 +64,13 @@ pub enum Error {
         reason: String,
     },
     /// The text is not a permit's id. Permanent; nothing was sent.
+    #[non_exhaustive]
     InvalidPermitId {
         /// The text, truncated if it is long.
         id: String,
     },
     /// A setting is invalid. Permanent; nothing was sent.
+    #[non_exhaustive]
     InvalidSetting {
         /// The method of the builder, or `multi_lock`, `red_lock` or `server_timeout`.
         setting: &'static str,
@@ -76,17 +81,20 @@ pub enum Error {
     /// The server's URL cannot be used, or the server is not what the URL says, such as a node of a
     /// cluster behind `redis://`. Permanent; nothing ran. The text says what to write instead, and
     /// never contains the password.
+    #[non_exhaustive]
     InvalidUrl {
         /// What is wrong with it.
         reason: String,
     },
     /// The operating system refused to start a thread. Transient.
+    #[non_exhaustive]
     Thread {
         /// What it answered. The cause is an [`io::Error`], or an error of `hashed_wheel`.
         reason: Reason,
     },
     /// The operating system gave no random bytes for the client's identity. Transient; nothing was
     /// sent.
+    #[non_exhaustive]
     Random {
         /// What it answered. The cause is an [`io::Error`].
         reason: Reason,
@@ -99,6 +107,7 @@ pub enum Error {
     /// No connection could be made, or none was free; or the caller waited behind other threads of
     /// the client, and the server answered none of them during the whole wait. Transient; the
     /// command did not run.
+    #[non_exhaustive]
     Unreachable {
         /// The server, as host and port, or as the path of its unix socket.
         server: String,
@@ -113,6 +122,7 @@ pub enum Error {
     /// With [`credentials`](crate::ClientBuilder::credentials) from a callback, the client first
     /// retries with new credentials until the call's time is over. A callback that fails is
     /// [`Unreachable`](Self::Unreachable).
+    #[non_exhaustive]
     Authentication {
         /// The server, as host and port, or as the path of its unix socket.
         server: String,
@@ -122,6 +132,7 @@ pub enum Error {
     /// One side did not accept the other's certificate, or the two have no version or cipher of TLS
     /// in common. Permanent until a certificate or a setting is changed. Nothing ran, and no secret
     /// was sent.
+    #[non_exhaustive]
     Tls {
         /// The server, as host and port, or as the path of its unix socket.
         server: String,
@@ -132,6 +143,7 @@ pub enum Error {
     /// The server may evict locks, and the client was told to
     /// [refuse](crate::ClientBuilder::refuse_eviction) such a server. Permanent until its
     /// `maxmemory-policy` is `noeviction`; no lock was acquired.
+    #[non_exhaustive]
     Eviction {
         /// The server's policy.
         policy: String,
@@ -144,6 +156,7 @@ pub enum Error {
     /// released in the background. From a release: the hold is over, and what the server has not
     /// acknowledged is finished in the background. An acquire that was refused returns this error
     /// for the operation `release` if such a release of this client may be the reason.
+    #[non_exhaustive]
     OutcomeUnknown {
         /// The operation.
         operation: &'static str,
@@ -154,6 +167,7 @@ pub enum Error {
     ///
     /// Transient for the codes `LOADING`, `BUSY`, `READONLY`, `MASTERDOWN`, `TRYAGAIN`,
     /// `CLUSTERDOWN`, `OOM`, `NOREPLICAS` and `MISCONF`. Permanent otherwise.
+    #[non_exhaustive]
     Refused {
         /// The operation.
         operation: &'static str,
@@ -165,6 +179,7 @@ pub enum Error {
     /// The lock was granted, and fewer replicas than
     /// [wanted](crate::ClientBuilder::replica_acks) acknowledged it in time, so it was released.
     /// Transient; nothing is held.
+    #[non_exhaustive]
     NotReplicated {
         /// How many replicas were to acknowledge it.
         wanted: u32,
@@ -173,6 +188,7 @@ pub enum Error {
     },
     /// The key of that name holds something that is not a lock, or a lock of another kind than the
     /// call is for. Permanent until it is removed; it was not changed.
+    #[non_exhaustive]
     WrongType {
         /// The key, truncated if it is long: the name itself, or a key beside it, such as a fair
         /// lock's queue or a job's record.
@@ -182,6 +198,7 @@ pub enum Error {
     },
     /// The caller already holds the lock, and its kind cannot be acquired twice. Permanent while
     /// that hold lasts; nothing was sent.
+    #[non_exhaustive]
     AlreadyHeld {
         /// The lock's name.
         name: String,
@@ -189,11 +206,13 @@ pub enum Error {
     /// The caller asks for the write lock while it holds the read lock: it would wait for itself.
     /// Permanent while that hold lasts; nothing was sent. Release the read lock first; another
     /// owner may write in between.
+    #[non_exhaustive]
     Upgrade {
         /// The lock's name.
         name: String,
     },
     /// The hold is over although its guard was not released. Permanent for that hold.
+    #[non_exhaustive]
     Lost {
         /// The lock's name.
         name: String,
@@ -201,6 +220,7 @@ pub enum Error {
         reason: LostReason,
     },
     /// The caller cancelled the wait. Nothing is held.
+    #[non_exhaustive]
     Cancelled {
         /// The lock's name.
         name: String,
@@ -366,8 +386,8 @@ impl LostReason {
         }
     }
 
-    /// A word for the labels of metrics.
-    #[cfg(feature = "metrics")]
+    /// A word for the labels of metrics, and for what is serialized.
+    #[cfg(any(feature = "metrics", feature = "serde"))]
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Expired => "expired",

@@ -78,6 +78,7 @@
 //!   has no dependencies.
 //! * `tsc`: a clock that reads the processor's time-stamp counter where a delay begins.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(feature = "std"), no_std)]
 
 extern crate alloc;
@@ -111,6 +112,7 @@ pub use crate::time::tsc_clock::TscClock;
 #[cfg(feature = "std")]
 pub use crate::{
     error::{ScheduleError, StopError},
+    stats::histogram::{Histogram, Summary},
     stats::statistics::Statistics,
     time::clock::{Clock, Parker, SystemClock},
     time::manual_clock::ManualClock,
@@ -126,11 +128,6 @@ pub use crate::{
     timer::weak_batch_timer::{TimerKey, WeakBatchTimer},
     timer::weak_timer::WeakTimer,
 };
-
-/// For wheellock, and not part of the interface.
-#[cfg(feature = "std")]
-#[doc(hidden)]
-pub use crate::stats::histogram::{Histogram, Summary};
 
 /// Runs the examples of the README as tests.
 #[cfg(all(doctest, feature = "std"))]

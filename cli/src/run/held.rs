@@ -129,11 +129,12 @@ impl HeldPermit {
         let Some(until) = self.until.filter(|until| *until > now + SHORTEST_LEASE) else {
             return self.permit.release();
         };
-        let (name, id) = (self.permit.name(), self.permit.into_id());
+        let id = self.permit.into_id();
+        // The release of a permit that is gone says so.
         if self.semaphore.update_lease(&id, until - now)? {
             Ok(())
         } else {
-            Err(Error::Lost { name, reason: LostReason::Deleted })
+            self.semaphore.release(&id)
         }
     }
 }

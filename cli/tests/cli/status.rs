@@ -47,11 +47,11 @@ fn the_holder_is_shown_with_its_label_and_time() {
         let (code, output) = ask(&server, &["status", "--json", NAME]);
         assert_eq!(code, SUCCESS, "{output}");
         for part in [
-            format!("{{\"name\":\"nightly\",\"held\":true,\"kind\":\"{shown}\""),
-            format!("\"owner\":\"{}\",\"by\":\"wheellock\",\"label\":\"", owner(&server)),
+            format!("{{\"held\":true,\"name\":\"nightly\",\"kind\":\"{shown}\""),
+            format!("\"owner\":\"{}\",\"kind\":\"wheellock\",\"label\":\"", owner(&server)),
             format!("\"process\":{}", holder.id()),
             format!("\"shared\":{}", kind == ["--shared"]),
-            "\"waiting\":0,\"queue\":[]}".to_owned(),
+            "\"waiters\":{\"here\":0,\"elsewhere\":0,\"queue\":[]}".to_owned(),
         ] {
             assert!(output.contains(&part), "{part} is not in {output}");
         }
@@ -66,7 +66,7 @@ fn a_lock_that_is_free_has_an_exit_code_of_its_own() {
     assert_eq!(ask(&server, &["status", NAME]), (NOT_ACQUIRED, "nightly: not held\n".to_owned()));
     let (code, output) = ask(&server, &["status", "--json", NAME]);
     assert_eq!(code, NOT_ACQUIRED);
-    assert!(output.contains("\"held\":false,\"kind\":null"), "{output}");
+    assert!(output.contains("\"held\":false,\"name\":\"nightly\",\"kind\":null"), "{output}");
     server.command(&["SET", NAME, "other data"]);
     assert_eq!(ask(&server, &["status", NAME]).0, FAILED);
 }
@@ -102,7 +102,7 @@ fn locks_are_listed_by_pattern_and_other_keys_left_out() {
     assert!(ours.starts_with("nightly: fenced, held by "), "{output}");
     assert_eq!(ask(&server, &["list"]).1.lines().count(), 3);
     let (_, output) = ask(&server, &["list", "--json", "day"]);
-    assert!(output.contains("\"by\":\"redisson\",\"label\":null"), "{output}");
+    assert!(output.contains("\"kind\":\"redisson\",\"label\":null"), "{output}");
     assert_eq!(server.command_calls("keys"), 0);
 }
 

@@ -304,6 +304,7 @@ pub struct Acquires {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct AcquireCounts {
     /// The lock or the permits were granted, by the server or by another thread of this client; or
     /// the latch was open.
@@ -340,6 +341,16 @@ impl Acquires {
             }
         }
         counts(sums)
+    }
+}
+
+/// By kind, without those of which there are none.
+#[cfg(feature = "serde")]
+impl serde::Serialize for Acquires {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let all = AcquireKind::all().zip(self.by_kind);
+        let some = all.filter(|(_, ends)| ends.iter().any(|count| *count > 0));
+        serializer.collect_map(some.map(|(kind, ends)| (kind.word(), counts(ends))))
     }
 }
 

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use crate::error::LostReason;
 use crate::model::name::LockName;
+#[cfg(feature = "serde")]
+use crate::model::serialize::{debug, millis};
 use crate::model::sync::thread::ThreadId;
 
 /// A hold that was lost, as reported to [`on_lost`](crate::ClientBuilder::on_lost).
@@ -126,6 +128,7 @@ impl HeldLock {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct OwnHold {
     /// The lock's full name.
     pub name: String,
@@ -137,8 +140,10 @@ pub struct OwnHold {
     pub holder: OwnHolder,
     /// From just before its acquire was sent until now. If it was [handed
     /// over](crate::ClientBuilder::hand_over_budget), since then.
+    #[cfg_attr(feature = "serde", serde(rename = "held_for_ms", serialize_with = "millis"))]
     pub held_for: Duration,
     /// How long it is held for certain unless it is renewed.
+    #[cfg_attr(feature = "serde", serde(rename = "remaining_ms", serialize_with = "millis"))]
     pub remaining: Duration,
     /// Whether it is renewed: one of its guards is watched.
     pub watched: bool,
@@ -161,8 +166,11 @@ pub struct OwnHold {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum OwnHolder {
     /// A thread. Of a permit, the one that acquired it.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "debug"))]
     Thread(ThreadId),
     /// The name given to [`with_owner`](crate::Lock::with_owner).
     Named(String),
@@ -175,19 +183,29 @@ pub enum OwnHolder {
 /// [`Client::warnings`](crate::Client::warnings).
 ///
 /// ```
-/// use wheellock::Warning;
+/// use wheellock::{Client, Memory, Warning};
 ///
-/// let warning = Warning::Eviction { policy: "allkeys-lru".to_owned() };
-/// assert!(warning.to_string().contains("allkeys-lru"));
+/// let client = Client::builder()
+///     .in_memory(&Memory::new())
+///     .on_warning(|warning| match warning {
+///         Warning::Eviction { policy, .. } => eprintln!("set {policy} to noeviction"),
+///         other => eprintln!("{other}"),
+///     })
+///     .build()?;
+/// assert!(client.warnings().is_empty());
+/// # Ok::<(), wheellock::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(tag = "warning", rename_all = "snake_case"))]
 pub enum Warning {
     /// The server may delete locks when it is out of memory: its `maxmemory-policy` is not
     /// `noeviction`. Checked when the client is built, and again after each new connection for
     /// renewals, as the server may have been restarted. Reported once for each policy.
     /// [`refuse_eviction`](crate::ClientBuilder::refuse_eviction) makes it an error of building the
     /// client.
+    #[non_exhaustive]
     Eviction {
         /// The policy.
         policy: String,
@@ -208,8 +226,10 @@ pub enum Warning {
     /// Found when a renewal is answered, by comparing the time since the reply before on both
     /// clocks: they differ by more than a second, a twentieth of the watched lease, and a hundredth
     /// of that time.
+    #[non_exhaustive]
     ServerClockJumped {
         /// How far at least, in whole milliseconds.
+        #[cfg_attr(feature = "serde", serde(rename = "by_ms", serialize_with = "millis"))]
         by: Duration,
         /// Whether it is now ahead of where it should be.
         forward: bool,
@@ -219,6 +239,7 @@ pub enum Warning {
     /// be released is, but waiters on that channel are not woken and fall back to polling: once a
     /// second, or every five seconds behind others in the queue of a fair lock. Found when a thread
     /// waits or releases, and reported once for each refusal.
+    #[non_exhaustive]
     ChannelsRefused {
         /// The server's error message.
         refusal: String,
@@ -229,6 +250,7 @@ pub enum Warning {
     /// [`Error::InvalidSetting`](crate::Error::InvalidSetting); else the red lock survives the
     /// failure of fewer servers. Found by the server's run id, when the second lock is acquired,
     /// and reported once.
+    #[non_exhaustive]
     SharedServer {
         /// Both addresses.
         servers: [String; 2],
@@ -237,6 +259,7 @@ pub enum Warning {
     /// lacks replicas, or the ACL of its user does not allow them. What is held is lost as
     /// [`Refused`](LostReason::Refused) unless the server accepts renewals before the leases end.
     /// Reported once for each refusal.
+    #[non_exhaustive]
     RenewalsRefused {
         /// The server's error message.
         refusal: String,
@@ -246,6 +269,7 @@ pub enum Warning {
     /// [who holds a lock](crate::Lock::holder) do not learn this client's
     /// [label](crate::ClientBuilder::label), nor for how long it holds one. Found in the
     /// background, and reported once.
+    #[non_exhaustive]
     RecordRefused {
         /// The server's error message.
         refusal: String,

@@ -10,6 +10,8 @@ use hashed_wheel::{Histogram, Summary};
 
 use crate::error::LostReason;
 use crate::events::acquires::{AcquireCounters, Acquires, nanos};
+#[cfg(feature = "serde")]
+use crate::model::serialize::summary;
 
 /// Relaxed throughout: nothing depends on these numbers.
 #[derive(Debug, Default)]
@@ -120,6 +122,7 @@ fn load(count: &AtomicU64) -> u64 {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Stats {
     /// Holds of this client, without lost ones. A [watched](crate::ExpirableSemaphore::watched)
     /// permit counts too.
@@ -144,9 +147,11 @@ pub struct Stats {
     /// The largest number of keys in a script of renewals.
     pub renewal_keys_max: usize,
     /// From the moment at which a renewal was due until its reply, however often it was tried.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "summary"))]
     pub renewal_lateness: Summary,
     /// From sending a script of renewals until its reply, with up to ten full scripts in flight to
     /// one server.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "summary"))]
     pub renewal_round_trip: Summary,
     /// Holds that were lost.
     pub lost: u64,
@@ -207,6 +212,16 @@ impl Losses {
     #[must_use]
     pub fn total(&self) -> u64 {
         self.by_reason.iter().sum()
+    }
+}
+
+/// By reason, without those of which there are none.
+#[cfg(feature = "serde")]
+impl serde::Serialize for Losses {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let all = LostReason::ALL.into_iter().zip(self.by_reason);
+        let some = all.filter(|(_, count)| *count > 0);
+        serializer.collect_map(some.map(|(reason, count)| (reason.word(), count)))
     }
 }
 

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use crate::error::Error;
 use crate::model::name::LockName;
 use crate::model::owner::OwnerText;
+#[cfg(feature = "serde")]
+use crate::model::serialize::{finite_millis, known_millis};
 use crate::model::wait::{Wait, WaitSpec};
 use crate::model::wait_mode::{WaitMode, WakeHint};
 use crate::ops::client_record::{ReadRecord, Record, record_key};
@@ -40,6 +42,7 @@ const MOST_RECORDS: usize = 100;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Holder {
     /// Its owner, as it is on the server: what [`LockGuard::owner`](crate::LockGuard::owner)
     /// returns there. A UUID of the client, and a number; Redisson's number is that of the thread.
@@ -58,9 +61,14 @@ pub struct Holder {
     /// granted it, by the server's clock. For a fair lock, since its wait began. Threads that [hand
     /// the lock over](crate::ClientBuilder::hand_over_budget) to each other are one holder. Of
     /// another client, too short by the time that its record took to reach the server.
+    #[cfg_attr(feature = "serde", serde(rename = "held_for_ms", serialize_with = "known_millis"))]
     pub held_for: Option<Duration>,
     /// How long the lock is held unless it is renewed; [`Duration::MAX`] if its key has no expiry.
     /// Readers of a read-write lock have one key, so this is the longest of them.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "remaining_ms", serialize_with = "finite_millis")
+    )]
     pub remaining: Duration,
     /// Whether the hold was watched, that is, renewed until it is released, when it was granted.
     /// Unknown of Redisson's.
@@ -74,6 +82,8 @@ pub struct Holder {
 /// The library that a holder uses, by its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum HolderKind {
     /// This one.
     Wheellock,
@@ -107,6 +117,7 @@ impl fmt::Display for HolderKind {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Waiters {
     /// Threads of this client that wait.
     pub here: usize,
@@ -134,6 +145,7 @@ pub struct Waiters {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct QueuedOwner {
     /// The owner that the hold will have.
     pub owner: String,
@@ -143,12 +155,15 @@ pub struct QueuedOwner {
     pub label: Option<String>,
     /// For how long it has waited, where the label is known. Of another client, too short by the
     /// time that its record took to reach the server.
+    #[cfg_attr(feature = "serde", serde(rename = "waits_for_ms", serialize_with = "known_millis"))]
     pub waits_for: Option<Duration>,
 }
 
 /// Of what kind a lock is, as its keys on the server show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum LockKind {
     /// A [`lock`](crate::Client::lock), or one of those with the same keys.
     Lock,
@@ -198,6 +213,7 @@ impl fmt::Display for LockKind {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct LockStatus {
     /// The full name.
     pub name: String,

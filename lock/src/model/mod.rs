@@ -14,6 +14,8 @@ pub(crate) mod owner;
 pub(crate) mod panics;
 pub(crate) mod permit_id;
 pub(crate) mod release_no;
+#[cfg(feature = "serde")]
+pub(crate) mod serialize;
 pub(crate) mod settings;
 pub(crate) mod sync;
 pub(crate) mod validity;

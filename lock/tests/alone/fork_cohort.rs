@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use wheellock::{Client, Error, LockGuard, LostReason};
 use wheellock_fixture::{RawConnection, Server, wait_until};
 
+use crate::common::expected::lost;
 use crate::common::forked::Child;
 use crate::ran_in_a_child;
 
@@ -40,8 +41,8 @@ fn use_from_a_fork(client: &Client, url: &str, inherited: Option<LockGuard>) {
     if let Some(guard) = inherited {
         let of_parent = server.command(&["HKEYS", "a"]).texts();
         assert!(!guard.is_held());
-        let forked = Error::Lost { name: "a".to_owned(), reason: LostReason::Forked };
-        assert_eq!(guard.check(), Err(forked));
+        let forked = lost("a", LostReason::Forked);
+        assert_eq!(guard.check(), forked);
         assert_eq!(guard.remaining(), Duration::ZERO);
         // The parent holds it until this child has gone on: see `in_a_fork`.
         drop(guard);

@@ -130,7 +130,7 @@ fn a_name_whose_prefix_makes_it_cross_slots_is_refused() {
             client.lock(name).is_locked().map(drop),
         ];
         for error in errors.map(Result::unwrap_err) {
-            let Error::InvalidName { name: told, reason } = &error else { panic!("{error:?}") };
+            let Error::InvalidName { name: told, reason, .. } = &error else { panic!("{error:?}") };
             assert_eq!(*told, format!("{prefix}{name}"));
             assert!(reason.contains("braces"), "{reason}");
         }

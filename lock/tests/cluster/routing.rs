@@ -224,7 +224,7 @@ fn a_name_whose_keys_cross_slots_is_refused() {
             client.count_down_latch(name).try_set_count(1).map(drop),
         ];
         for error in errors.map(Result::unwrap_err) {
-            let Error::InvalidName { name: told, reason } = &error else { panic!("{error:?}") };
+            let Error::InvalidName { name: told, reason, .. } = &error else { panic!("{error:?}") };
             assert_eq!(told, name);
             assert!(reason.contains("braces") && !error.is_retryable(), "{error}");
         }
@@ -256,7 +256,7 @@ fn the_seeds_are_asked_in_turn_each_within_its_share() {
     hung.resume();
     let error = Client::connect(&format!("redis-cluster://{}", hung.address())).unwrap_err();
     assert!(
-        matches!(&error, Error::InvalidUrl { reason } if reason.contains("cluster")),
+        matches!(&error, Error::InvalidUrl { reason, .. } if reason.contains("cluster")),
         "{error}"
     );
 }
@@ -288,7 +288,7 @@ fn the_password_is_sent_to_every_node() {
     assert!(!format!("{client:?}").contains("s3cret"));
     let error = Client::connect(&format!("{}/1", cluster.url())).unwrap_err();
     assert!(
-        matches!(&error, Error::InvalidUrl { reason } if reason.contains("database 0")),
+        matches!(&error, Error::InvalidUrl { reason, .. } if reason.contains("database 0")),
         "{error}"
     );
 }

@@ -7,6 +7,7 @@
 #[cfg(feature = "tls")]
 pub(crate) mod certificates;
 pub(crate) mod contended;
+pub(crate) mod expected;
 pub(crate) mod fair_queue;
 pub(crate) mod fake;
 pub(crate) mod fleet;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use crate::common::expected::{Expected, lost};
 use crate::common::in_memory::InMemory;
 use crate::common::{SLACK, SOON, Script, TIMEOUT, World, built, limited_user, pause, timed};
 use crossbeam_channel::{Receiver, TryRecvError, bounded, unbounded};
@@ -42,8 +43,8 @@ fn expected(guard: &LockGuard, reason: LostReason) -> (String, String, LostReaso
     (guard.name(), guard.owner().to_owned(), reason)
 }
 
-fn lost_error(name: &str, reason: LostReason) -> Error {
-    Error::Lost { name: name.to_owned(), reason }
+fn lost_error(name: &str, reason: LostReason) -> Expected {
+    lost(name, reason)
 }
 
 // Asking.
@@ -57,13 +58,13 @@ fn a_check_passes_while_the_lock_is_held_and_then_says_why_it_is_not() {
     world.clock.advance(SECOND * 9);
     assert_eq!((leased.check(), watched.check()), (Ok(()), Ok(())));
     world.clock.advance(SECOND);
-    assert_eq!(leased.check(), Err(lost_error("leased", LostReason::Expired)));
+    assert_eq!(leased.check(), lost_error("leased", LostReason::Expired));
     assert_eq!(watched.check(), Ok(()));
     world.memory.delete("watched");
     // Local: no query was sent.
     assert_eq!(watched.check(), Ok(()));
     world.clock.advance(SECOND * 10);
-    assert_eq!(watched.check(), Err(lost_error("watched", LostReason::Deleted)));
+    assert_eq!(watched.check(), lost_error("watched", LostReason::Deleted));
     let report = client.shutdown(SECOND);
     assert_eq!(report.released, 0);
 }
@@ -121,7 +122,7 @@ fn a_loss_found_when_a_nested_guard_is_dropped_reaches_its_lost_channel() {
     let (outer, inner) = (client.lock("a").lock().unwrap(), client.lock("a").lock().unwrap());
     let told = inner.lost().clone();
     world.memory.delete("a");
-    assert_eq!(inner.unlock(), Err(lost_error("a", LostReason::Deleted)));
+    assert_eq!(inner.unlock(), lost_error("a", LostReason::Deleted));
     assert_eq!(told.try_recv(), Ok(LostReason::Deleted));
     assert_eq!(outer.lost().try_recv(), Ok(LostReason::Deleted));
 }
@@ -132,7 +133,7 @@ fn a_check_after_a_shutdown_says_so() {
     let client = built(world.builder());
     let guard = client.lock("a").lock().unwrap();
     client.shutdown(SECOND);
-    assert_eq!(guard.check(), Err(lost_error("a", LostReason::Shutdown)));
+    assert_eq!(guard.check(), lost_error("a", LostReason::Shutdown));
 }
 
 #[test]
@@ -142,8 +143,8 @@ fn a_hold_not_renewed_because_the_process_paused_is_lost_as_paused() {
     let watched = client.lock("watched").lock().unwrap();
     let leased = client.lock("leased").with_lease(SECOND * 20).lock().unwrap();
     world.clock.jump(SECOND * 45);
-    assert_eq!(watched.check(), Err(lost_error("watched", LostReason::Paused)));
-    assert_eq!(leased.check(), Err(lost_error("leased", LostReason::Expired)));
+    assert_eq!(watched.check(), lost_error("watched", LostReason::Paused));
+    assert_eq!(leased.check(), lost_error("leased", LostReason::Expired));
     let mut told = all(&told);
     told.sort_by(|one, other| one.0.cmp(&other.0));
     assert_eq!(
@@ -225,7 +226,7 @@ fn every_loss_is_reported_exactly_once() {
     let guard = take("unlock");
     world.clock.advance(guard.remaining());
     expect.push(expected(&guard, LostReason::Expired));
-    assert_eq!(guard.unlock(), Err(lost_error("unlock", LostReason::Expired)));
+    assert_eq!(guard.unlock(), lost_error("unlock", LostReason::Expired));
     world.clock.advance(TICK * 2);
 
     let guard = take("nested");
@@ -241,7 +242,7 @@ fn every_loss_is_reported_exactly_once() {
     let guard = take("nested unlock");
     let inner = take("nested unlock");
     world.clock.advance(guard.remaining());
-    assert_eq!(inner.unlock(), Err(lost_error("nested unlock", LostReason::Expired)));
+    assert_eq!(inner.unlock(), lost_error("nested unlock", LostReason::Expired));
     expect.push(expected(&guard, LostReason::Expired));
     world.clock.advance(TICK * 2);
     drop(guard);
@@ -256,7 +257,7 @@ fn every_loss_is_reported_exactly_once() {
     let guard = take("gone");
     world.memory.delete("gone");
     expect.push(expected(&guard, LostReason::Deleted));
-    assert_eq!(guard.unlock(), Err(lost_error("gone", LostReason::Deleted)));
+    assert_eq!(guard.unlock(), lost_error("gone", LostReason::Deleted));
 
     let guard = take("overwritten");
     world.memory.put_text("overwritten");
@@ -325,7 +326,7 @@ fn a_grant_after_its_lease_is_reported_once() {
         // Ten times the lease: the caller's thread may begin late on a busy machine.
         pause(SECOND);
         server.resume();
-        assert_eq!(caller.join().unwrap(), Err(lost_error("a", LostReason::Expired)));
+        assert_eq!(caller.join().unwrap(), lost_error("a", LostReason::Expired));
     });
     client.shutdown(SOON);
     assert_eq!(told.len(), 1);
@@ -552,7 +553,7 @@ fn a_hold_is_not_renewed_beyond_the_longest_hold_and_then_expires() {
     assert_eq!(lost.reason(), LostReason::Expired);
     // At most an interval sooner.
     assert!(lost.held_for() >= SECOND * 90, "{:?}", lost.held_for());
-    assert_eq!(guard.check(), Err(lost_error("a", LostReason::Expired)));
+    assert_eq!(guard.check(), lost_error("a", LostReason::Expired));
     // The server is not left with the rest of the lease.
     world.clock.advance(SECOND);
     assert!(world.memory.fields("a").is_empty());
@@ -656,8 +657,8 @@ fn evicting() -> Server {
     Server::builder().argument("--maxmemory-policy", "volatile-lru").start()
 }
 
-fn eviction() -> Warning {
-    Warning::Eviction { policy: "volatile-lru".to_owned() }
+fn eviction() -> Expected {
+    Expected::Eviction("volatile-lru".to_owned())
 }
 
 #[test]
@@ -666,7 +667,7 @@ fn a_server_that_may_evict_locks_is_a_warning() {
     let (tell, told) = unbounded();
     let builder = Client::builder().url(&server.url());
     let client = built(builder.on_warning(move |warning| tell.send(warning.clone()).unwrap()));
-    assert_eq!(told.recv_timeout(SOON), Ok(eviction()));
+    assert_eq!(told.recv_timeout(SOON).unwrap(), eviction());
     assert_eq!(client.warnings(), [eviction()]);
     assert_eq!(Client::connect(&server.url()).unwrap().warnings(), [eviction()]);
     client.shutdown(SOON);
@@ -677,7 +678,7 @@ fn a_server_that_may_evict_locks_is_a_warning() {
 fn a_server_that_may_evict_locks_is_an_error_to_a_client_that_refuses_it() {
     let server = evicting();
     let error = Client::builder().url(&server.url()).refuse_eviction().build().unwrap_err();
-    assert_eq!(error, Error::Eviction { policy: "volatile-lru".to_owned() });
+    assert_eq!(error, Expected::Eviction("volatile-lru".to_owned()));
     assert!(!error.is_retryable() && !error.is_outcome_unknown());
     assert!(error.to_string().contains("volatile-lru"), "{error}");
     drop(server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]));
@@ -703,7 +704,7 @@ fn a_denied_subscribe_is_one_warning_and_waiters_poll() {
     }
     let refusal = told.recv_timeout(SOON).unwrap();
     assert!(
-        matches!(&refusal, Warning::ChannelsRefused { refusal } if refusal.starts_with("NOPERM")),
+        matches!(&refusal, Warning::ChannelsRefused { refusal, .. } if refusal.starts_with("NOPERM")),
         "{refusal:?}"
     );
     assert_eq!(client.warnings(), [refusal]);
@@ -754,17 +755,17 @@ fn a_changed_policy_is_one_warning_at_the_next_renewal_connection() {
     // The two clocks do not go together, and that is told too.
     let of_eviction = |warning: &Warning| matches!(warning, Warning::Eviction { .. });
     let all = || told.try_iter().filter(of_eviction).collect::<Vec<_>>();
-    let evicts = |policy: &str| Warning::Eviction { policy: policy.to_owned() };
+    let evicts = |policy: &str| Expected::Eviction(policy.to_owned());
 
     renew();
-    assert_eq!(all(), []);
+    assert!(all().is_empty());
     set("allkeys-lru");
     renew();
-    assert_eq!(all(), [], "a server that goes on is not asked again");
+    assert!(all().is_empty(), "a server that goes on is not asked again");
     reconnect();
     assert_eq!(all(), [evicts("allkeys-lru")]);
     reconnect();
-    assert_eq!(all(), []);
+    assert!(all().is_empty());
     set("volatile-ttl");
     reconnect();
     assert_eq!(all(), [evicts("volatile-ttl")]);
@@ -807,7 +808,7 @@ fn a_policy_query_that_failed_is_sent_again() {
     assert_eq!(broken.hits(), 1);
     let of_eviction = |warning: &Warning| matches!(warning, Warning::Eviction { .. });
     let told: Vec<_> = told.try_iter().filter(of_eviction).collect();
-    assert_eq!(told, [Warning::Eviction { policy: "allkeys-lru".to_owned() }]);
+    assert_eq!(told, [Expected::Eviction("allkeys-lru".to_owned())]);
     assert!(guard.is_held());
 }
 
@@ -832,13 +833,13 @@ fn warned(set: impl Fn(&Memory)) -> Vec<Warning> {
 fn a_server_clock_jump_is_one_warning_with_its_direction() {
     let by = SECOND * 5;
     let forward = warned(|memory| memory.set_clock_forward(by));
-    assert_eq!(forward, [Warning::ServerClockJumped { by, forward: true }]);
+    assert_eq!(forward, [Expected::ServerClockJumped { by, forward: true }]);
     let back = warned(|memory| memory.set_clock_back(by));
-    assert_eq!(back, [Warning::ServerClockJumped { by, forward: false }]);
+    assert_eq!(back, [Expected::ServerClockJumped { by, forward: false }]);
     // A twentieth of the lease.
     let small = Duration::from_millis(1500);
-    assert_eq!(warned(|memory| memory.set_clock_forward(small)), []);
-    assert_eq!(warned(|memory| memory.set_clock_back(small)), []);
+    assert!(warned(|memory| memory.set_clock_forward(small)).is_empty());
+    assert!(warned(|memory| memory.set_clock_back(small)).is_empty());
 }
 
 #[test]
@@ -857,7 +858,7 @@ fn a_pause_of_this_process_is_no_jump_of_the_server_clock() {
     let _guard = client.lock("b").lock().unwrap();
     world.clock.advance(SECOND * 20);
     assert!(client.stats().renewed > 5);
-    assert_eq!(client.warnings(), []);
+    assert!(client.warnings().is_empty());
 }
 
 #[test]
@@ -878,8 +879,8 @@ fn the_client_keeps_the_last_64_warnings() {
         set_back(5000 + more);
     }
     let by =
-        |millis| Warning::ServerClockJumped { by: Duration::from_millis(millis), forward: false };
-    let last: Vec<Warning> = (17..=80).map(|more| by(5000 + more)).collect();
+        |millis| Expected::ServerClockJumped { by: Duration::from_millis(millis), forward: false };
+    let last: Vec<_> = (17..=80).map(|more| by(5000 + more)).collect();
     assert_eq!(client.warnings(), last);
 }
 
@@ -891,12 +892,12 @@ fn renewals_at_a_real_server_measure_its_clock() {
     let client = built(builder.on_warning(move |warning| tell.send(warning.clone()).unwrap()));
     let guard = client.lock("a").lock().unwrap();
     wait_until("it is renewed", SOON, || client.stats().renewed >= 3);
-    assert_eq!(client.warnings(), []);
+    assert!(client.warnings().is_empty());
     let later = world.now() + 60_000;
     let reply = format!("*2\r\n:{later}\r\n:1\r\n");
     world.on(Script::Renew, "a", Fault::AnswerInstead(reply.into_bytes())).wait_for_hit(SOON);
     let jumped = told.recv_timeout(SOON).unwrap();
-    let Warning::ServerClockJumped { by, forward: true } = jumped else { panic!("{jumped}") };
+    let Warning::ServerClockJumped { by, forward: true, .. } = jumped else { panic!("{jumped}") };
     assert!(by > SECOND * 58 && by <= SECOND * 60, "{by:?}");
     // And back, with the next true answer.
     let jumped = told.recv_timeout(SOON).unwrap();

@@ -5,3 +5,5 @@ mod common;
 
 mod callbacks;
 mod futures;
+#[cfg(feature = "serde")]
+mod serialize;

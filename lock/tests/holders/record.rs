@@ -58,7 +58,9 @@ fn without_the_permission_there_is_one_warning_and_nothing_else_changes() {
     let guard = client.lock("orders:42").lock().unwrap();
     wait_until("the refusal is noticed", SOON, || !client.warnings().is_empty());
     let warnings = client.warnings();
-    let [Warning::RecordRefused { refusal }] = warnings.as_slice() else { panic!("{warnings:?}") };
+    let [Warning::RecordRefused { refusal, .. }] = warnings.as_slice() else {
+        panic!("{warnings:?}")
+    };
     assert!(refusal.contains("NOPERM"), "{refusal}");
     assert!(guard.is_held());
     guard.unlock().unwrap();

@@ -160,7 +160,7 @@ on_all_stores! {
             assert!(token > run.token());
             Ok::<_, ()>(7)
         });
-        let Ok(RunOutcome::Unrecorded { value: 7, error }) = outcome else { panic!("{outcome:?}") };
+        let Ok(RunOutcome::Unrecorded { value: 7, error, .. }) = outcome else { panic!("{outcome:?}") };
         assert!(matches!(error, Error::Lost { .. }), "{error}");
         assert!(matches!(never(&job(&client), "noon"), Ok(RunOutcome::RanAlready)));
         // Nobody has taken it over: it is not done.

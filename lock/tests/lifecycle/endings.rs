@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::common::expected::lost;
 use crate::common::{built, pause};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use hashed_wheel::Parker;
@@ -73,7 +74,7 @@ fn a_leased_grant_that_comes_too_late_leaves_no_key_behind() {
         server.resume();
         let error = caller.join().unwrap().unwrap_err();
         let (name, reason) = ("a".to_owned(), LostReason::Expired);
-        assert_eq!(error, Error::Lost { name, reason });
+        assert_eq!(error, lost(&name, reason));
     });
     // Sooner than the server would end it, which counts from when it went on.
     wait_until("it is released", lease * 3 / 4, || !exists(&server, "a"));
@@ -303,11 +304,11 @@ fn an_unlock_that_finds_a_loss_sends_it_to_the_lost_channel() {
     for part in 0..10 {
         let lease = lease + tick * part / 3;
         let guard = client.lock("a").with_lease(lease).lock().unwrap();
-        let lost = guard.lost().clone();
+        let told = guard.lost().clone();
         clock.advance(guard.remaining());
         let reason = LostReason::Expired;
-        assert_eq!(guard.unlock(), Err(Error::Lost { name: "a".to_owned(), reason }));
-        assert_eq!(lost.recv(), Ok(reason));
+        assert_eq!(guard.unlock(), lost("a", reason));
+        assert_eq!(told.recv(), Ok(reason));
         clock.advance(lease);
     }
     assert_eq!(client.stats().lost, 10);

@@ -27,6 +27,7 @@ use hashed_wheel::Parker;
 use wheellock::{Client, Clock, Error, LockGuard, LostReason, SystemClock};
 use wheellock_fixture::{Proxy, RawConnection, Reply, Server, TestProcess, wait_until};
 
+use crate::common::expected::lost;
 use crate::common::forked::Child;
 use crate::many_threads::enter_in_many_threads;
 
@@ -277,7 +278,7 @@ fn a_lease_counts_from_before_its_request_was_sent() {
     let late = client.lock("b").with_lease(delay / 2).lock().map(drop);
     let name = "b".to_owned();
     let reason = LostReason::Expired;
-    assert_eq!(late, Err(Error::Lost { name, reason }));
+    assert_eq!(late, lost(&name, reason));
 }
 
 // Fork.
@@ -358,7 +359,7 @@ fn look_from_a_fork(client: &Client, guards: [LockGuard; 2], url: &str) {
     let owner = outer.owner().to_owned();
     assert!(!outer.is_held() && !inner.is_held());
     let (name, reason) = ("a".to_owned(), LostReason::Forked);
-    assert_eq!(inner.unlock(), Err(Error::Lost { name, reason }));
+    assert_eq!(inner.unlock(), lost(&name, reason));
     drop(outer);
     assert_eq!(count_of(address_of(url), "a", &owner), 2, "the fork changed the parent's hold");
     assert_eq!(client.lock("a").try_lock().map(drop), Err(Error::Forked));

@@ -296,7 +296,7 @@ fn a_shutdown_without_a_limit_ends() {
 /// Why a URL is refused.
 fn refusal(url: &str) -> String {
     match Client::builder().url(url).command_timeout(TIMEOUT).build() {
-        Err(Error::InvalidUrl { reason }) => reason,
+        Err(Error::InvalidUrl { reason, .. }) => reason,
         other => panic!("{url}: {other:?}"),
     }
 }

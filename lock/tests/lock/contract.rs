@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use crate::common::expected::lost;
 use crate::common::is_wrong_type;
 use crate::common::settle;
 use crate::common::stores::{World, on_every_road};
@@ -131,7 +132,7 @@ on_every_road! {
         assert!(!guard.is_held());
         assert_eq!(guard.lost().recv(), Ok(LostReason::Expired));
         let error = guard.unlock().unwrap_err();
-        assert_eq!(error, Error::Lost { name: "a".to_owned(), reason: LostReason::Expired });
+        assert_eq!(error, lost("a", LostReason::Expired));
         assert!(next.is_held());
         assert_eq!(world.fields("a"), [(next.owner().to_owned(), "1".to_owned())]);
     }
@@ -150,12 +151,12 @@ on_every_road! {
 
     fn a_strangers_release_changes_nothing_and_says_so(world: &World) {
         let (client, other) = (world.client(), world.client());
-        let lost = client.lock("a").lock().unwrap();
+        let guard = client.lock("a").lock().unwrap();
         world.delete("a");
         let holder = other.lock("a").lock().unwrap();
         let fields = world.fields("a");
-        let error = lost.unlock().unwrap_err();
-        assert_eq!(error, Error::Lost { name: "a".to_owned(), reason: LostReason::TakenOver });
+        let error = guard.unlock().unwrap_err();
+        assert_eq!(error, lost("a", LostReason::TakenOver));
         assert_eq!(world.fields("a"), fields);
         assert!(holder.is_held());
     }
@@ -165,7 +166,7 @@ on_every_road! {
         let guard = client.lock("a").lock().unwrap();
         world.delete("a");
         let error = guard.unlock().unwrap_err();
-        assert_eq!(error, Error::Lost { name: "a".to_owned(), reason: LostReason::Deleted });
+        assert_eq!(error, lost("a", LostReason::Deleted));
     }
 
     fn nesting_in_a_lost_hold_makes_a_new_one_and_reports_the_loss(world: &World) {
@@ -188,10 +189,10 @@ on_every_road! {
         let outer = client.lock("a").lock().unwrap();
         let inner = client.lock("a").lock().unwrap();
         world.delete("a");
-        let lost = Error::Lost { name: "a".to_owned(), reason: LostReason::Deleted };
-        assert_eq!(inner.unlock(), Err(lost.clone()));
+        let lost = lost("a", LostReason::Deleted);
+        assert_eq!(inner.unlock(), lost.clone());
         assert!(!outer.is_held());
-        assert_eq!(outer.unlock(), Err(lost));
+        assert_eq!(outer.unlock(), lost);
         assert!(!world.is_there("a"));
     }
 
@@ -231,7 +232,7 @@ on_every_road! {
         let guard = client.lock("data").lock().unwrap();
         world.put_text("data");
         let error = guard.unlock().unwrap_err();
-        assert_eq!(error, Error::Lost { name: "data".to_owned(), reason: LostReason::TakenOver });
+        assert_eq!(error, lost("data", LostReason::TakenOver));
         assert!(world.is_there("data"));
     }
 

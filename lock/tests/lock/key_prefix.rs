@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::contended::{KINDS, Kind, contend, with_name};
+use crate::common::expected::lost;
 use crate::common::in_memory::InMemory;
 use crate::common::stores::{World, on_both_stores};
 use crate::common::{SOON, built, is_wrong_type, wait_for_a_waiter};
@@ -67,8 +68,8 @@ on_both_stores! {
         let guard = client.lock("a").lock().unwrap();
         assert_eq!(guard.name(), "app:a");
         world.delete("app:a");
-        let lost = Error::Lost { name: "app:a".to_owned(), reason: LostReason::Deleted };
-        assert_eq!(guard.unlock(), Err(lost));
+        let lost = lost("app:a", LostReason::Deleted);
+        assert_eq!(guard.unlock(), lost);
         world.put_text("app:text");
         let wrong = client.lock("text").try_lock().unwrap_err();
         assert!(is_wrong_type(&wrong, "app:text"), "{wrong}");

@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::common::expected::{Expected, lost};
 use crate::common::stores::{World, on_all_stores};
 use crate::common::{Script, is_wrong_type, settle};
 use wheellock::{Backoff, Client, Error, Guard, Lock, LostReason, Memory};
@@ -107,7 +108,7 @@ on_all_stores! {
             lock.try_lock().map(drop),
             lock.try_lock_for(LEASE).map(drop),
         ] {
-            assert_eq!(refused, Err(Error::AlreadyHeld { name: "a".to_owned() }));
+            assert_eq!(refused, Expected::AlreadyHeld("a".to_owned()));
         }
         assert!(!is_free(&lock));
         assert_eq!(lock.hold_count(), 1);
@@ -137,7 +138,7 @@ on_all_stores! {
         assert!(lock.try_lock_for(Duration::from_millis(700)).unwrap().is_none());
         assert!(other.simple_lock("a").try_lock().unwrap().is_none());
         assert!(!is_free(&lock));
-        assert_eq!(lock.lock().map(drop), Err(Error::AlreadyHeld { name: "a".to_owned() }));
+        assert_eq!(lock.lock().map(drop), Expected::AlreadyHeld("a".to_owned()));
         guard.unlock().unwrap();
         assert!(is_free(&lock));
     }
@@ -151,7 +152,7 @@ on_all_stores! {
         assert!(second.is_held());
         assert_eq!(
             first.unlock(),
-            Err(Error::Lost { name: "a".to_owned(), reason: LostReason::Expired })
+            lost("a", LostReason::Expired)
         );
         assert!(second.is_held());
         second.unlock().unwrap();
@@ -164,7 +165,7 @@ on_all_stores! {
         world.put_text("a");
         assert_eq!(
             guard.unlock(),
-            Err(Error::Lost { name: "a".to_owned(), reason: LostReason::TakenOver })
+            lost("a", LostReason::TakenOver)
         );
         assert_eq!(world.text("a").as_deref(), Some("data"));
     }
@@ -317,8 +318,8 @@ fn asked_and_unlocked<G: Guard>(lock: &Lock<G>) {
     lock.force_unlock().unwrap();
     assert_eq!(Guard::lost(&guard).try_recv(), Ok(LostReason::Deleted));
     assert!(Guard::check(&guard).is_err() && Guard::remaining(&guard).is_zero());
-    let lost = Error::Lost { name: "a".to_owned(), reason: LostReason::Deleted };
-    assert_eq!(Guard::unlock(guard), Err(lost));
+    let lost = lost("a", LostReason::Deleted);
+    assert_eq!(Guard::unlock(guard), lost);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::common::expected::lost;
 use crate::common::in_memory::InMemory;
 use crate::common::stores::{World, on_both_stores};
 use crate::common::{SLACK, SOON, Script, TIMEOUT, built, pause, settle, timed};
@@ -209,8 +210,8 @@ on_both_stores! {
         assert_eq!(told.recv_timeout(SOON), Ok(LostReason::Deleted));
         assert!(!guard.is_held());
         assert_eq!(guard.remaining(), Duration::ZERO);
-        let lost = Error::Lost { name: "b".to_owned(), reason: LostReason::Deleted };
-        assert_eq!(guard.check(), Err(lost.clone()));
+        let lost = lost("b", LostReason::Deleted);
+        assert_eq!(guard.check(), lost.clone());
         // If the background has not released it yet.
         let _forced = all[0].force_unlock().unwrap();
         assert_eq!(guard.unlock().map_err(|error| matches!(error, Error::Lost { .. })), Err(true));
@@ -366,7 +367,7 @@ fn a_member_that_expired_before_the_last_grant_fails_the_acquire() {
     let locks = [world.rival().lock("a").with_lease(short), world.patient().lock("b")];
     world.on(Script::Acquire, "b", Fault::DelayRequest(short * 3));
     let error = over(&locks).try_lock().unwrap_err();
-    let expired = Error::Lost { name: "a".to_owned(), reason: LostReason::Expired };
+    let expired = lost("a", LostReason::Expired);
     assert_eq!(error, expired);
     world.wait_until_gone("a");
     world.wait_until_gone("b");
@@ -445,17 +446,17 @@ fn when_one_lock_is_lost_the_others_are_released() {
     world.clock.advance(LEASE);
     wait_until("what was not lost is released", SOON, || world.memory.fields("a").is_empty());
     assert_eq!(client.stats().held, 1);
-    let lost = Error::Lost { name: "b".to_owned(), reason: LostReason::Deleted };
+    let lost = lost("b", LostReason::Deleted);
     for guard in [&outer, &inner] {
         assert_eq!(guard.lost().recv_timeout(SOON), Ok(LostReason::Deleted));
         assert!(!guard.is_held() && guard.remaining().is_zero());
-        assert_eq!(guard.check(), Err(lost.clone()));
+        assert_eq!(guard.check(), lost.clone());
         assert_eq!(guard.names(), ["a", "b", "c"]);
     }
     let rival = world.client().lock("a").try_lock().unwrap();
     assert!(rival.is_some());
-    assert_eq!(inner.unlock(), Err(lost.clone()));
-    assert_eq!(outer.unlock(), Err(lost));
+    assert_eq!(inner.unlock(), lost.clone());
+    assert_eq!(outer.unlock(), lost);
     world.clock.advance(LEASE * 3);
     assert!(alone.is_held() && rival.unwrap().is_held());
     alone.unlock().unwrap();

@@ -5,11 +5,12 @@
 use std::thread;
 use std::time::Duration;
 
+use crate::common::expected::Expected;
 use crate::common::slots;
 use crate::common::user::{behind, known_to, user_url};
 use crate::common::{SLACK, SOON, TIMEOUT, timed};
 use crossbeam_channel::unbounded;
-use wheellock::{Client, ClientBuilder, Error, LostReason, Warning};
+use wheellock::{Client, ClientBuilder, Error, LostReason};
 use wheellock_fixture::{Sentinels, Server, wait_until};
 
 /// What a call has, and some more on a busy machine.
@@ -216,8 +217,8 @@ fn a_server_that_evicts_is_warned_of_when_there_is_a_hold() {
     let client = lazily(builder.on_warning(move |warning| tell.send(warning.clone()).unwrap()));
     assert!(client.warnings().is_empty());
     let _guard = client.lock("a").lock().unwrap();
-    let warning = Warning::Eviction { policy: "allkeys-lru".to_owned() };
-    assert_eq!(told.recv_timeout(SOON), Ok(warning.clone()));
+    let warning = Expected::Eviction("allkeys-lru".to_owned());
+    assert_eq!(told.recv_timeout(SOON).unwrap(), warning);
     assert_eq!(client.warnings(), [warning]);
 }
 

@@ -41,7 +41,7 @@ fn a_connection_that_does_not_verify_its_server_is_refused() {
     };
     let error = Client::builder().connection(address).build().unwrap_err();
     assert!(
-        matches!(&error, Error::InvalidUrl { reason } if reason.contains("insecure")),
+        matches!(&error, Error::InvalidUrl { reason, .. } if reason.contains("insecure")),
         "{error}"
     );
 }

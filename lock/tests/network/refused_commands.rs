@@ -221,7 +221,7 @@ fn without_publish_a_release_succeeds_and_warns_once() {
     settle(&client);
     let warnings = client.warnings();
     assert!(
-        matches!(&*warnings, [Warning::ChannelsRefused { refusal }] if refusal.contains("publish")),
+        matches!(&*warnings, [Warning::ChannelsRefused { refusal, .. }] if refusal.contains("publish")),
         "{warnings:?}"
     );
 }

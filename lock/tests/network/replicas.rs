@@ -5,6 +5,7 @@
 use std::thread;
 use std::time::Duration;
 
+use crate::common::expected::Expected;
 use crate::common::takings::{KINDS, Kind, left_at, make_semaphores};
 use crate::common::user::{WITH_REPLICAS, rule_with};
 use crate::common::{
@@ -57,8 +58,8 @@ fn short(server: &Server) -> Client {
     built(builder(server).replica_acks(1, SHORT))
 }
 
-fn too_few(wanted: u32, acknowledged: u32) -> Error {
-    Error::NotReplicated { wanted, acknowledged }
+fn too_few(wanted: u32, acknowledged: u32) -> Expected {
+    Expected::NotReplicated(wanted, acknowledged)
 }
 
 /// Repeats this until what it was granted was released before it returned. On a machine that stands
@@ -132,7 +133,7 @@ fn without_acknowledgements_a_grant_is_released_before_the_call_returns() {
         for kind in KINDS {
             is_released_in_time(&master, &client, || {
                 let (taken, took) = timed(|| (kind.take)(&client));
-                assert_eq!(taken, Err(too_few(1, 0)), "{} of {of}", kind.word);
+                assert_eq!(taken.map(drop), too_few(1, 0), "{} of {of}", kind.word);
                 // A command timeout is longer.
                 let most = SHORT * 2 + Duration::from_secs(2);
                 assert!(took >= SHORT && took < most, "{} took {took:?}", kind.word);
@@ -199,7 +200,7 @@ fn a_waiter_without_acknowledgements_fails_at_its_turn_and_leaves_nothing() {
                 let waiter = scope.spawn(|| lock(&client).lock().map(drop));
                 wait_for_a_waiter(&client);
                 held.unlock().unwrap();
-                assert_eq!(waiter.join().unwrap(), Err(too_few(1, 0)));
+                assert_eq!(waiter.join().unwrap(), too_few(1, 0));
             });
         });
     }
@@ -257,7 +258,7 @@ fn wait_is_sent_in_the_same_write_as_the_acquire() {
         kept.wait_for_hit(SOON);
         wait_until("the server was asked", SOON, || asks(&world.server) == 1);
         kept.deliver();
-        assert_eq!(taking.join().unwrap(), Err(too_few(1, 0)));
+        assert_eq!(taking.join().unwrap(), too_few(1, 0));
     });
     settle(&client);
     assert!(!world.exists("a"));
@@ -307,7 +308,7 @@ fn a_grant_that_cannot_be_released_at_once_is_released_in_the_background() {
     let world = world();
     let client = built(world.builder().command_timeout(PATIENT * 2).replica_acks(1, SHORT));
     let kept = world.on(Script::Release, "a", Fault::DropRequest);
-    assert_eq!(client.lock("a").try_lock().map(drop), Err(too_few(1, 0)));
+    assert_eq!(client.lock("a").try_lock().map(drop), too_few(1, 0));
     kept.wait_for_hit(SOON);
     world.wait_until_gone("a");
     wait_until("it is acknowledged", SOON, || client.stats().queued_releases == 0);
@@ -376,7 +377,7 @@ fn a_retry_that_finds_its_earlier_grant_waits_for_replicas_too() {
             // A server waits for what the connection wrote, and for nothing else.
             assert!(changes(&world.server) > before, "{word}: nothing was written");
             second.deliver();
-            assert_eq!(taking.join().unwrap(), Err(too_few(1, 0)), "{word}");
+            assert_eq!(taking.join().unwrap().map(drop), too_few(1, 0), "{word}");
         });
         replica.resume();
         client
@@ -433,9 +434,9 @@ fn a_multi_lock_with_such_a_part_holds_nothing_when_it_says_so() {
     let (good, silent) = (Server::start(), Server::start());
     let (one, other) = (plain(&good), short(&silent));
     let both = one.multi_lock(&[&one.lock("a"), &other.lock("b")]);
-    assert_eq!(both.try_lock().map(drop), Err(too_few(1, 0)));
+    assert_eq!(both.try_lock().map(drop), too_few(1, 0));
     let (taken, took) = timed(|| both.try_lock_for(SOON).map(drop));
-    assert_eq!(taken, Err(too_few(1, 0)));
+    assert_eq!(taken, too_few(1, 0));
     assert!(took < SOON / 2, "{took:?}");
     [&one, &other].into_iter().for_each(settle);
     assert_eq!(good.command(&["EXISTS", "a"]).integer(), 0);

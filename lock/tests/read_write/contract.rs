@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use crate::common::expected::{Expected, lost};
 use crate::common::is_wrong_type;
 use crate::common::stores::{World, on_both_stores};
 use proptest::prelude::*;
@@ -172,7 +173,7 @@ on_both_stores! {
     fn a_reader_that_wants_to_write_gets_an_error_at_once(world: &World) {
         let client = world.client();
         let reading = read(&client).lock().unwrap();
-        let upgrade = Err(Error::Upgrade { name: "a".to_owned() });
+        let upgrade = Expected::Upgrade("a".to_owned());
         assert_eq!(write(&client).try_lock().map(drop), upgrade);
         assert_eq!(write(&client).try_lock_for(HOUR).map(drop), upgrade);
         assert_eq!(write(&client).lock().map(drop), upgrade);
@@ -278,8 +279,8 @@ on_both_stores! {
         for lock in [read(&client), write(&client)] {
             let guard = lock.lock().unwrap();
             world.delete("a");
-            let lost = Error::Lost { name: "a".to_owned(), reason: LostReason::Deleted };
-            assert_eq!(guard.unlock(), Err(lost));
+            let lost = lost("a", LostReason::Deleted);
+            assert_eq!(guard.unlock(), lost);
         }
     }
 
@@ -288,8 +289,8 @@ on_both_stores! {
         let guard = read(&client).lock().unwrap();
         world.delete("a");
         let reading = read(&other).lock().unwrap();
-        let lost = Error::Lost { name: "a".to_owned(), reason: LostReason::TakenOver };
-        assert_eq!(guard.unlock(), Err(lost));
+        let lost = lost("a", LostReason::TakenOver);
+        assert_eq!(guard.unlock(), lost);
         assert_eq!(fields(world, "a"), hash("read", &[(reading.owner().to_owned(), 1)]));
         reading.unlock().unwrap();
     }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::common::expected;
 use crate::common::{LIMIT, SOON, World, built, ended, now, timed, without_polls};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use hashed_wheel::Parker;
@@ -196,8 +197,8 @@ fn a_reader_that_gives_up_takes_no_message_from_a_waiting_writer() {
         });
         wait_for_waiters(&server, &[(&client, 2)]);
         cancel.send(()).unwrap();
-        let cancelled = Error::Cancelled { name: "a".to_owned() };
-        assert_eq!(ended(&client, reader), Err(cancelled));
+        let cancelled = expected::cancelled("a");
+        assert_eq!(ended(&client, reader), cancelled);
         writing.unlock().unwrap();
         ended(&client, waiter);
     });

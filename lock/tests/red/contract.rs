@@ -5,10 +5,11 @@
 use std::thread;
 use std::time::Duration;
 
+use crate::common::expected::{self, Expected};
 use crate::common::stores::World;
 use crate::common::{SLACK, SOON, is_wrong_type, timed};
 use crossbeam_channel::bounded;
-use wheellock::{Client, Error, LostReason, RedGuard, RedLock};
+use wheellock::{Client, LostReason, RedGuard, RedLock};
 use wheellock_fixture::wait_until;
 
 /// Each function becomes two tests, on three servers of each store.
@@ -58,8 +59,8 @@ fn wait_for_nothing_left(servers: &[World]) {
     });
 }
 
-fn lost(reason: LostReason) -> Error {
-    Error::Lost { name: "a".to_owned(), reason }
+fn lost(reason: LostReason) -> Expected {
+    expected::lost("a", reason)
 }
 
 on_three_of_both_stores! {
@@ -160,8 +161,8 @@ on_three_of_both_stores! {
         clients[1].lock("a").force_unlock().unwrap();
         assert!(!guard.is_held());
         assert_eq!(guard.lost().recv_timeout(SOON), Ok(LostReason::Deleted));
-        assert_eq!(guard.check(), Err(lost(LostReason::Deleted)));
-        assert_eq!(guard.unlock(), Err(lost(LostReason::Deleted)));
+        assert_eq!(guard.check(), lost(LostReason::Deleted));
+        assert_eq!(guard.unlock(), lost(LostReason::Deleted));
         wait_for_nothing_left(servers);
     }
 
@@ -171,7 +172,7 @@ on_three_of_both_stores! {
         let guard = Client::red_lock(&clients(servers), "a").with_lease(lease).lock().unwrap();
         assert!(guard.remaining() <= lease);
         assert_eq!(guard.lost().recv_timeout(SOON), Ok(LostReason::Expired));
-        assert_eq!(guard.unlock(), Err(lost(LostReason::Expired)));
+        assert_eq!(guard.unlock(), lost(LostReason::Expired));
         wait_for_nothing_left(servers);
     }
 

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::common::expected::lost;
 use crate::common::{SLACK, SOON, Script, TIMEOUT, built, is_wrong_type, now, timed};
 use crossbeam_channel::{TryRecvError, bounded};
 use wheellock::{Client, Error, LostReason, Memory, RedGuard, RedLock, Wait};
@@ -180,10 +181,10 @@ fn the_loss_of_the_majority_is_final_and_reported_once() {
     assert!(!guard.is_held());
     assert_eq!(guard.remaining(), Duration::ZERO);
     assert_eq!(told.recv_timeout(SOON), Ok(LostReason::Deleted));
-    let lost = Error::Lost { name: "a".to_owned(), reason: LostReason::Deleted };
-    assert_eq!(guard.check(), Err(lost.clone()));
+    let lost = lost("a", LostReason::Deleted);
+    assert_eq!(guard.check(), lost.clone());
     clients[3].lock("a").force_unlock().unwrap();
-    assert_eq!(guard.unlock(), Err(lost));
+    assert_eq!(guard.unlock(), lost);
     assert_eq!(told.try_recv(), Err(TryRecvError::Disconnected));
     wait_until("nothing is left", SOON, || nothing_left(&memories, "a"));
 }
@@ -217,8 +218,8 @@ fn with_a_lease_it_ends_by_itself() {
     assert!(guard.remaining() <= lease);
     assert_eq!(told.recv_timeout(SOON), Ok(LostReason::Expired));
     assert!(!guard.is_held());
-    let expired = Error::Lost { name: "a".to_owned(), reason: LostReason::Expired };
-    assert_eq!(guard.unlock(), Err(expired));
+    let expired = lost("a", LostReason::Expired);
+    assert_eq!(guard.unlock(), expired);
     // The holder stops believing a little before the servers do.
     wait_until("the leases are over", SOON, || nothing_left(&memories, "a"));
 }

@@ -5,9 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::expected::{self, Expected};
 use crate::common::{SOON, Script, World, built};
 use wheellock::{
-    Client, ClientBuilder, Error, LockGuard, LostReason, ManualClock, Memory, RedGuard, RedLock,
+    Client, ClientBuilder, LockGuard, LostReason, ManualClock, Memory, RedGuard, RedLock,
 };
 use wheellock_fixture::{Fault, Server, wait_until};
 
@@ -116,8 +117,8 @@ fn wait_for_earlier_requests(other: &RedLock, servers: usize) {
     });
 }
 
-fn lost(reason: LostReason) -> Error {
-    Error::Lost { name: "a".to_owned(), reason }
+fn lost(reason: LostReason) -> Expected {
+    expected::lost("a", reason)
 }
 
 #[test]
@@ -401,12 +402,12 @@ fn the_parts_that_are_left_of_a_lost_majority_are_released_at_once() {
     });
     assert_eq!(guard.lost().recv_timeout(SOON), Ok(LostReason::TakenOver));
     assert!(!guard.is_held() && guard.held_on() == 0 && guard.remaining().is_zero());
-    assert_eq!(guard.check(), Err(lost(LostReason::TakenOver)));
+    assert_eq!(guard.check(), lost(LostReason::TakenOver));
     drop(rivals);
     let rival = Client::red_lock(&servers.clients(), "a");
     let theirs = rival.lock().unwrap();
     servers.renew_until(&theirs, 5);
-    assert_eq!(guard.unlock(), Err(lost(LostReason::TakenOver)));
+    assert_eq!(guard.unlock(), lost(LostReason::TakenOver));
     servers.clock.advance(ROUND * 3);
     assert_eq!(theirs.held_on(), 5);
 }

@@ -214,8 +214,8 @@ on_all_stores! {
             wait_for_waiters(&client, 3);
             assert!(!semaphore.try_acquire_with(1, Wait::at_most(SHORT).or_cancelled(&cancelled)).map(taken).unwrap());
             cancel.send(()).unwrap();
-            assert!(matches!(one.join().unwrap(), Error::Cancelled { name } if name == "a"));
-            assert!(matches!(timed.join().unwrap(), Error::Cancelled { name } if name == "a"));
+            assert!(matches!(one.join().unwrap(), Error::Cancelled { name, .. } if name == "a"));
+            assert!(matches!(timed.join().unwrap(), Error::Cancelled { name, .. } if name == "a"));
             client.shutdown(SOON);
             assert_eq!(other.join().unwrap(), Error::Shutdown);
         });

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use crate::common::expected::{self, Expected};
 use crate::common::stores::{World, on_all_stores};
 use crate::common::{SLACK, SOON, built, ended, is_wrong_type, now, timed};
 use crossbeam_channel::bounded;
@@ -34,8 +35,8 @@ fn wait_for_waiters(client: &Client, count: usize) {
     wait_until("all wait", SOON, || client.stats().waiters == count);
 }
 
-fn lost(reason: LostReason) -> Error {
-    Error::Lost { name: "a".to_owned(), reason }
+fn lost(reason: LostReason) -> Expected {
+    expected::lost("a", reason)
 }
 
 on_all_stores! {
@@ -73,8 +74,8 @@ on_all_stores! {
         let permit = seats.acquire().unwrap();
         assert!(seats.try_release(&permit.id()).unwrap());
         assert!(!seats.try_release(&permit.id()).unwrap());
-        assert_eq!(seats.release(&permit.id()), Err(lost(LostReason::Deleted)));
-        assert_eq!(permit.release(), Err(lost(LostReason::Deleted)));
+        assert_eq!(seats.release(&permit.id()), lost(LostReason::Deleted));
+        assert_eq!(permit.release(), lost(LostReason::Deleted));
         assert_eq!(counts(&seats), (2, 0, 2));
     }
 
@@ -108,7 +109,7 @@ on_all_stores! {
         let took = now().saturating_duration_since(begun);
         // The server's clock counts whole milliseconds; the validity ends earlier than that.
         assert!(took + Duration::from_millis(1) >= lease && took < lease + SLACK, "{took:?}");
-        assert_eq!(seats.release(&id), Err(lost(LostReason::Deleted)));
+        assert_eq!(seats.release(&id), lost(LostReason::Deleted));
         assert_eq!(counts(&seats), (0, 1, 1));
         drop(next);
     }
@@ -214,10 +215,10 @@ on_all_stores! {
             wait_for_waiters(&client, 5);
             cancel.send(()).unwrap();
             for waiting in [timed, both] {
-                assert_eq!(waiting.join().unwrap(), Error::Cancelled { name: "a".to_owned() });
+                assert_eq!(waiting.join().unwrap(), expected::cancelled("a"));
             }
-            assert_eq!(one.join().unwrap(), Error::Cancelled { name: "a".to_owned() });
-            assert_eq!(many.join().unwrap(), Error::Cancelled { name: "a".to_owned() });
+            assert_eq!(one.join().unwrap(), expected::cancelled("a"));
+            assert_eq!(many.join().unwrap(), expected::cancelled("a"));
             client.shutdown(SOON);
             assert_eq!(other.join().unwrap(), Error::Shutdown);
         });
@@ -259,7 +260,7 @@ on_all_stores! {
         assert!(matches!(error, Error::InvalidName { .. }), "{error}");
         for text in ["", "0", &"0".repeat(31), &"0".repeat(33), &"x".repeat(32), &"é".repeat(16)] {
             let error = text.parse::<PermitId>().unwrap_err();
-            assert_eq!(error, Error::InvalidPermitId { id: text.to_owned() });
+            assert_eq!(error, Expected::InvalidPermitId(text.to_owned()));
         }
         assert_eq!("AB".repeat(16).parse::<PermitId>().unwrap().to_string(), "ab".repeat(16));
         assert!(!world.is_there("a"));
@@ -336,11 +337,11 @@ fn d18_a_permit_that_is_released_after_its_lease_is_given_back_once_and_each_ans
     // Nobody has taken it since: it is given back by the very call that says that it was late.
     let permit = seats.acquire().unwrap();
     clock.advance(MINUTE);
-    assert_eq!(permit.release(), Err(lost(LostReason::Expired)));
+    assert_eq!(permit.release(), lost(LostReason::Expired));
     assert_eq!(counts(&seats), (1, 0, 1));
     let id = seats.acquire().unwrap().into_id();
     clock.advance(MINUTE);
-    assert_eq!(seats.release(&id), Err(lost(LostReason::Expired)));
+    assert_eq!(seats.release(&id), lost(LostReason::Expired));
     assert_eq!(counts(&seats), (1, 0, 1));
     // Redisson answers no to this, and has given it back.
     let id = seats.acquire().unwrap().into_id();
@@ -352,7 +353,7 @@ fn d18_a_permit_that_is_released_after_its_lease_is_given_back_once_and_each_ans
     let late = seats.acquire().unwrap();
     clock.advance(MINUTE);
     let other = seats.acquire().unwrap();
-    assert_eq!(late.release(), Err(lost(LostReason::Expired)));
+    assert_eq!(late.release(), lost(LostReason::Expired));
     assert_eq!(counts(&seats), (0, 1, 1));
     assert_eq!(other.release(), Ok(()));
 }

@@ -5,6 +5,7 @@
 use std::thread;
 use std::time::Duration;
 
+use crate::common::expected;
 use crate::common::stores::{World, on_all_stores};
 use crate::common::{SLACK, SOON, ended, is_wrong_type, now, pause, timed, without_polls};
 use crossbeam_channel::bounded;
@@ -107,8 +108,8 @@ on_all_stores! {
             let other = scope.spawn(|| latch.wait().unwrap_err());
             wait_for_waiters(&client, 3);
             cancel.send(()).unwrap();
-            assert_eq!(timed.join().unwrap(), Error::Cancelled { name: "a".to_owned() });
-            assert_eq!(one.join().unwrap(), Error::Cancelled { name: "a".to_owned() });
+            assert_eq!(timed.join().unwrap(), expected::cancelled("a"));
+            assert_eq!(one.join().unwrap(), expected::cancelled("a"));
             client.shutdown(SOON);
             assert_eq!(other.join().unwrap(), Error::Shutdown);
         });

@@ -5,9 +5,10 @@
 use std::thread;
 use std::time::Duration;
 
+use crate::common::expected::{self, Expected};
 use crate::common::stores::{World, on_both_stores};
 use crate::common::{SLACK, SOON, TIMEOUT, built, pause, settle, timed};
-use wheellock::{Client, Error, ExpirableSemaphore, LostReason, Permits};
+use wheellock::{Client, ExpirableSemaphore, LostReason, Permits};
 use wheellock_fixture::{Fault, Proxy, Request, Server, wait_until};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -19,8 +20,8 @@ fn terms(client: &Client, name: &str) -> [ExpirableSemaphore; 3] {
     [seats.clone(), seats.clone().with_lease(MINUTE), seats.watched()]
 }
 
-fn lost(reason: LostReason) -> Error {
-    Error::Lost { name: "a".to_owned(), reason }
+fn lost(reason: LostReason) -> Expected {
+    expected::lost("a", reason)
 }
 
 fn all_are_back(client: &Client, seats: &ExpirableSemaphore, permits: i64) {
@@ -54,7 +55,7 @@ on_both_stores! {
             if drops {
                 drop(permits);
             } else {
-                assert_eq!(permits.release(), Err(lost(LostReason::Deleted)));
+                assert_eq!(permits.release(), lost(LostReason::Deleted));
             }
             all_are_back(&client, &seats, 4);
         }
@@ -126,7 +127,7 @@ fn a_late_grant_of_several_permits_is_released_within_one_command_timeout() {
         kept.deliver();
         let (acquired, took) = timed(|| acquire.join().unwrap());
         server.resume();
-        assert_eq!(acquired, Err(lost(LostReason::Expired)));
+        assert_eq!(acquired, lost(LostReason::Expired));
         assert!(took < timeout + SLACK, "{took:?}");
     });
     wait_until("no release is queued", SOON, || client.stats().queued_releases == 0);

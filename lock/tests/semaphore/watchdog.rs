@@ -4,11 +4,12 @@
 
 use std::time::Duration;
 
+use crate::common::expected::{self, Expected};
 use crate::common::in_memory::InMemory;
 use crate::common::stores::{World, on_both_stores};
 use crate::common::{SLACK, SOON, TIMEOUT, built, timed};
 use crossbeam_channel::{RecvTimeoutError, TryRecvError, unbounded};
-use wheellock::{Client, Error, ExpirableSemaphore, LostReason, Permit};
+use wheellock::{Client, ExpirableSemaphore, LostReason, Permit};
 use wheellock_fixture::{Aim, Fault, Reply, Request, Server, wait_until};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -25,8 +26,8 @@ fn counts(seats: &ExpirableSemaphore) -> (i64, i64) {
     (seats.available_permits().unwrap(), seats.acquired_permits().unwrap())
 }
 
-fn lost(reason: LostReason) -> Error {
-    Error::Lost { name: "a".to_owned(), reason }
+fn lost(reason: LostReason) -> Expected {
+    expected::lost("a", reason)
 }
 
 on_both_stores! {
@@ -57,8 +58,8 @@ on_both_stores! {
         assert_eq!(told.recv_timeout(SOON), Ok(LostReason::Shutdown));
         assert_eq!(all_told.recv_timeout(SOON), Ok(LostReason::Shutdown));
         assert!(!one.is_valid() && !several.is_valid());
-        assert_eq!(one.release(), Err(lost(LostReason::Shutdown)));
-        assert_eq!(several.release(), Err(lost(LostReason::Shutdown)));
+        assert_eq!(one.release(), lost(LostReason::Shutdown));
+        assert_eq!(several.release(), lost(LostReason::Shutdown));
         assert_eq!(counts(&world.client().expirable_semaphore("a")), (5, 0));
     }
 }
@@ -106,8 +107,8 @@ fn a_watched_permit_released_by_another_client_is_lost_at_the_next_renewal() {
         let told = told_of.recv_timeout(SOON).unwrap();
         assert_eq!(told, ("a".to_owned(), LostReason::Deleted));
     }
-    assert_eq!(one.release(), Err(lost(LostReason::Deleted)));
-    assert_eq!(several.release(), Err(lost(LostReason::Deleted)));
+    assert_eq!(one.release(), lost(LostReason::Deleted));
+    assert_eq!(several.release(), lost(LostReason::Deleted));
     assert_eq!(counts(&seats), (3, 0));
     assert!(told_of.try_recv().is_err());
 }
@@ -126,7 +127,7 @@ fn a_watched_permit_is_lost_when_the_server_does_not_answer_and_comes_back_by_it
     assert!(!permit.is_valid() && permit.remaining().is_zero());
     world.memory.set_unreachable(false);
     let theirs = other.expirable_semaphore("a").try_acquire().unwrap().unwrap();
-    assert_eq!(permit.release(), Err(lost(LostReason::ServerUnreachable)));
+    assert_eq!(permit.release(), lost(LostReason::ServerUnreachable));
     world.clock.advance(SECOND * 10);
     assert_eq!(client.stats().queued_releases, 0);
     // Whoever has it by now is not touched.

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use wheellock::{Client, Clock, Error, LockGuard, LostReason, SystemClock, Wait};
 use wheellock_fixture::{Fault, Proxy, Request, Server, wait_until};
 
+use crate::common::expected::lost;
 use crate::common::{LIMIT, built, ended, now, without_polls};
 use crate::waiting_threads::{
     IN_TIME, POLL_BOUND, connect, listeners, scripts, start, take, wait_for_the_head,
@@ -658,7 +659,7 @@ fn shutdown_wakes_the_waiters_and_releases_what_is_held() {
         let reason = LostReason::Shutdown;
         let name = name.to_owned();
         assert!(other.lock(&name).try_lock().unwrap().is_some(), "{name} is free");
-        assert_eq!(guard.unlock(), Err(Error::Lost { name, reason }));
+        assert_eq!(guard.unlock(), lost(&name, reason));
     }
     assert_eq!(client.lock("a").try_lock().map(drop), Err(Error::Shutdown));
     assert_eq!(client.lock("a").lock().map(drop), Err(Error::Shutdown));

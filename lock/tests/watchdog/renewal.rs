@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::expected::Expected;
 use crate::common::in_memory::InMemory;
 use crate::common::{Script, World, built, limit_user, limited_user};
 use wheellock::{Client, Error, LockGuard, LostReason, ManualClock, Memory, Warning};
@@ -35,7 +36,7 @@ fn a_key_that_fails_its_script_does_not_affect_others() {
     assert!(all_held(&guards));
     assert_eq!(client.stats().lost, 1);
     let warnings = client.warnings();
-    let is_told = |warning: &Warning| matches!(warning, Warning::RenewalsRefused { refusal } if refusal.contains("NOPERM"));
+    let is_told = |warning: &Warning| matches!(warning, Warning::RenewalsRefused { refusal, .. } if refusal.contains("NOPERM"));
     assert_eq!(warnings.iter().filter(|warning| is_told(warning)).count(), 1, "{warnings:?}");
 }
 
@@ -53,7 +54,7 @@ fn a_loss_by_misconf_names_it_and_is_warned_of_once() {
     let _refused = world.proxy.on(world.is_any(Script::Renew), answer).always();
     clock.advance(SECOND * 12);
     assert!(all_held(&guards));
-    let expected = [Warning::RenewalsRefused { refusal: refusal.to_owned() }];
+    let expected = [Expected::RenewalsRefused(refusal.to_owned())];
     assert_eq!(client.warnings(), expected);
     clock.advance(SECOND * 20);
     for guard in &guards {

@@ -238,8 +238,15 @@ impl Parker {
         self.inner.permit.give();
     }
 
-    /// Whether the two share one permit. For wheellock, and not part of the interface.
-    #[doc(hidden)]
+    /// Whether the two share one permit: one is a clone of the other.
+    ///
+    /// ```
+    /// use hashed_wheel::Parker;
+    ///
+    /// let parker = Parker::new();
+    /// assert!(parker.is(&parker.clone()));
+    /// assert!(!parker.is(&Parker::new()));
+    /// ```
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)

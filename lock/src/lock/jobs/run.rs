@@ -129,6 +129,7 @@ pub enum RunOutcome<T, E> {
     Failed(E),
     /// The closure returned this value, but the server did not record it, so the slot may run
     /// again.
+    #[non_exhaustive]
     Unrecorded {
         /// What the closure returned.
         value: T,

@@ -1,0 +1,47 @@
+//! How values without a `Serialize` of their own are serialized: times in whole milliseconds.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use hashed_wheel::Summary;
+use serde::ser::{Serialize, SerializeStruct, Serializer};
+
+fn count(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+pub(crate) fn millis<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(count(*time))
+}
+
+/// A time that may be unknown.
+pub(crate) fn known_millis<S: Serializer>(
+    time: &Option<Duration>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    time.map(count).serialize(serializer)
+}
+
+/// A time without a value if it never ends.
+pub(crate) fn finite_millis<S: Serializer>(
+    time: &Duration,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let finite = Some(*time).filter(|time| *time != Duration::MAX);
+    known_millis(&finite, serializer)
+}
+
+/// A summary of short times, in whole microseconds.
+pub(crate) fn summary<S: Serializer>(summary: &Summary, serializer: S) -> Result<S::Ok, S::Error> {
+    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    let mut fields = serializer.serialize_struct("Summary", 4)?;
+    fields.serialize_field("count", &summary.count)?;
+    fields.serialize_field("p50_us", &micros(summary.p50))?;
+    fields.serialize_field("p99_us", &micros(summary.p99))?;
+    fields.serialize_field("max_us", &micros(summary.max))?;
+    fields.end()
+}
+
+pub(crate) fn debug<S: Serializer>(value: &impl Debug, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{value:?}"))
+}
