@@ -2,7 +2,7 @@
 //! all by one deadline.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -60,6 +60,9 @@ pub(crate) struct Server {
     move_listeners: Mutex<Vec<Parker>>,
     /// Why the attempt to connect that is under way has not succeeded yet.
     connect_failure: Mutex<Option<Failure>>,
+    /// Whether it has refused keys because they are in several slots: it is a cluster, or there is
+    /// one behind its address. Relaxed: a late look costs one more refusal.
+    separates_slots: AtomicBool,
 }
 
 impl Server {
@@ -88,6 +91,7 @@ impl Server {
             last_info: Mutex::default(),
             move_listeners: Mutex::default(),
             connect_failure: Mutex::default(),
+            separates_slots: AtomicBool::new(false),
         }
     }
 
@@ -307,6 +311,11 @@ impl Server {
         }
     }
 
+    /// Whether one script may touch the keys of one slot only, as far as is known.
+    pub(crate) fn separates_slots(&self) -> bool {
+        self.separates_slots.load(Ordering::Relaxed)
+    }
+
     /// Which replicas have to acknowledge a grant.
     pub(crate) fn replica_acks(&self) -> Option<ReplicaAcks> {
         self.access.replica_acks
@@ -366,6 +375,10 @@ impl Server {
             "NOAUTH" | "WRONGPASS" => {
                 let reason = format!("{code} {message}");
                 (unauthenticated(&self.endpoint, &self.access, reason), true)
+            }
+            "CROSSSLOT" => {
+                self.separates_slots.store(true, Ordering::Relaxed);
+                (Failure::Refused { code, message }, false)
             }
             _ => (Failure::Refused { code, message }, false),
         }
