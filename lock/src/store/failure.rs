@@ -125,6 +125,12 @@ impl Failure {
         matches!(self, Self::NotSent { .. } | Self::Unknown { broken: true, .. })
     }
 
+    /// Whether the server does not accept the credentials any more, and the next connection may have
+    /// others.
+    pub(crate) fn is_authentication_end(&self) -> bool {
+        matches!(self, Self::Unauthenticated { transient: true, .. })
+    }
+
     /// Whether the cause is in this request and not in the server's state, so that another request
     /// may be granted.
     pub(crate) fn is_request_error(&self) -> bool {

@@ -116,7 +116,7 @@ impl Node {
         Ok(())
     }
 
-    /// `PING`, in one attempt, or two if a connection has ended.
+    /// `PING`, in one attempt, or two if a connection or its authentication has ended.
     pub(crate) fn ping(
         &self,
         timeout: Duration,
@@ -132,7 +132,7 @@ impl Node {
             }
         };
         match ping() {
-            Err(failure) if failure.is_connection_error() => {
+            Err(failure) if failure.is_connection_error() || failure.is_authentication_end() => {
                 ping().map_err(|later| if failure.says_more_than(&later) { failure } else { later })
             }
             first => first,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::error::Reason;
+use crate::error::{Reason, is_authentication_code};
 use crate::model::settings::ReplicaAcks;
 use crate::model::sync::{Mutex, Parker};
 use crate::ops::value::{ServerTime, Value};
@@ -371,8 +371,8 @@ impl Server {
                 let message = format!("{message} (the server {} is a replica)", self.endpoint);
                 (Failure::Refused { code, message }, true)
             }
-            // The user was removed or its password changed. A new connection authenticates again.
-            "NOAUTH" | "WRONGPASS" => {
+            // A new connection authenticates again.
+            ended if is_authentication_code(ended) => {
                 let reason = format!("{code} {message}");
                 (unauthenticated(&self.endpoint, &self.access, reason), true)
             }
