@@ -1,6 +1,7 @@
 //! One endpoint before a hidden cluster, as managed services have it: nobody is redirected, a
 //! script may touch one slot only, and the commands about the server are refused.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use crate::common::takings::{KINDS, make_semaphores};
 use crate::common::user::user_url;
 use crate::common::{SOON, built, ended, now, pause, settle, wait_for_a_waiter, without_polls};
 use wheellock::{Client, Error, LockGuard, ManualClock, RunOutcome, Warning};
-use wheellock_fixture::{Endpoint, wait_until};
+use wheellock_fixture::{Endpoint, Server, wait_until};
 
 /// The commands that services refuse: one by one, and all.
 const REFUSED: [&[&str]; 6] = [
@@ -166,9 +167,12 @@ fn everything_works_whatever_the_endpoint_refuses() {
 
 #[test]
 fn waiters_are_woken_by_messages() {
-    let (endpoint, _cluster) = hidden();
+    let (endpoint, cluster) = hidden();
     endpoint.refuse(&["CLUSTER", "INFO", "CLIENT", "CONFIG"]);
     let holder = client_of(&endpoint);
+    // The guide's user may not ask for subscriptions.
+    let observer = built(Client::builder().url(&endpoint.url()));
+    let mut counted = HashSet::new();
     // Names at all nodes: a message is published at the node of the lock.
     for number in 0..9 {
         let name = |kind: &str| format!("{kind}:{number}");
@@ -179,6 +183,13 @@ fn waiters_are_woken_by_messages() {
         thread::scope(|scope| {
             let waiter = scope.spawn(|| client.lock(&name("lock")).lock().unwrap().unlock());
             wait_for_a_waiter(&client);
+            let channel = format!("redisson_lock__channel:{{{}}}", name("lock"));
+            wait_until("a node has its subscription", SOON, || {
+                let nodes = cluster.nodes().into_iter();
+                let at = |node: Arc<Server>| node.command(&["PUBSUB", "NUMSUB", &channel]);
+                nodes.map(|node| at(node).array()[1].integer()).sum::<i64>() == 1
+            });
+            counted.extend(observer.lock(&name("lock")).waiters().unwrap().elsewhere);
             drop(guard);
             ended(&client, waiter).unwrap();
         });
@@ -211,6 +222,8 @@ fn waiters_are_woken_by_messages() {
             ended(&client, waiter).unwrap();
         });
     }
+    // A lock counts the subscriptions at its own node, and all are at one node.
+    assert_eq!(counted, HashSet::from([0, 1]));
 }
 
 #[test]
