@@ -232,7 +232,9 @@ impl RenewalRound<'_> {
             return;
         }
         let refusal = failure.refusal();
-        if let Some((code, message)) = refusal {
+        // The next connection authenticates again. If it is refused, that is told.
+        let has_token_ended = |code: &str| failure.is_authentication_end() && code == "NOAUTH";
+        if let Some((code, message)) = refusal.filter(|(code, _)| !has_token_ended(code)) {
             let refusal = format!("{code} {message}");
             self.watchdog.context.events.warn_once(Warning::RenewalsRefused { refusal });
         }

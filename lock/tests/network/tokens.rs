@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -18,6 +18,8 @@ use crate::common::{SOON, World, built, ended, settle, wait_for_a_waiter};
 
 const LEASE: Duration = Duration::from_secs(3);
 const ROUNDS: u64 = 6;
+/// What each thread does in a round.
+const CALLS: u64 = 20;
 const NOAUTH: &[u8] = b"-NOAUTH Authentication required.\r\n";
 
 /// The tokens of the clients' user. One is valid at a time.
@@ -57,7 +59,7 @@ impl Tokens {
     }
 }
 
-/// Threads that do all kinds of things without a pause, while the tokens end one after the other.
+/// Threads that do all kinds of things, while the tokens end one after the other.
 fn work_while_tokens_end(servers: &[Arc<Server>], builder: ClientBuilder) {
     let tokens = Tokens::new();
     let builder = tokens.given_to(builder).watchdog_lease(LEASE);
@@ -66,34 +68,29 @@ fn work_while_tokens_end(servers: &[Arc<Server>], builder: ClientBuilder) {
     let held: Vec<LockGuard> = names.iter().map(|name| client.lock(name).lock().unwrap()).collect();
     client.expirable_semaphore("permits").set_permits(2).unwrap();
     let permit = client.expirable_semaphore("permits").watched().acquire().unwrap();
-    let (is_over, calls) = (AtomicBool::new(false), AtomicU64::new(0));
-    thread::scope(|scope| {
-        let work = |number: usize| {
-            let client = if number.is_multiple_of(2) { &client } else { &other };
-            while !is_over.load(Ordering::Relaxed) {
-                client.lock(&format!("own:{number}")).lock().unwrap().unlock().unwrap();
-                drop(client.lock("shared").lock().unwrap());
-                client.fair_lock("line").lock().unwrap().unlock().unwrap();
-                drop(client.expirable_semaphore("permits").acquire().unwrap());
-                calls.fetch_add(1, Ordering::Relaxed);
+    let calls = AtomicU64::new(0);
+    let work = &|number: usize| {
+        let client = if number.is_multiple_of(2) { &client } else { &other };
+        for _ in 0..CALLS {
+            client.lock(&format!("own:{number}")).lock().unwrap().unlock().unwrap();
+            drop(client.lock("shared").lock().unwrap());
+            client.fair_lock("line").lock().unwrap().unlock().unwrap();
+            drop(client.expirable_semaphore("permits").acquire().unwrap());
+            calls.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    for round in 0..ROUNDS {
+        thread::scope(|scope| {
+            for number in 0..4 {
+                scope.spawn(move || work(number));
             }
-        };
-        let workers: Vec<_> = (0..4).map(|number| scope.spawn(move || work(number))).collect();
-        for _ in 0..ROUNDS {
-            let (before, renewed) = (calls.load(Ordering::Relaxed), client.stats().renewed);
+            // In the middle of it.
+            wait_until("calls", SOON, || calls.load(Ordering::Relaxed) > round * CALLS * 4 + 4);
             tokens.change(servers);
-            // All threads go on, and the holds are renewed.
-            wait_until("calls", SOON, || {
-                calls.load(Ordering::Relaxed) >= before + 8
-                    || workers.iter().any(thread::ScopedJoinHandle::is_finished)
-            });
-            wait_until("renewals", SOON, || client.stats().renewed >= renewed + 4);
-        }
-        is_over.store(true, Ordering::Relaxed);
-        for worker in workers {
-            worker.join().unwrap();
-        }
-    });
+        });
+        let renewed = client.stats().renewed;
+        wait_until("renewals", SOON, || client.stats().renewed >= renewed + 4);
+    }
     for client in [&client, &other] {
         settle(client);
         let stats = client.stats();
