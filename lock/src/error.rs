@@ -481,6 +481,12 @@ pub(crate) fn code_of_number(number: u8) -> Option<&'static str> {
     CODES.get(usize::from(number).checked_sub(1)?).copied()
 }
 
+/// Whether the server does not know the user of this connection any more: the user was removed, its
+/// password was replaced, or its token has ended.
+pub(crate) fn is_authentication_code(code: &str) -> bool {
+    matches!(code, "NOAUTH" | "WRONGPASS")
+}
+
 /// Whether the code names a state that a server leaves by itself, so that a retry makes sense.
 pub(crate) fn is_transient_code(code: &str) -> bool {
     matches!(

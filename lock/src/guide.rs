@@ -14,6 +14,8 @@ pub mod leaders {}
 pub mod sentinel {}
 #[doc = include_str!("../docs/cluster.md")]
 pub mod cluster {}
+#[doc = include_str!("../docs/managed.md")]
+pub mod managed {}
 #[doc = include_str!("../docs/operations.md")]
 pub mod operations {}
 #[doc = include_str!("../docs/observing.md")]

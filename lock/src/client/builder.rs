@@ -140,8 +140,10 @@ impl ClientBuilder {
     /// error's text, which is transient: the next connect asks again. `ask` must not use this
     /// client, as that may wait for a connection.
     ///
-    /// Earlier connections keep their user. If the server answers that it does not know the user
-    /// any more, the connection is closed, and a new one asks again.
+    /// Earlier connections keep their user: the client sends no second `AUTH` on a connection. When
+    /// the server closes such a connection, as services do when a token ends, or answers `NOAUTH` or
+    /// `WRONGPASS`, a new one asks again, and what was under way is sent once more. A token must be
+    /// valid when `ask` returns it.
     ///
     /// ```no_run
     /// use wheellock::{Client, Credentials};

@@ -455,7 +455,8 @@ impl Client {
     /// Asks the server whether it is there, and connects if there is no connection: for the health
     /// check of a service, or after [`connect_lazily`](crate::ClientBuilder::connect_lazily). In a
     /// cluster it asks every master. One attempt, within one [command
-    /// timeout](crate::ClientBuilder::command_timeout).
+    /// timeout](crate::ClientBuilder::command_timeout), and another at once if the connection or its
+    /// [authentication](crate::ClientBuilder::credentials) has ended.
     ///
     /// `Ok` says that the server answers this user now, not that the next call succeeds.
     ///

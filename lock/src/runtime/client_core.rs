@@ -135,7 +135,7 @@ impl ClientCore {
                             .map_err(|failure| failure.into_error_without_name("connect"))?;
                         let info = store.info(timeout);
                         store
-                            .check_target(&info)
+                            .check_target(&info, timeout)
                             .map_err(|failure| failure.into_error_without_name("connect"))?;
                         writes_alone = info.writes_alone;
                         info.evicting

@@ -31,7 +31,7 @@ pub(crate) enum Failure {
     NoReplicaAcks { code: String, message: String },
     /// The server is not what the URL says. Nothing ran.
     WrongTarget { reason: String },
-    /// The keys of this name lie in several slots of a cluster. Nothing was sent.
+    /// The keys of this name lie in several slots of a cluster. Nothing ran.
     CrossSlot { name: String },
     /// The client was closed.
     Closed,
@@ -125,6 +125,12 @@ impl Failure {
         matches!(self, Self::NotSent { .. } | Self::Unknown { broken: true, .. })
     }
 
+    /// Whether the server does not accept the credentials any more, and the next connection may have
+    /// others.
+    pub(crate) fn is_authentication_end(&self) -> bool {
+        matches!(self, Self::Unauthenticated { transient: true, .. })
+    }
+
     /// Whether the cause is in this request and not in the server's state, so that another request
     /// may be granted.
     pub(crate) fn is_request_error(&self) -> bool {
@@ -145,10 +151,16 @@ impl Failure {
         matches!(self, Self::Refused { code, .. } if CODES.contains(&code.as_str()))
     }
 
+    /// Whether the server refused it because its keys are in several slots.
+    pub(crate) fn is_in_several_slots(&self) -> bool {
+        matches!(self, Self::Refused { code, .. } if code == "CROSSSLOT")
+    }
+
     /// Whether it was refused because its keys are not in one place, so that a request for each
     /// alone may be granted.
     pub(crate) fn is_cross_slot(&self) -> bool {
-        matches!(self, Self::Refused { code, .. } if code == "TRYAGAIN" || code == "CROSSSLOT")
+        self.is_in_several_slots()
+            || matches!(self, Self::Refused { code, .. } if code == "TRYAGAIN")
     }
 
     /// Whether an error should report this failure rather than the `later` one. A server's refusal

@@ -17,7 +17,7 @@ use crate::store::memory::{Memory, Sending, Session};
 use crate::store::owed::{Owed, OwedReply, SentUnread};
 use crate::store::pipeline::{PipelineRequest, PipelineSource};
 use crate::store::redis::address::url::{Location, Peer, Place};
-use crate::store::redis::cluster::cluster::Cluster;
+use crate::store::redis::cluster::cluster::{Cluster, slot_of_all};
 use crate::store::redis::net::deadline::Deadline;
 use crate::store::redis::node::info::Info;
 use crate::store::redis::node::node::Node;
@@ -110,9 +110,12 @@ impl Store {
     ) -> Result<Value, Failure> {
         match self {
             Self::Memory(session) => session.execute(operation, timeout, Sending::Call),
-            Self::Single(node) => {
-                node.execute(operation, &mut Deadline::after(timeout), generation, false)
-            }
+            Self::Single(node) => node
+                .execute(operation, &mut Deadline::after(timeout), generation, false)
+                .map_err(|failure| match slot_of_all(&operation.request().keys) {
+                    Err(cross_slot) if failure.is_in_several_slots() => cross_slot,
+                    _ => failure,
+                }),
             Self::Cluster(cluster) => cluster.execute(operation, timeout, generation),
         }
     }
@@ -202,11 +205,13 @@ impl Store {
         }
     }
 
-    /// The slot of `key`. It never changes.
+    /// The slot of `key`. A single server has one slot for all keys until it
+    /// refuses keys of several slots.
     pub(crate) fn hash_slot(&self, key: &str) -> HashSlot {
         match self {
-            Self::Memory(_) | Self::Single(_) => HashSlot::ONLY,
-            Self::Cluster(_) => HashSlot(slot_of(key)),
+            Self::Memory(_) => HashSlot::ONLY,
+            Self::Single(node) if !node.server().separates_slots() => HashSlot::ONLY,
+            Self::Single(_) | Self::Cluster(_) => HashSlot(slot_of(key)),
         }
     }
 
@@ -369,10 +374,10 @@ impl Store {
     }
 
     /// Whether the server behind a fixed address can grant locks, by its `INFO`: a node of a cluster
-    /// cannot grant all, and a replica none until it becomes a master.
-    pub(crate) fn check_target(&self, info: &Info) -> Result<(), Failure> {
+    /// cannot grant all, and a replica none until it becomes a master. Returns within `timeout`.
+    pub(crate) fn check_target(&self, info: &Info, timeout: Duration) -> Result<(), Failure> {
         let Self::Single(node) = self else { return Ok(()) };
-        if node.server().master().is_some() { Ok(()) } else { node.server().check_target(info) }
+        if node.server().master().is_some() { Ok(()) } else { node.check_target(info, timeout) }
     }
 
     /// What `INFO` reports of a server, if its pipeline has a new connection since the last call. A

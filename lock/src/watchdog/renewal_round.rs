@@ -5,9 +5,10 @@
 //! holds from all over the turn are sent alone first. If those are refused too, the server refuses
 //! everything, and the turn is retried later. If the server does not answer at all, nothing more is
 //! sent. A script that is refused only because its keys are on another server, or are being moved
-//! there, stops nothing: it is retried shortly, and is then sent to where its keys are.
+//! there, stops nothing: it is retried shortly, and is then sent to where its keys are. One that is
+//! refused because a cluster is behind the server is cut by slot and sent at once.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::time::Instant;
 
@@ -16,8 +17,8 @@ use crate::hold::state::TimerSlot;
 use crate::model::kind::Layout;
 use crate::model::lease::Lease;
 use crate::ops::{Renew, Renewal, Renewals, Renewed};
-use crate::store::{Failure, PipelineRequest, PipelineSource};
-use crate::watchdog::batch::{Batch, Due, SendWindow};
+use crate::store::{Failure, HashSlot, PipelineRequest, PipelineSource};
+use crate::watchdog::batch::{Batch, Due, SendWindow, in_batches};
 use crate::watchdog::clock_jump::{ClockJumps, Reading};
 use crate::watchdog::rtt::MeanRoundTrip;
 use crate::watchdog::schedule::TurnQuota;
@@ -160,8 +161,12 @@ impl RenewalRound<'_> {
             // The client ends.
             Err(Failure::Closed) => self.is_over = true,
             Err(failure) => {
+                let batch: Batch = script.sent.into_iter().map(|sent| sent.due).collect();
+                if failure.is_in_several_slots() && batch.len() > 1 {
+                    self.regroup(batch);
+                    return;
+                }
                 self.watchdog.context.counters.unanswered();
-                let batch = script.sent.into_iter().map(|sent| sent.due).collect();
                 self.handle_failure(batch, &failure);
             }
         }
@@ -196,6 +201,25 @@ impl RenewalRound<'_> {
         }
     }
 
+    /// The server has a cluster behind it, as it refused keys of several slots. Nothing ran, and
+    /// the store knows it from now on. So what is unsent is grouped by slot too.
+    fn regroup(&mut self, batch: Batch) {
+        let Watchdog { context, .. } = self.watchdog;
+        let slot = |due: &Due| context.store.hash_slot(due.hold.name.as_str());
+        let slots: HashSet<HashSlot> = batch.iter().map(slot).collect();
+        if slots.len() == 1 {
+            // The server's slots are not those of a cluster.
+            self.unsent.extend(batch.into_iter().map(|due| vec![due]));
+            return;
+        }
+        let keys = context.settings.renewal_keys_behind;
+        let due = batch.into_iter().chain(self.unsent.drain(..).flatten()).collect();
+        self.unsent = in_batches(&context.store, due, keys);
+        // Many small scripts cost the server as much as a few full ones.
+        self.window = SendWindow::new(self.unsent.iter().map(Batch::len), keys);
+        self.window.widen();
+    }
+
     fn handle_failure(&mut self, batch: Batch, failure: &Failure) {
         if failure.is_redirect() {
             if failure.is_cross_slot() && batch.len() > 1 {
@@ -208,7 +232,9 @@ impl RenewalRound<'_> {
             return;
         }
         let refusal = failure.refusal();
-        if let Some((code, message)) = refusal {
+        // The next connection authenticates again. If it is refused, that is told.
+        let has_token_ended = |code: &str| failure.is_authentication_end() && code == "NOAUTH";
+        if let Some((code, message)) = refusal.filter(|(code, _)| !has_token_ended(code)) {
             let refusal = format!("{code} {message}");
             self.watchdog.context.events.warn_once(Warning::RenewalsRefused { refusal });
         }

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod endpoint;
 mod failures;
 mod key_prefix;
 mod redirections;

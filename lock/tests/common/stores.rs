@@ -1,4 +1,5 @@
-//! The stores, for suites that run in memory, on a real server, and in a cluster.
+//! The stores, for suites that run in memory, on a real server, in a cluster, and behind the one
+//! endpoint of a hidden cluster.
 
 #![allow(
     unused_imports,
@@ -13,7 +14,7 @@ use std::time::Duration;
 use wheellock::{Client, ClientBuilder, ManualClock, Memory};
 #[cfg(feature = "tls")]
 use wheellock_fixture::{Certificates, ClientCertificates};
-use wheellock_fixture::{Reply, Server};
+use wheellock_fixture::{Endpoint, Reply, Server};
 
 use super::slots::Lent;
 use super::user::{RULE, user_url};
@@ -23,6 +24,8 @@ pub(crate) enum World {
     Memory(Memory),
     Redis(Box<Reached>),
     Cluster(Lent),
+    /// A cluster behind one address, as managed services have it.
+    Endpoint(Endpoint, Lent),
 }
 
 /// A server, and how clients reach it. Tests look at it as themselves.
@@ -94,12 +97,22 @@ impl World {
         Self::Cluster(Lent::take())
     }
 
+    pub(crate) fn behind_an_endpoint() -> Self {
+        let cluster = Lent::take();
+        let endpoint = Endpoint::start(&cluster);
+        // As services do.
+        endpoint.refuse(&["CLUSTER", "INFO", "CLIENT", "CONFIG"]);
+        Self::Endpoint(endpoint, cluster)
+    }
+
     /// A command to the server that has the key.
     fn command(&self, key: &str, arguments: &[&str]) -> Reply {
         match self {
             Self::Memory(_) => panic!("there is no server: {arguments:?}"),
             Self::Redis(server) => server.command(arguments),
-            Self::Cluster(cluster) => cluster.home(key).command(arguments),
+            Self::Cluster(cluster) | Self::Endpoint(_, cluster) => {
+                cluster.home(key).command(arguments)
+            }
         }
     }
 
@@ -107,10 +120,12 @@ impl World {
     pub(crate) fn text(&self, key: &str) -> Option<String> {
         match self {
             Self::Memory(memory) => memory.text(key),
-            Self::Redis(_) | Self::Cluster(_) => match self.command(key, &["GET", key]) {
-                reply @ Reply::Text(_) => Some(reply.text()),
-                _ => None,
-            },
+            Self::Redis(_) | Self::Cluster(_) | Self::Endpoint(..) => {
+                match self.command(key, &["GET", key]) {
+                    reply @ Reply::Text(_) => Some(reply.text()),
+                    _ => None,
+                }
+            }
         }
     }
 
@@ -128,6 +143,7 @@ impl World {
             Self::Memory(memory) => Client::builder().in_memory(memory),
             Self::Redis(server) => server.builder(),
             Self::Cluster(cluster) => super::slots::builder_of(cluster),
+            Self::Endpoint(endpoint, _) => Client::builder().url(&user_url(&endpoint.url())),
         }
     }
 
@@ -135,7 +151,7 @@ impl World {
     pub(crate) fn fields(&self, key: &str) -> Vec<(String, String)> {
         match self {
             Self::Memory(memory) => memory.fields(key),
-            Self::Redis(_) | Self::Cluster(_) => {
+            Self::Redis(_) | Self::Cluster(_) | Self::Endpoint(..) => {
                 let texts = self.command(key, &["HGETALL", key]).texts();
                 texts.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
             }
@@ -145,7 +161,7 @@ impl World {
     pub(crate) fn time_to_live(&self, key: &str) -> Option<Duration> {
         match self {
             Self::Memory(memory) => memory.time_to_live(key),
-            Self::Redis(_) | Self::Cluster(_) => {
+            Self::Redis(_) | Self::Cluster(_) | Self::Endpoint(..) => {
                 let millis = self.command(key, &["PTTL", key]).integer();
                 u64::try_from(millis).ok().map(Duration::from_millis)
             }
@@ -155,14 +171,18 @@ impl World {
     pub(crate) fn delete(&self, key: &str) {
         match self {
             Self::Memory(memory) => memory.delete(key),
-            Self::Redis(_) | Self::Cluster(_) => drop(self.command(key, &["DEL", key])),
+            Self::Redis(_) | Self::Cluster(_) | Self::Endpoint(..) => {
+                drop(self.command(key, &["DEL", key]));
+            }
         }
     }
 
     pub(crate) fn put_text(&self, key: &str) {
         match self {
             Self::Memory(memory) => memory.put_text(key),
-            Self::Redis(_) | Self::Cluster(_) => drop(self.command(key, &["SET", key, "data"])),
+            Self::Redis(_) | Self::Cluster(_) | Self::Endpoint(..) => {
+                drop(self.command(key, &["SET", key, "data"]));
+            }
         }
     }
 
@@ -172,7 +192,7 @@ impl World {
                 let locked = self.client().lock(key).is_locked();
                 !memory.fields(key).is_empty() || locked.unwrap_or_else(|error| panic!("{error}"))
             }
-            Self::Redis(_) | Self::Cluster(_) => {
+            Self::Redis(_) | Self::Cluster(_) | Self::Endpoint(..) => {
                 self.command(key, &["EXISTS", key]) == Reply::Integer(1)
             }
         }
@@ -200,7 +220,8 @@ macro_rules! on_both_stores {
 
 pub(crate) use on_both_stores;
 
-/// Each function becomes three tests: one on each store, and one in a cluster.
+/// Each function becomes four tests: one on each store, one in a cluster, and one behind the one
+/// endpoint of a cluster.
 macro_rules! on_all_stores {
     ($($(#[$attribute:meta])* fn $name:ident($world:ident: &World) $body:block)*) => {
         $crate::common::stores::on_both_stores! {
@@ -210,6 +231,12 @@ macro_rules! on_all_stores {
         mod in_a_cluster {
             $(#[test] $(#[$attribute])* fn $name() {
                 super::$name(&$crate::common::stores::World::in_a_cluster());
+            })*
+        }
+
+        mod behind_an_endpoint {
+            $(#[test] $(#[$attribute])* fn $name() {
+                super::$name(&$crate::common::stores::World::behind_an_endpoint());
             })*
         }
     };

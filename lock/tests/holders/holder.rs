@@ -189,7 +189,7 @@ fn locks_of_all_kinds_are_listed_and_nothing_else() {
         let client = built(match &world {
             World::Cluster(cluster) => Client::builder().url(&cluster.url()),
             World::Redis(server) => Client::builder().url(&server.url()),
-            World::Memory(_) => unreachable!(),
+            World::Memory(_) | World::Endpoint(..) => unreachable!(),
         });
         let app = client.with_prefix("app[1]:");
         let _held = [app.lock("a").lock().unwrap(), app.fair_lock("b").lock().unwrap()];

@@ -17,4 +17,5 @@ mod replicas_elsewhere;
 mod secrets;
 #[cfg(feature = "tls")]
 mod tls;
+mod tokens;
 mod wrong_targets;

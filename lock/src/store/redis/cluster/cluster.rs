@@ -339,7 +339,7 @@ fn not_followed() -> Failure {
 
 /// The slot of all these keys. Otherwise a failure that names a key whose derived names are in
 /// several slots, or a key that is in another slot than the first.
-fn slot_of_all(keys: &[&str]) -> Result<u16, Failure> {
+pub(crate) fn slot_of_all(keys: &[&str]) -> Result<u16, Failure> {
     let cross_slot = |name: &str| Failure::CrossSlot { name: truncated(name) };
     let Some(first) = keys.first() else { return Ok(0) };
     let slot = slot_of(first);

@@ -116,7 +116,7 @@ impl Node {
         Ok(())
     }
 
-    /// `PING`, in one attempt, or two if a connection has ended.
+    /// `PING`, in one attempt, or two if a connection or its authentication has ended.
     pub(crate) fn ping(
         &self,
         timeout: Duration,
@@ -132,7 +132,7 @@ impl Node {
             }
         };
         match ping() {
-            Err(failure) if failure.is_connection_error() => {
+            Err(failure) if failure.is_connection_error() || failure.is_authentication_end() => {
                 ping().map_err(|later| if failure.says_more_than(&later) { failure } else { later })
             }
             first => first,
@@ -161,6 +161,22 @@ impl Node {
     /// `INFO`, if the server answers within `timeout`.
     pub(crate) fn info(&self, timeout: Duration) -> Option<Info> {
         self.ask_info(&mut Deadline::after(timeout), CallGeneration::NEVER_ABORTED).ok()
+    }
+
+    /// Whether the server can grant locks, by its `INFO`. A service may report the cluster that it
+    /// hides behind one address, and refuse what a client of a cluster asks for: then the address
+    /// takes all locks.
+    pub(crate) fn check_target(&self, info: &Info, timeout: Duration) -> Result<(), Failure> {
+        if info.is_cluster {
+            let slots = Command::of(&["CLUSTER", "SLOTS"]);
+            let mut deadline = Deadline::after(timeout);
+            let reply = self.ask(&slots, &mut deadline, CallGeneration::NEVER_ABORTED);
+            // A node of a cluster too refuses it to a user without the permission.
+            if matches!(reply, Ok((Value::Refusal { code, .. }, _)) if code != "NOPERM") {
+                return Ok(());
+            }
+        }
+        self.server.check_target(info)
     }
 
     /// The server's run id; `None` if it does not tell it. It is asked for after each new

@@ -2,11 +2,11 @@
 //! all by one deadline.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::error::Reason;
+use crate::error::{Reason, is_authentication_code};
 use crate::model::settings::ReplicaAcks;
 use crate::model::sync::{Mutex, Parker};
 use crate::ops::value::{ServerTime, Value};
@@ -60,6 +60,9 @@ pub(crate) struct Server {
     move_listeners: Mutex<Vec<Parker>>,
     /// Why the attempt to connect that is under way has not succeeded yet.
     connect_failure: Mutex<Option<Failure>>,
+    /// Whether it has refused keys because they are in several slots: it is a cluster, or there is
+    /// one behind its address. Relaxed: a late look costs one more refusal.
+    separates_slots: AtomicBool,
 }
 
 impl Server {
@@ -88,6 +91,7 @@ impl Server {
             last_info: Mutex::default(),
             move_listeners: Mutex::default(),
             connect_failure: Mutex::default(),
+            separates_slots: AtomicBool::new(false),
         }
     }
 
@@ -307,6 +311,11 @@ impl Server {
         }
     }
 
+    /// Whether one script may touch the keys of one slot only, as far as is known.
+    pub(crate) fn separates_slots(&self) -> bool {
+        self.separates_slots.load(Ordering::Relaxed)
+    }
+
     /// Which replicas have to acknowledge a grant.
     pub(crate) fn replica_acks(&self) -> Option<ReplicaAcks> {
         self.access.replica_acks
@@ -362,10 +371,14 @@ impl Server {
                 let message = format!("{message} (the server {} is a replica)", self.endpoint);
                 (Failure::Refused { code, message }, true)
             }
-            // The user was removed or its password changed. A new connection authenticates again.
-            "NOAUTH" | "WRONGPASS" => {
+            // A new connection authenticates again.
+            ended if is_authentication_code(ended) => {
                 let reason = format!("{code} {message}");
                 (unauthenticated(&self.endpoint, &self.access, reason), true)
+            }
+            "CROSSSLOT" => {
+                self.separates_slots.store(true, Ordering::Relaxed);
+                (Failure::Refused { code, message }, false)
             }
             _ => (Failure::Refused { code, message }, false),
         }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use hashed_wheel::Clock;
 
-use crate::error::is_transient_code;
+use crate::error::{is_authentication_code, is_transient_code};
 use crate::model::sync::{Condvar, Mutex, SystemClock, thread};
 use crate::ops::value::Value;
 use crate::store::listener::Listener;
@@ -306,8 +306,9 @@ impl Shared {
             self.report_redirect(Some(to));
             return Ok(());
         }
-        // A transient error: start over with a new connection, after a pause.
-        if is_transient_code(code) {
+        // A transient error: start over with a new connection, after a pause. So is a connection whose
+        // authentication has ended: the next authenticates again.
+        if is_transient_code(code) || is_authentication_code(code) {
             return Err(io::Error::other(format!("{code} {message}")));
         }
         // A permanent error, such as a missing permission. The channel's waiters poll.
