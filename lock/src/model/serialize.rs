@@ -15,6 +15,7 @@ pub(crate) fn millis<S: Serializer>(time: &Duration, serializer: S) -> Result<S:
 }
 
 /// A time that may be unknown.
+#[expect(clippy::ref_option, reason = "serde passes a reference to the field")]
 pub(crate) fn known_millis<S: Serializer>(
     time: &Option<Duration>,
     serializer: S,
