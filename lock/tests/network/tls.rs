@@ -218,7 +218,7 @@ fn settings_that_cannot_be_used_are_errors_before_anything_is_sent() {
         .build()
         .unwrap_err()
     {
-        Error::InvalidSetting { setting: "tls", reason } => reason,
+        Error::InvalidSetting { setting: "tls", reason, .. } => reason,
         other => panic!("{other:?}"),
     };
     let url = "rediss://127.0.0.1:1/";

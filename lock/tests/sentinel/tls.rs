@@ -37,7 +37,7 @@ fn refused(builder: ClientBuilder) -> Error {
 }
 
 fn not_believed(error: &Error, stranger: SocketAddr) {
-    let Error::Tls { server, reason } = error else { panic!("{error:?}") };
+    let Error::Tls { server, reason, .. } = error else { panic!("{error:?}") };
     assert_eq!(*server, stranger.to_string());
     assert!(reason.as_str().contains("BadSignature"), "{reason}");
     assert!(!error.is_retryable());
