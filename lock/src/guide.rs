@@ -14,6 +14,8 @@ pub mod leaders {}
 pub mod sentinel {}
 #[doc = include_str!("../docs/cluster.md")]
 pub mod cluster {}
+#[doc = include_str!("../docs/servers.md")]
+pub mod servers {}
 #[doc = include_str!("../docs/operations.md")]
 pub mod operations {}
 #[doc = include_str!("../docs/observing.md")]
