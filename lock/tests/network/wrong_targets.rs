@@ -41,8 +41,7 @@ fn a_node_of_a_cluster_behind_redis_is_an_error() {
 #[test]
 fn a_replica_behind_redis_is_an_error_until_it_is_the_master() {
     let master = Server::start();
-    let place = format!("{} {}", master.address().ip(), master.address().port());
-    let replica = Server::builder().argument("--replicaof", place).start();
+    let replica = Server::builder().replica_of(master.address()).start();
     let error = refused(&replica.url());
     says(
         &error,
@@ -92,8 +91,8 @@ fn a_server_without_scripts_is_an_error_of_the_build() {
     for command in ["EVAL", "EVALSHA"] {
         let server = Server::builder().without_command(command).start();
         let error = refused(&server.url());
-        let (address, quoted) = (server.address().to_string(), format!("'{command}'"));
-        says(&error, &[&address, "no Lua scripts", &quoted, "unknown command"]);
+        let address = server.address().to_string();
+        says(&error, &[&address, "no Lua scripts", "unknown command", command]);
         assert!(matches!(error, Error::InvalidUrl { .. }) && !error.is_retryable(), "{error:?}");
         // Built before the server is asked, it is told by its first call.
         let lazy = built(Client::builder().url(&server.url()).connect_lazily());
