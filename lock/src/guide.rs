@@ -16,6 +16,8 @@ pub mod sentinel {}
 pub mod cluster {}
 #[doc = include_str!("../docs/managed.md")]
 pub mod managed {}
+#[doc = include_str!("../docs/servers.md")]
+pub mod servers {}
 #[doc = include_str!("../docs/operations.md")]
 pub mod operations {}
 #[doc = include_str!("../docs/observing.md")]

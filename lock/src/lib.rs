@@ -70,10 +70,11 @@
 //! [`guide`] has longer texts: [jobs](guide::jobs), [leaders](guide::leaders), the
 //! [watchdog](guide::watchdog), [dropped guards](guide::dropping), the
 //! [hand-over](guide::hand_over) between threads, [observing](guide::observing),
-//! [Sentinel](guide::sentinel), [clusters](guide::cluster), [managed services](guide::managed),
-//! [operations](guide::operations), [async programs](guide::async_programs), and
-//! [verification](guide::verification): why to believe a lock. [`redisson`] has a table of its methods. [Test](guide::testing) a program on a
-//! [`Memory`] with a [`ManualClock`], and with [`Faults`].
+//! [Sentinel](guide::sentinel), [clusters](guide::cluster), [servers](guide::servers), [managed
+//! services](guide::managed), [operations](guide::operations), [async
+//! programs](guide::async_programs), and [verification](guide::verification): why to believe a lock.
+//! [`redisson`] has a table of its methods. [Test](guide::testing) a program on a [`Memory`] with a
+//! [`ManualClock`], and with [`Faults`].
 //!
 //! Keys, messages and the watchdog are Redisson's. The arithmetic of leases is Gray and Cheriton's
 //! (Leases, 1989), and fencing is Martin Kleppmann's (How to do distributed locking, 2016).

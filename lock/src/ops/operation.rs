@@ -218,7 +218,9 @@ macro_rules! script {
 }
 pub(crate) use script;
 
-/// The lines of a script that are no comments, and how many bytes they have.
+/// The lines of a script that are no comments, and how many bytes they have. A line that begins with
+/// `--!` is kept: it lets Dragonfly run a script that computes the names of keys. For other servers
+/// it is a comment.
 pub(crate) const fn code_of<const N: usize>(script: &str) -> ([u8; N], usize) {
     let (script, mut code, mut length) = (script.as_bytes(), [0; N], 0);
     // As below, without iterators. Each turn takes one line.
@@ -232,7 +234,10 @@ pub(crate) const fn code_of<const N: usize>(script: &str) -> ([u8; N], usize) {
         while word < end && script[word] == b' ' {
             word += 1;
         }
-        let is_comment = word + 1 < end && script[word] == b'-' && script[word + 1] == b'-';
+        let is_comment = word + 1 < end
+            && script[word] == b'-'
+            && script[word + 1] == b'-'
+            && !(word + 2 < end && script[word + 2] == b'!');
         while !is_comment && start <= end && start < script.len() {
             code[length] = script[start];
             length += 1;
@@ -314,9 +319,9 @@ mod tests {
 
     #[test]
     fn a_script_is_sent_without_its_comments() {
-        const FILE: &str = "-- 1\n\nlocal a = 1 -- 2\n  -- 3\n  return -a\n--";
+        const FILE: &str = "--! 0\n-- 1\n\nlocal a = 1 -- 2\n  -- 3\n  return -a\n--";
         static CODE: ([u8; FILE.len()], usize) = code_of(FILE);
         let (code, length) = &CODE;
-        assert_eq!(&code[..*length], b"\nlocal a = 1 -- 2\n  return -a\n");
+        assert_eq!(&code[..*length], b"--! 0\n\nlocal a = 1 -- 2\n  return -a\n");
     }
 }

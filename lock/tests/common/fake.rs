@@ -13,7 +13,8 @@ pub(crate) struct FakeServer {
 }
 
 impl FakeServer {
-    /// What `answer` makes of the words of a command are the bytes of the reply.
+    /// What `answer` makes of the words of a command are the bytes of the reply. Scripts without
+    /// keys run.
     pub(crate) fn start(answer: impl Fn(&[&str]) -> Vec<u8> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -51,7 +52,12 @@ fn serve(mut stream: &TcpStream, answer: impl Fn(&[&str]) -> Vec<u8>) -> io::Res
     loop {
         let words = request(&mut reader)?;
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        stream.write_all(&answer(&words))?;
+        let reply = match *words {
+            // Whether it runs scripts, which a client asks when it connects.
+            ["EVAL" | "EVALSHA", _, "0"] => b":1\r\n".to_vec(),
+            _ => answer(&words),
+        };
+        stream.write_all(&reply)?;
     }
 }
 

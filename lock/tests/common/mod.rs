@@ -73,9 +73,12 @@ pub(crate) fn settle(client: &Client) {
     });
 }
 
-/// What the library sends of a script: all but its comments.
+/// What the library sends of a script: all but its comments. Flags for Dragonfly are sent.
 pub(crate) fn code(script: &str) -> String {
-    let is_code = |line: &&str| !line.trim_start().starts_with("--");
+    let is_code = |line: &&str| {
+        let line = line.trim_start();
+        !line.starts_with("--") || line.starts_with("--!")
+    };
     script.split_inclusive('\n').filter(is_code).collect()
 }
 

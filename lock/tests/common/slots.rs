@@ -70,13 +70,18 @@ pub(crate) fn of_shard(node: &Server, question: &str) -> String {
     if node.predates_7() { question.to_owned() } else { format!("SHARD{question}") }
 }
 
-/// Waits until a client subscribes to a lock's channel, at the node of its slot.
+/// Waits until a client subscribes to a lock's channel where messages reach it: at the node of its
+/// slot, or at any node of servers without channels of shards.
 pub(crate) fn wait_for_a_listener(cluster: &Cluster, name: &str) {
     let channel = format!("redisson_lock__channel:{{{name}}}");
     wait_until("there is a subscriber", SOON, || {
         let home = home(cluster, name);
-        let count = home.command(&["PUBSUB", &of_shard(&home, "NUMSUB"), &channel]);
-        count.array()[1].integer() > 0
+        let question = of_shard(&home, "NUMSUB");
+        let nodes = if home.predates_7() { cluster.nodes() } else { vec![home] };
+        nodes.iter().any(|node| {
+            let count = node.try_command(&["PUBSUB", &question, &channel]);
+            count.is_ok_and(|count| count.array()[1].integer() > 0)
+        })
     });
 }
 

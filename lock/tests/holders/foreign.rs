@@ -1,7 +1,7 @@
 //! Keys that hold something else than locks: what is recognized, released by force, and listed.
 
 use crate::common::stores::World;
-use crate::common::{built, limited_user};
+use crate::common::{built, limit_user, limited_user};
 use wheellock::{Client, Error, Lock};
 use wheellock_fixture::{SeenCommand, Server};
 
@@ -258,8 +258,7 @@ fn keys_that_the_user_may_not_read_are_left_out_and_counted() {
     let names: Result<Vec<_>, _> = locks.by_ref().map(|lock| lock.map(|it| it.name)).collect();
     assert_eq!(names.unwrap(), ["orders:1"]);
     assert_eq!(locks.unreadable(), 2);
-    let user = limited_user(&server, &["-evalsha", "-eval"]);
-    let client = built(Client::builder().url(&user));
+    limit_user(&server, &["-evalsha", "-eval"]);
     let error = client.locks("*").next().unwrap().unwrap_err();
     assert!(error.to_string().contains("NOPERM"), "{error}");
 }

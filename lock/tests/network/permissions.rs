@@ -63,7 +63,7 @@ fn behind_sentinels_a_missing_permission_is_named() {
     let servers: Vec<&Server> = sentinels.servers().iter().collect();
     let watchers: Vec<&Server> = sentinels.sentinels().iter().collect();
     let builder = behind(&sentinels);
-    for permission in ["time", "role"] {
+    for permission in ["time", "role", "eval", "evalsha"] {
         without(&servers, "family", permission, || does_not_connect(&builder, permission));
     }
     for permission in ["sentinel|master", "sentinel|sentinels", "sentinel|get-master-addr-by-name"]
@@ -89,7 +89,7 @@ fn in_a_cluster_a_missing_permission_is_named() {
     let nodes = cluster.nodes();
     let servers: Vec<&Server> = nodes.iter().map(Arc::as_ref).collect();
     let builder = builder_of(&cluster).command_timeout(TIMEOUT);
-    for permission in ["time", "cluster|slots"] {
+    for permission in ["time", "cluster|slots", "eval", "evalsha"] {
         without(&servers, "family", permission, || does_not_connect(&builder, permission));
     }
     let client = built(builder.clone().replica_acks(1, SHORT));

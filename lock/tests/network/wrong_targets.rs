@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::thread;
 
 use wheellock::{Client, Error};
-use wheellock_fixture::{Cluster, Sentinels, Server};
+use wheellock_fixture::{Cluster, Sentinels, Server, wait_until};
 
 use crate::common::{SOON, TIMEOUT, built, timed};
 
@@ -41,8 +41,7 @@ fn a_node_of_a_cluster_behind_redis_is_an_error() {
 #[test]
 fn a_replica_behind_redis_is_an_error_until_it_is_the_master() {
     let master = Server::start();
-    let place = format!("{} {}", master.address().ip(), master.address().port());
-    let replica = Server::builder().argument("--replicaof", place).start();
+    let replica = Server::builder().replica_of(master.address()).start();
     let error = refused(&replica.url());
     says(
         &error,
@@ -85,6 +84,46 @@ fn a_single_server_is_no_cluster_and_has_few_databases() {
     says(&refused(&url("redis", server.address(), "9999")), &["9999", "databases"]);
     server.command(&["CONFIG", "SET", "requirepass", "s3cret"]);
     says(&refused(&server.url()), &["NOAUTH", "redis://:PASSWORD@HOST"]);
+}
+
+#[test]
+fn a_server_without_scripts_is_an_error_of_the_build() {
+    for command in ["EVAL", "EVALSHA"] {
+        let server = Server::builder().without_command(command).start();
+        let error = refused(&server.url());
+        let address = server.address().to_string();
+        says(&error, &[&address, "no Lua scripts", "unknown command", command]);
+        assert!(matches!(error, Error::InvalidUrl { .. }) && !error.is_retryable(), "{error:?}");
+        // Built before the server is asked, it is told by its first call.
+        let lazy = built(Client::builder().url(&server.url()).connect_lazily());
+        assert_eq!(lazy.lock("a").try_lock().map(drop), Err(error.clone()));
+        assert_eq!(lazy.ping(), Err(error));
+    }
+}
+
+#[test]
+fn a_user_without_scripts_is_an_error_of_the_build() {
+    let user = "nobody on >password ~* &* +@all -@scripting";
+    let server = Server::builder().user(user).start();
+    let url = server.url().replacen("://", "://nobody:password@", 1);
+    let error = refused(&url);
+    says(&error, &["NOPERM", "'eval'", "+eval and +evalsha"]);
+    assert!(matches!(error, Error::Authentication { .. }) && !error.is_retryable(), "{error:?}");
+    server.command(&["ACL", "SETUSER", "nobody", "+eval", "+evalsha"]);
+    drop(built(Client::builder().url(&url)));
+}
+
+#[test]
+fn whether_scripts_run_is_asked_on_a_clients_first_connection() {
+    let server = Server::start();
+    let calls = |command: &str| server.command_calls(command);
+    let client = built(Client::builder().url(&server.url()));
+    assert_eq!((calls("eval"), calls("evalsha")), (1, 1));
+    server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    wait_until("it has connected again", SOON, || {
+        client.ping().is_ok() && client.stats().connections_made > 1
+    });
+    assert_eq!((calls("eval"), calls("evalsha")), (1, 1));
 }
 
 /// A listener that answers the first bytes with these.

@@ -170,3 +170,19 @@ fn statics_are_complete_from_the_start_and_locks_share_no_table() {
         assert!(!is_filled_late && !has_table, "{}:{number}: {code}", path.display());
     }
 }
+
+#[test]
+fn scripts_that_compute_names_of_keys_tell_it_to_dragonfly() {
+    let mut flagged = 0;
+    for entry in fs::read_dir("src/ops/scripts").unwrap() {
+        let path = entry.unwrap().path();
+        let script = fs::read_to_string(&path).unwrap();
+        // The only keys whose names are not given: those of a reader's levels.
+        let mut code = script.lines().filter(|line| !line.trim_start().starts_with("--"));
+        let computes = code.any(|line| line.contains(":rwlock_timeout:"));
+        let is_flagged = script.starts_with("--!df flags=allow-undeclared-keys\n");
+        assert_eq!(computes, is_flagged, "{}", path.display());
+        flagged += usize::from(is_flagged);
+    }
+    assert!(flagged > 0);
+}

@@ -1,3 +1,4 @@
+--!df flags=allow-undeclared-keys
 -- Lets a reader in, or lets the same one in again, as a request sent twice does.
 --
 -- KEYS[1]  the lock

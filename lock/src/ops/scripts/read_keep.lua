@@ -1,3 +1,4 @@
+--!df flags=allow-undeclared-keys
 -- Ends a reader's hold, whatever its count, whose field and first level stay for a while under
 -- another owner, and wakes a waiter, which reads how long. A command of another owner changes
 -- nothing. The levels of a reader without a field are removed.

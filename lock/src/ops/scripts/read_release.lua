@@ -1,3 +1,4 @@
+--!df flags=allow-undeclared-keys
 -- Releases a reader, whatever its count. If no other reader is alive, the lock is free and the
 -- waiters are woken. A release by another owner changes nothing. The levels of a reader without a
 -- field are removed too.

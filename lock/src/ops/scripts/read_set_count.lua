@@ -1,3 +1,4 @@
+--!df flags=allow-undeclared-keys
 -- Writes the count of an existing reader: one level of nesting more or less. Never creates.
 --
 -- KEYS[1]  the lock

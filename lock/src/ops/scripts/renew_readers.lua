@@ -1,3 +1,4 @@
+--!df flags=allow-undeclared-keys
 -- Prolongs many read holds, each if its owner still reads the lock: the lock, and the key of each
 -- level.
 --

@@ -1,3 +1,4 @@
+--!df flags=allow-undeclared-keys
 -- Ends a writer's hold, whatever its count, whose key stays for a while under another owner, and
 -- wakes the waiters, which read how long. If it reads too, it is released: its read hold stays, and
 -- keeps other writers out. A command of another owner changes nothing.

@@ -1,3 +1,4 @@
+--!df flags=allow-undeclared-keys
 -- Releases a writer, whatever its count, and wakes the waiters. If it reads too, its read hold
 -- stays. A release by another owner changes nothing.
 --

@@ -17,6 +17,7 @@ use crate::ops::keyspace::Keyspace;
 use crate::ops::operation::{Argument, CommandKind, Operation, Request, WRITE};
 use crate::ops::request::RequestId;
 use crate::ops::value::{ServerTime, Value};
+use crate::store::redis::resp::decode::refusal;
 
 /// Leases and steps are whole tens of seconds: far more than an operation takes, so no time to live
 /// comes out on the other side of a comparison.
@@ -339,10 +340,7 @@ fn value(reply: Reply) -> Value {
         Reply::Integer(number) => Value::Integer(number),
         Reply::Text(bytes) => Value::Text(String::from_utf8_lossy(&bytes).into_owned()),
         Reply::Array(parts) => Value::Array(parts.into_iter().map(value).collect()),
-        Reply::Error(text) => Value::Refusal {
-            code: text.split(' ').next().unwrap_or_default().to_owned(),
-            message: text,
-        },
+        Reply::Error(text) => refusal(&text),
     }
 }
 

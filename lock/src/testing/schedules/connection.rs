@@ -25,7 +25,7 @@ use crate::store::redis::net::socket::{Carrier, Network, Peer, set_network};
 use crate::store::redis::node::call_connection::OwedRequest;
 use crate::store::redis::node::calls::{Calls, Taken, hash_of};
 use crate::store::redis::node::pool::Limits;
-use crate::store::redis::node::server::Server;
+use crate::store::redis::node::server::{Server, script_commands};
 use crate::store::redis::node::waiting_call::NoReply;
 use crate::store::redis::resp::decode::Decoder;
 use crate::store::redis::resp::encode::Command;
@@ -149,6 +149,17 @@ impl Network for Net {
     }
 }
 
+/// The reply to a command with which a connection begins.
+fn of_the_handshake(words: &[Value]) -> Option<&'static [u8]> {
+    let is = |value: &Value, word: &str| matches!(value, Value::Text(text) if text == word);
+    match words {
+        [time] if is(time, "TIME") => Some(b"*2\r\n$1\r\n1\r\n$1\r\n0\r\n"),
+        // Whether scripts run.
+        [eval, ..] if is(eval, "EVAL") || is(eval, "EVALSHA") => Some(b":1\r\n"),
+        _ => None,
+    }
+}
+
 impl Net {
     /// Answers until the connection ends.
     fn serve(&self, link: &Arc<Link>) {
@@ -156,8 +167,8 @@ impl Net {
         let (mut decoder, mut requests) = (Decoder::new(), Incoming(Arc::clone(link)));
         while let Ok(Value::Array(words)) = decoder.next(&mut requests) {
             let Some(Value::Text(text)) = words.last() else { panic!("{words:?}") };
-            if text == "TIME" {
-                link.peer.reply(b"*2\r\n$1\r\n1\r\n$1\r\n0\r\n");
+            if let Some(reply) = of_the_handshake(&words) {
+                link.peer.reply(reply);
                 continue;
             }
             let is_new = self.log.lock().unwrap().has_run.insert(text.clone());
@@ -1096,15 +1107,15 @@ impl Network for CutNet {
 
 impl CutNet {
     fn serve(&self, link: &Arc<Link>) {
-        let handshake = Command::of(&["TIME"]).len();
+        let handshake = Command::of(&["TIME"]).len() + script_commands().concat().len();
         link.peer.accept_only(handshake + self.after);
         link.peer.open();
         let mut decoder = Decoder::new();
         let mut requests = UntilCut { link: Arc::clone(link), left: handshake + self.after };
         while let Ok(Value::Array(words)) = decoder.next(&mut requests) {
             let Some(Value::Text(text)) = words.last() else { panic!("{words:?}") };
-            if text == "TIME" {
-                link.peer.reply(b"*2\r\n$1\r\n1\r\n$1\r\n0\r\n");
+            if let Some(reply) = of_the_handshake(&words) {
+                link.peer.reply(reply);
                 continue;
             }
             self.seen.lock().unwrap().accepted.insert(text.clone());

@@ -179,6 +179,8 @@ impl Server {
                 Value::Text(format!("role:master\r\nrun_id:{run_id}\r\n"))
             }
             ["PING"] => Value::Text("PONG".to_owned()),
+            // Whether scripts run, which a client asks when it connects.
+            ["EVAL" | "EVALSHA", _, "0"] => Value::Integer(1),
             [verb @ ("EVAL" | "EVALSHA"), script, ref rest @ ..] => {
                 let is_text = verb == "EVAL";
                 let known = self.known(script);

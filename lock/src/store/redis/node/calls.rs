@@ -763,6 +763,7 @@ mod tests {
     use crate::ops::value::Value;
     use crate::store::listener::NoListener;
     use crate::store::redis::address::url::{Access, Address, Peer};
+    use crate::store::redis::node::server::script_commands;
     use crate::store::redis::resp::encode::Command;
     use crate::store::redis::resp::pubsub::Channels;
     use crate::store::redis::sentinel::master::MasterEndpoint;
@@ -792,9 +793,9 @@ mod tests {
     /// A connection whose handshake was answered, as the server has it.
     fn accept(listener: &TcpListener) -> TcpStream {
         let (mut stream, _) = listener.accept().unwrap();
-        let mut time = vec![0; Command::of(&["TIME"]).len()];
-        stream.read_exact(&mut time).unwrap();
-        stream.write_all(b"*2\r\n$1\r\n1\r\n$1\r\n0\r\n").unwrap();
+        let asked = Command::of(&["TIME"]).len() + script_commands().concat().len();
+        stream.read_exact(&mut vec![0; asked]).unwrap();
+        stream.write_all(b"*2\r\n$1\r\n1\r\n$1\r\n0\r\n:1\r\n:1\r\n").unwrap();
         stream
     }
 

@@ -100,10 +100,14 @@ fn name_command(
         rest.split(|other: char| !other.is_ascii_digit()).next()?.parse().ok()
     });
     let command = script.zip(line).and_then(|(script, line)| script.command_at(line));
-    let message = match command {
-        Some(command) => format!("'{command}': {}", text_of(&message)),
-        None if message.starts_with('\'') => text_of(&message).replacen("': ERR ", "': ", 1),
-        None => message,
+    let named = message.strip_prefix('\'').and_then(|rest| rest.split_once("': "));
+    let message = match (command, named) {
+        (Some(command), _) => format!("'{command}': {}", text_of(&message)),
+        (None, Some((command, rest))) => {
+            let text = text_of(rest);
+            format!("'{command}': {}", text.strip_prefix("ERR ").unwrap_or(text))
+        }
+        (None, None) => message,
     };
     let is_denied = code == "ERR" && DENIED.iter().any(|text| message.contains(text));
     (if is_denied { "NOPERM".to_owned() } else { code }, message)
@@ -196,6 +200,21 @@ mod tests {
         ];
         for (message, text) in cases {
             assert_eq!(text_of(message), text);
+        }
+    }
+
+    #[test]
+    fn a_command_that_a_script_names_stays_named() {
+        let cases = [
+            // Redis 6.2, where the line of a script has a blank before its number.
+            "'pexpire': @user_script: 22: The user executing the script can't run this command",
+            // Redis 7.0.
+            "'pexpire': ERR The user executing the script can't run this command",
+        ];
+        for message in cases {
+            let (code, message) = name_command(None, "ERR".to_owned(), message.to_owned());
+            let text = "'pexpire': The user executing the script can't run this command";
+            assert_eq!((code.as_str(), message.as_str()), ("NOPERM", text));
         }
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::error::{Reason, is_authentication_code};
 use crate::model::settings::ReplicaAcks;
 use crate::model::sync::{Mutex, Parker};
+use crate::ops::operation::Script;
 use crate::ops::value::{ServerTime, Value};
 use crate::store::failure::Failure;
 use crate::store::listener::Listener;
@@ -34,6 +35,9 @@ use crate::store::redis::sentinel::report::MasterReport;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
+/// A script that does nothing. It is sent as text and by its hash, as every operation is.
+static NO_OPERATION: Script = Script::new("return 1");
+
 /// One server, and what is known of it.
 #[derive(Debug)]
 pub(crate) struct Server {
@@ -49,6 +53,9 @@ pub(crate) struct Server {
     owed_replies: Arc<OwedReplies>,
     /// The number of connections made. Relaxed: a statistic.
     pub(crate) connections: AtomicU64,
+    /// Whether the server is known to run scripts. Relaxed: an outdated `false` costs one more
+    /// question.
+    runs_scripts: AtomicBool,
     /// The number of failovers and restarts. A failover counts once every socket to the old master
     /// is shut.
     moves: AtomicU64,
@@ -86,6 +93,7 @@ impl Server {
             listener,
             owed_replies,
             connections: AtomicU64::new(0),
+            runs_scripts: AtomicBool::new(false),
             moves: AtomicU64::new(0),
             run_id: Mutex::default(),
             last_info: Mutex::default(),
@@ -440,7 +448,8 @@ impl Server {
     }
 
     /// Authenticates, selects the database and asks for the time, in one round trip. Where there
-    /// are sentinels, it also checks that the server is a master.
+    /// are sentinels, it also checks that the server is a master. On the first connection it checks
+    /// that the server runs scripts.
     fn handshake(
         &self,
         peer: &Peer,
@@ -457,6 +466,10 @@ impl Server {
         if self.master().is_some() {
             commands.push(role_command());
         }
+        let scripts_index = commands.len();
+        if !self.runs_scripts.load(Ordering::Relaxed) {
+            commands.extend(script_commands());
+        }
 
         let sent_at = deadline.refresh().read_at();
         if let Err(error) = connection.send(&commands.concat(), deadline) {
@@ -464,7 +477,7 @@ impl Server {
             drop(connection.receive(deadline));
             return Err(handshake_failed(peer, connection, error));
         }
-        let mut time = None;
+        let (mut time, mut scripts_run) = (None, 0);
         for index in 0..commands.len() {
             let reply = connection.receive(deadline);
             let reply = reply.map_err(|error| handshake_failed(peer, connection, error))?;
@@ -499,9 +512,17 @@ impl Server {
                     );
                     return Err(Failure::WrongTarget { reason });
                 }
+                Value::Refusal { code, message }
+                    if index >= scripts_index && is_without_scripts(&code, &message) =>
+                {
+                    return Err(self.no_scripts(peer, &code, &message));
+                }
+                // Another reason, such as LOADING, concerns the operations and may pass.
+                Value::Refusal { .. } if index >= scripts_index => {}
                 Value::Refusal { code, message } => {
                     return Err(refused(peer, &self.access, credentials, (code, message)));
                 }
+                _ if index >= scripts_index => scripts_run += 1,
                 reply if index == time_index => time = parse_time(&reply),
                 reply if index > time_index && !is_master(&reply) => {
                     return Err(not_sent(peer, io::Error::other("it is a replica")));
@@ -512,8 +533,44 @@ impl Server {
         if let Some(now) = time {
             self.clock.learn(now, sent_at);
         }
+        if scripts_run == script_commands().len() {
+            self.runs_scripts.store(true, Ordering::Relaxed);
+        }
         Ok(())
     }
+
+    /// The failure of a server that refuses every script, by its first refusal.
+    fn no_scripts(&self, peer: &Peer, code: &str, message: &str) -> Failure {
+        let (message, _) = message.split_once(", with args").unwrap_or((message, ""));
+        if code == "NOPERM" {
+            let reason = format!("{code} {message}; every lock needs +eval and +evalsha");
+            return unauthenticated(peer, &self.access, reason);
+        }
+        let reason = format!(
+            "the server {peer} runs no Lua scripts, which every lock needs ({code} {message}): \
+             allow it EVAL and EVALSHA, or write the address of a Redis or Valkey server that has \
+             both"
+        );
+        Failure::WrongTarget { reason }
+    }
+}
+
+/// What asks whether a server runs scripts. The first teaches the server the script of the second.
+pub(crate) fn script_commands() -> [Vec<u8>; 2] {
+    let hash = String::from_utf8_lossy(NO_OPERATION.hash());
+    [Command::of(&["EVAL", NO_OPERATION.source(), "0"]), Command::of(&["EVALSHA", &hash, "0"])]
+}
+
+/// Whether the refusal of a script says that all scripts are refused: to this user, by a server or
+/// proxy that does not know the command, or where scripts are switched off. A proxy that refuses a
+/// script without keys may run others.
+fn is_without_scripts(code: &str, message: &str) -> bool {
+    let says = |words| message.to_ascii_lowercase().contains(words);
+    code == "NOPERM"
+        || says("unknown command")
+        || says("not support")
+        || says("unsupported")
+        || says("disabled")
 }
 
 /// The command that asks whether a server is a master.
@@ -550,6 +607,26 @@ mod tests {
     use crate::store::redis::sentinel::query::Sentinels;
 
     const TIMEOUT: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn a_refusal_of_all_scripts_is_told_from_other_refusals() {
+        let all = [
+            // Redis and Valkey with `rename-command`; a user of theirs; Garnet; a proxy of a cloud.
+            ("ERR", "unknown command 'EVALSHA', with args beginning with: 'e0e1'"),
+            ("NOPERM", "User a has no permissions to run the 'eval' command"),
+            ("ERR", "This instance has Lua scripting support disabled"),
+            ("ERR", "command eval not support for normal user"),
+        ];
+        let other = [
+            ("LOADING", "Redis is loading the dataset in memory"),
+            ("NOSCRIPT", "No matching script. Please use EVAL."),
+            // Proxies that choose a server by the script's first key.
+            ("ERR", "for redis cluster, eval/evalsha number of keys can't be negative or zero"),
+            ("ERR", "wrong number of arguments for 'eval' command"),
+        ];
+        assert!(all.iter().all(|(code, message)| is_without_scripts(code, message)));
+        assert!(!other.iter().any(|(code, message)| is_without_scripts(code, message)));
+    }
 
     fn server_behind_sentinels() -> Server {
         let name = "mymaster".to_owned();

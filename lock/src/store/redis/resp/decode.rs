@@ -245,7 +245,7 @@ fn excessive(what: fmt::Arguments<'_>) -> io::Error {
 
 /// Before Redis 7, an error inside a script is wrapped in a sentence: its code follows the script's
 /// line, sometimes behind a minus.
-fn refusal(line: &str) -> Value {
+pub(crate) fn refusal(line: &str) -> Value {
     const WRAPPED: [&str; 4] = ["WRONGTYPE", "OOM", "READONLY", "NOREPLICAS"];
     let (code, message) = line.split_once(' ').unwrap_or((line, ""));
     let is_wrapped = |inner: &&str| {
