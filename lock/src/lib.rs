@@ -128,7 +128,7 @@ pub use crate::lock::read_write::ReadWriteLock;
 pub use crate::lock::red::{guard::RedGuard, lock::RedLock};
 pub use crate::lock::status::{Holder, HolderKind, LockKind, LockStatus, QueuedOwner, Waiters};
 pub use crate::lock::{any_lock::AnyLock, lost_future::LostFuture};
-pub use crate::model::{backoff::Backoff, permit_id::PermitId, wait::Wait};
+pub use crate::model::{backoff::Backoff, permit_id::PermitId, settings::Replicas, wait::Wait};
 pub use crate::semaphore::guard::SemaphoreGuard;
 pub use crate::semaphore::permit::{Permit, Permits};
 pub use crate::semaphore::semaphore::Semaphore;

@@ -13,7 +13,7 @@ use crate::events::callbacks::Callbacks;
 use crate::events::report::{HeldLock, LostLock, Warning};
 use crate::model::clock::SuspendClock;
 use crate::model::name::Prefix;
-use crate::model::settings::{HandOver, ReplicaAcks, Settings};
+use crate::model::settings::{HandOver, ReplicaAcks, Replicas, Settings};
 use crate::runtime::client_core::{ClientCore, StartMode, Target};
 use crate::store::redis::address::credentials::{Credentials, CredentialsSource};
 #[cfg(feature = "tls")]
@@ -439,7 +439,7 @@ impl ClientBuilder {
     /// caller, and a lease counts from before all of it. Renewals, releases, nested guards, and
     /// what is set rather than acquired, such as the number of permits, are not waited for.
     ///
-    /// `replicas` is a fixed number, at least one. If the server has fewer, every acquire fails.
+    /// `replicas` is a number of at least one, or [`Replicas::AllConnected`], which also asks `ROLE`.
     /// `timeout` is at least 1 ms, and at most half of the [command
     /// timeout](Self::command_timeout). Without `WAIT` on the server or for its user, every acquire
     /// is an [`Error::Refused`], with nothing held. A server in memory has no replicas.
@@ -452,8 +452,35 @@ impl ClientBuilder {
     /// let builder = builder.replica_acks(1, Duration::from_millis(500));
     /// # drop(builder);
     /// ```
-    pub fn replica_acks(mut self, replicas: u32, timeout: Duration) -> Self {
-        self.settings.replica_acks = Some(ReplicaAcks { wanted: replicas, timeout });
+    pub fn replica_acks(mut self, replicas: impl Into<Replicas>, timeout: Duration) -> Self {
+        let wanted = replicas.into();
+        self.settings.replica_acks = Some(ReplicaAcks { wanted, timeout, on_disk: false });
+        self
+    }
+
+    /// As [`replica_acks`](Self::replica_acks), and a replica acknowledges only what is in its
+    /// append-only file: a grant survives a failover to a replica that was restarted meanwhile.
+    ///
+    /// The server needs `WAITAOF`, of Redis 7.2 and later, and each replica that counts
+    /// `appendonly yes`. Without `WAITAOF` on the server or for its user, every acquire is an
+    /// [`Error::Refused`], with nothing held. With `appendfsync everysec` a replica acknowledges
+    /// about once a second, and each acquire takes as long.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheellock::Client;
+    ///
+    /// let builder = Client::builder().url("redis://127.0.0.1/");
+    /// let builder = builder.replica_acks_on_disk(1, Duration::from_millis(1500));
+    /// # drop(builder);
+    /// ```
+    pub fn replica_acks_on_disk(
+        mut self,
+        replicas: impl Into<Replicas>,
+        timeout: Duration,
+    ) -> Self {
+        let wanted = replicas.into();
+        self.settings.replica_acks = Some(ReplicaAcks { wanted, timeout, on_disk: true });
         self
     }
 

@@ -219,6 +219,12 @@ pub enum Warning {
     /// Checked behind sentinels and in a cluster, for a master that has replicas, at the same times
     /// as [`Eviction`](Self::Eviction). Reported once.
     WritesWithoutReplicas,
+    /// The server has replicas, and the client does not wait for them: a failover to a replica that
+    /// has not received a grant yet loses the lock.
+    /// [`replica_acks`](crate::ClientBuilder::replica_acks) waits for replicas, as Redisson does
+    /// unless its configuration says otherwise. Checked at the same times as
+    /// [`Eviction`](Self::Eviction). Reported once.
+    ReplicasNotAwaited,
     /// The server's clock was set, or stood still. Leases end by that clock. If it was set forward,
     /// every lock of every client ends sooner by as much, perhaps while its guard still counts as
     /// held; if it was set back, later.
@@ -288,6 +294,9 @@ impl fmt::Display for Warning {
             Self::WritesWithoutReplicas => formatter.write_str(
                 "the master grants locks without replicas: set its min-replicas-to-write and \
                  min-replicas-max-lag",
+            ),
+            Self::ReplicasNotAwaited => formatter.write_str(
+                "the server has replicas, and grants do not wait for them: see replica_acks",
             ),
             Self::ServerClockJumped { by, forward } => {
                 let direction = if *forward { "forward" } else { "back" };

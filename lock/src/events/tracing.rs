@@ -58,6 +58,12 @@ pub(crate) fn emit(report: &Report) {
             Level::WARN,
             "{warning}"
         ),
+        Report::Warning(warning @ Warning::ReplicasNotAwaited) => event!(
+            name: "replicas_not_awaited",
+            target: "wheellock",
+            Level::WARN,
+            "{warning}"
+        ),
         Report::Warning(warning @ Warning::ServerClockJumped { by, forward }) => event!(
             name: "server_clock_jumped",
             target: "wheellock",

@@ -77,8 +77,38 @@ impl HandOver {
 /// How many replicas have to acknowledge a grant, and how long that may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReplicaAcks {
-    pub(crate) wanted: u32,
+    pub(crate) wanted: Replicas,
     pub(crate) timeout: Duration,
+    /// Whether a replica acknowledges what is in its append-only file, and not in its memory.
+    pub(crate) on_disk: bool,
+}
+
+/// How many replicas have to acknowledge a grant, for
+/// [`ClientBuilder::replica_acks`](crate::ClientBuilder::replica_acks).
+///
+/// ```
+/// use std::time::Duration;
+/// use wheellock::{Client, Replicas};
+///
+/// let builder = Client::builder().url("redis://127.0.0.1/");
+/// let two = builder.clone().replica_acks(2, Duration::from_millis(500));
+/// let all = builder.replica_acks(Replicas::AllConnected, Duration::from_millis(500));
+/// # drop((two, all));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Replicas {
+    /// At least so many. If the server has fewer, every acquire fails.
+    AtLeast(u32),
+    /// All that are connected to the server when it grants, as with Redisson's default. If none is,
+    /// nothing is waited for: a failover loses what no replica has.
+    AllConnected,
+}
+
+impl From<u32> for Replicas {
+    fn from(number: u32) -> Self {
+        Self::AtLeast(number)
+    }
 }
 
 /// Below ten ticks a third of the lease is not enough for a tick, the jitter and a round trip.
@@ -173,7 +203,7 @@ impl Settings {
             return Err(Error::invalid_setting("on_long_hold", "every hold is longer than zero"));
         }
         if let Some(acks) = self.replica_acks {
-            if acks.wanted == 0 {
+            if acks.wanted == Replicas::AtLeast(0) {
                 let reason = "no replica has to acknowledge anything";
                 return Err(Error::invalid_setting("replica_acks", reason));
             }

@@ -15,7 +15,6 @@ use hashed_wheel::Clock;
 use crate::error::{Error, LostReason};
 use crate::events::callbacks::Callbacks;
 use crate::events::dispatcher::{EventDispatcher, LAST_DELIVERIES};
-use crate::events::report::Warning;
 use crate::events::wakers::WakerThread;
 use crate::hold::hold::Hold;
 use crate::hold::registry::HoldRegistry;
@@ -36,7 +35,7 @@ use crate::runtime::wait_registry::{WaitRegistry, WaitSettings};
 use crate::store::retry::{
     Answer, CallError, RetryLimit, RetryPolicy, SHORTEST_CALL, call, call_with, map_failure,
 };
-use crate::store::{Listener, Location, Memory, ServerId, Store};
+use crate::store::{Info, Listener, Location, Memory, ServerId, Store};
 use crate::watchdog::scheduler::Timer;
 use crate::watchdog::{ClientDescription, Watchdog};
 
@@ -48,7 +47,7 @@ pub(crate) enum Target {
 }
 
 /// How a client starts.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StartMode {
     /// It connects first, and looks at the server.
     Connected,
@@ -119,8 +118,7 @@ impl ClientCore {
             },
         ));
         let listener: Weak<dyn Listener> = Arc::downgrade(&waits) as Weak<dyn Listener>;
-        let mut eviction = None;
-        let mut writes_alone = false;
+        let mut info = Info::default();
         let store = match &target {
             // A store in memory never evicts.
             Target::Memory(memory) => Store::memory(memory, listener),
@@ -128,24 +126,19 @@ impl ClientCore {
                 let timeout = settings.command_timeout;
                 let location = Location::clone(location);
                 let store = Store::redis(location, timeout, settings.connections, listener)?;
-                eviction = match mode {
-                    StartMode::Connected => {
-                        store
-                            .connect(timeout)
-                            .map_err(|failure| failure.into_error_without_name("connect"))?;
-                        let info = store.info(timeout);
-                        store
-                            .check_target(&info, timeout)
-                            .map_err(|failure| failure.into_error_without_name("connect"))?;
-                        writes_alone = info.writes_alone;
-                        info.evicting
-                    }
-                    StartMode::Unconnected => None,
-                };
+                if mode == StartMode::Connected {
+                    store
+                        .connect(timeout)
+                        .map_err(|failure| failure.into_error_without_name("connect"))?;
+                    info = store.info(timeout);
+                    store
+                        .check_target(&info, timeout)
+                        .map_err(|failure| failure.into_error_without_name("connect"))?;
+                }
                 store
             }
         };
-        if let Some(policy) = eviction.clone().filter(|_| settings.refuse_eviction) {
+        if let Some(policy) = info.evicting.clone().filter(|_| settings.refuse_eviction) {
             return Err(Error::Eviction { policy });
         }
         let store = Arc::new(store);
@@ -173,12 +166,7 @@ impl ClientCore {
             MetricsPublisher::start(sources, Arc::clone(&clock))
                 .inspect_err(|_| watchdog.stop(None))?
         };
-        if let Some(policy) = eviction {
-            events.warn(Warning::Eviction { policy });
-        }
-        if writes_alone {
-            events.warn_once(Warning::WritesWithoutReplicas);
-        }
+        watchdog.context.warn_about(&info);
         Ok(Self {
             home: HomeProcess::new(),
             id,

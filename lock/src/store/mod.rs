@@ -20,5 +20,6 @@ pub use crate::store::memory::Memory;
 pub(crate) use crate::store::owed::{Owed, OwedReply, SentUnread};
 pub(crate) use crate::store::pipeline::{PipelineRequest, PipelineSource};
 pub(crate) use crate::store::redis::address::url::{Access, Location};
+pub(crate) use crate::store::redis::node::info::Info;
 pub(crate) use crate::store::server_id::{HashSlot, ServerId};
 pub(crate) use crate::store::store::Store;

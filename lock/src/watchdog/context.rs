@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 use hashed_wheel::Clock;
 
 use crate::events::dispatcher::EventDispatcher;
+use crate::events::report::Warning;
 use crate::events::stats::Counters;
 use crate::hold::listener::EndListener;
 use crate::hold::registry::HoldRegistry;
 use crate::model::name::LockName;
 use crate::model::panics;
 use crate::model::settings::Settings;
-use crate::store::{ServerId, Store};
+use crate::store::{Info, ServerId, Store};
 
 /// What the client says of itself.
 #[derive(Clone, Debug)]
@@ -63,6 +64,20 @@ impl Context {
 
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Reports what a server's `INFO` says of its settings.
+    pub(crate) fn warn_about(&self, info: &Info) {
+        let Self { events, settings, .. } = self;
+        if let Some(policy) = info.evicting.clone() {
+            events.warn_once(Warning::Eviction { policy });
+        }
+        if info.writes_alone {
+            events.warn_once(Warning::WritesWithoutReplicas);
+        }
+        if info.has_replicas && settings.replica_acks.is_none() {
+            events.warn_once(Warning::ReplicasNotAwaited);
+        }
     }
 
     /// Runs something in which the clock may panic. A panic is counted; then there is no result.

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::events::report::Warning;
 use crate::model::name::LockName;
 use crate::store::ServerId;
 use crate::watchdog::context::Context;
@@ -80,12 +79,8 @@ impl ServerCheck {
     /// restarted.
     fn warn_about_new_server(&self, server: ServerId) {
         let timeout = self.context.release_timeout();
-        let Some(info) = self.context.store.info_of_new_server(server, timeout) else { return };
-        if let Some(policy) = info.evicting {
-            self.context.events.warn_once(Warning::Eviction { policy });
-        }
-        if info.writes_alone {
-            self.context.events.warn_once(Warning::WritesWithoutReplicas);
+        if let Some(info) = self.context.store.info_of_new_server(server, timeout) {
+            self.context.warn_about(&info);
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::common::user::{WITH_REPLICAS, rule_with};
 use crate::common::{
     LIMIT, SLACK, SOON, Script, World, built, limited_user, pause, settle, timed, wait_for_a_waiter,
 };
-use wheellock::{Client, ClientBuilder, Error, Lock, Memory};
+use wheellock::{Client, ClientBuilder, Error, Lock, Memory, Replicas, Warning};
 use wheellock_fixture::{Fault, Request, Server, wait_until};
 
 /// How long replicas may take. Long enough for one that runs, on a busy machine.
@@ -462,4 +462,102 @@ fn a_setting_that_makes_no_sense_is_refused() {
     }
     let in_memory = Client::builder().in_memory(&Memory::new()).replica_acks(1, timeout).build();
     assert!(matches!(in_memory, Err(Error::InvalidSetting { setting: "replica_acks", .. })));
+}
+
+fn all(server: &Server) -> Client {
+    built(builder(server).replica_acks(Replicas::AllConnected, PATIENT))
+}
+
+#[test]
+fn all_connected_replicas_have_what_was_granted() {
+    let master = Server::start();
+    let client = all(&master);
+    let has = |replica: &Server, name: &str| replica.command(&["EXISTS", name]).integer() == 1;
+    // Without a replica there is nothing to wait for.
+    let (alone, took) = timed(|| client.lock("alone").lock().unwrap());
+    assert!(alone.is_held() && took < PATIENT, "{took:?}");
+    // The number of replicas grows: the first grant after that waits for the new one too.
+    let mut replicas = Vec::new();
+    for number in 1..=2 {
+        replicas.push(replica_of(&master));
+        for round in 0..50 {
+            let name = format!("{number}:{round}");
+            let _guard = client.lock(&name).lock().unwrap();
+            assert!(replicas.iter().all(|replica| has(replica, &name)), "{name}");
+        }
+    }
+    // One that hangs is connected still.
+    replicas[1].pause();
+    let error = client.lock("b").try_lock().unwrap_err();
+    assert_eq!(error, Expected::NotReplicated(2, 1));
+    settle(&client);
+    // One that is gone is not.
+    replicas.pop();
+    let one = || master.command(&["INFO", "replication"]).text().contains("connected_slaves:1");
+    wait_until("the replica has left", LIMIT, one);
+    wait_until("the grant waits for one", LIMIT, || {
+        let guard = client.lock("c").try_lock();
+        guard.is_ok_and(|guard| guard.is_some_and(|guard| has(&replicas[0], &guard.name())))
+    });
+}
+
+#[test]
+fn all_connected_replicas_of_each_kind_of_lock_and_permit() {
+    let master = Server::start();
+    let _replica = replica_of(&master);
+    let client = all(&master);
+    make_semaphores(&client);
+    for kind in KINDS {
+        assert_eq!((kind.take)(&client), Ok(true), "{}", kind.word);
+        settle(&client);
+    }
+    assert_nothing_is_left(&master, &client);
+}
+
+#[test]
+fn without_the_permission_to_ask_for_the_role_nothing_is_granted() {
+    let master = Server::start();
+    let url = limited_user(&master, &["-role"]);
+    let client = built(Client::builder().url(&url).replica_acks(Replicas::AllConnected, SHORT));
+    let error = client.lock("a").try_lock().unwrap_err();
+    assert!(matches!(&error, Error::Refused { code, .. } if code == "NOPERM"), "{error}");
+    settle(&client);
+    assert_eq!(master.command(&["EXISTS", "a"]).integer(), 0);
+}
+
+#[test]
+fn a_grant_is_on_the_replicas_disk_where_the_server_can_wait_for_that() {
+    let master = Server::start();
+    let replica = replica_of(&master);
+    let client = built(builder(&master).replica_acks_on_disk(1, PATIENT));
+    let lock = client.lock("a");
+    if master.command(&["WAITAOF", "0", "0", "1"]).is_error() {
+        let error = lock.try_lock().unwrap_err();
+        assert!(error.to_string().to_lowercase().contains("waitaof"), "{error}");
+        settle(&client);
+        assert_eq!(master.command(&["EXISTS", "a"]).integer(), 0);
+        return;
+    }
+    // Without an append-only file the replica acknowledges nothing.
+    assert_eq!(lock.try_lock().unwrap_err(), Expected::NotReplicated(1, 0));
+    settle(&client);
+    replica.command(&["CONFIG", "SET", "appendfsync", "always"]);
+    replica.command(&["CONFIG", "SET", "appendonly", "yes"]);
+    wait_until("the replica writes its file", LIMIT, || lock.try_lock().is_ok());
+    settle(&client);
+    assert!(lock.try_lock().unwrap().is_some());
+}
+
+#[test]
+fn a_server_with_replicas_that_are_not_waited_for_is_a_warning() {
+    let master = Server::start();
+    let is_told = |client: &Client| {
+        client.warnings().iter().any(|warning| matches!(warning, Warning::ReplicasNotAwaited))
+    };
+    assert!(!is_told(&plain(&master)));
+    let _replica = replica_of(&master);
+    let client = plain(&master);
+    assert!(is_told(&client));
+    assert!(client.warnings().iter().all(|warning| !warning.to_string().is_empty()));
+    assert!(!is_told(&all(&master)) && !is_told(&short(&master)));
 }

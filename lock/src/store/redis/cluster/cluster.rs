@@ -108,6 +108,7 @@ impl Cluster {
             .filter_map(|(node, share)| node.info(share))
             .fold(Info::default(), |before, info| Info {
                 evicting: before.evicting.or(info.evicting),
+                has_replicas: before.has_replicas || info.has_replicas,
                 writes_alone: before.writes_alone || info.writes_alone,
                 ..Info::default()
             })

@@ -11,7 +11,9 @@ use crate::store::redis::resp::encode::Command;
 pub(crate) struct Info {
     /// The eviction policy, if it may delete locks.
     pub(crate) evicting: Option<String>,
-    /// Whether it is a master with replicas that accepts writes even when it has lost all of them.
+    /// Whether it is a master with replicas.
+    pub(crate) has_replicas: bool,
+    /// Whether it is such a master, and accepts writes even when it has lost all replicas.
     pub(crate) writes_alone: bool,
     /// Whether the server is a node of a cluster.
     pub(crate) is_cluster: bool,
@@ -38,7 +40,8 @@ fn parse(info: &str) -> Info {
         info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
     };
     let evicting = field("maxmemory_policy").filter(|policy| *policy != "noeviction");
-    let has_replicas = field("connected_slaves").is_some_and(|number| number != "0");
+    let has_replicas = field("role") == Some("master")
+        && field("connected_slaves").is_some_and(|number| number != "0");
     // Reported only where `min-replicas-to-write` and `min-replicas-max-lag` are set.
     let needs_replicas = field("min_slaves_good_slaves").is_some();
     let replica_of = || {
@@ -50,7 +53,8 @@ fn parse(info: &str) -> Info {
         is_cluster: field("redis_mode") == Some("cluster") || field("cluster_enabled") == Some("1"),
         replica_of: if field("role") == Some("slave") { replica_of() } else { None },
         evicting: evicting.map(truncated),
-        writes_alone: field("role") == Some("master") && has_replicas && !needs_replicas,
+        has_replicas,
+        writes_alone: has_replicas && !needs_replicas,
         run_id: field("run_id").filter(|id| !id.is_empty()).map(truncated),
     }
 }
@@ -84,6 +88,10 @@ mod tests {
         assert!(alone("master", 1, "") && alone("master", 12, "slave0:ip=10.0.0.1\r\n"));
         assert!(!alone("master", 1, "min_slaves_good_slaves:0\r\n"));
         assert!(!alone("master", 0, "") && !alone("slave", 1, ""));
+        assert!(
+            parse("role:master\r\nconnected_slaves:1\r\nmin_slaves_good_slaves:0\r\n").has_replicas
+        );
+        assert!(!parse("role:slave\r\nconnected_slaves:1\r\n").has_replicas);
     }
 
     #[test]

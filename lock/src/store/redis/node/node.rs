@@ -373,7 +373,7 @@ impl Node {
             let mut packed = Vec::new();
             pack(&mut packed, operation, not_after, send_body, self.server.channels);
             if let Some((acks, _)) = acks {
-                packed.extend(replica_acks::pack_wait(acks, *deadline));
+                packed.extend(replica_acks::pack(acks, &self.server.replicas, *deadline));
             }
             let called = if asking {
                 call_asking(&mut connection, &packed, deadline)
@@ -449,14 +449,16 @@ impl Node {
         deadline: &mut Deadline,
         not_after: ServerTime,
     ) -> Result<Result<(), Failure>, Failure> {
-        match replica_acks::receive(&mut connection, acks, deadline) {
+        let replicas = &self.server.replicas;
+        match replica_acks::receive(&mut connection, acks, replicas, deadline) {
             Ok(Some(acknowledged)) => {
                 connection.give_back(deadline.read_at());
                 Ok(acknowledged)
             }
             Ok(None) => {
                 drop(connection);
-                Ok(Err(replica_acks::too_few(acks, 0)))
+                let connected = replicas.load(Ordering::Relaxed);
+                Ok(Err(replica_acks::too_few(acks, connected, 0)))
             }
             Err(broken) => {
                 self.discard(connection, deadline.read_at());

@@ -1,55 +1,144 @@
 //! `WAIT`: whether enough replicas have received what was granted. It is sent right behind the
 //! request, on the same connection.
+//!
+//! If all connected replicas have to acknowledge a grant, `ROLE` between the two says how many that
+//! are. `WAIT` has to name a number before the reply to `ROLE` is there: the number of last time. If
+//! there are more replicas by now, a second `WAIT` waits for all of them.
 
 use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::error::truncated;
-use crate::model::settings::ReplicaAcks;
+use crate::model::settings::{ReplicaAcks, Replicas};
 use crate::ops::value::Value;
 use crate::store::failure::Failure;
 use crate::store::redis::net::connection::{Broken, Connection};
 use crate::store::redis::net::deadline::Deadline;
 use crate::store::redis::resp::encode::Command;
 
-/// The `WAIT` command to append to a request.
-pub(crate) fn pack_wait(acks: ReplicaAcks, deadline: Deadline) -> Vec<u8> {
-    let wait = acks.timeout.min(deadline.left().unwrap_or_default());
-    // Zero would wait without end.
-    let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
-    Command::of(&["WAIT", &acks.wanted.to_string(), &millis.to_string()])
+/// The commands to append to a request. `connected` is how many replicas the server had last time.
+pub(crate) fn pack(acks: ReplicaAcks, connected: &AtomicU32, deadline: Deadline) -> Vec<u8> {
+    match acks.wanted {
+        Replicas::AtLeast(wanted) => wait(acks, wanted, deadline),
+        Replicas::AllConnected => {
+            let mut packed = Command::of(&["ROLE"]);
+            packed.extend(wait(acks, connected.load(Ordering::Relaxed), deadline));
+            packed
+        }
+    }
 }
 
-/// Receives the reply. The inner failure means that the grant must not be kept.
+/// `WAIT` for so many replicas, or `WAITAOF`.
+fn wait(acks: ReplicaAcks, wanted: u32, deadline: Deadline) -> Vec<u8> {
+    let left = acks.timeout.min(deadline.left().unwrap_or_default());
+    // Zero would wait without end.
+    let millis = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1).to_string();
+    let wanted = wanted.to_string();
+    if acks.on_disk {
+        Command::of(&["WAITAOF", "0", &wanted, &millis])
+    } else {
+        Command::of(&["WAIT", &wanted, &millis])
+    }
+}
+
+/// Receives the replies. The inner failure means that the grant must not be kept.
 ///
-/// `None` if no reply comes by the deadline: a server checks the timeouts of `WAIT` only ten times
-/// a second. The connection cannot be reused then.
+/// `None` if they do not come by the deadline: a server checks the timeouts of `WAIT` only ten
+/// times a second. The connection cannot be reused then.
 pub(crate) fn receive(
     connection: &mut Connection,
     acks: ReplicaAcks,
+    connected: &AtomicU32,
     deadline: &mut Deadline,
 ) -> Result<Option<Result<(), Failure>>, Broken> {
-    deadline.refresh();
-    match connection.receive(deadline) {
-        Ok(reply) => Ok(Some(check(acks, reply))),
+    match receive_all(connection, acks, connected, deadline) {
+        Ok(acknowledged) => Ok(Some(acknowledged)),
         Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(None),
         Err(error) => Err(Broken::Unanswered(error)),
     }
 }
 
-fn check(acks: ReplicaAcks, reply: Value) -> Result<(), Failure> {
+fn receive_all(
+    connection: &mut Connection,
+    acks: ReplicaAcks,
+    connected: &AtomicU32,
+    deadline: &mut Deadline,
+) -> io::Result<Result<(), Failure>> {
+    let mut next = |connection: &mut Connection| {
+        deadline.refresh();
+        connection.receive(deadline)
+    };
+    // 1. How many replicas have to acknowledge it.
+    let (wanted, waited_for) = match acks.wanted {
+        Replicas::AtLeast(wanted) => (Ok(wanted), wanted),
+        Replicas::AllConnected => {
+            let now = replicas_of(next(connection)?);
+            let before = connected.load(Ordering::Relaxed);
+            if let Ok(now) = now {
+                connected.store(now, Ordering::Relaxed);
+            }
+            (now, before)
+        }
+    };
+    // 2. How many have.
+    let mut acknowledged = acknowledged(next(connection)?);
+    let wanted = match wanted {
+        Ok(wanted) => wanted,
+        Err(failure) => return Ok(Err(failure)),
+    };
+    // 3. There are more than last time.
+    if wanted > waited_for && matches!(acknowledged, Ok(number) if number < wanted) {
+        deadline.refresh();
+        connection.send(&wait(acks, wanted, *deadline), deadline)?;
+        deadline.refresh();
+        acknowledged = self::acknowledged(connection.receive(deadline)?);
+    }
+    Ok(acknowledged.and_then(|number| {
+        if number >= wanted { Ok(()) } else { Err(too_few(acks, wanted, number)) }
+    }))
+}
+
+/// How many replicas the reply to `ROLE` names.
+fn replicas_of(reply: Value) -> Result<u32, Failure> {
     match reply {
-        Value::Integer(acknowledged) => {
-            let acknowledged = u32::try_from(acknowledged).unwrap_or_default();
-            if acknowledged >= acks.wanted { Ok(()) } else { Err(too_few(acks, acknowledged)) }
-        }
-        Value::Refusal { code, message } => Err(Failure::NoReplicaAcks { code, message }),
-        other => {
-            let message = format!("reply {}", truncated(&format!("{other:?}")));
-            Err(Failure::NoReplicaAcks { code: "UNEXPECTED".to_owned(), message })
-        }
+        Value::Array(parts) => match parts.as_slice() {
+            [Value::Text(role), _, Value::Array(replicas)] if role == "master" => {
+                Ok(u32::try_from(replicas.len()).unwrap_or(u32::MAX))
+            }
+            _ => Err(unexpected(&Value::Array(parts))),
+        },
+        other => Err(refused(other)),
     }
 }
 
-pub(crate) fn too_few(acks: ReplicaAcks, acknowledged: u32) -> Failure {
-    Failure::NotReplicated { wanted: acks.wanted, acknowledged }
+/// How many replicas have acknowledged, by the reply to `WAIT` or `WAITAOF`.
+fn acknowledged(reply: Value) -> Result<u32, Failure> {
+    let number = match &reply {
+        Value::Integer(replicas) => Some(*replicas),
+        // The first number is that of the server itself.
+        reply => reply.as_integers().map(|[_, replicas]| replicas),
+    };
+    number.map(|number| u32::try_from(number).unwrap_or_default()).ok_or_else(|| refused(reply))
+}
+
+fn refused(reply: Value) -> Failure {
+    match reply {
+        Value::Refusal { code, message } => Failure::NoReplicaAcks { code, message },
+        other => unexpected(&other),
+    }
+}
+
+fn unexpected(reply: &Value) -> Failure {
+    let message = format!("reply {}", truncated(&format!("{reply:?}")));
+    Failure::NoReplicaAcks { code: "UNEXPECTED".to_owned(), message }
+}
+
+/// Of `wanted` replicas, so many have acknowledged. With [`Replicas::AllConnected`] that is how many
+/// there are.
+pub(crate) fn too_few(acks: ReplicaAcks, connected: u32, acknowledged: u32) -> Failure {
+    let wanted = match acks.wanted {
+        Replicas::AtLeast(wanted) => wanted,
+        Replicas::AllConnected => connected,
+    };
+    Failure::NotReplicated { wanted, acknowledged }
 }

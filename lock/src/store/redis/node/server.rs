@@ -2,7 +2,7 @@
 //! all by one deadline.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -70,6 +70,8 @@ pub(crate) struct Server {
     /// Whether it has refused keys because they are in several slots: it is a cluster, or there is
     /// one behind its address. Relaxed: a late look costs one more refusal.
     separates_slots: AtomicBool,
+    /// How many replicas it had when a grant last waited for all of them.
+    pub(crate) replicas: AtomicU32,
 }
 
 impl Server {
@@ -100,6 +102,7 @@ impl Server {
             move_listeners: Mutex::default(),
             connect_failure: Mutex::default(),
             separates_slots: AtomicBool::new(false),
+            replicas: AtomicU32::new(0),
         }
     }
 
