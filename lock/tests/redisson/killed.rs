@@ -16,6 +16,7 @@ use crate::{AT_ONCE, TRIES};
 /// A lock to read under. It is not among the exclusive ones.
 pub(crate) const READ: Kind = Kind {
     word: "read",
+    since: (3, 0),
     open: |client, name| Box::new(client.read_write_lock(name).read_lock()),
     reentrant: true,
     tells_loss: true,

@@ -1,14 +1,27 @@
 //! One kind of exclusive lock: its name in Java and here, and how its waiters wait.
 
+use std::env;
 use std::time::Duration;
 
 use wheellock::{Client, Error, FencedGuard, Guard, Lock, LockGuard};
+
+/// A version of Redisson: major, minor.
+pub(crate) type Version = (u32, u32);
+
+/// The version of the Java program.
+pub(crate) fn redisson() -> Version {
+    let version = env::var("REDISSON_VERSION").unwrap_or_else(|_| "4.7.0".to_owned());
+    let mut parts = version.split('.').map(|part| part.parse().unwrap());
+    (parts.next().unwrap(), parts.next().unwrap())
+}
 
 /// A kind of exclusive lock that both sides have.
 #[derive(Clone, Copy)]
 pub(crate) struct Kind {
     /// What the Java program calls it.
     pub(crate) word: &'static str,
+    /// The first version of Redisson that has it.
+    pub(crate) since: Version,
     /// What the library has for it.
     pub(crate) open: fn(&Client, &str) -> Box<dyn Exclusive>,
     /// How many scripts a waiter runs without success, on either side, before its longest sleep.

@@ -41,7 +41,12 @@ impl Peer {
         // What starts soonest and leaves the processors to others: how fast it can be is not asked
         // here.
         command.args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
-        command.args(["-jar", &program]).args(settings);
+        // The jars of another version come before those that the program names.
+        match env::var("REDISSON_JARS") {
+            Ok(folder) => command.args(["-cp", &format!("{folder}/*:{program}"), "RedissonPeer"]),
+            Err(_) => command.args(["-jar", &program]),
+        };
+        command.args(settings);
         command.args(servers.iter().map(|server| server.address().to_string()));
         let (process, input, lines) = TestProcess::spawn_for_talk(&mut command);
         match lines.recv_timeout(LIMIT) {
