@@ -253,6 +253,11 @@ impl Hold {
         self.state.lock().watch_guard(lease);
     }
 
+    /// A guard that was to be watched is not there any more, or is watched already.
+    pub(crate) fn unwatch_guard(&self) {
+        self.state.lock().unwatch_guard();
+    }
+
     /// Returns how many guards are left.
     pub(crate) fn remove_guard(&self, watched: bool) -> u32 {
         self.state.lock().remove_guard(watched)

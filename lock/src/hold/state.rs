@@ -142,6 +142,11 @@ impl State {
         self.lease = lease;
     }
 
+    /// Takes back [`watch_guard`](Self::watch_guard).
+    pub(crate) fn unwatch_guard(&mut self) {
+        self.watched = self.watched.saturating_sub(1);
+    }
+
     /// Returns how many guards are left.
     pub(crate) fn remove_guard(&mut self, watched: bool) -> u32 {
         self.guards = self.guards.saturating_sub(1);

@@ -7,11 +7,15 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::error::{Error, LostReason};
+use crate::hold::hold::Hold;
 use crate::hold::listener::LossListener;
 use crate::lock::raw_guard::{RawGuard, View};
 use crate::model::fork::HomeProcess;
+use crate::model::lease::Lease;
 use crate::model::panics;
 use crate::model::sync::Mutex;
+use crate::runtime::client_core::ClientCore;
+use crate::runtime::extend::extend;
 
 /// Raw guards by the positions of their locks.
 pub(crate) type RawGuards = BTreeMap<usize, RawGuard>;
@@ -122,6 +126,43 @@ impl HeldLocks {
         state.phase = state.phase.after_acquire(granted);
         state.update_views();
         state.phase == Phase::Held
+    }
+
+    /// Asks the servers to keep each hold for `lease` from now on, one after the other.
+    pub(crate) fn extend(&self, lease: Lease) -> Result<(), Error> {
+        self.check()?;
+        for (_, core, hold) in self.holds() {
+            extend(&core, &hold, lease, false)?;
+        }
+        self.check()
+    }
+
+    /// The watchdogs renew each hold from now on.
+    pub(crate) fn watch(&self) -> Result<(), Error> {
+        self.check()?;
+        for (position, core, hold) in self.holds() {
+            if hold.watched_lease().is_none() {
+                extend(&core, &hold, core.settings.watchdog_lease, true)?;
+            } else {
+                hold.watch_guard(core.settings.watchdog_lease);
+            }
+            // Another call may have done the same, or the guards may have been lost meanwhile.
+            let state = self.state.lock();
+            if !state.guards.get(&position).is_some_and(RawGuard::set_watched) {
+                hold.unwatch_guard();
+            }
+        }
+        self.check()
+    }
+
+    /// The holds, to be used with nothing locked.
+    fn holds(&self) -> Vec<(usize, Arc<ClientCore>, Arc<Hold>)> {
+        let state = self.state.lock();
+        let hold = |(position, guard): (&usize, &RawGuard)| {
+            let (core, hold) = guard.parts();
+            (*position, core, hold)
+        };
+        state.guards.iter().map(hold).collect()
     }
 
     /// The number of guards, held or lost.

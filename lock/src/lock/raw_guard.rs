@@ -97,6 +97,17 @@ impl RawGuard {
             .inspect_err(|_| self.watched.store(false, Ordering::Relaxed))
     }
 
+    /// The hold, for an extension while the guard is behind a lock.
+    pub(crate) fn parts(&self) -> (Arc<ClientCore>, Arc<Hold>) {
+        (Arc::clone(&self.core), Arc::clone(&self.hold))
+    }
+
+    /// The watchdog renews the hold for this guard too, from now on. False if it does already, or
+    /// the guard was released.
+    pub(crate) fn set_watched(&self) -> bool {
+        !self.released && !self.watched.swap(true, Ordering::Relaxed)
+    }
+
     /// Whether the watchdog renews the hold for this guard.
     fn is_watched(&self) -> bool {
         // Relaxed: the flag is changed by whoever has a reference, and read when there is none.

@@ -4,5 +4,6 @@
 mod common;
 
 mod acquire;
+mod extend;
 mod faults;
 mod pauses;

@@ -15,6 +15,7 @@ use crate::lock::held_locks::{HeldLocks, RawGuards};
 use crate::lock::lost_future::LostFuture;
 use crate::lock::multi::release::release_all;
 use crate::lock::raw_guard::RawGuard;
+use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::panics;
 
@@ -95,6 +96,42 @@ impl<T> MultiGuard<T> {
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.held.remaining()
+    }
+
+    /// Asks the server to keep each of the locks for `lease` from now on, one after the other, and
+    /// waits for the replies. As [`LockGuard::extend`](crate::LockGuard::extend).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let minute = Duration::from_secs(60);
+    /// let order = client.lock("orders:42").with_lease(minute);
+    /// let stock = client.lock("stock:7").with_lease(minute);
+    /// let guard = client.multi_lock(&[&order, &stock]).lock()?;
+    /// guard.extend(10 * minute)?;
+    /// assert!(guard.remaining() > 9 * minute);
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::extend`](crate::LockGuard::extend), for the first lock that has one. The
+    /// locks before it may have the new lease.
+    pub fn extend(&self, lease: Duration) -> Result<(), Error> {
+        self.held.extend(Lease::new(lease)?)
+    }
+
+    /// From now on the watchdog renews all of the locks until the guard is gone. As
+    /// [`LockGuard::watch`](crate::LockGuard::watch).
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::watch`](crate::LockGuard::watch), for the first lock that has one. The locks
+    /// before it are watched.
+    pub fn watch(&self) -> Result<(), Error> {
+        self.held.watch()
     }
 
     /// A channel that gets one message when the first of them is lost: the reason. It closes
