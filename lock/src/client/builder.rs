@@ -547,7 +547,8 @@ impl ClientBuilder {
     }
 
     /// The clock of leases and waits. Unless set, it is one that continues while the machine is
-    /// suspended (`CLOCK_BOOTTIME` on Linux, otherwise [`SystemClock`](crate::SystemClock)).
+    /// suspended (`CLOCK_BOOTTIME` on Linux, `CLOCK_MONOTONIC` on macOS, otherwise
+    /// [`SystemClock`](crate::SystemClock)).
     ///
     /// Every thread of the client calls it, including those that renew leases, sometimes with a
     /// lock of the client held. So it must return at once, and must not call the client.
