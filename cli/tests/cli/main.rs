@@ -17,4 +17,5 @@ mod signals;
 mod status;
 mod support;
 mod terminal;
+mod tls;
 mod unlock;

@@ -26,12 +26,13 @@ const SHORT: Duration = Duration::from_millis(700);
 
 /// The commands that scripts do not call: to connect, to run scripts, and to subscribe. The command
 /// that publishes is an argument of a script.
-const BASICS: [&str; 10] = [
+const BASICS: [&str; 11] = [
     "auth",
     "select",
     "ping",
     "info",
     "time",
+    "client|setname",
     "eval",
     "evalsha",
     "subscribe",

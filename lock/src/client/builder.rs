@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::events::callbacks::Callbacks;
 use crate::events::report::{HeldLock, LostLock, Warning};
 use crate::model::clock::SuspendClock;
+use crate::model::label::default_label;
 use crate::model::name::Prefix;
 use crate::model::settings::{HandOver, ReplicaAcks, Replicas, Settings};
 use crate::runtime::client_core::{ClientCore, StartMode, Target};
@@ -556,6 +557,10 @@ impl ClientBuilder {
     /// expires within a minute, and goes with the client. Anybody who may read the server's keys
     /// can read it.
     ///
+    /// Each connection to a server has the name `wheellock:LABEL` in `CLIENT LIST`, with `_` for
+    /// each character that a server refuses there: `wheellock:billing_on_db3`. A server or a user
+    /// without `CLIENT SETNAME` costs the names, and nothing else.
+    ///
     /// ```
     /// use wheellock::{Client, Memory};
     ///
@@ -569,7 +574,8 @@ impl ClientBuilder {
     }
 
     /// The clock of leases and waits. Unless set, it is one that continues while the machine is
-    /// suspended (`CLOCK_BOOTTIME` on Linux, otherwise [`SystemClock`](crate::SystemClock)).
+    /// suspended (`CLOCK_BOOTTIME` on Linux, `CLOCK_MONOTONIC` on macOS, otherwise
+    /// [`SystemClock`](crate::SystemClock)).
     ///
     /// Every thread of the client calls it, including those that renew leases, sometimes with a
     /// lock of the client held. So it must return at once, and must not call the client.
@@ -619,6 +625,8 @@ impl ClientBuilder {
                 if let Some(acks) = settings.replica_acks {
                     location.ask_replicas(acks);
                 }
+                let label = settings.label.clone().unwrap_or_else(default_label);
+                location.name_connections(&label);
                 (Target::Redis(Box::new(location)), Arc::new(SuspendClock::new()))
             }
             Some(Server::Memory(_)) if settings.replica_acks.is_some() => {

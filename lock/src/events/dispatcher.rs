@@ -52,9 +52,15 @@ struct Shared {
     clock: Arc<dyn Clock>,
     queue: Mutex<EventQueue>,
     warnings: Mutex<VecDeque<Warning>>,
+    #[cfg(feature = "metrics")]
+    warned: Arc<WarningCounts>,
     unreported: AtomicU64,
     panics: AtomicU64,
 }
+
+/// How many warnings were reported, by [`Warning::word`].
+#[cfg(feature = "metrics")]
+pub(crate) type WarningCounts = Mutex<std::collections::BTreeMap<&'static str, u64>>;
 
 #[derive(Debug)]
 struct EventQueue {
@@ -90,6 +96,8 @@ impl EventDispatcher {
             clock,
             queue: Mutex::new(EventQueue { reports: VecDeque::new(), parker, deliver_until: None }),
             warnings: Mutex::new(VecDeque::new()),
+            #[cfg(feature = "metrics")]
+            warned: Arc::default(),
             unreported: AtomicU64::new(0),
             panics: AtomicU64::new(0),
         });
@@ -137,7 +145,17 @@ impl EventDispatcher {
         true
     }
 
+    /// How many warnings were reported.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn warned(&self) -> &Arc<WarningCounts> {
+        &self.shared.warned
+    }
+
     fn report_warning(&self, warning: Warning) {
+        #[cfg(feature = "metrics")]
+        {
+            *self.shared.warned.lock().entry(warning.word()).or_default() += 1;
+        }
         if tracing::ON || self.shared.callbacks.warning.is_some() {
             self.shared.push(Report::Warning(warning));
         }

@@ -282,6 +282,22 @@ pub enum Warning {
     },
 }
 
+#[cfg(feature = "metrics")]
+impl Warning {
+    /// The kind, as the label of a metric. Serde writes the same word.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Eviction { .. } => "eviction",
+            Self::WritesWithoutReplicas => "writes_without_replicas",
+            Self::ServerClockJumped { .. } => "server_clock_jumped",
+            Self::ChannelsRefused { .. } => "channels_refused",
+            Self::SharedServer { .. } => "shared_server",
+            Self::RenewalsRefused { .. } => "renewals_refused",
+            Self::RecordRefused { .. } => "record_refused",
+        }
+    }
+}
+
 impl fmt::Display for Warning {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

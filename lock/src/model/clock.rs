@@ -1,8 +1,10 @@
 //! The clock for leases: monotonic time that includes suspend.
 //!
-//! Rust's `Instant` stops during suspend on Linux, the server's clock does not. A laptop that was
-//! closed for an hour would trust leases that ended long ago. So the client's clock reads
-//! `CLOCK_BOOTTIME` where there is one.
+//! Rust's `Instant` stops during suspend on Linux and macOS, the server's clock does not. A laptop
+//! that was closed for an hour would trust leases that ended long ago. So the client's clock reads
+//! `CLOCK_BOOTTIME` on Linux and `CLOCK_MONOTONIC` on Apple's systems. By Apple's manual page
+//! `clock_gettime(3)` that clock advances while the system is asleep; `Instant` reads
+//! `CLOCK_UPTIME_RAW` there, which does not.
 
 use std::time::{Duration, Instant};
 
@@ -41,15 +43,20 @@ impl Clock for SuspendClock {
     }
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(any(target_os = "linux", target_vendor = "apple"))]
 fn since_boot(_anchor: Instant) -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    #[cfg(target_os = "linux")]
+    const WITH_SUSPEND: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+    #[cfg(target_vendor = "apple")]
+    const WITH_SUSPEND: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+
+    let time = rustix::time::clock_gettime(WITH_SUSPEND);
     let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), nanos)
 }
 
 /// Other systems use their monotonic clock.
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(any(target_os = "linux", target_vendor = "apple")))]
 fn since_boot(anchor: Instant) -> Duration {
     SystemClock.now().saturating_duration_since(anchor)
 }

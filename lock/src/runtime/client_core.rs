@@ -161,7 +161,8 @@ impl ClientCore {
             let (holds, waits) = (Arc::clone(&holds), Arc::clone(&waits));
             let (counters, releases) =
                 (Arc::clone(&watchdog.context.counters), Arc::clone(&watchdog.releases));
-            let sources = Sources { holds, waits, counters, releases };
+            let (warned, store) = (Arc::clone(events.warned()), Arc::downgrade(&store));
+            let sources = Sources { holds, waits, counters, releases, warned, store };
             // The watchdog's threads run already, and have to be stopped.
             MetricsPublisher::start(sources, Arc::clone(&clock))
                 .inspect_err(|_| watchdog.stop(None))?

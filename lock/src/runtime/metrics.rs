@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::mem;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
@@ -19,18 +19,20 @@ use metrics::{Label, Unit};
 
 use crate::error::{Error, LostReason};
 use crate::events::acquires::{AcquireEnd, KindCounters, Series};
+use crate::events::dispatcher::WarningCounts;
 use crate::events::stats::{Counters, Stats};
 use crate::hold::registry::HoldRegistry;
 use crate::model::panics::catch_panic;
 use crate::model::sync::{Mutex, Parker, park};
 use crate::runtime::wait_registry::WaitRegistry;
+use crate::store::store::Store;
 use crate::watchdog::PendingReleases;
 
 /// Between two publications, by the client's clock.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// The counters, and what they count.
-const COUNTERS: [(&str, &str); 8] = [
+const COUNTERS: [(&str, &str); 10] = [
     ("wheellock_acquires_total", "Acquires, by kind, end and label"),
     ("wheellock_renewals_total", "Renewals that the server has granted"),
     ("wheellock_renewal_scripts_total", "Scripts of renewals that were sent"),
@@ -38,6 +40,8 @@ const COUNTERS: [(&str, &str); 8] = [
     ("wheellock_renewal_retries_total", "Renewals that failed and were retried later"),
     ("wheellock_hand_overs_total", "Locks that a thread was given by another of its client"),
     ("wheellock_lost_total", "Holds that were lost, by reason"),
+    ("wheellock_warnings_total", "Warnings about the server, by kind"),
+    ("wheellock_connections_total", "Connections that were made"),
     ("wheellock_panics_total", "Panics on the watchdog's threads"),
 ];
 
@@ -85,6 +89,9 @@ pub(crate) struct Sources {
     pub(crate) waits: Arc<WaitRegistry>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) releases: Arc<PendingReleases>,
+    pub(crate) warned: Arc<WarningCounts>,
+    /// A recorder that never returns must not keep the connections open.
+    pub(crate) store: Weak<Store>,
 }
 
 impl MetricsPublisher {
@@ -173,6 +180,9 @@ impl Shared {
         let mut now = Stats::default();
         sources.counters.fill(&mut now);
         now.hand_overs = sources.waits.hand_overs();
+        // The nodes of a cluster are counted one after the other, while others come and go.
+        let made = sources.store.upgrade().map_or(0, |store| store.connections().made);
+        now.connections_made = made.max(published.stats.connections_made);
         if !ends {
             now.held = sources.holds.len();
             now.waiters = sources.waits.waiters();
@@ -189,6 +199,7 @@ impl Shared {
             ),
             ("wheellock_renewal_retries_total", before.renewal_retries, now.renewal_retries),
             ("wheellock_hand_overs_total", before.hand_overs, now.hand_overs),
+            ("wheellock_connections_total", before.connections_made, now.connections_made),
             ("wheellock_panics_total", before.panics, now.panics),
         ];
         for (name, before, now) in counters {
@@ -203,6 +214,16 @@ impl Shared {
                 self.contain(|| {
                     metrics::counter!("wheellock_lost_total", "reason" => reason.word())
                         .increment(more);
+                });
+            }
+        }
+        let warned = sources.warned.lock().clone();
+        for (kind, now) in warned {
+            let before = published.warned.insert(kind, now).unwrap_or_default();
+            if now > before {
+                self.contain(|| {
+                    metrics::counter!("wheellock_warnings_total", "warning" => kind)
+                        .increment(now - before);
                 });
             }
         }
@@ -313,6 +334,8 @@ impl Shared {
 #[derive(Default)]
 struct Published {
     stats: Stats,
+    /// By kind.
+    warned: BTreeMap<&'static str, u64>,
     lateness: BTreeMap<Duration, u64>,
     round_trip: BTreeMap<Duration, u64>,
     /// By the numbers that the counters give them.
@@ -325,4 +348,33 @@ struct PublishedSeries {
     ends: [u64; AcquireEnd::ALL.len()],
     waited: BTreeMap<Duration, u64>,
     held: BTreeMap<Duration, u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULES: &str = include_str!("../../docs/alerts/wheellock.rules.yml");
+    const DASHBOARD: &str = include_str!("../../docs/grafana/wheellock.json");
+
+    #[test]
+    fn alerts_and_dashboard_name_published_metrics_only() {
+        let published: Vec<&str> = [&COUNTERS[..], &GAUGES, &HISTOGRAMS]
+            .into_iter()
+            .flatten()
+            .map(|(name, _)| *name)
+            .collect();
+        for (text, least) in [(RULES, 9), (DASHBOARD, 11)] {
+            let mut named = 0;
+            for (at, _) in text.match_indices("wheellock_") {
+                let is_part = |letter: char| letter.is_ascii_lowercase() || letter == '_';
+                let end = text[at..].find(|letter| !is_part(letter)).unwrap();
+                let name = &text[at..at + end];
+                let name = name.strip_suffix("_bucket").unwrap_or(name);
+                assert!(published.contains(&name), "{name} is not published");
+                named += 1;
+            }
+            assert!(named >= least, "{named} names in {text}");
+        }
+    }
 }

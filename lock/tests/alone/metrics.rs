@@ -11,7 +11,7 @@ use metrics::{
     SharedString, Unit,
 };
 use wheellock::{Client, Error, Fault, ManualClock, Memory, SemaphoreGuard, Wait};
-use wheellock_fixture::wait_until;
+use wheellock_fixture::{Server, wait_until};
 
 /// Adds everything up by name and labels.
 #[derive(Clone, Default)]
@@ -160,6 +160,30 @@ fn renewals_and_losses_reach_the_recorder_under_their_documented_names() {
     drop((guard, client, waiter));
     assert_eq!(level("wheellock_waiters"), 0.0_f64.to_bits());
     assert_eq!(level("wheellock_held"), 0.0_f64.to_bits());
+}
+
+#[test]
+fn warnings_and_connections_reach_the_recorder() {
+    if ran_in_a_child(warnings_and_connections_reach_the_recorder) {
+        return;
+    }
+    let sums = Sums::default();
+    assert!(metrics::set_global_recorder(sums.clone()).is_ok());
+    let server = Server::start();
+    server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    let client = Client::connect(&server.url()).unwrap();
+    client.lock("a").lock().unwrap().unlock().unwrap();
+    let made = client.stats().connections_made;
+    client.shutdown(Duration::from_secs(10));
+    assert!(made > 0);
+    let made = u32::try_from(made).unwrap().into();
+    assert_sums(
+        &sums,
+        &[
+            ("wheellock_warnings_total warning=eviction", 1.0),
+            ("wheellock_connections_total", made),
+        ],
+    );
 }
 
 /// A client in memory with a clock that only the test moves, and the sums of all metrics.

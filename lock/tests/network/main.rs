@@ -4,6 +4,7 @@
 mod common;
 
 mod addresses;
+mod connection_names;
 mod credentials;
 mod deadlines;
 mod impatience;

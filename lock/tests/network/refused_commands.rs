@@ -12,8 +12,17 @@ use crate::common::user::{RULE, user_url};
 use crate::common::{SOON, built, settle};
 
 /// What the client calls itself: refused there, a command does nothing.
-const OUTSIDE_OF_SCRIPTS: [&str; 8] =
-    ["auth", "select", "ping", "info", "eval", "evalsha", "subscribe", "unsubscribe"];
+const OUTSIDE_OF_SCRIPTS: [&str; 9] = [
+    "auth",
+    "select",
+    "ping",
+    "info",
+    "client|setname",
+    "eval",
+    "evalsha",
+    "subscribe",
+    "unsubscribe",
+];
 
 const SHORT: Duration = Duration::from_millis(20);
 

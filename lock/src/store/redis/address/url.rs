@@ -8,6 +8,7 @@ use std::net::Ipv6Addr;
 use std::os::unix::ffi::OsStringExt;
 #[cfg(unix)]
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
 #[cfg(feature = "redis")]
@@ -60,8 +61,8 @@ pub(crate) enum Peer {
     Unix(PathBuf),
 }
 
-/// The database, the credentials, TLS, and which replicas have to acknowledge a grant. `Debug`
-/// leaves the password out.
+/// The database, the credentials, TLS, which replicas have to acknowledge a grant, and the name of
+/// the connections. `Debug` leaves the password out.
 #[derive(Clone, Default)]
 pub(crate) struct Access {
     pub(crate) database: i64,
@@ -73,6 +74,8 @@ pub(crate) struct Access {
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<TlsConfig>,
     pub(crate) replica_acks: Option<ReplicaAcks>,
+    /// The name of each connection, for `CLIENT LIST`, in characters that a server accepts.
+    pub(crate) connection_name: Option<Arc<str>>,
 }
 
 /// The default port of a server.
@@ -324,6 +327,14 @@ impl Location {
     /// Sets how many replicas have to acknowledge a grant.
     pub(crate) fn ask_replicas(&mut self, acks: ReplicaAcks) {
         self.access.replica_acks = Some(acks);
+    }
+
+    /// Sets the name of the connections to `wheellock:LABEL`. A server accepts printable ASCII
+    /// without spaces, so `_` replaces all other characters.
+    pub(crate) fn name_connections(&mut self, label: &str) {
+        let accepted = |letter: char| if letter.is_ascii_graphic() { letter } else { '_' };
+        let label: String = label.chars().map(accepted).collect();
+        self.access.connection_name = Some(format!("wheellock:{label}").into());
     }
 
     /// A text that is the same for locations of the same keys.

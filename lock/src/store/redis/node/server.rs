@@ -56,6 +56,9 @@ pub(crate) struct Server {
     /// Whether the server is known to run scripts. Relaxed: an outdated `false` costs one more
     /// question.
     runs_scripts: AtomicBool,
+    /// Whether the server has refused to name a connection. It is not asked again, as each refusal
+    /// is an entry in its `ACL LOG`. Relaxed: an outdated `false` costs one more entry.
+    refuses_names: AtomicBool,
     /// The number of failovers and restarts. A failover counts once every socket to the old master
     /// is shut.
     moves: AtomicU64,
@@ -96,6 +99,7 @@ impl Server {
             owed_replies,
             connections: AtomicU64::new(0),
             runs_scripts: AtomicBool::new(false),
+            refuses_names: AtomicBool::new(false),
             moves: AtomicU64::new(0),
             run_id: Mutex::default(),
             last_info: Mutex::default(),
@@ -450,9 +454,9 @@ impl Server {
         Ok(Connection::new(socket, timeout, generation))
     }
 
-    /// Authenticates, selects the database and asks for the time, in one round trip. Where there
-    /// are sentinels, it also checks that the server is a master. On the first connection it checks
-    /// that the server runs scripts.
+    /// Authenticates, selects the database, asks for the time and names the connection, in one round
+    /// trip. Where there are sentinels, it also checks that the server is a master. On the first
+    /// connection it checks that the server runs scripts.
     fn handshake(
         &self,
         peer: &Peer,
@@ -473,6 +477,12 @@ impl Server {
         if !self.runs_scripts.load(Ordering::Relaxed) {
             commands.extend(script_commands());
         }
+        let name_index = commands.len();
+        if let Some(name) = &self.access.connection_name
+            && !self.refuses_names.load(Ordering::Relaxed)
+        {
+            commands.push(Command::of(&["CLIENT", "SETNAME", name]));
+        }
 
         let sent_at = deadline.refresh().read_at();
         if let Err(error) = connection.send(&commands.concat(), deadline) {
@@ -487,6 +497,11 @@ impl Server {
             let now = deadline.refresh().read_at();
             connection.round_trip.get_or_insert_with(|| now.saturating_duration_since(sent_at));
             match reply {
+                // A name helps whoever reads `CLIENT LIST`. No lock needs it.
+                Value::Refusal { .. } if index >= name_index => {
+                    self.refuses_names.store(true, Ordering::Relaxed);
+                }
+                _ if index >= name_index => {}
                 Value::Refusal { message, .. }
                     if index == time_index && message.contains("unknown command") =>
                 {
