@@ -28,6 +28,7 @@ pub(crate) enum Command {
     Watch(Watch),
     Unlock(Unlock),
     Bench(Bench),
+    Doctor(Doctor),
     /// Print the completions for a shell
     ///
     /// For bash: wheellock completions bash >/etc/bash_completion.d/wheellock
@@ -237,6 +238,30 @@ pub(crate) struct Bench {
     /// How long each of the two measurements takes
     #[arg(long, value_name = "S", default_value = "3", value_parser = seconds)]
     pub(crate) seconds: Duration,
+}
+
+/// Check a server and its user for what endangers locks or slows them down
+///
+/// One line for each check: ok, warn, fail, or not checked if the server does not say; below a line
+/// is what to do. It takes one to two seconds, changes no setting, and leaves nothing behind but
+/// the refusals of commands in the server's ACL LOG.
+///
+/// The exit code is that of the worst check: 0 if all are ok or not checked, 1 for warn, 2 for
+/// fail, also if the server cannot be reached; 125 if the arguments are wrong.
+#[derive(Args)]
+pub(crate) struct Doctor {
+    #[command(flatten)]
+    pub(crate) server: Server,
+
+    /// How the names of your locks begin, if this user may use no other names
+    ///
+    /// The keys that are used for the checks begin with it.
+    #[arg(long, value_name = "PREFIX", default_value = "")]
+    pub(crate) prefix: String,
+
+    /// Print an object of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// What a semaphore may have.

@@ -6,6 +6,12 @@ pub(crate) const SUCCESS: u8 = 0;
 /// Another owner had the lock. `--on-conflict` replaces it. The one of flock(1).
 pub(crate) const NOT_ACQUIRED: u8 = 1;
 
+/// A check of `wheellock doctor` warns, and none has failed.
+pub(crate) const WARNED: u8 = 1;
+
+/// A check of `wheellock doctor` has failed.
+pub(crate) const UNFIT: u8 = 2;
+
 /// The lock was lost before it was released.
 pub(crate) const LOST: u8 = 123;
 

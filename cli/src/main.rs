@@ -10,6 +10,7 @@ compile_error!("wheellock-cli needs the processes, signals and terminals of Unix
 
 mod arguments;
 mod bench;
+mod doctor;
 mod exit;
 mod list;
 mod manual;
@@ -65,6 +66,7 @@ fn front(words: &[OsString]) -> u8 {
         Command::Watch(watch) => watch::watch(&watch),
         Command::Unlock(unlock) => unlock::unlock(&unlock),
         Command::Bench(bench) => bench::bench(&bench),
+        Command::Doctor(doctor) => doctor::doctor(&doctor),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { command } => manual::page(command.as_deref()),
     };

@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use wheellock::{Client, Credentials};
+use wheellock::{Client, ClientBuilder, Credentials};
 
 use crate::arguments::Server;
 
@@ -16,6 +16,15 @@ pub(crate) fn connect(
     server: &Server,
     watchdog: Option<Duration>,
 ) -> Result<Client, Box<dyn Error>> {
+    let mut builder = builder(server)?;
+    if let Some(lease) = watchdog {
+        builder = builder.watchdog_lease(lease);
+    }
+    Ok(builder.build()?)
+}
+
+/// A client of the server that the options or the environment name.
+pub(crate) fn builder(server: &Server) -> Result<ClientBuilder, Box<dyn Error>> {
     let url = match &server.redis {
         Some(url) => url.clone(),
         None => url_of_environment()?,
@@ -31,10 +40,7 @@ pub(crate) fn connect(
             Ok(Credentials::password(password))
         });
     }
-    if let Some(lease) = watchdog {
-        builder = builder.watchdog_lease(lease);
-    }
-    Ok(builder.build()?)
+    Ok(builder)
 }
 
 fn url_of_environment() -> Result<String, &'static str> {

@@ -83,13 +83,14 @@
 
 // Comments cite sections of DESIGN.md, which is in the repository: `(DESIGN: forks)`.
 
-// From the top, each importing only what is below it: `client` creates all the rest; `semaphore`
-// and `lock` are what users hold; `runtime` is one client in one process; `watchdog` renews and
-// releases; `ledger` has every release; `store` sends operations to servers; `hold` is what is held; `ops` has the scripts;
-// `events` reports and counts; `model` has values, rules, and what stands for the clock and
-// threads.
+// From the top, each importing only what is below it: `doctor` looks at the server; `client`
+// creates all the rest; `semaphore` and `lock` are what users hold; `runtime` is one client in one
+// process; `watchdog` renews and releases; `ledger` has every release; `store` sends operations to
+// servers; `hold` is what is held; `ops` has the scripts; `events` reports and counts; `model` has
+// values, rules, and what stands for the clock and threads.
 
 mod client;
+mod doctor;
 mod error;
 mod events;
 pub mod guide;
@@ -115,6 +116,7 @@ pub use redis;
 pub use crate::client::builder::ClientBuilder;
 pub use crate::client::client::{Client, ShutdownReport};
 pub use crate::client::locks::Locks;
+pub use crate::doctor::diagnosis::{Check, CheckState, Diagnosis};
 pub use crate::error::{Error, LostReason, Reason};
 pub use crate::events::acquires::{AcquireCounts, Acquires};
 pub use crate::events::report::{HeldLock, LostLock, OwnHold, OwnHolder, Warning};

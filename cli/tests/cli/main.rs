@@ -6,6 +6,7 @@ mod bench;
 mod command;
 mod contention;
 mod death;
+mod doctor;
 mod everyday;
 mod hung_server;
 mod loss;

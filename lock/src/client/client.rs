@@ -66,8 +66,8 @@ use crate::semaphore::semaphore::Semaphore;
 /// ```
 #[derive(Clone)]
 pub struct Client {
-    core: Arc<ClientCore>,
-    prefix: Prefix,
+    pub(crate) core: Arc<ClientCore>,
+    pub(crate) prefix: Prefix,
 }
 
 impl Client {

@@ -190,6 +190,13 @@ impl ClientCore {
         })
     }
 
+    /// Starts another client of the same server, with the same settings and no callbacks.
+    pub(crate) fn twin(&self) -> Result<Self, Error> {
+        let (target, clock) = (self.target.clone(), Arc::clone(&self.clock));
+        let callbacks = Callbacks::default();
+        Self::start(target, clock, self.settings.clone(), callbacks, StartMode::Connected)
+    }
+
     /// Whether it was started in the current process, and not in a parent.
     pub(crate) fn is_current(&self) -> bool {
         self.home.is_current()
@@ -211,6 +218,14 @@ impl ClientCore {
         match &self.target {
             Target::Memory(memory) => memory.identity(),
             Target::Redis(location) => location.identity(),
+        }
+    }
+
+    /// The server's user, as far as the settings name it.
+    pub(crate) fn user(&self) -> Option<String> {
+        match &self.target {
+            Target::Memory(_) => None,
+            Target::Redis(location) => location.access.username.clone(),
         }
     }
 

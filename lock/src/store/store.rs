@@ -143,6 +143,37 @@ impl Store {
         operation.decode(value).map_err(Failure::unexpected)
     }
 
+    /// Sends commands to one server, whatever their keys, in one round trip and on a connection that
+    /// is closed afterwards. No replies in memory. Returns within `timeout`.
+    pub(crate) fn ask_server(
+        &self,
+        server: ServerId,
+        commands: &[Vec<u8>],
+        timeout: Duration,
+        generation: CallGeneration,
+    ) -> Result<Vec<Value>, Failure> {
+        match self {
+            Self::Memory(_) => Ok(Vec::new()),
+            Self::Single(node) => node.ask_alone(commands, timeout, generation),
+            Self::Cluster(cluster) => {
+                let topology = cluster.topology();
+                let node = topology.node(server).ok_or_else(|| topology.no_node())?;
+                node.ask_alone(commands, timeout, generation)
+            }
+        }
+    }
+
+    /// Whether one address has refused keys of several slots.
+    pub(crate) fn separates_slots(&self) -> bool {
+        matches!(self, Self::Single(node) if node.server().separates_slots())
+    }
+
+    /// The address of a node of a cluster.
+    pub(crate) fn address_of(&self, server: ServerId) -> Option<String> {
+        let Self::Cluster(cluster) = self else { return None };
+        cluster.topology().node(server)?.address().map(ToString::to_string)
+    }
+
     /// Sends a release once and does not wait for the reply, which is among the
     /// [owed replies](Self::take_owed_replies) once it was read. It returns within `timeout`. See
     /// [`Node::send_unread`].

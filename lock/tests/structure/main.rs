@@ -32,6 +32,7 @@ const ROOMS: &[Rooms] = &[
             "lock",
             "semaphore",
             "client",
+            "doctor",
             "testing",
             "lib",
         ],

@@ -158,6 +158,24 @@ impl Node {
         }
     }
 
+    /// Sends commands in one round trip, on a connection that is closed afterwards. Returns as many
+    /// replies, refusals among them.
+    pub(crate) fn ask_alone(
+        &self,
+        commands: &[Vec<u8>],
+        timeout: Duration,
+        call_generation: CallGeneration,
+    ) -> Result<Vec<Value>, Failure> {
+        let mut deadline = Deadline::after(timeout);
+        let mut connection = self.alone.take(&mut deadline, call_generation)?;
+        connection
+            .send(&commands.concat(), &mut deadline)
+            .map_err(|error| self.server.not_sent(error))?;
+        let receive = |_| connection.receive(&mut deadline);
+        let replies: io::Result<Vec<Value>> = commands.iter().map(receive).collect();
+        replies.map_err(|error| self.server.not_sent(error))
+    }
+
     /// `INFO`, if the server answers within `timeout`.
     pub(crate) fn info(&self, timeout: Duration) -> Option<Info> {
         self.ask_info(&mut Deadline::after(timeout), CallGeneration::NEVER_ABORTED).ok()

@@ -136,6 +136,30 @@ impl Sentinels {
         result
     }
 
+    /// For how long the master has to be silent until a sentinel takes it for dead, as far as a
+    /// sentinel tells it.
+    pub(crate) fn down_after(&self, deadline: &mut Deadline) -> Option<Duration> {
+        let all = self.all();
+        let mut unasked = u32::try_from(all.len()).unwrap_or(u32::MAX);
+        all.iter().find_map(|sentinel| {
+            let share = deadline.refresh().left().ok()? / unasked;
+            unasked = unasked.saturating_sub(1).max(1);
+            let mut deadline = Deadline::after(share.min(MAX_SHARE));
+            let mut connection = self.connect(sentinel, &mut deadline).ok()?;
+            let question = Command::of(&["SENTINEL", "MASTER", &self.name]);
+            let Ok(Value::Array(fields)) = connection.call(&question, &mut deadline) else {
+                return None;
+            };
+            let value = fields.chunks_exact(2).find_map(|pair| match pair {
+                [Value::Text(name), Value::Text(value)] if name == "down-after-milliseconds" => {
+                    value.parse().ok()
+                }
+                _ => None,
+            })?;
+            Some(Duration::from_millis(value))
+        })
+    }
+
     /// An authenticated connection.
     pub(crate) fn connect(
         &self,

@@ -1,0 +1,44 @@
+//! `wheellock doctor`: what endangers locks on a server, or slows them down.
+
+use std::error::Error;
+use std::fmt::Write as _;
+
+use wheellock::{CheckState, Diagnosis};
+
+use crate::arguments::Doctor;
+use crate::exit;
+use crate::output::{printable, say};
+use crate::server;
+
+/// Shows the checks, and returns the exit code.
+pub(crate) fn doctor(doctor: &Doctor) -> Result<u8, Box<dyn Error>> {
+    let builder = server::builder(&doctor.server)?.key_prefix(&doctor.prefix);
+    let diagnosis = builder.build().and_then(|client| client.diagnose());
+    let diagnosis = diagnosis.unwrap_or_else(|error| Diagnosis::from_error(&error));
+    say(&if doctor.json { serde_json::to_string(&diagnosis)? } else { table(&diagnosis) })?;
+    Ok(match diagnosis.state {
+        CheckState::Ok | CheckState::NotChecked => exit::SUCCESS,
+        CheckState::Warn => exit::WARNED,
+        _ => exit::UNFIT,
+    })
+}
+
+/// A line for each check, and one for its repair below.
+fn table(diagnosis: &Diagnosis) -> String {
+    let names = diagnosis.checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
+    let mut lines = String::new();
+    for check in &diagnosis.checks {
+        let state = match check.state {
+            CheckState::NotChecked => "-".to_owned(),
+            state => state.to_string(),
+        };
+        // A `String` takes all that is written.
+        let found = printable(&check.found);
+        writeln!(lines, "{state:<4}  {:<names$}  {found}", check.name).ok();
+        if let Some(repair) = &check.repair {
+            writeln!(lines, "      {:<names$}  -> {}", "", printable(repair)).ok();
+        }
+    }
+    lines.truncate(lines.trim_end().len());
+    lines
+}

@@ -1,0 +1,360 @@
+//! Asks the server, and puts the checks together.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::client::client::Client;
+use crate::doctor::diagnosis::{Check, CheckState, Diagnosis};
+use crate::doctor::measure::{self, now};
+use crate::doctor::permissions::{Missing, NO_OPERATION, Question, Questions, Setting};
+use crate::doctor::rules::{self, ClockReadings, Facts, Failover, Replication};
+use crate::error::Error;
+use crate::lock::status::HolderKind;
+use crate::ops::value::Value;
+use crate::runtime::client_core::ClientCore;
+use crate::store::redis::net::deadline::Deadline;
+use crate::store::redis::resp::encode::Command;
+use crate::store::{Failure, ServerId, Store};
+
+/// How the names of scratch keys begin, after the client's prefix.
+const SCRATCH: &str = "wheellock_doctor:";
+
+/// Two names without braces, in different slots.
+const IN_TWO_SLOTS: [&str; 2] = ["wheellock_doctor:1", "wheellock_doctor:2"];
+
+/// What is read of the configuration. Redis before 7.0 takes one name at a time.
+const SETTINGS: [&str; 6] =
+    ["maxmemory-policy", "save", "appendfsync", "timeout", "tcp-keepalive", "cluster-node-timeout"];
+
+/// With more connections the list of all may be larger than the largest reply.
+const MOST_CONNECTIONS: u64 = 1_500;
+
+/// How long locks of Redisson are looked for, and how many locks are looked at.
+const LOOK_FOR: Duration = Duration::from_millis(300);
+const MOST_LOCKS: usize = 200;
+
+impl Client {
+    /// Checks what a lock depends on: server and version, the permissions of this user, eviction,
+    /// persistence, replicas, the time of a failover against the lease, the rate of the server's
+    /// clock, latency, and connections that end when they are idle. For an operator, before a
+    /// program uses a server and when it is slow; not for the health check of a service, which is
+    /// [`ping`](Self::ping).
+    ///
+    /// It takes one to two seconds with a server that answers. It writes a few keys of its own,
+    /// which begin with this client's [prefix](Self::with_prefix) and `wheellock_doctor:`, live
+    /// for five seconds at most, and are gone at the end. No setting is changed. Each command that
+    /// this user may not call is called once, in a form that changes nothing, and so stands in the
+    /// server's `ACL LOG`. Acquires of its scratch lock count in [`stats`](Self::stats), and a
+    /// second client is built for the time of the call.
+    ///
+    /// In a cluster each master is asked, and a check is that of the worst. What the server does
+    /// not tell, as a managed service without `CONFIG`, is [`CheckState::NotChecked`]. In memory
+    /// only the check `connection` is there.
+    ///
+    /// ```no_run
+    /// use wheellock::{CheckState, Client};
+    ///
+    /// let diagnosis = Client::connect("redis://127.0.0.1/")?.diagnose()?;
+    /// for check in diagnosis.checks.iter().filter(|check| check.state >= CheckState::Warn) {
+    ///     eprintln!("{}: {} {:?}", check.name, check.found, check.repair);
+    /// }
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`ping`](Self::ping), if the server cannot be asked at all;
+    /// [`Diagnosis::from_error`] makes a diagnosis of that. [`Error::InvalidName`]: the prefix is
+    /// too long. A check that fails is no error.
+    pub fn diagnose(&self) -> Result<Diagnosis, Error> {
+        let core = self.core.running()?;
+        core.ping()?;
+        let connection = Check::ok("connection", format!("connected to {}", core.server()));
+        if matches!(&*core.store, Store::Memory(_)) {
+            return Ok(Diagnosis::of(vec![connection]));
+        }
+        let name = format!("{SCRATCH}{}", core.id);
+        let scratch = self.prefix.name(&name)?;
+        let servers = core.store.servers();
+        let lease = core.settings.watchdog_lease.duration();
+
+        // 1. What each server says of itself and of this user.
+        let failover = failover_of(&core);
+        let setting = Setting {
+            sentinel: matches!(failover, Failover::Sentinel { .. }),
+            cluster: matches!(failover, Failover::Cluster),
+            replica_acks: core.settings.replica_acks.is_some(),
+        };
+        let questions = Questions::new(&scratch, &self.names(), setting);
+        let mut missing = Missing::of_user(core.user());
+        let mut facts = Vec::new();
+        for server in &servers {
+            facts.push(facts_of(&core, *server)?);
+            ask_permissions(&core, *server, &questions, &mut missing)?;
+        }
+
+        // 2. The locks themselves, between two readings of the clock.
+        let first = servers.first().copied().unwrap_or(ServerId::ONLY);
+        let before = read_clock(&core, first);
+        let latency = self.latency(&name, core.settings.command_timeout);
+        let clock = rules::clock(readings(before, read_clock(&core, first)));
+        let hand_over = match latency.state {
+            CheckState::Fail => Check::not_checked("hand_over", "locks do not work"),
+            _ => self.hand_over(&core, &name),
+        };
+
+        // 3. All together.
+        let replication = Replication {
+            fails_over: setting.sentinel,
+            acks: core.settings.replica_acks.map(|acks| acks.wanted),
+        };
+        let of_all = |rule: &dyn Fn(&Facts) -> Check| {
+            let addresses = servers.iter().map(|id| core.store.address_of(*id).unwrap_or_default());
+            rules::merge(addresses.zip(facts.iter().map(rule)).collect())
+        };
+        let topology = topology(&core, failover, &servers, self.separates_slots(&core, first));
+        let checks = [
+            Some(connection),
+            of_all(&rules::server),
+            Some(topology),
+            Some(missing.check_lock()),
+            Some(missing.check_others()),
+            of_all(&rules::eviction),
+            of_all(&rules::persistence),
+            of_all(&|facts| rules::replicas(facts, replication)),
+            of_all(&|facts| rules::failover(facts, failover, lease)),
+            Some(clock),
+            Some(latency),
+            Some(hand_over),
+            of_all(&|facts| rules::idle(facts, lease)),
+            Some(self.redisson(&core, &servers, &facts)),
+        ];
+        Ok(Diagnosis::of(checks.into_iter().flatten().collect()))
+    }
+
+    /// The pattern of the names that a user of this client should be permitted.
+    fn names(&self) -> String {
+        match self.prefix.pattern("*") {
+            // Without a prefix the names of the program's locks are not known.
+            all if all == "*" => format!("{SCRATCH}*"),
+            names => names,
+        }
+    }
+
+    fn latency(&self, name: &str, command_timeout: Duration) -> Check {
+        match measure::pairs(self, name) {
+            Ok(mut times) => rules::latency(&mut times, command_timeout),
+            Err(error) => {
+                let repair = "see the other checks: no lock can be acquired and released";
+                Check::fail("latency", error.to_string(), repair)
+            }
+        }
+    }
+
+    fn hand_over(&self, core: &ClientCore, name: &str) -> Check {
+        let rival = core.twin().map(|rival| Self::new(Arc::new(rival), self.prefix.clone()));
+        match rival.and_then(|rival| measure::hand_overs(self, &rival, name)) {
+            Ok(mut times) => rules::hand_over(&mut times),
+            Err(error) => {
+                let repair = "see the other checks: no waiter gets the lock";
+                Check::fail("hand_over", error.to_string(), repair)
+            }
+        }
+    }
+
+    /// Whether the server refuses keys of two slots; `None` if it refuses this user's keys.
+    fn separates_slots(&self, core: &ClientCore, server: ServerId) -> Option<bool> {
+        let [one, other] = IN_TWO_SLOTS.map(|name| self.prefix.name(name).ok());
+        let (one, other) = (one?, other?);
+        let words = ["EVAL", NO_OPERATION, "2", one.as_str(), other.as_str()];
+        match ask(core, server, &[Command::of(&words)]).ok()?.pop()? {
+            Value::Refusal { code, .. } if code == "CROSSSLOT" => Some(true),
+            Value::Refusal { .. } => None,
+            _ => Some(false),
+        }
+    }
+
+    /// Whether clients of Redisson are there: by the names of connections, and by the holders of
+    /// locks. Redisson up to 4.7 does not tell the server which library it is.
+    fn redisson(&self, core: &ClientCore, servers: &[ServerId], facts: &[Facts]) -> Check {
+        const NAME: &str = "redisson";
+        let mut connections = 0;
+        for (server, facts) in servers.iter().zip(facts) {
+            connections += named_connections(core, *server, facts);
+        }
+        let deadline = now() + LOOK_FOR;
+        let (mut looked, mut held) = (0, 0);
+        let mut refusal = None;
+        let mut locks = self.locks("*");
+        while now() < deadline && looked < MOST_LOCKS {
+            match locks.next() {
+                Some(Ok(status)) => {
+                    looked += 1;
+                    let is_java = status.holders.iter().any(|one| one.kind == HolderKind::Redisson);
+                    held += usize::from(is_java);
+                }
+                Some(Err(error)) => {
+                    refusal = Some(error);
+                    break;
+                }
+                None => break,
+            }
+        }
+        match (connections, held, refusal) {
+            (0, 0, Some(error)) => Check::not_checked(NAME, format!("no lock is seen: {error}")),
+            (0, 0, None) => {
+                Check::ok(NAME, format!("holds none of the {looked} locks that were seen"))
+            }
+            (connections, held, _) => Check::ok(
+                NAME,
+                format!(
+                    "is there: holds {held} of the {looked} locks that were seen, {connections} \
+                     connections have its name"
+                ),
+            ),
+        }
+    }
+}
+
+/// Sends commands to one server, once.
+fn ask(core: &ClientCore, server: ServerId, commands: &[Vec<u8>]) -> Result<Vec<Value>, Failure> {
+    let generation = core.waits.shutdown().generation();
+    core.store.ask_server(server, commands, core.settings.command_timeout, generation)
+}
+
+fn failed(failure: Failure) -> Error {
+    failure.into_error_without_name("diagnose")
+}
+
+fn facts_of(core: &ClientCore, server: ServerId) -> Result<Facts, Error> {
+    let mut commands = vec![Command::of(&["INFO"])];
+    commands.extend(SETTINGS.map(|name| Command::of(&["CONFIG", "GET", name])));
+    let replies = ask(core, server, &commands).map_err(failed)?;
+    let mut facts = Facts::default();
+    let mut replies = replies.iter();
+    if let Some(info) = replies.next() {
+        facts.learn_info(info);
+    }
+    replies.for_each(|setting| facts.learn_config(setting));
+    Ok(facts)
+}
+
+/// Finds out what the user lacks on this server.
+fn ask_permissions(
+    core: &ClientCore,
+    server: ServerId,
+    questions: &Questions,
+    missing: &mut Missing,
+) -> Result<(), Error> {
+    let pack = |question: &Question| {
+        Command::of(&question.words.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let mut commands = vec![Command::of(&["ACL", "WHOAMI"])];
+    commands.extend(questions.first.iter().map(pack));
+    let mut replies = ask(core, server, &commands).map_err(failed)?.into_iter();
+    if let Some(Value::Text(user)) = replies.next() {
+        missing.user = Some(user);
+    }
+    let replies: Vec<Value> = replies.collect();
+    missing.learn(&questions.first, &replies);
+    // The text is there, or another server has the key. Otherwise these commands would make the
+    // key.
+    let text = replies.first();
+    let is_safe = match text {
+        Some(Value::Text(made)) => made == "OK",
+        Some(Value::Refusal { code, .. }) => code == "MOVED",
+        _ => false,
+    };
+    let is_refused =
+        text.zip(questions.first.first()).is_some_and(|(text, set)| set.is_refused(text));
+    if is_refused {
+        missing.add_all(&questions.on_text);
+    }
+    let on_text: &[Question] = if is_safe { &questions.on_text } else { &[] };
+    let commands: Vec<_> = on_text.iter().chain(&questions.last).map(pack).collect();
+    let replies = ask(core, server, &commands).map_err(failed)?;
+    let (first, last) = replies.split_at(on_text.len().min(replies.len()));
+    missing.learn(on_text, first);
+    missing.learn(&questions.last, last);
+    Ok(())
+}
+
+fn failover_of(core: &ClientCore) -> Failover {
+    match &*core.store {
+        Store::Memory(_) => Failover::None,
+        Store::Single(node) => node.server().master().map_or(Failover::None, |master| {
+            let mut deadline = Deadline::after(core.settings.command_timeout);
+            let down_after = master.sentinels.down_after(&mut deadline);
+            Failover::Sentinel { down_after, sentinels: master.sentinels.all().len() }
+        }),
+        Store::Cluster(_) => Failover::Cluster,
+    }
+}
+
+fn topology(
+    core: &ClientCore,
+    failover: Failover,
+    servers: &[ServerId],
+    separates_slots: Option<bool>,
+) -> Check {
+    const NAME: &str = "topology";
+    match failover {
+        Failover::Cluster => Check::ok(NAME, format!("a cluster of {} masters", servers.len())),
+        Failover::Sentinel { sentinels, .. } => {
+            Check::ok(NAME, format!("a master that {sentinels} sentinels know"))
+        }
+        Failover::None if separates_slots == Some(true) || core.store.separates_slots() => {
+            Check::ok(
+                NAME,
+                "a cluster behind one address: locks with a common tag, as {orders}:42, are renewed \
+                 together",
+            )
+        }
+        Failover::None if separates_slots.is_none() => {
+            Check::ok(NAME, "one address; whether there is a cluster behind it is not known")
+        }
+        Failover::None => Check::ok(NAME, "one server"),
+    }
+}
+
+/// The server's time since its epoch, and when it was asked and answered.
+type Reading = (Duration, Instant, Instant);
+
+fn read_clock(core: &ClientCore, server: ServerId) -> Option<Reading> {
+    let time = Command::of(&["TIME"]);
+    let asked = now();
+    let reply = ask(core, server, &[time]).ok()?.pop()?;
+    let answered = now();
+    let Value::Array(parts) = reply else { return None };
+    let [Value::Text(seconds), Value::Text(micros)] = parts.as_slice() else { return None };
+    let time = Duration::from_secs(seconds.parse().ok()?)
+        .checked_add(Duration::from_micros(micros.parse().ok()?))?;
+    Some((time, asked, answered))
+}
+
+fn readings(first: Option<Reading>, second: Option<Reading>) -> Option<ClockReadings> {
+    let ((one, asked, answered), (other, asked_again, answered_again)) = (first?, second?);
+    Some(ClockReadings {
+        server: other.checked_sub(one)?,
+        shortest: asked_again.saturating_duration_since(answered),
+        longest: answered_again.saturating_duration_since(asked),
+    })
+}
+
+/// How many connections say that they are Redisson's.
+fn named_connections(core: &ClientCore, server: ServerId, facts: &Facts) -> usize {
+    let clients = facts.info("connected_clients").and_then(|number| number.parse::<u64>().ok());
+    if clients.is_none_or(|clients| clients > MOST_CONNECTIONS) {
+        return 0;
+    }
+    let list = ask(core, server, &[Command::of(&["CLIENT", "LIST"])]);
+    let Some(Value::Text(list)) = list.ok().and_then(|mut replies| replies.pop()) else { return 0 };
+    list.lines().filter(|line| says_redisson(line)).count()
+}
+
+fn says_redisson(connection: &str) -> bool {
+    connection.split(' ').any(|field| {
+        let named = field.strip_prefix("lib-name=").or_else(|| field.strip_prefix("name="));
+        named.is_some_and(|name| name.to_lowercase().contains("redisson"))
+    })
+}

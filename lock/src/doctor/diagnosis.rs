@@ -1,0 +1,154 @@
+//! What a diagnosis tells: plain data.
+
+use std::fmt;
+
+use crate::error::Error;
+
+/// What [`Client::diagnose`](crate::Client::diagnose) has found.
+///
+/// ```
+/// use wheellock::{CheckState, Client};
+///
+/// let diagnosis = Client::in_memory().diagnose()?;
+/// assert_eq!(diagnosis.state, CheckState::Ok);
+/// for check in &diagnosis.checks {
+///     println!("{}: {}: {}", check.name, check.state, check.found);
+/// }
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Diagnosis {
+    /// The worst state of all checks.
+    pub state: CheckState,
+    /// Each check once, in an order that does not change.
+    pub checks: Vec<Check>,
+}
+
+/// One check of a [`Diagnosis`].
+///
+/// ```
+/// use wheellock::Client;
+///
+/// let diagnosis = Client::in_memory().diagnose()?;
+/// assert_eq!(diagnosis.checks[0].name, "connection");
+/// assert_eq!(diagnosis.checks[0].repair, None);
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Check {
+    /// What was checked: a word that does not change, such as `eviction`.
+    pub name: &'static str,
+    /// How the server does.
+    pub state: CheckState,
+    /// What was found, in one line.
+    pub found: String,
+    /// What to do about it.
+    pub repair: Option<String>,
+}
+
+/// How a server does in one [`Check`], from good to bad.
+///
+/// ```
+/// use wheellock::CheckState;
+///
+/// assert!(CheckState::Warn < CheckState::Fail);
+/// assert_eq!(CheckState::Warn.to_string(), "warn");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum CheckState {
+    /// Nothing is wrong.
+    Ok,
+    /// The server does not say, or this user may not ask. No lock is in danger for that reason.
+    NotChecked,
+    /// Locks work, and something endangers them or slows them down.
+    Warn,
+    /// Locks do not work, or are lost in everyday use.
+    Fail,
+}
+
+impl fmt::Display for CheckState {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Self::Ok => "ok",
+            Self::NotChecked => "not checked",
+            Self::Warn => "warn",
+            Self::Fail => "fail",
+        })
+    }
+}
+
+impl Diagnosis {
+    /// The diagnosis of a server for which no client can be built, or that does not answer
+    /// [`diagnose`](crate::Client::diagnose): the check `connection` has failed.
+    ///
+    /// ```
+    /// use wheellock::{CheckState, Client, Diagnosis, Memory};
+    ///
+    /// let memory = Memory::new();
+    /// let client = Client::builder().in_memory(&memory).build()?;
+    /// memory.set_unreachable(true);
+    /// let error = client.diagnose().unwrap_err();
+    /// assert_eq!(Diagnosis::from_error(&error).state, CheckState::Fail);
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn from_error(error: &Error) -> Self {
+        let repair = match error {
+            Error::Unreachable { .. } => Some("check the address, the network and the server"),
+            Error::Authentication { .. } => {
+                Some("check the user, the password and the permissions")
+            }
+            Error::Tls { .. } => Some("check the certificates of both sides"),
+            Error::Eviction { .. } => Some("CONFIG SET maxmemory-policy noeviction"),
+            _ => None,
+        };
+        Self::of(vec![Check::new("connection", CheckState::Fail, error.to_string(), repair)])
+    }
+
+    pub(crate) fn of(checks: Vec<Check>) -> Self {
+        let state = checks.iter().map(|check| check.state).max().unwrap_or(CheckState::Ok);
+        Self { state, checks }
+    }
+}
+
+impl Check {
+    pub(crate) fn new<R: Into<String>>(
+        name: &'static str,
+        state: CheckState,
+        found: impl Into<String>,
+        repair: Option<R>,
+    ) -> Self {
+        Self { name, state, found: found.into(), repair: repair.map(Into::into) }
+    }
+
+    pub(crate) fn ok(name: &'static str, found: impl Into<String>) -> Self {
+        Self::new(name, CheckState::Ok, found, None::<String>)
+    }
+
+    pub(crate) fn warn(
+        name: &'static str,
+        found: impl Into<String>,
+        repair: impl Into<String>,
+    ) -> Self {
+        Self::new(name, CheckState::Warn, found, Some(repair))
+    }
+
+    pub(crate) fn fail(
+        name: &'static str,
+        found: impl Into<String>,
+        repair: impl Into<String>,
+    ) -> Self {
+        Self::new(name, CheckState::Fail, found, Some(repair))
+    }
+
+    pub(crate) fn not_checked(name: &'static str, why: impl Into<String>) -> Self {
+        Self::new(name, CheckState::NotChecked, why, None::<String>)
+    }
+}

@@ -1,0 +1,141 @@
+//! How fast the locks are: pairs of lock and unlock, and hand-overs to another client.
+
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use hashed_wheel::Clock;
+
+use crate::client::client::Client;
+use crate::error::Error;
+use crate::lock::guard::LockGuard;
+use crate::lock::lock::Lock;
+use crate::model::panics::drop_payload;
+use crate::model::sync::{Parker, SystemClock, park, thread};
+
+/// How long the scratch lock lives if this process ends while it has the lock.
+const LEASE: Duration = Duration::from_secs(5);
+
+/// How long pairs are measured, and how many at most.
+const PAIRS_FOR: Duration = Duration::from_millis(300);
+const MOST_PAIRS: usize = 2_000;
+
+/// How long hand-overs are measured, and how many at most.
+const HAND_OVERS_FOR: Duration = Duration::from_millis(700);
+const MOST_HAND_OVERS: usize = 50;
+
+/// How long one acquire may take. A waiter that no message wakes has it within a second.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How often the waiter is looked at, and a pause in which its thread falls asleep.
+const LOOK: Duration = Duration::from_micros(100);
+const SETTLING: Duration = Duration::from_millis(1);
+
+pub(super) fn now() -> Instant {
+    SystemClock.now()
+}
+
+fn pause(time: Duration) {
+    park(&SystemClock, &Parker::new(), Some(now() + time), None);
+}
+
+fn scratch(client: &Client, name: &str) -> Lock {
+    client.lock(name).with_lease(LEASE)
+}
+
+/// The times of pairs of lock and unlock, or the first error.
+pub(super) fn pairs(client: &Client, name: &str) -> Result<Vec<Duration>, Error> {
+    let lock = scratch(client, name);
+    let begun = now();
+    let mut times = Vec::new();
+    for round in 0..=MOST_PAIRS {
+        let sent = now();
+        acquire(&lock, PATIENCE)?.unlock()?;
+        let answered = now();
+        // The first is not counted: it makes connections and loads scripts.
+        if round > 0 {
+            times.push(answered.saturating_duration_since(sent));
+        }
+        if !times.is_empty() && answered.saturating_duration_since(begun) >= PAIRS_FOR {
+            break;
+        }
+    }
+    Ok(times)
+}
+
+/// The times from just before a release until the waiter of `rival` has the lock.
+pub(super) fn hand_overs(
+    client: &Client,
+    rival: &Client,
+    name: &str,
+) -> Result<Vec<Duration>, Error> {
+    let (lock, awaited) = (scratch(client, name), scratch(rival, name));
+    let (begin, rounds) = bounded::<()>(1);
+    let (report, acquired) = bounded(1);
+    thread::scope(|scope| {
+        let waiter = move || wait(&awaited, &rounds, &report);
+        let waiter = thread::Builder::new()
+            .name("lock-doctor".to_owned())
+            .spawn_scoped(scope, waiter)
+            .map_err(|error| Error::Thread { reason: error.into() })?;
+        let times = measure(&lock, rival, &begin, &acquired);
+        // The waiter ends.
+        drop(begin);
+        drop(acquired);
+        waiter.join().unwrap_or_else(drop_payload);
+        times
+    })
+}
+
+fn measure(
+    lock: &Lock,
+    rival: &Client,
+    begin: &Sender<()>,
+    acquired: &Receiver<Result<Instant, Error>>,
+) -> Result<Vec<Duration>, Error> {
+    let start = now();
+    let mut times = Vec::new();
+    for round in 0..=MOST_HAND_OVERS {
+        let guard = acquire(lock, PATIENCE)?;
+        // The waiter takes it, or has ended with a report.
+        begin.send(()).ok();
+        let deadline = now() + PATIENCE;
+        while rival.stats().waiters == 0 && acquired.is_empty() && now() < deadline {
+            pause(LOOK);
+        }
+        pause(SETTLING);
+        let released = now();
+        guard.unlock()?;
+        // Within twice the command timeout after its patience.
+        let Ok(outcome) = acquired.recv() else { return Ok(times) };
+        let time = outcome?.saturating_duration_since(released);
+        if round > 0 {
+            times.push(time);
+        }
+        if !times.is_empty() && now().saturating_duration_since(start) >= HAND_OVERS_FOR {
+            break;
+        }
+    }
+    Ok(times)
+}
+
+/// The waiter: acquires once for each round, and reports when.
+fn wait(lock: &Lock, rounds: &Receiver<()>, report: &Sender<Result<Instant, Error>>) {
+    for () in rounds {
+        let outcome = acquire(lock, PATIENCE).and_then(|guard| {
+            let acquired = now();
+            guard.unlock().map(|()| acquired)
+        });
+        if report.send(outcome).is_err() {
+            return;
+        }
+    }
+}
+
+/// Nobody else uses the name, so a lock that is not acquired is one that is not released.
+fn acquire(lock: &Lock, patience: Duration) -> Result<LockGuard, Error> {
+    lock.try_lock_for(patience)?.ok_or_else(|| Error::Refused {
+        operation: "acquire",
+        code: "TIMEOUT".to_owned(),
+        message: "the scratch lock is not free".to_owned(),
+    })
+}

@@ -1,0 +1,343 @@
+//! Which commands, keys and channels the user may use.
+//!
+//! A user that has no more than it needs may not ask the server for its own rights. So each command
+//! is sent once, in a form that changes nothing: to a key that is not there, or with an argument
+//! that the command refuses. The server looks at the permission first, and says if it is missing.
+
+use crate::doctor::diagnosis::{Check, CheckState};
+use crate::model::name::LockName;
+use crate::ops::value::Value;
+
+/// A script that does nothing, and that each client leaves in the server's cache when it connects.
+pub(crate) const NO_OPERATION: &str = "return 1";
+
+/// What a permission is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// Without it no lock can be acquired or released.
+    Lock,
+    /// Without it locks work, and something is slower or less is known.
+    Comfort,
+    /// `Client::lock` does not need it, other kinds or questions do.
+    Other,
+}
+
+/// Where a permission is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Everywhere,
+    Sentinel,
+    Cluster,
+    ReplicaAcks,
+}
+
+/// A command with its permission.
+#[derive(Debug)]
+pub(crate) struct Probe {
+    need: Need,
+    place: Place,
+    /// The command as in `ACL SETUSER`, without the `+`.
+    verb: &'static str,
+    /// The words behind the verb. `KEY` is a text, `NONE` is not there.
+    arguments: &'static [&'static str],
+}
+
+/// The value of the key `KEY`, which is no number and no list.
+const TEXT: &str = "wheellock doctor";
+
+/// How long `KEY` lives if it is not deleted, in milliseconds.
+const LIFE: &str = "3000";
+
+const fn lock(verb: &'static str, arguments: &'static [&'static str]) -> Probe {
+    Probe { need: Need::Lock, place: Place::Everywhere, verb, arguments }
+}
+
+const fn comfort(verb: &'static str, arguments: &'static [&'static str]) -> Probe {
+    Probe { need: Need::Comfort, place: Place::Everywhere, verb, arguments }
+}
+
+const fn other(verb: &'static str, arguments: &'static [&'static str]) -> Probe {
+    Probe { need: Need::Other, place: Place::Everywhere, verb, arguments }
+}
+
+const fn at(place: Place, need: Need, verb: &'static str, words: &'static [&'static str]) -> Probe {
+    Probe { need, place, verb, arguments: words }
+}
+
+/// All commands of the operations guide, but those without which there is no connection. `SET` is
+/// the first: the commands of [`ON_TEXT`] rely on it.
+const PROBES: &[Probe] = &[
+    lock("set", &["KEY", TEXT, "PX", LIFE, "NX"]),
+    lock("exists", &["NONE"]),
+    lock("pttl", &["NONE"]),
+    lock("hexists", &["NONE", "a"]),
+    // A field without a value.
+    lock("hset", &["NONE", "a", "1", "b"]),
+    lock("pexpire", &["NONE", "1"]),
+    lock("type", &["NONE"]),
+    lock("get", &["NONE"]),
+    lock("hget", &["NONE", "a"]),
+    lock("hlen", &["NONE"]),
+    lock("hstrlen", &["NONE", "a"]),
+    comfort("hrandfield", &["NONE"]),
+    comfort("ping", &[]),
+    comfort("info", &["server"]),
+    comfort("publish", &["CHANNEL", "0"]),
+    at(Place::Sentinel, Need::Lock, "role", &[]),
+    at(Place::ReplicaAcks, Need::Lock, "wait", &["0", "1"]),
+    at(Place::Cluster, Need::Lock, "asking", &[]),
+    at(Place::Cluster, Need::Lock, "cluster|slots", &[]),
+    at(Place::Cluster, Need::Comfort, "spublish", &["CHANNEL", "0"]),
+    other("pubsub|numsub", &["CHANNEL"]),
+    other("pubsub|shardnumsub", &["CHANNEL"]),
+    other("scan", &["0", "COUNT", "1"]),
+    other("decrby", &["NONE", "no number"]),
+    other("getrange", &["NONE", "0", "0"]),
+    other("hdel", &["NONE", "a"]),
+    other("hgetall", &["NONE"]),
+    other("incrby", &["NONE", "no number"]),
+    other("lindex", &["NONE", "0"]),
+    other("lpos", &["NONE", "a"]),
+    other("lrange", &["NONE", "0", "0"]),
+    other("lrem", &["NONE", "0", "a"]),
+    other("persist", &["NONE"]),
+    other("strlen", &["NONE"]),
+    other("zadd", &["NONE", "XX", "1", "a"]),
+    other("zcard", &["NONE"]),
+    other("zcount", &["NONE", "0", "0"]),
+    other("zrange", &["NONE", "0", "0"]),
+    other("zrem", &["NONE", "a"]),
+    other("zremrangebyscore", &["NONE", "0", "0"]),
+    other("zscore", &["NONE", "a"]),
+];
+
+/// These would make the key, so they need one that is a text.
+const ON_TEXT: &[Probe] =
+    &[other("incr", &["KEY"]), other("decr", &["KEY"]), other("rpush", &["KEY", "a"])];
+
+/// The last ones: the first deletes the text, and while a connection is subscribed, it takes no
+/// other commands.
+const LAST: &[Probe] = &[
+    lock("del", &["KEY"]),
+    comfort("subscribe", &["CHANNEL"]),
+    comfort("unsubscribe", &["CHANNEL"]),
+    at(Place::Cluster, Need::Comfort, "ssubscribe", &["CHANNEL"]),
+    at(Place::Cluster, Need::Comfort, "sunsubscribe", &["CHANNEL"]),
+];
+
+/// Where the client is, as far as permissions depend on it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setting {
+    pub(crate) sentinel: bool,
+    pub(crate) cluster: bool,
+    pub(crate) replica_acks: bool,
+}
+
+impl Setting {
+    fn has(self, place: Place) -> bool {
+        match place {
+            Place::Everywhere => true,
+            Place::Sentinel => self.sentinel,
+            Place::Cluster => self.cluster,
+            Place::ReplicaAcks => self.replica_acks,
+        }
+    }
+}
+
+/// One command that is sent, and what a refusal means.
+#[derive(Debug)]
+pub(crate) struct Question {
+    need: Need,
+    pub(crate) words: Vec<String>,
+    /// The permission for the command.
+    command: String,
+    /// The permission for its key.
+    key: String,
+    /// The permission for its channel, if it has one.
+    channel: Option<String>,
+}
+
+impl Question {
+    /// The permissions that this reply says are missing. The server looks at the command first, so
+    /// nothing is known of the channel of a command that is refused: it counts as missing too.
+    fn missing(&self, reply: &Value) -> Vec<&str> {
+        let Value::Refusal { code, message } = reply else { return Vec::new() };
+        if code != "NOPERM" {
+            return Vec::new();
+        }
+        let channel = self.channel.as_deref();
+        if message.contains("command") {
+            channel.into_iter().chain([self.command.as_str()]).collect()
+        } else if message.contains("channel") {
+            channel.into_iter().collect()
+        } else {
+            vec![&self.key]
+        }
+    }
+
+    pub(crate) fn is_refused(&self, reply: &Value) -> bool {
+        !self.missing(reply).is_empty()
+    }
+}
+
+/// What is asked about one user.
+#[derive(Debug)]
+pub(crate) struct Questions {
+    /// The first makes the text.
+    pub(crate) first: Vec<Question>,
+    /// For a server that has the text, or that another one has it.
+    pub(crate) on_text: Vec<Question>,
+    /// The first deletes the text. The connection takes nothing else afterwards.
+    pub(crate) last: Vec<Question>,
+}
+
+impl Questions {
+    /// `scratch` is a name that nobody else uses, and `names` the pattern of names that the user
+    /// should be permitted.
+    pub(crate) fn new(scratch: &LockName, names: &str, setting: Setting) -> Self {
+        let key = scratch.as_str();
+        let none = format!("{key}:none");
+        let channel = scratch.channel();
+        let question = |probe: &Probe| {
+            let fill = |word: &&str| match *word {
+                "KEY" => key.to_owned(),
+                "NONE" => none.clone(),
+                "CHANNEL" => channel.as_ref().to_owned(),
+                word => word.to_owned(),
+            };
+            let words = probe.verb.split('|').map(str::to_owned);
+            Question {
+                need: probe.need,
+                words: words.chain(probe.arguments.iter().map(fill)).collect(),
+                command: format!("+{}", probe.verb),
+                key: format!("~{names}"),
+                channel: probe
+                    .arguments
+                    .contains(&"CHANNEL")
+                    .then(|| "&redisson_lock__channel:*".to_owned()),
+            }
+        };
+        // The keys and channels of `lock`, and those around the names of other kinds.
+        // A script that does nothing: whoever is connected may call it.
+        let is_there = |need, key: &str, pattern: &str| Question {
+            need,
+            words: ["eval", NO_OPERATION, "1", key].map(str::to_owned).to_vec(),
+            command: "+eval".to_owned(),
+            key: format!("~{pattern}"),
+            channel: None,
+        };
+        let tells = |channel: &str, pattern: &str| Question {
+            need: Need::Other,
+            words: vec!["publish".to_owned(), channel.to_owned(), "doctor".to_owned()],
+            command: "+publish".to_owned(),
+            key: String::new(),
+            channel: Some(format!("&{pattern}")),
+        };
+        let latch = "redisson_countdownlatch__channel__*";
+        let others = [
+            is_there(Need::Lock, key, names),
+            is_there(Need::Lock, &channel, "redisson_lock__channel:*"),
+            is_there(Need::Comfort, "wheellock_client:doctor", "wheellock_client:*"),
+            is_there(Need::Lock, &scratch.request("doctor"), "wheellock_request:*"),
+            is_there(Need::Other, &scratch.queue(), "redisson_lock_queue:*"),
+            is_there(Need::Other, &scratch.queue_deadlines(), "redisson_lock_timeout:*"),
+            is_there(Need::Other, &scratch.token(), "redisson_lock_token:*"),
+            is_there(Need::Other, &scratch.permit_leases(), &format!("{{{names}")),
+            is_there(Need::Other, &scratch.read_write_channel(), "redisson_rwlock:*"),
+            is_there(Need::Other, &scratch.semaphore_channel(), "redisson_sc:*"),
+            is_there(Need::Other, &scratch.latch_channel(), latch),
+            tells(&scratch.read_write_channel(), "redisson_rwlock:*"),
+            tells(&scratch.semaphore_channel(), "redisson_sc:*"),
+            tells(&scratch.latch_channel(), latch),
+        ];
+        let here = PROBES.iter().filter(|probe| setting.has(probe.place));
+        Self {
+            first: here.map(question).chain(others).collect(),
+            on_text: ON_TEXT.iter().map(question).collect(),
+            last: LAST.iter().filter(|probe| setting.has(probe.place)).map(question).collect(),
+        }
+    }
+}
+
+/// What a user lacks, each permission once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Missing {
+    /// The user's name, if it is known.
+    pub(crate) user: Option<String>,
+    permissions: Vec<(Need, String)>,
+}
+
+impl Missing {
+    /// The user that the settings name, who may have another name on the server.
+    pub(crate) fn of_user(user: Option<String>) -> Self {
+        Self { user, permissions: Vec::new() }
+    }
+
+    /// Takes in the replies to questions.
+    pub(crate) fn learn(&mut self, questions: &[Question], replies: &[Value]) {
+        for (question, reply) in questions.iter().zip(replies) {
+            for permission in question.missing(reply) {
+                self.add(question.need, permission);
+            }
+        }
+    }
+
+    /// Questions that could not be asked count as refused.
+    pub(crate) fn add_all(&mut self, questions: &[Question]) {
+        for question in questions {
+            self.add(question.need, &question.command);
+        }
+    }
+
+    fn add(&mut self, need: Need, permission: &str) {
+        if !self.permissions.iter().any(|(_, known)| known == permission) {
+            self.permissions.push((need, permission.to_owned()));
+        }
+    }
+
+    fn of(&self, is_meant: impl Fn(Need) -> bool) -> Option<String> {
+        let mut meant: Vec<&str> = self
+            .permissions
+            .iter()
+            .filter(|(need, _)| is_meant(*need))
+            .map(|(_, permission)| permission.as_str())
+            .collect();
+        // Patterns first, as in the operations guide.
+        meant.sort_by_key(|permission| permission.starts_with('+'));
+        (!meant.is_empty()).then(|| meant.join(" "))
+    }
+
+    fn line(&self, permissions: &str) -> String {
+        format!("ACL SETUSER {} {permissions}", self.user.as_deref().unwrap_or("USER"))
+    }
+
+    /// Whether `Client::lock` works for the user.
+    pub(crate) fn check_lock(&self) -> Check {
+        const NAME: &str = "permissions";
+        let Some(all) = self.of(|need| need != Need::Other) else {
+            return Check::ok(NAME, format!("{} may use lock", self.who()));
+        };
+        let (state, found) = match self.of(|need| need == Need::Lock) {
+            Some(needed) => (CheckState::Fail, format!("lock needs {needed}")),
+            None => (CheckState::Warn, format!("lock works, and works better with {all}")),
+        };
+        Check::new(NAME, state, format!("{}: {found}", self.who()), Some(self.line(&all)))
+    }
+
+    /// Whether all other kinds and questions work for the user.
+    pub(crate) fn check_others(&self) -> Check {
+        const NAME: &str = "permissions_other";
+        match self.of(|need| need == Need::Other) {
+            None => Check::ok(NAME, format!("{} may use all kinds, status and list", self.who())),
+            Some(all) => Check::warn(
+                NAME,
+                format!("{}: not all other kinds, status and list work", self.who()),
+                self.line(&all),
+            ),
+        }
+    }
+
+    fn who(&self) -> String {
+        self.user.as_ref().map_or("this user".to_owned(), |user| format!("user {user}"))
+    }
+}
