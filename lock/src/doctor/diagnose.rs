@@ -10,6 +10,7 @@ use crate::doctor::permissions::{Missing, NO_OPERATION, Question, Questions, Set
 use crate::doctor::rules::{self, ClockReadings, Facts, Failover, Replication};
 use crate::error::Error;
 use crate::lock::status::HolderKind;
+use crate::model::settings::Replicas;
 use crate::ops::value::Value;
 use crate::runtime::client_core::ClientCore;
 use crate::store::redis::net::deadline::Deadline;
@@ -106,7 +107,10 @@ impl Client {
         // 3. All together.
         let replication = Replication {
             fails_over: setting.sentinel,
-            acks: core.settings.replica_acks.map(|acks| acks.wanted),
+            acks: core.settings.replica_acks.and_then(|acks| match acks.wanted {
+                Replicas::AtLeast(wanted) => Some(wanted),
+                Replicas::AllConnected => None,
+            }),
         };
         let of_all = |rule: &dyn Fn(&Facts) -> Check| {
             let addresses = servers.iter().map(|id| core.store.address_of(*id).unwrap_or_default());

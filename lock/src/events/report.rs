@@ -289,6 +289,7 @@ impl Warning {
         match self {
             Self::Eviction { .. } => "eviction",
             Self::WritesWithoutReplicas => "writes_without_replicas",
+            Self::ReplicasNotAwaited => "replicas_not_awaited",
             Self::ServerClockJumped { .. } => "server_clock_jumped",
             Self::ChannelsRefused { .. } => "channels_refused",
             Self::SharedServer { .. } => "shared_server",
