@@ -122,11 +122,7 @@ fn a_user_that_pastes_the_lines_lacks_nothing() {
     // The doctor and the operations guide know the same commands.
     let guide = rule_with(&[LOOKING]);
     let printed: BTreeSet<&str> = lines.into_iter().flat_map(commands).collect();
-    let mut known = commands(&guide);
-    if server.predates_7() {
-        known.remove("+pubsub|shardnumsub");
-    }
-    assert_eq!(printed, known);
+    assert_eq!(printed, commands(&guide));
 }
 
 #[test]
