@@ -26,7 +26,9 @@ fn the_exit_code_is_that_of_the_worst_check() {
     server.command(&["CONFIG", "SET", "appendonly", "yes"]);
     let (code, output) = ask(&server.url(), &[]);
     assert_eq!(code, SUCCESS, "{output}");
-    assert!(output.lines().all(|line| line.starts_with("ok    ")), "{output}");
+    // On a busy machine the round trips may be too long to judge the clock.
+    let is_fine = |line: &str| line.starts_with("ok    ") || line.starts_with("-     clock ");
+    assert!(output.lines().all(is_fine), "{output}");
 
     server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
     server.command(&["CONFIG", "SET", "maxmemory", "100mb"]);

@@ -29,6 +29,8 @@ enum Place {
     Sentinel,
     Cluster,
     ReplicaAcks,
+    /// Where the server has sharded channels.
+    Sharded,
 }
 
 /// A command with its permission.
@@ -89,7 +91,7 @@ const PROBES: &[Probe] = &[
     at(Place::Cluster, Need::Lock, "cluster|slots", &[]),
     at(Place::Cluster, Need::Comfort, "spublish", &["CHANNEL", "0"]),
     other("pubsub|numsub", &["CHANNEL"]),
-    other("pubsub|shardnumsub", &["CHANNEL"]),
+    at(Place::Sharded, Need::Other, "pubsub|shardnumsub", &["CHANNEL"]),
     other("scan", &["0", "COUNT", "1"]),
     other("decrby", &["NONE", "no number"]),
     other("getrange", &["NONE", "0", "0"]),
@@ -131,6 +133,7 @@ pub(crate) struct Setting {
     pub(crate) sentinel: bool,
     pub(crate) cluster: bool,
     pub(crate) replica_acks: bool,
+    pub(crate) sharded_channels: bool,
 }
 
 impl Setting {
@@ -140,6 +143,7 @@ impl Setting {
             Place::Sentinel => self.sentinel,
             Place::Cluster => self.cluster,
             Place::ReplicaAcks => self.replica_acks,
+            Place::Sharded => self.sharded_channels,
         }
     }
 }

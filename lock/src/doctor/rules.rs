@@ -90,6 +90,11 @@ pub(crate) fn server(facts: &Facts) -> Check {
     }
 }
 
+/// Whether the server has channels that belong to a slot, as far as is known.
+pub(crate) fn has_sharded_channels(facts: &Facts) -> bool {
+    facts.info("redis_version").and_then(major_and_minor).is_none_or(|version| version >= (7, 0))
+}
+
 fn major_and_minor(version: &str) -> Option<(u64, u64)> {
     let mut parts = version.split('.').map(|part| part.parse().ok());
     Some((parts.next()??, parts.next()??))

@@ -143,22 +143,23 @@ impl Store {
         operation.decode(value).map_err(Failure::unexpected)
     }
 
-    /// Sends commands to one server, whatever their keys, in one round trip and on a connection that
-    /// is closed afterwards. No replies in memory. Returns within `timeout`.
+    /// Sends commands to one server, whatever their keys; see [`Node::ask_alone`]. No replies in
+    /// memory. Returns within `timeout`.
     pub(crate) fn ask_server(
         &self,
         server: ServerId,
         commands: &[Vec<u8>],
+        close: bool,
         timeout: Duration,
         generation: CallGeneration,
     ) -> Result<Vec<Value>, Failure> {
         match self {
             Self::Memory(_) => Ok(Vec::new()),
-            Self::Single(node) => node.ask_alone(commands, timeout, generation),
+            Self::Single(node) => node.ask_alone(commands, close, timeout, generation),
             Self::Cluster(cluster) => {
                 let topology = cluster.topology();
                 let node = topology.node(server).ok_or_else(|| topology.no_node())?;
-                node.ask_alone(commands, timeout, generation)
+                node.ask_alone(commands, close, timeout, generation)
             }
         }
     }

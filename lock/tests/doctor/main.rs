@@ -52,6 +52,10 @@ fn a_server_without_persistence_warns_and_keeps_nothing() {
     let found = diagnosis(client_of(&server));
     assert_eq!(found.state, CheckState::Warn);
     for check in &found.checks {
+        // On a busy machine the round trips may be too long to judge the clock.
+        if check.name == "clock" && check.state == CheckState::NotChecked {
+            continue;
+        }
         let expected = if check.name == "persistence" { CheckState::Warn } else { CheckState::Ok };
         assert_eq!(check.state, expected, "{check:?}");
         assert_eq!(check.repair.is_some(), check.state == CheckState::Warn, "{check:?}");
@@ -61,7 +65,7 @@ fn a_server_without_persistence_warns_and_keeps_nothing() {
 
     server.command(&["CONFIG", "SET", "appendonly", "yes"]);
     let found = diagnosis(client_of(&server));
-    assert_eq!(found.state, CheckState::Ok, "{found:?}");
+    assert!(found.state <= CheckState::NotChecked, "{found:?}");
 }
 
 #[test]
@@ -91,7 +95,7 @@ fn commands(rule: &str) -> BTreeSet<&str> {
 fn a_user_that_pastes_the_lines_lacks_nothing() {
     let server = Server::start();
     let user = ["ACL", "SETUSER", "family", "on", ">password", "resetchannels", "-@all"];
-    let least = ["+time", "+eval", "+evalsha", "+ping", "~others:*"];
+    let least = ["+time", "+eval", "+evalsha", "~others:*"];
     assert_eq!(server.command(&[&user[..], &least].concat()).text(), "OK");
     let builder = || Client::builder().url(&user_url(&server.url())).key_prefix("orders:");
 
@@ -117,7 +121,7 @@ fn a_user_that_pastes_the_lines_lacks_nothing() {
 
     // The doctor and the operations guide know the same commands.
     let guide = rule_with(&[LOOKING]);
-    let printed: BTreeSet<&str> = lines.into_iter().flat_map(commands).chain(["+ping"]).collect();
+    let printed: BTreeSet<&str> = lines.into_iter().flat_map(commands).collect();
     assert_eq!(printed, commands(&guide));
 }
 

@@ -158,11 +158,13 @@ impl Node {
         }
     }
 
-    /// Sends commands in one round trip, on a connection that is closed afterwards. Returns as many
-    /// replies, refusals among them.
+    /// Sends commands in one round trip, on a connection that nobody else uses meanwhile. Returns as
+    /// many replies, refusals among them. Commands that may leave the connection subscribed need
+    /// `close`.
     pub(crate) fn ask_alone(
         &self,
         commands: &[Vec<u8>],
+        close: bool,
         timeout: Duration,
         call_generation: CallGeneration,
     ) -> Result<Vec<Value>, Failure> {
@@ -173,7 +175,11 @@ impl Node {
             .map_err(|error| self.server.not_sent(error))?;
         let receive = |_| connection.receive(&mut deadline);
         let replies: io::Result<Vec<Value>> = commands.iter().map(receive).collect();
-        replies.map_err(|error| self.server.not_sent(error))
+        let replies = replies.map_err(|error| self.server.not_sent(error))?;
+        if !close {
+            connection.give_back(deadline.refresh().read_at());
+        }
+        Ok(replies)
     }
 
     /// `INFO`, if the server answers within `timeout`.
