@@ -91,7 +91,7 @@ impl Client {
         let setting = Setting {
             sentinel: matches!(failover, Failover::Sentinel { .. }),
             cluster: matches!(failover, Failover::Cluster),
-            replica_acks: core.settings.replica_acks.is_some(),
+            replica_acks: core.settings.replica_acks,
             sharded_channels: true,
         };
         let mut missing = Missing::of_user(core.user());

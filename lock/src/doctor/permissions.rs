@@ -6,6 +6,7 @@
 
 use crate::doctor::diagnosis::{Check, CheckState};
 use crate::model::name::LockName;
+use crate::model::settings::{ReplicaAcks, Replicas};
 use crate::ops::value::Value;
 
 /// A script that does nothing, and that each client leaves in the server's cache when it connects.
@@ -26,9 +27,13 @@ pub(crate) enum Need {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Everywhere,
-    Sentinel,
     Cluster,
-    ReplicaAcks,
+    /// Behind sentinels, and where a grant waits for all replicas that are connected.
+    Role,
+    /// Where a grant waits for replicas.
+    Acks,
+    /// Where a grant waits for the replicas' files.
+    AcksOnDisk,
     /// Where the server has sharded channels.
     Sharded,
 }
@@ -85,8 +90,9 @@ const PROBES: &[Probe] = &[
     comfort("ping", &[]),
     comfort("info", &["server"]),
     comfort("publish", &["CHANNEL", "0"]),
-    at(Place::Sentinel, Need::Lock, "role", &[]),
-    at(Place::ReplicaAcks, Need::Lock, "wait", &["0", "1"]),
+    at(Place::Role, Need::Lock, "role", &[]),
+    at(Place::Acks, Need::Lock, "wait", &["0", "1"]),
+    at(Place::AcksOnDisk, Need::Lock, "waitaof", &["0", "0", "1"]),
     at(Place::Cluster, Need::Lock, "asking", &[]),
     at(Place::Cluster, Need::Lock, "cluster|slots", &[]),
     at(Place::Cluster, Need::Comfort, "spublish", &["CHANNEL", "0"]),
@@ -132,7 +138,7 @@ const LAST: &[Probe] = &[
 pub(crate) struct Setting {
     pub(crate) sentinel: bool,
     pub(crate) cluster: bool,
-    pub(crate) replica_acks: bool,
+    pub(crate) replica_acks: Option<ReplicaAcks>,
     pub(crate) sharded_channels: bool,
 }
 
@@ -140,9 +146,13 @@ impl Setting {
     fn has(self, place: Place) -> bool {
         match place {
             Place::Everywhere => true,
-            Place::Sentinel => self.sentinel,
             Place::Cluster => self.cluster,
-            Place::ReplicaAcks => self.replica_acks,
+            Place::Role => {
+                let wanted = self.replica_acks.map(|acks| acks.wanted);
+                self.sentinel || wanted == Some(Replicas::AllConnected)
+            }
+            Place::Acks => self.replica_acks.is_some_and(|acks| !acks.on_disk),
+            Place::AcksOnDisk => self.replica_acks.is_some_and(|acks| acks.on_disk),
             Place::Sharded => self.sharded_channels,
         }
     }
