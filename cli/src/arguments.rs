@@ -46,7 +46,7 @@ pub(crate) enum Command {
     },
 }
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(crate) struct Server {
     /// The server; without it, the one in the environment variable REDIS_URL
     ///
@@ -250,6 +250,10 @@ pub(crate) struct Bench {
 /// fail, also if the server cannot be reached; 125 if the arguments are wrong.
 #[derive(Args)]
 pub(crate) struct Doctor {
+    /// The server, as with --redis
+    #[arg(value_name = "URL", conflicts_with = "redis")]
+    pub(crate) url: Option<String>,
+
     #[command(flatten)]
     pub(crate) server: Server,
 

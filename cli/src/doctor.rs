@@ -12,7 +12,9 @@ use crate::server;
 
 /// Shows the checks, and returns the exit code.
 pub(crate) fn doctor(doctor: &Doctor) -> Result<u8, Box<dyn Error>> {
-    let builder = server::builder(&doctor.server)?.key_prefix(&doctor.prefix);
+    let mut server = doctor.server.clone();
+    server.redis = doctor.url.clone().or(server.redis);
+    let builder = server::builder(&server)?.key_prefix(&doctor.prefix);
     let diagnosis = builder.build().and_then(|client| client.diagnose());
     let diagnosis = diagnosis.unwrap_or_else(|error| Diagnosis::from_error(&error));
     say(&if doctor.json { serde_json::to_string(&diagnosis)? } else { table(&diagnosis) })?;

@@ -68,3 +68,16 @@ fn a_user_of_some_names_is_asked_with_their_prefix() {
     let (code, output) = ask(&url, &["--prefix", "orders:"]);
     assert_eq!(code, SUCCESS, "{output}");
 }
+
+#[test]
+fn the_server_is_an_argument_too() {
+    let server = Server::start();
+    let url = server.url();
+    let run = |words: &[&str]| {
+        ended(TestProcess::spawn(wheellock(words).env("REDIS_URL", "redis://127.0.0.1:1/")))
+    };
+    let (code, output) = run(&["doctor", &url]);
+    assert_eq!(code, WARNED, "{output}");
+    assert_eq!(run(&["doctor"]).0, UNFIT);
+    assert_eq!(run(&["doctor", &url, "--redis", &url]).0, FAILED);
+}

@@ -9,12 +9,14 @@ use wheellock_fixture::{Reply, Sentinels};
 use crate::operations;
 use crate::sends::{SCRIPTS, Sends};
 
-/// Words that a server knows as commands, and which the library never sends as such.
-const NOT_SENT: [&str; 5] = [
+/// Words that a server knows as commands, and which no call sends as such.
+const NOT_SENT: [&str; 7] = [
     // By their hash or whole, in the rows of the scripts.
     "EVAL", "EVALSHA", // In scripts.
     "PUBLISH", "SPUBLISH", // An error.
-    "READONLY",
+    "READONLY", // The name of a connection: a refusal has no effect.
+    "CLIENT",   // In place of `WAIT`, whose row it shares.
+    "WAITAOF",
 ];
 
 /// What several scripts begin with.
