@@ -242,7 +242,7 @@ on_all_stores! {
             });
             assert_eq!(client.stats().held, 0);
             // The server has run the release of the last guard.
-            crate::common::settle(&client);
+            settle(&client);
             assert!(lock(&rival).try_lock().unwrap().is_some(), "{kind} is free");
         }
     }
