@@ -243,10 +243,10 @@ pub(crate) struct Bench {
 /// Check a server and its user for what endangers locks or slows them down
 ///
 /// One line for each check: ok, warn, fail, or not checked if the server does not say; below a line
-/// is what to do. It takes one to two seconds, changes no setting, and leaves nothing behind but
-/// the refusals of commands in the server's ACL LOG.
+/// is what to do. The command takes one to two seconds, changes no setting, and leaves nothing
+/// behind but the refusals of commands in the server's ACL LOG.
 ///
-/// The exit code is that of the worst check: 0 if all are ok or not checked, 1 for warn, 2 for
+/// The worst check decides the exit code: 0 if all checks are ok or not checked, 1 for warn, 2 for
 /// fail, also if the server cannot be reached; 125 if the arguments are wrong.
 #[derive(Args)]
 pub(crate) struct Doctor {

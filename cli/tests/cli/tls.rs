@@ -1,4 +1,4 @@
-//! Servers that speak TLS, by a command that was built with its default features.
+//! The command, built with its default features, and servers that speak TLS.
 
 use wheellock_fixture::{Certificates, ClientCertificates, Server, TestProcess};
 

@@ -44,16 +44,16 @@ impl Client {
     /// program uses a server and when it is slow; not for the health check of a service, which is
     /// [`ping`](Self::ping).
     ///
-    /// It takes one to two seconds with a server that answers. It writes a few keys of its own,
+    /// The call takes one to two seconds with a server that answers. The call writes a few keys,
     /// which begin with this client's [prefix](Self::with_prefix) and `wheellock_doctor:`, live
     /// for five seconds at most, and are gone at the end. No setting is changed. Each command that
     /// this user may not call is called once, in a form that changes nothing, and so stands in the
     /// server's `ACL LOG`. Acquires of its scratch lock count in [`stats`](Self::stats), and a
     /// second client is built for the time of the call.
     ///
-    /// In a cluster each master is asked, and a check is that of the worst. What the server does
-    /// not tell, as a managed service without `CONFIG`, is [`CheckState::NotChecked`]. In memory
-    /// only the check `connection` is there.
+    /// In a cluster the call asks each master, and reports the worst result of each check. A check
+    /// whose value the server refuses to tell, such as a setting of a managed service without
+    /// `CONFIG`, is [`CheckState::NotChecked`]. In memory there is only the check `connection`.
     ///
     /// ```no_run
     /// use wheellock::{CheckState, Client};

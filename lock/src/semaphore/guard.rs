@@ -23,10 +23,11 @@ use crate::watchdog::settle::NotReleased;
 /// the semaphore. [`forget`](Self::forget) leaves them taken, to be given back by
 /// [`Semaphore::release`](crate::Semaphore::release).
 ///
-/// **Drop.** It sends the release and does not wait for the [answer](crate::guide::dropping). It
-/// takes one command timeout at most, and never panics. A release that is not acknowledged is sent
-/// again in the background, for 45 s: for as long as the server remembers that it has run, so that
-/// it counts once. If the server is away for longer, **the permits stay taken**.
+/// **Drop.** Dropping the guard sends the release and does not wait for the
+/// [answer](crate::guide::dropping). The drop takes one command timeout at most, and never panics.
+/// The background sends a release that is not acknowledged again, for almost a minute: until
+/// shortly before the server forgets the first copy, so that all copies count once. If the server
+/// is away for longer, **the permits stay taken**.
 /// [`release`](Self::release) waits and returns the outcome. The
 /// [shutdown](crate::Client::shutdown) of the client does not end the guard: dropping it gives the
 /// permits back even after that. In the child of a fork dropping it does nothing: the permits are
@@ -86,8 +87,8 @@ impl SemaphoreGuard {
     ///   that these do not fit; or this process is a fork of the guard's. Nothing was given back.
     ///   Permanent.
     /// * [`Error::OutcomeUnknown`], [`Error::Unreachable`] or [`Error::Refused`] - the server did
-    ///   not acknowledge the release within twice the command timeout. It is finished in the
-    ///   background, as after a drop.
+    ///   not acknowledge the release within twice the command timeout. The background sends the
+    ///   release again, as after a drop.
     /// * [`Error::WrongType`] - the semaphore's key holds something else by now.
     pub fn release(mut self) -> Result<(), Error> {
         if !self.core.is_current() {

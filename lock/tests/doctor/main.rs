@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use common::user::{IN_A_CLUSTER, LOOKING, RULE, rule_with, user_url};
 use common::{SOON, built};
-use wheellock::{Check, CheckState, Client, ClientBuilder, Diagnosis};
+use wheellock::{Check, CheckState, Client, ClientBuilder, Diagnosis, Replicas};
 use wheellock_fixture::{Cluster, Endpoint, Sentinels, Server};
 
 fn client_of(server: &Server) -> ClientBuilder {
@@ -147,6 +147,22 @@ fn one_missing_permission_is_named_with_its_user() {
         set("+");
         assert_check(&found, name, state, &[&format!("+{permission}"), "ACL SETUSER family "]);
         assert_eq!(server.command(&["KEYS", "*"]).texts(), [""; 0]);
+    }
+}
+
+#[test]
+fn a_client_that_waits_for_replicas_needs_more_permissions() {
+    let server = Server::builder().user(&rule_with(&[LOOKING])).start();
+    let builder = || Client::builder().url(&user_url(&server.url()));
+    let timeout = Duration::from_millis(100);
+    let lacks = |builder: ClientBuilder, permission: &str| {
+        let found = diagnosis(builder);
+        assert_check(&found, "permissions", CheckState::Fail, &[permission]);
+    };
+    lacks(builder().replica_acks(1, timeout), "+wait");
+    lacks(builder().replica_acks(Replicas::AllConnected, timeout), "+role");
+    if !server.command(&["WAITAOF", "0", "0", "1"]).is_error() {
+        lacks(builder().replica_acks_on_disk(1, timeout), "+waitaof");
     }
 }
 

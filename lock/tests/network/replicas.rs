@@ -480,11 +480,14 @@ fn all_connected_replicas_have_what_was_granted() {
     let mut replicas = Vec::new();
     for number in 1..=2 {
         replicas.push(replica_of(&master));
+        let before = asks(&master);
         for round in 0..50 {
             let name = format!("{number}:{round}");
             let _guard = client.lock(&name).lock().unwrap();
             assert!(replicas.iter().all(|replica| has(replica, &name)), "{name}");
         }
+        // Only the first grant had to learn of the new replica.
+        assert!(asks(&master) - before <= 51, "{} times WAIT", asks(&master) - before);
     }
     // One that hangs is connected still.
     replicas[1].pause();

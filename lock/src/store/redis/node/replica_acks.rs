@@ -1,5 +1,5 @@
-//! `WAIT`: whether enough replicas have received what was granted. It is sent right behind the
-//! request, on the same connection.
+//! `WAIT`: whether enough replicas have received a grant. The command goes right behind the request,
+//! on the same connection.
 //!
 //! If all connected replicas have to acknowledge a grant, `ROLE` between the two says how many that
 //! are. `WAIT` has to name a number before the reply to `ROLE` is there: the number of last time. If
@@ -115,7 +115,7 @@ fn replicas_of(reply: Value) -> Result<u32, Failure> {
 fn acknowledged(reply: Value) -> Result<u32, Failure> {
     let number = match &reply {
         Value::Integer(replicas) => Some(*replicas),
-        // The first number is that of the server itself.
+        // The first number counts the server itself.
         reply => reply.as_integers().map(|[_, replicas]| replicas),
     };
     number.map(|number| u32::try_from(number).unwrap_or_default()).ok_or_else(|| refused(reply))
