@@ -16,6 +16,7 @@ use crate::model::panics;
 use crate::model::sync::Mutex;
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::extend::extend;
+use crate::store::retry::RetryLimit;
 
 /// Raw guards by the positions of their locks.
 pub(crate) type RawGuards = BTreeMap<usize, RawGuard>;
@@ -34,6 +35,22 @@ pub(crate) struct HeldLocks {
     name: String,
     quorum_size: usize,
     state: Mutex<State>,
+}
+
+/// The hold of one of the locks.
+#[derive(Debug)]
+pub(crate) struct MemberHold {
+    pub(crate) position: usize,
+    pub(crate) core: Arc<ClientCore>,
+    hold: Arc<Hold>,
+}
+
+/// What the holds get from now on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Extension {
+    Lease(Lease),
+    /// The client's lease, which the watchdog renews.
+    Watched,
 }
 
 #[derive(Debug, Default)]
@@ -128,41 +145,49 @@ impl HeldLocks {
         state.phase == Phase::Held
     }
 
-    /// Asks the servers to keep each hold for `lease` from now on, one after the other.
-    pub(crate) fn extend(&self, lease: Lease) -> Result<(), Error> {
+    /// Asks the servers for `extension`, one after the other.
+    pub(crate) fn extend(&self, extension: Extension) -> Result<(), Error> {
         self.check()?;
-        for (_, core, hold) in self.holds() {
-            extend(&core, &hold, lease, false)?;
+        for member in self.members() {
+            self.extend_member(&member, extension, RetryLimit::UntilAnswered)?;
         }
         self.check()
     }
 
-    /// The watchdogs renew each hold from now on.
-    pub(crate) fn watch(&self) -> Result<(), Error> {
-        self.check()?;
-        for (position, core, hold) in self.holds() {
-            if hold.watched_lease().is_none() {
-                extend(&core, &hold, core.settings.watchdog_lease, true)?;
-            } else {
-                hold.watch_guard(core.settings.watchdog_lease);
-            }
-            // Another call may have done the same, or the guards may have been lost meanwhile.
-            let state = self.state.lock();
-            if !state.guards.get(&position).is_some_and(RawGuard::set_watched) {
-                hold.unwatch_guard();
-            }
+    /// Asks the server of one member for `extension`.
+    pub(crate) fn extend_member(
+        &self,
+        member: &MemberHold,
+        extension: Extension,
+        retries: RetryLimit,
+    ) -> Result<(), Error> {
+        let MemberHold { position, core, hold } = member;
+        let lease = match extension {
+            Extension::Lease(lease) => return extend(core, hold, lease, false, retries),
+            Extension::Watched => core.settings.watchdog_lease,
+        };
+        if hold.watched_lease().is_none() {
+            extend(core, hold, lease, true, retries)?;
+        } else {
+            hold.watch_guard(lease);
         }
-        self.check()
+        // Another call may have done the same, or the guard may have been lost meanwhile.
+        let state = self.state.lock();
+        if !state.guards.get(position).is_some_and(|guard| guard.is_of(hold) && guard.set_watched())
+        {
+            hold.unwatch_guard();
+        }
+        Ok(())
     }
 
     /// The holds, to be used with nothing locked.
-    fn holds(&self) -> Vec<(usize, Arc<ClientCore>, Arc<Hold>)> {
+    pub(crate) fn members(&self) -> Vec<MemberHold> {
         let state = self.state.lock();
-        let hold = |(position, guard): (&usize, &RawGuard)| {
+        let member = |(position, guard): (&usize, &RawGuard)| {
             let (core, hold) = guard.parts();
-            (*position, core, hold)
+            MemberHold { position: *position, core, hold }
         };
-        state.guards.iter().map(hold).collect()
+        state.guards.iter().map(member).collect()
     }
 
     /// The number of guards, held or lost.

@@ -82,7 +82,7 @@ impl RawGuard {
     /// Asks the server for `lease` from now on. The hold lasts at least that long.
     pub(crate) fn extend(&self, lease: Duration) -> Result<(), Error> {
         self.check()?;
-        extend(&self.core, &self.hold, Lease::new(lease)?, false)
+        extend(&self.core, &self.hold, Lease::new(lease)?, false, RetryLimit::UntilAnswered)
     }
 
     /// The watchdog renews the hold until this guard is gone.
@@ -93,13 +93,17 @@ impl RawGuard {
             return Ok(());
         }
         let lease = self.core.settings.watchdog_lease;
-        extend(&self.core, &self.hold, lease, true)
+        extend(&self.core, &self.hold, lease, true, RetryLimit::UntilAnswered)
             .inspect_err(|_| self.watched.store(false, Ordering::Relaxed))
     }
 
     /// The hold, for an extension while the guard is behind a lock.
     pub(crate) fn parts(&self) -> (Arc<ClientCore>, Arc<Hold>) {
         (Arc::clone(&self.core), Arc::clone(&self.hold))
+    }
+
+    pub(crate) fn is_of(&self, hold: &Arc<Hold>) -> bool {
+        Arc::ptr_eq(&self.hold, hold)
     }
 
     /// The watchdog renews the hold for this guard too, from now on. False if it does already, or

@@ -76,6 +76,12 @@ impl LockSpec {
         self.lease = Lease::new(lease).map(|lease| LeasePolicy { lease, watched: false });
     }
 
+    /// Its holds get the client's lease, and the watchdog renews them.
+    pub(crate) fn set_watched(&mut self) {
+        let lease = self.core.settings.watchdog_lease;
+        self.lease = Ok(LeasePolicy { lease, watched: true });
+    }
+
     /// Its holds are not handed over either: the next holder would have one that is older.
     pub(crate) fn set_min_hold(&mut self, min_hold: Duration) {
         let is_none = min_hold.is_zero();

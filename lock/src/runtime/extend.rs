@@ -21,6 +21,7 @@ pub(crate) fn extend(
     hold: &Arc<Hold>,
     lease: Lease,
     is_watched: bool,
+    retries: RetryLimit,
 ) -> Result<(), Error> {
     core.check(hold)?;
     if is_watched && core.watchdog.is_dead(&hold.name) {
@@ -30,7 +31,7 @@ pub(crate) fn extend(
     hold.request(lease);
     let owners = [hold.owner.clone()];
     let Prolonged { sent_at, losses } =
-        prolong(core, &hold.name, hold.kind.layout(), &owners, lease)?;
+        prolong(core, &hold.name, hold.kind.layout(), &owners, lease, retries)?;
     // 2. What is lost stays lost: the server does not have the hold, or the reply came too late.
     let in_time = || hold.extend(core.now(), lease, sent_at);
     let reason = losses.first().copied().flatten();
@@ -61,11 +62,12 @@ pub(crate) fn prolong(
     layout: Layout,
     owners: &[Owner],
     lease: Lease,
+    retries: RetryLimit,
 ) -> Result<Prolonged, Error> {
     let renewal = |owner: &Owner| Renewal { name: name.clone(), owner: owner.clone(), lease };
     let renew = Renew::new(layout, owners.iter().map(renewal).collect());
     let timeout = core.settings.retry_timeout();
-    match core.call_within(&renew, timeout, RetryLimit::UntilAnswered) {
+    match core.call_within(&renew, timeout, retries) {
         Ok(answer) => {
             let losses = answer.reply.answers.iter().map(|found| found.loss()).collect();
             Ok(Prolonged { sent_at: answer.sent_at, losses })

@@ -196,9 +196,9 @@ impl HeldPermits {
             // They last until they are given back.
             Expiry::Endless => Ok(()),
             Expiry::Leased(validity) => self.prolong(validity, lease).map(|_sent_at| ()),
-            Expiry::Watched { holds, .. } => {
-                holds.iter().try_for_each(|hold| extend(&self.core, hold, lease, false))
-            }
+            Expiry::Watched { holds, .. } => holds.iter().try_for_each(|hold| {
+                extend(&self.core, hold, lease, false, RetryLimit::UntilAnswered)
+            }),
         }
     }
 
@@ -229,8 +229,14 @@ impl HeldPermits {
         let core = &*self.core;
         let expired = || self.lost_by(LostReason::Expired);
         validity.holds(core.now()).then_some(()).ok_or_else(expired)?;
-        let Prolonged { sent_at, losses } =
-            prolong(core, &self.name, Layout::Permit, &self.owners, lease)?;
+        let Prolonged { sent_at, losses } = prolong(
+            core,
+            &self.name,
+            Layout::Permit,
+            &self.owners,
+            lease,
+            RetryLimit::UntilAnswered,
+        )?;
         if let Some(reason) = losses.into_iter().flatten().next() {
             validity.end(core.now());
             return Err(self.lost_by(reason));

@@ -4,6 +4,7 @@
 mod common;
 
 mod contract;
+mod extend;
 mod faults;
 mod majority;
 mod members;

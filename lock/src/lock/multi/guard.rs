@@ -11,7 +11,7 @@ use crate::error::{Error, LostReason};
 use crate::events::wakers::WakerThread;
 use crate::hold::loss_signal::LossSignal;
 use crate::lock::guard::ThisThread;
-use crate::lock::held_locks::{HeldLocks, RawGuards};
+use crate::lock::held_locks::{Extension, HeldLocks, RawGuards};
 use crate::lock::lost_future::LostFuture;
 use crate::lock::multi::release::release_all;
 use crate::lock::raw_guard::RawGuard;
@@ -120,7 +120,7 @@ impl<T> MultiGuard<T> {
     /// As [`LockGuard::extend`](crate::LockGuard::extend), for the first lock that has one. The
     /// locks before it may have the new lease.
     pub fn extend(&self, lease: Duration) -> Result<(), Error> {
-        self.held.extend(Lease::new(lease)?)
+        self.held.extend(Extension::Lease(Lease::new(lease)?))
     }
 
     /// From now on the watchdog renews all of the locks until the guard is gone. As
@@ -131,7 +131,7 @@ impl<T> MultiGuard<T> {
     /// As [`LockGuard::watch`](crate::LockGuard::watch), for the first lock that has one. The locks
     /// before it are watched.
     pub fn watch(&self) -> Result<(), Error> {
-        self.held.watch()
+        self.held.extend(Extension::Watched)
     }
 
     /// A channel that gets one message when the first of them is lost: the reason. It closes

@@ -11,13 +11,16 @@ use crossbeam_channel::Receiver;
 use crate::error::{Error, LostReason};
 use crate::hold::loss_signal::LossSignal;
 use crate::lock::guard::ThisThread;
+use crate::lock::held_locks::{Extension, MemberHold};
 use crate::lock::red::attempt::QuorumAttempt;
 use crate::lock::red::lane::catch_and_count;
 use crate::lock::red::quorum::Quorum;
-use crate::lock::red::requests::AcquireRequest;
+use crate::lock::red::requests::{AcquireRequest, HoldTask, RELEASE};
 use crate::model::PeriodicTimeout;
+use crate::model::lease::Lease;
 use crate::model::owner::LocalHolder;
 use crate::model::panics;
+use crate::ops::RENEW;
 use crate::runtime::client_core::ClientCore;
 
 /// A held [`RedLock`](crate::RedLock). Dropping it releases the lock everywhere.
@@ -93,6 +96,70 @@ impl RedHold {
         self.quorum.members.iter().filter_map(|member| member.spec.renewal_interval()).min()
     }
 
+    /// Starts to ask for missing members, if any is watched.
+    fn start_upkeep(self: &Arc<Self>) -> Result<Option<PeriodicTimeout>, Error> {
+        let Some(interval) = self.interval() else { return Ok(None) };
+        let hold = Arc::downgrade(self);
+        let ask_for_missing = move || {
+            if let Some(hold) = hold.upgrade() {
+                let core = hold.core();
+                catch_and_count(core.as_deref(), || hold.ask_for_missing());
+            }
+        };
+        self.quorum.shared.every(interval, ask_for_missing).map(Some)
+    }
+
+    /// The same, whose members are watched when they are acquired again.
+    fn watched(&self) -> Self {
+        let mut quorum = self.quorum.clone();
+        quorum.change(|member| member.spec.set_watched());
+        let (attempt, caller) = (Arc::clone(&self.attempt), self.caller.clone());
+        Self::new(attempt, quorum, caller, self.server_timeout, self.since)
+    }
+
+    /// Asks the servers that hold it, at the same time. An error unless a majority has agreed.
+    fn extend(&self, extension: Extension) -> Result<(), Error> {
+        let Self { attempt, quorum, server_timeout, .. } = self;
+        attempt.held.check()?;
+        let task = |member: MemberHold| {
+            let held = Arc::clone(&attempt.held);
+            (member.position, Ok(HoldTask::Extend { held, member, extension }))
+        };
+        let tasks = attempt.held.members().into_iter().map(task).collect();
+        let (results, unanswered) = quorum.shared.ask(tasks, quorum.size, *server_timeout, None);
+        attempt.held.check()?;
+        self.classify(RENEW, results, unanswered)
+    }
+
+    /// What the servers' answers mean for the lock.
+    fn classify(
+        &self,
+        operation: &'static str,
+        results: Vec<Result<(), Error>>,
+        unanswered: usize,
+    ) -> Result<(), Error> {
+        let Self { quorum, server_timeout, .. } = self;
+        let done = results.iter().filter(|result| result.is_ok()).count();
+        if done >= quorum.size {
+            return Ok(());
+        }
+        let errors: Vec<Error> = results.into_iter().filter_map(Result::err).collect();
+        let (lost, mut unknown): (Vec<Error>, Vec<Error>) =
+            errors.into_iter().partition(|error| matches!(error, Error::Lost { .. }));
+        // If a majority may have done it, it may have been held until now.
+        let may_be_done = done + unanswered + unknown.len() >= quorum.size;
+        if unanswered > 0 {
+            let reason = format!("no answer within {server_timeout:?}").into();
+            unknown.push(Error::OutcomeUnknown { operation, reason });
+        }
+        let first = if may_be_done { &unknown } else { &lost };
+        match first.first().or(unknown.first()).or(lost.first()) {
+            Some(error) => Err(error.clone()),
+            // Not reached: without errors there are as many answers as a majority.
+            None => Ok(()),
+        }
+    }
+
     /// If a majority is held, asks for every watched member that is missing and has answered the
     /// last time. Waits for no answer.
     fn ask_for_missing(&self) {
@@ -113,16 +180,7 @@ impl<T> RedGuard<T> {
     pub(crate) fn new(hold: RedHold) -> Result<Self, Error> {
         let (lost, hold) = (LossSignal::new(), Arc::new(hold));
         let mut guard = Self { hold, upkeep: None, lost, released: false, _tied: PhantomData };
-        if let Some(interval) = guard.hold.interval() {
-            let hold = Arc::downgrade(&guard.hold);
-            let ask_for_missing = move || {
-                if let Some(hold) = hold.upgrade() {
-                    let core = hold.core();
-                    catch_and_count(core.as_deref(), || hold.ask_for_missing());
-                }
-            };
-            guard.upkeep = Some(guard.hold.quorum.shared.every(interval, ask_for_missing)?);
-        }
+        guard.upkeep = guard.hold.start_upkeep()?;
         Ok(guard)
     }
 
@@ -148,6 +206,73 @@ impl<T> RedGuard<T> {
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.hold.attempt.held.remaining()
+    }
+
+    /// Asks the servers, at the same time, to keep the lock for `lease` from now on, and waits for
+    /// the replies of a majority, for at most a
+    /// [server timeout](crate::RedLock::with_server_timeout). As
+    /// [`LockGuard::extend`](crate::LockGuard::extend). Servers on which it is missing are not
+    /// asked.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheellock::Client;
+    ///
+    /// let clients = [Client::in_memory(), Client::in_memory(), Client::in_memory()];
+    /// let minute = Duration::from_secs(60);
+    /// let guard = Client::red_lock(&clients, "report").with_lease(minute).lock()?;
+    /// guard.extend(10 * minute)?;
+    /// assert!(guard.remaining() > 9 * minute);
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// * [`Error::InvalidLease`] - `lease` is out of bounds. Permanent; nothing was sent.
+    /// * [`Error::Lost`] - a majority does not hold it any more. Permanent.
+    /// * [`Error::OutcomeUnknown`], [`Error::Unreachable`] or [`Error::Refused`] - too few servers
+    ///   have agreed in time. The lock is held as long as it was; some servers may keep it for
+    ///   `lease`, until it is released.
+    pub fn extend(&self, lease: Duration) -> Result<(), Error> {
+        let lease = Lease::new(lease)?;
+        self.hold.extend(Extension::Lease(lease))
+    }
+
+    /// From now on each client's watchdog renews its server's lock until the guard is gone, and
+    /// missing locks are asked for, as if the lock had no
+    /// [lease of its own](crate::RedLock::with_lease). Waits for the replies of a majority, as
+    /// [`extend`](Self::extend) does.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheellock::Client;
+    ///
+    /// let clients = [Client::in_memory(), Client::in_memory(), Client::in_memory()];
+    /// let lock = Client::red_lock(&clients, "report").with_lease(Duration::from_secs(60));
+    /// let mut guard = lock.lock()?;
+    /// guard.watch()?;
+    /// assert!(clients.iter().filter(|client| client.holds()[0].watched).count() >= 2);
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`extend`](Self::extend), and [`Error::WatchdogGone`] or [`Error::Thread`]: a thread that
+    /// the renewal needs has ended, or cannot be started. After an error some of the servers' locks
+    /// may be renewed until the guard is gone; a second call completes them.
+    pub fn watch(&mut self) -> Result<(), Error> {
+        self.check()?;
+        let watched = Arc::new(self.hold.watched());
+        let upkeep = watched.start_upkeep()?;
+        let result = watched.extend(Extension::Watched);
+        if result.is_ok() {
+            self.hold = watched;
+        }
+        let ended = if result.is_ok() { mem::replace(&mut self.upkeep, upkeep) } else { upkeep };
+        if let Some(ended) = ended {
+            ended.cancel();
+        }
+        result
     }
 
     /// A channel that gets one message when the majority is lost: the reason for the loss that
@@ -215,31 +340,7 @@ impl<T> RedGuard<T> {
         let (results, unanswered) =
             quorum.shared.release(guards, quorum.size, *server_timeout, None, on_drop);
         held?;
-        self.classify(results, unanswered)
-    }
-
-    /// What the servers' answers mean for the lock.
-    fn classify(&self, results: Vec<Result<(), Error>>, unanswered: usize) -> Result<(), Error> {
-        let RedHold { quorum, server_timeout, .. } = &*self.hold;
-        let released = results.iter().filter(|result| result.is_ok()).count();
-        if released >= quorum.size {
-            return Ok(());
-        }
-        let errors: Vec<Error> = results.into_iter().filter_map(Result::err).collect();
-        let (lost, mut unknown): (Vec<Error>, Vec<Error>) =
-            errors.into_iter().partition(|error| matches!(error, Error::Lost { .. }));
-        // If a majority may have released it, it may have been held until now.
-        let may_be_released = released + unanswered + unknown.len() >= quorum.size;
-        if unanswered > 0 {
-            let reason = format!("no answer within {server_timeout:?}").into();
-            unknown.push(Error::OutcomeUnknown { operation: "release", reason });
-        }
-        let first = if may_be_released { &unknown } else { &lost };
-        match first.first().or(unknown.first()).or(lost.first()) {
-            Some(error) => Err(error.clone()),
-            // Not reached: without errors there are as many answers as a majority.
-            None => Ok(()),
-        }
+        self.hold.classify(RELEASE, results, unanswered)
     }
 }
 

@@ -4,11 +4,11 @@
 //! does not answer delays no other (DESIGN: red lock).
 
 pub(crate) mod acquire;
+pub(crate) mod answers;
 pub(crate) mod attempt;
 pub(crate) mod guard;
 pub(crate) mod lane;
 pub(crate) mod lock;
 pub(crate) mod quorum;
-pub(crate) mod release;
 pub(crate) mod requests;
 pub(crate) mod servers;

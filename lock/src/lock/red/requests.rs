@@ -1,5 +1,5 @@
-//! What is sent to one server: an acquire or a release of its member lock. Each reports its outcome
-//! when it is dropped, also if it was not sent.
+//! What is sent to one server: an acquire of its member lock, or a release or extension of its hold.
+//! Each reports its outcome when it is dropped, also if it was not sent.
 
 use std::mem;
 use std::sync::Arc;
@@ -9,14 +9,20 @@ use crate::error::Error;
 use crate::events::report::Warning;
 use crate::lock::acquire::{acquire, acquire_missing};
 use crate::lock::any_lock::MemberLock;
+use crate::lock::held_locks::{Extension, HeldLocks, MemberHold};
 use crate::lock::raw_guard::RawGuard;
+use crate::lock::red::answers::QuorumAnswers;
 use crate::lock::red::attempt::{QuorumAttempt, SentAcquire};
 use crate::lock::red::lane::{Refusal, Request};
-use crate::lock::red::release::QuorumRelease;
 use crate::model::owner::LocalHolder;
 use crate::model::wait::WaitSpec;
+use crate::ops::RENEW;
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::release::ReleaseInProgress;
+use crate::store::retry::RetryLimit;
+
+/// The word for a release in errors.
+pub(crate) const RELEASE: &str = "release";
 
 /// Asks one server for its member lock.
 #[derive(Debug)]
@@ -30,14 +36,27 @@ pub(crate) struct AcquireRequest {
     answer: Result<Option<RawGuard>, Error>,
 }
 
-/// Releases one server's member lock.
+/// Asks one server something about the hold of its member lock.
 #[derive(Debug)]
-pub(crate) struct ReleaseRequest {
-    release: Option<ReleaseInProgress>,
-    all: Arc<QuorumRelease>,
-    /// Whether the reply is not waited for, as when a guard is dropped.
-    on_drop: bool,
+pub(crate) struct HoldRequest {
+    task: HoldTask,
+    all: Arc<QuorumAnswers>,
     result: Result<(), Error>,
+}
+
+/// What a server is asked about a hold.
+#[derive(Debug)]
+pub(crate) enum HoldTask {
+    /// To release it. If `on_drop`, the reply is not waited for, as when a guard is dropped.
+    Release {
+        release: Option<ReleaseInProgress>,
+        on_drop: bool,
+    },
+    Extend {
+        held: Arc<HeldLocks>,
+        member: MemberHold,
+        extension: Extension,
+    },
 }
 
 impl AcquireRequest {
@@ -129,34 +148,58 @@ impl Drop for AcquireRequest {
     }
 }
 
-impl ReleaseRequest {
-    pub(crate) fn new(release: ReleaseInProgress, all: &Arc<QuorumRelease>, on_drop: bool) -> Self {
-        let reason = "the release was not sent yet".into();
-        let result = Err(Error::OutcomeUnknown { operation: "release", reason });
-        Self { release: Some(release), all: Arc::clone(all), on_drop, result }
+impl HoldRequest {
+    pub(crate) fn new(task: HoldTask, all: &Arc<QuorumAnswers>) -> Self {
+        let reason = "it was not sent in time".into();
+        let result = Err(Error::OutcomeUnknown { operation: task.operation(), reason });
+        Self { task, all: Arc::clone(all), result }
     }
 }
 
-impl Request for ReleaseRequest {
+impl HoldTask {
+    /// The word for it in errors.
+    pub(crate) fn operation(&self) -> &'static str {
+        match self {
+            Self::Release { .. } => RELEASE,
+            Self::Extend { .. } => RENEW,
+        }
+    }
+}
+
+impl Request for HoldRequest {
     fn send(&mut self, _now: Instant) {
-        if let Some(release) = &mut self.release {
-            self.result = if self.on_drop { release.send_on_drop() } else { release.send_once() };
+        match &mut self.task {
+            HoldTask::Release { release: Some(release), on_drop: true } => {
+                self.result = release.send_on_drop();
+            }
+            HoldTask::Release { release: Some(release), on_drop: false } => {
+                self.result = release.send_once();
+            }
+            HoldTask::Release { release: None, .. } => {}
+            HoldTask::Extend { held, member, extension } => {
+                self.result = held.extend_member(member, *extension, RetryLimit::One);
+            }
         }
     }
 
     fn refuse(self, _refusal: Refusal) {}
 
     fn core(&self) -> Option<Arc<ClientCore>> {
-        self.release.as_ref().map(ReleaseInProgress::core)
+        match &self.task {
+            HoldTask::Release { release, .. } => release.as_ref().map(ReleaseInProgress::core),
+            HoldTask::Extend { member, .. } => Some(Arc::clone(&member.core)),
+        }
     }
 }
 
-impl Drop for ReleaseRequest {
+impl Drop for HoldRequest {
     fn drop(&mut self) {
         // The report comes first, as the next line may panic. A release that was not sent is queued
         // by its drop.
         self.all.answered(mem::replace(&mut self.result, Ok(())));
-        drop(self.release.take());
+        if let HoldTask::Release { release, .. } = &mut self.task {
+            drop(release.take());
+        }
     }
 }
 

@@ -10,14 +10,13 @@ use hashed_wheel::{BuildError, Clock, Period};
 
 use crate::error::{Error, Reason};
 use crate::lock::held_locks::RawGuards;
+use crate::lock::red::answers::QuorumAnswers;
 use crate::lock::red::attempt::ServerVotes;
 use crate::lock::red::lane::Lane;
-use crate::lock::red::release::QuorumRelease;
-use crate::lock::red::requests::{AcquireRequest, ReleaseRequest};
+use crate::lock::red::requests::{AcquireRequest, HoldRequest, HoldTask};
 use crate::model::fork::HomeProcess;
 use crate::model::sync::Mutex;
 use crate::model::{HashedWheelTimer, PeriodicTimeout};
-use crate::runtime::release::ReleaseInProgress;
 
 #[derive(Debug)]
 pub(crate) struct RedServers {
@@ -29,19 +28,19 @@ pub(crate) struct RedServers {
     upkeep: Mutex<Option<Arc<HashedWheelTimer>>>,
 }
 
-/// The lanes of one server. Releases have one of their own: an acquire that was refused waits for
-/// the releases of its own client, so all threads of the other lane may wait for a release.
+/// The lanes of one server. What concerns holds has one of its own: an acquire that was refused waits
+/// for the releases of its own client, so all threads of the other lane may wait for a release.
 #[derive(Debug)]
 struct ServerLanes {
     acquires: Arc<Lane<AcquireRequest>>,
-    releases: Arc<Lane<ReleaseRequest>>,
+    holds: Arc<Lane<HoldRequest>>,
 }
 
 /// An acquire beyond that is refused, as if the lock were busy.
 const MAX_QUEUED_ACQUIRES: usize = 256;
 
-/// A release beyond that is left to the client's watchdog.
-const MAX_QUEUED_RELEASES: usize = 4096;
+/// A release beyond that is left to the client's watchdog, and an extension beyond that is refused.
+const MAX_QUEUED_OF_HOLDS: usize = 4096;
 
 /// The resolution of the upkeep. As the watchdog's, whose renewals it accompanies.
 const UPKEEP_TICK: Duration = Duration::from_millis(10);
@@ -56,7 +55,7 @@ impl RedServers {
     pub(crate) fn new(servers: usize, clock: Arc<dyn Clock>) -> Self {
         let lanes = |_| ServerLanes {
             acquires: Lane::new(&clock, MAX_QUEUED_ACQUIRES),
-            releases: Lane::new(&clock, MAX_QUEUED_RELEASES),
+            holds: Lane::new(&clock, MAX_QUEUED_OF_HOLDS),
         };
         let lanes = (0..servers).map(lanes).collect();
         let (home, upkeep) = (HomeProcess::new(), Mutex::new(None));
@@ -93,28 +92,39 @@ impl RedServers {
         end: Option<Instant>,
         on_drop: bool,
     ) -> (Vec<Result<(), Error>>, usize) {
-        if guards.is_empty() {
+        // All holds end in this process first, so that none counts as held while the others are sent.
+        let begun = guards.into_iter().map(|(position, guard)| {
+            let task = |release| HoldTask::Release { release: Some(release), on_drop };
+            (position, guard.begin_release().map(task))
+        });
+        self.ask(begun.collect(), enough, timeout, end)
+    }
+
+    /// Asks servers about their holds, and waits for the answers: for `timeout`, and at most until
+    /// `end`. Returns the results, and how many servers have not answered. A task that is an error
+    /// is its own result.
+    pub(crate) fn ask(
+        &self,
+        tasks: Vec<(usize, Result<HoldTask, Error>)>,
+        enough: usize,
+        timeout: Duration,
+        end: Option<Instant>,
+    ) -> (Vec<Result<(), Error>>, usize) {
+        if tasks.is_empty() {
             return (Vec::new(), 0);
         }
-        let all = Arc::new(QuorumRelease::new(guards.len(), enough));
-        // 1. End all holds in this process, so that none counts as held while the others are sent.
-        let releases: Vec<(usize, Result<ReleaseInProgress, Error>)> =
-            guards.into_iter().map(|(position, guard)| (position, guard.begin_release())).collect();
-        // 2. Have the threads of each server send its release.
+        let all = Arc::new(QuorumAnswers::new(tasks.len(), enough));
+        // 1. Have the threads of each server send its request.
         let start = self.clock.now();
-        for (position, release) in releases {
-            match (release, self.lanes.get(position)) {
-                (Ok(release), Some(lanes)) => {
-                    lanes.releases.send(
-                        ReleaseRequest::new(release, &all, on_drop),
-                        start,
-                        timeout,
-                    );
+        for (position, task) in tasks {
+            match (task, self.lanes.get(position)) {
+                (Ok(task), Some(lanes)) => {
+                    lanes.holds.send(HoldRequest::new(task, &all), start, timeout);
                 }
-                (release, _) => all.answered(release.map(drop)),
+                (task, _) => all.answered(task.map(drop)),
             }
         }
-        // 3. Wait for the answers.
+        // 2. Wait for the answers.
         let longest = start + timeout;
         all.wait(self.clock(), start, end.map_or(longest, |end| end.min(longest)))
     }
@@ -155,9 +165,9 @@ impl RedServers {
 impl Drop for RedServers {
     fn drop(&mut self) {
         if self.is_current() {
-            for ServerLanes { acquires, releases } in &self.lanes {
+            for ServerLanes { acquires, holds } in &self.lanes {
                 acquires.close();
-                releases.close();
+                holds.close();
             }
         } else {
             // A child's copy. The parent's threads may have locked its mutexes: never dropped.

@@ -1,4 +1,4 @@
-//! The release on all servers: what each answered, and how many answers are waited for.
+//! What the servers answer to a guard that asks all of them, and how many answers are waited for.
 
 use std::mem;
 use std::time::{Duration, Instant};
@@ -8,9 +8,9 @@ use hashed_wheel::Clock;
 use crate::error::Error;
 use crate::model::sync::{Mutex, Parker, park};
 
-/// Shared by the thread that releases and the threads that send.
+/// Shared by the thread that asks and the threads that send.
 #[derive(Debug)]
-pub(crate) struct QuorumRelease {
+pub(crate) struct QuorumAnswers {
     /// How many answers are enough, if the others do not come soon.
     enough: usize,
     parker: Parker,
@@ -26,25 +26,25 @@ struct State {
 
 impl State {
     /// Whether enough have answered, and the others cannot change the outcome. A server that
-    /// refuses at once does not decide it while others may still release.
+    /// refuses at once does not decide it while others may still do it.
     fn is_settled(&self, enough: usize) -> bool {
-        let released = self.results.iter().filter(|result| result.is_ok()).count();
-        let most = released + self.unanswered;
-        self.results.len() >= enough && (released >= enough || most < enough)
+        let done = self.results.iter().filter(|result| result.is_ok()).count();
+        let most = done + self.unanswered;
+        self.results.len() >= enough && (done >= enough || most < enough)
     }
 }
 
 /// Once enough have answered, the others are waited for twice as long as that took, and this.
 const GRACE: Duration = Duration::from_millis(1);
 
-impl QuorumRelease {
-    /// A release on that many servers, of which `enough` are enough.
+impl QuorumAnswers {
+    /// Of that many servers, of which `enough` are enough.
     pub(crate) fn new(servers: usize, enough: usize) -> Self {
         let state = State { unanswered: servers, results: Vec::with_capacity(servers) };
         Self { enough: enough.min(servers), parker: Parker::new(), state: Mutex::new(state) }
     }
 
-    /// One server has answered, or its release is left to its client.
+    /// One server has answered, or is not asked.
     pub(crate) fn answered(&self, result: Result<(), Error>) {
         let mut state = self.state.lock();
         state.unanswered = state.unanswered.saturating_sub(1);
@@ -57,7 +57,7 @@ impl QuorumRelease {
     }
 
     /// Waits for the answers until `end`: for all, if they come; once enough have come, a moment
-    /// more. Returns the results, and how many servers have not answered. Their releases go on
+    /// more. Returns the results, and how many servers have not answered. Their requests go on
     /// without the caller.
     pub(crate) fn wait(
         &self,

@@ -1,0 +1,21 @@
+//! The program that `run-tests` compiles with an earlier build of the library:
+//! `first-build FOLDER KIND URL ..` does its part beside the present build.
+
+mod sections;
+
+use sections::Program;
+use wheellock::Semaphore;
+
+fn under_permit(semaphore: &Semaphore, section: &mut dyn FnMut()) {
+    semaphore.acquire(1).unwrap();
+    section();
+    semaphore.release(1).unwrap();
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let folder = arguments.next().unwrap().into();
+    let kind = arguments.next().unwrap();
+    let urls = arguments.collect();
+    Program { urls, folder, side: 'f', under_permit }.run(&kind);
+}
