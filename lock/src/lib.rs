@@ -60,11 +60,10 @@
 //! The crate follows Semantic Versioning, and what other processes see is part of its interface:
 //! keys, messages and the effects of scripts. Releases that Cargo regards as compatible share every
 //! kind of lock on one server, also in the middle of a rolling upgrade, which a test of two builds
-//! checks. A breaking change of the
-//! keys is a breaking release, and its notes say how to migrate. Compatible releases may add
-//! variants to enums, fields to their variants and to plain structs, and keys of their own beside
-//! Redisson's: match with `..`. Texts of errors, the number of round trips and the names of threads
-//! are no part of the interface.
+//! checks. A breaking change of the keys is a breaking release, and its notes say how to migrate.
+//! Compatible releases may add variants to enums, fields to their variants and to plain structs, and
+//! keys of their own beside Redisson's: match with `..`. Texts of errors, the number of round trips
+//! and the names of threads are no part of the interface.
 //!
 //! # Guide
 //!

@@ -88,6 +88,7 @@ on_all_stores! {
     fn a_run_that_fails_or_panics_is_taken_over_as_often_as_allowed(world: &World) {
         let [client, other] = [world.client(), world.client()];
         assert!(matches!(fail(&job(&client), "noon"), Ok(RunOutcome::Failed("on purpose"))));
+        common::settle(&client);
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             job(&other).run_once("noon", |run| -> Result<(), ()> {
                 assert_eq!(run.attempt(), 2);
@@ -95,9 +96,12 @@ on_all_stores! {
             })
         }));
         assert_eq!(panicked.unwrap_err().downcast_ref(), Some(&"through the call"));
+        common::settle(&other);
         assert!(matches!(fail(&job(&client), "noon"), Ok(RunOutcome::Failed(_))));
+        common::settle(&client);
         for client in [&client, &other] {
             assert!(matches!(never(&job(client), "noon"), Ok(RunOutcome::AttemptsUsedUp)));
+            common::settle(client);
         }
         let patient = job(&client).with_max_attempts(4);
         assert!(matches!(succeed(&patient, "noon"), Ok(RunOutcome::Ran(_))));

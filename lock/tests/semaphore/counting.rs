@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::common::stores::{World, on_all_stores};
 use crate::common::takings::taken;
-use crate::common::{SLACK, SOON, ended, is_wrong_type, now, pause, timed};
+use crate::common::{SLACK, SOON, ended, is_wrong_type, now, pause, settle, timed};
 use crossbeam_channel::bounded;
 use wheellock::{Client, Error, Semaphore, SemaphoreGuard, Wait};
 use wheellock_fixture::{Proxy, Reply, Server, wait_until};
@@ -321,6 +321,7 @@ on_all_stores! {
             }
         });
         assert!((1..=3).contains(&most.load(Ordering::SeqCst)), "{most:?}");
+        clients.iter().for_each(settle);
         assert_eq!(clients[0].semaphore("a").available_permits().unwrap(), 3);
     }
 }
