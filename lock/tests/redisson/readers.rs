@@ -241,6 +241,10 @@ fn a_writer_that_leaves_lets_all_readers_of_both_sides_in_at_once() {
             }
             // Two of Java's, and of our own the first one, which asks for all.
             tries.wait_until_asleep(3 * TRIES);
+            // A writer's message wakes those of Java's that sleep by then, and no others.
+            for java in &java {
+                wait_until("it sleeps", LIMIT, || java.call("peer", "-", "sleeps") == "true");
+            }
             if let Some(held) = held {
                 held.unlock().unwrap();
             } else {

@@ -4,6 +4,7 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -58,6 +59,7 @@ import org.redisson.Redisson;
  * peer
  *   owner       what THREAD is called on server 0: the client's id, a colon, the thread's id
  *   interrupt   interrupts THREAD; is done at once, whatever THREAD does
+ *   sleeps      whether THREAD sleeps until a message wakes it; is done at once, whatever THREAD does
  * </pre>
  *
  * A Redisson object is made anew for each command, so that none remembers what an earlier one was told. At the end of
@@ -99,6 +101,8 @@ public final class RedissonPeer {
             if (command.kind().equals("peer") && command.operation().equals("interrupt")) {
                 worker.interrupt();
                 say(command.id() + " ok");
+            } else if (command.kind().equals("peer") && command.operation().equals("sleeps")) {
+                say(command.id() + " ok " + worker.sleeps());
             } else {
                 worker.executor.execute(() -> say(answer(command)));
             }
@@ -166,6 +170,18 @@ public final class RedissonPeer {
                 thread.setDaemon(true);
                 return thread;
             });
+        }
+
+        /** Redisson's waiters sleep on a semaphore. One that has only asked the server waits for a future. */
+        boolean sleeps() {
+            Thread waiter = thread;
+            if (waiter == null) {
+                return false;
+            }
+            Thread.State state = waiter.getState();
+            return (state == Thread.State.WAITING || state == Thread.State.TIMED_WAITING)
+                && Arrays.stream(waiter.getStackTrace())
+                    .anyMatch(frame -> frame.getClassName().equals("java.util.concurrent.Semaphore"));
         }
 
         void interrupt() {
