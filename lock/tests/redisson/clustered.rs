@@ -85,6 +85,9 @@ fn in_a_cluster_each_side_wakes_the_other() {
             let guard = open(&name).lock().unwrap();
             let waiting = java.send(kind, &name, "lock");
             wait_for_a_listener(&CLUSTER, &format!("{prefix}:{{{name}}}"));
+            if kind == "write" {
+                java.wait_until_asleep();
+            }
             guard.unlock().unwrap();
             let released = now();
             let owned = waiting.answer();

@@ -66,6 +66,9 @@ pub(crate) fn a_release_in_rust_hands_over_to_java_at_once(kind: &Kind) {
             let waiting = java.send(kind.word, &name, way);
             tries.wait_until_asleep(kind.tries);
             assert!(waiting.is_under_way(), "it took a lock that was held");
+            if kind.word == "write" {
+                java.wait_until_asleep();
+            }
             release(&*lock, held, by_force).unwrap();
             let released_at = now();
             let owned = waiting.answer();

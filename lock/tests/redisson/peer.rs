@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 use wheellock::{Clock, SystemClock};
-use wheellock_fixture::{Server, TestProcess};
+use wheellock_fixture::{Server, TestProcess, wait_until};
 
 /// Longer than anything here takes.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -129,6 +129,12 @@ impl JavaThread<'_> {
     /// lease=5000`.
     pub(crate) fn send(&self, kind: &str, name: &str, operation: &str) -> Pending {
         self.peer.send(&self.name, &format!("{kind} {name} {operation}"))
+    }
+
+    /// Waits until it sleeps for a lock. The message of a write lock's release wakes those of
+    /// Redisson's waiters that sleep by then, and no others.
+    pub(crate) fn wait_until_asleep(&self) {
+        wait_until("it sleeps", LIMIT, || self.call("peer", "-", "sleeps") == "true");
     }
 
     /// Has it do something, and answers what it answered. An exception fails the test.

@@ -199,7 +199,10 @@ fn a_release_lets_readers_and_writers_of_the_other_side_in_at_once() {
             rust_wakes_java(
                 Tries::begin(),
                 || java.send(waits, &name, way),
-                || holding.unlock().unwrap(),
+                || {
+                    java.wait_until_asleep();
+                    holding.unlock().unwrap();
+                },
             );
             java.call(waits, &name, "unlock");
         }
@@ -241,10 +244,7 @@ fn a_writer_that_leaves_lets_all_readers_of_both_sides_in_at_once() {
             }
             // Two of Java's, and of our own the first one, which asks for all.
             tries.wait_until_asleep(3 * TRIES);
-            // A writer's message wakes those of Java's that sleep by then, and no others.
-            for java in &java {
-                wait_until("it sleeps", LIMIT, || java.call("peer", "-", "sleeps") == "true");
-            }
+            java.iter().for_each(JavaThread::wait_until_asleep);
             if let Some(held) = held {
                 held.unlock().unwrap();
             } else {
