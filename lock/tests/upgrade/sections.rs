@@ -15,7 +15,7 @@ use std::time::Duration;
 use wheellock::RunOutcome::{Ran, RanAlready, RunningElsewhere};
 use wheellock::{AnyLock, Client, Guard, Lock, Semaphore};
 
-/// Longer than a test takes: a waiter that no message wakes sleeps for as long.
+/// Longer than a test takes: no hold expires in it.
 const LEASE: Duration = Duration::from_secs(3600);
 const LIMIT: Duration = Duration::from_secs(100);
 
