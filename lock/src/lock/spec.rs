@@ -76,7 +76,7 @@ impl LockSpec {
         self.lease = Lease::new(lease).map(|lease| LeasePolicy { lease, watched: false });
     }
 
-    /// Its holds get the client's lease, and the watchdog renews them.
+    /// From now on holds have the client's lease, and the watchdog renews them.
     pub(crate) fn set_watched(&mut self) {
         let lease = self.core.settings.watchdog_lease;
         self.lease = Ok(LeasePolicy { lease, watched: true });

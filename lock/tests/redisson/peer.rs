@@ -131,8 +131,8 @@ impl JavaThread<'_> {
         self.peer.send(&self.name, &format!("{kind} {name} {operation}"))
     }
 
-    /// Waits until it sleeps for a lock. The message of a write lock's release wakes those of
-    /// Redisson's waiters that sleep by then, and no others.
+    /// Waits until this thread sleeps for a lock. The message of a write lock's release wakes only
+    /// the Redisson waiters that sleep by then.
     pub(crate) fn wait_until_asleep(&self) {
         wait_until("it sleeps", LIMIT, || self.call("peer", "-", "sleeps") == "true");
     }

@@ -1,8 +1,7 @@
 //! Two builds of this library share every kind of lock, as during a rolling upgrade.
 //!
-//! The other build is the one of the commit that `run-tests` names. `run-tests` compiles
-//! `first_build.rs` with it and runs these tests, which are ignored otherwise:
-//! `./run-tests upgrade`.
+//! `run-tests` names a commit and compiles `first_build.rs` with the library of that commit. Then
+//! `./run-tests upgrade` runs these tests, which are ignored otherwise.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a test that fails")]
 

@@ -1,8 +1,8 @@
-//! Sections under each kind of lock, and the check that nobody is inside who may not be. Compiled
-//! with two builds of the library, so this file uses only what both have.
+//! Sections under each kind of lock, and a check that the sections exclude each other. Two builds of
+//! the library compile this file, so the code uses only the interface that both builds have.
 //!
-//! Whoever is inside has a file in a folder that both programs share. So the check needs nothing of
-//! what it checks.
+//! A thread that is inside has a file in a folder that both programs share. So the check does not
+//! depend on the locks that are checked.
 
 use std::convert::Infallible;
 use std::fs::{self, File, OpenOptions};

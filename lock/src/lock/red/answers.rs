@@ -1,4 +1,4 @@
-//! What the servers answer to a guard that asks all of them, and how many answers are waited for.
+//! The answers of the servers to a guard that asks all of them, and the wait for enough answers.
 
 use std::mem;
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ impl QuorumAnswers {
         Self { enough: enough.min(servers), parker: Parker::new(), state: Mutex::new(state) }
     }
 
-    /// One server has answered, or is not asked.
+    /// One server has answered, or gets no request.
     pub(crate) fn answered(&self, result: Result<(), Error>) {
         let mut state = self.state.lock();
         state.unanswered = state.unanswered.saturating_sub(1);

@@ -1,5 +1,5 @@
-//! What is sent to one server: an acquire of its member lock, or a release or extension of its hold.
-//! Each reports its outcome when it is dropped, also if it was not sent.
+//! The requests to one server: acquires of the member lock, releases and extensions of the hold.
+//! A request reports its outcome when the request is dropped, even if it was never sent.
 
 use std::mem;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub(crate) struct AcquireRequest {
     answer: Result<Option<RawGuard>, Error>,
 }
 
-/// Asks one server something about the hold of its member lock.
+/// A request to one server about the hold of the member lock.
 #[derive(Debug)]
 pub(crate) struct HoldRequest {
     task: HoldTask,
@@ -44,10 +44,10 @@ pub(crate) struct HoldRequest {
     result: Result<(), Error>,
 }
 
-/// What a server is asked about a hold.
+/// The task that a server gets for a hold.
 #[derive(Debug)]
 pub(crate) enum HoldTask {
-    /// To release it. If `on_drop`, the reply is not waited for, as when a guard is dropped.
+    /// A release. With `on_drop` nothing waits for the reply, as when a guard is dropped.
     Release {
         release: Option<ReleaseInProgress>,
         on_drop: bool,

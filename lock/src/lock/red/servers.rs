@@ -28,8 +28,8 @@ pub(crate) struct RedServers {
     upkeep: Mutex<Option<Arc<HashedWheelTimer>>>,
 }
 
-/// The lanes of one server. What concerns holds has one of its own: an acquire that was refused waits
-/// for the releases of its own client, so all threads of the other lane may wait for a release.
+/// The lanes of one server. Requests about holds have a lane of their own: a refused acquire waits
+/// for the releases of its own client, so all threads of the acquire lane may wait for a release.
 #[derive(Debug)]
 struct ServerLanes {
     acquires: Arc<Lane<AcquireRequest>>,

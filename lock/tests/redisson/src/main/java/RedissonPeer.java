@@ -172,7 +172,7 @@ public final class RedissonPeer {
             });
         }
 
-        /** Redisson's waiters sleep on a semaphore. One that has only asked the server waits for a future. */
+        /** A Redisson waiter sleeps on a semaphore. A thread whose request is under way waits for a future. */
         boolean sleeps() {
             Thread waiter = thread;
             if (waiter == null) {
