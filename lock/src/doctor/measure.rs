@@ -71,19 +71,16 @@ pub(super) fn hand_overs(
     let (lock, awaited) = (scratch(client, name), scratch(rival, name));
     let (begin, rounds) = bounded::<()>(1);
     let (report, acquired) = bounded(1);
-    thread::scope(|scope| {
-        let waiter = move || wait(&awaited, &rounds, &report);
-        let waiter = thread::Builder::new()
-            .name("lock-doctor".to_owned())
-            .spawn_scoped(scope, waiter)
-            .map_err(|error| Error::Thread { reason: error.into() })?;
-        let times = measure(&lock, rival, &begin, &acquired);
-        // The waiter ends.
-        drop(begin);
-        drop(acquired);
-        waiter.join().unwrap_or_else(drop_payload);
-        times
-    })
+    let waiter = thread::Builder::new()
+        .name("lock-doctor".to_owned())
+        .spawn(move || wait(&awaited, &rounds, &report))
+        .map_err(|error| Error::Thread { reason: error.into() })?;
+    let times = measure(&lock, rival, &begin, &acquired);
+    // The waiter ends.
+    drop(begin);
+    drop(acquired);
+    waiter.join().unwrap_or_else(drop_payload);
+    times
 }
 
 fn measure(
