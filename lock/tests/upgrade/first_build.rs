@@ -1,9 +1,9 @@
 //! The program that `run-tests` compiles with an earlier build of the library:
-//! `first-build FOLDER KIND URL ..` does its part beside the present build.
+//! `first-build FOLDER PART KIND URL ..` does its part beside the present build.
 
 mod sections;
 
-use sections::Program;
+use sections::{PERMITS, Program};
 use wheellock::Semaphore;
 
 fn under_permit(semaphore: &Semaphore, section: &mut dyn FnMut()) {
@@ -15,7 +15,9 @@ fn under_permit(semaphore: &Semaphore, section: &mut dyn FnMut()) {
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let folder = arguments.next().unwrap().into();
+    let part = arguments.next().unwrap();
     let kind = arguments.next().unwrap();
     let urls = arguments.collect();
-    Program { urls, folder, side: 'f', under_permit }.run(&kind);
+    let program = Program { urls, folder, side: 'f', under_permit, permits: PERMITS };
+    program.take_part(&part, &kind);
 }

@@ -10,7 +10,7 @@ use std::io::Write;
 use std::iter;
 use std::path::PathBuf;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wheellock::RunOutcome::{Ran, RanAlready, RunningElsewhere};
 use wheellock::{AnyLock, Client, Guard, Lock, Semaphore};
@@ -26,8 +26,15 @@ pub(crate) const TIMES: usize = 100;
 /// How often each leads: whoever resigns lets others go first, for a second.
 pub(crate) const TERMS: usize = 5;
 
-/// How many may have a permit.
-const PERMITS: u32 = 2;
+/// How many may have a permit in sections, which are not alone under one.
+pub(crate) const PERMITS: u32 = 2;
+
+/// How often a lock is handed over, half of them in each direction.
+const HAND_OVERS: usize = 10;
+
+/// The parts of the tests.
+pub(crate) const SECTIONS: &str = "sections";
+pub(crate) const HAND_OVER: &str = "hand_over";
 
 /// Runs a section under one permit: the two builds differ in what an acquire returns.
 pub(crate) type UnderPermit = fn(&Semaphore, &mut dyn FnMut());
@@ -41,16 +48,24 @@ pub(crate) struct Program {
     /// One letter for the program, in the list of turns.
     pub(crate) side: char,
     pub(crate) under_permit: UnderPermit,
+    /// How many may have a permit.
+    pub(crate) permits: u32,
 }
 
 impl Program {
-    /// Is inside so often under this kind of lock, beside the other program.
-    pub(crate) fn run(&self, kind: &str) {
-        let clients: Vec<Client> = self.urls.iter().map(|url| connect(url)).collect();
-        let begin = clients[0].count_down_latch("begin");
-        begin.try_set_count(2).unwrap();
-        begin.count_down().unwrap();
-        assert!(begin.wait_for(LIMIT).unwrap(), "the other program has not begun");
+    /// Does this part of a test beside the other program.
+    pub(crate) fn take_part(&self, part: &str, kind: &str) {
+        match part {
+            SECTIONS => self.run(kind),
+            // With one permit, a release wakes the waiter and nobody else.
+            HAND_OVER => Program { permits: 1, ..self.clone() }.hand_over(kind),
+            other => panic!("there is no part {other}"),
+        }
+    }
+
+    /// Is inside so often under this kind of lock.
+    fn run(&self, kind: &str) {
+        let clients = self.begin();
         thread::scope(|scope| {
             for thread in 0..THREADS {
                 let clients = &clients;
@@ -59,65 +74,115 @@ impl Program {
         });
     }
 
-    fn thread(&self, kind: &str, clients: &[Client], thread: usize) {
-        let client = &clients[0];
-        match kind {
-            "lock" => self.exclusive(&client.lock("a")),
-            "non_reentrant" => self.exclusive(&client.non_reentrant_lock("a")),
-            "fenced" => self.exclusive(&client.fenced_lock("a")),
-            "spin" => self.exclusive(&client.spin_lock("a")),
-            "simple" => self.exclusive(&client.simple_lock("a")),
-            "fair" => self.exclusive(&client.fair_lock("a")),
-            "non_reentrant_fair" => self.exclusive(&client.non_reentrant_fair_lock("a")),
-            "owner" => {
-                let owner = format!("{}{thread}", self.side);
-                self.exclusive(&client.lock("a").with_owner(&owner));
-            }
-            "read_write" => self.read_write(client, thread),
-            "multi" => {
-                let (one, other) = (client.lock("a"), client.fair_lock("b"));
-                let locks: [&dyn AnyLock; 2] = [&one, &other];
-                let lock = client.multi_lock(&locks);
-                repeat(|| {
-                    let guard = lock.try_lock_for(LIMIT).unwrap().unwrap();
-                    self.alone();
-                    guard.unlock().unwrap();
+    /// Releases for a waiter of the other program, and waits for the other program's release, in
+    /// turn. Writes down how long each release took to wake the waiter.
+    fn hand_over(&self, kind: &str) {
+        let clients = self.begin();
+        for round in 0..HAND_OVERS {
+            let latch = |what| clients[0].count_down_latch(&format!("{what} {round}"));
+            let [held, awaited, owned] = ["held", "awaited", "owned"].map(latch);
+            if (round % 2 == 0) == (self.side == 't') {
+                let mut released = Instant::now();
+                self.hold(kind, &clients, 0, &mut || {
+                    held.count_down().unwrap();
+                    assert!(awaited.wait_for(LIMIT).unwrap(), "nobody waits");
+                    released = Instant::now();
+                });
+                assert!(owned.wait_for(LIMIT).unwrap(), "the waiter sleeps on");
+                let time = format!("{}\n", released.elapsed().as_micros());
+                self.append(TIMES_OF_HAND_OVERS, time.as_bytes());
+            } else {
+                assert!(held.wait_for(LIMIT).unwrap(), "the other program does not hold it");
+                thread::scope(|scope| {
+                    scope.spawn(|| {
+                        self.hold(kind, &clients, 0, &mut || owned.count_down().unwrap());
+                    });
+                    let deadline = Instant::now() + LIMIT;
+                    while clients[0].stats().waiters == 0 {
+                        assert!(Instant::now() < deadline, "the waiter does not wait");
+                        thread::yield_now();
+                    }
+                    awaited.count_down().unwrap();
                 });
             }
-            "red" => {
-                let lock = Client::red_lock(clients, "a").with_server_timeout(LIMIT / 10);
-                repeat(|| {
-                    let guard = lock.try_lock_for(LIMIT).unwrap().unwrap();
-                    self.alone();
-                    guard.unlock().unwrap();
-                });
-            }
-            "semaphore" => {
-                let semaphore = client.semaphore("a");
-                semaphore.try_set_permits(PERMITS).unwrap();
-                repeat(|| (self.under_permit)(&semaphore, &mut || self.one_of_some(thread)));
-            }
-            "permits" => {
-                let semaphore = client.expirable_semaphore("a").watched();
-                semaphore.try_set_permits(PERMITS).unwrap();
-                repeat(|| {
-                    let permit = semaphore.try_acquire_for(LIMIT).unwrap().unwrap();
-                    self.one_of_some(thread);
-                    permit.release().unwrap();
-                });
-            }
-            "leader" => self.lead(client),
-            "job" => self.run_jobs(client),
-            other => panic!("there is no kind {other}"),
         }
     }
 
-    fn exclusive<G: Guard>(&self, lock: &Lock<G>) {
-        repeat(|| {
-            let guard = lock.try_lock_for(LIMIT).unwrap().unwrap();
-            self.alone();
-            drop(guard);
-        });
+    /// Connects, and waits until the other program has done so.
+    fn begin(&self) -> Vec<Client> {
+        let clients: Vec<Client> = self.urls.iter().map(|url| connect(url)).collect();
+        let latch = |name: &str, count| {
+            let latch = clients[0].count_down_latch(name);
+            latch.try_set_count(count).unwrap();
+            latch
+        };
+        for round in 0..HAND_OVERS {
+            for what in ["held", "awaited", "owned"] {
+                latch(&format!("{what} {round}"), 1);
+            }
+        }
+        let begin = latch("begin", 2);
+        begin.count_down().unwrap();
+        assert!(begin.wait_for(LIMIT).unwrap(), "the other program has not begun");
+        clients
+    }
+
+    fn thread(&self, kind: &str, clients: &[Client], thread: usize) {
+        let client = &clients[0];
+        match kind {
+            "read_write" => self.read_write(client, thread),
+            "semaphore" | "permits" => {
+                repeat(|| self.hold(kind, clients, thread, &mut || self.one_of_some(thread)));
+            }
+            "leader" => self.lead(client),
+            "job" => self.run_jobs(client),
+            _ => repeat(|| self.hold(kind, clients, thread, &mut || self.alone())),
+        }
+    }
+
+    /// Runs a section under this kind of lock. Of permits there are as many as may be inside.
+    fn hold(&self, kind: &str, clients: &[Client], thread: usize, section: &mut dyn FnMut()) {
+        let client = &clients[0];
+        match kind {
+            "lock" => exclusive(&client.lock("a"), section),
+            "non_reentrant" => exclusive(&client.non_reentrant_lock("a"), section),
+            "fenced" => exclusive(&client.fenced_lock("a"), section),
+            "spin" => exclusive(&client.spin_lock("a"), section),
+            "simple" => exclusive(&client.simple_lock("a"), section),
+            "fair" => exclusive(&client.fair_lock("a"), section),
+            "non_reentrant_fair" => exclusive(&client.non_reentrant_fair_lock("a"), section),
+            "owner" => {
+                let owner = format!("{}{thread}", self.side);
+                exclusive(&client.lock("a").with_owner(&owner), section);
+            }
+            "write" => exclusive(&client.read_write_lock("a").write_lock(), section),
+            "multi" => {
+                let (one, other) = (client.lock("a"), client.fair_lock("b"));
+                let locks: [&dyn AnyLock; 2] = [&one, &other];
+                let guard = client.multi_lock(&locks).try_lock_for(LIMIT).unwrap().unwrap();
+                section();
+                guard.unlock().unwrap();
+            }
+            "red" => {
+                let lock = Client::red_lock(clients, "a").with_server_timeout(LIMIT / 10);
+                let guard = lock.try_lock_for(LIMIT).unwrap().unwrap();
+                section();
+                guard.unlock().unwrap();
+            }
+            "semaphore" => {
+                let semaphore = client.semaphore("a");
+                semaphore.try_set_permits(self.permits).unwrap();
+                (self.under_permit)(&semaphore, section);
+            }
+            "permits" => {
+                let semaphore = client.expirable_semaphore("a").watched();
+                semaphore.try_set_permits(self.permits).unwrap();
+                let permit = semaphore.try_acquire_for(LIMIT).unwrap().unwrap();
+                section();
+                permit.release().unwrap();
+            }
+            other => panic!("there is no kind {other}"),
+        }
     }
 
     /// Every fourth section writes.
@@ -178,15 +243,19 @@ impl Program {
     }
 
     fn take_turn(&self) {
-        let turns = OpenOptions::new().create(true).append(true).open(self.folder.join(TURNS));
-        turns.unwrap().write_all(&[self.side as u8]).unwrap();
+        self.append(TURNS, &[self.side as u8]);
+    }
+
+    fn append(&self, file: &str, text: &[u8]) {
+        let file = OpenOptions::new().create(true).append(true).open(self.folder.join(file));
+        file.unwrap().write_all(text).unwrap();
     }
 
     /// A section with others inside, up to the number of permits.
     fn one_of_some(&self, thread: usize) {
         let permit = self.enter(&format!("permit-{}-{thread}", self.side));
         let inside = self.inside("permit-");
-        assert!(inside <= PERMITS as usize, "{inside} have a permit");
+        assert!(inside <= self.permits as usize, "{inside} have a permit");
         fs::remove_file(permit).unwrap();
     }
 
@@ -211,8 +280,17 @@ const ALONE: &str = "alone";
 /// The file of the sides of all sections that were alone, and of all jobs, in order.
 pub(crate) const TURNS: &str = "turns";
 
+/// The file of how many microseconds each hand-over took.
+pub(crate) const TIMES_OF_HAND_OVERS: &str = "times";
+
 fn repeat(section: impl FnMut()) {
     iter::repeat_with(section).take(TIMES).for_each(drop);
+}
+
+fn exclusive<G: Guard>(lock: &Lock<G>, section: &mut dyn FnMut()) {
+    let guard = lock.try_lock_for(LIMIT).unwrap().unwrap();
+    section();
+    drop(guard);
 }
 
 fn connect(url: &str) -> Client {
