@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use wheellock::RunOutcome::{Ran, RanAlready, RunningElsewhere};
-use wheellock::{AnyLock, Client, Guard, Lock, Semaphore};
+use wheellock::{AnyLock, Client, Clock, Guard, Lock, Semaphore, SystemClock};
 
 /// Longer than a test takes: no hold expires in it.
 const LEASE: Duration = Duration::from_secs(3600);
@@ -82,24 +82,24 @@ impl Program {
             let latch = |what| clients[0].count_down_latch(&format!("{what} {round}"));
             let [held, awaited, owned] = ["held", "awaited", "owned"].map(latch);
             if (round % 2 == 0) == (self.side == 't') {
-                let mut released = Instant::now();
+                let mut released = now();
                 self.hold(kind, &clients, 0, &mut || {
                     held.count_down().unwrap();
                     assert!(awaited.wait_for(LIMIT).unwrap(), "nobody waits");
-                    released = Instant::now();
+                    released = now();
                 });
                 assert!(owned.wait_for(LIMIT).unwrap(), "the waiter sleeps on");
-                let time = format!("{}\n", released.elapsed().as_micros());
-                self.append(TIMES_OF_HAND_OVERS, time.as_bytes());
+                let micros = (now() - released).as_micros();
+                self.append(TIMES_OF_HAND_OVERS, format!("{micros}\n").as_bytes());
             } else {
                 assert!(held.wait_for(LIMIT).unwrap(), "the other program does not hold it");
                 thread::scope(|scope| {
                     scope.spawn(|| {
                         self.hold(kind, &clients, 0, &mut || owned.count_down().unwrap());
                     });
-                    let deadline = Instant::now() + LIMIT;
+                    let deadline = now() + LIMIT;
                     while clients[0].stats().waiters == 0 {
-                        assert!(Instant::now() < deadline, "the waiter does not wait");
+                        assert!(now() < deadline, "the waiter does not wait");
                         thread::yield_now();
                     }
                     awaited.count_down().unwrap();
@@ -291,6 +291,10 @@ fn exclusive<G: Guard>(lock: &Lock<G>, section: &mut dyn FnMut()) {
     let guard = lock.try_lock_for(LIMIT).unwrap().unwrap();
     section();
     drop(guard);
+}
+
+fn now() -> Instant {
+    SystemClock.now()
 }
 
 fn connect(url: &str) -> Client {
