@@ -72,7 +72,7 @@ pub enum Error {
     /// A setting is invalid. Permanent; nothing was sent.
     #[non_exhaustive]
     InvalidSetting {
-        /// The method of the builder, or `multi_lock`, `red_lock` or `server_timeout`.
+        /// The method of the builder, or `multi_lock`, `red_lock`, `server_timeout` or `with_cache`.
         setting: &'static str,
         /// What is wrong with its value. A certificate file that cannot be read has an
         /// [`io::Error`] as its cause.

@@ -4,6 +4,8 @@
 pub mod watchdog {}
 #[doc = include_str!("../docs/dropping.md")]
 pub mod dropping {}
+#[doc = include_str!("../docs/cache.md")]
+pub mod cache {}
 #[doc = include_str!("../docs/hand_over.md")]
 pub mod hand_over {}
 #[doc = include_str!("../docs/jobs.md")]

@@ -549,6 +549,13 @@ impl ClientBuilder {
         self
     }
 
+    /// How many locks this client [keeps between two uses](crate::Lock::with_cache) at most: 1,024
+    /// unless set. If there are more, the lock that has been idle longest is released.
+    pub fn max_cached_locks(mut self, max: usize) -> Self {
+        self.settings.max_cached = max;
+        self
+    }
+
     /// What this client is called where others ask [who holds a lock](crate::Lock::holder): 1 to
     /// 256 bytes. Unless set, it is `PROGRAM, HOST:PROCESS`, such as `backup, db3:4711`.
     ///

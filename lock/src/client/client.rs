@@ -506,6 +506,7 @@ impl Client {
             unreported: core.events.unreported(),
             callback_panics: core.foreign_panics(),
             hand_overs: core.waits.hand_overs(),
+            cache: core.holds.cache.stats(),
             ..Stats::default()
         };
         core.watchdog.context.counters.fill(&mut stats);

@@ -240,8 +240,8 @@ impl Questions {
             key: format!("~{pattern}"),
             channel: None,
         };
-        let tells = |channel: &str, pattern: &str| Question {
-            need: Need::Other,
+        let tells = |need, channel: &str, pattern: &str| Question {
+            need,
             words: vec!["publish".to_owned(), channel.to_owned(), "doctor".to_owned()],
             command: "+publish".to_owned(),
             key: String::new(),
@@ -252,6 +252,7 @@ impl Questions {
             is_there(Need::Lock, key, names),
             is_there(Need::Lock, &channel, "redisson_lock__channel:*"),
             is_there(Need::Comfort, "wheellock_client:doctor", "wheellock_client:*"),
+            tells(Need::Comfort, "wheellock_client:doctor", "wheellock_client:*"),
             is_there(Need::Lock, &scratch.request("doctor"), "wheellock_request:*"),
             is_there(Need::Other, &scratch.queue(), "redisson_lock_queue:*"),
             is_there(Need::Other, &scratch.queue_deadlines(), "redisson_lock_timeout:*"),
@@ -260,9 +261,9 @@ impl Questions {
             is_there(Need::Other, &scratch.read_write_channel(), "redisson_rwlock:*"),
             is_there(Need::Other, &scratch.semaphore_channel(), "redisson_sc:*"),
             is_there(Need::Other, &scratch.latch_channel(), latch),
-            tells(&scratch.read_write_channel(), "redisson_rwlock:*"),
-            tells(&scratch.semaphore_channel(), "redisson_sc:*"),
-            tells(&scratch.latch_channel(), latch),
+            tells(Need::Other, &scratch.read_write_channel(), "redisson_rwlock:*"),
+            tells(Need::Other, &scratch.semaphore_channel(), "redisson_sc:*"),
+            tells(Need::Other, &scratch.latch_channel(), latch),
         ];
         let here = PROBES.iter().filter(|probe| setting.has(probe.place));
         Self {

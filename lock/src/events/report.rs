@@ -176,6 +176,8 @@ pub enum OwnHolder {
     Named(String),
     /// The thread that has the guard of a [`sendable`](crate::Lock::sendable) lock.
     Guard,
+    /// Nobody: it is [cached](crate::Lock::with_cache) for the next acquire of this client.
+    Cached,
 }
 
 /// Something about the server that endangers locks or delays waiters, as reported to

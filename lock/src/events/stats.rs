@@ -132,6 +132,8 @@ pub struct Stats {
     /// How often a thread was given the [`lock`](crate::Client::lock) of another thread of this
     /// client, [without the server](crate::ClientBuilder::hand_over_budget).
     pub hand_overs: u64,
+    /// Locks that stay with this client [between two uses](crate::Lock::with_cache).
+    pub cache: CacheStats,
     /// Acquires of locks and permits and waits for latches, by kind and by how they ended.
     pub acquires: Acquires,
     /// Renewals that the server has granted, counted by hold.
@@ -182,6 +184,40 @@ pub struct Stats {
     /// Callbacks that panicked, and wakers of [futures](crate::LostFuture) that did. With the cargo
     /// feature `metrics`, also calls of the recorder.
     pub callback_panics: u64,
+}
+
+/// What became of locks [that a client caches](crate::Lock::with_cache).
+///
+/// ```
+/// use std::time::Duration;
+/// use wheellock::Client;
+///
+/// let client = Client::in_memory();
+/// let lock = client.lock("partition:7").with_cache(Duration::from_millis(100));
+/// lock.lock()?.unlock()?; // asks the server
+/// lock.lock()?.unlock()?; // does not
+/// assert_eq!(client.stats().cache.hits, 1);
+/// assert_eq!(client.stats().cache.cached, 1);
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct CacheStats {
+    /// Locks that are cached now. They count as [held](Stats::held) too.
+    pub cached: usize,
+    /// Acquires that took a cached lock, without a request.
+    pub hits: u64,
+    /// Cached locks that were released when their time was over.
+    pub expired: u64,
+    /// Cached locks that were released because another client has asked for them, or an acquire of
+    /// this client that takes no cached lock.
+    pub revoked: u64,
+    /// Cached locks that were released because there were [too
+    /// many](crate::ClientBuilder::max_cached_locks).
+    pub evicted: u64,
+    /// Cached locks that were lost. No guard was there, so no loss is reported.
+    pub lost: u64,
 }
 
 /// How many holds a client has lost, by reason.
@@ -236,6 +272,10 @@ impl Gauge {
 
     pub(crate) fn up(&self, by: usize) {
         self.0.fetch_add(by, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set(&self, to: usize) {
+        self.0.store(to, Ordering::Relaxed);
     }
 
     pub(crate) fn down(&self, by: usize) {

@@ -24,6 +24,15 @@ use crate::model::validity::Validity;
 use crate::ops::by_kind::HoldId;
 use crate::ops::value::ServerTime;
 
+/// What caching a hold has left to do.
+pub(crate) struct Cached {
+    /// Until when it may be cached, if it was cached for the first time.
+    pub(crate) until: Option<Instant>,
+    /// Of its last holder, to be dropped with nothing locked.
+    #[expect(dead_code, reason = "dropped by whoever gets it")]
+    pub(crate) listeners: Vec<(ListenerId, Arc<dyn LossListener>)>,
+}
+
 /// What one owner has of one lock, from its first acquire to its last release.
 #[derive(Debug)]
 pub(crate) struct Hold {
@@ -45,6 +54,8 @@ pub(crate) struct Hold {
     long_reported: AtomicBool,
     /// Whether its key may be on another server than the one that granted it.
     needs_verification: AtomicBool,
+    /// Whether it is in the list of the holds that are cached or were.
+    is_listed: AtomicBool,
     /// How often it was extended, at most as often as fits.
     renewals: AtomicU16,
 }
@@ -82,6 +93,7 @@ impl Hold {
             at_limit: AtomicBool::new(false),
             long_reported: AtomicBool::new(false),
             needs_verification: AtomicBool::new(false),
+            is_listed: AtomicBool::new(false),
             renewals: AtomicU16::new(0),
         }
     }
@@ -147,6 +159,93 @@ impl Hold {
         state.hand_over(thread, self.nanos_at(now));
         self.long_reported.store(false, Ordering::Relaxed);
         Some(state.take_listeners())
+    }
+
+    /// Keeps it for the next acquire of this client, in place of its last guard: `given` after the
+    /// first time at most. Only if another may have it without a word to the server.
+    pub(crate) fn cache(&self, lease: Lease, now: Instant, given: Duration) -> Option<Cached> {
+        let (now_nanos, until) = (self.nanos_at(now), self.nanos_at(now + given));
+        let mut state = self.state.lock();
+        if state.is_cached || !self.may_be_reused(&state, lease, now) {
+            return None;
+        }
+        let is_first = state.cache_until() == 0;
+        let until = self.at_nanos(state.cache(now_nanos, until)?);
+        Some(Cached { until: is_first.then_some(until), listeners: state.take_listeners() })
+    }
+
+    /// Gives it to an acquire, if it is cached. `thread` is the holder from `now` on; with `None` it
+    /// is the thread that takes it. False if it is not to be had: it is not cached, the time is
+    /// over, or it may not be on the server any more.
+    pub(crate) fn take_cached(&self, thread: Option<ThreadId>, lease: Lease, now: Instant) -> bool {
+        let nanos = self.nanos_at(now);
+        let mut state = self.state.lock();
+        let may = state.is_cached
+            && nanos < state.cache_until()
+            && self.may_be_reused(&state, lease, now);
+        if may {
+            state.is_cached = false;
+            state.thread = thread;
+            state.cold.get_or_insert_default().held_since = nanos;
+            self.long_reported.store(false, Ordering::Relaxed);
+        }
+        may
+    }
+
+    fn may_be_reused(&self, state: &State, lease: Lease, now: Instant) -> bool {
+        state.may_be_handed_over(lease, None)
+            && !self.at_limit.load(Ordering::Relaxed)
+            && !self.is_unanswered()
+            && self.is_fresh(now, lease)
+    }
+
+    /// If it is cached, no acquire takes it from now on, and it has no guard. False if it is not
+    /// cached.
+    pub(crate) fn end_cached(&self) -> bool {
+        let mut state = self.state.lock();
+        let was_cached = std::mem::replace(&mut state.is_cached, false);
+        if was_cached {
+            state.remove_guard(true);
+        }
+        was_cached
+    }
+
+    /// If it is cached, the calling thread has its last guard again.
+    pub(crate) fn undo_cache(&self) -> bool {
+        std::mem::replace(&mut self.state.lock().is_cached, false)
+    }
+
+    /// It is wanted elsewhere: its next release goes to the server.
+    pub(crate) fn end_caching(&self) {
+        self.state.lock().end_caching();
+    }
+
+    /// Whether it is cached, or was when it was lost.
+    pub(crate) fn is_cached(&self) -> bool {
+        self.state.lock().is_cached
+    }
+
+    /// Whether the time is over for which it may be cached.
+    pub(crate) fn is_cache_over(&self, now: Instant) -> bool {
+        let nanos = self.nanos_at(now);
+        let state = self.state.lock();
+        state.is_cached && state.cache_until() <= nanos
+    }
+
+    /// Since when it is cached, if it is.
+    pub(crate) fn cached_since(&self) -> Option<Instant> {
+        let state = self.state.lock();
+        state.is_cached.then(|| self.since_of(&state))
+    }
+
+    /// Sets whether it is in the list of the holds that are cached or were. Returns whether it was.
+    pub(crate) fn set_listed(&self, is_listed: bool) -> bool {
+        // Relaxed: the list's lock orders what depends on it.
+        self.is_listed.swap(is_listed, Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_listed(&self) -> bool {
+        self.is_listed.load(Ordering::Relaxed)
     }
 
     /// Whether it is held for certain, and was granted or renewed as lately as a watched hold is
@@ -368,6 +467,9 @@ impl Hold {
         long?;
         // Locked, so that it is one holder's.
         let state = self.state.lock();
+        if state.is_cached {
+            return None;
+        }
         self.long_at_of(&state, long).filter(|at| *at <= now)?;
         // Relaxed: the lock orders it.
         self.long_reported.store(true, Ordering::Relaxed);
@@ -386,6 +488,7 @@ impl Hold {
         }
         let state = self.state.lock();
         let holder = match (state.thread, state.holder_name()) {
+            _ if state.is_cached => OwnHolder::Cached,
             (Some(thread), _) => OwnHolder::Thread(thread),
             (None, Some(name)) => OwnHolder::Named(name.to_string()),
             (None, None) => OwnHolder::Guard,

@@ -3,6 +3,7 @@
 //! A hold is what one owner has of one lock, shared by all its guards. The registry finds a hold by
 //! name and holder; listeners are notified of its loss. No server is asked here.
 
+pub(crate) mod cache;
 pub(crate) mod hold;
 pub(crate) mod listener;
 pub(crate) mod loss_signal;

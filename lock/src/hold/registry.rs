@@ -6,6 +6,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::sync::Arc;
 
 use crate::events::stats::Gauge;
+use crate::hold::cache::HoldCache;
 use crate::hold::hold::Hold;
 use crate::hold::named_acquires::NamedAcquires;
 use crate::model::kind::Layout;
@@ -25,6 +26,8 @@ pub(crate) struct HoldRegistry {
     count: Gauge,
     /// The acquires that may nest a new hold.
     pub(crate) named: NamedAcquires,
+    /// The holds that are cached.
+    pub(crate) cache: HoldCache,
 }
 
 const SHARDS: usize = 64;
@@ -80,18 +83,18 @@ impl HoldsOfHash {
     }
 }
 
-impl Default for HoldRegistry {
-    fn default() -> Self {
+impl HoldRegistry {
+    /// With so many cached holds at most.
+    pub(crate) fn new(max_cached: usize) -> Self {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
             names: RandomState::new(),
             count: Gauge::default(),
             named: NamedAcquires::default(),
+            cache: HoldCache::new(max_cached),
         }
     }
-}
 
-impl HoldRegistry {
     /// The hold of this name, holder and layout.
     pub(crate) fn find(
         &self,
@@ -102,6 +105,15 @@ impl HoldRegistry {
         let (shard, hash) = self.shard(name);
         let is_it = |hold: &&Arc<Hold>| hold.kind.layout() == layout && hold.belongs_to(holder);
         shard.get(&hash)?.of(name).find(is_it).cloned()
+    }
+
+    /// The cached hold of this name.
+    pub(crate) fn find_cached(&self, name: &LockName) -> Option<Arc<Hold>> {
+        if self.cache.is_empty() {
+            return None;
+        }
+        let (shard, hash) = self.shard(name);
+        shard.get(&hash)?.of(name).find(|hold| hold.is_cached()).cloned()
     }
 
     pub(crate) fn of_name(&self, name: &LockName) -> Vec<Arc<Hold>> {
@@ -134,6 +146,7 @@ impl HoldRegistry {
 
     /// Removes a hold. Doing so twice does no harm.
     pub(crate) fn remove(&self, hold: &Arc<Hold>) {
+        self.cache.unlist(hold);
         let (mut shard, hash) = self.shard(&hold.name);
         let Entry::Occupied(mut entry) = shard.entry(hash) else {
             return;

@@ -28,6 +28,8 @@ pub(crate) struct State {
     pub(crate) key_may_outlive_validity: bool,
     /// Whether it was released or lost.
     pub(crate) is_over: bool,
+    /// Whether it is cached: its one guard is that of the next acquire.
+    pub(crate) is_cached: bool,
     /// Whether a count was not acknowledged, and may still arrive at the server.
     pub(crate) count_unknown: bool,
     /// Whether the acquire of the present holder was counted. Then the end of the hold is counted.
@@ -64,6 +66,9 @@ pub(crate) struct ColdFields {
     pub(crate) held_since: u64,
     /// Until when its key stays after its release, in nanoseconds after the start of the hold.
     pub(crate) keep_until: u64,
+    /// Until when it may be cached, in nanoseconds after the start of the hold. Zero before it is
+    /// cached for the first time.
+    pub(crate) cache_until: u64,
     /// The forced releases of its name that this client has under way.
     pub(crate) forced_releases: u32,
     /// The label that its present holder's time is counted under.
@@ -111,6 +116,7 @@ impl State {
             timer_slot: TimerSlot::Unscheduled,
             key_may_outlive_validity,
             is_over: false,
+            is_cached: false,
             count_unknown: false,
             is_counted: false,
             cold,
@@ -178,6 +184,34 @@ impl State {
         let cold = self.cold.get_or_insert_default();
         cold.held_since = held_since;
         cold.hand_overs = cold.hand_overs.saturating_add(1);
+    }
+
+    /// No thread is the holder from `now` on, until an acquire takes the hold. The first time sets
+    /// until when: returns that time. `None` if the time is over.
+    pub(crate) fn cache(&mut self, now: u64, until: u64) -> Option<u64> {
+        let cold = self.cold.get_or_insert_default();
+        if cold.cache_until == 0 {
+            cold.cache_until = until.max(1);
+        }
+        let until = cold.cache_until;
+        if until <= now {
+            return None;
+        }
+        cold.held_since = now;
+        self.thread = None;
+        self.is_counted = false;
+        self.is_cached = true;
+        Some(until)
+    }
+
+    /// Until when it may be cached, in nanoseconds after the start of the hold.
+    pub(crate) fn cache_until(&self) -> u64 {
+        self.cold.as_ref().map_or(0, |cold| cold.cache_until)
+    }
+
+    /// It is not cached any more, or not again.
+    pub(crate) fn end_caching(&mut self) {
+        self.cold.get_or_insert_default().cache_until = 1;
     }
 
     /// Since when its present holder has it, in nanoseconds after the start of the hold.

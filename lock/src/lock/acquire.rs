@@ -8,13 +8,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use uuid::Uuid;
+
 use crate::error::{Error, LostReason};
 use crate::events::acquires::{AcquireEnd, MetricsLabel};
 use crate::events::tracing::{self, AcquireSpan};
 use crate::hold::hold::Hold;
 use crate::hold::named_acquires::{NamedAcquire, Turn};
 use crate::ledger::release::Release;
-use crate::lock::raw_guard::RawGuard;
+use crate::lock::raw_guard::{RawGuard, Reuse};
 use crate::lock::spec::{LeasePolicy, LockSpec, Nesting};
 use crate::model::kind::{Kind, Layout};
 use crate::model::lease::{self, Lease};
@@ -24,7 +26,9 @@ use crate::model::sync::park;
 use crate::model::wait::WaitSpec;
 use crate::model::wait_mode::{WaitMode, WakeHint};
 use crate::ops::by_kind::HoldId;
+use crate::ops::client_record::record_key;
 use crate::ops::value::ServerTime;
+use crate::ops::wish::Wish;
 use crate::ops::{Acquired, DrawToken, SetCountReply};
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::traces::Traces;
@@ -83,6 +87,9 @@ fn acquire_since(
     held_since: Option<Instant>,
 ) -> Result<Option<RawGuard>, Error> {
     let request = LockRequest::new(core, spec, holder, wait, held_since)?;
+    if request.cache.is_some() {
+        core.waits.hear_wishes(&core.store);
+    }
     // 1. The holder's own hold. The acquire of a named owner is listed before, so that a later grant
     //    to another thread of that owner wakes this thread. If the own hold turns out to be lost,
     //    the lock is acquired anew (DESIGN: re-entry).
@@ -90,7 +97,11 @@ fn acquire_since(
     if let Some(guard) = request.nest()? {
         return Ok(Some(guard));
     }
-    // 2. The server.
+    // 2. A hold that stayed with this client after its last use.
+    if let Some(guard) = request.take_cached()? {
+        return Ok(Some(guard));
+    }
+    // 3. The server.
     let mut attempt = LockTry::new(&request, named.as_ref())?;
     let (channel, mode) = (attempt.id.wait_channel(), attempt.mode);
     let waiting = WaitRequest {
@@ -111,6 +122,8 @@ struct LockRequest<'a> {
     name: LockName,
     lease: LeasePolicy,
     min_hold: Option<Lease>,
+    /// For how long the hold stays with this client after its last use.
+    cache: Option<Duration>,
     /// For a missing member of a red lock: when that was acquired.
     held_since: Option<Instant>,
     /// What the acquire is counted under.
@@ -135,6 +148,7 @@ impl<'a> LockRequest<'a> {
             name: spec.name()?,
             lease: spec.lease_policy()?,
             min_hold: spec.min_hold()?,
+            cache: spec.cache(holder)?,
             held_since,
             metrics_label: core.watchdog.context.counters.acquires().label(spec.metrics_label),
             began: core.now(),
@@ -152,6 +166,23 @@ impl<'a> LockRequest<'a> {
         let may_be_given = self.spec.hand_over && self.lease.watched;
         let watchdog = &self.core.watchdog;
         may_be_given.then_some(Recipient { name: &self.name, thread, watchdog })
+    }
+
+    /// The cached hold of this name. One that this acquire may not have is released, as another
+    /// client's acquire would have it released.
+    fn take_cached(&self) -> Result<Option<RawGuard>, Error> {
+        let core = self.core;
+        let Some(hold) = core.holds.find_cached(&self.name) else { return Ok(None) };
+        if !core.waits.take_cached(&hold, self.recipient(), self.began) {
+            return Ok(None);
+        }
+        let guard = self.guard(Arc::clone(&hold));
+        // As with a hold that was handed over.
+        if core.is_shut_down() {
+            return Err(Error::Shutdown);
+        }
+        self.count_acquired(&hold, self.began, false);
+        Ok(Some(guard))
     }
 
     /// One more guard of the holder's own hold. `None` if there is no hold, or it turns out to be
@@ -259,7 +290,11 @@ impl<'a> LockRequest<'a> {
 
     fn guard(&self, hold: Arc<Hold>) -> RawGuard {
         let guard = RawGuard::new(Arc::clone(self.core), hold, self.lease.watched);
-        guard.handing_over(self.spec.hand_over && self.lease.watched)
+        guard.reused_by(match self.cache {
+            Some(cache) => Reuse::Cache(cache),
+            None if self.spec.hand_over && self.lease.watched => Reuse::HandOver,
+            None => Reuse::Never,
+        })
     }
 
     /// The holder has the lock at `now`.
@@ -305,6 +340,8 @@ struct LockTry<'a> {
     traces: Traces,
     /// How many tries were refused.
     refusals: u32,
+    /// The client that was told last that the lock is wanted.
+    told: Option<Uuid>,
 }
 
 impl<'a> LockTry<'a> {
@@ -323,6 +360,7 @@ impl<'a> LockTry<'a> {
             queue: QueueState::Outside,
             traces: Traces::default(),
             refusals: 0,
+            told: None,
         })
     }
 
@@ -355,7 +393,10 @@ impl<'a> LockTry<'a> {
     fn call(&mut self, policy: &RetryPolicy<'_>, now: Instant) -> Result<Answer<Acquired>, Error> {
         let LockRequest { core, wait, lease, .. } = self.request;
         let write_hold = self.enclosing_write_hold.as_ref();
-        let acquire = self.id.acquire(lease.lease, wait.waits, write_hold);
+        let acquire = match self.request.cache {
+            None => self.id.acquire(lease.lease, wait.waits, write_hold),
+            Some(_) => self.id.acquire_from_holder(lease.lease),
+        };
         // The owner is in the queue on the server from when the request is sent, although no answer
         // may come.
         let joins = wait.waits && self.mode == WaitMode::Queued;
@@ -373,6 +414,18 @@ impl<'a> LockTry<'a> {
             }
             failure.into_error(&acquire, &self.id.name)
         })
+    }
+
+    /// Tells the holder's client, which may have cached the lock, that it is wanted. Once: if the
+    /// message does not arrive, the lock is released when its time is over.
+    fn tell(&mut self, client: Uuid, policy: &RetryPolicy<'_>) {
+        let core = self.request.core;
+        if self.told.replace(client) == Some(client) || core.id.is(client) {
+            return;
+        }
+        let channel = record_key(client.hyphenated());
+        let wish = Wish { channel, name: self.request.name.clone() };
+        drop(core.call_with_policy(&wish, &policy.of_one_attempt()));
     }
 
     /// How long to sleep after a refusal.
@@ -472,6 +525,10 @@ impl Try for LockTry<'_> {
         let answer = self.call(policy, now)?;
         let token = match answer.reply {
             Acquired::Busy(busy) => {
+                return Ok(TryAnswer::Busy(self.refused(busy), WakeHint::Wait));
+            }
+            Acquired::HeldBy(busy, client) => {
+                self.tell(client, policy);
                 return Ok(TryAnswer::Busy(self.refused(busy), WakeHint::Wait));
             }
             Acquired::Granted => None,

@@ -68,6 +68,7 @@ impl MemberLock {
     /// An error if it can never be acquired as it is.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.spec.name()?;
+        self.spec.cache(&self.holder())?;
         self.spec.lease()?;
         self.spec.core()?;
         Ok(())

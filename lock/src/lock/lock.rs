@@ -453,6 +453,64 @@ impl Drop for ForcedRelease<'_> {
     }
 }
 
+impl<T> Lock<LockGuard<T>>
+where
+    LockGuard<T>: Guard,
+{
+    /// The same lock, but it stays with this client between two uses, for at most `time`. The next
+    /// acquire of its name by any thread of this client has it without a request.
+    ///
+    /// **The price.** While the lock is cached, nobody is inside, and the server says that this
+    /// client holds it:
+    ///
+    /// * A single try elsewhere is refused.
+    /// * If this process dies between two uses, others wait for the rest of the lease.
+    /// * A waiter of another client waits for up to `time` longer, if that client does not cache
+    ///   the lock too.
+    /// * [`Client::status`](crate::Client::status) shows the lock as held.
+    ///
+    /// A client that caches the lock too, and is refused, tells the holder's client. That one
+    /// releases a cached lock at once, and one in use at its next release. For a second after, it
+    /// does not cache that name. Redisson, and clients that do not cache the lock, tell nothing.
+    ///
+    /// `time` counts from the first release that leaves the lock here, however often it is used
+    /// meanwhile. When it is over, the lock is released; if it is in use then, by its next release.
+    /// So others wait for `time` and one use at most. It is between 1 ms and a third of the
+    /// [lease](crate::ClientBuilder::watchdog_lease). Of one client
+    /// [1,024 locks](crate::ClientBuilder::max_cached_locks) are cached at most.
+    ///
+    /// A cached lock is renewed as any other. One that is lost while it is cached is dropped in
+    /// silence, and [counted](crate::CacheStats::lost). [`Client::shutdown`](crate::Client::shutdown)
+    /// and the end of the last client release what is cached. A child of a fork has nothing cached.
+    ///
+    /// Only a [`lock`](crate::Client::lock) that is watched, sendable or not, can be cached. With a
+    /// [lease](Self::with_lease) or a [minimum hold](Self::with_min_hold), for a [named
+    /// owner](Self::with_owner), for another kind, as a member of a
+    /// [`MultiLock`](crate::MultiLock), or with a `time` outside of the limits, acquiring it is an
+    /// [`Error::InvalidSetting`].
+    ///
+    /// The [guide](crate::guide::cache) says when it helps. The idea is that of cluster file
+    /// systems, whose nodes keep a lock until another node asks for it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let partition = client.lock("partition:7").with_cache(Duration::from_millis(200));
+    /// for _message in 0..3 {
+    ///     let _guard = partition.lock()?; // only the first asks the server
+    /// }
+    /// assert_eq!(client.stats().cache.hits, 2);
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_cache(mut self, time: Duration) -> Self {
+        self.spec.set_cache(time);
+        self
+    }
+}
+
 impl Lock<FencedGuard> {
     /// The last fencing token that was drawn, zero if there was none. One round trip.
     ///

@@ -17,6 +17,7 @@ use crate::lock::lost_future::LostFuture;
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
+use crate::runtime::cache::cache;
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::extend::extend;
 use crate::runtime::release::{ReleaseInProgress, hand_over, unsent_release};
@@ -29,11 +30,21 @@ pub struct RawGuard {
     hold: Arc<Hold>,
     /// Whether the watchdog renews the hold for this guard.
     watched: AtomicBool,
-    /// Whether another thread of the client may get the hold when this was the last guard.
-    hands_over: bool,
+    /// Who may get the hold when this was the last guard.
+    reuse: Reuse,
     released: bool,
     /// Boxed, as hardly any of a hundred thousand guards has it.
     extras: OnceLock<Box<Extras>>,
+}
+
+/// Who may get a hold when its last guard is gone, before it is released on the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reuse {
+    Never,
+    /// A thread of the client that waits.
+    HandOver,
+    /// The same, or an acquire that comes within this time.
+    Cache(Duration),
 }
 
 /// What is made when a guard is asked for it.
@@ -52,12 +63,12 @@ impl RawGuard {
     pub(crate) fn new(core: Arc<ClientCore>, hold: Arc<Hold>, watched: bool) -> Self {
         let extras = OnceLock::new();
         let watched = AtomicBool::new(watched);
-        Self { core, hold, watched, hands_over: false, released: false, extras }
+        Self { core, hold, watched, reuse: Reuse::Never, released: false, extras }
     }
 
-    /// Sets whether another thread of the client may get the hold when this was the last guard.
-    pub(crate) fn handing_over(mut self, hands_over: bool) -> Self {
-        self.hands_over = hands_over;
+    /// Sets who may get the hold when this was the last guard.
+    pub(crate) fn reused_by(mut self, reuse: Reuse) -> Self {
+        self.reuse = reuse;
         self
     }
 
@@ -298,10 +309,18 @@ impl RawGuard {
         self.core.watchdog.context.catch_panic(send).unwrap_or_else(|| Err(unsent_release()))
     }
 
-    /// What the server is still to be told. Nothing, if another thread has the hold now.
+    /// What the server is still to be told. Nothing, if another thread has the hold now, or the hold
+    /// waits for the next acquire.
     fn hand_over_or_begin(&self) -> Result<Option<ReleaseInProgress>, Error> {
         self.check_home()?;
-        if self.hands_over && hand_over(&self.core, &self.hold) {
+        let is_reused = match self.reuse {
+            Reuse::Never => false,
+            Reuse::HandOver => hand_over(&self.core, &self.hold),
+            Reuse::Cache(time) => {
+                hand_over(&self.core, &self.hold) || cache(&self.core, &self.hold, time)
+            }
+        };
+        if is_reused {
             return Ok(None);
         }
         ReleaseInProgress::begin(&self.core, &self.hold, self.is_watched()).map(Some)

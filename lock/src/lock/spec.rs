@@ -30,6 +30,8 @@ pub(crate) struct LockSpec {
     pub(crate) metrics_label: Option<&'static str>,
     /// Whether its threads give it to each other.
     pub(crate) hand_over: bool,
+    /// How long it stays with the client between two uses.
+    cache: Option<Duration>,
     pub(crate) backoff: Backoff,
     /// How often one try is sent that is not answered.
     pub(crate) retries: RetryLimit,
@@ -67,6 +69,7 @@ impl LockSpec {
             min_hold: Ok(None),
             metrics_label: None,
             hand_over: false,
+            cache: None,
             backoff: Backoff::default(),
             retries: RetryLimit::UntilAnswered,
         }
@@ -88,6 +91,38 @@ impl LockSpec {
         self.min_hold =
             if is_none { Ok(None) } else { Lease::named("minimum hold", min_hold).map(Some) };
         self.hand_over &= is_none;
+    }
+
+    /// Its holds stay with the client between two uses, for so long at most.
+    pub(crate) fn set_cache(&mut self, cache: Duration) {
+        self.cache = Some(cache);
+    }
+
+    /// For how long `holder` leaves the lock with the client. An error if the lock is of a kind, or
+    /// has other settings, that exclude a cache.
+    pub(crate) fn cache(&self, holder: &LocalHolder) -> Result<Option<Duration>, Error> {
+        const SHORTEST: Duration = Duration::from_millis(1);
+        let Some(cache) = self.cache else { return Ok(None) };
+        let policy = self.lease_policy()?;
+        let longest = policy.lease.duration() / 3;
+        let reason = if self.kind != Kind::Reentrant || self.nesting != Nesting::Allowed {
+            "only `lock` can be cached, sendable or not"
+        } else if !policy.watched {
+            "a lock with a lease of its own cannot be cached"
+        } else if self.min_hold()?.is_some() {
+            "a lock with a minimum hold cannot be cached"
+        } else if matches!(holder, LocalHolder::Named(_)) {
+            "a lock of a named owner cannot be cached"
+        } else if !self.hand_over {
+            "a member of a multi lock or a red lock cannot be cached"
+        } else if !(SHORTEST..=longest).contains(&cache) {
+            let reason =
+                format!("{cache:?} is not between 1 ms and a third of the lease, {longest:?}");
+            return Err(Error::invalid_setting("with_cache", reason));
+        } else {
+            return Ok(Some(cache));
+        };
+        Err(Error::invalid_setting("with_cache", reason))
     }
 
     /// Without the shortest hold.

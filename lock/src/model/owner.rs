@@ -63,6 +63,11 @@ impl ClientId {
         Self::new(SystemClock.now()).unwrap()
     }
 
+    /// Whether this is its identity.
+    pub(crate) fn is(&self, client: Uuid) -> bool {
+        self.uuid == client
+    }
+
     /// When it started, by the client's clock.
     pub(crate) fn started(&self) -> Instant {
         self.started

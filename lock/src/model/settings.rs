@@ -40,6 +40,8 @@ pub(crate) struct Settings {
     pub(crate) wait_on_drop: bool,
     /// Whether a hold is handed from thread to thread, and for how long.
     pub(crate) hand_over: HandOver,
+    /// How many locks stay with the client between two uses.
+    pub(crate) max_cached: usize,
     /// What the client is called where others ask who holds a lock.
     pub(crate) label: Option<Arc<str>>,
 }
@@ -154,6 +156,7 @@ impl Default for Settings {
             replica_acks: None,
             wait_on_drop: false,
             hand_over: HandOver::Within(HAND_OVER_BUDGET),
+            max_cached: 1024,
             label: None,
         }
     }

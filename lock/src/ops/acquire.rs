@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use uuid::Uuid;
+
 use crate::model::kind::Layout;
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
@@ -19,6 +21,8 @@ pub(crate) struct Acquire {
     pub(crate) name: LockName,
     pub(crate) owner: Owner,
     pub(crate) lease: Lease,
+    /// Whether a refusal names the client that holds it. Not of every layout.
+    pub(crate) names_holder: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,16 +32,25 @@ pub(crate) enum Acquired {
     Fenced(u64),
     /// Another owner holds it, for this long unless it is renewed; `None` if its key has no expiry.
     Busy(Option<Duration>),
+    /// The same, with the client of that owner.
+    HeldBy(Option<Duration>, Uuid),
 }
 
 impl Acquired {
     pub(crate) fn is_granted(self) -> bool {
-        !matches!(self, Self::Busy(_))
+        !matches!(self, Self::Busy(_) | Self::HeldBy(..))
     }
 
     /// What an acquire of a lock grants.
     pub(crate) const GRANTS: Grants =
         Grants::If(|value| Self::from_reply(value.clone()).is_ok_and(Self::is_granted));
+
+    /// Reads a time to live, with an owner, which may not be a client's.
+    fn held_by(millis: i64, owner: &str) -> Self {
+        let Self::Busy(left) = Self::busy(millis) else { return Self::busy(millis) };
+        let client = owner.split_once(':').and_then(|(client, _)| client.parse().ok());
+        client.map_or(Self::Busy(left), |client| Self::HeldBy(left, client))
+    }
 
     /// Reads a time to live, or a time to sleep.
     pub(crate) fn busy(millis: i64) -> Self {
@@ -50,6 +63,11 @@ impl FromReply for Acquired {
         match value {
             Value::Nil => Ok(Self::Granted),
             Value::Integer(millis) => Ok(Self::busy(millis)),
+            Value::Array(parts) => match parts.as_slice() {
+                [Value::Integer(millis)] => Ok(Self::busy(*millis)),
+                [Value::Integer(millis), Value::Text(owner)] => Ok(Self::held_by(*millis, owner)),
+                _ => Err(Unexpected(Value::Array(parts))),
+            },
             other => Err(Unexpected(other)),
         }
     }
@@ -68,16 +86,15 @@ impl Operation for Acquire {
             Layout::Writer => &WRITER,
             Layout::Counted | Layout::Reader | Layout::Permit => &COUNTED,
         };
-        Request::script(
-            "acquire",
-            script,
-            vec![self.name.as_str()],
-            vec![
-                Argument::NotAfter,
-                field_argument(self.layout, &self.owner),
-                Argument::millis(self.lease.millis()),
-            ],
-        )
+        let mut arguments = vec![
+            Argument::NotAfter,
+            field_argument(self.layout, &self.owner),
+            Argument::millis(self.lease.millis()),
+        ];
+        if self.names_holder {
+            arguments.push(Argument::Number(1));
+        }
+        Request::script("acquire", script, vec![self.name.as_str()], arguments)
     }
 
     fn grants(&self) -> Grants {
@@ -90,7 +107,12 @@ impl Operation for Acquire {
         let is_own = has_hold(keyspace, key, self.layout, &field)?;
         if !is_own && keyspace.exists(key) {
             check_lock(keyspace, key, self.layout)?;
-            return Ok(Value::Integer(keyspace.time_to_live(key)));
+            let left = Value::Integer(keyspace.time_to_live(key));
+            let owner = self.names_holder.then(|| keyspace.hash_field(key)).flatten();
+            return Ok(match owner {
+                Some(owner) => Value::Array(vec![left, Value::Text(owner)]),
+                None => left,
+            });
         }
         if self.layout == Layout::Text {
             let longest = keyspace.time_to_live(key).max(lease);

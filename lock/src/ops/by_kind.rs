@@ -54,9 +54,17 @@ impl HoldId {
                 Arc::new(ReadAcquire { name, owner, lease, under: enclosing_write_hold.cloned() })
             }
             Kind::Reentrant | Kind::Spin | Kind::Simple | Kind::Write | Kind::Permit => {
-                Arc::new(Acquire { layout: self.kind.layout(), name, owner, lease })
+                let (layout, names_holder) = (self.kind.layout(), false);
+                Arc::new(Acquire { layout, name, owner, lease, names_holder })
             }
         }
+    }
+
+    /// Acquires a plain lock. A refusal names the client that holds the lock.
+    pub(crate) fn acquire_from_holder(&self, lease: Lease) -> SharedOperation<Acquired> {
+        let (name, owner) = (self.name.clone(), self.owner.clone());
+        let layout = self.kind.layout();
+        Arc::new(Acquire { layout, name, owner, lease, names_holder: true })
     }
 
     /// Writes another count, with a lease if the hold is nested.

@@ -1,6 +1,7 @@
 //! The record of a client: what it says of itself, for those who ask who holds a lock
 //! (DESIGN: holders).
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,8 +9,9 @@ use crate::ops::keyspace::{Keyspace, WrongType};
 use crate::ops::operation::{Argument, Operation, Request, Script, script};
 use crate::ops::value::{FromReply, Unexpected, Value};
 
-/// The key of a client's record. It has no prefix: its readers know the client's identity only.
-pub(crate) fn record_key(client: &str) -> Arc<str> {
+/// The key of a client's record, and the channel on which others ask for locks that the client has
+/// cached. It has no prefix: those who use it know the client's identity only.
+pub(crate) fn record_key(client: impl fmt::Display) -> Arc<str> {
     Arc::from(format!("wheellock_client:{client}"))
 }
 

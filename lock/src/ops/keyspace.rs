@@ -104,6 +104,14 @@ impl Keyspace {
         Ok(self.hash_get(key, field)?.is_some())
     }
 
+    /// `HRANDFIELD`: one of the fields.
+    pub(crate) fn hash_field(&mut self, key: &str) -> Option<String> {
+        match self.live(key).map(|entry| &entry.content) {
+            Some(Content::Hash(fields)) => fields.keys().next().cloned(),
+            _ => None,
+        }
+    }
+
     /// `HGET`.
     pub(crate) fn hash_get(&mut self, key: &str, field: &str) -> Result<Option<String>, WrongType> {
         match self.live(key).map(|entry| &entry.content) {

@@ -32,6 +32,7 @@ pub(crate) mod request;
 pub(crate) mod semaphore;
 pub(crate) mod set_count;
 pub(crate) mod value;
+pub(crate) mod wish;
 
 pub(crate) use crate::ops::acquire::Acquired;
 pub(crate) use crate::ops::fenced::{DrawToken, LastToken};

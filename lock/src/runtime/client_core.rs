@@ -16,6 +16,7 @@ use crate::error::{Error, LostReason};
 use crate::events::callbacks::Callbacks;
 use crate::events::dispatcher::{EventDispatcher, LAST_DELIVERIES};
 use crate::events::wakers::WakerThread;
+use crate::hold::cache::CacheEnd;
 use crate::hold::hold::Hold;
 use crate::hold::registry::HoldRegistry;
 use crate::ledger::release::ReleaseId;
@@ -106,7 +107,7 @@ impl ClientCore {
         }
         let id = ClientId::new(clock.now())?;
         let events = Arc::new(EventDispatcher::start(callbacks, Arc::clone(&clock))?);
-        let holds = Arc::new(HoldRegistry::default());
+        let holds = Arc::new(HoldRegistry::new(settings.max_cached));
         let waits = Arc::new(WaitRegistry::new(
             Arc::clone(&clock),
             Arc::clone(&events),
@@ -116,6 +117,7 @@ impl ClientCore {
                 hand_over: settings.hand_over,
                 lease: settings.watchdog_lease,
             },
+            &id,
         ));
         let listener: Weak<dyn Listener> = Arc::downgrade(&waits) as Weak<dyn Listener>;
         let mut info = Info::default();
@@ -156,6 +158,8 @@ impl ClientCore {
             Arc::clone(&events),
             Arc::new(waker),
         )?;
+        // Set once, here.
+        drop(waits.watchdog.set(Arc::downgrade(&watchdog)));
         #[cfg(feature = "metrics")]
         let publisher = {
             let (holds, waits) = (Arc::clone(&holds), Arc::clone(&waits));
@@ -519,6 +523,9 @@ impl Drop for ClientCore {
             return;
         }
         self.waits.close();
+        for hold in self.holds.cache.cached() {
+            self.watchdog.release_cached(&hold, CacheEnd::ClientEnded);
+        }
         self.watchdog.finish_unread(FINISH_UNREAD_TIMEOUT);
         self.watchdog.stop(self.timer.take());
         // By the system's clock: how long foreign code takes does not depend on the client's.

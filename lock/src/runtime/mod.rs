@@ -1,6 +1,7 @@
 //! The client as it runs in one process: its store, watchdog, events and waiting threads, put
 //! together.
 
+pub(crate) mod cache;
 pub(crate) mod client_core;
 pub(crate) mod extend;
 pub(crate) mod hand_over;

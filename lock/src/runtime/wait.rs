@@ -14,6 +14,7 @@
 
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
@@ -203,6 +204,13 @@ impl Waiter<'_> {
                 QueueLook::Step(step) => step,
                 QueueLook::HandedOver(hold) => return WaitAction::HandedOver(hold),
             };
+            // A hold of this client may have been cached since this one came.
+            if matches!(step, Step::Sleep(_))
+                && self.parker.is_some()
+                && let Some(hold) = self.take_cached(now)
+            {
+                return WaitAction::HandedOver(hold);
+            }
             match step {
                 // 4. This one leads the queue, and there is something to try for.
                 Step::Try(wakes) if in_time => {
@@ -377,6 +385,23 @@ impl Waiter<'_> {
             }
         }
         QueueLook::Step(step)
+    }
+
+    /// Takes the cached hold of the name, and leaves the queue. If this waiter may not have the hold,
+    /// the hold is released.
+    fn take_cached(&mut self, now: Instant) -> Option<Arc<Hold>> {
+        let (registry, request) = (self.registry, self.request);
+        // This waiter was counted before: the thread that caches the hold sees the waiter, or the
+        // waiter sees the hold.
+        fence(Ordering::SeqCst);
+        let hold = registry.holds.find_cached(request.name)?;
+        if request.mode == WaitMode::Watching
+            || !registry.take_cached(&hold, request.recipient, now)
+        {
+            return None;
+        }
+        self.leave();
+        Some(hold)
     }
 
     fn has_answer(&self) -> bool {

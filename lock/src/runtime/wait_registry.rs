@@ -3,8 +3,8 @@
 
 use std::collections::hash_map::OccupiedEntry;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use hashed_wheel::Clock;
@@ -18,11 +18,13 @@ use crate::hold::registry::HoldRegistry;
 use crate::model::kind::Kind;
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
+use crate::model::owner::ClientId;
 use crate::model::panics::catch_panic;
 use crate::model::settings::{HandOver, QUEUE_POLL_BOUND};
 use crate::model::sync::thread::ThreadId;
 use crate::model::sync::{Mutex, MutexGuard, Parker};
 use crate::model::wait_mode::WaitMode;
+use crate::ops::client_record::record_key;
 use crate::runtime::wait_queue::{JoinMode, Ticket, WaitQueue};
 use crate::store::shutdown::ShutdownState;
 use crate::store::{Listener, Store};
@@ -61,6 +63,15 @@ pub(crate) struct WaitRegistry {
     pub(crate) sleepers: Gauge,
     /// How often a hold was handed over.
     pub(crate) hand_overs: AtomicU64,
+    /// The channel on which other clients ask for cached locks.
+    wish_channel: Arc<str>,
+    /// Whether it is subscribed, or the server was asked.
+    wishes_subscribed: AtomicBool,
+    /// Whether the server has confirmed that.
+    hears_wishes: AtomicBool,
+    /// Ends cached holds. Weak, as the watchdog has a listener that refers to this. Set when the
+    /// client has started: before, no hold is cached.
+    pub(super) watchdog: OnceLock<Weak<Watchdog>>,
 }
 
 impl WaitRegistry {
@@ -69,6 +80,7 @@ impl WaitRegistry {
         events: Arc<EventDispatcher>,
         holds: Arc<HoldRegistry>,
         settings: WaitSettings,
+        client: &ClientId,
     ) -> Self {
         Self {
             clock,
@@ -79,6 +91,10 @@ impl WaitRegistry {
             channels: Mutex::default(),
             sleepers: Gauge::default(),
             hand_overs: AtomicU64::new(0),
+            wish_channel: record_key(client),
+            wishes_subscribed: AtomicBool::new(false),
+            hears_wishes: AtomicBool::new(false),
+            watchdog: OnceLock::new(),
         }
     }
 
@@ -143,6 +159,25 @@ impl WaitRegistry {
         })
     }
 
+    /// Whether a thread of this client waits for the lock of `hold`.
+    pub(crate) fn waits_for(&self, hold: &Hold) -> bool {
+        self.waiting_on(&hold.name, &hold.name.channel()).threads > 0
+    }
+
+    /// Subscribes to the channel on which other clients ask for cached locks. Once; returns at once.
+    pub(crate) fn hear_wishes(&self, store: &Store) {
+        let is_subscribed = &self.wishes_subscribed;
+        if !is_subscribed.load(Ordering::Relaxed) && !is_subscribed.swap(true, Ordering::Relaxed) {
+            store.subscribe(&self.wish_channel);
+            store.flush();
+        }
+    }
+
+    /// Whether other clients are heard that ask for cached locks. Before, nothing is cached.
+    pub(crate) fn hears_wishes(&self) -> bool {
+        self.hears_wishes.load(Ordering::Relaxed)
+    }
+
     /// How often a hold was handed over.
     pub(crate) fn hand_overs(&self) -> u64 {
         // Relaxed: a plain sum.
@@ -152,6 +187,10 @@ impl WaitRegistry {
 
 impl Listener for WaitRegistry {
     fn live(&self, channel: &str) {
+        if *channel == *self.wish_channel {
+            self.hears_wishes.store(true, Ordering::Relaxed);
+            return;
+        }
         let now = self.clock.now();
         if let Some(channel) = self.channels().by_name.get_mut(channel) {
             channel.live = true;
@@ -162,9 +201,15 @@ impl Listener for WaitRegistry {
         });
     }
 
-    fn message(&self, channel: &str, _payload: &str) {
+    fn message(&self, channel: &str, payload: &str) {
         // In memory, this is the thread that releases. If the clock panics, nobody yields.
         let now = catch_panic(|| self.clock.now());
+        if *channel == *self.wish_channel {
+            if let Some(now) = now {
+                self.wanted(payload, now);
+            }
+            return;
+        }
         let budget = self.settings.hand_over.budget();
         self.tell(channel, |queue| {
             let Some(now) = now else {

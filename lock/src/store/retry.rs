@@ -183,6 +183,11 @@ impl RetryPolicy<'_> {
         Self { deadline: self.deadline.max(now + SHORTEST_CALL), ..*self }
     }
 
+    /// The same for a call that is not repeated.
+    pub(crate) fn of_one_attempt(&self) -> Self {
+        Self { limit: RetryLimit::One, ..*self }
+    }
+
     /// Whether a shutdown or the caller ends the call.
     fn is_over(&self, generation: CallGeneration) -> bool {
         self.shutdown.generation() != generation

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::error::LostReason;
+use crate::hold::cache::CacheEnd;
 use crate::hold::hold::Hold;
 use crate::hold::state::Loss;
 use crate::ledger::ledger::Stage;
@@ -81,8 +82,21 @@ impl Watchdog {
         }
     }
 
-    /// Counts a loss and reports it to the user.
+    /// Ends a hold that is cached. A renewal thread releases it. Nothing happens if the hold is not
+    /// cached any more. Reads no clock.
+    pub(crate) fn release_cached(&self, hold: &Arc<Hold>, end: CacheEnd) {
+        if hold.end_cached() {
+            self.context.holds.cache.count_end(end);
+            self.end_in_background(hold, None);
+        }
+    }
+
+    /// Counts a loss and reports it to the user, unless nobody has it.
     pub(crate) fn report_loss(&self, hold: &Hold, now: Instant, reason: LostReason) {
+        if hold.is_cached() {
+            self.context.holds.cache.count_end(CacheEnd::Lost);
+            return;
+        }
         self.context.counters.lost(reason);
         self.context.events.lost(|| hold.loss_report(now, reason));
     }

@@ -147,6 +147,15 @@ impl Scheduler {
         }
     }
 
+    /// Has a hold looked at by `at`, or earlier if that is due.
+    pub(crate) fn look_by(&self, hold: &Arc<Hold>, at: Instant) {
+        if let TimerSlot::Scheduled(_, due) = hold.timer_slot()
+            && at < hold.at_nanos(due)
+        {
+            self.move_to(hold, at);
+        }
+    }
+
     /// Moves a hold to `at` on the wheel.
     pub(crate) fn move_to(&self, hold: &Arc<Hold>, at: Instant) {
         let Some(timer) = self.timer() else { return };

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::hold::cache::CacheEnd;
 use crate::hold::hold::Hold;
 use crate::hold::state::TimerSlot;
 use crate::watchdog::batch::Due;
@@ -47,6 +48,10 @@ fn renewal_of(watchdog: &Watchdog, hold: &Arc<Hold>, now: Instant) -> Option<Due
         watchdog.lose_at(hold, now, hold.reason_of_end());
         return None;
     };
+    if hold.is_cache_over(now) {
+        watchdog.release_cached(hold, CacheEnd::Expired);
+        return None;
+    }
     if let Some(held) = hold.report_long(now, settings.long_hold) {
         watchdog.context.events.long_hold(|| held);
     }

@@ -5,9 +5,11 @@
 -- ARGV[1]  not after, by the server's clock, in ms
 -- ARGV[2]  owner
 -- ARGV[3]  lease, in ms
+-- ARGV[4]  there if a refusal is to name the owner
 --
--- Answers nil: taken. A number: busy, time to live in ms, -1 for none. {'LATE', now}: arrived too
--- late, did nothing. A key that is no lock is an error, and it stays.
+-- Answers nil: taken. A number: busy, time to live in ms, -1 for none. {number, owner}: the same, with
+-- one of the owners, or {number} if this user may not look. {'LATE', now}: arrived too late, did
+-- nothing. A key that is no lock is an error, and it stays.
 --
 -- Atomic: Redis runs one script at a time. The count is written, never incremented. The time to
 -- live never shrinks. If the server refuses PEXPIRE, nothing is left.
@@ -44,5 +46,8 @@ for i = 1, #fields, 2 do
   if not is_lock then
     return redis.error_reply('WRONGTYPE Operation against a key holding the wrong kind of value')
   end
+end
+if ARGV[4] then
+  return {lasts, fields[1]}
 end
 return lasts

@@ -133,7 +133,7 @@ impl CheckedLock {
                 Reply::Granted(token.unsigned_abs())
             }
             Acquired::Fenced(token) => Reply::Granted(token),
-            Acquired::Busy(_) => Reply::Busy,
+            Acquired::Busy(_) | Acquired::HeldBy(..) => Reply::Busy,
         }
     }
 

@@ -1,0 +1,88 @@
+//! A hold that stays with its client after its last guard, for the next acquire (DESIGN: cache).
+//!
+//! A cached hold is a hand-over to a thread that has not come yet. The hold keeps one watched guard,
+//! so the watchdog renews it as any other. An acquire of this client takes it; otherwise it is
+//! released when its time is over, when another client asks for it, or when there are too many.
+
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use crate::events::tracing;
+use crate::hold::cache::CacheEnd;
+use crate::hold::hold::Hold;
+use crate::model::name::LockName;
+use crate::runtime::client_core::ClientCore;
+use crate::runtime::wait_registry::{Recipient, WaitRegistry};
+
+/// The last guard of `hold` is gone: the hold stays with this client, `time` after the first time at
+/// most. Nothing is sent. False if the hold is to be released.
+pub(crate) fn cache(core: &ClientCore, hold: &Arc<Hold>, time: Duration) -> bool {
+    // If the clock panics, the hold is released.
+    let Some(now) = core.watchdog.context.catch_panic(|| core.now()) else { return false };
+    let (cache, waits) = (&core.holds.cache, &core.waits);
+    if !waits.hears_wishes() || cache.is_wanted(&hold.name, now) {
+        return false;
+    }
+    // 1. The time of this holder, which ends here, and its label.
+    let (held_for, label) = (hold.held_for(now), hold.metrics_label());
+    let lease = core.settings.watchdog_lease;
+    let Some(cached) = hold.cache(lease, now, time) else { return false };
+    // 2. A thread of this client that began to wait just now looks for a cached hold before it
+    //    sleeps: this thread sees the waiter, or the waiter sees the hold.
+    fence(Ordering::SeqCst);
+    if waits.waiters() > 0 && waits.waits_for(hold) && hold.undo_cache() {
+        return false;
+    }
+    if let Some(label) = label {
+        core.watchdog.context.counters.acquires().hold_ended(hold.kind, label, || held_for);
+    }
+    tracing::released(&hold.name, hold.kind, &hold.owner, || held_for);
+    // 3. Once for each hold: it is listed, and looked at when its time is over.
+    if !hold.is_listed()
+        && let Some(excess) = cache.list(hold, now)
+    {
+        core.watchdog.release_cached(&excess, CacheEnd::Evicted);
+    }
+    if let Some(until) = cached.until {
+        core.watchdog.scheduler.look_by(hold, until);
+    }
+    true
+}
+
+impl WaitRegistry {
+    /// Gives a cached hold to an acquire of this client, which is `recipient` if it may have the
+    /// hold. Otherwise the hold is released. False if the acquire does not have it.
+    pub(crate) fn take_cached(
+        &self,
+        hold: &Arc<Hold>,
+        recipient: Option<Recipient<'_>>,
+        now: Instant,
+    ) -> bool {
+        let lease = self.settings.lease;
+        if recipient.is_some_and(|recipient| hold.take_cached(recipient.thread, lease, now)) {
+            self.holds.cache.count_hit();
+            return true;
+        }
+        self.release_cached(hold, CacheEnd::Revoked);
+        false
+    }
+
+    /// Another client wants the lock `name`.
+    pub(crate) fn wanted(&self, name: &str, now: Instant) {
+        // A name that cannot be is nobody's lock.
+        let Ok(name) = LockName::parse(name) else { return };
+        self.holds.cache.set_wanted(&name, now);
+        for hold in self.holds.of_name(&name) {
+            // In use: its release goes to the server.
+            hold.end_caching();
+            self.release_cached(&hold, CacheEnd::Revoked);
+        }
+    }
+
+    fn release_cached(&self, hold: &Arc<Hold>, end: CacheEnd) {
+        if let Some(watchdog) = self.watchdog.get().and_then(Weak::upgrade) {
+            watchdog.release_cached(hold, end);
+        }
+    }
+}
