@@ -107,6 +107,21 @@ impl HoldRegistry {
         shard.get(&hash)?.of(name).find(is_it).cloned()
     }
 
+    /// The hold of this name, holder and layout, or else the cached hold of the name.
+    pub(crate) fn find_for(
+        &self,
+        name: &LockName,
+        holder: &LocalHolder,
+        layout: Layout,
+    ) -> Option<Arc<Hold>> {
+        let (shard, hash) = self.shard(name);
+        let holds = shard.get(&hash)?;
+        let is_it = |hold: &&Arc<Hold>| hold.kind.layout() == layout && hold.belongs_to(holder);
+        let cached = || holds.of(name).find(|hold| hold.is_cached());
+        let found = holds.of(name).find(is_it);
+        found.or_else(|| cached().filter(|_| !self.cache.is_empty())).cloned()
+    }
+
     /// The cached hold of this name.
     pub(crate) fn find_cached(&self, name: &LockName) -> Option<Arc<Hold>> {
         if self.cache.is_empty() {

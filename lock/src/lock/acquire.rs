@@ -90,18 +90,14 @@ fn acquire_since(
     if request.cache.is_some() {
         core.waits.hear_wishes(&core.store);
     }
-    // 1. The holder's own hold. The acquire of a named owner is listed before, so that a later grant
-    //    to another thread of that owner wakes this thread. If the own hold turns out to be lost,
-    //    the lock is acquired anew (DESIGN: re-entry).
+    // 1. The holder's own hold, or a cached hold. The acquire of a named owner is listed before, so
+    //    that a later grant to another thread of that owner wakes this thread. If the own hold turns
+    //    out to be lost, the lock is acquired anew (DESIGN: re-entry).
     let named = core.holds.named.begin(&request.name, holder);
-    if let Some(guard) = request.nest()? {
+    if let Some(guard) = request.reuse()? {
         return Ok(Some(guard));
     }
-    // 2. A hold that stayed with this client after its last use.
-    if let Some(guard) = request.take_cached()? {
-        return Ok(Some(guard));
-    }
-    // 3. The server.
+    // 2. The server.
     let mut attempt = LockTry::new(&request, named.as_ref())?;
     let (channel, mode) = (attempt.id.wait_channel(), attempt.mode);
     let waiting = WaitRequest {
@@ -168,33 +164,23 @@ impl<'a> LockRequest<'a> {
         may_be_given.then_some(Recipient { name: &self.name, thread, watchdog })
     }
 
-    /// The cached hold of this name. One that this acquire may not have is released, as another
-    /// client's acquire would have it released.
-    fn take_cached(&self) -> Result<Option<RawGuard>, Error> {
-        let core = self.core;
-        let Some(hold) = core.holds.find_cached(&self.name) else { return Ok(None) };
-        if !core.waits.take_cached(&hold, self.recipient(), self.began) {
-            return Ok(None);
+    /// A guard of a hold that this client has: one more of the holder's own, or the only one of a
+    /// hold that is cached.
+    fn reuse(&self) -> Result<Option<RawGuard>, Error> {
+        let layout = self.spec.kind.layout();
+        match self.core.holds.find_for(&self.name, self.holder, layout) {
+            None => Ok(None),
+            Some(hold) if hold.is_cached() => self.take_cached(hold),
+            Some(hold) => self.nest(&hold),
         }
-        let guard = self.guard(Arc::clone(&hold));
-        // As with a hold that was handed over.
-        if core.is_shut_down() {
-            return Err(Error::Shutdown);
-        }
-        self.count_acquired(&hold, self.began, false);
-        Ok(Some(guard))
     }
 
-    /// One more guard of the holder's own hold. `None` if there is no hold, or it turns out to be
-    /// lost.
-    fn nest(&self) -> Result<Option<RawGuard>, Error> {
+    /// One more guard of the holder's own hold. `None` if the hold turns out to be lost.
+    fn nest(&self, hold: &Arc<Hold>) -> Result<Option<RawGuard>, Error> {
         let core = self.core;
-        let Some(hold) = core.holds.find(&self.name, self.holder, self.spec.kind.layout()) else {
-            return Ok(None);
-        };
         let now = core.now();
         if !hold.is_held(now) {
-            core.watchdog.lose(&hold, hold.reason_of_end());
+            core.watchdog.lose(hold, hold.reason_of_end());
             return Ok(None);
         }
         // It would wait for its own renewed hold without end.
@@ -213,11 +199,11 @@ impl<'a> LockRequest<'a> {
             return Ok(None);
         };
         // If the clock panics, it is dropped.
-        let guard = self.guard(Arc::clone(&hold));
+        let guard = self.guard(Arc::clone(hold));
         let policy = core.policy_at(now, self.wait, self.spec.retries);
-        match self.send_nested(&hold, count, &policy) {
+        match self.send_nested(hold, count, &policy) {
             Ok(true) => {
-                self.keep(&hold);
+                self.keep(hold);
                 Ok(Some(guard))
             }
             Ok(false) => Ok(None),
@@ -228,6 +214,19 @@ impl<'a> LockRequest<'a> {
                 Err(core.or_shut_down(error))
             }
         }
+    }
+
+    /// The guard of a cached hold. `None` if this acquire may not have the hold: then it is released,
+    /// as for another client.
+    fn take_cached(&self, hold: Arc<Hold>) -> Result<Option<RawGuard>, Error> {
+        let core = self.core;
+        if !core.waits.take_cached(&hold, self.recipient(), self.began) {
+            return Ok(None);
+        }
+        self.count_acquired(&hold, self.began, false);
+        let guard = self.guard(hold);
+        // As with a hold that was handed over.
+        if core.is_shut_down() { Err(Error::Shutdown) } else { Ok(Some(guard)) }
     }
 
     /// Tells the server of one more guard. False if the hold turns out to be lost.
@@ -508,7 +507,7 @@ impl Try for LockTry<'_> {
         //    hold of this one, or the write hold under which it reads.
         let turn = self.named.map(|named| self.take_turn(named, policy)).transpose()?;
         if turn.is_some() {
-            if let Some(guard) = self.request.nest()? {
+            if let Some(guard) = self.request.reuse()? {
                 return Ok(TryAnswer::Granted(guard, WakeHint::Wait));
             }
             self.enclosing_write_hold = self.request.find_write_hold()?;
