@@ -142,5 +142,7 @@ pub use crate::store::{Fault, Faults, Memory};
 
 #[doc = include_str!("../docs/faults.md")]
 pub mod faults {}
+/// [hand_over]: crate::guide::hand_over
+/// [operations#keys-and-channels]: crate::guide::operations#keys-and-channels
 #[doc = include_str!("../docs/redisson.md")]
 pub mod redisson {}
