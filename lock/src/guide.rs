@@ -47,3 +47,10 @@ pub mod testing {}
 /// [testing]: crate::guide::testing
 #[doc = include_str!("../docs/verification.md")]
 pub mod verification {}
+/// [operations#keys-and-channels]: crate::guide::operations#keys-and-channels
+/// [redisson#versions-of-redisson]: crate::redisson#versions-of-redisson
+#[doc = include_str!("../docs/stability.md")]
+pub mod stability {}
+/// [operations#lease-and-failover-time]: crate::guide::operations#lease-and-failover-time
+#[doc = include_str!("../docs/comparison.md")]
+pub mod comparison {}
