@@ -44,6 +44,7 @@ pub mod async_programs {}
 #[doc = include_str!("../docs/testing.md")]
 pub mod testing {}
 /// [faults]: crate::faults
+/// [redisson#versions-of-redisson]: crate::redisson#versions-of-redisson
 /// [testing]: crate::guide::testing
 #[doc = include_str!("../docs/verification.md")]
 pub mod verification {}
