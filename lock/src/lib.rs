@@ -55,16 +55,6 @@
 //! There is one [`Error`]. It says whether it [may pass](Error::is_retryable) and whether the
 //! command [may have run](Error::is_outcome_unknown). Contention is never one. See [`faults`].
 //!
-//! # Stability
-//!
-//! The crate follows Semantic Versioning, and what other processes see is part of its interface:
-//! keys, messages and the effects of scripts. Releases that Cargo regards as compatible share every
-//! kind of lock on one server, also in the middle of a rolling upgrade, which a test of two builds
-//! checks. A breaking change of the keys is a breaking release, and its notes say how to migrate.
-//! Compatible releases may add variants to enums, fields to their variants and to plain structs, and
-//! keys of their own beside Redisson's: match with `..`. Texts of errors, the number of round trips
-//! and the names of threads are no part of the interface.
-//!
 //! # Guide
 //!
 //! [`guide`] has longer texts: [jobs](guide::jobs), [leaders](guide::leaders), the
@@ -72,9 +62,10 @@
 //! [hand-over](guide::hand_over) between threads, [observing](guide::observing),
 //! [Sentinel](guide::sentinel), [clusters](guide::cluster), [servers](guide::servers), [managed
 //! services](guide::managed), [operations](guide::operations), [async
-//! programs](guide::async_programs), and [verification](guide::verification): why to believe a lock.
-//! [`redisson`] has a table of its methods. [Test](guide::testing) a program on a [`Memory`] with a
-//! [`ManualClock`], and with [`Faults`].
+//! programs](guide::async_programs), the [stability](guide::stability) of versions and keys, a
+//! [comparison](guide::comparison) with other locks, and [verification](guide::verification): why
+//! to believe a lock. [`redisson`] has a table of its methods. [Test](guide::testing) a program on
+//! a [`Memory`] with a [`ManualClock`], and with [`Faults`].
 //!
 //! Keys, messages and the watchdog are Redisson's. The arithmetic of leases is Gray and Cheriton's
 //! (Leases, 1989), and fencing is Martin Kleppmann's (How to do distributed locking, 2016).
@@ -142,5 +133,7 @@ pub use crate::store::{Fault, Faults, Memory};
 
 #[doc = include_str!("../docs/faults.md")]
 pub mod faults {}
+/// [hand_over]: crate::guide::hand_over
+/// [operations#keys-and-channels]: crate::guide::operations#keys-and-channels
 #[doc = include_str!("../docs/redisson.md")]
 pub mod redisson {}

@@ -1,32 +1,104 @@
-//! The operations guide's user for `wheellock run` and `wheellock status`: its lines suffice.
+//! The operations guide's users for the command: the guide's lines suffice.
 
+use rustix::process::Signal;
 use wheellock_fixture::{Server, TestProcess};
 
-use crate::support::{SUCCESS, ended, wheellock};
+use crate::support::{
+    LOST, NOT_ACQUIRED, PATIENCE, SLEEP, SUCCESS, ended, id, process_id, send, wheellock,
+};
 
 const GUIDE: &str = include_str!("../../../lock/docs/operations.md");
 
-#[test]
-fn the_guides_user_runs_a_command_and_asks_for_its_lock() {
+/// A `wheellock doctor` whose worst check is `warn`.
+const WARNED: i32 = 1;
+
+/// A server with the users that the guide's lines of this beginning make, and how many lines.
+fn server_with(beginning: &str) -> (Server, usize) {
     let server = Server::start();
     let mut lines = 0;
-    for line in GUIDE.lines().filter(|line| line.starts_with("ACL SETUSER locks ")) {
+    for line in GUIDE.lines().filter(|line| line.starts_with(beginning)) {
         let words: Vec<&str> = line.split_whitespace().collect();
         assert_eq!(server.command(&words).text(), "OK", "{line}");
         lines += 1;
     }
-    assert_eq!(lines, 4, "a user, and what it may do besides");
-    let url = format!("redis://locks:password@{}/", server.address());
-    let ran = |words: &[&str]| {
-        let (code, output) = ended(TestProcess::spawn(wheellock(words).env("REDIS_URL", &url)));
-        assert_eq!(code, SUCCESS, "{words:?}: {output}");
+    (server, lines)
+}
+
+/// A server, and how its user connects.
+struct Asked {
+    server: Server,
+    url: String,
+}
+
+impl Asked {
+    fn new(server: Server, user: &str) -> Self {
+        let url = format!("redis://{user}:password@{}/", server.address());
+        Self { server, url }
+    }
+
+    fn spawn(&self, words: &[&str]) -> TestProcess {
+        TestProcess::spawn(wheellock(words).env("REDIS_URL", &self.url))
+    }
+
+    fn ran(&self, words: &[&str], expected: i32) -> String {
+        let (code, output) = ended(self.spawn(words));
+        assert_eq!(code, expected, "{words:?}: {output}");
         output
-    };
-    ran(&["run", "orders:report", "--", "true"]);
-    ran(&["run", "--min-hold", "0.1", "orders:kept", "--", "true"]);
+    }
+
+    fn assert_nothing_refused(&self) {
+        let refused = self.server.command(&["ACL", "LOG"]);
+        assert!(refused.array().is_empty(), "{refused:?}");
+    }
+}
+
+#[test]
+fn the_guides_line_for_the_command_suffices() {
+    let (server, lines) = server_with("ACL SETUSER command ");
+    assert_eq!(lines, 1, "one line to copy");
+    let asked = Asked::new(server, "command");
+    // 1. Run, with both outcomes.
+    asked.ran(&["run", "orders:report", "--", "true"], SUCCESS);
+    asked.ran(&["run", "--min-hold", "60", "orders:kept", "--", "true"], SUCCESS);
+    asked.ran(&["run", "--no-wait", "orders:kept", "--", "true"], NOT_ACQUIRED);
+    // 2. Looking at locks.
+    let mut watch = asked.spawn(&["watch", "orders:report"]);
+    watch.wait_for_line("orders:report: not held", PATIENCE);
+    let run = [&["run", "--watchdog", "5", "orders:report", "--"], SLEEP].concat();
+    let mut holder = asked.spawn(&run);
+    process_id(&mut holder);
+    watch.wait_for_line("orders:report: fenced, held by wheellock", PATIENCE);
+    let shown = asked.ran(&["status", "orders:report"], SUCCESS);
+    assert!(shown.contains("orders:report: fenced, held by wheellock"), "{shown}");
+    let listed = asked.ran(&["list", "orders:*"], SUCCESS);
+    assert_eq!(listed.lines().count(), 2, "{listed}");
+    // 3. A release by force: the next run begins, and the holder learns of its loss.
+    let mut next = asked.spawn(&["run", "orders:report", "--", "echo", "mine"]);
+    let released = asked.ran(&["unlock", "--force", "--yes", "orders:report"], SUCCESS);
+    assert!(released.contains("orders:report: released"), "{released}");
+    next.wait_for_line("mine", PATIENCE);
+    assert_eq!(ended(next).0, SUCCESS);
+    assert_eq!(ended(holder).0, LOST);
+    send(id(&watch), Signal::INT);
+    watch.wait_for_exit(PATIENCE);
+    asked.assert_nothing_refused();
+    // 4. The doctor tries what this user may not do, and says so.
+    let checks = asked.ran(&["doctor", "--prefix", "orders:"], WARNED);
+    assert!(checks.contains("ok    permissions "), "{checks}");
+    assert!(checks.contains("warn  permissions_other "), "{checks}");
+    assert!(checks.contains("ok    hand_over "), "{checks}");
+}
+
+#[test]
+fn the_guides_user_of_plain_locks_and_its_additions_suffice() {
+    let (server, lines) = server_with("ACL SETUSER locks ");
+    assert_eq!(lines, 4, "a user, and what it may do besides");
+    let asked = Asked::new(server, "locks");
+    asked.ran(&["run", "orders:report", "--", "true"], SUCCESS);
+    asked.ran(&["run", "--min-hold", "0.1", "orders:kept", "--", "true"], SUCCESS);
     let program = env!("CARGO_BIN_EXE_wheellock");
-    let shown = ran(&["run", "orders:asked", "--", program, "status", "orders:asked"]);
+    let words = ["run", "orders:asked", "--", program, "status", "orders:asked"];
+    let shown = asked.ran(&words, SUCCESS);
     assert!(shown.contains("orders:asked: fenced, held by"), "{shown}");
-    let refused = server.command(&["ACL", "LOG"]);
-    assert!(refused.array().is_empty(), "{refused:?}");
+    asked.assert_nothing_refused();
 }
