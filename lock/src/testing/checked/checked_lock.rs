@@ -2,9 +2,9 @@
 //!
 //! The server is the operations' own effect in memory (`serving`). The clients (`clients`) decide
 //! by the functions that the library decides by: `deadline_after_failure`, `may_draw_anew`,
-//! `enclosing_write_hold`, `Leftover`, `Hold::hand_over`, `Validity`, `Lease::valid_until`,
-//! `ReleaseSchedule`, `loss_leaves_release`, `Renewed::loss`. What must hold is in `properties`,
-//! and what may happen in `one_lock`.
+//! `enclosing_write_hold`, `Leftover`, `Hold::hand_over`, `Hold::cache`, `Hold::take_cached`,
+//! `Validity`, `Lease::valid_until`, `ReleaseSchedule`, `loss_leaves_release`, `Renewed::loss`. What
+//! must hold is in `properties`, and what may happen in `one_lock`.
 //!
 //! Time goes on in steps of a third of a second, and a lease is a second. Between two steps of time
 //! anything may happen in any order. A message that is never delivered is lost, a client that does

@@ -1,5 +1,7 @@
 //! The clients of the model of a lock: what they send, and what they make of the answers.
 
+use std::time::Duration;
+
 use crate::error::LostReason;
 use crate::hold::hold;
 use crate::ledger::release::ReleaseSchedule;
@@ -132,6 +134,7 @@ impl CheckedLock {
             seen_over: false,
             handed_over: false,
             is_given: false,
+            is_cached: false,
         });
         // Granted too late: the guard is released at once, and finds that it was lost.
         if self.is_valid(Some(until), state.now) {
@@ -144,6 +147,9 @@ impl CheckedLock {
         Ok(())
     }
 }
+
+/// A hold is cached for as long as its client likes.
+const LONG: Duration = Duration::from_secs(60);
 
 pub(crate) const RETURNED_OVER: Violation = "a call returns a hold that is over";
 
@@ -181,7 +187,7 @@ impl CheckedLock {
     pub(crate) fn drop_guard(&self, state: &mut State, client: u8) {
         let own = &state.clients[usize::from(client)];
         let Some(mut hold) = own.hold.filter(|_| own.waiting > 0) else {
-            return self.release(state, client);
+            return self.cache_or_release(state, client);
         };
         let wants_longer = own.wants_longer && !self.lacks(Mutation::LongerLeasesHandedOver);
         if !self.may_be_handed_over(client, &hold, wants_longer, state.now) {
@@ -197,6 +203,61 @@ impl CheckedLock {
         own.wants_longer = false;
         if self.lacks(Mutation::ReleasedAndHandedOver) {
             self.queue(state, client, hold.number, hold.late_copy_deadline, None);
+        }
+    }
+
+    /// The last guard is gone, and nobody of the client waits.
+    fn cache_or_release(&self, state: &mut State, client: u8) {
+        let own = &mut state.clients[usize::from(client)];
+        let Some(mut hold) = own.hold.filter(|_| self.limits.caches) else {
+            return self.release(state, client);
+        };
+        let real = self.real_hold(client, &hold);
+        if own.wants_longer && !self.lacks(Mutation::LongerLeasesCached) {
+            real.add_guard(self.nested_lease, false);
+            real.remove_guard(false);
+        }
+        if real.cache(self.lease, self.instant(state.now), LONG).is_none() {
+            return self.release(state, client);
+        }
+        hold.is_cached = true;
+        hold.handed_over = true;
+        if self.lacks(Mutation::CopiesNotCached) {
+            hold.late_copy_deadline = None;
+        }
+        own.hold = Some(hold);
+        own.wants_longer = false;
+    }
+
+    /// An acquire of the client finds its cached hold. A hold that it may not have is released.
+    pub(crate) fn take_cached(&self, state: &mut State, client: u8) -> Result<(), Violation> {
+        let own = &mut state.clients[usize::from(client)];
+        let Some(hold) = &mut own.hold else { return Ok(()) };
+        let now = self.instant(state.now);
+        let real = self.real_hold(client, hold);
+        let was_cached = real.cache(self.lease, real.granted_at(), LONG).is_some();
+        let takes = was_cached && real.take_cached(None, self.lease, now);
+        if !takes && !self.lacks(Mutation::CachedTakenUnseen) {
+            self.release(state, client);
+            return Ok(());
+        }
+        hold.is_cached = false;
+        let is_valid = self.is_valid(hold.valid_until, state.now);
+        if is_valid { Ok(()) } else { Err(RETURNED_OVER) }
+    }
+
+    /// A cached hold ends.
+    pub(crate) fn end_cached(&self, state: &mut State, client: u8) {
+        let own = &mut state.clients[usize::from(client)];
+        let Some(mut hold) = own.hold else { return };
+        if self.lacks(Mutation::CachedForgotten) {
+            own.hold = None;
+            return;
+        }
+        self.release(state, client);
+        if self.lacks(Mutation::TakenWhileReleased) {
+            hold.is_cached = false;
+            state.clients[usize::from(client)].hold = Some(hold);
         }
     }
 
@@ -318,7 +379,8 @@ impl CheckedLock {
                 }
             }
             (Reply::Lost { taken_over }, _) => {
-                let is_told = !(hold.handed_over && self.lacks(Mutation::LossesOfFormerHolders));
+                let is_told = !(hold.handed_over && self.lacks(Mutation::LossesOfFormerHolders))
+                    && !(hold.is_cached && self.lacks(Mutation::LossesOfCachedHolds));
                 let reason = if taken_over { LostReason::TakenOver } else { LostReason::Deleted };
                 if is_told {
                     self.lose(state, client, reason);

@@ -27,6 +27,10 @@ pub(crate) fn sentence(
                 }
                 _ => {}
             }
+            let is_cached = |own: &Client| own.hold.is_some_and(|hold| hold.is_cached);
+            if is_cached(then) && !is_cached(before) {
+                text = format!("{text}; {name} caches the hold");
+            }
             let is_given = |own: &Client| own.hold.is_some_and(|hold| hold.is_given);
             if is_given(then) && !is_given(before) {
                 text = format!("{text}; the hold is given to {name}'s next thread");
@@ -38,7 +42,11 @@ pub(crate) fn sentence(
 
 /// Whether the client itself ends its hold.
 fn is_an_end(step: Step) -> bool {
-    matches!(step, Step::Release(_) | Step::Crash(_) | Step::TakeOver(_) | Step::LeaveQueue(_))
+    match step {
+        Step::Release(_) | Step::Crash(_) | Step::TakeOver(_) | Step::LeaveQueue(_) => true,
+        Step::TakeCached(_) | Step::EndCached(_) => true,
+        _ => false,
+    }
 }
 
 fn name(client: u8) -> char {
@@ -82,6 +90,8 @@ fn what_happens(state: &State, step: Step) -> String {
         Step::Release(client) => format!("{} drops its guard", name(client)),
         Step::Wait(client) => format!("another thread of {} waits", name(client)),
         Step::TakeOver(client) => format!("{}'s next thread looks at its hold", name(client)),
+        Step::TakeCached(client) => format!("{} acquires its cached hold", name(client)),
+        Step::EndCached(client) => format!("{}'s cached hold ends", name(client)),
         Step::LeaveQueue(client) => format!("{}'s first waiter leaves", name(client)),
         Step::SeeEnd(client) => format!("{} notices that its hold is over", name(client)),
         Step::SendRelease(client, place) => {

@@ -61,6 +61,18 @@ pub(crate) enum Mutation {
     GivenHoldsForgotten,
     /// hand-over: a loss that is found for one holder is not told to the next.
     LossesOfFormerHolders,
+    /// cache: the next holder does not look at the validity.
+    CachedTakenUnseen,
+    /// cache: a hold that is released because it is wanted is taken all the same.
+    TakenWhileReleased,
+    /// cache: a hold that ends while it is cached is not released.
+    CachedForgotten,
+    /// cache: the next holder forgets the copies of the acquire.
+    CopiesNotCached,
+    /// cache: a hold is cached although a nested lease keeps its key for longer.
+    LongerLeasesCached,
+    /// cache: a loss that is found while the hold is cached is forgotten.
+    LossesOfCachedHolds,
     /// fair queue: an acquire that ends without a hold does not leave the queue.
     QueueNotLeft,
     /// kinds of locks: a read hold has the owner of the write hold around it.

@@ -10,8 +10,8 @@ use crate::testing::checked::properties::{
 };
 use crate::testing::checked::search::{Model, Order, report, search};
 use crate::testing::checked::searches::{
-    ACKNOWLEDGED, ALONE, CRASHING, DEAD_READER, FAILOVER, FENCED, HANDING_OVER, LONGER_NESTED,
-    MAJORITY, READING_OWN,
+    ACKNOWLEDGED, ALONE, CACHING, CRASHING, DEAD_READER, FAILOVER, FENCED, HANDING_OVER,
+    LONGER_CACHED, LONGER_NESTED, MAJORITY, READING_OWN,
 };
 use crate::testing::checked::state::{Limits, SMALL};
 
@@ -58,6 +58,20 @@ const OF_ONE_LOCK: &[(Mutation, Limits, &str)] = &[
     (
         Mutation::LossesOfFormerHolders,
         Limits { forced: 1, ..HANDING_OVER },
+        "a hold was found to be gone, and its holder is not told",
+    ),
+    (Mutation::CachedTakenUnseen, CACHING, RETURNED_OVER),
+    (Mutation::TakenWhileReleased, Limits { caches: true, time: 0, ..SMALL }, TWO),
+    (Mutation::CachedForgotten, CACHING, STUCK),
+    (
+        Mutation::CopiesNotCached,
+        Limits { attempts: 2, time: 0, progress: false, ..CACHING },
+        REAPPEARS,
+    ),
+    (Mutation::LongerLeasesCached, LONGER_CACHED, OUTLASTS),
+    (
+        Mutation::LossesOfCachedHolds,
+        Limits { forced: 1, ..CACHING },
         "a hold was found to be gone, and its holder is not told",
     ),
     (Mutation::QueueNotLeft, Limits { kinds: [Kind::Fair; 3], progress: true, ..SMALL }, LEFT),

@@ -66,7 +66,7 @@ impl Model for CheckedLock {
             if let Some(hold) = &own.hold {
                 let is_valid = self.is_valid(hold.valid_until, state.now);
                 // Of one that was given to a waiter, that has no guard yet.
-                let is_idle = !hold.is_nesting && !hold.is_given;
+                let is_idle = !hold.is_nesting && !hold.is_given && !hold.is_cached;
                 if may_send && !hold.is_renewing && own.renewed < limits.renewals {
                     steps.push(Step::Renew(client));
                 }
@@ -82,14 +82,17 @@ impl Model for CheckedLock {
                 if !is_valid {
                     steps.push(Step::SeeEnd(client));
                 }
-                if is_valid && limits.writes && own.write.is_none() {
+                if is_valid && limits.writes && !hold.is_cached && own.write.is_none() {
                     steps.push(Step::BeginWrite(client));
                 }
-                if own.waited < limits.waiters {
+                if own.waited < limits.waiters && !hold.is_cached {
                     steps.push(Step::Wait(client));
                 }
                 if hold.is_given {
                     steps.push(Step::TakeOver(client));
+                }
+                if hold.is_cached {
+                    steps.extend([Step::TakeCached(client), Step::EndCached(client)]);
                 }
                 if own.waiting > 0 {
                     steps.push(Step::LeaveQueue(client));
@@ -166,6 +169,8 @@ impl Model for CheckedLock {
                 own.waited += 1;
             }
             Step::TakeOver(client) => self.take_over(&mut after, client)?,
+            Step::TakeCached(client) => self.take_cached(&mut after, client)?,
+            Step::EndCached(client) => self.end_cached(&mut after, client),
             Step::LeaveQueue(client) => self.leave_queue(&mut after, client),
             Step::SeeEnd(client) => self.lose(&mut after, client, LostReason::Paused),
             Step::SendRelease(client, place) => {

@@ -50,7 +50,7 @@ impl CheckedLock {
     /// Whether a thread of the client sees that it holds the lock.
     fn holds(&self, client: &Client, now: u8) -> bool {
         let releasing = client.releases.iter().flatten().filter_map(|queued| queued.held_until);
-        let hold = client.hold.filter(|hold| !hold.is_given);
+        let hold = client.hold.filter(|hold| !hold.is_given && !hold.is_cached);
         let holding = hold.and_then(|hold| hold.valid_until);
         holding.into_iter().chain(releasing).any(|until| self.is_valid(Some(until), now))
     }

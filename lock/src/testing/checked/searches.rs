@@ -25,6 +25,10 @@ pub(crate) const HANDING_OVER: Limits =
 /// A client with a second thread, whose first nests with a lease of two seconds.
 pub(crate) const LONGER_NESTED: Limits =
     Limits { guards: 2, nested_lease: 2000, waiters: 1, messages: 1, ..CRASHING };
+/// A client that keeps its hold between two uses.
+pub(crate) const CACHING: Limits = Limits { waiters: 0, caches: true, ..HANDING_OVER };
+/// A client that keeps its hold, whose first thread nests with a lease of two seconds.
+pub(crate) const LONGER_CACHED: Limits = Limits { waiters: 0, caches: true, ..LONGER_NESTED };
 /// A thread that writes and reads beside another writer.
 pub(crate) const READING_OWN: Limits = Limits {
     clients: 3,
@@ -139,6 +143,16 @@ fn threads_that_hand_a_hold_over_keep_every_promise() {
 }
 
 #[test]
+fn clients_that_cache_a_hold_keep_every_promise() {
+    search_all("cache", Limits { attempts: 2, waiters: 1, ..CACHING });
+    search_all("cache, two clients", Limits { caches: true, time: 1, progress: true, ..SMALL });
+    search_all("cache, a crash", Limits { crashes: 1, time: 4, ..CACHING });
+    search_all("cache, a longer nested lease", LONGER_CACHED);
+    search_all("cache, a forced release", Limits { forced: 1, ..CACHING });
+    search_all("cache, a failover", Limits { caches: true, ..FAILOVER });
+}
+
+#[test]
 fn a_fencing_token_stops_every_write_that_comes_too_late() {
     search_all("fencing tokens", FENCED);
     search_all("tokens after a failover", Limits { fails_over: true, time: 0, ..FENCED });
@@ -202,6 +216,7 @@ fn long_walks_of_three_clients_violate_nothing() {
     let single = Limits { waiters: 0, ..WALKS };
     let models = [
         Limits { progress: true, ..WALKS },
+        Limits { caches: true, progress: true, ..WALKS },
         Limits {
             renewals: 0,
             guards: 1,

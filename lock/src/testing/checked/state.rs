@@ -32,6 +32,8 @@ pub(crate) struct Limits {
     pub(crate) nested_lease: u64,
     /// The threads of each client that may wait for a hold of it.
     pub(crate) waiters: u8,
+    /// Whether a hold stays with its client after its last guard.
+    pub(crate) caches: bool,
     /// Whether the second client is the first one's thread again: it reads under the first one's
     /// write hold.
     pub(crate) reads_own: bool,
@@ -67,6 +69,7 @@ pub(crate) const SMALL: Limits = Limits {
     guards: 1,
     nested_lease: 1000,
     waiters: 0,
+    caches: false,
     reads_own: false,
     crashes: 0,
     messages: 2,
@@ -158,6 +161,8 @@ pub(crate) struct Hold {
     /// Whether it was handed over, and whether the next holder has still to look at it.
     pub(crate) handed_over: bool,
     pub(crate) is_given: bool,
+    /// Whether it waits for the next acquire of its client.
+    pub(crate) is_cached: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -241,6 +246,10 @@ pub(crate) enum Step {
     /// Another thread of the client waits for its hold; is given it and looks; waits no longer.
     Wait(u8),
     TakeOver(u8),
+    /// A thread of the client acquires its cached hold.
+    TakeCached(u8),
+    /// The time of a cached hold is over, or another client has asked for it, or there are too many.
+    EndCached(u8),
     LeaveQueue(u8),
     SeeEnd(u8),
     SendRelease(u8, u8),

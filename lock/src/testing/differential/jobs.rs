@@ -80,7 +80,10 @@ fn perform(worlds: &mut Worlds, owners: &[Owner], action: &Action) -> Result<(),
     match *action {
         Action::Acquire { owner: by, steps } => {
             let (layout, name, lease) = (Layout::Counted, keys().lock, lease(steps));
-            worlds.compare(&Acquire { layout, name, owner: owner(by), lease }, false)
+            worlds.compare(
+                &Acquire { layout, name, owner: owner(by), lease, names_holder: false },
+                false,
+            )
         }
         Action::Release { owner: by } => {
             worlds.compare(&ReleaseHold::new(Layout::Counted, keys().lock, owner(by)), false)

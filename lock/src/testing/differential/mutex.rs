@@ -86,7 +86,8 @@ impl Actors {
             Action::Acquire { name: at, owner: by, steps, late } => {
                 let (layout, name, owner) = (Layout::Counted, name(*at), owner(*by));
                 let lease = lease(*steps);
-                self.worlds.compare(&Acquire { layout, name, owner, lease }, *late)
+                self.worlds
+                    .compare(&Acquire { layout, name, owner, lease, names_holder: true }, *late)
             }
             Action::SetCount { name: at, owner: by, count, steps, late } => {
                 let lease = (*steps > 0).then(|| lease(*steps));

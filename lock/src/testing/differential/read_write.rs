@@ -175,7 +175,8 @@ impl Actors {
             Action::Write { at, steps, late } => {
                 let (name, owner) = (name(at.name), owner(at.owner));
                 let (layout, lease) = (Layout::Writer, lease(*steps));
-                self.worlds.compare(&Acquire { layout, name, owner, lease }, *late)
+                self.worlds
+                    .compare(&Acquire { layout, name, owner, lease, names_holder: false }, *late)
             }
             Action::SetCount { mode, at, count, steps, late } => {
                 let lease = (*steps > 0).then(|| lease(*steps));

@@ -54,7 +54,10 @@ fn perform(worlds: &mut Worlds, owners: &[Owner], action: &Action) -> Result<(),
     match action {
         Action::Acquire { name: at, owner: by, steps, late } => {
             let (name, owner, lease) = (name(*at), owner(*by), lease(*steps));
-            worlds.compare(&Acquire { layout: Layout::Text, name, owner, lease }, *late)
+            worlds.compare(
+                &Acquire { layout: Layout::Text, name, owner, lease, names_holder: false },
+                *late,
+            )
         }
         Action::Release { name: at, owner: by } => {
             worlds.compare(&ReleaseHold::new(Layout::Text, name(*at), owner(*by)), false)
