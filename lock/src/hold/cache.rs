@@ -185,7 +185,8 @@ impl HoldCache {
     }
 }
 
-fn is_fresh(since: Instant, now: Instant) -> bool {
+/// Whether a wish that came at `since` counts.
+pub(crate) fn is_fresh(since: Instant, now: Instant) -> bool {
     now.saturating_duration_since(since) < WANTED_FOR
 }
 

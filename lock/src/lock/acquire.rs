@@ -13,6 +13,7 @@ use uuid::Uuid;
 use crate::error::{Error, LostReason};
 use crate::events::acquires::{AcquireEnd, MetricsLabel};
 use crate::events::tracing::{self, AcquireSpan};
+use crate::hold::cache::is_fresh;
 use crate::hold::hold::Hold;
 use crate::hold::named_acquires::{NamedAcquire, Turn};
 use crate::ledger::release::Release;
@@ -339,8 +340,8 @@ struct LockTry<'a> {
     traces: Traces,
     /// How many tries were refused.
     refusals: u32,
-    /// The client that was told last that the lock is wanted.
-    told: Option<Uuid>,
+    /// The client that was told last that the lock is wanted, and when.
+    told: Option<(Uuid, Instant)>,
 }
 
 impl<'a> LockTry<'a> {
@@ -415,13 +416,17 @@ impl<'a> LockTry<'a> {
         })
     }
 
-    /// Tells the holder's client, which may have cached the lock, that it is wanted. Once: if the
-    /// message does not arrive, the lock is released when its time is over.
+    /// Tells the holder's client, which may have cached the lock, that it is wanted. Once for as
+    /// long as that client remembers: if the message does not arrive, the lock is released when its
+    /// time is over.
     fn tell(&mut self, client: Uuid, policy: &RetryPolicy<'_>) {
         let core = self.request.core;
-        if self.told.replace(client) == Some(client) || core.id.is(client) {
+        let now = core.now();
+        let is_told = |(told, at): (Uuid, Instant)| told == client && is_fresh(at, now);
+        if core.id.is(client) || self.told.is_some_and(is_told) {
             return;
         }
+        self.told = Some((client, now));
         let channel = record_key(client.hyphenated());
         let wish = Wish { channel, name: self.request.name.clone() };
         drop(core.call_with_policy(&wish, &policy.of_one_attempt()));

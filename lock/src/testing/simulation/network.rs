@@ -421,7 +421,15 @@ impl Net {
             });
         }
         let is_acquire = words[0].starts_with("EVAL") && state.server.is_acquire(&words[1]);
-        let is_refusal = is_acquire && matches!(value, Value::Integer(_));
+        let is_refusal = is_acquire
+            && match &value {
+                Value::Integer(_) => true,
+                // With the owner.
+                Value::Array(parts) => {
+                    matches!(parts.as_slice(), [Value::Integer(_), Value::Text(_)])
+                }
+                _ => false,
+            };
         let mut bytes = Vec::new();
         encode(&value, &mut bytes);
         self.send(state, link, bytes, is_refusal);

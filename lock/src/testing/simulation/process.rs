@@ -94,6 +94,11 @@ pub(crate) fn start(url: &str, mode: StartMode) -> Arc<ClientCore> {
 
 /// Its threads are done, and nothing is wrong any more: nothing is left.
 pub(crate) fn finish(number: u8, core: &Arc<ClientCore>) -> Stats {
+    // Without guards: what is cached is released when its time is over.
+    let until = SystemClock.now() + Duration::from_secs(20);
+    while core.holds.len() > 0 && SystemClock.now() < until {
+        sleep(Duration::from_millis(100));
+    }
     let unreleased = core.watchdog.releases.flush(SystemClock.now() + Duration::from_secs(20));
     assert!(unreleased.is_empty(), "client {number} has not released {unreleased:?}");
     // After a restart or a move, releases that were acknowledged before are sent once more. The

@@ -14,6 +14,7 @@ use crate::ops::keyspace::{Keyspace, Publication};
 use crate::ops::operation::{Script, WRITE};
 use crate::ops::read_write::{MODE, Mode};
 use crate::ops::value::{ServerTime, Value};
+use crate::ops::wish::Wish;
 use crate::ops::{Operation, Renew, Renewal, RequestId};
 
 /// What a script does, and its text and hash.
@@ -27,6 +28,7 @@ enum Verb {
     Renew(Layout),
     ForceRelease,
     Record,
+    Wish,
 }
 
 /// A server with its keys, its clock and the scripts that it knows.
@@ -227,11 +229,13 @@ fn verbs() -> Vec<Known> {
     let request = RequestId::of(Arc::from("a"), owner.clone(), Duration::ZERO);
     let force = force_release(Kind::Reentrant, name.clone(), request);
     let record = record_of("a", ["", "0", "0", "0"]);
+    let wish = Wish { channel: record_key("a"), name: name.clone() };
     let acquires = [Kind::Reentrant, Kind::Fair, Kind::Fenced, Kind::Read, Kind::Write];
     let releases = [Kind::Reentrant, Kind::Fair, Kind::Read, Kind::Write];
     let mut all = vec![
         of(Verb::ForceRelease, &|| force.request().script_sent()),
         of(Verb::Record, &|| record.request().script_sent()),
+        of(Verb::Wish, &|| wish.request().script_sent()),
     ];
     all.extend(acquires.map(|kind| {
         let acquire = hold(kind).acquire(lease, true, None);
@@ -275,6 +279,10 @@ fn run_script(verb: Verb, keys: &[&str], arguments: &[&str], keyspace: &mut Keys
     };
     let not_after = || ServerTime(arguments[0].parse().unwrap());
     match (verb, arguments) {
+        (Verb::Acquire(Kind::Reentrant), [_, owner, asked, "1"]) => {
+            let acquire = hold(Kind::Reentrant, owner).acquire_from_holder(lease(asked).unwrap());
+            acquire.run(keyspace, not_after())
+        }
         (Verb::Acquire(kind), [_, owner, asked, rest @ ..]) => {
             let waits = kind != Kind::Fair || rest[0] == "1";
             let under = rest.first().filter(|under| kind == Kind::Read && !under.is_empty());
@@ -306,6 +314,10 @@ fn run_script(verb: Verb, keys: &[&str], arguments: &[&str], keyspace: &mut Keys
             let request = RequestId::of(Arc::from(keys[2]), owner, millis(lifetime).unwrap());
             let release = force_release(Kind::Reentrant, name, request);
             release.run(keyspace, not_after())
+        }
+        (Verb::Wish, [_, wanted]) => {
+            let wish = Wish { channel: Arc::from(keys[0]), name: LockName::parse(wanted).unwrap() };
+            wish.run(keyspace, ServerTime(i64::MAX))
         }
         (Verb::Record, [_, rest @ ..]) => {
             let record = record_of(keys[0], rest.try_into().unwrap());

@@ -46,6 +46,8 @@ const LIVENESS: Duration = Duration::from_secs(30);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
     Plain,
+    /// A plain lock that stays with its client between two uses, for so long.
+    Cached(Duration),
     Fair,
     Fenced,
     /// Some threads read, others write.
@@ -69,6 +71,8 @@ struct State {
     /// Whether the lock is free for a thread that wants it alone, and for a reader, and since when.
     free: Free,
     free_for_readers: Free,
+    /// Whether no thread is inside, and since when.
+    unused: Free,
     pauses: Vec<Pause>,
     drawn: u64,
     /// The threads that want the lock or have it, and until when others did.
@@ -130,8 +134,16 @@ pub(crate) fn run_in_cluster(limits: Limits) {
 fn run_on(servers: impl FnOnce() -> Servers, limits: Limits, moves: usize) {
     let faults = below(limits.faults + 1);
     let now = SystemClock.now();
-    let wanted =
-        one_of(&[Wanted::Plain, Wanted::Plain, Wanted::Fair, Wanted::Fenced, Wanted::ReadWrite]);
+    let cached = one_of(&[1, 50, 1000, 3000]) * Duration::from_millis(1);
+    let wanted = one_of(&[
+        Wanted::Plain,
+        Wanted::Plain,
+        Wanted::Cached(cached),
+        Wanted::Cached(cached),
+        Wanted::Fair,
+        Wanted::Fenced,
+        Wanted::ReadWrite,
+    ]);
     note(|| format!("the lock is {wanted:?}"));
     let net = servers();
     set_network(Arc::new(net.clone()));
@@ -140,6 +152,7 @@ fn run_on(servers: impl FnOnce() -> Servers, limits: Limits, moves: usize) {
         waiting: Vec::new(),
         free: Free::since(now),
         free_for_readers: Free::since(now),
+        unused: Free::since(now),
         pauses: Vec::new(),
         drawn: 0,
         competing: Vec::new(),
@@ -188,6 +201,8 @@ impl World {
         let mut state = self.state();
         state.free.update(!is_locked, now);
         state.free_for_readers.update(!is_written, now);
+        let is_unused = state.inside.is_empty();
+        state.unused.update(is_unused, now);
 
         // Two threads never hold the lock, unless both read, or the server has lost one of the
         // holds.
@@ -239,6 +254,16 @@ impl World {
                 "a thread of client {} has waited for {idle:?} while the lock was free",
                 waiting.client
             );
+            // Nor while it is cached elsewhere: the holder's client is told. Some time passes from
+            // a release until the release is on its way, and from a grant until a thread is inside.
+            if matches!(self.0.wanted, Wanted::Cached(_)) && !self.0.has_faults {
+                let unused = state.unused.idle(now, waiting.since, disturbed);
+                assert!(
+                    unused <= longest,
+                    "a thread of client {} has waited for {unused:?} while nobody was inside",
+                    waiting.client
+                );
+            }
         }
     }
 
@@ -353,6 +378,7 @@ impl Member {
         let client = Client::new(Arc::clone(&self.core), Prefix::new(""));
         match self.world.0.wanted {
             Wanted::Plain => ask.of(&client.lock(NAME)),
+            Wanted::Cached(time) => ask.of(&client.lock(NAME).with_cache(time)),
             Wanted::Fair => ask.of(&client.fair_lock(NAME)),
             Wanted::Fenced => ask.of(&client.fenced_lock(NAME)),
             Wanted::ReadWrite if reads => ask.of(&client.read_write_lock(NAME).read_lock()),
@@ -551,7 +577,9 @@ impl Member {
         // That a thread of this client has the lock, the client knows by itself.
         let is_known = others.iter().any(|other| other.client == self.client);
         assert!(is_known || refused.is_some_and(|at| at >= begun), "the server did not say so");
-        assert!(!others.is_empty() || self.world.0.has_faults, "nobody else wants it");
+        let may_be_cached = matches!(self.world.0.wanted, Wanted::Cached(_));
+        let is_explained = !others.is_empty() || may_be_cached || self.world.0.has_faults;
+        assert!(is_explained, "nobody else wants it");
     }
 
     /// A call ends in its time, beside that in which its process was paused.

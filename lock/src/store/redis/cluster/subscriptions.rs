@@ -3,7 +3,7 @@
 //! Lock order: the waiters, then the lock here, then the nodes and the state of a subscriber. No
 //! listener is called with the lock held.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::model::sync::{Mutex, RwLock};
@@ -19,7 +19,7 @@ pub(crate) struct ClusterSubscriptions {
 #[derive(Debug, Default)]
 struct State {
     /// The node of each channel, or `None` while no node serves its slot. Its waiters poll then.
-    owners: HashMap<Arc<str>, Option<ServerId>>,
+    owners: BTreeMap<Arc<str>, Option<ServerId>>,
     /// Nodes with commands that were not flushed yet.
     unflushed: BTreeSet<ServerId>,
 }

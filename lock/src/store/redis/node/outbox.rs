@@ -8,7 +8,7 @@
 //! Everything here is bounded: a channel is kept while it is wanted or the server knows it, and at
 //! most [`MAX_UNANSWERED_BYTES`] of commands are unanswered.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::store::redis::resp::encode::Command;
@@ -24,7 +24,8 @@ const MAX_LAZY_COMMANDS: usize = 64;
 /// The channels of one subscription, and their commands.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    channels: HashMap<Arc<str>, Channel>,
+    /// In order, so that a simulation repeats what it does.
+    channels: BTreeMap<Arc<str>, Channel>,
     /// Channels whose command is to be sent, in the order of the calls.
     queue: BTreeMap<u64, Arc<str>>,
     /// The next position in the queue.
