@@ -208,6 +208,12 @@ fn a_client_that_is_told_releases_what_it_has_cached() {
     let schedules = explore(5_000, move || {
         let world = World::new(TWICE);
         let other = World::beside(world.memory.clone(), Arc::clone(&world.inside), TWICE);
+        for world in [&world, &other] {
+            // A client hears others from its first acquire on, and that may take a while.
+            drop(cached(world).lock().unwrap());
+            drop(world.lock().lock().unwrap());
+            assert!(world.core.waits.hears_wishes());
+        }
         let threads = (0..4).map(|number| {
             spawn(if number % 2 == 0 { &world } else { &other }, move |world| {
                 for _ in 0..2 {
