@@ -76,11 +76,12 @@ fn holder(holder: &Holder) -> String {
         Some(false) => ", not renewed",
         None => "",
     };
+    let cached = if holder.may_be_cached { ", perhaps cached" } else { "" };
     let left = match holder.remaining {
         Duration::MAX => "without an end".to_owned(),
         left => format!("{} left", seconds(left)),
     };
-    format!("{named}{}{renewed}, {left}", since.unwrap_or_default())
+    format!("{named}{}{renewed}{cached}, {left}", since.unwrap_or_default())
 }
 
 fn named(label: Option<&str>, kind: HolderKind, owner: &str) -> String {

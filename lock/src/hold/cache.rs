@@ -3,8 +3,8 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
 use crate::events::stats::{CacheStats, Gauge};
@@ -17,6 +17,8 @@ use crate::model::sync::Mutex;
 pub(crate) struct HoldCache {
     /// How many may be listed.
     limit: usize,
+    /// Whether an acquire has asked for a lock that may be cached.
+    is_used: AtomicBool,
     /// The holds that are cached, or were since the server granted them, by when they became idle.
     listed: Mutex<BinaryHeap<Listed>>,
     /// How many are listed. Acquires that see none look no further.
@@ -72,6 +74,7 @@ impl HoldCache {
     pub(crate) fn new(limit: usize) -> Self {
         Self {
             limit,
+            is_used: AtomicBool::new(false),
             listed: Mutex::default(),
             count: Gauge::default(),
             wanted: Mutex::default(),
@@ -101,6 +104,16 @@ impl HoldCache {
             evicted: ended(CacheEnd::Evicted),
             lost: ended(CacheEnd::Lost),
         }
+    }
+
+    /// An acquire asks for a lock that may be cached. Returns whether it is the first.
+    pub(crate) fn set_used(&self) -> bool {
+        !self.is_used() && !self.is_used.swap(true, Relaxed)
+    }
+
+    /// Whether a lock of this client may be cached.
+    pub(crate) fn is_used(&self) -> bool {
+        self.is_used.load(Relaxed)
     }
 
     /// Whether no hold is cached.
@@ -140,7 +153,7 @@ impl HoldCache {
 
     /// Takes a hold that is over out of the list.
     pub(crate) fn unlist(&self, hold: &Arc<Hold>) {
-        if !hold.is_listed() {
+        if self.is_empty() || !hold.is_listed() {
             return;
         }
         let mut listed = self.listed.lock();

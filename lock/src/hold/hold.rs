@@ -28,6 +28,8 @@ use crate::ops::value::ServerTime;
 pub(crate) struct Cached {
     /// Until when it may be cached, if it was cached for the first time.
     pub(crate) until: Option<Instant>,
+    /// Whether it is in the list of the holds that are cached or were.
+    pub(crate) is_listed: bool,
     /// Of its last holder, to be dropped with nothing locked.
     #[expect(dead_code, reason = "dropped by whoever gets it")]
     pub(crate) listeners: Vec<(ListenerId, Arc<dyn LossListener>)>,
@@ -54,8 +56,6 @@ pub(crate) struct Hold {
     long_reported: AtomicBool,
     /// Whether its key may be on another server than the one that granted it.
     needs_verification: AtomicBool,
-    /// Whether it is in the list of the holds that are cached or were.
-    is_listed: AtomicBool,
     /// How often it was extended, at most as often as fits.
     renewals: AtomicU16,
 }
@@ -93,7 +93,6 @@ impl Hold {
             at_limit: AtomicBool::new(false),
             long_reported: AtomicBool::new(false),
             needs_verification: AtomicBool::new(false),
-            is_listed: AtomicBool::new(false),
             renewals: AtomicU16::new(0),
         }
     }
@@ -166,12 +165,16 @@ impl Hold {
     pub(crate) fn cache(&self, lease: Lease, now: Instant, given: Duration) -> Option<Cached> {
         let (now_nanos, until) = (self.nanos_at(now), self.nanos_at(now + given));
         let mut state = self.state.lock();
-        if state.is_cached || !self.may_be_reused(&state, lease, now) {
+        if state.is_cached() || !self.may_be_reused(&state, lease, now) {
             return None;
         }
         let is_first = state.cache_until() == 0;
         let until = self.at_nanos(state.cache(now_nanos, until)?);
-        Some(Cached { until: is_first.then_some(until), listeners: state.take_listeners() })
+        Some(Cached {
+            until: is_first.then_some(until),
+            is_listed: state.is_listed(),
+            listeners: state.take_listeners(),
+        })
     }
 
     /// Gives it to an acquire, if it is cached. `thread` is the holder from `now` on; with `None` it
@@ -180,11 +183,11 @@ impl Hold {
     pub(crate) fn take_cached(&self, thread: Option<ThreadId>, lease: Lease, now: Instant) -> bool {
         let nanos = self.nanos_at(now);
         let mut state = self.state.lock();
-        let may = state.is_cached
+        let may = state.is_cached()
             && nanos < state.cache_until()
             && self.may_be_reused(&state, lease, now);
         if may {
-            state.is_cached = false;
+            state.uncache();
             state.thread = thread;
             state.cold.get_or_insert_default().held_since = nanos;
             self.long_reported.store(false, Ordering::Relaxed);
@@ -203,7 +206,7 @@ impl Hold {
     /// cached.
     pub(crate) fn end_cached(&self) -> bool {
         let mut state = self.state.lock();
-        let was_cached = std::mem::replace(&mut state.is_cached, false);
+        let was_cached = state.uncache();
         if was_cached {
             state.remove_guard(true);
         }
@@ -212,7 +215,7 @@ impl Hold {
 
     /// If it is cached, the calling thread has its last guard again.
     pub(crate) fn undo_cache(&self) -> bool {
-        std::mem::replace(&mut self.state.lock().is_cached, false)
+        self.state.lock().uncache()
     }
 
     /// Another client has asked for it: its next release goes to the server.
@@ -222,30 +225,31 @@ impl Hold {
 
     /// Whether it is cached, or was when it was lost.
     pub(crate) fn is_cached(&self) -> bool {
-        self.state.lock().is_cached
+        self.state.lock().is_cached()
     }
 
     /// Whether the time is over for which it may be cached.
     pub(crate) fn is_cache_over(&self, now: Instant) -> bool {
         let nanos = self.nanos_at(now);
         let state = self.state.lock();
-        state.is_cached && state.cache_until() <= nanos
+        state.is_cached() && state.cache_until() <= nanos
     }
 
     /// Since when it is cached, if it is.
     pub(crate) fn cached_since(&self) -> Option<Instant> {
         let state = self.state.lock();
-        state.is_cached.then(|| self.since_of(&state))
+        state.is_cached().then(|| self.since_of(&state))
     }
 
     /// Sets whether it is in the list of the holds that are cached or were. Returns whether it was.
     pub(crate) fn set_listed(&self, is_listed: bool) -> bool {
-        // Relaxed: the list's lock orders what depends on it.
-        self.is_listed.swap(is_listed, Ordering::Relaxed)
+        let mut state = self.state.lock();
+        let listed = &mut state.cold.get_or_insert_default().is_listed;
+        std::mem::replace(listed, is_listed)
     }
 
     pub(crate) fn is_listed(&self) -> bool {
-        self.is_listed.load(Ordering::Relaxed)
+        self.state.lock().is_listed()
     }
 
     /// Whether it is held for certain, and was granted or renewed as lately as a watched hold is
@@ -467,7 +471,7 @@ impl Hold {
         long?;
         // Locked, so that it is one holder's.
         let state = self.state.lock();
-        if state.is_cached {
+        if state.is_cached() {
             return None;
         }
         self.long_at_of(&state, long).filter(|at| *at <= now)?;
@@ -488,7 +492,7 @@ impl Hold {
         }
         let state = self.state.lock();
         let holder = match (state.thread, state.holder_name()) {
-            _ if state.is_cached => OwnHolder::Cached,
+            _ if state.is_cached() => OwnHolder::Cached,
             (Some(thread), _) => OwnHolder::Thread(thread),
             (None, Some(name)) => OwnHolder::Named(name.to_string()),
             (None, None) => OwnHolder::Guard,

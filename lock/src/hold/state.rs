@@ -1,5 +1,6 @@
 //! The part of a hold that changes under its mutex.
 
+use std::mem;
 use std::sync::Arc;
 
 use crate::error::LostReason;
@@ -28,8 +29,6 @@ pub(crate) struct State {
     pub(crate) key_may_outlive_validity: bool,
     /// Whether it was released or lost.
     pub(crate) is_over: bool,
-    /// Whether it is cached: its one guard is that of the next acquire.
-    pub(crate) is_cached: bool,
     /// Whether a count was not acknowledged, and may still arrive at the server.
     pub(crate) count_unknown: bool,
     /// Whether the acquire of the present holder was counted. Then the end of the hold is counted.
@@ -66,9 +65,13 @@ pub(crate) struct ColdFields {
     pub(crate) held_since: u64,
     /// Until when its key stays after its release, in nanoseconds after the start of the hold.
     pub(crate) keep_until: u64,
+    /// Whether it is cached: its one guard is that of the next acquire.
+    pub(crate) is_cached: bool,
     /// Until when it may be cached, in nanoseconds after the start of the hold. Zero before it is
     /// cached for the first time.
     pub(crate) cache_until: u64,
+    /// Whether it is in the list of the holds that are cached or were.
+    pub(crate) is_listed: bool,
     /// Whether another client has asked for it: it is not cached any more.
     pub(crate) is_wanted: bool,
     /// The forced releases of its name that this client has under way.
@@ -118,7 +121,6 @@ impl State {
             timer_slot: TimerSlot::Unscheduled,
             key_may_outlive_validity,
             is_over: false,
-            is_cached: false,
             count_unknown: false,
             is_counted: false,
             cold,
@@ -200,10 +202,23 @@ impl State {
             return None;
         }
         cold.held_since = now;
+        cold.is_cached = true;
         self.thread = None;
         self.is_counted = false;
-        self.is_cached = true;
         Some(until)
+    }
+
+    pub(crate) fn is_cached(&self) -> bool {
+        self.cold.as_ref().is_some_and(|cold| cold.is_cached)
+    }
+
+    pub(crate) fn is_listed(&self) -> bool {
+        self.cold.as_ref().is_some_and(|cold| cold.is_listed)
+    }
+
+    /// It is cached no longer. Returns whether it was.
+    pub(crate) fn uncache(&mut self) -> bool {
+        self.cold.as_mut().is_some_and(|cold| mem::take(&mut cold.is_cached))
     }
 
     /// Until when it may be cached, in nanoseconds after the start of the hold.
@@ -260,6 +275,6 @@ impl State {
 
     /// Takes all listeners out, so that they can be called with nothing locked.
     pub(crate) fn take_listeners(&mut self) -> Vec<(ListenerId, Arc<dyn LossListener>)> {
-        self.cold.as_mut().map(|cold| std::mem::take(&mut cold.listeners)).unwrap_or_default()
+        self.cold.as_mut().map(|cold| mem::take(&mut cold.listeners)).unwrap_or_default()
     }
 }

@@ -73,6 +73,10 @@ pub struct Holder {
     /// Whether the hold was watched, that is, renewed until it is released, when it was granted.
     /// Unknown of Redisson's.
     pub watched: Option<bool>,
+    /// Whether nobody may be inside: its client leaves locks [with
+    /// itself](crate::Lock::with_cache) between two uses. Of the holds of this client, whether it is
+    /// so now. False where the label is not known.
+    pub may_be_cached: bool,
     /// How often it is nested. Of a hold whose release is under way it may be one too many.
     pub count: u32,
     /// Whether it shares the lock with others: a reader of a read-write lock.
@@ -420,9 +424,18 @@ impl Clients<'_> {
             held_for: since(parsed, record.as_ref()),
             remaining,
             watched: parsed.and_then(|owner| owner.drawn).map(|(_, watched)| watched),
+            may_be_cached: record.is_some_and(|record| record.caches) && self.may_be_cached(owner),
             count,
             shared,
         })
+    }
+
+    /// Whether nobody may be inside, of a holder whose client caches locks. Of the own holds this is
+    /// known.
+    fn may_be_cached(&self, owner: &str) -> bool {
+        let own = self.core.holds.of_name(self.name);
+        let own = own.iter().find(|hold| hold.owner.to_string() == owner);
+        own.is_none_or(|hold| hold.is_cached())
     }
 
     fn queued(&mut self, owner: String) -> Result<QueuedOwner, Error> {
@@ -462,6 +475,7 @@ impl Clients<'_> {
             label: self.core.watchdog.context.client.label.to_string(),
             process: process::id(),
             age,
+            caches: self.core.holds.cache.is_used(),
         }
     }
 }

@@ -25,6 +25,8 @@ pub(crate) struct WriteRecord {
     pub(crate) age: Duration,
     /// Zero removes it.
     pub(crate) lifetime: Duration,
+    /// Whether locks stay with the client between two uses.
+    pub(crate) caches: bool,
 }
 
 static WRITE: Script = script!("client_record");
@@ -39,6 +41,7 @@ impl Operation for WriteRecord {
             Argument::Number(i64::from(self.process)),
             Argument::millis(millis(self.age)),
             Argument::millis(millis(self.lifetime)),
+            Argument::Number(self.caches.into()),
         ];
         Request::script("write the client's record", &WRITE, vec![&*self.key], arguments)
     }
@@ -49,6 +52,7 @@ impl Operation for WriteRecord {
         keyspace.hash_set(&self.key, LABEL, &self.label)?;
         keyspace.hash_set(&self.key, PROCESS, self.process)?;
         keyspace.hash_set(&self.key, STARTED, started)?;
+        keyspace.hash_set(&self.key, CACHES, u8::from(self.caches))?;
         keyspace.expire(&self.key, i64::try_from(millis(self.lifetime)).unwrap_or(i64::MAX));
         Ok(Value::Integer(1))
     }
@@ -57,6 +61,7 @@ impl Operation for WriteRecord {
 const LABEL: &str = "label";
 const PROCESS: &str = "process";
 const STARTED: &str = "started";
+const CACHES: &str = "caches";
 
 /// Reads a record.
 #[derive(Clone, Debug)]
@@ -69,6 +74,8 @@ pub(crate) struct Record {
     pub(crate) process: u32,
     /// How long ago the client started, by the server's clock.
     pub(crate) age: Duration,
+    /// Whether locks may stay with the client between two uses.
+    pub(crate) caches: bool,
 }
 
 static READ: Script = script!("client_record_of");
@@ -78,12 +85,17 @@ impl FromReply for Option<Record> {
         if let Value::Array(parts) = &value {
             match parts.as_slice() {
                 [] => return Ok(None),
-                [Value::Text(label), Value::Integer(process), Value::Integer(age)] => {
+                [
+                    Value::Text(label),
+                    Value::Integer(process),
+                    Value::Integer(age),
+                    Value::Integer(caches),
+                ] => {
                     let label = label.clone();
                     let process = u32::try_from(*process).unwrap_or(0);
                     // The server's clock may have been set back since it was written.
                     let age = Duration::from_millis(u64::try_from(*age).unwrap_or(0));
-                    return Ok(Some(Record { label, process, age }));
+                    return Ok(Some(Record { label, process, age, caches: *caches == 1 }));
                 }
                 _ => {}
             }
@@ -106,10 +118,12 @@ impl Operation for ReadRecord {
             Ok(text.and_then(|text| text.parse::<i64>().ok()))
         };
         let (process, started) = (number(PROCESS)?, number(STARTED)?);
+        let caches = number(CACHES)?.unwrap_or(0);
         let parts = match (label, process, started) {
             (Some(label), Some(process), Some(started)) => {
                 let age = keyspace.now().0 - started;
-                vec![Value::Text(label), Value::Integer(process), Value::Integer(age)]
+                let numbers = [process, age, caches].map(Value::Integer);
+                [Value::Text(label)].into_iter().chain(numbers).collect()
             }
             _ => Vec::new(),
         };

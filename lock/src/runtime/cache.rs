@@ -29,7 +29,7 @@ pub(crate) fn cache(core: &ClientCore, hold: &Arc<Hold>, time: Duration) -> bool
     let lease = core.settings.watchdog_lease;
     let Some(cached) = hold.cache(lease, now, time) else { return false };
     // 2. It is listed, once for each hold: acquires look for cached holds if there are some.
-    if !hold.is_listed()
+    if !cached.is_listed
         && let Some(excess) = cache.list(hold, now)
     {
         core.watchdog.release_cached(&excess, CacheEnd::Evicted);

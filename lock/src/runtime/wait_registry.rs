@@ -65,9 +65,7 @@ pub(crate) struct WaitRegistry {
     pub(crate) hand_overs: AtomicU64,
     /// The channel on which other clients ask for cached locks.
     wish_channel: Arc<str>,
-    /// Whether it is subscribed, or the server was asked.
-    wishes_subscribed: AtomicBool,
-    /// Whether the server has confirmed that.
+    /// Whether the server has confirmed its subscription.
     hears_wishes: AtomicBool,
     /// Ends cached holds. Weak, as the watchdog has a listener that refers to this. Set when the
     /// client has started: before, no hold is cached.
@@ -92,7 +90,6 @@ impl WaitRegistry {
             sleepers: Gauge::default(),
             hand_overs: AtomicU64::new(0),
             wish_channel: record_key(client),
-            wishes_subscribed: AtomicBool::new(false),
             hears_wishes: AtomicBool::new(false),
             watchdog: OnceLock::new(),
         }
@@ -166,8 +163,7 @@ impl WaitRegistry {
 
     /// Subscribes to the channel on which other clients ask for cached locks. Once; returns at once.
     pub(crate) fn hear_wishes(&self, store: &Store) {
-        let is_subscribed = &self.wishes_subscribed;
-        if !is_subscribed.load(Ordering::Relaxed) && !is_subscribed.swap(true, Ordering::Relaxed) {
+        if self.holds.cache.set_used() {
             store.subscribe(&self.wish_channel);
             store.flush();
         }

@@ -145,6 +145,7 @@ impl RecordWriter {
             process: process::id(),
             age,
             lifetime,
+            caches: self.context.holds.cache.is_used(),
         }
     }
 

@@ -5,10 +5,11 @@ use std::thread;
 use std::time::Duration;
 
 use wheellock::{OwnHolder, Wait};
+use wheellock_fixture::wait_until;
 
 use crate::common::in_memory::InMemory;
 use crate::common::stores::{World, on_all_stores};
-use crate::common::{LIMIT, now};
+use crate::common::{LIMIT, SOON, now};
 use crate::{TIME, cached, is_free, use_once};
 
 #[test]
@@ -66,6 +67,10 @@ fn a_cached_lock_is_listed_as_nobodys() {
     assert_eq!(holds[0].holder, OwnHolder::Cached);
     assert_eq!((client.stats().held, client.stats().cache.cached), (1, 1));
     assert!(cached(&client, "a").is_locked().unwrap());
+    let holder = || cached(&client, "a").holder().unwrap().unwrap();
+    assert!(holder().may_be_cached);
+    let _guard = cached(&client, "a").lock().unwrap();
+    assert!(!holder().may_be_cached);
 }
 
 #[test]
@@ -99,6 +104,16 @@ fn an_acquire_that_takes_no_cached_lock_has_it_released() {
 }
 
 on_all_stores! {
+    fn others_see_that_a_lock_may_be_cached(world: &World) {
+        let [client, plain, observer] = [world.client(), world.client(), world.client()];
+        let _guard = cached(&client, "a").lock().unwrap();
+        let _plain = plain.lock("b").lock().unwrap();
+        let may_be = |name: &str| observer.lock(name).holder().unwrap().unwrap().may_be_cached;
+        // Its client writes that down after a second.
+        wait_until("it may be cached", SOON, || may_be("a"));
+        assert!(!may_be("b"));
+    }
+
     fn threads_of_two_clients_are_inside_one_at_a_time(world: &World) {
         const THREADS: usize = 4;
         const TIMES: u32 = 200;

@@ -6,6 +6,7 @@
 -- ARGV[3]  process id
 -- ARGV[4]  how long ago the client started, in ms
 -- ARGV[5]  how long the record lives, in ms; 0 removes it
+-- ARGV[6]  1 if locks stay with the client between two uses
 --
 -- Answers 1: written. {'LATE', now}: arrived too late, did nothing.
 --
@@ -17,7 +18,7 @@ if now > tonumber(ARGV[1]) then
   return {'LATE', now}
 end
 local started = string.format('%.0f', now - tonumber(ARGV[4]))
-redis.call('hset', KEYS[1], 'label', ARGV[2], 'process', ARGV[3], 'started', started)
+redis.call('hset', KEYS[1], 'label', ARGV[2], 'process', ARGV[3], 'started', started, 'caches', ARGV[6])
 local limited = redis.pcall('pexpire', KEYS[1], ARGV[5])
 if limited ~= 1 then
   redis.pcall('del', KEYS[1])

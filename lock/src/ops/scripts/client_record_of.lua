@@ -2,7 +2,8 @@
 --
 -- KEYS[1]  the record
 --
--- Answers {}: there is none. {label, process id, age}: how long ago the client started, in ms.
+-- Answers {}: there is none. {label, process id, age, caches}: how long ago the client started, in ms,
+-- and whether locks stay with the client between two uses, 1 or 0. An older client does not say.
 --
 -- Atomic: Redis runs one script at a time. It changes nothing.
 local time = redis.call('time')
@@ -13,4 +14,5 @@ local started = redis.call('hget', KEYS[1], 'started')
 if not (label and process and started) then
   return {}
 end
-return {label, tonumber(process), now - tonumber(started)}
+local caches = redis.call('hget', KEYS[1], 'caches')
+return {label, tonumber(process), now - tonumber(started), caches == '1' and 1 or 0}

@@ -228,7 +228,7 @@ fn verbs() -> Vec<Known> {
     let of = |verb, operation: &dyn Fn() -> Option<&'static Script>| (verb, operation().unwrap());
     let request = RequestId::of(Arc::from("a"), owner.clone(), Duration::ZERO);
     let force = force_release(Kind::Reentrant, name.clone(), request);
-    let record = record_of("a", ["", "0", "0", "0"]);
+    let record = record_of("a", ["", "0", "0", "0", "0"]);
     let wish = Wish { channel: record_key("a"), name: name.clone() };
     let acquires = [Kind::Reentrant, Kind::Fair, Kind::Fenced, Kind::Read, Kind::Write];
     let releases = [Kind::Reentrant, Kind::Fair, Kind::Read, Kind::Write];
@@ -327,7 +327,7 @@ fn run_script(verb: Verb, keys: &[&str], arguments: &[&str], keyspace: &mut Keys
     }
 }
 
-fn record_of(key: &str, [label, process, age, lifetime]: [&str; 4]) -> WriteRecord {
+fn record_of(key: &str, [label, process, age, lifetime, caches]: [&str; 5]) -> WriteRecord {
     let millis = |text: &str| Duration::from_millis(text.parse().unwrap());
     WriteRecord {
         key: if key == "a" { record_key(key) } else { Arc::from(key) },
@@ -335,6 +335,7 @@ fn record_of(key: &str, [label, process, age, lifetime]: [&str; 4]) -> WriteReco
         process: process.parse().unwrap(),
         age: millis(age),
         lifetime: millis(lifetime),
+        caches: caches == "1",
     }
 }
 
