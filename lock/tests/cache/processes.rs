@@ -5,10 +5,12 @@
 
 use std::env;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::never;
+use crossbeam_channel::{Receiver, never};
 use hashed_wheel::Parker;
 use wheellock::{Client, Clock, Lock, SystemClock};
 use wheellock_fixture::{Server, TestProcess, wait_until};
@@ -41,11 +43,13 @@ fn child_role() {
     // Only in a child process that a test has started is this more than an empty test.
     let Ok(role) = env::var(ROLE) else { return };
     let url = env::var("SERVER").unwrap();
-    let client = Client::builder().url(&url).watchdog_lease(LEASE).build().unwrap();
+    let clock = Arc::new(TryFirst::default());
+    let builder = Client::builder().url(&url).watchdog_lease(LEASE);
+    let client = builder.clock(Arc::clone(&clock) as _).build().unwrap();
     let lock = client.lock("a").with_cache(LONGEST);
     match role.as_str() {
         "be killed" => be_killed(&client, &lock),
-        "be stopped" => be_stopped(&client, &lock),
+        "be stopped" => be_stopped(&client, &lock, &clock),
         other => panic!("there is no role {other:?}"),
     }
 }
@@ -67,7 +71,28 @@ fn be_killed(client: &Client, lock: &Lock) {
     }
 }
 
-fn be_stopped(client: &Client, lock: &Lock) {
+/// The system's time. A thread that a stop of the process has left parked beyond the lease goes on
+/// after the next try: that try meets the lock as the stop has left it.
+#[derive(Debug, Default)]
+struct TryFirst {
+    has_tried: AtomicBool,
+}
+
+impl Clock for TryFirst {
+    fn now(&self) -> Instant {
+        SystemClock.now()
+    }
+
+    fn park(&self, parker: &Parker, deadline: Option<Instant>, interrupt: &Receiver<()>) {
+        let before = now();
+        SystemClock.park(parker, deadline, interrupt);
+        if now().saturating_duration_since(before) > LEASE {
+            wait_until("the try is over", LIMIT, || self.has_tried.load(Ordering::Acquire));
+        }
+    }
+}
+
+fn be_stopped(client: &Client, lock: &Lock, clock: &TryFirst) {
     let mut last = now();
     cache_renewed(client, lock);
     // The test stops this process in this loop, for as long as no turn of the loop takes.
@@ -78,7 +103,9 @@ fn be_stopped(client: &Client, lock: &Lock) {
         }
         last = at;
     }
-    println!("woke taken={}", lock.try_lock().unwrap().is_some());
+    // An error is no guard either: the thread that releases the cached lock is still parked.
+    println!("woke taken={}", lock.try_lock().is_ok_and(|guard| guard.is_some()));
+    clock.has_tried.store(true, Ordering::Release);
     wait_until("nothing is held", LIMIT, || client.stats().held == 0);
     println!("hits={}", client.stats().cache.hits);
     use_once(lock);
