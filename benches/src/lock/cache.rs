@@ -29,6 +29,9 @@ const GIVEN: Duration = Duration::from_millis(100);
 const PAIRS: u32 = 1000;
 const THREADS: usize = 16;
 const WINDOW: Duration = Duration::from_millis(500);
+/// The processes run for as long before they are measured: the first to come may have cached the
+/// lock for a second before it hears the other.
+const PROCESS_SETTLE: Duration = Duration::from_millis(2500);
 /// A process does not cache a name for a second after another process has asked for the name, so
 /// the window has several of these seconds.
 const PROCESS_WINDOW: Duration = Duration::from_secs(4);
@@ -410,6 +413,7 @@ impl TwoProcesses {
             child.line(LIMIT).expect("the program connects");
             child
         });
+        sleep(PROCESS_SETTLE);
         let start = now();
         for child in &mut children {
             child.send(GO).expect("the program reads");
@@ -435,42 +439,41 @@ impl TwoProcesses {
 /// The word that starts the program as one of two processes.
 pub const CACHE_PROCESS: &str = "cache-process";
 
-/// One of two processes: uses a lock from the line `go` until the line `stop`, and returns how
-/// often, and how long
-/// the longest pair took. The arguments are the server, and for how many milliseconds the lock stays here.
-///
-/// # Errors
-///
-/// If its standard input cannot be read.
+/// One of two processes: uses a lock, and returns how often from the line `go` until the line
+/// `stop`, and how long the longest pair took. The arguments are the server, and for how many
+/// milliseconds the lock stays here.
 #[expect(clippy::print_stdout, reason = "the report reads it")]
-pub fn cache_process(arguments: &[String]) -> std::io::Result<()> {
+pub fn cache_process(arguments: &[String]) {
     let [url, time]: &[String; 2] = arguments.try_into().expect("a server and a time");
     let client = Client::connect(url).expect("the server is there");
     let time = Duration::from_millis(time.parse().expect("the time is a number"));
     let lock = client.lock("bench:both");
     let lock = if time.is_zero() { lock } else { lock.with_cache(time) };
     println!("ready");
-    let mut line = String::new();
-    stdin().lock().read_line(&mut line)?;
-    let is_over = AtomicBool::new(false);
+    let (is_counting, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
     let (count, longest) = thread::scope(|scope| {
         let work = scope.spawn(|| {
             let (mut count, mut longest, mut last): (u32, _, _) = (0, Duration::ZERO, now());
             while !is_over.load(Ordering::Relaxed) {
                 use_once(&lock);
                 let at = now();
-                longest = longest.max(at - last);
+                if is_counting.load(Ordering::Relaxed) {
+                    longest = longest.max(at - last);
+                    count += 1;
+                }
                 last = at;
-                count += 1;
             }
             (count, longest)
         });
-        stdin().lock().read_line(&mut line).ok();
-        is_over.store(true, Ordering::Relaxed);
+        let mut line = String::new();
+        // Without a report that writes, there is nothing to count.
+        for flag in [&is_counting, &is_over] {
+            stdin().lock().read_line(&mut line).ok();
+            flag.store(true, Ordering::Relaxed);
+        }
         work.join().expect("no pair fails")
     });
     println!("{count} {}", longest.as_micros());
-    Ok(())
 }
 
 fn micros(time: Duration) -> String {
