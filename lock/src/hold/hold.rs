@@ -215,9 +215,9 @@ impl Hold {
         std::mem::replace(&mut self.state.lock().is_cached, false)
     }
 
-    /// It is wanted elsewhere: its next release goes to the server.
-    pub(crate) fn end_caching(&self) {
-        self.state.lock().end_caching();
+    /// Another client has asked for it: its next release goes to the server.
+    pub(crate) fn set_wanted(&self) {
+        self.state.lock().set_wanted();
     }
 
     /// Whether it is cached, or was when it was lost.

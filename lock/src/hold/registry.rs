@@ -30,6 +30,15 @@ pub(crate) struct HoldRegistry {
     pub(crate) cache: HoldCache,
 }
 
+/// What a client has of a name that an acquire asks for.
+#[derive(Debug)]
+pub(crate) enum FoundHold {
+    /// The hold of the same holder.
+    Own(Arc<Hold>),
+    /// A hold that was cached. Another thread may have taken it since.
+    Cached(Arc<Hold>),
+}
+
 const SHARDS: usize = 64;
 
 /// By the hash of the name, so that it is computed once, and the name is stored once.
@@ -113,13 +122,15 @@ impl HoldRegistry {
         name: &LockName,
         holder: &LocalHolder,
         layout: Layout,
-    ) -> Option<Arc<Hold>> {
+    ) -> Option<FoundHold> {
         let (shard, hash) = self.shard(name);
         let holds = shard.get(&hash)?;
         let is_it = |hold: &&Arc<Hold>| hold.kind.layout() == layout && hold.belongs_to(holder);
-        let cached = || holds.of(name).find(|hold| hold.is_cached());
-        let found = holds.of(name).find(is_it);
-        found.or_else(|| cached().filter(|_| !self.cache.is_empty())).cloned()
+        if let Some(own) = holds.of(name).find(is_it) {
+            return Some(FoundHold::Own(Arc::clone(own)));
+        }
+        let mut holds = holds.of(name).filter(|_| !self.cache.is_empty());
+        holds.find(|hold| hold.is_cached()).map(|hold| FoundHold::Cached(Arc::clone(hold)))
     }
 
     /// The cached hold of this name.

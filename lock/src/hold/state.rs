@@ -69,6 +69,8 @@ pub(crate) struct ColdFields {
     /// Until when it may be cached, in nanoseconds after the start of the hold. Zero before it is
     /// cached for the first time.
     pub(crate) cache_until: u64,
+    /// Whether another client has asked for it: it is not cached any more.
+    pub(crate) is_wanted: bool,
     /// The forced releases of its name that this client has under way.
     pub(crate) forced_releases: u32,
     /// The label that its present holder's time is counted under.
@@ -187,14 +189,14 @@ impl State {
     }
 
     /// No thread is the holder from `now` on, until an acquire takes the hold. The first time sets
-    /// until when: returns that time. `None` if the time is over.
+    /// until when: returns that time. `None` if the time is over, or another client wants it.
     pub(crate) fn cache(&mut self, now: u64, until: u64) -> Option<u64> {
         let cold = self.cold.get_or_insert_default();
         if cold.cache_until == 0 {
             cold.cache_until = until.max(1);
         }
         let until = cold.cache_until;
-        if until <= now {
+        if until <= now || cold.is_wanted {
             return None;
         }
         cold.held_since = now;
@@ -209,9 +211,9 @@ impl State {
         self.cold.as_ref().map_or(0, |cold| cold.cache_until)
     }
 
-    /// It is not cached any more, or not again.
-    pub(crate) fn end_caching(&mut self) {
-        self.cold.get_or_insert_default().cache_until = 1;
+    /// Another client has asked for it.
+    pub(crate) fn set_wanted(&mut self) {
+        self.cold.get_or_insert_default().is_wanted = true;
     }
 
     /// Since when its present holder has it, in nanoseconds after the start of the hold.

@@ -16,6 +16,7 @@ use crate::events::tracing::{self, AcquireSpan};
 use crate::hold::cache::is_fresh;
 use crate::hold::hold::Hold;
 use crate::hold::named_acquires::{NamedAcquire, Turn};
+use crate::hold::registry::FoundHold;
 use crate::ledger::release::Release;
 use crate::lock::raw_guard::{RawGuard, Reuse};
 use crate::lock::spec::{LeasePolicy, LockSpec, Nesting};
@@ -171,8 +172,8 @@ impl<'a> LockRequest<'a> {
         let layout = self.spec.kind.layout();
         match self.core.holds.find_for(&self.name, self.holder, layout) {
             None => Ok(None),
-            Some(hold) if hold.is_cached() => self.take_cached(hold),
-            Some(hold) => self.nest(&hold),
+            Some(FoundHold::Own(hold)) => self.nest(&hold),
+            Some(FoundHold::Cached(hold)) => self.take_cached(hold),
         }
     }
 

@@ -28,7 +28,13 @@ pub(crate) fn cache(core: &ClientCore, hold: &Arc<Hold>, time: Duration) -> bool
     let (held_for, label) = (hold.held_for(now), hold.metrics_label());
     let lease = core.settings.watchdog_lease;
     let Some(cached) = hold.cache(lease, now, time) else { return false };
-    // 2. A thread of this client that began to wait just now looks for a cached hold before it
+    // 2. It is listed, once for each hold: acquires look for cached holds if there are some.
+    if !hold.is_listed()
+        && let Some(excess) = cache.list(hold, now)
+    {
+        core.watchdog.release_cached(&excess, CacheEnd::Evicted);
+    }
+    // 3. A thread of this client that began to wait just now looks for a cached hold before it
     //    sleeps: this thread sees the waiter, or the waiter sees the hold.
     fence(Ordering::SeqCst);
     if waits.waiters() > 0 && waits.waits_for(hold) && hold.undo_cache() {
@@ -38,12 +44,7 @@ pub(crate) fn cache(core: &ClientCore, hold: &Arc<Hold>, time: Duration) -> bool
         core.watchdog.context.counters.acquires().hold_ended(hold.kind, label, || held_for);
     }
     tracing::released(&hold.name, hold.kind, &hold.owner, || held_for);
-    // 3. Once for each hold: it is listed, and looked at when its time is over.
-    if !hold.is_listed()
-        && let Some(excess) = cache.list(hold, now)
-    {
-        core.watchdog.release_cached(&excess, CacheEnd::Evicted);
-    }
+    // 4. Once for each hold: it is looked at when its time is over.
     if let Some(until) = cached.until {
         core.watchdog.scheduler.look_by(hold, until);
     }
@@ -75,7 +76,7 @@ impl WaitRegistry {
         self.holds.cache.set_wanted(&name, now);
         for hold in self.holds.of_name(&name) {
             // In use: its release goes to the server.
-            hold.end_caching();
+            hold.set_wanted();
             self.release_cached(&hold, CacheEnd::Revoked);
         }
     }

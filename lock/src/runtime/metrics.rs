@@ -32,13 +32,15 @@ use crate::watchdog::PendingReleases;
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// The counters, and what they count.
-const COUNTERS: [(&str, &str); 10] = [
+const COUNTERS: [(&str, &str); 12] = [
     ("wheellock_acquires_total", "Acquires, by kind, end and label"),
     ("wheellock_renewals_total", "Renewals that the server has granted"),
     ("wheellock_renewal_scripts_total", "Scripts of renewals that were sent"),
     ("wheellock_renewal_scripts_unanswered_total", "Scripts of renewals without an answer"),
     ("wheellock_renewal_retries_total", "Renewals that failed and were retried later"),
     ("wheellock_hand_overs_total", "Locks that a thread was given by another of its client"),
+    ("wheellock_cache_hits_total", "Acquires that took a cached lock, without a request"),
+    ("wheellock_cache_ends_total", "Cached locks that ended, by how"),
     ("wheellock_lost_total", "Holds that were lost, by reason"),
     ("wheellock_warnings_total", "Warnings about the server, by kind"),
     ("wheellock_connections_total", "Connections that were made"),
@@ -46,8 +48,9 @@ const COUNTERS: [(&str, &str); 10] = [
 ];
 
 /// The gauges, and what they show.
-const GAUGES: [(&str, &str); 3] = [
+const GAUGES: [(&str, &str); 4] = [
     ("wheellock_held", "Locks and watched permits that are held"),
+    ("wheellock_cached", "Locks that stay with their client between two uses"),
     ("wheellock_waiters", "Threads that wait for a lock or for permits"),
     ("wheellock_queued_releases", "Releases that the server has not acknowledged"),
 ];
@@ -180,6 +183,10 @@ impl Shared {
         let mut now = Stats::default();
         sources.counters.fill(&mut now);
         now.hand_overs = sources.waits.hand_overs();
+        now.cache = sources.holds.cache.stats();
+        if ends {
+            now.cache.cached = 0;
+        }
         // The nodes of a cluster are counted one after the other, while others come and go.
         let made = sources.store.upgrade().map_or(0, |store| store.connections().made);
         now.connections_made = made.max(published.stats.connections_made);
@@ -199,6 +206,7 @@ impl Shared {
             ),
             ("wheellock_renewal_retries_total", before.renewal_retries, now.renewal_retries),
             ("wheellock_hand_overs_total", before.hand_overs, now.hand_overs),
+            ("wheellock_cache_hits_total", before.cache.hits, now.cache.hits),
             ("wheellock_connections_total", before.connections_made, now.connections_made),
             ("wheellock_panics_total", before.panics, now.panics),
         ];
@@ -206,6 +214,20 @@ impl Shared {
             if now != before {
                 let more = now.wrapping_sub(before);
                 self.contain(|| metrics::counter!(name).increment(more));
+            }
+        }
+        let cache_ends = [
+            ("expired", before.cache.expired, now.cache.expired),
+            ("revoked", before.cache.revoked, now.cache.revoked),
+            ("evicted", before.cache.evicted, now.cache.evicted),
+            ("lost", before.cache.lost, now.cache.lost),
+        ];
+        for (end, before, now) in cache_ends {
+            if now > before {
+                self.contain(|| {
+                    metrics::counter!("wheellock_cache_ends_total", "end" => end)
+                        .increment(now - before);
+                });
             }
         }
         for reason in LostReason::ALL {
@@ -229,6 +251,7 @@ impl Shared {
         }
         let levels = [
             ("wheellock_held", before.held, now.held),
+            ("wheellock_cached", before.cache.cached, now.cache.cached),
             ("wheellock_waiters", before.waiters, now.waiters),
             ("wheellock_queued_releases", before.queued_releases, now.queued_releases),
         ];

@@ -18,10 +18,10 @@ fn it_is_released_when_its_time_is_over() {
     let world = InMemory::new();
     let (client, rival) = (world.client(), world.client());
     use_once(&cached(&client, "a"));
-    world.clock.advance(TIME.saturating_sub(MILLISECOND));
+    world.clock.advance(TIME / 2);
     assert!(!is_free(&rival, "a"));
     // The ticker looks at the next tick.
-    world.clock.advance(MILLISECOND * 11);
+    world.clock.advance(TIME / 2 + MILLISECOND * 10);
     wait_until("it is free", SOON, || is_free(&rival, "a"));
     assert_eq!(client.stats().cache.expired, 1);
     assert_eq!((client.stats().held, client.stats().cache.cached), (0, 0));

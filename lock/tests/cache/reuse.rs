@@ -77,7 +77,7 @@ fn a_sendable_lock_is_cached_too() {
     let commands = world.memory.commands();
     let guard = lock.lock().unwrap();
     assert!(lock.try_lock().unwrap().is_none(), "it does not nest");
-    thread::scope(|scope| scope.spawn(|| drop(guard)).join().unwrap());
+    thread::scope(|scope| scope.spawn(move || drop(guard)).join().unwrap());
     drop(lock.lock().unwrap());
     // Only the refused try has asked.
     assert_eq!(world.memory.commands(), commands + 1);

@@ -379,10 +379,10 @@ impl CheckedLock {
                 }
             }
             (Reply::Lost { taken_over }, _) => {
-                let is_told = !(hold.handed_over && self.lacks(Mutation::LossesOfFormerHolders))
-                    && !(hold.is_cached && self.lacks(Mutation::LossesOfCachedHolds));
+                let forgotten = (hold.handed_over && self.lacks(Mutation::LossesOfFormerHolders))
+                    || (hold.is_cached && self.lacks(Mutation::LossesOfCachedHolds));
                 let reason = if taken_over { LostReason::TakenOver } else { LostReason::Deleted };
-                if is_told {
+                if !forgotten {
                     self.lose(state, client, reason);
                 }
                 let left = state.clients[usize::from(client)].hold;

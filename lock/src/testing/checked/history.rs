@@ -42,11 +42,8 @@ pub(crate) fn sentence(
 
 /// Whether the client itself ends its hold.
 fn is_an_end(step: Step) -> bool {
-    match step {
-        Step::Release(_) | Step::Crash(_) | Step::TakeOver(_) | Step::LeaveQueue(_) => true,
-        Step::TakeCached(_) | Step::EndCached(_) => true,
-        _ => false,
-    }
+    let by_a_guard = matches!(step, Step::Release(_) | Step::TakeOver(_) | Step::TakeCached(_));
+    by_a_guard || matches!(step, Step::Crash(_) | Step::LeaveQueue(_) | Step::EndCached(_))
 }
 
 fn name(client: u8) -> char {

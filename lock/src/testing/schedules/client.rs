@@ -169,6 +169,72 @@ fn each_waiter_gets_the_lock_by_hand_over_or_by_release() {
     assert_many(&hand_overs, schedules);
 }
 
+/// The lock, which stays with its client for longer than any schedule lasts.
+fn cached(world: &World) -> Lock {
+    world.lock().with_cache(MILLISECOND * 50)
+}
+
+#[test]
+fn threads_whose_lock_is_cached_all_go_on() {
+    let (counted, hits) = counter();
+    let schedules = explore(5_000, move || {
+        let world = World::new(TWICE);
+        let threads = (0..4).map(|number| {
+            spawn(&world, move |world| {
+                for _ in 0..2 {
+                    // One thread leaves nothing behind, and one takes nothing that is cached.
+                    let lock = match number {
+                        0 => world.lock(),
+                        1 => world.lock().with_lease(Duration::from_secs(30)),
+                        _ => cached(world),
+                    };
+                    let guard = lock.lock().unwrap();
+                    world.critical_section(&guard);
+                    drop(guard);
+                }
+            })
+        });
+        join(threads.collect());
+        drop(world.lock().lock().unwrap());
+        world.check_end();
+        counted.fetch_add(world.core.holds.cache.stats().hits, Ordering::SeqCst);
+    });
+    assert_many(&hits, schedules);
+}
+
+#[test]
+fn a_client_that_is_told_releases_what_it_has_cached() {
+    let (counted, revoked) = counter();
+    let schedules = explore(5_000, move || {
+        let world = World::new(TWICE);
+        let other = World::beside(world.memory.clone(), Arc::clone(&world.inside), TWICE);
+        for world in [&world, &other] {
+            // A client hears others from its first acquire on, and that may take a while.
+            drop(cached(world).lock().unwrap());
+            drop(world.lock().lock().unwrap());
+            assert!(world.core.waits.hears_wishes());
+        }
+        let threads = (0..4).map(|number| {
+            spawn(if number % 2 == 0 { &world } else { &other }, move |world| {
+                for _ in 0..2 {
+                    let guard = cached(world).lock().unwrap();
+                    world.critical_section(&guard);
+                    drop(guard);
+                }
+            })
+        });
+        join(threads.collect());
+        // The other client has nothing cached after this.
+        drop(cached(&world).lock().unwrap());
+        drop(world.lock().lock().unwrap());
+        world.check_end();
+        other.check_end();
+        counted.fetch_add(other.core.holds.cache.stats().revoked, Ordering::SeqCst);
+    });
+    // Time stands still, so a name that was asked for once is not cached again.
+    assert_many(&revoked, schedules / 100);
+}
+
 #[test]
 fn nested_guards_and_one_that_outlives_the_client_leave_nothing_behind() {
     explore(2_000, || {
