@@ -6,6 +6,8 @@ pub mod watchdog {}
 /// [hand_over]: crate::guide::hand_over
 #[doc = include_str!("../docs/dropping.md")]
 pub mod dropping {}
+/// [hand_over]: crate::guide::hand_over
+/// [operations#permissions]: crate::guide::operations#permissions
 #[doc = include_str!("../docs/cache.md")]
 pub mod cache {}
 #[doc = include_str!("../docs/hand_over.md")]
@@ -54,6 +56,7 @@ pub mod verification {}
 /// [redisson#versions-of-redisson]: crate::redisson#versions-of-redisson
 #[doc = include_str!("../docs/stability.md")]
 pub mod stability {}
+/// [cache]: crate::guide::cache
 /// [operations#lease-and-failover-time]: crate::guide::operations#lease-and-failover-time
 #[doc = include_str!("../docs/comparison.md")]
 pub mod comparison {}

@@ -1,7 +1,7 @@
 //! Prints what a lock costs: floors, this crate and peers, measured in turn, with ratios.
 //!
-//! `lock_report [lock] [hand-over] [family] [line] [red] [endpoints] [requests] [--rounds N]
-//! [--server-core N]`; without a word it runs all of these. Run it under `taskset` to keep the
+//! `lock_report [lock] [hand-over] [cache] [family] [line] [red] [endpoints] [requests]
+//! [--rounds N] [--server-core N]`; without a word it runs all of these. Run it under `taskset` to keep the
 //! benchmark on one core.
 //!
 //! `lock_report threads [--quick] [--runs N] [--old PROGRAM] [--only WORD]...` is a report of its
@@ -18,9 +18,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use wheellock_benches::{
-    Cause, RedServers, behind_sentinels, describe_with_server, failovers, fair_queues, hand_overs,
-    in_a_cluster, lock_kinds, lock_unlocks, measure_in_turn, pin, red_locks, redisson_hand_over,
-    request_keys, slow_hand_overs, slow_lock_unlocks, table, threads_report,
+    CACHE_PROCESS, Cause, RedServers, behind_sentinels, cache_process, cache_report,
+    describe_with_server, failovers, fair_queues, hand_overs, in_a_cluster, lock_kinds,
+    lock_unlocks, measure_in_turn, pin, red_locks, redisson_hand_over, request_keys,
+    slow_hand_overs, slow_lock_unlocks, table, threads_report,
 };
 use wheellock_fixture::{Cluster, Sentinels, Server};
 
@@ -28,6 +29,10 @@ fn main() -> io::Result<ExitCode> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     match arguments.split_first() {
         Some((word, rest)) if word == "threads" => return threads_report(rest),
+        Some((word, rest)) if word == CACHE_PROCESS => {
+            cache_process(rest);
+            return Ok(ExitCode::SUCCESS);
+        }
         Some((word, _)) if word == "--one" => return threads_report(&arguments),
         _ => (),
     }
@@ -37,7 +42,7 @@ fn main() -> io::Result<ExitCode> {
     };
     let is_named = |word: &str| arguments.iter().any(|argument| argument == word);
     let rounds = value("--rounds").and_then(|rounds| rounds.parse().ok()).unwrap_or(100);
-    let all = !["lock", "hand-over", "family", "line", "red", "endpoints", "requests"]
+    let all = !["lock", "hand-over", "cache", "family", "line", "red", "endpoints", "requests"]
         .into_iter()
         .any(is_named);
 
@@ -51,6 +56,9 @@ fn main() -> io::Result<ExitCode> {
     }
     if all || is_named("hand-over") {
         hand_over_report(&server, rounds);
+    }
+    if all || is_named("cache") {
+        println!("### locks that stay with their client\n\n{}", cache_report(&server, rounds));
     }
     if all || is_named("family") {
         for (kind, mut contenders) in lock_kinds(&server) {

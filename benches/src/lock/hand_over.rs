@@ -17,9 +17,9 @@ use crate::lock::raw::{RawPair, channel};
 
 /// Until a waiter that is about to sleep does sleep. It is the same for all, because a core that is
 /// idle takes longer to wake.
-const SETTLED: Duration = Duration::from_millis(1);
+pub(super) const SETTLED: Duration = Duration::from_millis(1);
 /// No step of a hand-over takes this long.
-const LIMIT: Duration = Duration::from_secs(5);
+pub(super) const LIMIT: Duration = Duration::from_secs(5);
 
 /// The floor and this crate. The floor releases on one socket, reads the message from a second in a
 /// thread, wakes another thread through a channel, and acquires in that thread on a third socket.
@@ -168,12 +168,12 @@ fn waiter_thread(
     (waits, owned)
 }
 
-fn subscribed(observer: &mut RawConnection, name: &str) -> bool {
+pub(super) fn subscribed(observer: &mut RawConnection, name: &str) -> bool {
     let reply = observer.command(&["PUBSUB", "NUMSUB", &channel(name)]);
     reply.array().get(1).is_some_and(|subscribers| subscribers.integer() == 1)
 }
 
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) {
+pub(super) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) {
     let thread = thread::Builder::new().name(name.to_owned()).spawn(work);
     // It ends with its channels.
     drop(thread.expect("the system gives a thread"));

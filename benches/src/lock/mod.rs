@@ -1,5 +1,6 @@
 //! What locks cost: each function makes contenders, of which the first is the floor.
 
+mod cache;
 mod endpoints;
 mod failover;
 mod fair_queue;
@@ -12,6 +13,7 @@ mod threads;
 
 pub(crate) mod raw;
 
+pub use cache::{CACHE_PROCESS, cache_process, cache_report};
 pub use endpoints::{behind_sentinels, in_a_cluster};
 pub use failover::{Cause, failovers};
 pub use fair_queue::fair_queues;

@@ -11,6 +11,7 @@ mod common;
 #[cfg(all(target_os = "linux", not(feature = "tracing")))]
 mod callbacks_thread;
 mod cluster_threads;
+mod fork_cache;
 mod fork_clones;
 mod fork_cohort;
 mod fork_guards;

@@ -1,11 +1,16 @@
 //! Locks that stay with their client between two uses.
 
-#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a helper that fails is a test that fails, and children tell by printing"
+)]
 
 #[path = "../common/mod.rs"]
 mod common;
 
 mod ends;
+mod processes;
 mod reuse;
 mod settings;
 mod wanted;

@@ -94,3 +94,21 @@ fn if_the_message_is_lost_a_waiter_has_it_when_its_time_is_over() {
     });
     assert_eq!((client.stats().cache.expired, client.stats().cache.revoked), (1, 0));
 }
+
+#[test]
+fn a_waiter_asks_again_when_it_polls() {
+    let world = InMemory::new();
+    let (client, other) = (world.client(), world.client());
+    let long = Duration::from_secs(9);
+    use_once(&client.lock("a").with_cache(long));
+    world.memory.lose_messages(true);
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| use_once(&other.lock("a").with_cache(long)));
+        wait_for_a_waiter(&other);
+        world.memory.lose_messages(false);
+        // A waiter polls once a second.
+        world.clock.advance(Duration::from_millis(1100));
+        ended(&other, waiter);
+    });
+    assert_eq!((client.stats().cache.expired, client.stats().cache.revoked), (0, 1));
+}

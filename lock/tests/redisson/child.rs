@@ -9,6 +9,7 @@ use wheellock::{AnyLock, Client, Clock, SystemClock};
 use wheellock_fixture::TestProcess;
 
 use crate::KINDS;
+use crate::cached;
 use crate::counting::count_under;
 use crate::death::LEASE;
 use crate::killed::READ;
@@ -39,6 +40,7 @@ fn child_role() {
         "hold several" => hold_several(),
         "hold a permit" => hold_a_permit(),
         "count" => count_under(kind()),
+        "count cached" => cached::count_cached(),
         "count under several" => several::count_under_several(),
         "count under a majority" => majority::count_under_a_majority(),
         other => panic!("there is no role {other:?}"),

@@ -92,17 +92,28 @@ pub(crate) fn count_in_threads<G>(
     thread::scope(|scope| {
         for _ in 0..THREADS {
             start(scope, || {
-                let mut connection = RawConnection::open(address).unwrap();
-                for _ in 0..times {
-                    let held = lock().unwrap();
-                    let count: u64 = match connection.command(&["GET", &counter]) {
-                        Reply::Nil => 0,
-                        reply => reply.text().parse().unwrap(),
-                    };
-                    connection.command(&["SET", &counter, &(count + 1).to_string()]);
-                    unlock(held).unwrap();
-                }
+                let connection = RawConnection::open(address).unwrap();
+                count(connection, &counter, times, &lock, &unlock);
             });
         }
     });
+}
+
+/// One thread: reads and writes the counter, each time under the lock.
+pub(crate) fn count<G>(
+    mut connection: RawConnection,
+    counter: &str,
+    times: usize,
+    lock: &impl Fn() -> Result<G, Error>,
+    unlock: &impl Fn(G) -> Result<(), Error>,
+) {
+    for _ in 0..times {
+        let held = lock().unwrap();
+        let count: u64 = match connection.command(&["GET", counter]) {
+            Reply::Nil => 0,
+            reply => reply.text().parse().unwrap(),
+        };
+        connection.command(&["SET", counter, &(count + 1).to_string()]);
+        unlock(held).unwrap();
+    }
 }

@@ -28,6 +28,7 @@
 mod common;
 
 mod agreement;
+mod cached;
 mod child;
 mod clustered;
 mod counting;
