@@ -8,8 +8,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use uuid::Uuid;
-
 use crate::error::{Error, LostReason};
 use crate::events::acquires::{AcquireEnd, MetricsLabel};
 use crate::events::tracing::{self, AcquireSpan};
@@ -27,6 +25,7 @@ use crate::model::owner::{LocalHolder, Owner};
 use crate::model::sync::park;
 use crate::model::wait::WaitSpec;
 use crate::model::wait_mode::{WaitMode, WakeHint};
+use crate::ops::acquire::HoldingOwner;
 use crate::ops::by_kind::HoldId;
 use crate::ops::client_record::record_key;
 use crate::ops::value::ServerTime;
@@ -341,8 +340,8 @@ struct LockTry<'a> {
     traces: Traces,
     /// How many tries were refused.
     refusals: u32,
-    /// The client that was told last that the lock is wanted, and when.
-    told: Option<(Uuid, Instant)>,
+    /// The hold that was asked for last, and when.
+    told: Option<(HoldingOwner, Instant)>,
 }
 
 impl<'a> LockTry<'a> {
@@ -417,18 +416,17 @@ impl<'a> LockTry<'a> {
         })
     }
 
-    /// Tells the holder's client, which may have cached the lock, that it is wanted. Once for as
-    /// long as that client remembers: if the message does not arrive, the lock is released when its
-    /// time is over.
-    fn tell(&mut self, client: Uuid, policy: &RetryPolicy<'_>) {
+    /// Tells the holder's client, which may have cached the lock, that it is wanted. Once for each
+    /// hold, and again when a waiter polls: a message may be lost.
+    fn tell(&mut self, holder: HoldingOwner, policy: &RetryPolicy<'_>) {
         let core = self.request.core;
         let now = core.now();
-        let is_told = |(told, at): (Uuid, Instant)| told == client && is_fresh(at, now);
-        if core.id.is(client) || self.told.is_some_and(is_told) {
+        let is_told = |(told, at): (HoldingOwner, Instant)| told == holder && is_fresh(at, now);
+        if core.id.is(holder.client) || self.told.is_some_and(is_told) {
             return;
         }
-        self.told = Some((client, now));
-        let channel = record_key(client.hyphenated());
+        self.told = Some((holder, now));
+        let channel = record_key(holder.client.hyphenated());
         let wish = Wish { channel, name: self.request.name.clone() };
         drop(core.call_with_policy(&wish, &policy.of_one_attempt()));
     }
@@ -532,8 +530,8 @@ impl Try for LockTry<'_> {
             Acquired::Busy(busy) => {
                 return Ok(TryAnswer::Busy(self.refused(busy), WakeHint::Wait));
             }
-            Acquired::HeldBy(busy, client) => {
-                self.tell(client, policy);
+            Acquired::HeldBy(busy, holder) => {
+                self.tell(holder, policy);
                 return Ok(TryAnswer::Busy(self.refused(busy), WakeHint::Wait));
             }
             Acquired::Granted => None,

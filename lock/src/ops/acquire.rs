@@ -32,8 +32,15 @@ pub(crate) enum Acquired {
     Fenced(u64),
     /// Another owner holds it, for this long unless it is renewed; `None` if its key has no expiry.
     Busy(Option<Duration>),
-    /// The same, with the client of that owner.
-    HeldBy(Option<Duration>, Uuid),
+    /// The same, with that owner.
+    HeldBy(Option<Duration>, HoldingOwner),
+}
+
+/// An owner that holds a lock: a client, and the number of the hold or of the thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HoldingOwner {
+    pub(crate) client: Uuid,
+    number: u64,
 }
 
 impl Acquired {
@@ -47,14 +54,23 @@ impl Acquired {
 
     /// Reads a time to live, with an owner, which may not be a client's.
     fn held_by(millis: i64, owner: &str) -> Self {
-        let Self::Busy(left) = Self::busy(millis) else { return Self::busy(millis) };
-        let client = owner.split_once(':').and_then(|(client, _)| client.parse().ok());
-        client.map_or(Self::Busy(left), |client| Self::HeldBy(left, client))
+        let (busy, owner) = (Self::busy(millis), HoldingOwner::parse(owner));
+        match (busy, owner) {
+            (Self::Busy(left), Some(owner)) => Self::HeldBy(left, owner),
+            (busy, _) => busy,
+        }
     }
 
     /// Reads a time to live, or a time to sleep.
     pub(crate) fn busy(millis: i64) -> Self {
         Self::Busy(u64::try_from(millis).ok().map(Duration::from_millis))
+    }
+}
+
+impl HoldingOwner {
+    fn parse(owner: &str) -> Option<Self> {
+        let (client, number) = owner.split_once(':')?;
+        Some(Self { client: client.parse().ok()?, number: number.parse().ok()? })
     }
 }
 
