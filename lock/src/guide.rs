@@ -29,6 +29,7 @@ pub mod cluster {}
 /// [operations#permissions]: crate::guide::operations#permissions
 #[doc = include_str!("../docs/managed.md")]
 pub mod managed {}
+/// [managed]: crate::guide::managed
 /// [operations#permissions]: crate::guide::operations#permissions
 #[doc = include_str!("../docs/servers.md")]
 pub mod servers {}

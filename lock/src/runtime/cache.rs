@@ -46,7 +46,9 @@ pub(crate) fn cache(core: &ClientCore, hold: &Arc<Hold>, time: Duration) -> bool
     tracing::released(&hold.name, hold.kind, &hold.owner, || held_for);
     // 4. Once for each hold: it is looked at when its time is over.
     if let Some(until) = cached.until {
-        core.watchdog.scheduler.look_by(hold, until);
+        // A tick before: the ticker comes late by up to one.
+        let by = until.checked_sub(core.settings.tick).map_or(now, |by| by.max(now));
+        core.watchdog.scheduler.look_by(hold, by);
     }
     true
 }

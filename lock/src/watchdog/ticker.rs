@@ -48,7 +48,8 @@ fn renewal_of(watchdog: &Watchdog, hold: &Arc<Hold>, now: Instant) -> Option<Due
         watchdog.lose_at(hold, now, hold.reason_of_end());
         return None;
     };
-    if hold.is_cache_over(now) {
+    // Before the next tick.
+    if hold.is_cache_over(now + settings.tick) {
         watchdog.release_cached(hold, CacheEnd::Expired);
         return None;
     }
