@@ -75,7 +75,7 @@ fn main() -> io::Result<ExitCode> {
         println!("{}", table("red lock + unlock", &measure_in_turn(&mut contenders, rounds, 50)));
     }
     if all || is_named("endpoints") {
-        endpoints_report(rounds);
+        endpoints_report(&server, rounds);
     }
     if all || is_named("requests") {
         println!("### request keys of a busy semaphore\n");
@@ -86,12 +86,12 @@ fn main() -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn endpoints_report(rounds: usize) {
+fn endpoints_report(server: &Server, rounds: usize) {
     let sentinels = Rc::new(Sentinels::builder().quick_to_miss().start());
     let pairs = measure_in_turn(&mut behind_sentinels(&sentinels), rounds, 200);
     println!("{}", table("lock + unlock behind sentinels", &pairs));
     let cluster = Cluster::start(1, 0);
-    let pairs = measure_in_turn(&mut in_a_cluster(&cluster), rounds, 200);
+    let pairs = measure_in_turn(&mut in_a_cluster(server, &cluster), rounds, 200);
     println!("{}", table("lock + unlock in a cluster", &pairs));
     drop(cluster);
     for (cause, title) in

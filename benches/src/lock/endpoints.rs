@@ -1,6 +1,6 @@
-//! Lock and unlock through Sentinel and in a cluster, beside the same server addressed directly.
+//! Lock and unlock through Sentinel and in a cluster, beside a server that is addressed directly.
 
-use wheellock_fixture::{Cluster, Sentinels};
+use wheellock_fixture::{Cluster, Sentinels, Server};
 
 use crate::harness::Contender;
 use crate::lock::watched;
@@ -16,12 +16,11 @@ pub fn behind_sentinels(sentinels: &Sentinels) -> Vec<Contender> {
     ]
 }
 
-/// The only node of a cluster, addressed directly and as a cluster.
+/// A server alone, and the only node of a cluster.
 #[must_use]
-pub fn in_a_cluster(cluster: &Cluster) -> Vec<Contender> {
-    let node = cluster.nodes().swap_remove(0);
+pub fn in_a_cluster(alone: &Server, cluster: &Cluster) -> Vec<Contender> {
     vec![
-        watched(DIRECT, &node.url(), "bench:direc"),
+        watched(DIRECT, &alone.url(), "bench:direc"),
         watched("wheellock, cluster", &cluster.url(), "bench:clust"),
     ]
 }
