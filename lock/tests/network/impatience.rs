@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 
-use crate::common::{built, now, pause};
+use crate::common::{SOON, Script, World, built, now, pause, settle};
 use wheellock::Client;
-use wheellock_fixture::Server;
+use wheellock_fixture::{Fault, Server};
 
 /// Written by a test that keeps the machine busy, read by a test of how late something ends.
 pub(crate) static BUSY: RwLock<()> = RwLock::new(());
@@ -133,6 +133,26 @@ fn assert_that_patient_calls_are_answered(stalls: bool) {
         let goes_on = hasty_limit(number).is_some() || tries.iter().any(|tried| is_checked(&tried));
         assert!(goes_on, "thread {number} is stuck");
     }
+}
+
+#[test]
+fn a_call_that_gives_up_leaves_its_connection_to_the_next_call() {
+    let world = World::new();
+    let client = world.patient();
+    let give_up = || {
+        let held = world.on(Script::Acquire, "given up", Fault::HoldReply);
+        let refused = client.lock("given up").try_lock_for(Duration::from_millis(1));
+        assert!(refused.is_err(), "nobody has answered");
+        held.wait_for_hit(SOON);
+        held.deliver();
+        client.lock("other").lock().unwrap().unlock().unwrap();
+        settle(&client);
+    };
+    // Makes the connections that this takes: what was acquired is released by a renewal thread.
+    (0..2).for_each(|_| give_up());
+    let made = client.stats().connections_made;
+    (0..5).for_each(|_| give_up());
+    assert_eq!(client.stats().connections_made, made);
 }
 
 #[test]

@@ -579,6 +579,22 @@ fn a_loss_is_told_to_the_present_holder_and_the_next_thread_takes_the_lock_anew(
 }
 
 #[test]
+fn a_waiter_that_knew_the_holder_has_the_lock_when_the_loss_is_found() {
+    let world = InMemory::new();
+    let client = world.client_with_lease(SECOND);
+    let guard = client.lock("a").lock().unwrap();
+    thread::scope(|scope| {
+        let second = Holder::behind(scope, &client, "a", 0);
+        world.memory.delete("a");
+        // The renewal after a third of the lease finds that, long before the waiter polls.
+        world.clock.advance(SECOND / 2);
+        assert_ne!(second.owner(), guard.owner());
+        second.end().unwrap();
+    });
+    assert!(matches!(guard.unlock(), Err(Error::Lost { .. })));
+}
+
+#[test]
 fn no_waiter_trusts_a_lease_that_ended_in_a_pause_of_the_process() {
     let world = InMemory::new();
     let client = world.client();
