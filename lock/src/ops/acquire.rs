@@ -79,11 +79,6 @@ impl FromReply for Acquired {
         match value {
             Value::Nil => Ok(Self::Granted),
             Value::Integer(millis) => Ok(Self::busy(millis)),
-            Value::Array(parts) => match parts.as_slice() {
-                [Value::Integer(millis)] => Ok(Self::busy(*millis)),
-                [Value::Integer(millis), Value::Text(owner)] => Ok(Self::held_by(*millis, owner)),
-                _ => Err(Unexpected(Value::Array(parts))),
-            },
             other => Err(Unexpected(other)),
         }
     }
@@ -111,6 +106,19 @@ impl Operation for Acquire {
             arguments.push(Argument::Number(1));
         }
         Request::script("acquire", script, vec![self.name.as_str()], arguments)
+    }
+
+    fn decode(&self, value: Value) -> Result<Acquired, Unexpected> {
+        match &value {
+            Value::Array(parts) if self.names_holder => match parts.as_slice() {
+                [Value::Integer(millis)] => Ok(Acquired::busy(*millis)),
+                [Value::Integer(millis), Value::Text(owner)] => {
+                    Ok(Acquired::held_by(*millis, owner))
+                }
+                _ => Err(Unexpected(value)),
+            },
+            _ => Acquired::from_reply(value),
+        }
     }
 
     fn grants(&self) -> Grants {

@@ -32,6 +32,7 @@ fn a_status_has_its_holders_and_waiters_with_times_in_milliseconds() {
         "held_for_ms": 2000,
         "remaining_ms": 58_000,
         "watched": false,
+        "may_be_cached": false,
         "count": 1,
         "shared": true,
     });

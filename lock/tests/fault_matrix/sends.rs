@@ -91,6 +91,7 @@ pub(crate) const SCRIPTS: &[(&str, &str)] = scripts![
     "simple_keep",
     "simple_release",
     "simple_renew",
+    "wish",
     "write_acquire",
     "write_keep",
     "write_release",

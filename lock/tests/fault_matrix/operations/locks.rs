@@ -1,5 +1,7 @@
 //! Locks with one holder.
 
+use std::time::Duration;
+
 use wheellock::Error;
 
 use super::connections::stand_in;
@@ -14,6 +16,9 @@ use crate::world::Kind;
 const LOCK: &str = "Locks";
 const OTHERS: &str = "Fenced, simple and spin locks";
 const LOOK: &str = "Looking at locks";
+
+/// For how long a lock stays with its client.
+const CACHED_FOR: Duration = Duration::from_millis(100);
 
 pub(super) const ROWS: &[Row] = &[
     Row::new((LOCK, "acquire", "Lock::try_lock"), Script("acquire"), take).rival(RivalKind::Lock),
@@ -111,11 +116,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new((LOOK, "what it is called", "Lock::holder"), Script("client_record_of"), |run| {
         run.client.lock(&run.name).holder().map(answered)
     })
-    .prepare(|run| {
-        run.place.command(&["HSET", &run.name, "7f9a3b7e-0f0e-8c3f-9a51-2f4a5d8f0c11:1", "1"]);
-        run.place.command(&["PEXPIRE", &run.name, "60000"]);
-        Ok(Returned::Done)
-    })
+    .prepare(other_client)
     .finish(delete)
     .before(Script("inspect"))
     .number(&[""], &[]),
@@ -126,6 +127,13 @@ pub(super) const ROWS: &[Row] = &[
     .foreign(|name| format!("{name}:beside"))
     .rival(RivalKind::Lock)
     .in_the_background(),
+    Row::new((LOOK, "ask for a cached lock", "Lock::try_lock"), Script("wish"), |run| {
+        let lock = run.client.lock(&run.name).with_cache(CACHED_FOR);
+        lock.try_lock().map(|guard| run.keep_if(guard))
+    })
+    .prepare(other_client)
+    .finish(delete)
+    .before(Script("acquire")),
     Row::new((LOOK, "list", "Client::locks"), Script("scan"), |run| {
         let listed: Result<Vec<_>, Error> = run.client.locks(&run.name).collect();
         listed.map(answered)
@@ -133,6 +141,14 @@ pub(super) const ROWS: &[Row] = &[
     .prepare(hold)
     .rival(RivalKind::Lock),
 ];
+
+/// Another client of this crate holds the lock.
+#[expect(clippy::unnecessary_wraps, reason = "a preparation may fail")]
+fn other_client(run: &CellRun<'_>) -> Result<Returned, Error> {
+    run.place.command(&["HSET", &run.name, "7f9a3b7e-0f0e-8c3f-9a51-2f4a5d8f0c11:1", "1"]);
+    run.place.command(&["PEXPIRE", &run.name, "60000"]);
+    Ok(Returned::Done)
+}
 
 pub(super) fn take(run: &CellRun<'_>) -> Result<Returned, Error> {
     run.client.lock(&run.name).try_lock().map(|guard| run.keep_if(guard))
