@@ -198,7 +198,6 @@ impl Hold {
     fn may_be_reused(&self, state: &State, lease: Lease, now: Instant) -> bool {
         state.may_be_handed_over(lease, None)
             && !self.at_limit.load(Ordering::Relaxed)
-            && !self.is_unanswered()
             && self.is_fresh(now, lease)
     }
 

@@ -3,11 +3,12 @@
 use std::thread;
 use std::time::Duration;
 
-use wheellock_fixture::wait_until;
+use wheellock::Client;
+use wheellock_fixture::{Server, wait_until};
 
 use crate::common::in_memory::InMemory;
 use crate::common::stores::{World, on_all_stores};
-use crate::common::{LIMIT, SOON, built, ended, wait_for_a_waiter};
+use crate::common::{LIMIT, SOON, built, ended, limited_user, wait_for_a_waiter};
 use crate::{TIME, cache, cached, is_free, use_once};
 
 on_all_stores! {
@@ -32,6 +33,17 @@ on_all_stores! {
         let guard = lock.try_lock_for(LIMIT).unwrap();
         assert!(guard.is_some());
         assert_eq!(client.stats().cache.revoked, 1);
+    }
+}
+
+#[test]
+fn a_client_that_cannot_hear_others_caches_nothing() {
+    let server = Server::start();
+    let url = limited_user(&server, &["resetchannels", "&redisson_*"]);
+    let client = built(Client::builder().url(&url));
+    for _ in 0..3 {
+        use_once(&cached(&client, "a"));
+        assert_eq!(client.stats().cache.cached, 0);
     }
 }
 
