@@ -72,7 +72,7 @@ pub(super) fn hand_overs(
     let (begin, rounds) = bounded::<()>(1);
     let (report, acquired) = bounded(1);
     let waiter = thread::Builder::new()
-        .name("lock-doctor".to_owned())
+        .name("lock-member".to_owned())
         .spawn(move || wait(&awaited, &rounds, &report))
         .map_err(|error| Error::Thread { reason: error.into() })?;
     let times = measure(&lock, rival, &begin, &acquired);
