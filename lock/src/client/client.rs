@@ -230,6 +230,28 @@ impl Client {
         MultiLock::new(locks)
     }
 
+    /// The reentrant locks of these names as one, each name once: all of them or none, or as many as
+    /// are [free](MultiLock::available). At most 1,000,000.
+    ///
+    /// One request acquires or releases up to 1,000 of them; in a cluster, those of one slot. On the
+    /// server they are plain locks, for [`lock`](Self::lock) and for Redisson too. If one is busy,
+    /// those that were acquired are released at once, and that lock is waited for with nothing held.
+    ///
+    /// ```
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let names: Vec<String> = (0..5000).map(|shard| format!("shard:{shard}")).collect();
+    /// let guard = client.lock_many(&names).lock()?;
+    /// assert!(guard.is_held() && client.lock("shard:4999").is_locked()?);
+    /// guard.unlock()?;
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn lock_many<N: AsRef<str>>(&self, names: &[N]) -> MultiLock {
+        MultiLock::of_names(names, |name| self.spec(Kind::Reentrant, name))
+    }
+
     /// The reentrant lock `name` on the servers of these clients. There must be at least three,
     /// each with another server. Five survive the loss of two; an even number survives no more than
     /// the odd number below it.

@@ -724,7 +724,7 @@ mod tests {
     }
 
     fn acknowledge(ledger: &mut Ledger, no: ReleaseNo, now: Instant, at: i64) -> AfterAnswer {
-        let released = Released { found: Found::Own, at: ServerTime(at), receivers: None };
+        let released = Released::new(Found::Own, ServerTime(at));
         ledger.answered(no, true, now, answer(now, Ok(&released)))
     }
 
@@ -882,7 +882,7 @@ mod tests {
         };
         let (holder, lease) = (LocalHolder::current_thread(), Lease::new(LEASE).unwrap());
         let hold = Arc::new(Hold::new(id, holder, lease, true, now, None));
-        let nothing = Released { found: Found::Nothing, at: ServerTime(5), receivers: None };
+        let nothing = Released::new(Found::Nothing, ServerTime(5));
         let unsent = refusal();
         for has_copies in [false, true] {
             let mut ledger = Ledger::default();
@@ -1080,7 +1080,7 @@ mod tests {
                     let alone = is_round || random.u8(..4) > 0;
                     let found = if alone || random.bool() { Found::Own } else { Found::Nothing };
                     let server_time = ServerTime(random.i64(999_000..1_002_000));
-                    let released = Released { found, at: server_time, receivers: None };
+                    let released = Released::new(found, server_time);
                     let failure = if random.bool() { Failure::Closed } else { refusal() };
                     let reply = if random.bool() { Ok(&released) } else { Err(&failure) };
                     let ago = Duration::from_millis(random.u64(..200));

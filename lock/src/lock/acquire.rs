@@ -35,7 +35,8 @@ use crate::runtime::client_core::ClientCore;
 use crate::runtime::traces::Traces;
 use crate::runtime::tries::{Try, TryAnswer, WaitRequest, unanswered, wait_for};
 use crate::runtime::wait_registry::Recipient;
-use crate::store::retry::{Answer, RetryPolicy, map_failure};
+use crate::store::Failure;
+use crate::store::retry::{Answer, CallError, RetryPolicy, map_failure};
 use crate::watchdog::BegunRelease;
 
 /// Acquires the lock for `holder`, or re-enters its hold. `None` if it could not be had in time.
@@ -111,7 +112,7 @@ fn acquire_since(
 }
 
 /// What an acquire is to get, for whom and how long. It never changes.
-struct LockRequest<'a> {
+pub(crate) struct LockRequest<'a> {
     core: &'a Arc<ClientCore>,
     spec: &'a LockSpec,
     holder: &'a LocalHolder,
@@ -130,7 +131,7 @@ struct LockRequest<'a> {
 }
 
 impl<'a> LockRequest<'a> {
-    fn new(
+    pub(crate) fn new(
         core: &'a Arc<ClientCore>,
         spec: &'a LockSpec,
         holder: &'a LocalHolder,
@@ -306,8 +307,23 @@ impl<'a> LockRequest<'a> {
         tracing::acquired(&hold.name, hold.kind, &hold.owner, waited);
     }
 
+    pub(crate) fn name(&self) -> &LockName {
+        &self.name
+    }
+
+    pub(crate) fn lease(&self) -> LeasePolicy {
+        self.lease
+    }
+
+    /// The acquire ends without a grant.
+    pub(crate) fn count_end(&self, end: AcquireEnd) {
+        let counters = self.core.watchdog.context.counters.acquires();
+        counters.ended(self.spec.kind.into(), self.metrics_label, end);
+        tracing::not_acquired(|| self.spec.shown_name(), self.spec.kind, end, None);
+    }
+
     /// An error if the hold would be watched and nothing would renew it.
-    fn check_watchdog(&self) -> Result<(), Error> {
+    pub(crate) fn check_watchdog(&self) -> Result<(), Error> {
         let gone = self.lease.watched && self.core.watchdog.is_dead(&self.name);
         if gone { Err(Error::WatchdogGone) } else { Ok(()) }
     }
@@ -327,7 +343,7 @@ enum QueueState<'a> {
 
 /// How far an acquire is, over all tries. Dropping a `LockTry` without a guard leaves the queue on
 /// the server; and if a copy of a try may still arrive there, a release is queued.
-struct LockTry<'a> {
+pub(crate) struct LockTry<'a> {
     request: &'a LockRequest<'a>,
     /// Set if a named owner acquires.
     named: Option<&'a NamedAcquire<'a>>,
@@ -345,7 +361,7 @@ struct LockTry<'a> {
 }
 
 impl<'a> LockTry<'a> {
-    fn new(
+    pub(crate) fn new(
         request: &'a LockRequest<'a>,
         named: Option<&'a NamedAcquire<'a>>,
     ) -> Result<Self, Error> {
@@ -403,17 +419,36 @@ impl<'a> LockTry<'a> {
         if joins && matches!(self.queue, QueueState::Outside) {
             self.queue = QueueState::Perhaps;
         }
-        // The policy of a last try may end a little after the wait. For the roll-back the wait's end
-        // counts.
-        let due = wait.deadline.unwrap_or(policy.deadline).min(policy.deadline);
         let result = core.call_with_policy_at(now, &acquire, policy);
-        self.traces.record(due, result).map_err(|failure| {
+        self.record(policy, result).map_err(|failure| {
             if failure.is_unsent() && matches!(self.queue, QueueState::Perhaps) {
                 // There is no queue to leave.
                 self.queue = QueueState::Outside;
             }
             failure.into_error(&acquire, &self.id.name)
         })
+    }
+
+    /// Records what a call that `policy` has ended may have left on the server.
+    pub(crate) fn record<R>(
+        &mut self,
+        policy: &RetryPolicy<'_>,
+        result: Result<Answer<R>, CallError>,
+    ) -> Result<Answer<R>, Failure> {
+        // The policy of a last try may end a little after the wait. For the roll-back the wait's end
+        // counts.
+        let due = self.request.wait.deadline.unwrap_or(policy.deadline).min(policy.deadline);
+        self.traces.record(due, result)
+    }
+
+    /// The server has granted it: unless [`granted`](Self::granted) follows, it is rolled back.
+    pub(crate) fn expect_roll_back(&mut self) {
+        self.traces.expect_roll_back();
+    }
+
+    /// The name and the owner that are asked for.
+    pub(crate) fn hold(&self) -> (LockName, Owner) {
+        (self.id.name.clone(), self.id.owner.clone())
     }
 
     /// Tells the holder's client, which may have cached the lock, that it is wanted. Once for each
@@ -448,7 +483,11 @@ impl<'a> LockTry<'a> {
     }
 
     /// Makes the hold, gives it to the registry and to the watchdog, and makes the guard.
-    fn granted(&mut self, sent_at: Instant, token: Option<u64>) -> Result<RawGuard, Error> {
+    pub(crate) fn granted(
+        &mut self,
+        sent_at: Instant,
+        token: Option<u64>,
+    ) -> Result<RawGuard, Error> {
         let request = self.request;
         let (core, LeasePolicy { lease, watched }) = (request.core, request.lease);
         // From here on the hold answers for late copies, and a holder is in no queue.

@@ -340,7 +340,8 @@ impl LossListener for GroupListener {
     fn on_lost(&self, reason: LostReason) {
         let Some(group) = self.0.upgrade() else { return };
         let mut state = group.state.lock();
-        if state.left() < group.quorum_size {
+        // Of many that are lost together, the first ends the group.
+        if state.phase == Phase::Held && state.left() < group.quorum_size {
             let of = |guard: &&RawGuard| guard.lost_reason() == Some(reason);
             let name = state.guards.values().find(of).map(RawGuard::name).unwrap_or_default();
             state.lose(Error::Lost { name, reason });

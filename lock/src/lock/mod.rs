@@ -4,6 +4,7 @@
 //! several locks.
 
 pub(crate) mod acquire;
+pub(crate) mod acquire_many;
 pub(crate) mod any_lock;
 pub(crate) mod election;
 pub(crate) mod guard;

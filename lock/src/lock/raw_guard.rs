@@ -14,6 +14,7 @@ use crate::hold::hold::Hold;
 use crate::hold::listener::{LossListener, TaskWaker, forked_channel};
 use crate::hold::state::ListenerId;
 use crate::lock::lost_future::LostFuture;
+use crate::model::kind::Kind;
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::owner::Owner;
@@ -278,6 +279,16 @@ impl RawGuard {
         self.released = true;
         self.check_home()?;
         ReleaseInProgress::begin(&self.core, &self.hold, self.is_watched())
+    }
+
+    /// Whether its release may be sent with others: it is the last guard of a plain lock, of which
+    /// nothing stays.
+    pub(crate) fn is_released_in_batch(&self) -> bool {
+        self.core.is_current()
+            && self.reuse == Reuse::Never
+            && self.hold.kind == Kind::Reentrant
+            && self.hold.kept_until().is_none()
+            && self.hold.guards() == 1
     }
 
     /// Whether the two are of one client, and so of one server.

@@ -8,6 +8,7 @@
 //! has the effect of one, and a copy that arrives late has none.
 
 pub(crate) mod acquire;
+pub(crate) mod acquire_many;
 pub(crate) mod by_kind;
 pub(crate) mod client_record;
 pub(crate) mod fair;
@@ -27,6 +28,7 @@ pub(crate) mod read;
 pub(crate) mod read_write;
 pub(crate) mod recognize;
 pub(crate) mod release;
+pub(crate) mod release_many;
 pub(crate) mod renew;
 pub(crate) mod request;
 pub(crate) mod semaphore;

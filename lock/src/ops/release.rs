@@ -31,9 +31,11 @@ enum PublishTo {
     ReadWrite(Arc<str>),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Released {
     pub(crate) found: Found,
+    /// What it found of each hold, if it released many. Then `found` says nothing.
+    pub(crate) each: Vec<Found>,
     /// The server's time of the release.
     pub(crate) at: ServerTime,
     /// How many subscribers its message has reached on this server, if it says so.
@@ -54,9 +56,31 @@ pub(crate) enum Found {
 }
 
 impl Found {
+    /// What a release of many holds found of one.
+    fn of_one(value: &Value) -> Option<Self> {
+        match value {
+            Value::Integer(1) => Some(Self::Own),
+            Value::Integer(0) => Some(Self::Nothing),
+            Value::Integer(-1) => Some(Self::OtherOwner),
+            _ => None,
+        }
+    }
+
     /// Whether it ended a hold, or gave permits back.
     pub(crate) fn is_released(self) -> bool {
         matches!(self, Self::Own | Self::Expired)
+    }
+}
+
+impl Released {
+    pub(crate) fn new(found: Found, at: ServerTime) -> Self {
+        Self { found, each: Vec::new(), at, receivers: None }
+    }
+
+    /// What it says of the release of this index, if it tells the releases of its request apart.
+    pub(crate) fn of_one(&self, index: usize) -> Option<Self> {
+        let found = self.each.get(index)?;
+        Some(Self::new(*found, self.at))
     }
 }
 
@@ -66,7 +90,13 @@ impl FromReply for Released {
             && let Ok(receivers) = u64::try_from(receivers)
         {
             let receivers = Some(u32::try_from(receivers).unwrap_or(u32::MAX));
-            return Ok(Self { found: Found::Own, at: ServerTime(now), receivers });
+            return Ok(Self { receivers, ..Self::new(Found::Own, ServerTime(now)) });
+        }
+        if let Value::Array(parts) = &value
+            && let [Value::Integer(1), Value::Integer(now), Value::Array(each)] = parts.as_slice()
+            && let Some(each) = each.iter().map(Found::of_one).collect()
+        {
+            return Ok(Self { each, ..Self::new(Found::Own, ServerTime(*now)) });
         }
         let (found, at) = match value.as_integers() {
             Some([1, now]) => (Found::Own, now),
@@ -75,7 +105,7 @@ impl FromReply for Released {
             Some([-1, now]) => (Found::OtherOwner, now),
             _ => return Err(Unexpected(value)),
         };
-        Ok(Self { found, at: ServerTime(at), receivers: None })
+        Ok(Self::new(found, ServerTime(at)))
     }
 
     fn server_time(value: &Value) -> Option<ServerTime> {
@@ -97,7 +127,15 @@ pub(crate) fn other_or_nothing(keyspace: &mut Keyspace, key: &str) -> i64 {
 /// The server's time in the reply of every kind's release.
 pub(crate) fn released_at(value: &Value) -> Option<ServerTime> {
     let with_receivers = || value.as_integers().map(|[_, now, _]| ServerTime(now));
-    value.as_integers().map(|[_, now]| ServerTime(now)).or_else(with_receivers)
+    let of_many = || match value {
+        Value::Array(parts) => match parts.as_slice() {
+            [Value::Integer(_), Value::Integer(now), Value::Array(_)] => Some(ServerTime(*now)),
+            _ => None,
+        },
+        _ => None,
+    };
+    let alone = value.as_integers().map(|[_, now]| ServerTime(now));
+    alone.or_else(with_receivers).or_else(of_many)
 }
 
 static COUNTED: Script = script!("release");

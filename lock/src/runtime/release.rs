@@ -9,6 +9,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hashed_wheel::Clock;
+
 use crate::error::{Error, LostReason};
 use crate::events::tracing;
 use crate::hold::hold::Hold;
@@ -17,7 +19,9 @@ use crate::ledger::ledger::ReleaseAnswer;
 use crate::ledger::release::ReleaseOp;
 use crate::model::name::LockName;
 use crate::model::release_no::ReleaseNo;
-use crate::ops::{Released, SetCountReply};
+use crate::model::sync::SystemClock;
+use crate::ops::release_many::ReleaseMany;
+use crate::ops::{Found, Released, SetCountReply};
 use crate::runtime::client_core::{ClientCore, lost};
 use crate::store::retry::{Answer, CallError, RetryLimit};
 use crate::watchdog::SendLimit;
@@ -76,10 +80,14 @@ pub(crate) fn end_hold(
 }
 
 /// What a server has answered to a release.
-pub(crate) struct Verdict {
+pub(crate) struct AnsweredRelease {
     pub(crate) verdict: Result<(), NotReleased>,
     /// How many subscribers the message has reached, if the server says so.
     receivers: Option<u32>,
+    /// What it found of each hold, if it released many.
+    each: Vec<Found>,
+    has_copies: bool,
+    answered_at: Instant,
 }
 
 /// Sends a request that gives back `releases` of `name`, and settles them by the answer. `in_time`:
@@ -91,21 +99,34 @@ pub(crate) fn send_releases(
     name: &LockName,
     (timeout, limit): (Duration, RetryLimit),
     in_time: impl FnOnce(Instant) -> bool,
-) -> Result<Verdict, Error> {
+) -> Result<AnsweredRelease, Error> {
     let sent_at = core.now();
     match core.call_within(operation, timeout, limit) {
         Ok(answer) => {
             let has_copies = answer.late_copy_deadline.is_some();
             let (sent_at, reply) = (answer.sent_at, Ok(&answer.reply));
             let now = core.watchdog.settle(releases, ReleaseAnswer { sent_at, reply, has_copies });
-            let Released { found, receivers, .. } = answer.reply;
-            Ok(Verdict { verdict: classify_release(found, has_copies, in_time(now)), receivers })
+            let Released { found, receivers, each, .. } = answer.reply;
+            let verdict = classify_release(found, has_copies, in_time(now));
+            Ok(AnsweredRelease { verdict, receivers, each, has_copies, answered_at: now })
         }
         Err(CallError { failure, late_copy_deadline }) => {
             let has_copies = late_copy_deadline.is_some();
             let reply = Err(&failure);
-            core.watchdog.settle(releases, ReleaseAnswer { sent_at, reply, has_copies });
-            Err(failure.into_error(operation, name))
+            let now = core.watchdog.settle(releases, ReleaseAnswer { sent_at, reply, has_copies });
+            if releases.len() == 1 || !failure.separates_names() {
+                return Err(failure.into_error(operation, name));
+            }
+            // Once for each client: it did not know that the server separates slots. Nothing ran,
+            // and the releases are queued by now, each to be sent by itself.
+            let deadline = SystemClock.now() + timeout;
+            for no in releases {
+                let left = deadline.saturating_duration_since(SystemClock.now());
+                core.watchdog.releases.wait_for(*no, left);
+            }
+            let verdict = Ok(());
+            let (each, answered_at) = (Vec::new(), now);
+            Ok(AnsweredRelease { verdict, receivers: None, each, has_copies, answered_at })
         }
     }
 }
@@ -276,10 +297,7 @@ impl ReleaseInProgress {
             let receivers = sent.as_ref().ok().and_then(|released| released.receivers);
             core.waits.release_ends(&core.store, hold, receivers);
         }
-        sent?.verdict.map_err(|not_released| match not_released {
-            NotReleased::Unknown => late_release(),
-            NotReleased::Lost(reason) => lost(hold, reason),
-        })
+        sent?.verdict.map_err(|not_released| not_released_error(hold, not_released))
     }
 
     fn defer(&self, pending: &PendingRelease) {
@@ -321,6 +339,135 @@ impl ReleaseInProgress {
 
     pub(crate) fn core(&self) -> Arc<ClientCore> {
         Arc::clone(&self.core)
+    }
+
+    /// The slot of the lock. One request may touch the keys of one.
+    pub(crate) fn slot(&self) -> u16 {
+        self.core.store.hash_slot(self.hold.name.as_str()).0
+    }
+}
+
+/// Tells the server of many releases in one request, for `timeout` at most, and returns its first
+/// verdict that is an error. All are of plain locks of one client and one slot.
+pub(crate) fn send_together(
+    mut releases: Vec<ReleaseInProgress>,
+    timeout: Duration,
+    limit: RetryLimit,
+) -> Result<(), Error> {
+    let Some(batch) = ReleaseBatch::of(&mut releases) else { return send_each(releases, limit) };
+    let timeout = match limit {
+        RetryLimit::UntilAnswered => timeout.min(batch.core.settings.retry_timeout()),
+        RetryLimit::One => timeout.min(batch.core.settings.command_timeout),
+    };
+    let sent = if timeout.is_zero() {
+        batch.queue();
+        Ok(())
+    } else {
+        batch.wait(timeout, limit)
+    };
+    for release in &mut releases {
+        release.pending = None;
+    }
+    sent
+}
+
+/// Sends many releases in one request, as [`ReleaseInProgress::send_on_drop`] sends one.
+pub(crate) fn send_together_on_drop(mut releases: Vec<ReleaseInProgress>) -> Result<(), Error> {
+    let Some(batch) = ReleaseBatch::of(&mut releases) else {
+        return send_each(releases, RetryLimit::One);
+    };
+    let (core, name) = (&batch.core, &batch.first);
+    let is_waited_for = batch.parts.iter().any(|part| part.waited_for);
+    let wait = |left| batch.wait(left, RetryLimit::One);
+    let queue = || batch.queue();
+    let sent = send_on_drop(core, name, is_waited_for, wait, queue, |limit| {
+        core.watchdog.send_unread(&batch.nos, (name, &batch.operation), core.now(), limit)
+    });
+    for release in &mut releases {
+        release.pending = None;
+    }
+    sent
+}
+
+/// Sends them one by one.
+fn send_each(releases: Vec<ReleaseInProgress>, limit: RetryLimit) -> Result<(), Error> {
+    let mut result = Ok(());
+    for mut release in releases {
+        let timeout = release.core.settings.command_timeout;
+        result = result.and(release.send(timeout, limit));
+    }
+    result
+}
+
+/// Releases of plain locks that one request carries.
+struct ReleaseBatch {
+    core: Arc<ClientCore>,
+    first: LockName,
+    nos: Vec<ReleaseNo>,
+    operation: ReleaseOp,
+    parts: Vec<BatchedRelease>,
+}
+
+/// One of them.
+struct BatchedRelease {
+    hold: Arc<Hold>,
+    valid_until: Option<Instant>,
+    /// Whether threads of this client wait for the end of the release.
+    waited_for: bool,
+}
+
+impl ReleaseBatch {
+    /// `None` if they are sent one by one: there is one alone, or one that leaves another guard.
+    fn of(releases: &mut [ReleaseInProgress]) -> Option<Self> {
+        let [first, _, ..] = releases else { return None };
+        let (core, name) = (Arc::clone(&first.core), first.hold.name.clone());
+        let (mut nos, mut holds, mut parts) = (Vec::new(), Vec::new(), Vec::new());
+        for ReleaseInProgress { hold, pending, .. } in &*releases {
+            let &Some(PendingRelease::Release { no, valid_until, waited_for }) = pending else {
+                return None;
+            };
+            nos.push(no);
+            holds.push((hold.name.clone(), hold.owner.clone()));
+            parts.push(BatchedRelease { hold: Arc::clone(hold), valid_until, waited_for });
+        }
+        let operation: ReleaseOp = Arc::new(ReleaseMany { holds });
+        Some(Self { core, first: name, nos, operation, parts })
+    }
+
+    /// Waits for the answer, and returns the first verdict that is an error.
+    fn wait(&self, timeout: Duration, limit: RetryLimit) -> Result<(), Error> {
+        let Self { core, first, nos, operation, parts } = self;
+        let sent = send_releases(core, nos, operation, first, (timeout, limit), |_| true);
+        self.end();
+        let AnsweredRelease { each, has_copies, answered_at, .. } = sent?;
+        parts.iter().zip(each).try_for_each(|(BatchedRelease { hold, valid_until, .. }, found)| {
+            let in_time = valid_until.is_some_and(|end| answered_at < end);
+            classify_release(found, has_copies, in_time)
+                .map_err(|not_released| not_released_error(hold, not_released))
+        })
+    }
+
+    /// Leaves them to the renewal thread.
+    fn queue(&self) {
+        let now = self.core.now();
+        for no in &self.nos {
+            self.core.watchdog.releases.queue(*no, now);
+        }
+        self.end();
+    }
+
+    /// Waiting threads of this client may try.
+    fn end(&self) {
+        for BatchedRelease { hold, .. } in self.parts.iter().filter(|part| part.waited_for) {
+            self.core.waits.release_ends(&self.core.store, hold, None);
+        }
+    }
+}
+
+fn not_released_error(hold: &Arc<Hold>, not_released: NotReleased) -> Error {
+    match not_released {
+        NotReleased::Unknown => late_release(),
+        NotReleased::Lost(reason) => lost(hold, reason),
     }
 }
 

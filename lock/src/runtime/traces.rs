@@ -44,6 +44,11 @@ impl Traces {
         result.map_err(|error| error.failure)
     }
 
+    /// The last try was granted something that nobody has taken yet.
+    pub(crate) fn expect_roll_back(&mut self) {
+        self.must_roll_back = true;
+    }
+
     /// Whether the next try may be for a new owner. `is_queued`: the owner of the last try may be
     /// in a queue on the server.
     pub(crate) fn allow_new_owner(&self, is_queued: bool) -> bool {

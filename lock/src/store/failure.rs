@@ -151,6 +151,11 @@ impl Failure {
         matches!(self, Self::Refused { code, .. } if CODES.contains(&code.as_str()))
     }
 
+    /// Whether nothing ran because the names of the request are not in one slot.
+    pub(crate) fn separates_names(&self) -> bool {
+        self.is_in_several_slots() || matches!(self, Self::CrossSlot { .. })
+    }
+
     /// Whether the server refused it because its keys are in several slots.
     pub(crate) fn is_in_several_slots(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if code == "CROSSSLOT")

@@ -33,8 +33,14 @@ impl Watchdog {
     pub(crate) fn settle(&self, releases: &[ReleaseNo], answer: ReleaseAnswer<'_>) -> Instant {
         let context = &self.context;
         let now = context.catch_panic(|| context.now()).unwrap_or(answer.sent_at);
-        for no in releases {
-            self.settle_one(*no, releases.len() == 1, now, answer);
+        for (index, no) in releases.iter().enumerate() {
+            // A reply may tell the releases apart. Otherwise it says the same of all.
+            match answer.reply.ok().and_then(|released| released.of_one(index)) {
+                Some(own) => {
+                    self.settle_one(*no, true, now, ReleaseAnswer { reply: Ok(&own), ..answer })
+                }
+                None => self.settle_one(*no, releases.len() == 1, now, answer),
+            };
         }
         self.releases.wake_waiters();
         now

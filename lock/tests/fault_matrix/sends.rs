@@ -46,6 +46,7 @@ macro_rules! scripts {
 
 pub(crate) const SCRIPTS: &[(&str, &str)] = scripts![
     "acquire",
+    "acquire_many",
     "client_record",
     "client_record_of",
     "draw_token",
@@ -75,6 +76,7 @@ pub(crate) const SCRIPTS: &[(&str, &str)] = scripts![
     "read_write_is_locked",
     "set_count",
     "release",
+    "release_many",
     "renew",
     "renew_readers",
     "run_begin",

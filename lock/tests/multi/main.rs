@@ -6,4 +6,5 @@ mod common;
 mod acquire;
 mod extend;
 mod faults;
+mod many;
 mod pauses;

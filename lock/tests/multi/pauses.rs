@@ -37,7 +37,8 @@ impl Clock for Telling {
     }
 }
 
-/// The pause after missing first one of two locks and then the other.
+/// The pause after missing first one of two locks and then the other. Plain locks alone would not
+/// be waited for while one is held.
 fn pause_after_two_rounds() -> Duration {
     let world = InMemory::new();
     let (parks, parked) = unbounded();
@@ -45,7 +46,7 @@ fn pause_after_two_rounds() -> Duration {
     let (rival, client) = (world.client(), built(world.builder().clock(clock)));
     let [a, b] = ["a", "b"].map(|name| rival.lock(name));
     let both = client
-        .multi_lock(&[&client.lock("a"), &client.lock("b")])
+        .multi_lock(&[&client.lock("a"), &client.fenced_lock("b")])
         .with_backoff(Backoff::new(PAUSE, PAUSE));
     let waits = || client.stats().waiters == 1;
     thread::scope(|scope| {

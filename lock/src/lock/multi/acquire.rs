@@ -10,7 +10,8 @@ use hashed_wheel::Clock;
 use crate::error::Error;
 use crate::lock::any_lock::{MemberLock, shown};
 use crate::lock::held_locks::RawGuards;
-use crate::lock::multi::release::{release_all, release_by};
+use crate::lock::multi::plain_locks::PlainLocks;
+use crate::lock::multi::release::{ReleaseMode, release_all};
 use crate::lock::raw_guard::RawGuard;
 use crate::model::backoff::Backoff;
 use crate::model::kind::Kind;
@@ -49,6 +50,11 @@ impl MultiAcquire<'_> {
 
     fn acquire_at_once(&self) -> Result<Option<RawGuards>, Error> {
         let mut partial = PartialAcquire::new(self, None);
+        if let Some(plain) = self.plain_locks()? {
+            let all = (0..self.members.len()).collect();
+            let busy = plain.acquire(self, &mut partial, all, WaitSpec::ONE_TRY, true)?;
+            return if busy.is_empty() { partial.complete().map(Some) } else { Ok(None) };
+        }
         for (position, member) in self.members.iter().enumerate() {
             match member.acquire(WaitSpec::ONE_TRY)? {
                 Some(guard) => partial.add(position, guard),
@@ -97,7 +103,30 @@ impl MultiAcquire<'_> {
         }
     }
 
+    /// Acquires the locks that are free: one try for each. `None` if no lock is.
+    pub(crate) fn acquire_available(&self) -> Result<Option<RawGuards>, Error> {
+        let mut partial = PartialAcquire::new(self, None);
+        if let Some(plain) = self.plain_locks()? {
+            let all = (0..self.members.len()).collect();
+            let _busy = plain.acquire(self, &mut partial, all, WaitSpec::ONE_TRY, false)?;
+        } else {
+            for (position, member) in self.members.iter().enumerate() {
+                if let Some(guard) = member.acquire(WaitSpec::ONE_TRY)? {
+                    partial.add(position, guard);
+                }
+            }
+        }
+        let guards = partial.complete()?;
+        Ok(Some(guards).filter(|guards| !guards.is_empty()))
+    }
+
+    /// Set if all are plain locks of one client, which are acquired together.
+    fn plain_locks(&self) -> Result<Option<PlainLocks>, Error> {
+        PlainLocks::of(self.members)
+    }
+
     /// Acquires all but `first`, which is held, within `bound`. Returns the lock that was missing.
+    /// Plain locks of one client are not waited for.
     fn acquire_others(
         &self,
         partial: &mut PartialAcquire<'_>,
@@ -105,6 +134,11 @@ impl MultiAcquire<'_> {
         wait: WaitSpec<'_>,
         bound: Duration,
     ) -> Result<Option<Missing>, Error> {
+        if let Some(plain) = self.plain_locks()? {
+            let others = (0..self.members.len()).filter(|position| *position != first).collect();
+            let busy = plain.acquire(self, partial, others, wait, true)?;
+            return Ok(busy.first().map(|position| Missing { position: *position, error: None }));
+        }
         let end = self.clock.now() + bound;
         let end = wait.deadline.map_or(end, |deadline| deadline.min(end));
         for position in (0..self.members.len()).filter(|position| *position != first) {
@@ -127,7 +161,7 @@ impl MultiAcquire<'_> {
     }
 
     /// Acquires one member. Each client measures the wait by its own clock.
-    fn acquire_member(
+    pub(crate) fn acquire_member(
         &self,
         position: usize,
         wait: WaitSpec<'_>,
@@ -175,14 +209,14 @@ impl MultiAcquire<'_> {
     }
 
     /// The error of a caller that has cancelled.
-    fn cancelled_error(&self) -> Error {
+    pub(crate) fn cancelled_error(&self) -> Error {
         Error::Cancelled { name: shown(self.members) }
     }
 }
 
 /// What one round has acquired. Dropping it releases all, and does not wait long beyond the
 /// deadline.
-struct PartialAcquire<'a> {
+pub(crate) struct PartialAcquire<'a> {
     guards: RawGuards,
     clock: &'a dyn Clock,
     deadline: Option<Instant>,
@@ -193,7 +227,7 @@ impl<'a> PartialAcquire<'a> {
         Self { guards: RawGuards::new(), clock: &*acquire.clock, deadline }
     }
 
-    fn add(&mut self, position: usize, guard: RawGuard) {
+    pub(crate) fn add(&mut self, position: usize, guard: RawGuard) {
         // Each position is acquired once, so nothing is replaced and released here.
         drop(self.guards.insert(position, guard));
     }
@@ -208,13 +242,8 @@ impl<'a> PartialAcquire<'a> {
 impl Drop for PartialAcquire<'_> {
     fn drop(&mut self) {
         let guards = mem::take(&mut self.guards);
-        match self.deadline {
-            None => drop(release_all(guards, |guard| guard.release_within(Duration::MAX))),
-            Some(deadline) => {
-                let end = deadline.max(self.clock.now() + SHORTEST_RELEASE);
-                release_by(guards, self.clock, end);
-            }
-        }
+        let end = self.deadline.map(|end| end.max(self.clock.now() + SHORTEST_RELEASE));
+        drop(release_all(guards, ReleaseMode::Once(end.map(|end| (self.clock, end)))));
     }
 }
 

@@ -13,7 +13,7 @@ use crate::hold::loss_signal::LossSignal;
 use crate::lock::guard::ThisThread;
 use crate::lock::held_locks::{Extension, HeldLocks, RawGuards};
 use crate::lock::lost_future::LostFuture;
-use crate::lock::multi::release::release_all;
+use crate::lock::multi::release::{ReleaseMode, release_all};
 use crate::lock::raw_guard::RawGuard;
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
@@ -201,7 +201,7 @@ impl<T> MultiGuard<T> {
     /// As [`LockGuard::unlock`](crate::LockGuard::unlock): the first error of any.
     pub fn unlock(self) -> Result<(), Error> {
         let held = self.check();
-        let released = release_all(self.held.close(), RawGuard::release);
+        let released = release_all(self.held.close(), ReleaseMode::Answered);
         held.and(released)
     }
 }
@@ -210,7 +210,7 @@ impl<T> Drop for MultiGuard<T> {
     fn drop(&mut self) {
         // A release that fails is queued. If the clock panics, each guard is dropped.
         let guards = self.held.close();
-        panics::catch_panic(|| drop(release_all(guards, RawGuard::release_on_drop)));
+        panics::catch_panic(|| drop(release_all(guards, ReleaseMode::OnDrop)));
     }
 }
 

@@ -10,6 +10,7 @@ use crate::lock::any_lock::{AnyLock, MemberLock, shown};
 use crate::lock::guard::{AnyThread, ThisThread};
 use crate::lock::multi::acquire::{MultiAcquire, no_locks};
 use crate::lock::multi::guard::MultiGuard;
+use crate::lock::spec::LockSpec;
 use crate::model::backoff::Backoff;
 use crate::model::kind::Kind;
 use crate::model::owner::LocalHolder;
@@ -37,6 +38,11 @@ use crate::model::wait::Wait;
 /// If the first is lost before the last is granted, all are released, and the acquire is an
 /// [`Error::Lost`].
 ///
+/// **Many.** Plain locks of one client, with one lease, are acquired and released together: a
+/// request for each 1,000 of them, in a cluster one for each slot. See
+/// [`Client::lock_many`](crate::Client::lock_many). If one of them is busy, the others are released
+/// at once, and that lock is waited for with nothing held.
+///
 /// On the servers there is nothing but the locks themselves. Redisson's `RedissonMultiLock` is the
 /// same idea.
 ///
@@ -59,6 +65,9 @@ pub struct MultiLock<T = ThisThread> {
     guards: PhantomData<fn() -> T>,
 }
 
+/// The most names of one `lock_many`.
+const MAX_LOCKS: usize = 1_000_000;
+
 /// The longest pause between two rounds, unless set.
 const LONGEST_PAUSE: Duration = Duration::from_millis(64);
 
@@ -70,7 +79,20 @@ impl MultiLock {
     /// that exclude each other, as [`Client::lock`](crate::Client::lock) and a read lock do.
     #[must_use]
     pub fn new(locks: &[&dyn AnyLock]) -> Self {
-        let members = ordered(locks.iter().map(|lock| lock.as_member()).collect());
+        Self::of(ordered(locks.iter().map(|lock| lock.as_member()).collect()))
+    }
+
+    /// The locks of these names, which `spec` makes.
+    pub(crate) fn of_names<N: AsRef<str>>(names: &[N], spec: impl Fn(&str) -> LockSpec) -> Self {
+        if names.len() > MAX_LOCKS {
+            let reason = format!("{} names are more than {MAX_LOCKS}", names.len());
+            return Self::of(Err(Error::invalid_setting("lock_many", reason)));
+        }
+        let member = |name: &N| MemberLock::new(spec(name.as_ref()), None);
+        Self::of(ordered(names.iter().map(member).collect()))
+    }
+
+    fn of(members: Result<Arc<[MemberLock]>, Error>) -> Self {
         let backoff = Backoff::new(Duration::from_millis(1), LONGEST_PAUSE);
         Self { members, backoff, guards: PhantomData }
     }
@@ -200,6 +222,33 @@ impl<T> MultiLock<T> {
         acquire.acquire(wait)?.map(MultiGuard::new).transpose()
     }
 
+    /// Locks as many of them as are free: one try for each, no wait. `None` if none is free. The
+    /// guard has the [names](MultiGuard::names) of those that it holds.
+    ///
+    /// ```
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let busy = client.lock("job:2").sendable().lock()?;
+    /// let jobs = client.lock_many(&["job:1", "job:2", "job:3"]);
+    /// assert!(jobs.try_lock()?.is_none());
+    /// let guard = jobs.available()?.ok_or("all are busy")?;
+    /// assert_eq!(guard.names(), ["job:1", "job:3"]);
+    /// # drop(busy);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock). Nothing is held then.
+    pub fn available(&self) -> Result<Option<MultiGuard<T>>, Error> {
+        let members = self.members()?;
+        let clock = members.first().ok_or_else(no_locks)?.clock()?;
+        members.iter().try_for_each(MemberLock::check)?;
+        let acquire = MultiAcquire { members, clock, backoff: self.backoff };
+        acquire.acquire_available()?.map(MultiGuard::new).transpose()
+    }
+
     /// Whether the calling thread, or each lock's owner, holds all of them for certain. Local: no
     /// round trip.
     #[must_use]
@@ -231,13 +280,14 @@ fn ordered(mut members: Vec<MemberLock>) -> Result<Arc<[MemberLock]>, Error> {
     members.sort_by_cached_key(|member| {
         (member.server.clone(), member.key(), member.spec.kind == Kind::Read)
     });
-    // Every pair is compared. Lists are short.
     let mut different: Vec<MemberLock> = Vec::with_capacity(members.len());
     for member in members {
-        if different.iter().any(|other| other.same_lock(&member)) {
+        // The list is sorted: those on one key are neighbours.
+        let of_key = || different.iter().rev().take_while(|other| other.same_key(&member));
+        if of_key().any(|other| other.same_lock(&member)) {
             continue;
         }
-        if let Some(other) = different.iter().find(|other| other.conflicts_with(&member)) {
+        if let Some(other) = of_key().find(|other| other.conflicts_with(&member)) {
             let name = other.shown();
             let reason = format!("two locks of {name:?} exclude each other; give one of them");
             return Err(Error::invalid_setting("multi_lock", reason));

@@ -3,4 +3,5 @@
 pub(crate) mod acquire;
 pub(crate) mod guard;
 pub(crate) mod lock;
+pub(crate) mod plain_locks;
 pub(crate) mod release;

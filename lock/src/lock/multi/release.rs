@@ -1,37 +1,72 @@
 //! Releases the locks of a multi-lock: all of them, even if one cannot be released.
 
+use std::collections::BTreeMap;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hashed_wheel::Clock;
 
 use crate::error::Error;
 use crate::lock::held_locks::RawGuards;
+use crate::lock::multi::plain_locks::MAX_BATCH;
 use crate::lock::raw_guard::RawGuard;
 use crate::model::panics::drop_payload;
+use crate::runtime::release::{ReleaseInProgress, send_together, send_together_on_drop};
+use crate::store::retry::RetryLimit;
 
-/// Releases all in one attempt each, and waits until `end` at most. A release that fails is queued.
-pub(crate) fn release_by(guards: RawGuards, clock: &dyn Clock, end: Instant) {
-    let left = || end.saturating_duration_since(clock.now());
-    drop(release_all(guards, |guard| guard.release_within(left())));
+/// How the guards are released.
+#[derive(Clone, Copy)]
+pub(crate) enum ReleaseMode<'a> {
+    /// Each waits for its answer, and is sent again without one.
+    Answered,
+    /// As dropping the guard does.
+    OnDrop,
+    /// One attempt each, until this time of the clock at most. A release that fails is queued.
+    Once(Option<(&'a dyn Clock, Instant)>),
 }
 
-/// Releases all by `release`, in the opposite order of the acquire, and returns the first error.
+impl ReleaseMode<'_> {
+    /// How long one request may take from now on.
+    fn timeout(self) -> Duration {
+        match self {
+            Self::Once(Some((clock, end))) => end.saturating_duration_since(clock.now()),
+            Self::Once(None) | Self::Answered | Self::OnDrop => Duration::MAX,
+        }
+    }
+
+    fn release(self, guard: RawGuard) -> Result<(), Error> {
+        match self {
+            Self::Answered => guard.release(),
+            Self::OnDrop => guard.release_on_drop(),
+            Self::Once(_) => guard.release_within(self.timeout()),
+        }
+    }
+
+    /// Releases a batch of plain locks.
+    fn release_batch(self, batch: Vec<ReleaseInProgress>) -> Result<(), Error> {
+        match self {
+            Self::Answered => send_together(batch, Duration::MAX, RetryLimit::UntilAnswered),
+            Self::OnDrop => send_together_on_drop(batch),
+            Self::Once(_) => send_together(batch, self.timeout(), RetryLimit::One),
+        }
+    }
+}
+
+/// Releases all, in the opposite order of the acquire, and returns the first error.
 ///
-/// The guards of one server are released one after the other, and different servers at the same
-/// time, so that one that hangs does not delay the release on the others.
-pub(crate) fn release_all(
-    guards: RawGuards,
-    release: impl Fn(RawGuard) -> Result<(), Error> + Sync,
-) -> Result<(), Error> {
+/// Plain locks of one server are released in batches, the other guards of a server one after the
+/// other, and different servers at the same time, so that one that hangs does not delay the release
+/// on the others.
+pub(crate) fn release_all(guards: RawGuards, mode: ReleaseMode<'_>) -> Result<(), Error> {
     let mut servers: Vec<Vec<RawGuard>> = Vec::new();
     for guard in guards.into_values().rev() {
-        match servers.iter_mut().find(|of| of.iter().any(|other| other.same_client(&guard))) {
+        // All guards of a server are of one client.
+        let is_same = |of: &&mut Vec<RawGuard>| of.first().is_some_and(|it| it.same_client(&guard));
+        match servers.iter_mut().find(is_same) {
             Some(of) => of.push(guard),
             None => servers.push(vec![guard]),
         }
     }
-    let release = &|guards| release_on_server(guards, &release);
     // The calling thread takes one server. The others get a thread each, and mostly there are none.
     let Some(own) = servers.pop() else {
         return Ok(());
@@ -41,13 +76,13 @@ pub(crate) fn release_all(
         let mut others = Vec::new();
         for guards in servers {
             let thread = thread::Builder::new().name("lock-member".to_owned());
-            match thread.spawn_scoped(scope, move || release(guards)) {
+            match thread.spawn_scoped(scope, move || release_on_server(guards, mode)) {
                 Ok(other) => others.push(other),
                 // The closure is dropped here, and its guards with it, which releases them.
                 Err(error) => result = Err(Error::Thread { reason: error.into() }),
             }
         }
-        result = result.and(release(own));
+        result = result.and(release_on_server(own, mode));
         for other in others {
             // A panic would have dropped the guards of that thread, which releases them.
             result = result.and(other.join().map_err(drop_payload).unwrap_or(Ok(())));
@@ -58,16 +93,48 @@ pub(crate) fn release_all(
 
 /// After a release that was not answered the others of that server are queued: each would wait for
 /// as long.
-fn release_on_server(
-    guards: Vec<RawGuard>,
-    release: impl Fn(RawGuard) -> Result<(), Error>,
-) -> Result<(), Error> {
+fn release_on_server(guards: Vec<RawGuard>, mode: ReleaseMode<'_>) -> Result<(), Error> {
+    let (plain, others): (Vec<_>, Vec<_>) =
+        guards.into_iter().partition(RawGuard::is_released_in_batch);
     let mut result = Ok(());
     let mut answers = true;
-    for guard in guards {
-        let released = if answers { release(guard) } else { guard.defer_release() };
+    for batch in batches(plain, &mut result) {
+        let released = if answers {
+            mode.release_batch(batch)
+        } else {
+            batch.into_iter().for_each(ReleaseInProgress::queue);
+            Ok(())
+        };
+        answers = answers && !released.as_ref().is_err_and(Error::is_retryable);
+        result = result.and(released);
+    }
+    for guard in others {
+        let released = if answers { mode.release(guard) } else { guard.defer_release() };
         answers = answers && !released.as_ref().is_err_and(Error::is_retryable);
         result = result.and(released);
     }
     result
+}
+
+/// Ends the holds, and returns them in batches of one slot each. A hold that was lost before is an
+/// error.
+fn batches(guards: Vec<RawGuard>, result: &mut Result<(), Error>) -> Vec<Vec<ReleaseInProgress>> {
+    let mut open: BTreeMap<u16, Vec<ReleaseInProgress>> = BTreeMap::new();
+    let mut full = Vec::new();
+    for guard in guards {
+        let begun = match guard.begin_release() {
+            Ok(begun) => begun,
+            Err(error) => {
+                *result = std::mem::replace(result, Ok(())).and(Err(error));
+                continue;
+            }
+        };
+        let batch = open.entry(begun.slot()).or_default();
+        batch.push(begun);
+        if batch.len() == MAX_BATCH {
+            full.push(std::mem::take(batch));
+        }
+    }
+    full.extend(open.into_values().filter(|batch| !batch.is_empty()));
+    full
 }

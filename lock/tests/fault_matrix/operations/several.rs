@@ -13,13 +13,11 @@ use crate::sends::Sends::Script;
 const FAMILY: &str = "Multi and red locks";
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new((FAMILY, "multi: acquire", "MultiLock::try_lock"), Script("acquire"), take_both)
-        .rival(RivalKind::Lock)
-        .requests(2),
-    Row::new((FAMILY, "multi: release", "MultiGuard::unlock"), Script("release"), release)
+    Row::new((FAMILY, "multi: acquire", "MultiLock::try_lock"), Script("acquire_many"), take_both)
+        .rival(RivalKind::Lock),
+    Row::new((FAMILY, "multi: release", "MultiGuard::unlock"), Script("release_many"), release)
         .prepare(take_both)
-        .rival(RivalKind::Lock)
-        .requests(2),
+        .rival(RivalKind::Lock),
     Row::new(
         (FAMILY, "red: acquire on one of three", "RedLock::try_lock"),
         Script("acquire"),

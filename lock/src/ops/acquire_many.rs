@@ -1,0 +1,96 @@
+//! Acquire many: takes many free locks of one server in one script, or says which are busy.
+
+use std::time::Duration;
+
+use crate::model::kind::Layout;
+use crate::model::lease::Lease;
+use crate::model::name::LockName;
+use crate::model::owner::Owner;
+use crate::ops::acquire::{check_lock, field, has_hold};
+use crate::ops::keyspace::{Keyspace, WrongType};
+use crate::ops::operation::{Argument, Grants, Operation, Request, Script, script};
+use crate::ops::value::{FromReply, Unexpected, Value};
+
+/// The plain locks that one script acquires.
+#[derive(Clone, Debug)]
+pub(crate) struct AcquireMany {
+    pub(crate) holds: Vec<(LockName, Owner)>,
+    pub(crate) lease: Lease,
+    /// Whether one busy lock prevents that the others are taken.
+    pub(crate) all_or_none: bool,
+}
+
+/// The locks that were busy, by their positions. Without one, all are taken. Of all or none, only
+/// the first busy lock is here, and nothing is taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Busy(pub(crate) Vec<(usize, Option<Duration>)>);
+
+impl FromReply for Busy {
+    fn from_reply(value: Value) -> Result<Self, Unexpected> {
+        let Value::Array(parts) = &value else { return Err(Unexpected(value)) };
+        let (pairs, rest) = parts.as_chunks::<2>();
+        let pair = |pair: &[Value; 2]| match *pair {
+            [Value::Integer(number), Value::Integer(left)] => {
+                let position = usize::try_from(number).ok()?.checked_sub(1)?;
+                Some((position, u64::try_from(left).ok().map(Duration::from_millis)))
+            }
+            _ => None,
+        };
+        match pairs.iter().map(pair).collect() {
+            Some(busy) if rest.is_empty() => Ok(Self(busy)),
+            _ => Err(Unexpected(value)),
+        }
+    }
+}
+
+static MANY: Script = script!("acquire_many");
+
+impl Operation for AcquireMany {
+    type Reply = Busy;
+
+    fn request(&self) -> Request<'_> {
+        let keys = self.holds.iter().map(|(name, _)| name.as_str()).collect();
+        let mut arguments = vec![
+            Argument::NotAfter,
+            Argument::millis(self.lease.millis()),
+            Argument::Number(self.all_or_none.into()),
+        ];
+        arguments.extend(self.holds.iter().map(|(_, owner)| Argument::Owner(owner)));
+        Request::script("acquire", &MANY, keys, arguments)
+    }
+
+    /// Each position is one of the request's.
+    fn decode(&self, value: Value) -> Result<Busy, Unexpected> {
+        let busy = Busy::from_reply(value.clone())?;
+        let are_known = busy.0.iter().all(|(position, _)| *position < self.holds.len());
+        if are_known { Ok(busy) } else { Err(Unexpected(value)) }
+    }
+
+    /// A reply with fewer busy locks than were asked for may be a grant. Whoever counts too many
+    /// waits for replicas in vain.
+    fn grants(&self) -> Grants {
+        Grants::If(|value| matches!(value, Value::Array(_)))
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        let (mut busy, mut taken) = (Vec::new(), Vec::new());
+        for (number, (name, owner)) in (1..).zip(&self.holds) {
+            let key = name.as_str();
+            let field = field(Layout::Counted, owner);
+            if !keyspace.exists(key) || has_hold(keyspace, key, Layout::Counted, &field)? {
+                taken.push((key, field));
+                continue;
+            }
+            check_lock(keyspace, key, Layout::Counted)?;
+            busy.extend([number, keyspace.time_to_live(key)].map(Value::Integer));
+            if self.all_or_none {
+                return Ok(Value::Array(busy));
+            }
+        }
+        for (key, field) in taken {
+            keyspace.hash_set(key, &field, 1)?;
+            keyspace.prolong(key, self.lease.millis_i64());
+        }
+        Ok(Value::Array(busy))
+    }
+}

@@ -1,0 +1,189 @@
+//! Thousands of locks in one request.
+
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use std::thread;
+use std::time::Duration;
+
+use crate::common::expected::lost;
+use crate::common::stores::{World, on_both_stores};
+use crate::common::{SOON, World as ProxyWorld, settle};
+use wheellock::{Client, Error, LostReason};
+use wheellock_fixture::{Fault, Request, Server, wait_until};
+
+const LEASE: Duration = Duration::from_secs(30);
+
+fn names(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("many:{number}")).collect()
+}
+
+/// How many scripts the server has run.
+fn scripts(server: &Server) -> u64 {
+    let statistics = server.command(&["INFO", "commandstats"]).text();
+    let calls = |line: &str| -> Option<u64> {
+        let (_, rest) = line.strip_prefix("cmdstat_eval")?.split_once("calls=")?;
+        rest.split(',').next()?.parse().ok()
+    };
+    statistics.lines().filter_map(calls).sum()
+}
+
+on_both_stores! {
+    fn all_are_held_or_none(world: &World) {
+        let (client, rival) = (world.client(), world.client());
+        let names = names(40);
+        let many = client.lock_many(&names);
+        let guard = many.try_lock().unwrap().unwrap();
+        assert!(guard.is_held() && names.iter().all(|name| world.is_there(name)));
+        assert!(rival.lock_many(&names[39..]).try_lock().unwrap().is_none());
+        guard.unlock().unwrap();
+        assert!(!names.iter().any(|name| world.is_there(name)));
+
+        let busy = rival.lock(&names[17]).lock().unwrap();
+        assert!(many.try_lock().unwrap().is_none());
+        settle(&client);
+        assert_eq!(names.iter().filter(|name| world.is_there(name)).count(), 1);
+        assert_eq!(client.stats().held, 0);
+
+        let guard = many.available().unwrap().unwrap();
+        assert_eq!(guard.names().len(), 39);
+        assert!(!guard.names().contains(&names[17]));
+        drop(guard);
+        drop(busy);
+        drop(many.try_lock().unwrap().unwrap());
+        drop(many.try_lock().unwrap().unwrap());
+        settle(&client);
+        assert!(!names.iter().any(|name| world.is_there(name)));
+        assert_eq!(client.stats().losses.total(), 0);
+    }
+
+    fn none_is_available(world: &World) {
+        let (client, rival) = (world.client(), world.client());
+        let _guard = rival.lock_many(&["a", "b"]).lock().unwrap();
+        assert!(client.lock_many(&["a", "b"]).available().unwrap().is_none());
+    }
+
+    fn a_waiter_gets_all_when_the_busy_lock_is_released(world: &World) {
+        let (client, rival) = (world.client(), world.client());
+        let names = names(12);
+        let busy = rival.lock(&names[5]).sendable().lock().unwrap();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                let guard = client.lock_many(&names).try_lock_for(SOON).unwrap().unwrap();
+                guard.names().len()
+            });
+            wait_until("it waits", SOON, || client.stats().waiters == 1);
+            wait_until("it holds nothing", SOON, || {
+                names.iter().filter(|name| world.is_there(name)).count() == 1
+            });
+            busy.unlock().unwrap();
+            assert_eq!(waiter.join().unwrap(), 12);
+        });
+    }
+
+    fn a_nested_acquire_has_the_locks_once_more(world: &World) {
+        let client = world.client();
+        let one = client.lock("b").lock().unwrap();
+        let guard = client.lock_many(&["c", "a", "b", "a"]).lock().unwrap();
+        assert_eq!(guard.names(), ["a", "b", "c"]);
+        let inner = client.lock_many(&["a", "b"]).try_lock().unwrap().unwrap();
+        inner.unlock().unwrap();
+        guard.unlock().unwrap();
+        assert!(world.is_there("b") && !world.is_there("a") && !world.is_there("c"));
+        one.unlock().unwrap();
+        assert!(!world.is_there("b"));
+    }
+
+    fn the_loss_of_one_is_the_loss_of_all(world: &World) {
+        let client = world.client();
+        let guard = client.lock_many(&names(9)).with_lease(LEASE).lock().unwrap();
+        world.delete("many:4");
+        assert_eq!(guard.unlock().unwrap_err(), lost("many:4", LostReason::Deleted));
+        settle(&client);
+        assert!(!names(9).iter().any(|name| world.is_there(name)));
+    }
+}
+
+#[test]
+fn no_lock_is_left_behind_after_an_acquire_without_an_answer() {
+    for fault in [Fault::SwallowReply, Fault::SwallowRequest, Fault::CutReplyAfter(1)] {
+        let world = ProxyWorld::new();
+        let client = world.client();
+        let is_ours = |request: &Request| {
+            request.name().starts_with("EVAL") && request.arguments.contains(&b"many:0".to_vec())
+        };
+        let aim = world.proxy.on(is_ours, fault);
+        // The next attempt may succeed.
+        let _outcome = client.lock_many(&names(9)).with_lease(LEASE).try_lock().map(drop);
+        assert_eq!(aim.hits(), 1);
+        let is_there = |name: &String| world.server.command(&["EXISTS", name]).integer() == 1;
+        wait_until("nothing is left", SOON, || !names(9).iter().any(is_there));
+    }
+}
+
+#[test]
+fn a_release_without_an_answer_is_sent_again() {
+    for drops in [false, true] {
+        let world = ProxyWorld::new();
+        let client = world.client();
+        let guard = client.lock_many(&names(9)).lock().unwrap();
+        let is_ours = |request: &Request| {
+            request.name().starts_with("EVAL") && request.arguments.contains(&b"many:0".to_vec())
+        };
+        world.proxy.on(is_ours, Fault::DropRequest);
+        if drops {
+            drop(guard);
+        } else {
+            guard.unlock().unwrap();
+        }
+        let is_there = |name: &String| world.server.command(&["EXISTS", name]).integer() == 1;
+        wait_until("nothing is left", SOON, || !names(9).iter().any(is_there));
+        assert_eq!(client.stats().losses.total(), 0);
+    }
+}
+
+#[test]
+fn ten_requests_acquire_ten_thousand_locks_and_ten_release_them() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).unwrap();
+    // Loads the scripts.
+    client.lock_many(&["x", "y"]).lock().unwrap().unlock().unwrap();
+    let keys = server.command(&["DBSIZE"]).integer();
+    let before = scripts(&server);
+    let guard = client.lock_many(&names(10_000)).lock().unwrap();
+    let acquired = scripts(&server);
+    assert_eq!(server.command(&["DBSIZE"]).integer(), 10_000 + keys);
+    guard.unlock().unwrap();
+    let released = scripts(&server);
+    assert!(acquired - before <= 11 && released - acquired <= 11, "{before} {acquired} {released}");
+    assert_eq!(server.command(&["DBSIZE"]).integer(), keys);
+}
+
+#[test]
+fn a_key_that_is_no_lock_is_named_and_nothing_is_taken() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).unwrap();
+    server.command(&["SET", "many:3", "text"]);
+    for outcome in [
+        client.lock_many(&names(5)).try_lock().map(drop),
+        client.lock_many(&names(5)).available().map(drop),
+    ] {
+        let error = outcome.unwrap_err();
+        assert!(matches!(&error, Error::WrongType { key, .. } if key == "many:3"), "{error:?}");
+    }
+    assert!(
+        !names(5).iter().any(|name| name != "many:3" && client.lock(name).is_locked().unwrap())
+    );
+}
+
+#[test]
+fn too_many_names_and_none_are_errors() {
+    let client = Client::in_memory();
+    let none: [&str; 0] = [];
+    assert!(matches!(client.lock_many(&none).try_lock(), Err(Error::InvalidSetting { .. })));
+    let error = client.lock_many(&vec!["a"; 1_000_001]).try_lock().unwrap_err();
+    assert!(error.to_string().contains("1000000"), "{error}");
+    assert!(client.lock_many(&["a", ""]).lock().is_err());
+    assert!(!client.lock("a").is_locked().unwrap());
+    let guard = client.lock_many(&names(3)).lock().unwrap();
+    assert!(guard.remaining() > Duration::ZERO);
+}
