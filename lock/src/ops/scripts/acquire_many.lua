@@ -64,8 +64,13 @@ for i, key in ipairs(KEYS) do
   end
 end
 for at, i in ipairs(taken) do
-  redis.call('hset', KEYS[i], ARGV[3 + i], 1)
-  local limited = redis.pcall('pexpire', KEYS[i], math.max(times[at], lease))
+  -- Texts, as a number is made a text for each call.
+  redis.call('hset', KEYS[i], ARGV[3 + i], '1')
+  local lasts = ARGV[2]
+  if times[at] > lease then
+    lasts = times[at]
+  end
+  local limited = redis.pcall('pexpire', KEYS[i], lasts)
   if limited ~= 1 then
     for before = 1, at do
       if times[before] == -2 then
