@@ -233,9 +233,9 @@ impl Client {
     /// The reentrant locks of these names as one, each name once: all of them or none, or as many as
     /// are [free](MultiLock::available). At most 1,000,000.
     ///
-    /// One request acquires or releases up to 1,000 of them; in a cluster, those of one slot. On the
-    /// server they are plain locks, for [`lock`](Self::lock) and for Redisson too. If one is busy,
-    /// those that were acquired are released at once, and that lock is waited for with nothing held.
+    /// One request acquires or releases up to 1,000 locks; in a cluster, locks of one slot. On the
+    /// server these are plain locks, for [`lock`](Self::lock) and for Redisson too. If a lock is busy,
+    /// the acquire releases at once what it has, and waits for the busy lock with nothing held.
     ///
     /// ```
     /// use wheellock::Client;

@@ -15,8 +15,8 @@ use crate::store::retry::{Answer, CallError, RetryLimit};
 
 /// What a request for many locks has brought, by their positions in the request.
 pub(crate) enum ManyAcquired {
-    /// The locks that were free, and the positions of those that other owners have. Of all or none,
-    /// either all guards or one busy position.
+    /// The guards of the free locks, and the positions of the busy locks. Of all or none, either all
+    /// guards or one busy position.
     Answered { guards: Vec<(usize, RawGuard)>, busy: Vec<usize> },
     /// The server takes the names of one slot in a request. Nothing ran.
     SeveralSlots,

@@ -218,5 +218,10 @@ mod tests {
         ] {
             assert!(check_of(other).starts_with(&check), "{other}");
         }
+        // Of many keys, the error names the one.
+        let many = check_of(include_str!("scripts/acquire_many.lua"))
+            .replace("'hrandfield', key", "'hrandfield', KEYS[1]")
+            .replace("KEYS[' .. number .. '] holds the", "Operation against a key holding the");
+        assert!(many.starts_with(&check), "{many}\n{check}");
     }
 }

@@ -20,8 +20,8 @@ pub(crate) struct AcquireMany {
     pub(crate) all_or_none: bool,
 }
 
-/// The locks that were busy, by their positions. Without one, all are taken. Of all or none, only
-/// the first busy lock is here, and nothing is taken.
+/// The busy locks, by their positions. If the list is empty, all are taken. Of all or none, the list
+/// has the first busy lock alone, and nothing is taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Busy(pub(crate) Vec<(usize, Option<Duration>)>);
 
@@ -61,15 +61,21 @@ impl Operation for AcquireMany {
 
     /// Each position is one of the request's.
     fn decode(&self, value: Value) -> Result<Busy, Unexpected> {
+        if value == Value::Nil {
+            return Ok(Busy((0..self.holds.len()).map(|position| (position, None)).collect()));
+        }
         let busy = Busy::from_reply(value.clone())?;
         let are_known = busy.0.iter().all(|(position, _)| *position < self.holds.len());
         if are_known { Ok(busy) } else { Err(Unexpected(value)) }
     }
 
-    /// A reply with fewer busy locks than were asked for may be a grant. Whoever counts too many
-    /// waits for replicas in vain.
+    /// A reply that refuses every lock is a refusal, however many replicas have acknowledged it.
     fn grants(&self) -> Grants {
-        Grants::If(|value| matches!(value, Value::Array(_)))
+        if self.all_or_none {
+            Grants::If(|value| matches!(value, Value::Array(busy) if busy.is_empty()))
+        } else {
+            Grants::If(|value| matches!(value, Value::Array(_)))
+        }
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
@@ -86,6 +92,9 @@ impl Operation for AcquireMany {
             if self.all_or_none {
                 return Ok(Value::Array(busy));
             }
+        }
+        if taken.is_empty() {
+            return Ok(Value::Nil);
         }
         for (key, field) in taken {
             keyspace.hash_set(key, &field, 1)?;

@@ -444,6 +444,24 @@ fn a_multi_lock_with_such_a_part_holds_nothing_when_it_says_so() {
 }
 
 #[test]
+fn a_refusal_of_many_locks_counts_whatever_replicas_say() {
+    let server = Server::start();
+    let (other, silent) = (plain(&server), short(&server));
+    let names: Vec<String> = (0..3).map(|number| format!("many:{number}")).collect();
+    let many = silent.lock_many(&names);
+    let taken = other.lock_many(&names).lock().unwrap();
+    assert!(many.try_lock().unwrap().is_none());
+    assert!(many.available().unwrap().is_none());
+
+    taken.unlock().unwrap();
+    let _one = other.lock(&names[0]).lock().unwrap();
+    assert_eq!(many.available().map(drop), too_few(1, 0));
+    settle(&silent);
+    let left = |name: &String| server.command(&["EXISTS", name]).integer();
+    assert_eq!(names.iter().map(left).collect::<Vec<_>>(), [1, 0, 0]);
+}
+
+#[test]
 fn a_setting_that_makes_no_sense_is_refused() {
     let server = Server::start();
     let timeout = Duration::from_secs(1);

@@ -232,7 +232,7 @@ fn a_thread_that_cannot_be_started_is_an_error_and_blocks_no_thread() {
         assert!(matches!(error, ScheduleError::NotStarted(..)) && error.is_transient());
         assert!(matches!(timer.start(), Err(BuildError::ThreadSpawn(_))));
     }
-    // It would panic after 30 seconds if it waited for a ticker that does not exist.
+    // It would panic after two minutes if it waited for a ticker that does not exist.
     clock.advance(SECOND);
     assert!(timer.stop().unwrap().is_empty());
     assert!(matches!(timer.schedule(SECOND, || {}), Err(ScheduleError::Stopped(_))));

@@ -50,7 +50,7 @@ impl MultiAcquire<'_> {
 
     fn acquire_at_once(&self) -> Result<Option<RawGuards>, Error> {
         let mut partial = PartialAcquire::new(self, None);
-        if let Some(plain) = self.plain_locks()? {
+        if let Some(plain) = PlainLocks::of(self.members)? {
             let all = (0..self.members.len()).collect();
             let busy = plain.acquire(self, &mut partial, all, WaitSpec::ONE_TRY, true)?;
             return if busy.is_empty() { partial.complete().map(Some) } else { Ok(None) };
@@ -106,7 +106,7 @@ impl MultiAcquire<'_> {
     /// Acquires the locks that are free: one try for each. `None` if no lock is.
     pub(crate) fn acquire_available(&self) -> Result<Option<RawGuards>, Error> {
         let mut partial = PartialAcquire::new(self, None);
-        if let Some(plain) = self.plain_locks()? {
+        if let Some(plain) = PlainLocks::of(self.members)? {
             let all = (0..self.members.len()).collect();
             let _busy = plain.acquire(self, &mut partial, all, WaitSpec::ONE_TRY, false)?;
         } else {
@@ -120,11 +120,6 @@ impl MultiAcquire<'_> {
         Ok(Some(guards).filter(|guards| !guards.is_empty()))
     }
 
-    /// Set if all are plain locks of one client, which are acquired together.
-    fn plain_locks(&self) -> Result<Option<PlainLocks>, Error> {
-        PlainLocks::of(self.members)
-    }
-
     /// Acquires all but `first`, which is held, within `bound`. Returns the lock that was missing.
     /// Plain locks of one client are not waited for.
     fn acquire_others(
@@ -134,7 +129,7 @@ impl MultiAcquire<'_> {
         wait: WaitSpec<'_>,
         bound: Duration,
     ) -> Result<Option<Missing>, Error> {
-        if let Some(plain) = self.plain_locks()? {
+        if let Some(plain) = PlainLocks::of(self.members)? {
             let others = (0..self.members.len()).filter(|position| *position != first).collect();
             let busy = plain.acquire(self, partial, others, wait, true)?;
             return Ok(busy.first().map(|position| Missing { position: *position, error: None }));

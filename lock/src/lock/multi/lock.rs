@@ -39,9 +39,9 @@ use crate::model::wait::Wait;
 /// [`Error::Lost`].
 ///
 /// **Many.** Plain locks of one client, with one lease, are acquired and released together: a
-/// request for each 1,000 of them, in a cluster one for each slot. See
-/// [`Client::lock_many`](crate::Client::lock_many). If one of them is busy, the others are released
-/// at once, and that lock is waited for with nothing held.
+/// request carries up to 1,000 locks, in a cluster locks of one slot. See
+/// [`Client::lock_many`](crate::Client::lock_many). If a lock is busy, the acquire releases the others
+/// at once, and waits for the busy lock with nothing held.
 ///
 /// On the servers there is nothing but the locks themselves. Redisson's `RedissonMultiLock` is the
 /// same idea.
@@ -222,8 +222,8 @@ impl<T> MultiLock<T> {
         acquire.acquire(wait)?.map(MultiGuard::new).transpose()
     }
 
-    /// Locks as many of them as are free: one try for each, no wait. `None` if none is free. The
-    /// guard has the [names](MultiGuard::names) of those that it holds.
+    /// Acquires the free locks of the list: one try for each lock, no wait. `None` if no lock is free.
+    /// The guard holds these locks, and its [`names`](MultiGuard::names) are theirs.
     ///
     /// ```
     /// use wheellock::Client;

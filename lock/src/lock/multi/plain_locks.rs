@@ -52,7 +52,7 @@ impl PlainLocks {
     }
 
     /// Acquires the members at `positions`, one try for each, and adds their guards to `partial`.
-    /// Returns the positions that other owners have; of all or none, it ends with the first of them.
+    /// Returns the positions of the busy locks. Of all or none, the first busy lock ends the acquire.
     pub(crate) fn acquire(
         &self,
         acquire: &MultiAcquire<'_>,
@@ -94,8 +94,8 @@ impl PlainLocks {
                 match acquire_many(core, &specs, &self.holder, one_try, all_or_none)? {
                     ManyAcquired::Answered { guards, busy } => (guards, busy),
                     ManyAcquired::SeveralSlots => {
-                        // The store knows by now that the server separates slots. Names that do
-                        // not go together in one slot either are sent one by one.
+                        // The store knows by now that the server separates slots. If the names
+                        // are of one slot already, each gets a request.
                         let mut smaller = in_batches(&core.store, acquire.members, batch.clone());
                         if smaller.len() == 1 {
                             smaller = batch.into_iter().map(|position| vec![position]).collect();

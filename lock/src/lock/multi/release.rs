@@ -54,9 +54,8 @@ impl ReleaseMode<'_> {
 
 /// Releases all, in the opposite order of the acquire, and returns the first error.
 ///
-/// Plain locks of one server are released in batches, the other guards of a server one after the
-/// other, and different servers at the same time, so that one that hangs does not delay the release
-/// on the others.
+/// On one server, plain locks are released in batches and other locks one after the other. Different
+/// servers are told at the same time, so that a server that hangs delays no other.
 pub(crate) fn release_all(guards: RawGuards, mode: ReleaseMode<'_>) -> Result<(), Error> {
     let mut servers: Vec<Vec<RawGuard>> = Vec::new();
     for guard in guards.into_values().rev() {

@@ -9,8 +9,8 @@
 --
 -- Answers {i, left, ..}: the locks that other owners have, and their times to live in ms, -1 for
 -- none. The others are taken; of all or none, the first busy lock is named and nothing is taken.
--- {'LATE', now}: arrived too late, did nothing. A key that is no lock is an error, and then nothing
--- is taken either.
+-- nil: all are busy, and it was not all or none. {'LATE', now}: arrived too late, did nothing. A key
+-- that is no lock is an error, and then nothing is taken either.
 --
 -- Atomic: Redis runs one script at a time. Every key is looked at before the first is written. The
 -- count is written, never incremented. The time to live never shrinks. If the server refuses
@@ -22,21 +22,21 @@ if now > tonumber(ARGV[1]) then
 end
 local lease = tonumber(ARGV[2])
 local busy, taken, times = {}, {}, {}
-for i, key in ipairs(KEYS) do
+for number, key in ipairs(KEYS) do
   local lasts = redis.call('pttl', key)
   local has = 1
   if lasts ~= -2 then
     -- A key of another type is no lock. What the server refuses this user is an error.
-    has = redis.pcall('hexists', key, ARGV[3 + i])
+    has = redis.pcall('hexists', key, ARGV[3 + number])
     if type(has) == 'table' then
       if string.find(has.err, 'WRONGTYPE', 1, true) then
-        return redis.error_reply('WRONGTYPE KEYS[' .. i .. '] holds the wrong kind of value')
+        return redis.error_reply('WRONGTYPE KEYS[' .. number .. '] holds the wrong kind of value')
       end
-      redis.call('hexists', key, ARGV[3 + i])
+      redis.call('hexists', key, ARGV[3 + number])
     end
   end
   if has == 1 then
-    taken[#taken + 1] = i
+    taken[#taken + 1] = number
     times[#taken] = lasts
   else
     -- What cannot be a lock is not waited for. The values of a lock are counts, but for its mode.
@@ -44,8 +44,8 @@ for i, key in ipairs(KEYS) do
     -- may have other owners, and their locks end. A few fields are looked at, chosen at random,
     -- however many there are. For a user that may not look, everything is a lock.
     local fields = redis.pcall('hrandfield', key, 4, 'withvalues')
-    for j = 1, #fields, 2 do
-      local field, value = fields[j], fields[j + 1]
+    for i = 1, #fields, 2 do
+      local field, value = fields[i], fields[i + 1]
       local is_owner = string.sub(field, 9, 9) == '-' and string.sub(field, 37, 37) == ':'
         and string.match(field, '^%x+%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x+:%d+')
       local is_lock = (is_owner or lasts ~= -1) and string.match(value, '^%d+$')
@@ -53,15 +53,18 @@ for i, key in ipairs(KEYS) do
         is_lock = value == 'read' or value == 'write'
       end
       if not is_lock then
-        return redis.error_reply('WRONGTYPE KEYS[' .. i .. '] holds the wrong kind of value')
+        return redis.error_reply('WRONGTYPE KEYS[' .. number .. '] holds the wrong kind of value')
       end
     end
-    busy[#busy + 1] = i
+    busy[#busy + 1] = number
     busy[#busy + 1] = lasts
     if ARGV[3] == '1' then
       return busy
     end
   end
+end
+if #taken == 0 then
+  return nil
 end
 for at, i in ipairs(taken) do
   -- Texts, as a number is made a text for each call.
