@@ -19,10 +19,10 @@ pub use harness::{
     Contender, ContenderSummary, describe_with_server, measure_in_turn, now, pin, table,
 };
 pub use lock::{
-    CACHE_PROCESS, Cause, ManyThreads, RedServers, RequestKeys, behind_sentinels, cache_process,
-    cache_report, failovers, fair_queues, hand_overs, in_a_cluster, lock_kinds, lock_unlocks,
-    red_locks, redisson_hand_over, request_keys, slow_hand_overs, slow_lock_unlocks,
-    threads_report,
+    CACHE_PROCESS, Cause, HELD_PROCESS, ManyThreads, RedServers, RequestKeys, behind_sentinels,
+    cache_process, cache_report, failovers, fair_queues, hand_overs, held_process, in_a_cluster,
+    lock_kinds, lock_unlocks, many_report, red_locks, redisson_hand_over, request_keys,
+    slow_hand_overs, slow_lock_unlocks, threads_report,
 };
 pub use overview::overview;
 pub use timer::{

@@ -1,6 +1,6 @@
 //! Prints what a lock costs: floors, this crate and peers, measured in turn, with ratios.
 //!
-//! `lock_report [lock] [hand-over] [cache] [family] [line] [red] [endpoints] [requests]
+//! `lock_report [lock] [hand-over] [cache] [many] [family] [line] [red] [endpoints] [requests]
 //! [--rounds N] [--server-core N]`; without a word it runs all of these. Run it under `taskset` to keep the
 //! benchmark on one core.
 //!
@@ -18,10 +18,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use wheellock_benches::{
-    CACHE_PROCESS, Cause, RedServers, behind_sentinels, cache_process, cache_report,
-    describe_with_server, failovers, fair_queues, hand_overs, in_a_cluster, lock_kinds,
-    lock_unlocks, measure_in_turn, pin, red_locks, redisson_hand_over, request_keys,
-    slow_hand_overs, slow_lock_unlocks, table, threads_report,
+    CACHE_PROCESS, Cause, HELD_PROCESS, RedServers, behind_sentinels, cache_process, cache_report,
+    describe_with_server, failovers, fair_queues, hand_overs, held_process, in_a_cluster,
+    lock_kinds, lock_unlocks, many_report, measure_in_turn, pin, red_locks, redisson_hand_over,
+    request_keys, slow_hand_overs, slow_lock_unlocks, table, threads_report,
 };
 use wheellock_fixture::{Cluster, Sentinels, Server};
 
@@ -33,6 +33,10 @@ fn main() -> io::Result<ExitCode> {
             cache_process(rest);
             return Ok(ExitCode::SUCCESS);
         }
+        Some((word, rest)) if word == HELD_PROCESS => {
+            held_process(rest);
+            return Ok(ExitCode::SUCCESS);
+        }
         Some((word, _)) if word == "--one" => return threads_report(&arguments),
         _ => (),
     }
@@ -42,9 +46,10 @@ fn main() -> io::Result<ExitCode> {
     };
     let is_named = |word: &str| arguments.iter().any(|argument| argument == word);
     let rounds = value("--rounds").and_then(|rounds| rounds.parse().ok()).unwrap_or(100);
-    let all = !["lock", "hand-over", "cache", "family", "line", "red", "endpoints", "requests"]
-        .into_iter()
-        .any(is_named);
+    let all =
+        !["lock", "hand-over", "cache", "many", "family", "line", "red", "endpoints", "requests"]
+            .into_iter()
+            .any(is_named);
 
     let server = Server::start();
     if let Some(core) = value("--server-core") {
@@ -59,6 +64,9 @@ fn main() -> io::Result<ExitCode> {
     }
     if all || is_named("cache") {
         println!("### locks that stay with their client\n\n{}", cache_report(&server, rounds));
+    }
+    if all || is_named("many") {
+        println!("### many locks at once\n\n{}", many_report(&server, rounds.div_ceil(5)));
     }
     if all || is_named("family") {
         for (kind, mut contenders) in lock_kinds(&server) {

@@ -11,6 +11,7 @@ mod interleaved;
 pub(crate) mod child;
 pub(crate) mod clock;
 pub(crate) mod figures;
+pub(crate) mod goals;
 pub(crate) mod java;
 pub(crate) mod limit;
 pub(crate) mod machine;

@@ -1,6 +1,5 @@
 //! Locks that stay with their client between two uses, beside plain locks, with the goals.
 
-use std::fmt;
 use std::io::{BufRead, stdin};
 use std::process::Command;
 use std::sync::Barrier;
@@ -15,6 +14,7 @@ use wheellock_fixture::{Server, wait_until};
 use crate::harness::child::Child;
 use crate::harness::clock::{now, sleep};
 use crate::harness::figures::{at_permille, median, number};
+use crate::harness::goals::{Row, goal_table, micros, millis};
 use crate::harness::java::JavaProgram;
 use crate::harness::{Contender, measure_in_turn};
 use crate::lock::hand_over::{LIMIT, SETTLED, spawn, subscribed};
@@ -49,42 +49,7 @@ pub fn cache_report(server: &Server, rounds: usize) -> String {
         waiters(server, rounds.div_ceil(4)),
         processes(server, rounds.div_ceil(20)),
     ];
-    let mut text = String::from("| row | what | figure | goal | |\n|---|---|---:|---|---|\n");
-    for row in rows.into_iter().flatten() {
-        text.push_str(&row.to_string());
-    }
-    text
-}
-
-/// One line of the table.
-struct Row {
-    letter: char,
-    what: String,
-    figure: String,
-    /// What is to be reached, and whether it is.
-    goal: Option<(&'static str, bool)>,
-}
-
-impl Row {
-    fn new(letter: char, what: impl Into<String>, figure: String) -> Self {
-        Self { letter, what: what.into(), figure, goal: None }
-    }
-
-    fn goal(self, goal: &'static str, is_met: bool) -> Self {
-        Self { goal: Some((goal, is_met)), ..self }
-    }
-}
-
-impl fmt::Display for Row {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { letter, what, figure, goal } = self;
-        let (goal, verdict) = match goal {
-            Some((goal, true)) => (*goal, "met"),
-            Some((goal, false)) => (*goal, "**missed**"),
-            None => ("", ""),
-        };
-        writeln!(formatter, "| {letter} | {what} | {figure} | {goal} | {verdict} |")
-    }
+    goal_table(rows.into_iter().flatten())
 }
 
 fn connect(server: &Server) -> Client {
@@ -357,7 +322,6 @@ fn waiter_rows(title: &str, waiter: &mut Waiter, server: &Server, samples: usize
     times.sort_unstable();
     let [half, most] = [500, 990]
         .map(|permille| at_permille(&times, permille).expect("there is at least one wait"));
-    let millis = |time: Duration| format!("{} ms", number(time.as_secs_f64() * 1e3));
     let title =
         |percent| format!("{title} waits for a lock cached for {GIVEN:?}: {percent} of 100");
     vec![
@@ -379,7 +343,6 @@ fn processes(server: &Server, runs: usize) -> Vec<Row> {
         longest = [longest[0].max(one.longest), longest[1].max(other.longest)];
     }
     let figure = |rates| format!("{:.0} /s", median(rates));
-    let millis = |time: Duration| format!("{} ms", number(time.as_secs_f64() * 1e3));
     let ratio = median(ratios);
     let what = |kind, what| format!("two processes on one {kind} lock: {what}");
     vec![
@@ -474,8 +437,4 @@ pub fn cache_process(arguments: &[String]) {
         work.join().expect("no pair fails")
     });
     println!("{count} {}", longest.as_micros());
-}
-
-fn micros(time: Duration) -> String {
-    format!("{} us", number(time.as_secs_f64() * 1e6))
 }

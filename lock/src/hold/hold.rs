@@ -715,6 +715,13 @@ impl Hold {
         drop(removed);
     }
 
+    /// Drops the listener of a group that the hold has left, unless it was notified.
+    pub(crate) fn remove_group_listener(&self, listener: &Arc<dyn LossListener>) {
+        let removed = self.state.lock().take_group_listener(listener);
+        // With nothing locked.
+        drop(removed);
+    }
+
     #[cfg(test)]
     pub(crate) fn listeners(&self) -> usize {
         self.state.lock().cold.as_ref().map_or(0, |cold| cold.listeners.len())

@@ -261,6 +261,8 @@ impl State {
         let cold = self.cold.get_or_insert_default();
         let id = ListenerId(cold.next_listener);
         cold.next_listener += 1;
+        // Most have one.
+        cold.listeners.reserve_exact(1);
         cold.listeners.push((id, listener));
         id
     }
@@ -270,6 +272,16 @@ impl State {
         let listeners = &mut self.cold.as_mut()?.listeners;
         // Nested guards mostly go in the reverse order.
         let index = listeners.iter().rposition(|(other, _)| *other == id)?;
+        Some(listeners.swap_remove(index).1)
+    }
+
+    /// Takes out the listener of a group of holds, which is the same for each of them.
+    pub(crate) fn take_group_listener(
+        &mut self,
+        listener: &Arc<dyn LossListener>,
+    ) -> Option<Arc<dyn LossListener>> {
+        let listeners = &mut self.cold.as_mut()?.listeners;
+        let index = listeners.iter().rposition(|(_, other)| Arc::ptr_eq(other, listener))?;
         Some(listeners.swap_remove(index).1)
     }
 

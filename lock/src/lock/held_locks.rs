@@ -35,6 +35,8 @@ pub(crate) struct HeldLocks {
     name: String,
     quorum_size: usize,
     state: Mutex<State>,
+    /// Hears of the loss of each hold.
+    group: Arc<GroupListener>,
 }
 
 /// The hold of one of the locks.
@@ -107,18 +109,23 @@ impl Phase {
 impl HeldLocks {
     pub(crate) fn new(name: String, quorum_size: usize) -> Arc<Self> {
         let home = HomeProcess::new();
-        Arc::new(Self { home, name, quorum_size, state: Mutex::default() })
+        Arc::new_cyclic(|weak| {
+            let group = Arc::new(GroupListener(Weak::clone(weak)));
+            Self { home, name, quorum_size, state: Mutex::default(), group }
+        })
     }
 
     /// Adds a guard, in place of a lost one of that position. Returned is the guard to release: the
     /// one that was replaced, or the new one if it is not [wanted](Phase::wants_more).
-    pub(crate) fn join(self: &Arc<Self>, position: usize, guard: RawGuard) -> Option<RawGuard> {
+    pub(crate) fn join(&self, position: usize, guard: RawGuard) -> Option<RawGuard> {
         // Listen before it is added. A loss that is reported in between is seen below.
-        guard.add_listener(Arc::new(GroupListener(Arc::downgrade(self))));
+        guard.join_group(self.listener());
         let wanted = self.wants_more();
         let mut state = self.state.lock();
         let open = matches!(state.phase, Phase::Acquiring | Phase::Held);
         if !wanted || !open || guard.is_over() {
+            drop(state);
+            guard.leave_group(&self.listener());
             return Some(guard);
         }
         let replaced = state.guards.insert(position, guard);
@@ -299,10 +306,19 @@ impl HeldLocks {
         panics::catch_panic(|| self.is_held());
         let closed = State { phase: Phase::Closed, ..State::default() };
         let State { guards, phase, .. } = mem::replace(&mut *self.state.lock(), closed);
+        // Other guards may nest the holds for long.
+        let group = self.listener();
+        for guard in guards.values() {
+            guard.leave_group(&group);
+        }
         match phase {
             Phase::Lost => RawGuards::new(),
             Phase::Acquiring | Phase::Held | Phase::Closed => guards,
         }
+    }
+
+    fn listener(&self) -> Arc<dyn LossListener> {
+        Arc::<GroupListener>::clone(&self.group)
     }
 
     fn views_if_held(&self) -> Option<Arc<[(usize, View)]>> {

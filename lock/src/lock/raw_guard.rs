@@ -172,6 +172,22 @@ impl RawGuard {
         }
     }
 
+    /// Notifies a group of holds when this hold is lost, until it [leaves](Self::leave_group). The
+    /// group may have a hundred thousand guards, so nothing is kept for each.
+    pub(crate) fn join_group(&self, group: Arc<dyn LossListener>) {
+        if self.core.is_current() {
+            let _id = self.hold.add_listener(group);
+        } else {
+            group.on_lost(LostReason::Forked);
+        }
+    }
+
+    pub(crate) fn leave_group(&self, group: &Arc<dyn LossListener>) {
+        if self.core.is_current() {
+            self.hold.remove_group_listener(group);
+        }
+    }
+
     fn keep(&self, listener: Option<ListenerId>) {
         if let Some(listener) = listener {
             // Set once: a guard that is asked again gives the same channel.

@@ -48,6 +48,10 @@ impl<T> Mutex<T> {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(crate) fn into_inner(self) -> T {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Reads a little of the value, so that it is in the cache when it is locked.
     #[cfg_attr(
         all(test, wheellock_shuttle),

@@ -76,6 +76,14 @@ impl Cell {
         format!("{family}: {name}: {}{cut}: {times}", self.fault.name())
     }
 
+    /// Whether the call may end so too. A node that was restarted refuses everything until it has
+    /// joined its cluster again: how far it is when the call ends depends on the machine.
+    pub(crate) fn may_end(&self, word: &str) -> bool {
+        self.fault == Fault::Restarted
+            && self.row.kind == Kind::InCluster
+            && matches!(word, "unknown" | "`CLUSTERDOWN`")
+    }
+
     pub(crate) fn run(&self, place: &Place) -> Outcome {
         place.clear();
         let proxies = Arc::new(place.world().start_proxies());

@@ -75,7 +75,9 @@ fn every_operation_meets_every_fault_and_ends_as_the_table_says() {
         let (name, known) = (cell.name(), page.word(&cell));
         unfinished.remove(&name);
         failures.extend(outcome.failures.iter().map(|failure| format!("{name}: {failure}")));
-        let may_differ = writes || outcome.was_out_of_time();
+        let may_differ = writes
+            || outcome.was_out_of_time()
+            || (cell.may_end(&outcome.word) && cell.may_end(known));
         if outcome.word != known && !may_differ {
             failures.push(format!("{name}: it is {:?}, and the page says {known:?}", outcome.word));
         }

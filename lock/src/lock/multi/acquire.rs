@@ -65,19 +65,22 @@ impl MultiAcquire<'_> {
     }
 
     /// In each round one lock is waited for with nothing held, and then the others for a short
-    /// time. The lock that was missing is waited for first in the next round.
+    /// time. The lock that was missing is waited for first in the next round. Plain locks of one
+    /// client are tried together before the first wait.
     fn acquire_in_rounds(&self, wait: WaitSpec<'_>) -> Result<Option<RawGuards>, Error> {
         let (mut bound, longest) = self.bounds()?;
-        let mut first = 0;
+        let mut first = PlainLocks::of(self.members)?.is_none().then_some(0);
         let mut rounds = 0;
         let mut was_busy = false;
         loop {
             // 1. Wait for one lock, with nothing held.
             let mut partial = PartialAcquire::new(self, wait.deadline);
-            let Some(guard) = self.acquire_member(first, wait)? else {
-                return Ok(None);
-            };
-            partial.add(first, guard);
+            if let Some(first) = first {
+                let Some(guard) = self.acquire_member(first, wait)? else {
+                    return Ok(None);
+                };
+                partial.add(first, guard);
+            }
             // 2. Acquire the others within `bound`.
             let Some(missing) = self.acquire_others(&mut partial, first, wait, bound)? else {
                 return partial.complete().map(Some);
@@ -93,7 +96,7 @@ impl MultiAcquire<'_> {
             if missing.error.is_some() {
                 bound = (bound * 2).min(longest);
             }
-            first = self.first_of_its_key(missing.position);
+            first = Some(self.first_of_its_key(missing.position));
             // 4. In the second round the missing lock is waited for at once, so that the moment in
             // which it is free is not missed. If that did not help, pause with nothing held.
             if rounds > 0 && !wait.pause(&*self.clock, self.backoff.pause(rounds - 1)) {
@@ -121,25 +124,25 @@ impl MultiAcquire<'_> {
     }
 
     /// Acquires all but `first`, which is held, within `bound`. Returns the lock that was missing.
-    /// Plain locks of one client are not waited for.
+    /// Plain locks of one client are tried once.
     fn acquire_others(
         &self,
         partial: &mut PartialAcquire<'_>,
-        first: usize,
+        first: Option<usize>,
         wait: WaitSpec<'_>,
         bound: Duration,
     ) -> Result<Option<Missing>, Error> {
+        let others = (0..self.members.len()).filter(|position| Some(*position) != first);
         if let Some(plain) = PlainLocks::of(self.members)? {
-            let others = (0..self.members.len()).filter(|position| *position != first).collect();
-            let busy = plain.acquire(self, partial, others, wait, true)?;
+            let busy = plain.acquire(self, partial, others.collect(), wait, true)?;
             return Ok(busy.first().map(|position| Missing { position: *position, error: None }));
         }
         let end = self.clock.now() + bound;
         let end = wait.deadline.map_or(end, |deadline| deadline.min(end));
-        for position in (0..self.members.len()).filter(|position| *position != first) {
+        for position in others {
             // A lock that comes before `first` in the order gets one attempt: waiting for it could
             // be a deadlock.
-            let wait = WaitSpec { waits: position > first, deadline: Some(end), ..wait };
+            let wait = WaitSpec { waits: Some(position) > first, deadline: Some(end), ..wait };
             match self.acquire_member(position, wait) {
                 Ok(Some(guard)) => partial.add(position, guard),
                 Ok(None) => return Ok(Some(Missing { position, error: None })),

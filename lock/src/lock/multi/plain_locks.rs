@@ -8,11 +8,13 @@ use crate::error::Error;
 use crate::lock::acquire_many::{ManyAcquired, acquire_many};
 use crate::lock::any_lock::MemberLock;
 use crate::lock::multi::acquire::{MultiAcquire, PartialAcquire};
+use crate::lock::multi::batch_queue::BatchQueue;
+use crate::lock::raw_guard::RawGuard;
 use crate::lock::spec::Nesting;
 use crate::model::kind::{Kind, Layout};
 use crate::model::owner::LocalHolder;
 use crate::model::release_no::ReleaseNo;
-use crate::model::sync::is_cancelled;
+use crate::model::sync::{Mutex, is_cancelled};
 use crate::model::wait::WaitSpec;
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::tries::unanswered;
@@ -52,7 +54,7 @@ impl PlainLocks {
     }
 
     /// Acquires the members at `positions`, one try for each, and adds their guards to `partial`.
-    /// Returns the positions of the busy locks. Of all or none, the first busy lock ends the acquire.
+    /// Returns the positions of the busy locks. Of all or none, a busy lock ends the acquire.
     pub(crate) fn acquire(
         &self,
         acquire: &MultiAcquire<'_>,
@@ -61,73 +63,45 @@ impl PlainLocks {
         wait: WaitSpec<'_>,
         all_or_none: bool,
     ) -> Result<Vec<usize>, Error> {
-        let core = &self.core;
-        let one_try = WaitSpec { waits: false, ..wait };
-        let mark = core.watchdog.releases.ledger().mark();
+        let wait = WaitSpec { waits: false, ..wait };
+        let mark = self.core.watchdog.releases.ledger().mark();
         let mut busy = Vec::new();
         // 1. What the holder has nests, one by one.
         let (own, others): (Vec<usize>, Vec<usize>) =
             positions.into_iter().partition(|position| self.is_own(acquire, *position));
         for position in own {
-            match acquire.acquire_member(position, one_try)? {
+            match acquire.acquire_member(position, wait)? {
                 Some(guard) => partial.add(position, guard),
                 None => busy.push(position),
             }
         }
-        // 2. The others, batch by batch.
-        let mut batches = in_batches(&core.store, acquire.members, others);
-        while let Some(mut batch) = batches.pop_front() {
-            if all_or_none && !busy.is_empty() {
-                break;
-            }
-            if is_cancelled(wait.cancel) {
-                return Err(acquire.cancelled_error());
-            }
-            if wait.deadline.is_some_and(|deadline| deadline <= acquire.clock.now()) {
-                return Err(unanswered(core, None));
-            }
-            let specs: Vec<_> = batch
-                .iter()
-                .filter_map(|position| Some(&acquire.members.get(*position)?.spec))
-                .collect();
-            let (guards, refused) =
-                match acquire_many(core, &specs, &self.holder, one_try, all_or_none)? {
-                    ManyAcquired::Answered { guards, busy } => (guards, busy),
-                    ManyAcquired::SeveralSlots => {
-                        // The store knows by now that the server separates slots. If the names
-                        // are of one slot already, each gets a request.
-                        let mut smaller = in_batches(&core.store, acquire.members, batch.clone());
-                        if smaller.len() == 1 {
-                            smaller = batch.into_iter().map(|position| vec![position]).collect();
-                        }
-                        batches.append(&mut smaller);
-                        continue;
-                    }
-                };
-            for (index, guard) in guards {
-                if let Some(position) = batch.get(index) {
-                    partial.add(*position, guard);
-                }
-            }
-            // 3. A release of this client may have been on its way when the server refused the lock.
-            for index in refused {
-                let Some(position) = batch.get(index).copied() else { continue };
-                let is_own = self.may_be_own_release(acquire, position, mark);
-                match if is_own { acquire.acquire_member(position, one_try)? } else { None } {
-                    None => busy.push(position),
-                    Some(guard) => {
-                        partial.add(position, guard);
-                        if all_or_none {
-                            // Nothing of the batch was taken.
-                            let mut rest = mem::take(&mut batch);
-                            rest.remove(index);
-                            batches.push_front(rest);
-                        }
-                    }
-                }
-            }
+        if all_or_none && !busy.is_empty() {
+            return Ok(busy);
         }
-        Ok(busy)
+        // 2. The others, batch by batch. Several threads send them and collect their answers.
+        let request = BatchRequest { locks: self, acquire, wait, mark, all_or_none };
+        let queue = BatchQueue::new(in_batches(&self.core.store, acquire.members, others));
+        let collected = Mutex::new((partial, busy, Ok(())));
+        queue.run(|batch| {
+            let answer = request.send(batch);
+            let (partial, busy, result) = &mut *collected.lock();
+            match answer {
+                Ok(answer) => {
+                    for (position, guard) in answer.guards {
+                        partial.add(position, guard);
+                    }
+                    busy.extend(answer.busy);
+                    queue.push(answer.unsent);
+                }
+                Err(error) => *result = mem::replace(result, Ok(())).and(Err(error)),
+            }
+            if result.is_err() || (all_or_none && !busy.is_empty()) {
+                queue.close();
+            }
+        });
+        let (_, mut busy, result) = collected.into_inner();
+        busy.sort_unstable();
+        result.map(|()| busy)
     }
 
     /// Whether the holder has the lock, or the client has cached it.
@@ -151,6 +125,74 @@ impl PlainLocks {
         };
         let releases = &self.core.watchdog.releases;
         releases.explain_refusal(&name, mark) || releases.ledger().was_settled(&name, mark)
+    }
+}
+
+/// What is the same for all batches of an acquire.
+struct BatchRequest<'a> {
+    locks: &'a PlainLocks,
+    acquire: &'a MultiAcquire<'a>,
+    wait: WaitSpec<'a>,
+    /// Releases that began before may explain a refusal.
+    mark: ReleaseNo,
+    all_or_none: bool,
+}
+
+/// What has become of a batch.
+#[derive(Default)]
+struct BatchAnswer {
+    guards: Vec<(usize, RawGuard)>,
+    busy: Vec<usize>,
+    /// What is to be sent in other batches.
+    unsent: VecDeque<Vec<usize>>,
+}
+
+impl BatchRequest<'_> {
+    /// Sends the locks at these positions.
+    fn send(&self, batch: Vec<usize>) -> Result<BatchAnswer, Error> {
+        let Self { locks, acquire, wait, mark, all_or_none } = *self;
+        let core = &locks.core;
+        if is_cancelled(wait.cancel) {
+            return Err(acquire.cancelled_error());
+        }
+        if wait.deadline.is_some_and(|deadline| deadline <= acquire.clock.now()) {
+            return Err(unanswered(core, None));
+        }
+        let spec = |position: &usize| Some(&acquire.members.get(*position)?.spec);
+        let specs: Vec<_> = batch.iter().filter_map(spec).collect();
+        let (guards, refused) = match acquire_many(core, &specs, &locks.holder, wait, all_or_none)?
+        {
+            ManyAcquired::Answered { guards, busy } => (guards, busy),
+            ManyAcquired::SeveralSlots => {
+                // The store knows by now that the server separates slots. If the names are of one
+                // slot already, each gets a request.
+                let mut unsent = in_batches(&core.store, acquire.members, batch.clone());
+                if unsent.len() == 1 {
+                    unsent = batch.into_iter().map(|position| vec![position]).collect();
+                }
+                return Ok(BatchAnswer { unsent, ..BatchAnswer::default() });
+            }
+        };
+        let position = |index: usize| batch.get(index).copied();
+        let granted =
+            guards.into_iter().filter_map(|(index, guard)| Some((position(index)?, guard)));
+        let mut answer = BatchAnswer { guards: granted.collect(), ..BatchAnswer::default() };
+        for position in refused.into_iter().filter_map(position) {
+            // A release of this client may have been on its way when the server refused the lock.
+            let is_own = locks.may_be_own_release(acquire, position, mark);
+            match if is_own { acquire.acquire_member(position, wait)? } else { None } {
+                None => answer.busy.push(position),
+                Some(guard) => {
+                    answer.guards.push((position, guard));
+                    if all_or_none {
+                        // Nothing of the batch was taken.
+                        let others = batch.iter().filter(|other| **other != position).copied();
+                        answer.unsent.push_back(others.collect());
+                    }
+                }
+            }
+        }
+        Ok(answer)
     }
 }
 

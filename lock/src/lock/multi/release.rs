@@ -1,6 +1,7 @@
 //! Releases the locks of a multi-lock: all of them, even if one cannot be released.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -8,9 +9,11 @@ use hashed_wheel::Clock;
 
 use crate::error::Error;
 use crate::lock::held_locks::RawGuards;
+use crate::lock::multi::batch_queue::BatchQueue;
 use crate::lock::multi::plain_locks::MAX_BATCH;
 use crate::lock::raw_guard::RawGuard;
 use crate::model::panics::drop_payload;
+use crate::model::sync::Mutex;
 use crate::runtime::release::{ReleaseInProgress, send_together, send_together_on_drop};
 use crate::store::retry::RetryLimit;
 
@@ -96,17 +99,21 @@ fn release_on_server(guards: Vec<RawGuard>, mode: ReleaseMode<'_>) -> Result<(),
     let (plain, others): (Vec<_>, Vec<_>) =
         guards.into_iter().partition(RawGuard::is_released_in_batch);
     let mut result = Ok(());
-    let mut answers = true;
-    for batch in batches(plain, &mut result) {
+    let queue = BatchQueue::new(batches(plain, &mut result));
+    let collected = Mutex::new((result, true));
+    queue.run(|batch| {
+        let answers = collected.lock().1;
         let released = if answers {
             mode.release_batch(batch)
         } else {
             batch.into_iter().for_each(ReleaseInProgress::queue);
             Ok(())
         };
-        answers = answers && !released.as_ref().is_err_and(Error::is_retryable);
-        result = result.and(released);
-    }
+        let (result, answers) = &mut *collected.lock();
+        *answers &= !released.as_ref().is_err_and(Error::is_retryable);
+        *result = mem::replace(result, Ok(())).and(released);
+    });
+    let (mut result, mut answers) = collected.into_inner();
     for guard in others {
         let released = if answers { mode.release(guard) } else { guard.defer_release() };
         answers = answers && !released.as_ref().is_err_and(Error::is_retryable);
@@ -124,14 +131,14 @@ fn batches(guards: Vec<RawGuard>, result: &mut Result<(), Error>) -> Vec<Vec<Rel
         let begun = match guard.begin_release() {
             Ok(begun) => begun,
             Err(error) => {
-                *result = std::mem::replace(result, Ok(())).and(Err(error));
+                *result = mem::replace(result, Ok(())).and(Err(error));
                 continue;
             }
         };
         let batch = open.entry(begun.slot()).or_default();
         batch.push(begun);
         if batch.len() == MAX_BATCH {
-            full.push(std::mem::take(batch));
+            full.push(mem::take(batch));
         }
     }
     full.extend(open.into_values().filter(|batch| !batch.is_empty()));
