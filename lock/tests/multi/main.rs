@@ -8,3 +8,4 @@ mod extend;
 mod faults;
 mod many;
 mod pauses;
+mod processes;

@@ -2,13 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use crate::common::expected::lost;
 use crate::common::stores::{World, on_both_stores};
-use crate::common::{SOON, World as ProxyWorld, settle};
-use wheellock::{Client, Error, LostReason};
+use crate::common::{SLACK, SOON, World as ProxyWorld, built, settle, timed};
+use wheellock::{Client, Error, LostReason, MultiGuard};
 use wheellock_fixture::{Fault, Request, Server, wait_until};
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -186,4 +188,96 @@ fn too_many_names_and_none_are_errors() {
     assert!(!client.lock("a").is_locked().unwrap());
     let guard = client.lock_many(&names(3)).lock().unwrap();
     assert!(guard.remaining() > Duration::ZERO);
+}
+
+/// A rival in another client never has one of the names at the same time.
+#[test]
+fn threads_of_two_clients_that_lock_overlapping_names_exclude_each_other_and_all_end() {
+    const NAMES: usize = 40;
+    const ROUNDS: usize = 60;
+    let server = Server::start();
+    let clients = [(); 2].map(|()| Client::connect(&server.url()).unwrap());
+    let inside: Vec<AtomicBool> = (0..NAMES).map(|_| AtomicBool::new(false)).collect();
+    let enter = |number: usize| {
+        assert!(!inside[number].swap(true, Ordering::SeqCst), "two have many:{number}");
+    };
+    let leave = |number: usize| assert!(inside[number].swap(false, Ordering::SeqCst));
+    thread::scope(|scope| {
+        for thread in 0..6 {
+            let (client, enter, leave) = (&clients[thread % 2], &enter, &leave);
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(thread as u64);
+                for _ in 0..ROUNDS {
+                    let chosen: Vec<usize> =
+                        (0..random.usize(1..8)).map(|_| random.usize(..NAMES)).collect();
+                    let chosen: BTreeSet<usize> = chosen.into_iter().collect();
+                    let names: Vec<String> =
+                        chosen.iter().map(|number| format!("many:{number}")).collect();
+                    // Some lock all, some what is free, and some one lock.
+                    let (many, one) = (client.lock_many(&names), client.lock(&names[0]));
+                    match random.u8(..3) {
+                        0 => {
+                            let _guard = many.lock().unwrap();
+                            chosen.iter().copied().for_each(enter);
+                            chosen.iter().copied().for_each(leave);
+                        }
+                        1 => {
+                            let guard = many.available().unwrap();
+                            let held = guard.as_ref().map(MultiGuard::names).unwrap_or_default();
+                            let held: Vec<usize> = held
+                                .iter()
+                                .map(|name| name.trim_start_matches("many:").parse().unwrap())
+                                .collect();
+                            held.iter().copied().for_each(enter);
+                            held.iter().copied().for_each(leave);
+                        }
+                        _ => {
+                            let _guard = one.lock().unwrap();
+                            chosen.iter().copied().take(1).for_each(enter);
+                            chosen.iter().copied().take(1).for_each(leave);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    clients.iter().for_each(settle);
+    let left = server.command(&["KEYS", "many:*"]);
+    assert!(left.array().is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_break_in_the_middle_leaves_nothing_behind() {
+    for fault in [Fault::ResetBeforeReply, Fault::DropRequest, Fault::SwallowReply] {
+        let world = ProxyWorld::new();
+        let client = world.client();
+        let is_in_the_middle = |request: &Request| {
+            request.name().starts_with("EVAL") && request.arguments.contains(&b"many:2500".to_vec())
+        };
+        let aim = world.proxy.on(is_in_the_middle, fault);
+        // The next attempt may succeed.
+        let _outcome = client.lock_many(&names(5_000)).with_lease(LEASE).try_lock().map(drop);
+        assert_eq!(aim.hits(), 1);
+        let size = || world.server.command(&["KEYS", "many:*"]).array().len();
+        wait_until("nothing is left", SOON, || size() == 0);
+        settle(&client);
+        assert_eq!(client.stats().held, 0);
+    }
+}
+
+#[test]
+fn an_acquire_of_many_batches_ends_with_its_deadline() {
+    let world = ProxyWorld::new();
+    let client = built(world.builder().command_timeout(SOON));
+    let is_in_the_middle = |request: &Request| {
+        request.name().starts_with("EVAL") && request.arguments.contains(&b"many:2500".to_vec())
+    };
+    let held = world.proxy.on(is_in_the_middle, Fault::HoldReply);
+    let limit = Duration::from_millis(200);
+    let (outcome, took) = timed(|| client.lock_many(&names(5_000)).try_lock_for(limit).map(drop));
+    assert!(outcome.is_err());
+    assert!(took < limit + SLACK, "{took:?}");
+    held.deliver();
+    let size = || world.server.command(&["KEYS", "many:*"]).array().len();
+    wait_until("nothing is left", SOON, || size() == 0);
 }
