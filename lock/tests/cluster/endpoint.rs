@@ -150,7 +150,9 @@ fn everything_works_whatever_the_endpoint_refuses() {
         // The first request for several names tells the client that the server separates slots.
         let (a, b) = (client.lock("multi:a"), client.lock("multi:b"));
         for _ in 0..2 {
-            client.multi_lock(&[&a, &b]).lock().unwrap().unlock().unwrap();
+            let guard = client.multi_lock(&[&a, &b]).lock().unwrap();
+            assert!(a.is_locked().unwrap() && b.is_locked().unwrap());
+            guard.unlock().unwrap();
         }
         assert_eq!(endpoint.cross_slot_refusals(), 1, "without {refused:?}");
         let ran = client.job("job").run_once("today", |_| Ok::<_, Error>(())).unwrap();

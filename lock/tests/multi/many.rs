@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::common::expected::lost;
 use crate::common::stores::{World, on_both_stores};
-use crate::common::{SLACK, SOON, World as ProxyWorld, built, settle, timed};
+use crate::common::{SLACK, SOON, Script, World as ProxyWorld, built, settle, timed};
 use wheellock::{Client, Error, LostReason, MultiGuard};
 use wheellock_fixture::{Fault, Request, Server, wait_until};
 
@@ -280,4 +280,33 @@ fn an_acquire_of_many_batches_ends_with_its_deadline() {
     held.deliver();
     let size = || world.server.command(&["KEYS", "many:*"]).array().len();
     wait_until("nothing is left", SOON, || size() == 0);
+}
+
+#[test]
+fn a_release_of_this_client_that_is_on_its_way_is_no_refusal() {
+    for all in [true, false] {
+        let world = ProxyWorld::new();
+        let client = world.patient();
+        client.lock_many(&names(2)).lock().unwrap().unlock().unwrap();
+        let guard = client.lock("many:0").sendable().lock().unwrap();
+        let release = world.on(Script::Release, "many:0", Fault::HoldRequest);
+        thread::scope(|scope| {
+            let released = scope.spawn(|| guard.unlock());
+            release.wait_for_hit(SOON);
+            let is_ours = |request: &Request| {
+                let has = |name: &str| request.arguments.contains(&name.as_bytes().to_vec());
+                request.name().starts_with("EVAL") && has("many:0") && has("many:1")
+            };
+            let asked = world.proxy.on(is_ours, Fault::PassOn);
+            let many = scope.spawn(|| {
+                let many = client.lock_many(&names(3));
+                let guard = if all { many.try_lock() } else { many.available() };
+                guard.unwrap().map(|guard| guard.names().len())
+            });
+            asked.wait_for_hit(SOON);
+            release.deliver();
+            released.join().unwrap().unwrap();
+            assert_eq!(many.join().unwrap(), Some(3));
+        });
+    }
 }
