@@ -8,7 +8,9 @@ pub mod watchdog {}
 pub mod dropping {}
 /// [hand_over]: crate::guide::hand_over
 /// [operations#permissions]: crate::guide::operations#permissions
+/// [turns]: #figures
 #[doc = include_str!("../docs/cache.md")]
+#[doc = include_str!("../docs/cache-turns.svg")]
 pub mod cache {}
 #[doc = include_str!("../docs/hand_over.md")]
 pub mod hand_over {}

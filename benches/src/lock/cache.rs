@@ -1,6 +1,8 @@
 //! Locks that stay with their client between two uses, beside plain locks, with the goals.
 
+use std::fs;
 use std::io::{BufRead, stdin};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +18,7 @@ use crate::harness::clock::{now, sleep};
 use crate::harness::figures::{at_permille, median, number};
 use crate::harness::goals::{Row, goal_table, micros, millis};
 use crate::harness::java::JavaProgram;
+use crate::harness::plot::lines::{Line, draw};
 use crate::harness::{Contender, measure_in_turn};
 use crate::lock::hand_over::{LIMIT, SETTLED, spawn, subscribed};
 use crate::lock::raw::RawPair;
@@ -39,7 +42,10 @@ const PROCESS_WINDOW: Duration = Duration::from_secs(4);
 const GO: &str = "go";
 const STOP: &str = "stop";
 
-/// All rows. A hundred rounds take two minutes.
+/// For how long one client uses a lock before another one does, in seconds.
+const TURNS: [f64; 6] = [0.1, 0.3, 1.0, 2.0, 4.0, 8.0];
+
+/// All rows. A hundred rounds take three minutes. Draws the plot of the guide's page.
 #[must_use]
 pub fn cache_report(server: &Server, rounds: usize) -> String {
     let rows = [
@@ -48,6 +54,7 @@ pub fn cache_report(server: &Server, rounds: usize) -> String {
         hand_overs(server, rounds),
         waiters(server, rounds.div_ceil(4)),
         processes(server, rounds.div_ceil(20)),
+        turns(server),
     ];
     goal_table(rows.into_iter().flatten())
 }
@@ -397,6 +404,49 @@ impl TwoProcesses {
         }
         outcome
     }
+}
+
+/// Row f: two clients that use one lock for a while each.
+fn turns(server: &Server) -> Vec<Row> {
+    let subjects = [("plain", None), ("cached", Some(GIVEN))];
+    let lines = subjects.map(|(name, time)| {
+        let points = TURNS.map(|turn| (turn, turn_pairs(server, time, turn).as_secs_f64() * 1e6));
+        Line { name: name.to_owned(), is_ours: time.is_some(), points: points.to_vec() }
+    });
+    let [plain, cached] = &lines;
+    let rows = plain.points.iter().zip(&cached.points).map(|((turn, plain), (_, cached))| {
+        let figure = format!("{} us and {} us", number(*plain), number(*cached));
+        Row::new('f', format!("a pair, plain and cached, in turns of {turn} s"), figure)
+    });
+    let rows = rows.collect();
+    let title = "lock + unlock, two clients in turns";
+    let plot = draw(title, "us", "seconds of a turn", &lines).expect("each line has points");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lock/docs/cache-turns.svg");
+    fs::write(path, plot).expect("the folder can be written");
+    rows
+}
+
+/// What a pair takes, on average, of two clients that use the lock for `turn` seconds each.
+fn turn_pairs(server: &Server, time: Option<Duration>, turn: f64) -> Duration {
+    let clients = [(); 2].map(|()| connect(server));
+    let locks = clients.each_ref().map(|client| {
+        let lock = client.lock("bench:turns");
+        time.map_or(lock.clone(), |time| lock.with_cache(time))
+    });
+    let take_turns = |turn: Duration| {
+        let mut pairs: u32 = 0;
+        for lock in &locks {
+            let end = now() + turn;
+            while now() < end {
+                use_once(lock);
+                pairs = pairs.saturating_add(1);
+            }
+        }
+        2 * turn / pairs.max(1)
+    };
+    // Before, each client hears the other one.
+    take_turns(Duration::from_millis(100));
+    take_turns(Duration::from_secs_f64(turn))
 }
 
 /// The word that starts the program as one of two processes.

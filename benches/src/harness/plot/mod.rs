@@ -1,7 +1,7 @@
 //! The plots: lines where a workload has several sizes, and horizontal bars elsewhere.
 
 pub(crate) mod bars;
-mod lines;
+pub(crate) mod lines;
 
 use std::fs;
 use std::io;

@@ -22,8 +22,13 @@ if now > tonumber(ARGV[1]) then
 end
 local lease = tonumber(ARGV[2])
 local busy, taken, times = {}, {}, {}
+-- Mostly all are free, and one look shows that.
+local are_some_there = redis.call('exists', unpack(KEYS)) > 0
 for number, key in ipairs(KEYS) do
-  local lasts = redis.call('pttl', key)
+  local lasts = -2
+  if are_some_there then
+    lasts = redis.call('pttl', key)
+  end
   local has = 1
   if lasts ~= -2 then
     -- A key of another type is no lock. What the server refuses this user is an error.
