@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 /// Distributed locks on Redis and Valkey, for scripts and operators
@@ -26,6 +26,7 @@ pub(crate) enum Command {
     Status(Status),
     List(List),
     Watch(Watch),
+    Ask(Ask),
     Unlock(Unlock),
     Bench(Bench),
     Doctor(Doctor),
@@ -129,6 +130,13 @@ pub(crate) struct Run {
     #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
     pub(crate) kill_after: Duration,
 
+    /// What to do when somebody asks for the lock, as `wheellock ask` does
+    ///
+    /// TERM: the group gets SIGTERM once, and the lock is released when CMD ends. Nobody asks for a
+    /// permit.
+    #[arg(long, value_name = "ACTION", default_value = "TERM")]
+    pub(crate) on_ask: OnAsk,
+
     /// Report only errors and losses
     #[arg(short, long)]
     pub(crate) quiet: bool,
@@ -140,6 +148,14 @@ pub(crate) struct Run {
     /// The command and its arguments; there is no shell
     #[arg(value_name = "CMD", required = true, last = true, num_args = 1..)]
     pub(crate) command: Vec<OsString>,
+}
+
+/// What `run` does when somebody asks for its lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnAsk {
+    #[value(name = "TERM")]
+    Term,
+    Ignore,
 }
 
 impl Run {
@@ -198,6 +214,28 @@ pub(crate) struct Watch {
     /// Print an object of JSON on each line
     #[arg(long)]
     pub(crate) json: bool,
+
+    /// The lock's name
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+}
+
+/// Ask the holders of a lock to let it go
+///
+/// For a deploy, or for work that is more urgent. A holder learns of it and ends its work, or goes on:
+/// `wheellock run` sends SIGTERM to its command, unless it was started with --on-ask ignore. Nothing is
+/// forced, and nothing is stored: holders that do not listen, such as Redisson's, never learn of it.
+///
+/// The exit code is 1 if the lock is not held, or if the server knows no holder that listens; 125 if
+/// NAME is not a lock.
+#[derive(Args)]
+pub(crate) struct Ask {
+    #[command(flatten)]
+    pub(crate) server: Server,
+
+    /// Why, for the holders: up to 1,000 bytes
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) reason: String,
 
     /// The lock's name
     #[arg(value_name = "NAME")]

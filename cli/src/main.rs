@@ -9,6 +9,7 @@ compile_error!("wheellock-cli needs the processes, signals and terminals of Unix
 // Comments cite sections of DESIGN.md in the repository: `(DESIGN: command under a lock)`.
 
 mod arguments;
+mod ask;
 mod bench;
 mod doctor;
 mod exit;
@@ -64,6 +65,7 @@ fn front(words: &[OsString]) -> u8 {
         Command::Status(status) => status::status(&status),
         Command::List(list) => list::list(&list),
         Command::Watch(watch) => watch::watch(&watch),
+        Command::Ask(ask) => ask::ask(&ask),
         Command::Unlock(unlock) => unlock::unlock(&unlock),
         Command::Bench(bench) => bench::bench(&bench),
         Command::Doctor(doctor) => doctor::doctor(&doctor),

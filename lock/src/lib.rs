@@ -112,6 +112,7 @@ pub use crate::error::{Error, LostReason, Reason};
 pub use crate::events::acquires::{AcquireCounts, Acquires};
 pub use crate::events::report::{HeldLock, LostLock, OwnHold, OwnHolder, Warning};
 pub use crate::events::stats::{CacheStats, Losses, Stats};
+pub use crate::hold::revocation::{Asked, Revocation, RevocationFuture};
 pub use crate::lock::election::{Campaign, Leader, LeaderElection, Term};
 pub use crate::lock::guard::{AnyThread, FencedGuard, Guard, LockGuard, OwnedGuard, ThisThread};
 pub use crate::lock::jobs::{Job, JobRun, RunOutcome};

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use wheellock::crossbeam_channel::{Receiver, never};
 use wheellock::{
-    Client, Clock as _, Error, ExpirableSemaphore, LostReason, OwnedGuard, Permit, SystemClock,
-    Wait,
+    Client, Clock as _, Error, ExpirableSemaphore, LostReason, OwnedGuard, Permit, Revocation,
+    SystemClock, Wait,
 };
 
 use crate::arguments::Run;
@@ -78,6 +78,14 @@ impl Held {
         match self {
             Self::Lock(guard) => guard.token(),
             Self::Permit(_) => None,
+        }
+    }
+
+    /// A channel that gets a message when somebody asks for it. Nobody asks for a permit.
+    pub(crate) fn revocation(&self) -> Receiver<Revocation> {
+        match self {
+            Self::Lock(guard) => guard.revocation().clone(),
+            Self::Permit(_) => never(),
         }
     }
 

@@ -24,7 +24,7 @@ use rustix::process::{Pid, Signal};
 use wheellock::crossbeam_channel::{Receiver, Sender, bounded, never, select};
 use wheellock::{Clock as _, Error as LockError, LostReason, SystemClock};
 
-use crate::arguments::Run;
+use crate::arguments::{OnAsk, Run};
 use crate::exit;
 use crate::output::{complain, shown};
 use crate::run::bounded::within;
@@ -172,6 +172,10 @@ fn supervise(
     guardian: &mut Guardian,
 ) -> bool {
     let lost = held.lost();
+    let mut asked = match run.on_ask {
+        OnAsk::Term => held.revocation(),
+        OnAsk::Ignore => never(),
+    };
     // Often enough that the guardian always knows of the last renewal or the one before.
     let pause = run.watchdog.unwrap_or(DEFAULT_LEASE) / 6;
     let reason = loop {
@@ -184,6 +188,14 @@ fn supervise(
                 return true;
             }
             recv(lost) -> reason => break reason.unwrap_or(LostReason::Expired),
+            recv(asked) -> revocation => {
+                asked = never();
+                if let Ok(revocation) = revocation {
+                    let (name, reason) = (shown(&run.name), shown(&revocation.reason));
+                    complain(&format!("{name}: asked to let it go ({reason}); the command is ended"));
+                    job.send(Signal::TERM);
+                }
+            }
             default(pause.min(held.remaining())) => {
                 if let Some(reason) = held.loss() {
                     break reason;

@@ -106,9 +106,12 @@ impl HoldCache {
         }
     }
 
-    /// An acquire asks for a lock that may be cached. Returns whether it is the first.
-    pub(crate) fn set_used(&self) -> bool {
-        !self.is_used() && !self.is_used.swap(true, Relaxed)
+    /// An acquire asks for a lock that may be cached.
+    pub(crate) fn set_used(&self) {
+        // Mostly it is set, and the threads share the line.
+        if !self.is_used() {
+            self.is_used.store(true, Relaxed);
+        }
     }
 
     /// Whether a lock of this client may be cached.
@@ -198,7 +201,7 @@ impl HoldCache {
     }
 }
 
-/// Whether a wish that came at `since` counts.
+/// Whether a request that came at `since` counts.
 pub(crate) fn is_fresh(since: Instant, now: Instant) -> bool {
     now.saturating_duration_since(since) < WANTED_FOR
 }

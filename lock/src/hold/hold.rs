@@ -12,7 +12,8 @@ use crossbeam_channel::Receiver;
 use crate::error::{LostReason, code_of_number, number_of_code};
 use crate::events::acquires::MetricsLabel;
 use crate::events::report::{HeldLock, LostLock, OwnHold, OwnHolder};
-use crate::hold::listener::{LossListener, LossSender};
+use crate::hold::listener::{HoldListener, LossSender};
+use crate::hold::revocation::Revocation;
 use crate::hold::state::{ColdFields, ListenerId, Loss, State, TimerSlot};
 use crate::model::kind::{Kind, Layout};
 use crate::model::lease::Lease;
@@ -32,7 +33,7 @@ pub(crate) struct Cached {
     pub(crate) is_listed: bool,
     /// Of its last holder, to be dropped with nothing locked.
     #[expect(dead_code, reason = "dropped by whoever gets it")]
-    pub(crate) listeners: Vec<(ListenerId, Arc<dyn LossListener>)>,
+    pub(crate) listeners: Vec<(ListenerId, Arc<dyn HoldListener>)>,
 }
 
 /// What one owner has of one lock, from its first acquire to its last release.
@@ -146,7 +147,7 @@ impl Hold {
         lease: Lease,
         now: Instant,
         limit: Option<u32>,
-    ) -> Option<Vec<(ListenerId, Arc<dyn LossListener>)>> {
+    ) -> Option<Vec<(ListenerId, Arc<dyn HoldListener>)>> {
         let mut state = self.state.lock();
         let may = state.may_be_handed_over(lease, limit)
             // A renewal was left out for the last holder, and none would come for the next.
@@ -697,15 +698,30 @@ impl Hold {
 
     /// Notifies `listener` when the hold is lost, at once if it is already, and drops it when it is
     /// released. `None` if it is over.
-    pub(crate) fn add_listener(&self, listener: Arc<dyn LossListener>) -> Option<ListenerId> {
+    pub(crate) fn add_listener(&self, listener: Arc<dyn HoldListener>) -> Option<ListenerId> {
         let mut state = self.state.lock();
         if let Some(reason) = state.lost() {
             drop(state);
             listener.on_lost(reason);
         } else if !state.is_over {
-            return Some(state.add_listener(listener));
+            let asked = state.revocation().map(|it| (Arc::clone(&listener), it.clone()));
+            let id = state.add_listener(listener);
+            drop(state);
+            if let Some((listener, revocation)) = asked {
+                listener.on_revocation(&revocation);
+            }
+            return Some(id);
         }
         None
+    }
+
+    /// Somebody asks this client to let it go: each of its guards is told, now or when the guard is
+    /// asked. It is not given to another thread of this client any more.
+    pub(crate) fn revoke(&self, revocation: &Revocation) {
+        let listeners = self.state.lock().revoke(revocation);
+        for listener in listeners {
+            listener.on_revocation(revocation);
+        }
     }
 
     /// Drops a listener whose guard is gone, unless it was notified.
@@ -716,7 +732,7 @@ impl Hold {
     }
 
     /// Drops the listener of a group that the hold has left, unless it was notified.
-    pub(crate) fn remove_group_listener(&self, listener: &Arc<dyn LossListener>) {
+    pub(crate) fn remove_group_listener(&self, listener: &Arc<dyn HoldListener>) {
         let removed = self.state.lock().take_group_listener(listener);
         // With nothing locked.
         drop(removed);
@@ -728,7 +744,7 @@ impl Hold {
     }
 }
 
-fn notify(listeners: &[(ListenerId, Arc<dyn LossListener>)], reason: LostReason) {
+fn notify(listeners: &[(ListenerId, Arc<dyn HoldListener>)], reason: LostReason) {
     for (_, listener) in listeners {
         listener.on_lost(reason);
     }

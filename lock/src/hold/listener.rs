@@ -1,4 +1,4 @@
-//! What is notified when a hold is lost.
+//! What is notified when a hold is lost, or asked for.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,14 +7,20 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::error::LostReason;
 use crate::events::wakers::AwaitedEnd;
+use crate::hold::revocation::Revocation;
 use crate::model::name::LockName;
 use crate::model::sync::Mutex;
 
-/// Is notified when a hold is lost, and dropped without a call when the hold is released.
-pub(crate) trait LossListener: fmt::Debug + Send + Sync {
-    /// A hold that it listens to is lost. Called with no lock held, on any thread, also on a ticker
-    /// or a renewal thread: it does not wait, reads no clock and drops nothing that could.
+/// Is notified of what happens to a hold, and dropped without a call when the hold is released.
+///
+/// Called with no lock held, on any thread, also on a ticker or a renewal thread: a listener does not
+/// wait, reads no clock and drops nothing that could.
+pub(crate) trait HoldListener: fmt::Debug + Send + Sync {
+    /// A hold that it listens to is lost. The last call.
     fn on_lost(&self, reason: LostReason);
+
+    /// Somebody has asked this client to let the hold go.
+    fn on_revocation(&self, _revocation: &Revocation) {}
 }
 
 /// Is notified when a hold of this client is over and no caller releases it.
@@ -36,7 +42,7 @@ impl LossSender {
     }
 }
 
-impl LossListener for LossSender {
+impl HoldListener for LossSender {
     fn on_lost(&self, reason: LostReason) {
         if let Some(sender) = self.0.lock().take() {
             // The receiver may be gone.
@@ -58,7 +64,7 @@ pub(crate) fn forked_channel() -> &'static Receiver<LostReason> {
 #[derive(Debug)]
 pub(crate) struct TaskWaker(pub(crate) Arc<AwaitedEnd>);
 
-impl LossListener for TaskWaker {
+impl HoldListener for TaskWaker {
     fn on_lost(&self, reason: LostReason) {
         self.0.come(Some(reason));
     }

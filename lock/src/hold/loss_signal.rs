@@ -1,4 +1,5 @@
-//! The loss of a guard of several holds, as a channel and as what tasks await.
+//! What a guard of several holds learns of them: their loss, as a channel and as what tasks await, and
+//! a request for one of them.
 
 use std::mem;
 use std::sync::{Arc, OnceLock};
@@ -7,27 +8,34 @@ use crossbeam_channel::Receiver;
 
 use crate::error::{Error, LostReason};
 use crate::events::wakers::{AwaitedEnd, WakerThread};
-use crate::hold::listener::{LossListener, LossSender, TaskWaker, forked_channel};
+use crate::hold::listener::{HoldListener, LossSender, TaskWaker, forked_channel};
+use crate::hold::revocation::RevocationSignal;
 use crate::model::fork::HomeProcess;
 
-/// A channel and what tasks await, each created when it is first asked for. Dropped after the
-/// guard's release, it ends what tasks await.
+/// Each part is created when it is first asked for. Dropped after the guard's release, it ends what
+/// tasks await.
 #[derive(Debug)]
 pub(crate) struct LossSignal {
     home: HomeProcess,
     receiver: OnceLock<Receiver<LostReason>>,
     awaited: OnceLock<Arc<AwaitedEnd>>,
+    revocation: OnceLock<Arc<RevocationSignal>>,
 }
 
 impl LossSignal {
     pub(crate) fn new() -> Self {
-        Self { home: HomeProcess::new(), receiver: OnceLock::new(), awaited: OnceLock::new() }
+        Self {
+            home: HomeProcess::new(),
+            receiver: OnceLock::new(),
+            awaited: OnceLock::new(),
+            revocation: OnceLock::new(),
+        }
     }
 
     /// The channel. `listen` has the holds notify its listener.
     pub(crate) fn channel(
         &self,
-        listen: impl FnOnce(Arc<dyn LossListener>),
+        listen: impl FnOnce(Arc<dyn HoldListener>),
     ) -> &Receiver<LostReason> {
         if !self.home.is_current() {
             return forked_channel();
@@ -44,7 +52,7 @@ impl LossSignal {
     pub(crate) fn awaited_end(
         &self,
         wakers: &WakerThread,
-        listen: impl FnOnce(Arc<dyn LossListener>),
+        listen: impl FnOnce(Arc<dyn HoldListener>),
     ) -> Result<Option<&Arc<AwaitedEnd>>, Error> {
         if !self.home.is_current() {
             return Ok(None);
@@ -58,14 +66,35 @@ impl LossSignal {
         }
         Ok(self.awaited.get())
     }
+
+    /// What learns of a request; `None` in the child of a fork. `listen` has the holds notify its
+    /// listener.
+    pub(crate) fn revocation(
+        &self,
+        listen: impl FnOnce(Arc<dyn HoldListener>),
+    ) -> Option<&Arc<RevocationSignal>> {
+        self.home.is_current().then(|| {
+            self.revocation.get_or_init(|| {
+                let signal = RevocationSignal::new();
+                listen(Arc::clone(&signal) as _);
+                signal
+            })
+        })
+    }
 }
 
 impl Drop for LossSignal {
     fn drop(&mut self) {
         if !self.home.is_current() {
-            mem::forget((mem::take(&mut self.receiver), mem::take(&mut self.awaited)));
-        } else if let Some(end) = self.awaited.get() {
+            let (receiver, awaited) = (mem::take(&mut self.receiver), mem::take(&mut self.awaited));
+            mem::forget((receiver, awaited, mem::take(&mut self.revocation)));
+            return;
+        }
+        if let Some(end) = self.awaited.get() {
             end.come(None);
+        }
+        if let Some(signal) = self.revocation.get() {
+            signal.close();
         }
     }
 }

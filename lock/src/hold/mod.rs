@@ -9,4 +9,5 @@ pub(crate) mod listener;
 pub(crate) mod loss_signal;
 pub(crate) mod named_acquires;
 pub(crate) mod registry;
+pub(crate) mod revocation;
 pub(crate) mod state;

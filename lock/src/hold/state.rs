@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::error::LostReason;
 use crate::events::acquires::MetricsLabel;
-use crate::hold::listener::LossListener;
+use crate::hold::listener::HoldListener;
+use crate::hold::revocation::Revocation;
 use crate::model::TimerKey;
 use crate::model::lease::Lease;
 use crate::model::sync::thread::ThreadId;
@@ -54,7 +55,7 @@ pub(crate) struct ColdFields {
     /// How it ended, if it was lost.
     pub(crate) lost: Option<LostReason>,
     /// Each on behalf of one guard.
-    pub(crate) listeners: Vec<(ListenerId, Arc<dyn LossListener>)>,
+    pub(crate) listeners: Vec<(ListenerId, Arc<dyn HoldListener>)>,
     pub(crate) next_listener: u64,
     pub(crate) fencing_token: Option<u64>,
     /// The name of its holder, if it has one.
@@ -76,6 +77,8 @@ pub(crate) struct ColdFields {
     pub(crate) is_wanted: bool,
     /// The forced releases of its name that this client has under way.
     pub(crate) forced_releases: u32,
+    /// Set once somebody has asked this client to let it go. Boxed, as hardly any hold has one.
+    pub(crate) revocation: Option<Box<Revocation>>,
     /// The label that its present holder's time is counted under.
     pub(crate) metrics_label: MetricsLabel,
 }
@@ -177,6 +180,7 @@ impl State {
                 cold.fencing_token.is_none()
                     && cold.keep_until == 0
                     && cold.forced_releases == 0
+                    && cold.revocation.is_none()
                     && limit.is_none_or(|limit| cold.hand_overs < limit)
             })
     }
@@ -231,6 +235,23 @@ impl State {
         self.cold.get_or_insert_default().is_wanted = true;
     }
 
+    /// Somebody asks this client to let it go. Returns its listeners, to be called with nothing
+    /// locked; none if it was asked for before, or is over.
+    pub(crate) fn revoke(&mut self, revocation: &Revocation) -> Vec<Arc<dyn HoldListener>> {
+        let is_over = self.is_over;
+        let cold = self.cold.get_or_insert_default();
+        if is_over || cold.revocation.is_some() {
+            return Vec::new();
+        }
+        cold.revocation = Some(Box::new(revocation.clone()));
+        cold.listeners.iter().map(|(_, listener)| Arc::clone(listener)).collect()
+    }
+
+    /// What somebody has asked for.
+    pub(crate) fn revocation(&self) -> Option<&Revocation> {
+        self.cold.as_ref()?.revocation.as_deref()
+    }
+
     /// Since when its present holder has it, in nanoseconds after the start of the hold.
     pub(crate) fn held_since(&self) -> u64 {
         self.cold.as_ref().map_or(0, |cold| cold.held_since)
@@ -257,7 +278,7 @@ impl State {
         self.cold.as_ref()?.holder_name.as_ref()
     }
 
-    pub(crate) fn add_listener(&mut self, listener: Arc<dyn LossListener>) -> ListenerId {
+    pub(crate) fn add_listener(&mut self, listener: Arc<dyn HoldListener>) -> ListenerId {
         let cold = self.cold.get_or_insert_default();
         let id = ListenerId(cold.next_listener);
         cold.next_listener += 1;
@@ -268,7 +289,7 @@ impl State {
     }
 
     /// Takes a listener out, so that it can be dropped with nothing locked.
-    pub(crate) fn take_listener(&mut self, id: ListenerId) -> Option<Arc<dyn LossListener>> {
+    pub(crate) fn take_listener(&mut self, id: ListenerId) -> Option<Arc<dyn HoldListener>> {
         let listeners = &mut self.cold.as_mut()?.listeners;
         // Nested guards mostly go in the reverse order.
         let index = listeners.iter().rposition(|(other, _)| *other == id)?;
@@ -278,15 +299,15 @@ impl State {
     /// Takes out the listener of a group of holds, which is the same for each of them.
     pub(crate) fn take_group_listener(
         &mut self,
-        listener: &Arc<dyn LossListener>,
-    ) -> Option<Arc<dyn LossListener>> {
+        listener: &Arc<dyn HoldListener>,
+    ) -> Option<Arc<dyn HoldListener>> {
         let listeners = &mut self.cold.as_mut()?.listeners;
         let index = listeners.iter().rposition(|(_, other)| Arc::ptr_eq(other, listener))?;
         Some(listeners.swap_remove(index).1)
     }
 
     /// Takes all listeners out, so that they can be called with nothing locked.
-    pub(crate) fn take_listeners(&mut self) -> Vec<(ListenerId, Arc<dyn LossListener>)> {
+    pub(crate) fn take_listeners(&mut self) -> Vec<(ListenerId, Arc<dyn HoldListener>)> {
         self.cold.as_mut().map(|cold| mem::take(&mut cold.listeners)).unwrap_or_default()
     }
 }

@@ -28,8 +28,8 @@ use crate::model::wait_mode::{WaitMode, WakeHint};
 use crate::ops::acquire::HoldingOwner;
 use crate::ops::by_kind::HoldId;
 use crate::ops::client_record::record_key;
+use crate::ops::revoke::Revoke;
 use crate::ops::value::ServerTime;
-use crate::ops::wish::Wish;
 use crate::ops::{Acquired, DrawToken, SetCountReply};
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::traces::Traces;
@@ -90,7 +90,8 @@ fn acquire_since(
 ) -> Result<Option<RawGuard>, Error> {
     let request = LockRequest::new(core, spec, holder, wait, held_since)?;
     if request.cache.is_some() {
-        core.waits.hear_wishes(&core.store);
+        core.holds.cache.set_used();
+        core.waits.hear_requests(&core.store);
     }
     // 1. The holder's own hold, or a cached hold. The acquire of a named owner is listed before, so
     //    that a later grant to another thread of that owner wakes this thread. If the own hold turns
@@ -462,8 +463,8 @@ impl<'a> LockTry<'a> {
         }
         self.told = Some((holder, now));
         let channel = record_key(holder.client.hyphenated());
-        let wish = Wish { channel, name: self.request.name.clone() };
-        drop(core.call_with_policy(&wish, &policy.of_one_attempt()));
+        let revoke = Revoke::new(channel, &self.request.name, None);
+        drop(core.call_with_policy(&revoke, &policy.of_one_attempt()));
     }
 
     /// How long to sleep after a refusal.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 
 use crate::error::{Error, LostReason};
+use crate::hold::revocation::{Revocation, RevocationFuture, channel_of};
 use crate::lock::lost_future::LostFuture;
 use crate::lock::raw_guard::RawGuard;
 
@@ -235,6 +236,46 @@ impl<T> LockGuard<T> {
     /// [`Error::Thread`] - the operating system refused the thread. Transient.
     pub fn lost_future(&self) -> Result<LostFuture, Error> {
         self.raw.lost_future()
+    }
+
+    /// A channel that gets one message when somebody [asks](crate::Lock::ask) this client to let the
+    /// lock go: a request, and no loss. The holder ends its work and drops the guard, or goes on. The
+    /// channel closes without a message when this guard is gone.
+    ///
+    /// The first call of a client subscribes to its channel and returns at once: a request that is
+    /// sent before the server has confirmed the subscription is not heard.
+    ///
+    /// ```
+    /// use wheellock::Client;
+    ///
+    /// let lock = Client::in_memory().lock("orders:42");
+    /// let guard = lock.lock()?;
+    /// let asked = guard.revocation().clone();
+    /// lock.ask("deploy")?; // mostly from another process
+    /// assert_eq!(asked.recv().unwrap().reason, "deploy");
+    /// assert!(guard.is_asked() && guard.is_held());
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn revocation(&self) -> &Receiver<Revocation> {
+        channel_of(self.raw.revocation())
+    }
+
+    /// Whether somebody has asked this client to let the lock go. As
+    /// [`revocation`](Self::revocation). Local: no round trip.
+    #[must_use]
+    pub fn is_asked(&self) -> bool {
+        self.raw.revocation().is_some_and(|signal| signal.is_asked())
+    }
+
+    /// A future that is ready when somebody asks this client to let the lock go, or when this guard is
+    /// gone, with `None`. As [`revocation`](Self::revocation).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Thread`] - the operating system refused the thread that wakes its task. Transient.
+    pub fn revocation_future(&self) -> Result<RevocationFuture, Error> {
+        self.raw.revocation_future()
     }
 
     /// The lock's name, cut short if it is very long.
@@ -478,6 +519,29 @@ pub trait Guard: FromRawGuard {
     /// [`Error::Thread`] - the operating system refused a thread. Transient.
     fn lost_future(&self) -> Result<LostFuture, Error> {
         self.raw().lost_future()
+    }
+
+    /// A channel that gets one message when somebody asks for the lock. As
+    /// [`LockGuard::revocation`].
+    #[must_use]
+    fn revocation(&self) -> &Receiver<Revocation> {
+        channel_of(self.raw().revocation())
+    }
+
+    /// Whether somebody has asked for the lock. As [`LockGuard::is_asked`].
+    #[must_use]
+    fn is_asked(&self) -> bool {
+        self.raw().revocation().is_some_and(|signal| signal.is_asked())
+    }
+
+    /// A future that is ready when somebody asks for the lock. As
+    /// [`LockGuard::revocation_future`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Thread`] - the operating system refused a thread. Transient.
+    fn revocation_future(&self) -> Result<RevocationFuture, Error> {
+        self.raw().revocation_future()
     }
 
     /// The lock's name, cut short if it is very long.

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use crate::error::{Error, LostReason};
 use crate::hold::hold::Hold;
-use crate::hold::listener::LossListener;
+use crate::hold::listener::HoldListener;
+use crate::hold::revocation::Revocation;
 use crate::lock::raw_guard::{RawGuard, View};
 use crate::model::fork::HomeProcess;
 use crate::model::lease::Lease;
@@ -64,7 +65,9 @@ struct State {
     /// How it was lost.
     lost: Option<Error>,
     /// Until the quorum is lost or released.
-    listeners: Vec<Arc<dyn LossListener>>,
+    listeners: Vec<Arc<dyn HoldListener>>,
+    /// Set once one of the holds was asked for.
+    revocation: Option<Revocation>,
 }
 
 /// What has become of a quorum.
@@ -283,14 +286,28 @@ impl HeldLocks {
 
     /// Notifies `listener` when the quorum is lost, at once if it is already, and drops it when the
     /// quorum is released.
-    pub(crate) fn add_listener(&self, listener: Arc<dyn LossListener>) {
+    pub(crate) fn add_listener(&self, listener: Arc<dyn HoldListener>) {
         let mut state = self.state.lock();
         if let Some(Error::Lost { reason, .. }) = state.lost {
             drop(state);
             listener.on_lost(reason);
-        } else {
-            state.listeners.push(listener);
+            return;
         }
+        let asked = state.revocation.clone().map(|it| (Arc::clone(&listener), it));
+        state.listeners.push(listener);
+        drop(state);
+        if let Some((listener, revocation)) = asked {
+            listener.on_revocation(&revocation);
+        }
+    }
+
+    /// Notifies `listener` of a request for one of the holds too. Their clients hear requests from now
+    /// on.
+    pub(crate) fn hear_requests(&self, listener: Arc<dyn HoldListener>) {
+        for MemberHold { core, .. } in self.members() {
+            core.waits.hear_requests(&core.store);
+        }
+        self.add_listener(listener);
     }
 
     /// Ends it and returns the guards, for the caller to release; none if they were released when
@@ -317,7 +334,7 @@ impl HeldLocks {
         }
     }
 
-    fn listener(&self) -> Arc<dyn LossListener> {
+    fn listener(&self) -> Arc<dyn HoldListener> {
         Arc::<GroupListener>::clone(&self.group)
     }
 
@@ -352,7 +369,7 @@ fn last_lost(views: &[(usize, View)]) -> Error {
 #[derive(Debug)]
 struct GroupListener(Weak<HeldLocks>);
 
-impl LossListener for GroupListener {
+impl HoldListener for GroupListener {
     fn on_lost(&self, reason: LostReason) {
         let Some(group) = self.0.upgrade() else { return };
         let mut state = group.state.lock();
@@ -361,6 +378,21 @@ impl LossListener for GroupListener {
             let of = |guard: &&RawGuard| guard.lost_reason() == Some(reason);
             let name = state.guards.values().find(of).map(RawGuard::name).unwrap_or_default();
             state.lose(Error::Lost { name, reason });
+        }
+    }
+
+    fn on_revocation(&self, revocation: &Revocation) {
+        let Some(group) = self.0.upgrade() else { return };
+        let listeners = {
+            let mut state = group.state.lock();
+            if state.revocation.is_some() {
+                return;
+            }
+            state.revocation = Some(revocation.clone());
+            state.listeners.clone()
+        };
+        for listener in listeners {
+            listener.on_revocation(revocation);
         }
     }
 }

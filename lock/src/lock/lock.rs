@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, LostReason};
 use crate::hold::hold::Hold;
+use crate::hold::revocation::Asked;
 use crate::lock::acquire::acquire;
 use crate::lock::any_lock::{AnyLock, AsMember, MemberLock};
+use crate::lock::ask::ask;
 use crate::lock::guard::{FencedGuard, Guard, LockGuard, OwnedGuard};
 use crate::lock::spec::LockSpec;
 use crate::lock::status::{Holder, Waiters, status_of};
@@ -321,6 +323,37 @@ impl<G: Guard> Lock<G> {
     #[must_use]
     pub fn hold_count(&self) -> u32 {
         self.spec.held_by(&self.local_holder()).map_or(0, |hold| hold.guards())
+    }
+
+    /// Asks the clients that hold the lock to let it go, for a deploy or for work that is more urgent.
+    /// Each is told once, and told `reason`, of 1,000 bytes at most. Any lock object of the name will
+    /// do: the request is for whoever holds the lock, of any kind.
+    ///
+    /// A request ends nothing: a holder learns of it by its guard's
+    /// [`revocation`](crate::LockGuard::revocation), and ends its work, or goes on. A lock that is
+    /// [cached](Self::with_cache) is released at once. Nothing of the request is stored: a client that
+    /// does not hear requests now, such as Redisson's, never learns of it.
+    ///
+    /// One round trip for the holders, two for each of their clients.
+    ///
+    /// ```
+    /// use wheellock::Client;
+    ///
+    /// let lock = Client::in_memory().lock("orders:42");
+    /// let guard = lock.lock()?;
+    /// assert!(!guard.is_asked()); // from here on this client hears requests
+    /// let asked = lock.ask("deploy of 2.1")?;
+    /// assert_eq!((asked.holders, asked.heard), (1, 1));
+    /// assert!(guard.is_asked() && guard.is_held());
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// * As [`lock`](Self::lock). Some holders may have been told.
+    /// * [`Error::InvalidSetting`] - the reason is too long. Permanent.
+    pub fn ask(&self, reason: &str) -> Result<Asked, Error> {
+        ask(&self.spec.core()?, &self.spec.name()?, reason)
     }
 
     /// Ends every hold of the lock, and wakes a waiter. Returns whether there was a hold.

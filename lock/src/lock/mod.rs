@@ -6,6 +6,7 @@
 pub(crate) mod acquire;
 pub(crate) mod acquire_many;
 pub(crate) mod any_lock;
+mod ask;
 pub(crate) mod election;
 pub(crate) mod guard;
 pub(crate) mod held_locks;

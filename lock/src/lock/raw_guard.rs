@@ -11,7 +11,8 @@ use hashed_wheel::Clock;
 use crate::error::{Error, LostReason};
 use crate::events::wakers::{AwaitedEnd, WakerThread};
 use crate::hold::hold::Hold;
-use crate::hold::listener::{LossListener, TaskWaker, forked_channel};
+use crate::hold::listener::{HoldListener, TaskWaker, forked_channel};
+use crate::hold::revocation::{RevocationFuture, RevocationSignal};
 use crate::hold::state::ListenerId;
 use crate::lock::lost_future::LostFuture;
 use crate::model::kind::Kind;
@@ -57,6 +58,8 @@ struct Extras {
     listener: OnceLock<ListenerId>,
     /// What tasks await, and its listener.
     awaited: OnceLock<(Arc<AwaitedEnd>, Option<ListenerId>)>,
+    /// A request for the hold, and its listener.
+    revocation: OnceLock<(Arc<RevocationSignal>, Option<ListenerId>)>,
     owner: OnceLock<String>,
 }
 
@@ -158,13 +161,34 @@ impl RawGuard {
         Ok(LostFuture::of(awaited.get().map(|(end, _)| end)))
     }
 
+    /// What learns of a request for the hold. `None` in the child of a fork.
+    pub(crate) fn revocation(&self) -> Option<&Arc<RevocationSignal>> {
+        if !self.core.is_current() {
+            return None;
+        }
+        self.core.waits.hear_requests(&self.core.store);
+        let (signal, _) = self.extras().revocation.get_or_init(|| {
+            let signal = RevocationSignal::new();
+            let listener = self.hold.add_listener(Arc::clone(&signal) as _);
+            (signal, listener)
+        });
+        Some(signal)
+    }
+
+    /// A future of a request for the hold. An error if the thread that wakes its task cannot be
+    /// started.
+    pub(crate) fn revocation_future(&self) -> Result<RevocationFuture, Error> {
+        self.revocation()
+            .map_or_else(|| Ok(RevocationFuture::forked()), |it| it.future(&self.core.wakers))
+    }
+
     /// What wakes the tasks that await its loss.
     pub(crate) fn wakers(&self) -> Arc<WakerThread> {
         Arc::clone(&self.core.wakers)
     }
 
     /// Notifies `listener` if the hold is lost while this guard is there. Once for each guard.
-    pub(crate) fn add_listener(&self, listener: Arc<dyn LossListener>) {
+    pub(crate) fn add_listener(&self, listener: Arc<dyn HoldListener>) {
         if self.core.is_current() {
             self.keep(self.hold.add_listener(listener));
         } else {
@@ -174,7 +198,7 @@ impl RawGuard {
 
     /// Notifies a group of holds when this hold is lost, until it [leaves](Self::leave_group). The
     /// group may have a hundred thousand guards, so nothing is kept for each.
-    pub(crate) fn join_group(&self, group: Arc<dyn LossListener>) {
+    pub(crate) fn join_group(&self, group: Arc<dyn HoldListener>) {
         if self.core.is_current() {
             let _id = self.hold.add_listener(group);
         } else {
@@ -182,7 +206,7 @@ impl RawGuard {
         }
     }
 
-    pub(crate) fn leave_group(&self, group: &Arc<dyn LossListener>) {
+    pub(crate) fn leave_group(&self, group: &Arc<dyn HoldListener>) {
         if self.core.is_current() {
             self.hold.remove_group_listener(group);
         }
@@ -418,6 +442,12 @@ impl Drop for RawGuard {
                 self.hold.remove_listener(*listener);
             }
             end.come(None);
+        }
+        if let Some((signal, listener)) = extras.revocation.get() {
+            if let Some(listener) = listener {
+                self.hold.remove_listener(*listener);
+            }
+            signal.close();
         }
     }
 }

@@ -31,10 +31,10 @@ pub(crate) mod release;
 pub(crate) mod release_many;
 pub(crate) mod renew;
 pub(crate) mod request;
+pub(crate) mod revoke;
 pub(crate) mod semaphore;
 pub(crate) mod set_count;
 pub(crate) mod value;
-pub(crate) mod wish;
 
 pub(crate) use crate::ops::acquire::Acquired;
 pub(crate) use crate::ops::fenced::{DrawToken, LastToken};

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use crate::events::tracing;
 use crate::hold::cache::CacheEnd;
 use crate::hold::hold::Hold;
-use crate::model::name::LockName;
+use crate::hold::revocation::Revocation;
+use crate::ops::revoke::RevocationRequest;
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::wait_registry::{Recipient, WaitRegistry};
 
@@ -21,7 +22,7 @@ pub(crate) fn cache(core: &ClientCore, hold: &Arc<Hold>, time: Duration) -> bool
     // If the clock panics, the hold is released.
     let Some(now) = core.watchdog.context.catch_panic(|| core.now()) else { return false };
     let (cache, waits) = (&core.holds.cache, &core.waits);
-    if !waits.hears_wishes() || cache.is_wanted(&hold.name, now) {
+    if !waits.hears_requests() || cache.is_wanted(&hold.name, now) {
         return false;
     }
     // 1. The time of this holder, which ends here, and its label.
@@ -71,15 +72,16 @@ impl WaitRegistry {
         false
     }
 
-    /// Another client wants the lock `name`.
-    pub(crate) fn wanted(&self, name: &str, now: Instant) {
-        // A name that cannot be is nobody's lock.
-        let Ok(name) = LockName::parse(name) else { return };
-        self.holds.cache.set_wanted(&name, now);
-        for hold in self.holds.of_name(&name) {
+    /// Another client wants a lock, or somebody asks this client to let the lock go.
+    pub(crate) fn wanted(&self, request: &RevocationRequest<'_>, now: Instant) {
+        self.holds.cache.set_wanted(&request.name, now);
+        for hold in self.holds.of_name(&request.name) {
             // In use: its release goes to the server.
             hold.set_wanted();
             self.release_cached(&hold, CacheEnd::Revoked);
+            if let Some(reason) = request.reason {
+                hold.revoke(&Revocation { reason: reason.to_owned() });
+            }
         }
     }
 

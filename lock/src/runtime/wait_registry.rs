@@ -25,6 +25,7 @@ use crate::model::sync::thread::ThreadId;
 use crate::model::sync::{Mutex, MutexGuard, Parker};
 use crate::model::wait_mode::WaitMode;
 use crate::ops::client_record::record_key;
+use crate::ops::revoke::RevocationRequest;
 use crate::runtime::wait_queue::{JoinMode, Ticket, WaitQueue};
 use crate::store::shutdown::ShutdownState;
 use crate::store::{Listener, Store};
@@ -63,10 +64,12 @@ pub(crate) struct WaitRegistry {
     pub(crate) sleepers: Gauge,
     /// How often a hold was handed over.
     pub(crate) hand_overs: AtomicU64,
-    /// The channel on which other clients ask for cached locks.
-    wish_channel: Arc<str>,
+    /// The channel on which others ask for the locks of this client.
+    request_channel: Arc<str>,
+    /// Whether this client has subscribed to the channel.
+    asks_to_hear: AtomicBool,
     /// Whether the server has confirmed its subscription.
-    hears_wishes: AtomicBool,
+    hears_requests: AtomicBool,
     /// Ends cached holds. Weak, as the watchdog has a listener that refers to this. Set when the
     /// client has started: before, no hold is cached.
     pub(super) watchdog: OnceLock<Weak<Watchdog>>,
@@ -89,8 +92,9 @@ impl WaitRegistry {
             channels: Mutex::default(),
             sleepers: Gauge::default(),
             hand_overs: AtomicU64::new(0),
-            wish_channel: record_key(client),
-            hears_wishes: AtomicBool::new(false),
+            request_channel: record_key(client),
+            asks_to_hear: AtomicBool::new(false),
+            hears_requests: AtomicBool::new(false),
             watchdog: OnceLock::new(),
         }
     }
@@ -161,17 +165,21 @@ impl WaitRegistry {
         self.waiting_on(&hold.name, &hold.name.channel()).threads > 0
     }
 
-    /// Subscribes to the channel on which other clients ask for cached locks. Once; returns at once.
-    pub(crate) fn hear_wishes(&self, store: &Store) {
-        if self.holds.cache.set_used() {
-            store.subscribe(&self.wish_channel);
+    /// Subscribes to the channel on which others ask for the locks of this client. Once; returns at
+    /// once.
+    pub(crate) fn hear_requests(&self, store: &Store) {
+        // Read first: mostly it is set, and the threads share the line.
+        if !self.asks_to_hear.load(Ordering::Relaxed)
+            && !self.asks_to_hear.swap(true, Ordering::Relaxed)
+        {
+            store.subscribe(&self.request_channel);
             store.flush();
         }
     }
 
-    /// Whether other clients are heard that ask for cached locks. Before, nothing is cached.
-    pub(crate) fn hears_wishes(&self) -> bool {
-        self.hears_wishes.load(Ordering::Relaxed)
+    /// Whether others are heard that ask for the locks of this client. Before, nothing is cached.
+    pub(crate) fn hears_requests(&self) -> bool {
+        self.hears_requests.load(Ordering::Relaxed)
     }
 
     /// How often a hold was handed over.
@@ -183,8 +191,8 @@ impl WaitRegistry {
 
 impl Listener for WaitRegistry {
     fn live(&self, channel: &str) {
-        if *channel == *self.wish_channel {
-            self.hears_wishes.store(true, Ordering::Relaxed);
+        if *channel == *self.request_channel {
+            self.hears_requests.store(true, Ordering::Relaxed);
             return;
         }
         let now = self.clock.now();
@@ -200,9 +208,10 @@ impl Listener for WaitRegistry {
     fn message(&self, channel: &str, payload: &str) {
         // In memory, this is the thread that releases. If the clock panics, nobody yields.
         let now = catch_panic(|| self.clock.now());
-        if *channel == *self.wish_channel {
-            if let Some(now) = now {
-                self.wanted(payload, now);
+        if *channel == *self.request_channel {
+            // A message that nobody of ours has sent is nobody's request.
+            if let (Some(now), Some(request)) = (now, RevocationRequest::parse(payload)) {
+                self.wanted(&request, now);
             }
             return;
         }

@@ -9,7 +9,7 @@ use crossbeam_channel::Receiver;
 use crate::error::{Error, LostReason};
 use crate::events::acquires::MetricsLabel;
 use crate::hold::hold::Hold;
-use crate::hold::listener::LossListener;
+use crate::hold::listener::HoldListener;
 use crate::hold::loss_signal::LossSignal;
 use crate::ledger::release::{Release, ReleaseOp};
 use crate::lock::lost_future::LostFuture;
@@ -428,7 +428,7 @@ impl HeldPermits {
 }
 
 /// Notifies `listener` of the losses.
-fn listen(holds: &[Arc<Hold>], listener: &Arc<dyn LossListener>) {
+fn listen(holds: &[Arc<Hold>], listener: &Arc<dyn HoldListener>) {
     for hold in holds {
         hold.add_listener(Arc::clone(listener));
     }

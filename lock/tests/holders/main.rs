@@ -6,4 +6,5 @@ mod common;
 mod foreign;
 mod holder;
 mod record;
+mod revocation;
 mod waiters;

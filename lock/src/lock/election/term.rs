@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::error::{Error, LostReason};
-use crate::hold::listener::{LossListener, LossSender, forked_channel};
+use crate::hold::listener::{HoldListener, LossSender, forked_channel};
 use crate::lock::guard::{FromRawGuard, OwnedGuard};
 use crate::lock::raw_guard::View;
 use crate::model::fork::HomeProcess;
@@ -63,7 +63,7 @@ pub(crate) struct TermEnd {
 #[derive(Debug)]
 struct TermLoss([Arc<LossSender>; 2]);
 
-impl LossListener for TermLoss {
+impl HoldListener for TermLoss {
     fn on_lost(&self, reason: LostReason) {
         self.0.iter().for_each(|sender| sender.on_lost(reason));
     }

@@ -10,6 +10,7 @@ use crossbeam_channel::Receiver;
 use crate::error::{Error, LostReason};
 use crate::events::wakers::WakerThread;
 use crate::hold::loss_signal::LossSignal;
+use crate::hold::revocation::{Revocation, RevocationFuture, RevocationSignal, channel_of};
 use crate::lock::guard::ThisThread;
 use crate::lock::held_locks::{Extension, HeldLocks, RawGuards};
 use crate::lock::lost_future::LostFuture;
@@ -73,6 +74,10 @@ impl<T> MultiGuard<T> {
             multi.held.check()?;
         }
         Ok(multi)
+    }
+
+    fn signal(&self) -> Option<&Arc<RevocationSignal>> {
+        self.lost.revocation(|listener| self.held.hear_requests(listener))
     }
 
     /// Whether all the locks are held for certain. Local: no round trip.
@@ -174,6 +179,30 @@ impl<T> MultiGuard<T> {
     pub fn lost_future(&self) -> Result<LostFuture, Error> {
         let listen = |listener| self.held.add_listener(listener);
         Ok(LostFuture::of(self.lost.awaited_end(&self.wakers, listen)?))
+    }
+
+    /// A channel that gets one message when somebody [asks](crate::Lock::ask) for one of the locks. As
+    /// [`LockGuard::revocation`](crate::LockGuard::revocation).
+    #[must_use]
+    pub fn revocation(&self) -> &Receiver<Revocation> {
+        channel_of(self.signal())
+    }
+
+    /// Whether somebody has asked for one of the locks. As
+    /// [`LockGuard::is_asked`](crate::LockGuard::is_asked).
+    #[must_use]
+    pub fn is_asked(&self) -> bool {
+        self.signal().is_some_and(|signal| signal.is_asked())
+    }
+
+    /// A future that is ready when somebody asks for one of the locks. As
+    /// [`LockGuard::revocation_future`](crate::LockGuard::revocation_future).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Thread`] - the operating system refused the thread that wakes its task. Transient.
+    pub fn revocation_future(&self) -> Result<RevocationFuture, Error> {
+        self.signal().map_or_else(|| Ok(RevocationFuture::forked()), |it| it.future(&self.wakers))
     }
 
     /// The names of the locks, ordered by server and name, and truncated if they are very long. A

@@ -10,6 +10,7 @@ use crossbeam_channel::Receiver;
 
 use crate::error::{Error, LostReason};
 use crate::hold::loss_signal::LossSignal;
+use crate::hold::revocation::{Revocation, RevocationSignal, channel_of};
 use crate::lock::guard::ThisThread;
 use crate::lock::held_locks::{Extension, MemberHold};
 use crate::lock::red::attempt::QuorumAttempt;
@@ -284,6 +285,24 @@ impl<T> RedGuard<T> {
     #[must_use]
     pub fn lost(&self) -> &Receiver<LostReason> {
         self.lost.channel(|listener| self.hold.attempt.held.add_listener(listener))
+    }
+
+    fn signal(&self) -> Option<&Arc<RevocationSignal>> {
+        self.lost.revocation(|listener| self.hold.attempt.held.hear_requests(listener))
+    }
+
+    /// A channel that gets one message when somebody [asks](crate::Lock::ask) for the lock on one of the servers. As
+    /// [`LockGuard::revocation`](crate::LockGuard::revocation).
+    #[must_use]
+    pub fn revocation(&self) -> &Receiver<Revocation> {
+        channel_of(self.signal())
+    }
+
+    /// Whether somebody has asked for the lock on one of the servers. As
+    /// [`LockGuard::is_asked`](crate::LockGuard::is_asked).
+    #[must_use]
+    pub fn is_asked(&self) -> bool {
+        self.signal().is_some_and(|signal| signal.is_asked())
     }
 
     /// On how many servers it is held for certain; 0 once the majority is lost. The number grows

@@ -212,7 +212,7 @@ fn a_client_that_is_told_releases_what_it_has_cached() {
             // A client hears others from its first acquire on, and that may take a while.
             drop(cached(world).lock().unwrap());
             drop(world.lock().lock().unwrap());
-            assert!(world.core.waits.hears_wishes());
+            assert!(world.core.waits.hears_requests());
         }
         let threads = (0..4).map(|number| {
             spawn(if number % 2 == 0 { &world } else { &other }, move |world| {

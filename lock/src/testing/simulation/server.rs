@@ -13,8 +13,8 @@ use crate::ops::client_record::{WriteRecord, record_key};
 use crate::ops::keyspace::{Keyspace, Publication};
 use crate::ops::operation::{Script, WRITE};
 use crate::ops::read_write::{MODE, Mode};
+use crate::ops::revoke::{RevocationRequest, Revoke};
 use crate::ops::value::{ServerTime, Value};
-use crate::ops::wish::Wish;
 use crate::ops::{Operation, Renew, Renewal, RequestId};
 
 /// What a script does, and its text and hash.
@@ -28,7 +28,7 @@ enum Verb {
     Renew(Layout),
     ForceRelease,
     Record,
-    Wish,
+    Revoke,
 }
 
 /// A server with its keys, its clock and the scripts that it knows.
@@ -229,13 +229,13 @@ fn verbs() -> Vec<Known> {
     let request = RequestId::of(Arc::from("a"), owner.clone(), Duration::ZERO);
     let force = force_release(Kind::Reentrant, name.clone(), request);
     let record = record_of("a", ["", "0", "0", "0", "0"]);
-    let wish = Wish { channel: record_key("a"), name: name.clone() };
+    let revoke = Revoke::new(record_key("a"), &name, None);
     let acquires = [Kind::Reentrant, Kind::Fair, Kind::Fenced, Kind::Read, Kind::Write];
     let releases = [Kind::Reentrant, Kind::Fair, Kind::Read, Kind::Write];
     let mut all = vec![
         of(Verb::ForceRelease, &|| force.request().script_sent()),
         of(Verb::Record, &|| record.request().script_sent()),
-        of(Verb::Wish, &|| wish.request().script_sent()),
+        of(Verb::Revoke, &|| revoke.request().script_sent()),
     ];
     all.extend(acquires.map(|kind| {
         let acquire = hold(kind).acquire(lease, true, None);
@@ -315,9 +315,10 @@ fn run_script(verb: Verb, keys: &[&str], arguments: &[&str], keyspace: &mut Keys
             let release = force_release(Kind::Reentrant, name, request);
             release.run(keyspace, not_after())
         }
-        (Verb::Wish, [_, wanted]) => {
-            let wish = Wish { channel: Arc::from(keys[0]), name: LockName::parse(wanted).unwrap() };
-            wish.run(keyspace, ServerTime(i64::MAX))
+        (Verb::Revoke, [_, message]) => {
+            let request = RevocationRequest::parse(message).unwrap();
+            let revoke = Revoke::new(Arc::from(keys[0]), &request.name, request.reason);
+            revoke.run(keyspace, ServerTime(i64::MAX))
         }
         (Verb::Record, [_, rest @ ..]) => {
             let record = record_of(keys[0], rest.try_into().unwrap());

@@ -127,7 +127,7 @@ pub(super) const ROWS: &[Row] = &[
     .foreign(|name| format!("{name}:beside"))
     .rival(RivalKind::Lock)
     .in_the_background(),
-    Row::new((LOOK, "ask for a cached lock", "Lock::try_lock"), Script("wish"), |run| {
+    Row::new((LOOK, "ask a holder to let go", "Lock::try_lock"), Script("revoke"), |run| {
         let lock = run.client.lock(&run.name).with_cache(CACHED_FOR);
         lock.try_lock().map(|guard| run.keep_if(guard))
     })

@@ -1,8 +1,9 @@
--- Tells a client that another one wants a lock which it may have cached.
+-- Asks a client to let a lock go.
 --
 -- KEYS[1]  the channel of that client, and the key of its record
 -- ARGV[1]  the command that publishes
--- ARGV[2]  the name of the lock
+-- ARGV[2]  the message: the length of the lock's name, a colon, the name; and a comma and the reason if
+--          somebody has given one
 --
 -- Answers how many subscribers the message has reached on this server.
 --

@@ -1,0 +1,89 @@
+//! Asks a client to let a lock go: another client wants the lock, or somebody has said so (DESIGN:
+//! cache, revocation).
+
+use std::sync::Arc;
+
+use crate::model::name::LockName;
+use crate::ops::keyspace::{Keyspace, WrongType};
+use crate::ops::operation::{Argument, Operation, Request, Script, script};
+use crate::ops::value::Value;
+
+/// Publishes a request on the channel of a holder's client.
+#[derive(Clone, Debug)]
+pub(crate) struct Revoke {
+    /// It has the name of that client's [record].
+    ///
+    /// [record]: crate::ops::client_record::record_key
+    channel: Arc<str>,
+    message: String,
+}
+
+/// What a message asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RevocationRequest<'a> {
+    pub(crate) name: LockName,
+    /// `None`: a client waits for the lock, which may be cached. The work of a holder goes on.
+    pub(crate) reason: Option<&'a str>,
+}
+
+static REVOKE: Script = script!("revoke");
+
+impl Revoke {
+    pub(crate) fn new(channel: Arc<str>, name: &LockName, reason: Option<&str>) -> Self {
+        let name = name.as_str();
+        let message = match reason {
+            None => format!("{}:{name}", name.len()),
+            Some(reason) => format!("{}:{name},{reason}", name.len()),
+        };
+        Self { channel, message }
+    }
+}
+
+impl<'a> RevocationRequest<'a> {
+    /// What [`Revoke`] has sent. `None` if it is anything else.
+    pub(crate) fn parse(message: &'a str) -> Option<Self> {
+        let (length, rest) = message.split_once(':')?;
+        let (name, rest) = rest.split_at_checked(length.parse().ok()?)?;
+        let reason = if rest.is_empty() { None } else { Some(rest.strip_prefix(',')?) };
+        Some(Self { name: LockName::parse(name).ok()?, reason })
+    }
+}
+
+impl Operation for Revoke {
+    /// How many subscribers the message has reached on this server.
+    type Reply = i64;
+
+    fn request(&self) -> Request<'_> {
+        let arguments = vec![Argument::Publish, Argument::Text(&self.message)];
+        Request::script("ask a holder to let go", &REVOKE, vec![&*self.channel], arguments)
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        keyspace.publish(&self.channel, &self.message);
+        Ok(Value::Integer(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_says_what_was_asked_whatever_is_in_the_name() {
+        for name in ["a", "7:a", "a,b", "é:\n", "1:a,b"] {
+            let name = LockName::parse(name).unwrap();
+            for reason in [None, Some(""), Some("deploy, at 3:00")] {
+                let sent = Revoke::new(Arc::from("channel"), &name, reason);
+                let parsed = RevocationRequest::parse(&sent.message);
+                assert_eq!(parsed, Some(RevocationRequest { name: name.clone(), reason }));
+            }
+        }
+    }
+
+    #[test]
+    fn anything_else_is_no_request() {
+        for message in ["", "a", ":", "1:", "2:a", "1:ab", "x:a", "2:é,", "1:é", "-1:a", "0:,x"] {
+            assert_eq!(RevocationRequest::parse(message), None, "{message}");
+        }
+    }
+}
