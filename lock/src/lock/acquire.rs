@@ -22,6 +22,7 @@ use crate::model::kind::{Kind, Layout};
 use crate::model::lease::{self, Lease};
 use crate::model::name::LockName;
 use crate::model::owner::{LocalHolder, Owner};
+use crate::model::panics;
 use crate::model::sync::park;
 use crate::model::wait::WaitSpec;
 use crate::model::wait_mode::{WaitMode, WakeHint};
@@ -53,11 +54,16 @@ pub(crate) fn acquire(
         // Counted where it was granted.
         return acquired;
     }
-    let end = AcquireEnd::without_grant(acquired.as_ref().err());
+    count_not_acquired(core, spec, acquired.as_ref().err());
+    acquired
+}
+
+/// An acquire has ended without a grant.
+pub(crate) fn count_not_acquired(core: &ClientCore, spec: &LockSpec, error: Option<&Error>) {
+    let end = AcquireEnd::without_grant(error);
     let counters = core.watchdog.context.counters.acquires();
     counters.ended(spec.kind.into(), counters.label(spec.metrics_label), end);
-    tracing::not_acquired(|| spec.shown_name(), spec.kind, end, acquired.as_ref().err());
-    acquired
+    tracing::not_acquired(|| spec.shown_name(), spec.kind, end, error);
 }
 
 /// One try for a missing member of a red lock that has been held for `held_for`. `None` also if the
@@ -601,7 +607,8 @@ impl Drop for LockTry<'_> {
     fn drop(&mut self) {
         let is_queued = !matches!(self.queue, QueueState::Outside);
         let release = || self.release(self.traces.late_copy_deadline);
-        self.traces.roll_back(self.request.core, is_queued, release);
+        // A panic of the clock while another one unwinds would end the process.
+        panics::catch_panic(|| self.traces.roll_back(self.request.core, is_queued, release));
     }
 }
 

@@ -18,11 +18,13 @@ pub(crate) enum ManyAcquired {
     /// The guards of the free locks, and the positions of the busy locks. Of all or none, either all
     /// guards or one busy position.
     Answered { guards: Vec<(usize, RawGuard)>, busy: Vec<usize> },
-    /// The server takes the names of one slot in a request. Nothing ran.
+    /// The server takes the names of one slot in a request, or one name while their slot is moved.
+    /// Nothing ran.
     SeveralSlots,
 }
 
-/// Acquires plain locks of one lease, none of which `holder` has, in one request.
+/// Acquires plain locks of one lease, none of which `holder` has, in one request. What is busy is
+/// counted by the caller, who may ask again.
 pub(crate) fn acquire_many(
     core: &Arc<ClientCore>,
     locks: &[&LockSpec],
@@ -47,14 +49,14 @@ pub(crate) fn acquire_many(
     let Answer { reply: Busy(busy), sent_at, late_copy_deadline } =
         match core.call_with_policy_at(now, &operation, &policy) {
             Ok(answer) => answer,
-            Err(CallError { failure, .. }) if failure.separates_names() && locks.len() > 1 => {
-                return Ok(ManyAcquired::SeveralSlots);
-            }
             Err(CallError { failure, late_copy_deadline }) => {
                 for lock_try in &mut tries {
                     let failure = failure.clone();
                     let error = CallError { failure, late_copy_deadline };
                     drop(lock_try.record::<()>(&policy, Err(error)));
+                }
+                if failure.separates_names() && locks.len() > 1 {
+                    return Ok(ManyAcquired::SeveralSlots);
                 }
                 let error = failure.into_error(&operation, first.name());
                 first.count_end(AcquireEnd::without_grant(Some(&error)));
@@ -66,11 +68,6 @@ pub(crate) fn acquire_many(
     }
     // 3. What is busy.
     let busy: Vec<usize> = busy.into_iter().map(|(position, _)| position).collect();
-    for position in &busy {
-        if let Some(request) = requests.get(*position) {
-            request.count_end(AcquireEnd::without_grant(None));
-        }
-    }
     if all_or_none && !busy.is_empty() {
         return Ok(ManyAcquired::Answered { guards: Vec::new(), busy });
     }

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::error::Error;
-use crate::hold::revocation::Asked;
 use crate::lock::status::status_of;
 use crate::model::name::LockName;
 use crate::model::owner::OwnerText;
@@ -12,6 +11,38 @@ use crate::ops::KEPT;
 use crate::ops::client_record::record_key;
 use crate::ops::revoke::Revoke;
 use crate::runtime::client_core::ClientCore;
+
+/// Whom a request to let a lock go has reached: what [`Lock::ask`](crate::Lock::ask) returns.
+///
+/// ```
+/// use wheellock::Client;
+///
+/// let lock = Client::in_memory().lock("orders:42");
+/// let asked = lock.ask("deploy")?;
+/// assert_eq!((asked.holders, asked.heard), (0, 0)); // nobody holds it
+/// # Ok::<(), wheellock::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Asked {
+    /// How many clients hold the lock, Redisson's among them.
+    pub holders: usize,
+    /// How many of these clients hear requests, as far as the server knows. A client does once it has
+    /// called [`revocation`](crate::LockGuard::revocation) or used a lock
+    /// [with a cache](crate::Lock::with_cache). In memory all of them count; behind the one address of
+    /// a cluster, the server may count too few.
+    pub heard: usize,
+}
+
+impl Asked {
+    pub(crate) const NOBODY: Self = Self { holders: 0, heard: 0 };
+
+    /// One more client holds the lock, and hears requests or not.
+    pub(crate) fn add(&mut self, hears: bool) {
+        self.holders += 1;
+        self.heard += usize::from(hears);
+    }
+}
 
 /// The longest reason, in bytes.
 const MAX_REASON: usize = 1000;

@@ -9,9 +9,10 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 
 use crate::error::{Error, LostReason};
-use crate::hold::revocation::{Revocation, RevocationFuture, channel_of};
+use crate::hold::revocation::{Revocation, channel_of};
 use crate::lock::lost_future::LostFuture;
 use crate::lock::raw_guard::RawGuard;
+use crate::lock::revocation_future::RevocationFuture;
 
 /// A held lock. Dropping it releases the lock.
 ///

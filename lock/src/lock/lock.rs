@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, LostReason};
 use crate::hold::hold::Hold;
-use crate::hold::revocation::Asked;
 use crate::lock::acquire::acquire;
 use crate::lock::any_lock::{AnyLock, AsMember, MemberLock};
-use crate::lock::ask::ask;
+use crate::lock::ask::{Asked, ask};
 use crate::lock::guard::{FencedGuard, Guard, LockGuard, OwnedGuard};
 use crate::lock::spec::LockSpec;
 use crate::lock::status::{Holder, Waiters, status_of};

@@ -6,7 +6,7 @@
 pub(crate) mod acquire;
 pub(crate) mod acquire_many;
 pub(crate) mod any_lock;
-mod ask;
+pub(crate) mod ask;
 pub(crate) mod election;
 pub(crate) mod guard;
 pub(crate) mod held_locks;
@@ -17,5 +17,6 @@ pub(crate) mod multi;
 pub(crate) mod raw_guard;
 pub(crate) mod read_write;
 pub(crate) mod red;
+pub(crate) mod revocation_future;
 pub(crate) mod spec;
 pub(crate) mod status;

@@ -12,9 +12,10 @@ use crate::error::{Error, LostReason};
 use crate::events::wakers::{AwaitedEnd, WakerThread};
 use crate::hold::hold::Hold;
 use crate::hold::listener::{HoldListener, TaskWaker, forked_channel};
-use crate::hold::revocation::{RevocationFuture, RevocationSignal};
+use crate::hold::revocation::RevocationSignal;
 use crate::hold::state::ListenerId;
 use crate::lock::lost_future::LostFuture;
+use crate::lock::revocation_future::RevocationFuture;
 use crate::model::kind::Kind;
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
@@ -178,8 +179,7 @@ impl RawGuard {
     /// A future of a request for the hold. An error if the thread that wakes its task cannot be
     /// started.
     pub(crate) fn revocation_future(&self) -> Result<RevocationFuture, Error> {
-        self.revocation()
-            .map_or_else(|| Ok(RevocationFuture::forked()), |it| it.future(&self.core.wakers))
+        RevocationFuture::of(self.revocation(), &self.core.wakers)
     }
 
     /// What wakes the tasks that await its loss.

@@ -78,6 +78,10 @@ impl Operation for AcquireMany {
         }
     }
 
+    fn is_divisible(&self) -> bool {
+        self.holds.len() > 1
+    }
+
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
         let (mut busy, mut taken) = (Vec::new(), Vec::new());
         for (number, (name, owner)) in (1..).zip(&self.holds) {

@@ -33,6 +33,11 @@ pub(crate) trait Operation: Debug {
         Grants::Nothing
     }
 
+    /// Whether it is for several locks, each of which may be asked for in a request of its own.
+    fn is_divisible(&self) -> bool {
+        false
+    }
+
     /// The server's time, if the reply carries it.
     fn server_time(&self, value: &Value) -> Option<ServerTime> {
         Self::Reply::server_time(value)
@@ -84,6 +89,10 @@ impl<O: Operation + ?Sized> Operation for Untyped<'_, O> {
         self.0.grants()
     }
 
+    fn is_divisible(&self) -> bool {
+        self.0.is_divisible()
+    }
+
     fn server_time(&self, value: &Value) -> Option<ServerTime> {
         self.0.server_time(value)
     }
@@ -107,6 +116,10 @@ impl<O: Operation + ?Sized> Operation for Arc<O> {
 
     fn grants(&self) -> Grants {
         (**self).grants()
+    }
+
+    fn is_divisible(&self) -> bool {
+        (**self).is_divisible()
     }
 }
 

@@ -29,6 +29,10 @@ impl Operation for ReleaseMany {
         Request::script("release", &MANY, keys, arguments)
     }
 
+    fn is_divisible(&self) -> bool {
+        self.holds.len() > 1
+    }
+
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
         let mut found = Vec::with_capacity(self.holds.len());
         for (name, owner) in &self.holds {

@@ -233,6 +233,22 @@ impl ReleaseInProgress {
         self.finish(|release, pending| release.wait(pending, timeout, limit))
     }
 
+    /// Tells the server until it answers, and returns its verdict.
+    pub(crate) fn send_until_answered(&mut self) -> Result<(), Error> {
+        self.send(self.core.settings.retry_timeout(), RetryLimit::UntilAnswered)
+    }
+
+    /// Tells the server in one attempt that ends within `timeout`. Queues the release if that is
+    /// nothing.
+    pub(crate) fn send_within(mut self, timeout: Duration) -> Result<(), Error> {
+        let timeout = timeout.min(self.core.settings.command_timeout);
+        if timeout.is_zero() {
+            self.queue();
+            return Ok(());
+        }
+        self.send(timeout, RetryLimit::One)
+    }
+
     /// Tells the server in one attempt, and returns its verdict.
     pub(crate) fn send_once(&mut self) -> Result<(), Error> {
         self.send(self.core.settings.command_timeout, RetryLimit::One)
@@ -347,62 +363,12 @@ impl ReleaseInProgress {
     }
 }
 
-/// Tells the server of many releases in one request, for `timeout` at most, and returns its first
-/// verdict that is an error. All are of plain locks of one client and one slot.
-pub(crate) fn send_together(
-    mut releases: Vec<ReleaseInProgress>,
-    timeout: Duration,
-    limit: RetryLimit,
-) -> Result<(), Error> {
-    let Some(batch) = ReleaseBatch::of(&mut releases) else { return send_each(releases, limit) };
-    let timeout = match limit {
-        RetryLimit::UntilAnswered => timeout.min(batch.core.settings.retry_timeout()),
-        RetryLimit::One => timeout.min(batch.core.settings.command_timeout),
-    };
-    let sent = if timeout.is_zero() {
-        batch.queue();
-        Ok(())
-    } else {
-        batch.wait(timeout, limit)
-    };
-    for release in &mut releases {
-        release.pending = None;
-    }
-    sent
-}
-
-/// Sends many releases in one request, as [`ReleaseInProgress::send_on_drop`] sends one.
-pub(crate) fn send_together_on_drop(mut releases: Vec<ReleaseInProgress>) -> Result<(), Error> {
-    let Some(batch) = ReleaseBatch::of(&mut releases) else {
-        return send_each(releases, RetryLimit::One);
-    };
-    let (core, name) = (&batch.core, &batch.first);
-    let is_waited_for = batch.parts.iter().any(|part| part.waited_for);
-    let wait = |left| batch.wait(left, RetryLimit::One);
-    let queue = || batch.queue();
-    let sent = send_on_drop(core, name, is_waited_for, wait, queue, |limit| {
-        core.watchdog.send_unread(&batch.nos, (name, &batch.operation), core.now(), limit)
-    });
-    for release in &mut releases {
-        release.pending = None;
-    }
-    sent
-}
-
-/// Sends them one by one.
-fn send_each(releases: Vec<ReleaseInProgress>, limit: RetryLimit) -> Result<(), Error> {
-    let mut result = Ok(());
-    for mut release in releases {
-        let timeout = release.core.settings.command_timeout;
-        result = result.and(release.send(timeout, limit));
-    }
-    result
-}
-
-/// Releases of plain locks that one request carries.
-struct ReleaseBatch {
+/// Releases of plain locks that one request carries. All are of one client and one slot.
+pub(crate) struct ReleaseBatch {
     core: Arc<ClientCore>,
     first: LockName,
+    /// If this is dropped before it was sent, as when the clock panics, these see to it.
+    releases: Vec<ReleaseInProgress>,
     nos: Vec<ReleaseNo>,
     operation: ReleaseOp,
     parts: Vec<BatchedRelease>,
@@ -417,26 +383,62 @@ struct BatchedRelease {
 }
 
 impl ReleaseBatch {
-    /// `None` if they are sent one by one: there is one alone, or one that leaves another guard.
-    fn of(releases: &mut [ReleaseInProgress]) -> Option<Self> {
-        let [first, _, ..] = releases else { return None };
+    /// The releases back if they are sent one by one: there is one alone, or one that leaves another
+    /// guard.
+    pub(crate) fn of(releases: Vec<ReleaseInProgress>) -> Result<Self, Vec<ReleaseInProgress>> {
+        let [first, _, ..] = releases.as_slice() else { return Err(releases) };
         let (core, name) = (Arc::clone(&first.core), first.hold.name.clone());
         let (mut nos, mut holds, mut parts) = (Vec::new(), Vec::new(), Vec::new());
-        for ReleaseInProgress { hold, pending, .. } in &*releases {
+        for ReleaseInProgress { hold, pending, .. } in &releases {
             let &Some(PendingRelease::Release { no, valid_until, waited_for }) = pending else {
-                return None;
+                return Err(releases);
             };
             nos.push(no);
             holds.push((hold.name.clone(), hold.owner.clone()));
             parts.push(BatchedRelease { hold: Arc::clone(hold), valid_until, waited_for });
         }
         let operation: ReleaseOp = Arc::new(ReleaseMany { holds });
-        Some(Self { core, first: name, nos, operation, parts })
+        Ok(Self { core, first: name, releases, nos, operation, parts })
+    }
+
+    /// Tells the server, for `timeout` at most, and returns the first verdict that is an error.
+    pub(crate) fn send(mut self, timeout: Duration, limit: RetryLimit) -> Result<(), Error> {
+        let timeout = match limit {
+            RetryLimit::UntilAnswered => timeout.min(self.core.settings.retry_timeout()),
+            RetryLimit::One => timeout.min(self.core.settings.command_timeout),
+        };
+        let sent = if timeout.is_zero() {
+            self.queue();
+            Ok(())
+        } else {
+            self.wait(timeout, limit)
+        };
+        self.finish();
+        sent
+    }
+
+    /// As [`ReleaseInProgress::send_on_drop`].
+    pub(crate) fn send_on_drop(mut self) -> Result<(), Error> {
+        let (core, name) = (&self.core, &self.first);
+        let is_waited_for = self.parts.iter().any(|part| part.waited_for);
+        let wait = |left| self.wait(left, RetryLimit::One);
+        let queue = || self.queue();
+        let sent = send_on_drop(core, name, is_waited_for, wait, queue, |limit| {
+            core.watchdog.send_unread(&self.nos, (name, &self.operation), core.now(), limit)
+        });
+        self.finish();
+        sent
+    }
+
+    fn finish(&mut self) {
+        for release in &mut self.releases {
+            release.pending = None;
+        }
     }
 
     /// Waits for the answer, and returns the first verdict that is an error.
     fn wait(&self, timeout: Duration, limit: RetryLimit) -> Result<(), Error> {
-        let Self { core, first, nos, operation, parts } = self;
+        let Self { core, first, nos, operation, parts, .. } = self;
         let sent = send_releases(core, nos, operation, first, (timeout, limit), |_| true);
         self.end();
         let AnsweredRelease { each, has_copies, answered_at, .. } = sent?;

@@ -159,7 +159,7 @@ fn try_once<T: Try>(
 /// Waits until the releases of `name` that had begun at the mark are settled, within the time of the
 /// call. Returns whether there was one, and all are. Only for one try: a waiter is woken by the
 /// release, and asking twice would double the load of a contended lock.
-fn wait_for_own_releases(
+pub(crate) fn wait_for_own_releases(
     core: &ClientCore,
     name: &LockName,
     mark: ReleaseNo,
@@ -199,8 +199,13 @@ fn not_granted<G>(
     {
         return Ok(Waited { granted: None, was_refused: true });
     }
+    Err(unacknowledged_release())
+}
+
+/// A release of this client explains a refusal.
+pub(crate) fn unacknowledged_release() -> Error {
     let reason = "this client has released it, and the server has not acknowledged that yet";
-    Err(Error::OutcomeUnknown { operation: "release", reason: reason.into() })
+    Error::OutcomeUnknown { operation: "release", reason: reason.into() }
 }
 
 /// The error of a waiter for which nothing was sent: other waiters were ahead in the queue, and the

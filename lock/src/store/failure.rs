@@ -151,9 +151,10 @@ impl Failure {
         matches!(self, Self::Refused { code, .. } if CODES.contains(&code.as_str()))
     }
 
-    /// Whether nothing ran because the names of the request are not in one slot.
+    /// Whether nothing ran because the names of the request are not in one slot, or their slot is
+    /// being moved.
     pub(crate) fn separates_names(&self) -> bool {
-        self.is_in_several_slots() || matches!(self, Self::CrossSlot { .. })
+        self.is_cross_slot() || matches!(self, Self::CrossSlot { .. })
     }
 
     /// Whether the server refused it because its keys are in several slots.

@@ -103,7 +103,13 @@ fn send_until_answered(
     now: Instant,
 ) -> Result<Answer<Value>, CallError> {
     call_with(store, clock, policy, now, |timeout, generation| {
-        store.execute(operation, timeout, generation)
+        let reply = store.execute(operation, timeout, generation);
+        // The keys are in several slots, or their slot is being moved. A request for each of them is
+        // better than the same request again.
+        reply.map_err(|failure| {
+            let is_to_be_divided = operation.is_divisible() && failure.is_cross_slot();
+            if is_to_be_divided { Failure::CrossSlot { name: String::new() } } else { failure }
+        })
     })
 }
 

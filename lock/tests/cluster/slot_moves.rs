@@ -309,3 +309,27 @@ fn a_node_that_joins_is_used_for_its_slots() {
     });
     assert_eq!(client.stats().lost, 0);
 }
+
+#[test]
+fn several_locks_of_a_slot_that_is_being_moved_are_acquired_and_released() {
+    let cluster = start(3, 0);
+    let client = client_of(&cluster);
+    let (a, b) = ("{s}a", "{s}b");
+    let many = client.lock_many(&[a, b]);
+    many.lock().unwrap().unlock().unwrap();
+    let moving = cluster.begin_move(cluster.slot_of(a), &elsewhere(&cluster, a)).unwrap();
+    // Neither key is there, so each request for both is refused.
+    let guard = many.try_lock().unwrap().unwrap();
+    guard.unlock().unwrap();
+    moving.finish().unwrap();
+
+    let guard = many.lock().unwrap();
+    let moving = cluster.begin_move(cluster.slot_of(a), &elsewhere(&cluster, a)).unwrap();
+    // The keys are on two nodes.
+    moving.move_keys(&[a]).unwrap();
+    guard.unlock().unwrap();
+    for name in [a, b] {
+        assert!(!client.lock(name).is_locked().unwrap());
+    }
+    moving.finish().unwrap();
+}

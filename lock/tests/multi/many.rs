@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use crate::common::expected::lost;
 use crate::common::stores::{World, on_both_stores};
-use crate::common::{SLACK, SOON, Script, World as ProxyWorld, built, settle, timed};
-use wheellock::{Client, Error, LostReason, MultiGuard};
-use wheellock_fixture::{Fault, Request, Server, wait_until};
+use crate::common::{SLACK, SOON, Script, World as ProxyWorld, built, pause, settle, timed};
+use wheellock::{Backoff, Client, Error, LostReason, Memory, MultiGuard, OwnedGuard, Wait};
+use wheellock_fixture::{Aim, Fault, Request, Server, wait_until};
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -309,4 +309,124 @@ fn a_release_of_this_client_that_is_on_its_way_is_no_refusal() {
             assert_eq!(many.join().unwrap(), Some(3));
         });
     }
+}
+
+#[test]
+fn each_hold_is_the_calling_threads_whoever_has_sent_its_request() {
+    let world = ProxyWorld::new();
+    let client = world.patient();
+    client.lock_many(&names(2)).lock().unwrap().unlock().unwrap();
+    let mut sorted = names(5_000);
+    sorted.sort();
+    // One lock of each batch is being released.
+    let released: Vec<&String> = sorted.iter().step_by(1_000).collect();
+    let guards: Vec<OwnedGuard> =
+        released.iter().map(|name| client.lock(name).sendable().lock().unwrap()).collect();
+    let held: Vec<Aim> =
+        released.iter().map(|name| world.on(Script::Release, name, Fault::HoldRequest)).collect();
+    let is_ours =
+        |request: &Request| request.name().starts_with("EVAL") && request.argument(2) == "1000";
+    let asked = world.proxy.on(is_ours, Fault::PassOn).always();
+    thread::scope(|scope| {
+        for guard in guards {
+            scope.spawn(|| guard.unlock().unwrap());
+        }
+        for aim in &held {
+            aim.wait_for_hit(SOON);
+        }
+        let many = scope.spawn(|| {
+            let many = client.lock_many(&sorted);
+            let guard = many.try_lock().unwrap().unwrap();
+            assert!(guard.is_held() && many.is_held_by_current_thread());
+            for name in &released {
+                client.lock(name).try_lock().unwrap().unwrap().unlock().unwrap();
+            }
+        });
+        wait_until("a batch was asked for", SOON, || asked.hits() >= 1);
+        for aim in &held {
+            aim.deliver();
+        }
+        many.join().unwrap();
+    });
+}
+
+#[test]
+fn the_release_of_one_lock_of_many_waits_no_longer_than_that_of_a_lock() {
+    let world = ProxyWorld::new();
+    let client = world.patient();
+    let rival = world.rival();
+    let _busy = rival.lock("b").lock().unwrap();
+    let guard = client.lock_many(&["a", "b"]).available().unwrap().unwrap();
+    let held = world.on(Script::Release, "a", Fault::HoldReply);
+    let ((), took) = timed(|| drop(guard));
+    assert!(took < SLACK, "{took:?}");
+    held.wait_for_hit(SOON);
+    held.deliver();
+    settle(&client);
+}
+
+#[test]
+fn a_wait_that_ends_in_a_pause_is_refused_and_no_error() {
+    let memory = Memory::new();
+    let [client, rival] = [(); 2].map(|()| Client::builder().in_memory(&memory).build().unwrap());
+    // More than are waited for one by one.
+    let mut names = names(100);
+    names.sort();
+    let last = rival.lock(&names[99]).sendable().lock().unwrap();
+    let long = Duration::from_secs(60);
+    let many = client.lock_many(&names).with_backoff(Backoff::new(long, long));
+    thread::scope(|scope| {
+        let waiter =
+            scope.spawn(|| many.try_lock_for(Duration::from_secs(1)).map(|it| it.is_some()));
+        wait_until("it waits", SOON, || client.stats().waiters == 1);
+        let first = rival.lock(&names[0]).sendable().lock().unwrap();
+        last.unlock().unwrap();
+        wait_until("it pauses", SOON, || client.stats().waiters == 0);
+        first.unlock().unwrap();
+        let taken = waiter.join().unwrap();
+        assert!(taken.is_ok(), "{taken:?}");
+    });
+}
+
+#[test]
+fn nested_locks_are_acquired_within_the_time() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).unwrap();
+    let many = client.lock_many(&names(20_000));
+    let _outer = many.lock().unwrap();
+    let limit = Duration::from_millis(100);
+    let (inner, took) = timed(|| many.try_lock_for(limit).map(drop));
+    assert!(inner.is_ok() || took < limit * 2 + SLACK, "{inner:?} {took:?}");
+    let (cancel, cancelled) = crossbeam_channel::bounded::<()>(1);
+    drop(cancel);
+    let inner = many.try_lock_with(Wait::forever().or_cancelled(&cancelled)).map(drop);
+    assert!(matches!(inner, Err(Error::Cancelled { .. })), "{inner:?}");
+}
+
+#[test]
+fn a_few_locks_that_are_hardly_ever_free_at_one_time_are_acquired() {
+    let memory = Memory::new();
+    let is_over = AtomicBool::new(false);
+    let names = ["a", "b", "c", "d"];
+    thread::scope(|scope| {
+        for (name, seed) in names.into_iter().zip(0..) {
+            let (memory, is_over) = (&memory, &is_over);
+            scope.spawn(move || {
+                let rival = Client::builder().in_memory(memory).build().unwrap();
+                let mut random = fastrand::Rng::with_seed(seed);
+                while !is_over.load(Ordering::Relaxed) {
+                    let guard = rival.lock(name).lock().unwrap();
+                    pause(Duration::from_millis(random.u64(10..30)));
+                    drop(guard);
+                    pause(Duration::from_millis(1));
+                }
+            });
+        }
+        let client = Client::builder().in_memory(&memory).build().unwrap();
+        let taken: Vec<bool> = (0..5)
+            .map(|_| client.lock_many(&names).try_lock_for(SOON).unwrap().is_some())
+            .collect();
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(taken, [true; 5]);
+    });
 }

@@ -31,6 +31,9 @@ pub(crate) struct MultiAcquire<'a> {
 /// How long further locks are waited for while some are held.
 const SHORTEST_BOUND: Duration = Duration::from_millis(100);
 
+/// So many plain locks are waited for one after the other, if they were not free at once.
+const FEW: usize = 64;
+
 /// What that grows to if the servers' answers take longer. More locks on a server that far away
 /// are never had together.
 const LONGEST_BOUND: Duration = Duration::from_secs(3);
@@ -66,10 +69,12 @@ impl MultiAcquire<'_> {
 
     /// In each round one lock is waited for with nothing held, and then the others for a short
     /// time. The lock that was missing is waited for first in the next round. Plain locks of one
-    /// client are tried together before the first wait.
+    /// client are tried together before the first wait. Later a few of them are waited for as all
+    /// others are, so that they need not all be free at one instant.
     fn acquire_in_rounds(&self, wait: WaitSpec<'_>) -> Result<Option<RawGuards>, Error> {
         let (mut bound, longest) = self.bounds()?;
-        let mut first = PlainLocks::of(self.members)?.is_none().then_some(0);
+        let mut plain = PlainLocks::of(self.members)?;
+        let mut first = plain.is_none().then_some(0);
         let mut rounds = 0;
         let mut was_busy = false;
         loop {
@@ -82,7 +87,9 @@ impl MultiAcquire<'_> {
                 partial.add(first, guard);
             }
             // 2. Acquire the others within `bound`.
-            let Some(missing) = self.acquire_others(&mut partial, first, wait, bound)? else {
+            let Some(missing) =
+                self.acquire_others(&mut partial, plain.as_ref(), first, wait, bound)?
+            else {
                 return partial.complete().map(Some);
             };
             // 3. Release all.
@@ -97,6 +104,7 @@ impl MultiAcquire<'_> {
                 bound = (bound * 2).min(longest);
             }
             first = Some(self.first_of_its_key(missing.position));
+            plain = plain.filter(|_| self.members.len() > FEW);
             // 4. In the second round the missing lock is waited for at once, so that the moment in
             // which it is free is not missed. If that did not help, pause with nothing held.
             if rounds > 0 && !wait.pause(&*self.clock, self.backoff.pause(rounds - 1)) {
@@ -124,18 +132,26 @@ impl MultiAcquire<'_> {
     }
 
     /// Acquires all but `first`, which is held, within `bound`. Returns the lock that was missing.
-    /// Plain locks of one client are tried once.
+    /// Those that are `plain` are tried once.
     fn acquire_others(
         &self,
         partial: &mut PartialAcquire<'_>,
+        plain: Option<&PlainLocks>,
         first: Option<usize>,
         wait: WaitSpec<'_>,
         bound: Duration,
     ) -> Result<Option<Missing>, Error> {
         let others = (0..self.members.len()).filter(|position| Some(*position) != first);
-        if let Some(plain) = PlainLocks::of(self.members)? {
-            let busy = plain.acquire(self, partial, others.collect(), wait, true)?;
-            return Ok(busy.first().map(|position| Missing { position: *position, error: None }));
+        if let Some(plain) = plain {
+            return match plain.acquire(self, partial, others.collect(), wait, true) {
+                Ok(busy) => Ok(busy.first().map(|at| Missing { position: *at, error: None })),
+                Err(_) if is_cancelled(wait.cancel) => Err(self.cancelled_error()),
+                // The next round waits for the first lock with nothing held, as if it were alone.
+                Err(error) if error.is_retryable() && first.is_some() => {
+                    Ok(Some(Missing { position: 0, error: Some(error) }))
+                }
+                Err(error) => Err(error),
+            };
         }
         let end = self.clock.now() + bound;
         let end = wait.deadline.map_or(end, |deadline| deadline.min(end));

@@ -10,12 +10,13 @@ use crossbeam_channel::Receiver;
 use crate::error::{Error, LostReason};
 use crate::events::wakers::WakerThread;
 use crate::hold::loss_signal::LossSignal;
-use crate::hold::revocation::{Revocation, RevocationFuture, RevocationSignal, channel_of};
+use crate::hold::revocation::{Revocation, RevocationSignal, channel_of};
 use crate::lock::guard::ThisThread;
 use crate::lock::held_locks::{Extension, HeldLocks, RawGuards};
 use crate::lock::lost_future::LostFuture;
 use crate::lock::multi::release::{ReleaseMode, release_all};
 use crate::lock::raw_guard::RawGuard;
+use crate::lock::revocation_future::RevocationFuture;
 use crate::model::lease::Lease;
 use crate::model::name::LockName;
 use crate::model::panics;
@@ -29,8 +30,8 @@ use crate::model::panics;
 /// When one of the locks is lost, all are: the others are released at once, in the background, even
 /// if no method of the guard is called.
 ///
-/// **Drop.** It does not wait for the servers' [answers](crate::guide::dropping), and takes one
-/// command timeout at most. Releases are sent to different servers at the same time, from threads
+/// **Drop.** It does not wait for the servers' [answers](crate::guide::dropping), unless a release
+/// carries dozens of locks, and takes one command timeout at most. Releases are sent to different servers at the same time, from threads
 /// that end with the call. After one that could not be sent, the other locks of that server are
 /// released in the background. So is whatever is not acknowledged. It never panics.
 /// [`unlock`](Self::unlock) waits for the answers.
@@ -202,7 +203,7 @@ impl<T> MultiGuard<T> {
     ///
     /// [`Error::Thread`] - the operating system refused the thread that wakes its task. Transient.
     pub fn revocation_future(&self) -> Result<RevocationFuture, Error> {
-        self.signal().map_or_else(|| Ok(RevocationFuture::forked()), |it| it.future(&self.wakers))
+        RevocationFuture::of(self.signal(), &self.wakers)
     }
 
     /// The names of the locks, ordered by server and name, and truncated if they are very long. A

@@ -38,10 +38,12 @@ use crate::model::wait::Wait;
 /// If the first is lost before the last is granted, all are released, and the acquire is an
 /// [`Error::Lost`].
 ///
-/// **Many.** Plain locks of one client, with one lease, are acquired and released together: a
-/// request carries up to 1,000 locks, in a cluster locks of one slot. See
-/// [`Client::lock_many`](crate::Client::lock_many). If a lock is busy, the acquire releases the others
-/// at once, and waits for the busy lock with nothing held.
+/// **Many.** Plain locks of one client, with one lease, no named owner and no shortest hold, are
+/// acquired and released together: a request carries up to 1,000 locks, in a cluster locks of one
+/// slot. See [`Client::lock_many`](crate::Client::lock_many). If a lock is busy, the acquire releases
+/// the others at once, and waits for the busy lock with nothing held. Then up to 64 locks are acquired
+/// one by one, as above. More than that have to be free at one instant. Locks that the caller holds
+/// already are acquired one by one.
 ///
 /// On the servers there is nothing but the locks themselves. Redisson's `RedissonMultiLock` is the
 /// same idea.

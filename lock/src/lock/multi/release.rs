@@ -14,7 +14,7 @@ use crate::lock::multi::plain_locks::MAX_BATCH;
 use crate::lock::raw_guard::RawGuard;
 use crate::model::panics::drop_payload;
 use crate::model::sync::Mutex;
-use crate::runtime::release::{ReleaseInProgress, send_together, send_together_on_drop};
+use crate::runtime::release::{ReleaseBatch, ReleaseInProgress};
 use crate::store::retry::RetryLimit;
 
 /// How the guards are released.
@@ -47,11 +47,34 @@ impl ReleaseMode<'_> {
 
     /// Releases a batch of plain locks.
     fn release_batch(self, batch: Vec<ReleaseInProgress>) -> Result<(), Error> {
+        let batch = match ReleaseBatch::of(batch) {
+            Ok(batch) => batch,
+            Err(releases) => return self.release_each(releases),
+        };
         match self {
-            Self::Answered => send_together(batch, Duration::MAX, RetryLimit::UntilAnswered),
-            Self::OnDrop => send_together_on_drop(batch),
-            Self::Once(_) => send_together(batch, self.timeout(), RetryLimit::One),
+            Self::Answered => batch.send(Duration::MAX, RetryLimit::UntilAnswered),
+            Self::OnDrop => batch.send_on_drop(),
+            Self::Once(_) => batch.send(self.timeout(), RetryLimit::One),
         }
+    }
+
+    /// Releases them one by one. After a release that was not answered the others are queued.
+    fn release_each(self, releases: Vec<ReleaseInProgress>) -> Result<(), Error> {
+        let (mut result, mut answers) = (Ok(()), true);
+        for mut release in releases {
+            if !answers {
+                release.queue();
+                continue;
+            }
+            let sent = match self {
+                Self::Answered => release.send_until_answered(),
+                Self::OnDrop => release.send_on_drop(),
+                Self::Once(_) => release.send_within(self.timeout()),
+            };
+            answers = !sent.as_ref().is_err_and(Error::is_retryable);
+            result = result.and(sent);
+        }
+        result
     }
 }
 
