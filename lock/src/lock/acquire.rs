@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, LostReason};
 use crate::events::acquires::{AcquireEnd, MetricsLabel};
 use crate::events::tracing::{self, AcquireSpan};
-use crate::hold::cache::is_fresh;
 use crate::hold::hold::Hold;
 use crate::hold::named_acquires::{NamedAcquire, Turn};
 use crate::hold::registry::FoundHold;
@@ -26,12 +25,10 @@ use crate::model::panics;
 use crate::model::sync::park;
 use crate::model::wait::WaitSpec;
 use crate::model::wait_mode::{WaitMode, WakeHint};
-use crate::ops::acquire::HoldingOwner;
 use crate::ops::by_kind::HoldId;
-use crate::ops::client_record::record_key;
-use crate::ops::revoke::Revoke;
 use crate::ops::value::ServerTime;
 use crate::ops::{Acquired, DrawToken, SetCountReply};
+use crate::runtime::cache::AskedHolder;
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::traces::Traces;
 use crate::runtime::tries::{Try, TryAnswer, WaitRequest, unanswered, wait_for};
@@ -363,8 +360,8 @@ pub(crate) struct LockTry<'a> {
     traces: Traces,
     /// How many tries were refused.
     refusals: u32,
-    /// The hold that was asked for last, and when.
-    told: Option<(HoldingOwner, Instant)>,
+    /// What the holder's client was asked for, which may have cached the lock.
+    asked: AskedHolder,
 }
 
 impl<'a> LockTry<'a> {
@@ -383,7 +380,7 @@ impl<'a> LockTry<'a> {
             queue: QueueState::Outside,
             traces: Traces::default(),
             refusals: 0,
-            told: None,
+            asked: AskedHolder::default(),
         })
     }
 
@@ -456,21 +453,6 @@ impl<'a> LockTry<'a> {
     /// The name and the owner that are asked for.
     pub(crate) fn hold(&self) -> (LockName, Owner) {
         (self.id.name.clone(), self.id.owner.clone())
-    }
-
-    /// Tells the holder's client, which may have cached the lock, that it is wanted. Once for each
-    /// hold, and again when a waiter polls: a message may be lost.
-    fn tell(&mut self, holder: HoldingOwner, policy: &RetryPolicy<'_>) {
-        let core = self.request.core;
-        let now = core.now();
-        let is_told = |(told, at): (HoldingOwner, Instant)| told == holder && is_fresh(at, now);
-        if core.id.is(holder.client) || self.told.is_some_and(is_told) {
-            return;
-        }
-        self.told = Some((holder, now));
-        let channel = record_key(holder.client.hyphenated());
-        let revoke = Revoke::new(channel, &self.request.name, None);
-        drop(core.call_with_policy(&revoke, &policy.of_one_attempt()));
     }
 
     /// How long to sleep after a refusal.
@@ -577,7 +559,7 @@ impl Try for LockTry<'_> {
                 return Ok(TryAnswer::Busy(self.refused(busy), WakeHint::Wait));
             }
             Acquired::HeldBy(busy, holder) => {
-                self.tell(holder, policy);
+                self.asked.ask(core, &self.request.name, holder, policy);
                 return Ok(TryAnswer::Busy(self.refused(busy), WakeHint::Wait));
             }
             Acquired::Granted => None,

@@ -162,12 +162,17 @@ impl RawGuard {
         Ok(LostFuture::of(awaited.get().map(|(end, _)| end)))
     }
 
+    /// From now on this client hears requests for its locks.
+    pub(crate) fn hear_requests(&self) {
+        self.core.waits.hear_requests(&self.core.store);
+    }
+
     /// What learns of a request for the hold. `None` in the child of a fork.
     pub(crate) fn revocation(&self) -> Option<&Arc<RevocationSignal>> {
         if !self.core.is_current() {
             return None;
         }
-        self.core.waits.hear_requests(&self.core.store);
+        self.hear_requests();
         let (signal, _) = self.extras().revocation.get_or_init(|| {
             let signal = RevocationSignal::new();
             let listener = self.hold.add_listener(Arc::clone(&signal) as _);

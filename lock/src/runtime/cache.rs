@@ -9,12 +9,16 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::events::tracing;
-use crate::hold::cache::CacheEnd;
+use crate::hold::cache::{CacheEnd, is_fresh};
 use crate::hold::hold::Hold;
 use crate::hold::revocation::Revocation;
-use crate::ops::revoke::RevocationRequest;
+use crate::model::name::LockName;
+use crate::ops::acquire::HoldingOwner;
+use crate::ops::client_record::record_key;
+use crate::ops::revoke::{RevocationRequest, Revoke};
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::wait_registry::{Recipient, WaitRegistry};
+use crate::store::retry::RetryPolicy;
 
 /// The last guard of `hold` is gone: the hold stays with this client, `time` after the first time at
 /// most. Nothing is sent. False if the hold is to be released.
@@ -52,6 +56,31 @@ pub(crate) fn cache(core: &ClientCore, hold: &Arc<Hold>, time: Duration) -> bool
         core.watchdog.scheduler.look_by(hold, by);
     }
     true
+}
+
+/// The hold that an acquire was refused for last and has asked for, and when.
+#[derive(Debug, Default)]
+pub(crate) struct AskedHolder(Option<(HoldingOwner, Instant)>);
+
+impl AskedHolder {
+    /// Tells the holder's client, which may have cached the lock `name`, that another one wants it.
+    /// Once for each hold, and again when a waiter polls: a message may be lost.
+    pub(crate) fn ask(
+        &mut self,
+        core: &ClientCore,
+        name: &LockName,
+        holder: HoldingOwner,
+        policy: &RetryPolicy<'_>,
+    ) {
+        let now = core.now();
+        let is_asked = |(asked, at): (HoldingOwner, Instant)| asked == holder && is_fresh(at, now);
+        if core.id.is(holder.client) || self.0.is_some_and(is_asked) {
+            return;
+        }
+        self.0 = Some((holder, now));
+        let revoke = Revoke::new(record_key(holder.client.hyphenated()), name, None);
+        drop(core.call_with_policy(&revoke, &policy.of_one_attempt()));
+    }
 }
 
 impl WaitRegistry {

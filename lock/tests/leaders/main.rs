@@ -5,6 +5,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -149,6 +151,91 @@ on_all_stores! {
         campaign.stop();
         assert!(next.next_term().unwrap().is_leader());
         assert_eq!(told.recv_timeout(SOON), Err(RecvTimeoutError::Disconnected), "it has ended");
+    }
+
+    fn a_campaign_that_stops_and_waits_leads_until_its_work_has_ended(world: &World) {
+        let [client, other] = [world.client(), world.client()];
+        let (tell, told) = bounded(1);
+        let (go_on, gone_on) = bounded::<()>(0);
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&has_ended);
+        let first = election(&client)
+            .campaign_with(move |term| {
+                let asked = term.revocation().recv().unwrap();
+                assert!(term.is_asked() && term.is_leader());
+                tell.send(asked.reason).unwrap();
+                // Ends its work, which takes as long as the test likes.
+                gone_on.recv().unwrap_err();
+                assert!(term.is_leader());
+                ended.store(true, Ordering::SeqCst);
+            })
+            .unwrap();
+        wait_until("it leads", SOON, || first.is_leader());
+        let second = waiting(&other);
+        thread::scope(|scope| {
+            let stopped = scope.spawn(|| first.stop_and_wait(SOON));
+            assert!(told.recv_timeout(SOON).unwrap().contains("stopped"));
+            assert!(first.is_leader() && !second.is_leader());
+            // Time is over for an impatient caller, and the term goes on.
+            assert!(!first.stop_and_wait(Duration::from_millis(10)));
+            assert!(first.is_leader());
+            drop(go_on);
+            let next = second.next_term().unwrap();
+            assert!(has_ended.load(Ordering::SeqCst), "two lead");
+            assert!(stopped.join().unwrap() && !first.is_leader());
+            assert!(next.is_leader());
+        });
+        assert!(first.stop_and_wait(Duration::ZERO), "it has ended");
+    }
+
+    fn a_term_that_a_program_has_taken_is_waited_for_and_an_untaken_one_is_dropped(world: &World) {
+        let client = world.client();
+        let first = campaign(&client);
+        let term = first.next_term().unwrap();
+        thread::scope(|scope| {
+            let stopped = scope.spawn(|| first.stop_and_wait(SOON));
+            term.revocation().recv_timeout(SOON).unwrap();
+            assert!(term.is_leader() && term.is_asked());
+            term.resign().unwrap();
+            assert!(stopped.join().unwrap());
+        });
+        assert!(first.next_term().is_none());
+        let second = campaign(&client);
+        wait_until("it leads", SOON, || second.is_leader());
+        assert!(second.stop_and_wait(SOON));
+        assert!(!second.is_leader());
+        assert_eq!(election(&client).leader(), Ok(None));
+        // There is nothing to wait for.
+        let _leads = client.fenced_lock("scheduler").lock().unwrap();
+        assert!(waiting(&client).stop_and_wait(Duration::ZERO));
+    }
+
+    fn a_callback_that_stops_its_own_campaign_does_not_wait_for_itself(world: &World) {
+        let client = world.client();
+        let own: Arc<OnceLock<Campaign>> = Arc::default();
+        let (tell, told) = bounded(1);
+        let campaign = Arc::clone(&own);
+        let started = election(&client).campaign_with(move |term| {
+            wait_until("the campaign is known", SOON, || campaign.get().is_some());
+            let waited = campaign.get().unwrap().stop_and_wait(SOON * 6);
+            tell.send((waited, term.is_asked(), term.is_leader())).unwrap();
+        });
+        assert!(own.set(started.unwrap()).is_ok());
+        assert_eq!(told.recv_timeout(SOON), Ok((false, true, true)));
+        wait_until("nobody leads", SOON, || election(&client).leader() == Ok(None));
+    }
+
+    fn whoever_asks_for_the_elections_name_asks_the_leader(world: &World) {
+        let [client, other] = [world.client(), world.client()];
+        let campaign = campaign(&client);
+        let term = campaign.next_term().unwrap();
+        assert!(!term.is_asked());
+        wait_until("the leader hears", SOON, || {
+            assert_eq!(other.lock("scheduler").ask("deploy").unwrap().holders, 1);
+            term.is_asked()
+        });
+        assert_eq!(term.revocation().recv_timeout(SOON).unwrap().reason, "deploy");
+        assert!(term.is_leader());
     }
 
     fn a_campaign_that_cannot_be_ends_with_its_error(world: &World) {

@@ -1,13 +1,14 @@
 //! A campaign: one candidate of an election, with a thread of its own (DESIGN: elections).
 
+use std::convert::Infallible;
 use std::fmt;
 use std::iter;
 use std::mem;
-use std::sync::Arc;
-use std::thread;
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, never, select};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded, never, select};
 use hashed_wheel::Clock;
 
 use crate::error::Error;
@@ -55,9 +56,18 @@ pub struct Campaign {
 struct Shared {
     /// To end the campaign, drop it.
     stop: Mutex<Option<Sender<()>>>,
-    current: Mutex<Option<Arc<TermState>>>,
+    current: Mutex<Option<CurrentTerm>>,
+    /// The thread of the campaign, once it runs.
+    thread: OnceLock<ThreadId>,
     error: Mutex<Option<Error>>,
     home: HomeProcess,
+}
+
+/// The term that this candidate leads.
+struct CurrentTerm {
+    state: Arc<TermState>,
+    /// Closes when the term is dropped.
+    dropped: Receiver<Infallible>,
 }
 
 /// What the thread has for itself.
@@ -89,12 +99,15 @@ impl Campaign {
         let shared = Arc::new(Shared {
             stop: Mutex::new(Some(stop)),
             current: Mutex::default(),
+            thread: OnceLock::new(),
             error: Mutex::default(),
             home: HomeProcess::new(),
         });
         let candidate = Candidate { shared: Arc::clone(&shared), lock, clock, stopped };
         let untaken = terms.clone();
         let run = move || {
+            // Set once, here.
+            let _first = candidate.shared.thread.set(thread::current().id());
             // A panic of the clock ends the campaign; those of a callback are caught one by one.
             let ended = match callback {
                 Some(callback) => {
@@ -143,7 +156,7 @@ impl Campaign {
     #[must_use]
     pub fn is_leader(&self) -> bool {
         self.shared.home.is_current()
-            && self.shared.current.lock().as_ref().is_some_and(|term| term.is_leader())
+            && self.shared.current.lock().as_ref().is_some_and(|term| term.state.is_leader())
     }
 
     /// Why the last try to lead has failed; `None` if it has not. After an error that may
@@ -153,9 +166,42 @@ impl Campaign {
         if self.shared.home.is_current() { self.shared.error.lock().clone() } else { None }
     }
 
-    /// Ends the campaign, and its term. Any thread may call it, and the callback.
+    /// Ends the campaign, and its term. Any thread may call it, and the callback. The lead is given up
+    /// at once, even if the leader's work goes on: [`stop_and_wait`](Self::stop_and_wait) gives the
+    /// lead up after the work.
     pub fn stop(&self) {
         self.shared.stop();
+    }
+
+    /// Ends the campaign, asks the leader to end its work, and waits until the term is dropped, or the
+    /// callback has returned, for `timeout` at most. Until then this candidate leads: no other one
+    /// begins while the work of this one goes on.
+    ///
+    /// The leader learns of it by [`Term::revocation`]. True if nobody of this campaign leads any more.
+    /// False if the time is over: the term goes on until it is dropped, and [`stop`](Self::stop) ends
+    /// it. Called by the callback itself, it does not wait, and is false.
+    ///
+    /// The wish is that of users of `client-go`, whose elector gives the lease up while the work is
+    /// still ending.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let campaign = client.leader_election("scheduler").campaign_with(|term| {
+    ///     // Works until the lead is lost, or to be given up.
+    ///     while term.is_leader() && !term.is_asked() {
+    ///         std::thread::yield_now();
+    ///     }
+    ///     // Writes down how far it came, as the leader still.
+    /// })?;
+    /// assert!(campaign.stop_and_wait(Duration::from_secs(10)));
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use = "the work may go on"]
+    pub fn stop_and_wait(&self, timeout: Duration) -> bool {
+        self.shared.stop_and_wait(timeout)
     }
 }
 
@@ -176,15 +222,39 @@ impl Shared {
             return;
         }
         // In this order: a term that begins meanwhile sees the first, or is seen by the second.
+        self.stop_campaigning();
+        self.end_term();
+    }
+
+    fn stop_campaigning(&self) {
         let stop = self.stop.lock().take();
         drop(stop);
-        self.end_term();
+    }
+
+    fn stop_and_wait(&self, timeout: Duration) -> bool {
+        if !self.home.is_current() {
+            return true;
+        }
+        // In the order of `stop`.
+        self.stop_campaigning();
+        let current = self
+            .current
+            .lock()
+            .as_ref()
+            .map(|CurrentTerm { state, dropped }| (Arc::clone(state), dropped.clone()));
+        let Some((state, dropped)) = current else { return true };
+        state.ask("its campaign is stopped");
+        if self.thread.get() == Some(&thread::current().id()) {
+            return false;
+        }
+        // Nothing is ever sent: it returns when the term is dropped, or at the timeout.
+        dropped.recv_timeout(timeout) == Err(RecvTimeoutError::Disconnected)
     }
 
     fn end_term(&self) {
         let term = self.current.lock().take();
         if let Some(term) = term {
-            term.end();
+            term.state.end();
         }
     }
 }
@@ -238,7 +308,8 @@ impl Candidate {
                 Ok(Some(guard)) => {
                     *self.shared.error.lock() = None;
                     let (term, end) = Term::begin(guard);
-                    *self.shared.current.lock() = Some(Arc::clone(term.state()));
+                    let (state, dropped) = (Arc::clone(term.state()), end.dropped.clone());
+                    *self.shared.current.lock() = Some(CurrentTerm { state, dropped });
                     if self.is_stopped() {
                         self.shared.end_term();
                         return None;

@@ -9,6 +9,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::error::{Error, LostReason};
 use crate::hold::listener::{HoldListener, LossSender, forked_channel};
+use crate::hold::revocation::{Revocation, RevocationSignal, channel_of};
 use crate::lock::guard::{FromRawGuard, OwnedGuard};
 use crate::lock::raw_guard::View;
 use crate::model::fork::HomeProcess;
@@ -46,6 +47,7 @@ pub(crate) struct TermState {
     number: u64,
     view: View,
     lost: Receiver<LostReason>,
+    revocation: Arc<RevocationSignal>,
     /// Until the term ends. Taken out before it is released.
     guard: Mutex<Option<OwnedGuard>>,
     home: HomeProcess,
@@ -61,11 +63,18 @@ pub(crate) struct TermEnd {
 
 /// Tells the holder of the term, and the campaign.
 #[derive(Debug)]
-struct TermLoss([Arc<LossSender>; 2]);
+struct TermListener {
+    losses: [Arc<LossSender>; 2],
+    revocation: Arc<RevocationSignal>,
+}
 
-impl HoldListener for TermLoss {
+impl HoldListener for TermListener {
     fn on_lost(&self, reason: LostReason) {
-        self.0.iter().for_each(|sender| sender.on_lost(reason));
+        self.losses.iter().for_each(|sender| sender.on_lost(reason));
+    }
+
+    fn on_revocation(&self, revocation: &Revocation) {
+        self.revocation.on_revocation(revocation);
     }
 }
 
@@ -74,13 +83,17 @@ impl Term {
     pub(crate) fn begin(guard: OwnedGuard) -> (Self, TermEnd) {
         let (of_term, lost) = LossSender::new();
         let (of_campaign, lost_too) = LossSender::new();
-        guard.raw().add_listener(Arc::new(TermLoss([of_term, of_campaign])));
+        let (losses, revocation) = ([of_term, of_campaign], RevocationSignal::new());
+        let listener = TermListener { losses, revocation: Arc::clone(&revocation) };
+        guard.raw().add_listener(Arc::new(listener));
+        guard.raw().hear_requests();
         let state = TermState {
             name: guard.name(),
             // The acquire of a fenced lock sees to it that there is one.
             number: guard.token().unwrap_or(0),
             view: guard.raw().view(),
             lost,
+            revocation,
             guard: Mutex::new(Some(guard)),
             home: HomeProcess::new(),
         };
@@ -118,6 +131,23 @@ impl Term {
         if self.state.home.is_current() { &self.state.lost } else { forked_channel() }
     }
 
+    /// A channel that gets one message when the leader is asked to let the lead go: by
+    /// [`Campaign::stop_and_wait`](crate::Campaign::stop_and_wait), or by a
+    /// [request](crate::Lock::ask) for the election's name, as `wheellock ask` sends one. The leader
+    /// ends its work and drops the term, or goes on. The channel closes without a message when the
+    /// term is over.
+    #[must_use]
+    pub fn revocation(&self) -> &Receiver<Revocation> {
+        channel_of(self.state.home.is_current().then_some(&self.state.revocation))
+    }
+
+    /// Whether the leader is asked to let the lead go. As [`revocation`](Self::revocation). Local: no
+    /// round trip.
+    #[must_use]
+    pub fn is_asked(&self) -> bool {
+        self.state.home.is_current() && self.state.revocation.asked().is_some()
+    }
+
     /// Ends the term. Another candidate is woken, and leads within milliseconds. This one campaigns
     /// again after a second, so that those that wait come first.
     ///
@@ -140,6 +170,11 @@ impl TermState {
         self.view.was_lost()
     }
 
+    /// Asks whoever leads to end the work.
+    pub(crate) fn ask(&self, reason: &str) {
+        self.revocation.on_revocation(&Revocation { reason: reason.to_owned() });
+    }
+
     /// Ends the term, as dropping its guard does.
     pub(crate) fn end(&self) {
         // A release that is not acknowledged is finished in the background.
@@ -156,10 +191,12 @@ impl TermState {
         }
         // Taken in a statement of its own: it is released with nothing locked.
         let guard = self.guard.lock().take();
-        match guard {
+        let ended = match guard {
             Some(guard) => release(guard),
             None => Err(self.view.lost()),
-        }
+        };
+        self.revocation.close();
+        ended
     }
 }
 
