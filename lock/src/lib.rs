@@ -114,7 +114,7 @@ pub use crate::events::report::{HeldLock, LostLock, OwnHold, OwnHolder, Warning}
 pub use crate::events::stats::{CacheStats, Losses, Stats};
 pub use crate::hold::revocation::Revocation;
 pub use crate::lock::ask::Asked;
-pub use crate::lock::election::{Campaign, Leader, LeaderElection, Term};
+pub use crate::lock::election::{Campaign, Leader, LeaderChanges, LeaderElection, Term};
 pub use crate::lock::guard::{AnyThread, FencedGuard, Guard, LockGuard, OwnedGuard, ThisThread};
 pub use crate::lock::jobs::{Job, JobRun, RunOutcome};
 pub use crate::lock::lock::{FencedLock, Lock};

@@ -312,7 +312,7 @@ pub(crate) fn status_of(core: &Arc<ClientCore>, name: &LockName) -> Result<LockS
 }
 
 /// As [`status_of`], within the wait.
-fn status_within(
+pub(crate) fn status_within(
     core: &Arc<ClientCore>,
     name: &LockName,
     wait: WaitSpec<'_>,

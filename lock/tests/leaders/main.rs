@@ -14,7 +14,7 @@ use crate::common::in_memory::InMemory;
 use crate::common::stores::{World, on_all_stores};
 use crate::common::{SOON, built, now, pause, wait_for_a_waiter};
 use wheellock::crossbeam_channel::{RecvTimeoutError, bounded};
-use wheellock::{Campaign, Client, Error, LeaderElection, LostReason};
+use wheellock::{Campaign, Client, Error, LeaderElection, LostReason, Wait};
 use wheellock_fixture::{Server, wait_until};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -223,6 +223,33 @@ on_all_stores! {
         assert!(own.set(started.unwrap()).is_ok());
         assert_eq!(told.recv_timeout(SOON), Ok((false, true, true)));
         wait_until("nobody leads", SOON, || election(&client).leader() == Ok(None));
+    }
+
+    fn an_observer_sees_each_change_and_waits_for_the_next(world: &World) {
+        let [client, other, observer] = [world.client(), world.client(), world.client()];
+        let mut changes = election(&observer).changes().unwrap();
+        assert_eq!(changes.leader(), None);
+        assert!(!changes.wait(Duration::from_millis(10)).unwrap());
+        let first = campaign(&client);
+        assert!(changes.wait(SOON).unwrap());
+        let leader = changes.leader().unwrap().clone();
+        assert!(leader.owner.starts_with(&client.id()));
+        assert!(!changes.wait(Duration::ZERO).unwrap());
+        let second = waiting(&other);
+        first.stop();
+        // It may see that nobody leads in between.
+        wait_until("the other leads", SOON, || {
+            changes.wait(SOON).unwrap();
+            changes.leader().is_some_and(|next| next.term > leader.term)
+        });
+        assert!(changes.leader().unwrap().owner.starts_with(&other.id()));
+        drop(second);
+        assert!(changes.wait(SOON).unwrap());
+        assert_eq!(changes.leader(), None);
+        let (cancel, cancelled) = bounded::<()>(0);
+        drop(cancel);
+        let ended = changes.wait(Wait::forever().or_cancelled(&cancelled));
+        assert!(matches!(ended, Err(Error::Cancelled { .. })), "{ended:?}");
     }
 
     fn whoever_asks_for_the_elections_name_asks_the_leader(world: &World) {

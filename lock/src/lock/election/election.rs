@@ -1,16 +1,20 @@
 //! A leader election: its candidates, and who leads.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::error::Error;
 use crate::lock::election::campaign::{Campaign, TermCallback};
+use crate::lock::election::changes::LeaderChanges;
 use crate::lock::election::term::Term;
 use crate::lock::guard::OwnedGuard;
 use crate::lock::lock::Lock;
 use crate::lock::spec::LockSpec;
-use crate::lock::status::status_of;
+use crate::lock::status::status_within;
 use crate::model::name::LockName;
+use crate::model::wait::WaitSpec;
 use crate::ops::{CurrentLeader, LeaderReply};
+use crate::runtime::client_core::ClientCore;
 
 /// An election among processes, one of which leads. Cheap to make and to clone; it holds nothing by
 /// itself. From [`Client::leader_election`](crate::Client::leader_election).
@@ -124,7 +128,7 @@ impl LeaderElection {
     }
 
     /// Two elections must not share the counter of their terms.
-    fn lock_name(&self) -> Result<LockName, Error> {
+    pub(crate) fn lock_name(&self) -> Result<LockName, Error> {
         self.spec.name()?.without_outer_braces()
     }
 
@@ -137,11 +141,29 @@ impl LeaderElection {
     ///
     /// As [`Lock::lock`].
     pub fn leader(&self) -> Result<Option<Leader>, Error> {
-        let reply = self.spec.call(&CurrentLeader::new(self.lock_name()?))?;
+        self.leader_within(WaitSpec::ONE_TRY)
+    }
+
+    /// As [`leader`](Self::leader), within the wait.
+    pub(crate) fn leader_within(&self, wait: WaitSpec<'_>) -> Result<Option<Leader>, Error> {
+        let reply = self.spec.call_within(&CurrentLeader::new(self.lock_name()?), wait)?;
         let Some(LeaderReply { owner, token }) = reply else { return Ok(None) };
-        let holders = status_of(&self.spec.core()?, &self.spec.name()?)?.holders;
+        let holders = status_within(&self.spec.core()?, &self.spec.name()?, wait)?.holders;
         let holder = holders.into_iter().find(|holder| holder.owner == owner);
         Ok(Some(Leader { owner, term: token, label: holder.and_then(|holder| holder.label) }))
+    }
+
+    /// An observer, who sees [the leader](Self::leader) and waits for [changes](LeaderChanges::wait).
+    ///
+    /// # Errors
+    ///
+    /// As [`leader`](Self::leader).
+    pub fn changes(&self) -> Result<LeaderChanges, Error> {
+        LeaderChanges::new(self.clone())
+    }
+
+    pub(crate) fn core(&self) -> Result<Arc<ClientCore>, Error> {
+        self.spec.core()
     }
 
     /// The name of the election, with the client's [prefix](crate::Client::with_prefix).
