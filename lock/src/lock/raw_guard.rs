@@ -167,6 +167,17 @@ impl RawGuard {
         self.core.waits.hear_requests(&self.core.store);
     }
 
+    /// The record of this client has what the holder says of itself, from now on.
+    pub(crate) fn advertise(&self, value: &Arc<str>) {
+        let owner = self.hold.owner.to_string();
+        self.core.watchdog.record.advertise(&owner, value, self.core.now());
+    }
+
+    /// The holder says nothing of itself any more.
+    pub(crate) fn stop_advertising(&self) {
+        self.core.watchdog.record.stop_advertising(&self.hold.owner.to_string());
+    }
+
     /// What learns of a request for the hold. `None` in the child of a fork.
     pub(crate) fn revocation(&self) -> Option<&Arc<RevocationSignal>> {
         if !self.core.is_current() {

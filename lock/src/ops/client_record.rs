@@ -27,6 +27,13 @@ pub(crate) struct WriteRecord {
     pub(crate) lifetime: Duration,
     /// Whether locks stay with the client between two uses.
     pub(crate) caches: bool,
+    /// The fields of leaders, and what each leader says of itself.
+    pub(crate) values: Vec<(String, Arc<str>)>,
+}
+
+/// The field of a leader's value in the record of its client.
+pub(crate) fn value_field(owner: &str) -> String {
+    format!("value:{owner}")
 }
 
 static WRITE: Script = script!("client_record");
@@ -35,7 +42,7 @@ impl Operation for WriteRecord {
     type Reply = bool;
 
     fn request(&self) -> Request<'_> {
-        let arguments = vec![
+        let mut arguments = vec![
             Argument::NotAfter,
             Argument::Text(&self.label),
             Argument::Number(i64::from(self.process)),
@@ -43,16 +50,25 @@ impl Operation for WriteRecord {
             Argument::millis(millis(self.lifetime)),
             Argument::Number(self.caches.into()),
         ];
+        for (field, value) in &self.values {
+            arguments.extend([Argument::Text(field), Argument::Text(value)]);
+        }
         Request::script("write the client's record", &WRITE, vec![&*self.key], arguments)
     }
 
     fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
         let age = i64::try_from(millis(self.age)).unwrap_or(i64::MAX);
         let started = keyspace.now().0.saturating_sub(age);
+        // Of another type, it stays.
+        keyspace.hash_get(&self.key, LABEL)?;
+        keyspace.delete(&self.key);
         keyspace.hash_set(&self.key, LABEL, &self.label)?;
         keyspace.hash_set(&self.key, PROCESS, self.process)?;
         keyspace.hash_set(&self.key, STARTED, started)?;
         keyspace.hash_set(&self.key, CACHES, u8::from(self.caches))?;
+        for (field, value) in &self.values {
+            keyspace.hash_set(&self.key, field, value)?;
+        }
         keyspace.expire(&self.key, i64::try_from(millis(self.lifetime)).unwrap_or(i64::MAX));
         Ok(Value::Integer(1))
     }
@@ -128,6 +144,37 @@ impl Operation for ReadRecord {
             _ => Vec::new(),
         };
         Ok(Value::Array(parts))
+    }
+}
+
+impl FromReply for Option<String> {
+    fn from_reply(value: Value) -> Result<Self, Unexpected> {
+        match value {
+            Value::Nil => Ok(None),
+            Value::Text(text) => Ok(Some(text)),
+            other => Err(Unexpected(other)),
+        }
+    }
+}
+
+/// Reads what a leader says of itself in the record of its client.
+#[derive(Clone, Debug)]
+pub(crate) struct ReadValue {
+    pub(crate) key: Arc<str>,
+    pub(crate) field: String,
+}
+
+impl Operation for ReadValue {
+    type Reply = Option<String>;
+
+    fn request(&self) -> Request<'_> {
+        let mut request = Request::command("read a leader's value", "HGET", &self.key);
+        request.arguments.push(Argument::Text(&self.field));
+        request
+    }
+
+    fn apply(&self, keyspace: &mut Keyspace) -> Result<Value, WrongType> {
+        Ok(keyspace.hash_get(&self.key, &self.field)?.map_or(Value::Nil, Value::Text))
     }
 }
 

@@ -4,6 +4,7 @@
 //! moment, renewed while it has one, and removed when the client ends. No lock depends on it, and
 //! no caller waits for it.
 
+use std::collections::BTreeMap;
 use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::events::report::Warning;
 use crate::model::sync::Mutex;
-use crate::ops::client_record::{WriteRecord, record_key};
+use crate::ops::client_record::{WriteRecord, record_key, value_field};
 use crate::store::{Failure, PipelineRequest, PipelineSource, ServerId};
 use crate::watchdog::context::Context;
 use crate::watchdog::pending_releases::PendingReleases;
@@ -24,6 +25,8 @@ const INTERVAL: Duration = Duration::from_secs(20);
 /// How long a client has a hold before its record is written. A program that holds a lock for
 /// less leaves no record.
 const DELAY: Duration = Duration::from_secs(1);
+/// The most leaders of one client whose values are written.
+const MAX_VALUES: usize = 64;
 /// How long its removal may take when the client ends.
 const LAST_CALL: Duration = Duration::from_millis(250);
 
@@ -36,6 +39,8 @@ pub(crate) struct RecordWriter {
     schedule: Mutex<WriteSchedule>,
     /// Whether a waiter has woken the renewal threads for it.
     is_requested: AtomicBool,
+    /// What leaders of this client say of themselves, by their owners.
+    values: Mutex<BTreeMap<String, Arc<str>>>,
 }
 
 #[derive(Debug, Default)]
@@ -56,7 +61,20 @@ impl RecordWriter {
     ) -> Self {
         let key = record_key(&context.client.id);
         let (schedule, is_requested) = (Mutex::default(), AtomicBool::new(false));
-        Self { context, workers, releases, key, schedule, is_requested }
+        Self { context, workers, releases, key, schedule, is_requested, values: Mutex::default() }
+    }
+
+    /// A leader of this client says something of itself, until it leads no more. The record is written
+    /// at once, by a renewal thread.
+    pub(crate) fn advertise(&self, owner: &str, value: &Arc<str>, now: Instant) {
+        self.values.lock().insert(owner.to_owned(), Arc::clone(value));
+        self.schedule.lock().due = Some(now);
+        self.workers.wake();
+    }
+
+    /// A leader leads no more. What it has said is gone with the next write.
+    pub(crate) fn stop_advertising(&self, owner: &str) {
+        self.values.lock().remove(owner);
     }
 
     /// A place in a queue on the server needs it. A hold does too, but wakes the renewal threads
@@ -139,6 +157,8 @@ impl RecordWriter {
 
     fn record(&self, age: Duration, lifetime: Duration) -> WriteRecord {
         let client = &self.context.client;
+        let values = self.values.lock();
+        let values = values.iter().map(|(owner, it)| (value_field(owner), Arc::clone(it)));
         WriteRecord {
             key: Arc::clone(&self.key),
             label: Arc::clone(&client.label),
@@ -146,6 +166,7 @@ impl RecordWriter {
             age,
             lifetime,
             caches: self.context.holds.cache.is_used(),
+            values: values.take(MAX_VALUES).collect(),
         }
     }
 

@@ -14,7 +14,7 @@ use crate::common::in_memory::InMemory;
 use crate::common::stores::{World, on_all_stores};
 use crate::common::{SOON, built, now, pause, wait_for_a_waiter};
 use wheellock::crossbeam_channel::{RecvTimeoutError, bounded};
-use wheellock::{Campaign, Client, Error, LeaderElection, LostReason, Wait};
+use wheellock::{Campaign, Client, Error, LeaderChanges, LeaderElection, LostReason, Wait};
 use wheellock_fixture::{Server, wait_until};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -250,6 +250,36 @@ on_all_stores! {
         drop(cancel);
         let ended = changes.wait(Wait::forever().or_cancelled(&cancelled));
         assert!(matches!(ended, Err(Error::Cancelled { .. })), "{ended:?}");
+    }
+
+    fn the_leaders_value_is_found_while_it_leads(world: &World) {
+        let [client, other, observer] = [world.client(), world.client(), world.client()];
+        let of = |client: &Client, value: &str| election(client).with_value(value).campaign();
+        let first = of(&client, "10.0.0.7:8080").unwrap();
+        let term = first.next_term().unwrap();
+        let mut changes = election(&observer).changes().unwrap();
+        let value = |changes: &LeaderChanges| changes.leader().and_then(|it| it.value.clone());
+        wait_until("the value is known", SOON, || {
+            changes.wait(Duration::from_millis(100)).unwrap();
+            value(&changes).is_some()
+        });
+        assert_eq!(value(&changes).as_deref(), Some("10.0.0.7:8080"));
+        let second = of(&other, "10.0.0.8:8080").unwrap();
+        wait_for_a_waiter(&other);
+        term.resign().unwrap();
+        first.stop();
+        wait_until("the next value is known", SOON, || {
+            changes.wait(Duration::from_millis(100)).unwrap();
+            value(&changes).as_deref() == Some("10.0.0.8:8080")
+        });
+        assert!(second.is_leader());
+        drop(second);
+        // The next leader of that client says nothing.
+        let third = campaign(&other);
+        let term = third.next_term().unwrap();
+        let leader = election(&observer).leader().unwrap().unwrap();
+        assert_eq!((leader.term, leader.value), (term.number(), None));
+        assert!(matches!(of(&client, &"x".repeat(1001)), Err(Error::InvalidSetting { .. })));
     }
 
     fn whoever_asks_for_the_elections_name_asks_the_leader(world: &World) {

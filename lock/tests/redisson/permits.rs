@@ -185,6 +185,6 @@ fn warm_up(client: &Client, java: &JavaThread<'_>) {
     semaphore.set_permits(1).unwrap();
     java.call(PERMITS, &name, "setPermits permits=1");
     semaphore.acquire().unwrap().release().unwrap();
-    let id = java.call(PERMITS, &name, "acquire lease=1000");
+    let id = java.call(PERMITS, &name, "acquire lease=60000");
     java.call(PERMITS, &name, &format!("release id={id}"));
 }

@@ -170,8 +170,8 @@ fn a_time_to_live_that_a_renewal_in_java_cut_is_mended() {
         doomed.kill();
         wait_until("Java's hold is over", LIMIT, || time_to_live(&hold).is_zero());
         reading.check().unwrap();
-        let left = time_to_live(&name);
-        assert!(left >= reading.remaining(), "{left:?} are left");
+        // A renewal that the server had received before Java died may have cut it once more.
+        wait_until("it is mended", LIMIT, || time_to_live(&name) >= reading.remaining());
         assert_eq!(java_writer.call("write", &name, "tryLock"), "false");
         reading.unlock().unwrap();
         assert_nothing_is_left(&name);

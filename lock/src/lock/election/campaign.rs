@@ -74,6 +74,8 @@ struct CurrentTerm {
 struct Candidate {
     shared: Arc<Shared>,
     lock: Lock<OwnedGuard>,
+    /// What the leader says of itself.
+    value: Option<Arc<str>>,
     clock: Arc<dyn Clock>,
     /// Closed when the campaign ends.
     stopped: Receiver<()>,
@@ -91,6 +93,7 @@ impl Campaign {
     /// one, to the caller that asks for it.
     pub(crate) fn start(
         lock: Lock<OwnedGuard>,
+        value: Option<Arc<str>>,
         clock: Arc<dyn Clock>,
         callback: Option<TermCallback>,
     ) -> Result<Self, Error> {
@@ -103,7 +106,7 @@ impl Campaign {
             error: Mutex::default(),
             home: HomeProcess::new(),
         });
-        let candidate = Candidate { shared: Arc::clone(&shared), lock, clock, stopped };
+        let candidate = Candidate { shared: Arc::clone(&shared), lock, value, clock, stopped };
         let untaken = terms.clone();
         let run = move || {
             // Set once, here.
@@ -307,7 +310,7 @@ impl Candidate {
             match self.lock.try_lock_with(wait) {
                 Ok(Some(guard)) => {
                     *self.shared.error.lock() = None;
-                    let (term, end) = Term::begin(guard);
+                    let (term, end) = Term::begin(guard, self.value.as_ref());
                     let (state, dropped) = (Arc::clone(term.state()), end.dropped.clone());
                     *self.shared.current.lock() = Some(CurrentTerm { state, dropped });
                     if self.is_stopped() {

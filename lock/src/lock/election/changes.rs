@@ -47,8 +47,8 @@ impl LeaderChanges {
         self.leader.as_ref()
     }
 
-    /// Waits as long as [`wait`](crate::Wait) says until another one leads, or nobody, and returns
-    /// whether that is so: [`leader`](Self::leader) has it then. Terms that come and go in between are
+    /// Waits as long as [`wait`](crate::Wait) says until another one leads, or nobody, or the leader's
+    /// [value](Leader::value) is known, and returns whether that is so: [`leader`](Self::leader) has it then. Terms that come and go in between are
     /// not seen.
     ///
     /// The end of a term wakes the observer within milliseconds. A lease that ends, and a new term,
@@ -83,8 +83,10 @@ impl Try for LeaderTry<'_> {
 
     fn ask(&mut self, _: &RetryPolicy<'_>, _: Instant) -> Result<TryAnswer<Option<Leader>>, Error> {
         let leader = self.election.leader_within(self.wait)?;
-        // The label of a client is known a moment later than its lead.
-        let term = |leader: Option<&Leader>| leader.map(|it| (it.owner.clone(), it.term));
+        // The label of a client is known a moment later than its lead, and that is no change.
+        let term = |leader: Option<&Leader>| {
+            leader.map(|it| (it.owner.clone(), it.term, it.value.clone()))
+        };
         if term(leader.as_ref()) == term(self.before) {
             return Ok(TryAnswer::Busy(None, WakeHint::MayTry));
         }

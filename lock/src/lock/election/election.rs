@@ -12,7 +12,9 @@ use crate::lock::lock::Lock;
 use crate::lock::spec::LockSpec;
 use crate::lock::status::status_within;
 use crate::model::name::LockName;
+use crate::model::owner::OwnerText;
 use crate::model::wait::WaitSpec;
+use crate::ops::client_record::{ReadValue, record_key, value_field};
 use crate::ops::{CurrentLeader, LeaderReply};
 use crate::runtime::client_core::ClientCore;
 
@@ -48,7 +50,12 @@ use crate::runtime::client_core::ClientCore;
 #[derive(Clone)]
 pub struct LeaderElection {
     spec: LockSpec,
+    /// What the leader says of itself.
+    value: Option<Arc<str>>,
 }
+
+/// The longest value of a leader, in bytes.
+const MAX_VALUE: usize = 1000;
 
 /// Who leads, as the server says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,11 +69,39 @@ pub struct Leader {
     /// The [label](crate::ClientBuilder::label) of its client, as in
     /// [`Holder::label`](crate::Holder::label).
     pub label: Option<String>,
+    /// What its candidate has said of itself by [`LeaderElection::with_value`], such as its address.
+    /// `None` until its client has written it, some milliseconds after it began to lead.
+    pub value: Option<String>,
 }
 
 impl LeaderElection {
     pub(crate) fn new(spec: LockSpec) -> Self {
-        Self { spec }
+        Self { spec, value: None }
+    }
+
+    /// The same election, whose candidates say something of themselves, such as an address: others find
+    /// it as [`Leader::value`] while the candidate leads. At most 1,000 bytes; a longer value is an
+    /// [`Error::InvalidSetting`] of [`campaign`](Self::campaign).
+    ///
+    /// It is in the record of the candidate's client, which lasts for a minute after its last renewal.
+    ///
+    /// ```
+    /// use wheellock::Client;
+    ///
+    /// let client = Client::in_memory();
+    /// let election = client.leader_election("scheduler");
+    /// let campaign = election.clone().with_value("10.0.0.7:8080").campaign()?;
+    /// let _term = campaign.next_term().expect("nobody has stopped the campaign");
+    /// let mut changes = election.changes()?;
+    /// while changes.leader().is_none_or(|leader| leader.value.is_none()) {
+    ///     changes.wait(wheellock::Wait::forever())?;
+    /// }
+    /// assert_eq!(changes.leader().unwrap().value.as_deref(), Some("10.0.0.7:8080"));
+    /// # Ok::<(), wheellock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_value(self, value: &str) -> Self {
+        Self { value: Some(Arc::from(value)), ..self }
     }
 
     /// Starts a campaign on a thread of its own, whose terms are to be
@@ -119,12 +154,16 @@ impl LeaderElection {
 
     fn start(&self, callback: Option<TermCallback>) -> Result<Campaign, Error> {
         self.lock_name()?;
+        if let Some(value) = self.value.as_deref().filter(|value| value.len() > MAX_VALUE) {
+            let reason = format!("{} bytes are more than {MAX_VALUE}", value.len());
+            return Err(Error::invalid_setting("value", reason));
+        }
         let core = self.spec.core()?;
         // No other candidate of this client may nest its hold.
         let candidate = core.id.next_owner().to_string();
         let lock: Lock<OwnedGuard> = Lock::new(self.spec.clone());
         let clock = core.clock.clone();
-        Campaign::start(lock.with_owner(&candidate), clock, callback)
+        Campaign::start(lock.with_owner(&candidate), self.value.clone(), clock, callback)
     }
 
     /// Two elections must not share the counter of their terms.
@@ -132,8 +171,8 @@ impl LeaderElection {
         self.spec.name()?.without_outer_braces()
     }
 
-    /// Who leads, as the server says; `None` if nobody does. Three round trips: the leader, its
-    /// hold, and the record of its client.
+    /// Who leads, as the server says; `None` if nobody does. Four round trips: the leader, its
+    /// hold, and two for the record of its client.
     ///
     /// When the answer is here, another may lead.
     ///
@@ -150,7 +189,21 @@ impl LeaderElection {
         let Some(LeaderReply { owner, token }) = reply else { return Ok(None) };
         let holders = status_within(&self.spec.core()?, &self.spec.name()?, wait)?.holders;
         let holder = holders.into_iter().find(|holder| holder.owner == owner);
-        Ok(Some(Leader { owner, term: token, label: holder.and_then(|holder| holder.label) }))
+        let label = holder.and_then(|holder| holder.label);
+        let value = self.value_of(&owner, wait)?.filter(|_| label.is_some());
+        Ok(Some(Leader { owner, term: token, label, value }))
+    }
+
+    /// What a leader says of itself in the record of its client.
+    fn value_of(&self, owner: &str, wait: WaitSpec<'_>) -> Result<Option<String>, Error> {
+        let Some(parsed) = OwnerText::parse(owner) else { return Ok(None) };
+        let read = ReadValue { key: record_key(parsed.client), field: value_field(owner) };
+        match self.spec.call_within(&read, wait) {
+            // Another program's key, or one that this user may not read.
+            Err(Error::WrongType { .. }) => Ok(None),
+            Err(error) if error.is_unreadable_key() => Ok(None),
+            value => value,
+        }
     }
 
     /// An observer, who sees [the leader](Self::leader) and waits for [changes](LeaderChanges::wait).

@@ -80,13 +80,16 @@ impl HoldListener for TermListener {
 
 impl Term {
     /// The term that begins with this hold.
-    pub(crate) fn begin(guard: OwnedGuard) -> (Self, TermEnd) {
+    pub(crate) fn begin(guard: OwnedGuard, value: Option<&Arc<str>>) -> (Self, TermEnd) {
         let (of_term, lost) = LossSender::new();
         let (of_campaign, lost_too) = LossSender::new();
         let (losses, revocation) = ([of_term, of_campaign], RevocationSignal::new());
         let listener = TermListener { losses, revocation: Arc::clone(&revocation) };
         guard.raw().add_listener(Arc::new(listener));
         guard.raw().hear_requests();
+        if let Some(value) = value {
+            guard.raw().advertise(value);
+        }
         let state = TermState {
             name: guard.name(),
             // The acquire of a fenced lock sees to it that there is one.
@@ -192,7 +195,10 @@ impl TermState {
         // Taken in a statement of its own: it is released with nothing locked.
         let guard = self.guard.lock().take();
         let ended = match guard {
-            Some(guard) => release(guard),
+            Some(guard) => {
+                guard.raw().stop_advertising();
+                release(guard)
+            }
             None => Err(self.view.lost()),
         };
         self.revocation.close();

@@ -7,6 +7,7 @@
 -- ARGV[4]  how long ago the client started, in ms
 -- ARGV[5]  how long the record lives, in ms; 0 removes it
 -- ARGV[6]  1 if locks stay with the client between two uses
+-- ARGV[7]  and so on: more fields, each followed by its value
 --
 -- Answers 1: written. {'LATE', now}: arrived too late, did nothing.
 --
@@ -18,7 +19,12 @@ if now > tonumber(ARGV[1]) then
   return {'LATE', now}
 end
 local started = string.format('%.0f', now - tonumber(ARGV[4]))
-redis.call('hset', KEYS[1], 'label', ARGV[2], 'process', ARGV[3], 'started', started, 'caches', ARGV[6])
+-- A field of a leader that leads no more goes with the old record.
+if redis.call('hlen', KEYS[1]) > 4 then
+  redis.call('del', KEYS[1])
+end
+redis.call('hset', KEYS[1], 'label', ARGV[2], 'process', ARGV[3], 'started', started, 'caches', ARGV[6],
+  unpack(ARGV, 7))
 local limited = redis.pcall('pexpire', KEYS[1], ARGV[5])
 if limited ~= 1 then
   redis.pcall('del', KEYS[1])

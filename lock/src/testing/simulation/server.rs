@@ -329,6 +329,8 @@ fn run_script(verb: Verb, keys: &[&str], arguments: &[&str], keyspace: &mut Keys
 }
 
 fn record_of(key: &str, [label, process, age, lifetime, caches]: [&str; 5]) -> WriteRecord {
+    // No leader of a simulated client says anything of itself.
+    let values = Vec::new();
     let millis = |text: &str| Duration::from_millis(text.parse().unwrap());
     WriteRecord {
         key: if key == "a" { record_key(key) } else { Arc::from(key) },
@@ -337,6 +339,7 @@ fn record_of(key: &str, [label, process, age, lifetime, caches]: [&str; 5]) -> W
         age: millis(age),
         lifetime: millis(lifetime),
         caches: caches == "1",
+        values,
     }
 }
 
