@@ -1,7 +1,7 @@
 //! The operations guide's users for the command: the guide's lines suffice.
 
 use rustix::process::Signal;
-use wheellock_fixture::{Server, TestProcess};
+use wheellock_fixture::{Server, TestProcess, wait_until};
 
 use crate::support::{
     LOST, NOT_ACQUIRED, PATIENCE, SLEEP, SUCCESS, ended, id, process_id, send, wheellock,
@@ -72,7 +72,15 @@ fn the_guides_line_for_the_command_suffices() {
     assert!(shown.contains("orders:report: fenced, held by wheellock"), "{shown}");
     let listed = asked.ran(&["list", "orders:*"], SUCCESS);
     assert_eq!(listed.lines().count(), 2, "{listed}");
-    // 3. A release by force: the next run begins, and the holder learns of its loss.
+    // 3. A request, which a holder of a lock for a time hears.
+    let polite = ["sh", "-c", "trap 'exit 0' TERM; echo works; while :; do sleep 0.05; done"];
+    let mut asked_for = asked.spawn(&[&["run", "orders:asked", "--"], &polite[..]].concat());
+    asked_for.wait_for_line("works", PATIENCE);
+    wait_until("the holder hears", PATIENCE, || {
+        ended(asked.spawn(&["ask", "--reason", "deploy", "orders:asked"])).0 == SUCCESS
+    });
+    assert_eq!(ended(asked_for).0, SUCCESS);
+    // 4. A release by force: the next run begins, and the holder learns of its loss.
     let mut next = asked.spawn(&["run", "orders:report", "--", "echo", "mine"]);
     let released = asked.ran(&["unlock", "--force", "--yes", "orders:report"], SUCCESS);
     assert!(released.contains("orders:report: released"), "{released}");
@@ -82,7 +90,7 @@ fn the_guides_line_for_the_command_suffices() {
     send(id(&watch), Signal::INT);
     watch.wait_for_exit(PATIENCE);
     asked.assert_nothing_refused();
-    // 4. The doctor tries what this user may not do, and says so.
+    // 5. The doctor tries what this user may not do, and says so.
     let checks = asked.ran(&["doctor", "--prefix", "orders:"], WARNED);
     assert!(checks.contains("ok    permissions "), "{checks}");
     assert!(checks.contains("warn  permissions_other "), "{checks}");

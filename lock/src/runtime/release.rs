@@ -117,12 +117,15 @@ pub(crate) fn send_releases(
             if releases.len() == 1 || !failure.separates_names() {
                 return Err(failure.into_error(operation, name));
             }
-            // Once for each client: it did not know that the server separates slots. Nothing ran,
-            // and the releases are queued by now, each to be sent by itself.
+            // The client did not know that the server separates slots, or the slot is being moved.
+            // Nothing ran, and the releases are queued by now, each to be sent by itself.
             let deadline = SystemClock.now() + timeout;
             for no in releases {
                 let left = deadline.saturating_duration_since(SystemClock.now());
                 core.watchdog.releases.wait_for(*no, left);
+                if core.watchdog.releases.ledger().is_open(*no) {
+                    return Err(unsettled_release());
+                }
             }
             let verdict = Ok(());
             let (each, answered_at) = (Vec::new(), now);
@@ -178,6 +181,12 @@ pub(crate) fn late_release() -> Error {
         operation: "release",
         reason: "the first attempt was unanswered before the lease expired".into(),
     }
+}
+
+/// Releases that are sent one by one, in the background, were not all answered in time.
+fn unsettled_release() -> Error {
+    let reason = "the server has not answered for each lock in time".into();
+    Error::OutcomeUnknown { operation: "release", reason }
 }
 
 /// Nothing of a release was sent in time. It is queued.
