@@ -21,19 +21,17 @@ use crate::model::kind::{Kind, Layout};
 use crate::model::lease::{self, Lease};
 use crate::model::name::LockName;
 use crate::model::owner::{LocalHolder, Owner};
-use crate::model::panics;
 use crate::model::sync::park;
 use crate::model::wait::WaitSpec;
 use crate::model::wait_mode::{WaitMode, WakeHint};
 use crate::ops::by_kind::HoldId;
 use crate::ops::value::ServerTime;
 use crate::ops::{Acquired, DrawToken, SetCountReply};
-use crate::runtime::cache::AskedHolder;
+use crate::runtime::cache::{AskedHolder, ask_holder};
 use crate::runtime::client_core::ClientCore;
 use crate::runtime::traces::Traces;
 use crate::runtime::tries::{Try, TryAnswer, WaitRequest, unanswered, wait_for};
 use crate::runtime::wait_registry::Recipient;
-use crate::store::Failure;
 use crate::store::retry::{Answer, CallError, RetryPolicy, map_failure};
 use crate::watchdog::BegunRelease;
 
@@ -361,7 +359,7 @@ pub(crate) struct LockTry<'a> {
     /// How many tries were refused.
     refusals: u32,
     /// What the holder's client was asked for, which may have cached the lock.
-    asked: AskedHolder,
+    asked: Option<AskedHolder>,
 }
 
 impl<'a> LockTry<'a> {
@@ -380,7 +378,7 @@ impl<'a> LockTry<'a> {
             queue: QueueState::Outside,
             traces: Traces::default(),
             refusals: 0,
-            asked: AskedHolder::default(),
+            asked: None,
         })
     }
 
@@ -424,25 +422,25 @@ impl<'a> LockTry<'a> {
             self.queue = QueueState::Perhaps;
         }
         let result = core.call_with_policy_at(now, &acquire, policy);
-        self.record(policy, result).map_err(|failure| {
-            if failure.is_unsent() && matches!(self.queue, QueueState::Perhaps) {
-                // There is no queue to leave.
-                self.queue = QueueState::Outside;
-            }
-            failure.into_error(&acquire, &self.id.name)
-        })
+        self.record(policy, &result);
+        let is_unsent = result.as_ref().is_err_and(|error| error.failure.is_unsent());
+        if is_unsent && matches!(self.queue, QueueState::Perhaps) {
+            // There is no queue to leave.
+            self.queue = QueueState::Outside;
+        }
+        map_failure(result, &acquire, &self.id.name)
     }
 
     /// Records what a call that `policy` has ended may have left on the server.
     pub(crate) fn record<R>(
         &mut self,
         policy: &RetryPolicy<'_>,
-        result: Result<Answer<R>, CallError>,
-    ) -> Result<Answer<R>, Failure> {
+        result: &Result<Answer<R>, CallError>,
+    ) {
         // The policy of a last try may end a little after the wait. For the roll-back the wait's end
         // counts.
         let due = self.request.wait.deadline.unwrap_or(policy.deadline).min(policy.deadline);
-        self.traces.record(due, result)
+        self.traces.record(due, result);
     }
 
     /// The server has granted it: unless [`granted`](Self::granted) follows, it is rolled back.
@@ -559,7 +557,7 @@ impl Try for LockTry<'_> {
                 return Ok(TryAnswer::Busy(self.refused(busy), WakeHint::Wait));
             }
             Acquired::HeldBy(busy, holder) => {
-                self.asked.ask(core, &self.request.name, holder, policy);
+                ask_holder(core, &self.request.name, holder, policy, &mut self.asked);
                 return Ok(TryAnswer::Busy(self.refused(busy), WakeHint::Wait));
             }
             Acquired::Granted => None,
@@ -589,8 +587,7 @@ impl Drop for LockTry<'_> {
     fn drop(&mut self) {
         let is_queued = !matches!(self.queue, QueueState::Outside);
         let release = || self.release(self.traces.late_copy_deadline);
-        // A panic of the clock while another one unwinds would end the process.
-        panics::catch_panic(|| self.traces.roll_back(self.request.core, is_queued, release));
+        self.traces.roll_back(self.request.core, is_queued, release);
     }
 }
 

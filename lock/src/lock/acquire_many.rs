@@ -46,26 +46,21 @@ pub(crate) fn acquire_many(
     let operation = AcquireMany { holds, lease: first.lease().lease, all_or_none };
     let now = core.now();
     let policy = core.policy_at(now, wait, RetryLimit::UntilAnswered);
-    let Answer { reply: Busy(busy), sent_at, late_copy_deadline } =
-        match core.call_with_policy_at(now, &operation, &policy) {
-            Ok(answer) => answer,
-            Err(CallError { failure, late_copy_deadline }) => {
-                for lock_try in &mut tries {
-                    let failure = failure.clone();
-                    let error = CallError { failure, late_copy_deadline };
-                    drop(lock_try.record::<()>(&policy, Err(error)));
-                }
-                if failure.separates_names() && locks.len() > 1 {
-                    return Ok(ManyAcquired::SeveralSlots);
-                }
-                let error = failure.into_error(&operation, first.name());
-                first.count_end(AcquireEnd::without_grant(Some(&error)));
-                return Err(core.or_shut_down(error));
-            }
-        };
+    let result = core.call_with_policy_at(now, &operation, &policy);
     for lock_try in &mut tries {
-        drop(lock_try.record(&policy, Ok(Answer { reply: (), sent_at, late_copy_deadline })));
+        lock_try.record(&policy, &result);
     }
+    let Answer { reply: Busy(busy), sent_at, .. } = match result {
+        Ok(answer) => answer,
+        Err(CallError { failure, .. }) if failure.separates_names() && locks.len() > 1 => {
+            return Ok(ManyAcquired::SeveralSlots);
+        }
+        Err(CallError { failure, .. }) => {
+            let error = failure.into_error(&operation, first.name());
+            first.count_end(AcquireEnd::without_grant(Some(&error)));
+            return Err(core.or_shut_down(error));
+        }
+    };
     // 3. What is busy.
     let busy: Vec<usize> = busy.into_iter().map(|(position, _)| position).collect();
     if all_or_none && !busy.is_empty() {

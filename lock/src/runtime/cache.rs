@@ -58,29 +58,31 @@ pub(crate) fn cache(core: &ClientCore, hold: &Arc<Hold>, time: Duration) -> bool
     true
 }
 
-/// The hold that an acquire was refused for last and has asked for, and when.
-#[derive(Debug, Default)]
-pub(crate) struct AskedHolder(Option<(HoldingOwner, Instant)>);
+/// The hold that an acquire was refused for, and when the acquire asked for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AskedHolder {
+    holder: HoldingOwner,
+    at: Instant,
+}
 
-impl AskedHolder {
-    /// Tells the holder's client, which may have cached the lock `name`, that another one wants it.
-    /// Once for each hold, and again when a waiter polls: a message may be lost.
-    pub(crate) fn ask(
-        &mut self,
-        core: &ClientCore,
-        name: &LockName,
-        holder: HoldingOwner,
-        policy: &RetryPolicy<'_>,
-    ) {
-        let now = core.now();
-        let is_asked = |(asked, at): (HoldingOwner, Instant)| asked == holder && is_fresh(at, now);
-        if core.id.is(holder.client) || self.0.is_some_and(is_asked) {
-            return;
-        }
-        self.0 = Some((holder, now));
-        let revoke = Revoke::new(record_key(holder.client.hyphenated()), name, None);
-        drop(core.call_with_policy(&revoke, &policy.of_one_attempt()));
+/// Tells the holder's client, which may have cached the lock `name`, that another client wants the
+/// lock. Once for each hold, and again when a waiter polls: a message may be lost. `asked` is the
+/// hold that the acquire asked for last.
+pub(crate) fn ask_holder(
+    core: &ClientCore,
+    name: &LockName,
+    holder: HoldingOwner,
+    policy: &RetryPolicy<'_>,
+    asked: &mut Option<AskedHolder>,
+) {
+    let at = core.now();
+    let is_asked = asked.is_some_and(|asked| asked.holder == holder && is_fresh(asked.at, at));
+    if core.id.is(holder.client) || is_asked {
+        return;
     }
+    *asked = Some(AskedHolder { holder, at });
+    let revoke = Revoke::new(record_key(holder.client.hyphenated()), name, None);
+    drop(core.call_with_policy(&revoke, &policy.of_one_attempt()));
 }
 
 impl WaitRegistry {

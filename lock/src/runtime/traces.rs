@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use crate::ledger::release::Release;
 use crate::ops::value::ServerTime;
 use crate::runtime::client_core::ClientCore;
-use crate::store::Failure;
 use crate::store::retry::{Answer, CallError, SHORTEST_CALL};
 
 /// A round trip that takes longer comes from a server that stalled. The next one is not expected
@@ -28,12 +27,8 @@ pub(crate) struct Traces {
 
 impl Traces {
     /// Records the result of a try that was to be answered by `due`.
-    pub(crate) fn record<R>(
-        &mut self,
-        due: Instant,
-        result: Result<Answer<R>, CallError>,
-    ) -> Result<Answer<R>, Failure> {
-        let copies = match &result {
+    pub(crate) fn record<R>(&mut self, due: Instant, result: &Result<Answer<R>, CallError>) {
+        let copies = match result {
             Ok(answer) => answer.late_copy_deadline,
             Err(error) => error.late_copy_deadline,
         };
@@ -41,7 +36,6 @@ impl Traces {
         self.answer_due = Some(due);
         self.must_roll_back = result.as_ref().is_err_and(|error| error.failure.needs_roll_back());
         self.is_answered = result.is_ok() || self.must_roll_back;
-        result.map_err(|error| error.failure)
     }
 
     /// The last try was granted something that nobody has taken yet.
@@ -71,14 +65,14 @@ impl Traces {
         release: impl FnOnce() -> Release,
     ) {
         let is_there = is_there || self.must_roll_back;
-        match Leftover::of(is_there, self.late_copy_deadline) {
-            Leftover::Nothing => {}
-            Leftover::LateCopy => roll_back(core, release(), None),
-            Leftover::Owner => {
-                let answer_due = self.answer_due.filter(|_| self.is_answered);
-                roll_back(core, release(), answer_due);
-            }
-        }
+        let answer_due = match Leftover::of(is_there, self.late_copy_deadline) {
+            Leftover::Nothing => return,
+            Leftover::LateCopy => None,
+            Leftover::Owner => self.answer_due.filter(|_| self.is_answered),
+        };
+        // This is called by `Drop`. A panic of the clock while another panic unwinds would end the
+        // process.
+        core.watchdog.context.catch_panic(|| roll_back(core, release(), answer_due));
     }
 }
 

@@ -21,8 +21,7 @@ use crate::runtime::named::{begin_request, dedup_ttl};
 use crate::runtime::traces::Traces;
 use crate::runtime::tries::{Try, TryAnswer};
 use crate::semaphore::held::{HeldPermits, LONGEST_RETRY, PermitLease};
-use crate::store::Failure;
-use crate::store::retry::{Answer, CallError, RetryPolicy};
+use crate::store::retry::{Answer, CallError, RetryPolicy, map_failure};
 
 /// A call that may take permits without ids. Dropping it undoes the call, if that is needed: also
 /// when the clock panics before the caller has what was granted.
@@ -42,13 +41,9 @@ impl<'a> UndoOnDrop<'a> {
     }
 
     /// Records the result of the call, which was to be answered by `due`.
-    fn record<R>(
-        &mut self,
-        due: Instant,
-        result: Result<Answer<R>, CallError>,
-    ) -> Result<Answer<R>, Failure> {
+    fn record<R>(&mut self, due: Instant, result: &Result<Answer<R>, CallError>) {
         self.is_open = false;
-        self.traces.record(due, result)
+        self.traces.record(due, result);
     }
 
     /// The caller has what was granted. A copy that arrives now finds the grant, or a later call,
@@ -97,16 +92,17 @@ impl<'a> Try for SemaphoreAcquire<'a> {
         let (name, request) = (self.name.clone(), undo.request.clone());
         let take = TakePermits { name, permits: self.permits, request };
         let result = self.core.call_with_policy_at(now, &take, policy);
-        match undo.record(policy.deadline, result) {
+        undo.record(policy.deadline, &result);
+        match map_failure(result, &take, &self.name) {
             Ok(answer) if answer.reply.granted => {
                 undo.is_open = true;
                 Ok(TryAnswer::Granted(undo, wake_hint(answer.reply.left)))
             }
             // A late copy would take permits while this thread sleeps. So the call is undone here.
             Ok(answer) => Ok(TryAnswer::Busy(None, wake_hint(answer.reply.left))),
-            Err(failure) => {
+            Err(error) => {
                 self.failed = Some(undo);
-                Err(failure.into_error(&take, &self.name))
+                Err(error)
             }
         }
     }
@@ -118,9 +114,9 @@ pub(crate) fn drain(core: &ClientCore, name: LockName) -> Result<i64, Error> {
     let mut undo = UndoOnDrop::begin(core, name.clone());
     let drain = DrainPermits { name, request: undo.request.clone() };
     let due = core.now() + core.settings.retry_timeout();
-    let answer = undo
-        .record(due, core.call(&drain))
-        .map_err(|failure| failure.into_error(&drain, &drain.name))?;
+    let result = core.call(&drain);
+    undo.record(due, &result);
+    let answer = map_failure(result, &drain, &drain.name)?;
     undo.keep();
     Ok(answer.reply)
 }
@@ -162,10 +158,8 @@ impl Try for PermitAcquire<'_> {
             return Err(Error::WatchdogGone);
         }
         let result = core.call_with_policy_at(now, &self.acquire, policy);
-        let answer = self
-            .traces
-            .record(policy.deadline, result)
-            .map_err(|failure| failure.into_error(&self.acquire, &self.name))?;
+        self.traces.record(policy.deadline, &result);
+        let answer = map_failure(result, &self.acquire, &self.name)?;
         let hint = wake_hint(answer.reply.left);
         if !answer.reply.granted {
             if self.traces.need_roll_back() {
